@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Annotated, ClassVar, TypeVar
 
-from opgen.decoder import Entry, Form, Key, Mark, Mistakes, Name, Spot, exactly, like
+from opgen.decoder import Entry, Form, Key, Mark, Mistakes, Name, Spot, defines, exactly, like, names_of
 from opgen.formula import Formula
 from opgen.problem import Location
 
@@ -26,7 +26,7 @@ class Spelling:
 
     text: str
     location: Location
-    FORM: ClassVar = Annotated[str, Mark.MAY_BE_EMPTY]
+    FORM: ClassVar = Annotated[str, Mark.MAY_BE_EMPTY, names_of("word", token=r"(?<![\w.])[a-z]\w*")]
 
     @property
     def lines(self) -> tuple[str, ...]:
@@ -67,7 +67,7 @@ def _is_call(_: Spot, text: str) -> Iterator[str]:
 class Word:
     """A function that array libraries have: the ops of a family are written in such words."""
 
-    call: Annotated[str, Entry("word '{}'"), _is_call, exactly(_WORD.pattern)]
+    call: Annotated[str, Entry("word '{}'"), _is_call, exactly(_WORD.pattern), defines("word", token=r"^\w+")]
     doc: Annotated[str, "What the word gives."]
     spelling: Annotated[
         Spelling | None,
@@ -151,7 +151,7 @@ class ArrayLibrary:
     ]
     devices: Annotated[Devices, "The devices of the library."]
     listed: Annotated[
-        str | Mapping[Name, Spelling | Lacking],
+        str | Mapping[Annotated[Name, names_of("dtype")], Spelling | Lacking],
         Key("dtypes"),
         _are_dtypes,
         like(NUMPY),
@@ -159,7 +159,7 @@ class ArrayLibrary:
         "the library's, or why it has none.",
     ]
     spellings: Annotated[
-        Mapping[Name, Spelling],
+        Mapping[Annotated[Name, names_of("word")], Spelling],
         Mark.OPTIONAL,
         "By word, the expression or the lines of its function, if it is not what the family's file says.",
     ]

@@ -7,7 +7,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Annotated, ClassVar, TypeAlias
 
-from opgen.decoder import Form, Mark, Mistakes, Name, Spot, exactly, members
+from opgen.decoder import Form, Mark, Mistakes, Name, Spot, exactly, members, names_of
 from opgen.names import Names
 from opgen.problem import Location, did_you_mean, nearest
 
@@ -25,7 +25,7 @@ class FunctionCall:
     library: str | None  # the call is made where this library is there; its result is None for what it refuses
     any_order: bool  # the call is made where the user lets floats be added in any order
     location: Location
-    FORM: ClassVar = Annotated[str, exactly(_CALL.pattern)]
+    FORM: ClassVar = Annotated[str, exactly(_CALL.pattern), names_of("function", token=r"\w+\.\w+")]
 
     def __str__(self) -> str:
         name = f"{self.module}.{self.function}"
@@ -73,7 +73,7 @@ class _CellKeys:
     unsupported: Annotated[str | None, "The reason why the backend lacks the op: the branch raises an error with it."]
     dtypes: Annotated[Names | None, "The dtypes that it is for, a set or a list; without, all that the op has."]
     libraries: Annotated[
-        Mapping[Annotated[str, _is_library], FunctionCall],
+        Mapping[Annotated[str, _is_library, names_of("library")], FunctionCall],
         Mark.OTHERS,
         "A library of the backend, and the function that is called where it is there; the function gives None for what "
         "the library refuses.",
@@ -164,17 +164,20 @@ class Cell:
         return cls(lowerings if len(spot.problems) == before else (), spot.value.key_location)
 
 
+_Method: TypeAlias = Annotated[str, names_of("method")]
+
+
 @dataclass(frozen=True)
 class CellFile:
     """What every file with cells has."""
 
     functors: Annotated[
-        Mapping[str, Cell],
+        Mapping[Annotated[str, names_of("kind", "op")], Cell],
         Mark.OPTIONAL,
         "The cells of ops of spec/functors: by the kind of ops, or by `kind.op` for one op alone.",
     ]
-    storage: Annotated[Mapping[str, Cell], Mark.OPTIONAL, "The cells of storage methods, by method."]
-    device: Annotated[Mapping[str, Cell], Mark.OPTIONAL, "The cells of device methods, by method."]
+    storage: Annotated[Mapping[_Method, Cell], Mark.OPTIONAL, "The cells of storage methods, by method."]
+    device: Annotated[Mapping[_Method, Cell], Mark.OPTIONAL, "The cells of device methods, by method."]
     locations: Annotated[Mapping[str, Location], Mark.KEYS]
     path: Path
 

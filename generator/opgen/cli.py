@@ -13,6 +13,7 @@ from opgen.commands.diff import diff
 from opgen.commands.generate import generate
 from opgen.commands.init import init
 from opgen.commands.list_outputs import list_outputs
+from opgen.commands.lsp import lsp
 from opgen.commands.matrix import matrix
 from opgen.commands.new import new
 from opgen.commands.options import ROOT, ROOT_HELP, ROOT_KEY, keep_root
@@ -68,6 +69,7 @@ def main() -> None:
     opgen diff              what the change of the spec means
     opgen new backend       the file of a backend on an array library
     opgen schema            JSON Schemas of the spec's files, for editors
+    opgen lsp               what editors start to know the spec
     opgen reference         the pages of a reference for Sphinx
 
     Exit code 0 if all is well, 1 if there are mistakes or something cannot be done, 2 if the command itself is wrong.
@@ -76,5 +78,5 @@ def main() -> None:
     """  # noqa: D301 -- \b is the character that click reads
 
 
-for command in (init, generate, check, diff, list_outputs, matrix, new, compile_kernels, schema, reference):
+for command in (init, generate, check, diff, list_outputs, matrix, new, compile_kernels, schema, lsp, reference):
     main.add_command(command)

@@ -118,6 +118,16 @@ def exactly(pattern: str) -> Form:
     return Form(pattern=rf"^(?:{pattern})(?![\s\S])")
 
 
+def names_of(*kinds: str, token: str = r"[A-Za-z_]\w*") -> Form:
+    """A text whose words, or those that match `token`, may name things of these kinds, for editors."""
+    return Form(**{"x-names": list(kinds), "x-token": token})
+
+
+def defines(kind: str, token: str = r"[A-Za-z_]\w*") -> Form:
+    """A text that gives something of a kind its name, for editors."""
+    return Form(**{"x-defines": kind, "x-token": token})
+
+
 class Of(tuple[str, ...]):
     """Only records of these variants have the key."""
 

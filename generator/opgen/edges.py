@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Annotated, ClassVar
 
-from opgen.decoder import Entry, Form, Mark, Spot
+from opgen.decoder import Entry, Form, Mark, Spot, names_of
 from opgen.problem import Location
 
 _FORM = "write it like 'silu(-inf): -0.0'"
@@ -18,7 +18,7 @@ _SHOWN = {"nan": "NaN"}
 class Edge:
     """A call of a functor and its result. A name in the place of a number stands for every finite one."""
 
-    call: Annotated[str, Entry("edge '{}'")]
+    call: Annotated[str, Entry("edge '{}'"), names_of("op", "local")]
     functor: str
     arguments: tuple[str, ...]  # of a reduction its elements, of others the operands and then the parameters
     value: str

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Annotated
 
-from opgen.decoder import Choice, Entry, Key, Mistakes, Name, Range
+from opgen.decoder import Choice, Entry, Key, Mistakes, Name, Range, defines
 from opgen.decoding import FIELD_TYPES, Decoding, FieldType, Quads, decode, quads_of
 from opgen.problem import Location
 
@@ -47,7 +47,7 @@ class BlockField:
 class Format:
     """A block format: its weights are quant * scale + offset."""
 
-    name: Annotated[Name, Entry("format '{}'")]
+    name: Annotated[Name, Entry("format '{}'"), defines("format")]
     doc: Annotated[str, "What the format is, for the docs."]
     number: Annotated[int, Range(0), "What a file calls the format."]
     elements: Annotated[int, Range(1), "How many weights a block holds."]

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field, replace
 from functools import cache, cached_property
 from typing import Annotated, Any, ClassVar, Final, Literal, TypeAlias
 
-from opgen.decoder import Choice, Entry, Form, Mark, Mistakes, Spot, like
+from opgen.decoder import Choice, Entry, Form, Mark, Mistakes, Spot, defines, like, names_of
 from opgen.decoder import Name as Name_
 from opgen.problem import Location, Problem, did_you_mean
 
@@ -56,6 +56,10 @@ _CONDITIONAL, _ATOM = 1, 7
 _SIGNS: Final[Mapping[type[ast.AST], str]] = {
     kind: text.replace("x", "").replace("y", "").strip() for kind, text in _OPERATORS.items()
 }
+
+
+# A function of an array library in an expression over arrays.
+_OF_LIBRARY: Final = r"(?<=np\.)\w+"
 
 
 class FormulaError(ValueError):
@@ -124,7 +128,7 @@ class Formula:
     node: Node
     location: Location = field(compare=False)
     """Of its first character."""
-    FORM: ClassVar = Annotated[str, Form(type=["number", "string"])]
+    FORM: ClassVar = Annotated[str, Form(type=["number", "string"]), names_of("local", "primitive", "op")]
 
     @classmethod
     def decode(cls, spot: Spot) -> "Formula":
@@ -159,8 +163,8 @@ class Formula:
 class _SplitImplementation:
     """An implementation in two parts."""
 
-    integer: Annotated[str, "The expression for integers."]
-    float: Annotated[str, "The expression for floats."]
+    integer: Annotated[str, names_of("word", token=_OF_LIBRARY), "The expression for integers."]
+    float: Annotated[str, names_of("word", token=_OF_LIBRARY), "The expression for floats."]
 
 
 @dataclass(frozen=True)
@@ -170,7 +174,7 @@ class Implementation:
     integer: str
     float: str
     location: Location = field(compare=False)
-    FORM: ClassVar = str | _SplitImplementation
+    FORM: ClassVar = Annotated[str, names_of("word", token=_OF_LIBRARY)] | _SplitImplementation
 
     @property
     def texts(self) -> tuple[str, ...]:
@@ -209,7 +213,7 @@ def _is_bool(spot: Spot, text: str) -> Iterator[str]:
 class Primitive:
     """A function that formulas are made of."""
 
-    call: Annotated[str, Entry("primitive '{}'"), _is_pattern]
+    call: Annotated[str, Entry("primitive '{}'"), _is_pattern, defines("primitive", token=r"^\w+(?=\()")]
     doc: Annotated[str, "What the primitive gives."]
     kind: Annotated[
         str | None, Choice(("integer", "float")), "The kind of its operands; without this key it has both kinds."
@@ -233,7 +237,7 @@ class Primitive:
         "bits.",
     ]
     bounded: Annotated[bool, "Whether the function has an overload in vector_math.hpp, quick for floats of up to 1e5."]
-    let: Annotated[Mapping[Name_, Formula], Mark.OPTIONAL, "Named parts of the gradients."]
+    let: Annotated[Mapping[Annotated[Name_, defines("local")], Formula], Mark.OPTIONAL, "Named parts of the gradients."]
     gradient: Annotated[
         Mapping[str, Formula],
         Mark.OPTIONAL,

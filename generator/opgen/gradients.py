@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from pathlib import PurePosixPath
 from typing import TYPE_CHECKING, Annotated, ClassVar
 
-from opgen.decoder import Mark, Mistakes, Name, Spot, members
+from opgen.decoder import Mark, Mistakes, Name, Spot, members, names_of
 from opgen.formula import INCOMING, RESULT
 from opgen.problem import Location, Problem, did_you_mean
 from opgen.signature import is_optional
@@ -31,7 +31,7 @@ class Expression:
 
     text: str
     location: Location
-    FORM: ClassVar = str
+    FORM: ClassVar = Annotated[str, names_of("rule", token=r"(?<=rules\.)\w+")]
 
     @classmethod
     def decode(cls, spot: Spot) -> "Expression":

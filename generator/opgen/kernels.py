@@ -7,7 +7,22 @@ from itertools import accumulate
 from pathlib import Path
 from typing import Annotated, ClassVar, TypeAlias
 
-from opgen.decoder import Entry, Form, Mark, Mistakes, Name, Pattern, Place, Placeholders, Range, Spot, Using, exactly
+from opgen.decoder import (
+    Entry,
+    Form,
+    Mark,
+    Mistakes,
+    Name,
+    Pattern,
+    Place,
+    Placeholders,
+    Range,
+    Spot,
+    Using,
+    defines,
+    exactly,
+    names_of,
+)
 from opgen.problem import Location, Problem, did_you_mean
 
 # The types of an argument's fields: the C++ type, the letter of Python's struct module, the bytes of one, and what
@@ -36,7 +51,7 @@ _PARAMETERS = "parameters"
 _OPERANDS = "operands"
 # A length is a product of numbers and of lengths that have a name; that of a group is how many operands it has.
 _FIELD_TYPE = re.compile(r"(\w+)(?:\[(\w+(?: \w+)*)\])?")
-_Fields: TypeAlias = Mapping[str, tuple[str, Location]]
+_Fields: TypeAlias = Mapping[str, tuple[Annotated[str, names_of("group")], Location]]
 
 
 def _element(spot: Spot) -> str:
@@ -45,9 +60,10 @@ def _element(spot: Spot) -> str:
     return str(spot.value.content)
 
 
+_ELEMENTS = names_of("set", "dtype", "kind", "width", "format")
 # Of an axis: a word or a number.
 _Element: TypeAlias = Annotated[
-    str, Using(_element, Annotated[str, Mark.MAY_BE_EMPTY, Form(type=["integer", "string"])])
+    str, Using(_element, Annotated[str, Mark.MAY_BE_EMPTY, Form(type=["integer", "string"]), _ELEMENTS])
 ]
 _KERNEL_NAME = r"([A-Za-z0-9_]|{[^{}]*}|[{}])+"
 
@@ -78,7 +94,7 @@ class Field:
 class FieldGroup:
     """Fields that several structs have side by side."""
 
-    name: Annotated[Name, Entry("group '{}'")]
+    name: Annotated[Name, Entry("group '{}'"), defines("group")]
     doc: Annotated[str, "What the fields are, for the docstring of what packs them."]
     fields: Annotated[_Fields, "The fields by name, in order, with their types as in `arguments` of a family."]
 
@@ -149,7 +165,7 @@ class Kernel:
         "of the op), or a list of dtypes, of widths of spec/kernels/widths.yaml, of formats or of numbers. An op with "
         "a result of any dtype, or with a condition, is one for each of these: `to_dtype_f16`, `where_cond_b8`.",
     ]
-    arguments: Annotated[str, "The struct of `arguments` that the kernel takes."]
+    arguments: Annotated[str, names_of("struct"), "The struct of `arguments` that the kernel takes."]
     call: Annotated[
         str,
         "The function template that is the body of the kernel, with placeholders. With an op and a dtype, {result} is "
@@ -192,15 +208,17 @@ class KernelFamily:
         "lets it. Without this key the compiler is free.",
     ]
     headers: Annotated[
-        Mapping[str, Location], Mark.OPTIONAL, "The headers of runtime/kernels that the source includes."
+        Mapping[Annotated[str, names_of("header", token=r"[\w./]+")], Location],
+        Mark.OPTIONAL,
+        "The headers of runtime/kernels that the source includes.",
     ]
     functors: Annotated[
-        Mapping[str, Location],
+        Mapping[Annotated[str, names_of("kind")], Location],
         Mark.OPTIONAL,
         "The files of spec/functors whose expressions the source needs besides those that the kernels range over.",
     ]
     arguments: Annotated[
-        Mapping[str, _Fields],
+        Mapping[Annotated[str, defines("struct")], _Fields],
         Mark.MAY_BE_EMPTY,
         "The structs that kernels take by value, one each: the names and the types of the fields, in order. An "
         "`address` is a pointer as u64; type[2] is an array of two, type[2 rank] one of twice the most dims of a "
@@ -285,7 +303,7 @@ def _members(
         yield Member(name, (Field(name, kind, length if match and match[2] else None),))
 
 
-_Bracketed: TypeAlias = Annotated[tuple[str, ...], Form(minItems=1, maxItems=1)]
+_Bracketed: TypeAlias = Annotated[tuple[Annotated[str, names_of("tuple")], ...], Form(minItems=1, maxItems=1)]
 
 
 def _item(spot: Spot) -> tuple[str, Location]:
@@ -298,7 +316,7 @@ def _item(spot: Spot) -> tuple[str, Location]:
 class TupleType:
     """A tuple that Python gives C++."""
 
-    name: Annotated[Name, Entry("tuple '{}'")]
+    name: Annotated[Name, Entry("tuple '{}'"), defines("tuple")]
     doc: Annotated[str, "What the tuple is, for its docstring."]
     items: Annotated[
         Mapping[Name, Annotated[tuple[str, Location], Using(_item, str | _Bracketed)]],
@@ -358,4 +376,7 @@ class Constants:
 class Widths:
     """The widths of elements that kernels only move."""
 
-    widths: Annotated[Mapping[Name, tuple[str, Location]], "By the name of a width, the C++ type of such an element."]
+    widths: Annotated[
+        Mapping[Annotated[Name, defines("width")], tuple[str, Location]],
+        "By the name of a width, the C++ type of such an element.",
+    ]

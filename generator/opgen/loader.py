@@ -3,10 +3,11 @@
 import os
 import re
 import stat
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
+from types import MappingProxyType
 
 import yaml
 
@@ -60,24 +61,32 @@ class Document:
         return self.path.stem
 
 
-def load(root: Path, problems: list[Problem]) -> dict[Path, Document]:
-    """Read every `spec/**/*.yaml` below `root`; what cannot be read goes to `problems` and is left out."""
+def load(
+    root: Path, problems: list[Problem], unsaved: Mapping[Path, str] = MappingProxyType({})
+) -> dict[Path, Document]:
+    """Read every `spec/**/*.yaml` below `root`; what cannot be read goes to `problems` and is left out.
+
+    `unsaved` has texts in place of those of files, by their paths below `root`.
+    """
     documents = {}
-    for path in sorted(_files(root, problems)):
+    for path in sorted({*_files(root, problems), *(root / path for path in unsaved)}):
         relative = path.relative_to(root)
         if path.suffix != ".yaml":
             problems.append(
                 Problem(Location(relative), f"a file of the spec ends in .yaml; rename it {path.stem}.yaml")
             )
             continue
-        document = load_file(path, relative, problems)
+        if relative in unsaved:
+            document = _parsed(unsaved[relative], relative, problems)
+        else:
+            document = load_file(path, relative, problems)
         if document is not None:
             documents[relative] = document
     return documents
 
 
 @lru_cache(maxsize=1024)
-def _document(text: str, path: Path) -> tuple[Document | None, Sequence[Problem]]:
+def parsed(text: str, path: Path) -> tuple[Document | None, Sequence[Problem]]:
     """What a file holds, and what is wrong with it."""
     problems: list[Problem] = []
     value = _parse(text, path, problems)
@@ -87,9 +96,11 @@ def _document(text: str, path: Path) -> tuple[Document | None, Sequence[Problem]
 def load_file(file: Path, shown: Path, problems: list[Problem]) -> Document | None:
     """A file of a spec, which messages call `shown`; None where it cannot be read, which goes to `problems`."""
     text = read_text(file, shown, problems)
-    if text is None:
-        return None
-    document, mistakes = _document(text, shown)
+    return None if text is None else _parsed(text, shown, problems)
+
+
+def _parsed(text: str, shown: Path, problems: list[Problem]) -> Document | None:
+    document, mistakes = parsed(text, shown)
     problems += mistakes
     return document
 

@@ -26,9 +26,11 @@ from opgen.decoder import (
     Range,
     Spot,
     Using,
+    defines,
     exactly,
     is_name,
     like,
+    names_of,
     number_mend,
 )
 from opgen.edges import Edge
@@ -169,13 +171,13 @@ class PublicModule:
 class DType:
     """An element type."""
 
-    name: Annotated[Name, Entry("dtype '{}'")]
+    name: Annotated[Name, Entry("dtype '{}'"), defines("dtype")]
     doc: Annotated[str, "What the dtype is, for the docs."]
     kind: Annotated[str, Choice(("unsigned", "signed", "float")), "Whether it holds integers, and signed ones."]
     bytes: Annotated[int, Choice((1, 2, 4, 8)), "The size of one element."]
     numpy: Annotated[str, "The NumPy type of an element, as `module.name`."]
     cpp: Annotated[str, "The C++ type of an element in kernels."]
-    compute: Annotated[str, "The dtype in which arithmetic on it is done, before one rounding back."]
+    compute: Annotated[str, names_of("dtype"), "The dtype in which arithmetic on it is done, before one rounding back."]
     safetensors: Annotated[str, "The name of the dtype in the safetensors format."]
     dlpack: Annotated[
         tuple[int, ...] | None,
@@ -246,7 +248,7 @@ class StatePart:
 class State:
     """What kernels know of some elements of a reduction, where that is several numbers."""
 
-    name: Annotated[Name, Entry("state '{}'")]
+    name: Annotated[Name, Entry("state '{}'"), defines("state")]
     doc: Annotated[str, "What the state is."]
     let: Annotated[
         Mapping[Name, Formula], Mark.OPTIONAL, "Named parts of `combine`, each a formula over those before it."
@@ -289,7 +291,9 @@ class Monoid:
     ]
     combine: Annotated[Formula, "The formula of what two contributions `x` and `y` join to."]
     accumulate: Annotated[
-        str | None, "The dtype in which array libraries join floats; kernels always join them in the compute dtype."
+        str | None,
+        names_of("dtype"),
+        "The dtype in which array libraries join floats; kernels always join them in the compute dtype.",
     ]
     finish: Annotated[
         Formula | None,
@@ -298,6 +302,7 @@ class Monoid:
     ]
     state: Annotated[
         str | None,
+        names_of("state"),
         "What kernels know of some elements, if that is more than a number: one of `states`. With it kernels read each "
         "element once, where array libraries read them again.",
     ]
@@ -322,6 +327,7 @@ class Position:
     of: Annotated[
         str,
         Key("position"),
+        names_of("op"),
         "In place of `identity`, `element` and `combine`: the result is the position at which the reduction of this "
         "name finds its element, by the word of the op's own name.",
     ]
@@ -353,10 +359,10 @@ def _are_as_many(spot: Spot, names: tuple[str, ...]) -> Iterator[str]:
 class Functor:
     """What one op computes of each element, or of all elements that it reduces."""
 
-    name: Annotated[Name, Entry("op '{}'")]
+    name: Annotated[Name, Entry("op '{}'"), defines("op")]
     kind: Annotated[str, Mark.VARIANT]
     named: Annotated[
-        tuple[Annotated[Name, _Free("an operand")], ...],
+        tuple[Annotated[Name, _Free("an operand"), defines("local")], ...],
         Key("operands"),
         _NAMED,
         _are_as_many,
@@ -371,12 +377,13 @@ class Functor:
     ]
     result: Annotated[
         str | None,
+        names_of("dtype"),
         "The dtype of the result, if it is not that of the operands; truth values are 1 and 0, and a reduction joins "
         "contributions in it. `any` is the dtype that the argument `dtype` names, to which the result is converted as "
         "`to_dtype` does.",
     ]
     parameters: Annotated[
-        Mapping[Annotated[Name, _Free("a parameter")], Annotated[float | None, Mark.NULL]],
+        Mapping[Annotated[Name, _Free("a parameter"), defines("local")], Annotated[float | None, Mark.NULL]],
         Mark.OPTIONAL,
         Example("slope: 0.01"),
         Of(("unary", "binary", "reduce", NAMED)),
@@ -384,7 +391,7 @@ class Functor:
         "`to_dtype` does. An op with parameters is a storage method and a tensor method of its own.",
     ]
     let: Annotated[
-        Mapping[Name, Formula],
+        Mapping[Annotated[Name, defines("local")], Formula],
         Mark.OPTIONAL,
         "Named parts of the formula and of the gradients, each over those before it.",
     ]
@@ -397,7 +404,7 @@ class Functor:
         "that has only floats may use the literals `inf` and `nan`.",
     ]
     gradients: Annotated[
-        Mapping[Name, Formula],
+        Mapping[Annotated[Name, names_of("local")], Formula],
         Key("gradient"),
         Mark.OPTIONAL,
         "By operand, the formula of its gradient, if it is not what follows from the formula. It is over the "
@@ -561,7 +568,7 @@ class Operand:
 class Check:
     """A check that the dispatch makes before the branch: a function of the emitted package's check module."""
 
-    FORM: ClassVar = Call
+    FORM: ClassVar = Annotated[Call, names_of("check", token=r"^\w+")]
     call: Call
     location: Location
 
@@ -575,11 +582,19 @@ class Check:
 class Method:
     """A storage method or a device method. The first operand is the one whose dtype the matrix lists."""
 
-    name: Annotated[Name, Entry("method '{}'")]
-    signature: Annotated[Signature, "The name, the parameters and the result: `name(parameter: type, ...) -> type`."]
+    name: Annotated[Name, Entry("method '{}'"), defines("method")]
+    signature: Annotated[
+        Signature,
+        names_of("method", token=r"^\w+"),
+        "The name, the parameters and the result: `name(parameter: type, ...) -> type`.",
+    ]
     doc: Annotated[str, Mark.PARAGRAPHS, "The docstring of the method."]
     kind: Annotated[
-        str | None, Key("ops"), Of((STORAGE,)), "The file of spec/functors whose ops the argument `op` chooses from."
+        str | None,
+        Key("ops"),
+        Of((STORAGE,)),
+        names_of("kind"),
+        "The file of spec/functors whose ops the argument `op` chooses from.",
     ]
     functor: Annotated[str | None, Mark.LATER]  # of that kind that it is; None where its argument `op` chooses one
     operands: Annotated[
@@ -595,7 +610,7 @@ class Method:
         "Calls of functions of runtime/core/check.py that the dispatch makes before the branch of a backend.",
     ]
     errors: Annotated[
-        Mapping[str, Location],
+        Mapping[Annotated[str, names_of("error")], Location],
         Mark.OPTIONAL,
         "The errors that backends raise besides those that follow from the checks and the dtypes.",
     ]
@@ -758,7 +773,7 @@ def _is_free(_: Spot, name: str) -> Iterator[str]:
 class Library:
     """A vendor's library."""
 
-    name: Annotated[Name, Entry("library '{}'"), _is_free]
+    name: Annotated[Name, Entry("library '{}'"), _is_free, defines("library")]
     opener: Annotated[
         str,
         Key("class"),
@@ -804,7 +819,9 @@ class Backend(CellFile):
         str, Pattern("[A-Z][A-Za-z0-9]*", "Name"), "What the names of its classes begin with, as `Cuda` in CudaStorage."
     ]
     extends: Annotated[
-        str | None, "The family, or the other backend, whose cells it has wherever it does not say otherwise."
+        str | None,
+        names_of("family", "backend"),
+        "The family, or the other backend, whose cells it has wherever it does not say otherwise.",
     ]
     runtime: Annotated[Runtime, "What runs the backend: a package, or why there is none."]
     extra: Annotated[Name | None, "The name of the extra that installs what the backend needs."]

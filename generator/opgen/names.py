@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from typing import Annotated, ClassVar
 
-from opgen.decoder import Form, Mark, Spot
+from opgen.decoder import Form, Mark, Spot, names_of
 from opgen.problem import Location
 
 
@@ -15,8 +15,8 @@ class Names:
     locations: tuple[Location, ...]
     listed: bool  # written as a list
     FORM: ClassVar = (
-        Annotated[str, Mark.MAY_BE_EMPTY, Form(minLength=1)]
-        | Annotated[tuple[Annotated[str, Mark.MAY_BE_EMPTY], ...], Form(minItems=1)]
+        Annotated[str, Mark.MAY_BE_EMPTY, Form(minLength=1), names_of("set")]
+        | Annotated[tuple[Annotated[str, Mark.MAY_BE_EMPTY, names_of("dtype")], ...], Form(minItems=1)]
     )
 
     @classmethod

@@ -62,7 +62,17 @@ def _read(root: Path, problems: Problems) -> tuple[Mapping[Path, Document], Sour
 
 def compose(root: Path, documents: Mapping[Path, Document], sources: Sources, problems: Iterable[Problem]) -> Project:
     """The project of files that are loaded; SpecError lists `problems`, and every mistake in the files."""
-    problems = Problems(problems)
+    noted = Problems(problems)
+    spec, outputs = examine(root, documents, sources, noted)
+    if noted:
+        raise SpecError(noted)
+    return Project(root, spec, sources, outputs)
+
+
+def examine(
+    root: Path, documents: Mapping[Path, Document], sources: Sources, problems: Problems
+) -> tuple[Spec, Sequence[Output]]:
+    """The spec of files that are loaded, and its outputs, as far as they are right; mistakes go to `problems`."""
     is_whole = _is_whole(documents, problems)
     spec = _checked(documents, sources, problems)
     for folder, place in spec.package.shared.items() if is_whole else ():
@@ -71,9 +81,7 @@ def compose(root: Path, documents: Mapping[Path, Document], sources: Sources, pr
             problems.note(place, f"'shared' names the folder '{folder}', which is not here; make it or remove the name")
     outputs = plan(spec, sources, problems) if is_whole else ()
     problems += sources.problems
-    if problems:
-        raise SpecError(problems)
-    return Project(root, spec, sources, outputs)
+    return spec, outputs
 
 
 def _is_whole(documents: Mapping[Path, Document], problems: Problems) -> bool:

@@ -66,8 +66,21 @@ def stale_files(root: Path) -> dict[PurePosixPath, str | None]:
 def editor_files() -> dict[PurePosixPath, str]:
     """All that a project keeps for editors, and for those who read its spec: the schemas, and the page."""
     schemas = {kind.name: schema_of(kind) for kind in FILE_KINDS}
-    files = {FOLDER / f"{name}.json": f"{json.dumps(schema, indent=1)}\n" for name, schema in schemas.items()}
+    files = {FOLDER / f"{name}.json": f"{json.dumps(_public(schema), indent=1)}\n" for name, schema in schemas.items()}
     return {**files, README: _page(schemas)}
+
+
+def _public(schema: Any) -> Any:
+    """A schema without what only opgen's own language server knows, nor what says nothing then."""
+    if isinstance(schema, dict):
+        inner = ((key, _public(value)) for key, value in schema.items() if not key.startswith("x-"))
+        return {key: value for key, value in inner if (key, value) != ("propertyNames", {}) and not _is_any(key, value)}
+    return [_public(item) for item in schema] if isinstance(schema, list) else schema
+
+
+def _is_any(key: str, value: Any) -> bool:
+    """Whether a keyword takes everything."""
+    return (key == "anyOf" and {} in value) or (key == "allOf" and all(item == {} for item in value))
 
 
 class _Records:
@@ -186,6 +199,8 @@ def _unspaced(rule: Mapping[str, Any]) -> Mapping[str, Any]:
     """What a rule says of a key, around which there is no space."""
     if "not" in rule:
         return {"not": _unspaced(rule["not"])}
+    if "pattern" not in rule:
+        return rule
     inner = rule["pattern"].removeprefix(r"^\s*").removesuffix(r"\s*$")
     return rule if inner == rule["pattern"] else exactly(inner).schema()
 

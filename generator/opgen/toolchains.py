@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Annotated
 
-from opgen.decoder import Entry, Key, Mark, Mistakes, Name, Placeholders, Spot, like
+from opgen.decoder import Entry, Key, Mark, Mistakes, Name, Placeholders, Spot, defines, like, names_of
 from opgen.problem import Location, did_you_mean
 
 # The name of a folder too.
@@ -56,7 +56,7 @@ class Toolchain:
         tuple[Annotated[str, _FLAG], ...], "The flags of this toolchain, with {target} and {device_libraries}."
     ]
     targets: Annotated[
-        Mapping[str, tuple[Annotated[str, _FLAG], ...]],
+        Mapping[Annotated[str, names_of("target", token=_TARGET.pattern)], tuple[Annotated[str, _FLAG], ...]],
         Mark.OPTIONAL,
         "The only targets that it builds, with further flags for each; without this key it builds all.",
     ]
@@ -86,7 +86,7 @@ class CodeObjects:
 
     host: Annotated[bool, "True if the kernels are those for the host: the files of spec/kernels with `host: true`."]
     targets: Annotated[
-        Mapping[Annotated[str, _target, like(_TARGET.pattern)], Location],
+        Mapping[Annotated[str, _target, like(_TARGET.pattern), defines("target", token=_TARGET.pattern)], Location],
         "The targets, each the name of a folder of code objects.",
     ]
     flags: Annotated[

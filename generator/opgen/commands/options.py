@@ -1,6 +1,7 @@
 """What commands share: the project's folder, its lock, and names that options give."""
 
 import contextlib
+import os
 import sys
 import threading
 from collections.abc import Iterable, Iterator, Sequence
@@ -63,7 +64,7 @@ def patience(doing: str) -> Iterator[None]:
         begun.enter_context(Console(stderr=True).status(f"{doing} ..."))
 
     timer = threading.Timer(_PATIENCE, begin)
-    if sys.stderr.isatty():
+    if sys.stderr.isatty() and not os.environ.get("NO_COLOR"):
         timer.start()
     try:
         yield

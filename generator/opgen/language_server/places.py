@@ -1,0 +1,115 @@
+"""Where what a name means is defined, where it is used, and what a new name changes."""
+
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+
+from opgen.language_server.index import Span, Thing
+from opgen.language_server.workspace import PYTHON_KINDS, Workspace
+from opgen.model import Method, Spec
+from opgen.problem import one_line
+from opgen.sources import HEADERS
+
+# Names that files have, or Python, or the language itself.
+_FIXED = ("kind", "family", "backend", "set", *PYTHON_KINDS)
+_NAMES = {"struct": r"[A-Za-z_]\w*", "target": r"[a-z][a-z0-9_.-]*"}
+_GENERATED = "generated"
+
+
+class CannotRename(Exception):
+    """What stands at a place has no name that can be changed here; the message says why."""
+
+
+def definitions(workspace: Workspace, path: Path, line: int, column: int) -> list[Span]:
+    """Where the name at a place is defined; of an op where that is or of its cells also the branches that it gives."""
+    word = workspace.index.at(path, line, column)
+    if word is None:
+        return []
+    found = []
+    for kind in word.kinds:
+        if kind == "header":
+            found += [Span(Path(HEADERS / word.text), 1, 1, 1)]
+        elif kind in PYTHON_KINDS:
+            places = workspace.defined_in_python(kind, word.text, path)
+            found += [Span(place.path, place.line, 1, 1) for place in places]
+    thing = workspace.index.meaning(word)
+    if thing is not None:
+        own = workspace.index.definitions[thing]
+        is_cell = path.parent.name in ("families", "backends")
+        if thing.kind in ("op", "method") and (own == word.span or is_cell):
+            found += _branches(workspace, thing, path)
+        if own != word.span:
+            found.append(own)
+    return found
+
+
+def uses(workspace: Workspace, path: Path, line: int, column: int) -> list[Span]:
+    """Where the name at a place stands."""
+    word = workspace.index.at(path, line, column)
+    thing = None if word is None else workspace.index.meaning(word)
+    return [] if thing is None else list(workspace.index.uses(thing))
+
+
+def renamable(workspace: Workspace, path: Path, line: int, column: int) -> Span:
+    """The name at a place, if it can be changed."""
+    word = workspace.index.at(path, line, column)
+    thing = None if word is None else workspace.index.meaning(word)
+    if word is None or thing is None:
+        raise CannotRename("no name that the spec defines is here")
+    if thing.kind in _FIXED:
+        raise CannotRename(f"'{thing.name}' is the name of a {thing.kind}; rename its file, and what names it")
+    return word.span
+
+
+def renamed(workspace: Workspace, path: Path, line: int, column: int, name: str) -> Mapping[Path, Sequence[Span]]:
+    """The places that a new name changes, by file."""
+    renamable(workspace, path, line, column)
+    word = workspace.index.at(path, line, column)
+    thing = None if word is None else workspace.index.meaning(word)
+    assert thing is not None
+    if not re.fullmatch(_NAMES.get(thing.kind, r"[a-z][a-z0-9_]*"), name):
+        raise CannotRename(f"'{one_line(name)}' cannot be the name of a {thing.kind}; use small letters, digits and _")
+    if Thing(thing.kind, name, thing.scope) in workspace.index.definitions:
+        raise CannotRename(f"there is a {thing.kind} '{name}' already; choose another name")
+    found: dict[Path, list[Span]] = {}
+    for span in dict.fromkeys(workspace.index.uses(thing)):
+        found.setdefault(span.path, []).append(span)
+    return found
+
+
+def _branches(workspace: Workspace, thing: Thing, path: Path) -> Iterator[Span]:
+    """The branches of an op in the package: of the backends that a file of cells is for, or the method of all."""
+    spec = workspace.spec
+    if spec is None:
+        return
+    folder = Path(_GENERATED, spec.package.name)
+    storage = sorted((workspace.root / folder / "storage").glob("*.py"))
+    for method in spec.methods:
+        if method.name == thing.name or thing.name in (method.functor, *spec.ops(method)):
+            files = [workspace.root / folder / "device.py"] if method in spec.device_methods else storage
+            for file in files:
+                yield from _branches_in(workspace, file.relative_to(workspace.root), method, _prefixes(spec, path))
+
+
+def _prefixes(spec: Spec, path: Path) -> list[str]:
+    """What the classes of the backends begin with that a file of cells is for."""
+    family_files = {backend.name: family.path for backend in spec.backends if (family := spec.family_of(backend))}
+    return [backend.class_prefix for backend in spec.backends if path in (backend.path, family_files.get(backend.name))]
+
+
+def _branches_in(workspace: Workspace, file: Path, method: Method, prefixes: Sequence[str]) -> Iterator[Span]:
+    lines = workspace.lines(file)
+    start = next((number for number, line in enumerate(lines, 1) if line.startswith(f"    def {method.name}(")), None)
+    if start is None:
+        return
+    found = False
+    for number, line in enumerate(lines[start:], start + 1):
+        if line.startswith("    def "):
+            break
+        if re.match(r"\s+case ", line) and any(
+            f"{prefix}Storage" in line or f"{prefix}Device" in line for prefix in prefixes
+        ):
+            found = True
+            yield Span(file, number, len(line) - len(line.lstrip()) + 1, len(line) + 1)
+    if not found:
+        yield Span(file, start, 9, 9 + len(method.name))

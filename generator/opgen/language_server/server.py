@@ -1,0 +1,260 @@
+"""The protocol of the language server: what editors send, and what they get."""
+
+import asyncio
+import gc
+from collections.abc import Sequence
+from pathlib import Path
+from urllib.parse import unquote, urlparse
+
+from lsprotocol import types
+from pygls.exceptions import JsonRpcInvalidParams
+from pygls.lsp.server import LanguageServer
+
+from opgen import __version__
+from opgen.language_server.completion import completions
+from opgen.language_server.hover import hover
+from opgen.language_server.index import Span
+from opgen.language_server.places import CannotRename, definitions, renamable, renamed, uses
+from opgen.language_server.workspace import Workspace, root_above
+from opgen.problem import Problem
+from opgen.report import end_column
+
+# While somebody types, what is wrong is looked for once in so many seconds.
+_PAUSE = 0.02
+_WATCHED = ("spec/**/*.yaml", "spec/**/*.yml", "templates/**", "runtime/**")
+_ITEM_KINDS = {
+    "key": types.CompletionItemKind.Property,
+    "value": types.CompletionItemKind.EnumMember,
+    "function": types.CompletionItemKind.Function,
+    "header": types.CompletionItemKind.File,
+}
+
+
+class SpecServer(LanguageServer):
+    """The server of one project: the one that a file of the editor is in, unless a folder is given."""
+
+    def __init__(self, root: Path | None) -> None:
+        super().__init__("opgen", __version__, text_document_sync_kind=types.TextDocumentSyncKind.Incremental)
+        self.given_root = root
+        self.project: Workspace | None = None
+        self._told: set[Path] = set()  # the files whose mistakes the editor shows
+        self._pending: asyncio.TimerHandle | None = None
+
+    def begin(self, folder: Path) -> Workspace | None:
+        """The project of a folder, if there is none yet."""
+        if self.project is None:
+            root = self.given_root or root_above(folder)
+            if root is not None:
+                self.project = Workspace(root.resolve())
+        return self.project
+
+    def file(self, uri: str) -> tuple[Workspace, Path] | None:
+        """The file of the project that an editor means."""
+        path = _path(uri)
+        project = self.begin(path.parent)
+        if project is None or not path.is_relative_to(project.root):
+            return None
+        return project, path.relative_to(project.root)
+
+    def soon(self) -> None:
+        """Look for mistakes when nothing is typed for a moment."""
+        if self._pending is not None:
+            self._pending.cancel()
+        self._pending = asyncio.get_running_loop().call_later(_PAUSE, self.tell)
+
+    def now(self) -> Workspace | None:
+        """The project with what was typed last."""
+        if self._pending is not None:
+            self.tell()
+        return self.project
+
+    def tell(self) -> None:
+        """Look for mistakes, and tell the editor those of each file that has any, or had some."""
+        if self._pending is not None:
+            self._pending.cancel()
+            self._pending = None
+        project = self.project
+        if project is None:
+            return
+        is_first = not project.documents
+        project.examine()
+        if is_first:
+            # What was read first stays: nobody need look at it for garbage again.
+            gc.collect()
+            gc.freeze()
+        by_file: dict[Path, list[types.Diagnostic]] = {path: [] for path in self._told}
+        for problem in project.problems:
+            path = problem.location.path
+            by_file.setdefault(path, []).append(_diagnostic(problem, project.lines(path)))
+        for path, diagnostics in by_file.items():
+            uri = (project.root / path).as_uri()
+            self.text_document_publish_diagnostics(types.PublishDiagnosticsParams(uri=uri, diagnostics=diagnostics))
+        self._told = {path for path, diagnostics in by_file.items() if diagnostics}
+
+
+def _path(uri: str) -> Path:
+    return Path(unquote(urlparse(uri).path)).resolve()
+
+
+def _units(line: str, column: int) -> int:
+    """A column as the protocol counts: from 0, in units of UTF-16."""
+    return len(line[: column - 1].encode("utf-16-le")) // 2
+
+
+def _column(line: str, units: int) -> int:
+    """A column from 1, from that of the protocol."""
+    return len(line.encode("utf-16-le")[: 2 * units].decode("utf-16-le", "ignore")) + 1
+
+
+def _line(lines: Sequence[str], number: int) -> str:
+    return lines[number - 1] if 0 < number <= len(lines) else ""
+
+
+def _range(lines: Sequence[str], line: int, start: int, end: int) -> types.Range:
+    text = _line(lines, line)
+    begin = types.Position(line - 1, _units(text, start))
+    return types.Range(begin, types.Position(line - 1, max(begin.character, _units(text, end))))
+
+
+def _diagnostic(problem: Problem, lines: Sequence[str]) -> types.Diagnostic:
+    place = problem.location
+    end = end_column(_line(lines, place.line), place.column)
+    return types.Diagnostic(
+        _range(lines, place.line, place.column, end), problem.message, types.DiagnosticSeverity.Error, source="opgen"
+    )
+
+
+def _location(project: Workspace, span: Span) -> types.Location:
+    uri = (project.root / span.path).as_uri()
+    return types.Location(uri, _range(project.lines(span.path), span.line, span.start, span.end))
+
+
+def _at(
+    server: SpecServer, document: types.TextDocumentIdentifier, position: types.Position
+) -> tuple[Workspace, tuple[Path, int, int]] | None:
+    """The project and the place in it that an editor asks of."""
+    found = server.file(document.uri)
+    if found is None or server.now() is None:
+        return None
+    project, path = found
+    line = position.line + 1
+    return project, (path, line, _column(_line(project.lines(path), line), position.character))
+
+
+def make_server(root: Path | None = None) -> SpecServer:
+    """A server, of the project below `root` or of the one that the editor opens."""
+    server = SpecServer(root)
+
+    @server.feature(types.INITIALIZED)
+    def initialized(server: SpecServer, _: types.InitializedParams) -> None:
+        folder = server.workspace.root_uri
+        if folder is not None and server.begin(_path(folder)) is not None:
+            server.soon()
+        watched = server.client_capabilities.workspace and server.client_capabilities.workspace.did_change_watched_files
+        if watched and watched.dynamic_registration:
+            watchers = [types.FileSystemWatcher(f"**/{pattern}") for pattern in _WATCHED]
+            options = types.DidChangeWatchedFilesRegistrationOptions(watchers)
+            registration = types.Registration("opgen-files", types.WORKSPACE_DID_CHANGE_WATCHED_FILES, options)
+            server.client_register_capability(types.RegistrationParams([registration]))
+
+    @server.feature(types.TEXT_DOCUMENT_DID_OPEN)
+    def opened(server: SpecServer, params: types.DidOpenTextDocumentParams) -> None:
+        _changed(server, params.text_document.uri)
+
+    @server.feature(types.TEXT_DOCUMENT_DID_CHANGE)
+    def changed(server: SpecServer, params: types.DidChangeTextDocumentParams) -> None:
+        _changed(server, params.text_document.uri)
+
+    @server.feature(types.TEXT_DOCUMENT_DID_SAVE)
+    def saved(server: SpecServer, params: types.DidSaveTextDocumentParams) -> None:
+        found = server.file(params.text_document.uri)
+        if found is not None and found[1].parts[0] != "spec":
+            found[0].forget_sources()
+        server.soon()
+
+    @server.feature(types.TEXT_DOCUMENT_DID_CLOSE)
+    def closed(server: SpecServer, params: types.DidCloseTextDocumentParams) -> None:
+        found = server.file(params.text_document.uri)
+        if found is not None:
+            found[0].unsaved.pop(found[1], None)
+        server.soon()
+
+    @server.feature(types.WORKSPACE_DID_CHANGE_WATCHED_FILES)
+    def files_changed(server: SpecServer, _: types.DidChangeWatchedFilesParams) -> None:
+        if server.project is not None:
+            server.project.forget_sources()
+            server.soon()
+
+    @server.feature(types.TEXT_DOCUMENT_COMPLETION, types.CompletionOptions(trigger_characters=[":", " ", ".", "["]))
+    def complete(server: SpecServer, params: types.CompletionParams) -> types.CompletionList | None:
+        found = _at(server, params.text_document, params.position)
+        if found is None:
+            return None
+        project, (path, line, column) = found
+        lines = project.lines(path)
+        items = []
+        for item in completions(project, path, line, column):
+            edit = types.TextEdit(_range(lines, line, item.start, column), item.text)
+            doc = types.MarkupContent(types.MarkupKind.Markdown, item.doc) if item.doc else None
+            kind = _ITEM_KINDS.get(item.kind, types.CompletionItemKind.Reference)
+            label = item.text.removesuffix(": ")
+            items.append(types.CompletionItem(label, kind=kind, detail=item.detail, documentation=doc, text_edit=edit))
+        return types.CompletionList(False, items)
+
+    @server.feature(types.TEXT_DOCUMENT_HOVER)
+    def show(server: SpecServer, params: types.HoverParams) -> types.Hover | None:
+        found = _at(server, params.text_document, params.position)
+        text = "" if found is None else hover(found[0], *found[1])
+        return types.Hover(types.MarkupContent(types.MarkupKind.Markdown, text)) if text else None
+
+    @server.feature(types.TEXT_DOCUMENT_DEFINITION)
+    def define(server: SpecServer, params: types.DefinitionParams) -> list[types.Location]:
+        found = _at(server, params.text_document, params.position)
+        return [] if found is None else [_location(found[0], span) for span in definitions(found[0], *found[1])]
+
+    @server.feature(types.TEXT_DOCUMENT_REFERENCES)
+    def refer(server: SpecServer, params: types.ReferenceParams) -> list[types.Location]:
+        found = _at(server, params.text_document, params.position)
+        return [] if found is None else [_location(found[0], span) for span in uses(found[0], *found[1])]
+
+    @server.feature(types.TEXT_DOCUMENT_PREPARE_RENAME)
+    def prepare(server: SpecServer, params: types.PrepareRenameParams) -> types.Range | None:
+        found = _at(server, params.text_document, params.position)
+        if found is None:
+            return None
+        try:
+            span = renamable(found[0], *found[1])
+        except CannotRename as error:
+            raise JsonRpcInvalidParams(str(error)) from None
+        return _location(found[0], span).range
+
+    @server.feature(types.TEXT_DOCUMENT_RENAME, types.RenameOptions(prepare_provider=True))
+    def rename(server: SpecServer, params: types.RenameParams) -> types.WorkspaceEdit | None:
+        found = _at(server, params.text_document, params.position)
+        if found is None:
+            return None
+        project, (path, line, column) = found
+        try:
+            spans = renamed(project, path, line, column, params.new_name)
+        except CannotRename as error:
+            raise JsonRpcInvalidParams(str(error)) from None
+        edits = {
+            (project.root / file).as_uri(): [
+                types.TextEdit(_location(project, span).range, params.new_name) for span in of_file
+            ]
+            for file, of_file in spans.items()
+        }
+        return types.WorkspaceEdit(edits)
+
+    return server
+
+
+def _changed(server: SpecServer, uri: str) -> None:
+    """Take over what the editor has of a file."""
+    found = server.file(uri)
+    if found is None:
+        return
+    project, path = found
+    if path.parts[0] == "spec" and path.suffix in (".yaml", ".yml"):
+        project.unsaved[path] = server.workspace.get_text_document(uri).source
+        server.soon()

@@ -1,0 +1,147 @@
+"""A project as an editor has it: its files, the texts that are not saved yet, and what is wrong with both."""
+
+import ast
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path, PurePosixPath
+
+from opgen.language_server.index import Index, index_of
+from opgen.loader import Document, load
+from opgen.model import Spec
+from opgen.problem import Problem, Problems
+from opgen.project import examine
+from opgen.sources import BACKENDS, BASE, CORE, HEADERS, RUNTIME, Sources
+
+_MARKER = Path("spec/package.yaml")
+
+
+def root_above(folder: Path) -> Path | None:
+    """The project that a folder is in."""
+    return next((each for each in (folder, *folder.parents) if (each / _MARKER).is_file()), None)
+
+
+@dataclass(frozen=True)
+class Place:
+    """A line of a file, below the project; lines count from 1."""
+
+    path: Path
+    line: int
+    doc: str = ""
+
+
+class Workspace:
+    """What the server knows of a project."""
+
+    def __init__(self, root: Path) -> None:
+        self.root = root
+        self.unsaved: dict[Path, str] = {}  # by their paths below the project
+        self.documents: Mapping[Path, Document] = {}  # of those files that are no YAML now, as they were last
+        self.texts: dict[Path, str] = {}
+        self.problems: Sequence[Problem] = ()
+        self._spec: Spec | None = None
+        self._sources: Sources | None = None
+
+    def forget_sources(self) -> None:
+        """Read templates/ and runtime/ anew when they are needed next: some of them changed."""
+        self._sources = None
+
+    @property
+    def sources(self) -> Sources:
+        """The files of templates/ and runtime/."""
+        if self._sources is None:
+            self._sources = Sources(self.root)
+        return self._sources
+
+    @property
+    def spec(self) -> Spec | None:
+        """The spec, as it was when its files could last be read."""
+        return self._spec
+
+    def examine(self) -> None:
+        """Find what is wrong now."""
+        problems = Problems()
+        documents = load(self.root, problems, self.unsaved)
+        is_readable = not problems
+        spec, _ = examine(documents, self.sources, problems)
+        if is_readable:
+            self._spec = spec
+        self.problems = sorted(set(problems))
+        self.documents = {**self.documents, **documents}
+        self.__dict__.pop("index", None)
+
+    @cached_property
+    def index(self) -> Index:
+        """The names of the spec."""
+        return index_of(self.documents, {path: self.text(path) for path in self.documents})
+
+    def text(self, path: Path) -> str:
+        """What a file says in the editor, or else on the disk."""
+        if path in self.unsaved:
+            return self.unsaved[path]
+        try:
+            return (self.root / path).read_text(encoding="utf-8")
+        except (OSError, ValueError):
+            return ""
+
+    def lines(self, path: Path) -> Sequence[str]:
+        """The lines of a file."""
+        return self.text(path).splitlines()
+
+    def packages(self, path: Path) -> list[str]:
+        """The packages whose ops the cells of a file call: its own, and those of what it extends."""
+        owners = {owner.path: owner for owner in self._spec.owners} if self._spec is not None else {}
+        by_name = {owner.name: owner for owner in owners.values()}
+        found: list[str] = []
+        owner = owners.get(path)
+        while owner is not None and (owner.package or "") not in found:
+            found.append(owner.package or "")
+            owner = by_name.get(owner.extends or "")
+        return [package for package in found if package]
+
+    def functions(self, path: Path) -> Iterator[tuple[str, PurePosixPath, ast.FunctionDef]]:
+        """What cells of a file may call, each as `module.function`."""
+        for package in self.packages(path):
+            for module, file in self.sources.python(BACKENDS / package / "ops").items():
+                for node in self._definitions(file):
+                    if isinstance(node, ast.FunctionDef):
+                        yield f"{module}.{node.name}", file, node
+
+    def _definitions(self, file: PurePosixPath) -> Iterator[ast.FunctionDef | ast.ClassDef]:
+        """The functions and classes of a module for others."""
+        for node in (self.sources.tree(file) or ()) if file in self.sources.paths else ():
+            if isinstance(node, ast.FunctionDef | ast.ClassDef) and not node.name.startswith("_"):
+                yield node
+
+    def defined_in_python(self, kind: str, name: str, path: Path) -> Iterator[Place]:
+        """Where Python defines what a name of a kind means in a file of the spec."""
+        if kind == "function":
+            yield from (_place(file, node) for function, file, node in self.functions(path) if function == name)
+        elif kind in _HOMES:
+            home = _HOMES[kind]
+            yield from (_place(home, node) for node in self._definitions(home) if node.name == name)
+
+    def python_names(self, kind: str, path: Path) -> Iterator[tuple[str, str]]:
+        """The names of a kind that are in the runtime, and what each is."""
+        if kind == "function":
+            yield from ((function, _signature(node)) for function, _, node in self.functions(path))
+        elif kind == "header":
+            yield from ((str(file.relative_to(HEADERS)), "") for file in self.sources.below(HEADERS))
+        else:
+            yield from ((node.name, _signature(node)) for node in self._definitions(_HOMES[kind]))
+
+
+_HOMES = {"check": CORE / "check.py", "error": BASE / "error.py", "rule": RUNTIME / "gradient/rules.py"}
+PYTHON_KINDS = ("function", "header", *_HOMES)
+
+
+def _place(path: PurePosixPath, node: ast.FunctionDef | ast.ClassDef) -> Place:
+    doc = ast.get_docstring(node) or ""
+    return Place(Path(path), node.lineno, f"```python\n{_signature(node)}\n```\n\n{doc}")
+
+
+def _signature(node: ast.FunctionDef | ast.ClassDef) -> str:
+    if isinstance(node, ast.ClassDef):
+        return f"class {node.name}"
+    returns = f" -> {ast.unparse(node.returns)}" if node.returns is not None else ""
+    return f"def {node.name}({ast.unparse(node.args)}){returns}"
