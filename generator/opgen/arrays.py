@@ -5,6 +5,7 @@ import re
 import textwrap
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Annotated, ClassVar, TypeVar
 
 from opgen.decoder import Entry, Form, Key, Mark, Mistakes, Name, Spot, defines, exactly, like, names_of
@@ -48,6 +49,7 @@ class Spelling:
             spot.problem(f"{spot.what} is no Python ({reason}); write an expression, or lines that return one")
         return spelling if reason is None else cls("None", spot.value.location)
 
+    @cached_property
     def free_names(self) -> tuple[str, ...]:
         """The names that it takes from its surroundings."""
         nodes = list(ast.walk(self.tree))

@@ -205,7 +205,7 @@ def _check_method(spec: Spec, method: Method, problems: Problems) -> None:
         is_known &= are_known(spec, operand.dtypes, words, problems)
     known = ["self", *arguments]
     for item in method.checks:
-        for name in item.call.names():
+        for name in item.call.names:
             if name not in known:
                 message = f"check '{item.call.name}' reads '{name}', which is no parameter of '{method.name}'"
                 problems.unknown(item.location, message, name, known)

@@ -3,6 +3,7 @@
 import ast
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from pathlib import PurePosixPath
 
 from opgen.model import Method, Spec
@@ -22,6 +23,7 @@ class _Module:
     imported: Mapping[str, PurePosixPath]
 
 
+@lru_cache(maxsize=4)
 def raised_by_checks(sources: Sources) -> dict[str, frozenset[str]]:
     """The errors that each function of the package's check module raises, itself or by what it calls."""
     modules: dict[PurePosixPath, _Module] = {}

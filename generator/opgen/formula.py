@@ -108,6 +108,12 @@ class Call:
         return tuple(dict.fromkeys(name for argument in self.arguments for name in names(argument)))
 
     @cached_property
+    def calls(self) -> "tuple[Call, ...]":
+        """The calls that it is made of, each once, itself first."""
+        inner = (call for argument in self.arguments if isinstance(argument, Call) for call in argument.calls)
+        return tuple(dict.fromkeys((self, *inner)))
+
+    @cached_property
     def size(self) -> int:
         """How many parts it has, itself among them."""
         return 1 + sum(size(argument) for argument in self.arguments)
@@ -399,6 +405,11 @@ def names(node: Node) -> tuple[str, ...]:
 def size(node: Node) -> int:
     """How many parts a formula has, itself among them."""
     return node.size if isinstance(node, Call) else 1
+
+
+def calls(node: Node) -> tuple[Call, ...]:
+    """The calls that a formula is made of, each once."""
+    return node.calls if isinstance(node, Call) else ()
 
 
 def walk(node: Node) -> Iterator[Node]:

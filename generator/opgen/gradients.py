@@ -1,8 +1,9 @@
 """What storage methods say of their gradients: the key `gradient`, read and checked."""
 
 import ast
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import PurePosixPath
 from typing import TYPE_CHECKING, Annotated, ClassVar
 
@@ -45,11 +46,24 @@ class Expression:
             text = "0"
         return cls(text or "0", spot.value.location)
 
-    @property
+    @cached_property
+    def _nodes(self) -> Sequence[ast.AST]:
+        return list(ast.walk(ast.parse(self.text, mode="eval")))
+
+    @cached_property
     def names(self) -> tuple[str, ...]:
         """What it names, each once."""
-        nodes = (node for node in ast.walk(ast.parse(self.text, mode="eval")) if isinstance(node, ast.Name))
-        return tuple(dict.fromkeys(node.id for node in nodes))
+        return tuple(dict.fromkeys(node.id for node in self._nodes if isinstance(node, ast.Name)))
+
+    @cached_property
+    def called(self) -> tuple[str, ...]:
+        """The functions of the rules that it calls."""
+        found = []
+        for node in self._nodes:
+            match node:
+                case ast.Attribute(value=ast.Name(id=owner), attr=name) if owner == _RULES:
+                    found.append(name)
+        return tuple(found)
 
 
 @dataclass(frozen=True)
@@ -168,15 +182,7 @@ def _mistakes(
             if name not in known:
                 message = f"'{key}' of {what} names the unknown '{name}'"
                 yield Problem(expression.location, message + did_you_mean(name, known))
-        for name in _called(expression):
+        for name in expression.called:
             if functions is not None and name not in functions:
                 message = f"'{key}' of {what} calls '{name}', which {RULES} lacks"
                 yield Problem(expression.location, message + did_you_mean(name, functions))
-
-
-def _called(expression: Expression) -> Iterator[str]:
-    """The functions of the rules that an expression calls."""
-    for node in ast.walk(ast.parse(expression.text, mode="eval")):
-        match node:
-            case ast.Attribute(value=ast.Name(id=owner), attr=name) if owner == _RULES:
-                yield name

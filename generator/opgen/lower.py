@@ -104,7 +104,7 @@ def _lowered(
             cells = (owner.cells.get(key) for owner in owners for key in keys)
             own = [lowering for cell in cells if cell is not None for lowering in cell.lowerings]
             every = [*_unsupported(spec, backend, method, op), *own, *_default(spec, owners, method, module)]
-            done = {dtype: _joined(_of_dtype(spec, every, dtype, without)) for dtype in dtypes}
+            done = _of_dtypes(spec, every, dtypes, without)
             found[method.name, op] = MappingProxyType({d: lowering for d, lowering in done.items() if lowering})
             for lowering in done.values():
                 if lowering is not None and lowering.is_open:
@@ -137,14 +137,37 @@ def _default(spec: Spec, owners: Sequence[Owner], method: Method, module: str | 
         yield Lowering((call,), None, None, None, None, method.location)
 
 
-def _of_dtype(
-    spec: Spec, lowerings: Iterable[Lowering], dtype: str | None, without: Mapping[str, Collection[str]]
-) -> Iterator[Lowering]:
-    """Those that are for a dtype, of libraries those that have it."""
-    for lowering in lowerings:
-        is_meant = lowering.dtypes is None or dtype in spec.resolve(lowering.dtypes)
-        if is_meant and not any(dtype in without.get(call.library or "", ()) for call in lowering.calls):
-            yield lowering
+def _of_dtypes(
+    spec: Spec,
+    lowerings: Sequence[Lowering],
+    dtypes: Iterable[str | None],
+    without: Mapping[str, Collection[str]],
+) -> dict[str | None, Lowering | None]:
+    """What is done for each dtype: what is said of it, of libraries what those say that have it."""
+    if lowerings and _takes_everything(lowerings[0]):
+        return dict.fromkeys(dtypes, lowerings[0])
+    meant = [None if lowering.dtypes is None else spec.resolve(lowering.dtypes) for lowering in lowerings]
+    lacking = [
+        {dtype for call in lowering.calls for dtype in without.get(call.library or "", ())} for lowering in lowerings
+    ]
+    joined: dict[tuple[int, ...], Lowering | None] = {}  # many dtypes have the same
+    done = {}
+    for dtype in dtypes:
+        own = tuple(
+            position
+            for position, names in enumerate(meant)
+            if (names is None or dtype in names) and dtype not in lacking[position]
+        )
+        if own not in joined:
+            joined[own] = _joined([lowerings[position] for position in own])
+        done[dtype] = joined[own]
+    return done
+
+
+def _takes_everything(lowering: Lowering) -> bool:
+    """Whether nothing that follows is ever done."""
+    is_of_all = lowering.dtypes is None and all(call.library is None for call in lowering.calls)
+    return is_of_all and not lowering.is_open
 
 
 def _joined(lowerings: Iterable[Lowering]) -> Lowering | None:

@@ -623,7 +623,7 @@ class Method:
     owner: Annotated[str, Mark.VARIANT]  # STORAGE or DEVICE
     location: Location
 
-    @property
+    @cached_property
     def is_broken(self) -> bool:
         """Whether its signature or its operands could not be read, which is noted; the rest cannot be checked."""
         lacks_operands = self.owner == STORAGE and not self.operands
@@ -960,11 +960,21 @@ class Spec:
 
     def resolve(self, names: Names) -> tuple[str, ...]:
         """The dtypes, or the block formats, that `names` means, in the order of the spec."""
-        if names.texts == (BLOCKS,):
+        key = names.texts, names.listed
+        if key not in self._resolved:
+            self._resolved[key] = self._resolve(*key)
+        return self._resolved[key]
+
+    @cached_property
+    def _resolved(self) -> dict[tuple[tuple[str, ...], bool], tuple[str, ...]]:
+        return {}
+
+    def _resolve(self, texts: tuple[str, ...], listed: bool) -> tuple[str, ...]:
+        if texts == (BLOCKS,):
             return self.sets[BLOCKS]
         found: set[str] = set()
-        for text in names.texts:
-            found.update((text,) if names.listed else self.groups.get(text, ()))
+        for text in texts:
+            found.update((text,) if listed else self.groups.get(text, ()))
         return tuple(dtype.name for dtype in self.dtypes if dtype.name in found)
 
     def family_of(self, backend: Backend) -> BackendFamily | None:

@@ -20,6 +20,7 @@ from opgen.formula import (
     Number,
     Primitive,
     Primitives,
+    calls,
     inlined,
     kind_of,
     lowered,
@@ -122,7 +123,7 @@ class Scope:
 
     def used(self) -> Iterator[str]:
         """The primitives that it is made of."""
-        return (node.primitive for node in walk(self.formula.node) if isinstance(node, Call))
+        return (call.primitive for call in calls(self.formula.node))
 
 
 def _dtype_kinds(spec: Spec, functor: Functor) -> tuple[Kind, ...]:
@@ -354,8 +355,9 @@ def _check_reduction(kind: FunctorKind, functor: Functor, monoid: Monoid, proble
     other = given(kind, monoid)
     if other is None or monoid.element is None:
         return
-    calls = {node for node in walk(monoid.element.node) if isinstance(node, Call) and node.primitive == other.name}
-    if calls != {Call(other.name, (Name("x"),))}:
+    if {call for call in calls(monoid.element.node) if call.primitive == other.name} != {
+        Call(other.name, (Name("x"),))
+    }:
         message = (
             f"'element' of op '{functor.name}' may have the reduction of its elements alone; write {other.name}(x)"
         )
@@ -379,7 +381,7 @@ def _check_gradient(spec: Spec, functor: Functor, ops: Collection[str], problems
         problems.note(functor.location, f"op '{functor.name}': {error}")
         return
     numbers = {*functor.parameters, COUNT}
-    for part in (part for node in found.values() for part in walk(node) if isinstance(part, Call)):
+    for part in (part for node in found.values() for part in calls(node)):
         if part.primitive not in ops and not {*names(part)} <= numbers:
             message = f"the gradient of op '{functor.name}' has '{part.primitive}', which is no op"
             problems.note(functor.location, f"{message}; add the op, or write 'gradient'")

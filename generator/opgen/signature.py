@@ -2,6 +2,7 @@
 
 import ast
 from dataclasses import dataclass
+from functools import cached_property
 
 OPTIONAL = " | None"
 """How the type of an argument ends that may be None."""
@@ -86,6 +87,7 @@ class Call:
             raise ValueError(f"'{text}' is not a call; write 'name(argument, ...)'")
         return Call(expression.func.id, tuple(map(ast.unparse, expression.args)))
 
+    @cached_property
     def names(self) -> tuple[str, ...]:
         """The variables that the arguments read."""
         trees = (ast.walk(ast.parse(argument, mode="eval")) for argument in self.arguments)

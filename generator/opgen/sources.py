@@ -40,6 +40,8 @@ class Sources:
         self.base = base
         self._texts: dict[PurePosixPath, str | None] = {}
         self._trees: dict[PurePosixPath, Sequence[ast.stmt] | None] = {}
+        self._python: dict[PurePosixPath, Mapping[str, PurePosixPath]] = {}
+        self._functions: dict[PurePosixPath, Mapping[str, Callable] | None] = {}
         self.problems: list[Problem] = []
         roots = dict.fromkeys((*self._walk(root, TEMPLATES), *self._walk(root, RUNTIME)), root)
         if base is not None:
@@ -87,9 +89,12 @@ class Sources:
         """The names that a header of the kernels defines."""
         return defined_in(self.text(path) or "")
 
-    def python(self, folder: PurePosixPath) -> dict[str, PurePosixPath]:
+    def python(self, folder: PurePosixPath) -> Mapping[str, PurePosixPath]:
         """The modules in a folder by their names."""
-        return {path.stem: path for path in self.below(folder) if path.parent == folder and path.suffix == ".py"}
+        if folder not in self._python:
+            paths = (path for path in self.below(folder) if path.parent == folder and path.suffix == ".py")
+            self._python[folder] = {path.stem: path for path in paths}
+        return self._python[folder]
 
     def methods(self, path: PurePosixPath) -> AbstractSet[str]:
         """The methods that the classes of a module define for others."""
@@ -97,8 +102,10 @@ class Sources:
 
     def functions(self, path: PurePosixPath) -> Mapping[str, Callable] | None:
         """The functions that a module defines at its top for others; None of a text that is no Python."""
-        body = self.tree(path)
-        return None if body is None else _functions(body)
+        if path not in self._functions:
+            body = self.tree(path)
+            self._functions[path] = None if body is None else _functions(body)
+        return self._functions[path]
 
     def public(self, name: str, home: str) -> PublicModule | None:
         """What a module or a package of the runtime has for users; None where it is missing."""

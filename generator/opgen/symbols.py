@@ -8,9 +8,9 @@ import ast
 import builtins
 import importlib.util
 import re
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
-from functools import cache, cached_property
+from functools import cache, cached_property, lru_cache
 from pathlib import Path, PurePosixPath
 
 from opgen.arrays import LIBRARY, ArrayLibrary, Spelling
@@ -28,7 +28,7 @@ from opgen.model import (
     PublicModule,
     Spec,
 )
-from opgen.problem import Location, Problems, did_you_mean, nearest
+from opgen.problem import Location, Problem, Problems, did_you_mean, nearest
 from opgen.scopes import scopes, state_scopes
 from opgen.sources import BACKENDS, BASE, CORE, HEADERS, NUMERICS, RUNTIME, Sources, package_folders, place
 
@@ -258,19 +258,18 @@ class _Runtime:
 # What expressions name.
 
 
-def _outer_names(expression: str) -> Iterator[tuple[str, ...]]:
+@lru_cache(maxsize=4096)
+def _outer_names(expression: str) -> Sequence[tuple[str, ...]]:
     """The names, with their attributes, that an expression of Python takes from its surroundings."""
     try:
         nodes = list(ast.walk(ast.parse(expression, mode="eval")))
     except SyntaxError:
-        return
+        return ()
     own = {node.arg for node in nodes if isinstance(node, ast.arg)}
     own |= {node.id for node in nodes if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store)}
     parts = {node.value for node in nodes if isinstance(node, ast.Attribute)}
-    for node in nodes:
-        name = _dotted(node)
-        if name and node not in parts and name[0] not in own:
-            yield name
+    names = (_dotted(node) for node in nodes if node not in parts)
+    return [name for name in names if name and name[0] not in own]
 
 
 def _dotted(node: ast.AST) -> tuple[str, ...]:
@@ -335,9 +334,8 @@ def _listed_by_numpy() -> Collection[str]:
 
 
 def _check_kernels(spec: Spec, sources: Sources, problems: Problems) -> None:
-    templates = [path for folder in package_folders(spec.package) for path in sources.below(folder / "kernels")]
-    paths = [*sources.below(HEADERS), *templates]
-    headers = {path.name.removesuffix(".j2"): path for path in paths if ".hpp" in path.suffixes}
+    folders = package_folders(spec.package)
+    headers = _headers(folders, sources)
     is_whole = bool(headers) and bool(spec.kernels)
     unknown: dict[tuple[str, str], list[str]] = {}
     defined_anywhere: set[str] = set()
@@ -347,7 +345,8 @@ def _check_kernels(spec: Spec, sources: Sources, problems: Problems) -> None:
             if header not in headers:
                 mend = f"write a header to {HEADERS}"
                 problems.unknown(location, f"unknown header '{header}'", header, headers, mend)
-        reached = _reached(family, headers, sources, problems)
+        reached, flaws = _reached(tuple(family.headers), folders, sources)
+        problems += flaws
         # A header that is missing would have defined something.
         if len(problems) > before:
             is_whole = False
@@ -391,26 +390,33 @@ def _primitives_of(spec: Spec, family: KernelFamily) -> list[Primitive]:
     return [spec.primitives[name] for name in used if name in spec.primitives]
 
 
-def _reached(
-    family: KernelFamily, headers: Mapping[str, PurePosixPath], sources: Sources, problems: Problems
-) -> set[str]:
-    """What a family's headers define, and those that they include."""
-    waiting = [header for header in family.headers if header in headers]
+@lru_cache(maxsize=1024)
+def _reached(headers: tuple[str, ...], folders: tuple[PurePosixPath, ...], sources: Sources) -> tuple[frozenset[str], Sequence[Problem]]:
+    """What headers define, and those that they include; and what is wrong there."""
+    problems = Problems()
+    known = _headers(folders, sources)
+    waiting = [header for header in headers if header in known]
     seen: set[str] = set()
     while waiting:
         header = waiting.pop()
         if header in seen:
             continue
         seen.add(header)
-        text = sources.text(headers[header]) or ""
+        text = sources.text(known[header]) or ""
         for match in _INCLUDE.finditer(text):
-            if match[1] in headers:
+            if match[1] in known:
                 waiting.append(match[1])
             else:
-                where = place(headers[header], text.count("\n", 0, match.start()) + 1)
+                where = place(known[header], text.count("\n", 0, match.start()) + 1)
                 message = f"it includes an unknown header, '{match[1]}'"
-                problems.unknown(where, message, match[1], headers, "write it, or remove the include")
-    return {name for header in seen for name in sources.defined(headers[header])}
+                problems.unknown(where, message, match[1], known, "write it, or remove the include")
+    return frozenset(name for header in seen for name in sources.defined(known[header])), problems
+
+
+def _headers(folders: Iterable[PurePosixPath], sources: Sources) -> dict[str, PurePosixPath]:
+    """The headers of kernels, by the names by which others include them."""
+    paths = [*sources.below(HEADERS), *(path for folder in folders for path in sources.below(folder / "kernels"))]
+    return {path.name.removesuffix(".j2"): path for path in paths if ".hpp" in path.suffixes}
 
 
 # The words that array libraries spell, and what is written in them.
@@ -485,7 +491,7 @@ def _check_spelled(
             spelled.append((f"word '{name}'", spelling, (*word.parameters, *family.vocabulary, *helpers)))
     for what, spelling, own in spelled:
         known = [*modules, *own]
-        for name in spelling.free_names():
+        for name in spelling.free_names:
             if name not in known and not hasattr(builtins, name):
                 problems.unknown(spelling.location, f"unknown name '{name}' in {what} of {backend}", name, known)
 
@@ -501,7 +507,7 @@ def _check_uses(spec: Spec, family: BackendFamily, sources: Sources, problems: P
     libraries = [backend.array for backend in spec.backends if spec.family_of(backend) is family and backend.array]
     spellings = [word.spelling for word in family.vocabulary.values() if word.spelling is not None]
     for spelling in [*spellings, *(spelling for library in libraries for spelling in library.spellings.values())]:
-        used.update(spelling.free_names())
+        used.update(spelling.free_names)
     for name, word in family.vocabulary.items() if texts else ():
         if word.location.is_of_base:
             continue

@@ -36,7 +36,7 @@ def spelled_library(spec: Spec, backend: Backend) -> View:
     assert array is not None
     words = family.vocabulary
     spellings = {name: array.spellings.get(name) or word.spelling for name, word in words.items()}
-    used = {name for each in spellings.values() if each is not None for name in each.free_names()} - {*words}
+    used = {name for each in spellings.values() if each is not None for name in each.free_names} - {*words}
     if array.dtypes is None:
         dtypes = {dtype.name: f"DType.{dtype.name.upper()}.numpy" for dtype in spec.dtypes}
     else:
