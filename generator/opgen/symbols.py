@@ -391,7 +391,9 @@ def _primitives_of(spec: Spec, family: KernelFamily) -> list[Primitive]:
 
 
 @lru_cache(maxsize=1024)
-def _reached(headers: tuple[str, ...], folders: tuple[PurePosixPath, ...], sources: Sources) -> tuple[frozenset[str], Sequence[Problem]]:
+def _reached(
+    headers: tuple[str, ...], folders: tuple[PurePosixPath, ...], sources: Sources
+) -> tuple[frozenset[str], Sequence[Problem]]:
     """What headers define, and those that they include; and what is wrong there."""
     problems = Problems()
     known = _headers(folders, sources)

@@ -81,7 +81,8 @@ def _items(
             yield from (Item(str(value), "value", "", node.doc, start) for value in shape.get("enum", ()))
             if shape.get("type") == "boolean":
                 yield from (Item(text, "value", "", node.doc, start) for text in ("true", "false"))
-        yield from _keys(node.shapes, [], start)
+        # A word with a dot begins no key.
+        yield from _keys(node.shapes, [], start) if "." not in word else ()
     yield from _names(workspace, path, node, word, column)
 
 

@@ -7,7 +7,7 @@ from pathlib import Path
 from opgen.language_server.index import Span, Thing
 from opgen.language_server.workspace import PYTHON_KINDS, Workspace
 from opgen.model import Method, Spec
-from opgen.problem import one_line
+from opgen.problem import Location, one_line
 from opgen.sources import HEADERS
 
 # Names that files have, or Python, or the language itself.
@@ -73,6 +73,8 @@ def renamed(workspace: Workspace, path: Path, line: int, column: int, name: str)
         raise CannotRename(f"there is a {thing.kind} '{name}' already; choose another name")
     found: dict[Path, list[Span]] = {}
     for span in dict.fromkeys(workspace.index.uses(thing)):
+        if Location(span.path).is_of_base:
+            raise CannotRename(f"'{thing.name}' stands in {span.path.as_posix()}, which is not part of the project")
         found.setdefault(span.path, []).append(span)
     return found
 

@@ -87,7 +87,7 @@ class SpecServer(LanguageServer):
             path = problem.location.path
             by_file.setdefault(path, []).append(_diagnostic(problem, project.lines(path)))
         for path, diagnostics in by_file.items():
-            uri = (project.root / path).as_uri()
+            uri = project.absolute(path).as_uri()
             self.text_document_publish_diagnostics(types.PublishDiagnosticsParams(uri=uri, diagnostics=diagnostics))
         self._told = {path for path, diagnostics in by_file.items() if diagnostics}
 
@@ -125,7 +125,7 @@ def _diagnostic(problem: Problem, lines: Sequence[str]) -> types.Diagnostic:
 
 
 def _location(project: Workspace, span: Span) -> types.Location:
-    uri = (project.root / span.path).as_uri()
+    uri = project.absolute(span.path).as_uri()
     return types.Location(uri, _range(project.lines(span.path), span.line, span.start, span.end))
 
 

@@ -3,6 +3,7 @@
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache, lru_cache
+from pathlib import Path
 from typing import Any
 
 from opgen.build import FileKind, file_kind
@@ -41,7 +42,8 @@ class Node:
 @lru_cache(maxsize=1024)
 def nodes_of(document: Document) -> Sequence[Node]:
     """Every key and value of a file, each before those inside it."""
-    kind = file_kind(document.path)
+    # The spec of the package that a project stands on has that package's name in front.
+    kind = file_kind(Path(*document.path.parts[1:]) if document.root.location.is_of_base else document.path)
     return [] if kind is None else list(_walk(document.root, _shapes(kind).whole, (), "", _shapes(kind)))
 
 

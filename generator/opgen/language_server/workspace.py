@@ -6,10 +6,11 @@ from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path, PurePosixPath
 
+from opgen.base import Base, with_base
 from opgen.language_server.index import Index, index_of
 from opgen.loader import Document, load
 from opgen.model import Spec
-from opgen.problem import Problem, Problems
+from opgen.problem import Location, Problem, Problems
 from opgen.project import examine
 from opgen.sources import BACKENDS, BASE, CORE, HEADERS, RUNTIME, Sources
 
@@ -40,6 +41,7 @@ class Workspace:
         self.texts: dict[Path, str] = {}
         self.problems: Sequence[Problem] = ()
         self._spec: Spec | None = None
+        self._base: Base | None = None
         self._sources: Sources | None = None
 
     def forget_sources(self) -> None:
@@ -49,9 +51,17 @@ class Workspace:
     @property
     def sources(self) -> Sources:
         """The files of templates/ and runtime/."""
-        if self._sources is None:
-            self._sources = Sources(self.root)
+        if self._sources is None or self._sources.base != self._base:
+            self._sources = Sources(self.root, self._base)
         return self._sources
+
+    def absolute(self, path: Path) -> Path:
+        """Where a file is: in the project, or in the package that it stands on."""
+        posix = PurePosixPath(path)
+        if posix in self.sources.paths:
+            return self.sources.paths[posix] / path
+        is_of_base = Location(path).is_of_base and self._base is not None and self._base.package == path.parts[0]
+        return self._base.folder / Path(*path.parts[1:]) if is_of_base and self._base is not None else self.root / path
 
     @property
     def spec(self) -> Spec | None:
@@ -62,8 +72,9 @@ class Workspace:
         """Find what is wrong now."""
         problems = Problems()
         documents = load(self.root, problems, self.unsaved)
+        self._base = with_base(documents, problems)
         is_readable = not problems
-        spec, _ = examine(documents, self.sources, problems)
+        spec, _ = examine(self.root, documents, self.sources, problems)
         if is_readable:
             self._spec = spec
         self.problems = sorted(set(problems))
@@ -73,14 +84,14 @@ class Workspace:
     @cached_property
     def index(self) -> Index:
         """The names of the spec."""
-        return index_of(self.documents, {path: self.text(path) for path in self.documents})
+        return index_of(self.documents, {path: self.text(it.path) for path, it in self.documents.items()})
 
     def text(self, path: Path) -> str:
         """What a file says in the editor, or else on the disk."""
         if path in self.unsaved:
             return self.unsaved[path]
         try:
-            return (self.root / path).read_text(encoding="utf-8")
+            return self.absolute(path).read_text(encoding="utf-8")
         except (OSError, ValueError):
             return ""
 
