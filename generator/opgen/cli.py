@@ -42,7 +42,7 @@ class _Command(click.Group):
                 for problem in error.problems:
                     click.echo(f"{click.style(str(problem.location), bold=True)}: {problem.message}", err=True)
             count = len(error.problems)
-            folders = sorted({problem.location.path.parts[0] for problem in error.problems})
+            folders = sorted({problem.location.folder for problem in error.problems})
             places = " and ".join(f"the {folder}" for folder in folders)
             click.secho(
                 f"{count} mistake{'s' if count > 1 else ''} in {places}; nothing was written", fg="red", err=True

@@ -106,7 +106,9 @@ class Gradient:
 def differentiable(spec: "Spec", method: "Method") -> "tuple[Operand, ...]":
     """The operands of a method that may have gradients: those of floats, in the order of the signature."""
     floats = {*spec.groups["float"]}
-    found = []
+    found: list[Operand] = []
+    if spec.package.without_gradients:
+        return ()
     for operand in method.operands:
         names = method.operands[0].dtypes if operand.dtypes.texts == ("same",) else operand.dtypes
         if not operand.is_of_blocks and (names.texts == ("op",) or floats & {*spec.resolve(names)}):

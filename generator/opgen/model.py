@@ -144,6 +144,7 @@ class Package:
         Mark.OPTIONAL,
         "Folders of the project that the package holds, beside the runtime, for projects that stand on it.",
     ]
+    without_gradients: Annotated[bool, "Whether no op and no method has a gradient, so that none need be written."]
     location: Annotated[Location, Place("name")]
 
     def mistakes(self, _: str) -> Mistakes:

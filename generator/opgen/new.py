@@ -58,7 +58,24 @@ def new_backend(spec: Spec, family: BackendFamily, name: str, module: str) -> st
     lines += [f"    # {word.name}:  # {word}: {word.doc}" for word in words if word.is_optional]
     lines.append("    # These are spelled so where nothing else is written:")
     lines += [f"    # {word.name}: {_text(word)}  # {word.doc}" for word in spelled]
+    lacking = _methods_without_a_cell(spec, family)
+    if lacking:
+        lines.append("storage:  # what the family does not say of methods: module.function, in the ops of the backend")
+    lines += [f"  {name}: {{unsupported: {name} is not written yet}}" for name in lacking]
     return "\n".join(lines) + "\n"
+
+
+def _methods_without_a_cell(spec: Spec, family: BackendFamily) -> list[str]:
+    """The storage methods that a family has neither a cell nor a function of the same name for."""
+    modules = spec.modules.get(family.package, {})
+    return [
+        method.name
+        for file in spec.families
+        for method in file.methods
+        if ("storage", method.name) not in family.cells
+        and (method.kind is None or method.signature.returns == "None")
+        and method.name not in modules.get(file.name, {})
+    ]
 
 
 def _imported(module: str) -> object | None:

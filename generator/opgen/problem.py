@@ -18,6 +18,11 @@ class Location:
         return f"{one_line(self.path.as_posix())}:{self.line}:{self.column}"
 
     @property
+    def folder(self) -> str:
+        """The folder of the project that the file is in, or would be."""
+        return self.path.parts[self.is_of_base]
+
+    @property
     def is_of_base(self) -> bool:
         """Whether it is in the spec of the package that the project stands on, which may say more than is used here."""
         return self.path.parts[1:2] == ("spec",)

@@ -50,10 +50,10 @@ class Project:
 def read_project(root: Path) -> Project:
     """The project below `root`; SpecError lists every mistake in it."""
     problems = Problems()
-    return compose(root, *_read(root, problems), problems)
+    return compose(root, *read_files(root, problems), problems)
 
 
-def _read(root: Path, problems: Problems) -> tuple[Mapping[Path, Document], Sources]:
+def read_files(root: Path, problems: Problems) -> tuple[Mapping[Path, Document], Sources]:
     """The files of the project below `root`, with those of the package that it stands on."""
     documents = load(root, problems)
     base = with_base(documents, problems)
@@ -105,7 +105,7 @@ def _checked(documents: Mapping[Path, Document], sources: Sources, problems: Pro
 def read_spec_alone(root: Path) -> Spec:
     """The checked spec of the project below `root`, whatever its templates are; SpecError lists every mistake in it."""
     problems = Problems()
-    documents, sources = _read(root, problems)
+    documents, sources = read_files(root, problems)
     spec = _checked(documents, sources, problems)
     problems += sources.problems
     if problems:

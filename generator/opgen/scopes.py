@@ -134,8 +134,9 @@ def _dtype_kinds(spec: Spec, functor: Functor) -> tuple[Kind, ...]:
 
 
 def is_differentiable(spec: Spec, functor: Functor) -> bool:
-    """Whether an op has gradients: it has floats, and gives floats."""
-    return functor.result in (None, ANY_RESULT) and "float" in _dtype_kinds(spec, functor)
+    """Whether an op has gradients: it has floats, and gives floats, of a package that has gradients at all."""
+    is_of_floats = functor.result in (None, ANY_RESULT) and "float" in _dtype_kinds(spec, functor)
+    return is_of_floats and not spec.package.without_gradients
 
 
 def scopes(spec: Spec, functor: Functor) -> Mapping[str, Scope]:

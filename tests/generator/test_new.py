@@ -1,4 +1,4 @@
-"""`opgen new backend` writes the file of a backend on an array library, from which generation works at once."""
+"""`opgen new` writes something new to a spec, from which generation works at once."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def arrays(small: Project) -> Project:
 def write(project: Project, *arguments: str, name: str = "slates", module: str = "not_installed.slates") -> Path:
     result = project.run(*NEW, name, "--module", module, *(arguments or ("--family", "arrays")))
     assert result.exit_code == 0, result.output
-    assert result.stdout == f"wrote spec/backends/{name}.yaml; look at its choices, then run 'opgen generate'\n"
+    assert result.stdout == f"wrote spec/backends/{name}.yaml\nlook at the choices, then run 'opgen generate'\n"
     return project.root / f"spec/backends/{name}.yaml"
 
 
@@ -109,3 +109,105 @@ def test_arguments_that_cannot_be_are_refused(arrays: Project, arguments: tuple[
     assert result.exit_code == 2
     assert reason in result.stderr
     assert not (arrays.root / FILE).exists()
+
+
+def new(project: Project, *arguments: str) -> list[str]:
+    """The files that `opgen new` says it wrote; then generation has to work."""
+    result = project.run("new", *arguments)
+    assert result.exit_code == 0, result.output
+    *wrote, last = result.stdout.splitlines()
+    assert last == "look at the choices, then run 'opgen generate'"
+    project.generate()
+    return [line.removeprefix("wrote ") for line in wrote]
+
+
+def added(before: str, after: str) -> str:
+    """What was put into a text, which otherwise is as it was."""
+    old, rest = before.splitlines(), after.splitlines()
+    own = []
+    for line in rest:
+        if old and line == old[0]:
+            old.pop(0)
+        else:
+            own.append(line)
+    assert old == []
+    return "\n".join(own)
+
+
+def test_a_new_op_is_one_entry(small: Project) -> None:
+    file = small.root / "spec/functors/unary.yaml"
+    text = "# A comment.\n" + file.read_text(encoding="utf-8") + "\n# Another one, at the end.\n"
+    file.write_text(text, encoding="utf-8")
+    arguments = ("op", "bent", "--kind", "unary", "--formula", formula := "x * x + x")
+    # One backend has no cell for all ops of the kind.
+    assert new(small, *arguments) == ["spec/functors/unary.yaml", "spec/backends/host.yaml"]
+    entry = yaml.safe_load(added(text, file.read_text(encoding="utf-8")))
+    assert entry == {"bent": {"doc": "what bent gives", "dtypes": "all", "formula": formula}}
+    assert small.run("matrix", "bent").exit_code == 0
+
+
+def test_an_entry_is_put_where_its_mapping_ends(small: Project) -> None:
+    file = small.root / "spec/functors/binary.yaml"
+    new(small, "op", "both", "--kind", "binary")
+    lines = file.read_text(encoding="utf-8").splitlines()
+    assert lines[2] == "  both:"
+    assert lines[-1].startswith("unsupported:")
+
+
+def test_a_file_that_is_missing_is_written(small: Project) -> None:
+    (small.root / "spec/functors/binary.yaml").unlink()
+    result = small.run("new", "op", "both", "--kind", "binary")
+    assert result.exit_code == 0, result.output
+    assert "no storage method chooses between ops of binary" in result.stderr
+    small.generate()
+
+
+def test_a_new_dtype_is_whole(small: Project) -> None:
+    assert new(small, "dtype", "i8") == ["spec/dtypes.yaml"]
+    found = yaml.safe_load((small.root / "spec/dtypes.yaml").read_text(encoding="utf-8"))["dtypes"]["i8"]
+    assert (found["kind"], found["numpy"], found["cpp"], found["dlpack"]) == ("signed", "numpy.int8", "int8_t", [0, 8])
+
+
+def test_backends_that_list_dtypes_say_that_they_lack_a_new_one(arrays: Project) -> None:
+    write(arrays)
+    assert "spec/backends/slates.yaml" in new(arrays, "dtype", "i8")
+    backend = yaml.safe_load((arrays.root / "spec/backends/slates.yaml").read_text(encoding="utf-8"))
+    assert backend["array"]["dtypes"]["i8"] == {"unsupported": "i8 is not written yet; use another dtype"}
+
+
+def test_a_new_method_has_a_cell_on_every_backend(small: Project) -> None:
+    files = ["spec/storage/linear.yaml", "spec/families/chips.yaml", "spec/backends/host.yaml"]
+    assert sorted(new(small, "method", "trace", "--file", "linear")) == sorted(files)
+    assert sorted(new(small, "method", "det", "--file", "linear")) == sorted(files)
+    result = small.run("matrix", "trace", "--backend", "host")
+    assert "unsupported: trace is not written yet" in result.stdout
+
+
+def test_a_backend_of_a_family_that_lacks_a_method_says_so(arrays: Project) -> None:
+    new(arrays, "method", "trace")
+    write(arrays)
+    arrays.generate()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "message"),
+    [
+        (("op", "exp", "--kind", "unary"), 1, "spec/functors/unary.yaml has the op 'exp' already"),
+        (
+            ("op", "bent", "--kind", "unary", "--formula", "exq(x)"),
+            1,
+            "unknown primitive 'exq' in 'formula' of op 'bent'",
+        ),
+        (("op", "Bent", "--kind", "unary"), 2, "'Bent' cannot be a name"),
+        (("dtype", "u8"), 1, "spec/dtypes.yaml has the dtype 'u8' already"),
+        (("dtype", "posit"), 1, "what 'posit' is does not follow from its name; give --kind and --bytes"),
+        (("method", "powf", "--file", "elementwise"), 1, "spec/storage/elementwise.yaml has the method 'powf' already"),
+    ],
+)
+def test_what_cannot_be_added_changes_nothing(
+    small: Project, arguments: tuple[str, ...], code: int, message: str
+) -> None:
+    before = {file: file.read_bytes() for file in small.root.rglob("*.yaml")}
+    result = small.run("new", *arguments)
+    assert (result.exit_code, message in result.stderr) == (code, True), result.output
+    assert {file: file.read_bytes() for file in small.root.rglob("*.yaml")} == before

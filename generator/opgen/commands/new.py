@@ -1,23 +1,98 @@
 """opgen new."""
 
+from collections.abc import Iterable
 from pathlib import Path
 
 import click
 
+from opgen.additions import Additions
 from opgen.arrays import is_module
 from opgen.commands.init import init
 from opgen.commands.options import check_names, root_option
 from opgen.decoder import is_name
-from opgen.problem import Refusal
+from opgen.entries import KINDS, add_dtype, add_method, add_op, has_method
 from opgen.project import read_spec
 
 
 @click.group(name="new")
 def new() -> None:
-    """Write a file of the spec for something new."""
+    """Write something new to the spec, with every choice marked. Generation works at once.
+
+    What is written is checked first: where the spec would have a mistake, nothing is. Comments and lines of the
+    files stay as they are.
+
+    \b
+    opgen new op softsign --kind unary --formula "x / (1 + abs(x))"
+    opgen new dtype i8
+    opgen new method trace --file linear
+    opgen new backend torch --family array --module torch
+    opgen new project mylib
+    """  # noqa: D301 -- \b is the character that click reads
 
 
 new.add_command(init, "project")
+
+
+@new.command(name="op")
+@root_option
+@click.argument("name")
+@click.option("--kind", type=click.Choice(KINDS), required=True, help="Which operands it has, or that it reduces.")
+@click.option("--formula", help="What it computes, of primitives; of a reduction, how two contributions join.")
+@click.option("--gradient", help="That of x, if it does not follow from the formula.")
+def new_op(root: Path, name: str, kind: str, formula: str | None, gradient: str | None) -> None:
+    """Add an op that one formula computes to spec/functors/KIND.yaml: its kernels and methods follow from that.
+
+    \b
+    opgen new op softsign --kind unary --formula "x / (1 + abs(x))"
+    opgen new op total --kind reduce --formula "x + y"
+    """  # noqa: D301 -- \b is the character that click reads
+    _require_name(name)
+    additions = Additions(root)
+    _write(additions, add_op(additions, name, kind, formula, gradient))
+    if not has_method(additions, kind):
+        click.echo(
+            f"no storage method chooses between ops of {kind}: write one with 'ops: {kind}' to spec/storage", err=True
+        )
+
+
+@new.command(name="dtype")
+@root_option
+@click.argument("name")
+@click.option(
+    "--kind", type=click.Choice(["unsigned", "signed", "float"]), help="If the name does not say it, as i8 does."
+)
+@click.option("--bytes", "size", type=click.IntRange(1, 8), help="Of an element, if the name does not say it.")
+def new_dtype(root: Path, name: str, kind: str | None, size: int | None) -> None:
+    """Add an element type to spec/dtypes.yaml, and to the backends that list a library's dtypes.
+
+    \b
+    opgen new dtype i8
+    opgen new dtype float8_e5m2 --kind float --bytes 1
+    """  # noqa: D301 -- \b is the character that click reads
+    _require_name(name)
+    additions = Additions(root)
+    _write(additions, add_dtype(additions, name, kind, size))
+
+
+@new.command(name="method")
+@root_option
+@click.argument("name")
+@click.option(
+    "--file", "family", metavar="NAME", help="The file of spec/storage that it joins; its own name by default."
+)
+def new_method(root: Path, name: str, family: str | None) -> None:
+    """Add a storage method to spec/storage, and to every backend a cell that says that it lacks it.
+
+    A cell names the function that does it, in runtime/backends/PACKAGE/ops.
+
+    \b
+    opgen new method trace
+    opgen new method trace --file linear
+    """  # noqa: D301 -- \b is the character that click reads
+    _require_name(name)
+    _require_name(family or name)
+    additions = Additions(root)
+    _write(additions, add_method(additions, name, family or name))
 
 
 @new.command(name="backend")
@@ -44,17 +119,23 @@ def new_backend(root: Path, name: str, family: str, module: str) -> None:
         others = ", ".join(f"'{each.name}'" for each in families.values() if each.vocabulary)
         message = f"family '{family}' is not one of array libraries"
         raise click.BadParameter(f"{message}; give one of {others}" if others else message, param_hint="--family")
-    if not is_name(name):
-        raise click.BadParameter(f"'{name}' cannot be a name; use small letters, digits and underscores")
+    _require_name(name)
     if not is_module(module):
         raise click.BadParameter(f"'{module}' is no module; write what Python imports", param_hint="--module")
+    additions = Additions(root)
     path = Path("spec", "backends", f"{name}.yaml")
-    text = text_of(spec, families[family], name, module)
-    try:
-        with (root / path).open("x", encoding="utf-8") as file:
-            file.write(text)
-    except FileExistsError:
-        raise Refusal(f"{path.as_posix()} is there already; choose another name, or remove it") from None
-    except OSError as error:
-        raise Refusal(f"{path.as_posix()} cannot be written: {error.strerror}; let it be written") from None
-    click.echo(f"{click.style('wrote', fg='green')} {path.as_posix()}; look at its choices, then run 'opgen generate'")
+    additions.create(path, text_of(spec, families[family], name, module))
+    _write(additions, [path])
+
+
+def _require_name(name: str) -> None:
+    if not is_name(name):
+        raise click.BadParameter(f"'{name}' cannot be a name; use small letters, digits and underscores")
+
+
+def _write(additions: Additions, paths: Iterable[Path]) -> None:
+    """Write what was added, and name the files."""
+    additions.write()
+    for path in paths:
+        click.echo(f"{click.style('wrote', fg='green')} {path.as_posix()}")
+    click.echo("look at the choices, then run 'opgen generate'")

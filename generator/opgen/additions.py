@@ -1,0 +1,109 @@
+"""New entries in files of a spec. They are put in as text, so that comments and lines stay as they are.
+
+A whole addition is checked before any file is written.
+"""
+
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+
+from opgen.loader import Document, Value, parsed
+from opgen.problem import Problem, Problems, Refusal, SpecError
+from opgen.project import compose, read_files
+from opgen.write import write_atomically
+
+
+class Additions:
+    """What is to be added to the spec of a project."""
+
+    def __init__(self, root: Path) -> None:
+        self._root = root
+        problems = Problems()
+        documents, self._sources = read_files(root, problems)
+        if problems:
+            raise SpecError(problems)
+        self.documents: dict[Path, Document] = dict(documents)
+        self.texts: dict[Path, str] = {}
+        """The new texts of files."""
+
+    def is_own(self, path: Path) -> bool:
+        """Whether a file of the spec is one of the project, and not of the package that it stands on."""
+        return path in self.documents and self.documents[path].path == path
+
+    def has(self, path: Path, *keys: str) -> bool:
+        """Whether a file has an entry."""
+        value: Value | None = self.documents[path].root if path in self.documents else None
+        for key in keys:
+            content = value.content if value is not None else None
+            value = content.get(key) if isinstance(content, dict) else None
+        return value is not None
+
+    def entries(self, path: Path, key: str) -> Iterable[Value]:
+        """The entries of a mapping of a file."""
+        content = self.documents[path].root.content
+        holder = content.get(key) if isinstance(content, dict) else None
+        return holder.content.values() if holder is not None and isinstance(holder.content, dict) else ()
+
+    def create(self, path: Path, text: str) -> None:
+        """A new file; Refusal where it is there already."""
+        if self.is_own(path):
+            raise Refusal(f"{path.as_posix()} is there already; choose another name, or remove it")
+        self._put(path, text)
+
+    def append(self, path: Path, keys: Sequence[str], lines: Sequence[str]) -> None:
+        """Put lines behind the entries of the mapping that `keys` lead to, as far in as these are.
+
+        The last of the keys is written where it is missing.
+        """
+        document = self.documents[path]
+        text = self.texts.get(path)
+        if text is None:
+            text = (self._root / path).read_text(encoding="utf-8")
+        *outer, last = keys
+        holder = _mapping(document, document.root, outer)
+        value = holder.get(last)
+        if value is None:
+            self._put(path, f"{text.rstrip()}\n\n{last}:\n" + "".join(f"  {line}".rstrip() + "\n" for line in lines))
+            return
+        _mapping(document, document.root, keys)
+        own = text.splitlines()
+        start, indentation = value.location.line - 1, value.location.column - 1
+        if own[start][indentation : indentation + 1] in ("{", "*") or value.location.line == value.key_location.line:
+            message = f"'{last}' is written in one line; write each of its entries in a line of its own"
+            raise SpecError([Problem(value.location, message)])
+        end = start + 1
+        for number, line in enumerate(own[start:], start):
+            depth = len(line) - len(line.lstrip())
+            if line.strip() and depth < indentation:
+                break
+            if line.strip():
+                end = number + 1
+        new = [" " * indentation + line if line else "" for line in lines]
+        self._put(path, "\n".join([*own[:end], *new, *own[end:]]) + "\n")
+
+    def write(self) -> None:
+        """Write the files; SpecError if the spec would have a mistake then, and then nothing is written."""
+        compose(self._root, self.documents, self._sources, [])
+        for path, text in self.texts.items():
+            try:
+                write_atomically(self._root / path, text.encode())
+            except OSError as error:
+                raise Refusal(f"{path.as_posix()} cannot be written: {error.strerror}; let it be written") from None
+
+    def _put(self, path: Path, text: str) -> None:
+        document, problems = parsed(text, path)
+        if document is None or problems:
+            raise SpecError(problems)
+        self.documents[path], self.texts[path] = document, text
+
+
+def _mapping(document: Document, value: Value, keys: Sequence[str]) -> Mapping[str, Value]:
+    """The mapping that keys lead to; SpecError where there is none."""
+    for key in keys:
+        content = value.content
+        found = content.get(key) if isinstance(content, dict) else None
+        if found is None:
+            raise SpecError([Problem(value.location, f"key '{key}' is missing in {document.path.as_posix()}; add it")])
+        value = found
+    if not isinstance(value.content, dict):
+        raise SpecError([Problem(value.location, "it must be a mapping; write it as 'key: value' lines")])
+    return value.content

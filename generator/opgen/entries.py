@@ -1,0 +1,202 @@
+"""The entries of a new op, dtype or storage method, with every choice marked."""
+
+import json
+import re
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+
+from opgen.additions import Additions
+from opgen.base import PACKAGE_FILE
+from opgen.model import CHOSEN_KINDS, MOST_BYTES
+from opgen.problem import Refusal
+
+KINDS = tuple(CHOSEN_KINDS)
+"""The kinds of ops that are one entry each."""
+# What a dtype's name says: its kind and its bits.
+_INTEGER, _FLOAT = re.compile(r"([iu])(8|16|32|64)"), re.compile(r"(b?f)(16|32|64)")
+_FORMULAS = {"unary": "x", "binary": "x + y", "cmp": "x == y"}
+
+
+def add_op(additions: Additions, name: str, kind: str, formula: str | None, gradient: str | None) -> list[Path]:
+    """Add an op to the file of its kind, and a cell to backends that have none for all ops of the kind; the files."""
+    path = Path("spec", "functors", f"{kind}.yaml")
+    lines = [*_op(name, kind, formula, gradient, _has_gradients(additions))]
+    if additions.is_own(path):
+        _require_new(additions, path, "ops", name, "op")
+        additions.append(path, ("ops",), lines)
+    else:
+        reason = "unsupported: the op is not defined for this dtype  # why an op of this file lacks a dtype"
+        additions.create(path, _file([reason, "ops:"], lines))
+    # Ops that no method chooses between have no cells.
+    return [path, *(_add_cells(additions, "functors", kind, name) if has_method(additions, kind) else ())]
+
+
+def has_method(additions: Additions, kind: str) -> bool:
+    """Whether a storage method chooses between the ops of a kind."""
+    files = (file for file in additions.documents if file.parts[:2] == ("spec", "storage"))
+    methods = (method for file in files for method in additions.entries(file, "methods"))
+    return any(
+        isinstance(it.content, dict) and "ops" in it.content and it.content["ops"].content == kind for it in methods
+    )
+
+
+def _file(head: Iterable[str], entry: Iterable[str]) -> str:
+    """A new file, whose last key holds one entry."""
+    return "".join(f"{line}\n" for line in (*head, *(f"  {line}" for line in entry)))
+
+
+def _has_gradients(additions: Additions) -> bool:
+    return not additions.has(PACKAGE_FILE, "without_gradients")
+
+
+def _op(name: str, kind: str, formula: str | None, gradient: str | None, has_gradients: bool) -> Iterator[str]:
+    yield f"{name}:"
+    yield f"  doc: what {name} gives  # the docs say it"
+    yield "  dtypes: all  # or integer, float, or a list: [f16, f32]"
+    if kind == "reduce":
+        yield "  identity: 0  # what no elements give: a number, or highest or lowest"
+        yield f"  combine: {_quoted(formula or 'x + y')}  # what two contributions x and y join to"
+        yield "  # element: square(x)  # what an element x contributes, if it is not x"
+        yield "  # finish: x / count  # what all of them come to"
+        yield "  # accumulate: f64  # the dtype in which array libraries join floats"
+    else:
+        yield f"  formula: {_quoted(formula or _FORMULAS[kind])}  # of the primitives of primitives.yaml"
+    if kind == "cmp":
+        yield "  result: u8  # the dtype of the result"
+    else:
+        yield "  # result: u8  # the dtype of the result, if it is not that of x"
+    if kind in ("unary", "binary"):
+        yield "  # parameters: {slope: 0.01}  # numbers besides the operands, with their defaults, or null"
+    if gradient is not None:
+        yield f"  gradient: {{x: {json.dumps(gradient)}}}  # of an operand, over g, the gradient of the result"
+    elif has_gradients and kind != "cmp":
+        yield "  # gradient: {x: g}  # of an operand, if it does not follow from the formula"
+    yield f"  # edges: {{{name}(nan): nan}}  # calls and what they give, which tests make"
+
+
+def add_dtype(additions: Additions, name: str, kind: str | None, size: int | None) -> list[Path]:
+    """Add a dtype to spec/dtypes.yaml, and to the backends that say which of a library's dtypes is which; the files."""
+    path = Path("spec", "dtypes.yaml")
+    _require_new(additions, path, "dtypes", name, "dtype")
+    additions.append(path, ("dtypes",), [*_dtype(name, kind, size)])
+    changed = [path]
+    for backend in sorted(file for file in additions.documents if file.parts[:2] == ("spec", "backends")):
+        if _is_mapping(additions, backend, "array", "dtypes"):
+            lack = f"{{unsupported: {name} is not written yet; use another dtype}}"
+            additions.append(backend, ("array", "dtypes"), [f"{name}: {lack}  # or the library's dtype"])
+            changed.append(backend)
+    return changed
+
+
+def _dtype(name: str, kind: str | None, size: int | None) -> Iterator[str]:
+    integer, float_ = _INTEGER.fullmatch(name), _FLOAT.fullmatch(name)
+    if integer is not None:
+        kind, bits = {"i": "signed", "u": "unsigned"}[integer[1]], int(integer[2])
+    elif float_ is not None:
+        kind, bits = "float", int(float_[2])
+    elif kind is not None and size is not None:
+        bits = 8 * size
+    else:
+        raise Refusal(f"what '{name}' is does not follow from its name; give --kind and --bytes")
+    sign = "u" if kind == "unsigned" else ""
+    is_float = kind == "float"
+    numpy = f"numpy.{sign}int{bits}"
+    if is_float:
+        numpy = f"numpy.float{bits}" if float_ is not None and float_[1] == "f" else f"ml_dtypes.{_ml_name(name)}"
+    cpp = {"f32": "float", "f64": "double"}.get(name, name) if is_float else f"{sign}int{bits}_t"
+    compute = name if not is_float or bits > 16 else "f32"
+    code = {"unsigned": 1, "signed": 0, "float": 2}[kind]
+    yield f"{name}:"
+    yield f"  doc: {kind} {bits}-bit {'number' if is_float else 'integer'}"
+    yield f"  kind: {kind}  # unsigned, signed or float"
+    yield f"  bytes: {bits // 8}  # of an element"
+    yield f"  numpy: {numpy}  # its NumPy type"
+    yield f"  cpp: {cpp}  # its C++ type in kernels"
+    yield f"  compute: {compute}  # the dtype in which arithmetic is done, before one rounding back"
+    yield f"  safetensors: {name.upper()}  # its name in that format"
+    dlpack = f"[{code}, {bits}]" if not is_float or (float_ is not None and float_[1] == "f") else "null"
+    dlpack = "[4, 16]" if name == "bf16" else dlpack
+    yield f"  dlpack: {dlpack}  # the type code and the bits of DLDataType, or null"
+    if not is_float:
+        mark = (1 << bits - (kind == "signed")) - 1
+        kept = "" if bits == 8 * MOST_BYTES else "# "
+        yield f"  {kept}index_mark: {mark}  # of a dtype that may index: the number that means no row"
+
+
+def _quoted(text: str) -> str:
+    """A text for YAML, which takes most formulas as they are."""
+    return text if re.fullmatch(r"[\w(][\w+*/(). -]*", text) else json.dumps(text)
+
+
+def _ml_name(name: str) -> str:
+    return "bfloat16" if name == "bf16" else name
+
+
+def add_method(additions: Additions, name: str, family: str) -> list[Path]:
+    """Add a storage method to a file of spec/storage, and to each backend a cell that says it lacks it; the files."""
+    path, lines = Path("spec", "storage", f"{family}.yaml"), [*_method(name, _has_gradients(additions))]
+    if additions.is_own(path):
+        _require_new(additions, path, "methods", name, "method")
+        additions.append(path, ("methods",), lines)
+    else:
+        doc = f"doc: What the methods of {family} have in common.  # the docs of their module say it"
+        additions.create(path, _file([doc, "methods:"], lines))
+    return [path, *_add_cells(additions, "storage", name, name)]
+
+
+def _add_cells(additions: Additions, part: str, key: str, name: str) -> list[Path]:
+    """Add a cell to each backend where neither it nor what it extends has one by `key`; the files."""
+    changed: dict[Path, None] = {}
+    for backend in sorted(file for file in additions.documents if file.parts[:2] == ("spec", "backends")):
+        chain = _chain(additions, backend)
+        own = [file for file in chain if additions.is_own(file)]
+        is_run = not additions.has(backend, "runtime", "missing")
+        if is_run and own[-1] not in changed and not any(additions.has(file, part, key) for file in chain):
+            cell = f"{key if part == 'storage' else f'{key}.{name}'}: {{unsupported: {name} is not written yet}}"
+            additions.append(own[-1], (part,), [f"{cell}  # module.function"])
+            changed[own[-1]] = None
+    return [*changed]
+
+
+def _chain(additions: Additions, backend: Path) -> list[Path]:
+    """The files of a backend and of what it extends."""
+    owners = [file for file in additions.documents if file.parts[:2] in (("spec", "families"), ("spec", "backends"))]
+    extended = {file.stem: file for file in owners}
+    chain = [backend]
+    while (following := extended.get(_text(additions, chain[-1], "extends"))) is not None and following not in chain:
+        chain.append(following)
+    return chain
+
+
+def _method(name: str, has_gradients: bool) -> Iterator[str]:
+    yield f"{name}:"
+    yield f'  signature: "{name}(layout: Layout) -> Storage"  # its parameters, and what it gives'
+    yield "  doc: |"
+    yield f"    What {name} gives."
+    yield "  operands: {self: {layout: layout, dtypes: all}}  # the storages that it reads"
+    if has_gradients:
+        yield "  gradient: {none: it is not written yet}  # of each operand, over g, the gradient of the result"
+    yield '  # checks: ["dim_in_range(layout, dim)"]  # calls of functions of core/check.py, made before the branch'
+    yield "  # unsupported: why it lacks dtypes  # where its operands do not have all"
+    yield f'  # tensor: "{name}() -> Tensor"  # the tensor method that is this method alone'
+
+
+def _text(additions: Additions, file: Path, key: str) -> str:
+    content = additions.documents[file].root.content
+    value = content.get(key) if isinstance(content, dict) else None
+    return str(value.content) if value is not None else ""
+
+
+def _is_mapping(additions: Additions, file: Path, *keys: str) -> bool:
+    value = additions.documents[file].root
+    for key in keys:
+        content = value.content
+        if not isinstance(content, dict) or key not in content:
+            return False
+        value = content[key]
+    return isinstance(value.content, dict)
+
+
+def _require_new(additions: Additions, path: Path, key: str, name: str, what: str) -> None:
+    if additions.has(path, key, name):
+        raise Refusal(f"{path.as_posix()} has the {what} '{name}' already; choose another name, or edit it")
