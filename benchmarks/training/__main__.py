@@ -21,14 +21,14 @@ def main() -> None:
 
     \b
     python -m benchmarks.training run --device cuda --output build/benchmarks
-    python -m benchmarks.training run --device cpu --model tiny --length 24 --dtype f32
+    python -m benchmarks.training run --device cpu --model example --batch 16 --length 64 --dtype f32
     python -m benchmarks.training render build/benchmarks/training.json docs
     """  # noqa: D301 -- \b is the character that click reads
 
 
 @main.command()
 @click.option("--device", default="cuda:0", show_default=True, help="The device, as tallow labels it.")
-@click.option("--model", default="gpt2", show_default=True, help="The sizes of the decoder: gpt2, small or tiny.")
+@click.option("--model", default="gpt2", show_default=True, help="The sizes of the decoder: gpt2, example, small or tiny.")
 @click.option("--batch", type=click.IntRange(1), default=8, show_default=True, help="Texts at once.")
 @click.option("--length", type=click.IntRange(1), default=1024, show_default=True, help="Tokens of each.")
 @click.option(

@@ -13,6 +13,8 @@ from benchmarks.model.weights import Config, Weights, random_tokens, random_weig
 # A vocabulary that is a multiple of 64, as training code for GPT-2 has it.
 CONFIGS = {
     "gpt2": Config(vocabulary=50304, context=1024),
+    # That of examples/gpt.py.
+    "example": Config(layers=3, width=128, heads=4, vocabulary=97, context=64),
     "small": Config(layers=4, width=256, heads=4, vocabulary=4096, context=256),
     "tiny": Config(layers=2, width=32, heads=4, vocabulary=97, context=24),
 }

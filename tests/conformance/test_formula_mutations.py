@@ -210,3 +210,106 @@ def test_differences_catch_each_mutation_of_a_gradient(functor: Functor, operand
     kept = [text_of(mutant) for mutant in every if not caught(lambda mutant=mutant: check_gradient(mutant))]  # type: ignore[misc]
     assert every
     assert not kept
+
+
+# With ties, zeros, and vectors of which there is no slope; with what is taken off the number of elements.
+VECTORS = [([0.5, -1.25, 2.0, 3.5], 1.0), ([1.5, 2.0], 1.5), ([3.0, -2.0, 3.0, -2.0, 0.5], 0.0)]
+VECTORS += [([0.0, 2.0, -3.0], 1.0), ([0.0, 1.5, 0.0], 1.0), ([0.0, 0.0, 0.0], 1.0), ([2.0, 2.0], 1.0)]
+JOINED = {"sum": np.sum, "mean": np.mean, "prod": np.prod}
+
+
+def slopes(name: str, x: Array, correction: float) -> tuple[Array, Array]:
+    """What a reduction makes of a vector, and its derivative for each element."""
+    distances, divisor = x - x.mean(), max(x.size - correction, 0)
+    variance = np.square(distances).sum() / divisor
+    match name:
+        case "sum" | "mean":
+            return JOINED[name](x), np.full(x.shape, 1.0 if name == "sum" else 1 / x.size)
+        case "prod":
+            return np.prod(x), np.array([np.prod(np.delete(x, place)) for place in range(x.size)])
+        case "norm":
+            norm = np.sqrt(np.square(x).sum())
+            return norm, x / norm if norm else 0 * x
+        case "var":
+            return variance, distances * (2 / divisor)
+        case "std":
+            return np.sqrt(variance), distances / (np.sqrt(variance) * divisor) if variance else 0 * x
+        case _:
+            extreme = getattr(np, name)(x)
+            return extreme, (x == extreme) / np.count_nonzero(x == extreme)
+
+
+def evaluated(node: Node, known: dict[str, Any]) -> Any:
+    """What a formula with reductions in it comes to."""
+    from opgen.formula import Call, Name, Number, lowered
+
+    match node:
+        case Number(value=value):
+            return value
+        case Name(text=text):
+            return known[text]
+        case Call(primitive=primitive, arguments=arguments):
+            given = [evaluated(argument, known) for argument in arguments]
+            if primitive in JOINED:
+                return JOINED[primitive](given[0])
+            of = {f"a{place}": np.asarray(value) for place, value in enumerate(given)}
+            kinds = {name: "bool" if value.dtype == bool else "float" for name, value in of.items()}
+            call = Call(primitive, tuple(map(Name, of)))
+            text = lowered(call, "array", kinds, spec.read().primitives)  # type: ignore[arg-type]
+            return eval(text, {"np": library, "numerics": Numerics(library)} | of)  # type: ignore[arg-type]
+
+
+def assert_each_mutation_is_caught(node: Node, check_gradient: Callable[[Node], None]) -> None:
+    from opgen.formula import Call, text_of
+
+    check_gradient(node)
+    every = [Call("-x", (node,)), *mutants(node)]
+    assert not [text_of(mutant) for mutant in every if not caught(lambda mutant=mutant: check_gradient(mutant))]  # type: ignore[misc]
+
+
+@pytest.mark.parametrize("name", ["sum", "prod", "mean", "norm", "var", "std", "min", "max"])
+def test_closed_forms_catch_each_mutation_of_a_gradient_of_a_reduction(name: str) -> None:
+    from opgen.scopes import derivatives
+
+    (functor,) = (functor for functor in spec.read().functors["reduce"].functors if functor.name == name)
+
+    def check_gradient(node: Node) -> None:
+        for numbers, correction in VECTORS:
+            x = np.array(numbers)
+            with np.errstate(all="ignore"):
+                result, slope = slopes(name, x, correction)
+                known = {"g": 3.0, "x": x, "result": result, "count": x.size, "correction": correction}
+                found = np.broadcast_to(evaluated(node, known), x.shape)
+            np.testing.assert_allclose(found, 3 * slope, rtol=1e-12)
+
+    assert_each_mutation_is_caught(derivatives(spec.read(), functor)["x"], check_gradient)
+
+
+def test_every_reduction_with_a_gradient_is_mutated() -> None:
+    from opgen.scopes import is_differentiable
+
+    whole = spec.read()
+    reductions = [functor.name for functor in whole.functors["reduce"].functors if is_differentiable(whole, functor)]
+    assert reductions == ["sum", "prod", "mean", "norm", "var", "std", "min", "max"]
+
+
+@pytest.mark.parametrize("name", MOVES)
+def test_each_mutation_of_a_move_is_caught(name: str) -> None:
+    from opgen.scopes import derivatives
+
+    (functor,) = (
+        functor for kind in spec.read().functors.values() for functor in kind.functors if functor.name == name
+    )
+    g, x, y = np.array([3.0, -2.0, 0.5, 7.0]), np.array([1.5, -4.0, 2.0, 0.25]), np.array([-1.0, 5.0, 6.0, -0.5])
+    condition = np.array([1, 0, 2, 0])
+    known = {"g": g, "x": x, "condition": condition, "on_true": x, "on_false": y}
+    expected = {"x": g, "on_true": [3.0, 0, 0.5, 0], "on_false": [0, -2.0, 0, 7.0]}
+
+    def check_against(expected: Sequence[float]) -> Callable[[Node], None]:
+        return lambda node: np.testing.assert_array_equal(evaluated(node, known), expected)
+
+    assert functor.formula is not None
+    moved = [1.5, 5.0, 2.0, -0.5] if functor.condition is not None else x.tolist()
+    assert_each_mutation_is_caught(functor.formula.node, check_against(moved))
+    for operand, node in derivatives(spec.read(), functor).items():
+        assert_each_mutation_is_caught(node, check_against(expected[operand]))
