@@ -170,7 +170,7 @@ class InteropMethods(ArithmeticMethods):
         if target == self.device:
             return self
         if self._storage.is_recorded:
-            from ..gradient.moves import moved as recorded_move
+            from ..gradient.joined import moved as recorded_move
 
             there: Self = recorded_move(self, target)
             return there

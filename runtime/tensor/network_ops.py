@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Final, Self, overload
+from typing import Any, Final, Self, overload
 
 from ...dtype import DType
 from ...storage import Storage
@@ -104,12 +104,24 @@ class NetworkOpMethods(IndexMethods):
             require_tensors(op, targets=targets)
         if text(op, "reduction", reduction) not in _REDUCTIONS:
             raise InvalidArgument(op, f"reduction is one of {', '.join(_REDUCTIONS)}, not {shown(reduction)}")
-        dim, layout = min(self.rank, 2) - 1, targets._layout.dense
+        dim, layout = min(len(self._layout.shape), 2) - 1, targets._layout.dense
         made = self._storage.cross_entropy(self._layout, targets._storage, targets._layout, dim, ignore_index)
         losses, counted = self._new(made[0], layout), self._new(made[1], layout)
-        if reduction != "none":
-            losses = losses.sum() / counted.sum() if reduction == "mean" else losses.sum()
-        return losses.to_dtype(self.dtype)
+        if reduction == "mean":
+            losses = losses._mean_of_counted(counted)
+        elif reduction == "sum":
+            losses = losses.sum()
+        return losses.to_dtype(self._storage.inner.dtype)
+
+    def _mean_of_counted(self, counted: Self) -> Self:
+        """The mean of losses, given 1 for each that counts and 0 for the others."""
+        storage: Any = self._storage
+        if not storage.is_recorded:
+            return self.sum() / counted.sum()
+        from ..gradient.joined import joined_mean
+
+        mean: Self = joined_mean(self, counted)
+        return mean
 
     def _position(self, cos: Self, position: int) -> Self:
         """A position as a tensor, which no launch is needed for; InvalidIndex at once if it is out of range."""

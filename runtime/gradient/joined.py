@@ -1,0 +1,38 @@
+"""Methods of tensors that are recorded as one call, and not by the calls of storages that they make."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from ..tensor import Tensor
+from .node import Contributions, Node, opened, record
+
+if TYPE_CHECKING:
+    from ...device import Device
+
+
+def moved(tensor: Any, target: Device) -> Any:
+    """A recorded tensor on another device: its gradient moves back."""
+    plain, node = opened(tensor._storage)
+    made = Tensor._new(plain, tensor._layout)._moved(target)
+    storage = record(made._storage, _to, (node,), (tensor._layout,), (), plain.device)
+    return Tensor._new(storage, made._layout)
+
+
+def _to(node: Node, g: Tensor) -> Contributions:
+    layout: Any = node.layouts[0]
+    yield 0, g.reshape(layout.shape).to(node.arguments)
+
+
+def joined_mean(losses: Any, counted: Any) -> Any:
+    """The mean of recorded losses that count: each of them has the same gradient, also those that do not."""
+    plain, node = opened(losses._storage)
+    total = counted.sum()
+    mean = Tensor._new(plain, losses._layout).sum() / total
+    storage = record(mean._storage, _mean, (node,), (losses._layout,), (), total)
+    return Tensor._new(storage, mean._layout)
+
+
+def _mean(node: Node, g: Tensor) -> Contributions:
+    layout: Any = node.layouts[0]
+    yield 0, (g.reshape(()) / node.arguments).broadcast_as(layout.shape)
