@@ -22,13 +22,13 @@ SMALL, LARGE = 1 << 10, 1 << 24
 
 HEAD = """# Backends on array libraries
 
-What a call of tallow takes beside the same call of the library that does its work, in f32. Both take turns in one run,
-and each call is waited for; the times are medians. A small call is nearly all overhead: of tallow's, of the library's,
-and of the wait. No figure in this page is written by hand: they show what the commands below measured, and
+How long a call of tallow takes beside the same call of the library that does its work, in f32. Both take turns in one
+run, which waits for each call; the times are medians. A small call is nearly all overhead: tallow's, the library's, and
+that of the wait. All figures on this page come from the commands in the tables, and
 
     python -m benchmarks.arrays render build/benchmarks/arrays docs
 
-makes the page of them. metal is measured on MLX's CPU device, since nothing was run on Apple hardware; it
+renders the page. metal is measured on MLX's CPU device, since nothing was run on Apple hardware; it
 multiplies the large matrices once, because that takes minutes. The others are backends of one YAML file each, such as
 that of [PyTorch](../tests/backends/torch.yaml)."""
 

@@ -29,16 +29,16 @@ PROMPT, STEPS = 16, 64
 
 HEAD = """# Weights in blocks
 
-What products with weights in blocks take on a GPU, in microseconds: calls with different weights, so that these come
-from memory, are captured in a graph, and the fastest of several rounds counts. "exact" multiplies by the decoded
+How long products with weights in blocks take on a GPU, in microseconds. Calls with different weights, so that these
+come from memory, are captured in a graph, and the fastest of several rounds counts. "exact" multiplies by the decoded
 weights, "q8_1" rounds x to integers of a byte first, as Candle and llama.cpp do. PyTorch multiplies by weights in f16,
 which are 3.6 times those of Q4K. 512 rows are in f16, for which the weights are decoded first. "PyTorch's" is the time
-of PyTorch's product of as many rows, which takes turns with it, and "of PyTorch's" is the ratio of the two. No figure
-in this page is written by hand: they show what the command below measured, and
+of PyTorch's product of as many rows, which takes turns with it, and "of PyTorch's" is the ratio of the two. All figures
+on this page come from the command in the table, and
 
     python -m benchmarks.quantized render build/benchmarks/quantized.json docs
 
-makes the page of them. The model has the sizes of LLaMA 3 8B and random weights in Q4K; it reads a prompt of 16 tokens,
+renders the page. The model has the sizes of LLaMA 3 8B and random weights in Q4K; it reads a prompt of 16 tokens,
 then one token a step. "of the read speed" is what a step reads, the weights but one embedding and the cache of the
 prompt, as a share of what the GPU could read meanwhile at 4.4 TB/s, which a sum of floats reaches on an H200. "of it,
 file and cache" counts the whole file and the whole cache instead."""

@@ -35,15 +35,15 @@ FILE, PAGE, PEER = "tokens.json", "tokens.md", "llama-cpp-python"
 
 HEAD = """# Tokens a second on the CPU
 
-A llama of random weights on the CPU, beside llama-cpp-python with as many threads and a cache of keys and values in
-f32 too: "prefill" reads a prompt of 512 tokens at once, "decode" reads 32 tokens after it one by one. Both libraries
-read one file and take turns; the medians are compared, once logits were. tallow decodes weights in blocks once and
-keeps them in f32, and multiplies by the blocks with `save_memory`. No figure in this page is written by hand: they
-show what the command below measured, and
+A llama of random weights on the CPU, beside llama-cpp-python with as many threads and also a cache of keys and values
+in f32: "prefill" reads a prompt of 512 tokens at once, "decode" reads 32 tokens after it one by one. Both libraries
+read one file and take turns; once the logits agree, the medians are compared. tallow decodes weights in blocks once and
+keeps them in f32, and multiplies by the blocks with `save_memory`. All figures on this page come from the command in
+the table, and
 
     python -m benchmarks.tokens render build/benchmarks/tokens.json docs
 
-makes the page of them."""
+renders the page."""
 
 
 class Model(Protocol):

@@ -11,7 +11,7 @@ _ABOUT = """\
 # Ops on the CPU
 
 This page compares tallow with PyTorch and NumPy on the CPU. Each op runs in tallow and in PyTorch with the same number
-of threads. In f32 it also runs in NumPy, if NumPy has the op in one or two calls. Its BLAS has as many threads. The
+of threads. In f32 it also runs in NumPy, if NumPy has the op in one or two calls. NumPy's BLAS has as many threads. The
 libraries take turns of several calls, with a pause before each turn. The figures are the medians of these calls. A
 ratio above 1 means that tallow is faster. The first table of each machine has the geometric means of the ratios. The
 plot shows each ratio to PyTorch at the largest size.
@@ -27,12 +27,12 @@ Some ops are slower than those of PyTorch or NumPy, for these reasons:
 
 - Without oneDNN, large products of f32 are those of NumPy's BLAS. MKL, which PyTorch uses, is up to a fifth faster on
   Intel's processors.
-- Products of bf16 multiply floats. oneDNN replaces those of more than 8 rows and conv2d, but not attention. PyTorch
-  uses instructions for pairs of bf16, which do twice as many products, or for tiles of them, which do eight times as
-  many.
+- Products of bf16 are products of floats. oneDNN computes those of more than 8 rows and conv2d instead, but not
+  attention. PyTorch uses instructions for pairs of bf16, which do twice as many products, or for tiles of them, which
+  do eight times as many.
 - sort and topk also return positions, and NumPy's sort does not.
 - scatter_add and index_add check all indexes before they write. They add in the order of the indexes.
-- Sums and products of f32 are made of doubles. This includes the sums of columns, where NumPy adds floats.
+- Sums and products of f32 accumulate doubles, also in the sums of columns, where NumPy adds floats.
 - On one thread of the AMD EPYC, pow, adding in place and argmax take up to a fifth more time than NumPy's. The latter
   two wait for memory.
 - log_softmax and cross_entropy take the logarithm of a double for each row.

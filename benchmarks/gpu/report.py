@@ -15,24 +15,24 @@ SLOW_SHARE = 0.8
 _INTRODUCTION = """\
 # Benchmarks on a GPU
 
-Every family of ops beside PyTorch and CuPy, on the same data, in the same stream, in one run. No figure in this
-page and the plot is written by hand: they show what this command measured, and `make bench-gpu` makes them anew:
+Every family of ops beside PyTorch and CuPy, on the same data, in the same stream, in one run. All figures on this page
+and in the plot come from this command; `make bench-gpu` runs it again:
 
 {command}
 
 - A time is the median of several rounds, measured with events on the device; the libraries take turns. The result's
   allocation belongs to the call, and each library has a caching allocator.
-- GB/s count what an op must read and write by its meaning, each element once, however it is done. matmul, conv2d and
-  attention of all tokens, of which causality leaves half, are in TFLOP/s.
+- GB/s count what an op must read and write by definition, each element once, whatever the implementation does. matmul,
+  conv2d and attention of all tokens, of which causality leaves half, are in TFLOP/s.
 - "Ceiling" is the share of the copy ceiling: the fastest copy of as many elements within the device.
 - A ratio above 1 means that tallow is faster.
 - f32 is full f32 in all libraries, never TF32. Indexes are i64.
-- "Own kernels" are tallow's for attention, where otherwise cuDNN serves; PyTorch has its flash attention there.
+- "Own kernels" are tallow's kernels for attention, which otherwise is cuDNN's; PyTorch uses its flash attention there.
 - PyTorch's conv2d runs as it does by default, with torch.backends.cudnn.benchmark off.
 - PyTorch's scatter_add and index_add add with atomics, so their sums may differ from run to run; tallow's have the same
   bits on every run.
-- A result is compared with PyTorch's, in f64 where rounding differs, before it is timed. What is wrong is not timed
-  and stands at the top.
+- A result is compared with PyTorch's, in f64 where rounding differs, before it is timed. Wrong results are not timed,
+  and are listed at the top.
 """
 
 # Of the ops that were slow on an H200. Figures are in the tables alone.
@@ -40,22 +40,22 @@ _CAUSES = """\
 What keeps them slow, as far as it is known, and what was tried:
 
 - scatter_add: each sum has the same bits on every run, so its elements are added one after the other in the order of
-  their positions, where PyTorch adds with atomics. Lines that fit into shared memory are added up there; longer ones in
-  the cache, where each step of a wave waits for the one before. Votes in place of match.any took longer. The rows "both
-  in any order" and "both deterministic" compare like with like. More than a thousand indexes are looked at in a launch
-  of their own, since nothing is written where one is out of range.
+  their positions, where PyTorch adds with atomics. Lines that fit into shared memory are summed there, longer ones in
+  the cache, where each step of a wave waits for the previous one. Votes in place of match.any took longer. The rows
+  "both in any order" and "both deterministic" compare like with like. More than a thousand indexes are checked in a
+  launch of their own, since nothing may be written if one is out of range.
 - divide by a number: PyTorch multiplies by the reciprocal, which rounds twice; tallow divides.
 - Small calls: they wait for their launch, and then for the code of the kernel. One element for each thread of about as
   many blocks as there are multiprocessors took less time than whole packs in fewer blocks, and so did the code of few
-  elements in front of that of many. What is left is the size of that code.
+  elements in front of that of many. What remains is the size of that code.
 - gelu, gelu_erf and silu in f32: they are accurate to 4 units in the last place everywhere, which is more arithmetic.
 - index_select and index_add: each index is compared with the size and with the mark, and one out of range is recorded.
 - sum over all: a second launch adds up what the blocks of the first one have. The last block could do that in one.
-- attention of one token: a third of the time is no reading of keys: the launch, and the join of the splits by the last
-  block, which waits for what the others write, for their counter and for its own reads. Halves go from memory straight
-  to the registers of products on matrix cores, which takes a fifth less time than dot products of what comes through
-  shared memory. More splits, two blocks for each multiprocessor, keys fetched ahead into the cache and accesses that
-  bypass the nearest one took longer. In f32 there are no matrix cores, since they round to TF32.
+- attention of one token: a third of the time is not spent reading keys: it is the launch, and the last block joining
+  the splits, which waits for what the others write, for their counter and for its own reads. Halves go from memory
+  straight to the registers of products on matrix cores, which takes a fifth less time than dot products of what comes
+  through shared memory. More splits, two blocks for each multiprocessor, keys fetched ahead into the cache and accesses
+  that bypass the nearest one took longer. In f32 there are no matrix cores, since they round to TF32.
 - attention by own kernels: a warp multiplies by mma, as PyTorch's flash attention does, and makes the weights between
   two products. cuDNN's has the wgmma of Hopper, which is about twice as fast and runs beside the weights.
 - On the host: about half of a small call is the vendor's call that enqueues the kernel, made through Python. The rest

@@ -11,31 +11,30 @@ _INTRODUCTION = """\
 # A decoder on a GPU
 
 A decoder of GPT-2's size ([decoder.py](../benchmarks/model/decoder.py): 12 layers, width 768, 12 heads, a vocabulary of
-50,257 and a context of 1,152) beside the same one in PyTorch, with the same weights, in one run. No figure in this page
-is written by hand: they show what this command measured:
+50,257 and a context of 1,152) beside the same one in PyTorch, with the same weights, in one run. All figures on this
+page come from this command:
 
 {command}
 
-- Prefill reads a prompt of {prompt} tokens and gives the logits of the next one; decode reads one token behind it. Keys
+- Prefill reads a prompt of {prompt} tokens and gives the logits of the next one; decode reads the token after it. Keys
   and values are written into a cache in place.
 - "Wall" is the time from a call to the end of its work on the GPU, "host" until the call returns, each the median of
-  several rounds, in which the ways take turns. "GPU" is what its kernels and copies take together, "launches" how many
-  they are, as CUPTI tells.
+  several rounds, in which the ways take turns. "GPU" is the total time of its kernels and copies, "launches" their
+  number, as CUPTI reports them.
 - "Same ops" is written with elementwise ops, reductions and products alone, the same ones in both. "tallow" and
   PyTorch's "fused ops" have layer_norm, linear and scaled_dot_product_attention. "Compiled" is the latter through
   torch.compile(dynamic=False). In a graph a decode step reads its position from the device; only tallow's attention
-  takes it from there, the others look at the whole cache and mask what is behind.
-- A replay takes longer than its kernels together: between two nodes of a graph the GPU pauses while the one ends and
-  the other begins, in all ways alike. Fewer nodes are what helps: norms that add first, products that add a bias,
-  attention in one op.
+  takes it from there, the others read the whole cache and mask what lies beyond.
+- A replay takes longer than its kernels together: between two nodes of a graph the GPU pauses while one ends and the
+  next begins, in every variant alike. Only fewer nodes help: norms that add first, products that add a bias, attention
+  in one op.
 - A decode step has about ten launches a layer, and each of them takes longer to begin and to end than to read its
   weights: reading all of them once would take an eighth of the kernels' time. Norms that add first, products that add
   the bias, a copy into the cache in one launch and attention that joins its splits in its own launch have made them
-  fewer. gelu is left, which torch.compile makes part of another kernel. Runs differ by a tenth.
-- Prefill has as many launches as compiled PyTorch. Its kernels take a little longer, which is not traced to one of
-  them.
+  fewer. gelu remains, which torch.compile fuses into another kernel. Runs differ by a tenth.
+- Prefill has as many launches as compiled PyTorch. Its kernels take a little longer; no single kernel is the cause.
 - Logits are compared with those in f32 before anything is timed. "Difference" is the root of the mean of squares, as a
-  share of that of the logits. What is wrong has no times and stands at the top.
+  share of that of the logits. Wrong results have no times, and are listed at the top.
 """
 _HEAD = ["dtype", "batch", "way", "wall, ms", "of tallow's", "GPU, ms", "launches", "host, ms", "difference"]
 HEAD = (

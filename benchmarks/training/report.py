@@ -11,7 +11,7 @@ _INTRODUCTION = """\
 # Training steps
 
 Steps of training, forward, backward and optimiser, on tallow and on PyTorch, in one run that begins with the same
-weights. No figure in this page is written by hand: they show what this command measured:
+weights. All figures on this page come from this command:
 
 {command}
 

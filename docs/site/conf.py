@@ -1,9 +1,9 @@
 """The settings of Sphinx for the site; `make docs` builds it from build/docs/source."""
 
+import re
 from pathlib import Path
 
 from opgen import __version__
-from pygments.lexers.special import TextLexer
 from sphinx.application import Sphinx
 
 project = "opgen and tallow"
@@ -33,9 +33,10 @@ html_theme_options = {
 html_context = {"default_mode": "auto"}
 
 
-def _listed(application: Sphinx, page: str, source: list[str]) -> None:
-    """Put every page of docs/ that nothing names into the navigation, so that a new one is in it."""
+def _prepare(application: Sphinx, page: str, source: list[str]) -> None:
+    """Put every page of docs/ that nothing names into the navigation, and lay out drawings as tables."""
     docs = Path(application.srcdir, "docs")
+    source[0] = re.sub(r"^```mermaid\n.*?^```$", _as_table, source[0], flags=re.MULTILINE | re.DOTALL)
     if page == "guides":
         named = {word for file in Path(application.srcdir).glob("*.md") for word in file.read_text("utf-8").split()}
         pages = [f"docs/{file.relative_to(docs).with_suffix('').as_posix()}" for file in sorted(docs.rglob("*.md"))]
@@ -46,7 +47,16 @@ def _listed(application: Sphinx, page: str, source: list[str]) -> None:
         source[0] += f"\n```{{toctree}}\n:hidden:\n:glob:\n\n{folder.name}/*\n```\n"
 
 
+def _as_table(drawing: re.Match[str]) -> str:
+    """What a Mermaid flowchart says, for readers whose page has no script that draws it."""
+    labels = dict(re.findall(r'(\w+)\["(.*?)"\]', drawing[0]))
+    arrows: dict[str, list[str]] = {}
+    for start, end in re.findall(r"(\w+) --> (\w+)", drawing[0]):
+        arrows.setdefault(labels[start], []).append(labels[end])
+    rows = [f"| {start} | {', '.join(ends)} |" for start, ends in arrows.items()]
+    return "\n".join(["| from | to |", "| --- | --- |", *rows])
+
+
 def setup(application: Sphinx) -> None:
-    """Register what the settings above have no name for."""
-    application.connect("source-read", _listed)
-    application.add_lexer("mermaid", TextLexer)
+    """Connect what changes pages before they are read."""
+    application.connect("source-read", _prepare)

@@ -23,9 +23,9 @@ _JUMP = 0.4
 
 
 def plotted(spec: Spec) -> Iterator[Functor]:
-    """The ops of one or two numbers that are tensor methods."""
+    """The ops of one or two numbers that are tensor methods and give numbers."""
     for functor in spec.every_functor:
-        if functor.kind in ("unary", "binary", "cmp") and hasattr(tl.Tensor, functor.name) and functor.result != "any":
+        if functor.kind in ("unary", "binary") and hasattr(tl.Tensor, functor.name) and functor.result is None:
             yield functor
 
 
@@ -34,15 +34,18 @@ def curves(spec: Spec, functor: Functor, parameters: Mapping[str, float]) -> dic
     # No point is at a whole number, where many ops jump.
     x = np.linspace(-_SPAN, _SPAN, _COUNT) + 1e-4
     own = [tl.Var(tl.Tensor(x, "f64")), tl.Var(tl.Tensor(np.full_like(x, _OTHER), "f64"))][: len(functor.operands)]
-    values = {**functor.parameters, **parameters}
-    result = getattr(own[0], functor.name)(*own[1:], *values.values())
-    name = f"{functor.name}({', '.join(['x', *[f'{_OTHER:g}'] * (len(own) - 1)])})"
-    found = {name: (x, result.numpy().astype(np.float64))}
+    numbers = [*{**functor.parameters, **parameters}.values()]
+    result = getattr(own[0], functor.name)(*own[1:], *numbers)
+    y = result.numpy()
+    others = [f"{number:g}" for number in (*[_OTHER] * (len(own) - 1), *numbers)]
+    found = {f"{functor.name}({', '.join(['x', *others])})": (x, y)}
     if is_differentiable(spec, functor):
         gradients = result.sum().backward()
         for operand, variable in zip(functor.operands, own, strict=False):
             gradient = gradients.get(variable)
-            found[f"its derivative by {operand}"] = (x, np.zeros_like(x) if gradient is None else gradient.numpy())
+            slope = np.zeros_like(x) if gradient is None else gradient.numpy()
+            # Where the op has no value, neither has its derivative.
+            found[f"its derivative by {operand}"] = (x, np.where(np.isnan(y), np.nan, slope))
     return found
 
 
