@@ -100,7 +100,7 @@ class _Whole:
 
     def _missing(self, module: PurePosixPath, names: Iterable[str], path: PurePosixPath) -> Iterator[PurePosixPath]:
         """The modules that `from module import names` of the file at `path` needs, and that are not there."""
-        for package in sorted(self._bare.intersection((module, *module.parents))):
+        for package in sorted(self._bare.intersection((module, *module.parents))) if self._bare else ():
             self._bare.remove(package)  # which is noted once
             yield package / _PACKAGE
         if _file(module) in self.texts:
@@ -108,13 +108,12 @@ class _Whole:
         if module not in self._folders:
             yield module
             return
+        inner = [module / name for name in names]
+        unknown = [each for each in inner if _file(each) not in self.texts and each not in self._folders]
         # What is no module may be a name that the package defines, unless it is the package that asks.
         init = module / f"{_PACKAGE}.py"
-        defined = frozenset(_WORD.findall(self.texts.get(init, "") if init != path else ""))
-        for name in names:
-            inner = module / name
-            if _file(inner) not in self.texts and inner not in self._folders and name not in defined:
-                yield inner
+        defined = _WORD.findall(self.texts.get(init, "")) if unknown and init != path else ()
+        yield from (each for each in unknown if each.name not in defined)
 
     def _files(self, path: PurePosixPath, text: str) -> Iterator[Problem]:
         """What a pyproject.toml names of files that are not there."""

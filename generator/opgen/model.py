@@ -431,7 +431,7 @@ class Functor:
     ]
     location: Location
 
-    @property
+    @cached_property
     def operands(self) -> tuple[str, ...]:
         """The operands, as the expressions call them."""
         return CHOSEN_KINDS.get(self.kind, tuple(filter(is_name, self.named)))

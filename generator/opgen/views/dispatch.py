@@ -327,8 +327,8 @@ def _branch(spec: Spec, method: Method, backend: Backend, suffix: str, stored: l
     lowered = {
         (op, element): lowering
         for (name, op), lowerings in spec.lowerings[backend.name].items()
-        for element, lowering in lowerings.items()
         if name == method.name
+        for element, lowering in lowerings.items()
     }
     # No storage has a dtype that the backend's library lacks, which the device says when it shall make one.
     absent = backend.lacking if suffix == "Storage" else {}
