@@ -447,6 +447,7 @@ class Call(NamedTuple):
     parameters: tuple[inspect.Parameter, ...]
 
 
+@cache
 def surface() -> dict[str, Call]:
     """Every call that tallow offers, by name."""
     found = []

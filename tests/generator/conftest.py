@@ -16,10 +16,16 @@ FEW_OPS = {
 }
 
 
+@pytest.fixture(scope="session")
+def generated_small(tmp_path_factory: pytest.TempPathFactory) -> Project:
+    """A project of a few lines, generated; not to be changed."""
+    return copy_project(SMALL, tmp_path_factory.mktemp("small")).generate()
+
+
 @pytest.fixture
-def small(tmp_path: Path) -> Project:
-    """A project of a few lines, generated; its text changes only with the tests."""
-    return copy_project(SMALL, tmp_path / "small").generate()
+def small(generated_small: Project, tmp_path: Path) -> Project:
+    """A copy of the project of a few lines, that a test may change; its text changes only with the tests."""
+    return copy_project(generated_small.root, tmp_path / "small")
 
 
 @pytest.fixture(scope="session")
