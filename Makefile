@@ -29,15 +29,12 @@ MODELS64 := not (a_row_of_x or rounded_activations)
 WAITS64 := not test_no_cell_waits or f32 or u8 or Q4K
 # Layouts of fused functions are those of two dtypes.
 FUSED64 := not (test_layouts_of_every_class_give_the_bits_of_the_ops and (u8 or f32))
-# Gradients of elementwise ops are the same code in all dtypes: on rocm those of two run, with one size of waves.
-GRADIENTS64 := not (unary_gradient or binary_gradient) or bf16 or f32
 # What the loop of an edit leaves out: the compilation of kernels and what runs on GPUs.
 QUICK := --ignore tests/kernels --ignore tests/hip_host --ignore-glob '*/test_hip_*' --ignore-glob '*/test_gpu_*' --ignore-glob '*/test_cuda_*'
 # Cells whose kernels are the same code for both wave sizes run with one of them; --full runs all cells with both.
 SAME_CODE := test_cell and (unary or binary or cmp or where or affine or to_dtype or conv or pool or upsample or matmul or copy or rope or rand)
-# What backends on array libraries do alike: elementwise ops run with NumPy in some dtypes, and on metal in the others.
+# Without kernels the ops run in some dtypes, since they call NumPy alike in the others.
 SOME_DTYPES := f64 or i16 or u32 or f8e4m3
-OTHERS_ON_METAL := not (test_cell and (unary or binary or cmp) and ($(SOME_DTYPES)))
 # The oracle is the same on every device, fused functions and weights in blocks on all array libraries.
 ORACLE := --ignore tests/conformance/test_oracle.py
 ON_ARRAYS := $(ORACLE) $(patsubst %,--ignore tests/conformance/test_%.py,blocks fusion)
@@ -79,7 +76,7 @@ test-tallow: $(VENV)/tallow.stamp
 test-wave64: $(VENV)/tallow.stamp
 	@echo "3 of 7, about 5 min: every cell on rocm with waves of 64, late, replayed, each allocation of its exact size; models"
 	@$(ON_HIP_HOST) HIP_HOST_WAVE=64 TALLOW_MEMORY_CACHE=0 $(LATE) $(PYTEST) --device rocm --replay \
-		tests/conformance $(MODELS) $(if $(FULL),,$(ORACLE) -k "($(SOME_LOGITS)) and ($(SORTS64)) and $(MODELS64) and ($(WAITS64)) and $(FUSED64) and ($(GRADIENTS64))")
+		tests/conformance $(MODELS) $(if $(FULL),,--some $(ORACLE) -k "($(SOME_LOGITS)) and ($(SORTS64)) and $(MODELS64) and ($(WAITS64)) and $(FUSED64)")
 
 test-wave32: $(VENV)/tallow.stamp
 	@echo "4 of 7, about half a minute: on rocm with waves of 32: cells whose kernels use waves, gradients"
@@ -98,7 +95,7 @@ test-numpy: $(VENV)/tallow.stamp
 
 test-metal: $(VENV)/tallow.stamp
 	@echo "7 of 7, about 45 s: every cell and gradients on metal, by its library's CPU"
-	@TALLOW_METAL_CPU=1 $(PYTEST) tests/conformance $(GRADIENTS) --device metal $(if $(FULL),,$(ON_ARRAYS) -k "$(OTHERS_ON_METAL)")
+	@TALLOW_METAL_CPU=1 $(PYTEST) tests/conformance $(GRADIENTS) --device metal $(if $(FULL),,--some $(ON_ARRAYS))
 
 test-quick: check host-kernels  ## for the loop of an edit: a few cases of each test that needs no GPU runtime, in at most 2 minutes
 	@$(BIN)/pytest -n auto --quick $(QUICK)

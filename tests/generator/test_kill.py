@@ -61,7 +61,7 @@ def sweep(few: int, values: list[float]) -> list[object]:
     ]
 
 
-@pytest.mark.parametrize("position", sweep(2, [0.0, 0.5, 0.9, 0.1, 0.3, 0.7]))
+@pytest.mark.parametrize("position", sweep(1, [0.5, 0.0, 0.9, 0.1, 0.3, 0.7]))
 def test_killed_while_writing(
     versions: tuple[Project, dict[str, bytes], dict[str, bytes], float], position: float
 ) -> None:
@@ -79,7 +79,7 @@ def test_killed_while_writing(
     assert_whole(project, kill(project, wait), old, new)
 
 
-@pytest.mark.parametrize("seed", sweep(3, [*range(9)]))
+@pytest.mark.parametrize("seed", sweep(2, [*range(9)]))
 def test_killed_at_any_time(versions: tuple[Project, dict[str, bytes], dict[str, bytes], float], seed: float) -> None:
     project, old, new, seconds = versions
     restore(project, old)
