@@ -23,6 +23,10 @@ SOME_LOGITS := not test_logits or definition or 16_bits or stay and qwen3 or rou
 # Sorting takes a sixth of the time of all cells: of the dtypes two with each size of waves, one of them of 64 bits.
 SORTS64 := not argsort or f64 or bf16
 SORTS32 := not argsort or u32 or i16
+# Kernels of rows take long, and differ in traits of their dtype: each size of waves has two of the four.
+ROWS := test_cell and (softmax or layer_norm or rms_norm or cross_entropy)
+ROWS64 := not ($(ROWS)) or f64 or bf16
+ROWS32 := not ($(ROWS)) or f32 or f16
 # Of products with weights in blocks the longest test runs with the waves of 32 alone, and logits of rounded ones on the CPU.
 MODELS64 := not (a_row_of_x or rounded_activations)
 # Whether a call waits follows from its dtype where the dtype has a kind of its own.
@@ -76,13 +80,13 @@ test-tallow: $(VENV)/tallow.stamp
 test-wave64: $(VENV)/tallow.stamp
 	@echo "3 of 7, about 5 min: every cell on rocm with waves of 64, late, replayed, each allocation of its exact size; models"
 	@$(ON_HIP_HOST) HIP_HOST_WAVE=64 TALLOW_MEMORY_CACHE=0 $(LATE) $(PYTEST) --device rocm --replay \
-		tests/conformance $(MODELS) $(if $(FULL),,--some $(ORACLE) -k "($(SOME_LOGITS)) and ($(SORTS64)) and $(MODELS64) and ($(WAITS64)) and $(FUSED64)")
+		tests/conformance $(MODELS) $(if $(FULL),,--third 0 $(ORACLE) -k "($(SOME_LOGITS)) and ($(SORTS64)) and ($(ROWS64)) and $(MODELS64) and ($(WAITS64)) and $(FUSED64)")
 
 test-wave32: $(VENV)/tallow.stamp
 	@echo "4 of 7, about half a minute: on rocm with waves of 32: cells whose kernels use waves, gradients"
 	@$(ON_HIP_HOST) HIP_HOST_WAVE=32 $(PYTEST) --device rocm \
 		tests/conformance/test_cells.py tests/conformance/test_blocks.py $(GRADIENTS) \
-		$(if $(FULL),$(MODELS),-k "($(SORTS32)) and not ($(SAME_CODE))")
+		$(if $(FULL),$(MODELS),--third 1 -k "($(SORTS32)) and ($(ROWS32)) and not ($(SAME_CODE))")
 
 test-devices: $(VENV)/tallow.stamp
 	@echo "5 of 7, about 40 s: two devices on rocm"
@@ -95,7 +99,7 @@ test-numpy: $(VENV)/tallow.stamp
 
 test-metal: $(VENV)/tallow.stamp
 	@echo "7 of 7, about 45 s: every cell and gradients on metal, by its library's CPU"
-	@TALLOW_METAL_CPU=1 $(PYTEST) tests/conformance $(GRADIENTS) --device metal $(if $(FULL),,--some $(ON_ARRAYS))
+	@TALLOW_METAL_CPU=1 $(PYTEST) tests/conformance $(GRADIENTS) --device metal $(if $(FULL),,--third 2 $(ON_ARRAYS))
 
 test-quick: check host-kernels  ## for the loop of an edit: a few cases of each test that needs no GPU runtime, in at most 2 minutes
 	@$(BIN)/pytest -n auto --quick $(QUICK)

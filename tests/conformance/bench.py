@@ -42,16 +42,16 @@ def ops_of(backend: str, method: str, dtype: DType | None) -> list[str | None]:
     ]
 
 
-def is_of_a_third(cell: SupportCell) -> bool:
-    """Whether a cell runs where an elementwise op runs in a third of its dtypes; the first of a method does in all.
+def is_of_third(cell: SupportCell, third: int) -> bool:
+    """Whether a cell is one of a third of those of a method's ops; those of the first op are of each third.
 
-    The ops of a method differ in an expression alone, and their dtypes in traits that all ops share. Each op has some
-    dtypes and each dtype some ops.
+    The ops of a method differ in an expression alone, and dtypes in traits that all ops share. In each third each op
+    has some dtypes, and each dtype some ops.
     """
-    if cell.status != "supported" or cell.op is None or cell.dtype is None or cell.method == "reduce_op":
+    if cell.status != "supported" or cell.op is None or cell.dtype is None:
         return True
     number = ops_of(cell.backend, cell.method, cell.dtype).index(cell.op)
-    return number == 0 or (number + [*NUMPY].index(str(cell.dtype.value))) % 3 == 0
+    return number == 0 or (number + [*NUMPY].index(str(cell.dtype.value))) % 3 == third
 
 
 @dataclass(frozen=True)

@@ -1,6 +1,6 @@
 """A test of a dtype runs on the backends that have it; that the others refuse it is asked for each cell.
 
-With --some an elementwise op runs in a third of its dtypes.
+With --third an op of a method that has several runs in a third of its dtypes.
 """
 
 from __future__ import annotations
@@ -8,7 +8,7 @@ from __future__ import annotations
 import pytest
 
 from . import matrix
-from .bench import is_of_a_third
+from .bench import is_of_third
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
@@ -19,10 +19,12 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         names = {str(params[key]) for key in ("name", "dtype") if key in params}
         return "device" in item.fixturenames and bool(names & {*matrix.DTYPES} - there)
 
-    def is_like_others(item: pytest.Item) -> bool:
-        is_cell = isinstance(item, pytest.Function) and item.originalname == "test_cell"
-        return is_cell and not is_of_a_third(item.callspec.params["cell"])
+    third: int | None = config.getoption("--third")
 
-    left_out = [item for item in items if is_lacking(item) or (config.getoption("--some") and is_like_others(item))]
+    def is_of_another_third(item: pytest.Item) -> bool:
+        is_cell = isinstance(item, pytest.Function) and item.originalname == "test_cell"
+        return third is not None and is_cell and not is_of_third(item.callspec.params["cell"], third)
+
+    left_out = [item for item in items if is_lacking(item) or is_of_another_third(item)]
     items[:] = [item for item in items if item not in left_out]
     config.hook.pytest_deselected(items=left_out)
