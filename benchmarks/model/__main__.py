@@ -8,6 +8,8 @@ from pathlib import Path
 
 import click
 
+from benchmarks.results import write_page
+
 from . import report
 from .results import COMPILED, TOLERANCES, WAYS, Results, Row
 from .weights import CONFIGS, random_weights
@@ -159,8 +161,7 @@ def render(results: Path, folder: Path) -> None:
 
 
 def _render(results: Results, folder: Path) -> None:
-    folder.mkdir(parents=True, exist_ok=True)
-    (folder / _PAGE).write_text(report.page(results), encoding="utf-8")
+    write_page(folder / _PAGE, report.page(results))
 
 
 if __name__ == "__main__":

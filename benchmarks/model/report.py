@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 from benchmarks.gpu.report import markdown
 from benchmarks.gpu.table import number
+from benchmarks.results import cell, joined, milliseconds, missing
 
 from .results import PHASES, TALLOW, Results, Row
 
+_milliseconds = partial(milliseconds, places=2)
 _INTRODUCTION = """\
 # A decoder on a GPU
 
@@ -55,11 +59,7 @@ def page(results: Results) -> str:
         rows = [row for row in results.rows if row.phase == phase and row.wall_seconds is not None]
         if rows:
             parts += [f"## {phase.capitalize()}", markdown(_HEAD, [cells(row, results) for row in rows])]
-    missing = {(row.way, row.reason): None for row in results.rows if row.reason and not row.failed}
-    if missing:
-        body = [[way, _cell(reason)] for way, reason in missing]
-        parts += ["## What is missing", markdown(["way", "reason"], body)]
-    return "\n\n".join(part.strip("\n") for part in parts) + "\n"
+    return joined([*parts, *missing(results.rows)])
 
 
 def cells(row: Row, results: Results) -> list[str]:
@@ -95,17 +95,9 @@ def line(row: Row) -> str:
 def _failures(results: Results) -> list[str]:
     if not results.failures:
         return []
-    rows = [[row.phase, row.dtype, str(row.batch), row.way, _cell(row.reason)] for row in results.failures]
+    rows = [[row.phase, row.dtype, str(row.batch), row.way, cell(row.reason)] for row in results.failures]
     return [f"## **{len(rows)} FAILED**", markdown(["phase", "dtype", "batch", "way", "what is wrong"], rows)]
 
 
 def _case(row: Row) -> tuple[str, str, int]:
     return row.phase, row.dtype, row.batch
-
-
-def _milliseconds(seconds: float | None) -> str:
-    return number(None if seconds is None else seconds * 1e3, 2)
-
-
-def _cell(text: str) -> str:
-    return text.replace("|", "\\|")

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import json
-from dataclasses import asdict, dataclass, field
-from pathlib import Path
-from typing import Any, Self
+from dataclasses import dataclass, field
+from typing import ClassVar
+
+from benchmarks.results import Run
 
 # The first is what all others are compared with in the tables.
 TALLOW, TALLOW_GRAPH = "tallow", "tallow, in a graph"
@@ -45,25 +45,10 @@ class Row:
 
 
 @dataclass
-class Results:
+class Results(Run):
     """A whole run: `prompt` tokens are read first, then one more."""
 
-    environment: dict[str, str]
+    row_class: ClassVar = Row
+
     prompt: int = 0
     rows: list[Row] = field(default_factory=list)
-
-    @property
-    def failures(self) -> list[Row]:
-        """The rows whose logits are wrong, or that ended with an error."""
-        return [row for row in self.rows if row.failed]
-
-    def write(self, path: Path) -> None:
-        """Write the file."""
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text(json.dumps(asdict(self), indent=1) + "\n", encoding="utf-8")
-
-    @classmethod
-    def read(cls, path: Path) -> Self:
-        """Read what `write` wrote."""
-        found: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
-        return cls(found["environment"], found["prompt"], [Row(**row) for row in found["rows"]])

@@ -8,6 +8,8 @@ from pathlib import Path
 
 import click
 
+from benchmarks.results import write_page
+
 from . import report
 from .results import COMPILED, DECODER, NETWORKS, WAYS, Results
 
@@ -28,7 +30,7 @@ def main() -> None:
 
 @main.command()
 @click.option("--device", default="cuda:0", show_default=True, help="The device, as tallow labels it.")
-@click.option("--model", default="gpt2", show_default=True, help="The sizes of the decoder: gpt2, example, small or tiny.")
+@click.option("--model", default="gpt2", show_default=True, help="The decoder: gpt2, example, small or tiny.")
 @click.option("--batch", type=click.IntRange(1), default=8, show_default=True, help="Texts at once.")
 @click.option("--length", type=click.IntRange(1), default=1024, show_default=True, help="Tokens of each.")
 @click.option(
@@ -113,8 +115,7 @@ def render(results: Path, folder: Path) -> None:
 
 
 def _render(results: Results, folder: Path) -> None:
-    folder.mkdir(parents=True, exist_ok=True)
-    (folder / _PAGE).write_text(report.page(results), encoding="utf-8")
+    write_page(folder / _PAGE, report.page(results))
 
 
 if __name__ == "__main__":

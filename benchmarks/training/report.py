@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 from benchmarks.gpu.report import markdown
 from benchmarks.gpu.table import number
+from benchmarks.results import joined, milliseconds, missing
 
 from .results import DECODER, NETWORKS, TALLOW, Results, Row
 
+_milliseconds = partial(milliseconds, places=3)
 _INTRODUCTION = """\
 # Training steps
 
@@ -40,10 +44,7 @@ def page(results: Results) -> str:
         rows = [row for row in results.rows if row.network == network and row.wall_seconds is not None]
         if rows:
             parts += [f"## {_TITLES[network]}", markdown(_HEAD, [_cells(row, rows) for row in rows])]
-    missing = {(row.way, row.reason): None for row in results.rows if row.reason and not row.failed}
-    if missing:
-        parts += ["## What is missing", markdown(["way", "reason"], [list(pair) for pair in missing])]
-    return "\n\n".join(part.strip("\n") for part in parts) + "\n"
+    return joined([*parts, *missing(results.rows)])
 
 
 def _cells(row: Row, rows: list[Row]) -> list[str]:
@@ -73,10 +74,6 @@ def line(row: Row) -> str:
         number(row.last_loss, 4),
     )
     return f"{name} {' '.join(f'{cell:>10}' for cell in cells)}"
-
-
-def _milliseconds(seconds: float | None) -> str:
-    return number(None if seconds is None else 1e3 * seconds, 3)
 
 
 def _gibibytes(count: int | None) -> str:

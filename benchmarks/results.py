@@ -1,0 +1,79 @@
+"""What the results of runs beside PyTorch have in common: a file, and a page of the documentation."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any, ClassVar, Protocol, Self
+
+from benchmarks.gpu.report import markdown
+from benchmarks.gpu.table import number
+
+
+class Way(Protocol):
+    """A row of a run: what was done in one way, or the reason why it was not."""
+
+    way: str
+    reason: str
+    # Whether the reason is a wrong result or an error: then the whole run counts as failed.
+    failed: bool
+
+
+@dataclass
+class Run:
+    """A whole run. Its dataclass has `rows`, of the class that it names."""
+
+    row_class: ClassVar[type[Any]]
+
+    environment: dict[str, str]
+
+    @property
+    def failures(self) -> list[Any]:
+        """The rows that are wrong, or that ended with an error."""
+        return [row for row in self._rows if row.failed]
+
+    @property
+    def _rows(self) -> list[Any]:
+        rows: list[Any] = vars(self)["rows"]
+        return rows
+
+    def write(self, path: Path) -> None:
+        """Write the file."""
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(json.dumps(asdict(self), indent=1) + "\n", encoding="utf-8")
+
+    @classmethod
+    def read(cls, path: Path) -> Self:
+        """Read what `write` wrote."""
+        found: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
+        return cls(**found | {"rows": [cls.row_class(**row) for row in found["rows"]]})
+
+
+def write_page(path: Path, text: str) -> None:
+    """Write a page of the documentation."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(text, encoding="utf-8")
+
+
+def joined(parts: Iterable[str]) -> str:
+    """A page of its parts."""
+    return "\n\n".join(part.strip("\n") for part in parts) + "\n"
+
+
+def missing(rows: Iterable[Way]) -> list[str]:
+    """The part of a page that says what could not be measured, and why."""
+    found = {(row.way, row.reason): None for row in rows if row.reason and not row.failed}
+    body = [[way, cell(reason)] for way, reason in found]
+    return ["## What is missing", markdown(["way", "reason"], body)] if body else []
+
+
+def cell(text: str) -> str:
+    """A text in a table."""
+    return text.replace("|", "\\|")
+
+
+def milliseconds(seconds: float | None, places: int) -> str:
+    """Seconds as milliseconds."""
+    return number(None if seconds is None else 1e3 * seconds, places)
