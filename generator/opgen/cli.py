@@ -10,6 +10,7 @@ from opgen import __version__
 from opgen.commands.check import check
 from opgen.commands.compile_kernels import compile_kernels
 from opgen.commands.diff import diff
+from opgen.commands.explain import explain
 from opgen.commands.generate import generate
 from opgen.commands.init import init
 from opgen.commands.list_outputs import list_outputs
@@ -66,6 +67,7 @@ def main() -> None:
     opgen generate          write generated/
     opgen compile           compile the kernels for each target
     opgen matrix            what works where
+    opgen explain           what a name is, and where it is written
     opgen diff              what the change of the spec means
     opgen new backend       the file of a backend on an array library
     opgen schema            JSON Schemas of the spec's files, for editors
@@ -78,5 +80,18 @@ def main() -> None:
     """  # noqa: D301 -- \b is the character that click reads
 
 
-for command in (init, generate, check, diff, list_outputs, matrix, new, compile_kernels, schema, lsp, reference):
+for command in (
+    init,
+    generate,
+    check,
+    diff,
+    explain,
+    list_outputs,
+    matrix,
+    new,
+    compile_kernels,
+    schema,
+    lsp,
+    reference,
+):
     main.add_command(command)

@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 from opgen.plan import Output
 from opgen.problem import Location, Problem, SpecError
-from opgen.render import line_of_template
+from opgen.provenance import template_line
 from opgen.sources import RUNTIME, TEMPLATES, Sources, place
 
 _PACKAGE = "__init__"
@@ -50,7 +50,7 @@ def _syntax(output: Output, text: str, sources: Sources) -> Iterator[Problem]:
         line, reason = 1, str(error)
     else:
         return
-    where = place(output.template, line_of_template(output, sources, line))
+    where = template_line(output, sources, line)
     message = f"generated/{output.path} would be no Python ({reason}); mend the template"
     yield Problem(where, f"{message} or its view")
 
@@ -82,7 +82,7 @@ class _Whole:
         if path not in self._made_by:
             return place(self._source(path), line)
         output = self._made_by[path]
-        return place(output.template, line_of_template(output, self._sources, line))
+        return template_line(output, self._sources, line)
 
     def _source(self, path: PurePosixPath) -> PurePosixPath:
         """What to write so that the package has a file."""

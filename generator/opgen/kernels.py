@@ -2,7 +2,7 @@
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from itertools import accumulate
 from pathlib import Path
 from typing import Annotated, ClassVar, TypeAlias
@@ -97,6 +97,7 @@ class FieldGroup:
     name: Annotated[Name, Entry("group '{}'"), defines("group")]
     doc: Annotated[str, "What the fields are, for the docstring of what packs them."]
     fields: Annotated[_Fields, "The fields by name, in order, with their types as in `arguments` of a family."]
+    location: Location
 
 
 @dataclass(frozen=True)
@@ -126,6 +127,7 @@ class Struct:
 
     name: str
     members: tuple[Member, ...]
+    location: Location = field(compare=False)
 
     @property
     def fields(self) -> tuple[Field, ...]:
@@ -260,7 +262,8 @@ def with_structs(
                 Problem(place, f"struct '{name}' has field '{field}' already; rename one") for field in twice[:1]
             ]
             taken |= {field.name for field in member.fields}
-        structs.append(Struct(name, tuple(members)))
+        place = next((place for _, place in fields.values()), Location(family.path))
+        structs.append(Struct(name, tuple(members), place))
     for kernel in family.kernels:
         if kernel.arguments not in family.arguments:
             hint = did_you_mean(kernel.arguments, family.arguments)
@@ -323,6 +326,7 @@ class TupleType:
         "By name, a `number`, which is 0 or more, a `flag`, an `object`, a `slot`, which is the descriptor of an "
         "attribute, or [name], a tuple of the tuples of this name, which is described above it.",
     ]
+    location: Location
 
 
 @dataclass(frozen=True)
@@ -363,6 +367,7 @@ class Constant:
         int | Annotated[Mapping[int, int], Using(_bytes, Mapping[Annotated[str, exactly("|".join(SIZES))], int])],
         "The number, or one for each size of an element in bytes.",
     ]
+    location: Location
 
 
 @dataclass(frozen=True)

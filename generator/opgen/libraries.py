@@ -3,6 +3,7 @@
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Annotated, ClassVar
 
 from opgen.decoder import Entry, Spot, exactly
@@ -55,3 +56,4 @@ class CLibrary:
         "enumeration too, also of errors; `size` is size_t; `text` is a string that is not to be freed; `nothing` is "
         "no result.",
     ]
+    path: Path

@@ -22,7 +22,7 @@ from opgen.symbols import check_symbols, read_symbols
 from opgen.write import Change, Mount, changes
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Project:
     """The checked spec of a folder, its sources, and every file that comes of them."""
 

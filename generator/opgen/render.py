@@ -33,14 +33,14 @@ _FRAME = f"{TEMPLATES}/"
 
 def render(outputs: Iterable[Output], sources: Sources) -> dict[PurePosixPath, str]:
     """What every output holds below its banner, by its path. Python is not laid out yet."""
-    environment = _environment(sources)
+    templates = environment(sources)
     texts: dict[PurePosixPath, str] = {}
     problems: list[Problem] = []
     for output in outputs:
         if sources.text(output.template) is None:
             continue  # which is noted
         try:
-            texts[output.path] = environment.get_template(str(output.template.relative_to(TEMPLATES))).render(
+            texts[output.path] = templates.get_template(str(output.template.relative_to(TEMPLATES))).render(
                 view=output.view()
             )
         except Exception as error:  # a template's expression may raise anything
@@ -57,8 +57,9 @@ def with_banners(outputs: Iterable[Output], bodies: Mapping[PurePosixPath, str])
 
 
 @lru_cache(maxsize=1)
-def _environment(sources: Sources) -> jinja2.Environment:
-    environment = jinja2.Environment(
+def environment(sources: Sources) -> jinja2.Environment:
+    """What renders the templates."""
+    found = jinja2.Environment(
         loader=jinja2.FunctionLoader(lambda name: _source(sources, name)),
         undefined=jinja2.StrictUndefined,
         trim_blocks=True,
@@ -67,8 +68,8 @@ def _environment(sources: Sources) -> jinja2.Environment:
         autoescape=False,  # the output is source code, not HTML
         bytecode_cache=_bytecode_cache(),
     )
-    environment.filters.update(comment=comment, docstring=docstring, quoted=quoted)
-    return environment
+    found.filters.update(comment=comment, docstring=docstring, quoted=quoted)
+    return found
 
 
 def _bytecode_cache() -> jinja2.BytecodeCache | None:
@@ -101,21 +102,6 @@ def _mistake(error: Exception, output: Output) -> Problem:
     else:
         reason = f"{type(error).__name__}: {error}"
     return Problem(where, f"{reason}; mend the template or its view")
-
-
-def line_of_template(output: Output, sources: Sources, line: int) -> int:
-    """The line of an output's template that a line below its banner comes from; 1 where that cannot be told."""
-    # It is rendered anew with its lines numbered: all but those of tags, which leave nothing behind.
-    numbered = "".join(
-        text if text.lstrip().startswith("{%") else f"\0{number}\0{text}"
-        for number, text in enumerate((sources.text(output.template) or "").splitlines(keepends=True), 1)
-    )
-    try:
-        body = _environment(sources).from_string(numbered).render(view=output.view())
-    except jinja2.TemplateError:  # a tag over several lines
-        return 1
-    numbers = re.findall(r"\0(\d+)\0", "\n".join(body.split("\n")[:line]))
-    return int(numbers[-1]) if numbers else 1
 
 
 def _banner(template: PurePosixPath, path: PurePosixPath, body: str) -> str:

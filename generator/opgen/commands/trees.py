@@ -19,17 +19,16 @@ class Branch:
 
 def show(branches: Sequence[Branch]) -> None:
     """Print them."""
-    is_tree = sys.stdout.isatty()
     for branch in branches:
-        for line in _lines(branch, "", "", is_tree):
+        for line in lines(branch, is_tree=sys.stdout.isatty()):
             click.echo(line)
 
 
-def _lines(branch: Branch, lead: str, below: str, is_tree: bool) -> Iterator[str]:
+def lines(branch: Branch, *, is_tree: bool, lead: str = "", below: str = "") -> Iterator[str]:
     """The lines of a branch: the first one begins with `lead`, the others with `below`."""
     place = f"  {click.style(branch.place, dim=True)}" if branch.place else ""
     yield f"{lead}{click.style(branch.text, fg=branch.colour)}{place}"
     for part in branch.parts:
         is_last = part is branch.parts[-1]
         ahead = ("└── " if is_last else "├── ", "    " if is_last else "│   ") if is_tree else ("  ", "  ")
-        yield from _lines(part, below + ahead[0], below + ahead[1], is_tree)
+        yield from lines(part, is_tree=is_tree, lead=below + ahead[0], below=below + ahead[1])

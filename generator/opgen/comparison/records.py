@@ -1,7 +1,7 @@
 """The records of a spec as flat mappings that can be compared: one for each thing that has a name."""
 
 import dataclasses
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeAlias
@@ -11,7 +11,7 @@ from opgen.cells import Cell
 from opgen.errors import errors_of
 from opgen.formula import Formula, text_of
 from opgen.gradients import Expression
-from opgen.kernels import Kernel, KernelFamily
+from opgen.kernels import Kernel
 from opgen.matrix import cells
 from opgen.model import BackendFamily, Functor, Method, Spec
 from opgen.names import Names
@@ -36,6 +36,7 @@ _TEXTS: Mapping[type, Callable[[Any], str]] = {
     Spelling: lambda spelling: spelling.text,
     Cell: lambda cell: ", ".join(map(_lowering, cell.lowerings)),
 }
+_CELLS = "cells of"
 # Fields whose values are places, or follow from other fields.
 _DERIVED = ("locations", "over_locations")
 
@@ -67,10 +68,12 @@ class Record:
     leaves: Mapping[Keys, Leaf]
 
 
-def records(spec: Spec) -> dict[Subject, Record]:
-    """Every subject of a checked spec, in the order of the spec."""
+def records(spec: Spec, without: Collection[str] = ()) -> dict[Subject, Record]:
+    """Every subject of a checked spec, in the order of the spec, but for those of some kinds."""
     found: dict[Subject, Record] = {}
-    for kind, name, location, values in _subjects(spec):
+    for kind, name, location, values in _subjects(spec, without):
+        if kind in without:
+            continue
         leaves: dict[Keys, Leaf] = {}
         for value in values:
             leaves.update(_leaves(value, (), location))
@@ -86,7 +89,7 @@ def records(spec: Spec) -> dict[Subject, Record]:
 _Described: TypeAlias = Iterator[tuple[str, str, Location, Iterable[object]]]
 
 
-def _subjects(spec: Spec) -> _Described:
+def _subjects(spec: Spec, without: Collection[str]) -> _Described:
     """The kind, the name and the place of each subject, and what describes it."""
     package = spec.package
     yield "package", package.name and "package", package.location, [package]
@@ -101,10 +104,10 @@ def _subjects(spec: Spec) -> _Described:
         yield "format", item.name, item.location, [item]
     for owner in spec.owners:
         yield "family" if isinstance(owner, BackendFamily) else "backend", owner.name, Location(owner.path), [owner]
-    yield from _of_cells(spec)
+    yield from () if _CELLS in without else _of_cells(spec)
     yield from _of_kernels(spec)
     for library in spec.c_libraries:
-        yield "C library", library.name, Location(Path(f"spec/libraries/{library.name}.yaml")), [library]
+        yield "C library", library.name, Location(library.path), [library]
     for name, module in spec.public.items():
         names = {"names": frozenset(module.names)}
         yield "public module", name, package.public[name][1], [{"home": module.home, "doc": module.doc}, names]
@@ -169,37 +172,33 @@ def _of_cells(spec: Spec) -> _Described:
         call = cell.via if cell.status == "supported" else f"{UNSUPPORTED}{cell.reason}"
         own[cell.dtype or "any"] = {"call": call, "gradient": cell.gradient}
     for name, backends in by_op.items():
-        yield "cells of", name, places[name], [backends]
+        yield _CELLS, name, places[name], [backends]
 
 
 def _of_kernels(spec: Spec) -> _Described:
     for family in spec.kernels:
-        rest = _without(family, "arguments", "kernels", "structs")
+        rest = _without(family, "arguments", "kernels", "structs", "path")
         yield "family of kernels", family.name, Location(family.path), [rest]
         for struct in family.structs:
-            yield "struct", f"{family.name}.{struct.name}", _place_of_struct(family, struct.name), [struct]
+            yield "struct", f"{family.name}.{struct.name}", struct.location, [struct]
         for kernel in family.kernels:
-            yield "kernel", f"{family.name}.{kernel.name}", kernel.location, [kernel, _made_of(spec, kernel)]
-    path = Path("spec/kernels")
+            yield "kernel", f"{family.name}.{kernel.name}", kernel.location, _whole_kernel(spec, kernel)
     for group in spec.field_groups:
-        yield "group of fields", group.name, Location(path / "groups.yaml"), [group]
+        yield "group of fields", group.name, group.location, [group]
     for described in spec.tuples:
-        yield "tuple", described.name, Location(path / "tuples.yaml"), [described]
+        yield "tuple", described.name, described.location, [described]
     for name, (cpp, place) in spec.widths.items():
         yield "width", name, place, [{"cpp": cpp}]
     for constant in spec.constants:
         value = constant.value
         values = value if isinstance(value, int) else {str(size): each for size, each in value.items()}
-        yield "constant", constant.name, Location(path / "constants.yaml"), [{"doc": constant.doc, "value": values}]
+        yield "constant", constant.name, constant.location, [{"doc": constant.doc, "value": values}]
 
 
-def _place_of_struct(family: KernelFamily, name: str) -> Location:
-    return next((place for _, place in family.arguments[name].values()), Location(family.path))
-
-
-def _made_of(spec: Spec, kernel: Kernel) -> Mapping[str, object]:
-    """The kernels of one pattern."""
-    return {"kernels": {row.name: row.call for row in kernel_rows(spec, kernel)}}
+def _whole_kernel(spec: Spec, kernel: Kernel) -> Iterator[object]:
+    """A pattern, and its kernels: these are many."""
+    yield kernel
+    yield {"kernels": {row.name: row.call for row in kernel_rows(spec, kernel)}}
 
 
 def _without(record: Any, *names: str) -> Mapping[str, object]:

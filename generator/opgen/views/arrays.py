@@ -10,6 +10,7 @@ from opgen.model import Backend, Spec, sentence
 def _word(word: Word, spelling: Spelling | None) -> View:
     """A word: a function, or a name of what it is."""
     return View(
+        made_from=(word.location, *([spelling.location] if spelling is not None else [])),
         name=word.name,
         parameters=", ".join(f"{name}: Any" for name in word.parameters),
         doc=sentence(word.doc),

@@ -3,6 +3,7 @@
 from types import SimpleNamespace as View
 
 from opgen.model import Backend, Method, Spec
+from opgen.problem import Location
 from opgen.views.dispatch import backend_classes, ops_names
 from opgen.views.python import quoted
 
@@ -27,6 +28,7 @@ def _import(backend: Backend) -> View:
     ops = [] if backend.package is None else [f"ops as {backend.name}"]
     installed = [f"installed({quoted(module)})" for module in backend.modules]
     return View(
+        made_from=(Location(backend.path),),
         condition=" and ".join([] if backend.package is None else installed),  # where its runtime is imported
         module=backend.package or dummy,
         dummy=dummy,
@@ -75,6 +77,7 @@ def custom_op(spec: Spec) -> View:
     methods = [method for method in spec.storage_methods() if method.custom_class is not None]
     classes = [
         View(
+            made_from=(method.location,),
             name=method.custom_class,
             doc=method.doc.replace("Run a", "A").strip(),
             method=method.name,  # of a storage, that applies its ops
@@ -93,7 +96,8 @@ def _forward(method: Method, backend: Backend) -> View:
         if parameter.name != "op":
             parameters.append(f"{parameter.name}: {parameter.type.replace('Storage', storage)}")
     returns = method.signature.returns.replace("Storage", storage)
-    return View(backend=backend.name, parameters=", ".join(parameters), returns=returns)
+    made_from = (Location(backend.path), method.location)
+    return View(made_from=made_from, backend=backend.name, parameters=", ".join(parameters), returns=returns)
 
 
 def quantized_matmul(spec: Spec) -> View:

@@ -101,7 +101,9 @@ def docs_formulas(spec: Spec) -> View:
     for primitive in spec.primitives.values():
         gradients = {operand: formula.with_parts(primitive.let).node for operand, formula in primitive.gradient.items()}
         doc = f"a truth value: {primitive.doc}" if primitive.result is not None else primitive.doc
-        primitives.append(View(call=primitive.call, kinds=primitive.kinds, doc=doc, gradients=_listed(gradients)))
+        made_from, shown = (primitive.location,), _listed(gradients)
+        primitives.append(View(made_from=made_from, call=primitive.call, kinds=primitive.kinds, doc=doc,
+                               gradients=shown))  # fmt: skip
     return View(kinds=kinds, primitives=primitives)
 
 
@@ -115,7 +117,7 @@ def _row(spec: Spec, functor: Functor, primitives: Primitives) -> View:
     else:
         formula = _shown(functor.formula.node) if functor.formula is not None else ""
     found = derivatives(spec, functor, primitives) if is_differentiable(spec, functor) else {}
-    return View(name=functor.name, formula=formula, gradients=_listed(found))
+    return View(made_from=(functor.location,), name=functor.name, formula=formula, gradients=_listed(found))
 
 
 def _listed(gradients: Mapping[str, Node]) -> str:
@@ -162,7 +164,8 @@ def _gradient(spec: Spec, member: str, functor: Functor, words: _Words, types: M
             )
         )
     functions = [operand for operand in operands if operand.parts]
-    return View(member=member, name=functor.name, operands=operands, functions=functions)
+    made_from = (functor.location,)
+    return View(made_from=made_from, member=member, name=functor.name, operands=operands, functions=functions)
 
 
 def _called(words: _Words, functor: Functor, given: tuple[str, ...]) -> str:

@@ -11,6 +11,7 @@ from opgen.errors import errors_of
 from opgen.matrix import op_reason
 from opgen.model import BLOCKS, METHOD_OP, Backend, Family, Method, Spec, inner_name
 from opgen.names import Names
+from opgen.problem import Location
 from opgen.signature import OPTIONAL
 from opgen.views.hand_over import hand_over, hand_over_first
 from opgen.views.python import quoted
@@ -105,6 +106,7 @@ def _method(spec: Spec, method: Method, suffix: str, stored: list[str], label: s
     parameters = ["self", *(f"{p.name}: {shown(accepted(p.type))}" for p in signature.parameters)]
     results = _RESULTS if method.custom_class is None else _RESULTS_OF_CUSTOM_OPS
     return {
+        "made_from": (method.location,),
         "name": method.name,
         "parameters": ", ".join(parameters),
         "returns": shown(signature.returns),
@@ -354,11 +356,13 @@ def _branch(spec: Spec, method: Method, backend: Backend, suffix: str, stored: l
             for call in lowering.calls[:-1]:
                 asked = [*([where] if where else []), *["not is_deterministic()"] * call.any_order]
                 made = _expression(method, backend, call)
-                attempts.append(View(condition=" and ".join(asked), library=call.library, call=made))
+                condition, place = " and ".join(asked), (call.location,)
+                attempts.append(View(made_from=place, condition=condition, library=call.library, call=made))
             if last != final:
-                attempts.append(View(condition=where, library=None, call=last))
+                place = (lowering.location,)
+                attempts.append(View(made_from=place, condition=where, library=None, call=last))
     guards = [
-        View(condition=where, reason=quoted(reason))
+        View(made_from=_places(lowered, cases), condition=where, reason=quoted(reason))
         for reason, cases in guarded.items()
         for where in conditions.of(cases, is_all=not done and len(guarded) == 1)
     ]
@@ -370,6 +374,7 @@ def _branch(spec: Spec, method: Method, backend: Backend, suffix: str, stored: l
         pattern = f"({kind}() | None)" if method.is_optional(name) else f"{kind}()"
         patterns.append(f"{pattern} as {inner_name(name)}" if uses_inner else pattern)
     return View(
+        made_from=_places(lowered, [case for case in lowered if lowered[case].unsupported is None] or [*lowered]),
         backend=backend.name,
         pattern=patterns[0] if len(patterns) == 1 else f"({', '.join(patterns)})",
         guards=guards,  # each raises UnsupportedDType, on a condition or always
@@ -379,6 +384,11 @@ def _branch(spec: Spec, method: Method, backend: Backend, suffix: str, stored: l
         result=f"{backend.name}_result",  # what a library made: that of each backend has a class of its own
         call=final,  # what is done in the end; None where nothing is supported
     )
+
+
+def _places(lowered: Mapping[Case, Lowering], cases: Iterable[Case]) -> tuple[Location, ...]:
+    """Where the cells of some ops and dtypes stand."""
+    return tuple(dict.fromkeys(lowered[case].location for case in cases))
 
 
 class _Conditions(NamedTuple):
@@ -444,6 +454,7 @@ def argument_names(spec: Spec) -> dict[str, list[str]]:
 def family_module(spec: Spec, family: Family) -> View:
     """The module of a family."""
     return View(
+        made_from=(Location(family.path),),
         doc=family.doc,
         class_name=mixin_name(family),
         base="QStorageBase" if family.holds_blocks else "StorageBase",

@@ -5,6 +5,7 @@ from html import escape
 from types import SimpleNamespace as View
 
 from opgen.model import Backend, Spec
+from opgen.problem import Location
 
 # Where the first backend's row begins, the pixels from row to row, and those of a row.
 _TOP, _STEP, _ROW = 208, 38, 30
@@ -25,7 +26,9 @@ def docs_flow(spec: Spec) -> View:
     rows = []
     for top, backend, name, text in zip(range(_TOP, height, _STEP), spec.backends, names, texts, strict=False):
         style = "absent" if backend.package is None else "made"
-        rows.append(View(storage=name, words=text, style=style, top=top, baseline=top + 20, arrow=top + _ROW // 2))
+        made_from = (Location(backend.path),)
+        rows.append(View(made_from=made_from, storage=name, words=text, style=style, top=top, baseline=top + 20,
+                         arrow=top + _ROW // 2))  # fmt: skip
     return View(
         width=width,
         height=height,

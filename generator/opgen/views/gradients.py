@@ -8,6 +8,7 @@ from opgen.arguments import accepted
 from opgen.formula import RESULT
 from opgen.gradients import OTHERS, Expression, Gradient, differentiable, in_order, makes_elements, writes
 from opgen.model import METHOD_OP, Family, Method, Operand, Spec
+from opgen.problem import Location
 from opgen.views.dispatch import argument_names, mixin_name
 from opgen.views.hand_over import own, written_elsewhere
 from opgen.views.python import quoted
@@ -59,6 +60,7 @@ def _rule(method: Method, gradient: Gradient) -> View:
         statements += [*_fetched(method, stored, every), f"yield from enumerate({every.text})"]
     parts = tuple(
         View(
+            made_from=(gradient.functions[operand.name].location,),
             condition="any(node.nodes)" if method.is_several(operand) else f"node.nodes[{place}] is not None",
             operands=tuple(_fetched(method, stored, gradient.functions[operand.name])),
             gives=_gives(method, operand, place, gradient.functions[operand.name]),
@@ -66,7 +68,7 @@ def _rule(method: Method, gradient: Gradient) -> View:
         for place, operand in enumerate(operands)
         if operand.name in gradient.functions
     )
-    return View(name=method.name, statements=statements, parts=parts)
+    return View(made_from=(gradient.location,), name=method.name, statements=statements, parts=parts)
 
 
 def _gives(method: Method, operand: Operand, place: int, gradient: Expression) -> str:
@@ -177,6 +179,7 @@ def _ends(spec: Spec, method: Method) -> str:
 def _method(spec: Spec, method: Method) -> View:
     signature = method.signature
     return View(
+        made_from=(method.location,),
         name=method.name,
         parameters=_parameters(method),
         # That of a mixin's own class is not known here.
@@ -244,6 +247,7 @@ def recorded_module(spec: Spec, family: Family) -> View:
     """The module of a family."""
     methods = [method for method in family.methods if _is_recorded(spec, method)]
     return View(
+        made_from=(Location(family.path),),
         family=family.name,
         class_name=class_of(family),
         base="QStorage" if family.holds_blocks else "RecordedBase",
@@ -262,7 +266,12 @@ def gradients_storages(spec: Spec) -> View:
         block_classes=[class_of(family) for family in spec.families if family.holds_blocks],
         # The methods that write to their storage.
         writes=[
-            View(name=method.name, parameters=_parameters(method), arguments=", ".join(method.signature.arguments))
+            View(
+                made_from=(method.location,),
+                name=method.name,
+                parameters=_parameters(method),
+                arguments=", ".join(method.signature.arguments),
+            )
             for method in written
         ],
         names={**argument_names(spec), "dtype": ["DType"]},

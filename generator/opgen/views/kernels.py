@@ -9,6 +9,7 @@ from typing import TypeAlias
 from opgen.kernels import FIELD_TYPES, ITEM_TYPES, Field, FieldGroup, Kernel, KernelFamily, Member, Struct, TupleType
 from opgen.model import ANY_RESULT, BLOCKS, BOUNDS, Functor, Monoid, Position, Spec, State
 from opgen.names import Names
+from opgen.problem import Location
 from opgen.scopes import Expression, scopes, state_scopes
 from opgen.views.formats import struct_name
 from opgen.views.python import comment
@@ -18,6 +19,7 @@ def kernel_family(spec: Spec, family: KernelFamily) -> View:
     """The source of a family."""
     functors = [functor for kind in family.functors for functor in spec.functors[kind].functors]
     return View(
+        made_from=(Location(family.path),),
         doc=family.doc,
         settings={
             name: value for name, value in (("EARLY", int(family.early)), ("RESIDENT", family.resident)) if value
@@ -39,6 +41,7 @@ def _functor(spec: Spec, functor: Functor) -> View:
     is_brief = any(primitive.brief for primitive in primitives)
     steps = formula.steps("kernel", _literal("compute_type<T>"), names if is_brief else None)
     return View(
+        made_from=(functor.location,),
         name=camel(functor.name),
         doc=functor.doc,
         operands=", ".join(f"{kind} {name}" for kind, name in zip(types, names, strict=True)),
@@ -81,6 +84,7 @@ def _state(spec: Spec, state: State) -> View:
         key: scope.expression("kernel", _literal("Number")).float for key, scope in state_scopes(spec, state).items()
     }
     return View(
+        made_from=(state.location,),
         name=camel(state.name),
         doc=comment(state.doc, mark="//"),
         parts=tuple(part.name for part in state.parts),
@@ -143,7 +147,8 @@ def _reduction(functor: Functor, parent: str, base: str, **own: object) -> View:
     """A reduction in C++, made of `base`, which its parent may be; of a position that has the rest."""
     row: dict[str, object] = dict.fromkeys(("finish", "identity", "element", "combine"))
     row |= {"is_joining": False, "is_state": False, "parameters": list(enumerate(functor.parameters)), **own}
-    return View(name=camel(functor.name), doc=functor.doc, parent=parent, base=base, **row)
+    name, place = camel(functor.name), functor.location
+    return View(made_from=(place,), name=name, doc=functor.doc, parent=parent, base=base, **row)
 
 
 def _joins_alike(x: Functor, y: Functor) -> bool:
@@ -171,7 +176,8 @@ def _struct(struct: Struct) -> View:
         f"{FIELD_TYPES[field.type][0]} {field.name}{f'[{field.length}]' if field.length else ''};"
         for field in struct.fields
     ]
-    return View(name=struct.name, fields="\n    ".join(fields), size=struct.offsets()[-1])
+    text = "\n    ".join(fields)
+    return View(made_from=(struct.location,), name=struct.name, fields=text, size=struct.offsets()[-1])
 
 
 # The functors of a kernel by what names call them: one whose result is of any dtype, or that has a condition, is one
@@ -185,16 +191,26 @@ def kernel_rows(spec: Spec, kernel: Kernel) -> Iterator[View]:
     types |= {name: struct_name(name) for name in spec.sets[BLOCKS]}
     forms = _forms(spec, kernel)
     for chosen in _choices(spec, kernel.over, forms, {}):
+        made_from = [kernel.location]
         spelled = {axis: types.get(value, value) for axis, value in chosen.items()}
         if "op" in chosen:
             functor, other = forms[chosen["op"]]
+            made_from.append(functor.location)
             dtype = chosen["dtype"]
             first = dtype if functor.condition is None else other
             spelled["op"] = camel(functor.name)
             sources = [types[name] for name in (first, *[dtype] * (len(functor.operands) - 1))]
             spelled["sources"], spelled["sources_but_last"] = ", ".join(sources), ", ".join(sources[:-1])
             spelled["result"] = types[other if functor.result == ANY_RESULT else functor.result or dtype]
-        yield View(name=kernel.name.format(**chosen), arguments=kernel.arguments, call=kernel.call.format(**spelled))
+        name, call = kernel.name.format(**chosen), kernel.call.format(**spelled)
+        yield View(
+            made_from=tuple(made_from),
+            op=forms[chosen["op"]][0].name if "op" in chosen else None,
+            dtype=chosen.get("dtype"),
+            name=name,
+            arguments=kernel.arguments,
+            call=call,
+        )
 
 
 def _forms(spec: Spec, kernel: Kernel) -> _Forms:
@@ -287,7 +303,9 @@ def kernels_constants(spec: Spec) -> View:
         # Of a number for each size of an element in bytes.
         by_bytes = [] if isinstance(value, int) else list(value.items())
         in_cpp = comment(doc, mark="//")
-        rows.append(View(name=name, python_name=name.upper(), doc=doc, comment=in_cpp, value=value, by_bytes=by_bytes))
+        made_from = (constant.location,)
+        rows.append(View(made_from=made_from, name=name, python_name=name.upper(), doc=doc, comment=in_cpp,
+                         value=value, by_bytes=by_bytes))  # fmt: skip
     most = max((kind.most_operands for kind in spec.functors.values()), default=1)
     kinds = [kind for kind in spec.functors.values() if not any(functor.reduction for functor in kind.functors)]
     names = {kind.name for kind in kinds}
@@ -317,14 +335,16 @@ def kernels_dtypes(spec: Spec) -> View:
         traits = (
             f"FloatTraits<{compute}>" if is_float else f"IntegerTraits<{dtype.cpp}, {compute}, {wrap}, {is_signed}>"
         )
-        rows.append(View(name=dtype.name, cpp=dtype.cpp, bytes=dtype.bytes, traits=traits))
+        made_from = (dtype.location,)
+        rows.append(View(made_from=made_from, name=dtype.name, cpp=dtype.cpp, bytes=dtype.bytes, traits=traits))
     return View(dtypes=rows)
 
 
 def _group(group: FieldGroup, fields: Sequence[Field]) -> View:
     rows = [f"{field.name}: {FIELD_TYPES[field.type][3]}" for field in fields]
     has_arrays = any(field.length for field in fields)
-    return View(name=camel(group.name), doc=group.doc, fields=[] if has_arrays else rows)
+    made_from = (group.location,)
+    return View(made_from=made_from, name=camel(group.name), doc=group.doc, fields=[] if has_arrays else rows)
 
 
 def _tuple(described: TupleType) -> View:
@@ -335,7 +355,8 @@ def _tuple(described: TupleType) -> View:
         item = read.format(f"PyTuple_GetItem(items, {place})")
         rows.append((f"{name}: {python}", f"{cpp} {name} = {item};"))
     doc = described.doc
-    return View(name=f"{camel(described.name)}Items", doc=doc, comment=comment(doc, mark="//"), items=rows)
+    name, made_from = f"{camel(described.name)}Items", (described.location,)
+    return View(made_from=made_from, name=name, doc=doc, comment=comment(doc, mark="//"), items=rows)
 
 
 def _packer(struct: Struct) -> View:
@@ -351,6 +372,7 @@ def _packer(struct: Struct) -> View:
     values = [member.name if member.is_number else f"*{member.name}" for member in struct.members]
     # Before them are `def name(` and `return NAME.pack(`, behind them `) -> bytes:`.
     return View(
+        made_from=(struct.location,),
         name=name,
         constant=name.upper(),
         parameters=_filled(parameters, len(name) + 5),

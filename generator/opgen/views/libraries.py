@@ -4,6 +4,7 @@ from types import SimpleNamespace as View
 
 from opgen.libraries import C_TYPES, RESULT_TYPES, CLibrary
 from opgen.model import Spec
+from opgen.problem import Location
 from opgen.views.python import quoted
 
 
@@ -17,4 +18,4 @@ def functions(_: Spec, library: CLibrary) -> View:
         rows.append(f"{quoted(name)}: ({', '.join(types)},),")
     what = f"The functions of the library {library.name} that are called"
     doc = f"{what}: the type of the result, then those of the arguments.\n\n{library.doc}"
-    return View(doc=doc, types=", ".join(sorted(used)), rows=rows)
+    return View(made_from=(Location(library.path),), doc=doc, types=", ".join(sorted(used)), rows=rows)

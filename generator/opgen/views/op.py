@@ -77,7 +77,8 @@ def array_functors(spec: Spec) -> View:
             # Whether it is one pass over the operands: a conversion to another dtype takes more.
             is_one_step = functor.result != ANY_RESULT and all(map(_is_one_step, formula.texts))
             text = f"lambda {names}: {split}{formula.float}"
-            functions.append(View(op=kind.member(functor), text=text, is_one_step=is_one_step))
+            made_from = (functor.location,)
+            functions.append(View(made_from=made_from, op=kind.member(functor), text=text, is_one_step=is_one_step))
     joining = {
         text_of(word.combine.node): f"np.{word.name}"
         if "dtype" in word.parameters
@@ -164,6 +165,7 @@ def tensor_ops(spec: Spec) -> View:
     chosen = [(kind, functor) for kind in spec.functors.values() for functor in kind.chosen]
     methods = [
         View(
+            made_from=(functor.location,),
             name=functor.name,
             parameters=_TENSOR_PARAMETERS[kind.name],
             doc=sentence(functor.summary),
@@ -186,7 +188,8 @@ def tensor_ops(spec: Spec) -> View:
             arguments = ", ".join(["self._layout", *front.arguments])
             body = f"return self._like(self._storage.{method.name}({arguments}))"
         parameters = ", ".join(["self", *map(str, front.parameters)])
-        methods.append(View(name=front.name, parameters=parameters, doc=method.doc, body=body))
+        made_from = (method.location,)
+        methods.append(View(made_from=made_from, name=front.name, parameters=parameters, doc=method.doc, body=body))
     members = {functor.name.upper(): kind.member(functor) for kind, functor in chosen}
     has_base = spec.package.base is not None
     # The members of the enums are by the names of constants.

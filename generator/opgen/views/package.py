@@ -6,6 +6,7 @@ from types import SimpleNamespace as View
 
 from opgen.matrix import cells
 from opgen.model import BasePackage, PublicModule, Spec
+from opgen.problem import Location
 from opgen.sources import OWN_RUNTIME, RUNTIME
 from opgen.views.dispatch import op_classes
 from opgen.views.python import quoted
@@ -33,7 +34,9 @@ def readme(spec: Spec) -> View:
         statuses = [cell.status for cell in every if cell.backend == backend.name]
         supported, unsupported = (statuses.count(status) for status in ("supported", "unsupported"))
         doc = backend.doc.replace("|", "\\|")
-        rows.append(View(backend=backend.name, doc=doc, supported=supported, unsupported=unsupported))
+        made_from = (Location(backend.path),)
+        row = View(made_from=made_from, backend=backend.name, doc=doc, supported=supported, unsupported=unsupported)
+        rows.append(row)
     return View(package=spec.package, rows=rows)
 
 
@@ -50,10 +53,11 @@ def pyproject(spec: Spec) -> View:
     )
 
 
-def public_module(_: Spec, module: PublicModule) -> View:
+def public_module(spec: Spec, module: PublicModule) -> View:
     """A module that users import, which has the names of one of the runtime."""
     package = f"{'.' * len(PurePosixPath(module.name).parts)}{RUNTIME}"
     return View(
+        made_from=(spec.package.public[module.name][1],),
         doc=module.doc,
         package=package,  # the runtime, as it is imported
         home=f"{package}.{module.home.replace('/', '.')}",

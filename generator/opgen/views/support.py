@@ -7,11 +7,13 @@ from types import SimpleNamespace as View
 
 from opgen.matrix import cells
 from opgen.model import Spec
+from opgen.problem import Location
 from opgen.views.python import LINE_LENGTH, in_triple_quotes
 
 
 def support_table(spec: Spec) -> View:
     """The matrix."""
+    places: dict[tuple[str, str], dict[Location, None]] = {}
     dtypes_of: dict[tuple[str, tuple[str, str, str | None, str | None]], list[str]] = {}
     for cell in cells(spec):
         name = cell.method if cell.op is None else f"{cell.method}.{cell.op}"
@@ -19,6 +21,7 @@ def support_table(spec: Spec) -> View:
         via = cell.via and re.sub(rf"\.{cell.method}\b", ".~", cell.via)
         alike = (cell.backend, cell.status, via, cell.reason)
         dtypes_of.setdefault((name, alike), []).append(cell.dtype or "-")
+        places.setdefault((cell.backend, name), {})[cell.source] = None
     ops_of: dict[tuple[str, str, str, str, str], list[str]] = {}
     for (name, (backend, status, via, reason)), dtypes in dtypes_of.items():
         key = (backend, status, _dtypes(spec, dtypes), via or "-", reason or "-")
@@ -31,7 +34,8 @@ def support_table(spec: Spec) -> View:
     rows = []
     for (said, names), backends in backends_of.items():
         head = in_triple_quotes(" | ".join((" ".join(backends), *said)))  # backends | status | dtypes | via | reason
-        rows.append(View(head=head, ops=_lines(names)))
+        made_from = dict.fromkeys(place for each in backends for name in names for place in places[each, name])
+        rows.append(View(made_from=tuple(made_from), head=head, ops=_lines(names)))
     return View(groups={name: " ".join(members) for name, members in spec.sets.items() if name in used}, rows=rows)
 
 

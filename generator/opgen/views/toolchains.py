@@ -10,8 +10,10 @@ from opgen.views.python import quoted
 
 def kernels_toolchains(spec: Spec) -> View:
     """The toolchains of the backends whose kernels are for the host, all as Python writes it."""
-    compiled = [each for backend in spec.backends if (each := backend.code_objects) is not None and each.host]
+    owners = [backend for backend in spec.backends if backend.code_objects is not None and backend.code_objects.host]
+    compiled = [each for backend in owners if (each := backend.code_objects) is not None]
     return View(
+        made_from=tuple(backend.place("code_objects") for backend in owners),
         package=spec.package,
         targets=[target for each in compiled for target in each.targets],
         toolchains=[_row(toolchain, list(each.targets)) for each in compiled for toolchain in each.toolchains],

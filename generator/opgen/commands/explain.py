@@ -1,0 +1,58 @@
+"""opgen explain."""
+
+import json
+from pathlib import Path
+
+import click
+
+from opgen.commands.options import check_names, root_option
+from opgen.commands.trees import Branch, show
+from opgen.explain import Fact, Scope
+from opgen.explain import explain as facts_of
+from opgen.problem import one_line
+from opgen.project import read_project
+
+
+@click.command()
+@root_option
+@click.argument("name")
+@click.option("--backend", metavar="NAME", help="What this backend does alone.")
+@click.option("--dtype", metavar="NAME", help="What is done for this dtype alone.")
+@click.option("--format", "style", type=click.Choice(["text", "json"]), default="text", show_default=True)
+def explain(root: Path, name: str, backend: str | None, dtype: str | None, style: str) -> None:
+    """Print what NAME is and where each part of it is written: in the spec, the runtime, generated/ and the tests.
+
+    NAME is an op, a method, a dtype, a backend, a kernel or anything else that the spec names; a class, a function or
+    a method of generated/; or FILE:LINE of generated/, for the lines of the spec and of the template that it is made
+    of.
+
+    \b
+    opgen explain gelu --backend gpu --dtype bf16     which kernel, computed in what, and what to edit
+    opgen explain matmul
+    opgen explain gelu_bf16_contiguous
+    opgen explain generated/README.md:5
+    opgen explain gelu --format json
+    """  # noqa: D301 -- \b is the character that click reads
+    project = read_project(root)
+    spec = project.spec
+    check_names("backend", [backend] if backend is not None else [], [each.name for each in spec.backends])
+    dtypes = [*(each.name for each in spec.dtypes), *spec.sets["blocks"]]
+    check_names("dtype", [dtype] if dtype is not None else [], dtypes)
+    found = facts_of(project, name, Scope(backend, dtype))
+    if style == "json":
+        click.echo(json.dumps(list(map(_json, found)), indent=1, ensure_ascii=False))
+        return
+    show(list(map(_branch, found)))
+
+
+def _branch(fact: Fact, depth: int = 0) -> Branch:
+    label = click.style(fact.label, bold=depth == 0, fg="cyan" if depth else None)
+    text = one_line(fact.text)
+    parts = [_branch(part, depth + 1) for part in fact.parts]
+    return Branch(f"{label}: {text}" if text else label, str(fact.location or ""), parts)
+
+
+def _json(fact: Fact) -> dict[str, object]:
+    place = fact.location
+    where = None if place is None else {"path": place.path.as_posix(), "line": place.line, "column": place.column}
+    return {"label": fact.label, "text": fact.text, "location": where, "parts": list(map(_json, fact.parts))}

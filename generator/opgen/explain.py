@@ -1,0 +1,648 @@
+"""What a name of the spec or of the emitted package is, and where everything that belongs to it is written.
+
+An explanation is a tree of facts: what each is called, what it is, and where it stands. The look-ups read the checked
+spec, the sources, the tests and the files below generated/; they change nothing.
+"""
+
+import ast
+import re
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+from functools import lru_cache, partial
+from itertools import islice
+from pathlib import Path, PurePosixPath
+from typing import TypeAlias
+
+from opgen.alignment import lines_before
+from opgen.base import with_base
+from opgen.cells import FunctionCall, Lowering
+from opgen.comparison.records import ORDER, records
+from opgen.errors import errors_of
+from opgen.format import formatted
+from opgen.formula import shared, text_of
+from opgen.gradient_ops import computing
+from opgen.kernels import Kernel, KernelFamily
+from opgen.loader import Value, load
+from opgen.matrix import Cell, method_cells
+from opgen.model import BOUNDS, Backend, DType, Functor, FunctorKind, Method, Monoid, Position, Spec
+from opgen.names import Names
+from opgen.plan import Output
+from opgen.problem import Location, Problems, Refusal, did_you_mean
+from opgen.project import Project
+from opgen.provenance import Origin, Source, marked
+from opgen.render import with_banners
+from opgen.scopes import derivatives, is_differentiable, scopes
+from opgen.sources import BACKENDS, HEADERS, TEMPLATES, place
+from opgen.views.kernels import kernel_rows
+
+GENERATED = "generated"
+_TESTS = "tests"
+_MOST_TESTS = 6
+# The module whose classes have Tensor's methods that are ops.
+_TENSOR = "tensor_ops"
+_FRONT = ("Storage", "Device", "Tensor")
+# What the explanations of their own do not tell again.
+_TOLD = ("op", "gradient op", "storage method", "device method", "dtype", "backend", "cells of", "kernel", ORDER)
+
+
+@dataclass(frozen=True)
+class Fact:
+    """One thing that is said: what it is called, what it is, where that stands, and what belongs to it."""
+
+    label: str
+    text: str = ""
+    location: Location | None = None
+    parts: "tuple[Fact, ...]" = ()
+
+
+@dataclass(frozen=True)
+class Scope:
+    """The backend and the dtype that are asked about; all where none is named."""
+
+    backend: str | None = None
+    dtype: str | None = None
+
+    def has(self, dtype: str | None) -> bool:
+        """Whether a dtype is asked about."""
+        return self.dtype is None or dtype in (None, self.dtype)
+
+
+_Thing: TypeAlias = tuple[tuple[str, ...], Callable[[str], Fact]]
+
+
+def explain(project: Project, name: str, scope: Scope) -> list[Fact]:
+    """What `name` is: everything of the spec or of the output that is called so. Refusal where nothing is."""
+    match = re.fullmatch(r"(.+):(\d+)", name)
+    if match is not None:
+        return [explain_line(project, Path(match[1]), int(match[2]))]
+    explainer = Explainer(project, scope)
+    # The methods of the front are told as what they are in the spec.
+    holder, _, tail = name.rpartition(".")
+    asked = tail if holder in _FRONT else name
+    found = [make(asked) for known, make in explainer.things() if asked in known]
+    found = found or [*explainer.symbols(name)]
+    if not found:
+        known = dict.fromkeys(each for names, _ in explainer.things() for each in names)
+        mend = "give a name of the spec or of generated/, or FILE:LINE"
+        raise Refusal(f"nothing is called '{name}'{did_you_mean(name, known, mend)}")
+    return found
+
+
+class Explainer:
+    """What explains the names of a project."""
+
+    def __init__(self, project: Project, scope: Scope) -> None:
+        self.project, self.scope = project, scope
+        self.spec: Spec = project.spec
+
+    def things(self) -> Iterator[_Thing]:
+        """All that the spec names: what each is called, and what explains it."""
+        spec = self.spec
+        for kind in spec.functors.values():
+            for functor in kind.functors:
+                yield (functor.name, f"{kind.name}.{functor.name}"), partial(self.op, kind, functor)
+        for method in spec.methods:
+            if method.functor is None:
+                yield (method.name,), partial(self.method, method)
+        for dtype in spec.dtypes:
+            yield (dtype.name,), partial(self.dtype, dtype)
+        for backend in spec.backends:
+            yield (backend.name,), partial(self.backend, backend)
+        for family in spec.kernels:
+            for kernel in family.kernels:
+                made = [row.name for row in kernel_rows(spec, kernel)]
+                yield tuple(dict.fromkeys((kernel.name, *made))), partial(self.kernel, family, kernel)
+        for subject, record in records(spec, _TOLD).items():
+            facts = tuple(
+                Fact(".".join(path), _shown(leaf.value), leaf.location)
+                for path, leaf in record.leaves.items()
+                if path[-1] not in (ORDER, "name") and leaf.value != ""
+            )
+            fact = Fact(subject.kind, subject.name, record.location, facts)
+            yield (subject.name, subject.name.rpartition(".")[2]), partial(_same, fact)
+
+    # Ops and methods.
+
+    def op(self, kind: FunctorKind, functor: Functor, _: str) -> Fact:
+        """An op."""
+        spec = self.spec
+        methods = [
+            method
+            for method in spec.storage_methods()
+            if method.kind == kind.name and method.functor in (None, functor.name)
+            if (method.functor is None) != functor.is_method
+        ]
+        parts = [
+            Fact("computes", functor.doc, functor.location),
+            *self._formula(functor),
+            *self._gradient(functor),
+            Fact("dtypes", " ".join(spec.resolve(functor.dtypes)), _place(functor.dtypes)),
+        ]
+        parts += [Fact("result", functor.result, functor.location)] if functor.result is not None else []
+        parts += [
+            Fact("parameter", name if default is None else f"{name} = {default}", functor.location)
+            for name, default in functor.parameters.items()
+        ]
+        parts += [Fact("edge", str(edge), edge.location) for edge in functor.edges]
+        for method in methods:
+            how = f"{kind.member(functor)}, " if method.functor is None else ""
+            parts.append(Fact("called by", f"{how}storage method {method.name}", method.location))
+        if functor.has_front and not functor.is_gradient:
+            parts.append(Fact("called by", f"Tensor.{functor.name}", self._defined(functor.name, _TENSOR)))
+        op = None if functor.is_method else functor.name
+        # A method that works in place has cells of its own, which it tells.
+        for method in methods[:1]:
+            parts += self._cells(method, op, functor)
+        parts += self._edits(functor)
+        return Fact("op", f"{kind.name}.{functor.name}", functor.location, (*parts, *self._tests(functor.name)))
+
+    def method(self, method: Method, _: str) -> Fact:
+        """A storage method or a device method."""
+        spec = self.spec
+        parts = [
+            Fact("does", " ".join(method.doc.split()), method.location),
+            Fact("signature", str(method.signature), method.location),
+        ]
+        for operand in method.operands:
+            parts.append(Fact("operand", f"{operand.name}: {_written(operand.dtypes)}", operand.location))
+        parts += [Fact("check", f"{it.call.name}({', '.join(it.call.arguments)})", it.location) for it in method.checks]
+        parts.append(Fact("raises", ", ".join(sorted(errors_of(spec, method)))))
+        if method.gradient is not None:
+            gradient = method.gradient
+            parts += [Fact("gradient", f"{name}: {it.text}", it.location) for name, it in gradient.expressions()]
+            reason = gradient.none or gradient.missing
+            parts += [Fact("gradient", f"none: {reason}", gradient.location)] if reason is not None else []
+        if method.kind is not None:
+            kind = spec.functors[method.kind]
+            parts.append(Fact("ops", " ".join(functor.name for functor in kind.chosen), Location(kind.path)))
+        # Ops have the cells of a method that chooses between them, unless it works in place.
+        if method.kind is None or method.signature.returns == "None":
+            parts += self._cells(method, spec.ops(method)[0], None)
+        return Fact(f"{method.owner} method", method.name, method.location, (*parts, *self._tests(method.name)))
+
+    def _formula(self, functor: Functor) -> Iterator[Fact]:
+        """What an op computes, and the primitives that it is made of."""
+        reduction = functor.reduction
+        if isinstance(reduction, Position):
+            yield Fact("position", f"where {reduction.of} finds its element", functor.location)
+        elif reduction is not None:
+            yield Fact("identity", reduction.identity, reduction.identity_location)
+            for name in ("element", "combine", "finish"):
+                formula = getattr(reduction, name)
+                if formula is not None:
+                    yield Fact(name, text_of(formula.node), formula.location)
+        elif functor.formula is not None:
+            used = [self.spec.primitives[name] for name in scopes(self.spec, functor)["formula"].used()]
+            primitives = []
+            for primitive in used:
+                made = [
+                    Fact(f"in {language}", text, implementation.location)
+                    for language in ("array", "kernel")
+                    for implementation in [primitive.implementation(language)]
+                    for text in implementation.texts
+                ]
+                primitives.append(
+                    Fact("primitive", f"{primitive.call}: {primitive.doc}", primitive.location, tuple(made))
+                )
+            place = functor.written.location
+            yield Fact("formula", text_of(functor.formula.node), place, tuple(primitives))
+
+    def _gradient(self, functor: Functor) -> Iterator[Fact]:
+        """The gradients of an op's operands; what they have more than once has a name."""
+        if not is_differentiable(self.spec, functor):
+            yield Fact("gradient", "none")
+            return
+        for operand, node in derivatives(self.spec, functor).items():
+            written = functor.gradient.get(operand) or functor.formula or functor
+            how = "" if operand in functor.gradient else ", which follows from the formula"
+            parts, whole = shared(node)
+            found = computing(node, self.spec.every_functor, functor.parameters)
+            facts = [Fact(f"where {name} is", text_of(part)) for name, part in parts.items()]
+            if found is not None:
+                op, given = found
+                facts.insert(0, Fact("one op", f"{op.name}({', '.join(given)})", op.location))
+            yield Fact("gradient", f"of {operand}, {text_of(whole)}{how}", written.location, tuple(facts))
+
+    # Cells.
+
+    def _cells(self, method: Method, op: str | None, functor: Functor | None) -> Iterator[Fact]:
+        """What each backend does, by groups of dtypes for which it does the same."""
+        for backend in self.spec.backends:
+            if self.scope.backend not in (None, backend.name):
+                continue
+            groups: dict[tuple[str, Location], list[Cell]] = {}
+            for cell in method_cells(self.spec, method, op, backend):
+                if self.scope.has(cell.dtype):
+                    how = cell.via or f"unsupported: {cell.reason}"
+                    groups.setdefault((how, cell.source), []).append(cell)
+            for (how, source), own in groups.items():
+                dtypes = " ".join(cell.dtype for cell in own if cell.dtype is not None)
+                parts: list[Fact] = []
+                if own[0].status == "supported":
+                    lowering = self.spec.lowerings[backend.name][method.name, op][own[0].dtype]
+                    parts += self._branch(method, backend, lowering)
+                    parts += self._kernels(backend, functor)
+                yield Fact(f"on {backend.name}", f"{how}{f' of {dtypes}' if dtypes else ''}", source, tuple(parts))
+
+    def _branch(self, method: Method, backend: Backend, lowering: Lowering) -> Iterator[Fact]:
+        """The functions that a cell names, and the branch that calls them."""
+        for call in lowering.calls:
+            where, package = self._function(backend, call)
+            yield Fact("function", f"{package}.ops.{call.module}.{call.function}", where)
+            libraries = [library for library in backend.libraries if library.name == call.library]
+            yield from (Fact("library", f"{each.name}, {each.opener}", each.location) for each in libraries)
+        branch = self._case(method, backend)
+        if branch is not None:
+            yield Fact("branch", f"of {method.name}", branch)
+
+    def _function(self, backend: Backend, call: FunctionCall) -> tuple[Location | None, str]:
+        """Where the function is that a cell calls, and the package that has it."""
+        for package in self.spec.packages[backend.name]:
+            if call.function in self.spec.modules.get(package, {}).get(call.module, {}):
+                path = BACKENDS / package / "ops" / f"{call.module}.py"
+                for node in self.project.sources.tree(path) or ():
+                    if isinstance(node, ast.FunctionDef) and node.name == call.function:
+                        return place(path, node.lineno), package
+        return None, str(backend.package)
+
+    def _case(self, method: Method, backend: Backend) -> Location | None:
+        """Where the branch of a backend is emitted."""
+        name = re.compile(rf"\b(Q?{backend.class_prefix}Storage|{backend.class_prefix}Device)\b")
+        for path, tree in _modules(self.project).items():
+            for node in ast.walk(tree):
+                if isinstance(node, ast.FunctionDef) and node.name == method.name:
+                    cases = [case for part in ast.walk(node) if isinstance(part, ast.Match) for case in part.cases]
+                    for case in cases:
+                        if name.search(ast.unparse(case.pattern)):
+                            return _generated(path, case.pattern.lineno)
+        return None
+
+    # Kernels.
+
+    def _kernels(self, backend: Backend, functor: Functor | None) -> Iterator[Fact]:
+        """The kernels that compute an op on a backend."""
+        if functor is None or backend.code_objects is None:
+            return
+        for family in self.spec.kernels:
+            if family.host != backend.code_objects.host:
+                continue
+            for kernel in family.kernels:
+                rows = [
+                    row
+                    for row in (kernel_rows(self.spec, kernel) if functor.kind in kernel.over.get("op", ()) else ())
+                    if row.op == functor.name and self.scope.has(row.dtype)
+                ]
+                if len(rows) > 2:
+                    names = ", ".join(row.name for row in rows[:2])
+                    yield Fact("kernels", f"{len(rows)} of {kernel.name}: {names}, ...", kernel.location)
+                else:
+                    yield from (self.kernel(family, kernel, row.name) for row in rows)
+
+    def kernel(self, family: KernelFamily, kernel: Kernel, name: str) -> Fact:
+        """A kernel, or a pattern of them."""
+        struct = next(struct for struct in family.structs if struct.name == kernel.arguments)
+        fields = ", ".join(f"{field.name}: {field.type}" for field in struct.fields)
+        body = kernel.call.partition("<")[0].partition("(")[0]
+        row = next((row for row in kernel_rows(self.spec, kernel) if row.name == name), None)
+        call = kernel.call if row is None else row.call
+        parts = [
+            Fact("family", f"{family.name}: {family.doc}", Location(family.path)),
+            Fact("body", call, next(self._in_headers(body), None)),
+            Fact("takes", f"{struct.name}({fields})", struct.location),
+        ]
+        dtype = next((dtype for dtype in self.spec.dtypes if row is not None and dtype.name == row.dtype), None)
+        functor = next((each for each in self.spec.every_functor if row is not None and each.name == row.op), None)
+        if functor is not None:
+            parts.append(Fact("op", f"{functor.kind}.{functor.name}", functor.location))
+        if dtype is not None:
+            parts.append(self._accumulated(family, dtype, functor))
+        if row is None:
+            made = [each.name for each in kernel_rows(self.spec, kernel)]
+            parts.append(Fact("makes", f"{len(made)}: {', '.join(made[:4])}{', ...' if len(made) > 4 else ''}"))
+        else:
+            parts.append(Fact("emitted", row.name, self._kernel_line(family, row.name)))
+        return Fact("kernel", name, kernel.location, tuple(parts))
+
+    def _accumulated(self, family: KernelFamily, dtype: DType, functor: Functor | None) -> Fact:
+        """In what a kernel computes."""
+        reduction = functor.reduction if functor is not None else None
+        is_compared = isinstance(reduction, Position) or (
+            isinstance(reduction, Monoid) and reduction.identity in BOUNDS
+        )
+        if is_compared or (functor is not None and functor.condition is not None):
+            text = f"in nothing: elements are {'compared' if is_compared else 'moved'}"
+        elif isinstance(reduction, Monoid) and functor is not None and functor.result is not None:
+            text = f"in {functor.result}, the dtype of the result"
+        elif isinstance(reduction, Monoid) and reduction.accumulate and family.host and dtype.name == dtype.compute:
+            # The host has room for a wider state where no conversion makes one.
+            text = f"in {reduction.accumulate if dtype.kind == 'float' else dtype.compute}"
+        else:
+            text = f"in {dtype.compute}" + (", rounded once" if dtype.compute != dtype.name else "")
+        return Fact("accumulates", text, dtype.location)
+
+    def _in_headers(self, function: str) -> Iterator[Location]:
+        """Where headers of kernels define a function: the first place in each."""
+        sources = self.project.sources
+        pattern = re.compile(rf"(?:^|[ *&]){re.escape(function)}\(")
+        for path in sources.below(HEADERS):
+            if function in sources.defined(path):
+                lines = enumerate((sources.text(path) or "").splitlines(), 1)
+                found = (number for number, line in lines if pattern.search(line) and "return" not in line)
+                yield from (place(path, number) for number in islice(found, 1))
+
+    def _kernel_line(self, family: KernelFamily, name: str) -> Location | None:
+        pattern = re.compile(rf"\b{re.escape(name)}\b")
+        for output in self.project.outputs:
+            if output.path.stem == family.name and output.path.suffix != ".py":
+                for number, line in enumerate(_text_of(self.project, output.path).splitlines(), 1):
+                    if pattern.search(line):
+                        return _generated(output.path, number)
+        return None
+
+    # What to edit.
+
+    def _edits(self, functor: Functor) -> Iterator[Fact]:
+        """Where an op is changed."""
+        parts = []
+        if functor.formula is not None:
+            parts.append(Fact("what it computes", "the formula", functor.written.location))
+            for name in scopes(self.spec, functor)["formula"].used():
+                primitive = self.spec.primitives[name]
+                for where in self._in_headers(primitive.name):
+                    parts.append(Fact("how kernels compute it", f"the function {primitive.name}", where))
+                texts = " or ".join(primitive.implementation("array").texts)
+                parts.append(Fact("how arrays compute it", texts, primitive.implementation("array").location))
+        else:
+            parts.append(Fact("what it computes", "the reduction", functor.location))
+        parts.append(Fact("which dtypes it has", _written(functor.dtypes), _place(functor.dtypes)))
+        for backend in self.spec.backends:
+            if backend.package is not None and self.scope.backend in (None, backend.name):
+                key = f"functors: {{{functor.kind}.{functor.name}: module.function}}"
+                parts.append(Fact(f"what {backend.name} calls", f"a cell '{key}'", Location(backend.path)))
+        yield Fact("to change", "", None, tuple(parts))
+
+    def _tests(self, name: str) -> Iterator[Fact]:
+        """Where tests say a name first, each file once; what defines it, or has it as a key, comes first."""
+        word = re.compile(rf"\b{re.escape(name)}\b")
+        key = re.compile(rf"^\s*(?:def {re.escape(name)}\b|[\"']?{re.escape(name)}[\"']?\s*[:=])")
+        found: list[tuple[bool, Location, str]] = []
+        for file in sorted((self.project.root / _TESTS).rglob("*.py")):
+            lines = list(enumerate(file.read_text(encoding="utf-8", errors="replace").splitlines(), 1))
+            matching = [(number, line) for number, line in lines if word.search(line)]
+            defining = [(number, line) for number, line in matching if key.search(line)]
+            for number, line in (defining or matching)[:1]:
+                where = Location(file.relative_to(self.project.root), number)
+                found.append((not defining, where, line.strip()))
+        yield from (Fact("test", text, where) for _, where, text in sorted(found)[:_MOST_TESTS])
+
+    # Dtypes and backends.
+
+    def dtype(self, dtype: DType, _: str) -> Fact:
+        """A dtype."""
+        spec = self.spec
+        groups = [name for name, members in spec.groups.items() if dtype.name in members]
+        without = [f"{f.kind}.{f.name}" for f in spec.every_functor if dtype.name not in spec.resolve(f.dtypes)]
+        parts = [
+            Fact("is", dtype.doc, dtype.location),
+            Fact(
+                "kind",
+                f"{dtype.kind}, {dtype.bytes} bytes, {dtype.numpy} in NumPy, {dtype.cpp} in kernels",
+                dtype.location,
+            ),
+            Fact("computes", f"in {dtype.compute}", dtype.location),
+            Fact("groups", " ".join(groups)),
+            Fact("ops without it", f"{len(without)} of {len(spec.every_functor)}: {' '.join(without)}"),
+        ]
+        for backend in spec.backends:
+            if self.scope.backend in (None, backend.name) and dtype.name in backend.lacking:
+                reason, where = backend.lacking[dtype.name]
+                parts.append(Fact(f"not on {backend.name}", reason, where))
+        parts.append(Fact("emitted", f"DType.{dtype.name.upper()}", self._assigned(dtype.name.upper(), "DType")))
+        return Fact("dtype", dtype.name, dtype.location, (*parts, *self._tests(dtype.name)))
+
+    def backend(self, backend: Backend, _: str) -> Fact:
+        """A backend."""
+        spec = self.spec
+        owners = {owner.name: owner for owner in spec.owners}
+        parts = [Fact("is", backend.doc, Location(backend.path))]
+        name = backend.extends
+        while name in owners and len(parts) <= len(owners):
+            owner = owners[str(name)]
+            parts.append(Fact("extends", str(owner), Location(owner.path)))
+            name = owner.extends
+        if backend.missing is not None:
+            parts.append(Fact("runtime", f"missing: {backend.missing}", backend.place("runtime")))
+        else:
+            folders = ", ".join(str(BACKENDS / package) for package in spec.packages[backend.name])
+            parts.append(Fact("runtime", folders, backend.place("runtime")))
+        parts += [Fact("library", f"{each.name}: {each.opener}", each.location) for each in backend.libraries]
+        if backend.code_objects is not None:
+            targets = " ".join(backend.code_objects.targets)
+            parts.append(Fact("compiled for", targets, backend.place("code_objects")))
+        prefix = backend.class_prefix
+        for suffix in ("Device", "Storage"):
+            # A dummy has classes of the same names.
+            where = self._defined(f"{prefix}{suffix}", folder=backend.package or "")
+            parts.append(Fact("emitted", f"{prefix}{suffix}", where))
+        own = [f"{part}.{key}" for part, key in backend.cells]
+        parts.append(Fact("cells of its own", " ".join(own)))
+        return Fact("backend", backend.name, Location(backend.path), (*parts, *self._tests(backend.name)))
+
+    # What is emitted.
+
+    def _definitions(self) -> Iterator[tuple[str, str, str, Location]]:
+        """The class, if there is one, the name, the kind and the place of everything that emitted modules define."""
+        for path, tree in _modules(self.project).items():
+            for node in tree.body:
+                yield from _defined("", node, path)
+                for inner in node.body if isinstance(node, ast.ClassDef) else ():
+                    yield from _defined(node.name if isinstance(node, ast.ClassDef) else "", inner, path)
+
+    def _defined(self, name: str, module: str = "", folder: str = "") -> Location | None:
+        """Where a class or a function is defined in a folder of generated/, or a method in the classes of a module."""
+        found = (
+            where
+            for holder, own, kind, where in self._definitions()
+            if own == name and kind != "value" and (where.path.stem == module if module else not holder)
+            if not folder or folder in where.path.parts
+        )
+        return next(found, None)
+
+    def _assigned(self, name: str, owner: str) -> Location | None:
+        return next((where for holder, own, _, where in self._definitions() if (holder, own) == (owner, name)), None)
+
+    def symbols(self, name: str) -> Iterator[Fact]:
+        """What is emitted under a name: `name`, or `Class.name`."""
+        holder, _, own = name.rpartition(".")
+        for owner, known, kind, where in self._definitions():
+            if known == own and holder in ("", owner):
+                line = explain_line(self.project, where.path, where.line)
+                yield Fact(kind, f"{owner}.{known}" if owner else known, where, line.parts)
+
+
+def _text_of(project: Project, path: PurePosixPath) -> str:
+    """The text of an output as it lies in generated/; nothing where it is not there."""
+    try:
+        return (project.root / GENERATED / path).read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError):
+        return ""
+
+
+@lru_cache(maxsize=1)
+def _modules(project: Project) -> dict[PurePosixPath, ast.Module]:
+    """The emitted modules of Python."""
+    found = {}
+    for output in project.outputs:
+        if output.path.suffix == ".py":
+            try:
+                found[output.path] = ast.parse(_text_of(project, output.path))
+            except SyntaxError:  # of a file that somebody edited
+                continue
+    return found
+
+
+def explain_line(project: Project, path: Path, number: int) -> Fact:
+    """Where a line of an emitted file comes from. Refusal where there is no such line, or the file is out of date."""
+    output, relative = _output_at(project, path)
+    texts, origins = emitted_lines(project, [output])[output.path]
+    try:
+        is_current = (project.root / GENERATED / relative).read_bytes() == "\n".join(texts).encode()
+    except OSError:
+        is_current = False
+    if not is_current:
+        raise Refusal(f"{GENERATED}/{relative} is not what the spec says; run 'opgen generate' first")
+    if not 1 <= number < len(texts):
+        raise Refusal(f"{GENERATED}/{relative} has {len(texts) - 1} lines, and no line {number}")
+    return _line_fact(project, _generated(output.path, number), texts[number - 1], origins[number - 1])
+
+
+def emitted_lines(project: Project, outputs: Iterable[Output]) -> dict[PurePosixPath, tuple[list[str], list[Origin]]]:
+    """The lines of outputs as they are written, and where each comes from."""
+    outputs = list(outputs)
+    made = {output.path: marked(output, project.sources) for output in outputs}
+    bodies = {path: body for path, (body, _) in made.items()}
+    laid_out = formatted(bodies)
+    texts = with_banners(outputs, laid_out)
+    found = {}
+    for output in outputs:
+        body, origins = made[output.path]
+        lines = lines_before(body, laid_out[output.path]) if output.path.suffix == ".py" else range(len(origins))
+        banner = Origin(place(output.template))
+        found[output.path] = (texts[output.path].split("\n"), [banner, *(origins[line] for line in lines)])
+    return found
+
+
+def _output_at(project: Project, path: Path) -> tuple[Output, PurePosixPath]:
+    """The output that a path means, from the project's folder, from that of the outputs or from here."""
+    known = {output.path: output for output in project.outputs}
+    written = PurePosixPath(path.as_posix())
+    tries = [written, written.relative_to(GENERATED) if written.is_relative_to(GENERATED) else written]
+    here = (Path.cwd() / path).resolve()
+    output = (project.root / GENERATED).resolve()
+    tries += [PurePosixPath(here.relative_to(output).as_posix())] if here.is_relative_to(output) else []
+    for each in tries:
+        if each in known:
+            return known[each], each
+    sources = [str(source) for source in project.sources.paths]
+    if str(written) in sources or here.is_file():
+        raise Refusal(f"{written} is not emitted: it is written by hand, so edit it there")
+    message = f"no output is '{written}'{did_you_mean(str(written), [f'{GENERATED}/{each}' for each in known])}"
+    raise Refusal(message if len(message) < 500 else f"no output is '{written}'; 'opgen list' has them all")
+
+
+def _line_fact(project: Project, where: Location, text: str, origin: Origin) -> Fact:
+    """What is said of a line."""
+
+    def read(label: str, place: Location) -> Fact:
+        return Fact(label, _line_of(project, place), place)
+
+    entries = _Entries(project)
+    values = dict.fromkeys(map(entries.place, origin.values))
+    around = [place for place in dict.fromkeys(map(entries.place, origin.around)) if place not in values]
+    parts = [
+        read("template", origin.template),
+        *(read("called by", place) for place in origin.callers),
+        *(read("made of", place) for place in values),
+        *(read("for", place) for place in around),
+    ]
+    if not values and not around:
+        parts.append(Fact("made of", "the template alone, or of all of the spec"))
+    return Fact("line", text.strip(), where, tuple(parts))
+
+
+class _Entries:
+    """The values of the spec's files by their places."""
+
+    def __init__(self, project: Project) -> None:
+        documents = load(project.root, [])
+        with_base(documents, Problems())
+        self._roots = {path: document.root for path, document in documents.items()}
+        self._values: dict[Location, Value] = {}
+        for root in self._roots.values():
+            self._add(root)
+
+    def _add(self, value: Value) -> None:
+        self._values.setdefault(value.key_location, value)
+        content = value.content
+        for inner in content.values() if isinstance(content, dict) else content if isinstance(content, list) else ():
+            self._add(inner)
+
+    def place(self, source: Source) -> Location:
+        """Where the value of a source stands: that of the keys which the template names, as far as they are keys."""
+        value = self._values.get(source.location) or self._roots.get(source.location.path)
+        location = source.location
+        for key in source.keys:
+            if value is None or not isinstance(value.content, dict) or key not in value.content:
+                break
+            value = value.content[key]
+            location = value.key_location
+        return location
+
+
+def _line_of(project: Project, place: Location) -> str:
+    """The text of a line of the spec or of a template."""
+    path = PurePosixPath(place.path.as_posix())
+    if path.is_relative_to(TEMPLATES):
+        text = project.sources.text(path) or ""
+    else:
+        try:
+            text = (project.root / place.path).read_text(encoding="utf-8")
+        except OSError:  # of the package that the project stands on
+            return ""
+    lines = text.splitlines()
+    if place == Location(place.path):
+        return "the whole file"
+    return lines[place.line - 1].strip() if place.line <= len(lines) else ""
+
+
+def _defined(owner: str, node: ast.stmt, path: PurePosixPath) -> Iterator[tuple[str, str, str, Location]]:
+    """What a statement defines."""
+    match node:
+        case ast.ClassDef(name=name):
+            yield owner, name, "class", _generated(path, node.lineno)
+        case ast.FunctionDef(name=name):
+            yield owner, name, "method" if owner else "function", _generated(path, node.lineno)
+        case ast.Assign(targets=[ast.Name(id=name)]) | ast.AnnAssign(target=ast.Name(id=name)):
+            yield owner, name, "value", _generated(path, node.lineno)
+
+
+def _generated(path: PurePosixPath, line: int) -> Location:
+    return Location(Path(GENERATED, path), line)
+
+
+def _same(fact: Fact, _: str) -> Fact:
+    return fact
+
+
+def _written(names: Names) -> str:
+    return f"[{', '.join(names.texts)}]" if names.listed else " ".join(names.texts)
+
+
+def _place(names: Names) -> Location | None:
+    return next(iter(names.locations), None)
+
+
+def _shown(value: object) -> str:
+    if value is None:
+        return ""
+    return ", ".join(map(str, value)) if isinstance(value, tuple) else str(value)
