@@ -16,8 +16,9 @@ from docs.site import commands, plots, speeds
 ROOT = Path(__file__).parents[2]
 SITE = Path(__file__).parent
 # Where pages and their pictures are, below the repository; and what they only link to.
-PAGES = ("CHANGELOG.md", "CONTRIBUTING.md", "docs/**/*.md", "docs/**/*.svg", "generated/docs/*", "spec/**/*")
-LINKED = ("LICENSE", "README.md", "benchmarks", "examples", "generator", "runtime", "templates", "tests")
+PAGES = ("CHANGELOG.md", "CONTRIBUTING.md", "docs/**/*.md", "docs/**/*.svg", "generated/docs/*", "spec/**/*",
+         "tests/backends/*", "tests/hip_host/**/*")  # fmt: skip
+LINKED = ("LICENSE", "README.md", "benchmarks", "examples", "generator", "runtime", "templates")
 LIBRARIES = {"numpy": "NumPy", "torch": "PyTorch", "candle": "Candle"}
 
 
@@ -27,7 +28,7 @@ def stage(folder: Path) -> None:
     source.mkdir(parents=True, exist_ok=True)
     # All lies as in the repository, so that links between pages lead where they do there. Sphinx follows links of the
     # file system, and does not know pages that it finds so.
-    for folder_of_pages in ("docs", "generated", "spec"):
+    for folder_of_pages in ("docs", "generated", "spec", "tests"):
         shutil.rmtree(source / folder_of_pages, ignore_errors=True)
     for file in (file for pattern in PAGES for file in ROOT.glob(pattern)):
         if file.is_dir() or file.is_relative_to(SITE):
@@ -48,7 +49,7 @@ def stage(folder: Path) -> None:
 
 
 def _names(facts: Mapping[str, Mapping[str, Any]]) -> str:
-    head = ["op", *LIBRARIES.values()]
+    head = ["tallow", *LIBRARIES.values()]
     rows = []
     for op, own in sorted(facts.items()):
         names = [f"`{own[library]}`" if library in own else "–" for library in LIBRARIES]

@@ -20,7 +20,8 @@ def reference(root: Path, output: Path, notes: Path | None) -> None:
     """Write the reference to OUTPUT: a page for each op and method, and the support matrix.
 
     The pages are Markdown for Sphinx with MyST. They include emitted code from generated/, which 'opgen generate'
-    writes. Only pages that change are written; pages of ops that the spec no longer has are removed.
+    writes. Put OUTPUT/index and OUTPUT/matrix into a toctree. Only pages that change are written; pages of ops that the
+    spec no longer has are removed.
 
     \b
     opgen reference build/docs/source/reference

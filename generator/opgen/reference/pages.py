@@ -74,11 +74,11 @@ class Reference:
         """All ops and methods, in the order of the spec."""
         families = {method.name: family.name for family in self.spec.families for method in family.methods}
         own: dict[str, list[Cell]] = {}
-        chosen = [method for method in self.spec.methods if self.spec.ops(method) != (None,)]
-        for method in chosen:
-            own.setdefault(method.name, [])
-        for cell in self.cells:
-            own.setdefault(cell.op or cell.method, []).append(cell)
+        for name, of_method in groupby(self.cells, lambda cell: cell.method):
+            for cell in of_method:
+                if cell.op is not None:
+                    own.setdefault(name, [])  # a method that chooses between ops has a page too
+                own.setdefault(cell.op or name, []).append(cell)
         methods = {method.name: method for method in self.spec.methods}
         found = []
         for name, of_it in own.items():
