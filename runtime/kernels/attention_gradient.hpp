@@ -131,7 +131,11 @@ template <typename T, uint32_t Size> struct GradientShape {
 #else
     static constexpr uint32_t lines = sizeof(T) == 2 ? 4096 / Size : 16;
     // Registers hold sums of so many elements of a head, of two operands: larger ones take several turns.
+#if defined(TALLOW_MATRIX_CORE_MMA)
+    static constexpr uint32_t part = 64;
+#else
     static constexpr uint32_t part = sizeof(T) == 2 && Size > 64 ? 128 : 64;
+#endif
 #endif
     static constexpr uint32_t columns = lines / matrix_side;
     static constexpr uint32_t bytes = lines * Size * sizeof(T);
@@ -308,7 +312,12 @@ template <typename T, uint32_t Size> struct OwnLines {
     using Shape = GradientShape<T, Size>;
     using Core = typename Shape::Core;
     // Larger heads leave no registers for them: they are loaded for each tile that is met.
-    static constexpr bool holds = Shape::tiles * Shape::steps * Core::words <= 16;
+#if defined(TALLOW_MATRIX_CORE_MMA)
+    static constexpr uint32_t room = 32;
+#else
+    static constexpr uint32_t room = 16;
+#endif
+    static constexpr bool holds = Shape::tiles * Shape::steps * Core::words <= room;
     const T* lines[Shape::tiles][Core::held];
     uint32_t sizes[Shape::tiles][Core::held];
     typename Core::Rows held[holds ? Shape::tiles : 1][holds ? Shape::steps : 1];

@@ -207,12 +207,21 @@ template <typename T, typename Arguments> TALLOW_INLINE void norm_gradient_sums(
     const uint32_t column = block_index() / 2 * joined_columns + thread_index() % joined_columns;
     const uint64_t result = is_bias ? arguments.bias : arguments.weight;
     const bool is_there = column < arguments.length && result != 0;
+    constexpr uint32_t rows = block_size / joined_columns;
+    const Value* const sums = pointer_to<const Value>(arguments.sums) + is_bias * arguments.length + column;
     Value sum = 0;
-    if (is_there)
-#pragma unroll 4
-        for (uint32_t part = thread_index() / joined_columns; part < arguments.parts;
-             part += block_size / joined_columns)
-            sum += pointer_to<const Value>(arguments.sums)[(uint64_t{part} * 2 + is_bias) * arguments.length + column];
+    // Several loads are in flight together.
+    for (uint32_t first = thread_index() / joined_columns; first < arguments.parts; first += reduce_in_flight * rows) {
+        Value loaded[reduce_in_flight];
+#pragma unroll
+        for (uint32_t i = 0; i < reduce_in_flight; ++i) {
+            const uint32_t part = first + i * rows;
+            loaded[i] = is_there && part < arguments.parts ? sums[uint64_t{part} * 2 * arguments.length] : Value{0};
+        }
+#pragma unroll
+        for (uint32_t i = 0; i < reduce_in_flight; ++i)
+            sum += loaded[i];
+    }
     shared[thread_index()] = sum;
     synchronize_block();
     for (uint32_t half = block_size / 2; half >= joined_columns; half /= 2) {

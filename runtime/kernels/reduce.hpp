@@ -286,10 +286,19 @@ template <typename Op, typename Arguments> TALLOW_INLINE void reduce_finish(cons
     for (uint32_t base = block_index() * together; base < arguments.outputs; base += grid_blocks() * together) {
         const uint32_t output = base + across;
         State state = Op::identity();
-        if (output < arguments.outputs)
-#pragma unroll 4
-            for (uint32_t split = down; split < arguments.splits; split += team)
-                state = Op::combine(state, states[split * arguments.outputs + output]);
+        // Several loads are in flight together.
+        for (uint32_t first = down; first < arguments.splits; first += reduce_in_flight * team) {
+            State loaded[reduce_in_flight];
+#pragma unroll
+            for (uint32_t i = 0; i < reduce_in_flight; ++i) {
+                const uint32_t split = first + i * team;
+                const bool is_there = split < arguments.splits && output < arguments.outputs;
+                loaded[i] = is_there ? states[split * arguments.outputs + output] : Op::identity();
+            }
+#pragma unroll
+            for (uint32_t i = 0; i < reduce_in_flight; ++i)
+                state = Op::combine(state, loaded[i]);
+        }
         shared[thread_index()] = state;
         synchronize_block();
         for (uint32_t half = team / 2; half > 0; half /= 2) {
