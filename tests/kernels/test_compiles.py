@@ -40,9 +40,20 @@ CUDA_STACKS = {
     "scatter_add_i64_waves": (0, 8),
 }
 # Scalar registers that go to lanes of vector registers: constants of exponentials of doubles, and fields of indexes.
-SCALAR_SPILLS = {"cross_entropy_f64": 18, "cross_entropy_gradient_f64": 6}
+SCALAR_SPILLS = {"cross_entropy_f64": 18, "cross_entropy_gradient_f64": 6, "gelu_erf_gradient_f64_contiguous": 2}
 # Vector registers that go to AMD's accumulation registers: of lanes that have sums of lines of 256 elements.
 VECTOR_SPILLS = {"attention_gradient_f32_256_queries": 3}
+# The vector registers that waves of 32 keep on the stack, and its bytes: gradients of larger heads. With fewer elements
+# of a head at once nothing would be spilled, but scores would be made again for each of more turns.
+WAVE32_STACKS = {
+    "attention_gradient_bf16_128_keys": (19, 80),
+    "attention_gradient_bf16_256_keys": (20, 84),
+    "attention_gradient_f16_128_keys": (19, 80),
+    "attention_gradient_f16_256_keys": (20, 84),
+    "attention_gradient_f32_128_keys": (68, 276),
+    "attention_gradient_f32_256_keys": (72, 292),
+    "attention_gradient_f32_256_queries": (35, 132),
+}
 WITHOUT_SUBROUTINES = ("copy", "fill", "index")
 # Families whose samples are compiled together, because most of a compiler's time goes into the headers that they
 # share. Those that define the same names stand apart. The first group has all others.
@@ -66,6 +77,8 @@ def check(target: str, family: str, usages: Iterable[Usage], names: Iterable[str
     usual = CUDA_STACK if is_cuda and family not in WITHOUT_SUBROUTINES else (0, 0)
     for usage in by_name.values():
         own = (VECTOR_SPILLS.get(usage.kernel, 0), 0)
+        if target.startswith(("gfx11", "gfx12")):
+            own = WAVE32_STACKS.get(usage.kernel, (0, 0))
         spills, scratch = CUDA_STACKS.get(usage.kernel, usual) if is_cuda else own
         assert usage.spills <= spills, usage
         assert usage.scratch <= scratch, usage
