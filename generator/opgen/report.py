@@ -31,7 +31,8 @@ class Rule:
 
 MISTAKE = Rule("mistake", "The spec, a template or the runtime has a mistake.")
 DIFFERENCE = Rule("difference", "A generated file is not what the spec says.")
-_RULES = (MISTAKE, DIFFERENCE)
+BREAK = Rule("breaking-change", "A change of the spec breaks callers, and spec/package.yaml does not say why.")
+_RULES = (MISTAKE, DIFFERENCE, BREAK)
 Findings = Sequence[tuple[Rule, Problem]]
 
 

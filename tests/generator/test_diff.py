@@ -79,6 +79,8 @@ def test_what_breaks_callers_needs_an_exception(committed: Project) -> None:
         f"spec/functors/unary.yaml:4:3: PARAMETER_DEFAULT_CHANGED: {message}; {mend} of spec/package.yaml\n"
         "1 mistake in the spec; nothing was written\n"
     )
+    (found,) = json.loads(committed.run("check", "--against", "v1", "--format", "json").stdout)
+    assert (found["rule"], found["path"], found["line"]) == ("breaking-change", UNARY, 4)
     exception = "breaking: {PARAMETER_DEFAULT_CHANGED: {unary.elu.alpha: the paper has 2}}"
     committed.edit("spec/package.yaml", "max_rank: 8\n", f"max_rank: 8\n{exception}\n")
     committed.generate()

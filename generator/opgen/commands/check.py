@@ -10,10 +10,10 @@ from opgen.commands.code_objects import tell_out_of_date
 from opgen.commands.options import OUTPUT, patience, root_option
 from opgen.comparison.changes import compare
 from opgen.comparison.revision import spec_at
-from opgen.comparison.rules import breaks, mistakes
+from opgen.comparison.rules import CallersError, breaks, mistakes
 from opgen.problem import Location, Problem, SpecError
 from opgen.project import Project, read_project
-from opgen.report import DIFFERENCE, FORMATS, MISTAKE, Findings
+from opgen.report import BREAK, DIFFERENCE, FORMATS, MISTAKE, Findings
 from opgen.schema import FOLDER, stale_files
 from opgen.write import Change
 
@@ -105,7 +105,7 @@ def _read(root: Path, against: str | None) -> Project:
     if against is not None:
         comparison = compare(spec_at(root, against), project.spec)
         if problems := [*mistakes(comparison, breaks(comparison))]:
-            raise SpecError(problems)
+            raise CallersError(problems)
     return project
 
 
@@ -114,7 +114,8 @@ def _findings(root: Path, against: str | None) -> Findings:
     try:
         found = _read(root, against).changes(root / OUTPUT)
     except SpecError as error:
-        return [(MISTAKE, problem) for problem in error.problems]
+        rule = BREAK if isinstance(error, CallersError) else MISTAKE
+        return [(rule, problem) for problem in error.problems]
     return [
         (DIFFERENCE, Problem(Location(Path(path)), f"{state}; {mend}"))
         for path, state, mend in _differences(root, found)

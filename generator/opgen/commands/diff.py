@@ -6,7 +6,7 @@ from pathlib import Path
 
 import click
 
-from opgen.commands.options import root_option
+from opgen.commands.options import patience, root_option
 from opgen.commands.trees import Branch, show
 from opgen.comparison.changes import Change, Comparison, Difference, compare
 from opgen.comparison.records import ORDER
@@ -36,9 +36,9 @@ def diff(root: Path, revision: str, style: str) -> None:
     opgen diff v0.1.0
     opgen diff main --format json | jq '.breaks[].rule'
     """  # noqa: D301 -- \b is the character that click reads
-    new = read_spec(root)
-    comparison = compare(spec_at(root, revision), new)
-    found = breaks(comparison)
+    with patience("comparing"):
+        comparison = compare(spec_at(root, revision), read_spec(root))
+        found = breaks(comparison)
     if style == "json":
         click.echo(json.dumps(_json(comparison, found), indent=1))
         return

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import click
 
-from opgen.commands.options import check_names, root_option
+from opgen.commands.options import check_names, patience, root_option
 from opgen.commands.trees import Branch, show
 from opgen.explain import Fact, Scope
 from opgen.explain import explain as facts_of
@@ -33,7 +33,8 @@ def explain(root: Path, name: str, backend: str | None, dtype: str | None, style
     opgen explain generated/README.md:5
     opgen explain gelu --format json
     """  # noqa: D301 -- \b is the character that click reads
-    project = read_project(root)
+    with patience("reading"):
+        project = read_project(root)
     spec = project.spec
     check_names("backend", [backend] if backend is not None else [], [each.name for each in spec.backends])
     dtypes = [*(each.name for each in spec.dtypes), *spec.sets["blocks"]]

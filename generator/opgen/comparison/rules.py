@@ -13,7 +13,7 @@ from typing import TypeAlias
 from opgen.comparison.changes import Change, Comparison, Difference
 from opgen.comparison.records import ORDER, UNSUPPORTED, Keys
 from opgen.model import Functor, Spec
-from opgen.problem import Location, Problem
+from opgen.problem import Location, Problem, SpecError
 
 _OLD_BOUND = re.compile(r">= ?3\.(\d+)")
 # In a pattern: any one step of a path, which belongs to the name of what breaks; and any steps at all.
@@ -121,6 +121,10 @@ class Break:
     message: str
     is_gone: bool  # whether the location is one of the old spec
     exception: str | None = None  # the reason why the package breaks them, as the spec says it
+
+
+class CallersError(SpecError):
+    """What breaks callers without an exception, and exceptions that nothing needs."""
 
 
 RULES: dict[str, Rule] = {}
