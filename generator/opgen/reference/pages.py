@@ -21,6 +21,7 @@ from opgen.project import Project
 from opgen.reference import markdown
 from opgen.reference.excerpts import Excerpt, of_functor, of_method
 from opgen.scopes import derivatives, is_differentiable
+from opgen.sources import RUNTIME
 from opgen.views.kernels import camel
 from opgen.write import write_atomically
 
@@ -74,8 +75,8 @@ class Reference:
         """All ops and methods, in the order of the spec."""
         families = {method.name: family.name for family in self.spec.families for method in family.methods}
         own: dict[str, list[Cell]] = {}
-        for name, of_method in groupby(self.cells, lambda cell: cell.method):
-            for cell in of_method:
+        for name, those_of_it in groupby(self.cells, lambda cell: cell.method):
+            for cell in those_of_it:
                 if cell.op is not None:
                     own.setdefault(name, [])  # a method that chooses between ops has a page too
                 own.setdefault(cell.op or name, []).append(cell)
@@ -167,10 +168,22 @@ class Reference:
         return View(rows=rows, none=gradient.none or gradient.missing)
 
     def _families(self, subject: Subject) -> Iterator[KernelFamily]:
-        """The families of kernels that are given a functor, or that are named as the module of a cell's function."""
-        modules = {match for cell in subject.cells for match in re.findall(r"(\w+)\.\w+", cell.via or "")}
+        """The families of kernels that are given a functor, or that the modules of a method's functions name."""
+        functions = {(cell.backend, cell.via or "") for cell in subject.cells if subject.functor is None}
+        modules = {
+            PurePosixPath(RUNTIME, "backends", package, "ops", f"{module}.py")
+            for backend, via in functions
+            for module in re.findall(r"(\w+)\.\w+", via)
+            for package in self.spec.packages[backend]
+        }
+        named = set[str]()
+        hosts = {family.name for family in self.spec.kernels if family.host}
+        for path in modules:
+            texts = {*re.findall(r'"(\w+)"', self.project.sources.text(path) or "")}
+            # A module that launches kernels of the host names ops, which families for GPUs may be called as.
+            named |= texts & hosts or texts
         for family in self.spec.kernels:
-            if bool(_rows(family, subject.functor)) if subject.functor is not None else family.name in modules:
+            if bool(_rows(family, subject.functor)) if subject.functor is not None else family.name in named:
                 yield family
 
     def _excerpts(self, subject: Subject) -> Iterator[Excerpt]:
