@@ -12,6 +12,7 @@ from opgen.gradient_ops import with_gradients
 from opgen.kernels import Constants, FieldGroups, KernelFamily, Room, TupleTypes, Widths, with_structs
 from opgen.libraries import CLibrary
 from opgen.loader import Document
+from opgen.memory import once_for
 from opgen.model import (
     ANY_RESULT,
     DEVICE,
@@ -132,11 +133,16 @@ def build(documents: Mapping[Path, Document], problems: list[Problem]) -> Spec:
     )
     functors = with_gradients(spec)
     rooms = {kind.name: Room(kind.most_operands, kind.most_parameters) for kind in functors.values()}
+    kernels = []
+    for family in spec.kernels:
+        whole, mistakes = with_structs(family, package.max_rank, rooms, groups)
+        kernels.append(whole)
+        problems += mistakes
     return replace(
         spec,
         functors=functors,
         families=tuple(_with_functors(family, functors) for family in spec.families),
-        kernels=tuple(with_structs(family, package.max_rank, rooms, groups, problems) for family in spec.kernels),
+        kernels=tuple(kernels),
     )
 
 
@@ -176,11 +182,16 @@ def _functor_kind(document: Document, problems: list[Problem]) -> FunctorKind:
         problems.append(Problem(Location(document.path), message))
     # Ops that name their operands have no more in common.
     whole = decode(FunctorKind, document, problems, kind if kind in FUNCTOR_KINDS else NAMED)
-    if whole.family is not None:
-        return whole
+    return whole if whole.family is not None else _with_reasons(whole)
+
+
+@once_for(lambda whole: (whole,), size=16)
+def _with_reasons(whole: FunctorKind) -> FunctorKind:
+    """A kind of functors that lack dtypes for the same reason."""
     return replace(whole, functors=tuple(replace(each, unsupported=whole.unsupported) for each in whole.functors))
 
 
+@once_for(lambda family, kinds: (family, *kinds.values()), size=128)
 def _with_functors(family: Family, kinds: Mapping[str, FunctorKind]) -> Family:
     """A family of storage methods with the functors that are methods of their own, beside the method of their kind."""
     names = {method.kind for method in family.methods}

@@ -21,6 +21,7 @@ from opgen.formula import (
     simplified,
     size,
 )
+from opgen.memory import once_for
 from opgen.model import GRADIENT_KINDS, Functor, FunctorKind, Spec
 from opgen.names import Names
 from opgen.problem import Problems
@@ -33,6 +34,7 @@ _COMMUTATIVE = ("x + y", MULTIPLY, "x == y", "x != y", "minimum", "maximum")
 _TURNED = {"x > y": "x < y", "x >= y": "x <= y"}
 
 
+@once_for(lambda spec: (spec.primitives, spec.dtypes, *spec.functors.values()), size=4)
 def with_gradients(spec: Spec) -> dict[str, FunctorKind]:
     """The kinds of functors, with the gradients that are found of others."""
     kinds = dict(spec.functors)

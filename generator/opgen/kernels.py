@@ -3,7 +3,7 @@
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from itertools import accumulate
+from itertools import accumulate, chain
 from pathlib import Path
 from typing import Annotated, ClassVar, TypeAlias
 
@@ -23,6 +23,7 @@ from opgen.decoder import (
     exactly,
     names_of,
 )
+from opgen.memory import once_for
 from opgen.problem import Location, Problem, did_you_mean
 
 # The types of an argument's fields: the C++ type, the letter of Python's struct module, the bytes of one, and what
@@ -242,10 +243,20 @@ class KernelFamily:
         return ranged | set(self.functors)
 
 
+def _needs(
+    family: KernelFamily, rank: int, rooms: Mapping[str, Room], groups: Sequence[FieldGroup]
+) -> tuple[object, ...]:
+    """What decides the structs of a family."""
+    needed = ((kind, rooms[kind].operands, rooms[kind].parameters) for kind in sorted(family.kinds & {*rooms}))
+    return (family, rank, groups, *chain.from_iterable(needed))
+
+
+@once_for(_needs, size=256)
 def with_structs(
-    family: KernelFamily, rank: int, rooms: Mapping[str, Room], groups: Sequence[FieldGroup], problems: list[Problem]
-) -> KernelFamily:
-    """A family with its structs; tensors have `rank` dims at most, functors of a kind need `rooms`."""
+    family: KernelFamily, rank: int, rooms: Mapping[str, Room], groups: Sequence[FieldGroup]
+) -> tuple[KernelFamily, Sequence[Problem]]:
+    """A family with its structs, and mistakes; tensors have `rank` dims at most, functors of a kind need `rooms`."""
+    problems: list[Problem] = []
     lengths = {"rank": rank, **_lengths([rooms[kind] for kind in family.functors if kind in rooms])}
     structs = []
     for name, fields in family.arguments.items():
@@ -269,7 +280,7 @@ def with_structs(
             hint = did_you_mean(kernel.arguments, family.arguments)
             message = f"kernel '{kernel.name}' takes unknown struct '{kernel.arguments}'{hint}"
             problems.append(Problem(kernel.location, message))
-    return replace(family, structs=tuple(structs))
+    return replace(family, structs=tuple(structs)), problems
 
 
 def _lengths(rooms: Sequence[Room]) -> dict[str, int]:

@@ -1,15 +1,16 @@
 """Stage 3, second half: what every backend does for every op and dtype, from its own file and those that it extends."""
 
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from types import MappingProxyType
 from typing import TypeAlias
 
 from opgen.cells import PARTS, FunctionCall, Lowering, Lowerings
 from opgen.check import are_known
+from opgen.memory import once_for
 from opgen.model import FUNCTOR_KINDS, Backend, Method, Owner, Spec
 from opgen.names import Names
-from opgen.problem import Location, Problems, did_you_mean
+from opgen.problem import Location, Problem, Problems, did_you_mean
 
 Subject: TypeAlias = tuple[Method, str | None]
 # Where a cell stands: a part of a file, and a key of it.
@@ -87,37 +88,58 @@ def _lowered(
 ) -> Lowerings:
     """By method and op, then by dtype, what a backend does; the names of cells that are not there go to `lacking`."""
     found: dict[tuple[str, str | None], Mapping[str | None, Lowering]] = {}
-    without = {
-        library.name: {*spec.groups["all"]} - {*spec.resolve(library.dtypes)}
-        for library in backend.libraries
-        if library.dtypes is not None
-    }
     for part, method, module in _methods(spec):
         for op in () if method.is_broken else spec.ops(method):
-            wanted = spec.op_dtypes(method, op)
-            dtypes: tuple[str | None, ...] = (None,) if wanted is None else wanted
-            if backend.missing is not None:
-                reason = Lowering((), None, None, backend.missing, None, backend.place("runtime"))
-                found[method.name, op] = dict.fromkeys(dtypes, reason)
-                continue
-            keys = keys_of(part, method, op)
-            cells = (owner.cells.get(key) for owner in owners for key in keys)
-            own = [lowering for cell in cells if cell is not None for lowering in cell.lowerings]
-            every = [*_unsupported(spec, backend, method, op), *own, *_default(spec, owners, method, module)]
-            done = _of_dtypes(spec, every, dtypes, without)
-            found[method.name, op] = MappingProxyType({d: lowering for d, lowering in done.items() if lowering})
-            for lowering in done.values():
-                if lowering is not None and lowering.is_open:
-                    message = f"'{keys[0][1]}' ends with '{lowering.calls[-1]}', which may refuse"
-                    mend = "end the list with a call that takes everything"
-                    problems.note(lowering.calls[-1].location, f"{message}; {mend}")
-            missing = tuple(str(dtype) for dtype, lowering in done.items() if lowering is None)
-            if missing:
-                names = lacking.setdefault((*_place_of_lack(owners, keys), missing if own else ()), [])
+            done = _of_op(spec, owners, backend, part, method, op, module)
+            found[method.name, op] = done.lowerings
+            problems += done.problems
+            if done.lack is not None:
+                names, name = lacking.setdefault(done.lack, []), keys_of(part, method, op)[0][1]
                 # Backends of one family lack it together.
-                if keys[0][1] not in names:
-                    names.append(keys[0][1])
+                if name not in names:
+                    names.append(name)
     return found
+
+
+@dataclass(frozen=True)
+class _Done:
+    """What a backend does for an op, by dtype, and what is wrong with that."""
+
+    lowerings: Mapping[str | None, Lowering]
+    problems: Sequence[Problem] = ()
+    lack: Lack | None = None
+
+
+def _what_decides(
+    spec: Spec, owners: Sequence[Owner], backend: Backend, part: str, method: Method, op: str | None, module: str | None
+) -> tuple[object, ...]:
+    functor = spec.functor(method, op)
+    return (backend, part, method, op, module, functor, spec.dtypes, spec.formats, spec.modules, *owners)
+
+
+@once_for(_what_decides, size=4096)
+def _of_op(
+    spec: Spec, owners: Sequence[Owner], backend: Backend, part: str, method: Method, op: str | None, module: str | None
+) -> _Done:
+    """What a backend does for an op of a method."""
+    wanted = spec.op_dtypes(method, op)
+    dtypes: tuple[str | None, ...] = (None,) if wanted is None else wanted
+    if backend.missing is not None:
+        reason = Lowering((), None, None, backend.missing, None, backend.place("runtime"))
+        return _Done(dict.fromkeys(dtypes, reason))
+    keys = keys_of(part, method, op)
+    cells = (owner.cells.get(key) for owner in owners for key in keys)
+    own = [lowering for cell in cells if cell is not None for lowering in cell.lowerings]
+    every = [*_unsupported(spec, backend, method, op), *own, *_default(spec, owners, method, module)]
+    done = _of_dtypes(spec, backend, every, dtypes)
+    problems = Problems()
+    for lowering in done.values():
+        if lowering is not None and lowering.is_open:
+            message = f"'{keys[0][1]}' ends with '{lowering.calls[-1]}', which may refuse"
+            problems.note(lowering.calls[-1].location, f"{message}; end the list with a call that takes everything")
+    missing = tuple(str(dtype) for dtype, lowering in done.items() if lowering is None)
+    lack = (*_place_of_lack(owners, keys), missing if own else ()) if missing else None
+    return _Done(MappingProxyType({dtype: each for dtype, each in done.items() if each}), problems, lack)
 
 
 def _unsupported(spec: Spec, backend: Backend, method: Method, op: str | None) -> Iterator[Lowering]:
@@ -138,14 +160,16 @@ def _default(spec: Spec, owners: Sequence[Owner], method: Method, module: str | 
 
 
 def _of_dtypes(
-    spec: Spec,
-    lowerings: Sequence[Lowering],
-    dtypes: Iterable[str | None],
-    without: Mapping[str, Collection[str]],
+    spec: Spec, backend: Backend, lowerings: Sequence[Lowering], dtypes: Iterable[str | None]
 ) -> dict[str | None, Lowering | None]:
     """What is done for each dtype: what is said of it, of libraries what those say that have it."""
     if lowerings and _takes_everything(lowerings[0]):
         return dict.fromkeys(dtypes, lowerings[0])
+    without = {
+        library.name: {*spec.groups["all"]} - {*spec.resolve(library.dtypes)}
+        for library in backend.libraries
+        if library.dtypes is not None
+    }
     meant = [None if lowering.dtypes is None else spec.resolve(lowering.dtypes) for lowering in lowerings]
     lacking = [
         {dtype for call in lowering.calls for dtype in without.get(call.library or "", ())} for lowering in lowerings

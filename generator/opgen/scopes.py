@@ -30,6 +30,7 @@ from opgen.formula import (
     walk,
     with_result,
 )
+from opgen.memory import once_for
 from opgen.model import ANY_RESULT, Functor, FunctorKind, Monoid, Spec, State
 from opgen.problem import Problems
 
@@ -139,6 +140,7 @@ def is_differentiable(spec: Spec, functor: Functor) -> bool:
     return is_of_floats and not spec.package.without_gradients
 
 
+@once_for(lambda spec, functor: (functor, spec.primitives, spec.dtypes, *spec.functors.values()), size=1024)
 def scopes(spec: Spec, functor: Functor) -> Mapping[str, Scope]:
     """The formulas of a functor by their keys."""
     reduction, op = functor.reduction, f"op '{functor.name}'"
@@ -309,7 +311,18 @@ def _of_sum(spec: Spec, functor: Functor, monoid: Monoid) -> Node:
 
 def check_formulas(spec: Spec, problems: Problems) -> None:
     """Note what is wrong with formulas, ops without a gradient, and primitives that no formula has."""
-    used: set[str] = set()
+    mistakes, used = _checked_formulas(spec)
+    problems += mistakes
+    # What a mistake stands in may be what it is for.
+    for name, primitive in () if problems else spec.primitives.items():
+        if name not in used and not primitive.location.is_of_base:
+            problems.note(primitive.location, f"primitive '{name}' is in no formula; remove it")
+
+
+@once_for(lambda spec: (spec.primitives, spec.dtypes, *spec.functors.values()), size=4)
+def _checked_formulas(spec: Spec) -> tuple[Problems, Collection[str]]:
+    """What is wrong with formulas and gradients, and the primitives that formulas have."""
+    problems, used = Problems(), set[str]()
     reductions = [functor.name for functor in spec.every_functor if functor.reduction is not None]
     ops = {*OPERATORS, WHERE, *tensor_methods(spec), *reductions}
     others = [scope for primitive in spec.primitives.values() for scope in _gradient_scopes(spec, primitive)]
@@ -330,10 +343,7 @@ def check_formulas(spec: Spec, problems: Problems) -> None:
     for scope in others:
         scope.check(problems)
         used.update(scope.used())
-    # What a mistake stands in may be what it is for.
-    for name, primitive in () if problems else spec.primitives.items():
-        if name not in used and not primitive.location.is_of_base:
-            problems.note(primitive.location, f"primitive '{name}' is in no formula; remove it")
+    return problems, used
 
 
 def _gradient_scopes(spec: Spec, primitive: Primitive) -> Iterator[Scope]:

@@ -19,9 +19,11 @@ from opgen.cpp import names_in
 from opgen.errors import raised_by_checks
 from opgen.formula import Primitive, text_of
 from opgen.kernels import KernelFamily
+from opgen.memory import once_for
 from opgen.model import (
     Backend,
     BackendFamily,
+    Callable,
     Method,
     Monoid,
     Position,
@@ -64,15 +66,22 @@ def read_symbols(spec: Spec, sources: Sources, problems: Problems) -> Spec:
     return replace(
         spec,
         own_modules={package: frozenset(sources.python(BACKENDS / package)) for package in packages},
-        modules={
-            package: {
-                name: sources.functions(path) or {} for name, path in sources.python(BACKENDS / package / "ops").items()
-            }
-            for package in packages
-        },
+        modules=_functions_of_ops(tuple(packages), sources),
         raised=raised_by_checks(sources),
         public=public,
     )
+
+
+@lru_cache(maxsize=4)
+def _functions_of_ops(
+    packages: tuple[str, ...], sources: Sources
+) -> Mapping[str, Mapping[str, Mapping[str, Callable]]]:
+    """The functions that cells may call, by package and module."""
+    files = {package: sources.python(BACKENDS / package / "ops") for package in packages}
+    return {
+        package: {name: sources.functions(path) or {} for name, path in modules.items()}
+        for package, modules in files.items()
+    }
 
 
 def check_symbols(spec: Spec, sources: Sources, problems: Problems) -> None:
@@ -244,15 +253,21 @@ class _Runtime:
         functions = self.sources.functions(path)
         if functions is None:
             return None  # which is noted
-        function = functions.get(call.function)
-        if function is None:
-            mend = did_you_mean(call.function, functions) if functions else "; write it"
-            return f", but {path} has no function '{call.function}'{mend}"
-        given = [*([] if call.library is None else [call.library]), *method.call_arguments()]
-        if function.fits(given):
-            return None
-        mend = "give it these parameters or call another function"
-        return f" with ({', '.join(given)}), but it takes ({function}); {mend}"
+        return _misfit(method, call, functions, str(path))
+
+
+@once_for(lambda *given: given, size=4096)
+def _misfit(method: Method, call: FunctionCall, functions: Mapping[str, Callable], path: str) -> str | None:
+    """The end of the message about a call that no function of a module answers; None where one does."""
+    function = functions.get(call.function)
+    if function is None:
+        mend = did_you_mean(call.function, functions) if functions else "; write it"
+        return f", but {path} has no function '{call.function}'{mend}"
+    given = [*([] if call.library is None else [call.library]), *method.call_arguments()]
+    if function.fits(given):
+        return None
+    mend = "give it these parameters or call another function"
+    return f" with ({', '.join(given)}), but it takes ({function}); {mend}"
 
 
 # What expressions name.
@@ -381,6 +396,7 @@ def _check_kernels(spec: Spec, sources: Sources, problems: Problems) -> None:
                 problems.unknown(location, f"unknown name '{name}' in {what}", name, defined, mend)
 
 
+@once_for(lambda spec, family: (family, spec.primitives, spec.dtypes, *spec.functors.values()), size=256)
 def _primitives_of(spec: Spec, family: KernelFamily) -> list[Primitive]:
     """The primitives that a family's kernels compute."""
     kinds = [spec.functors[kind] for kind in family.kinds if kind in spec.functors]
