@@ -200,6 +200,7 @@ def _with_functors(family: Family, kinds: Mapping[str, FunctorKind]) -> Family:
     return replace(family, methods=(*family.methods, *functors))
 
 
+@once_for(lambda kind, functor: (kind.name, functor), size=1024)
 def _functor_method(kind: FunctorKind, functor: Functor) -> Method:
     """The storage method, and the tensor method, of a functor that is one."""
     others = ["other" if name == "y" else name for name in functor.operands[1:]]

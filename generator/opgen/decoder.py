@@ -363,13 +363,50 @@ def _decode(spot: Spot, hint: Any, notes: Notes) -> Any:
         return spot.decode(inner[0], *notes), spot.value.location
     if origin is tuple:
         leading = entry(split(inner[0])[0])
-        elements = spot.elements(*notes) if leading is None else spot.entries(leading, *notes).values()
-        return tuple(element.decode(inner[0]) for element in elements)
+        if leading is not None:
+            return tuple(_kept(entry, inner[0]) for entry in spot.entries(leading, *notes).values())
+        return tuple(element.decode(inner[0]) for element in spot.elements(*notes))
     if origin is Mapping and inner[1] is not Location:
         return {key: entry.decode(inner[1]) for key, entry in spot.entries(inner[0], *notes).items()}
     if origin is Mapping:
         return _places(spot, inner[0])
     return _scalar(spot, hint, notes)
+
+
+# By place, the value that an entry had last, the record that was made of it, its mistakes, and what was unreadable.
+_KEPT: dict[Hashable, tuple[Value, Any, list[Problem], list[Location]]] = {}
+
+
+def _kept(spot: Spot, hint: Any) -> Any:
+    """The record of an entry: the same one as long as the entry is the same, as an editor changes one of many."""
+    place = (spot.value.location.path, hint, spot.variant, spot.owner, spot.key)
+    if place not in _KEPT or not _are_same(_KEPT[place][0], spot.value):
+        own = dataclasses.replace(spot, problems=[], unreadable=[])
+        _KEPT[place] = spot.value, own.decode(hint), own.problems, own.unreadable
+    _, record, problems, unreadable = _KEPT[place]
+    spot.problems.extend(problems)
+    spot.unreadable.extend(unreadable)
+    return record
+
+
+def _are_same(value: Value, other: Value) -> bool:
+    """Whether two values of one file have the same places, texts and types: 1 is neither true nor 1.0."""
+    place, own = value.location, other.location
+    if (place.line, place.column, value.is_quoted) != (own.line, own.column, other.is_quoted):
+        return False
+    match value.content, other.content:
+        case (dict() as entries, dict() as others):
+            pairs = zip(entries.items(), others.items(), strict=False)
+            return len(entries) == len(others) and all(
+                key == name
+                and (entry.key_location.line, entry.key_location.column)
+                == (each.key_location.line, each.key_location.column)
+                and _are_same(entry, each)
+                for (key, entry), (name, each) in pairs
+            )
+        case (list() as elements, list() as others):
+            return len(elements) == len(others) and all(map(_are_same, elements, others))
+    return type(value.content) is type(other.content) and value.content == other.content
 
 
 def _places(spot: Spot, hint: Any) -> dict[str, Location]:

@@ -1,7 +1,7 @@
 """The gradients of ops that take several steps, as ops of their own: one kernel each, rounded once."""
 
 from collections import Counter
-from collections.abc import Collection, Hashable, Iterable, Iterator, Mapping
+from collections.abc import Collection, Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from itertools import permutations
 
@@ -108,20 +108,43 @@ def _factors(node: Node) -> Iterator[Node]:
 
 def _gradients(spec: Spec, kind: FunctorKind, functor: Functor, ops: list[Functor]) -> Iterator[Functor]:
     """The gradients of a functor that no step, and none of `ops`, computes."""
+    room = len(spec.functors[GRADIENT_KINDS[kind.name]].functors[0].operands)
+    for node, found in _of_several_steps(spec, kind.name, kind.unsupported, functor, room):
+        if computing(node, ops, functor.parameters) is None:
+            ops.append(found)
+            yield found
+
+
+@once_for(
+    lambda spec, kind, unsupported, functor, room: (
+        kind,
+        unsupported,
+        functor,
+        room,
+        spec.primitives,
+        spec.dtypes,
+        *spec.reductions,
+    ),
+    size=256,
+)
+def _of_several_steps(
+    spec: Spec, kind: str, unsupported: str, functor: Functor, room: int
+) -> Sequence[tuple[Node, Functor]]:
+    """The gradients of a functor that are no step, each as a formula and as a functor."""
+    found = []
     for operand, node in _found(spec, functor).items():
         takes = [name for name in (*functor.operands, RESULT) if name in names(node)]
-        room = len(spec.functors[GRADIENT_KINDS[kind.name]].functors[0].operands)
-        if is_step(node) or len(takes) > room or computing(node, ops, functor.parameters) is not None:
+        if is_step(node) or len(takes) > room:
             continue
         takes += [name for name in functor.operands if name not in takes][: room - len(takes)]
         known = names(node)
         own = {name: Name(_NAMES.get(name, name)) for name in (RESULT, *functor.operands)}
         formula = inlined(node, {**own, INCOMING: Name(GRADIENT)})
         is_only = len(functor.operands) == 1
-        found = replace(
+        gradient = replace(
             functor,
             name=f"{functor.name}_gradient" + ("" if is_only else f"_{operand}"),
-            kind=kind.name,
+            kind=kind,
             named=tuple(_NAMES.get(name, name) for name in (INCOMING, *takes)),
             parameters=dict.fromkeys(name for name in functor.parameters if name in known),
             let={},
@@ -132,11 +155,11 @@ def _gradients(spec: Spec, kind: FunctorKind, functor: Functor, ops: list[Functo
             dtypes=_floats(spec, functor),
             note=None,
             edges=(),
-            unsupported=kind.unsupported,
+            unsupported=unsupported,
             tensor=False,
         )
-        ops.append(found)
-        yield found
+        found.append((node, gradient))
+    return found
 
 
 def _found(spec: Spec, functor: Functor) -> Mapping[str, Node]:

@@ -1002,7 +1002,12 @@ class Spec:
         """The storage methods, then the device methods."""
         return (*self.storage_methods(), *self.device_methods)
 
-    @property
+    @cached_property
+    def reductions(self) -> tuple[Functor, ...]:
+        """The functors that join what elements contribute."""
+        return tuple(functor for functor in self.every_functor if isinstance(functor.reduction, Monoid))
+
+    @cached_property
     def every_functor(self) -> tuple[Functor, ...]:
         """The functors of all kinds."""
         return tuple(functor for kind in self.functors.values() for functor in kind.functors)

@@ -140,7 +140,7 @@ def is_differentiable(spec: Spec, functor: Functor) -> bool:
     return is_of_floats and not spec.package.without_gradients
 
 
-@once_for(lambda spec, functor: (functor, spec.primitives, spec.dtypes, *spec.functors.values()), size=1024)
+@once_for(lambda spec, functor: (functor, spec.primitives, spec.dtypes, *spec.reductions), size=1024)
 def scopes(spec: Spec, functor: Functor) -> Mapping[str, Scope]:
     """The formulas of a functor by their keys."""
     reduction, op = functor.reduction, f"op '{functor.name}'"
@@ -324,26 +324,37 @@ def _checked_formulas(spec: Spec) -> tuple[Problems, Collection[str]]:
     """What is wrong with formulas and gradients, and the primitives that formulas have."""
     problems, used = Problems(), set[str]()
     reductions = [functor.name for functor in spec.every_functor if functor.reduction is not None]
-    ops = {*OPERATORS, WHERE, *tensor_methods(spec), *reductions}
+    ops = sorted({WHERE, *tensor_methods(spec), *reductions})
     others = [scope for primitive in spec.primitives.values() for scope in _gradient_scopes(spec, primitive)]
     for kind in spec.functors.values():
         for functor in kind.functors:
-            own = scopes(spec, functor).values()
-            used.update(primitive for scope in own for primitive in scope.used())
             if isinstance(functor.reduction, Monoid):
                 _check_reduction(kind, functor, functor.reduction, problems)
-            wrong = len(problems)
-            for scope in own:
-                scope.check(problems)
-            is_read = not isinstance(functor.reduction, Monoid) or functor.reduction.combine.node != Number(0)
-            if len(problems) == wrong and is_read:
-                _check_gradient(spec, functor, ops, problems)
+            mistakes, own = _checked_functor(spec, functor, " ".join(ops))
+            problems += mistakes
+            used.update(own)
         for state in kind.states.values():
             others += state_scopes(spec, state).values()
     for scope in others:
         scope.check(problems)
         used.update(scope.used())
     return problems, used
+
+
+@once_for(
+    lambda spec, functor, ops: (functor, ops, spec.primitives, spec.dtypes, *spec.reductions),
+    size=1024,
+)
+def _checked_functor(spec: Spec, functor: Functor, ops: str) -> tuple[Problems, Collection[str]]:
+    """What is wrong with a functor's formulas and gradients, and the primitives that they have."""
+    problems = Problems()
+    own = scopes(spec, functor).values()
+    for scope in own:
+        scope.check(problems)
+    is_read = not isinstance(functor.reduction, Monoid) or functor.reduction.combine.node != Number(0)
+    if not problems and is_read:
+        _check_gradient(spec, functor, {*OPERATORS, *ops.split()}, problems)
+    return problems, {primitive for scope in own for primitive in scope.used()}
 
 
 def _gradient_scopes(spec: Spec, primitive: Primitive) -> Iterator[Scope]:
