@@ -474,7 +474,8 @@ class Explainer:
     def symbols(self, name: str) -> Iterator[Fact]:
         """What is emitted under a name: `name`, or `Class.name`."""
         holder, _, own = name.rpartition(".")
-        for owner, known, kind, where in self._definitions():
+        in_cpp = [("", *defined) for defined in _defined_in_cpp(self.project, own)]
+        for owner, known, kind, where in (*self._definitions(), *in_cpp):
             if known == own and holder in ("", owner):
                 line = explain_line(self.project, where.path, where.line)
                 yield Fact(kind, f"{owner}.{known}" if owner else known, where, line.parts)
@@ -624,6 +625,20 @@ def _defined(owner: str, node: ast.stmt, path: PurePosixPath) -> Iterator[tuple[
             yield owner, name, "method" if owner else "function", _generated(path, node.lineno)
         case ast.Assign(targets=[ast.Name(id=name)]) | ast.AnnAssign(target=ast.Name(id=name)):
             yield owner, name, "value", _generated(path, node.lineno)
+
+
+def _defined_in_cpp(project: Project, name: str) -> Iterator[tuple[str, str, Location]]:
+    """Where emitted sources of kernels define a name."""
+    pattern = re.compile(rf"\b(struct|class|enum|using|constexpr|#define)\b[\w\s]*?\b{re.escape(name)}\b(?!\s*[;>,])")
+    for output in project.outputs:
+        for number, line in enumerate(_text_of(project, output.path).splitlines() if _is_cpp(output) else (), 1):
+            match = pattern.search(line)
+            if match is not None:
+                yield name, match[1].removeprefix("#"), _generated(output.path, number)
+
+
+def _is_cpp(output: Output) -> bool:
+    return output.path.suffix in (".hip", ".cpp", ".hpp")
 
 
 def _generated(path: PurePosixPath, line: int) -> Location:

@@ -9,7 +9,7 @@ from typing import Any, TypeAlias
 from opgen.arrays import Spelling
 from opgen.cells import Cell
 from opgen.errors import errors_of
-from opgen.formula import Formula, text_of
+from opgen.formula import Formula, Node, shared, text_of
 from opgen.gradients import Expression
 from opgen.kernels import Kernel
 from opgen.matrix import cells
@@ -28,7 +28,7 @@ Keys: TypeAlias = tuple[str, ...]
 
 # What is compared as the text that a person writes.
 _TEXTS: Mapping[type, Callable[[Any], str]] = {
-    Formula: lambda formula: text_of(formula.node),
+    Formula: lambda formula: _formula(formula.node),
     Names: lambda names: f"[{', '.join(names.texts)}]" if names.listed else " ".join(names.texts),
     Signature: str,
     Call: lambda call: f"{call.name}({', '.join(call.arguments)})",
@@ -261,6 +261,13 @@ def _place(value: object) -> Location | None:
     if isinstance(value, Names):
         place = next(iter(value.locations), None)
     return place if isinstance(place, Location) else None
+
+
+def _formula(node: Node) -> str:
+    """A formula as a person reads it: what it has more than once has a name."""
+    parts, whole = shared(node)
+    named = ", ".join(f"{name} = {text_of(part)}" for name, part in parts.items())
+    return f"{text_of(whole)} with {named}" if named else text_of(whole)
 
 
 def _lowering(lowering: Any) -> str:
