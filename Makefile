@@ -56,15 +56,18 @@ unexport PYTHONDONTWRITEBYTECODE
 .DEFAULT_GOAL := build
 .DELETE_ON_ERROR:
 .NOTPARALLEL:
-.PHONY: build host-kernels test test-full test-quick $(STAGES:%=test-%) test-gpu hip-host wheel compile generate check lint docs bench bench-gpu bench-model bench-training clean help
+.PHONY: build host-kernels compile-host test test-full test-quick $(STAGES:%=test-%) test-gpu hip-host wheel compile generate check lint docs bench bench-gpu bench-model bench-training clean help
 
 build: generate $(VENV)/tallow.stamp host-kernels  ## set everything up, generate the package and train the example on it
 	@$(BIN)/python examples/digits.py
 
-host-kernels: generate  ## compile the kernels for the CPU, where a compiler for them is installed; NumPy serves without
+host-kernels: generate compile-host  ## compile the kernels for the CPU, where a compiler for them is installed; NumPy serves without
+
+compile-host: $(VENV)/opgen.stamp
 	@$(BIN)/opgen compile --host
 
-test: check host-kernels hip-host $(STAGES:%=test-%)  ## what every change must pass
+# What has passed the check need not be generated.
+test: check compile-host hip-host $(STAGES:%=test-%)  ## what every change must pass
 
 test-full: FULL := --full
 test-full: test docs  ## the same with the slow sweeps; test-opgen FULL=--full, and so on, runs one stage of it
@@ -78,7 +81,7 @@ test-tallow: $(VENV)/tallow.stamp
 	@$(ON_HIP_HOST) $(PYTEST) tests/conformance tests/package $(if $(FULL),,$(TWO_DEVICES:%=--ignore %))
 
 test-wave64: $(VENV)/tallow.stamp
-	@echo "3 of 7, about 5 min: every cell on rocm with waves of 64, late, replayed, each allocation of its exact size; models"
+	@echo "3 of 7, about 5 min: cells of every op and dtype on rocm with waves of 64, late, replayed, each allocation of its exact size; models"
 	@$(ON_HIP_HOST) HIP_HOST_WAVE=64 TALLOW_MEMORY_CACHE=0 $(LATE) $(PYTEST) --device rocm --replay \
 		tests/conformance $(MODELS) $(if $(FULL),,--third 0 $(ORACLE) -k "($(SOME_LOGITS)) and ($(SORTS64)) and ($(ROWS64)) and $(MODELS64) and ($(WAITS64)) and $(FUSED64)")
 
@@ -98,10 +101,10 @@ test-numpy: $(VENV)/tallow.stamp
 		-k 'cpu and (unary or binary or reduce or to_dtype or matmul or linear or conv)$(if $(FULL),, and ($(SOME_DTYPES)))'
 
 test-metal: $(VENV)/tallow.stamp
-	@echo "7 of 7, about 45 s: every cell and gradients on metal, by its library's CPU"
+	@echo "7 of 7, about 45 s: cells of every op and dtype, and gradients, on metal, by its library's CPU"
 	@TALLOW_METAL_CPU=1 $(PYTEST) tests/conformance $(GRADIENTS) --device metal $(if $(FULL),,--third 2 $(ON_ARRAYS))
 
-test-quick: check host-kernels  ## for the loop of an edit: a few cases of each test that needs no GPU runtime, in at most 2 minutes
+test-quick: check compile-host  ## for the loop of an edit: a few cases of each test that needs no GPU runtime, in at most 2 minutes
 	@$(BIN)/pytest -n auto --quick $(QUICK)
 
 test-gpu: $(GPU_NEEDS)  ## the conformance suite on a GPU, and backends of one file: DEVICE=cuda; GPU_PYTHON=python3 needs no .venv

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 from typing import TYPE_CHECKING
 
 import pytest
@@ -33,6 +34,12 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     for item in items:
         if item.get_closest_marker("full"):
             item.add_marker(skip)
+
+
+def pytest_collection_finish() -> None:
+    """What is collected stays to the end: to look for garbage among it takes half a second each time."""
+    gc.collect()
+    gc.freeze()
 
 
 def keep_few(config: pytest.Config, items: list[pytest.Item]) -> None:
