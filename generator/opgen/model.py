@@ -817,7 +817,7 @@ class Backend(CellFile):
     name: Annotated[str, Entry("backend '{}'")]
     doc: Annotated[str, "What the backend is, for the docs."]
     class_prefix: Annotated[
-        str, Pattern("[A-Z][A-Za-z0-9]*", "Name"), "What the names of its classes begin with, as `Cuda` in CudaStorage."
+        str, Pattern("[A-Z][A-Za-z0-9]*", "Name"), "What the names of its classes begin with, as `Gpu` in GpuStorage."
     ]
     extends: Annotated[
         str | None,
@@ -841,7 +841,7 @@ class Backend(CellFile):
     label: Annotated[
         str,
         _ORDINAL,
-        "The name of a device for users, such as `cuda:{ordinal}`; without {ordinal} there is one device.",
+        "The name of a device for users, such as `gpu:{ordinal}`; without {ordinal} there is one device.",
     ]
     display: Annotated[str, _ORDINAL, Mark.MAY_BE_EMPTY, "What the display of a tensor ends with, to tell its device."]
     preference: Annotated[int, "Of the backends that are available, Device.default() is of the one with the highest."]
