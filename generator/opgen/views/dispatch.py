@@ -3,7 +3,7 @@
 import re
 from collections.abc import Iterable, Iterator, Mapping
 from types import SimpleNamespace as View
-from typing import NamedTuple, TypeAlias
+from typing import Final, NamedTuple, TypeAlias
 
 from opgen.arguments import Coercion, accepted, coercion
 from opgen.cells import FunctionCall, Lowering
@@ -29,6 +29,10 @@ _RESULTS = {
 _RESULTS_OF_CUSTOM_OPS = {"None": "changed", "tuple[Storage, Shape]": "applied"}
 # What is of these classes needs no conversion, and a call takes longer than the question.
 _OWN_CLASSES = {"dtype": "DType", "integer": "int", "number": "float", "real": "float"}
+
+
+# Calls that are given more than so many arguments share a list of them.
+_MOST_REPEATED: Final = 5
 
 
 def op_classes(spec: Spec) -> tuple[str, ...]:
@@ -305,15 +309,17 @@ def _checks_of_arguments(method: Method) -> list[str]:
     return [f"check.{call.name}({', '.join([_label(method), *call.arguments])})" for call in calls]
 
 
-def _expression(method: Method, backend: Backend, call: FunctionCall) -> str:
+def _expression(method: Method, backend: Backend, call: FunctionCall, operands: str | None) -> str:
+    """A call of a branch, which may have named all `operands` together."""
     function = f"{backend.name}.{call.module}.{call.function}"
     library = [] if call.library is None else [call.library]
-    arguments = [*library, *method.call_arguments(f"{backend.name}.")]
+    given = method.call_arguments(f"{backend.name}.") if operands is None else [f"*{operands}"]
+    arguments = [*library, *given]
     # Of a method with plans, what is called, and with what, so that it can be called again with other operands.
     return ", ".join([function, *arguments]) if has_plans(method) else f"{function}({', '.join(arguments)})"
 
 
-def _last(method: Method, backend: Backend, lowering: Lowering) -> str:
+def _last(method: Method, backend: Backend, lowering: Lowering, operands: str | None) -> str:
     """What a lowering does where no library takes the work."""
     if lowering.attribute is not None:
         return f"inner.{lowering.attribute}"
@@ -321,7 +327,7 @@ def _last(method: Method, backend: Backend, lowering: Lowering) -> str:
         stored = {operand.name for operand in method.operands}
         names = [inner_name(name) if name in stored else name for name in method.signature.arguments if name != "op"]
         return ", ".join(["op", f"op.{backend.name}_{lowering.forward}", "inner", *names])
-    return _expression(method, backend, lowering.calls[-1])
+    return _expression(method, backend, lowering.calls[-1], operands)
 
 
 def _branch(spec: Spec, method: Method, backend: Backend, suffix: str, stored: list[str], dtype: str) -> View:
@@ -343,19 +349,24 @@ def _branch(spec: Spec, method: Method, backend: Backend, suffix: str, stored: l
         else:
             done.setdefault(lowering, []).append(case)
     conditions = _Conditions(spec, method, dtype, frozenset(lowered))
+    given = method.call_arguments(f"{backend.name}.")
+    # A type checker does not know the classes in a list of which some are counted at run time.
+    is_list = len(given) > _MOST_REPEATED and not any(map(method.is_several, method.operands))
+    is_repeated = is_list and sum(len(lowering.calls) for lowering in done) > 1
+    operands = f"{backend.name}_operands" if is_repeated else None
     # The call that serves most needs no condition.
     counts: dict[str, int] = {}
     for lowering, cases in done.items():
-        text = _last(method, backend, lowering)
+        text = _last(method, backend, lowering, operands)
         counts[text] = counts.get(text, 0) + len(cases)
     final = max(counts, key=counts.__getitem__, default=None)
     attempts = []
     for lowering, cases in done.items():
-        last = _last(method, backend, lowering)
+        last = _last(method, backend, lowering, operands)
         for where in conditions.of(cases, is_all=len(done) == 1):
             for call in lowering.calls[:-1]:
                 asked = [*([where] if where else []), *["not is_deterministic()"] * call.any_order]
-                made = _expression(method, backend, call)
+                made = _expression(method, backend, call, operands)
                 condition, place = " and ".join(asked), (call.location,)
                 attempts.append(View(made_from=place, condition=condition, library=call.library, call=made))
             if last != final:
@@ -380,6 +391,8 @@ def _branch(spec: Spec, method: Method, backend: Backend, suffix: str, stored: l
         guards=guards,  # each raises UnsupportedDType, on a condition or always
         # Calls that are preferred to the last one: on a condition, and where a library is there, which may give None.
         attempts=attempts,
+        # What several calls are given, and its name, where it is long.
+        operands=operands and View(name=operands, values=given),
         device="inner" if is_device else "inner.device",  # what has the libraries
         result=f"{backend.name}_result",  # what a library made: that of each backend has a class of its own
         call=final,  # what is done in the end; None where nothing is supported
