@@ -19,18 +19,17 @@ HEAD = """\
 
 <!-- Made by pytest tests/generator/test_rules.py --update-golden of generator/opgen/comparison/rules.py. -->
 
-`opgen diff REF` prints what the change of the spec since a commit means, and what of it breaks callers.
-`opgen check --against REF` fails where something does. Compare with the last release: what was never released has no
-callers.
+`opgen diff REF` prints how the spec has changed since a commit, and what breaks callers. `opgen check --against REF`
+fails if something does. Compare with the last release: unreleased changes have no callers.
 
-Each break has a rule and says of what it is, such as `OP_REMOVED unary.gelu`. What breaks callers on purpose is an
-exception in `spec/package.yaml`, with its reason:
+Each break is reported by a rule and names its subject, as in `OP_REMOVED unary.gelu`. To break callers on purpose,
+write an exception with its reason to `spec/package.yaml`:
 
     breaking:
       OP_REMOVED:
-        unary.gelu: gelu_erf is what every caller meant
+        unary.gelu: every caller meant gelu_erf
 
-An exception that nothing needs is an error: remove it after the release.
+An exception that no longer applies is an error. Remove it after the release.
 """
 CASES: dict[str, dict[str, Any]] = yaml.safe_load((HERE / "golden" / "breaking.yaml").read_text(encoding="utf-8"))
 

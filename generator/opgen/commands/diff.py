@@ -26,10 +26,10 @@ _LISTED = ("op", "storage method", "device method", "dtype", "backend", "format"
 @click.argument("revision", metavar="[REF]", default="HEAD")
 @click.option("--format", "style", type=click.Choice(["text", "json"]), default="text", show_default=True)
 def diff(root: Path, revision: str, style: str) -> None:
-    """Print what the change of the spec since the commit REF means, and what of it breaks callers.
+    """Print how the spec has changed since the commit REF, and what breaks callers.
 
-    REF is HEAD where it is not given, so that the changes are those that are not committed. docs/rules.md explains
-    the rules. 'opgen check --against REF' fails where callers break.
+    REF defaults to HEAD, so that the changes are those that are not committed. docs/rules.md explains the rules.
+    'opgen check --against REF' fails if something breaks callers.
 
     \b
     opgen diff

@@ -22,9 +22,9 @@ from opgen.project import read_project
 def explain(root: Path, name: str, backend: str | None, dtype: str | None, style: str) -> None:
     """Print what NAME is and where each part of it is written: in the spec, the runtime, generated/ and the tests.
 
-    NAME is an op, a method, a dtype, a backend, a kernel or anything else that the spec names; a class, a function or
-    a method of generated/; or FILE:LINE of generated/, for the lines of the spec and of the template that it is made
-    of.
+    NAME is an op, a method, a dtype, a backend, a kernel or any other name of the spec; a class, a function or a
+    method in generated/; or FILE:LINE of generated/, to print the lines of the template and of the spec that the line
+    comes from.
 
     \b
     opgen explain gelu --backend gpu --dtype bf16     which kernel, computed in what, and what to edit

@@ -1,7 +1,6 @@
 """The rules by which a change of the spec breaks callers. docs/rules.md is made of their docstrings.
 
-A rule is a function of the values that differ where it is looked for: it says in what way that breaks callers, or
-nothing where it does not.
+A rule is a function of one difference: it returns how that breaks callers, or None.
 """
 
 import inspect
@@ -200,16 +199,17 @@ def _functor(spec: Spec, name: str) -> Functor:
 
 @_rule(("op", REMOVED, ""))
 def op_removed(found: Found) -> str | None:
-    """An op is gone, with its tensor method and its member of an enum.
+    """An op is removed, along with its tensor method and its enum member.
 
-    Calls of it fail with AttributeError. Keep the op until callers have another one, or name that in the exception.
+    Calls fail with AttributeError. Keep the op until callers have a replacement, or name the replacement in the
+    exception.
     """
     return f"{found.subject} is removed"
 
 
 @_rule(("op", REMOVED, "dtypes.*"))
 def op_dtype_removed(found: Found) -> str | None:
-    """An op lacks a dtype that it had.
+    """An op no longer supports a dtype.
 
     Calls with tensors of this dtype raise UnsupportedDType on every backend.
     """
@@ -218,9 +218,9 @@ def op_dtype_removed(found: Found) -> str | None:
 
 @_rule(("op", _ANYHOW, "result"))
 def op_result_changed(found: Found) -> str | None:
-    """The result of an op has another dtype.
+    """An op returns another dtype.
 
-    What callers do with the result, and the files that they write, have another dtype too.
+    Everything computed from the result changes its dtype too, and so do files written from it.
     """
     names = [value or "that of its operands" for value in (found.new, found.old)]
     return f"the dtype of the result of {found.subject} is {names[0]}, and was {names[1]}"
@@ -234,10 +234,10 @@ def op_result_changed(found: Found) -> str | None:
     ("op", CHANGED, "reduction.of"),
 )
 def op_formula_changed(found: Found) -> str | None:
-    """An op computes something else: its formula, or that of a reduction, is another one.
+    """An op has another formula, or a reduction another element, combine or finish.
 
-    The same call gives other numbers. A formula that is written in another way and computes the same counts too, as it
-    may round differently: write that as the reason of an exception.
+    The same call may return other numbers. The rule also reports a formula that was only rewritten, because it may
+    round differently; say so in the exception.
     """
     if any(other.path == ("reduction", "of") and other.kind != "changed" for other in found.change.differences):
         return None
@@ -247,15 +247,15 @@ def op_formula_changed(found: Found) -> str | None:
 
 @_rule(("op", CHANGED, "reduction.identity"))
 def op_identity_changed(found: Found) -> str | None:
-    """A reduction of no elements gives something else."""
+    """A reduction of no elements returns another value."""
     return f"{found.subject} of nothing is {found.new}, and was {found.old}"
 
 
 @_rule(("op", _ANYHOW, "reduction.accumulate"))
 def op_accumulation_changed(found: Found) -> str | None:
-    """A reduction adds up floats in another dtype.
+    """A reduction of floats accumulates in another dtype.
 
-    Results have more or fewer digits than they had.
+    Results gain or lose digits.
     """
     names = [value or "the compute dtype" for value in (found.new, found.old)]
     return f"{found.subject} accumulates in {names[0]}, and did in {names[1]}"
@@ -263,28 +263,28 @@ def op_accumulation_changed(found: Found) -> str | None:
 
 @_rule(("op", CHANGED, "edges.*.value"))
 def op_edge_changed(found: Found) -> str | None:
-    """An op gives something else at an edge, such as NaN or the sign of zero, that the spec promises."""
+    """An op returns another value at an edge that the spec promises, such as NaN or the sign of zero."""
     return f"{found.subject} gives {found.new} for {found.last}, and gave {found.old}"
 
 
 @_rule(("op", REMOVED, "edges.*.value"))
 def op_edge_removed(found: Found) -> str | None:
-    """The spec no longer promises what an op gives at an edge, and no test holds it there."""
+    """The spec no longer promises what an op returns at an edge, and no test checks it."""
     return f"{found.subject} no longer promises that {found.last} is {found.old}"
 
 
 @_rule(("op", CHANGED, "named"))
 def op_operands_changed(found: Found) -> str | None:
-    """The operands of an op have other names, or another order.
+    """An op renames or reorders its operands.
 
-    Calls that give an operand by name fail; calls that give them by position compute something else.
+    Calls that name an operand fail; calls by position compute something else.
     """
     return f"the operands of {found.subject} are {_listed(found.new)}, and were {_listed(found.old)}"
 
 
 @_rule(("op", REMOVED, "condition.*"))
 def op_condition_dtype_removed(found: Found) -> str | None:
-    """The condition of an op, its first operand, may no longer have a dtype.
+    """The condition of an op, its first operand, no longer accepts a dtype.
 
     Calls with a condition of this dtype raise UnsupportedDType.
     """
@@ -293,9 +293,9 @@ def op_condition_dtype_removed(found: Found) -> str | None:
 
 @_rule(("op", CHANGED, "is_method"))
 def op_call_changed(found: Found) -> str | None:
-    """An op becomes a storage method of its own, or a member of the enum from which a storage method chooses.
+    """An op becomes a storage method of its own, or a member of the enum that a storage method takes.
 
-    Calls by `Storage` and by the enum fail. Tensor's method stays.
+    Calls through `Storage` and the enum fail. The tensor method stays.
     """
     how = "a storage method" if found.new else "a member of an enum"
     return f"{found.subject} is {how} now, and calls by Storage differ"
@@ -303,7 +303,7 @@ def op_call_changed(found: Found) -> str | None:
 
 @_rule(("op", REMOVED, "reduction.of"), ("op", REMOVED, "reduction.identity"))
 def op_reduction_kind_changed(found: Found) -> str | None:
-    """A reduction that gave the position of an element gives a value, or the other way round."""
+    """A reduction that returned a position returns a value, or the reverse."""
     was = "the position of an element" if found.difference and found.difference.path[-1] == "of" else "a value"
     return f"{found.subject} gives another kind of result; it gave {was}"
 
@@ -313,9 +313,9 @@ def op_reduction_kind_changed(found: Found) -> str | None:
 
 @_rule(("op", ADDED, "parameters.*"), ("storage method", ADDED, "tensor.types.*"))
 def parameter_without_default(found: Found) -> str | None:
-    """An op or a tensor method has a new parameter without a default.
+    """An op or a tensor method gains a parameter without a default.
 
-    Every call fails until it gives the number. Give the parameter the default with which calls do what they did.
+    Every call fails until it passes the number. Give the parameter a default with which old calls return what they did.
     """
     has_default = found.change.subject.kind == "op" and found.new is not None
     if has_default or not found.keeps_tensor_method():
@@ -325,9 +325,9 @@ def parameter_without_default(found: Found) -> str | None:
 
 @_rule(("op", ADDED, "parameters.*"))
 def parameter_inserted(found: Found) -> str | None:
-    """An op has a new parameter in front of those that it had.
+    """An op gains a parameter in front of an existing one.
 
-    Calls that give arguments by position give them to other parameters. Add the parameter at the end.
+    Calls by position pass their arguments to the wrong parameters. Add the parameter at the end.
     """
     old, new = (list(_functor(spec, found.name).parameters) for spec in (found.comparison.old, found.comparison.new))
     behind = [name for name in new[new.index(found.last) :] if name in old]
@@ -338,19 +338,19 @@ def parameter_inserted(found: Found) -> str | None:
 
 @_rule(("op", REMOVED, "parameters.*"), ("storage method", REMOVED, "tensor.types.*"))
 def parameter_removed(found: Found) -> str | None:
-    """An op or a tensor method has lost a parameter; calls that give it fail."""
-    return f"{found.subject} has no parameter '{found.last}' any more" if found.keeps_tensor_method() else None
+    """An op or a tensor method loses a parameter. Calls that pass it fail."""
+    return f"{found.subject} no longer has parameter '{found.last}'" if found.keeps_tensor_method() else None
 
 
 @_rule(("op", CHANGED, "parameters.*"))
 def parameter_default_removed(found: Found) -> str | None:
-    """A parameter has no default any more; calls that leave it out fail."""
-    return f"parameter '{found.last}' of {found.subject} has no default any more" if found.new is None else None
+    """A parameter loses its default. Calls that omit it fail."""
+    return f"parameter '{found.last}' of {found.subject} no longer has a default" if found.new is None else None
 
 
 @_rule(("op", CHANGED, "parameters.*"))
 def parameter_default_changed(found: Found) -> str | None:
-    """A parameter has another default; calls that leave it out compute something else."""
+    """A parameter has another default. Calls that omit it compute something else."""
     if found.new is None or found.old is None:
         return None
     return f"the default of parameter '{found.last}' of {found.subject} is {found.new}, and was {found.old}"
@@ -358,27 +358,26 @@ def parameter_default_changed(found: Found) -> str | None:
 
 @_rule(("op", CHANGED, "parameters.(order)"), ("storage method", CHANGED, "tensor.types.(order)"))
 def parameters_reordered(found: Found) -> str | None:
-    """The parameters of an op or a tensor method have another order.
+    """An op or a tensor method reorders its parameters.
 
-    Calls that give them by position compute something else.
+    Calls by position compute something else.
     """
     return f"the parameters of {found.subject} are {_listed(found.new)}, and were {_listed(found.old)}"
 
 
 @_rule(("storage method", CHANGED, "tensor.types.*"))
 def parameter_type_changed(found: Found) -> str | None:
-    """A parameter of a tensor method is of another type; a type that allows more breaks nobody."""
+    """A parameter of a tensor method has another type. A type that only accepts more breaks nobody."""
     return _narrowed(found, "parameter")
 
 
 @_rule(*((kind, CHANGED, "has_tensor_method") for kind in ("op", "storage method")))
 def tensor_method_removed(found: Found) -> str | None:
-    """Tensor no longer has the method that is an op or a storage method alone.
+    """Tensor loses the method that is one op or one storage method.
 
-    Calls of it fail with AttributeError. If the runtime defines a method of this name instead, write that as the reason
-    of an exception.
+    Calls fail with AttributeError. If the runtime defines a method of this name instead, say so in the exception.
     """
-    return None if found.new else f"Tensor has no method that is {found.subject} alone any more"
+    return None if found.new else f"Tensor no longer has the method of {found.subject}"
 
 
 # Gradients.
@@ -386,11 +385,11 @@ def tensor_method_removed(found: Found) -> str | None:
 
 @_rule(*((kind, CHANGED, "is_differentiable") for kind in ("op", "storage method")))
 def gradient_removed(found: Found) -> str | None:
-    """An op or a method that had a gradient has none.
+    """An op or a method loses its gradient.
 
-    `backward` raises an error where a Var takes part.
+    `backward` raises an error if a Var takes part.
     """
-    return None if found.new else f"{found.subject} has no gradient any more"
+    return None if found.new else f"{found.subject} no longer has a gradient"
 
 
 @_rule(
@@ -399,9 +398,9 @@ def gradient_removed(found: Found) -> str | None:
     ("storage method", CHANGED, "gradient.all"),
 )
 def gradient_changed(found: Found) -> str | None:
-    """The gradient of an operand is another formula, while the op computes what it did.
+    """A written gradient changes, is added or is removed, while the op computes the same.
 
-    Training steps give other numbers. A gradient that is written for the first time, or left to opgen, counts too.
+    Training steps may return other numbers.
     """
     if found.is_changed("computes") or found.is_changed("is_differentiable"):
         return None
@@ -422,33 +421,33 @@ def _of_methods(kinds: frozenset[str], *paths: str) -> tuple[tuple[str, frozense
 
 @_rule(*_of_methods(REMOVED, ""))
 def method_removed(found: Found) -> str | None:
-    """A method of Storage or of Device is gone."""
+    """A method of Storage or Device is removed."""
     return f"{found.subject} is removed"
 
 
 @_rule(*_of_methods(ADDED, "signature.types.*"))
 def argument_added(found: Found) -> str | None:
-    """A method of Storage or of Device needs another argument: these methods have no defaults."""
+    """A method of Storage or Device gains an argument. These methods have no defaults, so every call fails."""
     return f"{found.subject} needs argument '{found.last}'"
 
 
 @_rule(*_of_methods(REMOVED, "signature.types.*"))
 def argument_removed(found: Found) -> str | None:
-    """A method of Storage or of Device takes an argument no more."""
-    return f"{found.subject} takes no argument '{found.last}' any more"
+    """A method of Storage or Device loses an argument. Calls that pass it fail."""
+    return f"{found.subject} no longer takes argument '{found.last}'"
 
 
 @_rule(*_of_methods(CHANGED, "signature.types.(order)"))
 def arguments_reordered(found: Found) -> str | None:
-    """The arguments of a method have another order; calls by position give them to other parameters."""
+    """A method of Storage or Device reorders its arguments. Calls by position pass them to the wrong parameters."""
     return f"the arguments of {found.subject} are {_listed(found.new)}, and were {_listed(found.old)}"
 
 
 @_rule(*_of_methods(CHANGED, "signature.types.*"))
 def argument_type_changed(found: Found) -> str | None:
-    """An argument of a method is of another type; a type that allows more breaks nobody.
+    """An argument of a method has another type. A type that only accepts more breaks nobody.
 
-    The argument `op` of other ops is told as METHOD_OPS_CHANGED.
+    METHOD_OPS_CHANGED reports an argument `op` that takes other ops.
     """
     if found.last == "op" and found.is_changed("kind"):
         return None
@@ -457,15 +456,15 @@ def argument_type_changed(found: Found) -> str | None:
 
 @_rule(*_of_methods(CHANGED, "signature.returns"), ("storage method", CHANGED, "tensor.returns"))
 def return_type_changed(found: Found) -> str | None:
-    """A method returns something of another type."""
+    """A method returns another type."""
     return f"{found.subject} returns {found.new}, and returned {found.old}"
 
 
 @_rule(("storage method", REMOVED, "operands.*.dtypes.*"), ("device method", REMOVED, "dtypes.*"))
 def method_dtype_removed(found: Found) -> str | None:
-    """An operand of a storage method, or what a device method makes, may no longer have a dtype.
+    """A storage method no longer accepts a dtype for an operand, or a device method no longer makes it.
 
-    Such calls raise UnsupportedDType, or DTypeMismatch where the dtype has to be that of another operand.
+    Such calls raise UnsupportedDType, or DTypeMismatch if the dtype must match another operand.
     """
     method = next(method for method in found.comparison.new.methods if method.name == found.name)
     is_gone = len(found.matched) > 1 and found.matched[0] not in [operand.name for operand in method.operands]
@@ -477,34 +476,34 @@ def method_dtype_removed(found: Found) -> str | None:
 
 @_rule(("storage method", CHANGED, "operands.(order)"))
 def operands_reordered(found: Found) -> str | None:
-    """The operands of a storage method have another order.
+    """A storage method reorders its operands.
 
-    The first one decides the dtype and the cell of a call, and errors name that.
+    The first operand decides the dtype and the cell of a call, and errors name its dtype.
     """
     return f"the operands of {found.subject} are {_listed(found.new)}, and were {_listed(found.old)}"
 
 
 @_rule(*_of_methods(ADDED, "checks.*.call"))
 def check_added(found: Found) -> str | None:
-    """A method makes another check before its branch: calls that were accepted may be refused."""
+    """A method makes another check before its branch, and may refuse calls that it accepted."""
     return f"{found.subject} checks {found.last} now"
 
 
 @_rule(*_of_methods(REMOVED, "raises.*"))
 def error_removed(found: Found) -> str | None:
-    """A method raises an error no more; callers who catch it wait for nothing."""
+    """A method no longer raises an error. Code that catches it is never reached."""
     return f"{found.subject} no longer raises {found.last}"
 
 
 @_rule(*_of_methods(ADDED, "raises.*"))
 def error_added(found: Found) -> str | None:
-    """A method raises another error, which callers do not catch. Not of a new check, which is told as CHECK_ADDED."""
+    """A method raises a new error, which callers do not catch. CHECK_ADDED reports the errors of a new check."""
     return None if found.is_changed("checks") else f"{found.subject} raises {found.last}"
 
 
 @_rule(("storage method", _ANYHOW, "kind"))
 def method_ops_changed(found: Found) -> str | None:
-    """A storage method chooses between the ops of another kind, or between none."""
+    """A storage method takes the ops of another kind, or none."""
     kinds = [value or "no kind" for value in (found.new, found.old)]
     return f"{found.subject} chooses between the ops of {kinds[0]}, and did between those of {kinds[1]}"
 
@@ -514,7 +513,7 @@ def method_ops_changed(found: Found) -> str | None:
 
 @_rule(("cells of", CHANGED, "*.*.call"))
 def cell_unsupported(found: Found) -> str | None:
-    """A backend no longer supports an op with a dtype that the op still has."""
+    """A backend no longer supports an op for a dtype that the op still has."""
     if str(found.old).startswith(UNSUPPORTED) or not str(found.new).startswith(UNSUPPORTED):
         return None
     backend, dtype = found.matched
@@ -530,19 +529,19 @@ def cell_unsupported(found: Found) -> str | None:
 
 @_rule(("backend", REMOVED, ""))
 def backend_removed(found: Found) -> str | None:
-    """A backend is gone, with its devices and its extra."""
+    """A backend is removed, along with its devices and its extra."""
     return f"{found.subject} is removed"
 
 
 @_rule(("backend", REMOVED, "runtime.package"))
 def backend_runtime_removed(found: Found) -> str | None:
-    """A backend has no runtime any more; every call of it raises BackendUnavailable."""
-    return f"{found.subject} has no runtime any more"
+    """A backend loses its runtime. Every call on it raises BackendUnavailable."""
+    return f"{found.subject} no longer has a runtime"
 
 
 @_rule(("backend", CHANGED, "runtime.package"))
 def backend_package_renamed(found: Found) -> str | None:
-    """The subpackage that runs a backend has another name; imports of it fail."""
+    """The subpackage of a backend has another name. Imports of it fail."""
     return f"the package of {found.subject} is {found.new}, and was {found.old}"
 
 
@@ -554,25 +553,25 @@ def backend_class_renamed(found: Found) -> str | None:
 
 @_rule(("backend", CHANGED | REMOVED, "extra"), ("package", REMOVED, "extras.*"))
 def extra_removed(found: Found) -> str | None:
-    """The package has an extra no more, or under another name; `pip install package[extra]` installs less."""
-    return f"{found.subject} has no extra '{found.old if found.name != 'package' else found.last}' any more"
+    """The package loses or renames an extra. `pip install package[extra]` installs less."""
+    return f"{found.subject} no longer has extra '{found.old if found.name != 'package' else found.last}'"
 
 
 @_rule(("backend", CHANGED, "label"))
 def device_label_changed(found: Found) -> str | None:
-    """Devices of a backend are written otherwise; Device.parse refuses what it took."""
+    """The devices of a backend have another label. Device.parse refuses the old one."""
     return f"devices of {found.subject} are written '{found.new}', and were '{found.old}'"
 
 
 @_rule(("backend", CHANGED, "dlpack"))
 def device_type_changed(found: Found) -> str | None:
-    """DLPack's type of a backend's devices is another one; other libraries take tensors for those of other devices."""
+    """The devices of a backend have another DLPack device type. Other libraries refuse or misread the tensors."""
     return f"the DLDeviceType of {found.subject} is {found.new}, and was {found.old}"
 
 
 @_rule((ORDER, CHANGED, ORDER))
 def default_device_changed(found: Found) -> str | None:
-    """Backends have another order of preference; Device.default() may be one of another backend."""
+    """The order of preference of backends changes. Device.default() may return a device of another backend."""
     if found.name != "backend":
         return None
     return f"backends are preferred in the order {_listed(found.new)}, and were in {_listed(found.old)}"
@@ -580,7 +579,7 @@ def default_device_changed(found: Found) -> str | None:
 
 @_rule(("backend", REMOVED, "code_objects.targets.*"))
 def target_removed(found: Found) -> str | None:
-    """Kernels are no longer compiled for a target; its users wait for the compiler, or lack one."""
+    """Kernels are no longer compiled for a target ahead of time. Its users need a compiler at run time."""
     return f"kernels of {found.subject} are no longer compiled for {found.last}"
 
 
@@ -589,37 +588,37 @@ def target_removed(found: Found) -> str | None:
 
 @_rule(("dtype", REMOVED, ""))
 def dtype_removed(found: Found) -> str | None:
-    """A dtype is gone, with all that ops do for it."""
+    """A dtype is removed."""
     return f"{found.subject} is removed"
 
 
 @_rule(("dtype", CHANGED, "bytes"))
 def dtype_size_changed(found: Found) -> str | None:
-    """Elements of a dtype have another size; files and memory that callers share are read otherwise."""
+    """A dtype has another size. Files and shared memory are read differently."""
     return f"{found.subject} has {found.new} bytes, and had {found.old}"
 
 
 @_rule(("dtype", CHANGED, "numpy"))
 def dtype_numpy_changed(found: Found) -> str | None:
-    """A dtype is another one in NumPy; arrays that go in are refused, and those that come out differ."""
+    """A dtype has another NumPy type. Arrays that were accepted are refused, and results have the new type."""
     return f"{found.subject} is {found.new} in NumPy, and was {found.old}"
 
 
 @_rule(("dtype", CHANGED, "compute"))
 def dtype_compute_changed(found: Found) -> str | None:
-    """Arithmetic on a dtype is done in another one; results have more or fewer digits."""
+    """Arithmetic on a dtype uses another dtype. Results gain or lose digits."""
     return f"arithmetic on {found.subject} is done in {found.new}, and was in {found.old}"
 
 
 @_rule(("dtype", CHANGED, "may_index"))
 def dtype_index_removed(found: Found) -> str | None:
-    """A dtype may no longer be an index."""
-    return None if found.new else f"{found.subject} may not index any more"
+    """A dtype can no longer be an index."""
+    return None if found.new else f"{found.subject} can no longer be an index"
 
 
 @_rule(("dtype", _ANYHOW, "index_mark"))
 def dtype_index_mark_changed(found: Found) -> str | None:
-    """Another number of a dtype, or none, means "no row" in an index."""
+    """Another value of a dtype, or none, means "no row" in an index."""
     if found.is_changed("may_index"):
         return None
     return f"{found.new if found.new is not None else 'no number'} of {found.subject} is no row, and {found.old} was"
@@ -627,13 +626,13 @@ def dtype_index_mark_changed(found: Found) -> str | None:
 
 @_rule(("dtype", CHANGED, "safetensors"))
 def dtype_file_name_changed(found: Found) -> str | None:
-    """A dtype has another name in safetensors files; files that callers have are not read."""
+    """A dtype has another name in safetensors files. Existing files cannot be read."""
     return f"{found.subject} is {found.new} in safetensors files, and was {found.old}"
 
 
 @_rule(("dtype", CHANGED | REMOVED, "dlpack"))
 def dtype_dlpack_changed(found: Found) -> str | None:
-    """A dtype has another type in DLPack, or none; other libraries read or refuse its tensors otherwise."""
+    """A dtype has another DLPack type, or none. Other libraries refuse or misread its tensors."""
     return f"{found.subject} is {_listed(found.new) or 'nothing'} in DLPack, and was {_listed(found.old)}"
 
 
@@ -642,15 +641,15 @@ def dtype_dlpack_changed(found: Found) -> str | None:
 
 @_rule(("kernel", REMOVED, ""))
 def kernel_removed(found: Found) -> str | None:
-    """A pattern of kernels is gone; launches of its kernels find none."""
+    """A kernel pattern is removed. Launches of its kernels fail."""
     return f"{found.subject} is removed"
 
 
 @_rule(("kernel", REMOVED, "kernels.**"))
 def kernel_range_narrowed(found: Found) -> str | None:
-    """A pattern of kernels ranges over less; launches of those that it lacks find none.
+    """A kernel pattern ranges over fewer ops, dtypes or widths. Launches of the missing kernels fail.
 
-    Kernels of an op or a dtype that is removed are not told here.
+    The rule does not report kernels of an op or a dtype that is removed.
     """
     if found.difference is None or not found.is_changed("over"):
         return None
@@ -659,21 +658,21 @@ def kernel_range_narrowed(found: Found) -> str | None:
 
 @_rule(("kernel", CHANGED, "arguments"))
 def kernel_struct_changed(found: Found) -> str | None:
-    """Kernels take another struct; launches that pack the old one write other fields."""
+    """A kernel takes another struct. Launches that pack the old one pass wrong fields."""
     return f"{found.subject} takes {found.new}, and took {found.old}"
 
 
 @_rule(("struct", REMOVED, ""))
 def struct_removed(found: Found) -> str | None:
-    """A struct of kernels is gone, with the function that packs it."""
+    """A kernel struct is removed, along with the function that packs it."""
     return f"{found.subject} is removed"
 
 
 @_rule(("struct", _ANYHOW, "members.**"))
 def struct_changed(found: Found) -> str | None:
-    """The fields of a struct that kernels take are others, or in another order.
+    """A kernel struct has other fields, or another order of fields.
 
-    Launches that pack the old fields, and kernels that were compiled before, read other values.
+    Launches that pack the old fields, and kernels compiled before, read wrong values.
     """
     path = found.difference.path if found.difference is not None else ()
     return f"the fields of {found.subject} differ, first in {'.'.join(path[1:])}"
@@ -681,7 +680,7 @@ def struct_changed(found: Found) -> str | None:
 
 @_rule(("constant", REMOVED, ""))
 def constant_removed(found: Found) -> str | None:
-    """A constant that kernels and launches share is gone; kernels of users that name it do not compile."""
+    """A constant that kernels and launches share is removed. Users' kernels that name it do not compile."""
     return f"{found.subject} is removed"
 
 
@@ -690,13 +689,13 @@ def constant_removed(found: Found) -> str | None:
 
 @_rule(("format", REMOVED, ""))
 def format_removed(found: Found) -> str | None:
-    """A block format is gone; files with such weights are refused."""
+    """A block format is removed. Files with such weights are refused."""
     return f"{found.subject} is removed"
 
 
 @_rule(("format", CHANGED, "number"))
 def format_number_changed(found: Found) -> str | None:
-    """A block format has another number in files; files that callers have are read as another format, or refused."""
+    """A block format has another number in files. Existing files are refused, or read as another format."""
     return f"{found.subject} has number {found.new}, and had {found.old}"
 
 
@@ -704,7 +703,7 @@ def format_number_changed(found: Found) -> str | None:
     *(("format", _ANYHOW, path) for path in ("fields.**", "bytes", "elements", "shared", "quant", "scale", "offset"))
 )
 def format_decoding_changed(found: Found) -> str | None:
-    """Blocks of a format are laid out or decoded otherwise; the same file holds other weights."""
+    """A block format has another layout or decoding. Existing files decode to other weights."""
     name = found.difference.name if found.difference is not None else ""
     return f"{found.subject} decodes otherwise: {name} is {found.new}, and was {found.old}"
 
@@ -714,13 +713,13 @@ def format_decoding_changed(found: Found) -> str | None:
 
 @_rule(("package", CHANGED, "name"))
 def package_renamed(found: Found) -> str | None:
-    """The package has another name; every import fails."""
+    """The package has another name. Every import fails."""
     return f"the package is named {found.new}, and was {found.old}"
 
 
 @_rule(("package", CHANGED, "python"))
 def python_narrowed(found: Found) -> str | None:
-    """The package refuses a version of Python that it took."""
+    """The package no longer supports a version of Python."""
     old, new = (str(text).replace(" ", "").split(",") for text in (found.old, found.new))
     bounds = [[int(match[1]) for text in texts if (match := _OLD_BOUND.fullmatch(text))] for texts in (old, new)]
     others = [{text for text in texts if not _OLD_BOUND.fullmatch(text)} for texts in (old, new)]
@@ -730,21 +729,21 @@ def python_narrowed(found: Found) -> str | None:
 
 @_rule(("package", CHANGED, "max_rank"))
 def max_rank_lowered(found: Found) -> str | None:
-    """Tensors may have fewer dims."""
+    """Tensors have a lower maximum rank."""
     assert isinstance(found.new, int) and isinstance(found.old, int)
     return f"a tensor has {found.new} dims at most, and had {found.old}" if found.new < found.old else None
 
 
 @_rule(("public module", REMOVED, ""))
 def public_module_removed(found: Found) -> str | None:
-    """A module that users import is gone."""
+    """A module that users import is removed."""
     return f"{found.subject} is removed"
 
 
 @_rule(("public module", REMOVED, "names.*"))
 def public_name_removed(found: Found) -> str | None:
-    """A module that users import lacks a name that it had."""
-    return f"{found.subject} has no '{found.last}' any more"
+    """A module that users import loses a name."""
+    return f"{found.subject} no longer has '{found.last}'"
 
 
 def _narrowed(found: Found, noun: str) -> str | None:
