@@ -74,7 +74,7 @@ class Machine:
         if allocator := getattr(self.device.inner, "allocator", None):
             self.device.synchronize()
             allocator.empty_cache()
-            allocator.peak = allocator.allocated
+            allocator.peak = allocator.statistics().allocated
 
     def peak(self, way: str) -> int | None:
         """The most bytes that tensors of a way held at once; None where nobody counts them."""

@@ -108,6 +108,19 @@ def test_plans_keep_no_memory(gpu, plans):
     assert gpu.allocator.statistics().allocated == before
 
 
+def test_recording_leaves_no_garbage_that_has_memory(gpu, plans):
+    x = on(gpu, np.ones((4, 4), dtype="f4"))
+    gc.collect()
+    gc.disable()
+    try:
+        before = gpu.allocator.statistics().allocated
+        for _ in range(2):
+            (x.T.matmul(x) + x.softmax(0)).sum(1)
+        assert gpu.allocator.statistics().allocated == before
+    finally:
+        gc.enable()
+
+
 def test_temporary_memory_is_given_back_where_it_was(gpu, plans):
     """Convolutions by columns use the memory of one piece for the next."""
     x = on(gpu, np.random.default_rng(1).random((3, 4, 8, 8), dtype="f4"))

@@ -50,12 +50,15 @@ class PlanToRecord:
     def record(self, *operands: Any) -> Result:
         """Make the call, and keep the plan that does it again without the function."""
         recorder = Recorder(self._device)
-        parts = [_RecordedCalls(recorder, part) if isinstance(part, Library) else part for part in self._call.parts]
-        result = self._call.made_of(parts, map(recorder.stand_in, operands))
-        plan = recorder.plan(result, self._call)
-        # What is not the same each time is worked out each time.
-        self._device.plans.keep(self._key, self._call if plan is None else plan)
-        return recorder.real(result)
+        try:
+            parts = [_RecordedCalls(recorder, part) if isinstance(part, Library) else part for part in self._call.parts]
+            result = self._call.made_of(parts, map(recorder.stand_in, operands))
+            plan = recorder.plan(result, self._call)
+            # What is not the same each time is worked out each time.
+            self._device.plans.keep(self._key, self._call if plan is None else plan)
+            return recorder.real(result)
+        finally:
+            recorder.close()
 
 
 class _Memory:
@@ -234,6 +237,11 @@ class Recorder:
             return None
         body = "".join(f"\n    {line}" for line in (*self._first, *self._lines) or ("pass",))
         return FunctionType(_code(f"def run({', '.join(self._parameters)}):{body}"), self._names)
+
+    def close(self) -> None:
+        """Let go of what knows the recorder: else memory of operands stays allocated until garbage is collected."""
+        del self.driver, self.kernels, self.index_errors
+        self._operands.clear()
 
     def _made(self, result: GpuStorage) -> str:
         """The name of a result, which each run makes."""
