@@ -6,7 +6,9 @@ import copy
 import gc
 import inspect
 import pickle
+import sys
 import threading
+from collections.abc import Callable
 
 import numpy as np
 import pytest
@@ -534,3 +536,33 @@ def test_the_gradient_of_a_loss_takes_the_memory_of_predictions(device: Device) 
         most.append(allocator.peak - allocator.allocated)
         predictions = None
     assert most[3] - most[2] >= 64 * 4096 * 4
+
+
+def test_recording_makes_few_calls(device: Device) -> None:
+    x, y = tl.randn((4, 4), device=device), Var(tl.randn((4, 4), device=device)) * 1.0
+
+    def calls(op: Callable[[Tensor], object], operand: Tensor) -> int:
+        for _ in range(3):  # until a plan is recorded
+            op(operand)
+        count = 0
+
+        def note(_: object, event: str, __: object) -> None:
+            nonlocal count
+            count += event == "call"
+
+        sys.setprofile(note)
+        try:
+            op(operand)
+        finally:
+            sys.setprofile(None)
+        return count
+
+    ops: list[tuple[Callable[[Tensor], object], int]] = [
+        (lambda x: x.relu(), 5),
+        (lambda x: x + x, 5),
+        (lambda x: x @ x, 7),
+        (lambda x: x.sum(0), 3),
+        (lambda x: x.softmax(1), 4),
+    ]
+    for op, most in ops:
+        assert calls(op, y) - calls(op, x) <= most
