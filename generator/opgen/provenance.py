@@ -8,7 +8,7 @@ the view that it was made of. Rows hold records of the spec, or say in `made_fro
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import lru_cache
+from functools import cached_property, lru_cache
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, TypeAlias
@@ -53,6 +53,16 @@ class _Mark:
     line: int
     rows: Mapping[str, object]
     reads: tuple[Read, ...]
+
+    @cached_property
+    def place(self) -> Location:
+        """The line of the template."""
+        return place(TEMPLATES / self.template, self.line)
+
+    @cached_property
+    def around(self) -> tuple[Source, ...]:
+        """The entries that its rows were made of."""
+        return tuple(Source(location) for row in self.rows.values() for location in _locations(row))
 
 
 def marked(output: Output, sources: Sources) -> tuple[str, list[Origin]]:
@@ -176,22 +186,21 @@ def _origins(text: str, marks: Sequence[_Mark], start: Location) -> Iterator[Ori
             position = match.end()
             if match[1]:
                 levels[-1].text = marks[int(match[1])]
-                last = _origin(levels)
             elif match[2]:
                 levels.append(_Level(marks[int(match[2])]))
             else:
                 levels.pop()
-        yield replace(seen or last, values=tuple(values))
-        last = seen or last
+        # What cannot be seen is of the last text.
+        last = seen or (_origin(levels) if levels[-1].text is not None else last)
+        yield replace(last, values=tuple(values))
 
 
 def _origin(levels: Sequence[_Level]) -> Origin:
     """What made the text at some depth of macros."""
     marks = [levels[-1].text, *(level.call for level in reversed(levels))]
     chain = [mark for mark in marks if mark is not None]
-    places = [place(TEMPLATES / mark.template, mark.line) for mark in chain]
-    rows = [row for mark in chain for row in mark.rows.values()]
-    around = dict.fromkeys(Source(location) for row in rows for location in _locations(row))
+    places = [mark.place for mark in chain]
+    around = dict.fromkeys(source for mark in chain for source in mark.around)
     return Origin(places[0], tuple(dict.fromkeys(places[1:])), (), tuple(around))
 
 
