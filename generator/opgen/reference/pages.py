@@ -198,23 +198,25 @@ class Reference:
         dtypes = [*self.spec.groups["all"], *self.spec.sets[BLOCKS]]
         backends = [backend.name for backend in self.spec.backends]
         texts: dict[str, int] = {}
-        ops: dict[str, dict[str, object]] = {}
-        for cell in self.cells:
-            row = ops.setdefault(
-                cell.name, {"name": cell.op or cell.method, "method": cell.method, "gradient": 0, "cells": {}}
+        ops = []
+        for _, cells_of_it in groupby(self.cells, lambda cell: cell.name):
+            own = [*cells_of_it]
+            by_way: dict[tuple[int, int, int], list[int]] = {}
+            for cell in own:
+                is_supported = cell.status == "supported"
+                way = texts.setdefault((cell.via if is_supported else cell.reason) or "", len(texts))
+                key = (backends.index(cell.backend), int(is_supported), way)
+                by_way.setdefault(key, []).append(-1 if cell.dtype is None else dtypes.index(cell.dtype))
+            ops.append(
+                {
+                    "name": own[0].op or own[0].method,
+                    "method": own[0].method,
+                    "gradient": any(cell.gradient for cell in own),
+                    "cells": [[*key, those] for key, those in by_way.items()],
+                }
             )
-            row["gradient"] = row["gradient"] or int(cell.gradient)
-            is_supported = cell.status == "supported"
-            way = texts.setdefault((cell.via if is_supported else cell.reason) or "", len(texts))
-            own = row["cells"]
-            assert isinstance(own, dict)
-            key = (backends.index(cell.backend), int(is_supported), way)
-            own.setdefault(key, []).append(-1 if cell.dtype is None else dtypes.index(cell.dtype))
-        for row in ops.values():
-            assert isinstance(row["cells"], dict)
-            row["cells"] = [[*key, own] for key, own in row["cells"].items()]
         groups = {name: [dtypes.index(each) for each in own] for name, own in self.spec.sets.items()}
-        data = {"backends": backends, "dtypes": dtypes, "groups": groups, "texts": [*texts], "ops": [*ops.values()]}
+        data = {"backends": backends, "dtypes": dtypes, "groups": groups, "texts": [*texts], "ops": ops}
         # An end tag in a text would end the script.
         return json.dumps(data, separators=(",", ":")).replace("</", "<\\/")
 
