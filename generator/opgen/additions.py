@@ -9,6 +9,7 @@ from pathlib import Path
 from opgen.loader import Document, Value, parsed
 from opgen.problem import Problem, Problems, Refusal, SpecError
 from opgen.project import compose, read_files
+from opgen.schema import with_modeline
 from opgen.write import write_atomically
 
 
@@ -47,7 +48,7 @@ class Additions:
         """A new file; Refusal where it is there already."""
         if self.is_own(path):
             raise Refusal(f"{path.as_posix()} is there already; choose another name, or remove it")
-        self._put(path, text)
+        self._put(path, with_modeline(self._root, path, text))
 
     def append(self, path: Path, keys: Sequence[str], lines: Sequence[str]) -> None:
         """Put lines behind the entries of the mapping that `keys` lead to, as far in as these are.

@@ -12,7 +12,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path, PurePosixPath
 from typing import Any, TypeAlias, get_args, get_origin
 
-from opgen.build import FILE_KINDS, FileKind
+from opgen.build import FILE_KINDS, FileKind, file_kind
 from opgen.decoder import Mark, Member, Notes, Using, entry, exactly, first, members, options, others, split
 from opgen.problem import Location
 
@@ -41,6 +41,12 @@ def modeline(kind: FileKind[Any]) -> str:
     """The comment by which editors find the schema of a file."""
     up = "../" * (len(kind.path.parts) - 2)
     return f"# yaml-language-server: $schema={up}schema/{kind.name}.json"
+
+
+def with_modeline(root: Path, path: Path, text: str) -> str:
+    """A new file of the spec that names its schema, if the project below `root` keeps schemas."""
+    kind = file_kind(path)
+    return text if kind is None or not (root / FOLDER).is_dir() else f"{modeline(kind)}\n{text}"
 
 
 def schema_of(kind: FileKind[Any]) -> Schema:

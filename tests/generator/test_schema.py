@@ -204,3 +204,11 @@ def test_check_says_when_schemas_are_out_of_date(small: Project) -> None:
     assert "run 'opgen schema'" in checked.stderr
     assert small.run("schema").stdout.splitlines()[-1] == "2 files changed"
     assert small.run("check").exit_code == 0
+
+
+def test_a_new_file_names_its_schema(small: Project) -> None:
+    small.run("schema")
+    result = small.run("new", "method", "trace", "--file", "linear")
+    assert result.exit_code == 0, result.output
+    text = (small.root / "spec/storage/linear.yaml").read_text(encoding="utf-8")
+    assert text.startswith("# yaml-language-server: $schema=../schema/storage.json\n")
