@@ -13,6 +13,8 @@ STAGES := opgen tallow wave64 wave32 devices numpy metal
 FULL :=
 PYTEST = $(BIN)/pytest -n auto --dist worksteal $(FULL)
 TWO_DEVICES := $(wildcard tests/package/test_hip_*.py) $(patsubst %,tests/package/test_gpu_%.py,graphs objects loader peers user_kernels)
+# The CPU without its kernels, which take a minute to compile.
+BY_NUMPY := TALLOW_THREADS=0
 # What needs the built site, and a browser: make docs runs it.
 SITE_TESTS := tests/website/test_site.py
 # What compares gradients with those of the CPU in f64.
@@ -97,7 +99,7 @@ test-devices: $(VENV)/tallow.stamp
 
 test-numpy: $(VENV)/tallow.stamp
 	@echo "6 of 7, about 5 s: the CPU without its kernels, by NumPy alone"
-	@TALLOW_THREADS=0 $(PYTEST) tests/conformance/test_cells.py \
+	@$(BY_NUMPY) $(PYTEST) tests/conformance/test_cells.py \
 		-k 'cpu and (unary or binary or reduce or to_dtype or matmul or linear or conv)$(if $(FULL),, and ($(SOME_DTYPES)))'
 
 test-metal: $(VENV)/tallow.stamp
@@ -132,10 +134,10 @@ lint: $(VENV)/tallow.stamp  ## formatting, style and types
 	@$(BIN)/mypy
 
 docs: generate $(VENV)/docs.stamp  ## the site in build/docs/html, from docs/ and the spec, and its tests in Chromium
-	@$(BIN)/python -m docs.site build/docs
+	@$(BY_NUMPY) $(BIN)/python -m docs.site build/docs
 	@$(BIN)/opgen reference build/docs/source/reference --notes build/docs/notes
 	@$(BIN)/sphinx-build -q -W --keep-going -j auto -c docs/site build/docs/source build/docs/html
-	@$(BIN)/pytest --full $(SITE_TESTS)
+	@$(BY_NUMPY) $(BIN)/pytest --full $(SITE_TESTS)
 	@echo "build/docs/html/index.html"
 
 bench: $(VENV)/tallow.stamp host-kernels  ## the CPU backend beside NumPy and, where it is installed, PyTorch
