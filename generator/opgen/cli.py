@@ -2,7 +2,6 @@
 
 import gc
 import os
-import sys
 
 import click
 
@@ -17,11 +16,11 @@ from opgen.commands.list_outputs import list_outputs
 from opgen.commands.lsp import lsp
 from opgen.commands.matrix import matrix
 from opgen.commands.new import new
-from opgen.commands.options import ROOT, ROOT_HELP, ROOT_KEY, keep_root
+from opgen.commands.options import ROOT, ROOT_HELP, ROOT_KEY, keep_root, tell_mistakes
 from opgen.commands.reference import reference
 from opgen.commands.schema import schema
+from opgen.commands.watch import watch
 from opgen.problem import Refusal, SpecError
-from opgen.report import with_sources
 
 
 class _Command(click.Group):
@@ -35,19 +34,7 @@ class _Command(click.Group):
         try:
             return super().invoke(context)
         except SpecError as error:
-            root = context.meta.get(ROOT_KEY)
-            if root is not None and sys.stderr.isatty():
-                for text in with_sources(error.problems, root):
-                    click.echo(text, err=True)
-            else:
-                for problem in error.problems:
-                    click.echo(f"{click.style(str(problem.location), bold=True)}: {problem.message}", err=True)
-            count = len(error.problems)
-            folders = sorted({problem.location.folder for problem in error.problems})
-            places = " and ".join(f"the {folder}" for folder in folders)
-            click.secho(
-                f"{count} mistake{'s' if count > 1 else ''} in {places}; nothing was written", fg="red", err=True
-            )
+            tell_mistakes(error, context.meta.get(ROOT_KEY))
         except Refusal as error:
             click.secho(str(error), fg="red", err=True)
         finally:
@@ -65,6 +52,7 @@ def main() -> None:
     opgen init mylib        begin a project of your own
     opgen check             is the spec right, and is generated/ what it says?
     opgen generate          write generated/
+    opgen watch             check and generate whenever a file is saved
     opgen compile           compile the kernels for each target
     opgen matrix            what works where
     opgen explain           what a name is, and where it is written
@@ -83,6 +71,7 @@ def main() -> None:
 for command in (
     init,
     generate,
+    watch,
     check,
     diff,
     explain,

@@ -13,6 +13,9 @@ from opgen.views.python import LINE_LENGTH
 _RULES = ("F401,TC005", "I,RUF022")
 _SETTINGS = (f"--line-length={LINE_LENGTH}", "--target-version=py311", "--isolated", "--no-cache")
 
+# What the last run laid out. A module is laid out by itself, whatever the others are.
+_kept: dict[tuple[PurePosixPath, str], str] = {}
+
 
 class FormatError(Refusal):
     """ruff cannot format what was emitted; the message is its own."""
@@ -20,9 +23,18 @@ class FormatError(Refusal):
 
 def formatted(texts: Mapping[PurePosixPath, str]) -> dict[PurePosixPath, str]:
     """The texts by their paths, those of Python as `ruff format` lays them out."""
+    python = {path: text for path, text in texts.items() if path.suffix == ".py"}
+    new = _laid_out({path: text for path, text in python.items() if (path, text) not in _kept})
+    kept = {(path, text): new[path] if path in new else _kept[path, text] for path, text in python.items()}
+    _kept.clear()
+    _kept.update(kept)
+    return {path: kept.get((path, text), text) for path, text in texts.items()}
+
+
+def _laid_out(texts: Mapping[PurePosixPath, str]) -> dict[PurePosixPath, str]:
     with tempfile.TemporaryDirectory(prefix="opgen-") as name:
         folder = Path(name)
-        python = {path: folder / path for path in texts if path.suffix == ".py"}
+        python = {path: folder / path for path in texts}
         for path, file in python.items():
             file.parent.mkdir(parents=True, exist_ok=True)
             file.write_text(texts[path], encoding="utf-8", newline="")
@@ -30,7 +42,7 @@ def formatted(texts: Mapping[PurePosixPath, str]) -> dict[PurePosixPath, str]:
             for rules in _RULES:
                 _ruff("check", f"--select={rules}", "--fix", "--exit-zero", *_SETTINGS, str(folder))
             _ruff("format", *_SETTINGS, str(folder))
-        return {path: python[path].read_bytes().decode() if path in python else text for path, text in texts.items()}
+        return {path: file.read_bytes().decode() for path, file in python.items()}
 
 
 def _ruff(*arguments: str) -> None:

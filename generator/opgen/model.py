@@ -987,6 +987,17 @@ class Spec:
             name = known[name].extends
         return next((family for family in self.backend_families if family.name == name), None)
 
+    @cached_property
+    def op_classes(self) -> tuple[str, ...]:
+        """The enums of the functors that are chosen by an argument."""
+        return tuple(kind.class_name for kind in self.functors.values() if kind.chosen)
+
+    @cached_property
+    def argument_classes(self) -> tuple[str, ...]:
+        """The classes that the signatures of storage methods name."""
+        types = [parameter.type for method in self.storage_methods() for parameter in method.signature.parameters]
+        return tuple(sorted({name for text in types for name in re.findall(r"[A-Z]\w*", text)}))
+
     def storage_methods(self) -> Iterator[Method]:
         """The storage methods of all families."""
         for family in self.families:

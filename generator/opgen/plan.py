@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from functools import cache, partial
 from pathlib import Path, PurePosixPath
 
+from opgen.kept import Memory
 from opgen.model import Spec
 from opgen.problem import Location, Problems
 from opgen.sources import BACKENDS, TEMPLATES, Sources, package_folders, place
@@ -26,7 +27,7 @@ class Output:
     view: Callable[[], object]
 
 
-def plan(spec: Spec, sources: Sources, problems: Problems) -> list[Output]:
+def plan(spec: Spec, sources: Sources, problems: Problems, memory: Memory | None = None) -> list[Output]:
     """Every output of the templates, in the order of their paths; what cannot be planned goes to `problems`.
 
     A template's path mirrors its output's, with the ending .j2. A `{placeholder}` in it stands for each member of a
@@ -40,7 +41,7 @@ def plan(spec: Spec, sources: Sources, problems: Problems) -> list[Output]:
         if all(problem.location != spec.package.location for problem in problems):
             problems.note(spec.package.location, message)
         return []
-    templates = _Templates(spec, sources, problems)
+    templates = _Templates(spec, sources, problems, memory)
     outputs: dict[PurePosixPath, Output] = {}
     own_first = sorted(sources.below(TEMPLATES), key=lambda path: (_has_placeholder(path), not sources.is_own(path)))
     for template in own_first:
@@ -85,13 +86,21 @@ def _check_made(spec: Spec, sources: Sources, outputs: Collection[PurePosixPath]
 class _Templates:
     """What templates make of a spec. Those that see the same have one view."""
 
-    def __init__(self, spec: Spec, sources: Sources, problems: Problems) -> None:
+    def __init__(self, spec: Spec, sources: Sources, problems: Problems, memory: Memory | None) -> None:
         self._spec, self._sources, self._problems = spec, sources, problems
         self._folders = package_folders(spec.package)
         self._members = {placeholder: [*members.of(spec)] for placeholder, members in MEMBERS.items()}
-        self._plain = cache(lambda view: view(spec))
+        if memory is not None:
+            memory.begin(spec)
+        make = memory.view if memory is not None else lambda _key, _member, view: view(spec)
         of = {placeholder: dict(members) for placeholder, members in self._members.items()}
-        self._of_member = cache(lambda placeholder, name: MEMBERS[placeholder].view(spec, of[placeholder][name]))
+
+        def of_member(placeholder: str, name: str) -> object:
+            member = of[placeholder][name]
+            return make((placeholder, name), member, lambda seen: MEMBERS[placeholder].view(seen, member))
+
+        self._plain = cache(lambda view: make(view, None, view))
+        self._of_member = cache(of_member)
 
     def outputs(self, template: PurePosixPath) -> Iterator[Output]:
         """The outputs of a template."""

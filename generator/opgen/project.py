@@ -13,6 +13,7 @@ from opgen.format import FormatError, formatted
 from opgen.gradients import check_gradients
 from opgen.loader import Document, load
 from opgen.lower import lower
+from opgen.kept import Memory
 from opgen.model import Spec
 from opgen.plan import Output, plan
 from opgen.problem import Problem, Problems, SpecError
@@ -30,10 +31,11 @@ class Project:
     spec: Spec
     sources: Sources
     outputs: Sequence[Output]
+    memory: Memory | None = None  # of a process that goes on
 
     def changes(self, output: Path) -> list[Change]:
         """How the tree below `output` differs from what the spec and the sources say."""
-        bodies = render(self.outputs, self.sources)
+        bodies = render(self.outputs, self.sources, self.memory)
         package = PurePosixPath(self.spec.package.name)
         runtime = package / (RUNTIME if self.sources.base is None else OWN_RUNTIME)
         mounts = [Mount(runtime, self.root / RUNTIME)]
@@ -60,17 +62,27 @@ def read_files(root: Path, problems: Problems) -> tuple[Mapping[Path, Document],
     return documents, Sources(root, base)
 
 
-def compose(root: Path, documents: Mapping[Path, Document], sources: Sources, problems: Iterable[Problem]) -> Project:
+def compose(
+    root: Path,
+    documents: Mapping[Path, Document],
+    sources: Sources,
+    problems: Iterable[Problem],
+    memory: Memory | None = None,
+) -> Project:
     """The project of files that are loaded; SpecError lists `problems`, and every mistake in the files."""
     noted = Problems(problems)
-    spec, outputs = examine(root, documents, sources, noted)
+    spec, outputs = examine(root, documents, sources, noted, memory)
     if noted:
         raise SpecError(noted)
-    return Project(root, spec, sources, outputs)
+    return Project(root, spec, sources, outputs, memory)
 
 
 def examine(
-    root: Path, documents: Mapping[Path, Document], sources: Sources, problems: Problems
+    root: Path,
+    documents: Mapping[Path, Document],
+    sources: Sources,
+    problems: Problems,
+    memory: Memory | None = None,
 ) -> tuple[Spec, Sequence[Output]]:
     """The spec of files that are loaded, and its outputs, as far as they are right; mistakes go to `problems`."""
     is_whole = _is_whole(documents, problems)
@@ -79,7 +91,7 @@ def examine(
         # One whose name cannot be is noted already.
         if folder.isidentifier() and not (root / folder).is_dir():
             problems.note(place, f"'shared' names the folder '{folder}', which is not here; make it or remove the name")
-    outputs = plan(spec, sources, problems) if is_whole else ()
+    outputs = plan(spec, sources, problems, memory) if is_whole else ()
     problems += sources.problems
     return spec, outputs
 

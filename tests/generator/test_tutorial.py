@@ -28,7 +28,7 @@ class Reader:
         # What pip would have told opgen of the package that projects stand on.
         self._program(
             programs / "opgen",
-            f'[ "$1" = init ] && exec "{sys.executable}" -m opgen "$@" --base tallow\nexec "{sys.executable}" -m opgen "$@"',
+            f'[ "$1" = init ] && set -- "$@" --base tallow\nexec "{sys.executable}" -m opgen "$@"',
         )
         for name in ("make", "sh"):
             found = [path for folder in ("/usr/bin", "/bin") if (path := Path(folder, name)).exists()]

@@ -10,7 +10,8 @@ from pathlib import Path
 
 import click
 
-from opgen.problem import did_you_mean
+from opgen.problem import SpecError, did_you_mean
+from opgen.report import with_sources
 from opgen.write import locked
 
 MARKER = Path("spec/package.yaml")
@@ -80,3 +81,17 @@ def check_names(what: str, names: Sequence[str], known: Iterable[str]) -> None:
     for name in names:
         if name not in known:
             raise click.BadParameter(f"unknown {what} '{name}'{did_you_mean(name, known)}", param_hint=f"--{what}")
+
+
+def tell_mistakes(error: SpecError, root: Path | None) -> None:
+    """Print the mistakes of a spec: on a terminal with the lines that they are in."""
+    if root is not None and sys.stderr.isatty():
+        for text in with_sources(error.problems, root):
+            click.echo(text, err=True)
+    else:
+        for problem in error.problems:
+            click.echo(f"{click.style(str(problem.location), bold=True)}: {problem.message}", err=True)
+    count = len(error.problems)
+    folders = sorted({problem.location.folder for problem in error.problems})
+    places = " and ".join(f"the {folder}" for folder in folders)
+    click.secho(f"{count} mistake{'s' if count > 1 else ''} in {places}; nothing was written", fg="red", err=True)

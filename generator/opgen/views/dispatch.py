@@ -37,7 +37,7 @@ _MOST_REPEATED: Final = 5
 
 def op_classes(spec: Spec) -> tuple[str, ...]:
     """The enums of the functors that are chosen by an argument."""
-    return tuple(kind.class_name for kind in spec.functors.values() if kind.chosen)
+    return spec.op_classes
 
 
 def dtypes_constant(names: Names) -> str:
@@ -453,8 +453,7 @@ def ops_names(spec: Spec) -> tuple[str, ...]:
 
 def argument_names(spec: Spec) -> dict[str, list[str]]:
     """What the signatures of storage methods name, by the module that has it."""
-    types = [parameter.type for method in spec.storage_methods() for parameter in method.signature.parameters]
-    classes = sorted({name for text in types for name in re.findall(r"[A-Z]\w*", text)})
+    classes = spec.argument_classes
     named = {
         "runtime.core.argument": ["DTypeLike"],
         "runtime.core.conv": [name for name in classes if name.startswith("Params")],

@@ -1,0 +1,77 @@
+"""`opgen watch` writes what a saved file changes, and no less than a process that begins anew."""
+
+from __future__ import annotations
+
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from opgen.problem import SpecError
+from opgen.project import read_project
+from opgen.watch import Watcher
+
+from .project import Project
+
+EDITS = {
+    "spec/package.yaml": ("max_rank: 8", "max_rank: 9"),
+    "templates/tallow/limits.py.j2": ('"""Numbers that', '"""The numbers that'),
+}
+EDITS_OF_MANY = {
+    "spec/functors/unary.yaml": ("formula: ceil(x)", "formula: ceil(x) + 0"),
+    "spec/storage/matmul.yaml": ("wrap, k = 0 gives zeros", "wrap, no k gives zeros"),
+    "spec/families/gpu.yaml": ("  cumsum: scan.cumsum\n", "  cumsum: {unsupported: nobody wants it}\n"),
+    "spec/kernels/copy.yaml": ("    first_tile: u32\n", "    first_tile: u32\n    another: u32\n"),
+    "spec/dtypes.yaml": ("doc: signed 16-bit integer", "doc: short integer"),
+}
+
+
+def check_edits(project: Project, edits: dict[str, tuple[str, str]]) -> None:
+    watcher = Watcher(project.root)
+    assert watcher.update(project.output)[1] == []
+    for file, (find, replace) in edits.items():
+        project.edit(file, find, replace)
+        _, found = watcher.update(project.output, [project.root / file])
+        assert found, file
+        # Somebody who knows nothing of what was kept finds nothing to do.
+        assert read_project(project.root).changes(project.output) == [], file
+
+
+def test_each_edit_is_written_as_a_whole(small: Project) -> None:
+    check_edits(small, EDITS)
+
+
+@pytest.mark.slow
+def test_what_is_kept_of_a_large_spec_is_right(few_ops: Project) -> None:
+    check_edits(few_ops, EDITS_OF_MANY)
+
+
+def test_a_mistake_writes_nothing_and_is_over_when_it_is_mended(small: Project) -> None:
+    watcher, before = Watcher(small.root), small.files()
+    file = small.root / "spec/functors/unary.yaml"
+    small.edit("spec/functors/unary.yaml", "formula: -x", "formula: -y")
+    with pytest.raises(SpecError):
+        watcher.update(small.output, [file])
+    assert small.files() == before
+    small.edit("spec/functors/unary.yaml", "formula: -y", "formula: -x")
+    assert watcher.update(small.output, [file])[1] == []
+
+
+def test_the_command_tells_what_changed_until_it_is_interrupted(small: Project) -> None:
+    command = [sys.executable, "-u", "-m", "opgen", "watch", "--root", str(small.root)]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None
+        for line in process.stdout:
+            if line.startswith("watching "):
+                break
+        small.edit("spec/package.yaml", "max_rank: 8", "max_rank: 9")
+        seen = []
+        for line in process.stdout:
+            seen.append(line)
+            if line.startswith("spec/package.yaml: "):
+                break
+        process.send_signal(signal.SIGINT)
+    assert "wrote generated/tallow/limits.py\n" in seen
+    assert process.returncode == 0
+    assert "MAX_RANK = 9" in Path(small.output, "tallow/limits.py").read_text(encoding="utf-8")
