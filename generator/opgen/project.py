@@ -11,9 +11,9 @@ from opgen.emitted import check_syntax, check_whole
 from opgen.errors import check_errors
 from opgen.format import FormatError, formatted
 from opgen.gradients import check_gradients
+from opgen.kept import Memory
 from opgen.loader import Document, load
 from opgen.lower import lower
-from opgen.kept import Memory
 from opgen.model import Spec
 from opgen.plan import Output, plan
 from opgen.problem import Problem, Problems, SpecError

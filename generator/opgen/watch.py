@@ -4,8 +4,8 @@ from collections.abc import Iterable
 from pathlib import Path
 
 from opgen.base import with_base
-from opgen.loader import load
 from opgen.kept import Memory
+from opgen.loader import load
 from opgen.problem import Problems
 from opgen.project import Project, compose
 from opgen.sources import RUNTIME, TEMPLATES, Sources
