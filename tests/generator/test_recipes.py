@@ -295,13 +295,15 @@ def add_tests(project: Project) -> None:
 
 
 def edited(project: Project) -> list[str]:
-    """The files of spec/, templates/ and runtime/ that differ from the repository's, or are new."""
+    """The files of spec/, templates/ and runtime/ that differ from the repository's, or are new, but for schemas."""
     found = []
     for folder in ("spec", "starter", "templates", "runtime"):
         for path in sorted((project.root / folder).rglob("*")):
             name = path.relative_to(project.root)
             original = REPOSITORY / name
-            if path.is_file() and not (original.is_file() and original.read_bytes() == path.read_bytes()):
+            # opgen writes the schemas of a spec, and the page of their texts.
+            is_written = path.is_file() and path.suffix != ".json" and name.as_posix() != "spec/README.md"
+            if is_written and not (original.is_file() and original.read_bytes() == path.read_bytes()):
                 found.append(name.as_posix())
     return found
 
