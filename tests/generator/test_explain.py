@@ -15,14 +15,14 @@ from opgen.alignment import lines_before
 from opgen.commands import trees
 from opgen.commands.trees import Branch
 from opgen.explain import Explainer, Fact, Scope, emitted_lines, explain
-from opgen.loader import Document, Value
+from opgen.loader import Document
 from opgen.problem import Location, SpecError
 from opgen.project import Project as Checked
 from opgen.project import compose
 from opgen.provenance import Origin, marked
 
 from .project import REPOSITORY, Project
-from .test_mutations import documents, mutations, sources
+from .test_mutations import Path_, documents, mutations, sources, walk
 
 LINES_PER_FILE = 40
 
@@ -76,20 +76,14 @@ def test_every_emitted_line_answers_with_the_line_of_a_template(
     assert of_spec > 20_000
 
 
-def candidates(entry: Value) -> Iterator[dict[Path, Document]]:
-    """Changes of the spec at an entry and below it."""
-    inside = {(each.location.path, each.location.line) for each in values_below(entry)}
-    for mutation in mutations():
-        if (mutation.file, mutation.line) in inside:
-            yield from ({mutation.file: Document(mutation.file, root)} for root in mutation.roots[:1])
-
-
-def values_below(value: Value) -> Iterator[Value]:
-    yield value
-    inner = value.content.values() if isinstance(value.content, dict) else value.content
-    for each in inner if isinstance(value.content, dict | list) else ():
-        assert isinstance(each, Value)
-        yield from values_below(each)
+def candidates(file: Path, entry: Path_) -> list[dict[Path, Document]]:
+    """Changes of the spec that take an entry away, rename it, or change something in it."""
+    *above, key = entry
+    away = {f"'{key}' is removed", f"'{key}' is renamed", f"[{key}] is removed"}
+    found = [each for each in mutations() if each.file == file]
+    whole = [each for each in found if each.path == (*above,) and each.what in away]
+    inside = [each for each in found if each.path[: len(entry)] == entry]
+    return [{file: Document(file, root)} for each in (*whole, *inside) for root in each.roots[:1]]
 
 
 def changes(checked: Checked, path: PurePosixPath, line: str, edited: dict[Path, Document]) -> bool | None:
@@ -110,14 +104,14 @@ def test_what_the_spec_says_there_changes_the_line(
     """The first entry that a line answers with is changed: of a line of each file, and of more with --full."""
     file = PurePosixPath(path)
     lines, _ = emitted[file]
-    entries = {value.key_location: value for document in documents().values() for value in values_below(document.root)}
+    entries = {value.key_location: path for it in documents().values() for path, value in walk(it.root) if path}
     left = LINES_PER_FILE if full else 1
     for number in random.Random(path).sample(range(1, len(lines)), len(lines) - 1):
         (found,) = explain(checked, f"generated/{path}:{number}", Scope())
         place = next((each.location for each in found.parts if each.label == "made of"), None)
         if place is None or place not in entries:
             continue
-        answers = (changes(checked, file, lines[number - 1], each) for each in candidates(entries[place]))
+        answers = (changes(checked, file, lines[number - 1], each) for each in candidates(place.path, entries[place]))
         accepted = [*itertools.islice((answer for answer in itertools.islice(answers, 30) if answer is not None), 6)]
         # What nobody may change has no answer.
         assert True in accepted or not accepted, (lines[number - 1], place)
