@@ -152,10 +152,10 @@ def test_references_and_rename(editor: Editor) -> None:
 @pytest.mark.parametrize(
     ("place", "name", "message"),
     [
-        ((UNARY, "  leaky_relu:\n", 4), "Leaky", "cannot be the name of a op"),
-        ((UNARY, "  leaky_relu:\n", 4), "relu", "already; choose another name"),
+        ((UNARY, "  leaky_relu:\n", 4), "Leaky", "cannot be a name; use small letters"),
+        ((UNARY, "  leaky_relu:\n", 4), "relu", "is taken; choose another one"),
         ((UNARY, "unsupported: ", 3), "x", "no name that the spec defines"),
-        ((GPU, "  unary: elementwise.unary", 4), "x", "rename its file"),
+        ((GPU, "  unary: elementwise.unary", 4), "x", "rename the file"),
     ],
 )
 def test_names_that_cannot_be_changed(editor: Editor, place: tuple[str, str, int], name: str, message: str) -> None:

@@ -10,8 +10,8 @@ from opgen.model import Method, Spec
 from opgen.problem import Location, one_line
 from opgen.sources import HEADERS
 
-# Names that files have, or Python, or the language itself.
-_FIXED = ("kind", "family", "backend", "set", *PYTHON_KINDS)
+# What has the name of its file.
+_FILES = ("kind", "family", "backend")
 _NAMES = {"struct": r"[A-Za-z_]\w*", "target": r"[a-z][a-z0-9_.-]*"}
 _GENERATED = "generated"
 
@@ -56,8 +56,8 @@ def renamable(workspace: Workspace, path: Path, line: int, column: int) -> Span:
     thing = None if word is None else workspace.index.meaning(word)
     if word is None or thing is None:
         raise CannotRename("no name that the spec defines is here")
-    if thing.kind in _FIXED:
-        raise CannotRename(f"'{thing.name}' is the name of a {thing.kind}; rename its file, and what names it")
+    if thing.kind in _FILES:
+        raise CannotRename(f"'{thing.name}' is the name of a file; rename the file, and change what uses the name")
     return word.span
 
 
@@ -68,9 +68,9 @@ def renamed(workspace: Workspace, path: Path, line: int, column: int, name: str)
     thing = None if word is None else workspace.index.meaning(word)
     assert thing is not None
     if not re.fullmatch(_NAMES.get(thing.kind, r"[a-z][a-z0-9_]*"), name):
-        raise CannotRename(f"'{one_line(name)}' cannot be the name of a {thing.kind}; use small letters, digits and _")
+        raise CannotRename(f"'{one_line(name)}' cannot be a name; use small letters, digits and underscores")
     if Thing(thing.kind, name, thing.scope) in workspace.index.definitions:
-        raise CannotRename(f"there is a {thing.kind} '{name}' already; choose another name")
+        raise CannotRename(f"the name '{name}' is taken; choose another one")
     found: dict[Path, list[Span]] = {}
     for span in dict.fromkeys(workspace.index.uses(thing)):
         if Location(span.path).is_of_base:
