@@ -42,15 +42,26 @@ def project(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFac
     library = yaml.safe_load(file.read_text(encoding="utf-8"))["array"]["modules"]["xp"]
     if find_spec(library) is None:
         pytest.skip(f"{library} is not installed")
-    root = tmp_path_factory.mktemp("backends") / file.stem
-    for folder in ("spec", "starter", "templates", "runtime"):
-        shutil.copytree(REPOSITORY / folder, root / folder)
-    shutil.copy(file, root / "spec/backends")
+    root = laid_over(file, tmp_path_factory.mktemp("backends"))
     subprocess.run([sys.executable, "-m", "opgen", "generate", "--root", str(root)], check=True, capture_output=True)
     # Its kernels for the CPU have the same sources.
     code = "generated/tallow/kernels/code"
     (root / code).symlink_to(REPOSITORY / code)
     return root
+
+
+def laid_over(file: Path, folder: Path) -> Path:
+    """The project with one more backend, in a folder."""
+    root = folder / file.stem
+    for part in ("spec", "starter", "templates", "runtime"):
+        shutil.copytree(REPOSITORY / part, root / part)
+    shutil.copy(file, root / "spec/backends")
+    return root
+
+
+@pytest.mark.parametrize("file", FILES, ids=lambda file: file.stem)
+def test_its_file_is_right_where_its_library_is_not_installed(file: Path, tmp_path: Path) -> None:
+    assert file.stem in {backend.name for backend in read_spec(laid_over(file, tmp_path)).backends}
 
 
 @pytest.mark.parametrize("file", FILES, ids=lambda file: file.stem)
