@@ -14,7 +14,7 @@ import tallow as tl
 from benchmarks.gpu.machine import summary, without_garbage_collection
 
 from .networks import decoder_loss, perceptron_loss
-from .results import DECODER, GRAPH, TORCH_WAYS, Row
+from .results import ANY_ORDER, DECODER, GRAPHS, TORCH_WAYS, Row
 from .sizes import CONFIGS, Start, decoder_start, perceptron_start
 
 Step = Callable[[], Any]
@@ -99,7 +99,8 @@ def measure(machine: Machine, network: str, way: str, start: Start, dtype: str, 
         return row
     machine.forget()
     try:
-        _run(machine, row, _step(machine, way, start, dtype), steps)
+        with tl.deterministic(way != ANY_ORDER):
+            _run(machine, row, _step(machine, way, start, dtype), steps)
     except Exception as error:
         row.reason, row.failed = summary(error), True
     return row
@@ -108,7 +109,7 @@ def measure(machine: Machine, network: str, way: str, start: Start, dtype: str, 
 def _missing(machine: Machine, way: str) -> str:
     if way in TORCH_WAYS:
         return machine.without_torch
-    return "a graph is a GPU's" if way == GRAPH and machine.device.backend == "cpu" else ""
+    return "a graph is a GPU's" if way in GRAPHS and machine.device.backend == "cpu" else ""
 
 
 def _step(machine: Machine, way: str, start: Start, dtype: str) -> Step:
@@ -117,7 +118,7 @@ def _step(machine: Machine, way: str, start: Start, dtype: str) -> Step:
 
         return torch_step(way, start, dtype, machine.torch_device)
     step = tallow_step(start, dtype, machine.device)
-    return _Captured(step, machine.device) if way == GRAPH else step
+    return _Captured(step, machine.device) if way in GRAPHS else step
 
 
 def tallow_step(start: Start, dtype: str, device: tl.Device) -> Callable[[], tl.Tensor]:

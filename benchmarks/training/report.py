@@ -24,12 +24,13 @@ weights. All figures on this page come from this command:
 - The perceptron has layers of 64, 128 and 10, a batch of 64 and f32, with SGD and momentum. Its time is the host's.
 - "Wall" is the time from a step's beginning to the end of its work on the device, "host" until the call returns, each
   the median of many steps. "Peak" is the most memory that tensors held at once.
+- tallow adds floats in the same order in each run unless it is told otherwise; PyTorch does not.
 - Losses are those of the first step and of step {steps}.
 """
 _TITLES = {DECODER: "A decoder of GPT-2's size", NETWORKS[1]: "A small perceptron"}
 _HEAD = ["way", "wall, ms", "of tallow's", "host, ms", "peak, GiB", "first loss", "last loss"]
 _COLUMNS = ("wall, ms", "host, ms", "peak, GiB", "first loss", "last loss")
-HEAD = f"{'network':<10}  {'way':<20} {' '.join(f'{column:>10}' for column in _COLUMNS)}"
+HEAD = f"{'network':<10}  {'way':<37} {' '.join(f'{column:>10}' for column in _COLUMNS)}"
 
 
 def page(results: Results) -> str:
@@ -63,7 +64,7 @@ def _cells(row: Row, rows: list[Row]) -> list[str]:
 
 def line(row: Row) -> str:
     """A row in the terminal."""
-    name = f"{row.network:<10}  {row.way:<20}"
+    name = f"{row.network:<10}  {row.way:<37}"
     if row.reason:
         return f"{name} {'FAILED ' * row.failed} {row.reason}"
     cells = (
