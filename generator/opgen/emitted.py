@@ -6,7 +6,7 @@ import tomllib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import lru_cache
 from pathlib import PurePosixPath
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from opgen.plan import Output
 from opgen.problem import Location, Problem, SpecError
@@ -15,6 +15,8 @@ from opgen.sources import RUNTIME, TEMPLATES, Sources, place
 
 _PACKAGE = "__init__"
 _WORD = re.compile(r"\w+")
+# The texts of the last package that was whole, and what stood around each.
+_sound: list[Any] = []
 _IMPORT = re.compile(r"^[ \t]*from (\.+)([\w.]*) import (\([^)]*\)|.*)", re.MULTILINE)
 
 
@@ -26,9 +28,15 @@ def check_whole(
     `mount` is where the runtime is in the package.
     """
     whole = _Whole(outputs, texts, sources, mount)
-    problems = [problem for path in whole.texts for problem in whole.problems(path)]
+    # Whether a file needs what is not there depends on itself, on which files there are, and on what packages define.
+    around = (set(whole.texts), {path: text for path, text in whole.texts.items() if path.stem == _PACKAGE})
+    sound = _sound[1] if _sound[:1] == [around] else {}
+    problems = [
+        problem for path, text in whole.texts.items() if sound.get(path) != text for problem in whole.problems(path)
+    ]
     if problems or sources.problems:
         raise SpecError([*problems, *sources.problems])
+    _sound[:] = around, whole.texts
 
 
 def check_syntax(outputs: Sequence[Output], texts: Mapping[PurePosixPath, str], sources: Sources) -> None:

@@ -4,6 +4,7 @@ import sys
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
+from opgen.memory import once_for
 from opgen.model import Backend, Method, Spec
 from opgen.problem import Location
 from opgen.scopes import is_differentiable
@@ -34,6 +35,14 @@ class Cell:
         return (self.method,) if self.op is None else (self.method, self.name, self.op)
 
 
+def _made_of(spec: Spec) -> tuple[object, ...]:
+    """What the cells follow from."""
+    methods = (spec.families, spec.device_methods, spec.functors, spec.package)
+    return (*methods, spec.dtypes, spec.formats, spec.backends, spec.lowerings)
+
+
+# Several outputs have them.
+@once_for(_made_of, 1)
 def cells(spec: Spec) -> list[Cell]:
     """All cells: the storage methods first, then the device methods; backends and dtypes in the order of the spec."""
     return [
