@@ -141,13 +141,17 @@ def _check_members(spec: Spec, sources: Sources, problems: Problems) -> None:
     for owner, (paths, names) in of_classes.items():
         taken: dict[str, object] = {}
         for path in paths:
-            text = sources.text(path) or ""
-            slots = (name for listed in _SLOTS.findall(text) for name in re.findall(r"\w+", listed))
-            taken.update(dict.fromkeys([*_METHOD.findall(text), *slots], path))
+            taken.update(dict.fromkeys(_members_in(sources.text(path) or ""), path))
         for name, location in names:
             if name in taken:
                 problems.note(location, f"{owner} has '{name}' already, from {taken[name]}; choose another name")
             taken.setdefault(name, location)
+
+
+@lru_cache(maxsize=256)
+def _members_in(text: str) -> Sequence[str]:
+    """The methods of the classes of a text, and the names that their instances have room for."""
+    return [*_METHOD.findall(text), *(name for listed in _SLOTS.findall(text) for name in re.findall(r"\w+", listed))]
 
 
 def _check_methods(spec: Spec, sources: Sources, problems: Problems) -> None:
@@ -242,7 +246,9 @@ class _Runtime:
             # A user's op is not called, and of a method whose operands are wrong, what a call is given is not known.
             if method.custom_class is None and names <= {"self", *method.signature.arguments}:
                 of_ops = (table.get((method.name, op), {}).values() for op in self.spec.ops(method))
-                for call in dict.fromkeys(call for each in of_ops for lowering in each for call in lowering.calls):
+                # Many dtypes have the same.
+                lowerings = {id(lowering): lowering for each in of_ops for lowering in each}
+                for call in dict.fromkeys(call for lowering in lowerings.values() for call in lowering.calls):
                     yield method, call
 
     def _mistake(self, method: Method, call: FunctionCall, where: str) -> str | None:

@@ -7,6 +7,7 @@ template sees nothing. A template with a `{placeholder}` in its path sees each o
 
 import re
 from collections.abc import Callable, Iterable, Mapping
+from functools import cache
 from pathlib import PurePosixPath
 from types import ModuleType
 from typing import Any, NamedTuple, TypeAlias
@@ -103,9 +104,14 @@ def view_of(template: PurePosixPath, package_name: str) -> tuple[str, View | Non
     """The function that makes the view of a template without a placeholder, by its name; None where nothing does."""
     parts = [part.partition(".")[0].lower() for part in template.parts]
     words = [part for part in (parts[1:] if parts[0] == package_name else parts) if part != "__init__"]
-    views = {key: each for module in _MODULES for key, each in vars(module).items() if _is_own(each, module)}
     name = "_".join(words) or "package"
-    return name, views.get(name)
+    return name, _views().get(name)
+
+
+@cache
+def _views() -> dict[str, View]:
+    """Every function that makes a view, by its name."""
+    return {key: each for module in _MODULES for key, each in vars(module).items() if _is_own(each, module)}
 
 
 def _is_own(each: object, module: ModuleType) -> bool:
