@@ -1,5 +1,6 @@
 """Stage 7: how emitted Python is laid out. Templates lay out statements; ruff breaks lines and sorts imports."""
 
+import json
 import subprocess
 import tempfile
 from collections.abc import Mapping
@@ -24,14 +25,17 @@ class FormatError(Refusal):
 def formatted(texts: Mapping[PurePosixPath, str]) -> dict[PurePosixPath, str]:
     """The texts by their paths, those of Python as `ruff format` lays them out."""
     python = {path: text for path, text in texts.items() if path.suffix == ".py"}
-    new = _laid_out({path: text for path, text in python.items() if (path, text) not in _kept})
+    packages = sorted({path.parts[0] for path in python})
+    new = _laid_out({path: text for path, text in python.items() if (path, text) not in _kept}, packages)
     kept = {(path, text): new[path] if path in new else _kept[path, text] for path, text in python.items()}
     _kept.clear()
     _kept.update(kept)
     return {path: kept.get((path, text), text) for path, text in texts.items()}
 
 
-def _laid_out(texts: Mapping[PurePosixPath, str]) -> dict[PurePosixPath, str]:
+def _laid_out(texts: Mapping[PurePosixPath, str], packages: list[str]) -> dict[PurePosixPath, str]:
+    # Else ruff looks for the modules of a package, which need not be among those that are laid out.
+    first_party = f"lint.isort.known-first-party={json.dumps(packages)}"
     with tempfile.TemporaryDirectory(prefix="opgen-") as name:
         folder = Path(name)
         python = {path: folder / path for path in texts}
@@ -40,7 +44,15 @@ def _laid_out(texts: Mapping[PurePosixPath, str]) -> dict[PurePosixPath, str]:
             file.write_text(texts[path], encoding="utf-8", newline="")
         if python:
             for rules in _RULES:
-                _ruff("check", f"--select={rules}", "--fix", "--exit-zero", *_SETTINGS, str(folder))
+                _ruff(
+                    "check",
+                    f"--select={rules}",
+                    "--fix",
+                    "--exit-zero",
+                    f"--config={first_party}",
+                    *_SETTINGS,
+                    str(folder),
+                )
             _ruff("format", *_SETTINGS, str(folder))
         return {path: file.read_bytes().decode() for path, file in python.items()}
 

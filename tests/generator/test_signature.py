@@ -70,7 +70,7 @@ def test_what_would_be_lost_is_an_error(text: str) -> None:
     ],
 )
 def test_a_call_knows_what_it_reads(text: str, names: tuple[str, ...]) -> None:
-    assert Call.parse(text).names() == names
+    assert Call.parse(text).names == names
 
 
 @pytest.mark.parametrize("text", ["layout", "a.b(c)", "f(x=1)", "f(", "f(x); g(y)", ""])

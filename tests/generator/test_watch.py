@@ -5,6 +5,7 @@ from __future__ import annotations
 import signal
 import subprocess
 import sys
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -60,7 +61,9 @@ def test_a_mistake_writes_nothing_and_is_over_when_it_is_mended(small: Project) 
 
 def test_the_command_tells_what_changed_until_it_is_interrupted(small: Project) -> None:
     command = [sys.executable, "-u", "-m", "opgen", "watch", "--root", str(small.root)]
-    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
+    # A shell that runs the tests in the background has it ignored.
+    interruptible = partial(signal.signal, signal.SIGINT, signal.default_int_handler)
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, preexec_fn=interruptible) as process:
         assert process.stdout is not None
         for line in process.stdout:
             if line.startswith("watching "):

@@ -42,7 +42,7 @@ class Machine:
     @cached_property
     def objects(self) -> dict[tuple[str, str], CodeObject]:
         """Every code object by its target and family, kept from one run of the tests to the next."""
-        objects = code_objects(read_spec(REPOSITORY), KERNELS, HEADERS, REPOSITORY / "build" / "code_objects")
+        objects = code_objects(read_spec(REPOSITORY), KERNELS, (HEADERS,), REPOSITORY / "build" / "code_objects")
         return {(code_object.target, code_object.family): code_object for code_object in objects}
 
     @cached_property
