@@ -88,22 +88,22 @@ test-wave64: $(VENV)/tallow.stamp
 		tests/conformance $(MODELS) $(if $(FULL),,--third 0 $(ORACLE) -k "($(SOME_LOGITS)) and ($(SORTS64)) and ($(ROWS64)) and $(MODELS64) and ($(WAITS64)) and $(FUSED64)")
 
 test-wave32: $(VENV)/tallow.stamp
-	@echo "4 of 7, about half a minute: on rocm with waves of 32: cells whose kernels use waves, gradients"
+	@echo "4 of 7, about 100 s: on rocm with waves of 32: cells whose kernels use waves, gradients"
 	@$(ON_HIP_HOST) HIP_HOST_WAVE=32 $(PYTEST) --device rocm \
 		tests/conformance/test_cells.py tests/conformance/test_blocks.py $(GRADIENTS) \
 		$(if $(FULL),$(MODELS),--third 1 -k "($(SORTS32)) and ($(ROWS32)) and not ($(SAME_CODE))")
 
 test-devices: $(VENV)/tallow.stamp
-	@echo "5 of 7, about 40 s: two devices on rocm"
+	@echo "5 of 7, about 1 min: two devices on rocm"
 	@$(ON_HIP_HOST) HIP_HOST_DEVICES=2 $(LATE) $(PYTEST) $(TWO_DEVICES)
 
 test-numpy: $(VENV)/tallow.stamp
-	@echo "6 of 7, about 5 s: the CPU without its kernels, by NumPy alone"
+	@echo "6 of 7, about 10 s: the CPU without its kernels, by NumPy alone"
 	@$(BY_NUMPY) $(PYTEST) tests/conformance/test_cells.py \
 		-k 'cpu and (unary or binary or reduce or to_dtype or matmul or linear or conv)$(if $(FULL),, and ($(SOME_DTYPES)))'
 
 test-metal: $(VENV)/tallow.stamp
-	@echo "7 of 7, about 45 s: cells of every op and dtype, and gradients, on metal, by its library's CPU"
+	@echo "7 of 7, about 90 s: cells of every op and dtype, and gradients, on metal, by its library's CPU"
 	@TALLOW_METAL_CPU=1 $(PYTEST) tests/conformance $(GRADIENTS) --device metal $(if $(FULL),,--third 2 $(ON_ARRAYS))
 
 test-quick: check compile-host  ## for the loop of an edit: a few cases of each test that needs no GPU runtime, in at most 2 minutes
