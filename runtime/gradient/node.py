@@ -35,6 +35,15 @@ _classes: Final[Any] = Storage
 _numbers: Final = itertools.count()
 
 
+def _references_of_a_name() -> int:
+    value = object()
+    return getrefcount(value)
+
+
+# From Python 3.14 on a call has no reference of its own to what a name has.
+_OF_A_NAME: Final = _references_of_a_name()
+
+
 class Node:
     """A call that was recorded, or a variable, which no call made; it is the `inner` of the storage that was made.
 
@@ -119,8 +128,10 @@ class Node:
     def owns(self, operand: int) -> bool:
         """Whether nobody but this node, and the gradient that it works out, has the elements of an operand."""
         value: Any = self.values[operand]
-        # The tuple, the name here, the tensor that a gradient works with, and the call itself.
-        return state.frees and getrefcount(value) == 4 and getrefcount(value.inner) == 2 and value.inner.owns_memory()
+        inner = value.inner
+        # The tuple and the tensor that a gradient works with have it besides, and the value its inner.
+        is_alone = getrefcount(value) == 2 + _OF_A_NAME and getrefcount(inner) == 1 + _OF_A_NAME
+        return state.frees and is_alone and inner.owns_memory()
 
     def made(self, shape: Iterable[int]) -> Tensor:
         """The result, which must be as it was."""
