@@ -4,7 +4,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 
-from opgen.base import with_base
+from opgen.base import PACKAGE_FILE, with_base
 from opgen.build import SINGLE_FILES, build
 from opgen.check import check
 from opgen.emitted import check_syntax, check_whole
@@ -47,6 +47,11 @@ class Project:
             check_syntax(self.outputs, bodies, self.sources)
             raise
         return changes(with_banners(self.outputs, bodies), output, mounts)
+
+
+def root_above(folder: Path) -> Path | None:
+    """The project that a folder is in."""
+    return next((each for each in (folder, *folder.parents) if (each / PACKAGE_FILE).is_file()), None)
 
 
 def read_project(root: Path) -> Project:

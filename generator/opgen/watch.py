@@ -8,11 +8,8 @@ from opgen.kept import Memory
 from opgen.loader import load
 from opgen.problem import Problems
 from opgen.project import Project, compose
-from opgen.sources import RUNTIME, TEMPLATES, Sources
+from opgen.sources import FOLDERS, Sources
 from opgen.write import Change, write
-
-FOLDERS = ("spec", str(TEMPLATES), str(RUNTIME))
-"""Where the files are that an output depends on."""
 
 
 class Watcher:

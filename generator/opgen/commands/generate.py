@@ -5,7 +5,7 @@ from pathlib import Path
 import click
 
 from opgen.commands.code_objects import tell_out_of_date
-from opgen.commands.options import OUTPUT, lock, patience, root_option
+from opgen.commands.options import OUTPUT, lock, patience, root_option, tell_file
 from opgen.project import read_project
 from opgen.write import write
 
@@ -33,7 +33,6 @@ def generate(root: Path, force: bool) -> None:
     for change in copies:
         click.echo(f"no link can be made here: generated/{change.path} is a copy; edit runtime/", err=True)
     for change in found:
-        verb, colour = ("removed", "red") if change.new is None else ("wrote", "green")
-        click.echo(f"{click.style(verb, fg=colour)} generated/{change.path}")
+        tell_file(f"{OUTPUT}/{change.path}", is_removed=change.new is None)
     click.echo(f"{len(project.outputs)} files, {len(found)} changed")
     tell_out_of_date(root, project.spec)

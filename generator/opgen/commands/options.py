@@ -6,15 +6,16 @@ import sys
 import threading
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager
-from pathlib import Path
+from pathlib import Path, PurePath
 
 import click
 
+from opgen.base import PACKAGE_FILE
 from opgen.problem import SpecError, did_you_mean
+from opgen.project import root_above
 from opgen.report import with_sources
 from opgen.write import locked
 
-MARKER = Path("spec/package.yaml")
 OUTPUT = "generated"
 ROOT_KEY = "opgen.root"
 """By which the context of a command knows the project's folder."""
@@ -34,13 +35,12 @@ def _find_root(context: click.Context, _parameter: click.Parameter, value: Path 
 def _found(root: Path | None) -> Path:
     if root is not None:
         # A project may lack a file of its spec, which is a mistake like any other.
-        if not (root / MARKER.parent).is_dir():
-            raise click.UsageError(f"{root} is no project of opgen: it has no folder '{MARKER.parent}'")
+        if not (root / PACKAGE_FILE.parent).is_dir():
+            raise click.UsageError(f"{root} is no project of opgen: it has no folder '{PACKAGE_FILE.parent}'")
         return root
-    for folder in (Path.cwd(), *Path.cwd().parents):
-        if (folder / MARKER).is_file():
-            return folder
-    raise click.UsageError(f"no {MARKER} here or above; change to the project's folder or give --root")
+    if (above := root_above(Path.cwd())) is None:
+        raise click.UsageError(f"no {PACKAGE_FILE} here or above; change to the project's folder or give --root")
+    return above
 
 
 ROOT = click.Path(exists=True, file_okay=False, path_type=Path)
@@ -81,6 +81,12 @@ def check_names(what: str, names: Sequence[str], known: Iterable[str]) -> None:
     for name in names:
         if name not in known:
             raise click.BadParameter(f"unknown {what} '{name}'{did_you_mean(name, known)}", param_hint=f"--{what}")
+
+
+def tell_file(path: str | PurePath, *, is_removed: bool) -> None:
+    """Print what became of a file."""
+    verb, colour = ("removed", "red") if is_removed else ("wrote", "green")
+    click.echo(f"{click.style(verb, fg=colour)} {path}")
 
 
 def tell_mistakes(error: SpecError, root: Path | None) -> None:

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import click
 
-from opgen.commands.options import root_option
+from opgen.commands.options import root_option, tell_file
 from opgen.problem import Refusal
 from opgen.schema import stale_files
 from opgen.write import write_atomically
@@ -33,6 +33,5 @@ def schema(root: Path) -> None:
                 write_atomically(file, text.encode())
         except OSError as error:
             raise Refusal(f"{path} cannot be written: {error.strerror}; let it be written") from None
-        verb, colour = ("removed", "red") if text is None else ("wrote", "green")
-        click.echo(f"{click.style(verb, fg=colour)} {path}")
+        tell_file(path, is_removed=text is None)
     click.echo(f"{len(stale)} files changed")

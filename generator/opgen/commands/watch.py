@@ -8,9 +8,10 @@ from pathlib import Path
 
 import click
 
-from opgen.commands.options import OUTPUT, lock, root_option, tell_mistakes
+from opgen.commands.options import OUTPUT, lock, root_option, tell_file, tell_mistakes
 from opgen.problem import Refusal, SpecError
-from opgen.watch import FOLDERS, Watcher
+from opgen.sources import FOLDERS
+from opgen.watch import Watcher
 
 # Editors write a file in several steps; these are milliseconds.
 _STEP, _LONGEST, _PAUSE = 20, 200, 200
@@ -59,8 +60,7 @@ def _update(watcher: Watcher, root: Path, changed: Iterable[Path]) -> None:
         click.secho(str(error), fg="red", err=True)
         return
     for change in found:
-        verb, colour = ("removed", "red") if change.new is None else ("wrote", "green")
-        click.echo(f"{click.style(verb, fg=colour)} generated/{change.path}")
+        tell_file(f"{OUTPUT}/{change.path}", is_removed=change.new is None)
     click.echo(f"{names}: {len(found)} files changed in {1000 * (time.monotonic() - start):.0f} ms")
     # Nobody waits now. A command that ends soon collects nothing.
     gc.collect()

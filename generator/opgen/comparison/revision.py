@@ -9,9 +9,7 @@ from pathlib import Path
 from opgen.model import Spec
 from opgen.problem import Refusal, SpecError
 from opgen.project import read_spec_alone
-from opgen.sources import RUNTIME, TEMPLATES
-
-_FOLDERS = ("spec", str(TEMPLATES), str(RUNTIME))
+from opgen.sources import FOLDERS
 
 
 def spec_at(root: Path, revision: str) -> Spec:
@@ -24,8 +22,8 @@ def spec_at(root: Path, revision: str) -> Spec:
     )
     if not commit:
         raise Refusal(f"'{revision}' is no commit here; give a branch, a tag or a commit that 'git log' shows")
-    names = _git(root, "ls-tree", "--name-only", commit, "--", *_FOLDERS).decode().split()
-    if _FOLDERS[0] not in names:
+    names = _git(root, "ls-tree", "--name-only", commit, "--", *FOLDERS).decode().split()
+    if FOLDERS[0] not in names:
         raise Refusal(f"there is no spec/ at '{revision}'; give a commit that has one")
     archive = _git(root, "archive", "--format=tar", commit, "--", *names)
     with tempfile.TemporaryDirectory(prefix="opgen-") as name:

@@ -15,8 +15,9 @@ from opgen.language_server.completion import completions
 from opgen.language_server.hover import hover
 from opgen.language_server.index import Span
 from opgen.language_server.places import CannotRename, definitions, renamable, renamed, uses
-from opgen.language_server.workspace import Workspace, root_above
+from opgen.language_server.workspace import Workspace
 from opgen.problem import Problem
+from opgen.project import root_above
 from opgen.report import end_column
 
 # While somebody types, what is wrong is looked for once in so many seconds.

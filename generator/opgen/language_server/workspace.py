@@ -14,13 +14,6 @@ from opgen.problem import Location, Problem, Problems
 from opgen.project import examine
 from opgen.sources import BACKENDS, BASE, CORE, HEADERS, RUNTIME, Sources
 
-_MARKER = Path("spec/package.yaml")
-
-
-def root_above(folder: Path) -> Path | None:
-    """The project that a folder is in."""
-    return next((each for each in (folder, *folder.parents) if (each / _MARKER).is_file()), None)
-
 
 @dataclass(frozen=True)
 class Place:
