@@ -95,6 +95,15 @@ def sorted_count(op: str, count: int, layout: Layout) -> None:
         raise InvalidArgument(op, f"count is from 0 to {length}, the elements along the last dim, not {count}")
 
 
+def searched_lines(op: str, layout: Layout, values_layout: Layout) -> None:
+    """Check that there is a line of elements for each line of values, or one for all."""
+    if not layout.rank:
+        raise ShapeMismatch(op, (layout.shape,), "what is in order is a line of elements; unsqueeze it first")
+    if layout.rank > 1 and layout.shape[:-1] != values_layout.shape[:-1]:
+        reason = "each line of values has its line in order, or all have one, a vector; reshape or expand them first"
+        raise ShapeMismatch(op, (layout.shape, values_layout.shape), reason)
+
+
 def reduce_dims(op: str, reduce: ReduceOp, layout: Layout, dims: Sequence[int]) -> None:
     """Check that the dims exist, that none is named twice, and that no result is asked of no elements."""
     distinct_dims(op, layout, dims)

@@ -1,7 +1,7 @@
 // The positions of elements in order on the host. Equal elements stay in the order of their positions.
 #pragma once
 
-#include "order_key.hpp"
+#include "order_place.hpp"
 #include "vector.hpp"
 
 namespace tallow {
@@ -193,6 +193,21 @@ template <typename T, typename Arguments> TALLOW_INLINE void argsort_lines(const
         const LineSorter<T> sorter(scratch, arguments.room, length, descending);
         for (uint64_t line = lines * part / parts; line < lines * (part + 1) / parts; ++line)
             sorter.sort(result + line * length, source + line * length);
+    });
+}
+
+// Searching so many elements is worth a part of its own.
+constexpr uint64_t searched_part = 1 << 12;
+
+template <typename T, typename Arguments> TALLOW_INLINE void find_places(const Arguments& arguments) {
+    int64_t* const result = pointer_to<int64_t>(arguments.result);
+    const T* const values = pointer_to<const T>(arguments.values);
+    const T* const lines = pointer_to<const T>(arguments.source);
+    const uint64_t count = arguments.count, per_line = arguments.per_line, length = arguments.length;
+    const bool right = arguments.right != 0;
+    do_parts(arguments, (count + searched_part - 1) / searched_part, [=](uint64_t part) {
+        for (uint64_t i = part * searched_part; i < (part + 1) * searched_part && i < count; ++i)
+            result[i] = order_place(lines + i / per_line * length, length, values[i], right);
     });
 }
 

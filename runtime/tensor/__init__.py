@@ -1,6 +1,8 @@
 """Tensors."""
 
+from .contraction import einsum
 from .joining import cat, stack
+from .rearranging import meshgrid
 from .tensor import Tensor
 
-__all__ = ["Tensor", "cat", "stack"]
+__all__ = ["Tensor", "cat", "einsum", "meshgrid", "stack"]

@@ -10,12 +10,12 @@ from typing import Self
 
 from ...device import Device
 from ...dtype import DType
-from ..base.error import InvalidArgument, ShapeMismatch, UnsupportedDType
+from ..base.error import InvalidArgument, ShapeMismatch, UnsupportedDType, shown
 from ..core import argument
 from ..core.argument import DTypeLike
 from ..core.layout import Layout
 from ..core.shape import Shape
-from .base import device_of, named, require_few
+from .base import device_of, named, require_few, require_tensors
 from .create import _shape
 from .indexing import IndexMethods
 from .joining import cat
@@ -109,6 +109,26 @@ class ComposedMethods(IndexMethods):
         return cat([*before, self, *behind], dim) if any(sides) else self.copy()
 
     @named
+    def diff(self, n: int = 1, dim: int = -1, prepend: Self | None = None, append: Self | None = None) -> Self:
+        """Subtract from each element along a dim the one before it, `n` times; integers wrap.
+
+        `prepend` and `append` are joined to the tensor first.
+        """
+        dim = self.shape.dim("diff", dim)
+        count = argument.integer("diff", "n", n)
+        if count < 0:
+            raise InvalidArgument("diff", f"n is 0 or more, not {count}")
+        joined = [part for part in (prepend, self, append) if part is not None]
+        require_tensors(
+            "diff", **{name: part for name, part in (("prepend", prepend), ("append", append)) if part is not None}
+        )
+        result = cat(joined, dim) if len(joined) > 1 else self
+        for _ in range(min(count, result.shape[dim])):
+            left = result.shape[dim] - 1
+            result = result.narrow(dim, 1, left).sub(result.narrow(dim, 0, left))
+        return self.copy() if result is self else result
+
+    @named
     def argsort(self, dim: int = -1, descending: bool = False) -> Self:
         """Find the positions of the elements along a dim in ascending or descending order, as u32.
 
@@ -141,6 +161,20 @@ class ComposedMethods(IndexMethods):
             raise InvalidArgument("topk", f"count must be from 0 to {size}, the elements along dim {dim}, not {count}")
         positions = self._first_positions(dim, argument.boolean("topk", "largest", largest), count).contiguous()
         return self.gather(positions, dim), positions
+
+    @named
+    def searchsorted(self, values: Self | float, side: str = "left") -> Self:
+        """Find where values have their places among elements in ascending order: positions in i64, in their shape.
+
+        The place on the left is the number of elements that are below a value, that on the right the number of those
+        that are not above it; NaN is above all others. The elements are a vector; or lines along the last dim, each for
+        the line of values with the same other indexes.
+        """
+        if argument.text("searchsorted", "side", side) not in ("left", "right"):
+            raise InvalidArgument("searchsorted", f"side is 'left' or 'right', not {shown(side)}")
+        wanted = self._operand("searchsorted", values, "values")
+        storage = self._storage.searchsorted(self._layout, wanted._storage, wanted._layout, side == "right")
+        return wanted._like(storage)
 
     @classmethod
     def eye(

@@ -12,13 +12,13 @@ from ...tensor_moves import MoveMethods
 from ..base.error import InvalidArgument, ShapeMismatch
 from ..core import argument
 from .base import named, refuse_keywords, require_few, require_tensors
-from .composed import ComposedMethods
-from .linear import LinearMethods
+from .contraction import ContractionMethods
 from .number import NumberLike
+from .rearranging import RearrangingMethods
 from .views import _integers
 
 
-class FamiliarMethods(ComposedMethods, LinearMethods, MoveMethods):
+class FamiliarMethods(RearrangingMethods, ContractionMethods, MoveMethods):
     """Methods under the names, and with the meaning, that they have in PyTorch."""
 
     __slots__ = ()

@@ -145,6 +145,8 @@ def storage_call(cell: SupportCell, make: Make) -> tuple[tallow.Storage, str, Ar
             arguments = {"layout": made, "dim": 0}
         case "argsort":
             arguments = {"layout": made, "descending": False, "count": 4}
+        case "searchsorted":
+            arguments = {"layout": made, **operands(values=layout(3)), "right": False}
         case "matmul":
             made, right = layout(2, 3, 4), layout(2, 4, 5)
             arguments = {"rhs": held(right), "bmnk": (2, 3, 5, 4), "lhs_layout": made, "rhs_layout": right}

@@ -24,6 +24,8 @@ GIVING = {
     *(f"Tensor.{name}" for name in ("numpy", "tolist", "item", "__array__", "__repr__", "__str__", "__format__")),
     *(f"Tensor.{name}" for name in ("__bool__", "__float__", "__int__", "__reduce__", "allclose", "equal")),
     *("Tensor.cpu", "Tensor.cuda"),
+    # Shapes depend on elements.
+    *("Tensor.unique", "Tensor.bincount"),
 }
 # Calls that bring elements of the host to the device.
 TAKING = {
@@ -63,6 +65,11 @@ LAUNCHES: dict[str, tuple[int, Callable[[Tensor], object]]] = {
     "x.norm(1)": (1, lambda x: x.norm(1)),
     "x.std(1)": (1, lambda x: x.std(1)),
     "x.argsort()": (1, lambda x: x.argsort()),
+    "x.searchsorted(x)": (1, lambda x: x[0].searchsorted(x)),
+    "x.roll(2, 0)": (1, lambda x: x.roll(2, 0)),
+    "x.roll(2, 1)": (2, lambda x: x.roll(2, 1)),
+    "x.unfold(1, 3, 1)": (0, lambda x: x.unfold(1, 3, 1)),
+    "x.diff()": (1, lambda x: x.diff()),
     "x.cumsum(0)": (1, lambda x: x.cumsum(0)),
     "x.cumsum(1)": (1, lambda x: x.cumsum(1)),
     "the mean of nothing": (1, lambda x: x[:0].mean(0)),

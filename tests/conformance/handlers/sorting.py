@@ -1,4 +1,4 @@
-"""argsort."""
+"""argsort and searchsorted."""
 
 from __future__ import annotations
 
@@ -46,4 +46,42 @@ def check_argsort(bench: Bench, operand: Operand, where: str) -> None:
     bench.assert_untouched(operand, where)
 
 
-HANDLERS = {"argsort": argsort}
+# The shape of what is in order and that of the values, and how both lie.
+SEARCHES: list[tuple[tuple[int, ...], tuple[int, ...], str, str]] = [
+    ((7,), (30,), "contiguous", "contiguous"),
+    ((1,), (), "offset", "offset"),
+    ((0,), (3,), "contiguous", "contiguous"),
+    ((4,), (2, 0), "contiguous", "contiguous"),
+    ((300,), (3, 5, 7), "narrowed columns", "transposed"),
+    ((5, 33), (5, 9), "transposed", "narrowed columns"),
+    ((2, 3, 8), (2, 3, 4), "rolled", "broadcast middle"),
+    ((2, 0), (2, 3), "contiguous", "contiguous"),
+    ((2, 5), (2, 0), "contiguous", "contiguous"),
+    ((64,), (9000,), "contiguous", "contiguous"),
+]
+
+
+def searchsorted(bench: Bench) -> None:
+    for shape, wanted_shape, placement, other in SEARCHES:
+        kinds = (values.mixed, few_numbers) if bench.full or len(wanted_shape) != 1 else (values.mixed,)
+        for kind in kinds:
+            numbers = kind(bench.generator, bench.name, shape)
+            order = oracle.argsort(bench.name, numbers, descending=False)
+            ordered = np.take_along_axis(numbers, order.astype(np.int64), -1)
+            wanted = kind(bench.generator, bench.name, wanted_shape)
+            if wanted.size and ordered.size:
+                # Half of the values are there.
+                found = bench.generator.choice(ordered.reshape(-1), wanted_shape)
+                wanted = np.where(bench.generator.random(wanted_shape) < 1 / 2, found, wanted).astype(numbers.dtype)
+            lines, sought = bench.place(ordered, placement), bench.place(wanted, other)
+            for right in (False, True):
+                where = bench.where(f"{wanted_shape} in {shape}, {placement}, {other}", kind.__name__, right)
+                result = lines.storage.searchsorted(lines.layout, sought.storage, sought.layout, right)
+                expected = oracle.places(bench.name, lines.values, sought.values, right=right)
+                got = bench.read(result, "i64", wanted_shape, where)
+                assert_same(got, expected, where, {"lines": lines.values, "values": sought.values})
+            bench.assert_untouched(lines, where)
+            bench.assert_untouched(sought, where)
+
+
+HANDLERS = {"argsort": argsort, "searchsorted": searchsorted}

@@ -9,6 +9,19 @@ import numpy as np
 from .formats import INTEGERS, Array, decode
 
 
+def places(name: str, lines: Array, wanted: Array, *, right: bool) -> Array:
+    """How many elements of its line come before each value; NaN comes last, and -0.0 is 0.0."""
+    rows, keys = (each if name in INTEGERS else decode(name, each).astype(np.float64) for each in (lines, wanted))
+    result = np.zeros(wanted.shape, np.int64)
+    for index in np.ndindex(wanted.shape):
+        line = rows if rows.ndim == 1 else rows[index[:-1]]
+        x = keys[index]
+        before = line <= x if right else line < x
+        # Of NaN all numbers are below.
+        result[index] = np.sum(before if x == x else (line == line) | right)
+    return result
+
+
 def argsort(name: str, values: Array, *, descending: bool) -> Array:
     """The positions along the last dim: NaN comes last, and -0.0 is 0.0."""
     # A float of 64 bits has all numbers of the float dtypes, and Python all integers.

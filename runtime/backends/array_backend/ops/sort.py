@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 from .....dtype import DType
@@ -22,3 +23,30 @@ def argsort(operand: Operand, descending: bool, count: int) -> Any:
         # Equal, so that they stay in their order, as some libraries look at the sign of zeros.
         x = x + library.constant(0, x)
     return operand.result(library.astype(library.argsort(x)[..., :count], library.DTYPES[DType.U32]), DType.U32)
+
+
+@tells_errors
+def searchsorted(x: Operand, values: Operand, right: bool) -> Any:
+    """The places of values in lines that are in order, as i64."""
+    library, shape, length = x.library, values.layout.shape, x.layout.shape[-1]
+    line, wanted = (library.reshape(cast.widen(library, each.array, x.dtype), (-1,)) for each in (x, values))
+    every = library.arange(shape.elem_count, x.device.handle)
+    if shape.elem_count == 0 or length == 0:
+        return x.result(every * 0, DType.I64)
+    lines = math.prod(x.layout.shape[:-1])
+    starts = library.reshape(library.arange(lines, x.device.handle) * length, (-1, 1))
+    starts = library.reshape(library.broadcast_to(starts, (lines, shape.elem_count // lines)), (-1,))
+    last = library.constant(length - 1, every)
+    found = every * 0
+    # A place is made of its digits, from the highest on.
+    for digit in reversed(range(length.bit_length())):
+        place = found + (1 << digit)
+        one, other = library.take(line, starts + library.minimum(place - 1, last), 0), wanted
+        is_before = ~_is_below(library, other, one, x.dtype) if right else _is_below(library, one, other, x.dtype)
+        found = library.where((place <= length) & is_before, place, found)
+    return x.result(found, DType.I64)
+
+
+def _is_below(library: Any, x: Any, y: Any, dtype: DType) -> Any:
+    """Whether x comes before y in order: NaN comes last."""
+    return (x < y) | (library.isnan(y) & ~library.isnan(x)) if dtype.is_float else x < y

@@ -316,6 +316,22 @@ def cumsum(kernels: HostKernels, x: Operand, dim: int) -> Callable[..., CpuStora
 
 
 @by_plan
+def searchsorted(kernels: HostKernels, x: Operand, values: Operand, right: bool) -> Callable[..., CpuStorage] | None:
+    """As `sort.searchsorted`; None where NumPy does it."""
+    shape, wanted = x.layout.shape, values.layout.shape
+    kernel = kernels.address("host_sort", f"search_{x.dtype.value}")
+    if kernel is None or wanted.elem_count == 0 or shape.elem_count == 0:
+        return None
+    rows = _Rows(kernels, x, values)
+    packed = host_arguments.find_places(
+        result=Result(wanted.elem_count, DType.I64), source=rows.sources[0], values=rows.sources[1],
+        run_parts=kernels.run_parts, count=wanted.elem_count,
+        per_line=wanted[-1] if len(shape) > 1 else wanted.elem_count, length=shape[-1], right=right, threads=THREADS,
+    )  # fmt: skip
+    return rows.plan(kernel, packed)
+
+
+@by_plan
 def argsort(kernels: HostKernels, x: Operand, descending: bool, count: int) -> Callable[..., CpuStorage] | None:
     """As `sort.argsort`; None where NumPy does it."""
     shape, elements, dtype = x.layout.shape, x.layout.elem_count, x.dtype

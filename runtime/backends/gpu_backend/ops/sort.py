@@ -40,6 +40,21 @@ def argsort(x: Operand, descending: bool, count: int) -> GpuStorage:
     return first
 
 
+def searchsorted(x: Operand, values: Operand, right: bool) -> GpuStorage:
+    """The places of values in lines that are in order, as i64."""
+    count, device = values.layout.elem_count, x.device
+    result = device.empty(DType.I64, count)
+    if count:
+        source, wanted = copy.contiguous(x), copy.contiguous(values)
+        packed = arguments.search_lines(
+            result=result.memory.address, source=source.address, values=wanted.address, count=count,
+            per_line=values.shape[-1] if len(x.shape) > 1 else count, length=x.shape[-1], right=right,
+        )  # fmt: skip
+        blocks = min(ceil_divide(count, BLOCK_SIZE), MOST_BLOCKS)
+        device.kernels.launch("search", f"search_{x.dtype.value}", blocks, packed)
+    return result
+
+
 def _positions(x: Operand, descending: bool) -> GpuStorage:
     """Those of all elements."""
     device, dtype, count = x.device, x.dtype, x.layout.elem_count

@@ -1,0 +1,80 @@
+"""How often there is what: results whose shapes depend on elements, for which the host waits."""
+
+from __future__ import annotations
+
+from typing import Self
+
+from ...dtype import DType
+from ..base.error import InvalidArgument, ShapeMismatch, UnsupportedDType
+from ..core import argument
+from .base import named, require_tensors
+from .composed import ComposedMethods
+from .joining import cat
+
+
+class CountingMethods(ComposedMethods):
+    """Different elements, and how many there are of each."""
+
+    __slots__ = ()
+
+    @named
+    def unique(
+        self, return_indices: bool = False, return_inverse: bool = False, return_counts: bool = False
+    ) -> Self | tuple[Self, ...]:
+        """Return the different elements in ascending order, a vector; each NaN is different from all others.
+
+        If asked for, in this order and in i64: the position of the first of each in row-major order; the place of each
+        element in the result, in the shape of the tensor; and how many there are of each. The host waits for the number
+        of different elements.
+        """
+        wants = [
+            argument.boolean("unique", name, flag)
+            for name, flag in (
+                ("return_indices", return_indices),
+                ("return_inverse", return_inverse),
+                ("return_counts", return_counts),
+            )
+        ]
+        flat, length = self.flatten(), self.elem_count
+        order = flat.argsort()
+        ordered = flat.gather(order, 0)
+        # By the number of its element in the result, each place in order.
+        steps = ordered[1:].ne(ordered[:-1]).to_dtype(DType.I64)
+        numbers = cat([self.zeros(min(length, 1), dtype=DType.I64, device=self.device), steps]).cumsum(0)
+        count = int(numbers[-1].item()) + 1 if length else 0
+        starts = numbers.searchsorted(self.arange(count, device=self.device))
+        made = [ordered.index_select(starts, 0)]
+        if wants[0]:
+            made.append(order.index_select(starts, 0).to_dtype(DType.I64))
+        if wants[1]:
+            made.append(numbers.zeros_like().scatter_(order, numbers, 0).reshape(self.shape))
+        if wants[2]:
+            made.append(starts.diff(append=self.full(1, length, device=self.device)))
+        return tuple(made) if any(wants) else made[0]
+
+    @named
+    def bincount(self, weights: Self | None = None, minlength: int = 0) -> Self:
+        """Count how often a vector of integers has 0, 1 and so on, in i64; or sum up the weights of each.
+
+        The result has a place for each number up to the largest, for which the host waits, and at least `minlength`.
+        `InvalidArgument` for a negative number.
+        """
+        least = argument.integer("bincount", "minlength", minlength)
+        if self.rank != 1:
+            raise ShapeMismatch("bincount", (self.shape,), "what is counted is a vector; flatten the tensor first")
+        if not self.dtype.is_integer:
+            raise UnsupportedDType("bincount", self.dtype, self.device.backend, "integers are counted; convert first")
+        if least < 0:
+            raise InvalidArgument("bincount", f"minlength is 0 or more, not {least}")
+        if weights is not None:
+            require_tensors("bincount", weights=weights)
+        numbers = self.to_dtype(DType.I64)
+        if self.elem_count:
+            first, last = cat([numbers.min(0, keepdim=True), numbers.max(0, keepdim=True)]).tolist()
+            if first < 0:
+                raise InvalidArgument("bincount", f"the numbers are 0 or more, not {first}")
+            least = max(least, last + 1)
+        terms = (
+            self.ones(1, dtype=DType.I64, device=self.device).broadcast_as(self.shape) if weights is None else weights
+        )
+        return self.zeros(least, dtype=terms.dtype, device=self.device).scatter_add_(numbers, terms, 0)
