@@ -165,8 +165,9 @@ class Kernel:
         Mapping[str, Annotated[tuple[_Element, ...], Mark.ONE_OR_MORE]],
         Mark.MAY_BE_EMPTY,
         "What each placeholder of the name ranges over: a set of dtypes, a kind of ops (for `op`), `op` (the dtypes "
-        "of the op), or a list of dtypes, of widths of spec/kernels/widths.yaml, of formats or of numbers. An op with "
-        "a result of any dtype, or with a condition, is one for each of these: `to_dtype_f16`, `where_cond_b8`.",
+        "of the op), or a list of dtypes, of widths of spec/kernels/widths.yaml, of formats, of numbers, or of ops of "
+        "`functors`. An op with a result of any dtype, or with a condition, is one for each of these: `to_dtype_f16`, "
+        "`where_cond_b8`.",
     ]
     arguments: Annotated[str, names_of("struct"), "The struct of `arguments` that the kernel takes."]
     call: Annotated[

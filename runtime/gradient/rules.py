@@ -241,6 +241,22 @@ def last_put(g: Tensor, layout: Layout, indexes: Tensor, dim: int) -> Tensor:
     return is_there.where(shown(g, layout).gather(indexes, dim), 0)
 
 
+def running_product(g: Tensor, x: Tensor, result: Tensor, dim: int) -> Tensor:
+    """That of running products: before the first zero, of that zero, and behind it, where it is 0."""
+    g, x = _wide(g), _wide(x)
+    is_zero = x.eq(0)
+    zeros = is_zero.to_dtype("i64").cumsum(dim)
+
+    def summed(products: Tensor) -> Tensor:
+        return (g * products).flip(dim).cumsum(dim).flip(dim)
+
+    before = summed(_wide(result)) / is_zero.where(1.0, x)
+    # What the products would be without the zero that is the first.
+    without = zeros.eq(1).where(is_zero.where(1.0, x), x).cumprod(dim)
+    at_first = zeros.eq(1).where(is_zero.where(summed(without), 0.0), 0.0)
+    return zeros.eq(0).where(before, at_first).to_dtype(result.dtype)
+
+
 def softmax(g: Tensor, result: Tensor, dim: int) -> Tensor:
     """That of softmax."""
     return result._like(result._storage.softmax_gradient(result._layout, g._storage, g._layout, dim))

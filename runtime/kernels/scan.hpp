@@ -1,51 +1,54 @@
-// Running sums along a dim. The order in which elements are added depends on the shape alone, so that the bits are the
-// same on every run. Where there are few lines each goes in splits: one launch sums up the splits, another one begins
-// each of them with the sum of those before.
+// Running sums and products along a dim, by the monoids of reductions. The order in which elements are joined depends on
+// the shape alone, so that the bits are the same on every run. Where there are few lines each goes in splits: one launch
+// joins the elements of each split, another one begins each of them with what those before it come to.
 #pragma once
 
 #include "access.hpp"
-#include "arithmetic.hpp"
+#include "monoid.hpp"
 #include "wave.hpp"
 
 namespace tallow {
 
-// The sum of the values of the threads before this one in its team, which are side by side: a power of two up to
-// row_team, or the whole block. `total` is the sum of all of them.
-template <typename State> TALLOW_INLINE State sum_before_in_team(State value, uint32_t team, State& total) {
+// What the values of the threads before this one in its team come to, which are side by side: a power of two up to
+// row_team, or the whole block. `total` is what all of them come to.
+template <typename Monoid>
+TALLOW_INLINE typename Monoid::State joined_before_in_team(typename Monoid::State value, uint32_t team,
+                                                           typename Monoid::State& total) {
+    using State = typename Monoid::State;
     const uint32_t lanes = team < wave_size ? team : wave_size;
     const uint32_t place = lane_index() & (lanes - 1);
-    State sum = value;
+    State joined = value;
     for (uint32_t distance = 1; distance < lanes; distance *= 2) {
-        const State earlier = shuffle_from(sum, (lane_index() - distance) % wave_size);
-        sum = place >= distance ? add(earlier, sum) : sum;
+        const State earlier = shuffle_from(joined, (lane_index() - distance) % wave_size);
+        joined = place >= distance ? Monoid::combine(earlier, joined) : joined;
     }
-    State before = shuffle_from(sum, (lane_index() - 1) % wave_size);
-    before = place == 0 ? State{0} : before;
-    total = shuffle_from(sum, lane_index() | (lanes - 1));
+    State before = shuffle_from(joined, (lane_index() - 1) % wave_size);
+    before = place == 0 ? Monoid::identity() : before;
+    total = shuffle_from(joined, lane_index() | (lanes - 1));
     if (team == block_size) {
         __shared__ State waves[waves_per_block];
         if (lane_index() == 0)
             waves[wave_index()] = total;
         synchronize_block();
-        State earlier{0};
-        total = State{0};
+        State earlier = Monoid::identity();
+        total = Monoid::identity();
 #pragma unroll
         for (uint32_t w = 0; w < waves_per_block; ++w) {
             earlier = w == wave_index() ? total : earlier;
-            total = add(total, waves[w]);
+            total = Monoid::combine(total, waves[w]);
         }
-        before = add(earlier, before);
+        before = Monoid::combine(earlier, before);
         synchronize_block();
     }
     return before;
 }
 
-// The elements of a split of a contiguous row, and what its first one is added to.
-template <bool Stores, typename T, typename Arguments>
-TALLOW_INLINE compute_type<T> scan_split(const Arguments& arguments, uint64_t row, uint64_t split, uint32_t lane,
-                                         compute_type<T> sum) {
+// The elements of a split of a contiguous row, and what its first one is joined to.
+template <bool Stores, typename Monoid, typename T, typename Arguments>
+TALLOW_INLINE typename Monoid::State scan_split(const Arguments& arguments, uint64_t row, uint64_t split, uint32_t lane,
+                                                typename Monoid::State joined) {
     constexpr uint32_t length = access_bytes / sizeof(T);
-    using State = compute_type<T>;
+    using State = typename Monoid::State;
     const uint32_t team = arguments.team;
     const bool exists = row < arguments.rows;
     const uint64_t begin = split * arguments.chunk;
@@ -62,30 +65,31 @@ TALLOW_INLINE compute_type<T> scan_split(const Arguments& arguments, uint64_t ro
         Pack<T, length> pack{};
         if (left > 0)
             pack = load_some<length>(source + first, 1, left);
-        State sums[length];
-        State own{0};
+        State states[length];
+        State own = Monoid::identity();
 #pragma unroll
         for (uint32_t i = 0; i < length; ++i) {
             if (i < left)
-                own = add(own, to_compute(pack.values[i]));
-            sums[i] = own;
+                own = Monoid::combine(own, static_cast<State>(to_compute(pack.values[i])));
+            states[i] = own;
         }
         State total;
-        const State before = add(sum, sum_before_in_team(own, team, total));
-        sum = add(sum, total);
+        const State before = Monoid::combine(joined, joined_before_in_team<Monoid>(own, team, total));
+        joined = Monoid::combine(joined, total);
         if constexpr (Stores) {
 #pragma unroll
             for (uint32_t i = 0; i < length; ++i)
-                pack.values[i] = convert<T>(add(before, sums[i]));
+                pack.values[i] = convert<T>(Monoid::combine(before, states[i]));
             store_guarded(pointer_to<T>(arguments.result) + offset, first, count, pack);
         }
     }
-    return sum;
+    return joined;
 }
 
 // A team of threads for each split of a row.
-template <bool Stores, typename T, typename Arguments> TALLOW_INLINE void scan_rows(const Arguments& arguments) {
-    using State = compute_type<T>;
+template <bool Stores, typename Monoid, typename T, typename Arguments>
+TALLOW_INLINE void scan_rows(const Arguments& arguments) {
+    using State = typename Monoid::State;
     const uint32_t team = arguments.team;
     const uint32_t teams = block_size / team;
     const uint32_t lane = thread_index() % team;
@@ -96,26 +100,27 @@ template <bool Stores, typename T, typename Arguments> TALLOW_INLINE void scan_r
         const uint64_t row = part / splits;
         const uint64_t split = part - row * splits;
         State* const totals = pointer_to<State>(arguments.totals) + row * splits;
-        State sum{0};
+        State joined = Monoid::identity();
         if (Stores && splits > 1) {
-            State own{0};
+            State own = Monoid::identity();
             if (row < arguments.rows)
                 for (uint64_t i = lane; i < split; i += team)
-                    own = add(own, totals[i]);
-            sum_before_in_team(own, team, sum);
+                    own = Monoid::combine(own, totals[i]);
+            joined_before_in_team<Monoid>(own, team, joined);
         }
-        sum = scan_split<Stores, T>(arguments, row, split, lane, sum);
+        joined = scan_split<Stores, Monoid, T>(arguments, row, split, lane, joined);
         if (!Stores && lane == 0 && row < arguments.rows)
-            totals[split] = sum;
+            totals[split] = joined;
     }
 }
 
-// The elements of a line that a thread loads before it adds them.
+// The elements of a line that a thread loads before it joins them.
 constexpr uint32_t columns_in_flight = 4;
 
 // A thread for each split of a line, of which `inner` lie side by side.
-template <bool Stores, typename T, typename Arguments> TALLOW_INLINE void scan_columns(const Arguments& arguments) {
-    using State = compute_type<T>;
+template <bool Stores, typename Monoid, typename T, typename Arguments>
+TALLOW_INLINE void scan_columns(const Arguments& arguments) {
+    using State = typename Monoid::State;
     const uint64_t inner = arguments.inner;
     const uint64_t splits = arguments.splits;
     const uint64_t parts = arguments.rows * inner * splits;
@@ -126,10 +131,10 @@ template <bool Stores, typename T, typename Arguments> TALLOW_INLINE void scan_c
         const uint64_t row = of_row / splits;
         const uint64_t split = of_row - row * splits;
         State* const totals = pointer_to<State>(arguments.totals) + row * splits * inner + column;
-        State sum{0};
+        State joined = Monoid::identity();
         if constexpr (Stores)
             for (uint64_t i = 0; i < split; ++i)
-                sum = add(sum, totals[i * inner]);
+                joined = Monoid::combine(joined, totals[i * inner]);
         const uint64_t begin = split * arguments.chunk;
         const uint64_t end = arguments.length - begin < arguments.chunk ? arguments.length : begin + arguments.chunk;
         const uint64_t offset = row * arguments.length * inner + column;
@@ -142,14 +147,14 @@ template <bool Stores, typename T, typename Arguments> TALLOW_INLINE void scan_c
 #pragma unroll
             for (uint32_t k = 0; k < columns_in_flight; ++k) {
                 if (first + k < end) {
-                    sum = add(sum, to_compute(loaded[k]));
+                    joined = Monoid::combine(joined, static_cast<State>(to_compute(loaded[k])));
                     if constexpr (Stores)
-                        pointer_to<T>(arguments.result)[offset + (first + k) * inner] = convert<T>(sum);
+                        pointer_to<T>(arguments.result)[offset + (first + k) * inner] = convert<T>(joined);
                 }
             }
         }
         if constexpr (!Stores)
-            totals[split * inner] = sum;
+            totals[split * inner] = joined;
     }
 }
 

@@ -71,6 +71,16 @@ class ReductionMethods(OpMethods):
         return summed._like(summed._storage.cumsum(summed._layout, summed.shape.dim("cumsum", dim)))
 
     @named
+    def cumprod(self, dim: int) -> Self:
+        """Multiply along a dim: element i of the result is the product of the elements 0 to i.
+
+        Integers and masks are multiplied in i64, which wraps. bf16, f16 and f8e4m3 are multiplied in f32, and each
+        product is rounded once.
+        """
+        factors = self.to_dtype(DType.I64) if self.dtype.is_integer else self
+        return factors._like(factors._storage.cumprod(factors._layout, factors.shape.dim("cumprod", dim)))
+
+    @named
     def var(
         self,
         dim: int | Sequence[int] | None = None,

@@ -141,7 +141,7 @@ def storage_call(cell: SupportCell, make: Make) -> tuple[tallow.Storage, str, Ar
             arguments = {"op": CmpOp(cell.op), "rhs": held(made), "lhs_layout": made, "rhs_layout": made}
         case "reduce_op":
             arguments = {"op": ReduceOp(cell.op), "layout": made, "dims": (0,)}
-        case "cumsum":
+        case "cumsum" | "cumprod":
             arguments = {"layout": made, "dim": 0}
         case "argsort":
             arguments = {"layout": made, "descending": False, "count": 4}

@@ -343,6 +343,7 @@ BASES = {
     "einsum": (None, "'ij,jk->ik'"),
     "Tensor.topk": ("ramp(d, DType.F32, 2, 3)", "2; 1; True"),
     "Storage.cumsum": (_COUNT, "at(2, 3); 1"),
+    "Storage.cumprod": (_COUNT, "at(2, 3); 1"),
     "Storage.matmul": (_COUNT, f"{_COUNT}; (1, 2, 2, 2); at(1, 2, 2); at(1, 2, 2)"),
     "Storage.scaled_dot_product_attention": _ATTENDED,
     "Storage.scaled_dot_product_attention_with_logsumexp": _ATTENDED,

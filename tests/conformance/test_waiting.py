@@ -71,6 +71,7 @@ LAUNCHES: dict[str, tuple[int, Callable[[Tensor], object]]] = {
     "x.unfold(1, 3, 1)": (0, lambda x: x.unfold(1, 3, 1)),
     "x.diff()": (1, lambda x: x.diff()),
     "x.cumsum(0)": (1, lambda x: x.cumsum(0)),
+    "x.cumprod(1)": (1, lambda x: x.cumprod(1)),
     "x.cumsum(1)": (1, lambda x: x.cumsum(1)),
     "the mean of nothing": (1, lambda x: x[:0].mean(0)),
     "arange": (1, lambda x: Tensor.arange(7, device=x.device)),

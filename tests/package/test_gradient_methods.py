@@ -115,6 +115,7 @@ def test_ties_share_and_products_of_zeros(device: Device) -> None:
     assert x.maximum(3.0).sum().backward()[x].tolist() == [[0, 0.5, 0.5], [0, 0, 0]]
     zeros = tl.Var(Tensor([[0.0, 2.0, 3.0], [0.0, 0.0, 3.0], [1.0, 2.0, 3.0]], device=device))
     assert zeros.prod(1).sum().backward()[zeros].tolist() == [[6, 0, 0], [0, 0, 0], [6, 3, 2]]
+    assert zeros.cumprod(1).sum().backward()[zeros].tolist() == [[9, 0, 0], [1, 0, 0], [9, 4, 2]]
     origin = tl.Var(Tensor.zeros(3, device=device))
     assert origin.norm().backward()[origin].tolist() == [0, 0, 0]
     assert origin.relu().sum().backward()[origin].tolist() == [0, 0, 0]
@@ -144,6 +145,7 @@ VIEWS: dict[str, Callable[[Tensor], Tensor]] = {
     "sort": lambda x: x.sort(1)[0].sqr(),
     "topk": lambda x: x.topk(2)[0].sqr(),
     "cumsum": lambda x: x.cumsum(1).sqr(),
+    "cumprod": lambda x: x.cumprod(1) * x,
     "softmax": lambda x: x.softmax(1),
     "log_softmax": lambda x: x.log_softmax(-1),
     "layer_norm": lambda x: x.layer_norm(),

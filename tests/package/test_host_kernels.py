@@ -348,6 +348,8 @@ def call_all(tensor):
             x(3, 30 * i).topk(5)
             x(3, i).cumsum(0)
             x(i, 3).cumsum(1)
+            x(3, i).cumprod(1)
+            x(3 * i).searchsorted(x(i, 3))
             x(i, 70).sum(1)
             x(70, i).max(0)
             tl.Tensor.rand((i, 33), dtype=tl.DType.F16)
@@ -441,10 +443,10 @@ def test_kernels_under_sanitizers(tmp_path: Path) -> None:
     some += "|max_pool2d_f16|avg_pool2d_f32|upsample_nearest_b8|upsample_bilinear2d_f16|matmul_f16|convolve_f32"
     some += "|attend_f32|product_(bf16|f16|f64)|product_of_columns_(bf16|f16|f64)|block_product_(F16|Q5_0|Q4K)"
     some += "|sum_f16_rows|max_f32_columns|var_f32_columns|softmax_f16|log_softmax_f32|layer_norm_f16"
-    some += "|uniform_f16|normal_f32|cross_entropy_f32|rope_f16|cumsum_f16|cumsum_u8"
+    some += "|uniform_f16|normal_f32|cross_entropy_f32|rope_f16|scan_sum_f16|scan_prod_u8|search_f16"
     flags = "-DTALLOW_VECTOR -std=c++17 -O0 -w -shared -fPIC -pthread -fno-exceptions -fsanitize=address,undefined"
     families = "span", "fold", "host_index", "host_product", "host_few_rows", "host_random", "host_rows", "host_window"
-    families += "host_attention", "host_sort"
+    families += "host_attention", "host_sort", "host_scan"
     for family in families:
         lines = (sources / f"{family}.cpp").read_text().splitlines()
         kept = [line for line in lines if not re.match(rf"TALLOW_KERNEL\((?!({some}),)", line)]

@@ -23,6 +23,7 @@ def both(device: Device) -> list[tuple[Tensor, np.ndarray]]:
 def test_cumsum(device: Device, dim: int) -> None:
     for tensor, array in both(device):
         same(tensor.cumsum(dim), np.cumsum(array, axis=dim))
+        same(tensor.cumprod(dim), np.cumprod(array, axis=dim, dtype=array.dtype))
 
 
 @pytest.mark.parametrize("dim", [0, 1, -1])
@@ -164,6 +165,7 @@ REFUSED: dict[str, tuple[type[TallowError], Callable[[Tensor], object]]] = {
     "flip": (InvalidArgument, lambda x: x.flip(3)),
     "pad_with_zeros": (InvalidArgument, lambda x: x.pad_with_zeros(0, -1, 0)),
     "cumsum": (InvalidArgument, lambda x: x.cumsum(3)),
+    "cumprod": (InvalidArgument, lambda x: x.cumprod(3)),
     "argsort": (InvalidArgument, lambda x: x.argsort(3)),
     "sort": (InvalidArgument, lambda x: x.sort(descending=1)),
     "topk": (InvalidArgument, lambda x: x.topk(9)),

@@ -189,6 +189,7 @@ def kernel_rows(spec: Spec, kernel: Kernel) -> Iterator[View]:
     """Every kernel of one pattern."""
     types = {dtype.name: dtype.cpp for dtype in spec.dtypes} | {name: cpp for name, (cpp, _) in spec.widths.items()}
     types |= {name: struct_name(name) for name in spec.sets[BLOCKS]}
+    types |= {functor.name: camel(functor.name) for kind in spec.functors.values() for functor in kind.functors}
     forms = _forms(spec, kernel)
     for chosen in _choices(spec, kernel.over, forms, {}):
         made_from = [kernel.location]

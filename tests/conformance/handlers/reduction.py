@@ -336,6 +336,30 @@ def check_running_sums(bench: Bench, operand: Operand, dim: int, where: str) -> 
         assert not np.signbit(got[got == 0]).any(), f"{where}: a sum starts at 0.0"
 
 
+def cumprod(bench: Bench) -> None:
+    draws = [values.modest] if bench.name in INTEGERS else [_powers_of_two, _near_one]
+    for number, (shape, dim, placement) in enumerate(RUNNING_SUMS):
+        for draw in draws if bench.full else [draws[number % len(draws)]]:
+            where = bench.where(f"{shape}, {dim}, {placement}, {draw.__name__} numbers")
+            operand = bench.place(draw(bench.generator, bench.name, shape), placement)
+            check_running_products(bench, operand, dim, where)
+    if bench.name in INTEGERS:
+        return
+    rows = np.ones((5, 2100), EXTENDED)
+    rows[0, 30], rows[1, 50], rows[2, [2, 1500]], rows[3, 9], rows[4, ::2] = np.nan, np.inf, [np.inf, 0], -0.0, -1
+    for dim, numbers in enumerate((rows.T, rows)):
+        operand = bench.place(encode(bench.name, numbers))
+        check_running_products(bench, operand, dim, bench.where("numbers that are none"))
+
+
+def check_running_products(bench: Bench, operand: Operand, dim: int, where: str) -> None:
+    result = operand.storage.cumprod(operand.layout, dim)
+    got = bench.read(result, bench.name, operand.values.shape, where)
+    expected = oracle.running_products(bench.name, operand.values, dim)
+    check_products(bench.name, got, expected, operand.values.shape[dim], where)
+    bench.assert_untouched(operand, where)
+
+
 def linear(bench: Bench) -> None:
     for (_, m, n, k), placement, other in [product for product in PRODUCTS if product[0][0] == 1]:
         for bias in ("contiguous", "offset", "broadcast all", None):
@@ -368,5 +392,6 @@ HANDLERS = {
     "var": variance,
     "std": variance,
     "cumsum": cumsum,
+    "cumprod": cumprod,
     "matmul": matmul,
 }

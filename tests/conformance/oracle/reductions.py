@@ -71,6 +71,14 @@ def running_sums(name: str, values: Array, dim: int) -> tuple[Array, Array]:
         return np.cumsum(extended, axis=dim), np.cumsum(np.abs(extended), axis=dim)
 
 
+def running_products(name: str, values: Array, dim: int) -> Array:
+    """The products of the elements 0 to i along `dim`; extended, or wrapped integers."""
+    if name in INTEGERS:
+        return wrap(name, np.cumprod(values.astype(np.int64), axis=dim))
+    with np.errstate(all="ignore"):
+        return np.cumprod(decode(name, values), axis=dim)
+
+
 def product_exact(name: str, values: Array, dims: Sequence[int]) -> Array:
     """The product over `dims`, kept with size 1; extended, or wrapped integers."""
     axes = tuple(dims)

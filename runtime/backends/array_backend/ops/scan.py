@@ -1,7 +1,8 @@
-"""Running sums."""
+"""Running sums and products."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 from .....dtype import DType
@@ -13,10 +14,22 @@ from .operand import Operand
 @tells_errors
 def cumsum(operand: Operand, dim: int) -> Any:
     """Element i along `dim` is the sum of the elements 0 to i, rounded once; integers wrap."""
+    # It starts at 0.0, so that no sum is -0.0.
+    return _scanned(operand, operand.library.cumsum, dim, 0)
+
+
+@tells_errors
+def cumprod(operand: Operand, dim: int) -> Any:
+    """Element i along `dim` is the product of the elements 0 to i, rounded once; integers wrap."""
+    return _scanned(operand, operand.library.cumprod, dim, None)
+
+
+def _scanned(operand: Operand, scan: Callable[..., Any], dim: int, start: int | None) -> Any:
     library, dtype, x = operand.library, operand.dtype, operand.array
     if not dtype.is_float:
-        return operand.result(cast.wrap(library, library.cumsum(x, dim, x.dtype), dtype))
+        return operand.result(cast.wrap(library, scan(x, dim, x.dtype), dtype))
     wide = cast.widen(library, x, dtype)
-    sums = library.cumsum(wide, dim, library.DTYPES.get(DType.F64, wide.dtype))
-    # It starts at 0.0, so that no sum is -0.0.
-    return operand.result(cast.narrow(library, sums + library.constant(0, sums), dtype))
+    joined = scan(wide, dim, library.DTYPES.get(DType.F64, wide.dtype))
+    if start is not None:
+        joined = joined + library.constant(start, joined)
+    return operand.result(cast.narrow(library, joined, dtype))

@@ -83,10 +83,10 @@ def _plan_gradient(
 
 
 def _plan_one(
-    kernels: HostKernels, name: str, x: Operand, pack: Callable[..., bytes]
+    kernels: HostKernels, name: str, x: Operand, pack: Callable[..., bytes], family: str = "host_rows"
 ) -> Callable[..., CpuStorage] | None:
     """What makes as many elements of an operand's."""
-    kernel = kernels.address("host_rows", name)
+    kernel = kernels.address(family, name)
     if kernel is None or x.layout.elem_count == 0:
         return None
     rows = _Rows(kernels, x)
@@ -309,10 +309,20 @@ def _plan_loss(
 @by_plan
 def cumsum(kernels: HostKernels, x: Operand, dim: int) -> Callable[..., CpuStorage] | None:
     """As `scan.cumsum`; None where NumPy does it."""
+    return _plan_scan("sum", kernels, x, dim)
+
+
+@by_plan
+def cumprod(kernels: HostKernels, x: Operand, dim: int) -> Callable[..., CpuStorage] | None:
+    """As `scan.cumprod`; None where NumPy does it."""
+    return _plan_scan("prod", kernels, x, dim)
+
+
+def _plan_scan(op: str, kernels: HostKernels, x: Operand, dim: int) -> Callable[..., CpuStorage] | None:
     shape = x.layout.shape
     rows, inner = math.prod(shape[:dim]), math.prod(shape[dim + 1 :])
-    pack = partial(host_arguments.cumsum_lines, rows=rows, length=shape[dim], inner=inner)
-    return _plan_one(kernels, f"cumsum_{x.dtype.value}", x, pack)
+    pack = partial(host_arguments.scan_lines, rows=rows, length=shape[dim], inner=inner)
+    return _plan_one(kernels, f"scan_{op}_{x.dtype.value}", x, pack, "host_scan")
 
 
 @by_plan

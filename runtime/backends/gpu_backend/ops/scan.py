@@ -1,4 +1,4 @@
-"""Running sums along a dim: in one launch, or in two where lines are few and long."""
+"""Running sums and products along a dim: in one launch, or in two where lines are few and long."""
 
 from __future__ import annotations
 
@@ -37,6 +37,16 @@ class _Plan(NamedTuple):
 
 def cumsum(x: Operand, dim: int) -> GpuStorage:
     """Element i along `dim` is the sum of the elements 0 to i, in the compute dtype, rounded once."""
+    return _scan("sum", x, dim)
+
+
+def cumprod(x: Operand, dim: int) -> GpuStorage:
+    """Element i along `dim` is the product of the elements 0 to i, in the compute dtype, rounded once."""
+    return _scan("prod", x, dim)
+
+
+def _scan(op: str, x: Operand, dim: int) -> GpuStorage:
+    """Element i along `dim` is what a reduction makes of the elements 0 to i."""
     result = x.device.empty(x.dtype, x.layout.elem_count)
     if result.length == 0:
         return result
@@ -57,9 +67,10 @@ def cumsum(x: Operand, dim: int) -> GpuStorage:
             result=to, source=source.address, totals=place, rows=rows, length=length, chunk=plan.chunk, inner=inner,
             splits=plan.splits,
         )  # fmt: skip
+    kernel = f"scan_{op}_{x.dtype.value}_{kind}"
     if totals is not None:
-        x.device.kernels.launch("scan", f"scan_{x.dtype.value}_{kind}_totals", plan.blocks, packed)
-    x.device.kernels.launch("scan", f"scan_{x.dtype.value}_{kind}s", plan.blocks, packed)
+        x.device.kernels.launch("scan", f"{kernel}_totals", plan.blocks, packed)
+    x.device.kernels.launch("scan", f"{kernel}s", plan.blocks, packed)
     return result
 
 
