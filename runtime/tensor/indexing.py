@@ -26,7 +26,7 @@ _WHOLE = slice(None)
 class IndexMethods(CreationMethods):
     """Indexing.
 
-    The dtype of indexes is u8, u32, i16, i32 or i64. The largest value of each but u8 means "no row": gather and
+    The dtype of indexes is that of any integers. The largest value of each but u8 means "no row": gather and
     index_select give 0 there, scatter and index_add skip it. Any other index that is out of range, a negative one
     included, is an `InvalidIndex` error even where the result is empty, and then nothing is written. A GPU may report
     it as late as the next synchronising call, such as `numpy`, of the thread that gave the index, or of any thread once

@@ -12,26 +12,31 @@ from ..base.error import TallowError
 from .base import named
 
 
+def _is_short(dtype: DType) -> bool:
+    """Whether sums are in i64, which has all numbers of the dtype."""
+    return dtype.is_integer and dtype.itemsize < DType.I64.itemsize
+
+
 class ReductionMethods(OpMethods):
     """Sums, products and statistics. `dim` is one dim, several, or None for all; `keepdim` keeps them with size 1."""
 
     __slots__ = ()
 
     def sum(self, dim: int | Sequence[int] | None = None, keepdim: bool = False, **unknown: Never) -> Self:
-        """Sum of the elements: of integers and masks in i64, which wraps; of floats in their dtype.
+        """Sum of the elements: of integers and masks in i64, of u64 in u64, which wrap; of floats in their dtype.
 
         bf16, f16 and f8e4m3 are summed in f32 and rounded once. Of nothing it is 0.
         """
-        if self._storage.inner.dtype.is_integer:
+        if _is_short(self._storage.inner.dtype):
             return self._widened("sum", SUM_I64, dim, keepdim, unknown)
         return self._reduce(SUM, dim, keepdim, unknown)
 
     def prod(self, dim: int | Sequence[int] | None = None, keepdim: bool = False, **unknown: Never) -> Self:
-        """Product of the elements: of integers and masks in i64, which wraps; of floats in their dtype.
+        """Product of the elements: of integers and masks in i64, of u64 in u64, which wrap; of floats in their dtype.
 
         bf16, f16 and f8e4m3 are multiplied in f32 and rounded once. Of nothing it is 1.
         """
-        if self._storage.inner.dtype.is_integer:
+        if _is_short(self._storage.inner.dtype):
             return self._widened("prod", PROD_I64, dim, keepdim, unknown)
         return self._reduce(PROD, dim, keepdim, unknown)
 
@@ -64,10 +69,10 @@ class ReductionMethods(OpMethods):
     def cumsum(self, dim: int) -> Self:
         """Sum up along a dim: element i of the result is the sum of the elements 0 to i.
 
-        Integers and masks are summed in i64, which wraps. bf16, f16 and f8e4m3 are summed in f32, and each sum is
-        rounded once.
+        Integers and masks are summed in i64, u64 in u64, which wrap. bf16, f16 and f8e4m3 are summed in f32, and each
+        sum is rounded once.
         """
-        summed = self.to_dtype(DType.I64) if self.dtype.is_integer else self
+        summed = self.to_dtype(DType.I64) if _is_short(self.dtype) else self
         return summed._like(summed._storage.cumsum(summed._layout, summed.shape.dim("cumsum", dim)))
 
     @named
@@ -77,7 +82,7 @@ class ReductionMethods(OpMethods):
         Integers and masks are multiplied in i64, which wraps. bf16, f16 and f8e4m3 are multiplied in f32, and each
         product is rounded once.
         """
-        factors = self.to_dtype(DType.I64) if self.dtype.is_integer else self
+        factors = self.to_dtype(DType.I64) if _is_short(self.dtype) else self
         return factors._like(factors._storage.cumprod(factors._layout, factors.shape.dim("cumprod", dim)))
 
     @named

@@ -275,7 +275,7 @@ def entry(dtype: str, shape: list[int], end: int) -> dict[str, object]:
         (content(entry("F32", [1 << 62, 4], 0)), "is no safetensors file"),
         (content(entry("F32", [-1], 4), bytes(4)), "is no safetensors file"),
         (content(entry("F32", [1] * 9, 4), bytes(4)), "tensor 'x': a tensor has at most 8 dims, not 9"),
-        (content(entry("I8", [2], 2), bytes(2)), "tensor 'x' has dtype I8; convert it to one of"),
+        (content(entry("I4", [2], 2), bytes(2)), "tensor 'x' has dtype I4; convert it to one of"),
     ],
 )
 def test_files_that_are_cut_short_or_lie(path: Path, data: bytes, message: str) -> None:

@@ -61,6 +61,14 @@ def test_integers_that_numpy_would_round(device: Device) -> None:
     assert Tensor(extremes, device=device).tolist() == extremes
     assert Tensor([2**63 - 1, 1.0], DType.I64, device).tolist() == [2**63 - 1, 1]
     assert Tensor([2.0**62, -(2.0**63)], DType.I64, device).tolist() == [2**62, -(2**63)]
+    beyond = Tensor([[0], [2**63], [2**64 - 1]], DType.U64, device)
+    assert beyond.tolist() == [[0], [2**63], [2**64 - 1]]
+    assert int(beyond[2]) == 2**64 - 1
+    assert (beyond == 2**64 - 1).tolist() == [[0], [0], [1]]
+    assert (beyond + 1).tolist() == [[1], [2**63 + 1], [0]]
+    for number in (-1, 2**64):
+        with pytest.raises(InvalidArgument, match=r"^tensor: not all of the numbers are in the range of u64, 0 to"):
+            Tensor([number], DType.U64, device)
     assert Tensor(2**63, DType.F64, device).item() == 2.0**63
     assert Tensor([[-1, 2**64]], DType.F64, device).tolist() == [[-1.0, 2.0**64]]
     assert Tensor([2**64, 0.5], device=device).dtype is DType.F32

@@ -179,7 +179,8 @@ def test_storages_and_devices_take_dtypes_by_name(device: Device, dtype: DType) 
 
 
 @pytest.mark.parametrize(
-    "dtype", ["f17", "F32", "<f4", "f8", "", "int8", np.int8, np.dtype(">f4"), np.bool_, float, int, 4, None, ["f32"]]
+    "dtype",
+    ["f17", "F32", "<f4", "f8", "", "int24", np.longdouble, np.dtype(">f4"), np.bool_, float, int, 4, None, ["f32"]],
 )
 def test_what_is_no_dtype(dtype: Any) -> None:
     calls: dict[str, Callable[[], Tensor]] = {
@@ -195,7 +196,7 @@ def test_what_is_no_dtype(dtype: Any) -> None:
         calls["arange"] = lambda: Tensor.arange(2, dtype=dtype)
     for name, call in calls.items():
         with pytest.raises(
-            InvalidArgument, match=f"^{name}: dtype must be a DType, its name .*; use one of u8, u32, .*, f8e4m3"
+            InvalidArgument, match=f"^{name}: dtype must be a DType, its name .*; use one of u8, .*, f8e4m3"
         ):
             call()
 

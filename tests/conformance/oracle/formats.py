@@ -58,7 +58,10 @@ class FloatFormat:
 
 INTEGERS = {
     "u8": IntegerFormat(np.dtype(np.uint8), 8, signed=False),
+    "u16": IntegerFormat(np.dtype(np.uint16), 16, signed=False),
     "u32": IntegerFormat(np.dtype(np.uint32), 32, signed=False),
+    "u64": IntegerFormat(np.dtype(np.uint64), 64, signed=False),
+    "i8": IntegerFormat(np.dtype(np.int8), 8, signed=True),
     "i16": IntegerFormat(np.dtype(np.int16), 16, signed=True),
     "i32": IntegerFormat(np.dtype(np.int32), 32, signed=True),
     "i64": IntegerFormat(np.dtype(np.int64), 64, signed=True),
@@ -73,7 +76,7 @@ FLOATS = {
 NUMPY = {name: number_format.numpy for name, number_format in (INTEGERS | FLOATS).items()}
 HALVES = ("bf16", "f16", "f8e4m3")
 # The index that means "no row"; u8 has none.
-NO_ROW = {"u8": None, "u32": 2**32 - 1, "i16": 2**15 - 1, "i32": 2**31 - 1, "i64": 2**63 - 1}
+NO_ROW = {"u8": None, **{name: integer.highest for name, integer in INTEGERS.items() if name != "u8"}}
 
 
 def compute_name(name: str) -> str:
