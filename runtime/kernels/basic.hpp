@@ -20,6 +20,13 @@ TALLOW_INLINE float fmax(float x, float y) {
 TALLOW_INLINE double fmax(double x, double y) {
     return __builtin_fmax(x, y);
 }
+// The size of x with the sign of y.
+TALLOW_INLINE float copysign(float x, float y) {
+    return __builtin_copysignf(x, y);
+}
+TALLOW_INLINE double copysign(double x, double y) {
+    return __builtin_copysign(x, y);
+}
 TALLOW_INLINE float fma(float x, float y, float z) {
     return __builtin_fmaf(x, y, z);
 }
@@ -40,6 +47,12 @@ TALLOW_INLINE float fmax(float x, float y) {
 TALLOW_INLINE double fmax(double x, double y) {
     return ::fmax(x, y);
 }
+TALLOW_INLINE float copysign(float x, float y) {
+    return ::copysignf(x, y);
+}
+TALLOW_INLINE double copysign(double x, double y) {
+    return ::copysign(x, y);
+}
 TALLOW_INLINE float fma(float x, float y, float z) {
     return ::fmaf(x, y, z);
 }
@@ -50,6 +63,7 @@ TALLOW_INLINE double fma(double x, double y, double z) {
 TALLOW_FUNCTION(floor)
 TALLOW_FUNCTION(ceil)
 TALLOW_FUNCTION(fabs)
+TALLOW_FUNCTION(trunc)
 #undef TALLOW_FUNCTION
 
 // The polynomial with these coefficients, the constant first.

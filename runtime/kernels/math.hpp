@@ -18,6 +18,15 @@ TALLOW_OCML(expm1)
 TALLOW_OCML(log1p)
 TALLOW_OCML(tanh)
 TALLOW_OCML(erf)
+TALLOW_OCML(exp2)
+TALLOW_OCML(asin)
+TALLOW_OCML(acos)
+TALLOW_OCML(atan)
+TALLOW_OCML(sinh)
+TALLOW_OCML(cosh)
+TALLOW_OCML(asinh)
+TALLOW_OCML(acosh)
+TALLOW_OCML(atanh)
 TALLOW_OCML(sqrt)
 TALLOW_OCML(rsqrt)
 TALLOW_OCML(round)
@@ -27,18 +36,22 @@ TALLOW_OCML(round)
     __device__ double __ocml_##name##_f64(double);
 TALLOW_OCML(log)
 TALLOW_OCML(log2)
+TALLOW_OCML(log10)
 TALLOW_OCML(sin)
 TALLOW_OCML(cos)
+TALLOW_OCML(tan)
 TALLOW_OCML(sinpi)
 TALLOW_OCML(cospi)
 #undef TALLOW_OCML
+#define TALLOW_OCML(name)                                                                                              \
+    __device__ __attribute__((const)) float __ocml_##name##_f32(float, float);                                         \
+    __device__ __attribute__((const)) double __ocml_##name##_f64(double, double);
+TALLOW_OCML(pow)
+TALLOW_OCML(fmod)
+TALLOW_OCML(atan2)
+TALLOW_OCML(hypot)
+#undef TALLOW_OCML
 __device__ float __ocml_native_exp2_f32(float);
-__device__ __attribute__((const)) float __ocml_pow_f32(float, float);
-__device__ __attribute__((const)) double __ocml_pow_f64(double, double);
-__device__ __attribute__((const)) float __ocml_fmod_f32(float, float);
-__device__ __attribute__((const)) double __ocml_fmod_f64(double, double);
-__device__ __attribute__((const)) float __ocml_atan2_f32(float, float);
-__device__ __attribute__((const)) double __ocml_atan2_f64(double, double);
 }
 #endif
 
@@ -52,24 +65,18 @@ namespace tallow {
     TALLOW_INLINE double name(double x) {                                                                              \
         return __ocml_##name##_f64(x);                                                                                 \
     }
-TALLOW_INLINE float pow(float x, float y) {
-    return __ocml_pow_f32(x, y);
-}
-TALLOW_INLINE double pow(double x, double y) {
-    return __ocml_pow_f64(x, y);
-}
-TALLOW_INLINE float fmod(float x, float y) {
-    return __ocml_fmod_f32(x, y);
-}
-TALLOW_INLINE double fmod(double x, double y) {
-    return __ocml_fmod_f64(x, y);
-}
-TALLOW_INLINE float atan2(float y, float x) {
-    return __ocml_atan2_f32(y, x);
-}
-TALLOW_INLINE double atan2(double y, double x) {
-    return __ocml_atan2_f64(y, x);
-}
+#define TALLOW_BINARY_FUNCTION(name)                                                                                   \
+    TALLOW_INLINE float name(float x, float y) {                                                                       \
+        return __ocml_##name##_f32(x, y);                                                                              \
+    }                                                                                                                  \
+    TALLOW_INLINE double name(double x, double y) {                                                                    \
+        return __ocml_##name##_f64(x, y);                                                                              \
+    }
+TALLOW_BINARY_FUNCTION(pow)
+TALLOW_BINARY_FUNCTION(fmod)
+TALLOW_BINARY_FUNCTION(atan2)
+TALLOW_BINARY_FUNCTION(hypot)
+#undef TALLOW_BINARY_FUNCTION
 // These have the sign of x, which the library's lose at -0.0.
 #define TALLOW_SIGNED_FUNCTION(name)                                                                                   \
     TALLOW_INLINE float name(float x) {                                                                                \
@@ -94,13 +101,19 @@ TALLOW_INLINE float fmod(float x, float y) {
 TALLOW_INLINE double fmod(double x, double y) {
     return ::fmod(x, y);
 }
-TALLOW_INLINE float atan2(float y, float x) {
-    return ::atan2f(y, x);
-}
 TALLOW_INLINE double atan2(double y, double x) {
     return ::atan2(y, x);
 }
+TALLOW_INLINE double hypot(double x, double y) {
+    return ::hypot(x, y);
+}
 #if !defined(TALLOW_VECTOR)
+TALLOW_INLINE float atan2(float y, float x) {
+    return ::atan2f(y, x);
+}
+TALLOW_INLINE float hypot(float x, float y) {
+    return ::hypotf(x, y);
+}
 #define TALLOW_FUNCTION(name)                                                                                          \
     TALLOW_INLINE float name(float x) {                                                                                \
         return ::name##f(x);                                                                                           \
@@ -123,9 +136,20 @@ TALLOW_INLINE float erf(float x) {
 TALLOW_FUNCTION(exp)
 TALLOW_FUNCTION(log)
 TALLOW_FUNCTION(log2)
+TALLOW_FUNCTION(log10)
+TALLOW_FUNCTION(exp2)
 TALLOW_FUNCTION(sin)
 TALLOW_FUNCTION(cos)
+TALLOW_FUNCTION(tan)
+TALLOW_FUNCTION(asin)
+TALLOW_FUNCTION(acos)
+TALLOW_FUNCTION(atan)
+TALLOW_FUNCTION(sinh)
+TALLOW_FUNCTION(cosh)
 TALLOW_FUNCTION(tanh)
+TALLOW_FUNCTION(asinh)
+TALLOW_FUNCTION(acosh)
+TALLOW_FUNCTION(atanh)
 TALLOW_FUNCTION(sqrt)
 TALLOW_FUNCTION(round)
 #endif
@@ -184,6 +208,10 @@ template <typename T> TALLOW_INLINE T relu(T x) {
         return x;
     else
         return x <= 0 ? T{0} : x;
+}
+
+template <typename T> TALLOW_INLINE bool has_sign(T x) {
+    return copysign(T{1}, x) < 0;
 }
 
 template <typename T> TALLOW_INLINE bool is_infinite(T x) {

@@ -69,7 +69,7 @@ TALLOW_INLINE float tanh(float x) {
     const FloatExponential power = float_exponential<127>(size < -40.0f ? -40.0f : size);
     const float one = float_of_exponent(power.exponent);
     const float decay = fma(power.excess, one, one - 1.0f);
-    return __builtin_copysignf(decay / (2.0f + decay), x);
+    return copysign(decay / (2.0f + decay), x);
 }
 
 // log(1 + x) of a double from sqrt(1 / 2) - 1 to sqrt(2) - 1, to 2**-34 of it: the series of the area tangent of
@@ -124,26 +124,57 @@ TALLOW_INLINE float log2(float x) {
     const DoubleParts parts = double_parts(static_cast<double>(x));
     return at_ends(x, static_cast<float>(fma(near_log1p(parts.mantissa - 1.0), 1.4426950408889634, parts.exponent)));
 }
+TALLOW_INLINE float log10(float x) {
+    const DoubleParts parts = double_parts(static_cast<double>(x));
+    const double whole = 0.3010299956639812 * parts.exponent;
+    return at_ends(x, static_cast<float>(fma(near_log1p(parts.mantissa - 1.0), 0.4342944819032518, whole)));
+}
+// log(1 + x) of a finite double from -1 on.
+TALLOW_INLINE double double_log1p(double x) {
+    const DoubleParts parts = double_parts(1.0 + x);
+    const double rest = parts.exponent == 0.0 ? x : parts.mantissa - 1.0;
+    return fma(parts.exponent, 0.6931471805599453, near_log1p(rest));
+}
 TALLOW_INLINE float log1p(float x) {
-    const double sum = 1.0 + static_cast<double>(x);
-    const DoubleParts parts = double_parts(sum);
-    const double rest = parts.exponent == 0.0 ? static_cast<double>(x) : parts.mantissa - 1.0;
-    const float result = static_cast<float>(fma(parts.exponent, 0.6931471805599453, near_log1p(rest)));
-    return x == 0.0f ? x : at_ends(static_cast<float>(sum), result);
+    const auto wide = static_cast<double>(x);
+    const auto result = static_cast<float>(double_log1p(wide));
+    return x == 0.0f ? x : at_ends(static_cast<float>(1.0 + wide), result);
 }
 
-// 2**x of a double, clamped to where a float is 0 or infinite.
-TALLOW_INLINE double double_exp2(double x) {
-    const double above = x < -160.0 ? -160.0 : x;
-    const double held = above > 130.0 ? 130.0 : above;
-    const double shifted = held + 6755399441055744.0;
-    const double rest = (held - (shifted - 6755399441055744.0)) * 0.6931471805599453;
-    // To 2**-27 of it.
-    const double power = polynomial(rest, 1.0, 1.0, 1.0 / 2, 1.0 / 6, 1.0 / 24, 1.0 / 120, 1.0 / 720, 1.0 / 5040);
-    return power * bit_cast<double>((bit_cast<uint64_t>(shifted) + 1023u) << 52);
+// The inverse hyperbolic functions as logarithms of 1 + z, z without the differences that would lose digits.
+TALLOW_INLINE float asinh(float x) {
+    const auto size = static_cast<double>(fabs(x));
+    const double z = size + size * size / (1.0 + __builtin_sqrt(fma(size, size, 1.0)));
+    const auto result = static_cast<float>(double_log1p(z));
+    return fabs(x) < infinity(float{}) ? copysign(result, x) : x;
+}
+TALLOW_INLINE float acosh(float x) {
+    const double above = static_cast<double>(x) - 1.0;
+    const auto result = static_cast<float>(double_log1p(above + __builtin_sqrt(above * (above + 2.0))));
+    const float from_one = x >= 1.0f ? result : not_a_number();
+    return x < infinity(float{}) ? from_one : x;
+}
+TALLOW_INLINE float atanh(float x) {
+    const auto size = static_cast<double>(fabs(x));
+    const auto result = static_cast<float>(0.5 * double_log1p(2.0 * size / (1.0 - size)));
+    const float beyond = fabs(x) == 1.0f ? infinity(float{}) : not_a_number();
+    return copysign(fabs(x) < 1.0f ? result : beyond, x);
+}
+
+// 2**(x + low) for far less of `low`.
+TALLOW_INLINE float exp2_of(float x, float low) {
+    const float above = x < -160.0f ? -160.0f : x;
+    const float held = above > 130.0f ? 130.0f : above;
+    // As in float_exponential.
+    constexpr float shift = 12582912.0f + 2 * 127;
+    const float shifted = held + shift;
+    const float rest = held - (shifted - shift) + low;
+    const float excess = rest * polynomial(rest, 0.693147182, 0.240226507, 0.0555041023, 0.00961803738, 0.00133340782,
+                                           0.000154670255, 1.51662953e-05);
+    return exponential_of({excess, bit_cast<uint32_t>(shifted)});
 }
 TALLOW_INLINE float exp2(float x) {
-    return static_cast<float>(double_exp2(static_cast<double>(x)));
+    return exp2_of(x, 0.0f);
 }
 
 // The logarithm of a positive float to the base 2, to 2**-30 of it, as two floats.
@@ -182,31 +213,32 @@ TALLOW_INLINE float pow(float x, float y) {
     const float below = y > 0x1.fffffep127f ? 0x1.fffffep127f : y;
     const float finite = below < -0x1.fffffep127f ? -0x1.fffffep127f : below;
     const float product = finite * any;
-    const float above = product < -160.0f ? -160.0f : product;
-    const float held = above > 130.0f ? 130.0f : above;
-    const float low = held == product ? fma(finite, logarithm.high, -product) + finite * logarithm.low : 0.0f;
-    // As in float_exponential.
-    constexpr float shift = 12582912.0f + 2 * 127;
-    const float shifted = held + shift;
-    const float rest = held - (shifted - shift) + low;
-    const float excess = rest * polynomial(rest, 0.693147182, 0.240226507, 0.0555041023, 0.00961803738, 0.00133340782,
-                                           0.000154670255, 1.51662953e-05);
-    const float power = exponential_of({excess, bit_cast<uint32_t>(shifted)});
+    const bool is_held = product >= -160.0f && product <= 130.0f;
+    const float low = is_held ? fma(finite, logarithm.high, -product) + finite * logarithm.low : 0.0f;
+    const float power = exp2_of(product, low);
     const float half = 0.5f * y;
     const bool is_integer = __builtin_floorf(y) == y;
     const bool is_odd = is_integer && __builtin_floorf(half) != half;
-    const float signed_power = is_odd ? __builtin_copysignf(power, x) : power;
+    const float signed_power = is_odd ? copysign(power, x) : power;
     const bool is_complex = x < 0.0f && size < infinity(float{}) && !is_integer;
     const float result = x != x || y != y ? x + y : is_complex ? not_a_number() : signed_power;
     return x == 1.0f || y == 0.0f ? 1.0f : result;
 }
 
-// sin(x + ahead * pi / 2) of the angle `rest` beyond `quarters` quarters of a turn.
+// The sine and the cosine of at most an eighth of a turn.
+template <typename T> struct Point {
+    T sine;
+    T cosine;
+};
+template <typename T> TALLOW_INLINE Point<T> point_of(T angle) {
+    const T square = angle * angle;
+    return {fma(angle * square, polynomial(square, -1.0 / 6, 1.0 / 120, -1.0 / 5040, 1.0 / 362880), angle),
+            fma(square, polynomial(square, -1.0 / 2, 1.0 / 24, -1.0 / 720, 1.0 / 40320, -1.0 / 3628800), T{1})};
+}
+// The sine of the angle `rest` beyond `quarters` quarters of a turn.
 template <typename T> TALLOW_INLINE float wave(T rest, uint32_t quarters) {
-    const T square = rest * rest;
-    const T sine = fma(rest * square, polynomial(square, -1.0 / 6, 1.0 / 120, -1.0 / 5040, 1.0 / 362880), rest);
-    const T cosine = fma(square, polynomial(square, -1.0 / 2, 1.0 / 24, -1.0 / 720, 1.0 / 40320, -1.0 / 3628800), T{1});
-    const float size = static_cast<float>(quarters & 1 ? cosine : sine);
+    const Point<T> point = point_of(rest);
+    const float size = static_cast<float>(quarters & 1 ? point.cosine : point.sine);
     return quarters & 2 ? -size : size;
 }
 
@@ -239,7 +271,11 @@ TALLOW_INLINE Bounded cos(Bounded x) {
 TALLOW_INLINE double left_of_turns(double quarters) {
     return fma(-4.0, __builtin_rint(0.25 * quarters), quarters);
 }
-template <uint32_t Ahead> TALLOW_INLINE float wave_of(float value) {
+struct Angle {
+    double rest;
+    uint32_t quarters;
+};
+TALLOW_INLINE Angle angle_of(float value) {
     const double x = static_cast<double>(value);
     constexpr double parts[] = {0x517cc1bp-27,  0x3939105p-54,  0x253f84ep-81, 0x57d1f53p-108,
                                 0x26ee06dp-135, 0x58a5664p-162, 0x7887208p-189};
@@ -248,13 +284,97 @@ template <uint32_t Ahead> TALLOW_INLINE float wave_of(float value) {
         quarters += left_of_turns(x * part);
     const double shifted = quarters + 6755399441055744.0;
     const double rest = (quarters - (shifted - 6755399441055744.0)) * 1.5707963267948966;
-    return wave(rest, static_cast<uint32_t>(bit_cast<uint64_t>(shifted)) + Ahead);
+    return {rest, static_cast<uint32_t>(bit_cast<uint64_t>(shifted))};
 }
 TALLOW_INLINE float sin(float x) {
-    return x == 0.0f ? x : wave_of<0>(x);
+    const Angle angle = angle_of(x);
+    return x == 0.0f ? x : wave(angle.rest, angle.quarters);
 }
 TALLOW_INLINE float cos(float x) {
-    return wave_of<1>(x);
+    const Angle angle = angle_of(x);
+    return wave(angle.rest, angle.quarters + 1);
+}
+TALLOW_INLINE float tan(float x) {
+    const Angle angle = angle_of(x);
+    const Point<double> point = point_of(angle.rest);
+    const auto sine = static_cast<float>(point.sine);
+    const auto cosine = static_cast<float>(point.cosine);
+    const bool is_turned = angle.quarters & 1;
+    return x == 0.0f ? x : (is_turned ? cosine : sine) / (is_turned ? -sine : cosine);
+}
+
+// The arc sine of a number from 0 to 1 / 2; of one up to 1 half its arc cosine, which is as small.
+TALLOW_INLINE float short_arc(float x) {
+    const float square = x > 0.5f ? fma(-0.5f, x, 0.5f) : x * x;
+    const float root = x > 0.5f ? __builtin_sqrtf(square) : x;
+    const float series =
+        polynomial(square, 0.1666666, 0.0750050419, 0.0445169547, 0.0318077229, 0.0144385863, 0.0375164776);
+    return fma(root * square, series, root);
+}
+// pi / 2 - x and pi - x, by pi in two parts.
+TALLOW_INLINE float quarter_less(float x) {
+    return 1.57079637f - (x + 4.37113883e-8f);
+}
+TALLOW_INLINE float half_less(float x) {
+    return 3.14159274f - (x + 8.74227766e-8f);
+}
+TALLOW_INLINE float asin(float x) {
+    const float arc = short_arc(fabs(x));
+    return copysign(fabs(x) > 0.5f ? quarter_less(2.0f * arc) : arc, x);
+}
+TALLOW_INLINE float acos(float x) {
+    const float arc = short_arc(fabs(x));
+    const float outside = x > 0.0f ? 2.0f * arc : half_less(2.0f * arc);
+    return fabs(x) > 0.5f ? outside : quarter_less(copysign(arc, x));
+}
+
+// The arc tangent of a number from 0 to 1.
+TALLOW_INLINE float low_arc(float x) {
+    const float square = x * x;
+    const float series = polynomial(square, -0.333332991, 0.199985483, -0.142642417, 0.109521859, -0.0840345066,
+                                    0.057957599, -0.0311778511, 0.0109146084, -0.00179362229);
+    return fma(x * square, series, x);
+}
+TALLOW_INLINE float atan(float x) {
+    const float size = fabs(x);
+    const float arc = low_arc(size > 1.0f ? 1.0f / size : size);
+    return copysign(size > 1.0f ? quarter_less(arc) : arc, x);
+}
+TALLOW_INLINE float atan2(float y, float x) {
+    const bool is_steep = fabs(y) > fabs(x);
+    const float less = is_steep ? fabs(x) : fabs(y);
+    const float more = is_steep ? fabs(y) : fabs(x);
+    // Two zeros have no quotient, nor have two infinities.
+    const float same = more == 0.0f ? 0.0f : 1.0f;
+    const float arc = low_arc(less == more ? same : less / more);
+    const float turned = is_steep ? quarter_less(arc) : arc;
+    const bool is_behind = bit_cast<int32_t>(x) < 0;
+    return x != x || y != y ? x + y : copysign(is_behind ? half_less(turned) : turned, y);
+}
+
+// e**|x| / 2, which is infinite where a cosine is.
+TALLOW_INLINE float half_exponential(float x) {
+    const float size = fabs(x) > 91.0f ? 91.0f : fabs(x);
+    return exponential_of(float_exponential<2 * 127 - 1>(size));
+}
+TALLOW_INLINE float sinh(float x) {
+    const float square = x * x;
+    const float near = fma(x * square, polynomial(square, 1.0 / 6, 0.00833335006, 0.000198361598, 2.81695123e-06), x);
+    const float half = half_exponential(x);
+    return fabs(x) < 1.0f ? near : copysign(half - 0.25f / half, x);
+}
+TALLOW_INLINE float cosh(float x) {
+    const float half = half_exponential(x);
+    return half + 0.25f / half;
+}
+
+// A double holds the squares of floats.
+TALLOW_INLINE float hypot(float x, float y) {
+    const auto wide = static_cast<double>(x);
+    const auto other = static_cast<double>(y);
+    const auto length = static_cast<float>(__builtin_sqrt(fma(wide, wide, other * other)));
+    const bool is_infinite = fabs(x) == infinity(float{}) || fabs(y) == infinity(float{});
+    return is_infinite ? infinity(float{}) : length;
 }
 
 // 1 - erfc(|x|) beyond 0.7, as gelu_erf of math.hpp has it; nearer to 0 the series.
@@ -268,17 +388,17 @@ TALLOW_INLINE float erf(float x) {
                    -430.279561, 2580.30886, -8938.11342, 17206.066, -17380.5324, 7202.90512);
     const float tail = exp(-size * size) / fma(1.41421356f * size, share, 1.0f);
     const float result = size < 0.7f ? near : 1.0f - tail;
-    return x != x ? x : __builtin_copysignf(result, x);
+    return x != x ? x : copysign(result, x);
 }
 
 // Halves are rounded away from zero.
 TALLOW_INLINE float round(float x) {
     const float whole = __builtin_truncf(x);
-    return __builtin_copysignf(fabs(x - whole) >= 0.5f ? fabs(whole) + 1.0f : fabs(whole), x);
+    return copysign(fabs(x - whole) >= 0.5f ? fabs(whole) + 1.0f : fabs(whole), x);
 }
 TALLOW_INLINE double round(double x) {
     const double whole = __builtin_trunc(x);
-    return __builtin_copysign(fabs(x - whole) >= 0.5 ? fabs(whole) + 1.0 : fabs(whole), x);
+    return copysign(fabs(x - whole) >= 0.5 ? fabs(whole) + 1.0 : fabs(whole), x);
 }
 TALLOW_INLINE float sqrt(float x) {
     return __builtin_sqrtf(x);
@@ -298,6 +418,17 @@ TALLOW_FUNCTION(log1p)
 TALLOW_FUNCTION(sin)
 TALLOW_FUNCTION(cos)
 TALLOW_FUNCTION(tanh)
+TALLOW_FUNCTION(exp2)
+TALLOW_FUNCTION(log10)
+TALLOW_FUNCTION(tan)
+TALLOW_FUNCTION(asin)
+TALLOW_FUNCTION(acos)
+TALLOW_FUNCTION(atan)
+TALLOW_FUNCTION(sinh)
+TALLOW_FUNCTION(cosh)
+TALLOW_FUNCTION(asinh)
+TALLOW_FUNCTION(acosh)
+TALLOW_FUNCTION(atanh)
 #undef TALLOW_FUNCTION
 
 } // namespace tallow

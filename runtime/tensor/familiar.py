@@ -9,6 +9,7 @@ from typing import Never, Self
 
 from ...dtype import DType
 from ...tensor_moves import MoveMethods
+from ...tensor_ops import ROUND
 from ..base.error import InvalidArgument, ShapeMismatch
 from ..core import argument
 from .base import named, refuse_keywords, require_few, require_tensors
@@ -149,6 +150,21 @@ class FamiliarMethods(RearrangingMethods, ContractionMethods, MoveMethods):
         near = (x - y).abs() <= size * rtol + atol
         return bool(close.maximum(near * (size < math.inf)).all())
 
+    def round(self, decimals: int = 0) -> Self:
+        """The nearest number with so many decimals, halves away from zero; with -2 decimals the nearest hundred.
+
+        `UnsupportedDType` for integers and decimals below 0.
+        """
+        decimals = argument.integer("round", "decimals", decimals)
+        if decimals == 0 or (decimals > 0 and self.dtype.is_integer):
+            return self._unary(ROUND)
+        numerator, denominator = _power_of_ten(-decimals), _power_of_ten(decimals)
+        return self._like(self._storage.round_to(self._layout, numerator, denominator))
+
+    def round_to(self, decimals: int) -> Self:
+        """Round to so many decimals: `round`."""
+        return self.round(decimals)
+
     def clamp(self, min: float | None = None, max: float | None = None, **unknown: Never) -> Self:
         """Keep elements between two numbers, of which one may be left out; NaN stays.
 
@@ -172,6 +188,11 @@ class FamiliarMethods(RearrangingMethods, ContractionMethods, MoveMethods):
     def float(self) -> Self:
         """Convert the elements to f32: `to_dtype`."""
         return self.to_dtype(DType.F32)
+
+
+def _power_of_ten(exponent: int) -> float:
+    """10 to the power of a number of decimals: 1 below 0, infinite beyond every float."""
+    return 10.0 ** max(exponent, 0) if exponent <= 308 else math.inf
 
 
 def _bound(name: str, given: float | None, otherwise: float) -> float:

@@ -13,7 +13,7 @@ from .oracle.formats import EXTENDED, FLOATS, HALVES, Array, compute_name, decod
 EXACT, ROUNDED, FUNCTION = 0, 1, 4
 ULPS = {
     **dict.fromkeys(["neg", "relu", "abs", "floor", "ceil", "round", "sign", "minimum", "maximum"], EXACT),
-    **dict.fromkeys(["isnan", "isinf", "clamp", "fmod"], EXACT),
+    **dict.fromkeys(["isnan", "isinf", "isfinite", "signbit", "trunc", "clamp", "fmod", "copysign"], EXACT),
     **dict.fromkeys(["add", "sub", "mul", "div", "sqr", "sqrt", "affine", "recip"], ROUNDED),
     **dict.fromkeys(["exp", "log", "sin", "cos", "tanh", "erf", "gelu", "gelu_erf", "silu", "sigmoid"], FUNCTION),
     **dict.fromkeys(["powf", "elu", "normal"], FUNCTION),
@@ -21,7 +21,7 @@ ULPS = {
     # The quotient of a multiple of y is rounded twice before it is an integer again.
     "floor_divide": 2 * ROUNDED,
     "remainder": ROUNDED,
-    "leaky_relu": ROUNDED,
+    **dict.fromkeys(["leaky_relu", "round_to", "copysign_gradient_x"], ROUNDED),
     # A product may have half the unit of its factor.
     **dict.fromkeys(["silu_mul", "gelu_mul"], 2 * FUNCTION + ROUNDED),
     **dict.fromkeys(["relu_gradient", "abs_gradient", "clamp_gradient"], EXACT),

@@ -39,6 +39,7 @@ OTHERS = {
     "x >= y": "x < y",
     "minimum": "maximum",
     "maximum": "minimum",
+    "hypot": "maximum",
     "tanh": "sin",
 }
 # Numbers far out, of a grid, or between two ways to compute the same: others near them would do too.

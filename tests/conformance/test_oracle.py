@@ -427,7 +427,7 @@ def test_gradients_of_one_operand_are_slopes_of_the_oracle(op):
     x = np.array(NEAR, EXTENDED)
     x = np.abs(x) if functor in ("sqrt", "rsqrt", "log1p", "powf") else x
     numbers = PARAMETERS.get(functor, ())
-    given = elementwise.unary(functor, "f64", x) if functor == "sqrt" else x
+    given = elementwise.unary(functor, "f64", x) if functor in ("sqrt", "tan", "exp2") else x
     found = gradients.gradient(op, "f64", np.full_like(x, 3), given, parameters=numbers)
     np.testing.assert_allclose(found.value / 3, gradients.slope(op, [x], numbers, STEP), rtol=1e-9, atol=1e-10)
 
@@ -437,7 +437,8 @@ def test_gradients_of_two_operands_are_slopes_of_the_oracle(op):
     functor = op.partition("_gradient")[0]
     x, y = (np.array(numbers, EXTENDED) for numbers in np.meshgrid(NEAR, NEAR[1::2]))
     x, y = np.abs(x) if functor == "pow" else x, y + EXTENDED(0.3)  # no multiple
-    given = (y, elementwise.binary(functor, "f64", x, y)) if functor == "div" else (x, y)
+    result = elementwise.binary(functor, "f64", x, y)
+    given = {"div": (y, result), "hypot": (x, result)}.get(functor, (x, y))
     found = gradients.gradient(op, "f64", np.full_like(x, 3), *given)
     np.testing.assert_allclose(found.value / 3, gradients.slope(op, [x, y], (), STEP), rtol=1e-8, atol=1e-8)
 

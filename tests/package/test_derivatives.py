@@ -116,7 +116,8 @@ def test_gradients_of_other_dtypes_are_those_of_f64(op: BinaryOp | ReduceOp | Un
 
 def test_an_op_has_gradients_unless_it_gives_no_floats() -> None:
     lacking = {op.value for op, gradients in DERIVATIVES.items() if gradients is None}
-    predicates = {"eq", "ne", "lt", "le", "gt", "ge", "isnan", "isinf", "any", "all", "argmin", "argmax"}
+    predicates = {"eq", "ne", "lt", "le", "gt", "ge", "isnan", "isinf", "isfinite", "signbit", "any", "all"}
+    predicates |= {"argmin", "argmax"}
     assert lacking == {*predicates, "sum_i64", "prod_i64"}
 
 

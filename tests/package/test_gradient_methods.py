@@ -18,7 +18,12 @@ UNARY: dict[str, tuple[float, float]] = {
     **dict.fromkeys(("sigmoid", "abs", "expm1", "softplus", "mish", "hardswish"), (-2, 2)),
     **dict.fromkeys(("log", "recip", "sqrt", "rsqrt"), (0.5, 3)),
     "log1p": (-0.5, 2),
-    **dict.fromkeys(("floor", "ceil", "round", "sign"), (0.1, 0.4)),
+    "tan": (-1.2, 1.2),
+    **dict.fromkeys(("asin", "acos", "atanh"), (-0.8, 0.8)),
+    **dict.fromkeys(("atan", "sinh", "cosh", "asinh", "exp2"), (-2, 2)),
+    "acosh": (1.2, 3),
+    **dict.fromkeys(("log2", "log10"), (0.5, 2)),
+    **dict.fromkeys(("floor", "ceil", "round", "trunc", "sign"), (0.1, 0.4)),
 }
 
 
@@ -31,6 +36,7 @@ def test_unary(name: str, gradcheck: Gradcheck) -> None:
 
 
 BINARY = ("add", "sub", "mul", "div", "minimum", "maximum", "pow", "atan2", "silu_mul", "gelu_mul", "remainder", "fmod")
+BINARY += ("hypot", "copysign")
 
 
 @pytest.mark.parametrize("name", BINARY)

@@ -2,12 +2,22 @@
 
 from __future__ import annotations
 
+import math
 import re
 
 import numpy as np
 import pytest
 import tallow
-from tallow import BackendUnavailable, Device, DType, DTypeMismatch, InvalidArgument, ShapeMismatch, Tensor
+from tallow import (
+    BackendUnavailable,
+    Device,
+    DType,
+    DTypeMismatch,
+    InvalidArgument,
+    ShapeMismatch,
+    Tensor,
+    UnsupportedDType,
+)
 from tallow.runtime.tensor import names
 
 from .arrays import numbers, same
@@ -113,6 +123,27 @@ def test_equal_is_one_truth(device: Device) -> None:
     assert Tensor([np.nan], device=device).equal(Tensor([np.nan], device=device)) is False
     with pytest.raises(DTypeMismatch):
         x.equal(x.half())
+
+
+def test_round_takes_decimals(device: Device) -> None:
+    x = Tensor([0.125, -2.375, 1234.5, -0.0, math.inf, math.nan], device=device)
+    for decimals, expected in (
+        (0, [0.0, -2.0, 1235.0, -0.0, math.inf, math.nan]),
+        (2, [0.13, -2.38, 1234.5, -0.0, math.inf, math.nan]),
+        (-2, [0.0, -0.0, 1200.0, -0.0, math.inf, math.nan]),
+        (-400, [0.0, -0.0, 0.0, -0.0, math.inf, math.nan]),
+    ):
+        rounded = x.round(decimals).numpy()
+        np.testing.assert_array_equal(rounded, np.array(expected, np.float32))
+        np.testing.assert_array_equal(np.signbit(rounded[:5]), np.signbit(x.numpy()[:5]))
+    for fine in (40, 400):
+        np.testing.assert_array_equal(x.round_to(fine).numpy(), x.numpy())
+    whole = Tensor([125, -7], dtype="i32", device=device)
+    assert whole.round(3).tolist() == [125, -7]
+    with pytest.raises(UnsupportedDType, match="round"):
+        whole.round(-1)
+    with pytest.raises(InvalidArgument, match="decimals must be an integer"):
+        x.round(0.5)  # type: ignore[arg-type]
 
 
 def test_clamp_has_one_bound_or_two(device: Device) -> None:

@@ -51,6 +51,21 @@ def erf(library: Any, x: Any) -> Any:
     return library.where(x > library.constant(0, x), result, library.where(x == library.constant(0, x), x, -result))
 
 
+def hypot(library: Any, x: Any, y: Any) -> Any:
+    """The length of the vector (x, y), scaled by a power of two so that no square overflows or vanishes."""
+    x, y = library.abs(x), library.abs(y)
+    longer = library.maximum(x, y)
+    one = library.constant(1, x)
+    scale = library.where(longer > 2.0**60, one * 2.0**-80, library.where(longer < 2.0**-60, one * 2.0**80, one))
+    length = library.sqrt(library.square(x * scale) + library.square(y * scale)) / scale
+    return library.where(library.isinf(x) | library.isinf(y), library.constant(math.inf, x), length)
+
+
+def copysign(library: Any, x: Any, y: Any) -> Any:
+    """The absolute values of x with the signs of y."""
+    return library.where(library.signbit(y), -library.abs(x), library.abs(x))
+
+
 def logaddexp(library: Any, x: Any, y: Any) -> Any:
     """log(exp(x) + exp(y)): the larger one, and what the other adds to it."""
     larger = library.maximum(x, y)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from fractions import Fraction
+from functools import partial
 
 import numpy as np
 
@@ -20,6 +21,18 @@ _UNARY_FLOAT: dict[str, Callable[[Array], Array]] = {
     "sin": np.sin,
     "cos": np.cos,
     "tanh": np.tanh,
+    "tan": np.tan,
+    "asin": np.arcsin,
+    "acos": np.arccos,
+    "atan": np.arctan,
+    "sinh": np.sinh,
+    "cosh": np.cosh,
+    "asinh": np.arcsinh,
+    "acosh": np.arccosh,
+    "atanh": np.arctanh,
+    "exp2": np.exp2,
+    "log2": np.log2,
+    "log10": np.log10,
     "neg": np.negative,
     "recip": lambda x: 1 / x,
     "sqr": lambda x: x * x,
@@ -34,6 +47,7 @@ _UNARY_FLOAT: dict[str, Callable[[Array], Array]] = {
     "floor": np.floor,
     "ceil": np.ceil,
     "round": functions.round_half_away,
+    "trunc": np.trunc,
     "sign": functions.sign,
     "log1p": np.log1p,
     "expm1": np.expm1,
@@ -43,6 +57,8 @@ _UNARY_FLOAT: dict[str, Callable[[Array], Array]] = {
     "hardswish": functions.hardswish,
     "isnan": np.isnan,
     "isinf": np.isinf,
+    "isfinite": np.isfinite,
+    "signbit": np.signbit,
 }
 _UNARY_INTEGER: dict[str, Callable[[Array], Array]] = {
     "neg": lambda x: -x,
@@ -52,12 +68,13 @@ _UNARY_INTEGER: dict[str, Callable[[Array], Array]] = {
     "floor": lambda x: x,
     "ceil": lambda x: x,
     "round": lambda x: x,
+    "trunc": lambda x: x,
     "sign": lambda x: (x > 0).astype(np.int64) - (x < 0),
 }
 UNARY_OPS = tuple(_UNARY_FLOAT)
 UNARY_INTEGER_OPS = tuple(_UNARY_INTEGER)
 BINARY_INTEGER_OPS = ("add", "sub", "mul", "div", "floor_divide", "remainder", "minimum", "maximum")
-BINARY_OPS = (*BINARY_INTEGER_OPS, "pow", "fmod", "atan2", "silu_mul", "gelu_mul")
+BINARY_OPS = (*BINARY_INTEGER_OPS, "pow", "fmod", "atan2", "hypot", "copysign", "silu_mul", "gelu_mul")
 # Functions of their own with parameters; the others are for floats only.
 INTEGER_METHODS = ("affine", "clamp", "to_dtype", "where_cond")
 CMP_OPS = ("eq", "ne", "lt", "le", "gt", "ge")
@@ -92,6 +109,8 @@ def binary(op: str, name: str, x: Array, y: Array) -> Array:
             "floor_divide": np.floor_divide,
             "remainder": np.remainder,
             "atan2": np.arctan2,
+            "hypot": np.hypot,
+            "copysign": np.copysign,
             # The function of x is a number of the compute dtype before it is multiplied.
             "silu_mul": lambda x, y: round_values(compute_name(name), functions.silu(x)) * y,
             "gelu_mul": lambda x, y: round_values(compute_name(name), functions.gelu(x)) * y,
@@ -188,6 +207,17 @@ def leaky_relu(name: str, x: Array, slope: float) -> Array:
     value = decode(name, x)
     with np.errstate(all="ignore"):
         return np.where(value > 0, value, EXTENDED(slope) * value)
+
+
+def round_to(name: str, x: Array, numerator: float, denominator: float) -> Array:
+    """Extended: each step is rounded to the compute dtype."""
+    held = partial(round_values, compute_name(name))
+    value = decode(name, x)
+    with np.errstate(all="ignore"):
+        steps = held(held(value * EXTENDED(denominator)) / EXTENDED(numerator))
+        whole = functions.round_half_away(steps)
+        found = held(whole / EXTENDED(denominator)) * EXTENDED(numerator)
+        return np.where(np.isfinite(steps), np.where(whole == 0, whole, found), value)
 
 
 def clamp(name: str, x: Array, lower: float, upper: float) -> Array:

@@ -68,6 +68,10 @@ def _hardswish(x: Array) -> Terms:
 _OF_ONE: dict[str, Callable[[Array], Array | Terms]] = {
     "sin_gradient": np.cos,
     "cos_gradient": lambda x: -np.sin(x),
+    "tan_gradient": lambda tangent: 1 + tangent**2,
+    "sinh_gradient": np.cosh,
+    "cosh_gradient": np.sinh,
+    "exp2_gradient": lambda power: np.log(EXTENDED(2)) * power,
     "tanh_gradient": lambda x: 1 / np.cosh(x) ** 2,
     "gelu_gradient": _gelu,
     "gelu_erf_gradient": _gelu_erf,
@@ -113,6 +117,8 @@ def _of_two(op: str, name: str, x: Array, y: Array) -> Array | Terms:
             return _atan2(x, y, of_x=True)
         case "atan2_gradient_y":
             return _atan2(x, y, of_x=False)
+        case "copysign_gradient_x":
+            return functions.sign(x) * np.copysign(EXTENDED(1), y)
     raise AssertionError(f"no gradient is written for {op}")
 
 
@@ -173,6 +179,12 @@ def gradient(
                 is_constant = ((first == 0) & (second >= 0)) | (power == 0)
                 is_open = (power != 0) & _is_subnormal(name, power) & (~np.isfinite(incoming) | (first < 0))
                 return found._replace(value=np.where(is_constant, EXTENDED(0), found.value), is_open=is_open)
+            case "atan2_gradient_x" | "atan2_gradient_y":
+                found = _times(name, incoming, _of_two(op, name, first, second))
+                return found._replace(value=np.where((first == 0) & (second == 0), EXTENDED(0), found.value))
+            case "hypot_gradient_x":  # of the result
+                found = _times(name, incoming, first / second)
+                return found._replace(value=np.where(second == 0, EXTENDED(0), found.value))
             case "silu_mul_gradient_x" | "gelu_mul_gradient_x":
                 slope = (_silu if op.startswith("silu") else _gelu)(first)
                 found = _times(name, _held(name, incoming * second), slope)
@@ -191,7 +203,8 @@ OF_ONE = (
 )
 OF_TWO = (
     *("div_gradient_y", "remainder_gradient_y", "minimum_gradient_x", "pow_gradient_x", "pow_gradient_y"),
-    *("fmod_gradient_y", "atan2_gradient_x", "atan2_gradient_y", "silu_mul_gradient_x", "gelu_mul_gradient_x"),
+    *("fmod_gradient_y", "atan2_gradient_x", "atan2_gradient_y", "hypot_gradient_x", "copysign_gradient_x"),
+    *("silu_mul_gradient_x", "gelu_mul_gradient_x"),
 )
 
 
