@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Callable, Mapping, Sequence
 from functools import cache, wraps
 from operator import attrgetter
@@ -167,6 +168,8 @@ class TensorBase:
                 common = _common_integer(lhs.inner.dtype, rhs.inner.dtype)
                 if common is not None:
                     return self.to_dtype(common)._cmp(op, other.to_dtype(common))
+                if lhs.inner.dtype.is_integer and rhs.inner.dtype.is_integer:
+                    return self._cmp_by_sign(op, other)
             if layout is not other_layout and layout.shape != other_layout.shape:
                 stretched = _broadcasts.get((layout.number, other_layout.number))
                 layout, other_layout = stretched or broadcast(op.value, layout, other_layout)
@@ -176,6 +179,15 @@ class TensorBase:
         tensor._storage = lhs.cmp(op, rhs, layout, other_layout)
         tensor._layout = layout._dense or layout.dense
         return tensor
+
+    def _cmp_by_sign(self, op: CmpOp, other: Self) -> Self:
+        """Compare signed integers with unsigned ones that no signed dtype has: what is below 0 is below all of these."""
+        unsigned, signed = (self, other) if self.dtype.kind == "unsigned" else (other, self)
+        wide = unsigned.dtype
+        compared = self.to_dtype(wide)._cmp(op, other.to_dtype(wide))
+        if getattr(operator, op.value)(*((-1, 0) if signed is self else (0, -1))):
+            return compared._cmp(CmpOp.GE, signed._cmp(CmpOp.GE, 0))
+        return compared._cmp(CmpOp.GT, signed._cmp(CmpOp.LT, 0))
 
     def to_dtype(self, dtype: DTypeLike) -> Self:
         """Convert the elements; the tensor itself if they have the dtype already.

@@ -79,8 +79,8 @@ class ReductionMethods(OpMethods):
     def cumprod(self, dim: int) -> Self:
         """Multiply along a dim: element i of the result is the product of the elements 0 to i.
 
-        Integers and masks are multiplied in i64, which wraps. bf16, f16 and f8e4m3 are multiplied in f32, and each
-        product is rounded once.
+        Integers and masks are multiplied in i64, u64 in u64, which wrap. bf16, f16 and f8e4m3 are multiplied in f32,
+        and each product is rounded once.
         """
         factors = self.to_dtype(DType.I64) if _is_short(self.dtype) else self
         return factors._like(factors._storage.cumprod(factors._layout, factors.shape.dim("cumprod", dim)))
