@@ -5,43 +5,9 @@
 
 #include "access.hpp"
 #include "monoid.hpp"
-#include "wave.hpp"
+#include "team_scan.hpp"
 
 namespace tallow {
-
-// What the values of the threads before this one in its team come to, which are side by side: a power of two up to
-// row_team, or the whole block. `total` is what all of them come to.
-template <typename Monoid>
-TALLOW_INLINE typename Monoid::State joined_before_in_team(typename Monoid::State value, uint32_t team,
-                                                           typename Monoid::State& total) {
-    using State = typename Monoid::State;
-    const uint32_t lanes = team < wave_size ? team : wave_size;
-    const uint32_t place = lane_index() & (lanes - 1);
-    State joined = value;
-    for (uint32_t distance = 1; distance < lanes; distance *= 2) {
-        const State earlier = shuffle_from(joined, (lane_index() - distance) % wave_size);
-        joined = place >= distance ? Monoid::combine(earlier, joined) : joined;
-    }
-    State before = shuffle_from(joined, (lane_index() - 1) % wave_size);
-    before = place == 0 ? Monoid::identity() : before;
-    total = shuffle_from(joined, lane_index() | (lanes - 1));
-    if (team == block_size) {
-        __shared__ State waves[waves_per_block];
-        if (lane_index() == 0)
-            waves[wave_index()] = total;
-        synchronize_block();
-        State earlier = Monoid::identity();
-        total = Monoid::identity();
-#pragma unroll
-        for (uint32_t w = 0; w < waves_per_block; ++w) {
-            earlier = w == wave_index() ? total : earlier;
-            total = Monoid::combine(total, waves[w]);
-        }
-        before = Monoid::combine(earlier, before);
-        synchronize_block();
-    }
-    return before;
-}
 
 // The elements of a split of a contiguous row, and what its first one is joined to.
 template <bool Stores, typename Monoid, typename T, typename Arguments>

@@ -3,9 +3,21 @@
 // each pair to its place. Nothing in it depends on the order in which threads run.
 #pragma once
 
-#include "scan.hpp"
+#include "access.hpp"
+#include "team_scan.hpp"
 
 namespace tallow {
+
+// Numbers of elements, as a monoid.
+struct Counts {
+    using State = uint32_t;
+    static TALLOW_INLINE State identity() {
+        return 0;
+    }
+    static TALLOW_INLINE State combine(State x, State y) {
+        return x + y;
+    }
+};
 
 constexpr uint32_t digit_count = 1u << digit_bits;
 static_assert(digit_count == block_size, "a thread keeps one digit");
@@ -56,7 +68,7 @@ template <typename Arguments> TALLOW_INLINE void scan_counts(const Arguments& ar
                 own += values[i];
             }
             uint32_t sum;
-            uint32_t before = before_tile + sum_before_in_team(own, block_size, sum);
+            uint32_t before = before_tile + joined_before_in_team<Counts>(own, block_size, sum);
 #pragma unroll
             for (uint32_t i = 0; i < length; ++i) {
                 if (first + i < arguments.blocks)
@@ -120,7 +132,7 @@ TALLOW_INLINE void sort_by_digit(SharedPairs& pairs, uint32_t count, uint32_t sh
     for (uint32_t w = 0; w < waves_per_block; ++w)
         sum += pairs.counts[w][thread];
     uint32_t total;
-    uint32_t before = sum_before_in_team(sum, block_size, total);
+    uint32_t before = joined_before_in_team<Counts>(sum, block_size, total);
 #pragma unroll
     for (uint32_t w = 0; w < waves_per_block; ++w) {
         const uint32_t in_wave = pairs.counts[w][thread];
@@ -150,7 +162,7 @@ template <typename Arguments> TALLOW_INLINE void move_pairs(const Arguments& arg
     const uint32_t count = left < sort_tile ? left : sort_tile;
     const uint32_t* const counts = pointer_to<const uint32_t>(arguments.counts);
     uint32_t total;
-    const uint32_t first = sum_before_in_team(counts[digit_count * arguments.blocks + thread], block_size, total);
+    const uint32_t first = joined_before_in_team<Counts>(counts[digit_count * arguments.blocks + thread], block_size, total);
     next[thread] = first + counts[thread * arguments.blocks + block_index()];
     for (uint32_t i = thread; i < count; i += block_size) {
         pairs.keys[i] = pointer_to<const uint32_t>(arguments.keys)[begin + i];
