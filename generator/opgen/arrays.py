@@ -4,7 +4,7 @@ import ast
 import re
 import textwrap
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Annotated, ClassVar, TypeVar
 
@@ -26,7 +26,7 @@ class Spelling:
     """Python that stands in the module of a library: an expression, or the lines of a function."""
 
     text: str
-    location: Location
+    location: Location = field(compare=False)
     FORM: ClassVar = Annotated[str, Mark.MAY_BE_EMPTY, names_of("word", token=r"(?<![\w.])[a-z]\w*")]
 
     @property
@@ -82,7 +82,7 @@ class Word:
         Formula | None,
         "Of a word that joins elements: the formula by which reductions of spec/functors join two of them.",
     ]
-    location: Location
+    location: Location = field(compare=False)
 
     def __str__(self) -> str:
         return self.call
@@ -124,7 +124,7 @@ class Lacking:
 
     name: Annotated[str, Entry("dtype '{}'")]
     unsupported: Annotated[str, "Why the library has no such dtype: errors and the matrix quote it."]
-    location: Location
+    location: Location = field(compare=False)
 
 
 def _are_dtypes(spot: Spot, found: str | Mapping[str, object]) -> Iterator[str]:
@@ -165,7 +165,7 @@ class ArrayLibrary:
         Mark.OPTIONAL,
         "By word, the expression or the lines of its function, if it is not what the family's file says.",
     ]
-    location: Location
+    location: Location = field(compare=False)
 
     @property
     def dtypes(self) -> Mapping[str, Spelling] | None:

@@ -367,7 +367,7 @@ def _decode(spot: Spot, hint: Any, notes: Notes) -> Any:
             return tuple(_kept(entry, inner[0]) for entry in spot.entries(leading, *notes).values())
         return tuple(element.decode(inner[0]) for element in spot.elements(*notes))
     if origin is Mapping and inner[1] is not Location:
-        return {key: entry.decode(inner[1]) for key, entry in spot.entries(inner[0], *notes).items()}
+        return {key: _kept(entry, inner[1]) for key, entry in spot.entries(inner[0], *notes).items()}
     if origin is Mapping:
         return _places(spot, inner[0])
     return _scalar(spot, hint, notes)

@@ -3,7 +3,7 @@
 import ast
 import math
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Annotated, ClassVar
 
 from opgen.decoder import Entry, Form, Mark, Spot, names_of
@@ -22,7 +22,7 @@ class Edge:
     functor: str
     arguments: tuple[str, ...]  # of a reduction its elements, of others the operands and then the parameters
     value: str
-    location: Location
+    location: Location = field(compare=False)
     FORM: ClassVar = Annotated[str, Mark.MAY_BE_EMPTY, Form(type=["number", "string"])]
 
     @classmethod

@@ -145,7 +145,7 @@ class Explainer:
         ]
         parts += [Fact("edge", str(edge), edge.location) for edge in functor.edges]
         for method in methods:
-            how = f"{kind.member(functor)}, " if method.functor is None else ""
+            how = f"{functor.member}, " if method.functor is None else ""
             parts.append(Fact("called by", f"{how}storage method {method.name}", method.location))
         if functor.has_front and not functor.is_gradient:
             parts.append(Fact("called by", f"Tensor.{functor.name}", self._defined(functor.name, _TENSOR)))

@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Annotated
 
@@ -25,7 +25,7 @@ class BlockField:
     type: Annotated[str, Choice((*FIELD_TYPES,)), "The type of the field, or of an element of an array."]
     count: Annotated[int | None, Range(1), "How many there are, if the field is an array."]
     offset: Annotated[int, "Where the field begins in the block, in bytes."]
-    location: Location
+    location: Location = field(compare=False)
 
     @property
     def facts(self) -> FieldType:
@@ -63,7 +63,7 @@ class Format:
     ]
     scale: Annotated[str | None, "The expression of what the quants of group `g` are multiplied with, over the fields."]
     offset: Annotated[str | None, "The expression of what is added to the product, over the fields and `g`."]
-    location: Location
+    location: Location = field(compare=False)
 
     @property
     def group(self) -> int:
@@ -106,14 +106,14 @@ class Format:
 
     def _sizes(self, what: str) -> Mistakes:
         end = 0
-        for field in self.fields:
-            begin = f"field '{field.name}' of {what}"
-            if field.offset != end:
-                wrong = "overlaps the one before it" if field.offset < end else "leaves a gap before it"
-                yield field.location, f"{begin} {wrong}; it begins at {end}, not at {field.offset}"
-            elif end % field.facts.bytes:
-                yield field.location, f"{begin} must begin at a multiple of {field.facts.bytes}, not at {end}"
-            end = field.end
+        for part in self.fields:
+            begin = f"field '{part.name}' of {what}"
+            if part.offset != end:
+                wrong = "overlaps the one before it" if part.offset < end else "leaves a gap before it"
+                yield part.location, f"{begin} {wrong}; it begins at {end}, not at {part.offset}"
+            elif end % part.facts.bytes:
+                yield part.location, f"{begin} must begin at a multiple of {part.facts.bytes}, not at {end}"
+            end = part.end
         if self.bytes != end:
             yield "bytes", f"'bytes' of {what} must be {end}, where its fields end, not {self.bytes}"
         if self.group < 1 or self.elements % self.group:

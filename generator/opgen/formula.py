@@ -15,6 +15,7 @@ from typing import Annotated, Any, ClassVar, Final, Literal, TypeAlias
 
 from opgen.decoder import Choice, Entry, Form, Mark, Mistakes, Spot, defines, like, names_of
 from opgen.decoder import Name as Name_
+from opgen.memory import once_for
 from opgen.problem import Location, Problem, did_you_mean
 
 Kind: TypeAlias = Literal["bool", "integer", "float"]
@@ -112,6 +113,16 @@ class Call:
         """The calls that it is made of, each once, itself first."""
         inner = (call for argument in self.arguments if isinstance(argument, Call) for call in argument.calls)
         return tuple(dict.fromkeys((self, *inner)))
+
+    @cached_property
+    def text(self) -> str:
+        """It as a person writes it."""
+        return _text(self)
+
+    @cached_property
+    def shared(self) -> "tuple[dict[str, Node], Node]":
+        """It with names for what it has more than once: see `shared`."""
+        return _shared(self)
 
     @cached_property
     def size(self) -> int:
@@ -300,6 +311,33 @@ class Primitives(dict[str, Primitive]):
     def __init__(self, primitives: Mapping[str, Primitive]) -> None:
         super().__init__(primitives)
         self._gradients: dict[tuple[Node, tuple[str, ...]], Mapping[str, Node]] = {}
+        self._reached: dict[str, frozenset[str]] = {}
+        self._behind: dict[tuple[Node, ...], Primitives] = {}
+
+    def behind(self, nodes: tuple[Node, ...]) -> "Primitives":
+        """Those on which anything depends that follows from formulas: the same object as long as these are the same.
+
+        All of them where a formula calls one that there is not, as the message about it names others.
+        """
+        if nodes not in self._behind:
+            called = {call.primitive for node in nodes for call in calls(node)}
+            reached = frozenset[str]().union(*map(self._reach, (WHERE, *OPERATORS, *called)))
+            own = (primitive for name, primitive in self.items() if name in reached)
+            self._behind[nodes] = _chosen(*own) if called <= self.keys() else self
+        return self._behind[nodes]
+
+    def _reach(self, name: str) -> frozenset[str]:
+        """A primitive with those that its gradients call, and so on."""
+        if name not in self._reached:
+            found, waiting = {name}, [name]
+            while waiting:
+                primitive = self.get(waiting.pop())
+                formulas = (*primitive.gradient.values(), *primitive.let.values()) if primitive is not None else ()
+                new = {call.primitive for formula in formulas for call in calls(formula.node)} - found
+                found |= new
+                waiting += new
+            self._reached[name] = frozenset(found)
+        return self._reached[name]
 
     def gradients(self, node: Node, wanted: Iterable[str]) -> Mapping[str, Node]:
         """The gradients of what a formula names: see `gradients`."""
@@ -307,6 +345,11 @@ class Primitives(dict[str, Primitive]):
         if key not in self._gradients:
             self._gradients[key] = gradients(*key, self)
         return self._gradients[key]
+
+
+@once_for(lambda *primitives: primitives, size=1024)
+def _chosen(*primitives: Primitive) -> Primitives:
+    return Primitives({primitive.name: primitive for primitive in primitives})
 
 
 @dataclass(frozen=True, eq=False)
@@ -589,6 +632,10 @@ def _printed(tree: ast.expr, literal: Callable[[str], str], *, is_operand: bool)
 
 def text_of(node: Node) -> str:
     """A formula as a person writes it."""
+    return node.text if isinstance(node, Call) else _text(node)
+
+
+def _text(node: Node) -> str:
 
     def called(call: Call, operands: list[ast.expr]) -> ast.expr:
         if call.primitive in OPERATORS:
@@ -712,8 +759,12 @@ def _simplified(node: Call) -> Node:
     return Call(node.primitive, arguments, node.offset)
 
 
-def shared(node: Node) -> tuple[dict[str, Node], Node]:
+def shared(node: Node) -> "tuple[dict[str, Node], Node]":
     """A formula whose parts that it has more than once are named, each over those before it: the parts and the rest."""
+    return node.shared if isinstance(node, Call) else ({}, node)
+
+
+def _shared(node: Call) -> "tuple[dict[str, Node], Node]":
     uses: Counter[Node] = Counter()
 
     def count(node: Node) -> None:

@@ -3,6 +3,7 @@
 from collections import Counter
 from collections.abc import Collection, Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
+from functools import lru_cache
 from itertools import permutations
 
 from opgen.formula import (
@@ -14,18 +15,20 @@ from opgen.formula import (
     FormulaError,
     Name,
     Node,
+    Primitive,
     Primitives,
     inlined,
     kind_of,
     names,
     simplified,
     size,
+    walk,
 )
 from opgen.memory import once_for
 from opgen.model import GRADIENT_KINDS, Functor, FunctorKind, Spec
 from opgen.names import Names
 from opgen.problem import Problems
-from opgen.scopes import derivatives, is_differentiable, scopes
+from opgen.scopes import decisive, derivatives, is_differentiable, scopes
 
 # What an op that is a gradient calls that of the result, and the result: its own gradients and result are others.
 GRADIENT = "gradient"
@@ -34,7 +37,7 @@ _COMMUTATIVE = ("x + y", MULTIPLY, "x == y", "x != y", "minimum", "maximum")
 _TURNED = {"x > y": "x < y", "x >= y": "x <= y"}
 
 
-@once_for(lambda spec: (spec.primitives, spec.dtypes, *spec.functors.values()), size=4)
+@once_for(lambda spec: (spec.primitives, spec.known_dtypes, spec.package, *spec.functors.values()), size=4)
 def with_gradients(spec: Spec) -> dict[str, FunctorKind]:
     """The kinds of functors, with the gradients that are found of others."""
     kinds = dict(spec.functors)
@@ -55,11 +58,12 @@ def is_step(node: Node) -> bool:
 
 def computing(node: Node, ops: Iterable[Functor], numbers: Collection[str]) -> tuple[Functor, tuple[str, ...]] | None:
     """The op that computes a formula in one step, and what it is given; `numbers` are names of no tensors."""
-    known = names(node)
-    form = _form(node)
+    known, form, made_of = names(node), _form(node), _made_of(node)
     for functor in ops:
+        if functor.formula is None or size(functor.formula.node) != size(node):
+            continue
         own = (*functor.operands, *functor.parameters)
-        if functor.formula is None or len(own) != len(known) or size(functor.formula.node) != size(node):
+        if len(own) != len(known) or _made_of(functor.formula.node) != made_of:
             continue
         for given in permutations(known):
             is_number = [name in numbers for name in given]
@@ -78,12 +82,25 @@ def primitives_by_ops(spec: Spec) -> Primitives:
         node = primitive.gradient_of(primitive.parameters[0]) if len(primitive.parameters) == 1 else None
         op = None if node is None or is_step(node) else computing(simplified(node), ops, ())
         if op is not None:
-            functor, given = op
-            formula = Formula(Call(functor.name, tuple(map(Name, given))), functor.location)
-            found[primitive.name] = replace(primitive, gradient={primitive.parameters[0]: formula}, let={})
+            found[primitive.name] = _by_op(primitive, *op)
     return Primitives(found)
 
 
+@once_for(lambda primitive, functor, given: (primitive, functor, *given), size=256)
+def _by_op(primitive: Primitive, functor: Functor, given: Sequence[str]) -> Primitive:
+    """A primitive whose gradient is an op, of what is given."""
+    formula = Formula(Call(functor.name, tuple(map(Name, given))), functor.location)
+    return replace(primitive, gradient={primitive.parameters[0]: formula}, let={})
+
+
+@lru_cache(maxsize=4096)
+def _made_of(node: Node) -> Sequence[str]:
+    """The primitives of a formula, which are the same in another order."""
+    calls = (part.primitive for part in walk(node) if isinstance(part, Call))
+    return sorted(_TURNED.get(primitive, primitive) for primitive in calls)
+
+
+@lru_cache(maxsize=4096)
 def _form(node: Node) -> Hashable:
     """What formulas have in common that compute the same, in another order."""
     if not isinstance(node, Call):
@@ -116,15 +133,7 @@ def _gradients(spec: Spec, kind: FunctorKind, functor: Functor, ops: list[Functo
 
 
 @once_for(
-    lambda spec, kind, unsupported, functor, room: (
-        kind,
-        unsupported,
-        functor,
-        room,
-        spec.primitives,
-        spec.dtypes,
-        *spec.reductions,
-    ),
+    lambda spec, kind, unsupported, functor, room: (kind, unsupported, room, *decisive(spec, functor)),
     size=256,
 )
 def _of_several_steps(

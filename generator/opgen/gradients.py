@@ -2,7 +2,7 @@
 
 import ast
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import PurePosixPath
 from typing import TYPE_CHECKING, Annotated, ClassVar
@@ -31,7 +31,7 @@ class Expression:
     """An expression of Python."""
 
     text: str
-    location: Location
+    location: Location = field(compare=False)
     FORM: ClassVar = Annotated[str, names_of("rule", token=r"(?<=rules\.)\w+")]
 
     @classmethod
@@ -87,7 +87,7 @@ class Gradient:
         "An operand, and the expression of its gradient over `g`, which is the gradient of the result, `result`, the "
         "arguments, and the functions of runtime/gradient/rules.py as `rules`.",
     ]
-    location: Location
+    location: Location = field(compare=False)
 
     def mistakes(self, what: str) -> Mistakes:
         """Note that nothing is said, or more than one thing."""

@@ -98,7 +98,7 @@ class FieldGroup:
     name: Annotated[Name, Entry("group '{}'"), defines("group")]
     doc: Annotated[str, "What the fields are, for the docstring of what packs them."]
     fields: Annotated[_Fields, "The fields by name, in order, with their types as in `arguments` of a family."]
-    location: Location
+    location: Location = field(compare=False)
 
 
 @dataclass(frozen=True)
@@ -176,9 +176,9 @@ class Kernel:
         "the type of what the op gives, {sources} are those of its operands, {sources_but_last} all but the last of "
         "these.",
     ]
-    location: Location
-    call_location: Annotated[Location, Place("call")]
-    over_locations: Annotated[Mapping[str, Location], Place("over")]
+    location: Location = field(compare=False)
+    call_location: Annotated[Location, Place("call")] = field(compare=False)
+    over_locations: Annotated[Mapping[str, Location], Place("over")] = field(compare=False)
 
     def mistakes(self, what: str) -> Mistakes:
         """Note placeholders of no axis."""
@@ -338,7 +338,7 @@ class TupleType:
         "By name, a `number`, which is 0 or more, a `flag`, an `object`, a `slot`, which is the descriptor of an "
         "attribute, or [name], a tuple of the tuples of this name, which is described above it.",
     ]
-    location: Location
+    location: Location = field(compare=False)
 
 
 @dataclass(frozen=True)
@@ -379,7 +379,7 @@ class Constant:
         int | Annotated[Mapping[int, int], Using(_bytes, Mapping[Annotated[str, exactly("|".join(SIZES))], int])],
         "The number, or one for each size of an element in bytes.",
     ]
-    location: Location
+    location: Location = field(compare=False)
 
 
 @dataclass(frozen=True)

@@ -93,8 +93,10 @@ def _lowered(
             done = _of_op(spec, owners, backend, part, method, op, module)
             found[method.name, op] = done.lowerings
             problems += done.problems
-            if done.lack is not None:
-                names, name = lacking.setdefault(done.lack, []), keys_of(part, method, op)[0][1]
+            if done.missing:
+                keys = keys_of(part, method, op)
+                lack = (*_place_of_lack(owners, keys), done.missing if done.is_written else ())
+                names, name = lacking.setdefault(lack, []), keys[0][1]
                 # Backends of one family lack it together.
                 if name not in names:
                     names.append(name)
@@ -107,14 +109,17 @@ class _Done:
 
     lowerings: Mapping[str | None, Lowering]
     problems: Sequence[Problem] = ()
-    lack: Lack | None = None
+    missing: tuple[str, ...] = ()  # the dtypes for which no cell says anything
+    is_written: bool = False  # whether some cell says anything of it
 
 
 def _what_decides(
     spec: Spec, owners: Sequence[Owner], backend: Backend, part: str, method: Method, op: str | None, module: str | None
 ) -> tuple[object, ...]:
-    functor = spec.functor(method, op)
-    return (backend, part, method, op, module, functor, spec.dtypes, spec.formats, spec.modules, *owners)
+    of = (owner.cells.get(key) for owner in owners for key in keys_of(part, method, op))
+    packages = (owner.package for owner in owners)
+    facts = (spec.functor(method, op), spec.known_dtypes, spec.formats, spec.modules)
+    return (backend, part, method, op, module, *facts, *packages, *of)
 
 
 @once_for(_what_decides, size=4096)
@@ -138,8 +143,7 @@ def _of_op(
             message = f"'{keys[0][1]}' ends with '{lowering.calls[-1]}', which may refuse"
             problems.note(lowering.calls[-1].location, f"{message}; end the list with a call that takes everything")
     missing = tuple(str(dtype) for dtype, lowering in done.items() if lowering is None)
-    lack = (*_place_of_lack(owners, keys), missing if own else ()) if missing else None
-    return _Done(MappingProxyType({dtype: each for dtype, each in done.items() if each}), problems, lack)
+    return _Done(MappingProxyType({dtype: each for dtype, each in done.items() if each}), problems, missing, bool(own))
 
 
 def _unsupported(spec: Spec, backend: Backend, method: Method, op: str | None) -> Iterator[Lowering]:

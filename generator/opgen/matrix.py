@@ -38,7 +38,7 @@ class Cell:
 def _made_of(spec: Spec) -> tuple[object, ...]:
     """What the cells follow from."""
     methods = (spec.families, spec.device_methods, spec.functors, spec.package)
-    return (*methods, spec.dtypes, spec.formats, spec.backends, spec.lowerings)
+    return (*methods, spec.known_dtypes, spec.formats, spec.backends, spec.lowerings)
 
 
 # Several outputs have them.
@@ -54,6 +54,12 @@ def cells(spec: Spec) -> list[Cell]:
     ]
 
 
+def _decisive(spec: Spec, method: Method, op: str | None, backend: Backend) -> tuple[object, ...]:
+    facts = (spec.functor(method, op), op_reason(spec, method), spec.known_dtypes, spec.formats, spec.package)
+    return (method, op, backend, spec.lowerings[backend.name][method.name, op], *facts)
+
+
+@once_for(_decisive, size=4096)
 def method_cells(spec: Spec, method: Method, op: str | None, backend: Backend) -> list[Cell]:
     """The cells of one op on one backend, a cell for each dtype."""
     found = []

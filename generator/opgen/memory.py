@@ -10,7 +10,7 @@ Found = TypeVar("Found")
 
 
 def once_for(
-    key: Callable[Given, tuple[object, ...]], size: int
+    key: Callable[..., tuple[object, ...]], size: int
 ) -> Callable[[Callable[Given, Found]], Callable[Given, Found]]:
     """Keep the last `size` results of a function, by the objects that `key` gives for its arguments.
 

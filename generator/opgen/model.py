@@ -35,7 +35,7 @@ from opgen.decoder import (
 )
 from opgen.edges import Edge
 from opgen.formats import Format
-from opgen.formula import Formula, Primitives
+from opgen.formula import Formula, Node, Primitives
 from opgen.gradients import Gradient
 from opgen.kernels import Constant, FieldGroup, KernelFamily, TupleType
 from opgen.libraries import CLibrary
@@ -145,7 +145,7 @@ class Package:
         "Folders of the project that the package holds, beside the runtime, for projects that stand on it.",
     ]
     without_gradients: Annotated[bool, "Whether no op and no method has a gradient, so that none need be written."]
-    location: Annotated[Location, Place("name")]
+    location: Annotated[Location, Place("name")] = field(compare=False)
 
     def mistakes(self, _: str) -> Mistakes:
         """Note what is no module."""
@@ -194,7 +194,7 @@ class DType:
         'The key makes the dtype one that may index. The value is the index that means "no row"; null if there is '
         "none.",
     ]
-    location: Location
+    location: Location = field(compare=False)
 
     @property
     def bounds(self) -> tuple[int, int]:
@@ -429,7 +429,7 @@ class Functor:
         bool | None,
         "False if no tensor method is this op alone; a tensor method of the same name is then in the runtime.",
     ]
-    location: Location
+    location: Location = field(compare=False)
 
     @cached_property
     def operands(self) -> tuple[str, ...]:
@@ -451,10 +451,22 @@ class Functor:
         """The gradients of operands, where they are not what follows from the formula."""
         return {operand: formula.with_parts(self.let) for operand, formula in self.gradients.items()}
 
+    @cached_property
+    def nodes(self) -> tuple[Node, ...]:
+        """All its formulas."""
+        monoid = self.reduction if isinstance(self.reduction, Monoid) else None
+        own = (monoid.element, monoid.combine, monoid.finish) if monoid is not None else (self.formula,)
+        return tuple(formula.node for formula in (*own, *self.gradient.values()) if formula is not None)
+
     @property
     def is_method(self) -> bool:
         """Whether it is a storage method of its own; the others are chosen by an argument `op`."""
         return self.kind not in ENUM_KINDS or bool(self.parameters) or self.result == ANY_RESULT
+
+    @property
+    def member(self) -> str:
+        """The member of an enum that it is."""
+        return f"{METHOD_OP if self.is_method else op_class(self.kind)}.{self.name.upper()}"
 
     @property
     def has_front(self) -> bool:
@@ -516,14 +528,15 @@ class FunctorKind:
         """The states of reductions, by their names."""
         return {state.name: state for state in self.listed}
 
+    @cached_property
+    def by_name(self) -> Mapping[str, Functor]:
+        """The functors by their names."""
+        return {functor.name: functor for functor in self.functors}
+
     @property
     def class_name(self) -> str:
         """The enum of the functors that are chosen by an argument: unary -> UnaryOp."""
         return op_class(self.name)
-
-    def member(self, functor: Functor) -> str:
-        """The member of an enum that one of its functors is."""
-        return f"{METHOD_OP if functor.is_method else self.class_name}.{functor.name.upper()}"
 
     @property
     def chosen(self) -> tuple[Functor, ...]:
@@ -557,7 +570,7 @@ class Operand:
         "A set of dtypes such as `float`, a list, `same` (as the first operand), `op` (as the functor that `op` "
         "chooses) or `blocks` (weights in the formats of spec/formats.yaml).",
     ]
-    location: Location
+    location: Location = field(compare=False)
 
     @property
     def is_of_blocks(self) -> bool:
@@ -571,7 +584,7 @@ class Check:
 
     FORM: ClassVar = Annotated[Call, names_of("check", token=r"^\w+")]
     call: Call
-    location: Location
+    location: Location = field(compare=False)
 
     @classmethod
     def decode(cls, spot: Spot) -> "Check":
@@ -622,7 +635,7 @@ class Method:
         "How gradients of a method follow that makes something of floats. Ops of spec/functors say their own.",
     ]
     owner: Annotated[str, Mark.VARIANT]  # STORAGE or DEVICE
-    location: Location
+    location: Location = field(compare=False)
 
     @cached_property
     def is_broken(self) -> bool:
@@ -784,7 +797,7 @@ class Library:
     dtypes: Annotated[
         Names | None, "The dtypes that the library has; all without this key. For other dtypes its calls are left out."
     ]
-    location: Annotated[Location, Place("class")]
+    location: Annotated[Location, Place("class")] = field(compare=False)
 
     @property
     def module(self) -> str:
@@ -955,6 +968,11 @@ class Spec:
         return {name: tuple(dtype.name for dtype in members) for name, members in sets.items()}
 
     @cached_property
+    def known_dtypes(self) -> str:
+        """The groups as one text: what is kept of a spec depends on no more of its dtypes, in most cases."""
+        return str(self.groups)
+
+    @cached_property
     def sets(self) -> Mapping[str, tuple[str, ...]]:
         """The groups, and the block formats."""
         return {**self.groups, BLOCKS: tuple(item.name.upper() for item in self.formats)}
@@ -1040,7 +1058,7 @@ class Spec:
         """The functor that a method computes with `op`."""
         name = method.functor or op
         kind = self.functors.get(method.kind or "")
-        return next((functor for functor in kind.functors if functor.name == name), None) if kind and name else None
+        return kind.by_name.get(name) if kind and name else None
 
     def op_names(self, method: Method, op: str | None) -> Names | None:
         """The dtypes that a method has with `op`, as they are written; None for a device method without a dtype."""

@@ -1,6 +1,6 @@
 """Dtypes as the spec names them."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Annotated, ClassVar
 
 from opgen.decoder import Form, Mark, Spot, names_of
@@ -12,7 +12,7 @@ class Names:
     """Dtypes as the spec names them: one group's name, or a list. `check` resolves them."""
 
     texts: tuple[str, ...]
-    locations: tuple[Location, ...]
+    locations: tuple[Location, ...] = field(compare=False)
     listed: bool  # written as a list
     FORM: ClassVar = (
         Annotated[str, Mark.MAY_BE_EMPTY, Form(minLength=1), names_of("set")]

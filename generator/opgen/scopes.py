@@ -140,26 +140,34 @@ def is_differentiable(spec: Spec, functor: Functor) -> bool:
     return is_of_floats and not spec.package.without_gradients
 
 
-@once_for(lambda spec, functor: (functor, spec.primitives, spec.dtypes, *spec.reductions), size=1024)
+def decisive(spec: Spec, functor: Functor, primitives: Primitives | None = None) -> tuple[object, ...]:
+    """What decides what follows from a functor's formulas, of `primitives` in place of the spec's."""
+    known = spec.primitives if primitives is None else primitives
+    others = spec.reductions if functor.reduction is not None else ()
+    return (functor, known.behind(functor.nodes), spec.known_dtypes, spec.package, *others)
+
+
+@once_for(decisive, size=1024)
 def scopes(spec: Spec, functor: Functor) -> Mapping[str, Scope]:
     """The formulas of a functor by their keys."""
     reduction, op = functor.reduction, f"op '{functor.name}'"
+    primitives = spec.primitives.behind(functor.nodes)
     found = {}
     if functor.formula is not None:
         found["formula"] = Scope(
             f"'formula' of {op}",
             functor.formula,
             {kind: _operands(functor, kind) for kind in _dtype_kinds(spec, functor)},
-            spec.primitives,
+            primitives,
             functor.result not in (None, ANY_RESULT),
         )
     elif isinstance(reduction, Monoid):
-        found.update(_of_monoid(spec, functor, reduction))
+        found.update(_of_monoid(spec, functor, reduction, primitives))
     for operand, formula in functor.gradient.items():
         scope: dict[str, Kind] = {**_operands(functor, "float"), INCOMING: "float", RESULT: "float", COUNT: "float"}
         what = f"'gradient' of {op}"
         found[f"gradient {operand}"] = Scope(
-            what, formula, {"float": scope}, _with_reductions(spec, functor, and_itself=True)
+            what, formula, {"float": scope}, _with_reductions(spec, functor, primitives, and_itself=True)
         )
     return found
 
@@ -171,7 +179,7 @@ def _operands(functor: Functor, kind: Kind) -> dict[str, Kind]:
     return kinds
 
 
-def _of_monoid(spec: Spec, functor: Functor, monoid: Monoid) -> Iterator[tuple[str, Scope]]:
+def _of_monoid(spec: Spec, functor: Functor, monoid: Monoid, known: Primitives) -> Iterator[tuple[str, Scope]]:
     op, every = f"op '{functor.name}'", _dtype_kinds(spec, functor)
     states = every if functor.result is None else tuple(_kind(spec, functor.result) for _ in every)
     pairs = list(zip(every, states, strict=True))
@@ -186,7 +194,7 @@ def _of_monoid(spec: Spec, functor: Functor, monoid: Monoid) -> Iterator[tuple[s
     )
     for key, formula, kinds in parts:
         if formula is not None:
-            primitives = _with_reductions(spec, functor) if key == "element" else spec.primitives
+            primitives = _with_reductions(spec, functor, known) if key == "element" else known
             is_element = key == "element" and functor.result is not None
             yield key, Scope(f"'{key}' of {op}", formula, kinds, primitives, is_element)
 
@@ -195,16 +203,16 @@ def _kind(spec: Spec, dtype: str) -> Kind:
     return "float" if dtype in spec.groups["float"] else "integer"
 
 
-def _with_reductions(spec: Spec, functor: Functor, *, and_itself: bool = False) -> Primitives:
+def _with_reductions(spec: Spec, functor: Functor, primitives: Primitives, *, and_itself: bool = False) -> Primitives:
     """The primitives, and in a reduction's formulas the reductions of the same elements."""
     if functor.reduction is None:
-        return spec.primitives
+        return primitives
     own = {
         other.name: _as_primitive(spec, other)
         for other in spec.every_functor
         if isinstance(other.reduction, Monoid) and not other.parameters and (and_itself or other is not functor)
     }
-    return Primitives({**own, **spec.primitives})
+    return Primitives({**own, **primitives})
 
 
 def _as_primitive(spec: Spec, functor: Functor) -> Primitive:
@@ -263,6 +271,7 @@ def state_scopes(spec: Spec, state: State) -> Mapping[str, Scope]:
     return found
 
 
+@once_for(decisive, size=2048)
 def derivatives(spec: Spec, functor: Functor, primitives: Primitives | None = None) -> dict[str, Node]:
     """The gradients of a functor's operands: what it says, and what follows from its formula.
 
@@ -277,7 +286,8 @@ def derivatives(spec: Spec, functor: Functor, primitives: Primitives | None = No
         return written
     node = functor.formula.node
     wanted = [name for name in functor.operands if functor.condition is None or name != functor.operands[0]]
-    derived = {} if {*wanted} <= {*written} else (primitives or spec.primitives).gradients(node, wanted)
+    known = (primitives or spec.primitives).behind(functor.nodes)
+    derived = {} if {*wanted} <= {*written} else known.gradients(node, wanted)
     return {name: written.get(name) or with_result(derived[name], node) for name in wanted}
 
 
@@ -305,7 +315,7 @@ def _of_sum(spec: Spec, functor: Functor, monoid: Monoid) -> Node:
     if monoid.element is None:
         return incoming
     # By the mean that it may depend on it needs no gradient: the distances from that add up to 0.
-    found = _with_reductions(spec, functor).gradients(monoid.element.node, ["x"])["x"]
+    found = _with_reductions(spec, functor, spec.primitives).gradients(monoid.element.node, ["x"])["x"]
     return simplified(inlined(found, {INCOMING: incoming}))
 
 
@@ -319,20 +329,24 @@ def check_formulas(spec: Spec, problems: Problems) -> None:
             problems.note(primitive.location, f"primitive '{name}' is in no formula; remove it")
 
 
-@once_for(lambda spec: (spec.primitives, spec.dtypes, *spec.functors.values()), size=4)
+@once_for(lambda spec: (spec.primitives, spec.known_dtypes, spec.package, *spec.functors.values()), size=4)
 def _checked_formulas(spec: Spec) -> tuple[Problems, Collection[str]]:
     """What is wrong with formulas and gradients, and the primitives that formulas have."""
     problems, used = Problems(), set[str]()
     reductions = [functor.name for functor in spec.every_functor if functor.reduction is not None]
-    ops = sorted({WHERE, *tensor_methods(spec), *reductions})
+    ops = {*OPERATORS, WHERE, *tensor_methods(spec), *reductions}
     others = [scope for primitive in spec.primitives.values() for scope in _gradient_scopes(spec, primitive)]
     for kind in spec.functors.values():
         for functor in kind.functors:
             if isinstance(functor.reduction, Monoid):
                 _check_reduction(kind, functor, functor.reduction, problems)
-            mistakes, own = _checked_functor(spec, functor, " ".join(ops))
-            problems += mistakes
-            used.update(own)
+            own = _checked_functor(spec, functor)
+            problems += own.problems
+            used.update(own.used)
+            for name in own.computed:
+                if name not in ops:
+                    message = f"the gradient of op '{functor.name}' has '{name}', which is no op"
+                    problems.note(functor.location, f"{message}; add the op, or write 'gradient'")
         for state in kind.states.values():
             others += state_scopes(spec, state).values()
     for scope in others:
@@ -341,20 +355,26 @@ def _checked_formulas(spec: Spec) -> tuple[Problems, Collection[str]]:
     return problems, used
 
 
-@once_for(
-    lambda spec, functor, ops: (functor, ops, spec.primitives, spec.dtypes, *spec.reductions),
-    size=1024,
-)
-def _checked_functor(spec: Spec, functor: Functor, ops: str) -> tuple[Problems, Collection[str]]:
-    """What is wrong with a functor's formulas and gradients, and the primitives that they have."""
+class _Checked(NamedTuple):
+    """What is wrong with formulas, the primitives that they have, and those that their gradients have of tensors."""
+
+    problems: Problems
+    used: Collection[str]
+    computed: Collection[str]
+
+
+@once_for(decisive, size=1024)
+def _checked_functor(spec: Spec, functor: Functor) -> _Checked:
+    """What is found of a functor's formulas and gradients."""
     problems = Problems()
+    computed: Collection[str] = ()
     own = scopes(spec, functor).values()
     for scope in own:
         scope.check(problems)
     is_read = not isinstance(functor.reduction, Monoid) or functor.reduction.combine.node != Number(0)
     if not problems and is_read:
-        _check_gradient(spec, functor, {*OPERATORS, *ops.split()}, problems)
-    return problems, {primitive for scope in own for primitive in scope.used()}
+        computed = _check_gradient(spec, functor, problems)
+    return _Checked(problems, {primitive for scope in own for primitive in scope.used()}, computed)
 
 
 def _gradient_scopes(spec: Spec, primitive: Primitive) -> Iterator[Scope]:
@@ -386,13 +406,13 @@ def _check_reduction(kind: FunctorKind, functor: Functor, monoid: Monoid, proble
         problems.note(monoid.element.location, message)
 
 
-def _check_gradient(spec: Spec, functor: Functor, ops: Collection[str], problems: Problems) -> None:
-    """Note gradients that the op cannot have or need not say, and what no op of `ops` computes of tensors."""
+def _check_gradient(spec: Spec, functor: Functor, problems: Problems) -> Collection[str]:
+    """Note gradients that the op cannot have or need not say; the primitives that ops have to compute of tensors."""
     if not is_differentiable(spec, functor):
         if functor.gradient:
             message = f"op '{functor.name}' has no floats, or gives none, and so no gradient; remove it"
             problems.note(functor.location, message)
-        return
+        return ()
     for operand, formula in functor.gradient.items():
         if operand not in functor.operands:
             message = f"unknown operand '{operand}' in 'gradient' of op '{functor.name}'"
@@ -401,19 +421,16 @@ def _check_gradient(spec: Spec, functor: Functor, ops: Collection[str], problems
         found = derivatives(spec, functor)
     except FormulaError as error:
         problems.note(functor.location, f"op '{functor.name}': {error}")
-        return
-    numbers = {*functor.parameters, COUNT}
-    for part in (part for node in found.values() for part in calls(node)):
-        if part.primitive not in ops and not {*names(part)} <= numbers:
-            message = f"the gradient of op '{functor.name}' has '{part.primitive}', which is no op"
-            problems.note(functor.location, f"{message}; add the op, or write 'gradient'")
-    if functor.is_gradient:  # opgen wrote what its own gradients are
-        return
-    derived = _derived(spec, functor)
+        return ()
+    # What opgen wrote of gradients need not be compared.
+    derived = _derived(spec, functor) if not functor.is_gradient else {}
     for operand, formula in functor.gradient.items():
         if formula.node == derived.get(operand):
             message = f"'gradient' of '{operand}' of op '{functor.name}' follows from its formula; remove it"
             problems.note(formula.location, message)
+    numbers = {*functor.parameters, COUNT}
+    parts = (part for node in found.values() for part in calls(node))
+    return {part.primitive for part in parts if not {*names(part)} <= numbers}
 
 
 def _derived(spec: Spec, functor: Functor) -> Mapping[str, Node]:

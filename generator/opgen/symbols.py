@@ -402,7 +402,7 @@ def _check_kernels(spec: Spec, sources: Sources, problems: Problems) -> None:
                 problems.unknown(location, f"unknown name '{name}' in {what}", name, defined, mend)
 
 
-@once_for(lambda spec, family: (family, spec.primitives, spec.dtypes, *spec.functors.values()), size=256)
+@once_for(lambda spec, family: (family, spec.primitives, spec.known_dtypes, *spec.functors.values()), size=256)
 def _primitives_of(spec: Spec, family: KernelFamily) -> list[Primitive]:
     """The primitives that a family's kernels compute."""
     kinds = [spec.functors[kind] for kind in family.kinds if kind in spec.functors]

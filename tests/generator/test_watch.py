@@ -28,7 +28,7 @@ EDITS_OF_MANY = {
 }
 
 
-def check_edits(project: Project, edits: dict[str, tuple[str, str]]) -> None:
+def check_edits(project: Project, edits: dict[str, tuple[str, str]]) -> Watcher:
     watcher = Watcher(project.root)
     assert watcher.update(project.output)[1] == []
     for file, (find, replace) in edits.items():
@@ -37,6 +37,7 @@ def check_edits(project: Project, edits: dict[str, tuple[str, str]]) -> None:
         assert found, file
         # Somebody who knows nothing of what was kept finds nothing to do.
         assert read_project(project.root).changes(project.output) == [], file
+    return watcher
 
 
 def test_each_edit_is_written_as_a_whole(small: Project) -> None:
@@ -45,7 +46,17 @@ def test_each_edit_is_written_as_a_whole(small: Project) -> None:
 
 @pytest.mark.slow
 def test_what_is_kept_of_a_large_spec_is_right(few_ops: Project) -> None:
-    check_edits(few_ops, EDITS_OF_MANY)
+    watcher = check_edits(few_ops, EDITS_OF_MANY)
+    # What only moved is the same, and its mistakes are where it is now.
+    file = few_ops.root / "spec/functors/unary.yaml"
+    few_ops.edit("spec/functors/unary.yaml", "ops:\n", "ops:\n\n")
+    assert watcher.update(few_ops.output, [file])[1] == []
+    few_ops.edit("spec/functors/unary.yaml", "formula: exp(x)", "formula: exp(z)")
+    with pytest.raises(SpecError) as kept:
+        watcher.update(few_ops.output, [file])
+    with pytest.raises(SpecError) as anew:
+        read_project(few_ops.root)
+    assert kept.value.problems == anew.value.problems
 
 
 def test_a_mistake_writes_nothing_and_is_over_when_it_is_mended(small: Project) -> None:

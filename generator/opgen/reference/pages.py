@@ -116,13 +116,12 @@ class Reference:
 
     def _op(self, subject: Subject, folder: Path) -> View:
         functor, first = subject.functor, subject.methods[0]
-        kind = self.spec.functors[functor.kind] if functor is not None else None
         return View(
             name=subject.name,
             doc=_doc(subject),
             note=functor.note if functor is not None else None,
             source=(functor or first).location,
-            member=kind.member(functor) if kind is not None and functor is not None else None,
+            member=functor.member if functor is not None else None,
             methods=subject.methods,
             tensor=_tensor_method(functor, first),
             ops=[] if subject.cells else [op for op in self.spec.ops(first) if op is not None],

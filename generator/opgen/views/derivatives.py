@@ -1,7 +1,7 @@
 """Views of the functors' gradients, as functions of tensors."""
 
 import ast
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from types import SimpleNamespace as View
 from typing import NamedTuple
 
@@ -16,17 +16,19 @@ from opgen.formula import (
     Name,
     Node,
     Number,
+    Primitive,
     Primitives,
+    calls,
     names,
     operated,
     shared,
     text_of,
     tree_of,
-    walk,
 )
 from opgen.gradient_ops import computing, is_step, primitives_by_ops
+from opgen.memory import once_for
 from opgen.model import GRADIENT_KINDS, METHOD_OP, Functor, Monoid, Position, Spec
-from opgen.scopes import COUNT, derivatives, is_differentiable, tensor_methods
+from opgen.scopes import COUNT, decisive, derivatives, is_differentiable, tensor_methods
 from opgen.views.dispatch import op_classes
 from opgen.views.python import quoted
 
@@ -35,14 +37,17 @@ _OF_NUMBERS = {"maximum": "max", "minimum": "min"}
 
 
 class _Words(NamedTuple):
-    """What gradients are made of."""
+    """How calls of formulas are those of tensors, by what they call."""
 
-    primitives: Primitives
     methods: Mapping[str, str]
-    """The tensor methods that are one primitive, by its name."""
+    """The tensor methods that are one primitive, or a reduction."""
     reductions: Collection[str]
     gradients: Mapping[str, str]
-    """The members of enums that ops are which are gradients, by name."""
+    """The members of enums that ops are which are gradients."""
+
+    def of(self, name: str) -> str:
+        """What is said of one."""
+        return f"{self.gradients.get(name)} {self.methods.get(name)} {name in self.reductions}"
 
 
 def gradients_functors(spec: Spec) -> View:
@@ -56,36 +61,23 @@ def gradients_second(spec: Spec) -> View:
 
 
 def _derivatives(spec: Spec, *, are_gradients: bool) -> View:
+    primitives = primitives_by_ops(spec) if are_gradients else spec.primitives
     words = _Words(
-        primitives_by_ops(spec) if are_gradients else spec.primitives,
         tensor_methods(spec),
         [functor.name for functor in spec.every_functor if isinstance(functor.reduction, Monoid)],
-        {
-            functor.name: kind.member(functor)
-            for kind in spec.functors.values()
-            for functor in kind.functors
-            if functor.is_gradient
-        },
+        {functor.name: functor.member for functor in spec.every_functor if functor.is_gradient},
     )
-    types = {name: "float" for functor in spec.every_functor for name in functor.parameters}
-    types |= {name: "Tensor" for functor in spec.every_functor for name in (*functor.operands, RESULT, "g")}
-    types |= {COUNT: "int", "dims": "tuple[int, ...]"}
-    members = [
-        (kind.member(functor), functor)
-        for kind in spec.functors.values()
-        for functor in kind.functors
-        if functor.is_gradient == are_gradients
-    ]
+    functors = [functor for functor in spec.every_functor if functor.is_gradient == are_gradients]
     own = [METHOD_OP] if any(kind.methods for kind in spec.functors.values()) else []
     return View(
         table="SECOND_DERIVATIVES" if are_gradients else "DERIVATIVES",
         classes=[*op_classes(spec), *own],
         gradients=[
-            _gradient(spec, member, functor, words, types)
-            for member, functor in members
+            _gradient(functor, derivatives(spec, functor, primitives), words, spec.every_functor)
+            for functor in functors
             if is_differentiable(spec, functor)
         ],
-        others=[member for member, functor in members if not is_differentiable(spec, functor)],
+        others=[functor.member for functor in functors if not is_differentiable(spec, functor)],
     )
 
 
@@ -97,16 +89,18 @@ def docs_formulas(spec: Spec) -> View:
         functors = (functor for functor in kind.functors if not isinstance(functor.reduction, Position))
         known = by_ops if kind.name in GRADIENT_KINDS else spec.primitives
         kinds.append((kind.name, [_row(spec, functor, known) for functor in functors]))
-    primitives = []
-    for primitive in spec.primitives.values():
-        gradients = {operand: formula.with_parts(primitive.let).node for operand, formula in primitive.gradient.items()}
-        doc = f"a truth value: {primitive.doc}" if primitive.result is not None else primitive.doc
-        made_from, shown = (primitive.location,), _listed(gradients)
-        primitives.append(View(made_from=made_from, call=primitive.call, kinds=primitive.kinds, doc=doc,
-                               gradients=shown))  # fmt: skip
-    return View(kinds=kinds, primitives=primitives)
+    return View(kinds=kinds, primitives=[*map(_primitive, spec.primitives.values())])
 
 
+@once_for(lambda primitive: (primitive,), size=256)
+def _primitive(primitive: Primitive) -> View:
+    gradients = {operand: formula.with_parts(primitive.let).node for operand, formula in primitive.gradient.items()}
+    doc = f"a truth value: {primitive.doc}" if primitive.result is not None else primitive.doc
+    made_from, shown = (primitive.location,), _listed(gradients)
+    return View(made_from=made_from, call=primitive.call, kinds=primitive.kinds, doc=doc, gradients=shown)
+
+
+@once_for(decisive, size=1024)
 def _row(spec: Spec, functor: Functor, primitives: Primitives) -> View:
     reduction = functor.reduction
     if isinstance(reduction, Monoid):
@@ -132,40 +126,51 @@ def _shown(node: Node) -> str:
     return f"`{text_of(whole)}`" + (f" with {', '.join(named)}" if named else "")
 
 
-def _gradient(spec: Spec, member: str, functor: Functor, words: _Words, types: Mapping[str, str]) -> View:
+def _gradient(functor: Functor, found: Mapping[str, Node], words: _Words, ops: Sequence[Functor]) -> View:
     operands = []
-    found = derivatives(spec, functor, words.primitives)
     for operand in functor.operands:
         node = found.get(operand, Number(0))
-        if isinstance(node, Number):
-            operands.append(View(operand=operand, text=None, parts=()))
-            continue
-        numbers = {*functor.parameters, COUNT}
-        op = None if is_step(node) else computing(node, spec.every_functor, functor.parameters)
-        parts, whole = shared(node) if op is None else ({}, node)
-        bodies = []
-        for name, part in parts.items():
-            if {*names(part)} <= numbers:
-                numbers.add(name)
-            bodies.append((name, _text(part, numbers, words)))
-        chooser = functor.operands[0] if functor.condition is not None else None
-        text = _text(whole, numbers, words, chooser) if op is None else _called(words, *op)
-        called = {part.primitive for part in walk(node) if isinstance(part, Call)}
-        known = (*functor.operands, RESULT, *functor.parameters, COUNT)
-        takes = [name for name in known if name in names(node)] + ["dims"] * bool(called & {*words.reductions})
-        operands.append(
-            View(
-                operand=operand,
-                takes=tuple(takes),
-                parameters=", ".join(f"{name}: {types[name]}" for name in ("g", *takes)),
-                arguments=", ".join(("g", *takes)),
-                parts=bodies,
-                text=text,
-            )
-        )
+        op = None if is_step(node) else computing(node, ops, functor.parameters)
+        operands.append(_operand(functor, operand, node, words, op))
     functions = [operand for operand in operands if operand.parts]
     made_from = (functor.location,)
-    return View(made_from=made_from, member=member, name=functor.name, operands=operands, functions=functions)
+    return View(made_from=made_from, member=functor.member, name=functor.name, operands=operands, functions=functions)
+
+
+def _decisive(
+    functor: Functor, operand: str, node: Node, words: _Words, op: tuple[Functor, tuple[str, ...]] | None
+) -> tuple[object, ...]:
+    called = sorted({call.primitive for call in calls(node)})
+    return (functor, operand, node, *called, *map(words.of, called), *(() if op is None else (op[0], *op[1])))
+
+
+@once_for(_decisive, size=1024)
+def _operand(
+    functor: Functor, operand: str, node: Node, words: _Words, op: tuple[Functor, tuple[str, ...]] | None
+) -> View:
+    """The gradient of an operand, which `op` computes if there is such an op."""
+    if isinstance(node, Number):
+        return View(operand=operand, text=None, parts=())
+    numbers = {*functor.parameters, COUNT}
+    parts, whole = shared(node) if op is None else ({}, node)
+    bodies = []
+    for name, part in parts.items():
+        if {*names(part)} <= numbers:
+            numbers.add(name)
+        bodies.append((name, _text(part, numbers, words)))
+    chooser = functor.operands[0] if functor.condition is not None else None
+    types = {**dict.fromkeys(functor.parameters, "float"), COUNT: "int", "dims": "tuple[int, ...]"}
+    known = (*functor.operands, RESULT, *functor.parameters, COUNT)
+    is_reducing = any(call.primitive in words.reductions for call in calls(node))
+    takes = [name for name in known if name in names(node)] + ["dims"] * is_reducing
+    return View(
+        operand=operand,
+        takes=tuple(takes),
+        parameters=", ".join(f"{name}: {types.get(name, 'Tensor')}" for name in ("g", *takes)),
+        arguments=", ".join(("g", *takes)),
+        parts=bodies,
+        text=_text(whole, numbers, words, chooser) if op is None else _called(words, *op),
+    )
 
 
 def _called(words: _Words, functor: Functor, given: tuple[str, ...]) -> str:

@@ -7,10 +7,11 @@ from types import SimpleNamespace as View
 from typing import TypeAlias
 
 from opgen.kernels import FIELD_TYPES, ITEM_TYPES, Field, FieldGroup, Kernel, KernelFamily, Member, Struct, TupleType
+from opgen.memory import once_for
 from opgen.model import ANY_RESULT, BLOCKS, BOUNDS, Functor, Monoid, Position, Spec, State
 from opgen.names import Names
 from opgen.problem import Location
-from opgen.scopes import Expression, scopes, state_scopes
+from opgen.scopes import Expression, decisive, scopes, state_scopes
 from opgen.views.formats import struct_name
 from opgen.views.python import comment
 
@@ -32,6 +33,7 @@ def kernel_family(spec: Spec, family: KernelFamily) -> View:
     )
 
 
+@once_for(decisive, size=1024)
 def _functor(spec: Spec, functor: Functor) -> View:
     first = ["T"] if functor.condition is None else ["C"]
     types = [*first, *["T"] * (len(functor.operands) - 1), *["P"] * len(functor.parameters)]

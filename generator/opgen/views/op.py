@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping
 from types import SimpleNamespace as View
 
 from opgen.formula import text_of
+from opgen.memory import once_for
 from opgen.model import (
     ANY_RESULT,
     BOUNDS,
@@ -19,7 +20,7 @@ from opgen.model import (
     op_class,
     sentence,
 )
-from opgen.scopes import COUNT, given, scopes, with_given
+from opgen.scopes import COUNT, decisive, given, scopes, with_given
 from opgen.views.dispatch import dtypes_constant, op_classes
 from opgen.views.python import quoted
 
@@ -68,17 +69,7 @@ def array_functors(spec: Spec) -> View:
     """All functors in words of array libraries."""
     functions = []
     for kind in spec.functors.values():
-        for functor in (functor for functor in kind.functors if functor.reduction is None):
-            names = ", ".join((*functor.operands, *functor.parameters))
-            # The last operand is of the dtype that is computed in.
-            last = functor.operands[-1]
-            formula = scopes(spec, functor)["formula"].shared_expression(_literal(last))
-            split = f"{formula.integer} if np.is_integer({last}) else " if formula.is_split else ""
-            # Whether it is one pass over the operands: a conversion to another dtype takes more.
-            is_one_step = functor.result != ANY_RESULT and all(map(_is_one_step, formula.texts))
-            text = f"lambda {names}: {split}{formula.float}"
-            made_from = (functor.location,)
-            functions.append(View(made_from=made_from, op=kind.member(functor), text=text, is_one_step=is_one_step))
+        functions += [_function(spec, functor) for functor in kind.functors if functor.reduction is None]
     joining = {
         text_of(word.combine.node): f"np.{word.name}"
         if "dtype" in word.parameters
@@ -88,12 +79,26 @@ def array_functors(spec: Spec) -> View:
         if word.combine is not None
     }
     reductions = {
-        kind.member(functor): _rows(spec, kind, functor, joining)
+        functor.member: _rows(spec, kind, functor, joining)
         for kind in spec.functors.values()
         for functor in kind.functors
         if functor.reduction is not None
     }
     return View(classes=_classes(spec), functions=functions, reductions=reductions)
+
+
+@once_for(decisive, size=1024)
+def _function(spec: Spec, functor: Functor) -> View:
+    """A functor as a function of arrays."""
+    names = ", ".join((*functor.operands, *functor.parameters))
+    # The last operand is of the dtype that is computed in.
+    last = functor.operands[-1]
+    formula = scopes(spec, functor)["formula"].shared_expression(_literal(last))
+    split = f"{formula.integer} if np.is_integer({last}) else " if formula.is_split else ""
+    # Whether it is one pass over the operands: a conversion to another dtype takes more.
+    is_one_step = functor.result != ANY_RESULT and all(map(_is_one_step, formula.texts))
+    text = f"lambda {names}: {split}{formula.float}"
+    return View(made_from=(functor.location,), op=functor.member, text=text, is_one_step=is_one_step)
 
 
 def _rows(spec: Spec, kind: FunctorKind, functor: Functor, joining: Mapping[str, str]) -> str:
@@ -190,7 +195,7 @@ def tensor_ops(spec: Spec) -> View:
         parameters = ", ".join(["self", *map(str, front.parameters)])
         made_from = (method.location,)
         methods.append(View(made_from=made_from, name=front.name, parameters=parameters, doc=method.doc, body=body))
-    members = {functor.name.upper(): kind.member(functor) for kind, functor in chosen}
+    members = {functor.name.upper(): functor.member for _, functor in chosen}
     has_base = spec.package.base is not None
     # The members of the enums are by the names of constants.
     return View(classes=_classes(spec), members=members, methods=methods, has_base=has_base)

@@ -1,6 +1,7 @@
 """Views of the package as a whole: its metadata, its README and its __init__."""
 
 import json
+from collections import Counter
 from pathlib import PurePosixPath
 from types import SimpleNamespace as View
 
@@ -28,11 +29,10 @@ def package(spec: Spec) -> View:
 
 def readme(spec: Spec) -> View:
     """How many cells of each backend have which status."""
-    every = cells(spec)
+    statuses = Counter((cell.backend, cell.status) for cell in cells(spec))
     rows = []
     for backend in spec.backends:
-        statuses = [cell.status for cell in every if cell.backend == backend.name]
-        supported, unsupported = (statuses.count(status) for status in ("supported", "unsupported"))
+        supported, unsupported = (statuses[backend.name, status] for status in ("supported", "unsupported"))
         doc = backend.doc.replace("|", "\\|")
         made_from = (Location(backend.path),)
         row = View(made_from=made_from, backend=backend.name, doc=doc, supported=supported, unsupported=unsupported)

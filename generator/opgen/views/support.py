@@ -3,6 +3,7 @@
 import re
 import textwrap
 from collections.abc import Sequence
+from functools import lru_cache
 from types import SimpleNamespace as View
 
 from opgen.matrix import cells
@@ -16,12 +17,9 @@ def support_table(spec: Spec) -> View:
     places: dict[tuple[str, str], dict[Location, None]] = {}
     dtypes_of: dict[tuple[str, tuple[str, str, str | None, str | None]], list[str]] = {}
     for cell in cells(spec):
-        name = cell.method if cell.op is None else f"{cell.method}.{cell.op}"
-        # A function that is called as the method is said alike of all methods.
-        via = cell.via and re.sub(rf"\.{cell.method}\b", ".~", cell.via)
-        alike = (cell.backend, cell.status, via, cell.reason)
-        dtypes_of.setdefault((name, alike), []).append(cell.dtype or "-")
-        places.setdefault((cell.backend, name), {})[cell.source] = None
+        alike = (cell.backend, cell.status, cell.via and _of_any(cell.method, cell.via), cell.reason)
+        dtypes_of.setdefault((cell.name, alike), []).append(cell.dtype or "-")
+        places.setdefault((cell.backend, cell.name), {})[cell.source] = None
     ops_of: dict[tuple[str, str, str, str, str], list[str]] = {}
     for (name, (backend, status, via, reason)), dtypes in dtypes_of.items():
         key = (backend, status, _dtypes(spec, dtypes), via or "-", reason or "-")
@@ -37,6 +35,12 @@ def support_table(spec: Spec) -> View:
         made_from = dict.fromkeys(place for each in backends for name in names for place in places[each, name])
         rows.append(View(made_from=tuple(made_from), head=head, ops=_lines(names)))
     return View(groups={name: " ".join(members) for name, members in spec.sets.items() if name in used}, rows=rows)
+
+
+@lru_cache(maxsize=4096)
+def _of_any(method: str, via: str) -> str:
+    """What is called for a method: a function that is called as the method is said alike of all methods."""
+    return re.sub(rf"\.{method}\b", ".~", via)
 
 
 def _dtypes(spec: Spec, dtypes: list[str]) -> str:
