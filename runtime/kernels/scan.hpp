@@ -1,6 +1,6 @@
-// Running sums and products along a dim, by the monoids of reductions. The order in which elements are joined depends on
-// the shape alone, so that the bits are the same on every run. Where there are few lines each goes in splits: one launch
-// joins the elements of each split, another one begins each of them with what those before it come to.
+// Running sums and products along a dim, by the monoids of reductions. The order in which elements are joined depends
+// on the shape alone, so that the bits are the same on every run. Where there are few lines each goes in splits: one
+// launch joins the elements of each split, another one begins each of them with what those before it come to.
 #pragma once
 
 #include "access.hpp"

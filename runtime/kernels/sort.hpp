@@ -162,7 +162,8 @@ template <typename Arguments> TALLOW_INLINE void move_pairs(const Arguments& arg
     const uint32_t count = left < sort_tile ? left : sort_tile;
     const uint32_t* const counts = pointer_to<const uint32_t>(arguments.counts);
     uint32_t total;
-    const uint32_t first = joined_before_in_team<Counts>(counts[digit_count * arguments.blocks + thread], block_size, total);
+    const uint32_t first =
+        joined_before_in_team<Counts>(counts[digit_count * arguments.blocks + thread], block_size, total);
     next[thread] = first + counts[thread * arguments.blocks + block_index()];
     for (uint32_t i = thread; i < count; i += block_size) {
         pairs.keys[i] = pointer_to<const uint32_t>(arguments.keys)[begin + i];

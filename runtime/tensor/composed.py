@@ -102,11 +102,24 @@ class ComposedMethods(IndexMethods):
         sides = [argument.integer("pad_with_zeros", name, n) for name, n in (("left", left), ("right", right))]
         if min(sides) < 0:
             raise InvalidArgument("pad_with_zeros", f"left and right are 0 or more, not {sides[0]} and {sides[1]}")
+        return self._padded([(sides[0], sides[1]), *[(0, 0)] * (self.rank - 1 - dim)])
+
+    @named
+    def pad_with_same(self, dim: int, left: int, right: int) -> Self:
+        """Copy the tensor with its first place along a dim repeated so often before it, and its last one behind it."""
+        dim = self.shape.dim("pad_with_same", dim)
+        size = self.shape[dim]
+        sides = [argument.integer("pad_with_same", name, n) for name, n in (("left", left), ("right", right))]
+        if min(sides) < 0 or (size == 0 and any(sides)):
+            reason = f"left and right are 0 or more, and 0 where dim {dim} has no places, not {sides[0]} and {sides[1]}"
+            raise InvalidArgument("pad_with_same", reason)
+        if not any(sides):
+            return self.copy()
         before, behind = (
-            [self.zeros((*self.shape[:dim], n, *self.shape[dim + 1 :]), dtype=self.dtype, device=self.device)] * bool(n)
-            for n in sides
+            [self.narrow(dim, place, 1).broadcast_as(*self.shape[:dim], n, *self.shape[dim + 1 :])] * bool(n)
+            for place, n in zip((0, size - 1), sides, strict=True)
         )
-        return cat([*before, self, *behind], dim) if any(sides) else self.copy()
+        return cat([*before, self, *behind], dim)
 
     @named
     def diff(self, n: int = 1, dim: int = -1, prepend: Self | None = None, append: Self | None = None) -> Self:

@@ -2,37 +2,51 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
-from functools import lru_cache
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from functools import cache, lru_cache
 from typing import Final, Self
 
-from ..base.error import InvalidArgument, ShapeMismatch
+import numpy as np
+
+from ...dtype import DType
+from ...op import BinaryOp
+from ..base.error import InvalidArgument, ShapeMismatch, TallowError
 from ..core.argument import integer, integers
 from ..core.conv import Params, ParamsConv1D, ParamsConv2D, ParamsConvTranspose1D, ParamsConvTranspose2D
 from ..core.layout import Layout
 from ..core.shape import Shape
 from .base import require_tensors
+from .create import CreationMethods
 from .joining import cat
-from .views import ViewMethods
 
 _PARAMS: Final[Mapping[str, type[Params]]] = {
     params.op: params for params in (ParamsConv1D, ParamsConv2D, ParamsConvTranspose1D, ParamsConvTranspose2D)
 }
 
 
-class ConvolutionMethods(ViewMethods):
+class ConvolutionMethods(CreationMethods):
     """Convolutions, pooling and upsampling."""
 
     __slots__ = ()
 
-    def conv1d(self, kernel: Self, padding: int = 0, stride: int = 1, dilation: int = 1, groups: int = 1) -> Self:
-        """Convolve (b, c_in, l) with a kernel (c_out, c_in / groups, k), zero padded.
+    def conv1d(
+        self,
+        kernel: Self,
+        padding: int | tuple[int, int] = 0,
+        stride: int = 1,
+        dilation: int = 1,
+        groups: int = 1,
+        bias: Self | None = None,
+    ) -> Self:
+        """Convolve (b, c_in, l) with a kernel (c_out, c_in / groups, k), zero padded, and add a bias (c_out).
 
-        The result is (b, c_out, (l + 2 * padding - dilation * (k - 1) - 1) // stride + 1). With groups, each part of
-        the input channels is convolved with its part of the kernels.
+        The result is (b, c_out, (l + 2 * padding - dilation * (k - 1) - 1) // stride + 1); padding is one for both
+        ends, or (left, right). With groups, each part of the input channels is convolved with its part of the kernels.
         """
-        steps = {"padding": padding, "stride": stride, "dilation": dilation}
-        return self._convolved("conv1d", kernel, groups, steps)
+        padded, least = self._padded_unevenly("conv1d", [_ends(padding)])
+        steps = {"padding": least, "stride": stride, "dilation": dilation}
+        return padded._convolved("conv1d", kernel, groups, steps, bias)
 
     def conv_transpose1d(
         self,
@@ -42,21 +56,34 @@ class ConvolutionMethods(ViewMethods):
         stride: int = 1,
         dilation: int = 1,
         groups: int = 1,
+        bias: Self | None = None,
     ) -> Self:
         """Apply the transpose (the gradient) of `conv1d`: (b, c_in, l) with a kernel (c_in, c_out / groups, k).
 
-        The result is (b, c_out, (l - 1) * stride - 2 * padding + dilation * (k - 1) + output_padding + 1).
+        A bias (c_out) is added. The result is (b, c_out, (l - 1) * stride - 2 * padding + dilation * (k - 1) +
+        output_padding + 1).
         """
         steps = {"padding": padding, "output_padding": output_padding, "stride": stride, "dilation": dilation}
-        return self._convolved("conv_transpose1d", kernel, groups, steps)
+        return self._convolved("conv_transpose1d", kernel, groups, steps, bias)
 
-    def conv2d(self, kernel: Self, padding: int = 0, stride: int = 1, dilation: int = 1, groups: int = 1) -> Self:
-        """Convolve (b, c_in, h, w) with a kernel (c_out, c_in / groups, kh, kw), zero padded.
+    def conv2d(
+        self,
+        kernel: Self,
+        padding: int | tuple[int, int] | tuple[tuple[int, int], tuple[int, int]] = 0,
+        stride: int = 1,
+        dilation: int = 1,
+        groups: int = 1,
+        bias: Self | None = None,
+    ) -> Self:
+        """Convolve (b, c_in, h, w) with a kernel (c_out, c_in / groups, kh, kw), zero padded, and add a bias (c_out).
 
-        The sizes of the result follow as in `conv1d`, along both dims.
+        The sizes of the result follow as in `conv1d`, along both dims. Padding is one for both, or one for each, of
+        which each may be a pair of those in front and behind.
         """
-        steps = {"padding": padding, "stride": stride, "dilation": dilation}
-        return self._convolved("conv2d", kernel, groups, steps)
+        pads = padding if isinstance(padding, Sequence) else (padding, padding)
+        padded, least = self._padded_unevenly("conv2d", [_ends(pad) for pad in pads])
+        steps = {"padding": least, "stride": stride, "dilation": dilation}
+        return padded._convolved("conv2d", kernel, groups, steps, bias)
 
     def conv_transpose2d(
         self,
@@ -66,23 +93,43 @@ class ConvolutionMethods(ViewMethods):
         stride: int = 1,
         dilation: int = 1,
         groups: int = 1,
+        bias: Self | None = None,
     ) -> Self:
         """Apply the transpose (the gradient) of `conv2d`: (b, c_in, h, w) with a kernel (c_in, c_out / groups, kh, kw).
 
-        The sizes of the result follow as in `conv_transpose1d`, along both dims.
+        A bias (c_out) is added. The sizes of the result follow as in `conv_transpose1d`, along both dims.
         """
         steps = {"padding": padding, "output_padding": output_padding, "stride": stride, "dilation": dilation}
-        return self._convolved("conv_transpose2d", kernel, groups, steps)
+        return self._convolved("conv_transpose2d", kernel, groups, steps, bias)
 
-    def _convolved(
-        self,
-        op: str,
-        kernel: Self,
-        groups: int,
-        steps: Mapping[str, int],
-    ) -> Self:
-        """The convolution of each group of channels, one after another."""
+    def _padded_unevenly(self, op: str, pads: Sequence[Sequence[int]]) -> tuple[Self, int]:
+        """Add the zeros that a convolution does not, which adds as many on all sides, and say how many it adds."""
+        dims = len(_PARAMS[op].input_names) - 2
+        ends = [integers(op, "padding", pair, 2, "an integer, or a pair of integers for a dim") for pair in pads]
+        if len(ends) != dims:
+            raise InvalidArgument(op, f"padding has {dims} dims, not {len(ends)}; write one number for all")
+        least = min(map(min, ends))
+        if least < 0 or all(pair == (least, least) for pair in ends) or self.rank != dims + 2:
+            return self, least
+        return self._padded([(first - least, last - least) for first, last in ends]), least
+
+    def _convolved(self, op: str, kernel: Self, groups: int, steps: Mapping[str, int], bias: Self | None) -> Self:
+        """The convolution of each group of channels, one after another, with a bias for each channel of the result."""
         require_tensors(op, kernel=kernel)
+        if bias is None:
+            return self._convolved_alone(op, kernel, groups, steps)
+        require_tensors(op, bias=bias)
+        result = self._convolved_alone(op, kernel, groups, steps)
+        if bias.shape != (result.shape[1],):
+            reason = f"the bias is a vector of {result.shape[1]} elements, one for each channel of the result"
+            raise ShapeMismatch(op, (self.shape, bias.shape), reason)
+        try:
+            return result._binary(BinaryOp.ADD, bias.reshape(-1, *[1] * (self.rank - 2)))
+        except TallowError as error:
+            error.rename(op)
+            raise
+
+    def _convolved_alone(self, op: str, kernel: Self, groups: int, steps: Mapping[str, int]) -> Self:
         groups = integer(op, "the number of groups", groups)
         numbers = tuple([(name, integer(op, name, step)) for name, step in steps.items()])
         params, layout = _convolution(op, self.shape, kernel.shape, groups, numbers)
@@ -101,22 +148,51 @@ class ConvolutionMethods(ViewMethods):
                 return parts[0].unsqueeze(1).broadcast_as(every).flatten(1, 2).contiguous()
         return cat(parts, 1)
 
-    def avg_pool2d(self, kernel_size: int | tuple[int, int], stride: int | tuple[int, int] | None = None) -> Self:
-        """Average each window of (b, c, h, w), without padding; the stride is by default the size of the window.
+    def avg_pool2d(
+        self,
+        kernel_size: int | tuple[int, int],
+        stride: int | tuple[int, int] | None = None,
+        padding: int | tuple[int, int] = 0,
+    ) -> Self:
+        """Average each window of (b, c, h, w); the stride is by default the size of the window.
 
-        The result is (b, c, (h - kh) // sh + 1, (w - kw) // sw + 1). Floating-point dtypes only.
+        The result is (b, c, (h + 2 * padding - kh) // sh + 1, (w + 2 * padding - kw) // sw + 1). The zeros of the
+        padding count, of which there are at most half of a window on each side. Floating-point dtypes only.
         """
-        window = _pair("avg_pool2d", "kernel_size", kernel_size)
-        step = window if stride is None else _pair("avg_pool2d", "stride", stride)
-        storage = self._storage.avg_pool2d(self._layout, window, step)
-        return self._new(storage, _pooled(self._layout.shape, window, step))
+        return self._pooled("avg_pool2d", kernel_size, stride, padding, 0)
 
-    def max_pool2d(self, kernel_size: int | tuple[int, int], stride: int | tuple[int, int] | None = None) -> Self:
-        """Take the largest element of each window of (b, c, h, w); NaN wins. The sizes are those of `avg_pool2d`."""
-        window = _pair("max_pool2d", "kernel_size", kernel_size)
-        step = window if stride is None else _pair("max_pool2d", "stride", stride)
-        storage = self._storage.max_pool2d(self._layout, window, step)
-        return self._new(storage, _pooled(self._layout.shape, window, step))
+    def max_pool2d(
+        self,
+        kernel_size: int | tuple[int, int],
+        stride: int | tuple[int, int] | None = None,
+        padding: int | tuple[int, int] = 0,
+    ) -> Self:
+        """Take the largest element of each window of (b, c, h, w); NaN wins. The sizes are those of `avg_pool2d`.
+
+        The padding is below all elements.
+        """
+        return self._pooled("max_pool2d", kernel_size, stride, padding, _lowest(self.dtype))
+
+    def _pooled(
+        self,
+        op: str,
+        kernel_size: int | tuple[int, int],
+        stride: int | tuple[int, int] | None,
+        padding: int | tuple[int, int],
+        around: float,
+    ) -> Self:
+        window = _pair(op, "kernel_size", kernel_size)
+        step = window if stride is None else _pair(op, "stride", stride)
+        source = self
+        if padding != 0:
+            pads = _pair(op, "padding", padding)
+            if any(not 0 <= 2 * pad <= size for pad, size in zip(pads, window, strict=True)):
+                raise InvalidArgument(op, f"padding is from 0 to half of the window {window}, not {pads}")
+            if self.rank != 4:
+                raise ShapeMismatch(op, (self.shape,), "images are (b, c, h, w); unsqueeze or reshape them first")
+            source = self._padded([(pad, pad) for pad in pads], around)
+        storage = getattr(source._storage, op)(source._layout, window, step)
+        return self._new(storage, _pooled(source._layout.shape, window, step))
 
     def upsample_nearest1d(self, size: int) -> Self:
         """Stretch (b, c, l) to (b, c, size): element i is element floor(i * l / size)."""
@@ -143,6 +219,19 @@ class ConvolutionMethods(ViewMethods):
         """
         storage = self._storage.upsample_bilinear2d(self._layout, height, width, align_corners, scale_h, scale_w)
         return self._new(storage, Layout.contiguous((*self.shape[:2], height, width)))
+
+
+def _ends(pad: int | Sequence[int]) -> Sequence[int]:
+    """The zeros in front of a dim and behind it."""
+    return pad if isinstance(pad, Sequence) else (pad, pad)
+
+
+@cache
+def _lowest(dtype: DType) -> float:
+    """The number of a dtype that none is below."""
+    if dtype.is_integer:
+        return int(np.iinfo(dtype.numpy).min)
+    return -math.inf
 
 
 @lru_cache(maxsize=1024)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from functools import lru_cache
 from typing import Never, Self
 
@@ -77,6 +77,17 @@ class CreationMethods(InteropMethods):
     def zeros_like(self) -> Self:
         """Make a tensor of zeros with the shape, dtype and device of this one."""
         return self.zeros(self.shape, dtype=self.dtype, device=self.device)
+
+    def _padded(self, pads: Sequence[tuple[int, int]], around: float = 0) -> Self:
+        """A copy with so many elements before and behind it along each of the last dims: zeros, or another number."""
+        first = self.rank - len(pads)
+        sizes = [before + size + behind for size, (before, behind) in zip(self.shape[first:], pads, strict=True)]
+        whole = self.full((*self.shape[:first], *sizes), around, dtype=self.dtype, device=self.device)
+        layout = whole._layout
+        for dim, (before, _) in enumerate(pads, first):
+            layout = layout.narrow(dim, before, self.shape[dim])
+        whole._storage.assign(layout, self._storage, self._layout)
+        return whole
 
     def ones_like(self) -> Self:
         """Make a tensor of ones with the shape, dtype and device of this one."""

@@ -7,24 +7,22 @@ from typing import TYPE_CHECKING, NoReturn
 
 from ..base.error import InvalidArgument, TallowError
 from . import names
-from .assignment import AssignmentMethods
 from .attention import AttentionMethods
 from .convolution import ConvolutionMethods
 from .custom import CustomMethods
 from .display import debug, pretty
 from .familiar import FamiliarMethods
-from .gradients import GradientMethods
-from .network_ops import NetworkOpMethods
+from .layers import LayerMethods
+from .losses import LossMethods
 
 
 class Tensor(
-    AssignmentMethods,
+    LayerMethods,
+    LossMethods,
     FamiliarMethods,
-    NetworkOpMethods,
     AttentionMethods,
     ConvolutionMethods,
     CustomMethods,
-    GradientMethods,
 ):
     """Elements of one dtype on one device, in at most `limits.MAX_RANK` dims.
 

@@ -264,7 +264,7 @@ _ATTENDED = (
     f"{_ROWS}; at(1); True; 0.5",
 )
 _LINE, _IMAGE = "ramp(d, DType.F32, 1, 2, 4)", "ramp(d, DType.F32, 1, 2, 4, 4)"
-_ROW = "ramp(d, DType.F32, 4)"
+_ROW, _PAIR = "ramp(d, DType.F32, 4)", "ramp(d, DType.F32, 2)"
 _SCATTERED = (_ROW, f"ramp(d, DType.I64, 4); {_ROW}; 0")
 _MATRIX, _VECTOR = "ramp(d, DType.F32, 2, 3)", "ramp(d, DType.F32, 3)"
 _SCALAR = "ramp(d, DType.F32, 1)[0]"
@@ -341,6 +341,16 @@ BASES = {
     "Tensor.vecdot": ("ramp(d, DType.F32, 2, 4)", f"{_ROW}; -1"),
     "Tensor.tensordot": ("ramp(d, DType.F32, 2, 4)", f"{_ROW}; ([1], [0])"),
     "einsum": (None, "'ij,jk->ik'"),
+    "Tensor.pad_with_same": ("ramp(d, DType.F32, 2, 3)", "1; 2; 1"),
+    "Tensor.batch_norm": (_IMAGE, f"{_PAIR}; {_PAIR}; {_PAIR}; {_PAIR}; False; 0.1; 1e-5"),
+    "Tensor.group_norm": (_IMAGE, f"2; {_PAIR}; {_PAIR}; 1e-5"),
+    "Tensor.dropout": (_ROW, "0.25"),
+    "Tensor.mse_loss": (_ROW, f"{_ROW}; 'sum'"),
+    "Tensor.huber_loss": (_ROW, f"{_ROW}; 'none'; 0.5"),
+    "Tensor.binary_cross_entropy": (_ROW, f"{_ROW}; 'mean'"),
+    "Tensor.binary_cross_entropy_with_logits": (_ROW, f"{_ROW}; 'mean'"),
+    "read_npy": (None, "'made.npy'; 'cpu'"),
+    "read_npz": (None, "'made.npz'; 'cpu'"),
     "Tensor.topk": ("ramp(d, DType.F32, 2, 3)", "2; 1; True"),
     "Storage.cumsum": (_COUNT, "at(2, 3); 1"),
     "Storage.cumprod": (_COUNT, "at(2, 3); 1"),
@@ -396,12 +406,12 @@ BASES = {
         "ramp(d, DType.F32, 1, 5, 4); ramp(d, DType.F32, 1, 5, 4); ramp(d, DType.F32, 3, 5); False; None; "
         "ramp(d, DType.U8, 1)",
     ),
-    "Tensor.conv1d": (_LINE, "ramp(d, DType.F32, 2, 1, 2); 1; 1; 1; 2"),
-    "Tensor.conv2d": (_IMAGE, "ramp(d, DType.F32, 2, 1, 2, 2); 1; 1; 1; 2"),
-    "Tensor.conv_transpose1d": (_LINE, "ramp(d, DType.F32, 2, 1, 2); 1; 0; 2; 1; 2"),
-    "Tensor.conv_transpose2d": (_IMAGE, "ramp(d, DType.F32, 2, 1, 2, 2); 1; 0; 2; 1; 2"),
-    "Tensor.avg_pool2d": (_IMAGE, "2; (1, 2)"),
-    "Tensor.max_pool2d": (_IMAGE, "2; (1, 2)"),
+    "Tensor.conv1d": (_LINE, f"ramp(d, DType.F32, 2, 1, 2); (1, 0); 1; 1; 2; {_PAIR}"),
+    "Tensor.conv2d": (_IMAGE, f"ramp(d, DType.F32, 2, 1, 2, 2); (1, 0); 1; 1; 2; {_PAIR}"),
+    "Tensor.conv_transpose1d": (_LINE, f"ramp(d, DType.F32, 2, 1, 2); 1; 0; 2; 1; 2; {_PAIR}"),
+    "Tensor.conv_transpose2d": (_IMAGE, f"ramp(d, DType.F32, 2, 1, 2, 2); 1; 0; 2; 1; 2; {_PAIR}"),
+    "Tensor.avg_pool2d": (_IMAGE, "2; (1, 2); (0, 1)"),
+    "Tensor.max_pool2d": (_IMAGE, "2; (1, 2); (0, 1)"),
     "Tensor.upsample_nearest1d": (_LINE, "6"),
     "Tensor.upsample_nearest2d": (_IMAGE, "6; 7"),
     "Tensor.upsample_bilinear2d": (_IMAGE, "6; 7; False; None; 1.5"),

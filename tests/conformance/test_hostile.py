@@ -36,7 +36,7 @@ PROTOCOL = {
 # Devices, and a file.
 MAY_BE_MISSING = (
     *(f"{owner}.{backend}" for owner in ("Device", "Tensor") for backend in ("cuda", "metal", "rocm")),
-    *("load_safetensors", "open_safetensors"),
+    *("load_safetensors", "open_safetensors", "read_npy", "read_npz"),
 )
 ROOM = 1 << 30
 

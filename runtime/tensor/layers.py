@@ -1,0 +1,116 @@
+"""Layers of networks that are made of several ops."""
+
+from __future__ import annotations
+
+from typing import Self
+
+from ...dtype import DType
+from ..base.error import InvalidArgument, ShapeMismatch, UnsupportedDType
+from ..core import argument
+from .assignment import AssignmentMethods
+from .base import named, require_tensors
+from .gradients import GradientMethods
+from .network_ops import NetworkOpMethods
+
+
+class LayerMethods(AssignmentMethods, GradientMethods, NetworkOpMethods):
+    """Normalisation of channels, and dropout."""
+
+    __slots__ = ()
+
+    @named
+    def batch_norm(
+        self,
+        running_mean: Self | None = None,
+        running_var: Self | None = None,
+        weight: Self | None = None,
+        bias: Self | None = None,
+        training: bool = False,
+        momentum: float = 0.1,
+        eps: float = 1e-5,
+    ) -> Self:
+        """Normalise each channel of (b, c, ..): (x - mean) / sqrt(variance + eps) * weight + bias, of vectors (c).
+
+        In training mean and variance are those of the batch, the variance the biased one, and the running ones, if
+        given, take a share `momentum` of them, in place, of the unbiased variance. Else they are the running ones. bf16
+        and f16 are computed in f32 and rounded once.
+        """
+        op = "batch_norm"
+        statistics = {"running_mean": running_mean, "running_var": running_var}
+        affine = {"weight": weight, "bias": bias}
+        self._require_channels(op, 2, **statistics, **affine)
+        share, epsilon = argument.real(op, "momentum", momentum), argument.real(op, "eps", eps)
+        wide = self.to_dtype(self.dtype.compute)
+        if argument.boolean(op, "training", training):
+            dims = [dim for dim in range(self.rank) if dim != 1]
+            mean, var = wide.mean(dims), wide.var(dims, correction=0)
+            count = self.elem_count // max(self.shape[1], 1)
+            found = mean.detach(), var.detach().affine(count / max(count - 1, 1), 0.0)
+            for running, new in zip(statistics.values(), found, strict=True):
+                if running is not None:
+                    running.mul_(1 - share).add_(new.affine(share, 0.0).to_dtype(running.dtype))
+        elif running_mean is None or running_var is None:
+            raise InvalidArgument(op, "running_mean and running_var are needed; or write training=True")
+        else:
+            mean, var = running_mean.to_dtype(wide.dtype), running_var.to_dtype(wide.dtype)
+        scale = var.affine(1.0, epsilon).rsqrt()
+        centred = wide.sub(mean._as_channels(self.rank))
+        if weight is not None:
+            scale = scale.mul(weight.to_dtype(wide.dtype))
+        return centred.mul(scale._as_channels(self.rank))._shifted(bias, self.dtype)
+
+    @named
+    def group_norm(self, groups: int, weight: Self | None = None, bias: Self | None = None, eps: float = 1e-5) -> Self:
+        """Normalise each of several groups of channels of (b, c, ..), of each of the batch, as `layer_norm` does.
+
+        Weight and bias are vectors (c). bf16 and f16 are computed in f32 and rounded once.
+        """
+        op = "group_norm"
+        self._require_channels(op, 2, weight=weight, bias=bias)
+        count, channels = argument.integer(op, "groups", groups), self.shape[1]
+        if count < 1 or channels % count:
+            raise InvalidArgument(op, f"{channels} channels are not {count} groups of one size; choose a divisor")
+        wide = self.to_dtype(self.dtype.compute)
+        size = self.elem_count // max(self.shape[0] * count, 1)
+        normed = wide.reshape(self.shape[0] * count, size).layer_norm(eps=eps).reshape(self.shape)
+        if weight is not None:
+            normed = normed.mul(weight.to_dtype(wide.dtype)._as_channels(self.rank))
+        return normed._shifted(bias, self.dtype)
+
+    @named
+    def dropout(self, p: float = 0.5) -> Self:
+        """Copy the tensor with each element 0 with the probability p, and the others times 1 / (1 - p).
+
+        The elements are chosen by `rand` of f32 on the tensor's device: those where it gives less than p.
+        """
+        share = argument.real("dropout", "p", p)
+        if not 0 <= share <= 1:
+            raise InvalidArgument("dropout", f"a probability is from 0 to 1, not {share}")
+        if not self.dtype.is_float:
+            raise UnsupportedDType("dropout", self.dtype, self.device.backend, "scaled elements are floating point")
+        if share == 1:
+            return self.zeros_like()
+        kept = self.rand(self.shape, device=self.device).ge(share)
+        return kept.where(self.affine(1 / (1 - share), 0.0), 0)
+
+    def _require_channels(self, op: str, rank: int, **vectors: Self | None) -> None:
+        """Check that the tensor is (b, c, ..) of floats, and that there is a number for each channel where any is."""
+        if self.rank < rank:
+            raise ShapeMismatch(op, (self.shape,), "the channels are dim 1; unsqueeze the tensor first")
+        if not self.dtype.is_float:
+            raise UnsupportedDType(op, self.dtype, self.device.backend, "what is normalised is floating point")
+        given = {name: vector for name, vector in vectors.items() if vector is not None}
+        require_tensors(op, **given)
+        for name, vector in given.items():
+            if vector.shape != (self.shape[1],):
+                reason = f"{name} is a vector of {self.shape[1]} elements, one for each channel"
+                raise ShapeMismatch(op, (self.shape, vector.shape), reason)
+
+    def _as_channels(self, rank: int) -> Self:
+        """A vector with its elements along dim 1 of so many."""
+        return self.reshape(1, -1, *[1] * (rank - 2))
+
+    def _shifted(self, bias: Self | None, dtype: DType) -> Self:
+        """The tensor with a bias for each channel, in a dtype."""
+        added = self if bias is None else self.add(bias.to_dtype(self.dtype)._as_channels(self.rank))
+        return added.to_dtype(dtype)

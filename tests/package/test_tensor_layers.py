@@ -1,0 +1,151 @@
+"""Layers and losses that are made of several ops, against PyTorch's definitions in NumPy."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+import tallow as tl
+from tallow import Device, Tensor
+from tallow.runtime.base.error import InvalidArgument, ShapeMismatch, TallowError, UnsupportedDType
+
+from .arrays import same
+from .gradcheck import Gradcheck, like, rand
+
+GENERATOR = np.random.default_rng(0)
+IMAGES, ROWS = GENERATOR.normal(1, 2, (3, 4, 2, 5)).astype("f4"), GENERATOR.normal(1, 2, (6, 4)).astype("f4")
+WEIGHT, BIAS, MEAN = (GENERATOR.normal(size=4).astype("f4") for _ in range(3))
+VAR = GENERATOR.uniform(0.5, 2, 4).astype("f4")
+
+
+def channels(vector: np.ndarray, rank: int) -> np.ndarray:
+    return vector.astype(np.float64).reshape(1, -1, *[1] * (rank - 2))
+
+
+def close(found: Tensor, expected: np.ndarray, bound: float = 1e-5) -> None:
+    assert found.shape == expected.shape
+    np.testing.assert_allclose(found.numpy().astype(np.float64), expected, rtol=0, atol=bound * np.abs(expected).max())
+
+
+@pytest.mark.parametrize("array", [IMAGES, ROWS], ids=["images", "rows"])
+@pytest.mark.parametrize("dtype", ["f32", "f16"])
+def test_batch_norm(device: Device, array: np.ndarray, dtype: str) -> None:
+    x = Tensor(array, dtype, device)
+    wide, rank = x.numpy().astype(np.float64), array.ndim
+    dims = tuple(dim for dim in range(rank) if dim != 1)
+    weight, bias, mean, var = (Tensor(vector, device=device) for vector in (WEIGHT, BIAS, MEAN, VAR))
+    bound = 1e-5 if dtype == "f32" else 2**-11
+
+    found = x.batch_norm(mean, var, weight.to_dtype(dtype), bias.to_dtype(dtype))
+    assert found.dtype is x.dtype
+    scale, shift = (channels(vector.to_dtype(dtype).numpy(), rank) for vector in (weight, bias))
+    close(found, (wide - channels(MEAN, rank)) / np.sqrt(channels(VAR, rank) + 1e-5) * scale + shift, bound)
+
+    found = x.batch_norm(mean, var, training=True, momentum=0.3, eps=1e-3)
+    expected = (wide - wide.mean(dims, keepdims=True)) / np.sqrt(wide.var(dims, keepdims=True) + 1e-3)
+    close(found, expected, bound)
+    close(mean, 0.7 * MEAN + 0.3 * wide.mean(dims))
+    close(var, 0.7 * VAR + 0.3 * wide.var(dims, ddof=1))
+    close(x.batch_norm(training=True, eps=1e-3), expected, bound)
+
+
+@pytest.mark.parametrize("groups", [1, 2, 4])
+def test_group_norm(device: Device, groups: int) -> None:
+    for array in (IMAGES, ROWS):
+        for dtype, bound in (("f32", 1e-5), ("f16", 2**-11)):
+            x = Tensor(array, dtype, device)
+            parts = x.numpy().astype(np.float64).reshape(len(array), groups, -1)
+            centred = parts - parts.mean(-1, keepdims=True)
+            normed = (centred / np.sqrt(parts.var(-1, keepdims=True) + 1e-5)).reshape(array.shape)
+            close(x.group_norm(groups), normed, bound)
+            weight, bias = (Tensor(vector, dtype, device) for vector in (WEIGHT, BIAS))
+            scale, shift = (channels(vector.numpy(), array.ndim) for vector in (weight, bias))
+            close(x.group_norm(groups, weight, bias), normed * scale + shift, bound)
+
+
+def test_dropout(device: Device) -> None:
+    x = Tensor.full((40, 50), 3.0, device=device)
+    device.set_seed(7)
+    units = Tensor.rand(x.shape, device=device).numpy()
+    device.set_seed(7)
+    same(x.dropout(0.25), np.where(units >= 0.25, np.float32(4), np.float32(0)))
+    same(x.dropout(0), x.numpy())
+    same(x.dropout(1), np.zeros(x.shape, np.float32))
+    assert x.to_dtype("f16").dropout().dtype is tl.DType.F16
+
+
+Y = GENERATOR.uniform(0, 1, IMAGES.shape).astype("f4")
+LOSSES: dict[str, tuple[dict[str, float], Callable[[Any, Any], Any]]] = {
+    "mse_loss": ({}, lambda x, y: (x - y) ** 2),
+    "huber_loss": ({}, lambda x, y: np.where(abs(x - y) <= 1, (x - y) ** 2 / 2, abs(x - y) - 0.5)),
+    "binary_cross_entropy_with_logits": ({}, lambda x, y: np.maximum(x, 0) - x * y + np.log1p(np.exp(-abs(x)))),
+}
+
+
+@pytest.mark.parametrize("name", LOSSES)
+@pytest.mark.parametrize("reduction", ["mean", "sum", "none"])
+def test_losses(device: Device, name: str, reduction: str) -> None:
+    options, expected = LOSSES[name]
+    losses = expected(IMAGES.astype(np.float64), Y.astype(np.float64))
+    found = getattr(Tensor(IMAGES, device=device), name)(Tensor(Y, device=device), reduction, **options)
+    close(found, np.asarray({"mean": losses.mean(), "sum": losses.sum(), "none": losses}[reduction]))
+
+
+def test_ends_of_losses(device: Device) -> None:
+    x, y = Tensor([-1e4, 1e4, -50, 50, 3], device=device), Tensor([0.0, 1, 0, 1, 1], device=device)
+    logits = x.binary_cross_entropy_with_logits(y, "none").tolist()
+    np.testing.assert_allclose(logits, [0, 0, np.exp(-50), np.exp(-50), np.log1p(np.exp(-3))], 1e-6)
+    p = Tensor([0.0, 1, 0.25, 1], device=device)
+    found = p.binary_cross_entropy(Tensor([0.0, 1, 0.5, 0], device=device), "none").tolist()
+    np.testing.assert_allclose(found, [0, 0, -0.5 * (np.log(0.25) + np.log(0.75)), 100], 1e-6)
+    far = Tensor([0.0, 4], device=device).huber_loss(Tensor([1.0, 0], device=device), "none", 2.0)
+    same(far, np.array([0.5, 6], np.float32))
+
+
+def test_gradients(gradcheck: Gradcheck) -> None:
+    x, y = rand(3, 4, low=-2, high=2), rand(3, 4, low=0.1, high=0.9, seed=1)
+    weight, bias = rand(4, seed=2), rand(4, seed=3)
+    for name in LOSSES:
+        gradcheck(lambda x, y, name=name: getattr(x, name)(y), x, y)
+    gradcheck(lambda p, y: p.binary_cross_entropy(y), rand(3, 4, low=0.1, high=0.9, seed=4), y)
+    gradcheck(lambda x, w, b: x.batch_norm(weight=w, bias=b, training=True, eps=0.1), x, weight, bias)
+    gradcheck(lambda x, w: x.batch_norm(like(bias, x), like(y[0], x), w), x, weight, second=False)
+    gradcheck(lambda x, w, b: x.reshape(1, 4, 3).group_norm(2, w, b, 0.1), x, weight, bias)
+
+
+def test_the_gradient_of_dropout(device: Device) -> None:
+    x = tl.Var(Tensor.full(100, 3.0, device=device))
+    result = x.dropout(0.25)
+    gradient = result.sum().backward()[x]
+    same(gradient, np.where(result.numpy() == 4, np.float32(4 / 3), np.float32(0)))
+
+
+REFUSED: dict[str, tuple[type[TallowError], Callable[[Tensor], object]]] = {
+    "batch_norm": (InvalidArgument, lambda x: x.batch_norm()),
+    "group_norm": (InvalidArgument, lambda x: x.group_norm(3)),
+    "dropout": (InvalidArgument, lambda x: x.dropout(1.5)),
+    "mse_loss": (ShapeMismatch, lambda x: x.mse_loss(x[0])),
+    "huber_loss": (InvalidArgument, lambda x: x.huber_loss(x, delta=0)),
+    "binary_cross_entropy": (InvalidArgument, lambda x: x.binary_cross_entropy(x, "all")),
+    "binary_cross_entropy_with_logits": (ShapeMismatch, lambda x: x.binary_cross_entropy_with_logits(x[:, :1])),
+}
+
+
+@pytest.mark.parametrize("name", REFUSED)
+def test_errors_name_what_was_called(device: Device, name: str) -> None:
+    error, call = REFUSED[name]
+    with pytest.raises(error) as caught:
+        call(Tensor(ROWS, device=device))
+    assert caught.value.op == name
+
+
+def test_channels_that_do_not_fit(device: Device) -> None:
+    x, three = Tensor(ROWS, device=device), Tensor([1.0, 2, 3], device=device)
+    with pytest.raises(ShapeMismatch, match="weight is a vector of 4 elements"):
+        x.group_norm(2, three)
+    with pytest.raises(ShapeMismatch, match="running_var is a vector of 4 elements"):
+        x.batch_norm(x[0], three)
+    with pytest.raises(UnsupportedDType):
+        x.to_dtype("i32").group_norm(2)
