@@ -74,6 +74,12 @@ def computing(node: Node, ops: Iterable[Functor], numbers: Collection[str]) -> t
     return None
 
 
+def op_of(functor: Functor, gradient: Node, ops: Iterable[Functor]) -> tuple[Functor, tuple[str, ...]] | None:
+    """The op that computes the gradient of an operand of a functor in one step, and what it is given."""
+    # The result of a reduction has fewer elements, which ops of gradients do not broadcast.
+    return None if functor.reduction is not None else computing(gradient, ops, functor.parameters)
+
+
 def primitives_by_ops(spec: Spec) -> Primitives:
     """The primitives, with one of the gradients that are ops as that of each function of one operand that has such."""
     ops = [functor for functor in spec.every_functor if functor.is_gradient and not functor.is_method]

@@ -25,7 +25,7 @@ from opgen.formula import (
     text_of,
     tree_of,
 )
-from opgen.gradient_ops import computing, is_step, primitives_by_ops
+from opgen.gradient_ops import is_step, op_of, primitives_by_ops
 from opgen.memory import once_for
 from opgen.model import GRADIENT_KINDS, METHOD_OP, Functor, Monoid, Position, Spec
 from opgen.scopes import COUNT, decisive, derivatives, is_differentiable, tensor_methods
@@ -130,7 +130,7 @@ def _gradient(functor: Functor, found: Mapping[str, Node], words: _Words, ops: S
     operands = []
     for operand in functor.operands:
         node = found.get(operand, Number(0))
-        op = None if is_step(node) else computing(node, ops, functor.parameters)
+        op = None if is_step(node) else op_of(functor, node, ops)
         operands.append(_operand(functor, operand, node, words, op))
     functions = [operand for operand in operands if operand.parts]
     made_from = (functor.location,)
