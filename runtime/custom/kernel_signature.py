@@ -13,14 +13,14 @@ from ..base.error import InvalidArgument, shown
 # By the code that `struct` has for a type: what C calls it, several words in alphabetical order. Dtypes have names too.
 _NAMES: Final = {
     "?": ("bool", "_Bool"),
-    "b": ("char", "char signed", "int8_t", "int8", "i8"),
+    "b": ("char", "char signed", "int8_t"),
     "B": ("char unsigned",),
     "h": ("short", "int short", "short signed", "int short signed"),
-    "H": ("short unsigned", "int short unsigned", "uint16_t", "uint16", "u16"),
+    "H": ("short unsigned", "int short unsigned", "uint16_t"),
     "i": ("int", "signed", "int signed"),
     "I": ("unsigned", "int unsigned"),
     "q": ("long long", "int long long", "long long signed", "int long long signed", "ptrdiff_t"),
-    "Q": ("long long unsigned", "int long long unsigned", "size_t", "uint64_t", "uint64", "u64"),
+    "Q": ("long long unsigned", "int long long unsigned", "size_t", "uint64_t"),
     "e": ("half", "__half"),
 }
 _LONG: Final = ("long", "int long", "long signed", "int long signed")
@@ -28,6 +28,7 @@ _UNSIGNED_LONG: Final = ("long unsigned", "int long unsigned")
 _VENDORS: Final = {
     "bfloat16": ("__nv_bfloat16", "__hip_bfloat16", "hip_bfloat16"),
     "float8_e4m3fn": ("__nv_fp8_e4m3", "__hip_fp8_e4m3"),
+    "float8_e5m2": ("__nv_fp8_e5m2", "__hip_fp8_e5m2"),
 }
 # Of dtypes, by kind and bytes.
 _CODES: Final = {
@@ -113,9 +114,8 @@ def _types() -> dict[str, CType]:
     by_code = {}
     for dtype in DType:
         # Python has no numbers of the dtypes that NumPy lacks: what is packed is their bits.
-        is_numpys = dtype.numpy.kind in "iuf"
-        code = _CODES[dtype.kind if is_numpys else "unsigned"][dtype.itemsize]
-        if is_numpys:
+        code = _CODES[dtype.kind if dtype.is_of_numpy else "unsigned"][dtype.itemsize]
+        if dtype.is_of_numpy:
             by_code[code] = dtype
         others = _VENDORS.get(dtype.numpy.name, ())
         found.update(dict.fromkeys((dtype.value, dtype.numpy.name, dtype.cpp, *others), CType(code, dtype)))

@@ -137,7 +137,7 @@ class Optimizer(ABC):
         )
 
     One call changes all parameters of a group that are on one device and of one dtype, in one launch on a GPU (more
-    than 96 parameters take several). Parameters of bf16, f16 and f8e4m3 have a state in f32; each step is computed in
+    than 96 parameters take several). Parameters of short floats have a state in f32; each step is computed in
     f32 and rounded to the parameter once, and no copy of the parameter in f32 is kept. Where steps are smaller than the
     parameters' own precision, keep variables in f32, and convert them in the forward pass with `w.to_dtype("bf16")`:
     their gradients come back in f32.

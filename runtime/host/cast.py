@@ -10,8 +10,6 @@ import numpy as np
 from ...dtype import Array, DType
 from .array import bits
 
-_F8_MAX = 448.0
-
 
 def convert(array: Array, source: DType, target: DType) -> Array:
     """A new array of the elements, of dtype `source`, in dtype `target`.
@@ -68,12 +66,12 @@ def narrow(array: Array, dtype: DType) -> Array:
     """An f32 or f64 array rounded once to the float `dtype`: the array itself where that is its dtype."""
     if array.dtype == np.float64 and not dtype.is_of_numpy:
         array = _round_to_odd(array)
-    if dtype.value == "f8e4m3":
+    if dtype.itemsize == 1:
         pattern = bits(array)
         # Rounding to odd again: the upper half of an f32, its last bit set if the lower half is not 0.
         upper = (pattern >> 16).astype(np.uint16)
         upper |= (pattern & 0xFFFF) != 0
-        return _f8_from_bf16().take(upper).view(dtype.numpy)
+        return _float8_from_bf16(dtype).take(upper).view(dtype.numpy)
     with np.errstate(over="ignore", invalid="ignore"):
         return array.astype(dtype.numpy, copy=False)
 
@@ -94,11 +92,18 @@ def values_of(dtype: DType) -> Array:
 
 
 @cache
-def _f8_from_bf16() -> Array:
-    """The f8e4m3 pattern nearest to each bf16 pattern, saturated: ml_dtypes alone gives NaN above 464."""
+def _float8_from_bf16(dtype: DType) -> Array:
+    """The pattern of 8 bits nearest to each bf16 pattern. Without infinities it saturates: ml_dtypes gives NaN."""
     values = np.arange(2**16).astype(np.uint16).view(DType.BF16.numpy).astype(np.float32)
-    with np.errstate(invalid="ignore"):
-        return np.clip(values, -_F8_MAX, _F8_MAX).astype(DType.F8E4M3.numpy).view(np.uint8)
+    limit = largest(dtype)
+    with np.errstate(invalid="ignore", over="ignore"):
+        return np.clip(values, -limit, limit).astype(dtype.numpy).view(np.uint8)
+
+
+@cache
+def largest(dtype: DType) -> float:
+    """What an 8-bit float has above all other numbers: infinity, or where there is none the largest number."""
+    return float(np.nanmax(values_of(dtype)))
 
 
 def _round_to_odd(array: Array) -> Array:

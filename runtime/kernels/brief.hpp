@@ -6,7 +6,7 @@
 
 namespace tallow {
 
-// Bounded says that the number is below 1e5, as those of f16 and f8e4m3 all are.
+// Bounded says that the number is below 1e5, as those of f16 and of 8 bits all are.
 template <bool Bounded> struct Brief {
     float value;
     TALLOW_INLINE explicit Brief(float x) : value(x) {

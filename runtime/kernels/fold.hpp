@@ -327,11 +327,11 @@ template <typename Of, typename T> struct Joined {
     }
 };
 
-// bf16 has all numbers of f8e4m3: what joins them is compiled once.
+// bf16 has all numbers of floats of 8 bits: what joins them is compiled once.
 template <typename T> struct Joinable {
     using type = T;
 };
-template <> struct Joinable<f8e4m3> {
+template <uint32_t Fraction, bool HasInfinity> struct Joinable<Float8<Fraction, HasInfinity>> {
     using type = bf16;
 };
 

@@ -5,16 +5,24 @@
 
 namespace tallow {
 
-// Compilers name half and bfloat differently, so these three types are bits with conversions of our own.
+// Compilers name half and bfloat differently, so these types are bits with conversions of our own.
 struct f16 {
     uint16_t bits;
 };
 struct bf16 {
     uint16_t bits;
 };
-struct f8e4m3 {
+// Floats of 8 bits: so many of them are the fraction. Where there is no infinity, the last number is NaN.
+template <uint32_t Fraction, bool HasInfinity> struct Float8 {
+    static constexpr uint32_t fraction = Fraction;
+    static constexpr bool has_infinity = HasInfinity;
+    static constexpr uint32_t bias = (1u << (6 - Fraction)) - 1;
+    // The bits of infinity, or of the largest number.
+    static constexpr uint32_t highest = HasInfinity ? 0x80u - (1u << Fraction) : 0x7eu;
     uint8_t bits;
 };
+using f8e4m3 = Float8<3, false>;
+using f8e5m2 = Float8<2, true>;
 
 // What kernels know of the type of an element. The dtypes have theirs in dtypes.hpp; what is no dtype's is only moved.
 template <typename T> struct Traits {

@@ -26,7 +26,7 @@ template <typename T> struct Maximum {
     static TALLOW_INLINE State join(State highest, State element) {
         const State joined = maximum(highest, element);
         // Comparisons for sixteen windows at once would take more scalar registers than AMD hardware has.
-        if constexpr (is_same<T, f8e4m3>)
+        if constexpr (!is_integer<T> && sizeof(T) == 1)
             return bit_cast<State>(opaque(bit_cast<uint32_t>(joined)));
         else
             return joined;

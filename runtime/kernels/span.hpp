@@ -29,10 +29,7 @@ template <typename Word, typename Arguments> TALLOW_INLINE void fill_span(const 
 
 // Floats that are computed in another type: they are converted for parts of a span, which stay in the cache, so that
 // one function of floats serves all.
-template <typename T> constexpr bool is_small_float = false;
-template <> constexpr bool is_small_float<f16> = true;
-template <> constexpr bool is_small_float<bf16> = true;
-template <> constexpr bool is_small_float<f8e4m3> = true;
+template <typename T> constexpr bool is_small_float = !is_integer<T> && sizeof(T) < sizeof(float);
 template <typename T, bool Small = is_small_float<T>> struct Widened {
     using type = T;
 };

@@ -37,15 +37,46 @@ TALLOW_INLINE float to_float(bf16 value) {
     return bit_cast<float>(static_cast<uint32_t>(value.bits) << 16);
 }
 
-TALLOW_INLINE float to_float(f8e4m3 value) {
+template <uint32_t Fraction, bool HasInfinity> TALLOW_INLINE float to_float(Float8<Fraction, HasInfinity> value) {
+    using Format = Float8<Fraction, HasInfinity>;
     const uint32_t magnitude = value.bits & 0x7fu;
     const uint32_t sign = static_cast<uint32_t>(value.bits & 0x80u) << 24;
-    // Below 2**-6 the exponent field is 0, and the float made of it is subnormal: the product is exact all the same.
-    const uint32_t scaled = bit_cast<uint32_t>(bit_cast<float>(magnitude << 20) * 0x1p120f);
-    return bit_cast<float>((magnitude == 0x7fu ? 0x7fc00000u : scaled) | sign);
+    // Where the exponent field is 0, the float made of it is subnormal: the product is exact all the same.
+    const float scale = bit_cast<float>((254u - Format::bias) << 23);
+    const uint32_t scaled = bit_cast<uint32_t>(bit_cast<float>(magnitude << (23 - Fraction)) * scale);
+    const uint32_t special = HasInfinity ? scaled | 0x7f800000u : 0x7fc00000u;
+    return bit_cast<float>((magnitude >= Format::highest + !HasInfinity ? special : scaled) | sign);
 }
 
-template <typename To> TALLOW_INLINE To round_from(float value);
+// The bits of the nearest float of 8 bits.
+template <typename To> TALLOW_INLINE uint32_t float8_bits(float value) {
+    constexpr uint32_t lost = 23 - To::fraction;
+    constexpr uint32_t rebias = (127 - To::bias) << 23;
+    // Half a unit below infinity, numbers round to it. Without an infinity, the largest number is the last one.
+    constexpr uint32_t limit = (To::highest << lost) + rebias - (To::has_infinity ? 1u << (lost - 1) : 0u);
+    const uint32_t bits = bit_cast<uint32_t>(value);
+    const uint32_t sign = bits >> 24 & 0x80u;
+    const uint32_t magnitude = bits & 0x7fffffffu;
+    // Below the normal numbers the float adder rounds to a multiple of the least one. Selects, not branches: lanes
+    // differ.
+    constexpr uint32_t adder = (151 - To::bias - To::fraction) << 23;
+    const uint32_t subnormal = bit_cast<uint32_t>(bit_cast<float>(magnitude) + bit_cast<float>(adder)) - adder;
+    const uint32_t normal = (magnitude - rebias + (1u << (lost - 1)) - 1 + (magnitude >> lost & 1u)) >> lost;
+    const uint32_t finite = magnitude < (128 - To::bias) << 23 ? subnormal : normal;
+    const uint32_t bounded = magnitude >= limit ? To::highest : finite;
+    return (magnitude > 0x7f800000u ? 0x7fu : bounded) | sign;
+}
+
+template <typename To> TALLOW_INLINE To round_from(float value) {
+#if defined(TALLOW_NVIDIA) && __CUDA_ARCH__ >= 890
+    if constexpr (is_same<To, f8e4m3>) {
+        uint16_t pair;
+        asm("cvt.rn.satfinite.e4m3x2.f32 %0, %1, %2;" : "=h"(pair) : "f"(0.0f), "f"(value));
+        return {static_cast<uint8_t>(pair)};
+    } else
+#endif
+        return {static_cast<uint8_t>(float8_bits<To>(value))};
+}
 
 template <> TALLOW_INLINE float round_from<float>(float value) {
     return value;
@@ -86,25 +117,6 @@ template <> TALLOW_INLINE bf16 round_from<bf16>(float value) {
     const uint32_t bits = bit_cast<uint32_t>(value);
     const uint32_t rounded = (bits + 0x7fffu + (bits >> 16 & 1u)) >> 16;
     return {static_cast<uint16_t>(value == value ? rounded : 0x7fc0u)};
-#endif
-}
-
-template <> TALLOW_INLINE f8e4m3 round_from<f8e4m3>(float value) {
-#if defined(TALLOW_NVIDIA) && __CUDA_ARCH__ >= 890
-    uint16_t pair;
-    asm("cvt.rn.satfinite.e4m3x2.f32 %0, %1, %2;" : "=h"(pair) : "f"(0.0f), "f"(value));
-    return {static_cast<uint8_t>(pair)};
-#else
-    const uint32_t bits = bit_cast<uint32_t>(value);
-    const uint32_t sign = bits >> 24 & 0x80u;
-    const uint32_t magnitude = bits & 0x7fffffffu;
-    // Below 2**-6 the float adder rounds to a multiple of 2**-9. Selects, not branches: lanes differ.
-    const uint32_t subnormal = bit_cast<uint32_t>(bit_cast<float>(magnitude) + 0x1p14f) - bit_cast<uint32_t>(0x1p14f);
-    const uint32_t normal = (magnitude - 0x3c000000u + 0x7ffffu + (magnitude >> 20 & 1u)) >> 20;
-    const uint32_t finite = magnitude < 0x3c800000u ? subnormal : normal;
-    const uint32_t saturated = magnitude >= 0x43e00000u ? 0x7eu : finite;
-    const uint32_t rounded = magnitude > 0x7f800000u ? 0x7fu : saturated;
-    return {static_cast<uint8_t>(rounded | sign)};
 #endif
 }
 

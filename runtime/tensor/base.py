@@ -181,7 +181,7 @@ class TensorBase:
         return tensor
 
     def _cmp_by_sign(self, op: CmpOp, other: Self) -> Self:
-        """Compare signed integers with unsigned ones that no signed dtype has: what is below 0 is below all of these."""
+        """Compare signed integers with unsigned ones that no signed dtype has: below 0 is below all of these."""
         unsigned, signed = (self, other) if self.dtype.kind == "unsigned" else (other, self)
         wide = unsigned.dtype
         compared = self.to_dtype(wide)._cmp(op, other.to_dtype(wide))

@@ -139,7 +139,7 @@ def _rows(
 
 
 def _printable(values: Array) -> Array:
-    """Return the values in a dtype that NumPy can print: halves and f8e4m3 are all numbers of f32."""
+    """Return the values in a dtype that NumPy can print: short floats are all numbers of f32."""
     return values if values.dtype.kind in "iu" or values.dtype == np.float64 else values.astype(np.float32)
 
 

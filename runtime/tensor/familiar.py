@@ -137,7 +137,7 @@ class FamiliarMethods(RearrangingMethods, ContractionMethods, MoveMethods):
     def allclose(self, other: Self, rtol: float = 1e-5, atol: float = 1e-8, equal_nan: bool = False) -> bool:
         """Tell whether all elements are equal or finite with |x - y| <= atol + rtol * |y|.
 
-        NaNs are close to each other with `equal_nan`. Integers are compared in f64, bf16, f16 and f8e4m3 in f32.
+        NaNs are close to each other with `equal_nan`. Integers are compared in f64, short floats in f32.
         """
         require_tensors("allclose", other=other)
         rtol, atol = argument.real("allclose", "rtol", rtol), argument.real("allclose", "atol", atol)

@@ -15,6 +15,7 @@ from ..core import argument
 from ..core.argument import DTypeLike
 from ..core.layout import Layout
 from ..helpers.host_memory import require_room, tells_lack_of_memory
+from ..host.array import bits
 from .arithmetic import ArithmeticMethods
 from .base import TensorBase, device_of
 from .number import from_lists
@@ -74,7 +75,7 @@ class InteropMethods(ArithmeticMethods):
 
     @tells_lack_of_memory
     def numpy(self) -> Array:
-        """Copy the elements to an array of the same shape and dtype; bf16 and f8e4m3 are those of ml_dtypes."""
+        """Copy the elements to an array of the same shape and dtype; ml_dtypes has bf16 and floats of 8 bits."""
         require_room(self.shape, self.dtype)
         view = self._host_view()
         if view is not None:
@@ -95,7 +96,8 @@ class InteropMethods(ArithmeticMethods):
         # as_strided checks nothing, and a user's op may have put another array into the storage.
         layout.check("numpy", data.size)
         strides = [stride * data.itemsize for stride in layout.strides]
-        return np.lib.stride_tricks.as_strided(data[layout.start_offset :], layout.shape, strides)
+        elements = np.lib.stride_tricks.as_strided(bits(data)[layout.start_offset :], layout.shape, strides)
+        return elements.view(data.dtype)
 
     def __array__(self, dtype: np.dtype[Any] | None = None, copy: bool | None = None) -> Array:
         """Serve np.asarray: a copy, or with copy=False the elements themselves, which only the CPU can give."""

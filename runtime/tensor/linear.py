@@ -23,7 +23,7 @@ class LinearMethods(ViewMethods):
         """Multiply matrices: (.., m, k) by (.., k, n) gives (.., m, n).
 
         The dims before the last two broadcast by NumPy's rules. A vector on the left is a row, one on the right a
-        column, and that dim is not in the result. bf16, f16 and f8e4m3 accumulate in f32, integers wrap, k = 0 gives
+        column, and that dim is not in the result. Short floats accumulate in f32, integers wrap, k = 0 gives
         zeros. `ShapeMismatch` for rank 0 and where the sizes do not fit.
         """
         if not isinstance(other, TensorBase):
@@ -39,7 +39,7 @@ class LinearMethods(ViewMethods):
     def linear(self, weight: Self, bias: Self | None = None) -> Self:
         """Multiply rows by the transpose of a weight and add a bias: (.., k), (n, k) and (n) give (.., n).
 
-        bf16, f16 and f8e4m3 accumulate in f32, and each sum is rounded once, with the bias in it. `ShapeMismatch` where
+        Short floats accumulate in f32, and each sum is rounded once, with the bias in it. `ShapeMismatch` where
         the sizes do not fit.
         """
         if not isinstance(weight, TensorBase):

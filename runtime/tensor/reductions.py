@@ -25,7 +25,7 @@ class ReductionMethods(OpMethods):
     def sum(self, dim: int | Sequence[int] | None = None, keepdim: bool = False, **unknown: Never) -> Self:
         """Sum of the elements: of integers and masks in i64, of u64 in u64, which wrap; of floats in their dtype.
 
-        bf16, f16 and f8e4m3 are summed in f32 and rounded once. Of nothing it is 0.
+        Short floats are summed in f32 and rounded once. Of nothing it is 0.
         """
         if _is_short(self._storage.inner.dtype):
             return self._widened("sum", SUM_I64, dim, keepdim, unknown)
@@ -34,7 +34,7 @@ class ReductionMethods(OpMethods):
     def prod(self, dim: int | Sequence[int] | None = None, keepdim: bool = False, **unknown: Never) -> Self:
         """Product of the elements: of integers and masks in i64, of u64 in u64, which wrap; of floats in their dtype.
 
-        bf16, f16 and f8e4m3 are multiplied in f32 and rounded once. Of nothing it is 1.
+        Short floats are multiplied in f32 and rounded once. Of nothing it is 1.
         """
         if _is_short(self._storage.inner.dtype):
             return self._widened("prod", PROD_I64, dim, keepdim, unknown)
@@ -43,7 +43,7 @@ class ReductionMethods(OpMethods):
     def mean(self, dim: int | Sequence[int] | None = None, keepdim: bool = False, **unknown: Never) -> Self:
         """Mean of the elements: of integers and masks in f32; of floats in their dtype.
 
-        bf16, f16 and f8e4m3 are summed and divided in f32 and rounded once. Of nothing it is NaN.
+        Short floats are summed and divided in f32 and rounded once. Of nothing it is NaN.
         """
         if self._storage.inner.dtype.is_integer:
             return self._mean_of_integers(dim, keepdim, unknown)
@@ -69,7 +69,7 @@ class ReductionMethods(OpMethods):
     def cumsum(self, dim: int) -> Self:
         """Sum up along a dim: element i of the result is the sum of the elements 0 to i.
 
-        Integers and masks are summed in i64, u64 in u64, which wrap. bf16, f16 and f8e4m3 are summed in f32, and each
+        Integers and masks are summed in i64, u64 in u64, which wrap. Short floats are summed in f32, and each
         sum is rounded once.
         """
         summed = self.to_dtype(DType.I64) if _is_short(self.dtype) else self
@@ -79,7 +79,7 @@ class ReductionMethods(OpMethods):
     def cumprod(self, dim: int) -> Self:
         """Multiply along a dim: element i of the result is the product of the elements 0 to i.
 
-        Integers and masks are multiplied in i64, u64 in u64, which wrap. bf16, f16 and f8e4m3 are multiplied in f32,
+        Integers and masks are multiplied in i64, u64 in u64, which wrap. Short floats are multiplied in f32,
         and each product is rounded once.
         """
         factors = self.to_dtype(DType.I64) if _is_short(self.dtype) else self

@@ -8,7 +8,7 @@ import numpy as np
 
 from .oracle.formats import EXTENDED, FLOATS, HALVES, Array, compute_name, decode, spacing
 
-# In units in the last place of the result's dtype; every bf16, f16 and f8e4m3 result that
+# In units in the last place of the result's dtype; every result of a short float that
 # is not exact gets 1. elu is alpha times an exponential, and counts as one.
 EXACT, ROUNDED, FUNCTION = 0, 1, 4
 ULPS = {

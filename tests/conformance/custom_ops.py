@@ -15,9 +15,14 @@ from .oracle.formats import Array
 
 def seen(storage: Any, layout: Layout) -> Array:
     """The elements that a layout reaches, as a view of a copy of the storage."""
-    elements = storage.to_numpy()
+    return _view(storage.to_numpy(), layout)
+
+
+def _view(elements: Array, layout: Layout) -> Array:
+    # NumPy strides over none of ml_dtypes' types that say they are floats.
+    words = elements.view(f"u{elements.itemsize}")[layout.start_offset :]
     strides = tuple(stride * elements.itemsize for stride in layout.strides)
-    return np.lib.stride_tricks.as_strided(elements[layout.start_offset :], tuple(layout.shape), strides)
+    return np.lib.stride_tricks.as_strided(words, tuple(layout.shape), strides).view(elements.dtype)
 
 
 def result(storage: Any, values: Array) -> tuple[Any, Any]:
@@ -33,8 +38,7 @@ def interleave(*arrays: Array) -> Array:
 def write_back(storage: Any, layout: Layout, values: Array) -> None:
     """Write `values` to the places of `layout`."""
     elements = storage.to_numpy()
-    strides = tuple(stride * elements.itemsize for stride in layout.strides)
-    np.lib.stride_tricks.as_strided(elements[layout.start_offset :], tuple(layout.shape), strides)[...] = values
+    _view(elements, layout)[...] = values
     whole = Layout.contiguous(shape_of(len(elements)))
     tallow.Storage(storage.device.storage(elements)).copy_strided_src(tallow.Storage(storage), 0, whole)
 

@@ -43,7 +43,7 @@ FLOAT_METHODS = (
     *("avg_pool2d", "upsample_bilinear2d", "rand_uniform_f64", "rand_normal_f64", "sgd_step", "adam_step"),
     *(member.value for member in op.MethodOp if member.value not in INTEGER_METHODS),
 )
-# Of these f8e4m3 has too few numbers, and no infinity.
+# Of these floats of 8 bits have too few numbers.
 WIDE_METHODS = (
     *("softmax", "log_softmax", "layer_norm", "rms_norm", "rope", "cross_entropy"),
     *("softmax_gradient", "log_softmax_gradient", "cross_entropy_gradient"),

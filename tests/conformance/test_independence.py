@@ -11,7 +11,7 @@ from tallow.runtime.core.layout import Layout
 from . import calls, matrix, values
 from .bench import dtype_of, read, shape_of
 from .calls import layout
-from .oracle.formats import EXTENDED, NUMPY, encode
+from .oracle.formats import EXTENDED, FLOATS, NUMPY, encode
 
 VECTOR, IMAGE = layout(4), layout(1, 1, 2, 2)
 
@@ -47,7 +47,7 @@ def test_a_result_that_equals_its_operand_is_another_storage(call, name, device)
     check_apart(device, name, UNCHANGED[call])
 
 
-@pytest.mark.parametrize("name", ["bf16", "f16", "f32", "f64", "f8e4m3"])
+@pytest.mark.parametrize("name", FLOATS)
 @pytest.mark.parametrize("call", UNCHANGED_FLOATS)
 def test_a_float_result_that_equals_its_operand_is_another_storage(call, name, device):
     check_apart(device, name, UNCHANGED_FLOATS[call])

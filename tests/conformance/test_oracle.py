@@ -15,6 +15,7 @@ from .oracle import blocks, elementwise, functions, gradients, indexing, movemen
 from .oracle.formats import (
     EXTENDED,
     FLOATS,
+    HALVES,
     INTEGERS,
     convert,
     decode,
@@ -79,6 +80,14 @@ def test_philox_gives_the_known_answers_of_random123(counter, key, expected):
         ("f8e4m3", 1.5 * 2.0**-9, 0x02),
         ("f8e4m3", 1.0625, 0x38),
         ("f8e4m3", 1.1875, 0x3A),
+        ("f8e5m2", 57344.0, 0x7B),
+        ("f8e5m2", 61439.0, 0x7B),
+        ("f8e5m2", 61440.0, 0x7C),
+        ("f8e5m2", -math.inf, 0xFC),
+        ("f8e5m2", 2.0**-16, 0x01),
+        ("f8e5m2", 2.0**-17, 0x00),
+        ("f8e5m2", 1.125, 0x3C),
+        ("f8e5m2", 1.375, 0x3E),
         ("f32", 1 + 2.0**-24, 0x3F800000),
         ("f32", 1 + 2.0**-24 + 2.0**-52, 0x3F800001),
         ("f32", 2.0**-150, 0x00000000),
@@ -95,7 +104,7 @@ def test_nan_stays_nan(name):
     assert np.isnan(decode(name, encode(name, EXTENDED("nan"))))
 
 
-@pytest.mark.parametrize("name", ["bf16", "f16", "f8e4m3"])
+@pytest.mark.parametrize("name", HALVES)
 def test_every_bit_pattern_survives_decode_and_encode(name):
     patterns = np.arange(2 ** FLOATS[name].bits).astype(FLOATS[name].raw)
     values = decode(name, patterns.view(FLOATS[name].numpy))

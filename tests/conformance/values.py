@@ -11,9 +11,16 @@ from .oracle.formats import EXTENDED, FLOATS, INTEGERS, NUMPY, Array, encode
 Generator = np.random.Generator
 
 # Exponents of two between which ordinary numbers of a dtype are drawn.
-_ORDINARY = {"bf16": (-20, 20), "f16": (-12, 12), "f32": (-20, 20), "f64": (-40, 40), "f8e4m3": (-6, 7)}
+_ORDINARY = {
+    "bf16": (-20, 20),
+    "f16": (-12, 12),
+    "f32": (-20, 20),
+    "f64": (-40, 40),
+    "f8e4m3": (-6, 7),
+    "f8e5m2": (-12, 12),
+}
 # The same for what is summed or multiplied many times: neither overflow nor a sum of denormals.
-_MODEST = {"bf16": (-4, 4), "f16": (-4, 3), "f32": (-4, 4), "f64": (-6, 6), "f8e4m3": (-4, 1)}
+_MODEST = {"bf16": (-4, 4), "f16": (-4, 3), "f32": (-4, 4), "f64": (-6, 6), "f8e4m3": (-4, 1), "f8e5m2": (-4, 3)}
 
 
 def _drawn(generator: Generator, name: str, shape: tuple[int, ...], exponents: tuple[int, int]) -> Array:

@@ -1,4 +1,4 @@
-"""The CPU backend: NumPy, with bf16 and f8e4m3 through ml_dtypes."""
+"""The CPU backend: NumPy, with bf16 and floats of 8 bits through ml_dtypes."""
 
 from .device import CpuDevice
 from .storage import CpuStorage, QCpuStorage

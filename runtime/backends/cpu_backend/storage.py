@@ -93,7 +93,7 @@ class CpuStorage(ArrayStorage):
         return copy
 
     def to_dlpack(self, layout: Layout, **options: Any) -> Any:
-        if self.data.dtype.kind not in "iuf":
+        if not self.dtype.is_of_numpy:
             reason = "NumPy, which exports the elements, lacks the dtype; convert with to_dtype(DType.F32) first"
             raise UnsupportedDType("dlpack", self.dtype, "cpu", reason)
         if options.get("stream") is not None:

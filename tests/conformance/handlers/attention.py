@@ -162,7 +162,7 @@ def check_specials(bench: Bench) -> None:
         mask = np.zeros((1, 2, queries, 70), EXTENDED)
         mask[0, 0, 0], mask[0, 0, 1, :66], mask[0, 1, :, 3] = -np.inf, -np.inf, -np.inf
         mask[0, 1, 1, 69], mask[0, 1, 2, 5] = np.nan, np.inf
-        if bench.name == "f8e4m3":
+        if FLOATS[bench.name].saturates:
             mask = np.where(np.isfinite(mask), mask, 0)
         operands = [bench.place(each) for each in (*draw, encode(bench.name, mask))]
         where = bench.where(f"a mask of infinities, {queries} queries")

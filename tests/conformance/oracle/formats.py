@@ -72,9 +72,10 @@ FLOATS = {
     "f32": FloatFormat(np.dtype(np.float32), 32, 24, -126, float.fromhex("0x1.fffffep127")),
     "f64": FloatFormat(np.dtype(np.float64), 64, 53, -1022, float.fromhex("0x1.fffffffffffffp1023")),
     "f8e4m3": FloatFormat(np.dtype(ml_dtypes.float8_e4m3fn), 8, 4, -6, 448.0, saturates=True),
+    "f8e5m2": FloatFormat(np.dtype(ml_dtypes.float8_e5m2), 8, 3, -14, 57344.0),
 }
 NUMPY = {name: number_format.numpy for name, number_format in (INTEGERS | FLOATS).items()}
-HALVES = ("bf16", "f16", "f8e4m3")
+HALVES = tuple(name for name, number_format in FLOATS.items() if number_format.bits < 32)
 # The index that means "no row"; u8 has none.
 NO_ROW = {"u8": None, **{name: integer.highest for name, integer in INTEGERS.items() if name != "u8"}}
 
@@ -88,7 +89,7 @@ def decode(name: str, array: Array) -> Array:
     """The exact values of an array of dtype `name`, extended."""
     # NumPy widens exactly, as the tests of the oracle see from the bits; a signalling NaN it warns of.
     with np.errstate(invalid="ignore"):
-        return (array.astype(np.float32) if name in ("bf16", "f8e4m3") else array).astype(EXTENDED)
+        return (array.astype(np.float32) if name in HALVES else array).astype(EXTENDED)
 
 
 def decode_bits(name: str, array: Array) -> Array:

@@ -156,7 +156,8 @@ def gradient(
                 alpha = np.broadcast_to(numbers[0], first.shape)
                 slope = alpha * _held(name, np.exp(first))
                 found = _times(name, incoming, (slope, np.zeros_like(first), np.abs(alpha)))
-                is_open = found.is_open | (np.isinf(alpha) & _is_subnormal(name, np.exp(first)) & np.isfinite(first))
+                is_lost = _is_subnormal(name, np.exp(first)) & np.isfinite(first)
+                is_open = found.is_open | ((np.isinf(alpha) | np.isinf(incoming)) & is_lost)
                 return found._replace(value=np.where(first > 0, incoming, found.value), is_open=is_open)
             case "clamp_gradient":
                 lower, upper = numbers

@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Any, Final
+from typing import Any
 
 import numpy as np
 
 from .....dtype import DType
 from ....host import cast as host
 from .. import transfer
-
-_F8_MAX: Final = 448.0
 
 
 def convert(library: Any, x: Any, source: DType, target: DType) -> Any:
@@ -39,8 +37,8 @@ def widen(library: Any, x: Any, dtype: DType) -> Any:
     compute = dtype.compute
     if compute is dtype:
         return x
-    if dtype.value == "f8e4m3" and library.DTYPES[dtype] == library.DTYPES[DType.U8]:
-        return _values(library, x)
+    if dtype.itemsize == 1 and library.DTYPES[dtype] == library.DTYPES[DType.U8]:
+        return _values(library, x, dtype)
     return library.astype(x, library.DTYPES[compute])
 
 
@@ -57,12 +55,12 @@ def narrow(library: Any, x: Any, dtype: DType) -> Any:
         return x
     if not dtype.is_of_numpy and transfer.is_of(library, x, DType.F64):
         x = _round_to_odd(library, x)
-    if dtype.value != "f8e4m3":
+    if dtype.itemsize > 1:
         return library.astype(x, own)
-    # Saturated first: what is above 448 has no rule of its own in any library.
-    limit = library.constant(_F8_MAX, x)
+    # Saturated first: without an infinity, what is above the largest number has no rule of its own in any library.
+    limit = library.constant(host.largest(dtype), x)
     x = library.minimum(library.maximum(x, -limit), limit)
-    return _codes(library, x) if own == library.DTYPES[DType.U8] else library.astype(x, own)
+    return _codes(library, x, dtype) if own == library.DTYPES[DType.U8] else library.astype(x, own)
 
 
 def wrap(library: Any, x: Any, dtype: DType) -> Any:
@@ -70,26 +68,32 @@ def wrap(library: Any, x: Any, dtype: DType) -> Any:
     return x & (2 ** (8 * dtype.itemsize) - 1) if dtype.is_integer and transfer.is_widened(library, dtype) else x
 
 
-def _values(library: Any, codes: Any) -> Any:
-    """What the bit patterns of f8e4m3 are as f32."""
+def _values(library: Any, codes: Any, dtype: DType) -> Any:
+    """What the bit patterns of an 8-bit float are as f32."""
     shape = codes.shape
-    table = library.from_numpy(host.values_of(DType.F8E4M3), library.device_of(codes))
+    table = library.from_numpy(host.values_of(dtype), library.device_of(codes))
     positions = library.astype(library.reshape(codes, (-1,)), library.DTYPES[DType.I64])
     return library.reshape(library.take(table, positions, 0), shape)
 
 
-def _codes(library: Any, x: Any) -> Any:
-    """The bit patterns of f8e4m3 nearest to f32 numbers, of which none is above 448."""
+def _codes(library: Any, x: Any, dtype: DType) -> Any:
+    """The bit patterns of an 8-bit float nearest to f32 numbers, of which none is above its largest."""
+    values = host.values_of(dtype)
+    # Its positive numbers are those of 0, 1, 2, .. units up to twice the first normal one.
+    fraction = int(np.flatnonzero(np.diff(values[:128]) != values[1])[0]).bit_length() - 2
+    least = int(np.log2(values[1 << fraction]))
     i32, u8 = library.DTYPES[DType.I32], library.DTYPES[DType.U8]
     bits = library.bitcast(x, i32)
     sign = (bits >> 24) & 0x80
     size = bits & 0x7FFFFFFF
-    # Normal numbers, from 2**-6 on: 20 bits fewer, to nearest even, and another bias of the exponent.
-    normal = ((size + 0x7FFFF + ((size >> 20) & 1)) >> 20) - (120 << 3)
-    # Multiples of 2**-9 below: adding 1.5 * 2**23 in such units rounds to them.
-    magic = 1.5 * 2.0**14
-    small = library.bitcast(library.bitcast(size, x.dtype) + magic, i32) & 0xF
-    code = library.where(size < (121 << 23), small, normal)
+    # Normal numbers: fewer bits, to nearest even, and another bias of the exponent. Above the largest is infinity.
+    lost = 23 - fraction
+    normal = ((size + ((1 << lost - 1) - 1) + ((size >> lost) & 1)) >> lost) - (126 + least << fraction)
+    normal = library.minimum(normal, library.constant(int(np.nanargmax(values)), normal))
+    # Multiples of the unit below: adding 1.5 * 2**23 in such units rounds to them.
+    magic = 1.5 * 2.0 ** (23 + least - fraction)
+    small = library.bitcast(library.bitcast(size, x.dtype) + magic, i32) & ((2 << fraction) - 1)
+    code = library.where(size < (127 + least << 23), small, normal)
     code = library.where(library.isnan(x), library.constant(0x7F, code), code)
     return library.astype(code | sign, u8)
 
@@ -121,7 +125,7 @@ def _integer_to_float(library: Any, x: Any, source: DType, target: DType) -> Any
         for least, lost in ((24, 14), (38, 28), (52, 42)):
             rest = library.astype((exact & ((1 << lost) - 1)) != 0, exact.dtype)
             x = library.where(size >= (1 << least), ((exact >> lost) | rest) << lost, x)
-    # f16 and f8e4m3 end far below the numbers that f32 rounds.
+    # f16 and those of 8 bits end far below the numbers that f32 rounds.
     return library.astype(x, library.DTYPES[DType.F32])
 
 
