@@ -68,6 +68,8 @@ def differing(old: Mapping[Subject, Record], new: Mapping[Subject, Record]) -> I
 
 def _differences(old: Mapping[Keys, Leaf], new: Mapping[Keys, Leaf]) -> Iterator[Difference]:
     for path in dict.fromkeys((*new, *old)):
+        if path in old and path in new and old[path] is new[path]:
+            continue
         if path not in old:
             if path[-1:] != (ORDER,):
                 yield Difference("added", path, None, new[path].value, new[path].location)

@@ -1,7 +1,7 @@
 """The records of a spec as flat mappings that can be compared: one for each thing that has a name."""
 
 import dataclasses
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeAlias
@@ -13,6 +13,7 @@ from opgen.formula import Formula, Node, shared, text_of
 from opgen.gradients import Expression
 from opgen.kernels import Kernel
 from opgen.matrix import cells
+from opgen.memory import once_for
 from opgen.model import BackendFamily, Functor, Method, Spec
 from opgen.names import Names
 from opgen.problem import Location
@@ -76,7 +77,7 @@ def records(spec: Spec, without: Collection[str] = ()) -> dict[Subject, Record]:
             continue
         leaves: dict[Keys, Leaf] = {}
         for value in values:
-            leaves.update(_leaves(value, (), location))
+            leaves.update(_leaves_of(value, location))
         found[Subject(kind, name)] = Record(location, leaves)
     for kind in dict.fromkeys(subject.kind for subject in found):
         alike = [subject.name for subject in found if subject.kind == kind]
@@ -195,14 +196,20 @@ def _of_kernels(spec: Spec) -> _Described:
         yield "constant", constant.name, constant.location, [{"doc": constant.doc, "value": values}]
 
 
-def _whole_kernel(spec: Spec, kernel: Kernel) -> Iterator[object]:
+@once_for(lambda spec, kernel: (kernel, spec.dtypes, spec.widths, spec.formats, *spec.functors.values()), size=1024)
+def _whole_kernel(spec: Spec, kernel: Kernel) -> Sequence[object]:
     """A pattern, and its kernels: these are many."""
-    yield kernel
-    yield {"kernels": {row.name: row.call for row in kernel_rows(spec, kernel)}}
+    return kernel, {"kernels": {row.name: row.call for row in kernel_rows(spec, kernel)}}
 
 
 def _without(record: Any, *names: str) -> Mapping[str, object]:
     return {each.name: getattr(record, each.name) for each in dataclasses.fields(record) if each.name not in names}
+
+
+@once_for(lambda value, place: (value, place), size=8192)
+def _leaves_of(value: object, place: Location) -> Sequence[tuple[Keys, Leaf]]:
+    """What describes a subject, value by value."""
+    return [*_leaves(value, (), place)]
 
 
 def _leaves(value: object, path: Keys, place: Location) -> Iterator[tuple[Keys, Leaf]]:
