@@ -6,7 +6,7 @@ spec, the sources, the tests and the files below generated/; they change nothing
 
 import ast
 import re
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import lru_cache, partial
 from itertools import islice
@@ -22,6 +22,7 @@ from opgen.format import formatted
 from opgen.formula import shared, text_of
 from opgen.gradient_ops import op_of
 from opgen.kernels import Kernel, KernelFamily
+from opgen.launched import launched
 from opgen.loader import Value, load
 from opgen.matrix import Cell, method_cells
 from opgen.model import BOUNDS, Backend, DType, Functor, FunctorKind, Method, Monoid, Position, Spec
@@ -241,29 +242,29 @@ class Explainer:
                 if own[0].status == "supported":
                     lowering = self.spec.lowerings[backend.name][method.name, op][own[0].dtype]
                     parts += self._branch(method, backend, lowering)
-                    parts += self._kernels(backend, functor)
+                    parts += self._kernels(backend, functor, own)
                 yield Fact(f"on {backend.name}", f"{how}{f' of {dtypes}' if dtypes else ''}", source, tuple(parts))
 
     def _branch(self, method: Method, backend: Backend, lowering: Lowering) -> Iterator[Fact]:
         """The functions that a cell names, and the branch that calls them."""
         for call in lowering.calls:
-            where, package = self._function(backend, call)
-            yield Fact("function", f"{package}.ops.{call.module}.{call.function}", where)
+            path, node = self._function(backend, call)
+            where = None if node is None else place(path, node.lineno)
+            yield Fact("function", f"{path.parts[2]}.ops.{call.module}.{call.function}", where)
             libraries = [library for library in backend.libraries if library.name == call.library]
             yield from (Fact("library", f"{each.name}, {each.opener}", each.location) for each in libraries)
         branch = self._case(method, backend)
         if branch is not None:
             yield Fact("branch", f"of {method.name}", branch)
 
-    def _function(self, backend: Backend, call: FunctionCall) -> tuple[Location | None, str]:
-        """Where the function is that a cell calls, and the package that has it."""
-        for package in self.spec.packages[backend.name]:
-            if call.function in self.spec.modules.get(package, {}).get(call.module, {}):
-                path = BACKENDS / package / "ops" / f"{call.module}.py"
-                for node in self.project.sources.tree(path) or ():
-                    if isinstance(node, ast.FunctionDef) and node.name == call.function:
-                        return place(path, node.lineno), package
-        return None, str(backend.package)
+    def _function(self, backend: Backend, call: FunctionCall) -> tuple[PurePosixPath, ast.FunctionDef | None]:
+        """The module and the definition of the function that a cell calls."""
+        paths = [BACKENDS / package / "ops" / f"{call.module}.py" for package in self.spec.packages[backend.name]]
+        for path in paths:
+            for node in (self.project.sources.tree(path) or ()) if path in self.project.sources.paths else ():
+                if isinstance(node, ast.FunctionDef) and node.name == call.function:
+                    return path, node
+        return paths[0], None
 
     def _case(self, method: Method, backend: Backend) -> Location | None:
         """Where the branch of a backend is emitted."""
@@ -279,19 +280,18 @@ class Explainer:
 
     # Kernels.
 
-    def _kernels(self, backend: Backend, functor: Functor | None) -> Iterator[Fact]:
-        """The kernels that compute an op on a backend."""
-        if functor is None or backend.code_objects is None:
-            return
-        for family in self.spec.kernels:
-            if family.host != backend.code_objects.host:
+    def _kernels(self, backend: Backend, functor: Functor | None, own: Sequence[Cell]) -> Iterator[Fact]:
+        """The kernels that compute an op on a backend, whose cells are `own`."""
+        for family, kernels in launched(self.spec, self.project.sources, functor, own):
+            if backend.code_objects is None or family.host != backend.code_objects.host:
                 continue
-            for kernel in family.kernels:
-                rows = [
-                    row
-                    for row in (kernel_rows(self.spec, kernel) if functor.kind in kernel.over.get("op", ()) else ())
-                    if row.op == functor.name and self.scope.has(row.dtype)
-                ]
+            if functor is None:
+                names = ", ".join(dict.fromkeys(kernel.name for kernel in kernels))
+                yield Fact("kernels", f"of {family.name}: {names}", kernels[0].location)
+                continue
+            for kernel in kernels:
+                every = (row for row in kernel_rows(self.spec, kernel) if row.op == functor.name)
+                rows = [row for row in every if self.scope.has(row.dtype)]
                 if len(rows) > 2:
                     names = ", ".join(row.name for row in rows[:2])
                     yield Fact("kernels", f"{len(rows)} of {kernel.name}: {names}, ...", kernel.location)

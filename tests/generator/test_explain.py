@@ -139,6 +139,18 @@ def test_which_kernel_computes_an_op_in_what_and_what_to_edit(checked: Checked) 
 
 
 @pytest.mark.parametrize(
+    ("name", "backend", "kernels"),
+    [
+        ("scatter_add", "cpu", "of host_index: scatter_add_{dtype}"),
+        ("cumsum", "cpu", "of host_scan: scan_{monoid}_{dtype}"),
+        ("upsample_nearest2d", "rocm", "of upsample: upsample_nearest_{width}"),
+    ],
+)
+def test_which_kernels_compute_a_method(checked: Checked, name: str, backend: str, kernels: str) -> None:
+    assert {*told(explain(checked, name, Scope(backend)), "kernels")} == {kernels}
+
+
+@pytest.mark.parametrize(
     ("name", "scope", "label", "text"),
     [
         ("sum", Scope("cpu", "f32"), "accumulates", "in f64"),

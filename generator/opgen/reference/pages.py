@@ -2,8 +2,7 @@
 
 import json
 import os
-import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache, cached_property
 from itertools import groupby
@@ -14,14 +13,14 @@ import jinja2
 
 from opgen.formula import Call, Node, Number, Primitive, shared, text_of, walk
 from opgen.gradient_ops import primitives_by_ops
-from opgen.kernels import KernelFamily
+from opgen.kernels import Kernel, KernelFamily
+from opgen.launched import launched
 from opgen.matrix import Cell, cells, ways
 from opgen.model import BLOCKS, Functor, Method, Monoid, Operand, Position, Spec, sentence
 from opgen.project import Project
 from opgen.reference import markdown
 from opgen.reference.excerpts import Excerpt, of_functor, of_method
 from opgen.scopes import derivatives, is_differentiable
-from opgen.sources import RUNTIME
 from opgen.views.kernels import camel
 from opgen.write import write_atomically
 
@@ -132,7 +131,7 @@ class Reference:
             notes=self.notes.get(subject.name, "").strip(),
             edges=functor.edges if functor is not None else (),
             tables=[_table(name, list(own)) for name, own in groupby(subject.cells, lambda cell: cell.name)],
-            kernels=[(family.path.as_posix(), _rows(family, functor)) for family in self._families(subject)],
+            kernels=[(family.path.as_posix(), _rows(kernels, functor)) for family, kernels in self._launched(subject)],
             excerpts=[
                 (os.path.relpath(excerpt.file, folder), excerpt.file.relative_to(self.project.root), excerpt)
                 for excerpt in self._excerpts(subject)
@@ -166,28 +165,12 @@ class Reference:
         rows += [(f"{operand}, by another call", [it.text]) for operand, it in gradient.instead.items()]
         return View(rows=rows, none=gradient.none or gradient.missing)
 
-    def _families(self, subject: Subject) -> Iterator[KernelFamily]:
-        """The families of kernels that are given a functor, or that the modules of a method's functions name."""
-        functions = {(cell.backend, cell.via or "") for cell in subject.cells if subject.functor is None}
-        modules = {
-            PurePosixPath(RUNTIME, "backends", package, "ops", f"{module}.py")
-            for backend, via in functions
-            for module in re.findall(r"(\w+)\.\w+", via)
-            for package in self.spec.packages[backend]
-        }
-        named = set[str]()
-        hosts = {family.name for family in self.spec.kernels if family.host}
-        for path in modules:
-            texts = {*re.findall(r'"(\w+)"', self.project.sources.text(path) or "")}
-            # A module that launches kernels of the host names ops, which families for GPUs may be called as.
-            named |= texts & hosts or texts
-        for family in self.spec.kernels:
-            if bool(_rows(family, subject.functor)) if subject.functor is not None else family.name in named:
-                yield family
+    def _launched(self, subject: Subject) -> Iterator[tuple[KernelFamily, Sequence[Kernel]]]:
+        return launched(self.spec, self.project.sources, subject.functor, subject.cells)
 
     def _excerpts(self, subject: Subject) -> Iterator[Excerpt]:
         if subject.functor is not None:
-            found = [of_functor(self.project, it, camel(subject.functor.name)) for it in self._families(subject)]
+            found = [of_functor(self.project, it, camel(subject.functor.name)) for it, _ in self._launched(subject)]
         else:
             found = [of_method(self.project, subject.family, method.name) for method in subject.methods]
         yield from (excerpt for excerpt in found if excerpt is not None)
@@ -254,18 +237,17 @@ def _lines(node: Node) -> list[str]:
     return [*(f"{name} = {text_of(part)}" for name, part in parts.items()), text_of(whole)]
 
 
-def _rows(family: KernelFamily, functor: Functor | None) -> list[View]:
-    """The kernels of a family, or those that compute a functor; each pattern once."""
-    rows = {}
-    for kernel in family.kernels:
-        kinds = kernel.over.get("op", ())
-        if functor is None or functor.kind in kinds:
-            name, struct = (functor.name, camel(functor.name)) if functor is not None else ("{op}", "{op}")
-            rows[kernel.name] = View(
-                name=kernel.name.replace("{op}", name),
-                arguments=kernel.arguments,
-                call=kernel.call.replace("{op}", struct),
-            )
+def _rows(kernels: Iterable[Kernel], functor: Functor | None) -> list[View]:
+    """The kernels of a family, each pattern once."""
+    name, struct = (functor.name, camel(functor.name)) if functor is not None else ("{op}", "{op}")
+    rows = {
+        kernel.name: View(
+            name=kernel.name.replace("{op}", name),
+            arguments=kernel.arguments,
+            call=kernel.call.replace("{op}", struct),
+        )
+        for kernel in kernels
+    }
     return [*rows.values()]
 
 
