@@ -432,6 +432,13 @@ def copy2d_fits(
         raise InvalidArgument(op, f"rows of {d2} elements overlap at a dst_stride of {dst_stride}; use {d2} or more")
 
 
+def integer_bounds(op: str, lo: int, up: int) -> None:
+    """Check that there are i64 integers from `lo` to below `up`, at most 2**63 of them."""
+    if not -(1 << 63) <= lo < up <= 1 << 63 or up - lo > 1 << 63:
+        reason = f"lo is below up, both from -2**63 to 2**63 and at most 2**63 apart, not lo {lo} and up {up}"
+        raise InvalidArgument(op, reason)
+
+
 def uniform_bounds(op: str, lo: float, up: float, dtype: DType) -> None:
     """Check that the bounds are finite, that lo is below up, and that the dtype has a number between them."""
     uniform_range(lo, up, dtype, op)

@@ -17,6 +17,8 @@ Uniform numbers u in [0, 1), where `base` is the first block of a call:
     after the product and one after the sum. It is rounded to the dtype, and what is then below or above
     `uniform_range` is replaced by that end of it.
 
+Integers in [lo, up) are lo + (w * (up - lo) div 2**64) of w = w0 + w1 * 2**32, of the words (w0, w1) of f64.
+
 Normal numbers come in pairs by the method of Box and Muller (1958), elements 2j and 2j + 1 of a call from u1 in (0, 1]
 and u2 in [0, 1): mean + std * sqrt(-2 ln u1) * (cos(2 pi u2), sin(2 pi u2)), rounded once to the dtype.
 

@@ -47,5 +47,8 @@ template <typename T, typename Arguments> TALLOW_INLINE void random_uniform(cons
 template <typename T, typename Arguments> TALLOW_INLINE void random_normal(const Arguments& arguments) {
     draw<T, NormalFunction<T>>(arguments);
 }
+template <typename Arguments> TALLOW_INLINE void random_integers(const Arguments& arguments) {
+    draw<int64_t, IntegersFunction>(arguments);
+}
 
 } // namespace tallow

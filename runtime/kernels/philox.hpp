@@ -21,6 +21,15 @@ TALLOW_INLINE uint64_t multiply_wide(uint32_t x, uint32_t y) {
 #endif
 }
 
+// The upper half of a product of 128 bits.
+TALLOW_INLINE uint64_t multiply_high(uint64_t x, uint64_t y) {
+    const uint32_t x_low = static_cast<uint32_t>(x), x_high = static_cast<uint32_t>(x >> 32);
+    const uint32_t y_low = static_cast<uint32_t>(y), y_high = static_cast<uint32_t>(y >> 32);
+    const uint64_t first = multiply_wide(x_high, y_low) + (multiply_wide(x_low, y_low) >> 32);
+    const uint64_t second = multiply_wide(x_low, y_high) + static_cast<uint32_t>(first);
+    return multiply_wide(x_high, y_high) + (first >> 32) + (second >> 32);
+}
+
 TALLOW_INLINE Words philox(uint64_t seed, uint64_t block) {
     uint32_t key_low = static_cast<uint32_t>(seed);
     uint32_t key_high = static_cast<uint32_t>(seed >> 32);
@@ -166,6 +175,23 @@ template <typename T> struct UniformFunction {
             return convert<T>(bounded(value, lowest, highest));
         const Value rounded = to_compute(convert<T>(value));
         return convert<T>(rounded < lowest ? lowest : rounded > highest ? highest : rounded);
+    }
+};
+// A share of 2**64 as the same share of a span.
+struct IntegersFunction {
+    uint64_t low;
+    uint64_t span;
+    template <typename Arguments>
+    TALLOW_INLINE explicit IntegersFunction(const Arguments& arguments)
+        : low(static_cast<uint64_t>(arguments.low)), span(arguments.span) {
+    }
+    static TALLOW_INLINE void draw(const Words& words, int64_t (&units)[2]) {
+#pragma unroll
+        for (uint32_t i = 0; i < 2; ++i)
+            units[i] = static_cast<int64_t>(uint64_t{words.values[2 * i + 1]} << 32 | words.values[2 * i]);
+    }
+    TALLOW_INLINE int64_t operator()(int64_t unit) const {
+        return static_cast<int64_t>(low + multiply_high(static_cast<uint64_t>(unit), span));
     }
 };
 template <typename T> struct NormalFunction {

@@ -47,5 +47,8 @@ template <typename T, typename Arguments> TALLOW_INLINE void random_uniform(cons
 template <typename T, typename Arguments> TALLOW_INLINE void random_normal(const Arguments& arguments) {
     draw_all<T>(arguments, NormalFunction<T>(arguments));
 }
+template <typename Arguments> TALLOW_INLINE void random_integers(const Arguments& arguments) {
+    draw_all<int64_t>(arguments, IntegersFunction(arguments));
+}
 
 } // namespace tallow

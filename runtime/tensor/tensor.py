@@ -14,11 +14,13 @@ from .display import debug, pretty
 from .familiar import FamiliarMethods
 from .layers import LayerMethods
 from .losses import LossMethods
+from .sampling import SamplingMethods
 
 
 class Tensor(
     LayerMethods,
     LossMethods,
+    SamplingMethods,
     FamiliarMethods,
     AttentionMethods,
     ConvolutionMethods,

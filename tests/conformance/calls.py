@@ -275,6 +275,8 @@ def device_arguments(cell: SupportCell) -> Arguments:
             return {"seed": 3}
         case "get_current_seed" | "synchronize" | "graph":
             return {}
+        case "rand_integers":
+            return {"lo": -3, "up": 5, "shape": shape_of(4)}
         case "compile":
             source = 'extern "C" __global__ void nothing() {}'
             return {"name": "nothing", "source": source, "options": (), "signature": ""}

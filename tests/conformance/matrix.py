@@ -20,7 +20,7 @@ BLOCK_METHODS = tuple(name for name in _METHODS if name in vars(QuantizedMethods
 STORAGE_METHODS = tuple(name for name in _METHODS if hasattr(tallow.Storage, name))
 DEVICE_METHODS = tuple(name for name in _METHODS if hasattr(tallow.Device, name))
 DEVICE_METHODS_WITHOUT_DTYPE = (
-    *("set_seed", "get_current_seed", "synchronize", "compile", "graph"),
+    *("set_seed", "get_current_seed", "synchronize", "compile", "graph", "rand_integers"),
     *("quantized_zeros", "quantized_from_data"),
 )
 # A CPU runs no kernels, and nothing is enqueued there.

@@ -82,6 +82,22 @@ def rand_normal_f64(bench: Bench) -> None:
     _check_refusals(bench, bench.device.rand_normal_f64, wrong)
 
 
+def rand_integers(bench: Bench) -> None:
+    spans = ((0, 2), (-7, 3), (0, 1), (0, 2**63), (-(2**63), 0), (-(2**40), 2**33 + 1), (2**63 - 5, 2**63))
+    for seed, (low, up) in zip((*SEEDS, 7), spans, strict=True):
+        bench.device.set_seed(seed)
+        block = 0
+        for shape in SHAPES:
+            where = bench.where(f"[{low}, {up}), shape {shape}, seed {seed}, block {block}")
+            count = math.prod(shape)
+            got = bench.read(bench.device.rand_integers(low, up, shape_of(*shape)), "i64", (count,), where)
+            assert_same(got, oracle.integers(seed, block, count, low, up), where)
+            block += -(-count // 2)
+    for low, up in ((1, 1), (2, 1), (-(2**63) - 1, 0), (0, 2**63 + 1), (-1, 2**63)):
+        with pytest.raises(InvalidArgument):
+            bench.device.rand_integers(low, up, shape_of(3))
+
+
 def _check_refusals(bench: Bench, draw: Callable[..., tallow.Storage], wrong: tuple[tuple[float, float], ...]) -> None:
     """`draw` refuses wrong parameters and more numbers than there is memory for, and takes none from the stream."""
     dtype = dtype_of(bench.name)
@@ -201,6 +217,7 @@ HANDLERS = {
     "get_current_seed": get_current_seed,
     "rand_uniform_f64": rand_uniform_f64,
     "rand_normal_f64": rand_normal_f64,
+    "rand_integers": rand_integers,
     "zeros": zeros,
     "alloc_uninit": alloc_uninit,
     "arange": arange,

@@ -59,6 +59,14 @@ def uniform(name: str, seed: int, block: int, count: int, low: float, up: float)
     return encode(name, np.clip(rounded, lowest, highest))
 
 
+def integers(seed: int, block: int, count: int, low: int, up: int) -> Array:
+    """In [low, up): each of 64 bits, the first word the lower half."""
+    stream = words(seed, block)
+    pairs = itertools.islice(zip(stream, stream, strict=False), count)
+    numbers = [low + ((first + (second << 32)) * (up - low) >> 64) for first, second in pairs]
+    return np.array(numbers, np.int64)
+
+
 def uniform_range(name: str, low: float, up: float) -> tuple[np.longdouble, np.longdouble]:
     """The smallest number of the dtype that is >= low and the largest that is < up."""
     smallest, largest = encode(name, EXTENDED(low)), encode(name, EXTENDED(up))

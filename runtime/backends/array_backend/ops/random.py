@@ -64,6 +64,28 @@ def normal(device: ArrayDevice, mean: float, std: float, shape: Shape, dtype: DT
     return device.storage_class(device, dtype, cast.narrow(library, result, dtype)[:count])
 
 
+@tells_errors
+def integers(device: ArrayDevice, lo: int, up: int, shape: Shape) -> Any:
+    """Integers of i64 uniform in [lo, up)."""
+    library, count = device.library, shape.elem_count
+    require_room(device, shape, DType.I64)
+    blocks = library.arange(drawn_blocks(count, DType.I64), device.handle)
+    seed, base = device.random.reserve(drawn_blocks(count, DType.I64))
+    pairs = library.reshape(_philox(device, seed, base, blocks), (-1, 2))
+    share = _multiply_high(pairs[..., 0], pairs[..., 1], up - lo)
+    return device.storage_class(device, DType.I64, (share + library.constant(lo, share))[:count])
+
+
+def _multiply_high(low: Any, high: Any, factor: int) -> Any:
+    """The upper 64 bits of the products of numbers, given by two words each, and a factor of at most 2**63, as i64."""
+    factor_low, factor_high = factor & _WORD, factor >> 32
+    # i64 wraps, and shifts its sign, which a mask takes away: of no sum here the upper word overflows.
+    middle = high * factor_low
+    first = (middle & _WORD) + ((low * factor_low >> 32) & _WORD)
+    second = low * factor_high + (first & _WORD)
+    return high * factor_high + ((middle >> 32) & _WORD) + (first >> 32) + ((second >> 32) & _WORD)
+
+
 def _units(device: ArrayDevice, count: int, dtype: DType) -> Any:
     """Numbers in [0, 1) of the compute dtype."""
     library = device.library

@@ -36,6 +36,11 @@ def normal(
     return _drawn(kernels, device, "normal", mean, std, shape, dtype)
 
 
+def integers(kernels: HostKernels, device: CpuDevice, lo: int, up: int, shape: Shape) -> CpuStorage | None:
+    """As `random.integers`; None where NumPy does it."""
+    return _drawn(kernels, device, "integers", lo, up, shape, DType.I64)
+
+
 def _drawn(
     kernels: HostKernels, device: CpuDevice, name: str, first: float, second: float, shape: Shape, dtype: DType
 ) -> CpuStorage | None:
@@ -63,6 +68,8 @@ def _plan(
     if name == "uniform":
         lowest, highest = uniform_range(first, second, dtype)
         pack = partial(host_arguments.draw_uniform, low=first, span=second - first, lowest=lowest, highest=highest)
+    elif name == "integers":
+        pack = partial(host_arguments.draw_integers, low=int(first), span=int(second) - int(first))
     packed = pack(
         result=Result(count, dtype), run_parts=kernels.run_parts, count=count, seed=Number(), block=Number(),
         threads=THREADS,

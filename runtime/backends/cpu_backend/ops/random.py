@@ -54,6 +54,12 @@ def normal(device: CpuDevice, mean: float, std: float, shape: Shape, dtype: DTyp
     return _draw(device, lambda seed, base, count: _normal(seed, base, count, mean, std, dtype), shape, dtype)
 
 
+@tells_lack_of_memory
+def integers(device: CpuDevice, lo: int, up: int, shape: Shape) -> CpuStorage:
+    """Integers of i64 uniform in [lo, up)."""
+    return _draw(device, lambda seed, base, count: _integers(seed, base, count, lo, up), shape, DType.I64)
+
+
 def _draw(device: CpuDevice, draw: Callable[[int, int, int], Array], shape: Shape, dtype: DType) -> CpuStorage:
     """What `draw` makes of the seed, the first block and the number of elements."""
     blocks = drawn_blocks(shape.elem_count, dtype)
@@ -77,6 +83,18 @@ def _uniform(seed: int, base: int, count: int, lo: float, up: float, dtype: DTyp
     rounded[rounded < lowest] = lowest
     rounded[rounded > highest] = highest
     return cast.narrow(rounded, dtype)
+
+
+def _integers(seed: int, base: int, count: int, lo: int, up: int) -> Array:
+    """`count` integers in [lo, up) from the stream of `seed`, beginning at block `base`."""
+    words = philox(seed, base, drawn_blocks(count, DType.I64)).reshape(-1, 2)[:count].astype(np.uint64)
+    low, high = words[:, 0], words[:, 1]
+    factor_low, factor_high = np.uint64((up - lo) & _WORD), np.uint64((up - lo) >> 32)
+    first = high * factor_low + (low * factor_low >> 32)
+    second = low * factor_high + (first & _WORD)
+    share: Array = high * factor_high + (first >> 32) + (second >> 32)
+    share += np.uint64(lo % 2**64)
+    return share.view(np.int64)
 
 
 def _normal(seed: int, base: int, count: int, mean: float, std: float, dtype: DType) -> Array:

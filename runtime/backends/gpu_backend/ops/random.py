@@ -60,6 +60,17 @@ def normal(device: GpuDevice, mean: float, std: float, shape: Shape, dtype: DTyp
     return _draw(device, "rand_normal", pack, shape, dtype)
 
 
+def integers(device: GpuDevice, lo: int, up: int, shape: Shape) -> GpuStorage:
+    """Integers of i64 uniform in [lo, up)."""
+
+    def pack(result: Address, count: int, state: Address, seed: int, block: int) -> bytes:
+        return arguments.random_integers(
+            result=result, count=count, state=state, seed=seed, block=block, low=lo, span=up - lo
+        )
+
+    return _draw(device, "rand_integers", pack, shape, DType.I64)
+
+
 def _draw(device: GpuDevice, kernel: str, pack: Callable[..., bytes], shape: Shape, dtype: DType) -> GpuStorage:
     count = shape.elem_count
     result = device.empty(dtype, count)
