@@ -2,7 +2,8 @@
 
 import ast
 import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from functools import lru_cache
 from pathlib import PurePosixPath
 
 from opgen.kernels import Kernel, KernelFamily
@@ -25,16 +26,20 @@ def launched(
         for call in spec.lowerings[cell.backend][cell.method, cell.op][cell.dtype].calls
         for package in spec.packages[cell.backend]
     }
-    text, families = "", set[str]()
+    texts = [_text(sources, path, function) for path, function in called]
     hosts = {family.name for family in spec.kernels if family.host}
-    for path, function in called:
-        own = _text(sources, path, function)
-        text += own
-        words = {*re.findall(r"'(\w+)'", own)}
+    families, named = set[str](), set[tuple[str, str]]()
+    for text in texts:
+        words = {*re.findall(r"'(\w+)'", text)}
         # A function that launches kernels of the host names ops, which families for GPUs may be called as.
-        families |= words & hosts or words
-    starts = {(family.name, it.name): it.name.partition("{")[0] for family in spec.kernels for it in family.kernels}
-    named = {key for key, start in starts.items() if key[0] in families and start and start in text}
+        own = words & hosts or words
+        families |= own
+        for family in (family for family in spec.kernels if family.name in own):
+            for kernel in family.kernels:
+                # Of a width is written as of b{bits}.
+                start, brace, _ = kernel.name.partition("{")
+                if start and (start.rstrip("_") in words or (brace and re.search(rf"{start}b?{{", text))):
+                    named.add((family.name, kernel.name))
     sides = {family.host for family in spec.kernels for it in family.kernels if (family.name, it.name) in named}
     for family in spec.kernels:
         kernels = [
@@ -48,19 +53,30 @@ def launched(
 
 
 def _text(sources: Sources, path: PurePosixPath, function: str) -> str:
-    """A function of a module, with all of the module that it needs; the text of no function is empty."""
-    found: dict[str, str] = {}
+    """A function of a module, with what it needs of the module and of those beside it; empty where it is not there."""
+    found: dict[tuple[PurePosixPath, str], str] = {}
+    waiting = [(path, function)]
+    while waiting:
+        module, name = place = waiting.pop()
+        node = _defined(sources, module).get(name)
+        if isinstance(node, ast.ImportFrom):
+            waiting.append((module.with_name(f"{node.module}.py"), name))
+        elif node is not None and place not in found:
+            found[place] = ast.unparse(node)
+            waiting += ((module, word) for word in re.findall(r"\w+", found[place]))
+    return "\n".join(found.values())
+
+
+@lru_cache(maxsize=256)
+def _defined(sources: Sources, module: PurePosixPath) -> Mapping[str, ast.stmt]:
+    """What defines the names of a module, or imports them from one beside it."""
     defined: dict[str, ast.stmt] = {}
-    for node in (sources.tree(path) or ()) if path in sources.paths else ():
+    for node in (sources.tree(module) or ()) if module in sources.paths else ():
         match node:
             case ast.FunctionDef(name=name) | ast.ClassDef(name=name):
                 defined[name] = node
             case ast.Assign(targets=[ast.Name(id=name)]) | ast.AnnAssign(target=ast.Name(id=name)):
                 defined[name] = node
-    waiting = [function]
-    while waiting:
-        name = waiting.pop()
-        if name in defined and name not in found:
-            found[name] = ast.unparse(defined[name])
-            waiting += re.findall(r"\w+", found[name])
-    return "\n".join(found.values())
+            case ast.ImportFrom(level=1, names=names):
+                defined.update(dict.fromkeys((alias.name for alias in names), node))
+    return defined
