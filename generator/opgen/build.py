@@ -187,13 +187,13 @@ def _functor_kind(document: Document, problems: list[Problem]) -> FunctorKind:
 
 @once_for(lambda whole: (whole,), size=16)
 def _with_reasons(whole: FunctorKind) -> FunctorKind:
-    """A kind of functors that lack dtypes for the same reason."""
+    """A kind of functors that lack dtypes for the same reason, unless they give their own."""
     return replace(whole, functors=tuple(_with_reason(each, whole.unsupported) for each in whole.functors))
 
 
 @once_for(lambda functor, reason: (functor, reason), size=1024)
 def _with_reason(functor: Functor, reason: str) -> Functor:
-    return replace(functor, unsupported=reason)
+    return replace(functor, unsupported=functor.unsupported or reason)
 
 
 @once_for(lambda family, kinds: (family, *kinds.values()), size=128)

@@ -55,7 +55,7 @@ def cells(spec: Spec) -> list[Cell]:
 
 
 def _decisive(spec: Spec, method: Method, op: str | None, backend: Backend) -> tuple[object, ...]:
-    facts = (spec.functor(method, op), op_reason(spec, method), spec.known_dtypes, spec.formats, spec.package)
+    facts = (spec.functor(method, op), op_reason(spec, method, op), spec.known_dtypes, spec.formats, spec.package)
     return (method, op, backend, spec.lowerings[backend.name][method.name, op], *facts)
 
 
@@ -76,7 +76,7 @@ def method_cells(spec: Spec, method: Method, op: str | None, backend: Backend) -
         elif method.operands and dtype is not None and dtype in backend.lacking:
             status, via, (reason, source) = "unsupported", None, backend.lacking[dtype]
         else:
-            status, via, reason, source = "unsupported", None, op_reason(spec, method), place
+            status, via, reason, source = "unsupported", None, op_reason(spec, method, op), place
         gradient = has_one and status == "supported" and (method.holds_blocks or dtype in floats)
         found.append(Cell(method.name, op, backend.name, dtype, status, via, reason, gradient, source))
     return found
@@ -89,9 +89,10 @@ def _has_gradient(spec: Spec, method: Method, op: str | None) -> bool:
     return gradient is not None and gradient.none is None and gradient.missing is None
 
 
-def op_reason(spec: Spec, method: Method) -> str | None:
-    """Why a method's ops have not the dtypes that they lack."""
-    return method.unsupported or (spec.functors[method.kind].unsupported if method.kind else None)
+def op_reason(spec: Spec, method: Method, op: str | None) -> str | None:
+    """Why a method with `op` has not the dtypes that it lacks."""
+    functor = spec.functor(method, op)
+    return method.unsupported or (functor.unsupported if functor else None)
 
 
 Rows = list[list[str]]

@@ -424,7 +424,9 @@ class Functor:
         "the arguments of a reduction are its elements.",
     ]
     reduction: Annotated[Position | Monoid | None, Of(("reduce",)), Mark.INLINE]  # in place of the formula
-    unsupported: Annotated[str, _NAMED, Mark.OPTIONAL, "Why the op lacks the dtypes that it does not have."]
+    unsupported: Annotated[
+        str, Mark.OPTIONAL, "Why the op lacks the dtypes that it does not have, if not for the reason of its file."
+    ]
     tensor: Annotated[
         bool | None,
         "False if no tensor method is this op alone; a tensor method of the same name is then in the runtime.",

@@ -56,6 +56,32 @@ template <typename T> TALLOW_INLINE T remainder_integers(T x, T y) {
     return y == 0 ? T{0} : wrapping_sub(x, wrapping_mul(floor_divide_integers(x, y), y));
 }
 
+template <typename T> TALLOW_INLINE T bitwise_and(T x, T y) {
+    return static_cast<T>(x & y);
+}
+template <typename T> TALLOW_INLINE T bitwise_or(T x, T y) {
+    return static_cast<T>(x | y);
+}
+template <typename T> TALLOW_INLINE T bitwise_xor(T x, T y) {
+    return static_cast<T>(x ^ y);
+}
+template <typename T> TALLOW_INLINE T bitwise_invert(T x) {
+    return static_cast<T>(~x);
+}
+// As NumPy's: by as many places as there are bits, or more, all bits go, and a sign stays. So it is by a negative
+// number of places, which is a large one without its sign.
+template <typename T> TALLOW_INLINE T bitwise_left_shift(T x, T y) {
+    const auto places = static_cast<wide_unsigned<T>>(y);
+    return places < 8 * sizeof(T) ? static_cast<T>(static_cast<wide_unsigned<T>>(x) << places) : T{0};
+}
+template <typename T> TALLOW_INLINE T bitwise_right_shift(T x, T y) {
+    const auto places = static_cast<wide_unsigned<T>>(y);
+    if constexpr (is_unsigned<T>)
+        return places < 8 * sizeof(T) ? static_cast<T>(x >> places) : T{0};
+    else
+        return static_cast<T>(x >> (places < 8 * sizeof(T) ? places : 8 * sizeof(T) - 1));
+}
+
 TALLOW_INLINE float infinity(float) {
     return bit_cast<float>(0x7f800000u);
 }

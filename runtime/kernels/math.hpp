@@ -218,6 +218,21 @@ template <typename T> TALLOW_INLINE bool is_infinite(T x) {
     return abs(x) == infinity(T{});
 }
 
+// A number's bits without the sign count the numbers below it.
+TALLOW_INLINE uint32_t bits_of(float x) {
+    return bit_cast<uint32_t>(x);
+}
+TALLOW_INLINE uint64_t bits_of(double x) {
+    return bit_cast<uint64_t>(x);
+}
+template <typename T> TALLOW_INLINE T nextafter(T x, T y) {
+    const auto bits = bits_of(x);
+    const T moved = bit_cast<T>((x < y) == (x > 0) ? bits + 1 : bits - 1);
+    const T first = copysign(bit_cast<T>(decltype(bits + 1){1}), y);
+    const T next = x == 0 ? first : moved;
+    return x == y ? y : x != x || y != y ? x + y : next;
+}
+
 template <typename T> TALLOW_INLINE T hardswish(T x) {
     const T above = x < -3 ? T{-3} : x;
     const T gate = above + 3 > 6 ? T{6} : above + 3;

@@ -156,6 +156,23 @@ class Numerics:
         zero = self.number(x, 0)
         return self._library.where(y == zero, zero, rest)
 
+    def left_shift(self, x: Any, y: Any) -> Any:
+        """The bits moved up by y places; 0 where these are no number from 0 to below that of the bits."""
+        zero, has_places = self.number(x, 0), self._has_places(y)
+        return self._library.where(has_places, x << self._library.where(has_places, y, zero), zero)
+
+    def right_shift(self, x: Any, y: Any) -> Any:
+        """The bits moved down by y places, below copies of the sign; these alone where there are not so many."""
+        library, zero, has_places = self._library, self.number(x, 0), self._has_places(y)
+        signs = library.where(x < zero, zero - self.number(x, 1), zero)
+        return library.where(has_places, x >> library.where(has_places, y, zero), signs)
+
+    def _has_places(self, y: Any) -> Any:
+        """Where numbers of places are from 0 to below the number of bits of their type."""
+        # A wider type may stand for a dtype that a library lacks.
+        bits = max(8 * dtype.itemsize for dtype, own in self._library.DTYPES.items() if own == y.dtype)
+        return (y >= self.number(y, 0)) & (y < self.number(y, bits))
+
     def floor_divide(self, x: Any, y: Any) -> Any:
         """x / y rounded down, by way of the remainder, which is exact: x / y itself may round to the integer above."""
         library = self._library

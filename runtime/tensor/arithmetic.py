@@ -2,8 +2,9 @@
 
 Operands broadcast by NumPy's rules and have one dtype (`DTypeMismatch` otherwise: convert with `to_dtype`). Only
 comparisons take integers of different dtypes: they compare by value, exactly, none wraps. `/` is true division, which
-makes f32 of integers; `//` rounds down, and `%` is what that leaves, with the sign of the divisor. A Python number
-takes the dtype of the tensor; `InvalidArgument` if that is an integer dtype that does not have the number.
+makes f32 of integers; `//` rounds down, and `%` is what that leaves, with the sign of the divisor. `&`, `|`, `^`, `~`,
+`<<` and `>>` are of the bits of integers. A Python number takes the dtype of the tensor; `InvalidArgument` if that is
+an integer dtype that does not have the number.
 """
 
 from __future__ import annotations
@@ -13,7 +14,26 @@ from typing import Final, Self
 import numpy as np
 
 from ...dtype import DType
-from ...tensor_ops import ADD, DIV, EQ, FLOOR_DIVIDE, GE, GT, LE, LT, MUL, NE, POW, REMAINDER, SUB
+from ...tensor_ops import (
+    ADD,
+    BITWISE_AND,
+    BITWISE_LEFT_SHIFT,
+    BITWISE_OR,
+    BITWISE_RIGHT_SHIFT,
+    BITWISE_XOR,
+    DIV,
+    EQ,
+    FLOOR_DIVIDE,
+    GE,
+    GT,
+    LE,
+    LT,
+    MUL,
+    NE,
+    POW,
+    REMAINDER,
+    SUB,
+)
 from ..base.error import InvalidArgument, TallowError
 from ..core import argument
 from .base import TensorBase, broadcast
@@ -73,6 +93,49 @@ class ArithmeticMethods(ReductionMethods, ViewMethods):
 
     def __rmod__(self, other: float) -> Self:
         return self._binary(REMAINDER, other, reflected=True) if isinstance(other, OPERANDS) else NotImplemented
+
+    def __divmod__(self, other: Self | float) -> tuple[Self, Self]:
+        return (self // other, self % other) if isinstance(other, OPERANDS) else NotImplemented
+
+    def __rdivmod__(self, other: float) -> tuple[Self, Self]:
+        return (other // self, other % self) if isinstance(other, OPERANDS) else NotImplemented
+
+    def __and__(self, other: Self | int) -> Self:
+        return self._binary(BITWISE_AND, other) if isinstance(other, OPERANDS) else NotImplemented
+
+    def __rand__(self, other: int) -> Self:
+        return self._binary(BITWISE_AND, other) if isinstance(other, OPERANDS) else NotImplemented
+
+    def __or__(self, other: Self | int) -> Self:
+        return self._binary(BITWISE_OR, other) if isinstance(other, OPERANDS) else NotImplemented
+
+    def __ror__(self, other: int) -> Self:
+        return self._binary(BITWISE_OR, other) if isinstance(other, OPERANDS) else NotImplemented
+
+    def __xor__(self, other: Self | int) -> Self:
+        return self._binary(BITWISE_XOR, other) if isinstance(other, OPERANDS) else NotImplemented
+
+    def __rxor__(self, other: int) -> Self:
+        return self._binary(BITWISE_XOR, other) if isinstance(other, OPERANDS) else NotImplemented
+
+    def __lshift__(self, other: Self | int) -> Self:
+        return self._binary(BITWISE_LEFT_SHIFT, other) if isinstance(other, OPERANDS) else NotImplemented
+
+    def __rlshift__(self, other: int) -> Self:
+        return (
+            self._binary(BITWISE_LEFT_SHIFT, other, reflected=True) if isinstance(other, OPERANDS) else NotImplemented
+        )
+
+    def __rshift__(self, other: Self | int) -> Self:
+        return self._binary(BITWISE_RIGHT_SHIFT, other) if isinstance(other, OPERANDS) else NotImplemented
+
+    def __rrshift__(self, other: int) -> Self:
+        if not isinstance(other, OPERANDS):
+            return NotImplemented
+        return self._binary(BITWISE_RIGHT_SHIFT, other, reflected=True)
+
+    def __invert__(self) -> Self:
+        return self.bitwise_invert()
 
     def __pow__(self, exponent: Self | float) -> Self:
         if isinstance(exponent, TensorBase):

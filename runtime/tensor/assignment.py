@@ -42,6 +42,23 @@ class AssignmentMethods(ComposedMethods):
     def __imod__(self, other: Self | float) -> Self:
         return self.remainder_(other) if isinstance(other, OPERANDS) else NotImplemented
 
+    def __iand__(self, other: Self | int) -> Self:
+        return self._changed("&=", BinaryOp.BITWISE_AND, other) if isinstance(other, OPERANDS) else NotImplemented
+
+    def __ior__(self, other: Self | int) -> Self:
+        return self._changed("|=", BinaryOp.BITWISE_OR, other) if isinstance(other, OPERANDS) else NotImplemented
+
+    def __ixor__(self, other: Self | int) -> Self:
+        return self._changed("^=", BinaryOp.BITWISE_XOR, other) if isinstance(other, OPERANDS) else NotImplemented
+
+    def __ilshift__(self, other: Self | int) -> Self:
+        op = BinaryOp.BITWISE_LEFT_SHIFT
+        return self._changed("<<=", op, other) if isinstance(other, OPERANDS) else NotImplemented
+
+    def __irshift__(self, other: Self | int) -> Self:
+        op = BinaryOp.BITWISE_RIGHT_SHIFT
+        return self._changed(">>=", op, other) if isinstance(other, OPERANDS) else NotImplemented
+
     def __setitem__(self, index: Index | tuple[Index, ...], value: Self | float) -> None:
         """Set the elements that an index chooses, by integers, slices with positive steps, None and `...`."""
         view = self._new(self._storage, indexed(self._layout, index))

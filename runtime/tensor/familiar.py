@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Sequence
+from functools import cache
 from typing import Never, Self
 
 from ...dtype import DType
@@ -165,6 +166,19 @@ class FamiliarMethods(RearrangingMethods, ContractionMethods, MoveMethods):
         """Round to so many decimals: `round`."""
         return self.round(decimals)
 
+    def nan_to_num(self, nan: float = 0.0, posinf: float | None = None, neginf: float | None = None) -> Self:
+        """Put numbers in the place of NaN and of both infinities, which without one become the largest of the dtype.
+
+        Integers, which have neither, are copied.
+        """
+        if self.dtype.is_integer:
+            return self.copy()
+        largest = _largest(self.dtype)
+        nan = argument.real("nan_to_num", "nan", nan)
+        highest = largest if posinf is None else argument.real("nan_to_num", "posinf", posinf)
+        lowest = -largest if neginf is None else argument.real("nan_to_num", "neginf", neginf)
+        return self._like(self._storage.nan_to_num(self._layout, nan, highest, lowest))
+
     def clamp(self, min: float | None = None, max: float | None = None, **unknown: Never) -> Self:
         """Keep elements between two numbers, of which one may be left out; NaN stays.
 
@@ -193,6 +207,14 @@ class FamiliarMethods(RearrangingMethods, ContractionMethods, MoveMethods):
 def _power_of_ten(exponent: int) -> float:
     """10 to the power of a number of decimals: 1 below 0, infinite beyond every float."""
     return 10.0 ** max(exponent, 0) if exponent <= 308 else math.inf
+
+
+@cache
+def _largest(dtype: DType) -> float:
+    """The largest finite number of a dtype."""
+    from ml_dtypes import finfo
+
+    return float(finfo(dtype.numpy).max)  # type: ignore[no-untyped-call]
 
 
 def _bound(name: str, given: float | None, otherwise: float) -> float:

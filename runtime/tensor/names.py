@@ -45,6 +45,7 @@ OF_TENSORS: Final[Mapping[str, str]] = {
     **{f"arc{name}": f"x.a{name}()" for name in ("sin", "cos", "tan", "sinh", "cosh", "tanh")},
     "arctan2": "x.atan2(other)",
     "fix": "x.trunc()",
+    **dict.fromkeys(("bitwise_not", "invert"), "~x"),
     "not_equal": "x.ne(other)",
     "greater": "x.gt(other)",
     "greater_equal": "x.ge(other)",

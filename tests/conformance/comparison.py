@@ -13,7 +13,8 @@ from .oracle.formats import EXTENDED, FLOATS, HALVES, Array, compute_name, decod
 EXACT, ROUNDED, FUNCTION = 0, 1, 4
 ULPS = {
     **dict.fromkeys(["neg", "relu", "abs", "floor", "ceil", "round", "sign", "minimum", "maximum"], EXACT),
-    **dict.fromkeys(["isnan", "isinf", "isfinite", "signbit", "trunc", "clamp", "fmod", "copysign"], EXACT),
+    **dict.fromkeys(["isnan", "isinf", "isfinite", "signbit", "trunc", "clamp", "fmod"], EXACT),
+    **dict.fromkeys(["copysign", "nextafter"], EXACT),
     **dict.fromkeys(["add", "sub", "mul", "div", "sqr", "sqrt", "affine", "recip"], ROUNDED),
     **dict.fromkeys(["exp", "log", "sin", "cos", "tanh", "erf", "gelu", "gelu_erf", "silu", "sigmoid"], FUNCTION),
     **dict.fromkeys(["powf", "elu", "normal"], FUNCTION),
@@ -21,6 +22,7 @@ ULPS = {
     # The quotient of a multiple of y is rounded twice before it is an integer again.
     "floor_divide": 2 * ROUNDED,
     "remainder": ROUNDED,
+    **dict.fromkeys(["nan_to_num", "nan_to_num_gradient"], EXACT),
     **dict.fromkeys(["leaky_relu", "round_to", "copysign_gradient_x"], ROUNDED),
     # A product may have half the unit of its factor.
     **dict.fromkeys(["silu_mul", "gelu_mul"], 2 * FUNCTION + ROUNDED),

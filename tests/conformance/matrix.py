@@ -9,7 +9,7 @@ from tallow import op
 from tallow.storage.quantized import QuantizedMethods
 
 from .oracle.blocks import SIZES
-from .oracle.elementwise import BINARY_INTEGER_OPS, INTEGER_METHODS, UNARY_INTEGER_OPS
+from .oracle.elementwise import BINARY_INTEGER_OPS, BIT_OPS, INTEGER_METHODS, UNARY_INTEGER_OPS
 from .oracle.reductions import FLOAT_REDUCTIONS
 
 BACKENDS = tuple(sorted({cell.backend for cell in tallow.support()}))
@@ -89,7 +89,12 @@ def expected_cells() -> list[Key]:
 
 def needs_integers(op: str | None) -> bool:
     """Whether semantics has the op for integers only."""
-    return op in ("sum_i64", "prod_i64")
+    return op in ("sum_i64", "prod_i64", "bitwise_invert", *BIT_OPS)
+
+
+def lacks_short_floats(op: str | None) -> bool:
+    """Whether the dtypes of 8 and 16 bits, whose compute dtype is another one, lack the op."""
+    return op == "nextafter"
 
 
 def needs_float(method: str, op: str | None) -> bool:

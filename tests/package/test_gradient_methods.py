@@ -36,7 +36,7 @@ def test_unary(name: str, gradcheck: Gradcheck) -> None:
 
 
 BINARY = ("add", "sub", "mul", "div", "minimum", "maximum", "pow", "atan2", "silu_mul", "gelu_mul", "remainder", "fmod")
-BINARY += ("hypot", "copysign")
+BINARY += ("hypot", "copysign", "logaddexp")
 
 
 @pytest.mark.parametrize("name", BINARY)
@@ -64,6 +64,7 @@ def test_operators_with_numbers_and_plain_tensors(gradcheck: Gradcheck) -> None:
 PARAMETERS: dict[str, Callable[[Tensor], Tensor]] = {
     "leaky_relu": lambda x: x.leaky_relu(0.1),
     "clamp": lambda x: x.clamp(-0.5, 0.5),
+    "nan_to_num": lambda x: x.nan_to_num(),
     "affine": lambda x: x.affine(3.0, 2.0),
     "powf": lambda x: (x + 2).powf(1.5),
     "powf_0": lambda x: x.powf(0),

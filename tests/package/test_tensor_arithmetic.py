@@ -131,6 +131,38 @@ def test_integers_over_0_are_0_and_the_lowest_one_over_minus_1_is_itself(device:
         same(x % -1, np.array([0, 0], dtype.numpy))
 
 
+BITWISE = [operator.and_, operator.or_, operator.xor, operator.lshift, operator.rshift]
+BITWISE_IN_PLACE = [operator.iand, operator.ior, operator.ixor, operator.ilshift, operator.irshift]
+
+
+@pytest.mark.parametrize("dtype", INTEGERS)
+def test_bits_are_those_of_numpy(device: Device, dtype: DType) -> None:
+    least = int(np.iinfo(dtype.numpy).min)
+    x = np.array([5, 12, 1, 0, least, np.iinfo(dtype.numpy).max], dtype.numpy)
+    y = np.array([3, 2, 7, 1, 64, 9], dtype.numpy)
+    left, right = Tensor(x, device=device), Tensor(y, device=device)
+    for op, change in zip(BITWISE, BITWISE_IN_PLACE, strict=True):
+        same(op(left, right), op(x, y))
+        same(op(left, 3), op(x, dtype.numpy.type(3)))
+        same(op(3, right), op(dtype.numpy.type(3), y))
+        changed = left.copy()
+        view = changed[:]
+        change(changed, right)
+        same(view, op(x, y))
+    same(~left, ~x)
+    found = divmod(left, right)
+    same(found[0], x // y)
+    same(divmod(100, right)[1], 100 % y)
+
+
+def test_floats_have_no_bits(device: Device) -> None:
+    x = Tensor([1.0], device=device)
+    with pytest.raises(UnsupportedDType, match="defined for integers"):
+        operator.and_(x, x)
+    with pytest.raises(UnsupportedDType, match="defined for integers"):
+        operator.invert(x)
+
+
 @pytest.mark.parametrize("dtype", [DType.F32, DType.F64])
 def test_floor_division_of_floats_is_numpys(device: Device, dtype: DType) -> None:
     ends = np.array([0.0, -0.0, 1.0, -1.0, 0.1, -0.3, 5.5, 1e30, np.inf, -np.inf, np.nan], dtype.numpy)

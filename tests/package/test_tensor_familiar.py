@@ -146,6 +146,15 @@ def test_round_takes_decimals(device: Device) -> None:
         x.round(0.5)  # type: ignore[arg-type]
 
 
+def test_nan_to_num_takes_the_largest_numbers_by_default(device: Device) -> None:
+    x = Tensor([math.nan, math.inf, -math.inf, 2.0], device=device)
+    largest = float(np.finfo(np.float32).max)
+    assert x.nan_to_num().tolist() == [0.0, largest, -largest, 2.0]
+    assert x.nan_to_num(1.5, posinf=3, neginf=-4).tolist() == [1.5, 3.0, -4.0, 2.0]
+    assert x.to_dtype("f16").nan_to_num().tolist() == [0.0, 65504.0, -65504.0, 2.0]
+    assert Tensor([7], dtype="u8", device=device).nan_to_num().tolist() == [7]
+
+
 def test_clamp_has_one_bound_or_two(device: Device) -> None:
     for array in (ARRAY, ARRAY.astype(np.int64)):
         x = on(device, array)

@@ -292,7 +292,8 @@ def _checks(spec: Spec, method: Method) -> Iterable[str]:
         elif texts == ("same",):
             yield f"require_same_dtype({label}, {method.operands[0].name}, {spread[operand.name]}{operand.name})"
         elif texts != (BLOCKS,) and len(spec.resolve(operand.dtypes)) < len(spec.dtypes):
-            arguments = [label, operand.name, dtypes_constant(operand.dtypes), quoted(op_reason(spec, method) or "")]
+            reason = quoted(op_reason(spec, method, None) or "")
+            arguments = [label, operand.name, dtypes_constant(operand.dtypes), reason]
             yield f"{given}require_dtype({', '.join(arguments)})"
     yield from _checks_of_arguments(method)
     for operand in method.operands:

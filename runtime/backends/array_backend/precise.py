@@ -66,6 +66,15 @@ def copysign(library: Any, x: Any, y: Any) -> Any:
     return library.where(library.signbit(y), -library.abs(x), library.abs(x))
 
 
+def nextafter(library: Any, x: Any, y: Any) -> Any:
+    """The next number from x on the way to y: its bits are those of x and one more, or less, of its size."""
+    zero, bits = library.constant(0, x), library.bitcast(x, library.DTYPES[DType.I32])
+    grows = (x < y) == (x > zero)
+    moved = library.bitcast(library.where(grows, bits + 1, bits - 1), x.dtype)
+    moved = library.where(x == zero, copysign(library, zero + 2.0**-149, y), moved)
+    return library.where(x == y, y, library.where(library.isnan(x) | library.isnan(y), x + y, moved))
+
+
 def logaddexp(library: Any, x: Any, y: Any) -> Any:
     """log(exp(x) + exp(y)): the larger one, and what the other adds to it."""
     larger = library.maximum(x, y)

@@ -69,12 +69,15 @@ _UNARY_INTEGER: dict[str, Callable[[Array], Array]] = {
     "ceil": lambda x: x,
     "round": lambda x: x,
     "trunc": lambda x: x,
+    "bitwise_invert": lambda x: ~x,
     "sign": lambda x: (x > 0).astype(np.int64) - (x < 0),
 }
 UNARY_OPS = tuple(_UNARY_FLOAT)
+BIT_OPS = ("bitwise_and", "bitwise_or", "bitwise_xor", "bitwise_left_shift", "bitwise_right_shift")
 UNARY_INTEGER_OPS = tuple(_UNARY_INTEGER)
-BINARY_INTEGER_OPS = ("add", "sub", "mul", "div", "floor_divide", "remainder", "minimum", "maximum")
-BINARY_OPS = (*BINARY_INTEGER_OPS, "pow", "fmod", "atan2", "hypot", "copysign", "silu_mul", "gelu_mul")
+BINARY_INTEGER_OPS = ("add", "sub", "mul", "div", "floor_divide", "remainder", "minimum", "maximum", *BIT_OPS)
+_BINARY_FLOAT_OPS = ("pow", "fmod", "atan2", "hypot", "copysign", "nextafter", "logaddexp", "silu_mul", "gelu_mul")
+BINARY_OPS = (*BINARY_INTEGER_OPS, *_BINARY_FLOAT_OPS)
 # Functions of their own with parameters; the others are for floats only.
 INTEGER_METHODS = ("affine", "clamp", "to_dtype", "where_cond")
 CMP_OPS = ("eq", "ne", "lt", "le", "gt", "ge")
@@ -95,6 +98,8 @@ def binary(op: str, name: str, x: Array, y: Array) -> Array:
     with np.errstate(all="ignore"):
         if name in INTEGERS:
             return _binary_integer(op, name, wide(name, x), wide(name, y))
+        if op == "nextafter":
+            return np.nextafter(x, y).astype(EXTENDED)
         left, right = decode(name, x), decode(name, y)
         if op in ("minimum", "maximum"):
             chosen = np.where((left < right) == (op == "minimum"), left, right)
@@ -111,6 +116,7 @@ def binary(op: str, name: str, x: Array, y: Array) -> Array:
             "atan2": np.arctan2,
             "hypot": np.hypot,
             "copysign": np.copysign,
+            "logaddexp": np.logaddexp,
             # The function of x is a number of the compute dtype before it is multiplied.
             "silu_mul": lambda x, y: round_values(compute_name(name), functions.silu(x)) * y,
             "gelu_mul": lambda x, y: round_values(compute_name(name), functions.gelu(x)) * y,
@@ -130,9 +136,16 @@ _DIVISIONS: dict[str, Callable[[int, int], int]] = {
 }
 
 
+_SHIFTS: dict[str, Callable[[int, int, int], int]] = {
+    "bitwise_left_shift": lambda bits, left, right: left << right if 0 <= right < bits else 0,
+    "bitwise_right_shift": lambda bits, left, right: left >> (right if 0 <= right < bits else bits),
+}
+
+
 def _binary_integer(op: str, name: str, x: Array, y: Array) -> Array:
-    if op in _DIVISIONS:
-        results = [_DIVISIONS[op](int(left), int(right)) % 2**64 for left, right in zip(x.flat, y.flat, strict=True)]
+    if op in _DIVISIONS or op in _SHIFTS:
+        function = _DIVISIONS[op] if op in _DIVISIONS else partial(_SHIFTS[op], INTEGERS[name].bits)
+        results = [function(int(left), int(right)) % 2**64 for left, right in zip(x.flat, y.flat, strict=True)]
         return wrap(name, np.array(results, np.uint64).reshape(np.shape(x)))
     operations = {
         "add": np.add,
@@ -140,6 +153,9 @@ def _binary_integer(op: str, name: str, x: Array, y: Array) -> Array:
         "mul": np.multiply,
         "minimum": np.minimum,
         "maximum": np.maximum,
+        "bitwise_and": np.bitwise_and,
+        "bitwise_or": np.bitwise_or,
+        "bitwise_xor": np.bitwise_xor,
     }
     return wrap(name, operations[op](x, y))
 
@@ -218,6 +234,13 @@ def round_to(name: str, x: Array, numerator: float, denominator: float) -> Array
         whole = functions.round_half_away(steps)
         found = held(whole / EXTENDED(denominator)) * EXTENDED(numerator)
         return np.where(np.isfinite(steps), np.where(whole == 0, whole, found), value)
+
+
+def nan_to_num(name: str, x: Array, nan_value: float, highest: float, lowest: float) -> Array:
+    """Extended."""
+    value = decode(name, x)
+    infinite = np.where(value > 0, EXTENDED(highest), EXTENDED(lowest))
+    return np.where(np.isnan(value), EXTENDED(nan_value), np.where(np.isinf(value), infinite, value))
 
 
 def clamp(name: str, x: Array, lower: float, upper: float) -> Array:

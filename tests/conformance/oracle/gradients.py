@@ -162,6 +162,8 @@ def gradient(
             case "clamp_gradient":
                 lower, upper = numbers
                 return _exact(np.where((first < lower) | (first > upper), EXTENDED(0), incoming))
+            case "nan_to_num_gradient":
+                return _exact(np.where(np.isfinite(first), incoming, EXTENDED(0)))
             case "powf_gradient":
                 power = _pow_x(name, first, np.broadcast_to(numbers[0], first.shape))
                 found = _times(name, incoming, power)
