@@ -23,9 +23,6 @@ from opgen.names import Names
 from opgen.problem import Location, Problems, did_you_mean
 from opgen.scopes import check_formulas
 
-# The kinds of integer dtypes.
-_INTEGERS = ("unsigned", "signed")
-
 
 def check(spec: Spec, problems: Problems) -> None:
     """Note every mistake; those of cells are noted by `lower`."""
@@ -61,7 +58,7 @@ def check(spec: Spec, problems: Problems) -> None:
 
 def _check_integer(dtype: DType, problems: Problems) -> None:
     """Note what an integer dtype is called elsewhere that its kind and its size do not say."""
-    if dtype.kind not in _INTEGERS or not dtype.bytes:
+    if not dtype.is_integer or not dtype.bytes:
         return
     bits, sign = 8 * dtype.bytes, "u" if dtype.kind == "unsigned" else ""
     code = 1 if sign else 0
@@ -124,8 +121,8 @@ def _check_reduction(spec: Spec, kind: FunctorKind, functor: Functor, problems: 
         return
     names = spec.resolve(functor.dtypes)
     # Of a dtype without a kind or a size, which is noted, it is not known what it holds.
-    integers = [dtype for dtype in spec.dtypes if dtype.name in names and dtype.kind in _INTEGERS and dtype.bytes]
-    lacking = ", ".join(dtype.name for dtype in integers if not dtype.holds(reduction.number))
+    exact = [dtype for dtype in spec.dtypes if dtype.name in names and dtype.kind not in ("", "float") and dtype.bytes]
+    lacking = ", ".join(dtype.name for dtype in exact if not dtype.holds(reduction.number))
     if lacking:
         message = f"'identity' of {op} is {reduction.identity}, which {lacking} cannot hold"
         problems.note(reduction.identity_location, f"{message}; write 'highest' or 'lowest', or fewer dtypes")
@@ -178,7 +175,7 @@ def _check_names(spec: Spec, problems: Problems) -> None:
 def are_known(spec: Spec, names: Names, words: Iterable[str], problems: Problems) -> bool:
     """Whether all dtypes are known; those that are not are noted. A name alone is a group or one of `words`."""
     dtypes = spec.groups["all"]
-    known = dtypes if names.listed else [*spec.groups, *words]
+    known = [*dtypes, *spec.groups] if names.listed else [*spec.groups, *words]
     what = "dtype" if names.listed else "group of dtypes"
     for text, location in zip(names.texts, names.locations, strict=True):
         if text not in known:

@@ -14,13 +14,14 @@ KINDS = tuple(CHOSEN_KINDS)
 """The kinds of ops that are one entry each."""
 # What a dtype's name says: its kind and its bits.
 _INTEGER, _FLOAT = re.compile(r"([iu])(8|16|32|64)"), re.compile(r"(b?f)(16|32|64)")
+_DTYPES = Path("spec", "dtypes.yaml")
 _FORMULAS = {"unary": "x", "binary": "x + y", "cmp": "x == y"}
 
 
 def add_op(additions: Additions, name: str, kind: str, formula: str | None, gradient: str | None) -> list[Path]:
     """Add an op to the file of its kind, and a cell to backends that have none for all ops of the kind; the files."""
     path = Path("spec", "functors", f"{kind}.yaml")
-    lines = [*_op(name, kind, formula, gradient, _has_gradients(additions))]
+    lines = [*_op(name, kind, formula, gradient, additions)]
     if additions.is_own(path):
         _require_new(additions, path, "ops", name, "op")
         additions.append(path, ("ops",), lines)
@@ -49,10 +50,11 @@ def _has_gradients(additions: Additions) -> bool:
     return not additions.has(PACKAGE_FILE, "without_gradients")
 
 
-def _op(name: str, kind: str, formula: str | None, gradient: str | None, has_gradients: bool) -> Iterator[str]:
+def _op(name: str, kind: str, formula: str | None, gradient: str | None, additions: Additions) -> Iterator[str]:
+    truth = "bool" if additions.has(_DTYPES, "dtypes", "bool") else "u8"
     yield f"{name}:"
     yield f"  doc: what {name} gives  # the docs say it"
-    yield "  dtypes: all  # or integer, float, or a list: [f16, f32]"
+    yield "  dtypes: number  # or all, integer, float, or a list: [f16, f32]"
     if kind == "reduce":
         yield "  identity: 0  # what no elements give: a number, or highest or lowest"
         yield f"  combine: {_quoted(formula or 'x + y')}  # what two contributions x and y join to"
@@ -62,21 +64,21 @@ def _op(name: str, kind: str, formula: str | None, gradient: str | None, has_gra
     else:
         yield f"  formula: {_quoted(formula or _FORMULAS[kind])}  # of the primitives of primitives.yaml"
     if kind == "cmp":
-        yield "  result: u8  # the dtype of the result"
+        yield f"  result: {truth}  # the dtype of the result"
     else:
-        yield "  # result: u8  # the dtype of the result, if it is not that of x"
+        yield f"  # result: {truth}  # the dtype of the result, if it is not that of x"
     if kind in ("unary", "binary"):
         yield "  # parameters: {slope: 0.01}  # numbers besides the operands, with their defaults, or null"
     if gradient is not None:
         yield f"  gradient: {{x: {json.dumps(gradient)}}}  # of an operand, over g, the gradient of the result"
-    elif has_gradients and kind != "cmp":
+    elif _has_gradients(additions) and kind != "cmp":
         yield "  # gradient: {x: g}  # of an operand, if it does not follow from the formula"
     yield f"  # edges: {{{name}(nan): nan}}  # calls and what they give, which tests make"
 
 
 def add_dtype(additions: Additions, name: str, kind: str | None, size: int | None) -> list[Path]:
     """Add a dtype to spec/dtypes.yaml, and to the backends that say which of a library's dtypes is which; the files."""
-    path = Path("spec", "dtypes.yaml")
+    path = _DTYPES
     _require_new(additions, path, "dtypes", name, "dtype")
     additions.append(path, ("dtypes",), [*_dtype(name, kind, size)])
     changed = [path]

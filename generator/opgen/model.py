@@ -174,7 +174,11 @@ class DType:
 
     name: Annotated[Name, Entry("dtype '{}'"), defines("dtype")]
     doc: Annotated[str, "What the dtype is, for the docs."]
-    kind: Annotated[str, Choice(("unsigned", "signed", "float")), "Whether it holds integers, and signed ones."]
+    kind: Annotated[
+        str,
+        Choice(("bool", "unsigned", "signed", "float")),
+        "Whether it holds truth values, which are bytes of 0 and 1, or integers, and signed ones.",
+    ]
     bytes: Annotated[int, Choice((1, 2, 4, 8)), "The size of one element."]
     numpy: Annotated[str, "The NumPy type of an element, as `module.name`."]
     cpp: Annotated[str, "The C++ type of an element in kernels."]
@@ -197,13 +201,20 @@ class DType:
     location: Location = field(compare=False)
 
     @property
+    def is_integer(self) -> bool:
+        """Whether it holds integers."""
+        return self.kind in ("unsigned", "signed")
+
+    @property
     def bounds(self) -> tuple[int, int]:
-        """The lowest and the highest number of an integer dtype."""
+        """The lowest and the highest number of an integer dtype, or of truth values."""
+        if self.kind == "bool":
+            return 0, 1
         least = -(1 << 8 * self.bytes - 1) if self.kind == "signed" else 0
         return least, least + (1 << 8 * self.bytes) - 1
 
     def holds(self, number: float) -> bool:
-        """Whether a number is one of an integer dtype."""
+        """Whether a number is one of an integer dtype, or a truth value."""
         least, most = self.bounds
         return math.isfinite(number) and number == int(number) and least <= number <= most
 
@@ -212,7 +223,7 @@ class DType:
         if self.dlpack is not None and len(self.dlpack) != 2:
             yield "dlpack", f"'dlpack' of {what} must be [type code, bits] or null"
         least, most = self.bounds
-        if self.may_index and self.kind == "float":
+        if self.may_index and not self.is_integer:
             yield "index_mark", f"{what} is no integer, so that it cannot index; remove 'index_mark'"
         elif self.may_index and self.index_mark is None and self.bytes == MOST_BYTES:
             # Kernels see indexes in so many bytes, and a mark that is no index where there is none.
@@ -225,8 +236,8 @@ class DType:
 class DTypes:
     """The element types.
 
-    Ops, kernels and backends name sets of them: `all`, `integer`, `float`, `wide` (those of 8 bytes) and `index` (those
-    with an `index_mark`).
+    Ops, kernels and backends name sets of them: `all`, `number` (all but truth values), `integer`, `float`, `wide`
+    (those of 8 bytes) and `index` (those with an `index_mark`).
     """
 
     dtypes: Annotated[tuple[DType, ...], "The dtypes by name, in the order in which they are listed everywhere."]
@@ -413,7 +424,7 @@ class Functor:
         "`count` and other reductions as well.",
     ]
     doc: Annotated[str, "What the op computes, for the docs."]
-    dtypes: Annotated[Names, "The dtypes that the op has: a set such as `float`, or a list."]
+    dtypes: Annotated[Names, "The dtypes that the op has: a set such as `float`, or a list of dtypes and sets."]
     note: Annotated[str | None, "What else callers should know; the docs add it to `doc`."]
     edges: Annotated[
         tuple[Edge, ...],
@@ -569,8 +580,8 @@ class Operand:
     layout: Annotated[str | None, "The parameter that is its layout; without it, all elements side by side."]
     dtypes: Annotated[
         Names,
-        "A set of dtypes such as `float`, a list, `same` (as the first operand), `op` (as the functor that `op` "
-        "chooses) or `blocks` (weights in the formats of spec/formats.yaml).",
+        "A set of dtypes such as `float`, a list of dtypes and sets, `same` (as the first operand), `op` (as the "
+        "functor that `op` chooses) or `blocks` (weights in the formats of spec/formats.yaml).",
     ]
     location: Location = field(compare=False)
 
@@ -962,7 +973,8 @@ class Spec:
         """The sets of dtypes that have a name."""
         sets = {
             "all": self.dtypes,
-            "integer": [dtype for dtype in self.dtypes if dtype.kind in ("unsigned", "signed")],
+            "number": [dtype for dtype in self.dtypes if dtype.kind != "bool"],
+            "integer": [dtype for dtype in self.dtypes if dtype.is_integer],
             "float": [dtype for dtype in self.dtypes if dtype.kind == "float"],
             "wide": [dtype for dtype in self.dtypes if dtype.bytes == MOST_BYTES],
             "index": [dtype for dtype in self.dtypes if dtype.may_index],
@@ -995,7 +1007,7 @@ class Spec:
             return self.sets[BLOCKS]
         found: set[str] = set()
         for text in texts:
-            found.update((text,) if listed else self.groups.get(text, ()))
+            found.update(self.groups.get(text, (text,) if listed else ()))
         return tuple(dtype.name for dtype in self.dtypes if dtype.name in found)
 
     def family_of(self, backend: Backend) -> BackendFamily | None:

@@ -6,17 +6,20 @@ from typing import Annotated, ClassVar
 from opgen.decoder import Form, Mark, Spot, names_of
 from opgen.problem import Location
 
+SETS = ("all", "number", "integer", "float", "wide", "index")
+"""The sets of dtypes that have a name."""
+
 
 @dataclass(frozen=True)
 class Names:
-    """Dtypes as the spec names them: one group's name, or a list. `check` resolves them."""
+    """Dtypes as the spec names them: one group's name, or a list of dtypes and groups. `check` resolves them."""
 
     texts: tuple[str, ...]
     locations: tuple[Location, ...] = field(compare=False)
     listed: bool  # written as a list
     FORM: ClassVar = (
         Annotated[str, Mark.MAY_BE_EMPTY, Form(minLength=1), names_of("set")]
-        | Annotated[tuple[Annotated[str, Mark.MAY_BE_EMPTY, names_of("dtype")], ...], Form(minItems=1)]
+        | Annotated[tuple[Annotated[str, Mark.MAY_BE_EMPTY, names_of("dtype", "set")], ...], Form(minItems=1)]
     )
 
     @classmethod

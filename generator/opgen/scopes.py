@@ -78,7 +78,7 @@ class Scope:
                 kind = kind_of(self.formula.node, kinds, self.primitives)
                 if kind == "bool" and not self.gives_truth:
                     raise FormulaError(
-                        "a truth value is no number; write 'result: u8' to the op, or where(..., 1, 0)", 0
+                        "a truth value is no number; write a 'result' such as bool to the op, or where(..., 1, 0)", 0
                     )
                 if self.gives_truth and kind in ("integer", "float"):
                     raise FormulaError("a number is no truth value; compare it, or remove 'result' from the op", 0)

@@ -213,7 +213,7 @@ class BackendDevice:
 
     @abstractmethod
     def from_dlpack(self, source: Any) -> tuple[BackendStorage, Layout]:
-        """The elements of another library's tensor on this device, shared where possible. Booleans become u8."""
+        """The elements of another library's tensor on this device, shared where possible."""
 
     @abstractmethod
     def load(self, parts: Sequence[Part], progress: Callable[[int], object] | None = None) -> Sequence[BackendStorage]:

@@ -32,6 +32,7 @@ _VENDORS: Final = {
 }
 # Of dtypes, by kind and bytes.
 _CODES: Final = {
+    "bool": {1: "?"},
     "unsigned": {1: "B", 2: "H", 4: "I", 8: "Q"},
     "signed": {1: "b", 2: "h", 4: "i", 8: "q"},
     "float": {2: "e", 4: "f", 8: "d"},

@@ -29,7 +29,7 @@ def load_safetensors(
     `path` may also be the bytes of a file, several files, or an index (`model.safetensors.index.json`), which means the
     tensors that it names, in files beside it. All headers are checked before any memory is allocated. Elements go from
     the file to their place without a second copy; to a GPU several threads read while it takes what was read before.
-    `progress(done, total)` is called with the bytes that were read so far and those of all tensors. Booleans become u8.
+    `progress(done, total)` is called with the bytes that were read so far and those of all tensors.
 
     `FileError` where a file cannot be read, `MissingFile` where there is none; `InvalidArgument` if it is no such file,
     was cut short, has a tensor of a dtype or a rank that tallow lacks, or if two files have a tensor of one name;

@@ -156,9 +156,7 @@ def largest(g: Tensor, x: Tensor, result: Tensor, kernel_size: tuple[int, int], 
     if not g.elem_count:
         return found
     counts = g.shape[2:]
-    chosen = [
-        (view.eq(result).maximum(view.isnan() * result.isnan())) for view in _windows(x, counts, kernel_size, stride)
-    ]
+    chosen = [view.eq(result) | (view.isnan() & result.isnan()) for view in _windows(x, counts, kernel_size, stride)]
     number = chosen[0].to_dtype(g.dtype)
     for each in chosen[1:]:
         number = number + each.to_dtype(g.dtype)
@@ -307,7 +305,7 @@ def cross_entropy_gradient(
     info = np.iinfo(targets.dtype.numpy)
     is_counted = wide.ne(ignore_index)
     if targets.dtype is not DType.U8:
-        is_counted = is_counted * wide.ne(int(info.max))
+        is_counted = is_counted & wide.ne(int(info.max))
     place = is_counted.where(wide, 0).unsqueeze(dim)
     counted, shares = is_counted.where(gradient, 0).unsqueeze(dim), _wide(x).softmax(dim)
     of_losses = (_wide(g) * shares).sum(dim) - _wide(g).gather(place, dim).squeeze(dim)
@@ -605,7 +603,7 @@ def _seen(
     seen = keys < known
     if is_causal:
         rows = Tensor.arange(count, dtype="i64", device=device).reshape(-1, 1)
-        seen = seen * (keys <= rows + (known - count))
+        seen = seen & (keys <= rows + (known - count))
     return seen
 
 

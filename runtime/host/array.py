@@ -45,6 +45,13 @@ def bits(array: Array) -> Array:
     return array.view(_UNSIGNED[array.itemsize])
 
 
+def normalised(array: Array) -> Array:
+    """The array with 1 in place of other bytes than 0 and 1, if it is one of truth values: itself if there are none."""
+    if array.dtype != np.bool_ or array.size == 0 or bits(array).max() <= 1:
+        return array
+    return np.asarray(bits(array) != 0)
+
+
 def distinct(array: Array) -> Array:
     """The array without its repetitions: a dim of stride 0 becomes one of size 1."""
     if 0 not in array.strides or array.size == 0:

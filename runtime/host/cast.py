@@ -14,12 +14,15 @@ from .array import bits
 def convert(array: Array, source: DType, target: DType) -> Array:
     """A new array of the elements, of dtype `source`, in dtype `target`.
 
-    Float to integer truncates and saturates, NaN to 0; integer to integer wraps; to a float rounds to nearest even.
+    Float to integer truncates and saturates, NaN to 0; integer to integer wraps; to a float rounds to nearest even; to
+    bool tells what is not 0.
     """
     if source is target:
         return bits(array).copy().view(array.dtype)
     if source.is_float:
         wide = widen(array, source)
+        if target.kind == "bool":
+            return np.asarray(wide != 0)
         return narrow(wide, target) if target.is_float else _saturate(wide, target.numpy)
     if not target.is_of_numpy:
         return narrow(_integer_to_float(array), target)
@@ -32,6 +35,8 @@ def scalar(value: float, dtype: DType) -> Array:
     if isinstance(value, int) and dtype.is_integer:
         limits = np.iinfo(dtype.numpy)
         return np.array([min(max(value, int(limits.min)), int(limits.max))], dtype.numpy)
+    if dtype.kind == "bool":
+        return np.array([value != 0])
     return convert(np.array([value], np.float64), DType.F64, dtype)
 
 
@@ -39,6 +44,8 @@ def integers(numbers: Iterable[int], dtype: DType) -> Array:
     """Integers of any size in `dtype`, converted as `convert` does."""
     if dtype.is_integer:
         return np.array([number % 2**64 for number in numbers], np.uint64).astype(dtype.numpy)
+    if dtype.kind == "bool":
+        return np.array([number != 0 for number in numbers], np.bool_)
     return convert(np.array([_float(number, dtype) for number in numbers]), DType.F64, dtype)
 
 
@@ -58,6 +65,8 @@ def widen(array: Array, dtype: DType) -> Array:
     """The elements, of `dtype`, in its compute dtype: the array itself where these are the same."""
     if dtype.compute is dtype:
         return array
+    if dtype.kind == "bool":
+        return array.view(np.uint8)
     # NumPy's conversion of the others is slower than a look-up.
     return array.astype(np.float32) if dtype.value == "bf16" else values_of(dtype).take(bits(array))
 

@@ -5,6 +5,11 @@
 
 namespace tallow {
 
+// Truth values from outside may be other bytes than 0 and 1, which are undefined in C++'s own type; they are True.
+struct boolean {
+    uint8_t bits;
+};
+
 // Compilers name half and bfloat differently, so these types are bits with conversions of our own.
 struct f16 {
     uint16_t bits;
@@ -35,6 +40,11 @@ template <typename T, typename Compute, typename Wrap, bool Signed> struct Integ
     static constexpr bool is_unsigned = !Signed;
     static constexpr T highest = static_cast<T>(static_cast<Wrap>(~Wrap{0}) >> (Signed ? 1 : 0));
     static constexpr T lowest = Signed ? static_cast<T>(-highest - 1) : T{0};
+};
+template <typename Compute> struct TruthTraits {
+    using compute = Compute;
+    static constexpr bool is_integer = true;
+    static constexpr bool is_unsigned = true;
 };
 template <typename Compute> struct FloatTraits {
     using compute = Compute;

@@ -3,8 +3,8 @@
 Operands broadcast by NumPy's rules and have one dtype (`DTypeMismatch` otherwise: convert with `to_dtype`). Only
 comparisons take integers of different dtypes: they compare by value, exactly, none wraps. `/` is true division, which
 makes f32 of integers; `//` rounds down, and `%` is what that leaves, with the sign of the divisor. `&`, `|`, `^`, `~`,
-`<<` and `>>` are of the bits of integers. A Python number takes the dtype of the tensor; `InvalidArgument` if that is
-an integer dtype that does not have the number.
+`<<` and `>>` are of the bits of integers; the first four are of masks too. A Python number takes the dtype of the
+tensor; `InvalidArgument` if that is an integer dtype that does not have the number.
 """
 
 from __future__ import annotations
@@ -133,9 +133,6 @@ class ArithmeticMethods(ReductionMethods, ViewMethods):
         if not isinstance(other, OPERANDS):
             return NotImplemented
         return self._binary(BITWISE_RIGHT_SHIFT, other, reflected=True)
-
-    def __invert__(self) -> Self:
-        return self.bitwise_invert()
 
     def __pow__(self, exponent: Self | float) -> Self:
         if isinstance(exponent, TensorBase):

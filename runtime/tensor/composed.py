@@ -151,6 +151,8 @@ class ComposedMethods(IndexMethods):
         return self._first_positions(dim, descending, self.shape[dim])
 
     def _first_positions(self, dim: int, descending: bool, count: int) -> Self:
+        if self.dtype.kind == "bool":
+            return self.to_dtype(DType.U8)._first_positions(dim, descending, count)
         lines = self if dim == self.rank - 1 else self.transpose(dim, -1)
         storage = lines._storage.argsort(lines._layout, descending, count)
         positions = self._new(storage, _of_the_first(lines.shape, count))

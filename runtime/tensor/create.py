@@ -62,8 +62,10 @@ class CreationMethods(InteropMethods):
         dtype: DTypeLike | None = None,
         device: Device | str | None = None,
     ) -> Self:
-        """Make a tensor of one number. Without `dtype`, an int makes it i64, a float f32."""
+        """Make a tensor of one number. Without `dtype`, an int makes it i64, a float f32, a bool bool."""
         sizes = _shape("full", shape, more)
+        if dtype is None and isinstance(value, bool | np.bool_):
+            dtype = "bool"
         value = argument.number("full", "value", value)
         if dtype is None:
             dtype = DType.I64 if isinstance(value, int) else DType.F32

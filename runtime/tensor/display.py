@@ -140,11 +140,11 @@ def _rows(
 
 def _printable(values: Array) -> Array:
     """Return the values in a dtype that NumPy can print: short floats are all numbers of f32."""
-    return values if values.dtype.kind in "iu" or values.dtype == np.float64 else values.astype(np.float32)
+    return values if values.dtype.kind in "biu" or values.dtype == np.float64 else values.astype(np.float32)
 
 
 def _formatter(values: Array, options: _Options) -> Callable[[Any], str]:
-    if values.dtype.kind in "iu":
+    if values.dtype.kind in "biu":
         return str
     sizes = np.abs(values[np.isfinite(values) & (values != 0)])
     sci_mode = options.sci_mode
@@ -174,7 +174,7 @@ def _shortest(value: Any) -> str:
 
     A float that is a whole number ends in a point, as NumPy and PyTorch write it.
     """
-    if isinstance(value, np.integer):
+    if isinstance(value, np.integer | np.bool_):
         return str(value)
     if not np.isfinite(value):
         return _not_finite(value)

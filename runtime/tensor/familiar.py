@@ -138,18 +138,19 @@ class FamiliarMethods(RearrangingMethods, ContractionMethods, MoveMethods):
     def allclose(self, other: Self, rtol: float = 1e-5, atol: float = 1e-8, equal_nan: bool = False) -> bool:
         """Tell whether all elements are equal or finite with |x - y| <= atol + rtol * |y|.
 
-        NaNs are close to each other with `equal_nan`. Integers are compared in f64, short floats in f32.
+        NaNs are close to each other with `equal_nan`. Integers and truth values are compared in f64, short floats in
+        f32.
         """
         require_tensors("allclose", other=other)
         rtol, atol = argument.real("allclose", "rtol", rtol), argument.real("allclose", "atol", atol)
         close = self.eq(other)
         if argument.boolean("allclose", "equal_nan", equal_nan) and self.dtype.is_float:
-            close = close.maximum(self.isnan() * other.isnan())
-        wide = DType.F64 if self.dtype.is_integer else self.dtype.compute
+            close = close | (self.isnan() & other.isnan())
+        wide = self.dtype.compute if self.dtype.is_float else DType.F64
         x, y = self.to_dtype(wide), other.to_dtype(wide)
         size = y.abs()
         near = (x - y).abs() <= size * rtol + atol
-        return bool(close.maximum(near * (size < math.inf)).all())
+        return bool((close | (near & (size < math.inf))).all())
 
     def round(self, decimals: int = 0) -> Self:
         """The nearest number with so many decimals, halves away from zero; with -2 decimals the nearest hundred.
@@ -171,7 +172,7 @@ class FamiliarMethods(RearrangingMethods, ContractionMethods, MoveMethods):
 
         Integers, which have neither, are copied.
         """
-        if self.dtype.is_integer:
+        if not self.dtype.is_float:
             return self.copy()
         largest = _largest(self.dtype)
         nan = argument.real("nan_to_num", "nan", nan)

@@ -16,8 +16,8 @@ from ..core.argument import DTypeLike
 from ..core.layout import Layout
 from ..helpers.host_memory import require_room, tells_lack_of_memory
 from ..host.array import bits
-from .arithmetic import ArithmeticMethods
 from .base import TensorBase, device_of
+from .logic import LogicMethods
 from .number import from_lists
 
 
@@ -29,7 +29,7 @@ class SupportsDLPack(Protocol):
     def __dlpack_device__(self) -> tuple[Any, Any]: ...
 
 
-class InteropMethods(ArithmeticMethods):
+class InteropMethods(LogicMethods):
     """Conversions."""
 
     __slots__ = ()
@@ -39,7 +39,7 @@ class InteropMethods(ArithmeticMethods):
     ) -> None:
         """Make a tensor of numbers, nested lists of numbers, or an array, on `device` (by default the CPU).
 
-        Without `dtype`, Python ints become i64, floats f32 and bools u8, and arrays keep their dtype. With it, an
+        Without `dtype`, Python ints become i64, floats f32 and bools bool, and arrays keep their dtype. With it, an
         array is converted as `to_dtype` does, while Python numbers that an integer dtype lacks are an
         `InvalidArgument`, as are ints that i64 lacks where there is no `dtype`, and lists of uneven lengths.
         """
@@ -54,7 +54,7 @@ class InteropMethods(ArithmeticMethods):
 
     @classmethod
     def from_numpy(cls, array: Array, device: Device | str | None = None) -> Self:
-        """Copy an array to `device`, by default the CPU. Booleans become u8; other dtypes stay.
+        """Copy an array to `device`, by default the CPU; the dtype stays.
 
         `InvalidArgument` for a dtype that no tensor has.
         """
@@ -66,7 +66,8 @@ class InteropMethods(ArithmeticMethods):
 
     @classmethod
     def _of_array(cls, op: str, array: Array, device: Device) -> Self:
-        array = _known(array)
+        # A storage has numbers in native byte order.
+        array = array if array.dtype.isnative else array.astype(array.dtype.newbyteorder("="))
         try:
             return cls._new(device.storage(array), Layout.contiguous(array.shape))
         except TallowError as error:
@@ -223,7 +224,7 @@ class InteropMethods(ArithmeticMethods):
 
     @classmethod
     def from_dlpack(cls, source: SupportsDLPack, *, device: Device | str | None = None) -> Self:
-        """Import a tensor of another library, on the device that it is on. Booleans become u8.
+        """Import a tensor of another library, on the device that it is on.
 
         The memory is shared; on the CPU only if the library lets it be written and the elements are in row-major order,
         else they are copied. `device` chooses among several that have this memory, as backends on array libraries do.
@@ -245,10 +246,3 @@ class InteropMethods(ArithmeticMethods):
             reason = "move the tensor to the CPU and to a dtype that NumPy has"
             raise InvalidArgument("from_dlpack", f"source gives no tensor: {error}; {reason} first") from error
         return cls._new(Storage(inner), layout)
-
-
-def _known(array: Array) -> Array:
-    """Return the array with booleans as u8, in native byte order."""
-    if array.dtype == np.bool_:
-        return array.view(np.uint8)
-    return array if array.dtype.isnative else array.astype(array.dtype.newbyteorder("="))

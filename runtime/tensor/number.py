@@ -28,13 +28,19 @@ class NumberLike:
 
 
 def as_number(op: str, value: object, dtype: DType, mend: str = CONVERT, name: str = "other") -> float:
-    """Return the number that `value` is in a tensor of `dtype`: an int for integers, else a float.
+    """Return the number that `value` is in a tensor of `dtype`: an int for integers and bool, else a float.
 
-    `InvalidArgument` if it is no number, or one that an integer dtype does not have; `mend` says how to get a wider or
-    a floating-point dtype.
+    `InvalidArgument` if it is no number, or one that the dtype does not have; `mend` says how to get a wider or a
+    floating-point dtype.
     """
     if dtype.is_integer:
         return _integer(op, argument.number(op, name, value, _EXPECTED), dtype, mend)
+    if dtype.kind == "bool":
+        number = argument.number(op, name, value, _EXPECTED)
+        if number not in (0, 1):
+            reason = f"{number} is neither True nor False, but the tensor's dtype is bool"
+            raise InvalidArgument(op, f"{reason}; {mend.format('wider')}")
+        return int(number)
     return argument.real(op, name, value, _EXPECTED)
 
 
@@ -52,8 +58,8 @@ def _integer(op: str, number: float, dtype: DType, mend: str) -> int:
 def from_lists(data: ArrayLike, dtype: DType | None) -> tuple[Array, DType | None]:
     """Return Python numbers, nested in lists, as an array, and the dtype to convert it to; None to leave it.
 
-    Without `dtype`, ints become i64, floats f32. `InvalidArgument` for lists of uneven lengths, for what is no number,
-    and for a number that an integer dtype lacks.
+    Without `dtype`, ints become i64, floats f32, bools bool. `InvalidArgument` for lists of uneven lengths, for what is
+    no number, and for a number that an integer dtype lacks.
     """
     try:
         array = np.asarray(data)
@@ -61,6 +67,8 @@ def from_lists(data: ArrayLike, dtype: DType | None) -> tuple[Array, DType | Non
         if "inhomogeneous" not in str(error):
             raise InvalidArgument("tensor", f"{error}; give nested lists of numbers") from None
         raise InvalidArgument("tensor", "nested lists have different lengths; make them of one length") from None
+    if dtype is not None and dtype.kind == "bool" and array.dtype.kind in "biufO":
+        return np.asarray(_known(array) != 0 if array.dtype.kind == "O" else array != 0), None
     kind = array.dtype.kind
     if kind in "cOSU" or array.dtype == np.uint64 or (kind == "f" and (np.abs(array) >= _INEXACT).any()):
         array = _known(np.asarray(data, object))

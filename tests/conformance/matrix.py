@@ -9,8 +9,8 @@ from tallow import op
 from tallow.storage.quantized import QuantizedMethods
 
 from .oracle.blocks import SIZES
-from .oracle.elementwise import BINARY_INTEGER_OPS, BIT_OPS, INTEGER_METHODS, UNARY_INTEGER_OPS
-from .oracle.reductions import FLOAT_REDUCTIONS
+from .oracle.elementwise import BINARY_BOOL_OPS, BINARY_INTEGER_OPS, BIT_OPS, INTEGER_METHODS, UNARY_INTEGER_OPS
+from .oracle.reductions import BOOL_REDUCTIONS, FLOAT_REDUCTIONS
 
 BACKENDS = tuple(sorted({cell.backend for cell in tallow.support()}))
 DTYPES = tuple(dtype.value for dtype in tallow.DType)
@@ -50,6 +50,15 @@ WIDE_METHODS = (
     *("layer_norm_gradient", "rms_norm_gradient"),
 )
 
+# Those of truth values, besides ops.
+BOOL_METHODS = (
+    *("try_clone", "device", "dtype", "const_set", "assign", "copy_strided_src", "cat", "copy2d"),
+    *("cmp", "to_dtype", "where_cond", "gather", "scatter_set", "index_select"),
+    *("upsample_nearest1d", "upsample_nearest2d"),
+    *("apply_op1", "apply_op2", "apply_op3", "inplace_op1", "inplace_op2", "inplace_op3"),
+    *("zeros", "alloc_uninit", "storage_from_slice", "storage", "storage_owned"),
+)
+
 Key = tuple[str, str | None, str | None]
 
 
@@ -85,6 +94,13 @@ def expected_cells() -> list[Key]:
         names = [None] if method in DEVICE_METHODS_WITHOUT_DTYPE else FORMATS if method in BLOCK_METHODS else DTYPES
         cells += [(method, chosen, name) for chosen in ops for name in names]
     return cells
+
+
+def serves_bool(method: str, op: str | None) -> bool:
+    """Whether semantics has the op for truth values: what moves, compares and joins them."""
+    if method in ("binary_impl", "binary_assign", "reduce_op"):
+        return op in (*BINARY_BOOL_OPS, *BOOL_REDUCTIONS)
+    return method in BOOL_METHODS
 
 
 def needs_integers(op: str | None) -> bool:

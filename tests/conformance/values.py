@@ -32,6 +32,8 @@ def ordinary(generator: Generator, name: str, shape: tuple[int, ...]) -> Array:
     """Numbers of either sign, uniform in their logarithm; integers uniform over half of their range."""
     if name in FLOATS:
         return _drawn(generator, name, shape, _ORDINARY[name])
+    if name == "bool":
+        return modest(generator, name, shape)
     bounds = INTEGERS[name]
     return generator.integers(bounds.lowest // 2, bounds.highest // 2, shape, dtype=NUMPY[name])
 

@@ -156,7 +156,7 @@ def test_which_kernels_compute_a_method(checked: Checked, name: str, backend: st
         ("sum", Scope("cpu", "f32"), "accumulates", "in f64"),
         ("sum", Scope("rocm", "f16"), "accumulates", "in f32, rounded once"),
         ("argmax", Scope("rocm", "f16"), "accumulates", "in nothing: elements are compared"),
-        ("where_cond", Scope("rocm"), "on rocm", "elementwise.ternary of u8 "),
+        ("where_cond", Scope("rocm"), "on rocm", "elementwise.ternary of bool u8 "),
         ("matmul", Scope("rocm", "f16"), "library", "hipblas, rocblas.RocBlas"),
         ("Storage.matmul", Scope("metal"), "check", "matmul_shapes(bmnk, lhs_layout, rhs_layout)"),
         ("zeros", Scope("cpu"), "branch", "of zeros"),

@@ -43,7 +43,7 @@ RECIPES = [
     Recipe(
         "isfinite",
         "unary",
-        'doc: "whether x is a finite number", dtypes: float, result: u8, formula: x - x == 0, '
+        'doc: "whether x is a finite number", dtypes: float, result: bool, formula: x - x == 0, '
         "note: 1 or 0, edges: {isfinite(nan): 0}",
         {(ELEMENTWISE, '    "isnan": np.isnan,\n'): '    "isfinite": np.isfinite,\n'},
         {"Tensor([1.0, float('inf')]).isfinite()": [1, 0]},

@@ -20,13 +20,13 @@ LISTS = {
     },
     "spec/functors/unary.yaml": {
         "dtypes: float\n    formula: exp(x)": "dtypes: [bf16, f16, f32, f64]\n    formula: exp(x)",
-        "dtypes: all\n    formula: abs(x)": (
+        "dtypes: number\n    formula: abs(x)": (
             "dtypes: [u8, u32, i16, i32, i64, bf16, f16, f32, f64]\n    formula: abs(x)"
         ),
         "dtypes: float\n    parameters: {alpha: null}\n    formula: pow(x, alpha)": (
             "dtypes: [f32, f64, f16, bf16, f8e4m3]\n    parameters: {alpha: null}\n    formula: pow(x, alpha)"
         ),
-        "dtypes: all\n    parameters: {mul: null, add: null}": (
+        "dtypes: number\n    parameters: {mul: null, add: null}": (
             "dtypes: [u8, u32, i16, i32, i64, f32, f64, f16, bf16]\n    parameters: {mul: null, add: null}"
         ),
     },
@@ -91,12 +91,10 @@ for call in (
 """
     assert run_python(repository, code).splitlines() == [
         "[4.0] 9",
-        "powf: u8 is not supported on cpu: the function is defined for floating-point dtypes; "
+        "powf: u8 is not supported on cpu: the function is not defined for this dtype; convert with to_dtype first",
+        "affine: f8e4m3 is not supported on cpu: the function is not defined for this dtype; "
         "convert with to_dtype first",
-        "affine: f8e4m3 is not supported on cpu: the function is defined for floating-point dtypes; "
-        "convert with to_dtype first",
-        "exp: f8e4m3 is not supported on cpu: the function is defined for floating-point dtypes; "
-        "convert with to_dtype first",
+        "exp: f8e4m3 is not supported on cpu: the function is not defined for this dtype; convert with to_dtype first",
         "rand_uniform_f64: f64 is not supported on cpu: they are drawn in f32",
     ]
 
@@ -161,9 +159,9 @@ def test_a_functor_may_have_parameters_with_defaults_and_a_result_of_another_dty
     """Its expressions are all that is written, where a backend needs no kernel for it."""
     edits = {
         "spec/functors/unary.yaml": {
-            "  exp:\n": "  is_nan: {doc: whether x is NaN, dtypes: float, result: u8, formula: isnan(x), "
+            "  exp:\n": "  is_nan: {doc: whether x is NaN, dtypes: float, result: bool, formula: isnan(x), "
             "edges: {is_nan(inf): 0}}\n"
-            "  clip: {doc: x between two numbers, dtypes: all, parameters: {low: null, high: 1}, note: NaN wins, "
+            "  clip: {doc: x between two numbers, dtypes: number, parameters: {low: null, high: 1}, note: NaN wins, "
             'formula: "minimum(maximum(x, low), high)"}\n  exp:\n'
         },
         "spec/backends/cpu.yaml": {
@@ -196,7 +194,7 @@ for dtype in (DType.I16, DType.F64):
 print({(cell.backend, cell.via) for cell in support() if cell.method == "clip" and cell.via})
 """
     assert run_python(repository, code).splitlines() == [
-        "u8 [0, 1]",
+        "bool [False, True]",
         "[2.5, nan] [1, 1]",
         "UnsupportedDType clip: i16 is not supported on cpu: too wide",
         "UnsupportedDType clip: f64 is not supported on cpu: too narrow",
@@ -225,12 +223,12 @@ def test_a_text_may_hold_anything_that_can_be_printed(repository: Project) -> No
         },
         "spec/storage/reduce.yaml": {"doc: Reductions along dims.": f"doc: {ODD}"},
         "spec/functors/ternary.yaml": {
-            "unsupported: a condition has an integer dtype; compare with ne first": f"unsupported: {ODD}"
+            "unsupported: a condition is of truth values or integers; compare with ne first": f"unsupported: {ODD}"
         },
         "spec/functors/unary.yaml": {
             "doc: the exponential, e to the power x": f"doc: {ODD}",
             "edges: {exp(-inf): 0.0,": f"note: {ODD}\n    edges: {{exp(-inf): 0.0,",
-            "unsupported: the function is defined for floating-point dtypes; convert with to_dtype first": (
+            "unsupported: the function is not defined for this dtype; convert with to_dtype first": (
                 f"unsupported: {ODD}"
             ),
         },

@@ -9,11 +9,12 @@ import tallow
 from numpy.typing import NDArray
 
 FLOATS = [dtype for dtype in tallow.DType if dtype.is_float]
+NUMBERS = [dtype for dtype in tallow.DType if dtype is not tallow.DType.BOOL]
 INTEGERS = [dtype for dtype in tallow.DType if dtype.is_integer]
 
 
 def numbers(shape: tuple[int, ...], dtype: tallow.DType = tallow.DType.F32, seed: int = 0) -> NDArray[Any]:
-    """Small numbers that every dtype has: integers from 0 to 9, signed halves for floats."""
+    """Small numbers that every dtype has: integers from 0 to 9, signed halves for floats, truth values for bool."""
     generator = np.random.default_rng(seed)
     whole = generator.integers(0, 10, shape)
     return (whole / 2 - 2 if dtype.is_float else whole).astype(dtype.numpy)

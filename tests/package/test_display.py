@@ -97,6 +97,7 @@ def test_options(device: Device) -> None:
         (float("nan"), DType.F32, "NaN; f32"),
         ([1, 2, 255], DType.U8, "1, 2, 255; u8"),
         ([7, 2**64 - 1], DType.U64, "7, 18446744073709551615; u64"),
+        ([[True], [False]], DType.BOOL, "[ True],\n       [False]; bool"),
         ([1.0, -0.5], DType.BF16, "1., -0.5; bf16"),
         ([0] * 9, DType.I64, "0, 0, 0, 0, 0, 0, 0, 0, 0; i64"),
         (range(40), DType.I64, "{}, 18, 19, 20,\n       {}, 37, 38,\n       39; i64"),

@@ -19,7 +19,17 @@ import ml_dtypes
 import numpy as np
 import pytest
 from safetensors.numpy import save_file
-from tallow import Device, DType, FileError, InvalidArgument, MissingFile, Tensor, load_safetensors, save_safetensors
+from tallow import (
+    Device,
+    DType,
+    FileError,
+    InvalidArgument,
+    MissingFile,
+    Tensor,
+    load_safetensors,
+    open_safetensors,
+    save_safetensors,
+)
 
 from .arrays import numbers, same
 
@@ -293,9 +303,18 @@ def test_every_cut_of_a_file_is_told(path: Path) -> None:
             load_safetensors(path)
 
 
-def test_booleans_of_others_become_u8(path: Path) -> None:
+def test_truth_values_of_files_may_be_any_bytes(path: Path, device: Device) -> None:
     save_file({"x": np.array([[True], [False]])}, path)
-    same(load_safetensors(path)["x"], np.array([[1], [0]], np.uint8))
+    whole = path.read_bytes()
+    assert whole.endswith(b"\1\0")
+    path.write_bytes(whole[:-2] + b"\x80\0")
+    with open_safetensors(path, device) as file:
+        part = file["x"][::2]
+    for x in (load_safetensors(path, device)["x"], part):
+        same(x[:1], np.array([[True]]))
+        assert x.numpy().view(np.uint8)[0] == 1
+        same(x.to_dtype(DType.F32)[:1], np.array([[1]], np.float32))
+        same((x == True)[:1], np.array([[True]]))  # noqa: E712
 
 
 @pytest.mark.parametrize("dtype", DType, ids=str)
@@ -305,6 +324,8 @@ def test_a_dtype_is_what_safetensors_and_ml_dtypes_call_so(dtype, path):
         header = json.loads(file.read(int.from_bytes(file.read(8), "little")))["x"]
     begin, end = header["data_offsets"]
     assert (header["dtype"], end - begin) == (dtype.safetensors, 3 * dtype.itemsize)
+    if dtype is DType.BOOL:
+        return
     facts = ml_dtypes.finfo(dtype.numpy) if dtype.is_float else ml_dtypes.iinfo(dtype.numpy)
     assert (facts.bits, facts.min < 0) == (8 * dtype.itemsize, dtype.kind != "unsigned")
     # The letters of a format's own name say how its bits are shared.

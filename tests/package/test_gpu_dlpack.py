@@ -268,7 +268,7 @@ def test_pytorch_shares_both_ways(device: Device, torch: Any, dtype: DType, view
 
 def test_pytorch_booleans_and_odd_places(torch: Any) -> None:
     taken = Tensor.from_dlpack(torch.tensor([True, False, True], device="cuda"))
-    assert (taken.dtype, taken.tolist()) == (DType.U8, [1, 0, 1])
+    assert (taken.dtype, taken.tolist()) == (DType.BOOL, [True, False, True])
     # Nothing here begins at a multiple of 16 bytes.
     numbers = torch.arange(1001, dtype=torch.float32, device="cuda")
     taken = Tensor.from_dlpack(numbers[1:])

@@ -31,7 +31,7 @@ def one(text: str) -> Parameter:
         ("unsigned long long; long long unsigned int n; uint64_t; uint64; size_t n", "Q", DType.U64),
         ("unsigned char; uint8_t; uint8; u8", "B", U8),
         ("char; signed char; int8_t; int8; i8", "b", DType.I8),
-        ("bool; bool flag; _Bool", "?", None),
+        ("bool; bool flag; _Bool", "?", DType.BOOL),
     ],
 )
 def test_types_by_all_their_names(texts: str, code: str, dtype: DType | None) -> None:
@@ -64,7 +64,7 @@ def test_pointers(text: str) -> None:
         ("void*", "elements of any dtype", list(DType)),
         ("const void* p", "elements of any dtype", list(DType)),
         ("unsigned short*", "u16", [DType.U16]),
-        ("bool*", "elements of 1 bytes", [dtype for dtype in DType if dtype.itemsize == 1]),
+        ("bool*", "bool", [DType.BOOL]),
         ("uint64_t*", "u64", [DType.U64]),
         ("bf16*", "bf16", [DType.BF16]),
     ],

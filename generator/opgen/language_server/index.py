@@ -8,6 +8,7 @@ from pathlib import Path
 
 from opgen.language_server.tree import Node, Steps, nodes_of
 from opgen.loader import Document
+from opgen.names import SETS
 from opgen.report import end_column
 
 # The kinds of names that are known in their own file alone, or in an entry of it.
@@ -15,7 +16,6 @@ _OF_FILE = ("struct", "state")
 _OF_ENTRY = "local"
 # Files are named by others after their stems.
 _FILES = {"functors": "kind", "families": "family", "backends": "backend"}
-SETS = ("all", "integer", "float", "wide", "index", "same", "op", "blocks")
 
 Scope = tuple[Path | str | int, ...]
 
@@ -81,7 +81,7 @@ class Index:
         """What may be named at a place of a file."""
         for kind in kinds:
             if kind == "set":
-                yield from (Thing(kind, name, ()) for name in SETS)
+                yield from (Thing(kind, name, ()) for name in (*SETS, "same", "op", "blocks"))
             yield from (
                 thing for thing in self.definitions if thing.kind == kind and thing.scope == _scope(kind, path, steps)
             )

@@ -10,7 +10,7 @@ from opgen.cells import FunctionCall, Lowering
 from opgen.errors import errors_of
 from opgen.matrix import op_reason
 from opgen.model import BLOCKS, METHOD_OP, Backend, Family, Method, Spec, inner_name
-from opgen.names import Names
+from opgen.names import SETS, Names
 from opgen.problem import Location
 from opgen.signature import OPTIONAL
 from opgen.views.hand_over import hand_over, hand_over_first
@@ -44,7 +44,8 @@ def dtypes_constant(names: Names) -> str:
     """The dtypes that the spec names: a group's constant, or a set."""
     if not names.listed:
         return names.texts[0].upper()
-    return f"frozenset({_tuple(f'DType.{name.upper()}' for name in names.texts)})"
+    every = (f"*{name.upper()}" if name in SETS else f"DType.{name.upper()}" for name in names.texts)
+    return f"frozenset({_tuple(every)})"
 
 
 def _tuple(items: Iterable[str]) -> str:

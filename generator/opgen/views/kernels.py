@@ -334,10 +334,9 @@ def kernels_dtypes(spec: Spec) -> View:
         compute = types[dtype.compute]
         is_signed = "true" if dtype.kind == "signed" else "false"
         wrap = f"uint{8 * dtype.bytes}_t"
-        is_float = dtype.kind == "float"
-        traits = (
-            f"FloatTraits<{compute}>" if is_float else f"IntegerTraits<{dtype.cpp}, {compute}, {wrap}, {is_signed}>"
-        )
+        traits = f"{'TruthTraits' if dtype.kind == 'bool' else 'FloatTraits'}<{compute}>"
+        if dtype.is_integer:
+            traits = f"IntegerTraits<{dtype.cpp}, {compute}, {wrap}, {is_signed}>"
         made_from = (dtype.location,)
         rows.append(View(made_from=made_from, name=dtype.name, cpp=dtype.cpp, bytes=dtype.bytes, traits=traits))
     return View(dtypes=rows)

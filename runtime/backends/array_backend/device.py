@@ -150,15 +150,14 @@ class ArrayDevice(BackendDevice):
     @tells_errors
     def from_dlpack(self, source: Any) -> tuple[ArrayStorage, Layout]:
         array = self.library.from_dlpack(source, self.handle)
-        dtype = self.dtype_of(array)
-        if dtype is None:
-            array, dtype = self.library.astype(array, self.library.DTYPES[DType.U8]), DType.U8
         shape = tuple(array.shape)
-        return self.storage_class(self, dtype, self.library.reshape(array, (-1,))), Layout.contiguous(shape)
+        return self.storage_class(self, self.dtype_of(array), self.library.reshape(array, (-1,))), Layout.contiguous(
+            shape
+        )
 
-    def dtype_of(self, array: Any) -> DType | None:
-        """The dtype of an array of the library; None for booleans. Raises InvalidArgument for one that is not ours."""
+    def dtype_of(self, array: Any) -> DType:
+        """The dtype of an array of the library. Raises InvalidArgument for one that is not ours."""
         found = next((dtype for dtype, own in self.library.DTYPES.items() if own == array.dtype), None)
-        if found is None and "bool" not in str(array.dtype):
+        if found is None:
             raise InvalidArgument("from_dlpack", f"no dtype for {array.dtype}; convert the tensor first")
         return found

@@ -8,6 +8,7 @@ import numpy as np
 
 from ....dtype import Array, DType
 from ...base.error import UnsupportedDType
+from ...host.array import normalised
 
 # What has the bits of a dtype that a library and NumPy do not both know.
 _BITS: Final = {1: "u8", 2: "i16"}
@@ -42,7 +43,7 @@ def to_numpy(library: Any, data: Any, dtype: DType) -> Array:
 def from_numpy(library: Any, array: Array, dtype: DType, device: Any) -> Any:
     """A flat array of the elements of one of NumPy's, which has the dtype's type."""
     own = native(library, dtype)
-    array = np.ascontiguousarray(array).reshape(-1)
+    array = normalised(np.ascontiguousarray(array).reshape(-1))
     if dtype.is_of_numpy:
         return library.from_numpy(array.astype(np.int64) if is_widened(library, dtype) else array, device)
     bits = DType(_BITS[dtype.itemsize])

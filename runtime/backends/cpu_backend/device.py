@@ -74,6 +74,4 @@ class CpuDevice(ArrayDevice):
 
     def from_dlpack(self, source: Any) -> tuple[CpuStorage, Layout]:
         array = np.from_dlpack(source)
-        if array.dtype == np.bool_:
-            array = array.view(np.uint8)
         return memory.from_owned_array(self, array), Layout.contiguous(array.shape)

@@ -158,7 +158,7 @@ class HostKernels:
         results, sources = found[Result], found[Source]
         sizes = [storage.length, products // _PRODUCTS, *(result.length for _, result in results)]
         # Other numbers than these are converted by `bits_of`.
-        float_bytes = 0 if compute is None or compute.is_integer else compute.itemsize * (compute.compute is compute)
+        float_bytes = 0 if compute is None or not compute.is_float else compute.itemsize * (compute.compute is compute)
         copied = enumerate(source.unaliased for _, source in sources)
         call: Callable[..., Any] = self._make_call(CallItems(
             shared=self._shared, kernel=address, arguments=bytes(packed), threads_place=found[Threads][0][0],

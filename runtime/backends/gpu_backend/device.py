@@ -13,6 +13,7 @@ from ....dtype import Array, DType
 from ....ggml_dtype import GgmlDType
 from ...base.error import BackendUnavailable
 from ...core.layout import Layout
+from ...host.array import normalised
 from ..backend import BackendDevice, BackendStorage, Part
 from ..plan import Call, Key, Plan
 from . import capture, fork, slow_path
@@ -100,7 +101,7 @@ class GpuDevice(BackendDevice):
     def storage(self, array: Array) -> GpuStorage:
         """A storage with a copy of a NumPy array's elements. Raises OutOfMemory."""
         dtype = DType.from_numpy(array.dtype)
-        return self.upload(np.ascontiguousarray(array, dtype.numpy), dtype)
+        return self.upload(normalised(np.ascontiguousarray(array, dtype.numpy)), dtype)
 
     def upload(self, array: Array, dtype: DType) -> GpuStorage:
         """A storage with a copy of a contiguous array. Raises OutOfMemory."""

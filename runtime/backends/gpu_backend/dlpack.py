@@ -25,7 +25,6 @@ if TYPE_CHECKING:
 
 _NAME: Final = b"dltensor"
 _TAKEN: Final = b"used_dltensor"
-_BOOL: Final = (6, 8)
 
 _FromAddress = ctypes.CFUNCTYPE(None, ctypes.c_void_p)
 
@@ -126,7 +125,7 @@ class Borrowed:
 
 
 def take(device: GpuDevice, source: Any) -> tuple[GpuStorage, Layout]:
-    """The elements of another library's tensor, without a copy. Booleans become u8.
+    """The elements of another library's tensor, without a copy.
 
     Raises InvalidArgument for what is no capsule of a tensor or was taken before, memory that is not the device's, a
     dtype that no tensor has, or strides below 0.
@@ -178,7 +177,7 @@ def _require_memory(device: GpuDevice, told: _Device, address: int, count: int) 
 
 def _dtype_of(given: _DataType) -> DType:
     facts = given.code, given.bits
-    found = DType.U8 if facts == _BOOL else next((dtype for dtype in DType if dtype.dlpack == facts), None)
+    found = next((dtype for dtype in DType if dtype.dlpack == facts), None)
     if found is None or given.lanes != 1:
         reason = f"no dtype for DLPack's code {given.code} with {given.bits} bits and {given.lanes} lanes"
         known = ", ".join(dtype.value for dtype in DType)

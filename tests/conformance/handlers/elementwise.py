@@ -164,7 +164,7 @@ def cmp(bench: Bench) -> None:
     for fact, lhs, rhs in [*operand_pairs(bench), *_pairs_with_a_number(bench)]:
         where = bench.where(fact)
         result = lhs.storage.cmp(CmpOp(bench.op), rhs.storage, lhs.layout, rhs.layout)
-        got = bench.read(result, "u8", lhs.values.shape, where)
+        got = bench.read(result, "bool", lhs.values.shape, where)
         expected = oracle.compare(bench.op, bench.name, lhs.values, rhs.values)
         assert_same(got, expected, where, {"x": lhs.values, "y": rhs.values})
 
@@ -335,7 +335,7 @@ def _ties(source: str, target: str) -> Array:
 
 
 def where_cond(bench: Bench) -> None:
-    for condition_name in NO_ROW:
+    for condition_name in ("bool", *NO_ROW):
         placements = [case.placement for case in FEW_VIEWS]
         shapes = [(6, 7), (1023,), (2, 3, 1, 2, 3), (), (0, 4)]
         combinations = [

@@ -75,6 +75,7 @@ _UNARY_INTEGER: dict[str, Callable[[Array], Array]] = {
 UNARY_OPS = tuple(_UNARY_FLOAT)
 BIT_OPS = ("bitwise_and", "bitwise_or", "bitwise_xor", "bitwise_left_shift", "bitwise_right_shift")
 UNARY_INTEGER_OPS = tuple(_UNARY_INTEGER)
+BINARY_BOOL_OPS = ("bitwise_and", "bitwise_or", "bitwise_xor")
 BINARY_INTEGER_OPS = ("add", "sub", "mul", "div", "floor_divide", "remainder", "minimum", "maximum", *BIT_OPS)
 _BINARY_FLOAT_OPS = ("pow", "fmod", "atan2", "hypot", "copysign", "nextafter", "logaddexp", "silu_mul", "gelu_mul")
 BINARY_OPS = (*BINARY_INTEGER_OPS, *_BINARY_FLOAT_OPS)
@@ -84,13 +85,12 @@ CMP_OPS = ("eq", "ne", "lt", "le", "gt", "ge")
 
 
 def unary(op: str, name: str, x: Array) -> Array:
-    """Float dtypes: extended. Integers: exact, in dtype `name`. Truth values are u8."""
+    """Float dtypes: extended. Integers: exact, in dtype `name`. Predicates give bool."""
     with np.errstate(all="ignore"):
         if name in INTEGERS:
             result = np.asarray(_UNARY_INTEGER[op](wide(name, x)))
-            return result.astype(np.uint8) if result.dtype == bool else wrap(name, result)
-        result = np.asarray(_UNARY_FLOAT[op](decode(name, x)))
-        return result.astype(np.uint8) if result.dtype == bool else result
+            return result if result.dtype == bool else wrap(name, result)
+        return np.asarray(_UNARY_FLOAT[op](decode(name, x)))
 
 
 def binary(op: str, name: str, x: Array, y: Array) -> Array:
@@ -161,12 +161,12 @@ def _binary_integer(op: str, name: str, x: Array, y: Array) -> Array:
 
 
 def compare(op: str, name: str, x: Array, y: Array) -> Array:
-    """u8, 0 or 1."""
+    """Truth values."""
     left, right = decode(name, x), decode(name, y)
     unordered = np.isnan(left) | np.isnan(right)
     below, above = left < right, left > right
     equal = ~below & ~above & ~unordered
-    truth = {
+    return {
         "eq": equal,
         "ne": ~equal,
         "lt": below,
@@ -174,7 +174,6 @@ def compare(op: str, name: str, x: Array, y: Array) -> Array:
         "gt": above,
         "ge": above | equal,
     }[op]
-    return truth.astype(np.uint8)
 
 
 def affine(name: str, x: Array, mul: float, add: float) -> Array:

@@ -57,6 +57,8 @@ class FloatFormat:
 
 
 INTEGERS = {
+    # A truth value counts as a number of one bit, of which conversions alone know more.
+    "bool": IntegerFormat(np.dtype(np.bool_), 1, signed=False),
     "u8": IntegerFormat(np.dtype(np.uint8), 8, signed=False),
     "u16": IntegerFormat(np.dtype(np.uint16), 16, signed=False),
     "u32": IntegerFormat(np.dtype(np.uint32), 32, signed=False),
@@ -77,7 +79,7 @@ FLOATS = {
 NUMPY = {name: number_format.numpy for name, number_format in (INTEGERS | FLOATS).items()}
 HALVES = tuple(name for name, number_format in FLOATS.items() if number_format.bits < 32)
 # The index that means "no row"; u8 has none.
-NO_ROW = {"u8": None, **{name: integer.highest for name, integer in INTEGERS.items() if name != "u8"}}
+NO_ROW = {"u8": None, **{name: integer.highest for name, integer in INTEGERS.items() if name not in ("u8", "bool")}}
 
 
 def compute_name(name: str) -> str:
@@ -189,8 +191,10 @@ def wide(name: str, array: Array) -> Array:
 
 
 def wrap(name: str, value: Array) -> Array:
-    """Integers of any 64-bit kind modulo 2**n, as an array of integer dtype `name`."""
+    """Integers of any 64-bit kind modulo 2**n, as an array of integer dtype `name`; what is not 0 is True."""
     number_format = INTEGERS[name]
+    if name == "bool":
+        return value.astype(np.bool_)
     bits = value.astype(np.uint64) & np.uint64((1 << number_format.bits) - 1)
     return bits.astype(f"u{number_format.bits // 8}").view(number_format.numpy)
 
@@ -207,6 +211,8 @@ def convert(source: str, target: str, array: Array) -> Array:
     """to_dtype."""
     if target in FLOATS:
         return encode(target, decode(source, array))
+    if target == "bool":
+        return decode(source, array) != 0
     if source in INTEGERS:
         return wrap(target, array.astype(np.int64))
     return truncate(target, decode(source, array))

@@ -119,8 +119,8 @@ def extreme(op: str, name: str, values: Array, dims: Sequence[int]) -> Array:
 
 # The reductions with an exact result, in its dtype: of the elements over `dims`, which are kept with size 1.
 EXACT: dict[str, Callable[[str, Array, tuple[int, ...]], Array]] = {
-    "any": lambda name, values, dims: np.any(decode(name, values) != 0, axis=dims, keepdims=True).astype(np.uint8),
-    "all": lambda name, values, dims: np.all(decode(name, values) != 0, axis=dims, keepdims=True).astype(np.uint8),
+    "any": lambda name, values, dims: np.any(decode(name, values) != 0, axis=dims, keepdims=True),
+    "all": lambda name, values, dims: np.all(decode(name, values) != 0, axis=dims, keepdims=True),
     "sum_i64": lambda _, values, dims: values.sum(axis=dims, keepdims=True, dtype=np.int64),
     "prod_i64": lambda _, values, dims: values.prod(axis=dims, keepdims=True, dtype=np.int64),
     "min": lambda name, values, dims: extreme("min", name, values, dims),
@@ -130,6 +130,8 @@ EXACT: dict[str, Callable[[str, Array, tuple[int, ...]], Array]] = {
 }
 # Those of floats alone.
 FLOAT_REDUCTIONS = ("mean", "norm")
+# Those of truth values too.
+BOOL_REDUCTIONS = ("any", "all", "sum_i64", "prod_i64")
 # Those of which nothing has no result.
 FINDS_ELEMENT = ("min", "max", "argmin", "argmax")
 

@@ -14,11 +14,16 @@ from .. import transfer
 def convert(library: Any, x: Any, source: DType, target: DType) -> Any:
     """The elements of `x`, of dtype `source`, in dtype `target`.
 
-    Float to integer truncates and saturates, NaN to 0; integer to integer wraps; to a float rounds to nearest even.
+    Float to integer truncates and saturates, NaN to 0; integer to integer wraps; to a float rounds to nearest even; to
+    bool tells what is not 0.
     """
     transfer.native(library, target)
     if source is target:
         return x
+    if target.kind == "bool":
+        return widen(library, x, source) != 0
+    if source.kind == "bool":
+        x, source = widen(library, x, source), source.compute
     if source.is_float:
         wide = widen(library, x, source)
         return narrow(library, wide, target) if target.is_float else _saturated(library, wide, target)

@@ -57,7 +57,12 @@ def reduce(
             x = library.reshape(x, rows)
         numbers = given or parameters
         found = joined(x, *[cast.scalar(library, number, dtype.compute, device) for number in numbers])
-        found = cast.narrow(library, found, target) if target.is_float else cast.wrap(library, found, target)
+        if target.is_float:
+            found = cast.narrow(library, found, target)
+        else:
+            # Truth values are joined as numbers.
+            own = library.DTYPES[target]
+            found = cast.wrap(library, found if found.dtype == own else library.astype(found, own), target)
         return storage.result(found, target)
 
     return tells_errors(run)

@@ -10,6 +10,7 @@ import numpy as np
 from .....dtype import Array, DType
 from ....core.shape import Shape
 from ....helpers.host_memory import require_room, tells_lack_of_memory
+from ....host.array import normalised
 from ....host.numbers import numbers, sequence
 from ...backend import Part
 from .. import buffer_pool
@@ -48,14 +49,14 @@ def from_array(device: CpuDevice, array: Array) -> CpuStorage:
     dtype = DType.from_numpy(array.dtype)
     copy = buffer_pool.empty(array.size, dtype.numpy)
     np.copyto(copy.reshape(array.shape), array)
-    return device.storage_class(device, dtype, copy)
+    return device.storage_class(device, dtype, normalised(copy))
 
 
 @tells_lack_of_memory
 def from_owned_array(device: CpuDevice, array: Array) -> CpuStorage:
     """A storage of the array's own memory, where that is contiguous and can be written."""
     dtype = DType.from_numpy(array.dtype)
-    return device.storage_class(device, dtype, np.require(array, dtype.numpy, ["C", "A", "W"]).reshape(-1))
+    return device.storage_class(device, dtype, np.require(normalised(array), dtype.numpy, ["C", "A", "W"]).reshape(-1))
 
 
 # So much is read between two calls that tell how far it is.
@@ -75,6 +76,7 @@ def load(device: CpuDevice, parts: Sequence[Part], progress: Callable[[int], obj
             done += piece.nbytes
             if progress is not None:
                 progress(done)
+        storage.data = normalised(storage.data)
     return storages
 
 

@@ -10,6 +10,7 @@ import numpy as np
 from .....dtype import Array, DType
 from .....kernels.constants import ACCESS_BYTES
 from ....core.layout import Layout
+from ....host.array import normalised
 from ....kernels.argument_struct import Address
 from ...backend import BackendStorage
 from ...plan import kind_of
@@ -108,7 +109,8 @@ class GpuStorage(BackendStorage):
     def to_numpy(self) -> Array:
         array = np.empty(self.length, self.dtype.numpy)
         self.device.read(array, self.memory.address)
-        return array
+        # What files and other libraries have for True was left as it is.
+        return normalised(array)
 
     def address(self, layout: Layout) -> int:
         """Where the first element that `layout` reaches is on the device."""

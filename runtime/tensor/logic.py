@@ -1,0 +1,70 @@
+"""Truth values: what is not 0 is true. Masks are tensors of bool, which comparisons and the methods here give."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, Never, Self
+
+from ...dtype import DType
+from ...tensor_ops import BITWISE_AND, BITWISE_OR, BITWISE_XOR, EQ
+from ..core import argument
+from .arithmetic import ArithmeticMethods
+from .base import TensorBase, named, require_tensors
+
+
+class LogicMethods(ArithmeticMethods):
+    """Logic. The operators `&`, `|`, `^` and `~` are of masks, or of bits; the methods take any dtype."""
+
+    __slots__ = ()
+
+    def __invert__(self) -> Self:
+        return self._cmp(EQ, 0) if self._storage.inner.dtype.kind == "bool" else self.bitwise_invert()
+
+    def _truth(self) -> Self:
+        """Tell where the elements are not 0."""
+        return self.to_dtype(DType.BOOL)
+
+    @named
+    def logical_and(self, other: Self | float) -> Self:
+        """Tell where elements of both are not 0."""
+        return self._truth()._binary(BITWISE_AND, _truth_of(other))
+
+    @named
+    def logical_or(self, other: Self | float) -> Self:
+        """Tell where an element of either is not 0."""
+        return self._truth()._binary(BITWISE_OR, _truth_of(other))
+
+    @named
+    def logical_xor(self, other: Self | float) -> Self:
+        """Tell where an element of one is not 0, and that of the other is."""
+        return self._truth()._binary(BITWISE_XOR, _truth_of(other))
+
+    @named
+    def logical_not(self) -> Self:
+        """Tell where elements are 0."""
+        return self._cmp(EQ, 0)
+
+    @named
+    def count_nonzero(self, dim: int | Sequence[int] | None = None, keepdim: bool = False, **unknown: Never) -> Self:
+        """Count the elements that are not 0, along some dims or all, in i64."""
+        return self._truth().sum(dim, keepdim, **unknown)
+
+    @named
+    def masked_fill(self, mask: Self, value: Self | float) -> Self:
+        """Copy the tensor with a number, or a tensor that broadcasts to it, where a mask is not 0.
+
+        The mask broadcasts to the tensor.
+        """
+        return self._mask("masked_fill", mask).where(self._operand("masked_fill", value, "value"), self)
+
+    def _mask(self, op: str, mask: Self) -> Self:
+        """Stretch a mask to this tensor."""
+        if not isinstance(mask, TensorBase):
+            require_tensors(op, mask=mask)
+        return mask.broadcast_as(self.shape)
+
+
+def _truth_of(other: object) -> Any:
+    if isinstance(other, LogicMethods):
+        return other._truth()
+    return argument.number("logical", "other", other, "a Tensor or a Python number") != 0
