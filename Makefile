@@ -19,26 +19,12 @@ BY_NUMPY := TALLOW_THREADS=0
 SITE_TESTS := tests/website/test_site.py
 # What compares gradients with those of the CPU in f64.
 GRADIENTS := tests/package/test_gradient.py tests/package/test_gradient_methods.py
-# What runs models; of the logits of all architectures in all formats, some.
+# What runs models.
 MODELS = $(patsubst %,tests/package/test_%.py,logits gpu_runtime $(if $(FULL),gguf runtime))
-SOME_LOGITS := not test_logits or definition or 16_bits or stay and qwen3 or rounded and Q4K and not biases
-# Sorting takes a sixth of the time of all cells: of the dtypes two with each size of waves, one of them of 64 bits.
-SORTS64 := not argsort or f64 or bf16
-SORTS32 := not argsort or u32 or i16
-# Kernels of rows take long, and differ in traits of their dtype: each size of waves has two of the four.
-ROWS := test_cell and (softmax or layer_norm or rms_norm or cross_entropy)
-ROWS64 := not ($(ROWS)) or f64 or bf16
-ROWS32 := not ($(ROWS)) or f32 or f16
-# Of products with weights in blocks the longest test runs with the waves of 32 alone, and logits of rounded ones on the CPU.
+# Kernels of products with weights in blocks, whose longest test runs with the waves of 32 alone.
 MODELS64 := not (a_row_of_x or rounded_activations)
-# Whether a call waits follows from its dtype where the dtype has a kind of its own.
-WAITS64 := not test_no_cell_waits or f32 or u8 or Q4K
-# Layouts of fused functions are those of two dtypes.
-FUSED64 := not (test_layouts_of_every_class_give_the_bits_of_the_ops and (u8 or f32))
 # What the loop of an edit leaves out: the compilation of kernels and what runs on GPUs.
 QUICK := --ignore tests/kernels --ignore tests/hip_host --ignore-glob '*/test_hip_*' --ignore-glob '*/test_gpu_*' --ignore-glob '*/test_cuda_*'
-# Cells whose kernels are the same code for both wave sizes run with one of them; --full runs all cells with both.
-SAME_CODE := test_cell and (unary or binary or cmp or where or affine or to_dtype or conv or pool or upsample or matmul or copy or rope or rand)
 # Without kernels the ops run in some dtypes, since they call NumPy alike in the others.
 SOME_DTYPES := f64 or i16 or u32 or f8e4m3
 # The oracle is the same on every device, fused functions and weights in blocks on all array libraries.
@@ -85,13 +71,13 @@ test-tallow: $(VENV)/tallow.stamp
 test-wave64: $(VENV)/tallow.stamp
 	@echo "3 of 7, about 5 min: cells of every op and dtype on rocm with waves of 64, late, replayed, each allocation of its exact size; models"
 	@$(ON_HIP_HOST) HIP_HOST_WAVE=64 TALLOW_MEMORY_CACHE=0 $(LATE) $(PYTEST) --device rocm --replay \
-		tests/conformance $(MODELS) $(if $(FULL),,--third 0 $(ORACLE) -k "($(SOME_LOGITS)) and ($(SORTS64)) and ($(ROWS64)) and $(MODELS64) and ($(WAITS64)) and $(FUSED64)")
+		tests/conformance $(MODELS) $(if $(FULL),,--part 0/3 $(ORACLE) -k "$(MODELS64)")
 
 test-wave32: $(VENV)/tallow.stamp
 	@echo "4 of 7, about 100 s: on rocm with waves of 32: cells whose kernels use waves, gradients"
 	@$(ON_HIP_HOST) HIP_HOST_WAVE=32 $(PYTEST) --device rocm \
 		tests/conformance/test_cells.py tests/conformance/test_blocks.py $(GRADIENTS) \
-		$(if $(FULL),$(MODELS),--third 1 -k "($(SORTS32)) and ($(ROWS32)) and not ($(SAME_CODE))")
+		$(if $(FULL),$(MODELS),--part 1/3)
 
 test-devices: $(VENV)/tallow.stamp
 	@echo "5 of 7, about 1 min: two devices on rocm"
@@ -104,7 +90,7 @@ test-numpy: $(VENV)/tallow.stamp
 
 test-metal: $(VENV)/tallow.stamp
 	@echo "7 of 7, about 90 s: cells of every op and dtype, and gradients, on metal, by its library's CPU"
-	@TALLOW_METAL_CPU=1 $(PYTEST) tests/conformance $(GRADIENTS) --device metal $(if $(FULL),,--third 2 $(ON_ARRAYS))
+	@TALLOW_METAL_CPU=1 $(PYTEST) tests/conformance $(GRADIENTS) --device metal $(if $(FULL),,--part 2/3 $(ON_ARRAYS))
 
 test-quick: check compile-host  ## for the loop of an edit: a few cases of each test that needs no GPU runtime, in at most 2 minutes
 	@$(BIN)/pytest -n auto --quick $(QUICK)

@@ -20,7 +20,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     group.addoption("--device", default="cpu", help="the device that conformance tests run on, e.g. cuda or rocm:0")
     group.addoption("--replay", action="store_true", help="cells of a GPU run plans that were recorded of copies")
     group.addoption("--full", action="store_true", help="also run the tests marked full, and larger sweeps")
-    group.addoption("--third", type=int, help="cells of a method's ops in one third of their dtypes: 0, 1 or 2")
+    group.addoption("--part", help="of each case on a device, its dtypes of one of several parts, e.g. 0/3")
     group.addoption("--quick", action="store_true", help="at most three cases of each test, and none marked slow")
     group.addoption("--update-golden", action="store_true", help="write what golden tests expect instead of comparing")
 
@@ -28,6 +28,8 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     if config.getoption("--quick"):
         keep_few(config, items)
+    if config.getoption("--part"):
+        keep_part(config, items)
     if config.getoption("--full"):
         return
     skip = pytest.mark.skip(reason="a slow sweep; run it with --full")
@@ -51,6 +53,44 @@ def keep_few(config: pytest.Config, items: list[pytest.Item]) -> None:
     kept = {id(alike[position]) for alike in cases.values() for position in (0, len(alike) // 2, -1)}
     config.hook.pytest_deselected(items=[item for item in items if id(item) not in kept])
     items[:] = [item for item in items if id(item) in kept]
+
+
+def keep_part(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Deselect the cases on a device whose dtype is of another part.
+
+    Dtypes differ in traits that all ops share, and ops in what they do with any dtype. So a part has every op with some
+    dtypes, and every dtype with some ops; together the parts have each op with each dtype. The dtypes of an op that are
+    served in another way are counted on their own.
+    """
+    part, parts = map(int, config.getoption("--part").split("/"))
+    tests: dict[str, dict[object, list[pytest.Item]]] = {}
+    for item in items:
+        if (case := case_without_dtype(item)) is not None:
+            tests.setdefault(item.nodeid.partition("[")[0], {}).setdefault(case, []).append(item)
+    others = {
+        id(item)
+        for cases in tests.values()
+        for number, alike in enumerate(cases.values())
+        for place, item in enumerate(alike)
+        if len(alike) >= parts and (number + place) % parts != part
+    }
+    config.hook.pytest_deselected(items=[item for item in items if id(item) in others])
+    items[:] = [item for item in items if id(item) not in others]
+
+
+def case_without_dtype(item: pytest.Item) -> object:
+    """What a test on a device has in common with those of other dtypes; None if it has no dtype."""
+    from tallow import DType, GgmlDType
+
+    if not (isinstance(item, pytest.Function) and "device" in item.fixturenames and hasattr(item, "callspec")):
+        return None
+    given = dict(item.callspec.params)
+    cell = given.pop("cell", None)
+    if cell is not None:
+        return cell.method, cell.op, cell.via, cell.reason
+    dtypes = {dtype.value for dtype in (*DType, *GgmlDType)}
+    names = [name for name, value in given.items() if str(value) in dtypes]
+    return str([value for name, value in given.items() if name != names[0]]) if names else None
 
 
 @pytest.fixture(scope="session")

@@ -73,7 +73,7 @@ def test_its_file_is_short_and_all_there_is(file: Path) -> None:
 def conform(project: Path, *arguments: str) -> str:
     """Run conformance tests on the backend; the line of pytest that counts them."""
     path = os.pathsep.join([str(project / "generated"), str(REPOSITORY / "generator")])
-    environment = {**os.environ, "PYTHONPATH": path, "PYTHONDONTWRITEBYTECODE": "1"}
+    environment = {**os.environ, "PYTHONPATH": path}
     # Some libraries compute with NumPy, which warns of overflow.
     command = [sys.executable, "-m", "pytest", "-p", "no:cacheprovider", "-W", "ignore::RuntimeWarning"]
     command += ["--device", project.name, *arguments]

@@ -42,18 +42,6 @@ def ops_of(backend: str, method: str, dtype: DType | None) -> list[str | None]:
     ]
 
 
-def is_of_third(cell: SupportCell, third: int) -> bool:
-    """Whether a cell is one of a third of those of a method's ops; those of the first op are of each third.
-
-    The ops of a method differ in an expression alone, and dtypes in traits that all ops share. In each third each op
-    has some dtypes, and each dtype some ops.
-    """
-    if cell.status != "supported" or cell.op is None or cell.dtype is None:
-        return True
-    number = ops_of(cell.backend, cell.method, cell.dtype).index(cell.op)
-    return number == 0 or (number + [*NUMPY].index(str(cell.dtype.value))) % 3 == third
-
-
 @dataclass(frozen=True)
 class Bench:
     """One cell on the device under test, with random numbers of its own."""
@@ -80,14 +68,14 @@ class Bench:
         return self.cell.op
 
     def share(self, cases: Sequence[T]) -> list[T]:
-        """Of cases that differ in where operands lie, all for the first op of a method, and for each other op a sixth.
+        """Of cases that differ in where operands lie, all for the first op of a method, and for each other op a seventh.
 
-        The kernels of the ops of a method differ in an expression alone, and six ops have all cases between them.
-        --full runs all cases of each.
+        The kernels of the ops of a method differ in an expression alone, and seven ops have all cases between them, also
+        where only each second or third op has the dtype. --full runs all cases of each.
         """
         ops = ops_of(self.cell.backend, self.cell.method, self.cell.dtype)
         number = ops.index(self.cell.op)
-        return list(cases) if self.full or number == 0 else list(cases[number % 6 :: 6])
+        return list(cases) if self.full or number == 0 else list(cases[number % 7 :: 7])
 
     def where(self, *facts: object) -> str:
         """The cell and what it is called on, for messages."""

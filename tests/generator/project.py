@@ -91,6 +91,7 @@ def copy_project(
     """A project with the spec, the templates, the runtime and, where there is one, the output of `source`."""
     for folder in folders:
         if (source / folder).is_dir():
-            ignored = shutil.ignore_patterns("__pycache__", "*.egg-info", "build", "code")
+            # With the bytecode of the runtime, which each process would make anew.
+            ignored = shutil.ignore_patterns("*.egg-info", "build", "code")
             shutil.copytree(source / folder, target / folder, ignore=ignored, symlinks=True)
     return Project(target)

@@ -129,7 +129,7 @@ def test_it_has_its_dummy_and_its_extra(project: Project) -> None:
 
 
 def test_the_package_imports_and_knows_it(project: Project) -> None:
-    environment = {**os.environ, "PYTHONPATH": str(project.output), "PYTHONDONTWRITEBYTECODE": "1"}
+    environment = {**os.environ, "PYTHONPATH": str(project.output)}
     result = subprocess.run(
         [sys.executable, "-c", FACTS], env=environment, cwd=project.root, capture_output=True, text=True, check=False
     )

@@ -287,14 +287,16 @@ def edited(project: Project) -> list[str]:
             name = path.relative_to(project.root)
             original = REPOSITORY / name
             # opgen writes the schemas of a spec, and the page of their texts.
-            is_written = path.is_file() and path.suffix != ".json" and name.as_posix() != "spec/README.md"
+            is_written = (
+                path.is_file() and path.suffix not in (".json", ".pyc") and name.as_posix() != "spec/README.md"
+            )
             if is_written and not (original.is_file() and original.read_bytes() == path.read_bytes()):
                 found.append(name.as_posix())
     return found
 
 
 def run(project: Project, *arguments: str, **environment: str) -> str:
-    given = {**os.environ, "PYTHONPATH": str(project.output), "PYTHONDONTWRITEBYTECODE": "1", **environment}
+    given = {**os.environ, "PYTHONPATH": str(project.output), **environment}
     command = [sys.executable, *arguments]
     result = subprocess.run(command, env=given, cwd=project.root, capture_output=True, text=True, check=False)
     assert result.returncode == 0, (result.stdout + result.stderr)[-4000:]

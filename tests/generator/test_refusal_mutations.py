@@ -127,7 +127,8 @@ def rounds(mutants: Iterable[Mutant]) -> list[list[Mutant]]:
 
 def survivors(root: Path, mutants: list[Mutant], test: str, *, is_generated: bool) -> list[str]:
     """The mutants that a test of the copy below `root` does not notice."""
-    ignored = shutil.ignore_patterns("__pycache__")
+    # NumPy does the work, and bytecode is of use as long as its module is the same.
+    ignored = shutil.ignore_patterns("code")
     for folder in ("generated", "runtime", "templates", "starter", "spec", "tests/conformance"):
         shutil.copytree(REPOSITORY / folder, root / folder, ignore=ignored, symlinks=True)
     for name in ("pyproject.toml", "tests/conftest.py"):

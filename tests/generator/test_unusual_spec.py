@@ -51,7 +51,7 @@ def check_lint(project: Project) -> None:
 
 def run_python(project: Project, code: str) -> str:
     # The package would compile the kernels that the spec changes, for half a minute.
-    own = {"PYTHONPATH": str(project.output), "PYTHONDONTWRITEBYTECODE": "1", "TALLOW_THREADS": "0"}
+    own = {"PYTHONPATH": str(project.output), "TALLOW_THREADS": "0"}
     arguments = [sys.executable, "-c", code]
     result = subprocess.run(
         arguments, env={**os.environ, **own}, cwd=project.root, capture_output=True, text=True, check=False

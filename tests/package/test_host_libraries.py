@@ -59,7 +59,7 @@ class Fresh:
             "PATH": self.folder / "tools",
             "TALLOW_CACHE": self.folder / "cache",
         }
-        return {**os.environ, **{name: str(value) for name, value in own.items()}, "PYTHONDONTWRITEBYTECODE": "1"}
+        return {**os.environ, **{name: str(value) for name, value in own.items()}}
 
     def start(self, program: str = PROGRAM, **environment: str) -> subprocess.Popen[str]:
         command = [sys.executable, "-c", program]
@@ -88,7 +88,7 @@ class Fresh:
 
 @pytest.fixture
 def fresh(tmp_path: Path) -> Fresh:
-    shutil.copytree(CODE.parents[1], tmp_path / "package/tallow", ignore=shutil.ignore_patterns("code", "__pycache__"))
+    shutil.copytree(CODE.parents[1], tmp_path / "package/tallow", ignore=shutil.ignore_patterns("code"))
     for name in ("tools", "cache"):
         (tmp_path / name).mkdir(mode=0o700)
     return Fresh(tmp_path)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import itertools
 from collections.abc import Iterator
 from functools import partial
 
@@ -94,16 +95,16 @@ def binary_impl(bench: Bench) -> None:
 def _pairs_with_a_number(bench: Bench) -> Iterator[tuple[str, Operand, Operand]]:
     """One operand is a number, which a GPU may take along with the launch."""
     numbers = np.unique(values.special_pairs(bench.name)[0].view(f"u{NUMPY[bench.name].itemsize}"))
-    for number in numbers.view(NUMPY[bench.name])[:: 1 if bench.full else 3]:
-        for case in (Case((5, 7)), Case((5, 7), "narrowed columns"), Case((5, 7), "transposed")):
-            x = bench.place(values.mixed(bench.generator, bench.name, case.shape), case.placement)
-            repeated = np.broadcast_to(number, case.shape)
-            layout = Layout(Shape(case.shape), (0,) * len(case.shape))
-            for is_left in (False, True):
-                storage = bench.device.storage_from_slice([number.item()], x.storage.dtype)
-                y = Operand(repeated, repeated, np.zeros(case.shape, int), layout, storage)
-                side = "left" if is_left else "right"
-                yield f"{case}, {number} on the {side}", *((y, x) if is_left else (x, y))
+    chosen = numbers.view(NUMPY[bench.name])[:: 1 if bench.full else 3]
+    cases = [Case((5, 7)), Case((5, 7), "narrowed columns"), Case((5, 7), "transposed")]
+    # A share of these has every case on either side.
+    for number, case, is_left in bench.share(list(itertools.product(chosen, cases, (False, True)))):
+        x = bench.place(values.mixed(bench.generator, bench.name, case.shape), case.placement)
+        repeated = np.broadcast_to(number, case.shape)
+        layout = Layout(Shape(case.shape), (0,) * len(case.shape))
+        storage = bench.device.storage_from_slice([number.item()], x.storage.dtype)
+        y = Operand(repeated, repeated, np.zeros(case.shape, int), layout, storage)
+        yield f"{case}, {number} on the {'left' if is_left else 'right'}", *((y, x) if is_left else (x, y))
 
 
 def _check_binary(bench: Bench, got: Array, left: Array, right: Array, where: str) -> None:

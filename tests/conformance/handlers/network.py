@@ -142,7 +142,9 @@ def check_normed(
 def layer_norm_gradient(bench: Bench) -> None:
     """All rows, with a weight and without, and what may be asked for in turn."""
     is_centered = bench.cell.method == "layer_norm_gradient"
-    rows = [(str(case), draw_rows(bench, case)) for case in (*ROWS, *LONG_ROWS, Case((700, 24)), Case((700, 30)))]
+    # A row is never shared here, so that one of 100,000 elements is no other than one of 20,000.
+    long_rows = LONG_ROWS if bench.full else LONG_ROWS[:-1]
+    rows = [(str(case), draw_rows(bench, case)) for case in (*ROWS, *long_rows, Case((700, 24)), Case((700, 30)))]
     rows.append(("special numbers", bench.place(special_rows(bench))))
     far = 100 + bench.generator.normal(0, 1, (3, 300))
     rows.append(("far from 0", bench.place(encode(bench.name, far.astype(EXTENDED)))))
