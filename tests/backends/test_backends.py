@@ -93,16 +93,16 @@ def left_out(project: Path) -> str:
 
 
 def test_some_of_its_cells_agree_with_the_oracle(project: Path) -> None:
-    passed = conform(project, CELLS, "-k", f"(f32 or f64 or i32) and ({SOME}) and not ({left_out(project)})")
+    passed = conform(project, CELLS, "-k", f"(f32 or i32) and ({SOME}) and not ({left_out(project)})")
     assert int(re.search(r"(\d+) passed", passed)[1]) > 10  # type: ignore[index]
 
 
 def test_all_but_its_cells_conforms(project: Path, pytestconfig: pytest.Config, full: bool) -> None:
-    # Two files are about the spec and the oracle themselves.
-    others = {"test_cells", "test_matrix", "test_oracle"}
+    # Three files are about the spec and the oracle themselves.
+    others = {"test_cells", "test_formula_mutations", "test_matrix", "test_oracle"}
     if not is_whole(pytestconfig, full):
-        # They take most of the time, and metal, of the same family, has them too.
-        others |= {"test_calls", "test_fusion", "test_hostile", "test_threads"}
+        # They take most of the time, and metal, of the same family, has them too, or NumPy does their work.
+        others |= {"test_blocks", "test_calls", "test_fusion", "test_hostile", "test_threads"}
     files = [file for file in CONFORMANCE.glob("test_*.py") if file.stem not in others]
     # What chance finds there is of the whole package, and metal has it too.
     hostile = "tests/conformance/test_hostile.py::test_hostile_arguments_meet_errors_of_tallow"

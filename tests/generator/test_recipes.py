@@ -287,9 +287,7 @@ def edited(project: Project) -> list[str]:
             name = path.relative_to(project.root)
             original = REPOSITORY / name
             # opgen writes the schemas of a spec, and the page of their texts.
-            is_written = (
-                path.is_file() and path.suffix not in (".json", ".pyc") and name.as_posix() != "spec/README.md"
-            )
+            is_written = path.is_file() and path.suffix not in (".json", ".pyc") and name.as_posix() != "spec/README.md"
             if is_written and not (original.is_file() and original.read_bytes() == path.read_bytes()):
                 found.append(name.as_posix())
     return found

@@ -16,6 +16,7 @@ from opgen.code_objects import CodeObject, code_objects
 from opgen.compile import choose_compilers
 from opgen.compilers import Compiler
 from opgen.project import read_spec
+from tallow.runtime.kernels.code_cache import CodeCache, cache_folder
 
 REPOSITORY = Path(__file__).parent.parent.parent
 KERNELS = REPOSITORY / "generated" / "tallow" / "kernels"
@@ -70,13 +71,23 @@ class Machine:
         return [group for target, group in zip(here, groups, strict=True) if group[0] == target]
 
     def compile(self, target: str, source: Path, folder: Path) -> Compilation:
-        """Compile a source, which must succeed, to a file in `folder`."""
+        """Compile a source, which must succeed, to a file in `folder`; once, as long as all that is read is the same."""
         compiler = self.compiler(target)
         output = folder / f"{source.stem}-{target}.co"
         command = compiler.command(target, source, output, (KERNELS, HEADERS))
-        result = subprocess.run(command, env=compiler.environment, capture_output=True, text=True, check=False)
-        assert result.returncode == 0, result.stderr
-        return Compilation(output, result.stderr)
+
+        def compiled() -> bytes:
+            result = subprocess.run(command, env=compiler.environment, capture_output=True, text=True, check=False)
+            assert result.returncode == 0, result.stderr
+            # A byte that no message has ends them.
+            return result.stderr.encode() + b"\0" + output.read_bytes()
+
+        read = [*sorted(folder.glob("*.h*")), *sorted(HEADERS.glob("*.hpp"))]
+        made_of = [path.read_text(encoding="utf-8") for path in read]
+        made_of += [compiler.version, *(word.replace(str(folder), "") for word in command)]
+        messages, _, code = CodeCache(cache_folder()).get(made_of, compiled, bytes).partition(b"\0")
+        output.write_bytes(code)
+        return Compilation(output, messages.decode())
 
 
 def absent(what: str) -> None:
