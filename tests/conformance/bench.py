@@ -68,10 +68,10 @@ class Bench:
         return self.cell.op
 
     def share(self, cases: Sequence[T]) -> list[T]:
-        """Of cases that differ in where operands lie, all for the first op of a method, and for each other op a seventh.
+        """Of cases that differ in where operands lie, all for the first op of a method; for each other op a seventh.
 
-        The kernels of the ops of a method differ in an expression alone, and seven ops have all cases between them, also
-        where only each second or third op has the dtype. --full runs all cases of each.
+        The kernels of the ops of a method differ in an expression alone, and seven ops have all cases between them,
+        also where each third op alone has the dtype. --full runs all cases of each.
         """
         ops = ops_of(self.cell.backend, self.cell.method, self.cell.dtype)
         number = ops.index(self.cell.op)

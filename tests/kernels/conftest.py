@@ -71,7 +71,7 @@ class Machine:
         return [group for target, group in zip(here, groups, strict=True) if group[0] == target]
 
     def compile(self, target: str, source: Path, folder: Path) -> Compilation:
-        """Compile a source, which must succeed, to a file in `folder`; once, as long as all that is read is the same."""
+        """Compile a source, which must succeed, to a file in `folder`; once, as long as all sources are the same."""
         compiler = self.compiler(target)
         output = folder / f"{source.stem}-{target}.co"
         command = compiler.command(target, source, output, (KERNELS, HEADERS))
