@@ -23,9 +23,9 @@ def pytest_configure(config: pytest.Config) -> None:
 
 
 @pytest.fixture
-def gradcheck(device: Device) -> Gradcheck:
+def gradcheck(device: Device, full: bool) -> Gradcheck:
     """A check of gradients on the device that the tests run on."""
-    return Gradcheck(device)
+    return Gradcheck(device, full)
 
 
 @pytest.fixture

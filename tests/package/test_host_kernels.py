@@ -22,6 +22,7 @@ from tallow.runtime.backends.cpu_backend.kernels import HostKernels, table
 from tallow.runtime.backends.cpu_backend.ops import native_copy
 from tallow.runtime.base.error import InvalidArgument, InvalidIndex, OutOfMemory
 from tallow.runtime.kernels.argument_struct import NOWHERE, Address
+from tallow.runtime.kernels.code_cache import CodeCache, cache_folder
 
 KERNELS = HostKernels.open()
 pytestmark = pytest.mark.skipif(KERNELS is None, reason="no kernels for this machine; run 'opgen compile --host'")
@@ -447,13 +448,22 @@ def test_kernels_under_sanitizers(tmp_path: Path) -> None:
     flags = "-DTALLOW_VECTOR -std=c++17 -O0 -w -shared -fPIC -pthread -fno-exceptions -fsanitize=address,undefined"
     families = "span", "fold", "host_index", "host_product", "host_few_rows", "host_random", "host_rows", "host_window"
     families += "host_attention", "host_sort", "host_scan"
+    version = subprocess.check_output(["g++", "--version"], text=True)
+    included = [file.read_text() for folder in (sources, headers) for file in sorted(folder.glob("*.hpp"))]
     for family in families:
         lines = (sources / f"{family}.cpp").read_text().splitlines()
         kept = [line for line in lines if not re.match(rf"TALLOW_KERNEL\((?!({some}),)", line)]
-        source = tmp_path / f"{family}.cpp"
+        source, library = tmp_path / f"{family}.cpp", tmp_path / f"{family}.so"
         source.write_text("\n".join(kept))
-        command = ["g++", *flags.split(), '-DTALLOW_TARGET="x86-64"', f"-I{sources}", f"-I{headers}", str(source)]
-        subprocess.run([*command, "-o", str(tmp_path / f"{family}.so")], check=True)
+
+        def compiled(source: Path = source, library: Path = library) -> bytes:
+            command = ["g++", *flags.split(), '-DTALLOW_TARGET="x86-64"', f"-I{sources}", f"-I{headers}", str(source)]
+            subprocess.run([*command, "-o", str(library)], check=True)
+            return library.read_bytes()
+
+        # Once, as long as all sources are the same.
+        made_of = (version, flags, source.read_text(), *included)
+        library.write_bytes(CodeCache(cache_folder()).get(made_of, compiled, bytes))
     program = f"""
 import ctypes, numpy as np, tallow as tl
 from tallow.runtime.backends.cpu_backend.kernels import HostKernels

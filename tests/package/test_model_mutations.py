@@ -159,25 +159,35 @@ def run(path: Path) -> None:
         tokenizer.decode([token])
 
 
-@pytest.mark.parametrize("mutation", MUTATIONS, ids=lambda mutation: mutation.__name__)
-def test_mutated_models_run_or_are_refused(
-    tmp_path: Path, full: bool, mutation: Callable[[Random, Weights, str, Values], None]
-) -> None:
-    models = [
+@pytest.fixture(scope="module")
+def models(tmp_path_factory: pytest.TempPathFactory) -> list[tuple[Weights, Values]]:
+    """Models that run."""
+    found = [
         model("llama", "F32", SENTENCES),
         model("llama", "Q8_0", BYTES),
         model("qwen2", "Q4K", BYTES),
         model("qwen3", "Q6K", SENTENCES),
     ]
+    path = tmp_path_factory.mktemp("models") / "model.gguf"
+    for tensors, values in found:
+        save_gguf(tensors, path, values)
+        run(path)
+    return found
+
+
+@pytest.mark.parametrize("mutation", MUTATIONS, ids=lambda mutation: mutation.__name__)
+def test_mutated_models_run_or_are_refused(
+    models: list[tuple[Weights, Values]],
+    tmp_path: Path,
+    full: bool,
+    mutation: Callable[[Random, Weights, str, Values], None],
+) -> None:
     path = tmp_path / "model.gguf"
     random = np.random.default_rng(MUTATIONS.index(mutation))
     refused = 0
-    for tensors, values in models:
-        save_gguf(tensors, path, values)
-        run(path)
     tracemalloc.start()
     try:
-        for number in range(1000 if full else 15):
+        for number in range(1000 if full else 12):
             tensors, values = ({**part} for part in models[number % len(models)])
             for _ in range(random.integers(1, 3)):
                 mutation(random, tensors, str(random.choice([*tensors])), values)
