@@ -59,8 +59,8 @@ def keep_part(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Deselect the cases on a device whose dtype is of another part.
 
     Dtypes differ in traits that all ops share, and ops in what they do with any dtype. So a part has every op with some
-    dtypes, and every dtype with some ops; together the parts have each op with each dtype. The dtypes of an op that are
-    served in another way are counted on their own.
+    dtypes, and every dtype with some ops; together the parts have each op with each dtype. Dtypes of an op that are
+    served in another way than others are shared on their own, so that each part has each way too.
     """
     part, parts = map(int, config.getoption("--part").split("/"))
     tests: dict[str, dict[object, list[pytest.Item]]] = {}
@@ -81,12 +81,13 @@ def keep_part(config: pytest.Config, items: list[pytest.Item]) -> None:
 def case_without_dtype(item: pytest.Item) -> object:
     """What a test on a device has in common with those of other dtypes; None if it has no dtype."""
     from tallow import DType, GgmlDType
+    from tallow.runtime.doctor.support import SupportCell
 
     if not (isinstance(item, pytest.Function) and "device" in item.fixturenames and hasattr(item, "callspec")):
         return None
     given = dict(item.callspec.params)
     cell = given.pop("cell", None)
-    if cell is not None:
+    if isinstance(cell, SupportCell):
         return cell.method, cell.op, cell.via, cell.reason
     dtypes = {dtype.value for dtype in (*DType, *GgmlDType)}
     names = [name for name, value in given.items() if str(value) in dtypes]

@@ -171,7 +171,7 @@ def test_what_the_matrix_has_not_is_told(small: Project, arguments: tuple[str, .
     assert reason in result.stderr
 
 
-@pytest.mark.parametrize("op", [(), ("conv2d",), ("dequantize",)], ids=str)
+@pytest.mark.parametrize("op", [(), ("conv2d",), pytest.param(("dequantize",), marks=pytest.mark.full)], ids=str)
 def test_the_matrix_fits_the_terminal(op: tuple[str, ...]) -> None:
     command = [str(OPGEN), "matrix", *op, "--root", str(REPOSITORY)]
     shown = on_a_terminal(command, {"COLUMNS": "80"})

@@ -157,6 +157,7 @@ def test_the_package_is(project: Project, arguments: list[str]) -> None:
     succeed(project.root, "ruff", *arguments, "generated")
 
 
+@pytest.mark.full
 def test_the_package_is_typed_and_so_is_the_repository(project: Project, tmp_path: Path) -> None:
     """mypy, strict, as pyproject.toml says: what it remembers of the repository spares it most of both."""
     settings = tomllib.loads((REPOSITORY / "pyproject.toml").read_text(encoding="utf-8"))

@@ -16,10 +16,10 @@ Wait = Callable[[subprocess.Popen[bytes]], None]
 
 @pytest.fixture(scope="module")
 def versions(
-    generated_from_repository: Project, tmp_path_factory: pytest.TempPathFactory
+    generated_from_few_ops: Project, tmp_path_factory: pytest.TempPathFactory
 ) -> tuple[Project, dict[str, bytes], dict[str, bytes], float]:
     """A project whose files are all out of date; what they are, what they will be, and how long a run takes."""
-    project = copy_project(generated_from_repository.root, tmp_path_factory.mktemp("kill") / "project")
+    project = copy_project(generated_from_few_ops.root, tmp_path_factory.mktemp("kill") / "project")
     old = project.files()
     for file in sorted((project.root / "templates").rglob("*")):
         if file.suffix == ".j2":
