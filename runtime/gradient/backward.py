@@ -11,7 +11,7 @@ from ..core.layout import Layout
 from ..tensor import Tensor
 from ..tensor.base import TensorBase, require_tensors
 from .node import Node, opened
-from .recording import Exceptions, graph_kept, state
+from .recording import graph_kept, kept_graphs, pauses, state
 from .rules import one_of
 from .sums import Sum, alone, flat
 
@@ -85,7 +85,7 @@ def backward(tensor: Tensor, gradient: Tensor | None, keep: bool, create_graph: 
             gradient = Tensor._new(opened(gradient._storage)[0], gradient._layout)
     before, state.frees = state.frees, not keep
     try:
-        if not (create_graph or Exceptions.pauses or Exceptions.kept_graphs):
+        if not (create_graph or pauses or kept_graphs):
             return Gradients(_back(root, gradient, tensor._layout, keep))
         with graph_kept(create_graph):
             return Gradients(_back(root, gradient, tensor._layout, keep))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, Final
 
 from ...gradients.functors import DERIVATIVES, Derivative, Op
@@ -15,11 +15,13 @@ from ..base.bounded_cache import BoundedCache
 from ..core.layout import Layout
 from ..core.shape import Shape
 from ..tensor import Tensor
-from .node import Contributions, Node, opened, record, require_writable, rewritten, watched
+from .node import Contributions, Node, opened, require_writable, rewritten, watched
 from .recording import state
 from .rules import overwritten, shown
 
-_NOTHING: Final[Mapping[str, float]] = {}
+NO_PARAMETERS: Final[Mapping[str, float]] = {}
+OF_NONE: Final[tuple[Any, ...]] = (NO_PARAMETERS,)
+"""The arguments of an op that has no parameters."""
 
 
 class _Functor:
@@ -32,12 +34,17 @@ class _Functor:
         needs = [() if it is None else it.takes for it in derivatives.values()]
         self.keeps_x, self.keeps_result = "x" in needs[0], "result" in needs[0]
         """What the gradient of the first operand needs."""
-        # By the operands whose gradients are asked for.
-        self.kept: Mapping[tuple[bool, ...], tuple[bool, ...]] = {
-            asked: self._find_kept(itertools.compress(needs, asked))
-            for asked in itertools.product((False, True), repeat=len(self._operands))
-        }
-        """Which operands are needed for the gradients that are asked for, and last whether the result is."""
+        self.kept = self._kept_by(needs)
+        """Which operands are needed, and last whether the result is: by whether each operand's gradient is asked for.
+
+        `kept[True][False]` is for that of the first operand of two; to look into a tuple takes less time than into a
+        dict.
+        """
+
+    def _kept_by(self, needs: Sequence[tuple[str, ...]], *asked: bool) -> Any:
+        if len(asked) == len(needs):
+            return self._find_kept(itertools.compress(needs, asked))
+        return tuple([self._kept_by(needs, *asked, is_asked) for is_asked in (False, True)])
 
     def _find_kept(self, needs: Iterable[tuple[str, ...]]) -> tuple[bool, ...]:
         needed = {name for names in needs for name in names}
@@ -66,10 +73,12 @@ class _Functor:
 
 
 class _Cast(_Functor):
-    """The gradient of a conversion, whose argument is the dtype of the operand."""
+    """The gradient of a conversion."""
 
     def __call__(self, node: Node, g: Tensor) -> Contributions:
-        return ((0, g.reshape(_shape_of(node)).to_dtype(node.arguments[0])),)
+        (source,) = node.nodes
+        assert source is not None
+        return ((0, g.reshape(_shape_of(node)).to_dtype(source.dtype)),)
 
 
 # By the number of a layout and the dims that are reduced: how many elements join, and the shape that keeps these dims.
@@ -110,7 +119,7 @@ class _Write(_Functor):
 
     def __call__(self, node: Node, g: Tensor) -> Iterator[tuple[int, Tensor | None]]:
         (layout,) = node.arguments
-        contributions = dict(self.contributions(node, shown(g, layout), layout.shape, _NOTHING))
+        contributions = dict(self.contributions(node, shown(g, layout), layout.shape, NO_PARAMETERS))
         if node.nodes[0] is not None:
             yield 0, overwritten(g, layout, contributions.get(0))
         if node.nodes[1] is not None:
@@ -123,8 +132,7 @@ class _Write(_Functor):
 
 
 def _shape_of(node: Node) -> Shape:
-    layout = node.layouts[0]
-    assert layout is not None
+    layout: Layout = node.layouts[0]
     return layout.shape
 
 
@@ -146,60 +154,10 @@ _WRITES: Final[Mapping[Op, _Write]] = {
 }
 
 
-NO_PARAMETERS: Final[tuple[Any, ...]] = (_NOTHING,)
-
-
-def computed_of_one(
-    made: Storage, op: Op, node: Node | None, layout: Layout, x: Storage, arguments: tuple[Any, ...] = NO_PARAMETERS
-) -> Any:
-    """Record what an op made of one operand."""
-    functor = _FUNCTORS.get(op)
-    if functor is None:
-        return made
-    if type(functor) is _Cast:
-        if not made.inner.dtype.is_float:
-            return made
-        arguments = (x.inner.dtype,)
-    if not functor.keeps_x:
-        return record(made, functor, (node,), (layout,), (), arguments, functor.keeps_result, 5)
-    return record(made, functor, (node,), (layout,), (watched(x),), arguments, functor.keeps_result, 5)
-
-
-def computed_of_two(
-    made: Storage,
-    op: Op,
-    node: Node | None,
-    other_node: Node | None,
-    layout: Layout,
-    other_layout: Layout,
-    x: Storage,
-    y: Storage,
-    arguments: tuple[Any, ...] = NO_PARAMETERS,
-) -> Any:
-    """Record what an op made of two operands."""
-    functor = _FUNCTORS.get(op)
-    if functor is None:
-        return made
-    keeps_x, keeps_y, keeps_result = functor.kept[node is not None, other_node is not None]
-    kept = (watched(x) if keeps_x else None, watched(y) if keeps_y else None) if keeps_x or keeps_y else ()
-    return record(made, functor, (node, other_node), (layout, other_layout), kept, arguments, keeps_result, 5)
-
-
-def computed_of_three(
-    made: Storage,
-    op: Op,
-    nodes: tuple[Node | None, ...],
-    layouts: tuple[Layout, ...],
-    operands: tuple[Storage, ...],
-    arguments: tuple[Any, ...] = NO_PARAMETERS,
-) -> Any:
-    """Record what an op made of three operands."""
-    functor = _FUNCTORS.get(op)
-    if functor is None:
-        return made
-    *keeps, keeps_result = functor.kept[nodes[0] is not None, nodes[1] is not None, nodes[2] is not None]
-    kept = tuple([watched(x) if keep else None for x, keep in zip(operands, keeps, strict=True)])
-    return record(made, functor, nodes, layouts, kept, arguments, keeps_result, 5)
+def set_rules() -> None:
+    """Have each op that has gradients say how it is recorded, which is found quicker there than in a table."""
+    for op, functor in _FUNCTORS.items():
+        op.rule = functor
 
 
 def changed(storage: Storage, op: BinaryOp, layout: Layout, source: Storage, source_layout: Layout) -> None:
@@ -211,7 +169,7 @@ def changed(storage: Storage, op: BinaryOp, layout: Layout, source: Storage, sou
     if write is None or not state.records:
         value.binary_assign(op, layout, source_value, source_layout)
         return
-    keeps_x, keeps_source, _ = write.kept[node is not None, source_node is not None]
+    keeps_x, keeps_source, _ = write.kept[node is not None][source_node is not None]
     if keeps_source and source_value is value:
         # It is overwritten.
         source, source_layout = source.to_dtype(source_layout, source_value.dtype), source_layout.dense

@@ -8,11 +8,12 @@ from sys import getrefcount
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 from ...storage import Storage
+from ...storage.base import StorageBase
 from ..base.error import GradientError
 from ..core.layout import Layout
 from ..storage.calls import new
 from ..tensor import Tensor
-from .recording import Exceptions, Place, line_of, place, state
+from .recording import Place, frame_at, kept_graphs, line_of, pauses, place, place_outside, state, users_files
 
 if TYPE_CHECKING:
     from ...device import Device
@@ -77,7 +78,8 @@ class Node:
     """None of a variable."""
     nodes: tuple[Node | None, ...]
     """What made each operand; None of one that has no gradient."""
-    layouts: tuple[Layout | None, ...]
+    layouts: tuple[Any, ...]
+    """Of each operand; None of one that was left out."""
     values: tuple[Storage | None, ...]
     """The operands that gradients need."""
     result: Storage | None
@@ -117,7 +119,7 @@ class Node:
         if _Writes.last > self.number:
             self._require_unchanged(value)
         tensor = new(Tensor)
-        tensor._storage = _with_node(value, self.nodes[operand]) if Exceptions.kept_graphs else value
+        tensor._storage = _with_node(value, self.nodes[operand]) if kept_graphs else value
         tensor._layout = layout
         return tensor
 
@@ -191,6 +193,10 @@ class RecordedBase(Storage):
     is_watched = True
 
     inner: Node  # type: ignore[assignment]
+    # The same, by a name at which other storages have None.
+    node = vars(StorageBase)["inner"]
+    # Calls of the class make the object alone, in less time than `new`.
+    __init__ = object.__init__
 
     @property
     def dtype(self) -> DType:
@@ -215,7 +221,6 @@ class WatchedBase(Storage):
     __slots__ = ()
 
     is_watched = True
-    is_shown = False
 
 
 def watched(value: Storage | None) -> Storage | None:
@@ -227,13 +232,8 @@ def watched(value: Storage | None) -> Storage | None:
 
 def opened(storage: Any) -> tuple[Any, Node | None]:
     """The plain storage of one that may be recorded, and its node."""
-    inner = storage.inner
-    return (storage.value, inner) if type(inner) is Node else (storage, None)
-
-
-def opened_or_none(storage: Any) -> tuple[Any, Node | None]:
-    """The same of an operand that may be left out."""
-    return (None, None) if storage is None else opened(storage)
+    node = storage.node
+    return (storage, None) if node is None else (storage.value, node)
 
 
 def opened_each(storages: Iterable[Any]) -> tuple[tuple[Any, ...], tuple[Node | None, ...]]:
@@ -258,7 +258,7 @@ def mark_each(storages: Iterable[Storage], calls: int = 4) -> None:
 
 def _with_node(value: Storage, node: Node | None) -> Storage:
     """A storage as gradients see it: as a plain one, unless they are to have gradients themselves."""
-    if node is None or not Exceptions.kept_graphs or not state.keeps_graph:
+    if node is None or not kept_graphs or not state.keeps_graph:
         return value
     return recorded_of(value, node)
 
@@ -279,19 +279,19 @@ def record(
     values: tuple[Storage | None, ...],
     arguments: Any = (),
     needs_result: bool = False,
-    calls: int = 4,
+    calls: int = 3,
 ) -> Any:
     """What a call made, which depends on what some nodes made; a plain storage where nothing is recorded.
 
-    Between a user's code and this are at least so many calls, less one.
+    Between a user's code and this are at least so many calls, less one. All is done in place: an op takes little more
+    time than calls of functions.
     """
-    if Exceptions.pauses and not state.records:
+    if pauses and not state.records:
         return made
-    storage: Storage = new(_classes.recorded)
-    storage.value = made
-    # What `Node.of` and `rewritten` do, in place: an op takes little more time than calls of them.
-    storage.inner = node = new(Node)  # type: ignore[assignment]
     inner = made.inner
+    if type(made) is Storage:
+        made.__class__ = _classes.watched
+    node = Node()
     node.device = inner.device
     node.dtype = inner.dtype
     node.length = inner.length
@@ -301,12 +301,17 @@ def record(
     node.layouts = layouts
     node.values = values
     node.arguments = arguments
-    if needs_result:
-        node.result = watched(made)
-        node.place = place(calls)
-    else:
-        node.result = None
-        node.place = place(calls) if values else None
+    if needs_result or values:
+        node.result = made if needs_result else None
+        try:
+            frame = frame_at(calls)
+        except ValueError:
+            frame = frame_at(1)
+        code = frame.f_code
+        node.place = (code, frame.f_lasti) if code.co_filename in users_files else place_outside(frame)
+    storage: Storage = _classes.recorded()
+    storage.value = made
+    storage.inner = node  # type: ignore[assignment]
     return storage
 
 
@@ -329,7 +334,7 @@ def rewritten(
     arguments: tuple[Any, ...],
 ) -> None:
     """Record that a call has written to a storage, the first of its operands: all views of it see that."""
-    if Exceptions.pauses and not state.records:
+    if pauses and not state.records:
         return
     inner: Any = storage.inner
     is_recorded = type(inner) is Node

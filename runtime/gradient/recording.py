@@ -7,14 +7,17 @@ import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from types import CodeType, FrameType
-from typing import TypeAlias
+from typing import Final, TypeAlias
 
 # What is behind the last frame of the package: the code of a user and the instruction in it.
 Place: TypeAlias = tuple[CodeType, int]
 
 _PACKAGE = f"{__name__.partition('.')[0]}."
-# By the ids of the names that modules define, whether they are of the package.
-_is_inside: dict[int, bool] = {}
+# The files of the package, and those of others who called it.
+_own_files: Final[set[str]] = set()
+users_files: Final[set[str]] = set()
+_MOST_FILES: Final = 1 << 12
+frame_at: Final = sys._getframe
 
 
 class _State(threading.local):
@@ -30,20 +33,10 @@ class _State(threading.local):
 state = _State()
 
 
-class Exceptions:
-    """How many threads do not do the usual. While there are none, nobody asks a thread's state, which takes time."""
-
-    pauses = 0
-    """How many do not record."""
-    kept_graphs = 0
-    """How many record gradients."""
-    lock = threading.Lock()
-
-
-def _count(pauses: int, kept_graphs: int) -> None:
-    with Exceptions.lock:
-        Exceptions.pauses += pauses
-        Exceptions.kept_graphs += kept_graphs
+# An item for each block of a thread that does not record, and for each in which gradients are recorded. While there are
+# none, nobody asks a thread's state, which takes time.
+pauses: Final[list[None]] = []
+kept_graphs: Final[list[None]] = []
 
 
 @contextmanager
@@ -70,19 +63,14 @@ def graph_kept(keeps: bool) -> Iterator[None]:
 def _recording(records: bool, keeps_graph: bool) -> Iterator[None]:
     before = state.records, state.keeps_graph
     state.records, state.keeps_graph = records, keeps_graph
-    _count(not records, keeps_graph)
+    pauses.extend([None] * (not records))
+    kept_graphs.extend([None] * keeps_graph)
     try:
         yield
     finally:
-        _count(-(not records), -keeps_graph)
+        del pauses[: not records]
+        del kept_graphs[:keeps_graph]
         state.records, state.keeps_graph = before
-
-
-def _look_inside(frame: FrameType) -> bool:
-    """Whether a frame is one of the package."""
-    name = frame.f_globals.get("__name__", "")
-    _is_inside[id(frame.f_globals)] = found = isinstance(name, str) and name.startswith(_PACKAGE)
-    return found
 
 
 def place(calls: int) -> Place:
@@ -92,14 +80,32 @@ def place(calls: int) -> Place:
     takes as long as the rest.
     """
     try:
-        frame = sys._getframe(calls)
+        frame = frame_at(calls)
     except ValueError:  # a method of a storage was called
-        frame = sys._getframe(1)
-    while (found := _is_inside.get(id(frame.f_globals))) or (found is None and _look_inside(frame)):
-        if frame.f_back is None:
+        frame = frame_at(1)
+    return place_outside(frame)
+
+
+def place_outside(frame: FrameType) -> Place:
+    """The same from a frame on."""
+    while (name := frame.f_code.co_filename) not in users_files:
+        if name not in _own_files and not _is_own(frame):
+            users_files.add(name)
+        elif frame.f_back is None:
             break
-        frame = frame.f_back
+        else:
+            frame = frame.f_back
     return frame.f_code, frame.f_lasti
+
+
+def _is_own(frame: FrameType) -> bool:
+    """Whether a frame is one of the package, whose file is looked at for the first time."""
+    if len(users_files) >= _MOST_FILES:
+        users_files.clear()
+    is_own = str(frame.f_globals.get("__name__")).startswith(_PACKAGE)
+    if is_own:
+        _own_files.add(frame.f_code.co_filename)
+    return is_own
 
 
 def line_of(where: Place) -> str:

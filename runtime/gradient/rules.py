@@ -20,7 +20,7 @@ from ..core.conv import Params
 from ..core.layout import Layout
 from ..tensor import Tensor
 from ..tensor.base import parts as parts_of
-from .node import Contribution, Contributions, Node, Rule, opened, opened_or_none, record, watched
+from .node import Contribution, Contributions, Node, Rule, opened, record, watched
 from .recording import graph_kept, state
 
 if TYPE_CHECKING:
@@ -461,7 +461,7 @@ def _norm_of_sum(
     (plain, node), layout = opened(x[0]), x[1]
     (plain_residual, residual_node), residual_layout = opened(residual[0]), residual[1]
     assert residual_layout is not None
-    opened_vectors = [opened_or_none(vector) for vector, _ in vectors]
+    opened_vectors = [(None, None) if vector is None else opened(vector) for vector, _ in vectors]
     given: list[Any] = []
     for (vector, _), (_, vector_layout) in zip(opened_vectors, vectors, strict=True):
         given += vector, vector_layout
@@ -474,7 +474,7 @@ def _norm_of_sum(
     nodes = opened(summed)[1], *[vector_node for _, vector_node in opened_vectors]
     layouts = layout.dense, *[vector_layout for _, vector_layout in vectors]
     values = watched(total), watched(opened_vectors[0][0])
-    return record(made, rule, nodes, layouts, values, (layout.dense, eps), calls=6), summed
+    return record(made, rule, nodes, layouts, values, (layout.dense, eps), calls=5), summed
 
 
 def _add(node: Node, g: Tensor) -> Contributions:

@@ -12,7 +12,7 @@ from ..core.layout import Layout
 from ..tensor import Tensor
 from ..tensor.base import require_tensors
 from .backward import Gradients
-from .node import Node, recorded_of
+from .node import Node, recorded_of, watched
 from .recording import no_grad
 
 P = ParamSpec("P")
@@ -43,6 +43,7 @@ class Var(Tensor):
             raise GradientError("Var", f"{reason}; convert the tensor with to_dtype first")
         with no_grad():
             value = tensor.detach().copy()._storage
+        watched(value)
         self._storage = recorded_of(value, Node.of(value, None))  # type: ignore[assignment]
         self._layout = Layout.contiguous(tensor.shape)
 

@@ -43,6 +43,23 @@ def operands_of(
     return inners, tuple(numbers)
 
 
+class WithoutMethods:
+    """A storage of a package that may lack methods which the runtime knows, and tells so.
+
+    That of any other package is none: each look at an attribute takes longer.
+    """
+
+    __slots__ = ()
+
+    if not TYPE_CHECKING:
+        # Only called for what is not there.
+        def __getattr__(self, name: str) -> NoReturn:
+            message = (
+                f"a {type(self).__name__} has no '{name}'; a package has the methods that its spec/storage describes"
+            )
+            raise AttributeError(message, name=name, obj=self)
+
+
 class Calls:
     """What a storage, of elements or of blocks, has its backend do."""
 
@@ -55,14 +72,6 @@ class Calls:
     """The methods whose last arguments are numbers, which are no part of a key, and how many these are."""
 
     inner: Any
-
-    if not TYPE_CHECKING:
-        # Only called for what is not there: the runtime may know methods that a package does not have.
-        def __getattr__(self, name: str) -> NoReturn:
-            message = (
-                f"a {type(self).__name__} has no '{name}'; a package has the methods that its spec/storage describes"
-            )
-            raise AttributeError(message, name=name, obj=self)
 
     def _planned(self, key: Key, function: Callable[P, Result], *arguments: P.args, **options: P.kwargs) -> Result:
         """What a function of a backend makes: see `BackendDevice.planned`."""

@@ -27,7 +27,7 @@ class GradientMethods(TensorBase):
         if not storage.is_recorded:
             return self
         plain = storage.value
-        plain.__class__ = storage.shown
+        plain.is_shown = True
         return self._new(plain, self._layout)
 
     def backward(self, gradient: Self | None = None, *, keep: bool = False, create_graph: bool = False) -> Gradients:

@@ -375,6 +375,9 @@ def test_detached_tensors(device: Device) -> None:
     shown = x.detach()
     with pytest.raises(GradientError, match=r"elements that detach has shown; write to a copy of these"):
         shown[0] = w[0]
+    for made in (shown.copy(), shown * 1):  # elements of their own
+        made[0] = w[0]
+        assert made.sum().backward()[w].tolist() == [1, 0]
     shown.fill_(7)
     assert x.tolist() == [7, 7]
 
@@ -558,11 +561,11 @@ def test_recording_makes_few_calls(device: Device) -> None:
         return count
 
     ops: list[tuple[Callable[[Tensor], object], int]] = [
-        (lambda x: x.relu(), 5),
-        (lambda x: x + x, 5),
-        (lambda x: x @ x, 7),
-        (lambda x: x.sum(0), 3),
-        (lambda x: x.softmax(1), 4),
+        (lambda x: x.relu(), 2),
+        (lambda x: x + x, 2),
+        (lambda x: x @ x, 3),
+        (lambda x: x.sum(0), 2),
+        (lambda x: x.softmax(1), 2),
     ]
     for op, most in ops:
         assert calls(op, y) - calls(op, x) <= most

@@ -485,10 +485,13 @@ def family_module(spec: Spec, family: Family) -> View:
 
 def storage(spec: Spec) -> View:
     """The package that makes one class of the families' methods."""
+    has_base = spec.package.base is not None
+    lacks = ["WithoutMethods"] * has_base
     return View(
+        has_base=has_base,
         families=[(family.name, mixin_name(family)) for family in spec.families],
-        classes=[mixin_name(family) for family in spec.families if not family.holds_blocks],
-        block_classes=[mixin_name(family) for family in spec.families if family.holds_blocks],
+        classes=[*(mixin_name(family) for family in spec.families if not family.holds_blocks), *lacks],
+        block_classes=[*(mixin_name(family) for family in spec.families if family.holds_blocks), *lacks],
     )
 
 

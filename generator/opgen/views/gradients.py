@@ -7,7 +7,7 @@ from types import SimpleNamespace as View
 from opgen.arguments import accepted
 from opgen.formula import RESULT
 from opgen.gradients import OTHERS, Expression, Gradient, differentiable, in_order, makes_elements, writes
-from opgen.model import METHOD_OP, Family, Method, Operand, Spec
+from opgen.model import ANY_RESULT, METHOD_OP, Family, Method, Operand, Spec
 from opgen.problem import Location
 from opgen.views.dispatch import argument_names, mixin_name
 from opgen.views.hand_over import own, written_elsewhere
@@ -27,17 +27,27 @@ def _variables(name: str) -> tuple[str, str]:
     return ("plain", "node") if name == "self" else (f"plain_{name}", f"{name}_node")
 
 
-def _opening(method: Method, operand: Operand) -> str:
-    """The statement that names the plain storage of an operand, and its node where that is needed."""
-    optional = method.is_optional(operand.name)
-    how = "opened_each" if method.is_several(operand) else "opened_or_none" if optional else "opened"
+def _opening(method: Method, operand: Operand) -> Iterator[str]:
+    """The statements that name the plain storage of an operand, and its node where that is needed.
+
+    But for several storages they call nothing: that takes time.
+    """
     plain, node = _variables(operand.name)
-    if operand.name == "self" and len(_stored(method)) == 1 and _has_gradients(method):
+    records = _has_gradients(method)
+    if operand.name == "self" and len(_stored(method)) == 1 and records:
         # No plain storage hands such a call over.
-        return f"{plain}, {node} = self.value, self.inner"
-    if not _has_gradients(method):
-        return f"{plain} = {how}({operand.name})[0]"
-    return f"{plain}, {node} = {how}({operand.name})"
+        yield f"{plain}, {node} = self.value, self.inner"
+    elif method.is_several(operand):
+        yield (
+            f"{plain}, {node} = opened_each({operand.name})" if records else f"{plain} = opened_each({operand.name})[0]"
+        )
+    else:
+        is_none = f"{operand.name} is None"
+        is_left_out, or_left_out = ("", "")
+        if method.is_optional(operand.name):
+            is_left_out, or_left_out = f"None if {is_none} else ", f"{is_none} or "
+        yield f"{node} = {is_left_out}{operand.name}.node"
+        yield f"{plain} = {operand.name} if {or_left_out}{node} is None else {operand.name}.value"
 
 
 def _has_gradients(method: Method) -> bool:
@@ -47,7 +57,9 @@ def _has_gradients(method: Method) -> bool:
 def _rule(method: Method, gradient: Gradient) -> View:
     operands, every = _stored(method), gradient.all
     stored = [operand.name for operand in operands]
-    statements = [
+    used, layouts = _named(method, gradient), _layouts(method)
+    statements = [f"{name}: Layout = node.layouts[{place}]" for name, place in layouts.items() if name in used]
+    statements += [
         f"{name}: {_type_of(method, name)} = node.arguments[{place}]"
         for place, name in enumerate(_arguments(method, gradient))
     ]
@@ -98,17 +110,37 @@ def _fetched(method: Method, stored: list[str], expression: Expression) -> Itera
             yield f"{RESULT} = node.made(shape)"
 
 
-def _arguments(method: Method, gradient: Gradient) -> list[str]:
-    """What else expressions name, and the shape of the result where it follows from none of this."""
-    stored = [operand.name for operand in _stored(method)]
-    used = {
+def _named(method: Method, gradient: Gradient) -> set[str]:
+    """What expressions name, and the layout that gives the shape of the result where no expression does."""
+    named = {
         name for key, expression in gradient.expressions() if key not in gradient.instead for name in expression.names
     }
     if gradient.shape is None and not writes(method) and not _gives_shape(method):
-        used.add(str(_stored(method)[0].layout))
+        named.add(str(_stored(method)[0].layout))
+    return named
+
+
+def _layouts(method: Method) -> dict[str, int]:
+    """The layouts of operands, which are kept at these places for sums of gradients."""
+    stored = _stored(method)
+    if any(map(method.is_several, stored)):
+        return {}
+    return {str(it.layout): place for place, it in enumerate(stored) if place or not writes(method)}
+
+
+def _arguments(method: Method, gradient: Gradient) -> list[str]:
+    """What else expressions name, and the shape of the result where it follows from none of this."""
+    named, layouts = _named(method, gradient), _layouts(method)
+    stored = [operand.name for operand in _stored(method)]
     shape = ["shape"] if _gives_shape(method) else []
     names = ("self", *method.signature.arguments, OTHERS)
-    return [name for name in names if name in used and name not in stored] + shape
+    return [name for name in names if name in named and name not in (*stored, *layouts)] + shape
+
+
+def _watched(operand: Operand) -> str:
+    """An operand that gradients need; one that is recorded is watched already."""
+    plain, node = _variables(operand.name)
+    return f"({plain} if {node} is not None else watched({plain}))"
 
 
 def _needs_result(gradient: Gradient) -> str | None:
@@ -123,7 +155,7 @@ def _kept(method: Method, gradient: Gradient) -> str:
     """The operands that gradients need, where they are asked for."""
     found = []
     for operand in _stored(method):
-        value = f"watched({_variables(operand.name)[0]})"
+        value = _watched(operand)
         asked = [name for name, expression in gradient.functions.items() if operand.name in expression.names]
         if gradient.all is not None and operand.name in gradient.all.names:
             found.append(value)
@@ -141,25 +173,43 @@ def tuple_of(items: Iterable[str]) -> str:
     return f"({texts[0]},)" if len(texts) == 1 and not texts[0].startswith("*") else f"({', '.join(texts)})"
 
 
-def _ends(spec: Spec, method: Method) -> str:
+def _op(method: Method) -> str:
+    """The op of a functor's method."""
+    return "op" if method.functor is None else f"_{method.functor.upper()}"
+
+
+def _computed(spec: Spec, method: Method) -> Iterator[str]:
+    """What records a call of an op, whose rule says what it needs for its gradients."""
+    signature, stored = method.signature, _stored(method)
+    functor = None if method.functor is None else spec.functor(method, None)
+    names = () if functor is None else functor.parameters
+    yield f"rule = {_op(method)}.rule"
+    is_plain = "rule is None"
+    if functor is not None and functor.result == ANY_RESULT:
+        is_plain += " or not made.inner.dtype.is_float"
+    yield f"if {is_plain}: return made"
+    if len(stored) == 1:
+        kept, keeps_result = "(plain,) if rule.keeps_x else ()", "rule.keeps_result"
+    else:
+        keeps, keeps_result = [f"keeps_{it.name}" for it in stored], "keeps_result"
+        asked = "".join(f"[{_variables(it.name)[1]} is not None]" for it in stored)
+        yield f"{', '.join([*keeps, keeps_result])} = rule.kept{asked}"
+        values = [f"{_watched(it)} if keeps_{it.name} else None" for it in stored]
+        kept = f"{tuple_of(values)} if {' or '.join(keeps)} else ()"
+    parameters = f"{{{', '.join(f'{quoted(name)}: {name}' for name in names)}}}" if names else "NO_PARAMETERS"
+    arguments = f"(dims, {parameters})" if "dims" in signature.arguments else f"({parameters},)" if names else "OF_NONE"
+    given = [tuple_of(_variables(it.name)[1] for it in stored), tuple_of(str(it.layout) for it in stored)]
+    # Tensor's method calls one that serves several ops.
+    calls = [] if functor is not None and functor.reduction is None else ["4"]
+    yield f"return record(made, rule, {', '.join([*given, kept, arguments, keeps_result, *calls])})"
+
+
+def _ends(method: Method) -> str:
     """What records a call."""
     stored = _stored(method)
     signature, gradient = method.signature, method.gradient
     nodes = tuple_of(("*" if method.is_several(it) else "") + _variables(it.name)[1] for it in stored)
     layouts = tuple_of(("*" if method.is_several(it) else "") + str(it.layout) for it in stored)
-    if method.kind is not None:
-        op = "op" if method.functor is None else f"{METHOD_OP}.{method.functor.upper()}"
-        functor = spec.functor(method, None)
-        names = () if functor is None else functor.parameters
-        parameters = f"{{{', '.join(f'{quoted(name)}: {name}' for name in names)}}}"
-        arguments = f"(dims, {parameters})" if "dims" in signature.arguments else f"({parameters},)"
-        given = [nodes, layouts, tuple_of(_variables(it.name)[0] for it in stored)]
-        if len(stored) < 3:
-            # One by one: tuples of them would take time.
-            given = [text.strip("(,)") for text in given]
-        if names or "dims" in signature.arguments:
-            given.append(arguments)
-        return f"return computed_of_{('one', 'two', 'three')[len(stored) - 1]}(made, {op}, {', '.join(given)})"
     assert gradient is not None
     arguments = tuple_of(_arguments(method, gradient)) if _arguments(method, gradient) else "()"
     given = [f"_{method.name}", nodes, layouts, _kept(method, gradient), arguments]
@@ -205,15 +255,17 @@ def _statements(spec: Spec, method: Method) -> Iterator[str]:
         yield f"if state.records: raise GradientError({quoted(method.name)}, {quoted(gradient.missing)})"
     stored = _stored(method)
     for operand in stored:
-        yield _opening(method, operand)
+        yield from _opening(method, operand)
     if writes(method) and _has_gradients(method):
         yield f"require_writable({quoted(method.name)}, node)"
     names = [operand.name for operand in stored]
     values = [_variables(name)[0] if name in names else name for name in signature.arguments]
     holder = _variables("self")[0] if "self" in names else "self"
     yield f"{_made(method)}{holder}.{method.name}({', '.join(values)})"
-    if _has_gradients(method):
-        yield _ends(spec, method)
+    if method.kind is not None:
+        yield from _computed(spec, method)
+    elif _has_gradients(method):
+        yield _ends(method)
 
 
 def _made(method: Method) -> str:
@@ -253,6 +305,8 @@ def recorded_module(spec: Spec, family: Family) -> View:
         base="QStorage" if family.holds_blocks else "RecordedBase",
         methods=[_method(spec, method) for method in methods],
         rules=[_rule(method, method.gradient) for method in methods if method.gradient and _has_gradients(method)],
+        ops=[method.functor.upper() for method in methods if method.functor is not None and not writes(method)],
+        op_class=METHOD_OP,
         names={**argument_names(spec), "dtype": ["DType"]},
     )
 
