@@ -25,6 +25,7 @@ def main() -> None:
     python -m benchmarks.training run --device cuda --output build/benchmarks
     python -m benchmarks.training run --device cpu --model example --batch 16 --length 64 --dtype f32
     python -m benchmarks.training render build/benchmarks/training.json docs
+    python -m benchmarks.training recording
     """  # noqa: D301 -- \b is the character that click reads
 
 
@@ -100,6 +101,23 @@ def run(
         _render(results, output)
     if results.failures:
         raise SystemExit(1)
+
+
+@main.command()
+@click.option("--device", default="cpu", show_default=True, help="The device, as tallow labels it.")
+def recording(device: str) -> None:
+    """Time what recording adds to a call, in microseconds of the processor's time.
+
+    \b
+    python -m benchmarks.training recording
+    """  # noqa: D301 -- \b is the character that click reads
+    import tallow
+
+    from .recording import measured
+
+    click.echo(f"{'call':<20} {'tensor':>8} {'Var':>8} {'added':>8}")
+    for call, plain, recorded in measured(tallow.Device.parse(device)):
+        click.echo(f"{call:<20} {plain:8.2f} {recorded:8.2f} {recorded - plain:8.2f}")
 
 
 @main.command()
