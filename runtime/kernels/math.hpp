@@ -104,10 +104,10 @@ TALLOW_INLINE double fmod(double x, double y) {
 TALLOW_INLINE double atan2(double y, double x) {
     return ::atan2(y, x);
 }
+#if !defined(TALLOW_VECTOR)
 TALLOW_INLINE double hypot(double x, double y) {
     return ::hypot(x, y);
 }
-#if !defined(TALLOW_VECTOR)
 TALLOW_INLINE float atan2(float y, float x) {
     return ::atan2f(y, x);
 }

@@ -376,6 +376,15 @@ TALLOW_INLINE float hypot(float x, float y) {
     const bool is_infinite = fabs(x) == infinity(float{}) || fabs(y) == infinity(float{});
     return is_infinite ? infinity(float{}) : length;
 }
+// Scaled by powers of two no square overflows, and none that counts is subnormal.
+TALLOW_INLINE double hypot(double x, double y) {
+    const double more = fabs(x) > fabs(y) ? fabs(x) : fabs(y);
+    const double scale = more > 0x1p500 ? 0x1p-600 : more < 0x1p-500 ? 0x1p600 : 1.0;
+    const double back = more > 0x1p500 ? 0x1p600 : more < 0x1p-500 ? 0x1p-600 : 1.0;
+    const double length = __builtin_sqrt(fma(x * scale, x * scale, y * scale * (y * scale))) * back;
+    const bool is_infinite = fabs(x) == infinity(double{}) || fabs(y) == infinity(double{});
+    return is_infinite ? infinity(double{}) : length;
+}
 
 // 1 - erfc(|x|) beyond 0.7, as gelu_erf of math.hpp has it; nearer to 0 the series.
 TALLOW_INLINE float erf(float x) {
