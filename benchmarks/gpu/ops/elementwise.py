@@ -13,7 +13,7 @@ import tallow as tl
 import torch
 from torch.nn import functional
 
-from ..libraries import Data
+from ..libraries import DTYPES, Data
 from ..work import HALVES, Op, Work, close, matrix_text
 
 _MUL, _ADD = 1.5, 0.25
@@ -202,7 +202,61 @@ def _eight_fused(data: Data) -> Work:
     )
 
 
-OPS = (
+# PyTorch's names of ops that the spec calls otherwise.
+_THEIRS = {"recip": "reciprocal", "sqr": "square", "bitwise_invert": "bitwise_not"}
+_INTEGERS = {2: torch.int16, 4: torch.int32}
+
+
+def _theirs(name: str) -> Callable[..., Any] | None:
+    """PyTorch's function; it rounds halves another way than `round`."""
+    own = _THEIRS.get(name, name)
+    return None if name == "round" else getattr(torch, own, None) or getattr(functional, own, None)
+
+
+def _defined(name: str, x: Any) -> Any:
+    """Normal numbers, brought to where a function is defined."""
+    match name:
+        case "log" | "log2" | "log10" | "log1p" | "sqrt" | "rsqrt" | "pow":
+            return x.abs() + 0.125
+        case "asin" | "acos" | "atanh":
+            return x.tanh()
+        case "acosh":
+            return x.abs() + 1
+    return x
+
+
+def _of_spec(op: tl.UnaryOp | tl.BinaryOp, theirs: Callable[..., Any]) -> Op:
+    """An op of the spec beside PyTorch's function of its name; one of integers on the bits of the numbers."""
+    ours, floats = getattr(tl.Tensor, op.value), tuple(name for name in DTYPES if tl.DType(name) in op.dtypes)
+
+    def build(data: Data) -> Work:
+        operands = [data.x.torch, data.y.torch][: 1 + isinstance(op, tl.BinaryOp)]
+        if floats:
+            operands[0] = _defined(op.value, operands[0])
+        else:
+            operands = [x.view(_INTEGERS[data.itemsize]) for x in operands]
+        if "shift" in op.value:
+            operands[1] = operands[1] & 7
+        shared = [data.share(x) for x in operands]
+        # The next number of a wider dtype is another one.
+        is_own = not floats or op is tl.BinaryOp.NEXTAFTER
+        cupy_function = getattr(data.cupy, op.value, None)
+        ulps = 0 if is_own else _FUNCTION_ULPS[data.dtype]
+        return Work(
+            shape=matrix_text(data),
+            nbytes=data.elements * (len(shared) * data.itemsize + (1 if op.result else data.itemsize)),
+            tallow=lambda: ours(*(x.tallow for x in shared)),
+            torch=lambda: theirs(*operands),
+            cupy=(lambda: cupy_function(*(x.cupy for x in shared))) if cupy_function else f"CuPy has no {op.value}",
+            check=close(
+                lambda: theirs(*(operands if is_own else (x.double() for x in operands))), data, ulps, float(not is_own)
+            ),
+        )
+
+    return Op("binary" if isinstance(op, tl.BinaryOp) else "unary", op.value, build, floats or tuple(DTYPES))
+
+
+_CHOSEN = (
     Op("affine", "affine", _affine),
     _binary("add"),
     _binary("mul"),
@@ -210,6 +264,7 @@ OPS = (
     _unary("gelu", lambda x: functional.gelu(x, approximate="tanh")),
     _unary("gelu_erf", functional.gelu),
     _unary("silu", functional.silu),
+    _unary("nan_to_num", torch.nan_to_num),
     Op("cmp", "lt", _cmp),
     Op("where", "where", _where),
     _with_number("add a number", lambda x: x + _MUL),
@@ -221,4 +276,14 @@ OPS = (
     _add_small("column"),
     Op("transposed", "add, one side transposed", _add_transposed),
     Op("fused", "eight ops, fused", _eight_fused),
+)
+_NAMES = {op.name for op in _CHOSEN}
+# With every other op of the spec that PyTorch has too.
+OPS = (
+    *_CHOSEN,
+    *(
+        _of_spec(op, theirs)
+        for op in (*tl.UnaryOp, *tl.BinaryOp)
+        if op.value not in _NAMES and (theirs := _theirs(op.value)) is not None
+    ),
 )
