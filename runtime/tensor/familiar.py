@@ -15,12 +15,13 @@ from ..base.error import InvalidArgument, ShapeMismatch
 from ..core import argument
 from .base import named, refuse_keywords, require_few, require_tensors
 from .contraction import ContractionMethods
+from .network_ops import NetworkOpMethods
 from .number import NumberLike
 from .rearranging import RearrangingMethods
 from .views import _integers
 
 
-class FamiliarMethods(RearrangingMethods, ContractionMethods, MoveMethods):
+class FamiliarMethods(RearrangingMethods, ContractionMethods, MoveMethods, NetworkOpMethods):
     """Methods under the names, and with the meaning, that they have in PyTorch."""
 
     __slots__ = ()
@@ -110,6 +111,11 @@ class FamiliarMethods(RearrangingMethods, ContractionMethods, MoveMethods):
         for end, dim in sorted(zip(ends, moved, strict=True)):
             order.insert(end, dim)
         return self.permute(order)
+
+    @named
+    def log_sum_exp(self, dim: int | Sequence[int]) -> Self:
+        """Take the logarithm of the sum of the exponentials along some dims: `logsumexp`, in Candle's name."""
+        return self.logsumexp(dim)
 
     @named
     def mm(self, other: Self) -> Self:

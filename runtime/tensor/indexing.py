@@ -10,11 +10,11 @@ import numpy as np
 
 from ...dtype import DType
 from ..base.bounded_cache import BoundedCache
-from ..base.error import InvalidArgument, InvalidIndex, TallowError
-from ..core.argument import integer
+from ..base.error import InvalidArgument, InvalidIndex, ShapeMismatch, TallowError
+from ..core.argument import DTypeLike, integer
 from ..core.layout import Layout
 from ..core.shape import Shape
-from .base import TensorBase, require_tensors
+from .base import TensorBase, named, require_tensors
 from .create import CreationMethods
 
 Index = SupportsIndex | slice | EllipsisType | None
@@ -100,6 +100,27 @@ class IndexMethods(CreationMethods):
         storage = self._storage.index_select(indexes._storage, layout, rows, dim)
         key = layout.number, rows.number, dim
         return self._new(storage, _selected.get(key) or _selected.keep(key, _replaced(layout.shape, dim, rows)))
+
+    @named
+    def embedding(self, ids: Self) -> Self:
+        """Return the rows of this matrix that ids name, which have any shape: (.., hidden). A mark gives zeros."""
+        require_tensors("embedding", ids=ids)
+        if self.rank != 2:
+            raise ShapeMismatch("embedding", (self.shape,), "rows are those of a matrix; reshape the tensor first")
+        return self.index_select(ids.reshape(-1), 0).reshape(*ids.shape, self.shape[1])
+
+    @named
+    def one_hot(self, classes: int, dtype: DTypeLike = DType.I64) -> Self:
+        """Make vectors of zeros with a one at the place that each of these indexes names: a new last dim of `classes`.
+
+        A mark gives zeros alone; any other index that is out of range is `InvalidIndex`.
+        """
+        count = integer("one_hot", "classes", classes)
+        if count < 0:
+            raise InvalidArgument("one_hot", f"the number of classes is 0 or more, not {count}")
+        made = self.zeros((*self.shape, count), dtype=dtype, device=self.device)
+        ones = made._operand("one_hot", 1).broadcast_as(*self.shape, 1)
+        return made._scattered("one_hot", "scatter_set", self.unsqueeze(-1), ones, self.rank)
 
     def scatter(self, indexes: Self, source: Self, dim: int) -> Self:
         """Copy the tensor and set copy[.., indexes[.., i, ..], ..] = source[.., i, ..] along `dim`.

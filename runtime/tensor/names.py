@@ -52,7 +52,6 @@ OF_TENSORS: Final[Mapping[str, str]] = {
     "less_equal": "x.le(other)",
     "amax": "x.max(dim)",
     "amin": "x.min(dim)",
-    "logsumexp": "x.exp().sum(dim).log(), or x.log_softmax(dim)",
     "swish": "x.silu()",
     **dict.fromkeys(
         ("requires_grad", "grad_fn", "track_op", "is_variable"), "x.is_recorded; tallow.Var(x) makes a variable"

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 import tallow as tl
 from tallow import Device, Tensor
-from tallow.runtime.base.error import InvalidArgument, ShapeMismatch, TallowError, UnsupportedDType
+from tallow.runtime.base.error import InvalidArgument, InvalidIndex, ShapeMismatch, TallowError, UnsupportedDType
 
 from .arrays import same
 from .gradcheck import Gradcheck, like, rand
@@ -76,6 +76,51 @@ def test_dropout(device: Device) -> None:
     assert x.to_dtype("f16").dropout().dtype is tl.DType.F16
 
 
+@pytest.mark.parametrize("dim", [0, -1, (0, 2), (2, 1), (0, 1, 2, 3)])
+@pytest.mark.parametrize("dtype", ["f32", "f16", "f8e4m3"])
+def test_logsumexp(device: Device, dim: int | tuple[int, ...], dtype: str) -> None:
+    x = Tensor(IMAGES * 20, dtype, device)
+    wide = x.numpy().astype(np.float64)
+    largest = wide.max(dim, keepdims=True)
+    expected = np.log(np.exp(wide - largest).sum(dim, keepdims=True)) + largest
+    bound = {"f32": 1e-6, "f16": 2**-11, "f8e4m3": 2**-4}[dtype]
+    close(x.logsumexp(dim, keepdim=True), expected, bound)
+    close(x.log_sum_exp(dim), expected.squeeze(dim), bound)
+
+
+def test_logarithms_of_sums_that_are_no_numbers(device: Device) -> None:
+    rows = [[-np.inf, -np.inf], [np.inf, 1.0], [np.nan, 1.0], [-np.inf, 2.0], [1e30, 1e30]]
+    found = Tensor(rows, device=device).logsumexp(1)
+    same(found, np.array([-np.inf, np.inf, np.nan, 2, 1e30], np.float32))
+    same(Tensor.zeros((2, 0), device=device).logsumexp(1), np.full(2, -np.inf, np.float32))
+    assert Tensor.zeros((0, 2), device=device).logsumexp(1).shape == (0,)
+
+
+@pytest.mark.parametrize("dtype", ["i64", "u8", "i32"])
+def test_embedding_and_one_hot(device: Device, dtype: str) -> None:
+    ids = np.array([[0, 2, 1], [2, 2, 0]])
+    tensor = Tensor(ids, dtype, device)
+    rows = Tensor(ROWS, device=device)
+    same(rows.embedding(tensor), ROWS[ids])
+    same(rows.T.embedding(tensor.T), ROWS.T[ids.T])
+    same(tensor.one_hot(3), np.eye(3, dtype=np.int64)[ids])
+    same(tensor[0, 0].one_hot(2, "f16"), np.array([1, 0], np.float16))
+    same(tensor[:0].one_hot(4), np.zeros((0, 3, 4), np.int64))
+
+
+def test_indexes_of_no_class(device: Device) -> None:
+    marked = Tensor([2**32 - 1, 1], "u32", device)
+    same(marked.one_hot(2, "u8"), np.array([[0, 0], [0, 1]], np.uint8))
+    for wrong in (-1, 2):
+        with pytest.raises(InvalidIndex):
+            Tensor([wrong], device=device).one_hot(2)
+            device.synchronize()
+    with pytest.raises(InvalidArgument, match="one_hot"):
+        marked.one_hot(-1)
+    with pytest.raises(ShapeMismatch, match="embedding"):
+        Tensor([1.0], device=device).embedding(marked)
+
+
 Y = GENERATOR.uniform(0, 1, IMAGES.shape).astype("f4")
 LOSSES: dict[str, tuple[dict[str, float], Callable[[Any, Any], Any]]] = {
     "mse_loss": ({}, lambda x, y: (x - y) ** 2),
@@ -113,6 +158,12 @@ def test_gradients(gradcheck: Gradcheck) -> None:
     gradcheck(lambda x, w, b: x.batch_norm(weight=w, bias=b, training=True, eps=0.1), x, weight, bias)
     gradcheck(lambda x, w: x.batch_norm(like(bias, x), like(y[0], x), w), x, weight, second=False)
     gradcheck(lambda x, w, b: x.reshape(1, 4, 3).group_norm(2, w, b, 0.1), x, weight, bias)
+
+
+def test_gradients_of_sums_and_rows(gradcheck: Gradcheck) -> None:
+    ids = Tensor([[0, 2], [2, 2]])
+    gradcheck(lambda x: x.logsumexp((0, 2)).sqr(), rand(2, 3, 2))
+    gradcheck(lambda x: x.embedding(like(ids, x)).sqr(), rand(3, 2))
 
 
 def test_the_gradient_of_dropout(device: Device) -> None:

@@ -245,12 +245,17 @@ LOSSES = (
 )
 
 
+def _class_dim(shape: tuple[int, ...], number: int) -> int:
+    """Where the classes are: in dim 1, of every second case in the last one, of a vector in dim 0."""
+    return len(shape) - 1 if number % 2 and shape[-1] else min(len(shape), 2) - 1
+
+
 def cross_entropy(bench: Bench) -> None:
     index_names, compute = list(NO_ROW), compute_name(bench.name)
     drawn = [(str(case), draw_rows(bench, case)) for case in LOSSES]
     for number, (fact, x) in enumerate([*drawn, ("special numbers", bench.place(special_rows(bench)))]):
         shape, index_name = x.values.shape, index_names[number % len(index_names)]
-        dim = min(len(shape), 2) - 1
+        dim = _class_dim(shape, number)
         rows = (*shape[:dim], *shape[dim + 1 :])
         for ignored in (-100, 2):
             given = bench.generator.integers(0, min(shape[dim], 100), rows).astype(NUMPY[index_name])
@@ -288,7 +293,7 @@ def cross_entropy_gradient(bench: Bench) -> None:
     placements = ("contiguous", "offset", "broadcast all", "narrowed columns")
     for number, (fact, x) in enumerate([*drawn, ("special numbers", bench.place(special_rows(bench)))]):
         shape, index_name = x.values.shape, index_names[number % len(index_names)]
-        dim = min(len(shape), 2) - 1
+        dim = _class_dim(shape, number)
         rows = (*shape[:dim], *shape[dim + 1 :])
         for ignored in (-100, 2):
             given = bench.generator.integers(0, min(shape[dim], 100), rows).astype(NUMPY[index_name])

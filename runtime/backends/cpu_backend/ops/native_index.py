@@ -77,8 +77,8 @@ def _along(vector: Layout, shape: Sequence[int], dim: int) -> Layout:
 
 
 def index_stride(indexes: Operand) -> int:
-    """How far indexes of a vector are from each other; 0 for a single one."""
-    return 0 if indexes.layout.elem_count == 1 else indexes.layout.strides[0]
+    """How far indexes of a vector, or contiguous ones, are from each other; 0 for a single one."""
+    return 0 if indexes.layout.elem_count == 1 else 1 if indexes.layout.is_contiguous else indexes.layout.strides[0]
 
 
 def _strides(layouts: Sequence[Layout]) -> list[int]:

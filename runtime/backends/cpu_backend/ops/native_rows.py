@@ -292,7 +292,8 @@ def _plan_loss(
 ) -> Callable[..., Any] | None:
     shape, count = x.layout.shape, x.layout.elem_count
     kernel = kernels.address("host_rows", f"{op}_{x.dtype.value}")
-    if kernel is None or count == 0 or dim != len(shape) - 1:
+    is_vector = len(shape) < 3 or targets.layout.is_contiguous
+    if kernel is None or count == 0 or dim != len(shape) - 1 or not is_vector:
         return None
     size = shape[-1]
     mark, index_bytes, index_shift = targets.dtype.index_form
