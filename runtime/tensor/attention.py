@@ -34,16 +34,19 @@ class AttentionMethods(TensorBase):
 
         The result is softmax(self @ key^T * scale + mask) @ value, of shape (.., heads, n, size); the scores never
         exist as a whole. At most one dim comes before the heads, and it broadcasts, as does the mask to (.., heads, n,
-        m). The key heads divide the heads: each serves several in a row. `scale` is 1 / sqrt(size) where it is None.
-        `lengths`, one integer or one for each batch, on the device of the rest, say how many keys are there: a cache
-        may have room for more, which is not read. With `causal`, query i sees key j where j <= i + (length - n). A
-        query that sees nothing gives 0. bf16 and f16 have f32 scores and sums. GPUs may round their weights to 16 bits
-        before they multiply values: this changes a result by at most one unit in the last place of the sum of the
-        magnitudes of its terms. `ShapeMismatch` where shapes do not fit; `InvalidIndex` for a length that is negative
-        or more than there is room for.
+        m). Of a mask of bool, True is a key that is seen; it is not for f8e4m3, which has no infinity. The key heads
+        divide the heads: each serves several in a row. `scale` is 1 / sqrt(size) where it is None. `lengths`, one
+        integer or one for each batch, on the device of the rest, say how many keys are there: a cache may have room for
+        more, which is not read. With `causal`, query i sees key j where j <= i + (length - n). A query that sees
+        nothing gives 0. bf16 and f16 have f32 scores and sums. GPUs may round their weights to 16 bits before they
+        multiply values: this changes a result by at most one unit in the last place of the sum of the magnitudes of its
+        terms. `ShapeMismatch` where shapes do not fit; `InvalidIndex` for a length that is negative or more than there
+        is room for.
         """
         if not (isinstance(key, TensorBase) and isinstance(value, TensorBase)):
             require_tensors(_OP, key=key, value=value)
+        if isinstance(mask, TensorBase) and mask.dtype.kind == "bool" and self.dtype.value != "f8e4m3":
+            mask = self._added_where_seen(mask)
         mask_storage, mask_layout = parts(_OP, "mask", mask)
         query_layout, key_layout, value_layout = self._layout, key._layout, value._layout
         mask_number = None if mask_layout is None else mask_layout.number
@@ -65,6 +68,12 @@ class AttentionMethods(TensorBase):
             usual_scale if scale is None else real(_OP, "scale", scale),
         )
         return self._new(storage, layout)
+
+    def _added_where_seen(self, seen: Self) -> Self:
+        """What is added to scores: 0 where a key is seen, elsewhere -infinity."""
+        layout, repeated = seen._layout, seen._layout.repeated
+        numbers = self._number(_OP, 0), repeated, self._number(_OP, -math.inf), repeated
+        return self._new(seen._storage.where_cond(layout, *numbers), layout.dense)
 
 
 _Attention: TypeAlias = tuple[Layout, Layout, Layout, Layout | None, Layout, float]

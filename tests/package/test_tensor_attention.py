@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 import tallow
-from tallow import InvalidArgument, ShapeMismatch, Tensor
+from tallow import Device, DTypeMismatch, InvalidArgument, ShapeMismatch, Tensor
 from tallow.runtime.backends.gpu_backend.ops import attention
 
 
@@ -35,6 +35,18 @@ def test_batches_and_the_mask_broadcast() -> None:
     query, key, mask = drawn(1, 2, 4, 6), drawn(3, 2, 5, 6), drawn(4, 5)
     result = query.scaled_dot_product_attention(key, key, mask)
     np.testing.assert_allclose(result.numpy(), by_hand(query, key, key, mask), rtol=1e-12)
+
+
+def test_a_mask_of_truth_values_says_which_keys_are_seen(device: Device) -> None:
+    query, key = (x.to_dtype("f32").to(device) for x in (drawn(1, 2, 4, 8), drawn(1, 2, 5, 8)))
+    seen = drawn(2, 4, 5).to(device) > 0
+    seen[0, 1] = False
+    added = Tensor(np.where(seen.numpy(), np.float32(0), np.float32(-np.inf)), device=device)
+    result = query.scaled_dot_product_attention(key, key, seen)
+    np.testing.assert_array_equal(result.numpy(), query.scaled_dot_product_attention(key, key, added).numpy())
+    assert not result[0, 0, 1].numpy().any()
+    with pytest.raises(DTypeMismatch, match="f8e4m3, bool"):
+        query.to_dtype("f8e4m3").scaled_dot_product_attention(*(key.to_dtype("f8e4m3"),) * 2, seen)
 
 
 def test_a_key_head_serves_several_heads_in_a_row() -> None:
