@@ -127,6 +127,7 @@ class _Plan(NamedTuple):
     """Which of the tensors that are left are multiplied at each step; their product comes behind the others."""
 
 
+@named
 def einsum(equation: str, *operands: T) -> T:
     """Sum up products as an equation in NumPy's notation says: "bij,bjk->bik" multiplies batches of matrices.
 

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 import tallow as tl
 from tallow import Device, Tensor
-from tallow.runtime.base.error import InvalidArgument, ShapeMismatch, TallowError
+from tallow.runtime.base.error import DTypeMismatch, InvalidArgument, ShapeMismatch, TallowError
 
 from .arrays import same
 from .gradcheck import Gradcheck, rand
@@ -88,6 +88,13 @@ def test_einsum_of_integers(device: Device) -> None:
     tensors = [Tensor(array, device=device) for array in arrays]
     same(tl.einsum("ij,jj->i", *tensors), np.einsum("ij,jj->i", *arrays))
     same(tl.einsum("ij,kk->i", *tensors), np.einsum("ij,kk->i", *arrays))
+
+
+def test_an_error_of_a_product_is_that_of_the_equation() -> None:
+    with pytest.raises(InvalidArgument, match="einsum: equation must be of type str"):
+        tl.einsum(3, Tensor([1.0]))  # type: ignore[arg-type]
+    with pytest.raises(DTypeMismatch, match="einsum"):
+        tl.einsum("i,i->", Tensor([1.0]), Tensor([1]))
 
 
 def test_gradients(gradcheck: Gradcheck) -> None:
