@@ -61,7 +61,7 @@ class LogicMethods(ArithmeticMethods):
         """Stretch a mask to this tensor."""
         if not isinstance(mask, TensorBase):
             require_tensors(op, mask=mask)
-        return mask.broadcast_as(self.shape)
+        return mask._truth().broadcast_as(self.shape)
 
 
 def _truth_of(other: object) -> Any:

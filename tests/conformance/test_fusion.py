@@ -31,7 +31,7 @@ def functions(dtype: DType, backend: str) -> dict[str, Function]:
     for op in (*BinaryOp, *CmpOp):
         if dtype in op.dtypes:
             found[op.value] = lambda x, y, name=op.value: getattr(x, name)(y)
-            found[f"{op.value} of a number"] = lambda x, y, name=op.value: getattr(x, name)(3)
+            found[f"{op.value} of a number"] = lambda x, y, name=op.value: getattr(x, name)(dtype is DType.BOOL or 3)
     for op in (*UnaryGradientOp, *BinaryGradientOp):
         if dtype in op.dtypes:
             found[op.value] = lambda x, y, op=op: x._gradient(op, *(y, x)[: 1 + isinstance(op, BinaryGradientOp)])
@@ -50,13 +50,15 @@ def functions(dtype: DType, backend: str) -> dict[str, Function]:
     for other in map(DType, matrix.dtypes_of(backend)):
         found[f"to_dtype {other}"] = lambda x, y, other=other: x.to_dtype(other) if other is not x.dtype else x.copy()
     found["where"] = lambda x, y: (x > y).where(x, y)
+    found["1 < x"] = lambda x, y: 1 < x  # noqa: SIM300
+    if not dtype.is_float:
+        found["where by elements"] = lambda x, y: x.where(y, x)
+    if dtype is DType.BOOL:
+        return found
     found["where of a number"] = lambda x, y: (x > y).where(3, y) + (x < y).where(x, 1)
     found["3 - x"] = lambda x, y: 3 - x
     found["3 / x"] = lambda x, y: 3 / x
-    found["3 < x"] = lambda x, y: 3 < x  # noqa: SIM300
-    if dtype.is_integer:
-        found["where by elements"] = lambda x, y: x.where(y, x)
-    else:
+    if dtype.is_float:
         found["3 ** x"] = lambda x, y: 3**x
         found["x ** 2"] = lambda x, y: x**2 + x**0.5
     return found

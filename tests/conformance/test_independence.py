@@ -41,7 +41,7 @@ UNCHANGED_FLOATS = {
 }
 
 
-@pytest.mark.parametrize("name", NUMPY)
+@pytest.mark.parametrize("name", [name for name in NUMPY if name != "bool"])
 @pytest.mark.parametrize("call", UNCHANGED)
 def test_a_result_that_equals_its_operand_is_another_storage(call, name, device):
     check_apart(device, name, UNCHANGED[call])
@@ -75,7 +75,7 @@ def test_every_result_can_be_written(name, device):
             result = calls.call_storage(cell, make)
             if isinstance(result, tallow.Storage):
                 result.const_set(3.0, layout(result.length))
-                assert set(result.to_numpy().tolist()) == {3}, cell.op or cell.method
+                assert set(result.to_numpy().tolist()) == {result.dtype.kind == "bool" or 3}, cell.op or cell.method
 
 
 def test_index_add_leaves_its_operand(device):
