@@ -67,7 +67,7 @@ def new_dtype(root: Path, name: str, kind: str | None, size: int | None) -> None
 
     \b
     opgen new dtype i8
-    opgen new dtype float8_e5m2 --kind float --bytes 1
+    opgen new dtype float8_e3m4 --kind float --bytes 1
     """  # noqa: D301 -- \b is the character that click reads
     _require_name(name)
     additions = Additions(root)
