@@ -26,6 +26,7 @@ def main() -> None:
     python -m benchmarks.training run --device cpu --model example --batch 16 --length 64 --dtype f32
     python -m benchmarks.training render build/benchmarks/training.json docs
     python -m benchmarks.training recording
+    python -m benchmarks.training turns --threads 1
     """  # noqa: D301 -- \b is the character that click reads
 
 
@@ -118,6 +119,26 @@ def recording(device: str) -> None:
     click.echo(f"{'call':<20} {'tensor':>8} {'Var':>8} {'added':>8}")
     for call, plain, recorded in measured(tallow.Device.parse(device)):
         click.echo(f"{call:<20} {plain:8.2f} {recorded:8.2f} {recorded - plain:8.2f}")
+
+
+@main.command()
+@click.option("--model", default="example", show_default=True, help="The decoder: gpt2, example, small or tiny.")
+@click.option("--batch", type=click.IntRange(1), default=16, show_default=True, help="Texts at once.")
+@click.option("--length", type=click.IntRange(1), default=64, show_default=True, help="Tokens of each.")
+@click.option("--threads", type=click.IntRange(1), default=2, show_default=True, help="Threads of either library.")
+@click.option("--rounds", type=click.IntRange(1), default=40, show_default=True, help="Steps of each way.")
+def turns(model: str, batch: int, length: int, threads: int, rounds: int) -> None:
+    """Time steps in f32 on the CPU, of tallow and PyTorch in turns, on a machine that does other work too.
+
+    \b
+    python -m benchmarks.training turns --threads 1
+    """  # noqa: D301 -- \b is the character that click reads
+    from .turns import measured
+
+    click.echo(f"{'network':<10}  {'way':<10} {'least wall, ms':>15} {'median wall, ms':>16} {'processor, ms':>14}")
+    for row in measured(model, batch, length, threads, rounds):
+        times = f"{row.least_wall * 1e3:15.3f} {row.median_wall * 1e3:16.3f} {row.least_processor * 1e3:14.3f}"
+        click.echo(f"{row.network:<10}  {row.way:<10} {times}")
 
 
 @main.command()

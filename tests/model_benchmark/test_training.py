@@ -9,7 +9,7 @@ import pytest
 import tallow as tl
 from click.testing import CliRunner
 
-from benchmarks.training import report
+from benchmarks.training import recording, report
 from benchmarks.training.__main__ import main
 from benchmarks.training.measure import start_of, tallow_step
 from benchmarks.training.results import COMPILED, DECODER, EAGER, GRAPH, PERCEPTRON, TALLOW, Results, Row
@@ -45,6 +45,24 @@ def test_the_perceptron_learns_as_gradients_by_hand_say(device: tl.Device) -> No
     start = start_of(PERCEPTRON, "tiny", 1, 1)
     step = tallow_step(start, "f32", device)
     np.testing.assert_allclose([step().item() for _ in range(6)], perceptron_losses(start, 6), rtol=2e-5)
+
+
+def test_what_recording_adds_is_measured(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(recording, "_ROUNDS", 3)
+    done = CliRunner().invoke(main, ["recording"])
+    assert done.exit_code == 0, done.output
+    rows = [line[20:].split() for line in done.output.splitlines()[1:]]
+    assert len(rows) == len(recording.CALLS)
+    assert all(float(plain) > 0 and float(recorded) > 0 for plain, recorded, _ in rows)
+
+
+def test_steps_are_taken_in_turns() -> None:
+    pytest.importorskip("torch")
+    done = CliRunner().invoke(main, ["turns", "--model", "tiny", "--batch", "1", "--length", "4", "--rounds", "1"])
+    assert done.exit_code == 0, done.output
+    assert [line.split()[:2] for line in done.output.splitlines()[1:]] == [
+        [network, way] for network in (DECODER, PERCEPTRON) for way in (TALLOW, EAGER)
+    ]
 
 
 def test_a_run_times_every_way_that_is_there(label: str, device: tl.Device, tmp_path: Path) -> None:
