@@ -41,12 +41,12 @@ RECIPES = [
         {"Tensor([1.0, -3.0]).softsign()": [0.5, -0.75]},
     ),
     Recipe(
-        "isfinite",
+        "isneginf",
         "unary",
-        'doc: "whether x is a finite number", dtypes: float, result: bool, formula: x - x == 0, '
-        "note: 1 or 0, edges: {isfinite(nan): 0}",
-        {(ELEMENTWISE, '    "isnan": np.isnan,\n'): '    "isfinite": np.isfinite,\n'},
-        {"Tensor([1.0, float('inf')]).isfinite()": [1, 0]},
+        'doc: "whether x is -inf", dtypes: float, result: bool, formula: x == -inf, '
+        "note: 1 or 0, edges: {isneginf(nan): 0}",
+        {(ELEMENTWISE, '    "isnan": np.isnan,\n'): '    "isneginf": np.isneginf,\n'},
+        {"Tensor([1.0, -float('inf')]).isneginf()": [0, 1]},
     ),
     Recipe(
         "gate",
@@ -81,15 +81,15 @@ RECIPES = [
         {"Tensor([1.0, -0.25, -3.0]).hardshrink()": [1.0, 0.0, -3.0], "Tensor([1.0]).hardshrink(limit=2)": [0.0]},
     ),
     Recipe(
-        "nan_to_num",
+        "tamed",
         "unary",
         'doc: "x, with numbers in place of NaN and of infinities", dtypes: float, '
         "parameters: {nan: 0.0, posinf: 1.0e+4, neginf: -1.0e+4}, "
         'formula: "where(isnan(x), nan, where(x == inf, posinf, where(x == -inf, neginf, x)))", '
-        'edges: {"nan_to_num(nan, 1, 2, 3)": 1, "nan_to_num(-inf, 1, 2, 3)": 3}',
+        'edges: {"tamed(nan, 1, 2, 3)": 1, "tamed(-inf, 1, 2, 3)": 3}',
         {
             (ELEMENTWISE, "def where("): (
-                "def nan_to_num(name: str, x: Array, nan: float, posinf: float, neginf: float) -> Array:\n"
+                "def tamed(name: str, x: Array, nan: float, posinf: float, neginf: float) -> Array:\n"
                 '    """In dtype `name`."""\n'
                 "    numbers = [from_number(name, number) for number in (nan, posinf, neginf)]\n"
                 "    wide = decode(name, x)\n"
@@ -97,8 +97,8 @@ RECIPES = [
             )
         },
         {
-            "Tensor([1.0, float('nan'), float('inf'), -float('inf')]).nan_to_num()": [1.0, 0.0, 1e4, -1e4],
-            "Tensor([1.0, float('nan'), float('inf'), -float('inf')]).nan_to_num(1, 2, 3)": [1.0, 1.0, 2.0, 3.0],
+            "Tensor([1.0, float('nan'), float('inf'), -float('inf')]).tamed()": [1.0, 0.0, 1e4, -1e4],
+            "Tensor([1.0, float('nan'), float('inf'), -float('inf')]).tamed(1, 2, 3)": [1.0, 1.0, 2.0, 3.0],
             # What has fewer parameters, and what has none, is as it was.
             "Tensor([1.0, -2.0]).add(Tensor([1.0, 1.0])).leaky_relu(0.5)": [2.0, -0.5],
         },
