@@ -24,7 +24,7 @@ from opgen.gradient_ops import op_of
 from opgen.kernels import Kernel, KernelFamily
 from opgen.launched import launched
 from opgen.loader import Value, load
-from opgen.matrix import Cell, method_cells
+from opgen.matrix import Cell, op_cells
 from opgen.model import BOUNDS, Backend, DType, Functor, FunctorKind, Method, Monoid, Position, Spec
 from opgen.names import Names
 from opgen.plan import Output
@@ -232,8 +232,8 @@ class Explainer:
             if self.scope.backend not in (None, backend.name):
                 continue
             groups: dict[tuple[str, Location], list[Cell]] = {}
-            for cell in method_cells(self.spec, method, op, backend):
-                if self.scope.has(cell.dtype):
+            for cell in op_cells(self.spec, method, op):
+                if cell.backend == backend.name and self.scope.has(cell.dtype):
                     how = cell.via or f"unsupported: {cell.reason}"
                     groups.setdefault((how, cell.source), []).append(cell)
             for (how, source), own in groups.items():

@@ -118,7 +118,9 @@ def _what_decides(
 ) -> tuple[object, ...]:
     of = (owner.cells.get(key) for owner in owners for key in keys_of(part, method, op))
     packages = (owner.package for owner in owners)
-    facts = (spec.functor(method, op), spec.known_dtypes, spec.formats, spec.modules)
+    functor = spec.functor(method, op)
+    result = functor.result if functor is not None else None
+    facts = (str(spec.op_dtypes(method, op)), result, spec.known_dtypes, spec.formats, spec.modules)
     return (backend, part, method, op, module, *facts, *packages, *of)
 
 

@@ -49,20 +49,25 @@ def cells(spec: Spec) -> list[Cell]:
         cell
         for method in (*spec.storage_methods(), *spec.device_methods)
         for op in spec.ops(method)
-        for backend in spec.backends
-        for cell in method_cells(spec, method, op, backend)
+        for cell in op_cells(spec, method, op)
     ]
 
 
-def _decisive(spec: Spec, method: Method, op: str | None, backend: Backend) -> tuple[object, ...]:
-    facts = (spec.functor(method, op), op_reason(spec, method, op), spec.known_dtypes, spec.formats, spec.package)
-    return (method, op, backend, spec.lowerings[backend.name][method.name, op], *facts)
+def _decisive(spec: Spec, method: Method, op: str | None) -> tuple[object, ...]:
+    dtypes, has_gradient = str(spec.op_dtypes(method, op)), _has_gradient(spec, method, op)
+    place = str((spec.functor(method, op) or method).location)
+    facts = (dtypes, has_gradient, place, op_reason(spec, method, op), spec.known_dtypes, spec.formats)
+    lowerings = (spec.lowerings[backend.name][method.name, op] for backend in spec.backends)
+    return (method, op, *facts, *spec.backends, *lowerings)
 
 
-@once_for(_decisive, size=4096)
-def method_cells(spec: Spec, method: Method, op: str | None, backend: Backend) -> list[Cell]:
-    """The cells of one op on one backend, a cell for each dtype."""
-    found = []
+@once_for(_decisive, size=1024)
+def op_cells(spec: Spec, method: Method, op: str | None) -> list[Cell]:
+    """The cells of one op, on each backend a cell for each dtype."""
+    return [cell for backend in spec.backends for cell in _cells(spec, method, op, backend)]
+
+
+def _cells(spec: Spec, method: Method, op: str | None, backend: Backend) -> Iterator[Cell]:
     lowerings = spec.lowerings[backend.name][method.name, op]
     has = spec.op_dtypes(method, op)
     place = (spec.functor(method, op) or method).location
@@ -78,8 +83,7 @@ def method_cells(spec: Spec, method: Method, op: str | None, backend: Backend) -
         else:
             status, via, reason, source = "unsupported", None, op_reason(spec, method, op), place
         gradient = has_one and status == "supported" and (method.holds_blocks or dtype in floats)
-        found.append(Cell(method.name, op, backend.name, dtype, status, via, reason, gradient, source))
-    return found
+        yield Cell(method.name, op, backend.name, dtype, status, via, reason, gradient, source)
 
 
 def _has_gradient(spec: Spec, method: Method, op: str | None) -> bool:

@@ -7,6 +7,7 @@ import json
 import random
 import re
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path, PurePosixPath
 
 import click
@@ -15,7 +16,7 @@ from opgen.alignment import lines_before
 from opgen.commands import trees
 from opgen.commands.trees import Branch
 from opgen.explain import Explainer, Fact, Scope, emitted_lines, explain
-from opgen.loader import Document
+from opgen.loader import Document, Value
 from opgen.problem import Location, SpecError
 from opgen.project import Project as Checked
 from opgen.project import compose
@@ -83,7 +84,25 @@ def candidates(file: Path, entry: Path_) -> list[dict[Path, Document]]:
     found = [each for each in mutations() if each.file == file]
     whole = [each for each in found if each.path == (*above,) and each.what in away]
     inside = [each for each in found if each.path[: len(entry)] == entry]
-    return [{file: Document(file, root)} for each in (*whole, *inside) for root in each.roots[:1]]
+    roots = [root for each in (*whole, *inside) for root in each.roots[:1]]
+    # The edges of an op call it by its name.
+    bare = [without_edges(each.roots[0]) for each in whole if above == ["ops"]]
+    return [{file: Document(file, root)} for root in (*bare, *roots)]
+
+
+def without_edges(root: Value) -> Value:
+    """A file of ops, none of which has edges."""
+    ops = entries(root)["ops"]
+    bare = {
+        name: replace(op, content={key: value for key, value in entries(op).items() if key != "edges"})
+        for name, op in entries(ops).items()
+    }
+    return replace(root, content={**entries(root), "ops": replace(ops, content=bare)})
+
+
+def entries(value: Value) -> dict[str, Value]:
+    assert isinstance(value.content, dict)
+    return value.content
 
 
 def changes(checked: Checked, path: PurePosixPath, line: str, edited: dict[Path, Document]) -> bool | None:

@@ -2,10 +2,12 @@
 
 import json
 from collections import Counter
+from collections.abc import Sequence
 from pathlib import PurePosixPath
 from types import SimpleNamespace as View
 
-from opgen.matrix import cells
+from opgen.matrix import Cell, cells
+from opgen.memory import once_for
 from opgen.model import BasePackage, PublicModule, Spec
 from opgen.problem import Location
 from opgen.sources import OWN_RUNTIME, RUNTIME
@@ -29,7 +31,12 @@ def package(spec: Spec) -> View:
 
 def readme(spec: Spec) -> View:
     """How many cells of each backend have which status."""
-    statuses = Counter((cell.backend, cell.status) for cell in cells(spec))
+    return _counts(spec, cells(spec))
+
+
+@once_for(lambda spec, every: (spec.package, *spec.backends, *every), size=1)
+def _counts(spec: Spec, every: Sequence[Cell]) -> View:
+    statuses = Counter((cell.backend, cell.status) for cell in every)
     rows = []
     for backend in spec.backends:
         supported, unsupported = (statuses[backend.name, status] for status in ("supported", "unsupported"))

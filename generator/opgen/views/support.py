@@ -6,7 +6,8 @@ from collections.abc import Sequence
 from functools import lru_cache
 from types import SimpleNamespace as View
 
-from opgen.matrix import cells
+from opgen.matrix import Cell, cells
+from opgen.memory import once_for
 from opgen.model import Spec
 from opgen.problem import Location
 from opgen.views.python import LINE_LENGTH, in_triple_quotes
@@ -14,9 +15,14 @@ from opgen.views.python import LINE_LENGTH, in_triple_quotes
 
 def support_table(spec: Spec) -> View:
     """The matrix."""
+    return _table(spec, cells(spec))
+
+
+@once_for(lambda spec, every: (spec.known_dtypes, spec.formats, *spec.backends, *every), size=1)
+def _table(spec: Spec, every: Sequence[Cell]) -> View:
     places: dict[tuple[str, str], dict[Location, None]] = {}
     dtypes_of: dict[tuple[str, tuple[str, str, str | None, str | None]], list[str]] = {}
-    for cell in cells(spec):
+    for cell in every:
         alike = (cell.backend, cell.status, cell.via and _of_any(cell.method, cell.via), cell.reason)
         dtypes_of.setdefault((cell.name, alike), []).append(cell.dtype or "-")
         places.setdefault((cell.backend, cell.name), {})[cell.source] = None
