@@ -158,6 +158,13 @@ def test_changes_of_different_kinds_are_seen(tmp_path: Path) -> None:
     assert unseen(project.root, Sources(project.root), files, sample(SAMPLE, files)) == []
 
 
+@pytest.mark.slow
+def test_patterns_of_one_name_are_told_apart() -> None:
+    path = Path("spec/kernels/norm_gradient.yaml")
+    file = [each for each in mutations() if each.file == path and each.path == ("kernels", 0, "over", "dtype")]
+    assert unseen(REPOSITORY, sources(), documents(), file) == []
+
+
 @pytest.mark.full
 @pytest.mark.parametrize("part", range(PARTS))
 def test_every_change_of_the_repository_is_seen(part: int) -> None:

@@ -126,6 +126,8 @@ def test_what_the_spec_says_there_changes_the_line(
     entries = {value.key_location: path for it in documents().values() for path, value in walk(it.root) if path}
     left = LINES_PER_FILE if full else 1
     for number in random.Random(path).sample(range(1, len(lines)), len(lines) - 1):
+        if lines.count(lines[number - 1]) > 1:
+            continue  # others are the same, and stay
         (found,) = explain(checked, f"generated/{path}:{number}", Scope())
         place = next((each.location for each in found.parts if each.label == "made of"), None)
         if place is None or place not in entries:

@@ -112,7 +112,7 @@ def test_hover(editor: Editor) -> None:
 
     op = shown(UNARY, "  leaky_relu:\n", 4)
     assert "where(x > 0, x, slope * x)" in op
-    assert "| rocm | 5 of 5 | `elementwise.unary` |" in op
+    assert "| rocm | 6 of 6 | `elementwise.unary` |" in op
     assert "else slope * x" in op
     assert "The expression over" not in op
     assert shown(CPU, "preference:", 2).startswith("Of the backends that are available")

@@ -1,6 +1,7 @@
 """The records of a spec as flat mappings that can be compared: one for each thing that has a name."""
 
 import dataclasses
+from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -182,8 +183,12 @@ def _of_kernels(spec: Spec) -> _Described:
         yield "family of kernels", family.name, Location(family.path), [rest]
         for struct in family.structs:
             yield "struct", f"{family.name}.{struct.name}", struct.location, [struct]
+        seen = Counter[str]()
         for kernel in family.kernels:
-            yield "kernel", f"{family.name}.{kernel.name}", kernel.location, _whole_kernel(spec, kernel)
+            # Patterns of different dtypes may have one name.
+            seen[kernel.name] += 1
+            number = f" ({seen[kernel.name]})" if seen[kernel.name] > 1 else ""
+            yield "kernel", f"{family.name}.{kernel.name}{number}", kernel.location, _whole_kernel(spec, kernel)
     for group in spec.field_groups:
         yield "group of fields", group.name, group.location, [group]
     for described in spec.tuples:
