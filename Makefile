@@ -44,7 +44,7 @@ unexport PYTHONDONTWRITEBYTECODE
 .DEFAULT_GOAL := build
 .DELETE_ON_ERROR:
 .NOTPARALLEL:
-.PHONY: build host-kernels compile-host test test-full test-quick $(STAGES:%=test-%) test-gpu hip-host wheel compile generate check lint docs bench bench-gpu bench-model bench-training clean help
+.PHONY: build host-kernels compile-host test test-full test-quick test-array-api $(STAGES:%=test-%) test-gpu hip-host wheel compile generate check lint docs bench bench-gpu bench-model bench-training clean help
 
 build: generate $(VENV)/tallow.stamp host-kernels  ## set everything up, generate the package and train the example on it
 	@$(BIN)/python examples/digits.py
@@ -91,6 +91,22 @@ test-numpy: $(VENV)/tallow.stamp
 test-metal: $(VENV)/tallow.stamp
 	@echo "7 of 7, about 1 min: on metal, other cells of every op and of every dtype, gradients, by its library's CPU"
 	@TALLOW_METAL_CPU=1 $(PYTEST) tests/conformance $(GRADIENTS) --device metal $(if $(FULL),,--part 2/3 $(ON_ARRAYS))
+
+# The array API's own tests, at a commit of 3 April 2026: 1,100 of them, fetched once, since no package index has them.
+ARRAY_API := build/array-api-tests
+ARRAY_API_COMMIT := 55fcc60179efa2680ddd6cd926ddf17b83530e2b
+
+test-array-api: DEVICE := cpu
+test-array-api: $(VENV)/tallow.stamp $(ARRAY_API)/$(ARRAY_API_COMMIT)  ## the array API's own tests, on DEVICE=cpu, cuda or rocm; fetches them from GitHub
+	@cd $(ARRAY_API) && DEVICE=$(DEVICE) ARRAY_API_TESTS_MODULE=tests.array_api.on_device PYTHONPATH='$(CURDIR):$(CURDIR)/generated' \
+		$(if $(filter $(BIN)/python,$(GPU_PYTHON)),$(CURDIR)/)$(GPU_PYTHON) -m pytest -n auto -q -p no:cacheprovider --disable-deadline \
+		--xfails-file $(CURDIR)/tests/array_api/expected_failures.txt array_api_tests
+
+$(ARRAY_API)/$(ARRAY_API_COMMIT):
+	@rm -rf $(ARRAY_API) && git clone --quiet https://github.com/data-apis/array-api-tests $(ARRAY_API)
+	@git -C $(ARRAY_API) checkout --quiet $(ARRAY_API_COMMIT) && git -C $(ARRAY_API) submodule --quiet update --init
+	@$(PIP) pytest-json-report 'ndindex>=1.8'
+	@touch $@
 
 test-quick: check compile-host  ## for the loop of an edit: a few cases of each test that needs no GPU runtime, in at most 2 minutes
 	@$(BIN)/pytest -n auto --quick $(QUICK)

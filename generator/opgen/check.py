@@ -21,6 +21,7 @@ from opgen.model import (
 )
 from opgen.names import Names
 from opgen.problem import Location, Problems, did_you_mean
+from opgen.promotion import check_promotion
 from opgen.scopes import check_formulas
 
 
@@ -35,6 +36,7 @@ def check(spec: Spec, problems: Problems) -> None:
         _check_method(spec, method, problems)
     for dtype in spec.dtypes:
         _check_integer(dtype, problems)
+    check_promotion({dtype.name: dtype for dtype in spec.dtypes}, problems)
     families = [family.name for family in spec.families]
     chosen = {method.kind for method in spec.storage_methods()}
     for kind in spec.functors.values():

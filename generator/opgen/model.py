@@ -198,6 +198,13 @@ class DType:
         'The key makes the dtype one that may index. The value is the index that means "no row"; null if there is '
         "none.",
     ]
+    promotes_to: Annotated[
+        tuple[str, ...],
+        Mark.OPTIONAL,
+        names_of("dtype"),
+        "The dtypes that have all of its numbers and are next to it. Operands of two dtypes are promoted to the first "
+        "dtype that can be reached from both; where there is none, they do not go together.",
+    ]
     location: Location = field(compare=False)
 
     @property

@@ -21,10 +21,13 @@ class Named(Enum):
 
     # Enum's own would call "f32" another dtype without a word.
     def __eq__(self, other: object) -> bool:
-        """Compare with a member or its name; InvalidArgument for text that names none."""
+        """Compare with a member or its name; InvalidArgument for text that looks like a misspelt name.
+
+        Other text, such as "object", is simply no name: libraries that take any dtype compare with it.
+        """
         if isinstance(other, str):
             found = self.named(other)
-            if found is None:
+            if found is None and self._is_misspelt(other):
                 self._missing_(other)
             return self is found
         return self is other if isinstance(other, Named) else NotImplemented
@@ -36,6 +39,15 @@ class Named(Enum):
     def named(cls, name: str) -> Self | None:
         """The member of a name; None where there is none."""
         return cls._value2member_map_.get(name)  # type: ignore[return-value]
+
+    @classmethod
+    def _is_misspelt(cls, text: str) -> bool:
+        """Whether text is much like a name, or like one but for a number of bits at the end."""
+        from difflib import get_close_matches
+
+        stem = text.rstrip("0123456789")
+        alike = get_close_matches(text, [member.value for member in cls], cutoff=0.8)
+        return bool(alike) or any(cls.named(f"{stem}{bits}") is not None for bits in (8, 16, 32, 64))
 
     @classmethod
     def known(cls, said: Mapping[str, Fact]) -> dict[Self, Fact]:

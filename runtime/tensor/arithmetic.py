@@ -1,10 +1,11 @@
 """Arithmetic: operators, choices between elements, and filling in place.
 
-Operands broadcast by NumPy's rules and have one dtype (`DTypeMismatch` otherwise: convert with `to_dtype`). Only
-comparisons take integers of different dtypes: they compare by value, exactly, none wraps. `/` is true division, which
-makes f32 of integers; `//` rounds down, and `%` is what that leaves, with the sign of the divisor. `&`, `|`, `^`, `~`,
-`<<` and `>>` are of the bits of integers; the first four are of masks too. A Python number takes the dtype of the
-tensor; `InvalidArgument` if that is an integer dtype that does not have the number.
+Operands broadcast by NumPy's rules. Floats of different dtypes are promoted to the first dtype that has all numbers of
+both, and so are integers; other mixes are a `DTypeMismatch`: convert with `to_dtype`. Integers compare by value,
+exactly, none wraps. `/` is true division, which makes f32 of integers; `//` rounds down, and `%` is what that leaves,
+with the sign of the divisor. `&`, `|`, `^`, `~`, `<<` and `>>` are of the bits of integers; the first four are of masks
+too. A Python number takes the dtype of the tensor; `InvalidArgument` if that is an integer dtype that does not have the
+number.
 """
 
 from __future__ import annotations

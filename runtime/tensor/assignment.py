@@ -1,22 +1,25 @@
 """Writing in place: arithmetic, slices, and rows that indexes name.
 
 Views of the same storage see what is written. What is read may share memory with what is written: the result is that of
-a copy. Operands broadcast to the tensor, have its dtype (`DTypeMismatch`) and, but for `copy_`, its device
-(`DeviceMismatch`). A tensor whose elements are repeated, as `broadcast_as` makes them, is not written to
-(`InvalidArgument`). Each method returns the tensor itself.
+a copy. Operands broadcast to the tensor, have its dtype (`DTypeMismatch`; those of arithmetic one that is promoted to
+it) and, but for `copy_`, its device (`DeviceMismatch`). A tensor whose elements are repeated, as `broadcast_as` makes
+them, is not written to (`InvalidArgument`). Each method returns the tensor itself.
 """
 
 from __future__ import annotations
 
-from typing import Self
+from typing import Any, Self
 
+from ...dtype import DType
 from ...op import BinaryOp
+from ...promotion import promoted
 from ..base.error import InvalidArgument, ShapeMismatch, TallowError
 from ..core.check import require_alike_but
 from .arithmetic import OPERANDS
 from .base import TensorBase, require_tensors
 from .composed import ComposedMethods
 from .indexing import Index, indexed
+from .selection import has_tensors, selection
 
 
 class AssignmentMethods(ComposedMethods):
@@ -60,12 +63,34 @@ class AssignmentMethods(ComposedMethods):
         return self._changed(">>=", op, other) if isinstance(other, OPERANDS) else NotImplemented
 
     def __setitem__(self, index: Index | tuple[Index, ...], value: Self | float) -> None:
-        """Set the elements that an index chooses, by integers, slices with positive steps, None and `...`."""
+        """Set the elements that an index chooses, by integers, slices with positive steps, None, `...` and tensors.
+
+        Of several values for one element the last one wins. A number is set where a mask is True without a wait.
+        """
+        items = index if isinstance(index, tuple) else (index,)
+        if has_tensors(items):
+            self._set_selected(items, self._operand("index", value, "value"))
+            return
         view = self._new(self._storage, indexed(self._layout, index))
         if isinstance(value, TensorBase):
             view._assigned("index", value)
         else:
             view._filled("index", value)
+
+    def _set_selected(self, items: tuple[Any, ...], value: Self) -> None:
+        """Set what an index with tensors in it chooses."""
+        if promoted(self.dtype, value.dtype) is self.dtype:
+            value = value.to_dtype(self.dtype)
+        mask = items[0]
+        if len(items) == 1 and mask.dtype is DType.BOOL and not value.rank and mask.shape == self.shape[: mask.rank]:
+            places = mask.reshape(*mask.shape, *[1] * (self.rank - mask.rank))
+            self._assigned("index", places.where(value, self))
+        else:
+            chosen = selection(self, items)
+            if chosen.view.storage is not self._storage:
+                reason = "the step of a slice is not negative where elements are set; use a tensor of indexes"
+                raise InvalidArgument("index", reason)
+            self._written("index", lambda: chosen.assign(value))
 
     def add_(self, other: Self | float) -> Self:
         """Add a tensor or a number."""
@@ -126,6 +151,8 @@ class AssignmentMethods(ComposedMethods):
 
     def _changed(self, name: str, op: BinaryOp, other: Self | float) -> Self:
         operand, layout = self._operand(name, other), self._layout
+        if operand.dtype is not self.dtype and promoted(self.dtype, operand.dtype) is self.dtype:
+            operand = operand.to_dtype(self.dtype)
         try:
             self._storage.binary_assign(op, layout, operand._storage, operand._layout.broadcast_as(layout.shape))
         except TallowError as error:

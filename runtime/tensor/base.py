@@ -8,14 +8,13 @@ from functools import cache, wraps
 from operator import attrgetter
 from typing import Any, ClassVar, Final, Never, ParamSpec, Self, TypeAlias, TypeVar
 
-import numpy as np
-
 from ...device import Device
 from ...dtype import DType
 from ...op import BinaryGradientOp, BinaryOp, CmpOp, MethodOp, ReduceOp, UnaryGradientOp, UnaryOp
+from ...promotion import promoted
 from ...storage import Storage
 from ..base.bounded_cache import BoundedCache
-from ..base.error import InvalidArgument, TallowError, shown
+from ..base.error import DTypeMismatch, InvalidArgument, TallowError, shown
 from ..core import argument
 from ..core.argument import DTypeLike
 from ..core.layout import Layout
@@ -136,7 +135,13 @@ class TensorBase:
             if reflected:
                 lhs, rhs, layout, other_layout = rhs, lhs, other_layout, layout
         tensor: Self = new(self._result_class)
-        tensor._storage = lhs.binary_impl(op, rhs, layout, other_layout)
+        try:
+            tensor._storage = lhs.binary_impl(op, rhs, layout, other_layout)
+        except DTypeMismatch:
+            common = promoted(self.dtype, rhs.dtype)
+            if common is None or not isinstance(other, TensorBase):
+                raise
+            return self.to_dtype(common)._binary(op, other.to_dtype(common))
         tensor._layout = layout._dense or layout.dense
         return tensor
 
@@ -165,7 +170,7 @@ class TensorBase:
         if isinstance(other, TensorBase):
             rhs, other_layout = other._storage, other._layout
             if lhs.inner.dtype is not rhs.inner.dtype:
-                common = _common_integer(lhs.inner.dtype, rhs.inner.dtype)
+                common = promoted(lhs.inner.dtype, rhs.inner.dtype)
                 if common is not None:
                     return self.to_dtype(common)._cmp(op, other.to_dtype(common))
                 if lhs.inner.dtype.is_integer and rhs.inner.dtype.is_integer:
@@ -301,18 +306,6 @@ def require_tensors(op: str, **operands: object) -> None:
             # As PyTorch has it, a dim comes before tensors.
             mend = f"; the dim comes behind them: {op}({', '.join(operands)}, dim)" if isinstance(operand, int) else ""
             raise InvalidArgument(op, f"{name} must be a Tensor, not of type {type(operand).__name__}{mend}")
-
-
-@cache
-def _common_integer(first: DType, second: DType) -> DType | None:
-    """Return the smallest integer dtype that has all numbers of two integer dtypes; None if there is none."""
-    if not (first.is_integer and second.is_integer):
-        return None
-    limits = {dtype: np.iinfo(dtype.numpy) for dtype in DType if dtype.is_integer}
-    least = min(limits[first].min, limits[second].min)
-    most = max(limits[first].max, limits[second].max)
-    fitting = [dtype for dtype, limit in limits.items() if limit.min <= least and most <= limit.max]
-    return min(fitting, key=lambda dtype: dtype.itemsize, default=None)
 
 
 _number_of: Final = attrgetter("number")

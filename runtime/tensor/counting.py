@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from typing import Self
 
+import numpy as np
+
 from ...dtype import DType
 from ..base.error import InvalidArgument, ShapeMismatch, UnsupportedDType
 from ..core import argument
-from .base import named, require_tensors
+from .base import broadcast, named, require_tensors
 from .composed import ComposedMethods
-from .joining import cat
+from .joining import cat, stack
 
 
 class CountingMethods(ComposedMethods):
@@ -51,6 +53,39 @@ class CountingMethods(ComposedMethods):
         if wants[2]:
             made.append(starts.diff(append=self.full(1, length, device=self.device)))
         return tuple(made) if any(wants) else made[0]
+
+    @named
+    def nonzero(self) -> Self:
+        """Find the elements that are not 0: a row of their indexes for each, in row-major order, in i64.
+
+        The host waits for their number.
+        """
+        host = self._host_view()
+        if host is not None:
+            return self.from_numpy(np.argwhere(host), device=self.device)
+        flags = self.ne(0).flatten() if self.dtype is not DType.BOOL else self.flatten()
+        numbers = flags.cumsum(0)
+        count = int(numbers[-1].item()) if self.elem_count else 0
+        # What is 0 has no place: the largest index is that of no row.
+        places = flags.where(numbers - 1, 2**63 - 1)
+        found = self.zeros(count, dtype=DType.I64, device=self.device)
+        if count:
+            found.scatter_(places, self.arange(self.elem_count, device=self.device), 0)
+        columns = []
+        for size in reversed(self.shape):
+            columns.append(found.remainder(size))
+            found = found.floor_divide(size)
+        if not columns:
+            return self.zeros((count, 0), dtype=DType.I64, device=self.device)
+        return stack(columns[::-1], 1)
+
+    @named
+    def masked_select(self, mask: Self) -> Self:
+        """Return the elements where a mask, which broadcasts with the tensor, is True: a vector. The host waits."""
+        require_tensors("masked_select", mask=mask)
+        tensor, places = broadcast("masked_select", self._layout, mask._layout)
+        chosen: Self = self._view(tensor)[mask._view(places)]
+        return chosen
 
     @named
     def bincount(self, weights: Self | None = None, minlength: int = 0) -> Self:

@@ -18,10 +18,11 @@ from .contraction import ContractionMethods
 from .network_ops import NetworkOpMethods
 from .number import NumberLike
 from .rearranging import RearrangingMethods
+from .standard import StandardMethods
 from .views import _integers
 
 
-class FamiliarMethods(RearrangingMethods, ContractionMethods, MoveMethods, NetworkOpMethods):
+class FamiliarMethods(RearrangingMethods, ContractionMethods, MoveMethods, NetworkOpMethods, StandardMethods):
     """Methods under the names, and with the meaning, that they have in PyTorch."""
 
     __slots__ = ()

@@ -16,6 +16,7 @@ from ..core.layout import Layout
 from ..core.shape import Shape
 from .base import TensorBase, named, require_tensors
 from .create import CreationMethods
+from .selection import has_tensors, selection
 
 Index = SupportsIndex | slice | EllipsisType | None
 """What chooses a view of a tensor."""
@@ -46,32 +47,22 @@ class IndexMethods(CreationMethods):
     def __getitem__(self, index: Index | Self | tuple[Index | Self, ...]) -> Self:
         """Choose elements by integers, slices, None (a new dim) and `...`, as in NumPy: a view of them.
 
-        Slices with negative steps, and a tensor of indexes in the place of one dim, make a copy instead.
+        Slices with negative steps make a copy instead, and so do tensors: those of integers are indexes, which
+        broadcast, and of which those below 0 count from the end; those of bool are masks of as many dims as they have.
+        For a mask the host waits for the number of its places that are True.
         """
         items = index if isinstance(index, tuple) else (index,)
         key = _key(self._layout, items)
         view = None if key is None else _views.get(key)
         if view is not None:
             return self._view(view)
+        if has_tensors(items):
+            chosen: Self = selection(self, items).taken()
+            return chosen
         for position, item in enumerate(items):
-            if isinstance(item, TensorBase):
-                return self._rows(items, position, item)
             if isinstance(item, slice) and _is_backward(item):
                 return self._backward(items, position, item)
         return self._view(indexed(self._layout, items))  # type: ignore[arg-type] # none of the items is a tensor
-
-    def _rows(self, items: tuple[Index | Self, ...], position: int, rows: Self) -> Self:
-        """Return the part that an index chooses which has a tensor at a position."""
-        others = (*items[:position], _WHOLE, *items[position + 1 :])
-        if any(isinstance(item, TensorBase | SupportsIndex) for item in others):
-            reason = "a tensor of indexes stands with slices, None and '...' alone; index twice, or use gather"
-            raise InvalidArgument("index", reason)
-        if rows.dtype is DType.U8:
-            reason = "a tensor of u8 may be a mask or indexes; use where for a mask, index_select for indexes"
-            raise InvalidArgument("index", reason)
-        chosen, dim = self[others], _dim_at(self.rank, others, position)
-        taken = chosen.index_select(rows.reshape(-1), dim)
-        return taken.reshape(*chosen.shape[:dim], *rows.shape, *chosen.shape[dim + 1 :])
 
     def _backward(self, items: tuple[Index | Self, ...], position: int, item: slice) -> Self:
         """Return the part that an index chooses which has a slice with a negative step at a position."""

@@ -15,7 +15,6 @@ OF_TENSORS: Final[Mapping[str, str]] = {
     "short": 'x.to_dtype("i16")',
     "byte": 'x.to_dtype("u8")',
     "bool": 'x.to_dtype("bool")',
-    "size": "x.shape, or x.elem_count for the number of elements",
     "dim": "x.rank",
     "nelement": "x.elem_count",
     **dict.fromkeys(("itemsize", "element_size"), "x.dtype.itemsize"),

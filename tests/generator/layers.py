@@ -14,14 +14,13 @@ REPOSITORY = Path(__file__).parents[2]
 PACKAGE, RUNTIME = REPOSITORY / "generated/tallow", REPOSITORY / "runtime"
 # What the runtime below the dispatch may import of what is generated, when it is imported itself.
 FACTS = {
-    *("array_functors", "dtype", "ggml_dtype", "host_blocks", "limits", "op"),
+    *("array_functors", "dtype", "ggml_dtype", "host_blocks", "limits", "op", "promotion"),
     *("kernels.arguments", "kernels.constants", "kernels.host_arguments", "kernels.toolchains"),
     *("libraries.miopen", "libraries.onednn"),
 }
 # What the runtime has of the front, which stands on the dispatch.
-FRONT = tuple(
-    f"runtime.{room}" for room in ("files", "gradient", "graph", "models", "quantized", "run", "tensor", "tokenizer")
-)
+ROOMS = ("array_api", "files", "gradient", "graph", "models", "quantized", "run", "tensor", "tokenizer")
+FRONT = tuple(f"runtime.{room}" for room in ROOMS)
 # Imported when the first kernel of a user is launched.
 USER_KERNELS = "runtime.backends.gpu_backend.user_kernels"
 FRONT += (USER_KERNELS,)

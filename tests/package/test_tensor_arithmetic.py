@@ -243,16 +243,50 @@ def test_predictions_compare_with_labels(device: Device) -> None:
     same(scores.argmax(1) == Tensor([1, 1], device=device), np.array([True, False]))
 
 
-def test_only_comparisons_of_integers_take_two_dtypes(device: Device) -> None:
+def test_integers_and_floats_do_not_go_together(device: Device) -> None:
     integers, floats = Tensor([1], DType.I32, device), Tensor([1.0], device=device)
+    mask = integers == 1
     for call in (
-        lambda: integers + Tensor([1], DType.I64, device),
+        lambda: integers + floats,
         lambda: integers == floats,
         lambda: floats < integers,
-        lambda: floats == floats.to_dtype(DType.F64),
+        lambda: integers + mask,
+        lambda: Tensor([1], DType.U64, device) * integers,
     ):
         with pytest.raises(DTypeMismatch, match="must have one dtype"):
             call()
+
+
+@pytest.mark.parametrize(
+    ("first", "second", "joined"),
+    [
+        ("bf16", "f32", "f32"),
+        ("bf16", "f16", "f32"),
+        ("f32", "f64", "f64"),
+        ("f8e4m3", "f16", "f16"),
+        ("f8e4m3", "f8e5m2", "f32"),
+        ("i8", "i64", "i64"),
+        ("u8", "u16", "u16"),
+        ("u8", "i8", "i16"),
+        ("u32", "i8", "i64"),
+    ],
+)
+def test_dtypes_are_promoted(device: Device, first: str, second: str, joined: str) -> None:
+    x, y = Tensor([1, 2, 3], first, device), Tensor([4, 2, 1], second, device)
+    for one, other in ((x, y), (y, x)):
+        for call in (operator.add, operator.mul, operator.sub, Tensor.maximum):
+            result = call(one, other)
+            assert result.dtype is DType(joined)
+            same(result, call(one.to_dtype(joined), other.to_dtype(joined)).numpy())
+        assert (one < other).tolist() == [a < b for a, b in zip(one.tolist(), other.tolist(), strict=True)]
+
+
+def test_in_place_only_the_operand_is_promoted(device: Device) -> None:
+    x = Tensor([1.0, 2.0], device=device)
+    x += Tensor([0.5, 0.25], "bf16", device)
+    assert x.tolist() == [1.5, 2.25]
+    with pytest.raises(DTypeMismatch, match=r"^add_: "):
+        x += Tensor([1.0, 1.0], "f64", device)
 
 
 @pytest.mark.parametrize("name", ["sum", "min", "max", "argmin", "argmax", "mean"])

@@ -636,6 +636,14 @@ def dtype_dlpack_changed(found: Found) -> str | None:
     return f"{found.subject} is {_listed(found.new) or 'nothing'} in DLPack, and was {_listed(found.old)}"
 
 
+@_rule(("dtype", CHANGED, "promotes_to"))
+def dtype_promotion_changed(found: Found) -> str | None:
+    """A dtype is promoted to other dtypes. Operations on it and another dtype have other results, or are refused."""
+    if not found.old:
+        return None
+    return f"{found.subject} is promoted to {_listed(found.new) or 'nothing'}, and was to {_listed(found.old)}"
+
+
 # Kernels.
 
 

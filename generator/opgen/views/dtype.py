@@ -1,8 +1,9 @@
-"""The view of dtype.py."""
+"""The views of dtype.py and promotion.py."""
 
 from types import SimpleNamespace as View
 
 from opgen.model import DType, Spec
+from opgen.promotion import promotions
 from opgen.views.python import quoted
 
 
@@ -14,6 +15,17 @@ def dtype(spec: Spec) -> View:
         groups[name.upper()] = items
     return View(dtypes=[View(dtype=each, member=each.name.upper(), facts=_facts(each)) for each in spec.dtypes],
                 groups=groups)  # fmt: skip
+
+
+def promotion(spec: Spec) -> View:
+    """Which dtypes two dtypes have together."""
+    dtypes = {each.name: each for each in spec.dtypes}
+    rows = [
+        View(made_from=(dtypes[name].location,), member=name.upper(),
+             others=[f"DType.{other.upper()}: DType.{joined.upper()}" for other, joined in others.items()])
+        for name, others in promotions(dtypes)
+    ]  # fmt: skip
+    return View(rows=rows)
 
 
 def _facts(each: DType) -> str:

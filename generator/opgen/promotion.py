@@ -1,0 +1,51 @@
+"""The dtype to which operands of two dtypes are promoted."""
+
+from collections.abc import Iterator, Mapping
+
+from opgen.model import DType
+from opgen.problem import Problems
+
+_Above = Mapping[str, frozenset[str]]
+
+
+def check_promotion(dtypes: Mapping[str, DType], problems: Problems) -> None:
+    """Note a dtype that is promoted to one that is not there, or to itself in the end."""
+    for name, dtype in dtypes.items():
+        for other in dtype.promotes_to:
+            if other not in dtypes:
+                message = f"dtype '{name}' is promoted to unknown dtype '{other}'"
+                problems.unknown(dtype.location, message, other, dtypes)
+    for name, above in _reached(dtypes).items():
+        if name in above:
+            problems.note(dtypes[name].location, f"dtype '{name}' is promoted to itself in the end; remove a step")
+
+
+def promotions(dtypes: Mapping[str, DType]) -> Iterator[tuple[str, dict[str, str]]]:
+    """Each dtype, with the dtype that it has together with each other dtype that goes with it."""
+    reached = {name: above | {name} for name, above in _reached(dtypes).items()}
+    for first in dtypes:
+        joined = {other: _join(reached, {first, other}) for other in dtypes if other != first}
+        yield first, {other: name for other, name in joined.items() if name is not None}
+
+
+def _reached(dtypes: Mapping[str, DType]) -> _Above:
+    """The dtypes that can be reached from each, in one step or more."""
+    reached: dict[str, frozenset[str]] = {}
+    for name, dtype in dtypes.items():
+        found: set[str] = set()
+        ahead = [*dtype.promotes_to]
+        while ahead:
+            step = ahead.pop()
+            if step in dtypes and step not in found:
+                found.add(step)
+                ahead += dtypes[step].promotes_to
+        reached[name] = frozenset(found)
+    return reached
+
+
+def _join(reached: _Above, names: set[str]) -> str | None:
+    """The first dtype that can be reached from all; of several, none of which leads to another, that of them all."""
+    while len(names) > 1:
+        common = frozenset.intersection(*[reached[name] for name in names])
+        names = {name for name in common if not any(name in reached[other] for other in common - {name})}
+    return next(iter(names), None)

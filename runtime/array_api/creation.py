@@ -1,0 +1,174 @@
+"""New tensors. The device is the CPU unless stated, or that of a tensor that is given."""
+
+from __future__ import annotations
+
+import builtins
+from collections.abc import Iterator
+from typing import Any, Literal
+
+from ...device import Device
+from ...dtype import DType
+from ..tensor import Tensor
+from ..tensor import meshgrid as _meshgrid
+from .data_types import DEFAULTS, Scalar, result_type
+
+Shape = int | tuple[int, ...]
+
+
+def _dtype_of(number: Scalar) -> DType:
+    return next(dtype for kind, dtype in DEFAULTS.items() if isinstance(number, kind))
+
+
+def asarray(
+    obj: Any, /, *, dtype: DType | None = None, device: Device | None = None, copy: builtins.bool | None = None
+) -> Tensor:
+    """Make a tensor of a tensor, an array, a Python number or nested sequences of numbers.
+
+    With `copy` None or False a tensor that has the dtype and is on the device already is returned itself;
+    ValueError with False if it must be copied.
+    """
+    if isinstance(obj, Tensor):
+        result = obj.to(device=device, dtype=dtype) if device is not None or dtype is not None else obj
+    elif hasattr(obj, "__dlpack__") and copy is not True:
+        found = Tensor.from_dlpack(obj)
+        result = found if dtype is None and device is None else found.to(device=device, dtype=dtype)
+    else:
+        if copy is False:
+            raise ValueError("asarray: a tensor of Python numbers is always a copy; leave out copy=False")
+        inner = list(_tensors(obj))
+        if inner:
+            dtype, obj = dtype or result_type(*inner), _plain(obj)
+        return Tensor(obj, dtype=dtype, device=device)
+    if copy is False and isinstance(obj, Tensor) and result is not obj:
+        raise ValueError("asarray: another dtype or device needs a copy; leave out copy=False")
+    return result.copy() if copy and result is obj else result
+
+
+def _tensors(obj: Any) -> Iterator[Tensor]:
+    """Find the tensors in nested sequences."""
+    if isinstance(obj, Tensor):
+        yield obj
+    elif isinstance(obj, list | tuple):
+        for item in obj:
+            yield from _tensors(item)
+
+
+def _plain(obj: Any) -> Any:
+    """Return nested sequences with Python numbers in the place of tensors."""
+    if isinstance(obj, list | tuple):
+        return [_plain(item) for item in obj]
+    return obj.tolist() if isinstance(obj, Tensor) else obj
+
+
+def arange(
+    start: int | float,
+    /,
+    stop: int | float | None = None,
+    step: int | float = 1,
+    *,
+    dtype: DType | None = None,
+    device: Device | None = None,
+) -> Tensor:
+    """Make the vector start, start + step, .. that ends before `stop`; of one number, count up to it from 0."""
+    return Tensor.arange(start, stop, step, dtype=dtype, device=device)
+
+
+def empty(shape: Shape, *, dtype: DType | None = None, device: Device | None = None) -> Tensor:
+    """Make a tensor of a shape; its elements are zeros, since nobody shall see memory that was others'."""
+    return zeros(shape, dtype=dtype, device=device)
+
+
+def empty_like(x: Tensor, /, *, dtype: DType | None = None, device: Device | None = None) -> Tensor:
+    """Make a tensor of the shape of another; its elements are zeros."""
+    return zeros_like(x, dtype=dtype, device=device)
+
+
+def eye(
+    n_rows: int,
+    n_cols: int | None = None,
+    /,
+    *,
+    k: int = 0,
+    dtype: DType | None = None,
+    device: Device | None = None,
+) -> Tensor:
+    """Make a matrix with 1 on diagonal `k` and 0 elsewhere: 0 is the main diagonal, 1 that above it."""
+    columns = n_rows if n_cols is None else n_cols
+    chosen = DType.F32 if dtype is None else dtype
+    matrix = Tensor.zeros((n_rows, columns), dtype=chosen, device=device)
+    length = min(n_rows + min(k, 0), columns - max(k, 0))
+    if length > 0:
+        start = (max(-k, 0), max(k, 0))
+        part = matrix[start[0] : start[0] + length, start[1] : start[1] + length]
+        part.copy_(Tensor.eye(length, dtype=chosen, device=device))
+    return matrix
+
+
+def from_dlpack(x: Any, /, *, device: Device | None = None, copy: builtins.bool | None = None) -> Tensor:
+    """Import the tensor of another library by DLPack, as `Tensor.from_dlpack` does, and move it to `device`."""
+    result = Tensor.from_dlpack(x)
+    moved = result if device is None else result.to(device)
+    if copy is False and moved is not result:
+        raise ValueError("from_dlpack: another device needs a copy; leave out copy=False")
+    return moved.copy() if copy and moved is result else moved
+
+
+def full(shape: Shape, fill_value: Scalar, *, dtype: DType | None = None, device: Device | None = None) -> Tensor:
+    """Make a tensor of one number."""
+    return Tensor.full(shape, fill_value, dtype=_dtype_of(fill_value) if dtype is None else dtype, device=device)
+
+
+def full_like(x: Tensor, /, fill_value: Scalar, *, dtype: DType | None = None, device: Device | None = None) -> Tensor:
+    """Make a tensor of one number, in the shape of another."""
+    return full(x.shape, fill_value, dtype=x.dtype if dtype is None else dtype, device=device or x.device)
+
+
+def linspace(
+    start: int | float,
+    stop: int | float,
+    /,
+    num: int,
+    *,
+    dtype: DType | None = None,
+    device: Device | None = None,
+    endpoint: builtins.bool = True,
+) -> Tensor:
+    """Make a vector of `num` numbers at equal distances from `start` to `stop`, without `stop` if not `endpoint`."""
+    count = num if endpoint else num + 1
+    line = Tensor.linspace(start, stop, count, dtype=DType.F32 if dtype is None else dtype, device=device)
+    return line if endpoint else line[:num].copy()
+
+
+def meshgrid(*arrays: Tensor, indexing: Literal["xy", "ij"] = "xy") -> tuple[Tensor, ...]:
+    """Make a tensor of coordinates of each vector: of the points of the grid that the vectors span."""
+    return tuple(_meshgrid(*arrays, indexing=indexing))
+
+
+def ones(shape: Shape, *, dtype: DType | None = None, device: Device | None = None) -> Tensor:
+    """Make a tensor of ones."""
+    return Tensor.ones(shape, dtype=DType.F32 if dtype is None else dtype, device=device)
+
+
+def ones_like(x: Tensor, /, *, dtype: DType | None = None, device: Device | None = None) -> Tensor:
+    """Make a tensor of ones, in the shape of another."""
+    return ones(x.shape, dtype=x.dtype if dtype is None else dtype, device=device or x.device)
+
+
+def tril(x: Tensor, /, *, k: int = 0) -> Tensor:
+    """Copy matrices, with 0 above diagonal `k`."""
+    return x.tril(k)
+
+
+def triu(x: Tensor, /, *, k: int = 0) -> Tensor:
+    """Copy matrices, with 0 below diagonal `k`."""
+    return x.triu(k)
+
+
+def zeros(shape: Shape, *, dtype: DType | None = None, device: Device | None = None) -> Tensor:
+    """Make a tensor of zeros."""
+    return Tensor.zeros(shape, dtype=DType.F32 if dtype is None else dtype, device=device)
+
+
+def zeros_like(x: Tensor, /, *, dtype: DType | None = None, device: Device | None = None) -> Tensor:
+    """Make a tensor of zeros, in the shape of another."""
+    return zeros(x.shape, dtype=x.dtype if dtype is None else dtype, device=device or x.device)

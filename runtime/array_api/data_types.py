@@ -1,0 +1,181 @@
+"""Dtypes of the array API, their limits, and the dtype that several operands have together."""
+
+from __future__ import annotations
+
+import builtins
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Any, Final, TypeAlias
+
+import ml_dtypes
+import numpy as np
+
+from ...device import Device
+from ...dtype import DType
+from ...promotion import promoted
+from ..base.error import InvalidArgument, shown
+from ..core.argument import instance
+from ..tensor import Tensor
+
+Scalar: TypeAlias = "builtins.bool | int | float"
+
+# The dtypes that a kind of the standard's has, by the kinds of the spec.
+_KINDS: Final = {
+    "bool": ("bool",),
+    "signed integer": ("signed",),
+    "unsigned integer": ("unsigned",),
+    "integral": ("signed", "unsigned"),
+    "real floating": ("float",),
+    "complex floating": (),
+    "numeric": ("signed", "unsigned", "float"),
+}
+STANDARD: Final = {
+    "bool": DType.BOOL,
+    "int8": DType.I8,
+    "int16": DType.I16,
+    "int32": DType.I32,
+    "int64": DType.I64,
+    "uint8": DType.U8,
+    "uint16": DType.U16,
+    "uint32": DType.U32,
+    "uint64": DType.U64,
+    "float32": DType.F32,
+    "float64": DType.F64,
+}
+# The default dtype of Python's numbers, from the narrowest kind to the widest.
+DEFAULTS: Final = {bool: DType.BOOL, int: DType.I64, float: DType.F32}
+
+
+def isdtype(dtype: DType, kind: DType | str | tuple[DType | str, ...]) -> builtins.bool:
+    """Tell whether a dtype is `kind`, is of that kind, or is or is of one of a tuple of them.
+
+    The kinds are "bool", "signed integer", "unsigned integer", "integral", "real floating", "complex floating" and
+    "numeric".
+    """
+    if isinstance(kind, tuple):
+        return any(isdtype(dtype, one) for one in kind)
+    if isinstance(kind, DType):
+        return dtype is kind
+    if kind not in _KINDS:
+        raise InvalidArgument("isdtype", f"{shown(kind)} is no kind; the kinds are {', '.join(_KINDS)}")
+    return dtype.kind in _KINDS[kind]
+
+
+@dataclass(frozen=True)
+class finfo_object:  # noqa: N801 - the standard's name
+    """Limits of a floating-point dtype."""
+
+    bits: int
+    eps: float
+    max: float
+    min: float
+    smallest_normal: float
+    dtype: DType
+
+
+@dataclass(frozen=True)
+class iinfo_object:  # noqa: N801 - the standard's name
+    """Limits of an integer dtype."""
+
+    bits: int
+    max: int
+    min: int
+    dtype: DType
+
+
+def finfo(type: DType | Tensor, /) -> finfo_object:
+    """Return the limits of a floating-point dtype, or of a tensor's."""
+    dtype = type.dtype if isinstance(type, Tensor) else type
+    if dtype.kind != "float":
+        raise InvalidArgument("finfo", f"{dtype.value} is no floating-point dtype; use iinfo")
+    limits: Any = ml_dtypes.finfo(dtype.numpy)  # type: ignore[no-untyped-call]
+    numbers = (float(limits.eps), float(limits.max), float(limits.min), float(limits.smallest_normal))
+    return finfo_object(limits.bits, *numbers, dtype)
+
+
+def iinfo(type: DType | Tensor, /) -> iinfo_object:
+    """Return the limits of an integer dtype, or of a tensor's."""
+    dtype = type.dtype if isinstance(type, Tensor) else type
+    if dtype.kind not in _KINDS["integral"]:
+        raise InvalidArgument("iinfo", f"{dtype.value} is no integer dtype; use finfo")
+    limits = np.iinfo(dtype.numpy)
+    return iinfo_object(limits.bits, int(limits.max), int(limits.min), dtype)
+
+
+def can_cast(from_: DType | Tensor, to: DType, /) -> builtins.bool:
+    """Tell whether promotion can lead from one dtype to another."""
+    source = from_.dtype if isinstance(from_, Tensor) else from_
+    return promoted(source, to) is to
+
+
+def astype(x: Tensor, dtype: DType, /, *, copy: builtins.bool = True, device: Device | None = None) -> Tensor:
+    """Convert the elements, as `Tensor.to_dtype` does; a copy unless `copy` is False."""
+    moved = x if device is None else x.to(device)
+    result = moved.to_dtype(dtype)
+    return result.copy() if copy and result is x else result
+
+
+def result_type(*arrays_and_dtypes: Tensor | Scalar | DType) -> DType:
+    """Return the dtype that tensors, dtypes and Python numbers have together.
+
+    A number counts for its kind alone. `InvalidArgument` if the standard leaves the mix undefined.
+    """
+    dtypes: list[DType] = []
+    numbers: list[Scalar] = []
+    for item in arrays_and_dtypes:
+        if isinstance(item, Tensor):
+            dtypes.append(item.dtype)
+        elif isinstance(item, DType):
+            dtypes.append(item)
+        else:
+            instance("result_type", "an operand", item, bool | int | float, "Tensor, DType or number")
+            numbers.append(item)
+    if not dtypes:
+        return _joined("result_type", [DEFAULTS[type(number)] for number in numbers])
+    result = _joined("result_type", dtypes)
+    for number in numbers:
+        result = _with_number("result_type", result, number)
+    return result
+
+
+def _joined(op: str, dtypes: Iterable[DType]) -> DType:
+    first, *others = dtypes
+    for dtype in others:
+        common = promoted(first, dtype)
+        if common is None:
+            reason = f"there is no dtype for {first.value} and {dtype.value} together; convert one with astype"
+            raise InvalidArgument(op, reason)
+        first = common
+    return first
+
+
+# From the narrowest to the widest; a number fits a dtype of its own kind or of a wider one.
+_ORDER: Final = ("bool", "unsigned", "signed", "float")
+_LEAST: Final = {bool: "bool", int: "unsigned", float: "float"}
+
+
+def _with_number(op: str, dtype: DType, number: Scalar) -> DType:
+    kind = next(kind for type_, kind in _LEAST.items() if isinstance(number, type_))
+    if _ORDER.index(dtype.kind) >= _ORDER.index(kind) and (dtype.kind == "bool") is (kind == "bool"):
+        return dtype
+    if kind == "bool":
+        return dtype
+    reason = f"a tensor of {dtype.value} and a Python {type(number).__name__} have no dtype together"
+    raise InvalidArgument(op, f"{reason}; convert the tensor with astype")
+
+
+def promoted_operands(op: str, *operands: Tensor | Scalar) -> tuple[Tensor, ...]:
+    """Return operands as tensors of the dtype that they have together, numbers on the device of a tensor."""
+    tensors = [operand for operand in operands if isinstance(operand, Tensor)]
+    if not tensors:
+        raise InvalidArgument(op, "at least one operand is a tensor; make one with asarray")
+    dtype = _joined(op, [tensor.dtype for tensor in tensors])
+    for operand in operands:
+        if not isinstance(operand, Tensor):
+            instance(op, "an operand", operand, bool | int | float, "Tensor or number")
+            dtype = _with_number(op, dtype, operand)
+    device = tensors[0].device
+    return tuple(
+        operand.to_dtype(dtype) if isinstance(operand, Tensor) else Tensor.full((), operand, dtype=dtype, device=device)
+        for operand in operands
+    )

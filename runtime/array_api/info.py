@@ -1,0 +1,45 @@
+"""What the namespace has: devices, dtypes and abilities."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ...device import Device
+from ...dtype import DType
+from ...limits import MAX_RANK
+from .data_types import STANDARD, isdtype
+
+
+class Info:
+    """Answers about devices and dtypes."""
+
+    __slots__ = ()
+
+    def capabilities(self) -> dict[str, Any]:
+        """Tell what there is: boolean indexes, shapes that depend on data, and the most axes."""
+        return {"boolean indexing": True, "data-dependent shapes": True, "max dimensions": MAX_RANK}
+
+    def default_device(self) -> Device:
+        """Return the device on which tensors are made if none is stated."""
+        return Device.cpu()
+
+    def devices(self) -> tuple[Device, ...]:
+        """Return the devices that are there."""
+        return tuple(Device.all())
+
+    def default_dtypes(self, *, device: Device | None = None) -> dict[str, DType]:
+        """Return the dtypes of tensors that are made without one, on any device."""
+        return {
+            "real floating": DType.F32,
+            "integral": DType.I64,
+            "indexing": DType.I64,
+        }
+
+    def dtypes(self, *, device: Device | None = None, kind: str | tuple[str, ...] | None = None) -> dict[str, DType]:
+        """Return the standard's dtypes of a kind, or of one of several, by name; they are those of every device."""
+        return {name: dtype for name, dtype in STANDARD.items() if kind is None or isdtype(dtype, kind)}
+
+
+def __array_namespace_info__() -> Info:  # noqa: N807 - the standard's name
+    """Return what answers questions about devices and dtypes."""
+    return Info()

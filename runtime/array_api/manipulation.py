@@ -1,0 +1,137 @@
+"""Other shapes and orders of elements, and parts of tensors that indexes choose."""
+
+from __future__ import annotations
+
+import builtins
+from collections.abc import Sequence
+
+import numpy as np
+
+from ...dtype import DType
+from ..base.error import InvalidArgument, ShapeMismatch
+from ..tensor import Tensor
+from ..tensor import cat as _cat
+from ..tensor import stack as _stack
+from .data_types import promoted_operands
+
+Axes = int | tuple[int, ...]
+
+
+def _listed(axis: Axes) -> tuple[int, ...]:
+    return axis if isinstance(axis, tuple) else (axis,)
+
+
+def broadcast_shapes(*shapes: tuple[int, ...]) -> tuple[int, ...]:
+    """Return the shape to which shapes broadcast; ValueError if there is none."""
+    return np.broadcast_shapes(*shapes)
+
+
+def broadcast_arrays(*arrays: Tensor) -> tuple[Tensor, ...]:
+    """Stretch tensors to the shape to which they broadcast."""
+    shape = broadcast_shapes(*[array.shape for array in arrays])
+    return tuple(array.broadcast_as(shape) for array in arrays)
+
+
+def broadcast_to(x: Tensor, /, shape: tuple[int, ...]) -> Tensor:
+    """Stretch a tensor to a shape; the repeated elements exist once."""
+    return x.broadcast_as(shape)
+
+
+def concat(arrays: Sequence[Tensor], /, *, axis: int | None = 0) -> Tensor:
+    """Join tensors along an axis, flat ones of them with axis None; they are promoted to one dtype."""
+    operands = promoted_operands("concat", *arrays)
+    return _cat([x.flatten() for x in operands] if axis is None else operands, 0 if axis is None else axis)
+
+
+def expand_dims(x: Tensor, /, axis: Axes) -> Tensor:
+    """Insert an axis of size 1 at each position of the result that is named."""
+    axes = _listed(axis)
+    rank = x.rank + len(axes)
+    positions = sorted({_position("expand_dims", one, rank) for one in axes})
+    if len(positions) != len(axes):
+        raise InvalidArgument("expand_dims", f"{axes} names an axis twice; name each once")
+    for position in positions:
+        x = x.unsqueeze(position)
+    return x
+
+
+def _position(op: str, axis: int, rank: int) -> int:
+    if not -rank <= axis < rank:
+        raise InvalidArgument(op, f"axis {axis} is out of range for rank {rank}; use {-rank} to {rank - 1}")
+    return axis % rank
+
+
+def flip(x: Tensor, /, *, axis: Axes | None = None) -> Tensor:
+    """Copy a tensor with the order along some axes reversed, by default all."""
+    return x.flip(tuple(range(x.rank)) if axis is None else _listed(axis))
+
+
+def moveaxis(x: Tensor, source: Axes, destination: Axes, /) -> Tensor:
+    """Move axes to other places; the others stay in their order."""
+    return x.movedim(source, destination)
+
+
+def permute_dims(x: Tensor, /, axes: tuple[int, ...]) -> Tensor:
+    """Reorder the axes: axis i of the result is axis `axes[i]`."""
+    return x.permute(axes)
+
+
+def repeat(x: Tensor, repeats: int | Tensor, /, *, axis: int | None = None) -> Tensor:
+    """Repeat each element along an axis, of a flat copy with axis None; a vector says how often for each."""
+    return x.repeat_interleave(repeats, axis)
+
+
+def reshape(x: Tensor, /, shape: tuple[int, ...], *, copy: builtins.bool | None = None) -> Tensor:
+    """Give the elements another shape: a view if the strides allow, unless `copy`; with False never a copy."""
+    result = x.view(shape) if copy is False else x.reshape(shape)
+    return result.copy() if copy else result
+
+
+def roll(x: Tensor, /, shift: Axes, *, axis: Axes | None = None) -> Tensor:
+    """Move elements along axes by so many places; those that leave at one end come in at the other."""
+    return x.roll(shift, axis)
+
+
+def squeeze(x: Tensor, /, axis: Axes) -> Tensor:
+    """Drop axes of size 1."""
+    positions = {_position("squeeze", one, x.rank) for one in _listed(axis)}
+    if any(x.shape[position] != 1 for position in positions):
+        raise ShapeMismatch("squeeze", (x.shape,), f"axis {axis} is not of size 1; reduce it, or index it")
+    for position in sorted(positions, reverse=True):
+        x = x.squeeze(position)
+    return x
+
+
+def stack(arrays: Sequence[Tensor], /, *, axis: int = 0) -> Tensor:
+    """Join tensors of one shape along a new axis; they are promoted to one dtype."""
+    return _stack(promoted_operands("stack", *arrays), axis)
+
+
+def tile(x: Tensor, repetitions: tuple[int, ...], /) -> Tensor:
+    """Copy a tensor, repeated along each axis; fewer numbers than axes stand for the last ones."""
+    return x.repeat((*[1] * (x.rank - len(repetitions)), *repetitions))
+
+
+def unstack(x: Tensor, /, *, axis: int = 0) -> tuple[Tensor, ...]:
+    """Return the views at each place along an axis, without that axis."""
+    return tuple(x.unbind(axis))
+
+
+def _from_the_front(indices: Tensor, size: int) -> Tensor:
+    """Return indexes in i64, with those that count from the end, below 0, counted from the front."""
+    wide = indices.to_dtype(DType.I64)
+    return wide if indices.dtype.kind == "unsigned" else (wide < 0).where(wide + size, wide)
+
+
+def take(x: Tensor, indices: Tensor, /, *, axis: int | None = None) -> Tensor:
+    """Return the rows along an axis that a vector of indexes names; of a vector, the axis may be left out."""
+    if axis is None:
+        if x.rank != 1:
+            raise InvalidArgument("take", f"a tensor of rank {x.rank} needs an axis; state axis=")
+        axis = 0
+    return x.index_select(_from_the_front(indices, x.shape[axis]), axis)
+
+
+def take_along_axis(x: Tensor, indices: Tensor, /, *, axis: int = -1) -> Tensor:
+    """Return result[.., i, ..] = x[.., indices[.., i, ..], ..] along an axis; the other axes broadcast."""
+    return x.take_along_dim(_from_the_front(indices, x.shape[axis]), axis)

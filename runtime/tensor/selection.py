@@ -1,0 +1,163 @@
+"""Elements that tensors of indexes and masks choose, by NumPy's rules for both."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from operator import index
+from typing import Any, NamedTuple, TypeVar
+
+import numpy as np
+
+from ...dtype import DType
+from ..base.error import InvalidArgument, InvalidIndex, ShapeMismatch
+from ..core.shape import Shape
+from .base import TensorBase
+
+T = TypeVar("T", bound=Any)
+
+_WHOLE = slice(None)
+
+
+class Selection(NamedTuple):
+    """What an index with tensors in it chooses of a tensor."""
+
+    view: Any
+    """The part that its slices choose, with the dims that its tensors index in front."""
+    rows: Any
+    """Which of these, counted as if they were one dim."""
+    counted: int
+    """How many of the dims of `view` are indexed."""
+    shape: tuple[int, ...]
+    """The shape that the tensors of the index broadcast to, which takes the place of the dims that they index."""
+    place: int
+    """Where in the result that shape stands."""
+
+    @property
+    def merged(self) -> tuple[int, ...]:
+        """The shape of `view` with the indexed dims as one."""
+        sizes = self.view.shape
+        return (math.prod(sizes[: self.counted]), *sizes[self.counted :])
+
+    def taken(self) -> Any:
+        """A copy of what is chosen."""
+        rows = self.view.reshape(self.merged).index_select(self.rows, 0)
+        chosen = rows.reshape(*self.shape, *self.merged[1:])
+        ahead = len(self.shape)
+        others = range(ahead, chosen.rank)
+        order = [*others[: self.place], *range(ahead), *others[self.place :]]
+        return chosen.permute(order) if self.place else chosen
+
+    def assign(self, value: Any) -> None:
+        """Set what is chosen to a tensor that broadcasts to it."""
+        rest = self.merged[1:]
+        ahead, place = len(self.shape), self.place
+        source = value.broadcast_as((*rest[:place], *self.shape, *rest[place:]))
+        source = source.permute([*range(place, place + ahead), *range(place), *range(place + ahead, source.rank)])
+        source = source.reshape(self.rows.elem_count, *rest)
+        layout = self.view.layout.reshape(self.merged)
+        if layout is not None:
+            self.view._view(layout).index_copy_(self.rows, source, 0)
+        else:
+            # No strides step through dims that lie apart as through one.
+            self.view.copy_(self.view.reshape(self.merged).index_copy_(self.rows, source, 0).reshape(self.view.shape))
+
+
+def has_tensors(items: Sequence[Any]) -> bool:
+    """Tell whether an index has tensors in it; of u8 it may not, which may be a mask or indexes."""
+    tensors = [item for item in items if isinstance(item, TensorBase)]
+    for item in tensors:
+        if item.dtype is DType.U8:
+            reason = "a tensor of u8 may be a mask or indexes; convert it to bool or i64 with to_dtype"
+            raise InvalidArgument("index", reason)
+        if item.dtype is not DType.BOOL and not item.dtype.is_integer:
+            raise InvalidArgument("index", f"a tensor of {item.dtype.value} is neither a mask nor indexes; convert it")
+    return bool(tensors)
+
+
+def selection(tensor: T, items: Sequence[Any]) -> Selection:
+    """Find out what an index chooses that has at least one tensor."""
+    basic: list[Any] = []
+    chosen: list[tuple[int, Any]] = []
+    dim = 0
+    for item in _spelled_out(tensor, items):
+        if isinstance(item, TensorBase) and item.dtype is DType.BOOL:
+            parts = _places(tensor, dim, item)
+            if not item.rank:
+                tensor = tensor.unsqueeze(dim)
+        elif isinstance(item, TensorBase):
+            parts = [item]
+        elif isinstance(item, slice) or item is None:
+            basic.append(item)
+            dim += item is not None
+            continue
+        else:
+            parts = [index(item)]
+        for part in parts:
+            chosen.append((len(basic), _from_the_front(part, tensor.shape[dim])))
+            basic.append(_WHOLE)
+            dim += 1
+    view = tensor[tuple(basic)]
+    dims = [place for place, _ in chosen]
+    shape = _common_shape([part.shape for _, part in chosen if not isinstance(part, int)])
+    rows: Any = 0
+    outside = None
+    for place, part in chosen:
+        size = view.shape[place]
+        rows = rows * size + part
+        if len(chosen) > 1 and not isinstance(part, int):
+            # As a part of a sum it could stand for another place.
+            wrong = (part < 0) | (part >= size)
+            outside = wrong if outside is None else outside | wrong
+    if outside is not None:
+        rows = outside.where(-1, rows)
+    rows = rows.broadcast_as(shape)
+    adjacent = dims == list(range(dims[0], dims[0] + len(dims)))
+    order = [*dims, *[place for place in range(view.rank) if place not in dims]]
+    return Selection(view.permute(order), rows.flatten(), len(dims), shape, dims[0] if adjacent else 0)
+
+
+def _common_shape(shapes: Sequence[tuple[int, ...]]) -> tuple[int, ...]:
+    try:
+        return np.broadcast_shapes(*shapes)
+    except ValueError:
+        reason = "tensors of indexes broadcast to one shape, and masks have as many places that are True"
+        raise ShapeMismatch("index", tuple(map(Shape, shapes)), reason) from None
+
+
+def _spelled_out(tensor: Any, items: Sequence[Any]) -> list[Any]:
+    """Replace `...` by the slices that it stands for, or put them at the end."""
+    counts = [0 if item is None or item is Ellipsis else item.rank if _is_mask(item) else 1 for item in items]
+    rest = tensor.rank - sum(counts)
+    if rest < 0:
+        reason = f"{sum(counts)} indexes are too many for a tensor of rank {tensor.rank}; drop some"
+        raise InvalidArgument("index", reason)
+    places = [place for place, item in enumerate(items) if item is Ellipsis] or [len(items)]
+    if len(places) > 1:
+        raise InvalidArgument("index", "an index has at most one '...'; write ':' for the other dims")
+    place = places[0]
+    return [*items[:place], *[_WHOLE] * rest, *items[place + 1 :]]
+
+
+def _is_mask(item: Any) -> bool:
+    return isinstance(item, TensorBase) and item.dtype is DType.BOOL
+
+
+def _places(tensor: Any, dim: int, mask: Any) -> list[Any]:
+    """Return the places where a mask of some dims is True, a vector for each of these dims."""
+    if not mask.rank:
+        return [mask.reshape(1).nonzero().squeeze(1)]
+    if mask.shape != tensor.shape[dim : dim + mask.rank]:
+        reason = f"a mask has the shape of the dims that it indexes, {tensor.shape[dim : dim + mask.rank]}"
+        raise ShapeMismatch("index", (tensor.shape, mask.shape), reason)
+    return list(mask.nonzero().unbind(1))
+
+
+def _from_the_front(part: Any, size: int) -> Any:
+    """Return indexes, of which those below 0 count from the end, as indexes from 0 on."""
+    if isinstance(part, int):
+        if not -size <= part < size:
+            raise InvalidIndex("index", part, size)
+        return part % size
+    wide = part.to_dtype(DType.I64)
+    return wide if part.dtype.kind == "unsigned" else (wide < 0).where(wide + size, wide)

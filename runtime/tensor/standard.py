@@ -1,0 +1,48 @@
+"""What the array API standard asks of arrays, beyond what tensors have anyway."""
+
+from __future__ import annotations
+
+from types import ModuleType
+from typing import Final, Self
+
+from ...device import Device
+from ..base.error import InvalidArgument, shown
+from .interop import InteropMethods
+
+_VERSIONS: Final = (None, "2021.12", "2022.12", "2023.12", "2024.12", "2025.12")
+
+
+class StandardMethods(InteropMethods):
+    """Attributes and methods by the standard's names. https://data-apis.org/array-api/2025.12"""
+
+    __slots__ = ()
+
+    @property
+    def size(self) -> int:
+        """The number of elements: `elem_count`."""
+        return self._layout.elem_count
+
+    def to_device(self, device: Device | str, /, *, stream: int | None = None) -> Self:
+        """Copy the tensor to another device, as `to` does; streams are those of the devices, so `stream` is None."""
+        if stream is not None:
+            raise InvalidArgument("to_device", "tensors wait for each other's streams by themselves; leave out stream")
+        return self.to(device)
+
+    def __array_namespace__(self, /, *, api_version: str | None = None) -> ModuleType:
+        """Return the module with the standard's functions; every version up to 2025.12 is in it."""
+        if api_version not in _VERSIONS:
+            versions = ", ".join(version for version in _VERSIONS if version)
+            reason = f"there is no version {shown(api_version)}; the versions are {versions}"
+            raise InvalidArgument("array_namespace", reason)
+        from ... import array_api
+
+        return array_api
+
+    def __index__(self) -> int:
+        if not self.dtype.is_integer or self.rank:
+            # As NumPy has it: what is no integer is refused, whatever its value.
+            raise TypeError(f"a tensor of {self.dtype.value} of shape {self.shape} is no index; use int(x.item())")
+        return int(self._number_for("index"))
+
+    def __complex__(self) -> complex:
+        return complex(self._number_for("complex"))
