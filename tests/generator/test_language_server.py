@@ -38,7 +38,8 @@ def editor() -> Iterator[Editor]:
     editor = Editor.start(REPOSITORY)
     for file in (UNARY, REDUCE, GPU, CPU, CONV, SOFTMAX):
         editor.open(file)
-    editor.wait(UNARY)
+    # An answer comes when the spec was read for the first time, which takes seconds.
+    editor.ask("textDocument/hover", editor.at(UNARY, "formula: log(x)"))
     yield editor
     editor.close()
 
