@@ -6,6 +6,7 @@ import builtins
 from typing import Literal, NamedTuple
 
 from ...dtype import DType
+from ..base.error import ShapeMismatch
 from ..tensor import Tensor
 from .creation import full
 from .data_types import Scalar, promoted_operands
@@ -29,6 +30,8 @@ def count_nonzero(x: Tensor, /, *, axis: Axes | None = None, keepdims: builtins.
 
 def nonzero(x: Tensor, /) -> tuple[Tensor, ...]:
     """Find the elements that are not 0: for each axis, a vector of their positions. Waits for the device."""
+    if not x.rank:
+        raise ShapeMismatch("nonzero", (x.shape,), "a tensor of rank 0 has no axes; use bool(x)")
     return tuple(x.nonzero().unbind(1))
 
 

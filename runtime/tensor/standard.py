@@ -6,7 +6,7 @@ from types import ModuleType
 from typing import Final, Self
 
 from ...device import Device
-from ..base.error import InvalidArgument, shown
+from ..base.error import InvalidArgument, UnsupportedDType, shown
 from .interop import InteropMethods
 
 _VERSIONS: Final = (None, "2021.12", "2022.12", "2023.12", "2024.12", "2025.12")
@@ -32,16 +32,16 @@ class StandardMethods(InteropMethods):
         """Return the module with the standard's functions; every version up to 2025.12 is in it."""
         if api_version not in _VERSIONS:
             versions = ", ".join(version for version in _VERSIONS if version)
-            reason = f"there is no version {shown(api_version)}; the versions are {versions}"
+            reason = f"there is no api_version {shown(api_version)}; the versions are {versions}"
             raise InvalidArgument("array_namespace", reason)
         from ... import array_api
 
         return array_api
 
     def __index__(self) -> int:
-        if not self.dtype.is_integer or self.rank:
-            # As NumPy has it: what is no integer is refused, whatever its value.
-            raise TypeError(f"a tensor of {self.dtype.value} of shape {self.shape} is no index; use int(x.item())")
+        if not self.dtype.is_integer:
+            # As NumPy has it, whatever the value is.
+            raise UnsupportedDType("index", self.dtype, self.device.backend, "an index is an integer; use int(x)")
         return int(self._number_for("index"))
 
     def __complex__(self) -> complex:

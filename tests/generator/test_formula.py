@@ -127,7 +127,7 @@ def test_gradients_of_random_formulas_are_their_differences(node: Node, x: float
         assert value(gradient, **at, g=2.0) == pytest.approx(2 * slope, rel=1e-4, abs=1e-5)
 
 
-POINTS = (-30.0, -3.7, -1.3, -0.25, 0.3, 0.9, 1.7, 2.6, 4.2, 30.0)
+POINTS = (-30.0, -3.7, -1.3, -0.25, 0.3, 0.55, 0.9, 1.7, 2.6, 4.2, 30.0)
 
 
 @pytest.mark.parametrize("name", [name for name, it in read_spec(REPOSITORY).primitives.items() if it.gradient])

@@ -155,7 +155,7 @@ def test_references_and_rename(editor: Editor) -> None:
     [
         ((UNARY, "  leaky_relu:\n", 4), "Leaky", "cannot be a name; use small letters"),
         ((UNARY, "  leaky_relu:\n", 4), "relu", "is taken; choose another one"),
-        ((UNARY, "unsupported: ", 3), "x", "no name that the spec defines"),
+        ((UNARY, "\nunsupported: ", 4), "x", "no name that the spec defines"),
         ((GPU, "  unary: elementwise.unary", 4), "x", "rename the file"),
     ],
 )

@@ -136,19 +136,19 @@ RECIPES = [
         {"Tensor([[1.0, 2.0], [3.0, 4.0]]).sumsq(1)": [5.0, 25.0]},
     ),
     Recipe(
-        "count_nonzero",
+        "nonzeros",
         "reduce",
         'doc: "number of elements that are not 0", dtypes: all, identity: 0, element: x != 0, '
         "combine: x + y, result: u32, "
-        'edges: {count_nonzero(): 0, "count_nonzero(nan, 1)": 2}',
+        'edges: {nonzeros(): 0, "nonzeros(nan, 1)": 2}',
         {
             (REDUCTIONS, '    "any": lambda'): (
-                '    "count_nonzero": lambda name, values, dims: np.count_nonzero(\n'
+                '    "nonzeros": lambda name, values, dims: np.count_nonzero(\n'
                 "        decode(name, values), axis=dims, keepdims=True\n"
                 "    ).astype(np.uint32),\n"
             )
         },
-        {"Tensor([0.0, 2.0, 3.0]).count_nonzero(0)": 2},
+        {"Tensor([0.0, 2.0, 3.0]).nonzeros(0)": 2},
     ),
     Recipe(
         "least_magnitude",
@@ -375,6 +375,8 @@ def test_a_dtype_is_one_entry_of_the_spec(repository: Project) -> None:
             text = (repository.root / file).read_text(encoding="utf-8")
             (found,) = re.findall(rf"^{lines.format(name)}", text, re.MULTILINE)
             repository.edit(file, found, "")
+    dtypes = repository.root / "spec/dtypes.yaml"
+    dtypes.write_text(re.sub(r"\b(u16|u64), ", "", dtypes.read_text(encoding="utf-8")), encoding="utf-8")
     for (file, place), text in FLOAT.items():
         repository.edit(file, place, text + place)
     repository.generate()

@@ -40,6 +40,7 @@ def elementwise(
     compute = functors(library).elementwise[op].compute if op is not MethodOp.TO_DTYPE else None
     is_wide, is_rounded = source.compute is not source, source.is_float and target.is_float
     own = native(library, target, op.value)
+    is_masked = operands[0].dtype is DType.BOOL
 
     def run(*given: Any) -> ArrayStorage:
         storages, numbers = given[:count], given[count:] or parameters
@@ -49,6 +50,9 @@ def elementwise(
         if compute is None:
             found = cast.convert(library, arrays[0], source, target)
         elif op.moves:
+            if is_masked:
+                # The standard compares truth values with no numbers.
+                arrays[0] = library.astype(arrays[0], library.DTYPES[DType.U8])
             found = compute(*arrays)
         else:
             if is_wide:
