@@ -26,9 +26,9 @@ GIVING = {
         f"Tensor.{name}"
         for name in ("__bool__", "__complex__", "__float__", "__index__", "__int__", "__reduce__", "allclose", "equal")
     ),
-    *("Tensor.cpu", "Tensor.cuda"),
+    *("Tensor.cpu", "Tensor.cuda", "Tensor.to_device"),
     # Shapes depend on elements.
-    *("Tensor.unique", "Tensor.bincount"),
+    *("Tensor.unique", "Tensor.bincount", "Tensor.nonzero", "Tensor.masked_select"),
 }
 # Calls that bring elements of the host to the device.
 TAKING = {
