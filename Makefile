@@ -61,26 +61,26 @@ test-full: FULL := --full
 test-full: test docs  ## the same with the slow sweeps; test-opgen FULL=--full, and so on, runs one stage of it
 
 test-opgen: $(VENV)/tallow.stamp
-	@echo "1 of 7, about 4 min: opgen, the compilation of kernels, the HIP runtime for the CPU"
+	@echo "1 of 7, about 5 min: opgen, the compilation of kernels, the HIP runtime for the CPU"
 	@$(ON_HIP_HOST) $(PYTEST) --ignore tests/conformance --ignore tests/package $(SITE_TESTS:%=--ignore %)
 
 test-tallow: $(VENV)/tallow.stamp
-	@echo "2 of 7, about 4 min: tallow: every cell on the CPU, its tensors, files and models, its code for GPUs"
+	@echo "2 of 7, about 5 min: tallow: every cell on the CPU, its tensors, files and models, its code for GPUs"
 	@$(ON_HIP_HOST) $(PYTEST) tests/conformance tests/package $(if $(FULL),,$(TWO_DEVICES:%=--ignore %))
 
 test-wave64: $(VENV)/tallow.stamp
-	@echo "3 of 7, about 100 s: on rocm with waves of 64, cells of every op and of every dtype, late, replayed, each allocation of its exact size; models"
+	@echo "3 of 7, about 160 s: on rocm with waves of 64, cells of every op and of every dtype, late, replayed, each allocation of its exact size; models"
 	@$(ON_HIP_HOST) HIP_HOST_WAVE=64 TALLOW_MEMORY_CACHE=0 $(LATE) $(PYTEST) --device rocm --replay \
 		tests/conformance $(MODELS) $(if $(FULL),,--part 0/3 $(ORACLE) -k "$(MODELS64)")
 
 test-wave32: $(VENV)/tallow.stamp
-	@echo "4 of 7, about 50 s: on rocm with waves of 32, other cells of every op and of every dtype, gradients"
+	@echo "4 of 7, about 100 s: on rocm with waves of 32, other cells of every op and of every dtype, gradients"
 	@$(ON_HIP_HOST) HIP_HOST_WAVE=32 $(PYTEST) --device rocm \
 		tests/conformance/test_cells.py tests/conformance/test_blocks.py $(GRADIENTS) \
 		$(if $(FULL),$(MODELS),--part 1/3)
 
 test-devices: $(VENV)/tallow.stamp
-	@echo "5 of 7, about 1 min: two devices on rocm"
+	@echo "5 of 7, about 80 s: two devices on rocm"
 	@$(ON_HIP_HOST) HIP_HOST_DEVICES=2 $(LATE) $(PYTEST) $(TWO_DEVICES)
 
 test-numpy: $(VENV)/tallow.stamp
