@@ -10,13 +10,10 @@ from ...device import Device
 from ...dtype import DType
 from ..tensor import Tensor
 from ..tensor import meshgrid as _meshgrid
-from .data_types import DEFAULTS, Scalar, result_type
+from .data_types import Scalar, result_type
+from .linear_algebra import diagonal
 
 Shape = int | tuple[int, ...]
-
-
-def _dtype_of(number: Scalar) -> DType:
-    return next(dtype for kind, dtype in DEFAULTS.items() if isinstance(number, kind))
 
 
 def asarray(
@@ -93,14 +90,8 @@ def eye(
     device: Device | None = None,
 ) -> Tensor:
     """Make a matrix with 1 on diagonal `k` and 0 elsewhere: 0 is the main diagonal, 1 that above it."""
-    columns = n_rows if n_cols is None else n_cols
-    chosen = DType.F32 if dtype is None else dtype
-    matrix = Tensor.zeros((n_rows, columns), dtype=chosen, device=device)
-    length = min(n_rows + min(k, 0), columns - max(k, 0))
-    if length > 0:
-        start = (max(-k, 0), max(k, 0))
-        part = matrix[start[0] : start[0] + length, start[1] : start[1] + length]
-        part.copy_(Tensor.eye(length, dtype=chosen, device=device))
+    matrix = zeros((n_rows, n_rows if n_cols is None else n_cols), dtype=dtype, device=device)
+    diagonal(matrix, offset=k).fill_(1)
     return matrix
 
 
@@ -115,7 +106,7 @@ def from_dlpack(x: Any, /, *, device: Device | None = None, copy: builtins.bool 
 
 def full(shape: Shape, fill_value: Scalar, *, dtype: DType | None = None, device: Device | None = None) -> Tensor:
     """Make a tensor of one number."""
-    return Tensor.full(shape, fill_value, dtype=_dtype_of(fill_value) if dtype is None else dtype, device=device)
+    return Tensor.full(shape, fill_value, dtype=result_type(fill_value) if dtype is None else dtype, device=device)
 
 
 def full_like(x: Tensor, /, fill_value: Scalar, *, dtype: DType | None = None, device: Device | None = None) -> Tensor:

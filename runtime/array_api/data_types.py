@@ -29,21 +29,10 @@ _KINDS: Final = {
     "complex floating": (),
     "numeric": ("signed", "unsigned", "float"),
 }
-STANDARD: Final = {
-    "bool": DType.BOOL,
-    "int8": DType.I8,
-    "int16": DType.I16,
-    "int32": DType.I32,
-    "int64": DType.I64,
-    "uint8": DType.U8,
-    "uint16": DType.U16,
-    "uint32": DType.U32,
-    "uint64": DType.U64,
-    "float32": DType.F32,
-    "float64": DType.F64,
-}
-# The default dtype of Python's numbers, from the narrowest kind to the widest.
-DEFAULTS: Final = {bool: DType.BOOL, int: DType.I64, float: DType.F32}
+# The standard's dtypes by its names, which are NumPy's: NumPy's own, but for f16.
+STANDARD: Final = {dtype.numpy.name: dtype for dtype in DType if dtype.is_of_numpy and dtype is not DType.F16}
+# The default dtype of Python's numbers, from the narrowest kind to the widest: a bool is an int, too.
+_DEFAULTS: Final = {bool: DType.BOOL, int: DType.I64, float: DType.F32}
 
 
 def isdtype(dtype: DType, kind: DType | str | tuple[DType | str, ...]) -> builtins.bool:
@@ -131,11 +120,15 @@ def result_type(*arrays_and_dtypes: Tensor | Scalar | DType) -> DType:
             instance("result_type", "an operand", item, bool | int | float, "Tensor, DType or number")
             numbers.append(item)
     if not dtypes:
-        return _joined("result_type", [DEFAULTS[type(number)] for number in numbers])
+        return _joined("result_type", map(_default, numbers))
     result = _joined("result_type", dtypes)
     for number in numbers:
         result = _with_number("result_type", result, number)
     return result
+
+
+def _default(number: Scalar) -> DType:
+    return next(dtype for kind, dtype in _DEFAULTS.items() if isinstance(number, kind))
 
 
 def _joined(op: str, dtypes: Iterable[DType]) -> DType:
@@ -151,14 +144,11 @@ def _joined(op: str, dtypes: Iterable[DType]) -> DType:
 
 # From the narrowest to the widest; a number fits a dtype of its own kind or of a wider one.
 _ORDER: Final = ("bool", "unsigned", "signed", "float")
-_LEAST: Final = {bool: "bool", int: "unsigned", float: "float"}
+_LEAST: Final = {DType.BOOL: "bool", DType.I64: "unsigned", DType.F32: "float"}
 
 
 def _with_number(op: str, dtype: DType, number: Scalar) -> DType:
-    kind = next(kind for type_, kind in _LEAST.items() if isinstance(number, type_))
-    if _ORDER.index(dtype.kind) >= _ORDER.index(kind) and (dtype.kind == "bool") is (kind == "bool"):
-        return dtype
-    if kind == "bool":
+    if _ORDER.index(dtype.kind) >= _ORDER.index(_LEAST[_default(number)]):
         return dtype
     reason = f"a tensor of {dtype.value} and a Python {type(number).__name__} have no dtype together"
     raise InvalidArgument(op, f"{reason}; convert the tensor with astype")

@@ -7,11 +7,11 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from ...dtype import DType
 from ..base.error import InvalidArgument, ShapeMismatch
 from ..tensor import Tensor
 from ..tensor import cat as _cat
 from ..tensor import stack as _stack
+from ..tensor.selection import from_the_front
 from .data_types import promoted_operands
 
 Axes = int | tuple[int, ...]
@@ -94,7 +94,7 @@ def roll(x: Tensor, /, shift: Axes, *, axis: Axes | None = None) -> Tensor:
 
 def squeeze(x: Tensor, /, axis: Axes) -> Tensor:
     """Drop axes of size 1."""
-    positions = {_position("squeeze", one, x.rank) for one in _listed(axis)}
+    positions = {x.shape.dim("squeeze", one, "axis") for one in _listed(axis)}
     if any(x.shape[position] != 1 for position in positions):
         raise ShapeMismatch("squeeze", (x.shape,), f"axis {axis} is not of size 1; reduce it, or index it")
     for position in sorted(positions, reverse=True):
@@ -117,21 +117,15 @@ def unstack(x: Tensor, /, *, axis: int = 0) -> tuple[Tensor, ...]:
     return tuple(x.unbind(axis))
 
 
-def _from_the_front(indices: Tensor, size: int) -> Tensor:
-    """Return indexes in i64, with those that count from the end, below 0, counted from the front."""
-    wide = indices.to_dtype(DType.I64)
-    return wide if indices.dtype.kind == "unsigned" else (wide < 0).where(wide + size, wide)
-
-
 def take(x: Tensor, indices: Tensor, /, *, axis: int | None = None) -> Tensor:
     """Return the rows along an axis that a vector of indexes names; of a vector, the axis may be left out."""
     if axis is None:
         if x.rank != 1:
             raise InvalidArgument("take", f"a tensor of rank {x.rank} needs an axis; state axis=")
         axis = 0
-    return x.index_select(_from_the_front(indices, x.shape[axis]), axis)
+    return x.index_select(from_the_front(indices, x.shape[axis]), axis)
 
 
 def take_along_axis(x: Tensor, indices: Tensor, /, *, axis: int = -1) -> Tensor:
     """Return result[.., i, ..] = x[.., indices[.., i, ..], ..] along an axis; the other axes broadcast."""
-    return x.take_along_dim(_from_the_front(indices, x.shape[axis]), axis)
+    return x.take_along_dim(from_the_front(indices, x.shape[axis]), axis)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import builtins
+from collections.abc import Callable
 
 from ...dtype import DType
 from ..tensor import Tensor, cat
@@ -12,47 +13,55 @@ from .manipulation import Axes
 _SUMMED_IN = {"bool": DType.I64, "signed": DType.I64, "unsigned": DType.U64}
 
 
+def _accumulated(x: Tensor, dtype: DType | None, compute: Callable[[Tensor], Tensor]) -> Tensor:
+    """Sum or multiply elements in a dtype that is stated, or in that of the standard."""
+    target = dtype or _SUMMED_IN.get(x.dtype.kind, x.dtype)
+    return compute(x if dtype is None else x.to_dtype(dtype)).to_dtype(target)
+
+
 def sum(
     x: Tensor, /, *, axis: Axes | None = None, dtype: DType | None = None, keepdims: builtins.bool = False
 ) -> Tensor:
     """Sum of the elements, of integers in i64 or u64, unless `dtype` states in what."""
-    target = dtype or _SUMMED_IN.get(x.dtype.kind, x.dtype)
-    return (x if dtype is None else x.to_dtype(dtype)).sum(axis, keepdims).to_dtype(target)
+    return _accumulated(x, dtype, lambda x: x.sum(axis, keepdims))
 
 
 def prod(
     x: Tensor, /, *, axis: Axes | None = None, dtype: DType | None = None, keepdims: builtins.bool = False
 ) -> Tensor:
     """Product of the elements, of integers in i64 or u64, unless `dtype` states in what."""
-    target = dtype or _SUMMED_IN.get(x.dtype.kind, x.dtype)
-    return (x if dtype is None else x.to_dtype(dtype)).prod(axis, keepdims).to_dtype(target)
+    return _accumulated(x, dtype, lambda x: x.prod(axis, keepdims))
 
 
 def cumulative_sum(
     x: Tensor, /, *, axis: int | None = None, dtype: DType | None = None, include_initial: builtins.bool = False
 ) -> Tensor:
     """Sums of the elements up to each place along an axis; `include_initial` puts the empty sum, 0, in front."""
-    return _cumulative(x, axis, dtype, include_initial, "cumsum", 0)
+    return _cumulative(x, axis, dtype, include_initial, Tensor.cumsum, 0)
 
 
 def cumulative_prod(
     x: Tensor, /, *, axis: int | None = None, dtype: DType | None = None, include_initial: builtins.bool = False
 ) -> Tensor:
     """Products of the elements up to each place along an axis; `include_initial` puts 1, the empty one, in front."""
-    return _cumulative(x, axis, dtype, include_initial, "cumprod", 1)
+    return _cumulative(x, axis, dtype, include_initial, Tensor.cumprod, 1)
 
 
 def _cumulative(
-    x: Tensor, axis: int | None, dtype: DType | None, include_initial: builtins.bool, method: str, initial: int
+    x: Tensor,
+    axis: int | None,
+    dtype: DType | None,
+    include_initial: builtins.bool,
+    compute: Callable[[Tensor, int], Tensor],
+    initial: int,
 ) -> Tensor:
-    target = dtype or _SUMMED_IN.get(x.dtype.kind, x.dtype)
-    axis = 0 if axis is None else axis
-    result: Tensor = getattr(x if dtype is None else x.to_dtype(dtype), method)(axis).to_dtype(target)
+    along = 0 if axis is None else axis
+    result = _accumulated(x, dtype, lambda x: compute(x, along))
     if not include_initial:
         return result
     shape = [*x.shape]
-    shape[axis] = 1
-    return cat([Tensor.full(shape, initial, dtype=target, device=x.device), result], axis)
+    shape[along] = 1
+    return cat([Tensor.full(shape, initial, dtype=result.dtype, device=x.device), result], along)
 
 
 def max(x: Tensor, /, *, axis: Axes | None = None, keepdims: builtins.bool = False) -> Tensor:

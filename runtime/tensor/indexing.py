@@ -16,7 +16,7 @@ from ..core.layout import Layout
 from ..core.shape import Shape
 from .base import TensorBase, named, require_tensors
 from .create import CreationMethods
-from .selection import has_tensors, selection
+from .selection import has_tensors, selection, spelled_out
 
 Index = SupportsIndex | slice | EllipsisType | None
 """What chooses a view of a tensor."""
@@ -210,7 +210,7 @@ def indexed(layout: Layout, index: Index | tuple[Index, ...]) -> Layout:
 
 def _indexed(layout: Layout, items: tuple[Index, ...]) -> Layout:
     dim = 0
-    for item in _without_ellipsis(items, layout.rank):
+    for item in spelled_out(items, layout.rank):
         if item is None:
             layout = layout.unsqueeze(dim)
             dim += 1
@@ -238,19 +238,6 @@ def _slice_of_integers(item: slice) -> slice:
     start = None if item.start is None else integer("index", "the start of a slice", item.start)
     stop = None if item.stop is None else integer("index", "the end of a slice", item.stop)
     return slice(start, stop, None if item.step is None else integer("index", "the step of a slice", item.step))
-
-
-def _without_ellipsis(items: tuple[Index, ...], rank: int) -> list[Index]:
-    """Spell out `...`, and check that the items name no more dims than there are."""
-    places = [position for position, item in enumerate(items) if item is Ellipsis]
-    if len(places) > 1:
-        raise InvalidArgument("index", "an index has at most one '...'; write ':' for the other dims")
-    named = sum(1 for item in items if item is not None and item is not Ellipsis)
-    if named > rank:
-        raise InvalidArgument("index", f"{named} indexes are too many for a tensor of rank {rank}; drop some")
-    if not places:
-        return list(items)
-    return [*items[: places[0]], *([_WHOLE] * (rank - named)), *items[places[0] + 1 :]]
 
 
 def _sliced(layout: Layout, dim: int, item: slice) -> Layout:

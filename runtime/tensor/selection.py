@@ -80,8 +80,8 @@ def selection(tensor: T, items: Sequence[Any]) -> Selection:
     basic: list[Any] = []
     chosen: list[tuple[int, Any]] = []
     dim = 0
-    for item in _spelled_out(tensor, items):
-        if isinstance(item, TensorBase) and item.dtype is DType.BOOL:
+    for item in spelled_out(items, tensor.rank):
+        if _is_mask(item):
             parts = _places(tensor, dim, item)
             if not item.rank:
                 tensor = tensor.unsqueeze(dim)
@@ -94,7 +94,7 @@ def selection(tensor: T, items: Sequence[Any]) -> Selection:
         else:
             parts = [index(item)]
         for part in parts:
-            chosen.append((len(basic), _from_the_front(part, tensor.shape[dim])))
+            chosen.append((len(basic), from_the_front(part, tensor.shape[dim])))
             basic.append(_WHOLE)
             dim += 1
     view = tensor[tuple(basic)]
@@ -125,18 +125,16 @@ def _common_shape(shapes: Sequence[tuple[int, ...]]) -> tuple[int, ...]:
         raise ShapeMismatch("index", tuple(map(Shape, shapes)), reason) from None
 
 
-def _spelled_out(tensor: Any, items: Sequence[Any]) -> list[Any]:
-    """Replace `...` by the slices that it stands for, or put them at the end."""
-    counts = [0 if item is None or item is Ellipsis else item.rank if _is_mask(item) else 1 for item in items]
-    rest = tensor.rank - sum(counts)
-    if rest < 0:
-        reason = f"{sum(counts)} indexes are too many for a tensor of rank {tensor.rank}; drop some"
-        raise InvalidArgument("index", reason)
-    places = [place for place, item in enumerate(items) if item is Ellipsis] or [len(items)]
+def spelled_out(items: Sequence[Any], rank: int) -> list[Any]:
+    """Replace `...` by the slices that it stands for, or put them at the end; a mask indexes as many dims as it has."""
+    places = [place for place, item in enumerate(items) if item is Ellipsis]
     if len(places) > 1:
         raise InvalidArgument("index", "an index has at most one '...'; write ':' for the other dims")
-    place = places[0]
-    return [*items[:place], *[_WHOLE] * rest, *items[place + 1 :]]
+    named = sum(item.rank if _is_mask(item) else item is not None and item is not Ellipsis for item in items)
+    if named > rank:
+        raise InvalidArgument("index", f"{named} indexes are too many for a tensor of rank {rank}; drop some")
+    place = places[0] if places else len(items)
+    return [*items[:place], *[_WHOLE] * (rank - named), *items[place + 1 :]]
 
 
 def _is_mask(item: Any) -> bool:
@@ -153,7 +151,7 @@ def _places(tensor: Any, dim: int, mask: Any) -> list[Any]:
     return list(mask.nonzero().unbind(1))
 
 
-def _from_the_front(part: Any, size: int) -> Any:
+def from_the_front(part: Any, size: int) -> Any:
     """Return indexes, of which those below 0 count from the end, as indexes from 0 on."""
     if isinstance(part, int):
         if not -size <= part < size:
