@@ -135,7 +135,18 @@ TALLOW_INLINE float erf(float x) {
 #if !defined(TALLOW_VECTOR)
 TALLOW_FUNCTION(exp)
 TALLOW_FUNCTION(log)
+#if defined(TALLOW_AMD) || defined(TALLOW_HOST)
 TALLOW_FUNCTION(log2)
+#else
+TALLOW_INLINE float log2(float x) {
+    return ::log2f(x);
+}
+// CUDA's is a rounding off for some powers of two. ldexp is exact, and gives 0 and infinity for the logarithms of these.
+TALLOW_INLINE double log2(double x) {
+    const double logarithm = ::log2(x), whole = ::rint(logarithm);
+    return ::ldexp(1.0, static_cast<int>(whole)) == x ? whole : logarithm;
+}
+#endif
 TALLOW_FUNCTION(log10)
 TALLOW_FUNCTION(exp2)
 TALLOW_FUNCTION(sin)

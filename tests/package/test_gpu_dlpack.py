@@ -263,7 +263,7 @@ def test_pytorch_shares_both_ways(device: Device, torch: Any, dtype: DType, view
         assert theirs.data_ptr() == given.storage.inner.memory.address + given.layout.start_offset * dtype.itemsize
         theirs.fill_(3)
         torch.cuda.synchronize()
-        assert (given.numpy().astype(np.float64) == 3).all()
+        assert (given.numpy() == np.array(3).astype(dtype.numpy)).all()
 
 
 def test_pytorch_booleans_and_odd_places(torch: Any) -> None:
