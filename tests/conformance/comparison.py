@@ -6,7 +6,7 @@ from collections.abc import Mapping
 
 import numpy as np
 
-from .oracle.formats import EXTENDED, FLOATS, HALVES, Array, compute_name, decode, spacing
+from .oracle.formats import COMPLEX, EXTENDED, FLOATS, HALVES, NUMPY, Array, compute_name, decode, part_name, spacing
 
 # In units in the last place of the result's dtype; every result of a short float that
 # is not exact gets 1. elu is alpha times an exponential, and counts as one.
@@ -14,7 +14,7 @@ EXACT, ROUNDED, FUNCTION = 0, 1, 4
 ULPS = {
     **dict.fromkeys(["neg", "relu", "abs", "floor", "ceil", "round", "sign", "minimum", "maximum"], EXACT),
     **dict.fromkeys(["isnan", "isinf", "isfinite", "signbit", "trunc", "clamp", "fmod"], EXACT),
-    **dict.fromkeys(["copysign", "nextafter"], EXACT),
+    **dict.fromkeys(["copysign", "nextafter", "conj", "real", "imag"], EXACT),
     **dict.fromkeys(["add", "sub", "mul", "div", "sqr", "sqrt", "affine", "recip"], ROUNDED),
     **dict.fromkeys(["exp", "log", "sin", "cos", "tanh", "erf", "gelu", "gelu_erf", "silu", "sigmoid"], FUNCTION),
     **dict.fromkeys(["powf", "elu", "normal"], FUNCTION),
@@ -35,6 +35,10 @@ ULPS = {
     **dict.fromkeys(["gelu_gradient", "gelu_erf_gradient", "erf_gradient", "pow_gradient_y"], 2 * FUNCTION + ROUNDED),
     **dict.fromkeys(["silu_mul_gradient_x", "gelu_mul_gradient_x"], 3 * FUNCTION + ROUNDED),
 }
+# A function of a complex number has several of real ones, and as many roundings of its modulus.
+COMPLEX_FUNCTION = 4 * FUNCTION
+# Where what is infinite or NaN, and in which part, is left to the implementation: C and NumPy disagree.
+LOOSE = ("mul", "div", "sqr", "recip", "rsqrt", "pow", "powf", "sign", "affine")
 # Beyond this sin and cos only have to be finite and in [-1, 1].
 LARGEST_ANGLE = 1e5
 # A sum of n terms is off by at most this many epsilons, plus log2(n), of the sum of absolute values.
@@ -44,12 +48,14 @@ SUM_EPSILONS = 4
 def tolerance(op: str, name: str) -> int:
     """The units in the last place that `op` of dtype `name` may be off; where none are listed it is a function."""
     ulps = ULPS.get(op, FUNCTION)
+    if name in COMPLEX and (ulps != EXACT or op == "sign"):
+        return ROUNDED if op in ("add", "sub") else COMPLEX_FUNCTION
     return min(ulps, ROUNDED) if name in HALVES else ulps
 
 
 def sum_bound(name: str, magnitude: Array, count: int) -> Array:
     """What a sum of `count` terms in the compute dtype of `name` may be off, before it is rounded."""
-    precision = FLOATS[compute_name(name)].precision
+    precision = FLOATS[part_name(compute_name(name))].precision
     epsilon = EXTENDED(2) ** (1 - precision)
     return epsilon * (SUM_EPSILONS + np.log2(EXTENDED(max(count, 1)))) * magnitude
 
@@ -58,13 +64,20 @@ def assert_same(got: Array, expected: Array, where: str, inputs: Mapping[str, Ar
     """Bit for bit; any NaN is as good as any other."""
     assert got.dtype == expected.dtype, f"{where}: dtype {got.dtype}, expected {expected.dtype}"
     assert got.shape == expected.shape, f"{where}: shape {got.shape}, expected {expected.shape}"
+    _report(is_different(got, expected), got, expected, where, inputs)
+
+
+def is_different(got: Array, expected: Array) -> Array:
+    """Where bits differ that are not both NaN; of complex numbers in either part."""
+    if got.dtype.kind == "c":
+        return is_different(got.real, expected.real) | is_different(got.imag, expected.imag)
     raw = f"u{got.dtype.itemsize}"
-    different = np.ascontiguousarray(got).view(raw) != np.ascontiguousarray(expected).view(raw)
+    different: Array = np.ascontiguousarray(got).view(raw) != np.ascontiguousarray(expected).view(raw)
     different = different.reshape(got.shape)
     if different.any():
         with np.errstate(invalid="ignore"):
             different &= ~((got != got) & (expected != expected))
-    _report(different, got, expected, where, inputs)
+    return different
 
 
 def assert_equal_values(got: Array, expected: Array, where: str, inputs: Mapping[str, Array] | None = None) -> None:
@@ -83,28 +96,58 @@ def assert_close(
     *,
     slack: Array | float = 0.0,
     zero_sign: bool = True,
+    loose: bool = False,
 ) -> None:
-    """Within `ulps` units in the last place of float dtype `name`, plus `slack`, of the extended `expected`."""
-    assert got.dtype == FLOATS[name].numpy, f"{where}: dtype {got.dtype}, expected {name}"
+    """Within `ulps` units in the last place of float dtype `name`, plus `slack`, of the extended `expected`.
+
+    Of a complex dtype the units are those of the larger part, the sign of zero is free, and with `loose` a number that
+    is infinite or NaN is as good as any other.
+    """
+    assert got.dtype == NUMPY[name], f"{where}: dtype {got.dtype}, expected {name}"
     assert got.shape == expected.shape, f"{where}: shape {got.shape}, expected {expected.shape}"
     with np.errstate(all="ignore"):
-        error = ulp_error(name, got, expected, zero_sign=zero_sign)
+        if name in COMPLEX:
+            unit = _larger_unit(name, expected)
+            error = complex_error(name, got, expected, unit, loose=loose)
+        else:
+            unit = spacing(name, expected)
+            error = ulp_error(name, got, expected, zero_sign=zero_sign)
         allowed: Array | float = ulps
         if np.any(slack):
-            allowed = ulps + np.asarray(slack, EXTENDED) / spacing(name, expected)
+            allowed = ulps + np.asarray(slack, EXTENDED) / unit
         # What the extended reference itself may be off.
         wrong = ~(error <= allowed + EXTENDED(2) ** -8)
     _report(wrong, got, expected, where, inputs, error)
 
 
-def ulp_error(name: str, got: Array, expected: Array, *, zero_sign: bool = True) -> Array:
-    """The distance in units in the last place; infinite where the results are of different kinds."""
+def _larger_unit(name: str, expected: Array) -> Array:
+    """The unit in the last place of the larger part that is finite; that of 0 where none is."""
+    parts = [np.where(np.isfinite(part), np.abs(part), 0) for part in (expected.real, expected.imag)]
+    return spacing(COMPLEX[name].part, np.maximum(*parts))
+
+
+def complex_error(name: str, got: Array, expected: Array, unit: Array, *, loose: bool = False) -> Array:
+    """The distance of the part that is farther off, in units; infinite where the parts are of different kinds."""
+    part = COMPLEX[name].part
+    pairs = [(got.real, expected.real), (got.imag, expected.imag)]
+    error = np.maximum(*(ulp_error(part, *pair, zero_sign=False, unit=unit) for pair in pairs))
+    # The sign of an infinity beside NaN is nobody's.
+    is_nan = np.isnan(expected.real) | np.isnan(expected.imag)
+    alike = [(np.isnan(x) & np.isnan(y)) | (np.isinf(x) & np.isinf(y)) | (x == y) for x, y in pairs]
+    error = np.where(is_nan & np.logical_and(*alike), EXTENDED(0), error)
+    if loose:
+        error = np.where(~np.isfinite(expected) & ~np.isfinite(got), EXTENDED(0), error)
+    return error
+
+
+def ulp_error(name: str, got: Array, expected: Array, *, zero_sign: bool = True, unit: Array | None = None) -> Array:
+    """The distance in units in the last place, or in others; infinite where the results are of different kinds."""
     number_format = FLOATS[name]
     largest = EXTENDED(number_format.largest)
     value = decode(name, got)
     if number_format.saturates:
         expected = np.where(np.isnan(expected), expected, np.clip(expected, -largest, largest))
-    unit = spacing(name, expected)
+    unit = spacing(name, expected) if unit is None else unit
     error = np.abs(value - expected) / unit
     infinite, is_nan, should_be_nan = np.isinf(value), np.isnan(value), np.isnan(expected)
     if infinite.any():

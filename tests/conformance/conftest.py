@@ -5,12 +5,13 @@ from __future__ import annotations
 import pytest
 
 from . import matrix
+from .oracle.formats import NUMPY
 
 
 # Before what is left is shared between parts.
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    lacking = {*matrix.DTYPES} - {*matrix.dtypes_of(config.getoption("--device").partition(":")[0])}
+    lacking = {*NUMPY} - {*matrix.dtypes_of(config.getoption("--device").partition(":")[0])}
 
     def is_lacking(item: pytest.Item) -> bool:
         params = item.callspec.params if isinstance(item, pytest.Function) and hasattr(item, "callspec") else {}

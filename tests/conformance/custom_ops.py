@@ -20,7 +20,7 @@ def seen(storage: Any, layout: Layout) -> Array:
 
 def _view(elements: Array, layout: Layout) -> Array:
     # NumPy strides over none of ml_dtypes' types that say they are floats.
-    words = elements.view(f"u{elements.itemsize}")[layout.start_offset :]
+    words = elements.view(f"V{elements.itemsize}")[layout.start_offset :]
     strides = tuple(stride * elements.itemsize for stride in layout.strides)
     return np.lib.stride_tricks.as_strided(words, tuple(layout.shape), strides).view(elements.dtype)
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from .oracle.formats import FLOATS, INTEGERS, NUMPY, Array
+from .oracle.formats import COMPLEX, FLOATS, INTEGERS, NUMPY, Array
 
 if TYPE_CHECKING:
     import tallow
@@ -133,6 +133,8 @@ def reached(shape: tuple[int, ...], strides: tuple[int, ...], offset: int) -> Ar
 
 def poison(name: str, length: int) -> Array:
     """What no op may read: NaN and a large number by turns, or integers that no index may be."""
+    if name in COMPLEX:
+        return poison(COMPLEX[name].part, 2 * length).view(NUMPY[name])
     if name in FLOATS:
         pattern = np.array([np.nan, 96.0], np.float64).astype(NUMPY[name])
     else:

@@ -2,15 +2,25 @@
 
 from __future__ import annotations
 
+from collections.abc import Container
 from functools import cache
 
 import tallow
 from tallow import op
 from tallow.storage.quantized import QuantizedMethods
 
+from .oracle import complex_numbers
 from .oracle.blocks import SIZES
-from .oracle.elementwise import BINARY_BOOL_OPS, BINARY_INTEGER_OPS, BIT_OPS, INTEGER_METHODS, UNARY_INTEGER_OPS
-from .oracle.reductions import BOOL_REDUCTIONS, FLOAT_REDUCTIONS
+from .oracle.elementwise import (
+    BINARY_BOOL_OPS,
+    BINARY_INTEGER_OPS,
+    BIT_OPS,
+    COMPLEX_CMP_OPS,
+    COMPLEX_ONLY_OPS,
+    INTEGER_METHODS,
+    UNARY_INTEGER_OPS,
+)
+from .oracle.reductions import BOOL_REDUCTIONS, COMPLEX_REDUCTIONS, FLOAT_REDUCTIONS
 
 BACKENDS = tuple(sorted({cell.backend for cell in tallow.support()}))
 DTYPES = tuple(dtype.value for dtype in tallow.DType)
@@ -58,6 +68,8 @@ BOOL_METHODS = (
     *("apply_op1", "apply_op2", "apply_op3", "inplace_op1", "inplace_op2", "inplace_op3"),
     *("zeros", "alloc_uninit", "storage_from_slice", "storage", "storage_owned"),
 )
+# Those of complex numbers, besides ops.
+COMPLEX_METHODS = (*BOOL_METHODS, "affine", "cumsum", "cumprod", "matmul", "scatter_add", "index_add")
 
 Key = tuple[str, str | None, str | None]
 
@@ -101,6 +113,23 @@ def serves_bool(method: str, op: str | None) -> bool:
     if method in ("binary_impl", "binary_assign", "reduce_op"):
         return op in (*BINARY_BOOL_OPS, *BOOL_REDUCTIONS)
     return method in BOOL_METHODS
+
+
+def serves_complex(method: str, op: str | None) -> bool:
+    """Whether semantics has the op for complex numbers: what needs no order, and functions that are differentiable."""
+    ops: dict[str, Container[str | None]] = {
+        "unary_impl": complex_numbers.UNARY,
+        "binary_impl": complex_numbers.BINARY,
+        "binary_assign": complex_numbers.BINARY,
+        "cmp": COMPLEX_CMP_OPS,
+        "reduce_op": COMPLEX_REDUCTIONS,
+    }
+    return op in ops[method] if method in ops else method in COMPLEX_METHODS
+
+
+def needs_complex(op: str | None) -> bool:
+    """Whether semantics has the op for complex numbers only."""
+    return op in COMPLEX_ONLY_OPS
 
 
 def needs_integers(op: str | None) -> bool:

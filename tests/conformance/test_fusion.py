@@ -12,6 +12,7 @@ from tallow import BinaryOp, CmpOp, DType, Tensor, UnaryOp
 from tallow.op import BinaryGradientOp, MethodOp, UnaryGradientOp
 
 from . import matrix, values
+from .comparison import is_different
 from .layouts import CONTIGUOUS, FEW_VIEWS, TILES, VIEWS, Case, place
 from .oracle.formats import Array
 
@@ -47,8 +48,15 @@ def functions(dtype: DType, backend: str) -> dict[str, Function]:
         for first in (0, 1):
             numbers = (2, 1, 0, 3)[first : first + count]
             found[f"{op.value}{numbers}"] = lambda x, y, name=op.value, numbers=numbers: getattr(x, name)(*numbers)
+    is_complex = dtype.kind == "complex"
     for other in map(DType, matrix.dtypes_of(backend)):
+        if is_complex and other.kind not in ("complex", "bool"):
+            continue
         found[f"to_dtype {other}"] = lambda x, y, other=other: x.to_dtype(other) if other is not x.dtype else x.copy()
+    if is_complex:
+        found["where"] = lambda x, y: (x == y).where(x, 2 - 1j)
+        found["1 + 2j - x"] = lambda x, y: (1 + 2j) - x
+        return found
     found["where"] = lambda x, y: (x > y).where(x, y)
     found["1 < x"] = lambda x, y: 1 < x  # noqa: SIM300
     if not dtype.is_float:
@@ -74,10 +82,7 @@ def assert_same(got: Tensor, expected: Tensor, where: str) -> None:
     """The same bits; NaNs are alike, since compilers may swap the operands of a sum."""
     assert (got.shape, got.dtype, got.device) == (expected.shape, expected.dtype, expected.device), where
     found, wanted = got.numpy(), expected.numpy()
-    is_nan = np.isnan(wanted) if expected.dtype.is_float else np.zeros(wanted.shape, bool)
-    bits = f"u{wanted.itemsize}"
-    alike = (found.view(bits) == wanted.view(bits)) | (is_nan & (found != found))
-    places = np.argwhere(~alike)
+    places = np.argwhere(is_different(found, wanted))
     assert not places.size, f"{where}: {found[tuple(places[0])]}, not {wanted[tuple(places[0])]}, at {places[0]}"
 
 

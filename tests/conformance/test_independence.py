@@ -11,7 +11,7 @@ from tallow.runtime.core.layout import Layout
 from . import calls, matrix, values
 from .bench import dtype_of, read, shape_of
 from .calls import layout
-from .oracle.formats import EXTENDED, FLOATS, NUMPY, encode
+from .oracle.formats import COMPLEX, EXTENDED, FLOATS, NUMPY, encode
 
 VECTOR, IMAGE = layout(4), layout(1, 1, 2, 2)
 
@@ -33,6 +33,8 @@ UNCHANGED = {
     "upsample_nearest1d": lambda x: x.upsample_nearest1d(layout(1, 1, 4), 4),
     "upsample_nearest2d": lambda x: x.upsample_nearest2d(IMAGE, 2, 2),
 }
+# Those that numbers without an order have.
+COMPLEX_CALLS = ("try_clone", "to_dtype", "affine", "sum of no dims", "sum of one element")
 UNCHANGED_FLOATS = {
     "powf": lambda x: x.powf(VECTOR, 1.0),
     "elu": lambda x: x.elu(VECTOR, 1.0),
@@ -41,8 +43,15 @@ UNCHANGED_FLOATS = {
 }
 
 
-@pytest.mark.parametrize("name", [name for name in NUMPY if name != "bool"])
-@pytest.mark.parametrize("call", UNCHANGED)
+@pytest.mark.parametrize(
+    ("call", "name"),
+    [
+        (call, name)
+        for call in UNCHANGED
+        for name in NUMPY
+        if name != "bool" and (name not in COMPLEX or call in COMPLEX_CALLS)
+    ],
+)
 def test_a_result_that_equals_its_operand_is_another_storage(call, name, device):
     check_apart(device, name, UNCHANGED[call])
 
@@ -58,7 +67,7 @@ def check_apart(device, name, call):
     x = device.storage(numbers)
     result = call(x)
     # A library's powers may be off by a unit in the last place.
-    given = result.to_numpy().astype(np.float64), numbers.astype(np.float64)
+    given = result.to_numpy().astype(np.complex128), numbers.astype(np.complex128)
     assert np.allclose(*given, rtol=1e-15, atol=0), "the call gives what it was given"
     result.const_set(0.0, VECTOR)
     assert x.to_numpy().tobytes() == numbers.tobytes(), "a write to the result reached the operand"

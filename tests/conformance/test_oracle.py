@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import cmath
+import itertools
 import math
 import struct
 from decimal import Decimal, localcontext
@@ -10,10 +12,12 @@ from fractions import Fraction
 import numpy as np
 import pytest
 
+from .comparison import assert_close, assert_same
 from .handlers.quantized import random_blocks
 from .oracle import blocks, elementwise, functions, gradients, indexing, movement, randomness, reductions, windows
 from .oracle.formats import (
     EXTENDED,
+    EXTENDED_COMPLEX,
     FLOATS,
     HALVES,
     INTEGERS,
@@ -276,6 +280,76 @@ def test_sin_and_cos_of_the_platform(x):
             term = term * reduced / (2 * order + 2)
         assert relative_error(np.sin(EXTENDED(x)), sine) < F64_ULP / 20
         assert relative_error(np.cos(EXTENDED(x)), cosine) < F64_ULP / 20
+
+
+NUMBERS = [0.0, -0.0, 0.25, -0.75, 1.0, -1.0, 3.5, -20.0, math.inf, -math.inf, math.nan]
+# By the names that the module of Python's standard library has.
+CMATH = {
+    **{op: op for op in ("exp", "log", "log10", "sin", "cos", "tan", "asin", "acos", "atan", "sqrt")},
+    **{op: op for op in ("sinh", "cosh", "tanh", "asinh", "acosh", "atanh")},
+}
+
+
+@pytest.mark.parametrize("op", CMATH)
+def test_functions_of_complex_numbers_have_the_values_and_edges_of_python(op):
+    for real, imaginary in itertools.product(NUMBERS, NUMBERS):
+        z = complex(real, imaginary)
+        # What a NaN beside 0 gives is since C11's corrections no NaN, which Python lacks.
+        if op in ("tan", "tanh", "acosh") and math.isnan(real + imaginary) and 0 in (real, imaginary):
+            continue
+        try:
+            expected = np.array([getattr(cmath, CMATH[op])(z)])
+        except ValueError:
+            continue  # where Python has no number, C has an infinity
+        found = elementwise.unary(op, "complex128", np.array([z]))
+        assert_close("complex128", found.astype(np.complex128), expected.astype(EXTENDED_COMPLEX), 8, f"{op} of {z}")
+
+
+@pytest.mark.parametrize("op", ["log1p", "expm1", "exp2", "log2"])
+def test_functions_of_complex_numbers_that_python_lacks_agree_with_those_of_numpy(op):
+    numbers = np.array([complex(*parts) for parts in itertools.product(NUMBERS, NUMBERS)])
+    with np.errstate(all="ignore"):
+        expected = getattr(np, op)(numbers)
+    found = elementwise.unary(op, "complex128", numbers).astype(np.complex128)
+    # NumPy's formula of expm1 has NaN beside some infinities where the array API standard has numbers.
+    is_number = np.isfinite(expected)
+    np.testing.assert_allclose(found[is_number], expected[is_number], rtol=1e-14, atol=1e-15)
+    assert (np.isnan(found) <= np.isnan(expected)).all()
+    assert np.isnan(found[np.isnan(numbers) & (np.abs(numbers.real) < 20)]).all()
+    small = np.array([1e-20 + 1e-25j, -1e-9j, 1e-12 + 1e-3j])
+    near = elementwise.unary("log1p" if op == "log2" else "expm1", "complex128", small)
+    np.testing.assert_allclose(near.real, [1e-20, *near.real[1:]], rtol=1e-15)
+
+
+def test_products_quotients_and_powers_of_complex_numbers():
+    generator = np.random.default_rng(5)
+    z, w = (generator.normal(size=50) + 1j * generator.normal(size=50) for _ in range(2))
+    for op, theirs in {"mul": z * w, "div": z / w, "pow": z**w, "add": z + w, "sub": z - w}.items():
+        np.testing.assert_allclose(elementwise.binary(op, "complex128", z, w).astype(complex), theirs, rtol=1e-14)
+    wide = elementwise.binary("div", "complex128", np.array([1e300 + 1e300j]), np.array([1e300 - 1e-300j]))
+    np.testing.assert_allclose(wide.astype(complex), [1 + 1j])
+    zero, numbers = np.zeros(3, complex), np.array([2, 0, 1 - 5j])
+    assert elementwise.binary("pow", "complex128", zero, numbers).tolist() == [0, 1, 0]
+    assert elementwise.unary("sign", "complex64", np.array([3 - 4j, 0], np.complex64)).astype(complex).tolist() == [
+        0.6 - 0.8j,
+        0,
+    ]
+
+
+def test_parts_of_complex_numbers_are_converted_and_compared_each():
+    numbers = np.array([complex(-0.0, math.inf), 1 + 2.0**-30 + 1e300j, complex(math.nan, 0)])
+    narrow = convert("complex128", "complex64", numbers)
+    assert str(narrow.tolist()) == "[(-0+infj), (1+infj), (nan+0j)]"
+    assert convert("complex128", "bool", np.array([0j, -0.0, 1e-300j, math.nan])).tolist() == [False, False, True, True]
+    assert convert("i64", "complex64", np.array([2**24 + 1])).tolist() == [2**24]
+    assert from_number("complex64", 2.5 - 1e-60j) == 2.5
+    assert elementwise.compare("eq", "complex64", narrow, narrow).tolist() == [True, True, False]
+    with pytest.raises(AssertionError, match="1 of 3 elements"):
+        assert_same(narrow, np.array([complex(0.0, math.inf), narrow[1], math.nan], np.complex64), "zeros")
+    close = np.array([1 + 3e-16j, math.inf + math.nan * 1j])
+    assert_close("complex128", close, np.array([1, -math.inf + 1j * math.nan]).astype(EXTENDED_COMPLEX), 2, "parts")
+    with pytest.raises(AssertionError, match="off by"):
+        assert_close("complex128", close[:1], np.array([1 + 1e-15j]).astype(EXTENDED_COMPLEX), 2, "parts")
 
 
 def test_functions_at_the_edges():

@@ -6,7 +6,7 @@ from functools import cache
 
 import numpy as np
 
-from .oracle.formats import EXTENDED, FLOATS, INTEGERS, NUMPY, Array, encode
+from .oracle.formats import COMPLEX, EXTENDED, FLOATS, INTEGERS, NUMPY, Array, decode, encode, joined
 
 Generator = np.random.Generator
 
@@ -28,8 +28,16 @@ def _drawn(generator: Generator, name: str, shape: tuple[int, ...], exponents: t
     return np.where(generator.random(shape) < 1 / 2, magnitude, -magnitude).astype(NUMPY[name])
 
 
+def _of_parts(name: str, real: Array, imaginary: Array) -> Array:
+    """Numbers of a complex dtype with parts of these."""
+    part = COMPLEX[name].part
+    return encode(name, joined(decode(part, real), decode(part, imaginary)))
+
+
 def ordinary(generator: Generator, name: str, shape: tuple[int, ...]) -> Array:
     """Numbers of either sign, uniform in their logarithm; integers uniform over half of their range."""
+    if name in COMPLEX:
+        return _of_parts(name, *(ordinary(generator, COMPLEX[name].part, shape) for _ in range(2)))
     if name in FLOATS:
         return _drawn(generator, name, shape, _ORDINARY[name])
     if name == "bool":
@@ -40,6 +48,8 @@ def ordinary(generator: Generator, name: str, shape: tuple[int, ...]) -> Array:
 
 def modest(generator: Generator, name: str, shape: tuple[int, ...]) -> Array:
     """Numbers of which a sum of products keeps clear of overflow; integers, which wrap, over their range."""
+    if name in COMPLEX:
+        return _of_parts(name, *(modest(generator, COMPLEX[name].part, shape) for _ in range(2)))
     if name in FLOATS:
         return _drawn(generator, name, shape, _MODEST[name])
     bounds = INTEGERS[name]
@@ -48,7 +58,16 @@ def modest(generator: Generator, name: str, shape: tuple[int, ...]) -> Array:
 
 @cache
 def specials(name: str) -> Array:
-    """Zeros, infinities, NaN, denormals, extremes and halves; of integers the extremes and their neighbours."""
+    """Zeros, infinities, NaN, denormals, extremes and halves; of integers the extremes and their neighbours.
+
+    Complex numbers have each of a few of these as either part.
+    """
+    if name in COMPLEX:
+        number_format = FLOATS[COMPLEX[name].part]
+        smallest = 2.0**number_format.min_exponent
+        few = [0.0, -0.0, 1.0, -1.0, 0.1, -2.5, smallest, -number_format.largest, np.inf, -np.inf, np.nan]
+        parts = encode(COMPLEX[name].part, np.array(few, EXTENDED))
+        return _of_parts(name, *np.meshgrid(parts, parts)).ravel()
     if name in INTEGERS:
         bounds = INTEGERS[name]
         low, high = bounds.lowest, bounds.highest
@@ -75,6 +94,8 @@ def mixed(generator: Generator, name: str, shape: tuple[int, ...]) -> Array:
 
 def few_values(generator: Generator, name: str, shape: tuple[int, ...]) -> Array:
     """Numbers that repeat, for ties; of floats also both zeros."""
+    if name in COMPLEX:
+        return _of_parts(name, *(few_values(generator, COMPLEX[name].part, shape) for _ in range(2)))
     choices = np.array([0, 1, 2, 3], np.float64).astype(EXTENDED)
     if name in INTEGERS:
         return generator.integers(0, 4, shape).astype(NUMPY[name])
@@ -104,8 +125,21 @@ def pattern_sample(generator: Generator, name: str, count: int) -> Array:
     return np.concatenate([patterns, middle, specials(name)])
 
 
+def _complex_sample(generator: Generator, name: str, count: int) -> Array:
+    """Complex numbers with parts of every exponent, and such near the zeros and singularities of functions."""
+    part = COMPLEX[name].part
+    parts = pattern_sample(generator, part, count)
+    points = generator.choice([0, 1, -1, 1j, -1j, 0.5, 1 + 1j, np.pi / 2], len(parts))
+    steps = [_drawn(generator, part, parts.shape, (-FLOATS[part].precision, 1)) for _ in range(2)]
+    near = encode(name, decode(name, points.astype(NUMPY[name])) + decode(name, _of_parts(name, *steps)))
+    everywhere = _of_parts(name, parts, generator.permutation(parts))
+    return np.concatenate([everywhere, near, ordinary(generator, name, (count // 2,)), specials(name)])
+
+
 def sweep(generator: Generator, name: str, count: int) -> Array:
     """All patterns of a small float dtype, a sample of `count` ones of a large one, integers over their range."""
+    if name in COMPLEX:
+        return _complex_sample(generator, name, count // 4)
     if name in INTEGERS:
         return np.concatenate([specials(name), modest(generator, name, (count // 16,))])
     return all_patterns(name) if FLOATS[name].bits <= 16 else pattern_sample(generator, name, count)

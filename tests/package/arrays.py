@@ -11,12 +11,18 @@ from numpy.typing import NDArray
 FLOATS = [dtype for dtype in tallow.DType if dtype.is_float]
 NUMBERS = [dtype for dtype in tallow.DType if dtype is not tallow.DType.BOOL]
 INTEGERS = [dtype for dtype in tallow.DType if dtype.is_integer]
+COMPLEX = [dtype for dtype in tallow.DType if dtype.kind == "complex"]
 
 
 def numbers(shape: tuple[int, ...], dtype: tallow.DType = tallow.DType.F32, seed: int = 0) -> NDArray[Any]:
-    """Small numbers that every dtype has: integers from 0 to 9, signed halves for floats, truth values for bool."""
+    """Small numbers that every dtype has: integers from 0 to 9, signed halves for floats, truth values for bool.
+
+    The parts of complex numbers are signed halves.
+    """
     generator = np.random.default_rng(seed)
     whole = generator.integers(0, 10, shape)
+    if dtype in COMPLEX:
+        return (whole / 2 - 2 + 1j * (generator.integers(0, 10, shape) / 2 - 2)).astype(dtype.numpy)
     return (whole / 2 - 2 if dtype.is_float else whole).astype(dtype.numpy)
 
 
@@ -25,4 +31,5 @@ def same(tensor: tallow.Tensor, expected: NDArray[Any]) -> None:
     found = tensor.numpy()
     assert found.shape == expected.shape
     assert found.dtype == expected.dtype
-    np.testing.assert_array_equal(found.astype(np.float64), expected.astype(np.float64))
+    wide = np.complex128 if found.dtype.kind == "c" else np.float64
+    np.testing.assert_array_equal(found.astype(wide), expected.astype(wide))

@@ -16,7 +16,7 @@ from ..bench import Bench, dtype_of, shape_of
 from ..comparison import assert_close, assert_same, tolerance
 from ..oracle import movement as oracle_movement
 from ..oracle import randomness as oracle
-from ..oracle.formats import EXTENDED, INTEGERS, NUMPY, from_number, spacing
+from ..oracle.formats import COMPLEX, EXTENDED, INTEGERS, NUMPY, from_number, spacing
 
 SEEDS = (0, 42, 2**32 - 1, 2**32, 0x0123_4567_89AB_CDEF, 2**64 - 1)
 SHAPES = ((), (1,), (2,), (3,), (5,), (0,), (2, 0, 3), (4, 5), (2, 3, 1, 2, 3), (257,), (1025,))
@@ -143,12 +143,15 @@ def arange(bench: Bench) -> None:
 
 def storage_from_slice(bench: Bench) -> None:
     numbers = [0.0, -0.0, 1, -1, 2.5, -3.75, 0.1, 300, 70000, -1e10, 1e300, math.inf, -math.inf, math.nan]
+    if bench.name in COMPLEX:
+        numbers += [1j, 2.5 - 0.1j, complex(-0.0, math.inf), complex(math.nan, -0.0)]
     for chosen in (numbers, [], [7], tuple(range(100))):
         where = bench.where(f"{len(chosen)} numbers")
         got = bench.read(
             bench.device.storage_from_slice(chosen, dtype_of(bench.name)), bench.name, (len(chosen),), where
         )
-        expected = np.array([from_number(bench.name, float(number)) for number in chosen], NUMPY[bench.name])
+        exact = [number if isinstance(number, complex) else float(number) for number in chosen]
+        expected = np.array([from_number(bench.name, number) for number in exact], NUMPY[bench.name])
         assert_same(got, expected, where)
     if bench.name in INTEGERS:
         bounds = INTEGERS[bench.name]

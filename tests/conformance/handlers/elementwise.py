@@ -8,17 +8,31 @@ from collections.abc import Iterator
 from functools import partial
 
 import numpy as np
+import pytest
 import tallow
 from tallow import Layout, Shape
 from tallow.op import BinaryOp, CmpOp, MethodOp, UnaryOp
+from tallow.runtime.base.error import UnsupportedDType
 
 from .. import matrix, values
 from ..bench import Bench, dtype_of
-from ..comparison import EXACT, FUNCTION, LARGEST_ANGLE, assert_close, assert_equal_values, assert_same, tolerance
+from ..comparison import (
+    COMPLEX_FUNCTION,
+    EXACT,
+    FUNCTION,
+    LARGEST_ANGLE,
+    LOOSE,
+    assert_close,
+    assert_equal_values,
+    assert_same,
+    tolerance,
+)
 from ..layouts import CONTIGUOUS, FEW_VIEWS, TILES, VIEWS, WRITABLE, Case, Operand, pairs
 from ..oracle import elementwise as oracle
 from ..oracle.formats import (
+    COMPLEX,
     EXTENDED,
+    EXTENDED_COMPLEX,
     FLOATS,
     INTEGERS,
     NO_ROW,
@@ -28,6 +42,7 @@ from ..oracle.formats import (
     convert,
     decode,
     encode,
+    part_name,
     spacing,
 )
 
@@ -39,7 +54,7 @@ SWEEP_F64 = 2**14
 def sweep_size(bench: Bench) -> int:
     if bench.full:
         return FULL_SWEEP if bench.name == "f32" else FULL_SWEEP // 16
-    return SWEEP_F64 if bench.name == "f64" else SWEEP
+    return SWEEP_F64 if part_name(bench.name) == "f64" else SWEEP
 
 
 def unary_impl(bench: Bench) -> None:
@@ -54,26 +69,83 @@ def unary_impl(bench: Bench) -> None:
 def check_unary(bench: Bench, operand: Operand, where: str) -> None:
     result = operand.storage.unary_impl(UnaryOp(bench.op), operand.layout)
     expected = oracle.unary(bench.op, bench.name, operand.values)
-    got = bench.read(result, result_name(bench.name, expected), operand.values.shape, where)
+    name = result_name(bench.name, expected)
+    got = bench.read(result, name, operand.values.shape, where)
     inputs = {"x": operand.values}
     if bench.op == "signbit":
         # CUDA's conversion of f16 gives one NaN for all.
         with np.errstate(invalid="ignore"):
             expected = np.where(np.isnan(operand.values), got, expected)
-    if expected.dtype != EXTENDED:
+    if not is_extended(expected):
         assert_same(got, expected, where, inputs)
+    elif bench.name in COMPLEX and bench.op == "abs":
+        assert_close(name, got, expected, FUNCTION, where, inputs)
     elif tolerance(bench.op, bench.name) == EXACT:
-        assert_same(got, encode(bench.name, expected), where, inputs)
+        assert_same(got, encode(name, expected), where, inputs)
+    elif bench.name in COMPLEX:
+        check_complex(bench.op, bench.name, got, expected, [decode(bench.name, operand.values)], where, inputs)
     else:
         if bench.op in ("sin", "cos"):
             expected = _forgive_large_angles(bench, operand.values, got, expected, where)
         assert_close(bench.name, got, expected, tolerance(bench.op, bench.name), where, inputs)
 
 
+def is_extended(expected: Array) -> bool:
+    """Whether the oracle gives numbers before any rounding."""
+    return expected.dtype in (EXTENDED, EXTENDED_COMPLEX)
+
+
+# Of complex numbers, those that are made of products of parts, and those that turn by an angle.
+_PRODUCTS = ("mul", "div", "sqr", "recip", "rsqrt", "pow", "powf", "sign", "log1p")
+_ANGLES = ("exp", "exp2", "expm1", "sinh", "cosh", "tanh")
+
+
+def check_complex(
+    op: str, name: str, got: Array, expected: Array, operands: list[Array], where: str, inputs: dict[str, Array]
+) -> None:
+    """A result of complex numbers, where neither what is given nor what comes out is at the ends of the range."""
+    part = FLOATS[COMPLEX[name].part]
+    epsilon = EXTENDED(2) ** -part.precision
+    is_open, slack = np.zeros(got.shape, bool), np.zeros(got.shape, EXTENDED)
+    with np.errstate(all="ignore"):
+        if op in _PRODUCTS:
+            # Products of parts may overflow, or lose their digits, where the result would not.
+            least, most = EXTENDED(2) ** (part.min_exponent + part.precision), EXTENDED(part.largest) / 8
+            for x in (*operands, expected) if op != "log1p" else operands:
+                modulus = np.abs(x)
+                is_open |= (modulus < least) & (modulus != 0) & (op != "log1p")
+                is_open |= np.isfinite(modulus) & (modulus > most)
+            # What becomes of infinities is left open, and NaN is no number afterwards.
+            is_nan = np.any([np.isnan(x) for x in np.broadcast_arrays(*operands)], 0)
+            is_infinite = np.any([np.isinf(x) for x in np.broadcast_arrays(*operands)], 0)
+            is_open |= is_infinite & (op == "sign" or (~is_nan & (op not in ("mul", "log1p"))))
+            is_open |= is_nan & (op in ("pow", "powf"))
+        if op in _ANGLES or op in ("sin", "cos", "tan"):
+            angle = np.abs(operands[0].imag if op in _ANGLES else operands[0].real)
+            is_open |= (angle > LARGEST_ANGLE) & np.isfinite(angle)
+        if op == "exp2":
+            # What the exponent is multiplied with is rounded, too.
+            slack = np.abs(expected) * np.abs(operands[0]) * epsilon
+        if op in ("pow", "powf"):
+            # The rounding of an exponent is a relative error of the power.
+            factor = np.abs(operands[-1]) * (np.abs(np.log(operands[0])) + 1)
+            is_open |= (operands[0] == 0) | ~(factor < 2**10)
+            slack = COMPLEX_FUNCTION * np.abs(expected) * factor * epsilon
+        # Where one part overflows, so may what the other is a product of.
+        overflows = np.isfinite(expected) & (np.maximum(np.abs(expected.real), np.abs(expected.imag)) > part.largest)
+        is_open |= overflows & ~np.isfinite(got)
+        slack = np.where(is_open | ~np.isfinite(slack), EXTENDED(0), slack)
+    expected = np.where(is_open, decode(name, got), expected)
+    assert_close(name, got, expected, tolerance(op, name), where, inputs, slack=slack, loose=op in LOOSE)
+
+
 def result_name(name: str, expected: Array) -> str:
-    """The dtype of a result on dtype `name`: the oracle gives extended numbers for that dtype, or the result itself."""
-    if expected.dtype == EXTENDED:
-        return name
+    """The dtype of a result on dtype `name`: the oracle gives extended numbers for that dtype, or the result itself.
+
+    Of a complex dtype real extended numbers are for the dtype of its parts.
+    """
+    if is_extended(expected):
+        return part_name(name) if expected.dtype == EXTENDED else name
     return next(other for other, kind in NUMPY.items() if kind == expected.dtype)
 
 
@@ -98,8 +170,8 @@ def binary_impl(bench: Bench) -> None:
 
 def _pairs_with_a_number(bench: Bench) -> Iterator[tuple[str, Operand, Operand]]:
     """One operand is a number, which a GPU may take along with the launch."""
-    numbers = np.unique(values.special_pairs(bench.name)[0].view(f"u{NUMPY[bench.name].itemsize}"))
-    chosen = numbers.view(NUMPY[bench.name])[:: 1 if bench.full else 3]
+    numbers = list({number.tobytes(): number for number in values.specials(bench.name)}.values())
+    chosen = numbers[:: 1 if bench.full else 20 if bench.name in COMPLEX else 3]
     cases = [Case((5, 7)), Case((5, 7), "narrowed columns"), Case((5, 7), "transposed")]
     # A share of these has every case on either side.
     for number, case, is_left in bench.share(list(itertools.product(chosen, cases, (False, True)))):
@@ -118,6 +190,9 @@ def _check_binary(bench: Bench, got: Array, left: Array, right: Array, where: st
         assert_same(got, expected, where, inputs)
     elif tolerance(bench.op, bench.name) == EXACT:
         assert_equal_values(got, encode(bench.name, expected), where, inputs)
+    elif bench.name in COMPLEX:
+        operands = [decode(bench.name, left), decode(bench.name, right)]
+        check_complex(bench.op, bench.name, got, expected, operands, where, inputs)
     else:
         slack: Array | float = 0.0
         if bench.op in ("silu_mul", "gelu_mul"):
@@ -199,13 +274,13 @@ def affine(bench: Bench) -> None:
     else:
         # Numbers that every dtype holds, so that it does not matter in which one mul and add arrive.
         factors = [(1.0, 0.0), (1.5, -1.5), (-0.25, 3.0), (0.0, 1.0), (np.inf, 1.0), (2.0, np.nan)]
-    if bench.name in ("f32", "f64"):
+    if part_name(bench.name) in ("f32", "f64"):
         factors += [(1e10, -1e10), (1.000244140625, 0.75)]
-    if bench.name == "f64":
+    if part_name(bench.name) == "f64":
         factors += [(0.1, 0.7), (1e300, -1e308), (-1.1, 1.1)]
     for mul, add in factors:
         operands = [("sweep", bench.place(values.sweep(bench.generator, bench.name, SMALL_SWEEP // 8)))]
-        if bench.name in FLOATS and np.isfinite([mul, add]).all():
+        if bench.name not in INTEGERS and np.isfinite([mul, add]).all():
             operands.append(("cancelling", bench.place(_around(bench.name, -add / (mul or 1.0)))))
         check_affine(bench, operands, mul, add)
     views = [
@@ -225,12 +300,12 @@ def check_affine(bench: Bench, operands: list[tuple[str, Operand]], mul: float, 
             assert_same(got, expected, where, inputs)
         else:
             ulps = tolerance("affine", bench.name)
-            assert_close(bench.name, got, expected, ulps, where, inputs, zero_sign=False)
+            assert_close(bench.name, got, expected, ulps, where, inputs, zero_sign=False, loose=True)
 
 
 def _around(name: str, number: float) -> Array:
     """The numbers of the dtype next to `number`."""
-    steps = np.arange(-40, 41).astype(EXTENDED) * EXTENDED(2) ** (1 - FLOATS[name].precision)
+    steps = np.arange(-40, 41).astype(EXTENDED) * EXTENDED(2) ** (1 - FLOATS[part_name(name)].precision)
     return encode(name, EXTENDED(number) * (1 + steps))
 
 
@@ -287,8 +362,11 @@ def _check_method(bench: Bench, operands: list[Operand], parameters: tuple[float
         expected = getattr(oracle, name)(bench.name, *(operand.values for operand in operands), *parameters)
     got = bench.read(result, result_name(bench.name, expected), first.values.shape, where)
     inputs = {argument: operand.values for argument, operand in zip("xyz", operands, strict=False)}
-    if expected.dtype != EXTENDED:
+    if not is_extended(expected):
         assert_same(got, expected, where, inputs)
+    elif bench.name in COMPLEX:
+        numbers = [decode(bench.name, operand.values) for operand in operands] + [EXTENDED(each) for each in parameters]
+        check_complex(name, bench.name, got, expected, numbers, where, inputs)
     elif tolerance(name, bench.name) == EXACT:
         assert_equal_values(got, encode(bench.name, expected), where, inputs)
     else:
@@ -302,6 +380,10 @@ def to_dtype(bench: Bench) -> None:
         numbers = values.mixed(bench.generator, bench.name, case.shape)
         sources.append((str(case), bench.place(numbers, case.placement)))
     for target in matrix.dtypes_of(bench.cell.backend):
+        if bench.name in COMPLEX and not (target in COMPLEX or target == "bool"):
+            with pytest.raises(UnsupportedDType, match="imaginary"):
+                sources[0][1].storage.to_dtype(sources[0][1].layout, dtype_of(target))
+            continue
         extra = []
         if target in FLOATS and FLOATS[target].bits <= 16 and bench.name in FLOATS:
             extra.append(("ties", bench.place(_ties(bench.name, target))))
@@ -324,6 +406,7 @@ def _near_powers_of_two(name: str) -> Array:
             powers += [(tie + step) * sign for tie in ties for step in (-1, 0, 1) for sign in (1, -1)]
         return np.array([number for number in powers if bounds.lowest <= number <= bounds.highest], NUMPY[name])
     wide = np.array(powers, object).astype(EXTENDED)
+    # Of complex numbers these are the real parts.
     return encode(name, np.concatenate([wide, wide / 2, wide + np.sign(wide) * EXTENDED(0.75)]))
 
 

@@ -12,6 +12,7 @@ from ..bench import Bench
 from ..comparison import assert_same
 from ..layouts import CONTIGUOUS, TILES, VIEWS, WRITABLE, poison
 from ..oracle import movement as oracle
+from ..oracle.formats import COMPLEX
 
 # d1, d2, source stride, destination stride, source offset, destination offset.
 COPIES = (
@@ -32,13 +33,16 @@ COPIES = (
 
 def const_set(bench: Bench) -> None:
     # Integers are numbers like the others: what is out of range saturates.
-    for number in (0.0, -0.0, 1.0, -3.75, 0.1, 250.5, 1e5, -1e300, np.inf, np.nan, 300, -1, -70000, 1 << 63):
+    numbers = [0.0, -0.0, 1.0, -3.75, 0.1, 250.5, 1e5, -1e300, np.inf, np.nan, 300, -1, -70000, 1 << 63]
+    if bench.name in COMPLEX:
+        numbers += [1j, 0.1 - 1e300j, complex(-0.0, np.inf), complex(np.nan, -0.0)]
+    for number in numbers:
         check_fill(bench, (5, 7), "narrowed columns", number)
     for case in VIEWS + CONTIGUOUS[::2]:
         check_fill(bench, case.shape, case.placement, 2.5)
 
 
-def check_fill(bench: Bench, shape: tuple[int, ...], placement: str, number: float) -> None:
+def check_fill(bench: Bench, shape: tuple[int, ...], placement: str, number: complex) -> None:
     where = bench.where(f"{number} into {shape}, {placement}")
     operand = bench.place(values.mixed(bench.generator, bench.name, shape), placement)
     operand.storage.const_set(number, operand.layout)

@@ -1,7 +1,7 @@
 """One result for each element.
 
 A function named for an op takes arrays in the dtype `name` and gives either the exact result, in the result's dtype,
-or (the ops of `APPROXIMATE`) the result in extended precision, before any rounding.
+or the result in extended precision, before any rounding: extended numbers or, of complex dtypes, complex ones.
 """
 
 from __future__ import annotations
@@ -12,8 +12,21 @@ from functools import partial
 
 import numpy as np
 
-from . import functions
-from .formats import EXTENDED, INTEGERS, Array, compute_name, decode, from_number, round_values, wide, wrap
+from . import complex_numbers, functions
+from .formats import (
+    COMPLEX,
+    EXTENDED,
+    INTEGERS,
+    Array,
+    compute_name,
+    decode,
+    from_number,
+    joined,
+    part_name,
+    round_values,
+    wide,
+    wrap,
+)
 
 _UNARY_FLOAT: dict[str, Callable[[Array], Array]] = {
     "exp": np.exp,
@@ -72,21 +85,22 @@ _UNARY_INTEGER: dict[str, Callable[[Array], Array]] = {
     "bitwise_invert": lambda x: ~x,
     "sign": lambda x: (x > 0).astype(np.int64) - (x < 0),
 }
-UNARY_OPS = tuple(_UNARY_FLOAT)
 BIT_OPS = ("bitwise_and", "bitwise_or", "bitwise_xor", "bitwise_left_shift", "bitwise_right_shift")
 UNARY_INTEGER_OPS = tuple(_UNARY_INTEGER)
 BINARY_BOOL_OPS = ("bitwise_and", "bitwise_or", "bitwise_xor")
 BINARY_INTEGER_OPS = ("add", "sub", "mul", "div", "floor_divide", "remainder", "minimum", "maximum", *BIT_OPS)
-_BINARY_FLOAT_OPS = ("pow", "fmod", "atan2", "hypot", "copysign", "nextafter", "logaddexp", "silu_mul", "gelu_mul")
-BINARY_OPS = (*BINARY_INTEGER_OPS, *_BINARY_FLOAT_OPS)
 # Functions of their own with parameters; the others are for floats only.
 INTEGER_METHODS = ("affine", "clamp", "to_dtype", "where_cond")
-CMP_OPS = ("eq", "ne", "lt", "le", "gt", "ge")
+# What has no order, and what numbers that are no pairs have no parts for.
+COMPLEX_CMP_OPS = ("eq", "ne")
+COMPLEX_ONLY_OPS = ("conj", "real", "imag")
 
 
 def unary(op: str, name: str, x: Array) -> Array:
     """Float dtypes: extended. Integers: exact, in dtype `name`. Predicates give bool."""
     with np.errstate(all="ignore"):
+        if name in COMPLEX:
+            return np.asarray(complex_numbers.UNARY[op](decode(name, x)))
         if name in INTEGERS:
             result = np.asarray(_UNARY_INTEGER[op](wide(name, x)))
             return result if result.dtype == bool else wrap(name, result)
@@ -101,6 +115,8 @@ def binary(op: str, name: str, x: Array, y: Array) -> Array:
         if op == "nextafter":
             return np.nextafter(x, y).astype(EXTENDED)
         left, right = decode(name, x), decode(name, y)
+        if name in COMPLEX:
+            return np.asarray(complex_numbers.BINARY[op](left, right))
         if op in ("minimum", "maximum"):
             chosen = np.where((left < right) == (op == "minimum"), left, right)
             return np.where(np.isnan(left), left, np.where(np.isnan(right), right, chosen))
@@ -163,6 +179,8 @@ def _binary_integer(op: str, name: str, x: Array, y: Array) -> Array:
 def compare(op: str, name: str, x: Array, y: Array) -> Array:
     """Truth values."""
     left, right = decode(name, x), decode(name, y)
+    if name in COMPLEX:
+        return (left == right) == (op == "eq")
     unordered = np.isnan(left) | np.isnan(right)
     below, above = left < right, left > right
     equal = ~below & ~above & ~unordered
@@ -183,6 +201,9 @@ def affine(name: str, x: Array, mul: float, add: float) -> Array:
         term = from_number(name, add).astype(np.int64)
         with np.errstate(all="ignore"):
             return wrap(name, x.astype(np.int64) * factor + term)
+    if name in COMPLEX:
+        part = part_name(name)
+        return joined(affine(part, x.real, mul, add), affine(part, x.imag, mul, 0.0))
     value = decode(name, x)
     with np.errstate(all="ignore"):
         # A product of significands of at most 24 bits is exact when extended; that of two f64 is not.
@@ -207,6 +228,8 @@ def _extended(exact: Fraction) -> np.longdouble:
 def powf(name: str, x: Array, alpha: float) -> Array:
     """Extended x ** alpha, as C's pow has it."""
     with np.errstate(all="ignore"):
+        if name in COMPLEX:
+            return complex_numbers.power(decode(name, x), joined(EXTENDED(alpha), EXTENDED(0)))
         return np.asarray(np.power(decode(name, x), EXTENDED(alpha)))
 
 

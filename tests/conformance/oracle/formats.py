@@ -13,6 +13,7 @@ import numpy.typing as npt
 Array = npt.NDArray[Any]
 
 EXTENDED = np.longdouble
+EXTENDED_COMPLEX = np.clongdouble
 EXTENDED_IS_WIDE = np.finfo(EXTENDED).nmant >= 63
 
 
@@ -56,6 +57,14 @@ class FloatFormat:
         return exponent | (0x7 if self.saturates else 1 << (self.precision - 2))
 
 
+@dataclass(frozen=True)
+class ComplexFormat:
+    """A real and an imaginary part, each a number of float dtype `part`."""
+
+    numpy: np.dtype[Any]
+    part: str
+
+
 INTEGERS = {
     # A truth value counts as a number of one bit, of which conversions alone know more.
     "bool": IntegerFormat(np.dtype(np.bool_), 1, signed=False),
@@ -76,7 +85,11 @@ FLOATS = {
     "f8e4m3": FloatFormat(np.dtype(ml_dtypes.float8_e4m3fn), 8, 4, -6, 448.0, saturates=True),
     "f8e5m2": FloatFormat(np.dtype(ml_dtypes.float8_e5m2), 8, 3, -14, 57344.0),
 }
-NUMPY = {name: number_format.numpy for name, number_format in (INTEGERS | FLOATS).items()}
+COMPLEX = {
+    "complex64": ComplexFormat(np.dtype(np.complex64), "f32"),
+    "complex128": ComplexFormat(np.dtype(np.complex128), "f64"),
+}
+NUMPY = {name: number_format.numpy for name, number_format in (INTEGERS | FLOATS | COMPLEX).items()}
 HALVES = tuple(name for name, number_format in FLOATS.items() if number_format.bits < 32)
 # The index that means "no row"; u8 has none.
 NO_ROW = {"u8": None, **{name: integer.highest for name, integer in INTEGERS.items() if name not in ("u8", "bool")}}
@@ -87,11 +100,24 @@ def compute_name(name: str) -> str:
     return "f32" if name in HALVES else name
 
 
+def part_name(name: str) -> str:
+    """The dtype of the parts of a complex dtype; any other dtype itself."""
+    return COMPLEX[name].part if name in COMPLEX else name
+
+
+def joined(real: Array, imaginary: Array) -> Array:
+    """Extended complex numbers of extended parts. A product with 1j would make NaN of an infinity."""
+    result = np.empty(np.broadcast(real, imaginary).shape, EXTENDED_COMPLEX)
+    result.real, result.imag = real, imaginary
+    return result
+
+
 def decode(name: str, array: Array) -> Array:
-    """The exact values of an array of dtype `name`, extended."""
+    """The exact values of an array of dtype `name`, extended; of a complex one extended complex numbers."""
     # NumPy widens exactly, as the tests of the oracle see from the bits; a signalling NaN it warns of.
     with np.errstate(invalid="ignore"):
-        return (array.astype(np.float32) if name in HALVES else array).astype(EXTENDED)
+        wide = EXTENDED_COMPLEX if name in COMPLEX else EXTENDED
+        return (array.astype(np.float32) if name in HALVES else array).astype(wide)
 
 
 def decode_bits(name: str, array: Array) -> Array:
@@ -158,7 +184,10 @@ def round_values(name: str, value: Array) -> Array:
 
 
 def encode(name: str, value: Array) -> Array:
-    """`value`, extended and exact, as an array of float dtype `name`, rounded once to nearest even."""
+    """`value`, extended and exact, as an array of float or complex dtype `name`, rounded once to nearest even."""
+    if name in COMPLEX:
+        with np.errstate(all="ignore"):
+            return np.asarray(value, EXTENDED_COMPLEX).astype(NUMPY[name])
     # NumPy rounds to others by way of f64.
     if name in ("f32", "f64"):
         with np.errstate(all="ignore"):
@@ -208,8 +237,8 @@ def truncate(name: str, value: Array) -> Array:
 
 
 def convert(source: str, target: str, array: Array) -> Array:
-    """to_dtype."""
-    if target in FLOATS:
+    """to_dtype, which has no other dtypes than bool and complex ones for complex numbers."""
+    if target in FLOATS or target in COMPLEX:
         return encode(target, decode(source, array))
     if target == "bool":
         return decode(source, array) != 0
@@ -218,6 +247,8 @@ def convert(source: str, target: str, array: Array) -> Array:
     return truncate(target, decode(source, array))
 
 
-def from_number(name: str, number: float) -> Array:
-    """One f64 number converted to `name` as to_dtype does, as an array of rank 0."""
+def from_number(name: str, number: complex) -> Array:
+    """One f64 or complex128 number converted to `name` as to_dtype does, as an array of rank 0."""
+    if isinstance(number, complex):
+        return convert("complex128", name, np.asarray(number, np.complex128))
     return convert("f64", name, np.asarray(number, np.float64))

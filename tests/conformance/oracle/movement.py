@@ -9,7 +9,7 @@ import numpy as np
 from .formats import Array, convert, from_number
 
 
-def const_set(name: str, buffer: Array, reached: Array, value: float) -> Array:
+def const_set(name: str, buffer: Array, reached: Array, value: complex) -> Array:
     """`buffer` with the elements at `reached` set."""
     result = buffer.copy()
     result[reached] = from_number(name, value)

@@ -7,7 +7,8 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 
-from .formats import EXTENDED, FLOATS, INTEGERS, Array, compute_name, decode, encode, wrap
+from . import complex_numbers
+from .formats import COMPLEX, EXTENDED, FLOATS, INTEGERS, NUMPY, Array, compute_name, decode, encode, wrap
 
 # The reductions that are sums: what each element adds, as an integer or extended.
 TERMS: dict[str, Callable[[Array], Array]] = {
@@ -25,7 +26,7 @@ def sum_exact(name: str, values: Array, dims: Sequence[int], op: str = "sum") ->
         return total, np.zeros(total.shape, EXTENDED)
     with np.errstate(all="ignore"):
         extended = TERMS[op](decode(name, values))
-        total = np.asarray(extended.sum(axis=axes, keepdims=True, dtype=EXTENDED))
+        total = np.asarray(extended.sum(axis=axes, keepdims=True))
         return total, np.asarray(np.abs(extended).sum(axis=axes, keepdims=True, dtype=EXTENDED))
 
 
@@ -34,6 +35,8 @@ def mean_exact(name: str, values: Array, dims: Sequence[int]) -> tuple[Array, Ar
     total, magnitude = sum_exact(name, values, dims)
     count = math.prod(values.shape[dim] for dim in dims)
     with np.errstate(all="ignore"):
+        if name in COMPLEX:
+            return complex_numbers.scaled(total, 1 / EXTENDED(count)), magnitude / EXTENDED(count)
         return total / EXTENDED(count), magnitude / EXTENDED(count)
 
 
@@ -85,7 +88,7 @@ def product_exact(name: str, values: Array, dims: Sequence[int]) -> Array:
     if name in INTEGERS:
         return wrap(name, values.astype(np.int64).prod(axis=axes, keepdims=True, dtype=np.int64))
     with np.errstate(all="ignore"):
-        return np.asarray(decode(name, values).prod(axis=axes, keepdims=True, dtype=EXTENDED))
+        return np.asarray(decode(name, values).prod(axis=axes, keepdims=True))
 
 
 def rows_of(values: Array, dims: Sequence[int]) -> tuple[Array, tuple[int, ...]]:
@@ -132,6 +135,8 @@ EXACT: dict[str, Callable[[str, Array, tuple[int, ...]], Array]] = {
 FLOAT_REDUCTIONS = ("mean", "norm")
 # Those of truth values too.
 BOOL_REDUCTIONS = ("any", "all", "sum_i64", "prod_i64")
+# Those of complex numbers.
+COMPLEX_REDUCTIONS = ("sum", "prod", "mean", "any", "all")
 # Those of which nothing has no result.
 FINDS_ELEMENT = ("min", "max", "argmin", "argmax")
 
@@ -147,7 +152,7 @@ def matmul(name: str, lhs: Array, rhs: Array) -> tuple[Array, Array]:
             total = total + left[:, :, k, None] * right[:, None, k, :]
         return wrap(name, total), np.zeros(total.shape, EXTENDED)
     left, right = decode(name, lhs), decode(name, rhs)
-    total = np.zeros((batch, rows, columns), EXTENDED)
+    total = np.zeros((batch, rows, columns), left.dtype)
     magnitude = np.zeros((batch, rows, columns), EXTENDED)
     with np.errstate(all="ignore"):
         for k in range(inner):
@@ -165,9 +170,9 @@ def sum_in_order(name: str, start: Array, terms: Sequence[Array]) -> Array:
             for term in terms:
                 total = total + term.astype(np.int64)
         return wrap(name, total)
-    compute = np.float64 if name == "f64" else np.float32
+    compute = NUMPY[compute_name(name)]
     running = decode(name, start).astype(compute)
     with np.errstate(all="ignore"):
         for term in terms:
             running = running + decode(name, term).astype(compute)
-    return encode(name, running.astype(EXTENDED))
+    return encode(name, decode(compute_name(name), running))
