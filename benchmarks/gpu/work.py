@@ -83,9 +83,9 @@ def close(expected: Callable[[], Tensor], data: Data, ulps: float = 0, absolute:
 def _worst(found: Tensor, wanted: Tensor, relative: float, least: float) -> str:
     for start in range(0, found.numel(), _CHUNK):
         left, right = (tensor[start : start + _CHUNK].double() for tensor in (found, wanted))
-        # What is equal is right, infinity too; a NaN is equal to nothing and wrong.
+        # What is equal once it is rounded is right, infinity and NaN too.
         excess = ((left - right).abs() / (right.abs() * relative + least)).nan_to_num_(math.inf)
-        excess[left == right] = 0
+        excess[(left == right.to(found.dtype)) | (left.isnan() & right.isnan())] = 0
         place = int(excess.argmax())
         if excess[place] > 1:
             return (

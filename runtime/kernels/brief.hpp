@@ -45,6 +45,19 @@ template <bool Bounded> TALLOW_INLINE float silu(Brief<Bounded> x) {
     return x.value < -170.0f ? -0.0f : product;
 }
 
+// x * n / (n + 2), as in math.hpp, with the root of the exponential as above.
+template <bool Bounded> TALLOW_INLINE float mish(Brief<Bounded> x) {
+    const float root = rough_exp2((x.value > 20.0f ? 20.0f : x.value) * 0.72134752f);
+    const float power = root * root;
+    const float share = (power + 2.0f) * rough_reciprocal(fma(power, power + 2.0f, 2.0f));
+    const float product = x.value * (root * share) * root;
+    return x.value < -170.0f ? -0.0f : product;
+}
+
+template <bool Bounded> TALLOW_INLINE float reciprocal_root(Brief<Bounded> x) {
+    return rsqrt(x.value);
+}
+
 template <bool Bounded> TALLOW_INLINE float gelu(Brief<Bounded> x) {
     const float u = x.value * fma(0.071354816f, x.value * x.value, 1.5957691f);
     const float product = brief_logistic_product(x.value, u);

@@ -269,6 +269,10 @@ template <typename T> TALLOW_INLINE T remainder(T x, T y) {
     return (rest < 0) != (y < 0) ? rest + y : rest;
 }
 
+template <typename T> TALLOW_INLINE T reciprocal_root(T x) {
+    return 1 / sqrt(x);
+}
+
 template <typename T> TALLOW_INLINE auto softplus(T x) {
     const auto tail = log1p(exp(-abs(x)));
     return x > 0 ? x + tail : tail;
@@ -406,9 +410,10 @@ template <typename T> TALLOW_INLINE T mish(T x) {
     const T size = abs(x) > exponential_limit(T{}) ? exponential_limit(T{}) : abs(x);
     const ScaledExponential<T> power = scaled_exponential(-size, T{0});
     const T decay = power.times(T{1}) * power_of_two(normal_part(power.exponent, T{}), T{});
-    const T below = scale(power.times(x * ((decay + 2) / (decay * (decay + 2) + 2))), power.exponent);
-    const T above = x * ((1 + 2 * decay) / (1 + 2 * decay + 2 * decay * decay));
-    return x < -exponential_limit(T{}) ? -T{0} : x > exponential_limit(T{}) ? x : x > 0 ? above : below;
+    const T sum = x > 0 ? 1 + 2 * decay : decay + 2;
+    const T share = x * (sum / (x > 0 ? sum + 2 * decay * decay : decay * sum + 2));
+    const T result = x > 0 ? share : scale(power.times(share), power.exponent);
+    return x < -exponential_limit(T{}) ? -T{0} : x > exponential_limit(T{}) ? x : result;
 }
 
 // x / (1 + e**-u), u = x * (linear + cubic * x**2) = 2 * sqrt(2 / pi) * (x + 0.044715 * x**3). An error in u becomes a
