@@ -29,7 +29,7 @@ _TUPLE: Final = re.compile(r"tuple\[(int(?:, int)*), (?:int|\.\.\.)\]")
 # Any number of storages, or of their layouts.
 _SEVERAL: Final = re.compile(r"tuple\[(Layout|Storage), \.\.\.\]")
 _OPERAND: Final = ("Layout", "Storage")
-_CLASSES: Final = ("Layout", "Storage", *map(op_class, (*CHOSEN_KINDS, *GRADIENT_KINDS)))
+_CLASSES: Final = ("Group", "Layout", "Storage", *map(op_class, (*CHOSEN_KINDS, *GRADIENT_KINDS)))
 _NUMBERED_CLASS: Final = re.compile(r"(?:Custom|Inplace)Op\d|Params\w+")
 # Numbers in a list have no type of their own before there is an array of them, which the method makes.
 _UNCHANGED: Final = ("Sequence[float]",)

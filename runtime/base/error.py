@@ -263,6 +263,35 @@ class LibraryError(TallowError, RuntimeError):
         return f"{self.library}: {self.text}"
 
 
+class RankLost(TallowError, RuntimeError):
+    """A rank of a group ended before it made a call that the others wait for; `reason` says how."""
+
+    def __init__(self, op: str, rank: int, reason: str) -> None:
+        super().__init__(op, rank, reason)
+        self.op = op
+        self.rank = rank
+        self.reason = reason
+
+    def __str__(self) -> str:
+        return f"{self.op}: rank {self.rank} {self.reason}; look at what it wrote last"
+
+
+class CollectiveMismatch(TallowError, RuntimeError):
+    """The ranks of a group made different calls; `calls` has the call of each rank, in their order."""
+
+    def __init__(self, op: str, calls: Sequence[str]) -> None:
+        super().__init__(op, calls)
+        self.op = op
+        self.calls = calls
+
+    def __str__(self) -> str:
+        ranks: dict[str, list[int]] = {}
+        for rank, call in enumerate(self.calls):
+            ranks.setdefault(call, []).append(rank)
+        made = "; ".join(f"{_counted(group)} called {call}" for call, group in ranks.items())
+        return f"{self.op}: the ranks must make one call, but {made}"
+
+
 class FusionError(TallowError, RuntimeError):
     """A function that `fuse` was given does what one kernel of elementwise ops cannot do; `advice` says what to do.
 
@@ -322,6 +351,10 @@ class FileError(TallowError, OSError):
 
 class MissingFile(FileError, FileNotFoundError):
     """There is no file at a path, or no folder for it."""
+
+
+def _counted(ranks: Sequence[int]) -> str:
+    return f"rank{'s' * (len(ranks) > 1)} {', '.join(map(str, ranks))}"
 
 
 def shown(value: object) -> str:

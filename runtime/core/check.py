@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Protocol
 
 import numpy as np
 
-from ..base.error import EmptyTensor, InvalidArgument, ShapeMismatch, UnsupportedDType
+from ..base.error import EmptyTensor, InvalidArgument, ShapeMismatch, UnsupportedDType, shown
 from .conv import Params
 from .layout import Layout, distinct
 from .optim import parts_of
@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from ...dtype import Array, DType
     from ...ggml_dtype import GgmlDType
     from ...op import BinaryOp, ReduceOp
+    from ..ranks.group import Group
 
 
 class Sized(Protocol):
@@ -453,4 +454,28 @@ def normal_parameters(op: str, mean: float, std: float) -> None:
 def _rank(op: str, layout: Layout, rank: int) -> None:
     if layout.rank != rank:
         reason = f"the input has {rank} dims, not {layout.rank}; reshape or unsqueeze it first"
+        raise ShapeMismatch(op, (layout.shape,), reason)
+
+
+_REDUCTIONS = ("sum", "prod", "min", "max", "mean")
+
+
+def reduction_known(op: str, storage: Typed, reduction: str) -> None:
+    """Check that ranks can join elements of a dtype so."""
+    if reduction not in _REDUCTIONS:
+        raise InvalidArgument(op, f"reduction is one of {', '.join(_REDUCTIONS)}, not {shown(reduction)}")
+    if reduction == "mean" and not storage.dtype.is_float:
+        raise InvalidArgument(op, f"the mean of {storage.dtype} is no integer; take the sum, or convert with to_dtype")
+
+
+def rank_known(op: str, rank: int, group: Group) -> None:
+    """Check that a group has a rank of this number."""
+    if not 0 <= rank < group.size:
+        raise InvalidArgument(op, f"a rank of the group is from 0 to {group.size - 1}, not {rank}")
+
+
+def divided(op: str, layout: Layout, group: Group) -> None:
+    """Check that the ranks of a group can divide the first dim."""
+    if not layout.shape or layout.shape[0] % group.size:
+        reason = f"the first dim must be a multiple of the {group.size} ranks of the group"
         raise ShapeMismatch(op, (layout.shape,), reason)

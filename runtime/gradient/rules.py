@@ -18,6 +18,7 @@ from ..base.error import GradientError
 from ..base.error import shown as shown_value
 from ..core.conv import Params
 from ..core.layout import Layout
+from ..core.shape import Shape
 from ..tensor import Tensor
 from ..tensor.base import parts as parts_of
 from .node import Contribution, Contributions, Node, Rule, opened, record, watched
@@ -27,6 +28,7 @@ if TYPE_CHECKING:
     from ...device import Device
     from ...storage import QStorage, Storage
     from ..custom.user_op import UserOp
+    from ..ranks.group import Group
 
 
 def one_of(tensor: Tensor) -> Storage:
@@ -629,3 +631,60 @@ def of_op(op: UserOp, result: Tensor, g: Tensor, *operands: Tensor) -> Sequence[
             reason = f"bwd of {type(op).__name__} gives gradients in the shapes of the operands"
             raise GradientError(op.name, f"{reason}, {operand.shape} here, not {what}")
     return found
+
+
+def _called(g: Tensor, method: str, shape: Sequence[int], *arguments: object) -> Tensor:
+    """What a call of all ranks makes of a gradient."""
+    storage = getattr(g._storage, method)(g._layout, *arguments)
+    return Tensor._new(storage, Layout.contiguous(shape))
+
+
+def _require_sum(op: str, reduction: str) -> None:
+    if reduction not in ("sum", "mean"):
+        raise GradientError(op, f"there is no gradient of '{reduction}' over ranks; take the sum or the mean")
+
+
+def all_reduced(g: Tensor, reduction: str, group: Group) -> Tensor:
+    """That of what each rank gave to all_reduce: each rank's result depends on it."""
+    _require_sum("all_reduce", reduction)
+    return _called(g, "all_reduce", g.shape, reduction, group)
+
+
+def gathered(shape: Sequence[int], group: Group) -> Shape:
+    """The shape of what all_gather makes of elements of a shape."""
+    first, *rest = shape or (1,)
+    return Shape((first * group.size, *rest))
+
+
+def scattered(shape: Sequence[int], group: Group) -> Shape:
+    """The shape of what reduce_scatter makes of elements of a shape."""
+    return Shape((shape[0] // group.size, *shape[1:]))
+
+
+def reduce_scattered(g: Tensor, group: Group) -> Tensor:
+    """That of what each rank gave to all_gather."""
+    return _called(g, "reduce_scatter", scattered(g.shape, group), "sum", group)
+
+
+def gathered_again(g: Tensor, reduction: str, group: Group) -> Tensor:
+    """That of what each rank gave to reduce_scatter."""
+    _require_sum("reduce_scatter", reduction)
+    every = _called(g, "all_gather", gathered(g.shape, group), group)
+    return every / group.size if reduction == "mean" else every
+
+
+def collected(g: Tensor, root: int, group: Group) -> Tensor:
+    """That of what each rank gave to broadcast: zeros, except on the rank whose elements all have."""
+    return _called(g, "reduce", g.shape, "sum", root, group)
+
+
+def reduced(g: Tensor, reduction: str, root: int, group: Group) -> Tensor:
+    """That of what each rank gave to reduce, of which one rank has the result."""
+    _require_sum("reduce", reduction)
+    shared = _called(g, "broadcast", g.shape, root, group)
+    return shared / group.size if reduction == "mean" else shared
+
+
+def exchanged(g: Tensor, group: Group) -> Tensor:
+    """That of what each rank gave to all_to_all."""
+    return _called(g, "all_to_all", g.shape, group)

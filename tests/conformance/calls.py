@@ -11,6 +11,7 @@ from tallow import GgmlDType
 from tallow.op import BinaryGradientOp, BinaryOp, CmpOp, MethodOp, ReduceOp, UnaryGradientOp, UnaryOp
 from tallow.runtime.core.conv import ParamsConv1D, ParamsConv2D, ParamsConvTranspose1D, ParamsConvTranspose2D
 from tallow.runtime.core.layout import Layout
+from tallow.runtime.ranks.group import Group
 
 from . import custom_ops
 from .bench import dtype_of, shape_of
@@ -247,6 +248,20 @@ def storage_call(cell: SupportCell, make: Make) -> tuple[tallow.Storage, str, Ar
             arguments = {"dst": make(name, 8), **rows}
         case "try_clone":
             arguments = {"layout": made}
+        case "all_gather" | "all_to_all":
+            arguments = {"layout": made, "group": alone()}
+        case "all_reduce" | "reduce_scatter":
+            arguments = {"layout": made, "reduction": "sum", "group": alone()}
+        case "broadcast":
+            arguments = {"layout": made, "root": 0, "group": alone()}
+        case "reduce":
+            arguments = {"layout": made, "reduction": "max", "root": 0, "group": alone()}
+        case "send":
+            arguments = {"layout": made, "target": 0, "group": alone()}
+        case "recv":
+            group = alone()
+            group.host.send(_zeros(name), 0)
+            arguments = {"layout": made, "source": 0, "group": group}
         case _:
             count = int(method[-1])
             arguments = {"layout" if count == 1 else "layout1": made}
@@ -254,6 +269,11 @@ def storage_call(cell: SupportCell, make: Make) -> tuple[tallow.Storage, str, Ar
                 arguments |= {f"storage{position}": held(made), f"layout{position}": made}
             arguments["op"] = custom_op(method)
     return held(made), method, arguments
+
+
+def alone() -> Group:
+    """A group of one."""
+    return Group((0,), 0, 0, "alone", None, has_mpi=False)
 
 
 def custom_op(method: str) -> object:

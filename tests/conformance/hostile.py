@@ -27,6 +27,7 @@ from tallow import (
 )
 from tallow.runtime.backends.backend import BackendBlocks, BackendDevice, BackendStorage
 from tallow.runtime.custom.user_op import UserOp
+from tallow.runtime.ranks.group import Group
 
 from . import calls, custom_ops
 
@@ -122,6 +123,13 @@ def captured(d: Device) -> tallow.Graph:
     return graph
 
 
+def sent(d: Device) -> Group:
+    """A group of one, which has sent itself something."""
+    group = calls.alone()
+    ramp(d, DType.F32, 4).storage.send(calls.layout(4), 0, group)
+    return group
+
+
 NOTHING = 'extern "C" __global__ void nothing() {}'
 NAMES = {
     "NOTHING": NOTHING,
@@ -141,6 +149,8 @@ NAMES = {
     "ramp": ramp,
     "user_op": user_op,
     "at": calls.layout,
+    "alone": calls.alone,
+    "sent": sent,
     "blocks": lambda d: tallow.QStorage.zeros(d, 64, "Q4_0"),
     "LINE": calls.LINE,
     "IMAGE": calls.IMAGE,
@@ -192,6 +202,7 @@ FITTING: dict[str, list[Value]] = {
     "str": values("'cpu'; 'rocm:0'; 'cuda:7'; ''; 'f32'; '.2f'; 'exp'; 'add'; 'float*, unsigned'"),
     "Kernel": values("kernel(d); kernel(d, 'float*, unsigned'); kernel(d, 'const void*'); kernel(d, 'double')"),
     "Graph": values("tl.Graph(d); captured(d)"),
+    "Group": values("alone()"),
     "BaseException": values("None"),
     "TracebackType": values("None"),
     "Size": values("1; 8; (2, 2); [1, 1, 3]; 0"),
@@ -330,6 +341,10 @@ BASES = {
     "Storage.index_add": _SCATTER,
     "Storage.scatter_set": _SCATTER,
     "Storage.scatter_add": _SCATTER,
+    "Storage.all_reduce": (_COUNT, "at(4); 'sum'; alone()"),
+    "Storage.reduce_scatter": (_COUNT, "at(4); 'max'; alone()"),
+    "Storage.reduce": (_COUNT, "at(4); 'mean'; 0; alone()"),
+    "Storage.recv": (_COUNT, "at(4); 0; sent(d)"),
     "Storage.reduce_op": (_COUNT, "tl.ReduceOp.SUM; at(2, 3); (1,)"),
     "Storage.var": (_COUNT, "at(2, 3); (1,); 1"),
     "Storage.std": (_COUNT, "at(2, 3); (1,); 1"),

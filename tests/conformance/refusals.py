@@ -19,6 +19,7 @@ from tallow.runtime.base.error import TallowError
 from tallow.runtime.core.conv import Params
 from tallow.runtime.custom.user_op import UserOp
 from tallow.runtime.doctor.support import SupportCell
+from tallow.runtime.ranks.group import Group
 
 from . import calls, custom_ops, hostile, matrix
 from .oracle.formats import NUMPY
@@ -193,6 +194,9 @@ def others(valid: Valid, device: tallow.Device, name: str, value: Any) -> Iterat
         case Params():
             for field in fields(value):  # type: ignore[arg-type]
                 yield Other(f".{field.name} + 1", replace(value, **{field.name: getattr(value, field.name) + 1}))
+        case Group():
+            yield Other(" missing", None)
+            yield Other(" of two", Group((0, 1), 1, 1, "two", None, has_mpi=False))
         case UserOp():
             kinds = (custom_ops.Interleave1, custom_ops.Interleave2, custom_ops.Reverse)
             yield from (Other(f" of {kind.__bases__[0].__name__}", kind()) for kind in kinds)

@@ -459,6 +459,7 @@ def argument_names(spec: Spec) -> dict[str, list[str]]:
     named = {
         "runtime.core.argument": ["DTypeLike"],
         "runtime.core.conv": [name for name in classes if name.startswith("Params")],
+        "runtime.ranks.group": [name for name in classes if name == "Group"],
         "custom_op": [name for name in classes if name.startswith(("CustomOp", "InplaceOp"))],
         "op": [*op_classes(spec), METHOD_OP],
     }

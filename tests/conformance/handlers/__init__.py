@@ -7,6 +7,7 @@ from collections.abc import Callable
 from ..bench import Bench
 from . import (
     attention,
+    collectives,
     convolution,
     custom,
     device,
@@ -29,6 +30,7 @@ HANDLERS: dict[str, Callable[[Bench], None]] = {
     **gradients.HANDLERS,
     **reduction.HANDLERS,
     **attention.HANDLERS,
+    **collectives.HANDLERS,
     **indexing.HANDLERS,
     **convolution.HANDLERS,
     **network.HANDLERS,

@@ -1,0 +1,120 @@
+"""Calls of all ranks of a group by NCCL, or by RCCL, which has the same functions."""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Callable
+from typing import Any, Final, NamedTuple
+
+from ....dtype import DType
+from ...ranks.group import Group
+from . import capture, slow_path
+from .gpu_driver import GpuDriver
+from .libraries import Library
+
+# The libraries' own numbers.
+_DTYPES: Final = DType.known(
+    {"i8": 0, "u8": 1, "i32": 2, "u32": 3, "i64": 4, "u64": 5, "f16": 6, "f32": 7, "f64": 8, "bf16": 9}
+)
+_BYTE: Final = 1
+_REDUCTIONS: Final = {"sum": 0, "prod": 1, "max": 2, "min": 3, "mean": 4}
+
+
+class Functions(NamedTuple):
+    """The functions of a library, which raise LibraryError."""
+
+    all_reduce: Callable[..., object]
+    all_gather: Callable[..., object]
+    reduce_scatter: Callable[..., object]
+    broadcast: Callable[..., object]
+    reduce: Callable[..., object]
+    send: Callable[..., object]
+    recv: Callable[..., object]
+    group_start: Callable[[], object]
+    group_end: Callable[[], object]
+    comm_abort: Callable[[Any], object]
+    comm_destroy: Callable[[Any], object]
+
+
+class Collectives(Library):
+    """The communicators of a device, whose calls are enqueued in its stream. Addresses are those of device memory."""
+
+    def __init__(self, driver: GpuDriver[Any], functions: Functions) -> None:
+        self._driver = driver
+        self._functions = functions
+        self._communicators: dict[str, Any] = {}
+
+    def all_reduce(self, group: Group, dtype: DType, reduction: str, source: int, result: int, count: int) -> None:
+        """Join `count` elements of every rank."""
+        kinds = _DTYPES[dtype], _REDUCTIONS[reduction]
+        self._functions.all_reduce(source, result, count, *kinds, self._of(group), self._driver.stream)
+
+    def all_gather(self, group: Group, source: int, result: int, nbytes: int) -> None:
+        """Put the bytes of all ranks one behind the other, `nbytes` of each."""
+        self._functions.all_gather(source, result, nbytes, _BYTE, self._of(group), self._driver.stream)
+
+    def reduce_scatter(self, group: Group, dtype: DType, reduction: str, source: int, result: int, count: int) -> None:
+        """Join the elements of every rank, of which each has `count` in the end."""
+        kinds = _DTYPES[dtype], _REDUCTIONS[reduction]
+        self._functions.reduce_scatter(source, result, count, *kinds, self._of(group), self._driver.stream)
+
+    def broadcast(self, group: Group, root: int, source: int, result: int, nbytes: int) -> None:
+        """Copy the bytes of a rank to all."""
+        self._functions.broadcast(source, result, nbytes, _BYTE, root, self._of(group), self._driver.stream)
+
+    def reduce(
+        self, group: Group, dtype: DType, reduction: str, root: int, source: int, result: int, count: int
+    ) -> None:
+        """Join `count` elements of every rank on one of them."""
+        kinds = _DTYPES[dtype], _REDUCTIONS[reduction]
+        self._functions.reduce(source, result, count, *kinds, root, self._of(group), self._driver.stream)
+
+    def all_to_all(self, group: Group, source: int, result: int, nbytes: int) -> None:
+        """Give each rank its part of the bytes, `nbytes` to each."""
+        communicator, stream, functions = self._of(group), self._driver.stream, self._functions
+        functions.group_start()
+        for rank in range(group.size):
+            functions.send(source + rank * nbytes, nbytes, _BYTE, rank, communicator, stream)
+            functions.recv(result + rank * nbytes, nbytes, _BYTE, rank, communicator, stream)
+        functions.group_end()
+
+    def send(self, group: Group, target: int, source: int, nbytes: int) -> None:
+        """Give bytes to a rank."""
+        self._functions.send(source, nbytes, _BYTE, target, self._of(group), self._driver.stream)
+
+    def recv(self, group: Group, source: int, result: int, nbytes: int) -> None:
+        """Take bytes from a rank."""
+        self._functions.recv(result, nbytes, _BYTE, source, self._of(group), self._driver.stream)
+
+    def _of(self, group: Group) -> Any:
+        """The communicator of a group, which its ranks join at their first call."""
+        found = self._communicators.get(group.name)
+        if found is None:
+            if slow_path.required:
+                advice = "make a call of the group before the capture"
+                capture.refuse(self._driver, "how ranks join", advice)
+            shared = group.exchange("join", self._new_id().hex() if group.rank == 0 else None)[0]
+            if not self._communicators:
+                group.release_at_loss(self._abort, self._finish)
+            with self._driver.device.activated():
+                found = self._communicators[group.name] = self._join(group.size, bytes.fromhex(shared), group.rank)
+        return found
+
+    @abstractmethod
+    def _new_id(self) -> bytes:
+        """What ranks that join have to share."""
+
+    @abstractmethod
+    def _join(self, size: int, shared: bytes, rank: int) -> Any:
+        """A communicator, once all ranks are here."""
+
+    def _abort(self) -> None:
+        """End the calls that wait for ranks."""
+        for communicator in self._communicators.values():
+            self._functions.comm_abort(communicator)
+
+    def _finish(self) -> None:
+        """Wait for what was enqueued: a rank that ends takes its memory along."""
+        self._driver.queue.synchronize()
+        for communicator in self._communicators.values():
+            self._functions.comm_destroy(communicator)

@@ -1,0 +1,25 @@
+"""Calls that all ranks of a program make together: `python -m tallow.launch -n 4 program.py` starts four.
+
+    group = tl.distributed.init()
+    total = tl.distributed.all_reduce(x)
+
+Each function takes the group as `group`, by default that of all ranks. In a group of one, a result is the tensor that
+was given.
+"""
+
+from ..ranks.group import Group
+from .calls import all_gather, all_reduce, all_to_all, barrier, broadcast, init, recv, reduce, reduce_scatter, send
+
+__all__ = [
+    "Group",
+    "all_gather",
+    "all_reduce",
+    "all_to_all",
+    "barrier",
+    "broadcast",
+    "init",
+    "recv",
+    "reduce",
+    "reduce_scatter",
+    "send",
+]

@@ -1,0 +1,121 @@
+"""What all ranks of a group call together, on tensors."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from functools import cache
+
+from ...device import Device
+from ...dtype import DType
+from ...storage import Storage
+from ..base.error import InvalidArgument
+from ..core import argument
+from ..core.argument import DTypeLike
+from ..core.layout import Layout
+from ..ranks.group import Group, start
+from ..tensor import Tensor
+from ..tensor.base import require_tensors
+
+
+@cache
+def init() -> Group:
+    """The group of all ranks, as torchrun, mpirun, srun or `python -m tallow.launch` started them; else a group of one.
+
+    The first call waits for all ranks. Raises BackendUnavailable where they do not find each other.
+    """
+    return start()
+
+
+def all_reduce(x: Tensor, reduction: str = "sum", *, group: Group | None = None) -> Tensor:
+    """The elements of all ranks joined: their sum, prod, min, max or mean, with the same bits on every rank."""
+    group = group or init()
+    if group.size == 1:
+        return x
+    return _made("all_reduce", x, x.shape, group, reduction)
+
+
+def all_gather(x: Tensor, *, group: Group | None = None) -> Tensor:
+    """The elements of all ranks, one behind the other along the first dim, in the order of the ranks."""
+    group = group or init()
+    if group.size == 1:
+        return x
+    first, *rest = x.shape or (1,)
+    return _made("all_gather", x, (first * group.size, *rest), group)
+
+
+def reduce_scatter(x: Tensor, reduction: str = "sum", *, group: Group | None = None) -> Tensor:
+    """The part of this rank of what `all_reduce` makes: the first dim is divided by the ranks."""
+    group = group or init()
+    if group.size == 1:
+        return x
+    shape = (x.shape[0] // group.size, *x.shape[1:]) if x.shape else ()
+    return _made("reduce_scatter", x, shape, group, reduction)
+
+
+def broadcast(x: Tensor, root: int = 0, *, group: Group | None = None) -> Tensor:
+    """The elements of rank `root`; those of the others give the shape, the dtype and the device."""
+    group = group or init()
+    if group.size == 1:
+        return x
+    return _made("broadcast", x, x.shape, group, root)
+
+
+def reduce(x: Tensor, reduction: str = "sum", root: int = 0, *, group: Group | None = None) -> Tensor:
+    """What `all_reduce` makes on rank `root`, and zeros on the others."""
+    group = group or init()
+    if group.size == 1:
+        return x
+    return _made("reduce", x, x.shape, group, reduction, root)
+
+
+def all_to_all(x: Tensor, *, group: Group | None = None) -> Tensor:
+    """The first dim is divided by the ranks: part i goes to rank i, and part i of the result comes from rank i."""
+    group = group or init()
+    if group.size == 1:
+        return x
+    return _made("all_to_all", x, x.shape, group)
+
+
+def send(x: Tensor, target: int, *, group: Group | None = None) -> None:
+    """Give the elements to another rank, which calls `recv`."""
+    group = group or init()
+    target = _other("send", "target", target, group)
+    require_tensors("send", x=x)
+    x._storage.send(x._layout, target, group)
+
+
+def recv(
+    shape: int | Iterable[int],
+    source: int,
+    *,
+    dtype: DTypeLike = DType.F32,
+    device: Device | str | None = None,
+    group: Group | None = None,
+) -> Tensor:
+    """The elements that another rank sends, of a shape and a dtype that both know."""
+    group = group or init()
+    source = _other("recv", "source", source, group)
+    # Shows the shape without memory for it.
+    like = Tensor.zeros((), dtype=dtype, device=device).expand(*([shape] if isinstance(shape, int) else shape))
+    return Tensor._new(like._storage.recv(like._layout, source, group), Layout.contiguous(like.shape))
+
+
+def barrier(*, group: Group | None = None) -> None:
+    """Wait until every rank is here. What devices were given may not be done: see `Device.synchronize`."""
+    (group or init()).barrier()
+
+
+def _made(op: str, x: Tensor, shape: Sequence[int], group: Group, *arguments: object) -> Tensor:
+    if not isinstance(x, Tensor):
+        require_tensors(op, x=x)
+    storage = x._storage
+    group.begin(op, *arguments, storage.dtype, x.shape)
+    made: Storage = getattr(storage, op)(x._layout, *arguments, group)
+    return Tensor._new(made, Layout.contiguous(shape))
+
+
+def _other(op: str, name: str, rank: object, group: Group) -> int:
+    found = argument.integer(op, name, rank)
+    if found == group.rank:
+        raise InvalidArgument(op, f"{name} is rank {found} itself; name another rank")
+    return found

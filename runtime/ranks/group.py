@@ -1,0 +1,134 @@
+"""Ranks that make calls together."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from functools import cached_property
+from itertools import count
+from typing import TYPE_CHECKING, Any, Final
+
+from ..base.error import BackendUnavailable, CollectiveMismatch
+from ..core import argument
+from . import environment
+from .coordinator import Coordinator, Server, connect, listen
+
+if TYPE_CHECKING:
+    from .mpi import Alone
+
+_is_compared: Final = os.environ.get("TALLOW_DISTRIBUTED_DEBUG", "0") not in ("", "0")
+_WORLD: Final = "world"
+
+
+class Group:
+    """Some of the processes of a program, `size` of them; this one is number `rank`.
+
+    `local_rank` is its number among those on its host, which is that of its GPU.
+    """
+
+    def __init__(
+        self,
+        ranks: Sequence[int],
+        rank: int,
+        local_rank: int,
+        name: str,
+        coordinator: Coordinator | None,
+        has_mpi: bool,
+    ) -> None:
+        self.rank = rank
+        self.size = len(ranks)
+        self.local_rank = local_rank
+        self.ranks = tuple(ranks)
+        """What the first group calls the ranks of this one."""
+        self.name = name
+        self._coordinator = coordinator
+        self._has_mpi = has_mpi
+        self._splits = count()
+        if coordinator is not None:
+            coordinator.members[name] = self.ranks
+
+    def __repr__(self) -> str:
+        return f"Group({self.name!r}, rank={self.rank}, size={self.size})"
+
+    @cached_property
+    def host(self) -> Alone:
+        """What moves arrays of the host between the ranks; BackendUnavailable where that is not here."""
+        from . import mpi
+
+        if self.size == 1:
+            return mpi.Alone()
+        if not self._has_mpi:
+            advice = "start it with 'python -m tallow.launch' or mpirun, and pip install 'tallow[mpi]'"
+            raise BackendUnavailable("distributed", f"MPI moves elements in host memory; {advice}")
+        return mpi.Mpi(self.ranks)
+
+    def begin(self, op: str, *call: object) -> None:
+        """Begin a call that all ranks make. Raises RankLost, and CollectiveMismatch where calls are compared."""
+        if self._coordinator is None:
+            return
+        self._coordinator.count(op, self.name)
+        if _is_compared:
+            calls = self.exchange(op, f"{op}({', '.join(map(str, call))})")
+            if len(set(calls)) > 1:
+                raise CollectiveMismatch(op, calls)
+
+    def exchange(self, op: str, value: object) -> list[Any]:
+        """What each rank gives, a value that JSON has, in the order of the ranks. Raises RankLost."""
+        if self._coordinator is None:
+            return [value]
+        return self._coordinator.exchange(op, self.name, self.ranks, value)
+
+    def barrier(self) -> None:
+        """Wait until every rank is here. What devices were given may not be done."""
+        self.begin("barrier")
+        self.exchange("barrier", None)
+
+    def split(self, color: int, key: int | None = None) -> Group:
+        """The group of the ranks that give the same `color`, in the order of their keys, by default of their ranks."""
+        color = argument.integer("split", "color", color)
+        key = self.rank if key is None else argument.integer("split", "key", key)
+        self.begin("split")
+        every = self.exchange("split", [color, key])
+        members = sorted((k, rank) for rank, (c, k) in enumerate(every) if c == color)
+        ranks = [rank for _, rank in members]
+        name = f"{self.name}/{next(self._splits)}:{color}"
+        world = [self.ranks[rank] for rank in ranks]
+        coordinator = None if len(world) == 1 else self._coordinator
+        return Group(world, ranks.index(self.rank), self.local_rank, name, coordinator, self._has_mpi)
+
+    def release_at_loss(self, release: Any, finish: Any) -> None:
+        """Call `release` when a rank is lost, which ends waiting for it, and `finish` before this rank ends."""
+        if self._coordinator is not None:
+            self._coordinator.at_loss.append(release)
+            self._coordinator.at_end.append(finish)
+
+
+def start() -> Group:
+    """The group of all processes that a launcher started; of one process if none did.
+
+    Raises BackendUnavailable where rank 0 does not answer.
+    """
+    place = environment.place()
+    if place is None or place.size == 1:
+        return Group((0,), 0, 0, _WORLD, None, has_mpi=False)
+    has_mpi = place.has_mpi and _can_import_mpi()
+    server = None
+    address, port = place.address, place.port
+    if place.rank == 0:
+        server = Server(listen(port), place.size)
+        port = server.port
+        server.start()
+    if has_mpi:
+        from . import mpi
+
+        address, port = mpi.shared((address or mpi.host_name(), port))
+    if address is None:
+        raise BackendUnavailable("distributed", "no variable says where rank 0 is; set MASTER_ADDR and MASTER_PORT")
+    coordinator = connect(place.rank, "127.0.0.1" if server is not None else address, port, server)
+    return Group(range(place.size), place.rank, place.local_rank, _WORLD, coordinator, has_mpi)
+
+
+def _can_import_mpi() -> bool:
+    from importlib.util import find_spec
+
+    return find_spec("mpi4py") is not None

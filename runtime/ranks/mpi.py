@@ -1,0 +1,169 @@
+"""Calls of a group on arrays of the host: by MPI, through mpi4py."""
+
+from __future__ import annotations
+
+import socket
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+
+from ...dtype import Array, DType
+from ..base.error import InvalidArgument
+
+
+class Alone:
+    """What a group of one does with flat arrays in row-major order: it has all elements already.
+
+    No call changes what it is given.
+    """
+
+    def __init__(self) -> None:
+        self.rank = 0
+        # What this rank has sent to itself.
+        self._kept: list[Array] = []
+
+    def all_reduce(self, source: Array, _reduction: str) -> Array:
+        """The elements of all ranks joined."""
+        return source.copy()
+
+    reduce_scatter = all_reduce
+
+    def all_gather(self, source: Array) -> Array:
+        """The elements of all ranks, one behind the other."""
+        return source.copy()
+
+    all_to_all = all_gather
+
+    def broadcast(self, source: Array, _root: int) -> Array:
+        """The elements of one rank."""
+        return source.copy()
+
+    def reduce(self, source: Array, _reduction: str, _root: int) -> Array:
+        """On one rank the elements of all ranks joined, on the others zeros."""
+        return source.copy()
+
+    def send(self, source: Array, _target: int) -> None:
+        """Give the elements to a rank."""
+        self._kept.append(source.copy())
+
+    def recv(self, like: Array, _source: int) -> Array:
+        """The elements that a rank gives, as many as there are in `like`."""
+        if not self._kept or self._kept[0].nbytes != like.nbytes:
+            raise InvalidArgument("recv", "this rank has sent itself nothing of this size; call send first")
+        return self._kept.pop(0).view(like.dtype)
+
+
+class Mpi(Alone):
+    """The same by MPI, for ranks that its launcher started."""
+
+    def __init__(self, ranks: Sequence[int]) -> None:
+        from mpi4py import MPI
+
+        super().__init__()
+        every = MPI.COMM_WORLD
+        self._ranks = every.Create_group(every.Get_group().Incl(list(ranks)))
+        self.rank = self._ranks.rank
+        self._ops = {"sum": MPI.SUM, "mean": MPI.SUM, "prod": MPI.PROD, "min": MPI.MIN, "max": MPI.MAX}
+
+    def all_reduce(self, source: Array, reduction: str) -> Array:
+        """The elements of all ranks joined."""
+        given, finished = _joinable(source, reduction, self._ranks.size)
+        joined = np.empty_like(given)
+        self._ranks.Allreduce(given, joined, self._ops[reduction])
+        return finished(joined)
+
+    def reduce_scatter(self, source: Array, reduction: str) -> Array:
+        """The part of this rank of the elements of all ranks joined."""
+        given, finished = _joinable(source, reduction, self._ranks.size)
+        joined = np.empty(given.size // self._ranks.size, given.dtype)
+        self._ranks.Reduce_scatter_block(given, joined, self._ops[reduction])
+        return finished(joined)
+
+    def reduce(self, source: Array, reduction: str, root: int) -> Array:
+        """On one rank the elements of all ranks joined, on the others zeros."""
+        given, finished = _joinable(source, reduction, self._ranks.size)
+        joined = np.empty_like(given)
+        self._ranks.Reduce(given, joined, self._ops[reduction], root)
+        return finished(joined) if self._ranks.rank == root else np.zeros_like(source)
+
+    def all_gather(self, source: Array) -> Array:
+        """The elements of all ranks, one behind the other."""
+        gathered = np.empty(source.size * self._ranks.size, source.dtype)
+        self._ranks.Allgather(_bytes(source), _bytes(gathered))
+        return gathered
+
+    def broadcast(self, source: Array, root: int) -> Array:
+        """The elements of one rank."""
+        shared = source.copy()
+        self._ranks.Bcast(_bytes(shared), root)
+        return shared
+
+    def all_to_all(self, source: Array) -> Array:
+        """The part for this rank of each rank."""
+        received = np.empty_like(source)
+        self._ranks.Alltoall(_bytes(source), _bytes(received))
+        return received
+
+    def send(self, source: Array, target: int) -> None:
+        """Give the elements to a rank."""
+        if target == self.rank:
+            super().send(source, target)
+        else:
+            self._ranks.Send(_bytes(source), target)
+
+    def recv(self, like: Array, source: int) -> Array:
+        """The elements that a rank gives, as many as there are in `like`."""
+        if source == self.rank:
+            return super().recv(like, source)
+        received = np.empty_like(like)
+        self._ranks.Recv(_bytes(received), source)
+        return received
+
+
+def _bytes(array: Array) -> Array:
+    return array.view(np.uint8)
+
+
+def _joinable(source: Array, reduction: str, ranks: int) -> tuple[Array, Callable[[Array], Array]]:
+    """What MPI joins in place of some elements, and what makes elements of the result.
+
+    Short floats are added up in f32. In whatever order MPI joins numbers, the least and the largest are the same bits:
+    the smaller of two zeros is -0.0, and there is one NaN, which wins.
+    """
+    dtype = DType.from_numpy(source.dtype)
+    if not dtype.is_float:
+        return source, lambda joined: joined
+    if reduction in ("min", "max"):
+        integers = np.dtype(f"i{source.itemsize}")
+        limits = np.iinfo(integers)
+        winner = limits.max if reduction == "max" else limits.min
+        keys = np.where(np.isnan(source), np.array(winner, integers), _ordered(source.view(integers)))
+        nan = np.array(np.nan, source.dtype)
+        return keys, lambda joined: np.where(joined == winner, nan, _ordered(joined).view(source.dtype))
+    wide = source if source.itemsize >= 4 else source.astype(np.float32)
+
+    def finished(joined: Array) -> Array:
+        made = joined / joined.dtype.type(ranks) if reduction == "mean" else joined
+        return np.where(np.isnan(made), made.dtype.type(np.nan), made).astype(source.dtype, copy=False)
+
+    return wide, finished
+
+
+def _ordered(bits: Array) -> Array:
+    """Integers in the order of the floats that have these bits, and the other way round."""
+    limits = np.iinfo(bits.dtype)
+    turned: Array = bits ^ ((bits >> (8 * bits.itemsize - 1)) & limits.max)
+    return turned
+
+
+def shared(value: Any) -> Any:
+    """What rank 0 gives, on all ranks."""
+    from mpi4py import MPI
+
+    return MPI.COMM_WORLD.bcast(value, 0)
+
+
+def host_name() -> str:
+    """The name by which other hosts may know this one."""
+    return socket.gethostname()

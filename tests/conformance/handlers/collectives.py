@@ -1,0 +1,39 @@
+"""Calls of all ranks, in a group of one. tests/package/test_distributed.py has groups of more."""
+
+from __future__ import annotations
+
+from .. import values
+from ..bench import Bench
+from ..calls import alone
+from ..comparison import assert_same
+from ..layouts import VIEWS
+from ..oracle.formats import FLOATS
+
+_REDUCTIONS = ("sum", "prod", "min", "max", "mean")
+
+
+def collective(bench: Bench) -> None:
+    """A rank that is alone has its own elements, in row-major order."""
+    method, group = bench.cell.method, alone()
+    reductions = [name for name in _REDUCTIONS if name != "mean" or bench.name in FLOATS]
+    joins = method in ("all_reduce", "reduce_scatter", "reduce")
+    for number, case in enumerate(VIEWS):
+        if method in ("reduce_scatter", "all_to_all") and not case.shape:
+            continue
+        where = bench.where(case)
+        operand = bench.place(values.mixed(bench.generator, bench.name, case.shape), case.placement)
+        arguments: list[object] = [reductions[number % len(reductions)]] if joins else []
+        arguments += [0] if method in ("broadcast", "reduce", "send", "recv") else []
+        if method == "recv":
+            sender = bench.place(operand.values, "contiguous")
+            assert sender.storage.send(sender.layout, 0, group).length == 0
+        result = getattr(operand.storage, method)(operand.layout, *arguments, group)
+        if method == "send":
+            assert result.length == 0, where
+            result = operand.storage.recv(operand.layout, 0, group)
+        assert_same(bench.read(result, bench.name, case.shape, where), operand.values, where)
+        bench.assert_untouched(operand, where)
+
+
+METHODS = ("all_reduce", "all_gather", "reduce_scatter", "broadcast", "reduce", "all_to_all", "send", "recv")
+HANDLERS = dict.fromkeys(METHODS, collective)

@@ -1,0 +1,308 @@
+"""What each rank of `test_distributed.py` runs: `python -m tallow.launch -n 4 tests/package/ranks.py cpu`.
+
+Every rank knows what the others hold, and NumPy says what all of them together make of that.
+"""
+
+from __future__ import annotations
+
+import argparse
+import time
+from collections.abc import Callable, Iterator
+
+import numpy as np
+import tallow as tl
+from tallow import Device, DType, Tensor
+from tallow import distributed as dist
+
+JOINED = ("u8", "i8", "u32", "i32", "u64", "i64", "bf16", "f16", "f32", "f64")
+SHAPES = ((), (1,), (7,), (8, 3), (0, 5), (16, 130), (8, 2, 5))
+REDUCTIONS = {"sum": np.add, "prod": np.multiply, "min": np.minimum, "max": np.maximum}
+
+
+class Collectives:
+    """Calls of all ranks, on a device."""
+
+    def __init__(self, device: Device, seed: int = 0, programs: int = 10) -> None:
+        self.group = dist.init()
+        self.device = device
+        self.seed = seed
+        self.programs = programs
+
+    def generator(self, rank: int, *key: int) -> np.random.Generator:
+        """The random numbers of a rank."""
+        return np.random.default_rng([self.seed, rank, *key])
+
+    def given(self, shape: tuple[int, ...], dtype: str, *key: int, small: int = 3) -> list[np.ndarray]:
+        """What each rank holds: integers so small that no dtype rounds their sum."""
+        kind = DType(dtype).numpy
+        least = 0 if DType(dtype).kind in ("unsigned", "bool") else -small
+        ranks = range(self.group.size)
+        return [self.generator(rank, *key).integers(least, small, shape).astype(kind) for rank in ranks]
+
+    def tensor(self, array: np.ndarray, placement: int = 0) -> Tensor:
+        """An array on the device, which lies there in one of several ways."""
+        if placement % 4 == 1 and array.ndim > 1:
+            return Tensor.from_numpy(np.ascontiguousarray(array.T)).to(self.device).T
+        if placement % 4 == 2 and array.ndim:
+            wide = np.repeat(array, 2, axis=-1)
+            return Tensor.from_numpy(wide).to(self.device)[..., ::2]
+        if placement % 4 == 3 and array.ndim and array.shape[0]:
+            longer = np.concatenate([array[:1], array])
+            return Tensor.from_numpy(longer).to(self.device)[1:]
+        return Tensor.from_numpy(array).to(self.device)
+
+    def same(self, found: Tensor, expected: np.ndarray) -> None:
+        """A result is what NumPy makes, in the same dtype."""
+        got = found.numpy()
+        assert got.shape == expected.shape, f"shape {got.shape}, expected {expected.shape}"
+        assert got.dtype == expected.dtype, f"dtype {got.dtype}, expected {expected.dtype}"
+        np.testing.assert_array_equal(got.astype(np.float64), expected.astype(np.float64))
+
+    def joined(self, arrays: list[np.ndarray], reduction: str) -> np.ndarray:
+        """What NumPy makes of the elements of all ranks."""
+        dtype = arrays[0].dtype
+        wide = [array.astype(np.float64 if DType.from_numpy(dtype).is_float else dtype) for array in arrays]
+        if reduction == "mean":
+            return (np.add.reduce(wide) / len(wide)).astype(dtype)
+        return REDUCTIONS[reduction].reduce(wide, axis=0).astype(dtype)
+
+    def cases(self) -> Iterator[tuple[str, tuple[int, ...], int]]:
+        """Dtypes that can be joined, shapes and placements: each shape in some dtypes."""
+        for number, dtype in enumerate(JOINED):
+            for place, shape in enumerate(SHAPES):
+                yield dtype, shape, number + place
+
+    def check_all_reduce(self) -> None:
+        for dtype, shape, number in self.cases():
+            names = [*REDUCTIONS, *(["mean"] if DType(dtype).is_float else [])]
+            reduction = names[number % len(names)]
+            arrays = self.given(shape, dtype, number, small=2 if reduction == "prod" else 3)
+            found = dist.all_reduce(self.tensor(arrays[self.group.rank], number), reduction)
+            self.same(found, self.joined(arrays, reduction))
+
+    def check_every_reduction(self) -> None:
+        for number, dtype in enumerate(JOINED):
+            for reduction in (*REDUCTIONS, *(["mean"] if DType(dtype).is_float else [])):
+                arrays = self.given((33,), dtype, number, small=2 if reduction == "prod" else 3)
+                x, root = self.tensor(arrays[self.group.rank]), number % self.group.size
+                expected = self.joined(arrays, reduction)
+                self.same(dist.all_reduce(x, reduction), expected)
+                found = dist.reduce(x, reduction, root)
+                self.same(found, expected if self.group.rank == root else np.zeros_like(expected))
+
+    def check_reduce_scatter(self) -> None:
+        rank, size = self.group.rank, self.group.size
+        for dtype, shape, number in self.cases():
+            if shape and shape[0] % size == 0:
+                arrays = self.given(shape, dtype, number)
+                found = dist.reduce_scatter(self.tensor(arrays[rank], number))
+                self.same(found, np.split(self.joined(arrays, "sum"), size)[rank])
+
+    def check_moves(self) -> None:
+        rank, size = self.group.rank, self.group.size
+        for number, dtype in enumerate(DType):
+            if not self.device.supports(dtype):
+                continue
+            for place, shape in enumerate(SHAPES):
+                arrays = self.given(shape, dtype.value, number)
+                x, root = self.tensor(arrays[rank], number + place), place % size
+                # A group of one gives back what it was given.
+                every = arrays[0] if size == 1 else np.concatenate([np.atleast_1d(array) for array in arrays])
+                self.same(dist.all_gather(x), every)
+                self.same(dist.broadcast(x, root), arrays[root])
+                if shape and shape[0] % size == 0:
+                    parts = [np.split(array, size)[rank] for array in arrays]
+                    self.same(dist.all_to_all(x), np.concatenate(parts))
+
+    def check_send_and_recv(self) -> None:
+        rank, size = self.group.rank, self.group.size
+        if size % 2:
+            return
+        arrays = self.given((5, 3), "f32")
+        after, before = (rank + 1) % size, (rank - 1) % size
+        # In a ring, some rank has to receive first.
+        for turn in (0, 1):
+            if rank % 2 == turn:
+                dist.send(self.tensor(arrays[rank], 1), after)
+            else:
+                self.same(dist.recv((5, 3), before, device=self.device), arrays[before])
+
+    def check_same_bits(self) -> None:
+        """Sums of numbers that round, and numbers of trouble, have the same bits on every rank."""
+        trouble = np.array([np.nan, -np.nan, np.inf, -np.inf, 0.0, -0.0, 1e-45, 65504.0])
+        for number, dtype in enumerate(("bf16", "f16", "f32", "f64")):
+            generator = self.generator(self.group.rank, number)
+            values = np.concatenate([generator.normal(size=1000), generator.permutation(trouble)])
+            x = self.tensor(values.astype(DType(dtype).numpy))
+            for reduction in ("sum", "mean", "prod", "min", "max"):
+                mine = dist.all_reduce(x, reduction).numpy().tobytes().hex()
+                every = self.group.exchange("same bits", mine)
+                assert len(set(every)) == 1, f"{reduction} of {dtype} has other bits on some rank"
+
+    def check_groups(self) -> None:
+        rank, size = self.group.rank, self.group.size
+        arrays = self.given((4, 4), "f32")
+        # Odd ranks and even ones, the highest first.
+        half = self.group.split(rank % 2, -rank)
+        members = sorted((other for other in range(size) if other % 2 == rank % 2), reverse=True)
+        assert half.ranks == tuple(members)
+        assert half.rank == members.index(rank)
+        x = self.tensor(arrays[rank])
+        self.same(dist.all_reduce(x, group=half), self.joined([arrays[other] for other in members], "sum"))
+        self.same(dist.broadcast(x, half.size - 1, group=half), arrays[members[-1]])
+        self.group.barrier()
+        half.barrier()
+
+    def check_random_programs(self) -> None:
+        """Each call of a program works on what the one before made."""
+        rank, size = self.group.rank, self.group.size
+        for number in range(self.programs):
+            shared = np.random.default_rng([self.seed, number])
+            shape = (size * int(shared.integers(1, 4)), int(shared.integers(1, 5)))
+            arrays = self.given(shape, "i64", 1000 + number)
+            x = self.tensor(arrays[rank], number)
+            for step in range(int(shared.integers(1, 5))):
+                x, arrays = self.step(shared, x, arrays)
+                if step % 2 and x.rank == 2:
+                    x, arrays = x.T, [array.T for array in arrays]
+            self.same(x, arrays[rank])
+
+    def step(self, shared: np.random.Generator, x: Tensor, arrays: list[np.ndarray]) -> tuple[Tensor, list[np.ndarray]]:
+        """A random call, and what NumPy makes of it on every rank."""
+        size, root = self.group.size, int(shared.integers(self.group.size))
+        reduction = str(shared.choice([*REDUCTIONS]))
+        joined = REDUCTIONS[reduction].reduce(arrays, axis=0)
+        divides = x.shape[0] % size == 0
+        match int(shared.integers(6)):
+            case 0:
+                return dist.all_reduce(x, reduction), [joined] * size
+            case 1 if x.elem_count < 1000:
+                return dist.all_gather(x), [np.concatenate(arrays)] * size
+            case 2:
+                return dist.broadcast(x, root), [arrays[root]] * size
+            case 3:
+                zeros = np.zeros_like(joined)
+                made = [joined if rank == root else zeros for rank in range(size)]
+                return dist.reduce(x, reduction, root), made if size > 1 else arrays
+            case 4 if divides:
+                parts = [np.split(array, size) for array in arrays]
+                return dist.all_to_all(x), [np.concatenate([part[rank] for part in parts]) for rank in range(size)]
+            case 5 if divides:
+                return dist.reduce_scatter(x, reduction), np.split(joined, size)
+        return x, arrays
+
+    def check_gradients(self) -> None:
+        """The gradient of a sum over all ranks, each of which weighs its result."""
+        rank, size = self.group.rank, self.group.size
+        arrays, weights = self.given((size * 2, 3), "f32", 1), self.given((size * 2, 3), "f32", 2)
+        total = np.add.reduce(weights)
+
+        def gradient(call: Callable[[Tensor], Tensor], weight: np.ndarray) -> Tensor:
+            w = tl.Var(self.tensor(arrays[rank]))
+            grads = (call(w) * self.tensor(weight)).sum().backward()
+            return grads[w]
+
+        self.same(gradient(dist.all_reduce, weights[rank]), total)
+        self.same(gradient(lambda x: dist.all_reduce(x, "mean"), weights[rank]), (total / size).astype(np.float32))
+        every = [np.concatenate(self.given((size * 2, 3), "f32", 3 + other)) for other in range(size)]
+        own = np.split(np.add.reduce(every), size)[rank] if size > 1 else every[0]
+        self.same(gradient(dist.all_gather, every[rank]), own)
+        parts = [np.split(weight, size)[0] for weight in weights]
+        self.same(gradient(dist.reduce_scatter, parts[rank]), np.concatenate(parts))
+        root = size - 1
+        self.same(gradient(lambda x: dist.broadcast(x, root), weights[rank]), total if rank == root else total * 0)
+        self.same(gradient(lambda x: dist.reduce(x, "sum", root), weights[rank]), weights[root])
+        sent = np.concatenate([np.split(weight, size)[rank] for weight in weights])
+        self.same(gradient(dist.all_to_all, weights[rank]), sent)
+
+    def check_graph(self) -> None:
+        """A captured call is made at each replay, with what is in memory then."""
+        if self.device.backend not in ("cuda", "rocm"):
+            return
+        arrays, others = self.given((40,), "f32", 1), self.given((40,), "f32", 2)
+        rank = self.group.rank
+        x = self.tensor(arrays[rank])
+        dist.all_reduce(x)
+        graph = tl.Graph(self.device)
+        with graph.capture():
+            made = dist.all_reduce(x * 2) + 1
+        graph.replay()
+        self.same(made, self.joined(arrays, "sum") * 2 + 1)
+        x.copy_(self.tensor(others[rank]))
+        graph.replay()
+        self.same(made, self.joined(others, "sum") * 2 + 1)
+
+    def check_order_with_the_stream(self) -> None:
+        """Calls see what was enqueued in front of them, and what follows sees their results."""
+        rank, size = self.group.rank, self.group.size
+        x = self.tensor(np.full((300, 300), rank + 1, np.float32))
+        for _ in range(5):
+            x = dist.all_reduce(x * 2) / (2 * size)
+        self.same(x, np.full((300, 300), (size + 1) / 2, np.float32))
+
+    def run(self, names: str) -> int:
+        """Run the checks whose names contain a text."""
+        checks = [name for name in dir(self) if name.startswith("check_") and names in name]
+        for name in checks:
+            getattr(self, name)()
+        return len(checks)
+
+
+def mismatch(collectives: Collectives, kind: str) -> None:
+    """Rank 1 makes another call."""
+    x = collectives.tensor(np.ones(4, np.float32))
+    dist.all_reduce(x)
+    if dist.init().rank == 1:
+        if kind == "op":
+            dist.all_gather(x)
+        dist.all_reduce(x.to_dtype("f64") if kind == "dtype" else x[:3])
+    dist.all_reduce(x)
+
+
+def death(collectives: Collectives, kind: str) -> None:
+    """Rank 1 ends in some way, while the others wait for it."""
+    import os
+    import signal
+
+    x = collectives.tensor(np.ones(4, np.float32))
+    dist.all_reduce(x)
+    if dist.init().rank == 1:
+        if kind == "killed":
+            os.kill(os.getpid(), signal.SIGKILL)
+        if kind == "raised":
+            raise ValueError("rank 1 is done for")
+        return
+    for _ in range(3):
+        dist.all_reduce(x).numpy()
+
+
+def slow(collectives: Collectives, _kind: str) -> None:
+    """Rank 1 takes its time, which is no error."""
+    if dist.init().rank == 1:
+        time.sleep(3)
+    found = dist.all_reduce(collectives.tensor(np.ones(4, np.float32)))
+    collectives.same(found, np.full(4, dist.init().size, np.float32))
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("backend")
+    parser.add_argument("--checks", default="")
+    parser.add_argument("--programs", type=int, default=10)
+    parser.add_argument("--scene", choices=["mismatch", "death", "slow"])
+    parser.add_argument("--kind", default="")
+    options = parser.parse_args()
+    group = dist.init()
+    count = sum(device.backend == options.backend for device in Device.all())
+    label = options.backend if options.backend == "cpu" else f"{options.backend}:{group.local_rank % count}"
+    collectives = Collectives(Device(label), programs=options.programs)
+    if options.scene:
+        {"mismatch": mismatch, "death": death, "slow": slow}[options.scene](collectives, options.kind)
+        print(f"rank {group.rank} of {group.size} is done", flush=True)
+        return
+    count = collectives.run(options.checks)
+    print(f"rank {group.rank} of {group.size} made {count} checks", flush=True)
+
+
+if __name__ == "__main__":
+    main()

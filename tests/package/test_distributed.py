@@ -1,0 +1,126 @@
+"""Ranks: what they make together, and what becomes of the others when one of them ends or makes another call.
+
+What each rank runs is in `ranks.py`.
+"""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+import tallow as tl
+from tallow import Tensor
+from tallow.runtime.ranks import environment
+from tallow.runtime.ranks.environment import Place
+
+PROGRAM = Path(__file__).with_name("ranks.py")
+# Longer than any of these runs takes on a busy machine.
+MOST_SECONDS = 120
+
+
+def launch(ranks: int, *arguments: str, **variables: str) -> subprocess.CompletedProcess[str]:
+    """Run the program of the ranks."""
+    command = [sys.executable, "-m", "tallow.launch", "-n", str(ranks), str(PROGRAM), *arguments]
+    # Ranks that share two cores need no threads of their own.
+    environment = {**os.environ, "TALLOW_THREADS": "1", **variables}
+    return subprocess.run(command, env=environment, capture_output=True, text=True, timeout=MOST_SECONDS, check=False)
+
+
+@pytest.fixture
+def backend(request: pytest.FixtureRequest) -> str:
+    """The backend under test."""
+    return str(request.config.getoption("--device")).partition(":")[0]
+
+
+@pytest.mark.parametrize("ranks", [1, 2, 4, pytest.param(8, marks=pytest.mark.full)])
+def test_ranks_make_what_numpy_makes(ranks: int, backend: str, full: bool) -> None:
+    done = launch(ranks, backend, "--programs", "1000" if full and ranks == 4 else "10")
+    assert done.returncode == 0, done.stderr
+    assert sorted(done.stdout.splitlines()) == [f"rank {rank} of {ranks} made 11 checks" for rank in range(ranks)]
+
+
+@pytest.mark.parametrize("kind", ["op", "dtype", "count"])
+def test_calls_that_differ_are_named(kind: str, backend: str) -> None:
+    done = launch(2, backend, "--scene", "mismatch", "--kind", kind, TALLOW_DISTRIBUTED_DEBUG="1")
+    assert done.returncode != 0
+    other = {
+        "op": "all_gather(f32, (4,))",
+        "dtype": "all_reduce(sum, f64, (4,))",
+        "count": "all_reduce(sum, f32, (3,))",
+    }
+    assert f"rank 0 called all_reduce(sum, f32, (4,)); rank 1 called {other[kind]}" in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("kind", "reason"),
+    [("killed", "signal 9"), ("raised", "rank 1 is done for"), ("returned", "rank 1 ended after 1 calls")],
+)
+def test_a_rank_that_ends_ends_the_others(kind: str, reason: str, backend: str) -> None:
+    started = time.monotonic()
+    done = launch(4, backend, "--scene", "death", "--kind", kind)
+    assert done.returncode != 0
+    assert reason in done.stderr, done.stderr
+    assert "is done" not in done.stdout.replace("rank 1 of 4 is done", "")
+    assert time.monotonic() - started < MOST_SECONDS / 2
+
+
+def test_a_slow_rank_is_no_error(backend: str) -> None:
+    done = launch(2, backend, "--scene", "slow")
+    assert done.returncode == 0, done.stderr
+
+
+LAUNCHERS = {
+    "torchrun": (
+        {"RANK": "3", "WORLD_SIZE": "4", "LOCAL_RANK": "1", "MASTER_ADDR": "a", "MASTER_PORT": "29500",
+         "TORCHELASTIC_USE_AGENT_STORE": "True"},
+        Place(3, 4, 1, "a", 29501, has_mpi=False),
+    ),
+    "mpirun": (
+        {"OMPI_COMM_WORLD_RANK": "1", "OMPI_COMM_WORLD_SIZE": "2", "OMPI_COMM_WORLD_LOCAL_RANK": "0"},
+        Place(1, 2, 0, None, 0, has_mpi=True),
+    ),
+    "srun": (
+        {"SLURM_PROCID": "5", "SLURM_NTASKS": "8", "SLURM_LOCALID": "1", "SLURM_STEP_ID": "0", "SLURM_JOB_ID": "123456",
+         "SLURM_JOB_NODELIST": "node[03-07,9],other"},
+        Place(5, 8, 1, "node03", 23456, has_mpi=False),
+    ),
+    "sbatch": ({"SLURM_PROCID": "0", "SLURM_NTASKS": "8", "SLURM_JOB_NODELIST": "node1"}, None),
+    "none": ({}, None),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("launcher", LAUNCHERS)
+def test_what_launchers_say(launcher: str) -> None:
+    variables, place = LAUNCHERS[launcher]
+    assert environment.place(variables) == place
+
+
+@pytest.mark.parametrize(
+    ("variables", "message"),
+    [
+        ({"RANK": "x", "WORLD_SIZE": "2"}, "init: the variable RANK must be an integer, not 'x'"),
+        ({"RANK": "2", "WORLD_SIZE": "2"}, "init: RANK is 2, which must be from 0 to WORLD_SIZE - 1 = 1"),
+        ({"RANK": "0", "WORLD_SIZE": "2", "MASTER_ADDR": "a"}, "init: the variable MASTER_PORT must be an integer"),
+    ],
+)
+def test_what_launchers_should_not_say(variables: dict[str, str], message: str) -> None:
+    with pytest.raises(tl.InvalidArgument, match=message):
+        environment.place(variables)
+
+
+def test_a_group_of_one_does_nothing() -> None:
+    group = tl.distributed.init()
+    assert (group.rank, group.size, group.local_rank, group.ranks) == (0, 1, 0, (0,))
+    x = Tensor([1.0, 2.0])
+    for call in ("all_reduce", "all_gather", "reduce_scatter", "broadcast", "reduce", "all_to_all"):
+        assert getattr(tl.distributed, call)(x) is x
+    tl.distributed.barrier()
+    assert group.split(3).ranks == (0,)
+    with pytest.raises(tl.InvalidArgument, match="send: target is rank 0 itself; name another rank"):
+        tl.distributed.send(x, 0)
+    with pytest.raises(tl.InvalidArgument, match="recv: source is rank 0 itself; name another rank"):
+        tl.distributed.recv(3, 0)
