@@ -526,7 +526,9 @@ def lowered(
 
     def implemented(call: Call, arguments: list[ast.expr]) -> ast.expr:
         primitive = primitives[call.primitive]
-        if primitive.brief and brief is not None:
+        of_operands = (kind_of(argument, kinds, primitives) for argument in call.arguments)
+        operand = next((kind for kind in of_operands if kind not in (None, "bool")), "float")
+        if primitive.brief and brief is not None and operand == "float":
             marked = ast.Name("brief<T>")
             arguments = [
                 argument
@@ -535,8 +537,6 @@ def lowered(
                 for argument in arguments
             ]
         implementation = primitive.implementation(language)
-        of_operands = (kind_of(argument, kinds, primitives) for argument in call.arguments)
-        operand = next((kind for kind in of_operands if kind not in (None, "bool")), "float")
         expression = _tree(implementation.integer if operand == "integer" else implementation.float)
         return _substituted(expression, dict(zip(primitive.parameters, arguments, strict=True)))
 

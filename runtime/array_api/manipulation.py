@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from ..base.error import InvalidArgument, ShapeMismatch
+from ..base.error import InvalidArgument, InvalidDim, ShapeMismatch
 from ..tensor import Tensor
 from ..tensor import cat as _cat
 from ..tensor import stack as _stack
@@ -57,7 +57,7 @@ def expand_dims(x: Tensor, /, axis: Axes) -> Tensor:
 
 def _position(op: str, axis: int, rank: int) -> int:
     if not -rank <= axis < rank:
-        raise InvalidArgument(op, f"axis {axis} is out of range for rank {rank}; use {-rank} to {rank - 1}")
+        raise InvalidDim(op, f"axis {axis} is out of range for rank {rank}; use {-rank} to {rank - 1}")
     return axis % rank
 
 

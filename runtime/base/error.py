@@ -153,6 +153,14 @@ class InvalidArgument(TallowError, ValueError):
         return f"{self.op}: {self.reason}"
 
 
+class InvalidDim(InvalidArgument, IndexError):
+    """A tensor does not have the dim that is named, or not so many dims."""
+
+
+class IndexMismatch(ShapeMismatch, IndexError):
+    """A mask does not fit the dims that it indexes, or tensors of indexes do not fit each other."""
+
+
 class GradientError(TallowError, RuntimeError):
     """A gradient that there is not was asked for, or what one needs is gone; `reason` says what to do."""
 

@@ -13,7 +13,7 @@ from operator import mul
 from typing import Final
 
 from ..base.bounded_cache import BoundedCache
-from ..base.error import InvalidArgument, InvalidLayout, ShapeMismatch
+from ..base.error import InvalidArgument, InvalidDim, InvalidLayout, ShapeMismatch
 from .argument import integer, integers
 from .shape import MOST_ELEMENTS, Shape
 
@@ -211,7 +211,7 @@ class Layout:
         shape, strides = self.shape, self.strides
         rank, dim = len(shape), integer("unsqueeze", "dim", dim)
         if not -rank - 1 <= dim <= rank:
-            raise InvalidArgument("unsqueeze", f"a new dim of shape {shape} goes from {-rank - 1} to {rank}, not {dim}")
+            raise InvalidDim("unsqueeze", f"a new dim of shape {shape} goes from {-rank - 1} to {rank}, not {dim}")
         dim %= rank + 1
         sizes = (*shape[:dim], 1, *shape[dim:])
         step = strides[dim] * shape[dim] if dim < rank else 1

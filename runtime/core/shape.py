@@ -8,7 +8,7 @@ from functools import lru_cache
 from typing import Final, Self
 
 from ...limits import MAX_RANK
-from ..base.error import InvalidArgument, ShapeMismatch
+from ..base.error import InvalidArgument, InvalidDim, ShapeMismatch
 from .argument import integer, integers
 
 MOST_ELEMENTS: Final = 1 << 56
@@ -67,7 +67,7 @@ class Shape(tuple[int, ...]):
         return tuple(strides)
 
     def dim(self, op: str, dim: int, name: str = "dim") -> int:
-        """Return `dim` counted from the front, where -1 is the last; `InvalidArgument` if there is none."""
+        """Return `dim` counted from the front, where -1 is the last; `InvalidDim` if there is none."""
         rank = len(self)
         if type(dim) is int and 0 <= dim < rank:
             return dim
@@ -77,8 +77,8 @@ class Shape(tuple[int, ...]):
         if -rank <= dim < 0:
             return dim + rank
         if rank == 0:
-            raise InvalidArgument(op, f"{name} {dim} does not exist: the tensor has rank 0; unsqueeze it first")
-        raise InvalidArgument(op, f"{name} {dim} does not exist in shape {self}; use one from {-rank} to {rank - 1}")
+            raise InvalidDim(op, f"{name} {dim} does not exist: the tensor has rank 0; unsqueeze it first")
+        raise InvalidDim(op, f"{name} {dim} does not exist in shape {self}; use one from {-rank} to {rank - 1}")
 
     @staticmethod
     def broadcast(op: str, lhs: Shape, rhs: Shape) -> Shape:

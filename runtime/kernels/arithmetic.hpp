@@ -56,6 +56,20 @@ template <typename T> TALLOW_INLINE T remainder_integers(T x, T y) {
     return y == 0 ? T{0} : wrapping_sub(x, wrapping_mul(floor_divide_integers(x, y), y));
 }
 
+// By squaring. Of a power below 0 what is left of 1 / x ** -y: 1 or -1 where x is one of them, else 0, as of 0.
+template <typename T> TALLOW_INLINE T power_integers(T x, T y) {
+    if constexpr (!is_unsigned<T>)
+        if (y < 0)
+            return x == 1 || (x == T{-1} && y % 2 == 0) ? T{1} : x == T{-1} ? T{-1} : T{0};
+    T power{1};
+    for (auto rest = static_cast<wide_unsigned<T>>(y); rest != 0; rest >>= 1) {
+        if (rest % 2 != 0)
+            power = wrapping_mul(power, x);
+        x = wrapping_mul(x, x);
+    }
+    return power;
+}
+
 template <typename T> TALLOW_INLINE T bitwise_and(T x, T y) {
     return static_cast<T>(x & y);
 }

@@ -156,6 +156,15 @@ class Numerics:
         zero = self.number(x, 0)
         return self._library.where(y == zero, zero, rest)
 
+    def power_integers(self, x: Any, y: Any) -> Any:
+        """x to the power y; where y is below 0 it is 1 / x ** -y truncated toward zero, and 0 where x is 0."""
+        library = self._library
+        zero, one = self.number(x, 0), self.number(x, 1)
+        power = library.power(x, library.maximum(y, zero))
+        # Of what is neither 1 nor -1 nothing is left.
+        inverse = library.where(x * x == one, library.where((y & one) == one, x, one), zero)
+        return library.where(y < zero, inverse, power)
+
     def left_shift(self, x: Any, y: Any) -> Any:
         """The bits moved up by y places; 0 where these are no number from 0 to below that of the bits."""
         zero, has_places = self.number(x, 0), self._has_places(y)

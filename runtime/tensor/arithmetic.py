@@ -136,7 +136,7 @@ class ArithmeticMethods(ReductionMethods, ViewMethods):
         return self._binary(BITWISE_RIGHT_SHIFT, other, reflected=True)
 
     def __pow__(self, exponent: Self | float) -> Self:
-        if isinstance(exponent, TensorBase):
+        if isinstance(exponent, TensorBase) or self._storage.inner.dtype.is_integer:
             return self._binary(POW, exponent)
         exponent = argument.real("powf", "the exponent", exponent)
         return self.sqr() if exponent == 2 else self.powf(exponent)

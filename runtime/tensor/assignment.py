@@ -18,7 +18,7 @@ from ..core.check import require_alike_but
 from .arithmetic import OPERANDS
 from .base import TensorBase, require_tensors
 from .composed import ComposedMethods
-from .indexing import Index, indexed
+from .indexing import Index, forward, indexed, is_backward
 from .selection import has_tensors, selection
 
 
@@ -63,7 +63,7 @@ class AssignmentMethods(ComposedMethods):
         return self._changed(">>=", op, other) if isinstance(other, OPERANDS) else NotImplemented
 
     def __setitem__(self, index: Index | tuple[Index, ...], value: Self | float) -> None:
-        """Set the elements that an index chooses, by integers, slices with positive steps, None, `...` and tensors.
+        """Set the elements that an index chooses, by integers, slices, None, `...` and tensors.
 
         Of several values for one element the last one wins. A number is set where a mask is True without a wait.
         """
@@ -71,11 +71,16 @@ class AssignmentMethods(ComposedMethods):
         if has_tensors(items):
             self._set_selected(items, self._operand("index", value, "value"))
             return
-        view = self._new(self._storage, indexed(self._layout, index))
-        if isinstance(value, TensorBase):
-            view._assigned("index", value)
-        else:
+        dims: list[int] = []
+        if any(map(is_backward, items)):
+            items, dims = forward(self._layout, items)
+        view = self._new(self._storage, indexed(self._layout, items))
+        if not isinstance(value, TensorBase):
             view._filled("index", value)
+        elif dims:
+            self._written("index", lambda: view._assigned("index", value.broadcast_as(view.shape)._reversed(dims)))
+        else:
+            view._assigned("index", value)
 
     def _set_selected(self, items: tuple[Any, ...], value: Self) -> None:
         """Set what an index with tensors in it chooses."""

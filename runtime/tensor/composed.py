@@ -89,11 +89,7 @@ class ComposedMethods(IndexMethods):
         """Copy the tensor with the order of some dims reversed."""
         given = dims[0] if len(dims) == 1 and isinstance(dims[0], Sequence) else dims
         chosen = {self.shape.dim("flip", dim) for dim in argument.integers("flip", "dims", given)}
-        result = self
-        for dim in sorted(chosen):
-            size = self.shape[dim]
-            result = result.index_select(self.arange(size - 1, -1, -1, device=self.device), dim)
-        return result if chosen else self.copy()
+        return self._reversed(sorted(chosen)) if chosen else self.copy()
 
     @named
     def pad_with_zeros(self, dim: int, left: int, right: int) -> Self:

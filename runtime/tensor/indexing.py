@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from types import EllipsisType
-from typing import Self, SupportsIndex
+from typing import Self, SupportsIndex, TypeGuard
 
 import numpy as np
 
@@ -59,17 +59,16 @@ class IndexMethods(CreationMethods):
         if has_tensors(items):
             chosen: Self = selection(self, items).taken()
             return chosen
-        for position, item in enumerate(items):
-            if isinstance(item, slice) and _is_backward(item):
-                return self._backward(items, position, item)
-        return self._view(indexed(self._layout, items))  # type: ignore[arg-type] # none of the items is a tensor
+        if any(map(is_backward, items)):
+            ahead, dims = forward(self._layout, items)  # type: ignore[arg-type] # none of the items is a tensor
+            return self[ahead]._reversed(dims)
+        return self._view(indexed(self._layout, items))  # type: ignore[arg-type]
 
-    def _backward(self, items: tuple[Index | Self, ...], position: int, item: slice) -> Self:
-        """Return the part that an index chooses which has a slice with a negative step at a position."""
-        others = (*items[:position], _WHOLE, *items[position + 1 :])
-        chosen, dim = self[others], _dim_at(self.rank, others, position)
-        rows = range(*_slice_of_integers(item).indices(chosen.shape[dim]))
-        return chosen.index_select(self.arange(rows.start, rows.stop, rows.step, device=self.device), dim)
+    def _reversed(self, dims: Sequence[int]) -> Self:
+        """Copy the tensor with the order of some dims reversed, of which there is one."""
+        for dim in dims:
+            self = self.index_select(self.arange(self.shape[dim] - 1, -1, -1, device=self.device), dim)
+        return self
 
     def gather(self, indexes: Self, dim: int) -> Self:
         """Return result[.., i, ..] = self[.., indexes[.., i, ..], ..] along `dim`, in the shape of `indexes`.
@@ -222,16 +221,25 @@ def _indexed(layout: Layout, items: tuple[Index, ...]) -> Layout:
     return layout
 
 
-def _dim_at(rank: int, items: tuple[object, ...], position: int) -> int:
-    """Return the dim of the result that an item of an index stands for, which is no integer."""
-    named = sum(1 for item in items if item is not None and item is not Ellipsis)
-    before = items[:position]
-    made = sum(rank - named if item is Ellipsis else not isinstance(item, SupportsIndex) for item in before)
-    return int(made)
+def is_backward(item: object) -> TypeGuard[slice]:
+    """Tell whether an item of an index is a slice with a negative step."""
+    return isinstance(item, slice) and item.step is not None and integer("index", "the step of a slice", item.step) < 0
 
 
-def _is_backward(item: slice) -> bool:
-    return item.step is not None and integer("index", "the step of a slice", item.step) < 0
+def forward(layout: Layout, items: tuple[Index, ...]) -> tuple[tuple[Index, ...], list[int]]:
+    """Return an index of the same elements by positive steps, and the dims of its result that it leaves backward."""
+    found: list[Index] = []
+    dims: list[int] = []
+    source = place = 0
+    for item in spelled_out(items, layout.rank):
+        if is_backward(item):
+            rows = range(*_slice_of_integers(item).indices(layout.shape[source]))
+            item = slice(rows[-1], rows[0] + 1, -rows.step) if rows else slice(0, 0)
+            dims.append(place)
+        found.append(item)
+        source += item is not None
+        place += item is None or isinstance(item, slice)
+    return tuple(found), dims
 
 
 def _slice_of_integers(item: slice) -> slice:

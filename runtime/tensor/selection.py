@@ -10,7 +10,7 @@ from typing import Any, NamedTuple, TypeVar
 import numpy as np
 
 from ...dtype import DType
-from ..base.error import InvalidArgument, InvalidIndex, ShapeMismatch
+from ..base.error import IndexMismatch, InvalidArgument, InvalidDim, InvalidIndex
 from ..core.shape import Shape
 from .base import TensorBase
 
@@ -122,7 +122,7 @@ def _common_shape(shapes: Sequence[tuple[int, ...]]) -> tuple[int, ...]:
         return np.broadcast_shapes(*shapes)
     except ValueError:
         reason = "tensors of indexes broadcast to one shape, and masks have as many places that are True"
-        raise ShapeMismatch("index", tuple(map(Shape, shapes)), reason) from None
+        raise IndexMismatch("index", tuple(map(Shape, shapes)), reason) from None
 
 
 def spelled_out(items: Sequence[Any], rank: int) -> list[Any]:
@@ -132,7 +132,7 @@ def spelled_out(items: Sequence[Any], rank: int) -> list[Any]:
         raise InvalidArgument("index", "an index has at most one '...'; write ':' for the other dims")
     named = sum(item.rank if _is_mask(item) else item is not None and item is not Ellipsis for item in items)
     if named > rank:
-        raise InvalidArgument("index", f"{named} indexes are too many for a tensor of rank {rank}; drop some")
+        raise InvalidDim("index", f"{named} indexes are too many for a tensor of rank {rank}; drop some")
     place = places[0] if places else len(items)
     return [*items[:place], *[_WHOLE] * (rank - named), *items[place + 1 :]]
 
@@ -145,9 +145,10 @@ def _places(tensor: Any, dim: int, mask: Any) -> list[Any]:
     """Return the places where a mask of some dims is True, a vector for each of these dims."""
     if not mask.rank:
         return [mask.reshape(1).nonzero().squeeze(1)]
-    if mask.shape != tensor.shape[dim : dim + mask.rank]:
-        reason = f"a mask has the shape of the dims that it indexes, {tensor.shape[dim : dim + mask.rank]}"
-        raise ShapeMismatch("index", (tensor.shape, mask.shape), reason)
+    sizes = tensor.shape[dim : dim + mask.rank]
+    if any(size not in (0, expected) for size, expected in zip(mask.shape, sizes, strict=True)):
+        reason = f"a mask has the shape of the dims that it indexes, {sizes}, or 0 in place of a size"
+        raise IndexMismatch("index", (tensor.shape, mask.shape), reason)
     return list(mask.nonzero().unbind(1))
 
 

@@ -13,7 +13,7 @@ from .oracle.formats import COMPLEX, EXTENDED, FLOATS, HALVES, NUMPY, Array, com
 EXACT, ROUNDED, FUNCTION = 0, 1, 4
 ULPS = {
     **dict.fromkeys(["neg", "relu", "abs", "floor", "ceil", "round", "sign", "minimum", "maximum"], EXACT),
-    **dict.fromkeys(["isnan", "isinf", "isfinite", "signbit", "trunc", "clamp", "fmod"], EXACT),
+    **dict.fromkeys(["isnan", "isinf", "isfinite", "signbit", "rint", "trunc", "clamp", "fmod"], EXACT),
     **dict.fromkeys(["copysign", "nextafter", "conj", "real", "imag"], EXACT),
     **dict.fromkeys(["add", "sub", "mul", "div", "sqr", "sqrt", "affine", "recip"], ROUNDED),
     **dict.fromkeys(["exp", "log", "sin", "cos", "tanh", "erf", "gelu", "gelu_erf", "silu", "sigmoid"], FUNCTION),

@@ -123,8 +123,7 @@ def test_functions_of_one_operand(device: Device, name: str) -> None:
 def test_functions_of_two_operands_promote_and_broadcast(device: Device, name: str) -> None:
     shapes = ((2, 3), (3, 2)) if name == "matmul" else ((3, 2), (2,)) if name != "vecdot" else ((3, 2), (1, 2))
     done = 0
-    # Powers of integers are missing.
-    for first, second in itertools.product(FLOATS if name == "pow" else DTYPES, repeat=2):
+    for first, second in itertools.product(DTYPES, repeat=2):
         if not has_common_dtype(first, second):
             continue
         x, y = sample(first, shapes[0]), sample(second, shapes[1], 1)
@@ -137,7 +136,7 @@ def test_functions_of_two_operands_promote_and_broadcast(device: Device, name: s
 @pytest.mark.parametrize("name", [name for name in BINARY if name not in ("matmul", "vecdot")])
 @pytest.mark.parametrize("number", [True, 2, 1.5], ids=str)
 def test_one_of_two_operands_may_be_a_number(device: Device, name: str, number: complex) -> None:
-    for dtype in FLOATS if name == "pow" else DTYPES:
+    for dtype in DTYPES:
         compare(device, lambda xp, of, d=dtype: getattr(xp, name)(of(sample(d, (3, 2))), number))
         if name not in ("pow", "bitwise_left_shift", "bitwise_right_shift"):
             compare(device, lambda xp, of, d=dtype: getattr(xp, name)(number, of(sample(d, (3, 2)))))
@@ -169,6 +168,7 @@ CALLS: dict[str, tuple[tuple[int, ...], Callable[..., Any]]] = {
     "cumulative": ((2, 3), lambda xp, x: xp.cumulative_sum(x, axis=1, include_initial=True)),
     "cumulative_prod": ((4,), lambda xp, x: (xp.cumulative_prod(x), xp.cumulative_prod(x, dtype=xp.float64))),
     "diff": ((2, 4), lambda xp, x: (xp.diff(x), xp.diff(x, axis=0, n=1, prepend=x))),
+    "round": ((1,), lambda xp, x: xp.round(xp.arange(-3.5, 4, 0.5, dtype=x.dtype))),
     "expand_dims": ((2, 3), lambda xp, x: (xp.expand_dims(x, axis=0), xp.expand_dims(x, axis=(0, -1)))),
     "eye": ((1,), lambda xp, x: [xp.eye(3, 4, k=k, dtype=x.dtype) for k in (-4, -1, 0, 2, 5)]),
     "flip": ((2, 3), lambda xp, x: (xp.flip(x), xp.flip(x, axis=1), xp.flip(x, axis=(0, 1)))),
@@ -259,7 +259,7 @@ def test_calls(device: Device, name: str) -> None:
     shape, call = CALLS[name]
     done = 0
     # array_api_strict has these of integers too, where the standard leaves them open.
-    dtypes = FLOATS if name in ("linspace", "rank") else DTYPES
+    dtypes = FLOATS if name in ("linspace", "rank", "round") else DTYPES
     for dtype in dtypes:
         x = sample(dtype, shape)
         done += compare(device, lambda xp, of, x=x: call(xp, of(x)))

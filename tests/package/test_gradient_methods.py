@@ -23,7 +23,7 @@ UNARY: dict[str, tuple[float, float]] = {
     **dict.fromkeys(("atan", "sinh", "cosh", "asinh", "exp2"), (-2, 2)),
     "acosh": (1.2, 3),
     **dict.fromkeys(("log2", "log10"), (0.5, 2)),
-    **dict.fromkeys(("floor", "ceil", "round", "trunc", "sign"), (0.1, 0.4)),
+    **dict.fromkeys(("floor", "ceil", "round", "rint", "trunc", "sign"), (0.1, 0.4)),
 }
 
 

@@ -182,8 +182,14 @@ def test_powers_and_signs(device: Device) -> None:
     assert +tensor is tensor
     same(tensor ** Tensor([3.0, -1.0], device=device), np.array([-8, 3**-1], np.float32))
     same(2**tensor, np.array([0.25, 8], np.float32))
-    with pytest.raises(UnsupportedDType, match="convert with to_dtype"):
-        Tensor([1, 2], device=device) ** 3
+    integers = np.array([-3, -2, -1, 0, 1, 2, 3])
+    whole = Tensor(integers, device=device)
+    same(whole**3, integers**3)
+    same(2 ** Tensor([3, 62, 63, 64, -1], device=device), np.array([8, 2**62, -(2**63), 0, 0]))
+    same(whole**-1, np.array([0, 0, -1, 0, 1, 0, 0]))
+    same(whole**-2, np.array([0, 0, 1, 0, 1, 0, 0]))
+    with pytest.raises(InvalidArgument, match=r"0\.5 is not an integer"):
+        whole**0.5
 
 
 @pytest.mark.parametrize("dtype", INTEGERS)

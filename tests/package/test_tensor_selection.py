@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from tallow import Device, InvalidArgument, InvalidIndex, ShapeMismatch, Tensor
+from tallow import Device, IndexMismatch, InvalidArgument, InvalidIndex, Tensor
 
 SHAPE = (4, 5, 3)
 ARRAY = np.arange(60, dtype=np.float32).reshape(SHAPE)
@@ -84,11 +84,17 @@ def test_the_last_of_several_values_wins(device: Device) -> None:
     assert x.tolist() == [0, 3, 0]
 
 
+def test_masks_of_no_places_choose_nothing(device: Device) -> None:
+    x = Tensor.from_numpy(ARRAY, device)
+    assert x[Tensor.zeros((0,), dtype="bool", device=device)].shape == (0, *SHAPE[1:])
+    assert x[Tensor.zeros((SHAPE[0], 0), dtype="bool", device=device)].shape == (0, *SHAPE[2:])
+
+
 def test_what_chooses_nothing_is_told(device: Device) -> None:
     x = Tensor.from_numpy(ARRAY, device)
-    with pytest.raises(ShapeMismatch, match=r"a mask has the shape of the dims that it indexes, \(4, 5\)"):
+    with pytest.raises(IndexMismatch, match=r"a mask has the shape of the dims that it indexes, \(4, 5\)"):
         x[there(device, (MASK[:3],))]
-    with pytest.raises(ShapeMismatch, match="tensors of indexes broadcast to one shape"):
+    with pytest.raises(IndexMismatch, match="tensors of indexes broadcast to one shape"):
         x[there(device, (COLUMNS, np.array([0, 1, 2])))]
     with pytest.raises(InvalidArgument, match="f32 is neither a mask nor indexes"):
         x[x]

@@ -60,6 +60,7 @@ _UNARY_FLOAT: dict[str, Callable[[Array], Array]] = {
     "floor": np.floor,
     "ceil": np.ceil,
     "round": functions.round_half_away,
+    "rint": np.rint,
     "trunc": np.trunc,
     "sign": functions.sign,
     "log1p": np.log1p,
@@ -88,7 +89,7 @@ _UNARY_INTEGER: dict[str, Callable[[Array], Array]] = {
 BIT_OPS = ("bitwise_and", "bitwise_or", "bitwise_xor", "bitwise_left_shift", "bitwise_right_shift")
 UNARY_INTEGER_OPS = tuple(_UNARY_INTEGER)
 BINARY_BOOL_OPS = ("bitwise_and", "bitwise_or", "bitwise_xor")
-BINARY_INTEGER_OPS = ("add", "sub", "mul", "div", "floor_divide", "remainder", "minimum", "maximum", *BIT_OPS)
+BINARY_INTEGER_OPS = ("add", "sub", "mul", "div", "floor_divide", "remainder", "minimum", "maximum", "pow", *BIT_OPS)
 # Functions of their own with parameters; the others are for floats only.
 INTEGER_METHODS = ("affine", "clamp", "to_dtype", "where_cond")
 # What has no order, and what numbers that are no pairs have no parts for.
@@ -145,10 +146,17 @@ def _truncated(left: int, right: int) -> int:
     return magnitude if (left < 0) == (right < 0) else -magnitude
 
 
-_DIVISIONS: dict[str, Callable[[int, int], int]] = {
+def _power(left: int, right: int) -> int:
+    """In 64 bits; below 0, what the truncated division of 1 by the power leaves."""
+    return pow(left, right, 2**64) if right >= 0 else _truncated(1, left**-right if abs(left) < 2 else 2)
+
+
+# In Python's integers.
+_EXACT: dict[str, Callable[[int, int], int]] = {
     "div": _truncated,
     "floor_divide": lambda left, right: left // right if right else 0,
     "remainder": lambda left, right: left % right if right else 0,
+    "pow": _power,
 }
 
 
@@ -159,8 +167,8 @@ _SHIFTS: dict[str, Callable[[int, int, int], int]] = {
 
 
 def _binary_integer(op: str, name: str, x: Array, y: Array) -> Array:
-    if op in _DIVISIONS or op in _SHIFTS:
-        function = _DIVISIONS[op] if op in _DIVISIONS else partial(_SHIFTS[op], INTEGERS[name].bits)
+    if op in _EXACT or op in _SHIFTS:
+        function = _EXACT[op] if op in _EXACT else partial(_SHIFTS[op], INTEGERS[name].bits)
         results = [function(int(left), int(right)) % 2**64 for left, right in zip(x.flat, y.flat, strict=True)]
         return wrap(name, np.array(results, np.uint64).reshape(np.shape(x)))
     operations = {
