@@ -141,7 +141,7 @@ TALLOW_FUNCTION(log2)
 TALLOW_INLINE float log2(float x) {
     return ::log2f(x);
 }
-// CUDA's is a rounding off for some powers of two. ldexp is exact, and gives 0 and infinity for the logarithms of these.
+// Some libraries' is a rounding off for powers of two. ldexp is exact, and gives 0 and infinity for their logarithms.
 TALLOW_INLINE double log2(double x) {
     const double logarithm = ::log2(x), whole = ::rint(logarithm);
     return ::ldexp(1.0, static_cast<int>(whole)) == x ? whole : logarithm;

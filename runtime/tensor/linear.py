@@ -28,13 +28,7 @@ class LinearMethods(ViewMethods):
         """
         if not isinstance(other, TensorBase):
             require_tensors("matmul", other=other)
-        left, right = self._layout, other._layout
-        key = left.number, right.number
-        bmnk, lhs, rhs, layout = _products.get(key) or _products.keep(key, _product(left, right))
-        tensor: Self = new(self._result_class)
-        tensor._storage = self._storage.matmul(other._storage, bmnk, lhs, rhs)
-        tensor._layout = layout
-        return tensor
+        return self @ other
 
     def linear(self, weight: Self, bias: Self | None = None) -> Self:
         """Multiply rows by the transpose of a weight and add a bias: (.., k), (n, k) and (n) give (.., n).
@@ -54,7 +48,15 @@ class LinearMethods(ViewMethods):
         return self._new(storage, made)
 
     def __matmul__(self, other: Self) -> Self:
-        return self.matmul(other) if isinstance(other, TensorBase) else NotImplemented
+        if not isinstance(other, TensorBase):
+            return NotImplemented
+        left, right = self._layout, other._layout
+        key = left.number, right.number
+        bmnk, lhs, rhs, layout = _products.get(key) or _products.keep(key, _product(left, right))
+        tensor: Self = new(self._result_class)
+        tensor._storage = self._storage.matmul(other._storage, bmnk, lhs, rhs)
+        tensor._layout = layout
+        return tensor
 
 
 # By the numbers of the layouts: that of the input as a matrix, None where that takes a copy, and that of the result.
