@@ -58,9 +58,9 @@ def is_step(node: Node) -> bool:
 
 def computing(node: Node, ops: Iterable[Functor], numbers: Collection[str]) -> tuple[Functor, tuple[str, ...]] | None:
     """The op that computes a formula in one step, and what it is given; `numbers` are names of no tensors."""
-    known, form, made_of = names(node), _form(node), _made_of(node)
+    known, form, made_of, parts = names(node), _form(node), _made_of(node), size(node)
     for functor in ops:
-        if functor.formula is None or size(functor.formula.node) != size(node):
+        if functor.formula is None or size(functor.formula.node) != parts:
             continue
         own = (*functor.operands, *functor.parameters)
         if len(own) != len(known) or _made_of(functor.formula.node) != made_of:

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Annotated, ClassVar, TypeAlias
 
 from opgen.arrays import ArrayLibrary, Word
-from opgen.cells import CELL_KEYS, CellFile, Lowerings
+from opgen.cells import CELL_KEYS, CellFile, Lowering, Lowerings
 from opgen.decoder import (
     Choice,
     Entry,
@@ -1061,6 +1061,25 @@ class Spec:
     def every_functor(self) -> tuple[Functor, ...]:
         """The functors of all kinds."""
         return tuple(functor for kind in self.functors.values() for functor in kind.functors)
+
+    @cached_property
+    def functor_names(self) -> tuple[str, ...]:
+        """The names of the functors of all kinds."""
+        return tuple(functor.name for functor in self.every_functor)
+
+    def functor_kind(self, name: str) -> FunctorKind:
+        """The functors of one kind."""
+        return self.functors[name]
+
+    def most_parameters(self, family: KernelFamily) -> int:
+        """How many parameters a functor of a family's kernels may have."""
+        return max((self.functors[kind].most_parameters for kind in family.functors), default=0)
+
+    def lowered(self, backend: Backend, method: Method) -> Mapping[tuple[str | None, str | None], Lowering]:
+        """What a backend does for a method, by op and dtype."""
+        table = self.lowerings[backend.name]
+        ops = ((op, table.get((method.name, op), {})) for op in self.ops(method))
+        return {(op, dtype): lowering for op, lowerings in ops for dtype, lowering in lowerings.items()}
 
     def ops(self, method: Method) -> tuple[str | None, ...]:
         """The ops that a method chooses between; (None,) for a method that has none."""

@@ -138,11 +138,9 @@ def has_plans(method: Method) -> bool:
 
 def _calls(spec: Spec, method: Method) -> Iterator[FunctionCall]:
     """What the branches of a method call, on all backends."""
-    for lowered in spec.lowerings.values():
-        for (name, _), lowerings in lowered.items():
-            if name == method.name:
-                for lowering in lowerings.values():
-                    yield from lowering.calls
+    for backend in spec.backends:
+        for lowering in spec.lowered(backend, method).values():
+            yield from lowering.calls
 
 
 def _numbers(spec: Spec, method: Method) -> list[str]:
@@ -334,12 +332,7 @@ def _last(method: Method, backend: Backend, lowering: Lowering, operands: str | 
 
 def _branch(spec: Spec, method: Method, backend: Backend, suffix: str, stored: list[str], dtype: str) -> View:
     """The branch of `backend`: what it lacks raises, then come the calls of libraries, then the call that takes all."""
-    lowered = {
-        (op, element): lowering
-        for (name, op), lowerings in spec.lowerings[backend.name].items()
-        if name == method.name
-        for element, lowering in lowerings.items()
-    }
+    lowered = spec.lowered(backend, method)
     # No storage has a dtype that the backend's library lacks, which the device says when it shall make one.
     absent = backend.lacking if suffix == "Storage" else {}
     lowered = {case: lowering for case, lowering in lowered.items() if case[1] not in absent} or lowered
@@ -430,7 +423,7 @@ class _Conditions(NamedTuple):
     def _condition(self, ops: list[str | None], dtypes: tuple[str, ...]) -> str | None:
         parts = []
         if ops != list(self.spec.ops(self.method)):
-            kind = self.spec.functors[self.method.kind or ""]
+            kind = self.spec.functor_kind(self.method.kind or "")
             parts.append(f"op in {_tuple(f'{kind.class_name}.{str(op).upper()}' for op in ops)}")
         if dtypes:
             enum = "GgmlDType" if self.method.holds_blocks else "DType"

@@ -3,6 +3,7 @@
 import textwrap
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
+from functools import cache
 from types import SimpleNamespace as View
 from typing import TypeAlias
 
@@ -18,7 +19,7 @@ from opgen.views.python import comment
 
 def kernel_family(spec: Spec, family: KernelFamily) -> View:
     """The source of a family."""
-    functors = [functor for kind in family.functors for functor in spec.functors[kind].functors]
+    functors = [functor for kind in family.functors for functor in spec.functor_kind(kind).functors]
     return View(
         made_from=(Location(family.path),),
         doc=family.doc,
@@ -98,7 +99,7 @@ def _state(spec: Spec, state: State) -> View:
 
 def _monoid(spec: Spec, functor: Functor) -> View:
     reduction = functor.reduction
-    reductions = spec.functors["reduce"].functors
+    reductions = spec.functor_kind("reduce").functors
     if isinstance(reduction, Position):
         other = next(item for item in reductions if item.name == reduction.of)
         is_lowest = isinstance(other.reduction, Monoid) and other.reduction.identity == "highest"
@@ -107,7 +108,7 @@ def _monoid(spec: Spec, functor: Functor) -> View:
     assert reduction is not None
     number = "typename Base::Number"
     own = scopes(spec, functor)
-    state = spec.functors["reduce"].states[reduction.state] if reduction.state is not None else None
+    state = spec.functor_kind("reduce").states[reduction.state] if reduction.state is not None else None
     finish = own["finish"].expression("kernel", _literal("Number")).float if reduction.finish else None
     other = next(item for item in reductions if item is functor or _joins_alike(item, functor))
     if other is not functor:
@@ -168,6 +169,7 @@ def _cpp_bool(value: bool) -> str:
     return "true" if value else "false"
 
 
+@cache
 def camel(name: str) -> str:
     """What C++ calls the struct of a functor: leaky_relu -> LeakyRelu."""
     return "".join(part.capitalize() for part in name.split("_"))
@@ -191,7 +193,7 @@ def kernel_rows(spec: Spec, kernel: Kernel) -> Iterator[View]:
     """Every kernel of one pattern."""
     types = {dtype.name: dtype.cpp for dtype in spec.dtypes} | {name: cpp for name, (cpp, _) in spec.widths.items()}
     types |= {name: struct_name(name) for name in spec.sets[BLOCKS]}
-    types |= {functor.name: camel(functor.name) for kind in spec.functors.values() for functor in kind.functors}
+    types |= {name: camel(name) for name in spec.functor_names}
     forms = _forms(spec, kernel)
     for chosen in _choices(spec, kernel.over, forms, {}):
         made_from = [kernel.location]
@@ -218,7 +220,7 @@ def kernel_rows(spec: Spec, kernel: Kernel) -> Iterator[View]:
 
 def _forms(spec: Spec, kernel: Kernel) -> _Forms:
     forms = {}
-    for functor in spec.functors[kernel.over["op"][0]].functors if "op" in kernel.over else ():
+    for functor in spec.functor_kind(kernel.over["op"][0]).functors if "op" in kernel.over else ():
         others: Sequence[str] = [""]
         if functor.result == ANY_RESULT:
             others = [f"_{dtype.name}" for dtype in spec.dtypes]
@@ -281,11 +283,7 @@ def _arguments(spec: Spec, *, host: bool) -> View:
         groups=[_group(group, used[group.name].fields) for group in spec.field_groups if group.name in used],
         packers=list(map(_packer, structs)),
         # By family, how many of them a struct has room for.
-        parameters={
-            family.name: max(spec.functors[kind].most_parameters for kind in family.functors)
-            for family in families
-            if family.functors
-        },
+        parameters={family.name: spec.most_parameters(family) for family in families if family.functors},
         # What backends have them compiled for.
         targets=[
             target
