@@ -3,6 +3,7 @@
 import sys
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 
 from opgen.memory import once_for
 from opgen.model import Backend, Method, Spec
@@ -64,7 +65,13 @@ def _decisive(spec: Spec, method: Method, op: str | None) -> tuple[object, ...]:
 @once_for(_decisive, size=1024)
 def op_cells(spec: Spec, method: Method, op: str | None) -> list[Cell]:
     """The cells of one op, on each backend a cell for each dtype."""
-    return [cell for backend in spec.backends for cell in _cells(spec, method, op, backend)]
+    return [_one_of_equals(cell) for backend in spec.backends for cell in _cells(spec, method, op, backend)]
+
+
+@lru_cache(maxsize=1 << 14)
+def _one_of_equals(cell: Cell) -> Cell:
+    """A cell that stays one object while it is equal, so that what is kept by its cells stays too."""
+    return cell
 
 
 def _cells(spec: Spec, method: Method, op: str | None, backend: Backend) -> Iterator[Cell]:
