@@ -1,4 +1,4 @@
-"""New tensors. The device is the CPU unless stated, or that of a tensor that is given."""
+"""New tensors. The device is the CPU unless stated, or that of a tensor that is given or led to the namespace."""
 
 from __future__ import annotations
 
@@ -14,6 +14,8 @@ from .data_types import Scalar, result_type
 from .linear_algebra import diagonal
 
 Shape = int | tuple[int, ...]
+Number = int | float | Tensor
+"""A Python number, or a tensor of rank 0, which the host waits for."""
 
 
 def asarray(
@@ -58,16 +60,21 @@ def _plain(obj: Any) -> Any:
 
 
 def arange(
-    start: int | float,
+    start: Number,
     /,
-    stop: int | float | None = None,
-    step: int | float = 1,
+    stop: Number | None = None,
+    step: Number = 1,
     *,
     dtype: DType | None = None,
     device: Device | None = None,
 ) -> Tensor:
     """Make the vector start, start + step, .. that ends before `stop`; of one number, count up to it from 0."""
-    return Tensor.arange(start, stop, step, dtype=dtype, device=device)
+    last = None if stop is None else _number(stop)
+    return Tensor.arange(_number(start), last, _number(step), dtype=dtype, device=device)
+
+
+def _number(value: Scalar | Tensor) -> Scalar:
+    return value.item() if isinstance(value, Tensor) else value
 
 
 def empty(shape: Shape, *, dtype: DType | None = None, device: Device | None = None) -> Tensor:
@@ -104,19 +111,24 @@ def from_dlpack(x: Any, /, *, device: Device | None = None, copy: builtins.bool 
     return moved.copy() if copy and moved is result else moved
 
 
-def full(shape: Shape, fill_value: Scalar, *, dtype: DType | None = None, device: Device | None = None) -> Tensor:
-    """Make a tensor of one number."""
-    return Tensor.full(shape, fill_value, dtype=result_type(fill_value) if dtype is None else dtype, device=device)
+def full(
+    shape: Shape, fill_value: Scalar | Tensor, *, dtype: DType | None = None, device: Device | None = None
+) -> Tensor:
+    """Make a tensor of one number, which may be a tensor of rank 0."""
+    dtype = result_type(fill_value) if dtype is None else dtype
+    return Tensor.full(shape, _number(fill_value), dtype=dtype, device=device)
 
 
-def full_like(x: Tensor, /, fill_value: Scalar, *, dtype: DType | None = None, device: Device | None = None) -> Tensor:
+def full_like(
+    x: Tensor, /, fill_value: Scalar | Tensor, *, dtype: DType | None = None, device: Device | None = None
+) -> Tensor:
     """Make a tensor of one number, in the shape of another."""
     return full(x.shape, fill_value, dtype=x.dtype if dtype is None else dtype, device=device or x.device)
 
 
 def linspace(
-    start: int | float,
-    stop: int | float,
+    start: Number,
+    stop: Number,
     /,
     num: int,
     *,
@@ -126,7 +138,9 @@ def linspace(
 ) -> Tensor:
     """Make a vector of `num` numbers at equal distances from `start` to `stop`, without `stop` if not `endpoint`."""
     count = num if endpoint else num + 1
-    line = Tensor.linspace(start, stop, count, dtype=DType.F32 if dtype is None else dtype, device=device)
+    line = Tensor.linspace(
+        _number(start), _number(stop), count, dtype=DType.F32 if dtype is None else dtype, device=device
+    )
     return line if endpoint else line[:num].copy()
 
 

@@ -13,7 +13,7 @@ import numpy as np
 from ...device import Device
 from ...dtype import DType
 from ...promotion import promoted
-from ..base.error import InvalidArgument, shown
+from ..base.error import DTypeMismatch, InvalidArgument, shown
 from ..core.argument import instance
 from ..tensor import Tensor
 
@@ -107,7 +107,7 @@ def astype(x: Tensor, dtype: DType, /, *, copy: builtins.bool = True, device: De
 def result_type(*arrays_and_dtypes: Tensor | Scalar | DType) -> DType:
     """Return the dtype that tensors, dtypes and Python numbers have together.
 
-    A number counts for its kind alone. `InvalidArgument` if the standard leaves the mix undefined.
+    A number counts for its kind alone. `DTypeMismatch` if the standard leaves the mix undefined.
     """
     dtypes: list[DType] = []
     numbers: list[Scalar] = []
@@ -136,8 +136,7 @@ def _joined(op: str, dtypes: Iterable[DType]) -> DType:
     for dtype in others:
         common = promoted(first, dtype)
         if common is None:
-            reason = f"there is no dtype for {first.value} and {dtype.value} together; convert one with astype"
-            raise InvalidArgument(op, reason)
+            raise DTypeMismatch(op, (first, dtype))
         first = common
     return first
 
@@ -151,7 +150,7 @@ def _with_number(op: str, dtype: DType, number: Scalar) -> DType:
     if _ORDER.index(dtype.kind) >= _ORDER.index(_LEAST[_default(number)]):
         return dtype
     reason = f"a tensor of {dtype.value} and a Python {type(number).__name__} have no dtype together"
-    raise InvalidArgument(op, f"{reason}; convert the tensor with astype")
+    raise DTypeMismatch(op, (dtype,), reason)
 
 
 def promoted_operands(op: str, *operands: Tensor | Scalar) -> tuple[Tensor, ...]:

@@ -13,7 +13,10 @@ from .data_types import STANDARD, isdtype
 class Info:
     """Answers about devices and dtypes."""
 
-    __slots__ = ()
+    __slots__ = ("_device",)
+
+    def __init__(self, device: Device | None = None) -> None:
+        self._device = device or Device.cpu()
 
     def capabilities(self) -> dict[str, Any]:
         """Tell what there is: boolean indexes, shapes that depend on data, and the most axes."""
@@ -21,7 +24,7 @@ class Info:
 
     def default_device(self) -> Device:
         """Return the device on which tensors are made if none is stated."""
-        return Device.cpu()
+        return self._device
 
     def devices(self) -> tuple[Device, ...]:
         """Return the devices that are there."""

@@ -81,16 +81,18 @@ class UnsupportedDevice(TallowError, TypeError):
 
 
 class DTypeMismatch(TallowError, TypeError):
-    """The operands of an op have different dtypes."""
+    """The operands of an op have different dtypes; `reason` says what is wrong if one of them is a number."""
 
-    def __init__(self, op: str, dtypes: tuple[DType, ...]) -> None:
-        super().__init__(op, dtypes)
+    def __init__(self, op: str, dtypes: tuple[DType, ...], reason: str = "") -> None:
+        super().__init__(op, dtypes, reason)
         self.op = op
         self.dtypes = dtypes
+        self.reason = reason
 
     def __str__(self) -> str:
         names = ", ".join(dtype.value for dtype in self.dtypes)
-        return f"{self.op}: the operands must have one dtype, not {names}; convert them with to_dtype first"
+        wrong = self.reason or f"the operands must have one dtype, not {names}"
+        return f"{self.op}: {wrong}; convert them with to_dtype first"
 
 
 class DeviceMismatch(TallowError, ValueError):
@@ -159,6 +161,10 @@ class InvalidDim(InvalidArgument, IndexError):
 
 class IndexMismatch(ShapeMismatch, IndexError):
     """A mask does not fit the dims that it indexes, or tensors of indexes do not fit each other."""
+
+
+class UnsizedTensor(InvalidArgument, TypeError):
+    """A tensor without dims was asked for its length or its rows; `reason` says what it has instead."""
 
 
 class GradientError(TallowError, RuntimeError):

@@ -177,7 +177,7 @@ def device_label(value: Any, backends: Collection[str]) -> tuple[str, int]:
 
 def is_dtype(value: object) -> TypeGuard[DTypeLike]:
     """Tell whether a value may stand for a dtype: a DType, a name of one, or NumPy's type or dtype."""
-    is_numpys = isinstance(value, type) and issubclass(value, np.generic)
+    is_numpys = isinstance(value, type) and issubclass(value, np.generic | bool)
     return (
         is_numpys or isinstance(value, DType | np.dtype) or (isinstance(value, str) and DType.named(value) is not None)
     )
@@ -188,7 +188,7 @@ def dtype(op: str, name: str, value: DTypeLike) -> DType:
     if isinstance(value, DType):
         return value
     meant: object = value
-    if isinstance(meant, type) and issubclass(meant, np.generic):
+    if isinstance(meant, type) and issubclass(meant, np.generic | bool):
         meant = np.dtype(meant)
     if isinstance(meant, np.dtype) and meant.isnative:
         meant = meant.name

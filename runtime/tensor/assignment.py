@@ -1,9 +1,10 @@
 """Writing in place: arithmetic, slices, and rows that indexes name.
 
 Views of the same storage see what is written. What is read may share memory with what is written: the result is that of
-a copy. Operands broadcast to the tensor, have its dtype (`DTypeMismatch`; those of arithmetic one that is promoted to
-it) and, but for `copy_`, its device (`DeviceMismatch`). A tensor whose elements are repeated, as `broadcast_as` makes
-them, is not written to (`InvalidArgument`). Each method returns the tensor itself.
+a copy. Operands broadcast to the tensor and, but for `copy_`, have its device (`DeviceMismatch`). They have its dtype
+(`DTypeMismatch`); those of arithmetic, and what an index is set to, may have one that is promoted to it, and those of
+floats any dtype of floats, from which the result is rounded. A tensor whose elements are repeated, as `broadcast_as`
+makes them, is not written to (`InvalidArgument`). Each method returns the tensor itself.
 """
 
 from __future__ import annotations
@@ -69,7 +70,7 @@ class AssignmentMethods(ComposedMethods):
         """
         items = index if isinstance(index, tuple) else (index,)
         if has_tensors(items):
-            self._set_selected(items, self._operand("index", value, "value"))
+            self._set_selected(items, self._fitted(self._operand("index", value, "value")))
             return
         dims: list[int] = []
         if any(map(is_backward, items)):
@@ -77,15 +78,15 @@ class AssignmentMethods(ComposedMethods):
         view = self._new(self._storage, indexed(self._layout, items))
         if not isinstance(value, TensorBase):
             view._filled("index", value)
-        elif dims:
-            self._written("index", lambda: view._assigned("index", value.broadcast_as(view.shape)._reversed(dims)))
+            return
+        source = self._fitted(value)
+        if dims:
+            self._written("index", lambda: view._assigned("index", source.broadcast_as(view.shape)._reversed(dims)))
         else:
-            view._assigned("index", value)
+            view._assigned("index", source)
 
     def _set_selected(self, items: tuple[Any, ...], value: Self) -> None:
         """Set what an index with tensors in it chooses."""
-        if promoted(self.dtype, value.dtype) is self.dtype:
-            value = value.to_dtype(self.dtype)
         mask = items[0]
         if len(items) == 1 and mask.dtype is DType.BOOL and not value.rank and mask.shape == self.shape[: mask.rank]:
             places = mask.reshape(*mask.shape, *[1] * (self.rank - mask.rank))
@@ -154,10 +155,22 @@ class AssignmentMethods(ComposedMethods):
         column = indexes.reshape(*(-1 if i == dim else 1 for i in range(self.rank)))
         return self._scattered("index_copy_", "scatter_set", column.broadcast_as(source.shape), source, dim)
 
+    def _fitted(self, value: Self) -> Self:
+        """Return what is assigned in the dtype of this tensor, where one dtype leads to the other."""
+        if value.dtype is self.dtype:
+            return value
+        is_wider = promoted(self.dtype, value.dtype) is self.dtype
+        return value.to_dtype(self.dtype) if is_wider or _are_rounded(self, value) else value
+
     def _changed(self, name: str, op: BinaryOp, other: Self | float) -> Self:
         operand, layout = self._operand(name, other), self._layout
-        if operand.dtype is not self.dtype and promoted(self.dtype, operand.dtype) is self.dtype:
-            operand = operand.to_dtype(self.dtype)
+        if operand.dtype is not self.dtype:
+            common = promoted(self.dtype, operand.dtype)
+            if common is self.dtype:
+                operand = operand.to_dtype(common)
+            elif common is not None and _are_rounded(self, operand):
+                wide = self.to_dtype(common)._changed(name, op, operand)
+                return self._assigned(name, wide.to_dtype(self.dtype))
         try:
             self._storage.binary_assign(op, layout, operand._storage, operand._layout.broadcast_as(layout.shape))
         except TallowError as error:
@@ -169,3 +182,8 @@ class AssignmentMethods(ComposedMethods):
         return self._written(
             name, lambda: self._storage.assign(self._layout, source._storage, source._layout.broadcast_as(self.shape))
         )
+
+
+def _are_rounded(target: TensorBase, source: TensorBase) -> bool:
+    """Tell whether numbers of one tensor become numbers of the other by rounding alone."""
+    return target.dtype.kind == source.dtype.kind and not target.dtype.is_integer

@@ -10,7 +10,7 @@ import numpy as np
 
 from ...dtype import DType
 from ..base.bounded_cache import BoundedCache
-from ..base.error import InvalidArgument, InvalidIndex, ShapeMismatch, TallowError
+from ..base.error import InvalidArgument, InvalidIndex, ShapeMismatch, TallowError, UnsizedTensor
 from ..core.argument import DTypeLike, integer
 from ..core.layout import Layout
 from ..core.shape import Shape
@@ -38,7 +38,7 @@ class IndexMethods(CreationMethods):
 
     def __len__(self) -> int:
         if not self.shape:
-            raise InvalidArgument("len", "a tensor of rank 0 has no length; use item() for its element")
+            raise UnsizedTensor("len", "a tensor of rank 0 has no length; use item() for its element")
         return self.shape[0]
 
     def __iter__(self) -> Iterator[Self]:

@@ -29,14 +29,17 @@ class StandardMethods(InteropMethods):
         return self.to(device)
 
     def __array_namespace__(self, /, *, api_version: str | None = None) -> ModuleType:
-        """Return the module with the standard's functions; every version up to 2025.12 is in it."""
+        """Return the module with the standard's functions; every version up to 2025.12 is in it.
+
+        What it makes of no tensor is on this tensor's device, unless a call states another.
+        """
         if api_version not in _VERSIONS:
             versions = ", ".join(version for version in _VERSIONS if version)
             reason = f"there is no api_version {shown(api_version)}; the versions are {versions}"
             raise InvalidArgument("array_namespace", reason)
-        from ... import array_api
+        from ..array_api.placed import namespace
 
-        return array_api
+        return namespace(self.device)
 
     def __index__(self) -> int:
         if not self.dtype.is_integer:

@@ -16,8 +16,6 @@ import pytest
 import tallow as tl
 from tallow import Device, Tensor, array_api
 
-from tests.array_api.on_device import on
-
 FLOATS = ("float32", "float64")
 DTYPES = (
     "bool",
@@ -43,6 +41,10 @@ def sample(dtype: str, shape: tuple[int, ...], seed: int = 0) -> np.ndarray:
     if "complex" in dtype:
         numbers = numbers + 1j * generator.choice([-0.5, 0.75], shape)
     return numbers.astype(dtype)
+
+
+def namespace_of(device: Device) -> ModuleType:
+    return Tensor.zeros(0, device=device).__array_namespace__()
 
 
 def as_numpy(value: Any) -> np.ndarray:
@@ -75,7 +77,7 @@ def compare(device: Device, call: Callable[[ModuleType, Callable[[np.ndarray], A
             return False
         if expected is NotImplemented:
             return False
-        found = call(on(device), lambda array: Tensor.from_numpy(array, device=device))
+        found = call(namespace_of(device), lambda array: Tensor.from_numpy(array, device=device))
     assert_alike(found, expected)
     return True
 
@@ -297,9 +299,24 @@ def test_dtypes_and_their_limits() -> None:
             assert [getattr(info, name) for name in names] == [getattr(expected_info, name) for name in names]
 
 
+def test_what_is_made_of_no_tensor_is_on_the_device_that_led_to_the_namespace(device: Device) -> None:
+    xp = namespace_of(device)
+    assert xp.__name__ == "tallow.array_api"
+    assert xp.__array_namespace_info__().default_device() == device
+    made = (xp.asarray([1.0]), xp.asarray(np.arange(3)), xp.arange(3), xp.zeros(2), xp.full((), 1), xp.eye(2))
+    assert {x.device for x in made} == {device}
+    assert xp.zeros(2, device=Device.cpu()).device == Device.cpu()
+    here = Tensor([1.0])
+    assert xp.asarray(here) is here
+    assert xp.zeros_like(here).device == Device.cpu()
+    assert xp.arange(Tensor(3, device=device)).tolist() == [0, 1, 2]
+    assert xp.full((2,), Tensor(3, device=device)).tolist() == [3, 3]
+
+
 def test_tensors_lead_to_the_namespace(device: Device) -> None:
     x = Tensor([1.0, 2.0], device=device)
-    assert x.__array_namespace__() is array_api
+    assert (x.__array_namespace__() is array_api) == (device == Device.cpu())
+    assert x.__array_namespace__() is namespace_of(device)
     assert x.__array_namespace__(api_version="2025.12").__array_api_version__ == "2025.12"
     with pytest.raises(tl.InvalidArgument, match=r"2020\.12.*the versions are"):
         x.__array_namespace__(api_version="2020.12")
@@ -310,5 +327,6 @@ def test_tensors_lead_to_the_namespace(device: Device) -> None:
         [3][x]
     info = array_api.__array_namespace_info__()
     assert device in info.devices()
+    assert info.default_device() == Device.cpu()
     assert info.capabilities()["max dimensions"] == 8
     assert set(info.dtypes(kind="integral")) == {name for name in DTYPES if "int" in name}

@@ -19,6 +19,12 @@ ERRORS = [
     (tallow.ShapeMismatch("add", (Shape((2,)), Shape((3,))), "reshape one"), ValueError, r"\(2,\), \(3,\): reshape"),
     (tallow.InvalidLayout("add", Layout.contiguous((2, 3), 4), 6), ValueError, "at least 10 elements"),
     (tallow.InvalidArgument("rand", "use 1"), ValueError, "rand: use 1"),
+    (
+        tallow.DTypeMismatch("add", (DType.F32,), "1j is no real number"),
+        TypeError,
+        "add: 1j is no real number; convert",
+    ),
+    (tallow.UnsizedTensor("len", "use item()"), TypeError, r"len: use item\(\)"),
     (tallow.InvalidDim("squeeze", "use 1"), IndexError, "squeeze: use 1"),
     (tallow.IndexMismatch("index", (Shape((2,)), Shape((3,))), "use 2"), IndexError, r"\(2,\), \(3,\): use 2"),
     (tallow.InvalidIndex("gather", 7, 5), IndexError, "index 7 is out of range; use one from 0 to 4"),

@@ -287,12 +287,17 @@ def test_dtypes_are_promoted(device: Device, first: str, second: str, joined: st
         assert (one < other).tolist() == [a < b for a, b in zip(one.tolist(), other.tolist(), strict=True)]
 
 
-def test_in_place_only_the_operand_is_promoted(device: Device) -> None:
+def test_in_place_the_dtype_stays(device: Device) -> None:
     x = Tensor([1.0, 2.0], device=device)
     x += Tensor([0.5, 0.25], "bf16", device)
     assert x.tolist() == [1.5, 2.25]
+    # In the wider dtype, and rounded once.
+    small = Tensor([1.0, 256.0], "bf16", device)
+    small *= Tensor([1 / 3, 1 + 2**-8], device=device)
+    assert small.tolist() == [0.333984375, 256.0]
+    whole = Tensor([1, 2], "i32", device)
     with pytest.raises(DTypeMismatch, match=r"^add_: "):
-        x += Tensor([1.0, 1.0], "f64", device)
+        whole += Tensor([1, 1], "i64", device)
 
 
 @pytest.mark.parametrize("name", ["sum", "min", "max", "argmin", "argmax", "mean"])

@@ -234,6 +234,15 @@ def test_a_step_back_among_integers(device: Device) -> None:
     same(tensor, ARRAY[::-1])
 
 
+def test_floats_of_any_dtype_are_set_and_rounded(device: Device) -> None:
+    tensor = on(device, np.zeros(4, np.float32))
+    tensor[1:] = Tensor([0.1, 0.2, 0.3], "f64", device)
+    tensor[on(device, [0])] = Tensor(0.7, "f64", device)
+    same(tensor, np.array([0.7, 0.1, 0.2, 0.3], np.float32))
+    with pytest.raises(DTypeMismatch):
+        on(device, np.zeros(2, np.int32))[:1] = Tensor([1], "i64", device)
+
+
 @pytest.mark.parametrize(
     ("index", "message"),
     [

@@ -183,7 +183,7 @@ def test_storages_and_devices_take_dtypes_by_name(device: Device, dtype: DType) 
 
 @pytest.mark.parametrize(
     "dtype",
-    ["f17", "F32", "<f4", "f8", "", "int24", np.longdouble, np.dtype(">f4"), bool, float, int, 4, None, ["f32"]],
+    ["f17", "F32", "<f4", "f8", "", "int24", np.longdouble, np.dtype(">f4"), float, int, 4, None, ["f32"]],
 )
 def test_what_is_no_dtype(dtype: Any) -> None:
     calls: dict[str, Callable[[], Tensor]] = {

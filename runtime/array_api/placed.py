@@ -1,0 +1,55 @@
+"""The namespaces of devices: what is made of no tensor is on the device of the tensor that led to the namespace."""
+
+from __future__ import annotations
+
+import inspect
+from functools import cache, partial, wraps
+from types import ModuleType
+from typing import Any
+
+from ...device import Device
+from ..tensor import Tensor
+from .info import Info
+
+
+@cache
+def namespace(device: Device) -> ModuleType:
+    """Return the namespace of a device; that of the CPU is `tallow.array_api` itself."""
+    from ... import array_api
+
+    return array_api if device == Device.cpu() else _placed(array_api, device)
+
+
+def _placed(module: ModuleType, device: Device) -> ModuleType:
+    """Copy a module of functions for a device."""
+    found = ModuleType(module.__name__, module.__doc__)
+    for name in module.__all__:
+        value = getattr(module, name)
+        if isinstance(value, ModuleType):
+            value = _placed(value, device)
+        elif name == "__array_namespace_info__":
+            value = partial(Info, device)
+        elif inspect.isfunction(value) and _makes(value):
+            value = _there(value, device)
+        setattr(found, name, value)
+    found.__dict__["__all__"] = module.__all__
+    return found
+
+
+def _makes(function: Any) -> bool:
+    """Tell whether a function makes a tensor of what need not be one."""
+    parameters = inspect.signature(function).parameters
+    return "device" in parameters and "x" not in parameters
+
+
+def _there(function: Any, device: Device) -> Any:
+    """Have a function make tensors on a device, unless a call states another, or converts what is a tensor already."""
+    is_conversion = "obj" in inspect.signature(function).parameters
+
+    @wraps(function)
+    def make(*arguments: Any, **options: Any) -> Any:
+        if options.get("device") is None and not (is_conversion and isinstance(arguments[0], Tensor)):
+            options["device"] = device
+        return function(*arguments, **options)
+
+    return make
