@@ -8,7 +8,7 @@ from functools import cache
 from ...device import Device
 from ...dtype import DType
 from ...storage import Storage
-from ..base.error import InvalidArgument
+from ..base.error import InvalidArgument, TallowError
 from ..core import argument
 from ..core.argument import DTypeLike
 from ..core.layout import Layout
@@ -110,7 +110,12 @@ def _made(op: str, x: Tensor, shape: Sequence[int], group: Group, *arguments: ob
         require_tensors(op, x=x)
     storage = x._storage
     group.begin(op, *arguments, storage.dtype, x.shape)
-    made: Storage = getattr(storage, op)(x._layout, *arguments, group)
+    try:
+        made: Storage = getattr(storage, op)(x._layout, *arguments, group)
+    except TallowError:
+        # A library that waited for a lost rank says less.
+        group.require_all(op)
+        raise
     return Tensor._new(made, Layout.contiguous(shape))
 
 

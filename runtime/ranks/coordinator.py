@@ -226,14 +226,16 @@ class Coordinator:
 
     def _give_up(self) -> None:
         """End the process if it does not notice the loss: a thread that waits inside of a library cannot be woken."""
-        assert self._lost is not None
         for release in self.at_loss:
             release()
         if not self._is_told.wait(_SECONDS_TO_TELL):
-            error = RankLost(f"rank {self.rank}", *self._lost)
-            sys.stderr.write(f"tallow: {error}; this process ends too\n")
-            sys.stderr.flush()
+            self._tell()
             os._exit(1)
+
+    def _tell(self) -> None:
+        if self._lost is not None and not self._is_told.is_set():
+            sys.stderr.write(f"tallow: {RankLost(f'rank {self.rank}', *self._lost)}; this process ends too\n")
+            sys.stderr.flush()
 
     def _finish(self) -> None:
         """Say goodbye, with how many calls were made or with what went wrong, before libraries wait for each other."""
@@ -241,6 +243,7 @@ class Coordinator:
             return
         error = getattr(sys, "last_value", None)
         if error is not None or self._lost is not None:
+            self._tell()
             self._line.send(bye=None, reason=f"ended with {type(error).__name__}: {error}" if error else "gave up")
             self._wait_for_others()
             for stream in (sys.stdout, sys.stderr):

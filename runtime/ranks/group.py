@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING, Any, Final
 from ..base.error import BackendUnavailable, CollectiveMismatch
 from ..core import argument
 from . import environment
-from .coordinator import Coordinator, Server, connect, listen
 
 if TYPE_CHECKING:
+    from .coordinator import Coordinator
     from .mpi import Alone
 
 _is_compared: Final = os.environ.get("TALLOW_DISTRIBUTED_DEBUG", "0") not in ("", "0")
@@ -72,6 +72,11 @@ class Group:
             if len(set(calls)) > 1:
                 raise CollectiveMismatch(op, calls)
 
+    def require_all(self, op: str) -> None:
+        """RankLost where a rank has ended that others need."""
+        if self._coordinator is not None:
+            self._coordinator.require_all(op)
+
     def exchange(self, op: str, value: object) -> list[Any]:
         """What each rank gives, a value that JSON has, in the order of the ranks. Raises RankLost."""
         if self._coordinator is None:
@@ -111,6 +116,9 @@ def start() -> Group:
     place = environment.place()
     if place is None or place.size == 1:
         return Group((0,), 0, 0, _WORLD, None, has_mpi=False)
+    # Most programs have one process.
+    from .coordinator import Server, connect, listen
+
     has_mpi = place.has_mpi and _can_import_mpi()
     server = None
     address, port = place.address, place.port

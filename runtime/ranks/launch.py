@@ -39,11 +39,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
 def start(command: Sequence[str], count: int) -> int:
     """Run a command as so many ranks: by mpirun where MPI is installed, else one process after the other."""
     variables = {**os.environ, "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(_free_port())}
-    mpirun = _mpirun()
-    if mpirun is not None:
+    by_mpi = mpirun()
+    if by_mpi is not None:
         flags = ["--allow-run-as-root"] if hasattr(os, "getuid") and os.getuid() == 0 else []
         flags += ["--map-by", ":OVERSUBSCRIBE", "--bind-to", "none"]
-        return subprocess.run([mpirun, *flags, "-n", str(count), *command], env=variables, check=False).returncode
+        return subprocess.run([by_mpi, *flags, "-n", str(count), *command], env=variables, check=False).returncode
     ranks = [
         subprocess.Popen(
             command,
@@ -54,7 +54,7 @@ def start(command: Sequence[str], count: int) -> int:
     return _wait(ranks)
 
 
-def _mpirun() -> str | None:
+def mpirun() -> str | None:
     """The mpirun of this Python, or of the system; None where it or mpi4py is missing."""
     if find_spec("mpi4py") is None:
         return None

@@ -20,13 +20,16 @@ from .bench import cell_label
 from .oracle.formats import NUMPY
 
 # The methods by which libraries get work, and what the log of the HIP runtime for the CPU has of it.
-ENQUEUE = ("multiply", "conv2d", "avg_pool2d")
+COLLECTIVES = ("all_reduce", "all_gather", "reduce_scatter", "broadcast", "reduce", "all_to_all")
+ENQUEUE = ("multiply", "conv2d", "avg_pool2d", *COLLECTIVES)
 # By which kernels of the host are called or found, and a library on the CPU takes a problem.
 HOST_WAYS = ("call", "kernel", "primitive")
 WORK = {
     "hipblasGemmStridedBatchedEx": "hipblas",
     "miopenConvolutionForward": "miopen",
     "miopenPoolingForward": "miopen",
+    **dict.fromkeys(("ncclAllReduce", "ncclAllGather", "ncclReduceScatter", "ncclBroadcast", "ncclReduce"), "rccl"),
+    "ncclSend": "rccl",
 }
 FUNCTORS = {member.value for member in MethodOp}
 

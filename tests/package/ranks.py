@@ -6,6 +6,8 @@ Every rank knows what the others hold, and NumPy says what all of them together 
 from __future__ import annotations
 
 import argparse
+import os
+import signal
 import time
 from collections.abc import Callable, Iterator
 
@@ -217,7 +219,7 @@ class Collectives:
 
     def check_graph(self) -> None:
         """A captured call is made at each replay, with what is in memory then."""
-        if self.device.backend not in ("cuda", "rocm"):
+        if not self.has_graphs:
             return
         arrays, others = self.given((40,), "f32", 1), self.given((40,), "f32", 2)
         rank = self.group.rank
@@ -240,6 +242,34 @@ class Collectives:
             x = dist.all_reduce(x * 2) / (2 * size)
         self.same(x, np.full((300, 300), (size + 1) / 2, np.float32))
 
+    def check_slow_rank(self) -> None:
+        """A rank that takes its time is no error."""
+        if self.group.rank == self.group.size - 1:
+            time.sleep(0.3)
+        found = dist.all_reduce(self.tensor(np.ones(4, np.float32)))
+        self.same(found, np.full(4, self.group.size, np.float32))
+
+    def check_library_of_one(self) -> None:
+        """A group of one that calls the library all the same, in a graph too where there are any."""
+        alone, array = self.group.split(self.group.rank), self.given((6, 5), "f32")[self.group.rank]
+        x = self.tensor(array, 1)
+
+        def called() -> Tensor:
+            return Tensor.from_storage(x.storage.all_reduce(x.layout, "sum", alone), (6, 5))
+
+        self.same(called(), array)
+        if self.has_graphs:
+            graph = tl.Graph(self.device)
+            with graph.capture():
+                made = called() * 2
+            graph.replay()
+            self.same(made, array * 2)
+
+    @property
+    def has_graphs(self) -> bool:
+        """Whether calls can be captured on the device."""
+        return self.device.backend in ("cuda", "rocm")
+
     def run(self, names: str) -> int:
         """Run the checks whose names contain a text."""
         checks = [name for name in dir(self) if name.startswith("check_") and names in name]
@@ -248,22 +278,30 @@ class Collectives:
         return len(checks)
 
 
-def mismatch(collectives: Collectives, kind: str) -> None:
-    """Rank 1 makes another call."""
-    x = collectives.tensor(np.ones(4, np.float32))
-    dist.all_reduce(x)
-    if dist.init().rank == 1:
-        if kind == "op":
-            dist.all_gather(x)
-        dist.all_reduce(x.to_dtype("f64") if kind == "dtype" else x[:3])
-    dist.all_reduce(x)
+def mismatch(collectives: Collectives, _kind: str) -> None:
+    """Rank 1 makes another call, which all ranks are told."""
+    x, rank = collectives.tensor(np.ones(4, np.float32)), dist.init().rank
+    others: dict[str, Callable[[], Tensor]] = {
+        "all_gather(f32, (4,))": lambda: dist.all_gather(x),
+        "all_reduce(max, f32, (4,))": lambda: dist.all_reduce(x, "max"),
+        "all_reduce(sum, f64, (4,))": lambda: dist.all_reduce(x.to_dtype("f64")),
+        "all_reduce(sum, f32, (3,))": lambda: dist.all_reduce(x[:3]),
+    }
+    for text, other in others.items():
+        started = time.monotonic()
+        try:
+            other() if rank == 1 else dist.all_reduce(x)
+        except tl.CollectiveMismatch as error:
+            made = f"rank 0 called all_reduce(sum, f32, (4,)); rank 1 called {text}"
+            assert str(error).endswith(f"the ranks must make one call, but {made}"), error
+            assert time.monotonic() - started < 5
+        else:
+            raise AssertionError(f"{text} passes for another call")
+    collectives.same(dist.all_reduce(x), np.full(4, dist.init().size, np.float32))
 
 
 def death(collectives: Collectives, kind: str) -> None:
     """Rank 1 ends in some way, while the others wait for it."""
-    import os
-    import signal
-
     x = collectives.tensor(np.ones(4, np.float32))
     dist.all_reduce(x)
     if dist.init().rank == 1:
@@ -276,20 +314,12 @@ def death(collectives: Collectives, kind: str) -> None:
         dist.all_reduce(x).numpy()
 
 
-def slow(collectives: Collectives, _kind: str) -> None:
-    """Rank 1 takes its time, which is no error."""
-    if dist.init().rank == 1:
-        time.sleep(3)
-    found = dist.all_reduce(collectives.tensor(np.ones(4, np.float32)))
-    collectives.same(found, np.full(4, dist.init().size, np.float32))
-
-
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("backend")
     parser.add_argument("--checks", default="")
     parser.add_argument("--programs", type=int, default=10)
-    parser.add_argument("--scene", choices=["mismatch", "death", "slow"])
+    parser.add_argument("--scene", choices=["mismatch", "death"])
     parser.add_argument("--kind", default="")
     options = parser.parse_args()
     group = dist.init()
@@ -297,11 +327,12 @@ def main() -> None:
     label = options.backend if options.backend == "cpu" else f"{options.backend}:{group.local_rank % count}"
     collectives = Collectives(Device(label), programs=options.programs)
     if options.scene:
-        {"mismatch": mismatch, "death": death, "slow": slow}[options.scene](collectives, options.kind)
-        print(f"rank {group.rank} of {group.size} is done", flush=True)
-        return
-    count = collectives.run(options.checks)
-    print(f"rank {group.rank} of {group.size} made {count} checks", flush=True)
+        {"mismatch": mismatch, "death": death}[options.scene](collectives, options.kind)
+        done = "is done"
+    else:
+        done = f"made {collectives.run(options.checks)} checks"
+    # At once: ranks share the output.
+    os.write(1, f"rank {group.rank} of {group.size} {done}\n".encode())
 
 
 if __name__ == "__main__":

@@ -34,7 +34,7 @@ class Nccl(Collectives):
 
     def __init__(self, library: Any, driver: Driver) -> None:
         self._library = library
-        super().__init__(driver, Functions(*[self._checked(name) for name in Functions._fields]))
+        super().__init__(driver, Functions(*[self._checked(name) for name in Functions._fields]), int, int)
 
     def _checked(self, name: str) -> Callable[..., Any]:
         function, error_class = getattr(self._library, name), self._library.NCCLError

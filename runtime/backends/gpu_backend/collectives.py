@@ -39,34 +39,41 @@ class Functions(NamedTuple):
 class Collectives(Library):
     """The communicators of a device, whose calls are enqueued in its stream. Addresses are those of device memory."""
 
-    def __init__(self, driver: GpuDriver[Any], functions: Functions) -> None:
+    without = "MPI moves elements of several processes by way of the host"
+
+    def __init__(
+        self, driver: GpuDriver[Any], functions: Functions, dtype: Callable[[int], Any], reduction: Callable[[int], Any]
+    ) -> None:
         self._driver = driver
         self._functions = functions
+        self._dtypes = {known: dtype(number) for known, number in _DTYPES.items()}
+        self._byte = dtype(_BYTE)
+        self._reductions = {known: reduction(number) for known, number in _REDUCTIONS.items()}
         self._communicators: dict[str, Any] = {}
 
     def all_reduce(self, group: Group, dtype: DType, reduction: str, source: int, result: int, count: int) -> None:
         """Join `count` elements of every rank."""
-        kinds = _DTYPES[dtype], _REDUCTIONS[reduction]
+        kinds = self._dtypes[dtype], self._reductions[reduction]
         self._functions.all_reduce(source, result, count, *kinds, self._of(group), self._driver.stream)
 
     def all_gather(self, group: Group, source: int, result: int, nbytes: int) -> None:
         """Put the bytes of all ranks one behind the other, `nbytes` of each."""
-        self._functions.all_gather(source, result, nbytes, _BYTE, self._of(group), self._driver.stream)
+        self._functions.all_gather(source, result, nbytes, self._byte, self._of(group), self._driver.stream)
 
     def reduce_scatter(self, group: Group, dtype: DType, reduction: str, source: int, result: int, count: int) -> None:
         """Join the elements of every rank, of which each has `count` in the end."""
-        kinds = _DTYPES[dtype], _REDUCTIONS[reduction]
+        kinds = self._dtypes[dtype], self._reductions[reduction]
         self._functions.reduce_scatter(source, result, count, *kinds, self._of(group), self._driver.stream)
 
     def broadcast(self, group: Group, root: int, source: int, result: int, nbytes: int) -> None:
         """Copy the bytes of a rank to all."""
-        self._functions.broadcast(source, result, nbytes, _BYTE, root, self._of(group), self._driver.stream)
+        self._functions.broadcast(source, result, nbytes, self._byte, root, self._of(group), self._driver.stream)
 
     def reduce(
         self, group: Group, dtype: DType, reduction: str, root: int, source: int, result: int, count: int
     ) -> None:
         """Join `count` elements of every rank on one of them."""
-        kinds = _DTYPES[dtype], _REDUCTIONS[reduction]
+        kinds = self._dtypes[dtype], self._reductions[reduction]
         self._functions.reduce(source, result, count, *kinds, root, self._of(group), self._driver.stream)
 
     def all_to_all(self, group: Group, source: int, result: int, nbytes: int) -> None:
@@ -74,17 +81,17 @@ class Collectives(Library):
         communicator, stream, functions = self._of(group), self._driver.stream, self._functions
         functions.group_start()
         for rank in range(group.size):
-            functions.send(source + rank * nbytes, nbytes, _BYTE, rank, communicator, stream)
-            functions.recv(result + rank * nbytes, nbytes, _BYTE, rank, communicator, stream)
+            functions.send(source + rank * nbytes, nbytes, self._byte, rank, communicator, stream)
+            functions.recv(result + rank * nbytes, nbytes, self._byte, rank, communicator, stream)
         functions.group_end()
 
     def send(self, group: Group, target: int, source: int, nbytes: int) -> None:
         """Give bytes to a rank."""
-        self._functions.send(source, nbytes, _BYTE, target, self._of(group), self._driver.stream)
+        self._functions.send(source, nbytes, self._byte, target, self._of(group), self._driver.stream)
 
     def recv(self, group: Group, source: int, result: int, nbytes: int) -> None:
         """Take bytes from a rank."""
-        self._functions.recv(result, nbytes, _BYTE, source, self._of(group), self._driver.stream)
+        self._functions.recv(result, nbytes, self._byte, source, self._of(group), self._driver.stream)
 
     def _of(self, group: Group) -> Any:
         """The communicator of a group, which its ranks join at their first call."""

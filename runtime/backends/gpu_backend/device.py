@@ -211,6 +211,10 @@ class GpuDevice(BackendDevice):
         self.driver.copy_to_host(array, address)
         self.index_errors.check()
 
+    def write(self, address: int, array: Array) -> None:
+        """Fill device memory from a contiguous array."""
+        self.driver.copy_to_device(address, array)
+
 
 @contextmanager
 def packages(backend: str, extra: str) -> Iterator[None]:

@@ -50,7 +50,7 @@ def examine(device_class: type[GpuDevice]) -> Iterator[Finding]:
         yield (
             Finding(name, True, "found")
             if is_there
-            else Finding(name, None, "not found, so tallow's own kernels do its work", f"it needs {library.needs}")
+            else Finding(name, None, f"not found, so {library.without}", f"it needs {library.needs}")
         )
 
 

@@ -160,6 +160,11 @@ class Recorder:
         self.changed()
         self._device.read(array, int(address))
 
+    def write(self, address: int, array: Array) -> None:
+        """Fill memory from an array, which may hold other numbers the next time."""
+        self.changed()
+        self._device.write(int(address), array)
+
     def held(self, dtype: DType, count: int, memory: Any) -> GpuStorage:
         """A storage of memory that is there."""
         storage = self._device.storage_class(self._device, dtype, count, memory)

@@ -32,7 +32,8 @@ class Rccl(Collectives):
 
     def __init__(self, library: Any, driver: Driver) -> None:
         self._library = library
-        super().__init__(driver, Functions(*[self._checked(_name(name)) for name in Functions._fields]))
+        functions = Functions(*[self._checked(_name(name)) for name in Functions._fields])
+        super().__init__(driver, functions, library.ncclDataType_t, library.ncclRedOp_t)
 
     def _checked(self, name: str) -> Callable[..., Any]:
         function = getattr(self._library, name)

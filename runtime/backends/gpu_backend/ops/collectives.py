@@ -97,32 +97,32 @@ def recv_by_library(library: Collectives, like: Operand, source: int, group: Gro
 
 def all_reduce(source: Operand, reduction: str, group: Group) -> GpuStorage:
     """The elements of all ranks joined."""
-    return source.device.storage(group.host.all_reduce(_host(source), reduction))
+    return _stored(source, group.host.all_reduce(_host(source), reduction))
 
 
 def all_gather(source: Operand, group: Group) -> GpuStorage:
     """The elements of all ranks, one behind the other."""
-    return source.device.storage(group.host.all_gather(_host(source)))
+    return _stored(source, group.host.all_gather(_host(source)))
 
 
 def reduce_scatter(source: Operand, reduction: str, group: Group) -> GpuStorage:
     """The part of this rank of the elements of all ranks joined."""
-    return source.device.storage(group.host.reduce_scatter(_host(source), reduction))
+    return _stored(source, group.host.reduce_scatter(_host(source), reduction))
 
 
 def broadcast(source: Operand, root: int, group: Group) -> GpuStorage:
     """The elements of one rank."""
-    return source.device.storage(group.host.broadcast(_host(source), root))
+    return _stored(source, group.host.broadcast(_host(source), root))
 
 
 def reduce(source: Operand, reduction: str, root: int, group: Group) -> GpuStorage:
     """On one rank the elements of all ranks joined, on the others zeros."""
-    return source.device.storage(group.host.reduce(_host(source), reduction, root))
+    return _stored(source, group.host.reduce(_host(source), reduction, root))
 
 
 def all_to_all(source: Operand, group: Group) -> GpuStorage:
     """The part for this rank of each rank."""
-    return source.device.storage(group.host.all_to_all(_host(source)))
+    return _stored(source, group.host.all_to_all(_host(source)))
 
 
 def send(source: Operand, target: int, group: Group) -> GpuStorage:
@@ -134,7 +134,7 @@ def send(source: Operand, target: int, group: Group) -> GpuStorage:
 def recv(like: Operand, source: int, group: Group) -> GpuStorage:
     """The elements that a rank gives, as many as `like` has."""
     given = np.empty(like.layout.elem_count, like.dtype.numpy)
-    return like.device.storage(group.host.recv(given, source))
+    return _stored(like, group.host.recv(given, source))
 
 
 def _host(operand: Operand) -> Array:
@@ -143,3 +143,10 @@ def _host(operand: Operand) -> Array:
     found = np.empty(operand.layout.elem_count, operand.dtype.numpy)
     operand.device.read(found, operand.address)
     return found
+
+
+def _stored(operand: Operand, array: Array) -> GpuStorage:
+    """Elements of the host, on the device of an operand and of its dtype."""
+    result = operand.device.empty(operand.dtype, array.size)
+    operand.device.write(result.memory.address, array)
+    return result
