@@ -58,12 +58,16 @@ def is_step(node: Node) -> bool:
 
 def computing(node: Node, ops: Iterable[Functor], numbers: Collection[str]) -> tuple[Functor, tuple[str, ...]] | None:
     """The op that computes a formula in one step, and what it is given; `numbers` are names of no tensors."""
-    known, form, made_of, parts = names(node), _form(node), _made_of(node), size(node)
+    parts = size(node)
+    return _computing(node, [op for op in ops if op.formula is not None and size(op.formula.node) == parts], numbers)
+
+
+@once_for(lambda node, ops, numbers: (node, *ops, *numbers), size=1024)
+def _computing(node: Node, ops: Sequence[Functor], numbers: Collection[str]) -> tuple[Functor, tuple[str, ...]] | None:
+    known, form, made_of = names(node), _form(node), _made_of(node)
     for functor in ops:
-        if functor.formula is None or size(functor.formula.node) != parts:
-            continue
         own = (*functor.operands, *functor.parameters)
-        if len(own) != len(known) or _made_of(functor.formula.node) != made_of:
+        if functor.formula is None or len(own) != len(known) or _made_of(functor.formula.node) != made_of:
             continue
         for given in permutations(known):
             is_number = [name in numbers for name in given]

@@ -1063,6 +1063,21 @@ class Spec:
         return tuple(functor for kind in self.functors.values() for functor in kind.functors)
 
     @cached_property
+    def dtype_names(self) -> tuple[str, ...]:
+        """The names of the dtypes."""
+        return tuple(dtype.name for dtype in self.dtypes)
+
+    @cached_property
+    def cpp_types(self) -> Mapping[str, str]:
+        """What C++ calls the elements of each dtype."""
+        return {dtype.name: dtype.cpp for dtype in self.dtypes}
+
+    @cached_property
+    def sizes(self) -> Mapping[str, int]:
+        """How many bytes an element of each dtype has."""
+        return {dtype.name: dtype.bytes for dtype in self.dtypes}
+
+    @cached_property
     def functor_names(self) -> tuple[str, ...]:
         """The names of the functors of all kinds."""
         return tuple(functor.name for functor in self.every_functor)
@@ -1092,7 +1107,7 @@ class Spec:
         """All that a storage of a method's may have: dtypes, or block formats."""
         if method.holds_blocks:
             return self.resolve(method.operands[0].dtypes)
-        return tuple(dtype.name for dtype in self.dtypes)
+        return self.dtype_names
 
     def functor(self, method: Method, op: str | None) -> Functor | None:
         """The functor that a method computes with `op`."""

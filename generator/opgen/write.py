@@ -134,10 +134,12 @@ def changes(texts: Mapping[PurePosixPath, str], output: Path, mounts: Sequence[M
             path = PurePosixPath(link.relative_to(output).as_posix())
             if link.is_symlink() and path not in mounted and _is_mount(output, link):
                 found.append(Change(path, f"{link.readlink().as_posix()}\n", None, Mount(path, link)))
+    whole = output.resolve()
+    leading = {folder for folder in {path.parent for path in texts} if (output / folder).resolve() != whole / folder}
     for path, new in texts.items():
         file = output / path
         # Elsewhere in the tree it would be an orphan, or another output.
-        if file.resolve() != output.resolve() / path:
+        if path.parent in leading or file.is_symlink():
             raise WriteError(f"{file} leads to {file.resolve()}; remove the link")
         old = _read(file)
         if old != new:

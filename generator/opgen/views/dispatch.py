@@ -58,8 +58,8 @@ def method_doc(spec: Spec, method: Method) -> str:
     errors = errors_of(spec, method)
     names = {dtype for op in spec.ops(method) for dtype in spec.op_dtypes(method, op) or ()}
     paragraphs = [method.doc]
-    if names and not method.holds_blocks and len(names) < len(spec.dtypes):
-        paragraphs.append(f"Dtypes: {', '.join(dtype.name for dtype in spec.dtypes if dtype.name in names)}.")
+    if names and not method.holds_blocks and len(names) < len(spec.dtype_names):
+        paragraphs.append(f"Dtypes: {', '.join(name for name in spec.dtype_names if name in names)}.")
     if errors and method.signature.parameters:
         paragraphs.append(f"Raises {', '.join(sorted(errors))}.")
     return "\n\n".join(paragraphs)
@@ -91,7 +91,7 @@ def device_method(spec: Spec, method: Method) -> View:
     checks = [*_coercions(method), *_refusals(method)]
     if method.dtypes is not None:
         dtype = "dtype" if "dtype" in method.signature.arguments else "DType.from_numpy(array.dtype)"
-        if len(spec.resolve(method.dtypes)) < len(spec.dtypes):
+        if len(spec.resolve(method.dtypes)) < len(spec.dtype_names):
             reason = quoted(method.unsupported or "")
             checks.append(f"check.known_dtype({label}, dtype, {dtypes_constant(method.dtypes)}, self, {reason})")
     checks += _checks_of_arguments(method)
@@ -286,11 +286,11 @@ def _checks(spec: Spec, method: Method) -> Iterable[str]:
         texts = operand.dtypes.texts
         given = f"if {operand.name} is not None: " if method.is_optional(operand.name) else ""
         if texts == ("op",):
-            if any(len(spec.op_dtypes(method, op) or ()) < len(spec.dtypes) for op in spec.ops(method)):
+            if any(len(spec.op_dtypes(method, op) or ()) < len(spec.dtype_names) for op in spec.ops(method)):
                 yield f"{given}require_dtype({label}, {operand.name}, op.dtypes, op.unsupported)"
         elif texts == ("same",):
             yield f"require_same_dtype({label}, {method.operands[0].name}, {spread[operand.name]}{operand.name})"
-        elif texts != (BLOCKS,) and len(spec.resolve(operand.dtypes)) < len(spec.dtypes):
+        elif texts != (BLOCKS,) and len(spec.resolve(operand.dtypes)) < len(spec.dtype_names):
             reason = quoted(op_reason(spec, method, None) or "")
             arguments = [label, operand.name, dtypes_constant(operand.dtypes), reason]
             yield f"{given}require_dtype({', '.join(arguments)})"

@@ -115,8 +115,8 @@ def _monoid(spec: Spec, functor: Functor) -> View:
         parent = f"{camel(other.name)}<T>"
         base = f"typename {parent}::Base"
         return _reduction(functor, parent, base, finish=finish, is_state=state is not None)
-    result = next((dtype.cpp for dtype in spec.dtypes if dtype.name == functor.result), "T")
-    wide = next((dtype.cpp for dtype in spec.dtypes if dtype.name == reduction.accumulate), None)
+    result = spec.cpp_types.get(functor.result or "", "T")
+    wide = spec.cpp_types.get(reduction.accumulate or "")
     of_state = [camel(state.name)] if state is not None else []
     joined = [result, *([wide or "void"] if wide or of_state else []), *of_state]
     base = f"ValueReduction<T, {', '.join(joined)}>"
@@ -191,7 +191,7 @@ _Forms: TypeAlias = Mapping[str, tuple[Functor, str]]
 
 def kernel_rows(spec: Spec, kernel: Kernel) -> Iterator[View]:
     """Every kernel of one pattern."""
-    types = {dtype.name: dtype.cpp for dtype in spec.dtypes} | {name: cpp for name, (cpp, _) in spec.widths.items()}
+    types = {**spec.cpp_types, **{name: cpp for name, (cpp, _) in spec.widths.items()}}
     types |= {name: struct_name(name) for name in spec.sets[BLOCKS]}
     types |= {name: camel(name) for name in spec.functor_names}
     forms = _forms(spec, kernel)
@@ -223,7 +223,7 @@ def _forms(spec: Spec, kernel: Kernel) -> _Forms:
     for functor in spec.functor_kind(kernel.over["op"][0]).functors if "op" in kernel.over else ():
         others: Sequence[str] = [""]
         if functor.result == ANY_RESULT:
-            others = [f"_{dtype.name}" for dtype in spec.dtypes]
+            others = [f"_{name}" for name in spec.dtype_names]
         elif functor.condition is not None:
             others = [f"_{width}" for width in _widths(spec, functor.condition)]
         forms.update({f"{functor.name}{other}": (functor, other[1:]) for other in others})
@@ -232,8 +232,7 @@ def _forms(spec: Spec, kernel: Kernel) -> _Forms:
 
 def _widths(spec: Spec, names: Names) -> tuple[str, ...]:
     """The widths of dtypes."""
-    sizes = {dtype.name: dtype.bytes for dtype in spec.dtypes}
-    return tuple(f"b{8 * size}" for size in sorted({sizes[name] for name in spec.resolve(names)}))
+    return tuple(f"b{8 * size}" for size in sorted({spec.sizes[name] for name in spec.resolve(names)}))
 
 
 def _choices(
@@ -326,7 +325,7 @@ def kernels_constants(spec: Spec) -> View:
 
 def kernels_dtypes(spec: Spec) -> View:
     """The C++ types of the dtypes, and their traits."""
-    types = {dtype.name: dtype.cpp for dtype in spec.dtypes}
+    types = spec.cpp_types
     rows = []
     for dtype in spec.dtypes:
         compute = types[dtype.compute]
