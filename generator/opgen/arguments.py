@@ -15,6 +15,7 @@ from opgen.signature import OPTIONAL
 _CONVERTERS: Final = {
     "Array": "array",
     "bool": "boolean",
+    "complex": "complex_number",
     "DType": "dtype",
     "GgmlDType": "ggml_dtype",
     "float": "real",
@@ -32,7 +33,7 @@ _OPERAND: Final = ("Layout", "Storage")
 _CLASSES: Final = ("Group", "Layout", "Storage", *map(op_class, (*CHOSEN_KINDS, *GRADIENT_KINDS)))
 _NUMBERED_CLASS: Final = re.compile(r"(?:Custom|Inplace)Op\d|Params\w+")
 # Numbers in a list have no type of their own before there is an array of them, which the method makes.
-_UNCHANGED: Final = ("Sequence[float]",)
+_UNCHANGED: Final = ("Sequence[complex]",)
 
 _TUPLES: Final = ("tuple[int, int]", "tuple[int, ...]", "tuple[Layout, ...]", "tuple[Storage, ...]")
 KNOWN_TYPES: Final = (*sorted([*_CONVERTERS, *_CLASSES, "Shape"]), *_TUPLES, *_UNCHANGED)

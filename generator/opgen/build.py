@@ -220,6 +220,7 @@ def _functor_method(kind: FunctorKind, functor: Functor) -> Method:
     front = [Parameter(name, "Self | float") for name in others]
     if functor.result == ANY_RESULT:
         parameters.append(Parameter("dtype", "DType"))
+        checks.append(Check(Call("keeps_parts", ("self.inner", "dtype")), functor.location))
         front.append(Parameter("dtype", "DTypeLike"))
     parameters += [Parameter(name, "int | float") for name in functor.parameters]
     front += [

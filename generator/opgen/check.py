@@ -8,7 +8,6 @@ from opgen.arguments import KNOWN_TYPES, coercion
 from opgen.comparison.rules import RULES
 from opgen.kernels import KernelFamily
 from opgen.model import (
-    ANY_RESULT,
     BLOCKS,
     BOUNDS,
     DType,
@@ -49,9 +48,9 @@ def check(spec: Spec, problems: Problems) -> None:
             problems.note(functor.location, f"{message}; write it to a file of spec/storage")
         for functor in kind.functors:
             are_known(spec, functor.dtypes, (), problems)
-            if functor.result is not None and functor.result not in (ANY_RESULT, *spec.groups["all"]):
+            if not functor.keeps_kind and functor.result not in spec.groups["all"]:
                 message = f"unknown dtype '{functor.result}'"
-                problems.unknown(functor.location, message, functor.result, spec.groups["all"])
+                problems.unknown(functor.location, message, functor.result or "", spec.groups["all"])
             _check_reduction(spec, kind, functor, problems)
     check_formulas(spec, problems)
     for family in spec.kernels:
@@ -123,7 +122,7 @@ def _check_reduction(spec: Spec, kind: FunctorKind, functor: Functor, problems: 
         return
     names = spec.resolve(functor.dtypes)
     # Of a dtype without a kind or a size, which is noted, it is not known what it holds.
-    exact = [dtype for dtype in spec.dtypes if dtype.name in names and dtype.kind not in ("", "float") and dtype.bytes]
+    exact = [dtype for dtype in spec.dtypes if dtype.name in names and dtype.is_exact and dtype.bytes]
     lacking = ", ".join(dtype.name for dtype in exact if not dtype.holds(reduction.number))
     if lacking:
         message = f"'identity' of {op} is {reduction.identity}, which {lacking} cannot hold"

@@ -56,6 +56,7 @@ ENUM_KINDS = (*CHOSEN_KINDS, *GRADIENT_KINDS)
 FUNCTOR_KINDS = (*CHOSEN_KINDS, NAMED, *GRADIENT_KINDS)
 # The result of a functor whose dtype is an argument.
 ANY_RESULT = "any"
+REAL_RESULT = "real"
 # Identities that are no numbers: of the dtype of the elements.
 BOUNDS = ("highest", "lowest")
 # The dtypes of an operand that holds weights in blocks: the formats.
@@ -176,19 +177,24 @@ class DType:
     doc: Annotated[str, "What the dtype is, for the docs."]
     kind: Annotated[
         str,
-        Choice(("bool", "unsigned", "signed", "float")),
-        "Whether it holds truth values, which are bytes of 0 and 1, or integers, and signed ones.",
+        Choice(("bool", "unsigned", "signed", "float", "complex")),
+        "Whether it holds truth values, which are bytes of 0 and 1, or integers, and signed ones, or complex numbers.",
     ]
-    bytes: Annotated[int, Choice((1, 2, 4, 8)), "The size of one element."]
+    bytes: Annotated[int, Choice((1, 2, 4, 8, 16)), "The size of one element."]
     numpy: Annotated[str, "The NumPy type of an element, as `module.name`."]
     cpp: Annotated[str, "The C++ type of an element in kernels."]
     compute: Annotated[str, names_of("dtype"), "The dtype in which arithmetic on it is done, before one rounding back."]
-    safetensors: Annotated[str, "The name of the dtype in the safetensors format."]
+    safetensors: Annotated[
+        str | None, Mark.NULL, "The name of the dtype in the safetensors format; null if the format lacks it."
+    ]
     dlpack: Annotated[
         tuple[int, ...] | None,
         Mark.NULL,
         Form(minItems=2, maxItems=2),
         "The type code and the bits of DLPack's `DLDataType`; null if consumers of DLPack have no such type.",
+    ]
+    real: Annotated[
+        str | None, names_of("dtype"), "Of a complex dtype that of its real and imaginary parts; others lack the key."
     ]
     may_index: Annotated[bool, Place("index_mark")]
     index_mark: Annotated[
@@ -213,6 +219,16 @@ class DType:
         return self.kind in ("unsigned", "signed")
 
     @property
+    def is_exact(self) -> bool:
+        """Whether it holds integers or truth values."""
+        return self.is_integer or self.kind == "bool"
+
+    @property
+    def is_complex(self) -> bool:
+        """Whether it holds complex numbers."""
+        return self.kind == "complex"
+
+    @property
     def bounds(self) -> tuple[int, int]:
         """The lowest and the highest number of an integer dtype, or of truth values."""
         if self.kind == "bool":
@@ -229,6 +245,9 @@ class DType:
         """Note an index that is no integer, and a mark that is none of its values."""
         if self.dlpack is not None and len(self.dlpack) != 2:
             yield "dlpack", f"'dlpack' of {what} must be [type code, bits] or null"
+        if self.kind and self.is_complex == (self.real is None):
+            fix = "write the dtype of its parts, such as f32" if self.is_complex else "remove it"
+            yield ("real", None), f"'real' of {what} is the dtype of the parts of a complex number; {fix}"
         least, most = self.bounds
         if self.may_index and not self.is_integer:
             yield "index_mark", f"{what} is no integer, so that it cannot index; remove 'index_mark'"
@@ -243,8 +262,8 @@ class DType:
 class DTypes:
     """The element types.
 
-    Ops, kernels and backends name sets of them: `all`, `number` (all but truth values), `integer`, `float`, `wide`
-    (those of 8 bytes) and `index` (those with an `index_mark`).
+    Ops, kernels and backends name sets of them: `all`, `number` (all but truth values), `real` (numbers that have an
+    order), `integer`, `float`, `complex`, `wide` (real numbers of 8 bytes) and `index` (those with an `index_mark`).
     """
 
     dtypes: Annotated[tuple[DType, ...], "The dtypes by name, in the order in which they are listed everywhere."]
@@ -398,8 +417,8 @@ class Functor:
         str | None,
         names_of("dtype"),
         "The dtype of the result, if it is not that of the operands; truth values are 1 and 0, and a reduction joins "
-        "contributions in it. `any` is the dtype that the argument `dtype` names, to which the result is converted as "
-        "`to_dtype` does.",
+        "contributions in it. `real` is the dtype of the parts of complex operands, and of others their own. `any` is "
+        "the dtype that the argument `dtype` names, to which the result is converted as `to_dtype` does.",
     ]
     parameters: Annotated[
         Mapping[Annotated[Name, _Free("a parameter"), defines("local")], Annotated[float | None, Mark.NULL]],
@@ -438,8 +457,8 @@ class Functor:
         Mark.OPTIONAL,
         Example("silu(-inf): -0.0"),
         "Calls with numbers at which the op is easily wrong, and their results, to the sign of zero. Tests make them "
-        "on every backend and dtype that has the numbers. A name in place of its number stands for every finite one; "
-        "the arguments of a reduction are its elements.",
+        "on every backend and real dtype that has the numbers. A name in place of its number stands for every finite "
+        "one; the arguments of a reduction are its elements.",
     ]
     reduction: Annotated[Position | Monoid | None, Of(("reduce",)), Mark.INLINE]  # in place of the formula
     unsupported: Annotated[
@@ -482,6 +501,11 @@ class Functor:
     def is_method(self) -> bool:
         """Whether it is a storage method of its own; the others are chosen by an argument `op`."""
         return self.kind not in ENUM_KINDS or bool(self.parameters) or self.result == ANY_RESULT
+
+    @property
+    def keeps_kind(self) -> bool:
+        """Whether it gives numbers like its operands: not of one dtype, whichever they have."""
+        return self.result in (None, ANY_RESULT, REAL_RESULT)
 
     @property
     def member(self) -> str:
@@ -981,9 +1005,11 @@ class Spec:
         sets = {
             "all": self.dtypes,
             "number": [dtype for dtype in self.dtypes if dtype.kind != "bool"],
+            "real": [dtype for dtype in self.dtypes if dtype.kind != "bool" and not dtype.is_complex],
             "integer": [dtype for dtype in self.dtypes if dtype.is_integer],
             "float": [dtype for dtype in self.dtypes if dtype.kind == "float"],
-            "wide": [dtype for dtype in self.dtypes if dtype.bytes == MOST_BYTES],
+            "complex": [dtype for dtype in self.dtypes if dtype.is_complex],
+            "wide": [dtype for dtype in self.dtypes if dtype.bytes == MOST_BYTES and not dtype.is_complex],
             "index": [dtype for dtype in self.dtypes if dtype.may_index],
         }
         return {name: tuple(dtype.name for dtype in members) for name, members in sets.items()}
@@ -1016,6 +1042,17 @@ class Spec:
         for text in texts:
             found.update(self.groups.get(text, (text,) if listed else ()))
         return tuple(dtype.name for dtype in self.dtypes if dtype.name in found)
+
+    def result_of(self, functor: Functor, dtype: str, other: str = "") -> str:
+        """The dtype of an op's result, of operands of a dtype; `other` is the one that callers of the op may name."""
+        if functor.result == REAL_RESULT:
+            return next(item.real for item in self.dtypes if item.name == dtype) or dtype
+        return other if functor.result == ANY_RESULT else functor.result or dtype
+
+    def converts(self, source: str, target: str) -> bool:
+        """Whether elements are converted from a dtype to another: no imaginary part is lost but in truth values."""
+        kinds = {item.name: item.kind for item in self.dtypes}
+        return kinds[source] != "complex" or kinds[target] in ("complex", "bool")
 
     def family_of(self, backend: Backend) -> BackendFamily | None:
         """The family that a backend extends, perhaps by way of others."""

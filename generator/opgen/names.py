@@ -6,7 +6,7 @@ from typing import Annotated, ClassVar
 from opgen.decoder import Form, Mark, Spot, names_of
 from opgen.problem import Location
 
-SETS = ("all", "number", "integer", "float", "wide", "index")
+SETS = ("all", "number", "real", "integer", "float", "complex", "wide", "index")
 """The sets of dtypes that have a name."""
 
 

@@ -31,7 +31,7 @@ from opgen.formula import (
     with_result,
 )
 from opgen.memory import once_for
-from opgen.model import ANY_RESULT, Functor, FunctorKind, Monoid, Spec, State
+from opgen.model import Functor, FunctorKind, Monoid, Spec, State
 from opgen.problem import Problems
 
 COUNT: Final = "count"
@@ -128,7 +128,8 @@ class Scope:
 
 
 def _dtype_kinds(spec: Spec, functor: Functor) -> tuple[Kind, ...]:
-    floats = {*spec.groups["float"]}
+    # Complex numbers have the operators and functions of floats.
+    floats = {*spec.groups["float"], *spec.groups["complex"]}
     dtypes = {*spec.resolve(functor.dtypes)}
     every: tuple[tuple[Kind, bool], ...] = (("integer", bool(dtypes - floats)), ("float", bool(dtypes & floats)))
     return tuple(kind for kind, is_there in every if is_there)
@@ -136,7 +137,7 @@ def _dtype_kinds(spec: Spec, functor: Functor) -> tuple[Kind, ...]:
 
 def is_differentiable(spec: Spec, functor: Functor) -> bool:
     """Whether an op has gradients: it has floats, and gives floats, of a package that has gradients at all."""
-    is_of_floats = functor.result in (None, ANY_RESULT) and "float" in _dtype_kinds(spec, functor)
+    is_of_floats = functor.keeps_kind and not {*spec.groups["float"]}.isdisjoint(spec.resolve(functor.dtypes))
     return is_of_floats and not spec.package.without_gradients
 
 
@@ -159,7 +160,7 @@ def scopes(spec: Spec, functor: Functor) -> Mapping[str, Scope]:
             functor.formula,
             {kind: _operands(functor, kind) for kind in _dtype_kinds(spec, functor)},
             primitives,
-            functor.result not in (None, ANY_RESULT),
+            not functor.keeps_kind,
         )
     elif isinstance(reduction, Monoid):
         found.update(_of_monoid(spec, functor, reduction, primitives))
@@ -200,7 +201,7 @@ def _of_monoid(spec: Spec, functor: Functor, monoid: Monoid, known: Primitives) 
 
 
 def _kind(spec: Spec, dtype: str) -> Kind:
-    return "float" if dtype in spec.groups["float"] else "integer"
+    return "float" if dtype in (*spec.groups["float"], *spec.groups["complex"]) else "integer"
 
 
 def _with_reductions(spec: Spec, functor: Functor, primitives: Primitives, *, and_itself: bool = False) -> Primitives:

@@ -26,8 +26,8 @@ _KINDS: Final = {
     "unsigned integer": ("unsigned",),
     "integral": ("signed", "unsigned"),
     "real floating": ("float",),
-    "complex floating": (),
-    "numeric": ("signed", "unsigned", "float"),
+    "complex floating": ("complex",),
+    "numeric": ("signed", "unsigned", "float", "complex"),
 }
 # The standard's dtypes by its names, which are NumPy's: NumPy's own, but for f16.
 STANDARD: Final = {dtype.numpy.name: dtype for dtype in DType if dtype.is_of_numpy and dtype is not DType.F16}
@@ -142,7 +142,7 @@ def _joined(op: str, dtypes: Iterable[DType]) -> DType:
 
 
 # From the narrowest to the widest; a number fits a dtype of its own kind or of a wider one.
-_ORDER: Final = ("bool", "unsigned", "signed", "float")
+_ORDER: Final = ("bool", "unsigned", "signed", "float", "complex")
 _LEAST: Final = {DType.BOOL: "bool", DType.I64: "unsigned", DType.F32: "float"}
 
 

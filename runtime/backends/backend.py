@@ -133,6 +133,8 @@ class BackendGraph:
 class BackendDevice:
     """A device of one backend. Devices of one backend are equal if they have the same ordinal."""
 
+    backend: ClassVar[str]
+    """The name of the backend, as errors say it."""
     ordinal: int
     plans: BoundedCache[object, Plan]
     """How calls are done on the device, by all that decides it: see `planned`."""

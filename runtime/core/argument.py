@@ -110,6 +110,13 @@ def number(op: str, name: str, value: Any, expected: str = "a Python number") ->
     return int(value)
 
 
+def complex_number(op: str, name: str, value: Any, expected: str = "a Python number") -> complex:
+    """Return a number as Python's int, float or complex."""
+    if isinstance(value, complex | np.complexfloating):
+        return complex(value)
+    return number(op, name, value, expected)
+
+
 def real(op: str, name: str, value: Any, expected: str = "a Python number") -> float:
     """Return a number as Python's float."""
     return value if type(value) is float else float(number(op, name, value, expected))

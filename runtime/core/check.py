@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from ...dtype import Array, DType
     from ...ggml_dtype import GgmlDType
     from ...op import BinaryOp, ReduceOp
+    from ..backends.backend import BackendStorage
     from ..ranks.group import Group
 
 
@@ -77,10 +78,17 @@ def no_repeats(op: str, layout: Layout) -> None:
 
 def keeps_dtype(op: str, binary: BinaryOp, dtype: DType) -> None:
     """Check that an op gives the dtype that it is given, so that its result fits where its operand was."""
-    if binary.result not in (None, dtype):
-        raise InvalidArgument(
-            op, f"it gives {binary.result.value}, which {dtype.value} has no room for; make a new tensor"
-        )
+    result = binary.result_of(dtype)
+    if result is not dtype:
+        raise InvalidArgument(op, f"it gives {result.value}, which {dtype.value} has no room for; make a new tensor")
+
+
+def keeps_parts(op: str, storage: BackendStorage, dtype: DType) -> None:
+    """Check that no imaginary part is lost but in truth values."""
+    source = storage.dtype
+    if source.is_complex and not dtype.is_complex and dtype.kind != "bool":
+        reason = f"{dtype.value} has no imaginary part; take real(), imag() or abs() first"
+        raise UnsupportedDType(op, source, storage.device.backend, reason)
 
 
 def dim_in_range(op: str, layout: Layout, dim: int) -> None:

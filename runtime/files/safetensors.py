@@ -126,7 +126,7 @@ def _place(name: str, entry: Any) -> tuple[str, tuple[int, ...], tuple[int, int]
 def _entry(
     content: Content, name: str, start: int, dtype_name: str, shape: tuple[int, ...], span: tuple[int, int]
 ) -> Entry:
-    dtypes = {dtype.safetensors: dtype for dtype in DType}
+    dtypes = {dtype.safetensors: dtype for dtype in DType if dtype.safetensors is not None}
     dtype = dtypes.get(dtype_name)
     if dtype is None:
         raise content.refused(f"tensor '{name}' has dtype {dtype_name}; convert it to one of {', '.join(dtypes)}")

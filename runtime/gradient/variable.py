@@ -40,7 +40,12 @@ class Var(Tensor):
         require_tensors("Var", tensor=tensor)
         if not tensor.dtype.is_float:
             reason = f"a Var is of floats, and {tensor.dtype.value} has no gradients"
-            raise GradientError("Var", f"{reason}; convert the tensor with to_dtype first")
+            mend = (
+                "give real() and imag() a Var each"
+                if tensor.dtype.is_complex
+                else "convert the tensor with to_dtype first"
+            )
+            raise GradientError("Var", f"{reason}; {mend}")
         with no_grad():
             value = tensor.detach().copy()._storage
         watched(value)

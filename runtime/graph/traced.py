@@ -78,9 +78,9 @@ class Source(NamedTuple):
 class Number(NamedTuple):
     """A number: how it is worked out, and the dtype of the elements that it stands for."""
 
-    find: Find
+    find: Callable[[Sequence[float]], complex]
     dtype: DType
-    known: float | None = None
+    known: complex | None = None
     """What it always is."""
 
 
@@ -152,7 +152,7 @@ class Trace:
         self._dtypes[step.name] = step.dtype
         return step.name
 
-    def number(self, value: object, dtype: DType, check: Callable[[Any], float]) -> str:
+    def number(self, value: object, dtype: DType, check: Callable[[Any], complex]) -> str:
         """The name of a number of `dtype`, where that may depend on the numbers that the function is given."""
         if isinstance(value, TracedNumber):
             find = value.find
@@ -161,7 +161,7 @@ class Trace:
             self.numbers[name] = Number(lambda numbers: check(find(numbers)), dtype)
             return name
         known = check(value)
-        key = known or repr(known), type(known), dtype
+        key = repr(known), type(known), dtype
         if key not in self._constants:
             self._constants[key] = name = f"n{len(self.numbers)}"
             self.numbers[name] = Number(lambda _: known, dtype, known)

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from ...dtype import Array, DType
+from ..base.error import InvalidArgument
 from .array import bits
 
 
@@ -15,10 +16,14 @@ def convert(array: Array, source: DType, target: DType) -> Array:
     """A new array of the elements, of dtype `source`, in dtype `target`.
 
     Float to integer truncates and saturates, NaN to 0; integer to integer wraps; to a float rounds to nearest even; to
-    bool tells what is not 0.
+    bool tells what is not 0; to complex has no imaginary part.
     """
     if source is target:
         return bits(array).copy().view(array.dtype)
+    if source.is_complex or target.is_complex:
+        parts = array if source.is_complex else convert(array, source, target.real)
+        with np.errstate(over="ignore", invalid="ignore"):
+            return parts.astype(target.numpy)
     if source.is_float:
         wide = widen(array, source)
         if target.kind == "bool":
@@ -30,8 +35,14 @@ def convert(array: Array, source: DType, target: DType) -> Array:
         return array.astype(target.numpy)
 
 
-def scalar(value: float, dtype: DType) -> Array:
+def scalar(value: complex, dtype: DType) -> Array:
     """A Python number in `dtype`, converted as `convert` does, as an array of one element."""
+    if dtype.is_complex:
+        with np.errstate(over="ignore"):
+            return np.array([value], np.complex128).astype(dtype.numpy)
+    if isinstance(value, complex):
+        reason = f"{value} has an imaginary part, which {dtype.value} lacks; use a complex dtype"
+        raise InvalidArgument("to_dtype", reason)
     if isinstance(value, int) and dtype.is_integer:
         limits = np.iinfo(dtype.numpy)
         return np.array([min(max(value, int(limits.min)), int(limits.max))], dtype.numpy)
@@ -46,7 +57,7 @@ def integers(numbers: Iterable[int], dtype: DType) -> Array:
         return np.array([number % 2**64 for number in numbers], np.uint64).astype(dtype.numpy)
     if dtype.kind == "bool":
         return np.array([number != 0 for number in numbers], np.bool_)
-    return convert(np.array([_float(number, dtype) for number in numbers]), DType.F64, dtype)
+    return convert(np.array([_float(number, dtype.real) for number in numbers]), DType.F64, dtype)
 
 
 def _float(number: int, dtype: DType) -> float:

@@ -39,20 +39,24 @@ def _converted(array: Array, source: DType, dtype: DType) -> Array:
 
 
 @tells_lack_of_memory
-def numbers(data: Sequence[float], dtype: DType) -> Array:
+def numbers(data: Sequence[complex], dtype: DType) -> Array:
     """A flat array of the numbers, converted as to_dtype does."""
     try:
         values = np.asarray(data)
     except ValueError as error:
         raise InvalidArgument("storage_from_slice", f"data must be a flat sequence of numbers ({error})") from None
+    if values.ndim == 1 and values.dtype.kind == "c" and dtype.is_complex:
+        with np.errstate(over="ignore"):
+            return values.astype(dtype.numpy)
     if values.ndim != 1 or values.dtype.kind in "cMmSU":
         reason = f"data must be a flat sequence, not one of {values.ndim} dims and NumPy's type {values.dtype}"
         raise InvalidArgument("storage_from_slice", f"{reason}; use integers, or floats in f64's range")
     if values.dtype.kind in "bi":
         return cast.convert(values.astype(np.int64), DType.I64, dtype)
-    if all(isinstance(number, int | np.integer) for number in data):
+    whole = [number for number in data if isinstance(number, int | np.integer)]
+    if len(whole) == len(data):
         # They are more than i64 has, and NumPy may have made floats of them.
-        return cast.integers(map(int, data), dtype)
+        return cast.integers(map(int, whole), dtype)
     try:
         values = values.astype(np.float64)
     except (TypeError, ValueError, OverflowError) as error:

@@ -118,12 +118,12 @@ for _name in (*(f"__{name}__" for name in _WORKED_OUT), "to_bytes", "bit_length"
 class Parameter:
     """A number of a call."""
 
-    def __init__(self, recorder: Recorder, value: float, name: str) -> None:
+    def __init__(self, recorder: Recorder, value: complex, name: str) -> None:
         self._recorder = recorder
         self._value = value
         self._name = name
 
-    def bits(self, find: Callable[[float, DType, int], int], dtype: DType, times: int) -> Number:
+    def bits(self, find: Callable[[complex, DType, int], int], dtype: DType, times: int) -> Number:
         """What `find` makes of the number, a dtype, and how many elements there are of it, in each run."""
         constants = ", ".join(map(self._recorder.constant, (dtype, times)))
         expression = f"{self._recorder.constant(find)}({self._name}, {constants})"

@@ -29,6 +29,68 @@ template <uint32_t Fraction, bool HasInfinity> struct Float8 {
 using f8e4m3 = Float8<3, false>;
 using f8e5m2 = Float8<2, true>;
 
+// A complex number, with the operators of floats; a real number is one too. Memory from outside is aligned as its parts
+// are, that of a GPU as whole elements.
+#if defined(TALLOW_HOST)
+#define TALLOW_COMPLEX_ALIGNMENT 1
+#else
+#define TALLOW_COMPLEX_ALIGNMENT 2
+#endif
+template <typename R> struct alignas(TALLOW_COMPLEX_ALIGNMENT * sizeof(R)) Complex {
+    R real;
+    R imag;
+
+    Complex() = default;
+    constexpr TALLOW_INLINE Complex(R real, R imag = 0) : real(real), imag(imag) {
+    }
+    template <typename Other>
+    constexpr TALLOW_INLINE explicit Complex(Complex<Other> z)
+        : real(static_cast<R>(z.real)), imag(static_cast<R>(z.imag)) {
+    }
+
+    friend TALLOW_INLINE Complex operator+(Complex x, Complex y) {
+        return {x.real + y.real, x.imag + y.imag};
+    }
+    friend TALLOW_INLINE Complex operator-(Complex x, Complex y) {
+        return {x.real - y.real, x.imag - y.imag};
+    }
+    friend TALLOW_INLINE Complex operator-(Complex x) {
+        return {-x.real, -x.imag};
+    }
+    friend TALLOW_INLINE Complex operator*(Complex x, Complex y) {
+        return {x.real * y.real - x.imag * y.imag, x.real * y.imag + x.imag * y.real};
+    }
+    // By Smith 1962: no square overflows. x / 0 has the parts of x over 0.
+    friend TALLOW_INLINE Complex operator/(Complex x, Complex y) {
+        const R wide = y.real < 0 ? -y.real : y.real;
+        const R high = y.imag < 0 ? -y.imag : y.imag;
+        if (wide == 0 && high == 0)
+            return {x.real / wide, x.imag / wide};
+        if (wide >= high) {
+            const R ratio = y.imag / y.real;
+            const R scale = 1 / (y.real + y.imag * ratio);
+            return {(x.real + x.imag * ratio) * scale, (x.imag - x.real * ratio) * scale};
+        }
+        const R ratio = y.real / y.imag;
+        const R scale = 1 / (y.imag + y.real * ratio);
+        return {(x.real * ratio + x.imag) * scale, (x.imag * ratio - x.real) * scale};
+    }
+    TALLOW_INLINE Complex& operator+=(Complex y) {
+        return *this = *this + y;
+    }
+    friend TALLOW_INLINE bool operator==(Complex x, Complex y) {
+        return x.real == y.real && x.imag == y.imag;
+    }
+    friend TALLOW_INLINE bool operator!=(Complex x, Complex y) {
+        return !(x == y);
+    }
+};
+using complex64 = Complex<float>;
+using complex128 = Complex<double>;
+
+template <typename T> constexpr bool is_complex = false;
+template <typename R> constexpr bool is_complex<Complex<R>> = true;
+
 // What kernels know of the type of an element. The dtypes have theirs in dtypes.hpp; what is no dtype's is only moved.
 template <typename T> struct Traits {
     using compute = T;
@@ -51,5 +113,6 @@ template <typename Compute> struct FloatTraits {
     static constexpr bool is_integer = false;
     static constexpr bool is_unsigned = false;
 };
+template <typename R> struct Traits<Complex<R>> : FloatTraits<Complex<R>> {};
 
 } // namespace tallow

@@ -3,6 +3,7 @@
 
 #include "access.hpp"
 #include "brief.hpp"
+#include "complex.hpp"
 #include "numbers.hpp"
 
 namespace tallow {
@@ -47,6 +48,8 @@ template <typename Functor, typename Result, typename T> struct ElementFunction 
         const auto value = Functor::apply(argument_of<Functor::as_brief>(elements)..., parameters[I]...);
         if constexpr (is_same<decltype(value), const bool>)
             return value ? Result{1} : Result{0};
+        else if constexpr (is_complex<T>)
+            return convert<Result>(value);
         else
             return convert<Result>(static_cast<compute_type<T>>(value));
     }

@@ -203,6 +203,10 @@ template <typename Value> TALLOW_INLINE Value multiply_add(Value x, Value y, Val
         return fma(x, y, sum);
 }
 
+template <typename R> TALLOW_INLINE Complex<R> multiply_add(Complex<R> x, Complex<R> y, Complex<R> sum) {
+    return {fma(x.real, y.real, fma(-x.imag, y.imag, sum.real)), fma(x.real, y.imag, fma(x.imag, y.real, sum.imag))};
+}
+
 template <typename T> TALLOW_INLINE auto abs(T x) {
     return fabs(x);
 }

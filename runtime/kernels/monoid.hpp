@@ -26,6 +26,9 @@ template <typename T, typename Wide> struct StateOf<T, T, Wide> {
 template <> struct StateOf<float, float, double> {
     using type = double;
 };
+template <> struct StateOf<complex64, complex64, double> {
+    using type = complex128;
+};
 #endif
 
 // What an element begins. AMD's compilers would keep the truth values of all lanes in scalar registers, of which many

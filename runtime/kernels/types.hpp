@@ -169,16 +169,21 @@ template <typename To, typename From> TALLOW_INLINE To truncate_saturated(From v
 }
 
 // One conversion, rounded once: what to_dtype does. Float to integer truncates and saturates, NaN to 0; integer to
-// integer wraps; to a float rounds to nearest even; to a truth value tells what is not 0.
+// integer wraps; to a float rounds to nearest even; to a truth value tells what is not 0; real to
+// complex has no imaginary part.
 template <typename To, typename From> TALLOW_INLINE To convert(From value) {
     if constexpr (is_same<To, From>)
         return value;
+    else if constexpr (is_complex<From> && is_complex<To>)
+        return static_cast<To>(value);
     else if constexpr (!is_integer<From> && sizeof(From) < 4)
         return convert<To>(to_float(value));
     else if constexpr (is_same<From, boolean>)
         return convert<To>(static_cast<uint8_t>(value.bits != 0));
     else if constexpr (is_same<To, boolean>)
         return {static_cast<uint8_t>(value != From{0})};
+    else if constexpr (is_complex<To>)
+        return To(convert<decltype(To::real)>(value));
     else if constexpr (is_integer<To> && is_integer<From>)
         return static_cast<To>(static_cast<typename Traits<To>::wrap>(value));
     else if constexpr (is_integer<To>)

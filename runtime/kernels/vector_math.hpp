@@ -271,11 +271,11 @@ TALLOW_INLINE Bounded cos(Bounded x) {
 TALLOW_INLINE double left_of_turns(double quarters) {
     return fma(-4.0, __builtin_rint(0.25 * quarters), quarters);
 }
-struct Angle {
+struct ReducedAngle {
     double rest;
     uint32_t quarters;
 };
-TALLOW_INLINE Angle angle_of(float value) {
+TALLOW_INLINE ReducedAngle angle_of(float value) {
     const double x = static_cast<double>(value);
     constexpr double parts[] = {0x517cc1bp-27,  0x3939105p-54,  0x253f84ep-81, 0x57d1f53p-108,
                                 0x26ee06dp-135, 0x58a5664p-162, 0x7887208p-189};
@@ -287,15 +287,15 @@ TALLOW_INLINE Angle angle_of(float value) {
     return {rest, static_cast<uint32_t>(bit_cast<uint64_t>(shifted))};
 }
 TALLOW_INLINE float sin(float x) {
-    const Angle angle = angle_of(x);
+    const ReducedAngle angle = angle_of(x);
     return x == 0.0f ? x : wave(angle.rest, angle.quarters);
 }
 TALLOW_INLINE float cos(float x) {
-    const Angle angle = angle_of(x);
+    const ReducedAngle angle = angle_of(x);
     return wave(angle.rest, angle.quarters + 1);
 }
 TALLOW_INLINE float tan(float x) {
-    const Angle angle = angle_of(x);
+    const ReducedAngle angle = angle_of(x);
     const Point<double> point = point_of(angle.rest);
     const auto sine = static_cast<float>(point.sine);
     const auto cosine = static_cast<float>(point.cosine);

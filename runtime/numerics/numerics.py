@@ -89,6 +89,7 @@ class Numerics:
     def __init__(self, library: Any) -> None:
         self._library = library
         self._wide = library.DTYPES.get(DType.F64)
+        self._wide_complex = library.DTYPES.get(DType.F64.complex)
 
     def _in_wide(self, function: Callable[..., Any], *operands: Any, plain: Callable[..., Any] | None = None) -> Any:
         """`function` of floats, or of f32 `plain` in f64 where the library has it: there it has digits to spare."""
@@ -113,8 +114,10 @@ class Numerics:
         return self._library.maximum(x, self.number(x, 0)) + self.number(x, 0)
 
     def sign(self, x: Any) -> Any:
-        """-1, 0 or 1; NaN stays, and -0.0 becomes 0.0."""
+        """-1, 0 or 1, of a complex number that of its direction; NaN stays, and -0.0 becomes 0.0."""
         library, zero = self._library, self.number(x, 0)
+        if library.is_complex(x):
+            return library.where(x == zero, zero, x / library.astype(library.abs(x), x.dtype))
         if library.is_integer(x):
             return library.astype(x > zero, x.dtype) - library.astype(x < zero, x.dtype)
         # No subnormal is below 1 then.
@@ -236,6 +239,8 @@ class Numerics:
     def power(self, x: Any, exponent: Any) -> Any:
         """x to the power of the exponents, which broadcast."""
         library = self._library
+        if library.is_complex(x):
+            return self._complex_power(x, exponent)
         result = library.power(x, exponent)
         # Libraries take the square root, which differs from C's pow at -inf and at -0.0.
         one = self.number(x, 1)
@@ -244,6 +249,13 @@ class Numerics:
         infinite = self.number(x, math.inf)
         is_lowest = library.isinf(x) & (x < self.number(x, 0))
         return library.where(is_half, library.where(is_lowest, infinite, result + self.number(x, 0)), result)
+
+    def _complex_power(self, x: Any, exponent: Any) -> Any:
+        """`power` of complex numbers. In f64, as an error of the logarithm is multiplied by the exponent."""
+        library, own = self._library, x.dtype
+        wide = own if self._wide_complex is None else self._wide_complex
+        result = library.astype(library.power(library.astype(x, wide), library.astype(exponent, wide)), own)
+        return library.where(exponent == self.number(x, 0), self.number(x, 1), result)
 
     def hardswish(self, x: Any) -> Any:
         """x * min(max(x + 3, 0), 6) / 6; -0.0 at -inf."""

@@ -43,7 +43,7 @@ from .reductions import ReductionMethods
 from .views import ViewMethods
 
 # What an operator takes. An array is let through for its error message, which says to make it a tensor.
-OPERANDS: Final = (TensorBase, int, float, NumberLike, np.generic, np.ndarray)
+OPERANDS: Final = (TensorBase, int, float, complex, NumberLike, np.generic, np.ndarray)
 
 
 class ArithmeticMethods(ReductionMethods, ViewMethods):
@@ -136,7 +136,8 @@ class ArithmeticMethods(ReductionMethods, ViewMethods):
         return self._binary(BITWISE_RIGHT_SHIFT, other, reflected=True)
 
     def __pow__(self, exponent: Self | float) -> Self:
-        if isinstance(exponent, TensorBase) or self._storage.inner.dtype.is_integer:
+        is_of_integers = self._storage.inner.dtype.is_integer
+        if is_of_integers or isinstance(exponent, TensorBase | complex | np.complexfloating):
             return self._binary(POW, exponent)
         exponent = argument.real("powf", "the exponent", exponent)
         return self.sqr() if exponent == 2 else self.powf(exponent)
@@ -209,7 +210,7 @@ class ArithmeticMethods(ReductionMethods, ViewMethods):
             raise
         return self._new(storage, layout.dense)
 
-    def fill_(self, value: float) -> Self:
+    def fill_(self, value: complex) -> Self:
         """Set every element to a number, in place: views of the same storage see it. The tensor itself."""
         return self._filled("fill_", value)
 
@@ -217,8 +218,8 @@ class ArithmeticMethods(ReductionMethods, ViewMethods):
         """Set every element to 0, in place: views of the same storage see it. The tensor itself."""
         return self._filled("zero_", 0)
 
-    def _filled(self, op: str, value: float, mend: str = CONVERT) -> Self:
+    def _filled(self, op: str, value: complex, mend: str = CONVERT) -> Self:
         if type(value) is not float or not self._storage.inner.dtype.is_float:
-            value = as_number(op, argument.number(op, "value", value), self.dtype, mend)
+            value = as_number(op, argument.complex_number(op, "value", value), self.dtype, mend)
         self._storage.const_set(value, self._layout)
         return self

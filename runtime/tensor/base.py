@@ -8,6 +8,8 @@ from functools import cache, wraps
 from operator import attrgetter
 from typing import Any, ClassVar, Final, Never, ParamSpec, Self, TypeAlias, TypeVar
 
+import numpy as np
+
 from ...device import Device
 from ...dtype import DType
 from ...op import BinaryGradientOp, BinaryOp, CmpOp, MethodOp, ReduceOp, UnaryGradientOp, UnaryOp
@@ -138,10 +140,11 @@ class TensorBase:
         try:
             tensor._storage = lhs.binary_impl(op, rhs, layout, other_layout)
         except DTypeMismatch:
-            common = promoted(self.dtype, rhs.dtype)
-            if common is None or not isinstance(other, TensorBase):
+            common = promoted(lhs.dtype, rhs.dtype)
+            if common is None:
                 raise
-            return self.to_dtype(common)._binary(op, other.to_dtype(common))
+            other = other.to_dtype(common) if isinstance(other, TensorBase) else other
+            return self.to_dtype(common)._binary(op, other, reflected)
         tensor._layout = layout._dense or layout.dense
         return tensor
 
@@ -181,7 +184,13 @@ class TensorBase:
         else:
             rhs, other_layout = self._number(op.value, other), layout.repeated
         tensor: Self = new(self._result_class)
-        tensor._storage = lhs.cmp(op, rhs, layout, other_layout)
+        try:
+            tensor._storage = lhs.cmp(op, rhs, layout, other_layout)
+        except DTypeMismatch:
+            common = promoted(lhs.dtype, rhs.dtype)
+            if common is None or isinstance(other, TensorBase):
+                raise
+            return self.to_dtype(common)._cmp(op, other)
         tensor._layout = layout._dense or layout.dense
         return tensor
 
@@ -238,12 +247,17 @@ class TensorBase:
         return self._new(self._number(op, other, name), Layout.contiguous(()))
 
     def _number(self, op: str, other: object, name: str = "other") -> Storage:
-        """Return a storage of a number in this tensor's dtype, which nobody writes to since no tensor shows it."""
+        """Return a storage of a number in this tensor's dtype, which nobody writes to since no tensor shows it.
+
+        Of floats and a complex number the dtype is that of complex numbers of such floats.
+        """
         inner = self._storage.inner
         kind = type(other)
         if kind is not float and kind is not int:
-            number = as_number(op, other, inner.dtype, name=name)
-            return Device(inner.device).storage_from_slice([number], inner.dtype)
+            is_pair = isinstance(other, complex | np.complexfloating) and inner.dtype.is_float
+            dtype = (inner.dtype.complex or inner.dtype) if is_pair else inner.dtype
+            number = as_number(op, other, dtype, name=name)
+            return Device(inner.device).storage_from_slice([number], dtype)
         # The two zeros are equal, and so are an int and a float.
         key = other or repr(other), kind, inner.dtype
         numbers = inner.device.numbers

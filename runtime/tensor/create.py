@@ -57,22 +57,25 @@ class CreationMethods(InteropMethods):
     def full(
         cls,
         shape: int | Iterable[int],
-        value: float,
+        value: complex,
         *more: Never,
         dtype: DTypeLike | None = None,
         device: Device | str | None = None,
     ) -> Self:
-        """Make a tensor of one number. Without `dtype`, an int makes it i64, a float f32, a bool bool."""
+        """Make a tensor of one number. Without `dtype`, an int makes it i64, a float f32, a complex number complex64, a
+        bool bool.
+        """
         sizes = _shape("full", shape, more)
         if dtype is None and isinstance(value, bool | np.bool_):
             dtype = "bool"
-        value = argument.number("full", "value", value)
+        value = argument.complex_number("full", "value", value)
         if dtype is None:
-            dtype = DType.I64 if isinstance(value, int) else DType.F32
+            pairs = DType.F32.complex if isinstance(value, complex) else None
+            dtype = pairs or (DType.I64 if isinstance(value, int) else DType.F32)
         return cls._full("full", sizes, value, dtype, device)
 
     @classmethod
-    def _full(cls, op: str, shape: Shape, value: float, dtype: DTypeLike, device: Device | str | None) -> Self:
+    def _full(cls, op: str, shape: Shape, value: complex, dtype: DTypeLike, device: Device | str | None) -> Self:
         storage = device_of(device).alloc_uninit(shape, argument.dtype(op, "dtype", dtype))
         return cls._new(storage, Layout.contiguous(shape))._filled(op, value, "use a {} dtype")
 

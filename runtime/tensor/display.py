@@ -140,12 +140,15 @@ def _rows(
 
 def _printable(values: Array) -> Array:
     """Return the values in a dtype that NumPy can print: short floats are all numbers of f32."""
-    return values if values.dtype.kind in "biu" or values.dtype == np.float64 else values.astype(np.float32)
+    return values if values.dtype.kind in "biuc" or values.dtype == np.float64 else values.astype(np.float32)
 
 
 def _formatter(values: Array, options: _Options) -> Callable[[Any], str]:
     if values.dtype.kind in "biu":
         return str
+    if values.dtype.kind == "c":
+        real, imag = (_formatter(part, options) for part in (values.real, values.imag))
+        return lambda value: _complex(value, real, imag)
     sizes = np.abs(values[np.isfinite(values) & (values != 0)])
     sci_mode = options.sci_mode
     if sci_mode is None:
@@ -165,6 +168,12 @@ def _scientific(value: Any, precision: int) -> str:
     return f"{mantissa}e{int(exponent)}"
 
 
+def _complex(value: Any, real: Callable[[Any], str], imag: Callable[[Any], str]) -> str:
+    """Write both parts, as Python does: 1.5-2.j."""
+    second = imag(value.imag)
+    return f"{real(value.real)}{'' if second.startswith('-') else '+'}{second}j"
+
+
 def _not_finite(value: Any) -> str:
     return "NaN" if np.isnan(value) else "inf" if value > 0 else "-inf"
 
@@ -176,6 +185,8 @@ def _shortest(value: Any) -> str:
     """
     if isinstance(value, np.integer | np.bool_):
         return str(value)
+    if isinstance(value, np.complexfloating):
+        return _complex(value, _shortest, _shortest)
     if not np.isfinite(value):
         return _not_finite(value)
     if value == 0 or 1e-4 <= abs(value) < 1e16:

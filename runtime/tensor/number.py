@@ -27,12 +27,18 @@ class NumberLike:
     __slots__ = ()
 
 
-def as_number(op: str, value: object, dtype: DType, mend: str = CONVERT, name: str = "other") -> float:
-    """Return the number that `value` is in a tensor of `dtype`: an int for integers and bool, else a float.
+def as_number(op: str, value: object, dtype: DType, mend: str = CONVERT, name: str = "other") -> complex:
+    """Return the number that `value` is in a tensor of `dtype`: an int for integers and bool, for complex
+    dtypes any number, else a float.
 
     `InvalidArgument` if it is no number, or one that the dtype does not have; `mend` says how to get a wider or a
     floating-point dtype.
     """
+    if dtype.is_complex:
+        return argument.complex_number(op, name, value, _EXPECTED)
+    if isinstance(value, complex | np.complexfloating):
+        reason = f"{value} is complex, but the tensor's dtype is {dtype.value}"
+        raise InvalidArgument(op, f"{reason}; {mend.format('complex')}")
     if dtype.is_integer:
         return _integer(op, argument.number(op, name, value, _EXPECTED), dtype, mend)
     if dtype.kind == "bool":
@@ -58,8 +64,8 @@ def _integer(op: str, number: float, dtype: DType, mend: str) -> int:
 def from_lists(data: ArrayLike, dtype: DType | None) -> tuple[Array, DType | None]:
     """Return Python numbers, nested in lists, as an array, and the dtype to convert it to; None to leave it.
 
-    Without `dtype`, ints become i64, floats f32, bools bool. `InvalidArgument` for lists of uneven lengths, for what is
-    no number, and for a number that an integer dtype lacks.
+    Without `dtype`, ints become i64, floats f32, complex numbers complex64, bools bool. `InvalidArgument` for lists of
+    uneven lengths, for what is no number, and for a number that the dtype lacks.
     """
     try:
         array = np.asarray(data)
@@ -70,15 +76,19 @@ def from_lists(data: ArrayLike, dtype: DType | None) -> tuple[Array, DType | Non
     if dtype is not None and dtype.kind == "bool" and array.dtype.kind in "biufO":
         return np.asarray(_known(array) != 0 if array.dtype.kind == "O" else array != 0), None
     kind = array.dtype.kind
+    pairs = DType.F32.complex if dtype is None else dtype
+    if kind == "c" and pairs is not None and pairs.is_complex:
+        with np.errstate(over="ignore"):
+            return array.astype(pairs.numpy), None
     if kind in "cOSU" or array.dtype == np.uint64 or (kind == "f" and (np.abs(array) >= _INEXACT).any()):
         array = _known(np.asarray(data, object))
         dtype = _dtype_of(array) if dtype is None else dtype
-        if dtype.is_float:
+        if dtype.is_inexact:
             storage = Device.cpu().storage_from_slice(array.reshape(-1).tolist(), dtype)
             return storage.to_numpy().reshape(array.shape), None
     elif dtype is None:
         return array, DType.F32 if kind == "f" else None
-    if dtype.is_float or kind == "V":
+    if dtype.is_inexact or kind == "V":
         return array, dtype
     return exact_integers("tensor", array, dtype), None
 

@@ -14,7 +14,7 @@ from .base import named
 
 def _is_short(dtype: DType) -> bool:
     """Whether sums are in i64, which has all numbers of the dtype."""
-    return not dtype.is_float and dtype.itemsize < DType.I64.itemsize
+    return not dtype.is_inexact and dtype.itemsize < DType.I64.itemsize
 
 
 class ReductionMethods(OpMethods):
@@ -45,7 +45,7 @@ class ReductionMethods(OpMethods):
 
         Short floats are summed and divided in f32 and rounded once. Of nothing it is NaN.
         """
-        if not self._storage.inner.dtype.is_float:
+        if not self._storage.inner.dtype.is_inexact:
             return self._mean_of_integers(dim, keepdim, unknown)
         return self._reduce(MEAN, dim, keepdim, unknown)
 

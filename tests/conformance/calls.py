@@ -15,7 +15,7 @@ from tallow.runtime.ranks.group import Group
 
 from . import custom_ops
 from .bench import dtype_of, shape_of
-from .oracle.formats import NUMPY, Array, compute_name
+from .oracle.formats import COMPLEX, NUMPY, Array, compute_name
 
 if TYPE_CHECKING:
     import tallow
@@ -45,7 +45,8 @@ def layout(*sizes: int) -> Layout:
 
 def another_dtype(name: str) -> str:
     """A dtype besides the one called `name`, which every backend has."""
-    return "i32" if name == "f32" else "f32"
+    # Complex numbers become no real ones.
+    return "i32" if name == "f32" else "bool" if name in COMPLEX else "f32"
 
 
 def format_of(name: str) -> GgmlDType:

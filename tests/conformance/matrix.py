@@ -74,7 +74,7 @@ BOOL_METHODS = (
     *("zeros", "alloc_uninit", "storage_from_slice", "storage", "storage_owned"),
 )
 # Those of complex numbers, besides ops.
-COMPLEX_METHODS = (*BOOL_METHODS, "affine", "cumsum", "cumprod", "matmul", "scatter_add", "index_add")
+COMPLEX_METHODS = (*BOOL_METHODS, "powf", "cumsum", "cumprod", "matmul", "scatter_add", "index_add")
 
 Key = tuple[str, str | None, str | None]
 

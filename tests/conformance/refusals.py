@@ -201,7 +201,7 @@ def others(valid: Valid, device: tallow.Device, name: str, value: Any) -> Iterat
             kinds = (custom_ops.Interleave1, custom_ops.Interleave2, custom_ops.Reverse)
             yield from (Other(f" of {kind.__bases__[0].__name__}", kind()) for kind in kinds)
         case np.ndarray():
-            yield Other(" of complex numbers", value.astype(np.complex64))
+            yield Other(" of dates", value.astype("datetime64[s]"))
             yield Other(" of floats", value.astype(np.float32))
             yield Other(" with one less", value[:-1])
             yield Other(" with steps", np.repeat(value, 2)[::2])

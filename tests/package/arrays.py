@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 FLOATS = [dtype for dtype in tallow.DType if dtype.is_float]
 NUMBERS = [dtype for dtype in tallow.DType if dtype is not tallow.DType.BOOL]
 INTEGERS = [dtype for dtype in tallow.DType if dtype.is_integer]
+REALS = [dtype for dtype in NUMBERS if dtype.kind != "complex"]
 COMPLEX = [dtype for dtype in tallow.DType if dtype.kind == "complex"]
 
 

@@ -24,6 +24,8 @@ from tallow.runtime.base.error import InvalidArgument, InvalidIndex, OutOfMemory
 from tallow.runtime.kernels.argument_struct import NOWHERE, Address
 from tallow.runtime.kernels.code_cache import CodeCache, cache_folder
 
+from .arrays import REALS
+
 KERNELS = HostKernels.open()
 pytestmark = pytest.mark.skipif(KERNELS is None, reason="no kernels for this machine; run 'opgen compile --host'")
 
@@ -232,7 +234,7 @@ def test_indexes_choose_elements_of_any_layout(shape: tuple[int, ...], dim: int,
     np.testing.assert_array_equal(x.numpy(), array)
 
 
-@pytest.mark.parametrize("dtype", [dtype for dtype in tl.DType if dtype is not tl.DType.BOOL])
+@pytest.mark.parametrize("dtype", REALS)
 @pytest.mark.parametrize("length", [1, 63, 64, 65, 256, 1000, 2048, 2049, 40_000])
 def test_the_first_of_the_best_is_found(length: int, dtype: tl.DType) -> None:
     generator = np.random.default_rng(length)

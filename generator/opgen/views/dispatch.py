@@ -150,7 +150,7 @@ def _numbers(spec: Spec, method: Method) -> list[str]:
     and elements, which may be integers too, are refused by none.
     """
     may_be_refused = method.kind is None and any(call.library is not None for call in _calls(spec, method))
-    types = ("int | float",) if may_be_refused else ("float", "int | float")
+    types = ("int | float", "complex") if may_be_refused else ("float", "int | float", "complex")
     return [item.name for item in method.signature.parameters if item.type in types]
 
 

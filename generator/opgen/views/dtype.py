@@ -30,6 +30,7 @@ def promotion(spec: Spec) -> View:
 
 def _facts(each: DType) -> str:
     module, _, name = each.numpy.rpartition(".")
-    numpy = [quoted(module), quoted(name), quoted(each.compute), str(each.index_mark)]
-    return ", ".join([quoted(each.kind), str(each.bytes), *numpy, quoted(each.safetensors), str(each.dlpack),
-                      quoted(each.cpp)])  # fmt: skip
+    numpy = [f"({quoted(module)}, {quoted(name)})", quoted(each.compute), str(each.index_mark)]
+    safetensors, real = (quoted(text) if text else "None" for text in (each.safetensors, each.real))
+    rest = [safetensors, str(each.dlpack), quoted(each.cpp), real]
+    return ", ".join([quoted(each.kind), str(each.bytes), *numpy, *rest])

@@ -206,7 +206,7 @@ def kernel_rows(spec: Spec, kernel: Kernel) -> Iterator[View]:
             spelled["op"] = camel(functor.name)
             sources = [types[name] for name in (first, *[dtype] * (len(functor.operands) - 1))]
             spelled["sources"], spelled["sources_but_last"] = ", ".join(sources), ", ".join(sources[:-1])
-            spelled["result"] = types[other if functor.result == ANY_RESULT else functor.result or dtype]
+            spelled["result"] = types[spec.result_of(functor, dtype, other)]
         name, call = kernel.name.format(**chosen), kernel.call.format(**spelled)
         yield View(
             made_from=tuple(made_from),
@@ -251,9 +251,12 @@ def _range(spec: Spec, texts: tuple[str, ...], axis: str, forms: _Forms, chosen:
     if axis == "op":
         return tuple(forms)
     if texts == ("op",):
-        functor, _ = forms[chosen["op"]]
-        # What is only moved has widths alone.
-        return spec.resolve(functor.dtypes) if functor.condition is None else _widths(spec, functor.dtypes)
+        functor, other = forms[chosen["op"]]
+        if functor.condition is not None:
+            # What is only moved has widths alone.
+            return _widths(spec, functor.dtypes)
+        dtypes = spec.resolve(functor.dtypes)
+        return tuple(it for it in dtypes if spec.converts(it, other)) if functor.result == ANY_RESULT else dtypes
     return spec.sets.get(texts[0], texts) if len(texts) == 1 else texts
 
 

@@ -12,6 +12,7 @@ from opgen.model import (
     BOUNDS,
     ENUM_KINDS,
     METHOD_OP,
+    REAL_RESULT,
     Functor,
     FunctorKind,
     Monoid,
@@ -55,7 +56,8 @@ def _row(kind: FunctorKind, functor: Functor) -> View:
         functor=functor,
         name=functor.name.upper(),
         dtypes=dtypes_constant(functor.dtypes),
-        result="None" if functor.result in (None, ANY_RESULT) else f"DType.{functor.result.upper()}",
+        result="None" if functor.keeps_kind else f"DType.{str(functor.result).upper()}",
+        gives_real=functor.result == REAL_RESULT,
         # Of a reduction of nothing there may be no result.
         needs_elements=is_position or (isinstance(reduction, Monoid) and reduction.identity in BOUNDS),
         gives_position=is_position,

@@ -36,7 +36,6 @@ class _Notes(threading.local):
 class ArrayDevice(BackendDevice):
     """A device of an array library."""
 
-    backend: ClassVar[str]
     modules: ClassVar[tuple[str, ...]]
     """The modules of Python without which there is no library."""
     extra: ClassVar[str | None] = None

@@ -225,12 +225,18 @@ def _no_memory(length: int, dtype: DType) -> Never:
     raise OutOfMemory("cpu", length * dtype.itemsize)
 
 
-def bits_of(number: float, dtype: DType) -> int:
+def bits_of(number: complex, dtype: DType) -> int:
     """The bits of a number in a compute dtype."""
+    if isinstance(number, complex):
+        return _bits(number, dtype)
     # The sign tells 0.0 from -0.0, which are equal.
     return _cached_bits(number, math.copysign(1, number), dtype)
 
 
 @lru_cache(maxsize=1 << 12, typed=True)
 def _cached_bits(number: float, _sign: float, dtype: DType) -> int:
+    return _bits(number, dtype)
+
+
+def _bits(number: complex, dtype: DType) -> int:
     return int.from_bytes(scalar(number, dtype).tobytes(), "little")

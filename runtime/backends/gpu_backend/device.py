@@ -40,8 +40,6 @@ class GpuDevice(BackendDevice):
     no device has.
     """
 
-    backend: ClassVar[str]
-    """The name of the backend, as errors say it."""
     composes = True
     modules: ClassVar[tuple[str, ...]]
     """The modules of Python without which there is no runtime."""

@@ -78,7 +78,7 @@ def check_unary(bench: Bench, operand: Operand, where: str) -> None:
             expected = np.where(np.isnan(operand.values), got, expected)
     if not is_extended(expected):
         assert_same(got, expected, where, inputs)
-    elif bench.name in COMPLEX and bench.op == "abs":
+    elif bench.name in COMPLEX and bench.op in ("abs", "angle"):
         assert_close(name, got, expected, FUNCTION, where, inputs)
     elif tolerance(bench.op, bench.name) == EXACT:
         assert_same(got, encode(name, expected), where, inputs)

@@ -94,7 +94,7 @@ BINARY_INTEGER_OPS = ("add", "sub", "mul", "div", "floor_divide", "remainder", "
 INTEGER_METHODS = ("affine", "clamp", "to_dtype", "where_cond")
 # What has no order, and what numbers that are no pairs have no parts for.
 COMPLEX_CMP_OPS = ("eq", "ne")
-COMPLEX_ONLY_OPS = ("conj", "real", "imag")
+COMPLEX_ONLY_OPS = ("conj", "real", "imag", "angle")
 
 
 def unary(op: str, name: str, x: Array) -> Array:

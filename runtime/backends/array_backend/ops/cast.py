@@ -15,13 +15,16 @@ def convert(library: Any, x: Any, source: DType, target: DType) -> Any:
     """The elements of `x`, of dtype `source`, in dtype `target`.
 
     Float to integer truncates and saturates, NaN to 0; integer to integer wraps; to a float rounds to nearest even; to
-    bool tells what is not 0.
+    bool tells what is not 0; to complex has no imaginary part.
     """
     transfer.native(library, target)
     if source is target:
         return x
     if target.kind == "bool":
         return widen(library, x, source) != 0
+    if target.is_complex:
+        parts = x if source.is_complex else convert(library, x, source, target.real)
+        return library.astype(parts, library.DTYPES[target])
     if source.kind == "bool":
         x, source = widen(library, x, source), source.compute
     if source.is_float:
@@ -32,7 +35,7 @@ def convert(library: Any, x: Any, source: DType, target: DType) -> Any:
     return wrap(library, library.astype(x, library.DTYPES[target]), target)
 
 
-def scalar(library: Any, value: float, dtype: DType, device: Any) -> Any:
+def scalar(library: Any, value: complex, dtype: DType, device: Any) -> Any:
     """A Python number in `dtype`, converted as `convert` does, as an array of one element."""
     return transfer.from_numpy(library, host.scalar(value, dtype), dtype, device)
 
@@ -45,6 +48,11 @@ def widen(library: Any, x: Any, dtype: DType) -> Any:
     if dtype.itemsize == 1 and library.DTYPES[dtype] == library.DTYPES[DType.U8]:
         return _values(library, x, dtype)
     return library.astype(x, library.DTYPES[compute])
+
+
+def accumulating(library: Any, dtype: DType) -> Any:
+    """The library's dtype in which numbers of a floating-point dtype are added up; None where it has no such."""
+    return library.DTYPES.get(DType.F64.complex if dtype.is_complex else DType.F64)
 
 
 def widest(library: Any, array: Any, dtype: DType) -> Any:

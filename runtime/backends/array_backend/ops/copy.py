@@ -19,7 +19,7 @@ def clone(source: Operand) -> Any:
 
 
 @tells_errors
-def const_set(target: Operand, value: float) -> None:
+def const_set(target: Operand, value: complex) -> None:
     """Set every element to `value`, converted to the dtype."""
     library, layout = target.library, target.layout
     if layout.elem_count == 0:

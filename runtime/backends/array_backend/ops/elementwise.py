@@ -34,7 +34,7 @@ def elementwise(
     parameters = [other for other in others if not isinstance(other, Operand)]
     library, handle = operands[0].library, operands[0].device.handle
     source = operands[-1].dtype
-    target = result or op.result or source
+    target = result or op.result_of(source)
     views = _views(library, operands)
     count = len(operands)
     compute = functors(library).elementwise[op].compute if op is not MethodOp.TO_DTYPE else None

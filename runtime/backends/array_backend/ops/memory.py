@@ -31,7 +31,7 @@ def arange(device: ArrayDevice, start: float, step: float, shape: Shape, dtype: 
 
 
 @tells_errors
-def from_numbers(device: ArrayDevice, data: Sequence[float], dtype: DType) -> Any:
+def from_numbers(device: ArrayDevice, data: Sequence[complex], dtype: DType) -> Any:
     """A storage of the numbers, converted as to_dtype does."""
     return _from_host(device, numbers(data, dtype), dtype)
 

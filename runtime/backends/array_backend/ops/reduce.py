@@ -34,7 +34,7 @@ def reduce(
     kept = [dim for dim in range(len(shape)) if dim not in dims]
     count = math.prod(shape[dim] for dim in kept)
     columns = math.prod(shape[dim] for dim in dims)
-    target = op.result or dtype
+    target = op.result_of(dtype)
     order = (*kept, *sorted(dims))
     is_moved = order != tuple(range(len(shape)))
     is_whole = not is_moved and layout.dense is layout and operand.storage.length == layout.elem_count
@@ -46,7 +46,8 @@ def reduce(
         assert isinstance(of, Monoid)
         joined = _found(library, reduction.find or partial(_first, library, of.combine, device), target)
     else:
-        joined = _joined(library, reduction, columns, dtype.is_float, device)
+        wide = cast.accumulating(library, dtype) if dtype.is_inexact else None
+        joined = _joined(library, reduction, columns, dtype.is_float or wide is not None, wide, device)
 
     def run(storage: ArrayStorage, *given: float) -> ArrayStorage:
         if count == 0:
@@ -57,7 +58,7 @@ def reduce(
             x = library.reshape(x, rows)
         numbers = given or parameters
         found = joined(x, *[cast.scalar(library, number, dtype.compute, device) for number in numbers])
-        if target.is_float:
+        if target.is_inexact:
             found = cast.narrow(library, found, target)
         else:
             # Truth values are joined as numbers.
@@ -74,13 +75,15 @@ def _found(library: Any, find: Callable[[Any, int], Any], target: DType) -> Call
     return lambda x: library.astype(find(x, len(x.shape) - 1), own)
 
 
-def _joined(library: Any, monoid: Monoid, columns: int, is_float: bool, device: Any) -> Callable[..., Any]:
+def _joined(
+    library: Any, monoid: Monoid, columns: int, is_widened: bool, accumulating: Any, device: Any
+) -> Callable[..., Any]:
     """The function that makes an array of one column of what the elements of each row make, and of parameters."""
-    given = None if monoid.given is None else _joined(library, monoid.given, columns, is_float, device)
+    given = None if monoid.given is None else _joined(library, monoid.given, columns, is_widened, accumulating, device)
     element, finish, combine, identity = monoid.element, monoid.finish, monoid.combine, monoid.identity
     result = None if monoid.result is None else library.DTYPES[monoid.result.compute]
-    is_accumulated = monoid.accumulate is not None and is_float and result is None
-    wide = library.DTYPES.get(DType.F64) if is_accumulated else None
+    is_accumulated = monoid.accumulate is not None and is_widened and result is None
+    wide = accumulating if is_accumulated else None
 
     def run(x: Any, *parameters: Any) -> Any:
         axis = len(x.shape) - 1

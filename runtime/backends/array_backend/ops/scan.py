@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from .....dtype import DType
 from ..errors import tells_errors
 from . import cast
 from .operand import Operand
@@ -26,10 +25,10 @@ def cumprod(operand: Operand, dim: int) -> Any:
 
 def _scanned(operand: Operand, scan: Callable[..., Any], dim: int, start: int | None) -> Any:
     library, dtype, x = operand.library, operand.dtype, operand.array
-    if not dtype.is_float:
+    if not dtype.is_inexact:
         return operand.result(cast.wrap(library, scan(x, dim, x.dtype), dtype))
     wide = cast.widen(library, x, dtype)
-    joined = scan(wide, dim, library.DTYPES.get(DType.F64, wide.dtype))
+    joined = scan(wide, dim, cast.accumulating(library, dtype) or wide.dtype)
     if start is not None:
         joined = joined + library.constant(start, joined)
     return operand.result(cast.narrow(library, joined, dtype))

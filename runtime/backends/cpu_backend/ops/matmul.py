@@ -46,10 +46,10 @@ def linear(x: Operand, weight: Operand, bias: Operand | None) -> Any:
 
 def multiply(lhs: Array, rhs: Array) -> Array:
     """`np.matmul` of arrays of one compute dtype; integers wrap."""
-    if lhs.dtype.kind != "f" and lhs.size * rhs.shape[-1] > _FEW_PRODUCTS and lhs.shape[-1] <= _EXACT_TERMS:
+    if lhs.dtype.kind not in "fc" and lhs.size * rhs.shape[-1] > _FEW_PRODUCTS and lhs.shape[-1] <= _EXACT_TERMS:
         return _multiply_integers(lhs, rhs)
     # Setting the number of threads takes longer than a small product.
-    is_large = lhs.dtype.kind == "f" and lhs.size * rhs.shape[-1] > _MANY_PRODUCTS
+    is_large = lhs.dtype.kind in "fc" and lhs.size * rhs.shape[-1] > _MANY_PRODUCTS
     with np.errstate(all="ignore"), blas.threads() if is_large else nullcontext():
         result: Array = np.matmul(lhs, rhs)
     return result

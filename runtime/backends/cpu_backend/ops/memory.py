@@ -38,7 +38,7 @@ def arange(device: CpuDevice, start: float, step: float, shape: Shape, dtype: DT
     return make(device, lambda count: sequence(count, start, step, dtype), shape, dtype)
 
 
-def from_numbers(device: CpuDevice, data: Sequence[float], dtype: DType) -> CpuStorage:
+def from_numbers(device: CpuDevice, data: Sequence[complex], dtype: DType) -> CpuStorage:
     """A storage of the numbers, converted as to_dtype does."""
     return device.storage_class(device, dtype, numbers(data, dtype))
 

@@ -48,7 +48,7 @@ def elementwise(
     """As `elementwise.elementwise`, of other numbers too; None where NumPy does it."""
     operands = [x, *(argument for argument in others if isinstance(argument, Operand))]
     first, source = operands[0], operands[-1].dtype
-    target = result or op.result or source
+    target = result or op.result_of(source)
     count = first.layout.elem_count
     if count == 0:
         return None
@@ -77,7 +77,7 @@ def plan_map(
     made: int | None = None,
     given: Sequence[int] | None = None,
     unaliased: UnaliasedItems | None = None,
-    numbers: Sequence[float] = (),
+    numbers: Sequence[complex] = (),
 ) -> Callable[..., Any]:
     """What has an elementwise kernel write what it makes of operands to where a layout of elements of a dtype reaches.
 

@@ -37,7 +37,7 @@ Write: TypeAlias = Callable[..., bool]
 
 
 @by_plan
-def fill(kernels: HostKernels, target: Operand, value: float) -> Write | None:
+def fill(kernels: HostKernels, target: Operand, value: complex) -> Write | None:
     """As `copy.const_set`; None where NumPy does it."""
     layout, dtype = target.layout, target.dtype
     if layout.elem_count == 0:

@@ -56,7 +56,7 @@ def _plan(
         parts, pack = -(-length // split), partial(host_arguments.fold_columns, inner=inner, split=split)
     state = max(_PLACED_BYTES, _NUMBER_BYTES * op.numbers)
     packed = pack(
-        result=Result(outputs, op.result or dtype), source=source_of(operand, 0),
+        result=Result(outputs, op.result_of(dtype)), source=source_of(operand, 0),
         states=Scratch(outputs * parts * state, DType.U8) if parts > 1 else NOWHERE, run_parts=kernels.run_parts,
         outputs=outputs, length=length, threads=THREADS, parameters=filled(bits, host_arguments.PARAMETERS["fold"], 0),
     )  # fmt: skip

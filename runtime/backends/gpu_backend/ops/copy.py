@@ -256,7 +256,7 @@ def copy2d(
     )
 
 
-def const_set(target: Operand, value: float) -> None:
+def const_set(target: Operand, value: complex) -> None:
     """Set every element to `value`, converted to the dtype."""
     if target.layout.elem_count:
         _fill(target, partial(element_bits, value, target.dtype))

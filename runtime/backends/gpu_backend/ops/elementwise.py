@@ -76,7 +76,7 @@ def unary(op: UnaryOp | MethodOp, x: Operand, *parameters: float, result: DType 
     """`op` of every element, in dtype `result` where that is given; the numbers are its parameters."""
     name = op.value if result is None else f"{op.value}_{result.value}"
     bits = parameter_bits("unary", parameters, x.dtype)
-    return _map(_UNARY, f"{name}_{x.dtype.value}", (x,), result or op.result or x.dtype, bits)
+    return _map(_UNARY, f"{name}_{x.dtype.value}", (x,), result or op.result_of(x.dtype), bits)
 
 
 def cast(op: MethodOp, x: Operand, *, result: DType) -> GpuStorage:
@@ -87,13 +87,13 @@ def cast(op: MethodOp, x: Operand, *, result: DType) -> GpuStorage:
 def compare(op: CmpOp, x: Operand, y: Operand) -> GpuStorage:
     """`op` of every pair of elements as u8, 0 or 1."""
     return _map(
-        _COMPARE, f"{op.value}_{x.dtype.value}", (x, y), op.result or x.dtype, parameter_bits("cmp", (), x.dtype)
+        _COMPARE, f"{op.value}_{x.dtype.value}", (x, y), op.result_of(x.dtype), parameter_bits("cmp", (), x.dtype)
     )
 
 
 def binary(op: BinaryOp | MethodOp, x: Operand, y: Operand, *parameters: float) -> GpuStorage:
     """`op` of every pair of elements; the numbers are its parameters."""
-    name, dtype = f"{op.value}_{x.dtype.value}", op.result or x.dtype
+    name, dtype = f"{op.value}_{x.dtype.value}", op.result_of(x.dtype)
     bits = parameter_bits("binary", parameters, x.dtype)
     is_dense = x.layout.is_contiguous and y.layout.is_contiguous
     is_tiled = dtype is x.dtype and not is_dense and not are_few(x.device, x.layout.elem_count)
@@ -150,7 +150,7 @@ def ternary(op: MethodOp, x: Operand, y: Operand, z: Operand, *parameters: float
     """`op` of every three elements; the numbers are its parameters."""
     # By a condition elements are only moved, so that no more than their widths count.
     name = f"{op.value}_b{8 * x.itemsize}_b{8 * z.itemsize}" if op.moves else f"{op.value}_{z.dtype.value}"
-    return _map(_TERNARY, name, (x, y, z), op.result or z.dtype, parameter_bits("ternary", parameters, z.dtype))
+    return _map(_TERNARY, name, (x, y, z), op.result_of(z.dtype), parameter_bits("ternary", parameters, z.dtype))
 
 
 def gradient(op: UnaryGradientOp | BinaryGradientOp | MethodOp, g: Operand, *others: Operand | float) -> GpuStorage:

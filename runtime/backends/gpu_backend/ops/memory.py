@@ -51,13 +51,13 @@ def arange(device: GpuDevice, start: float, step: float, shape: Shape, dtype: DT
     return result
 
 
-def from_numbers(device: GpuDevice, data: Sequence[float], dtype: DType) -> GpuStorage:
+def from_numbers(device: GpuDevice, data: Sequence[complex], dtype: DType) -> GpuStorage:
     """A storage of the numbers, converted as to_dtype does. One alone is left to the kernels that take it along."""
     if type(data) is list and len(data) == 1:
         number = data[0]
         if type(number) is int and dtype.is_integer:
             return device.storage_class.of_number(device, dtype, number & (1 << 8 * dtype.itemsize) - 1)
-        if type(number) is float or (type(number) is int and abs(number) < _MOST):
+        if type(number) in (float, complex) or (type(number) is int and abs(number) < _MOST):
             return device.storage_class.of_number(device, dtype, element_bits(number, dtype))
     return device.upload(numbers(data, dtype), dtype)
 

@@ -102,7 +102,7 @@ def reduce(op: ReduceOp | MethodOp, source: Operand, dims: tuple[int, ...], *par
     layout, dtype, device = source.layout, source.dtype, source.device
     shape = layout.shape
     outputs = math.prod([size for dim, size in enumerate(shape) if dim not in dims])
-    result = device.empty(op.result or dtype, outputs)
+    result = device.empty(op.result_of(dtype), outputs)
     if outputs == 0:
         return result
     elements = _elements(op, dtype)

@@ -12,11 +12,14 @@ from ....kernels.argument_struct import Parameter
 _NO_PARAMETERS: Final = tuple((0,) * count for count in range(1 + max(PARAMETERS.values())))
 
 
-def element_bits(value: float | Parameter, dtype: DType, times: int = 1) -> int:
+def element_bits(value: complex | Parameter, dtype: DType, times: int = 1) -> int:
     """The bits of `value` as an element of `dtype`, converted as to_dtype does, or of so many such elements."""
     if isinstance(value, Parameter):
         return value.bits(element_bits, dtype, times)
-    if value == 0:
+    if dtype.is_complex or isinstance(value, complex):
+        # Either part may be a zero of either sign.
+        bits = _bits.__wrapped__(value, dtype)
+    elif value == 0:
         # A cache would take 0.0 and -0.0 for one number.
         bits = int(dtype.is_float and math.copysign(1, value) < 0) << (8 * dtype.itemsize - 1)
     else:
@@ -39,6 +42,6 @@ def repeated_bits(bits: int, itemsize: int, times: int) -> int:
 
 # Typed, because a large int and the float that it equals may differ in what they are converted from.
 @lru_cache(maxsize=1024, typed=True)
-def _bits(value: float, dtype: DType) -> int:
+def _bits(value: complex, dtype: DType) -> int:
     # A number is converted on the host: a launch would take longer, and the CPU backend does it like this.
     return int.from_bytes(cast.scalar(value, dtype)[0].tobytes(), "little")

@@ -1,0 +1,141 @@
+"""What is known of an element type, whichever there are."""
+
+from __future__ import annotations
+
+import importlib
+from functools import cache, cached_property
+from typing import Any, NamedTuple, Self, TypeVar
+
+import numpy as np
+
+from .error import InvalidArgument
+from .named import Named
+
+
+class Facts(NamedTuple):
+    """What the spec says of an element type."""
+
+    kind: str
+    itemsize: int
+    numpy: tuple[str, str]  # the module and the name of its NumPy type
+    compute: str
+    index_mark: int | None
+    safetensors: str | None
+    dlpack: tuple[int, int] | None
+    cpp: str
+    real: str | None  # of complex numbers the dtype of their parts
+
+
+class ElementType(Named):
+    """The class of the enum DType, which has the members."""
+
+    def __init__(self, facts: Facts) -> None:
+        self.kind = facts.kind
+        self.itemsize = facts.itemsize
+        self.index_mark = facts.index_mark
+        self.safetensors = facts.safetensors
+        self.dlpack = facts.dlpack
+        self.cpp = facts.cpp
+        self._facts = facts
+
+    def __eq__(self, other: object) -> bool:
+        """Compare as all names are, and with NumPy's types and dtypes."""
+        if isinstance(other, np.dtype) or (isinstance(other, type) and issubclass(other, np.generic)):
+            return self is _by_numpy_name(type(self)).get(np.dtype(other).name)
+        return super().__eq__(other)
+
+    __hash__ = Named.__hash__
+
+    @cached_property
+    def is_float(self) -> bool:
+        """Whether it is a type of real floating-point numbers."""
+        return self.kind == "float"
+
+    @cached_property
+    def is_integer(self) -> bool:
+        """Whether it is an integer type."""
+        return self.kind in ("unsigned", "signed")
+
+    @cached_property
+    def is_complex(self) -> bool:
+        """Whether it is a type of complex numbers."""
+        return self.kind == "complex"
+
+    @cached_property
+    def is_inexact(self) -> bool:
+        """Whether it is a type of floating-point numbers, real or complex."""
+        return self.kind in ("float", "complex")
+
+    @cached_property
+    def real(self) -> Self:
+        """The dtype of the real and imaginary parts of its complex numbers; of others it is itself."""
+        return self if self._facts.real is None else self._other(self._facts.real)
+
+    @cached_property
+    def complex(self) -> Self | None:
+        """The dtype of complex numbers whose parts have this dtype: a complex one itself; None where there is none."""
+        return self if self.is_complex else next((each for each in type(self) if each._facts.real == self.value), None)
+
+    def _other(self, name: str) -> Self:
+        found: Self = type(self)._value2member_map_[name]  # type: ignore[assignment]
+        return found
+
+    @cached_property
+    def compute(self) -> Self:
+        """The dtype in which arithmetic on it is done."""
+        return self._other(self._facts.compute)
+
+    @cached_property
+    def numpy(self) -> np.dtype[Any]:
+        """Its NumPy dtype. ml_dtypes is imported only for the types that NumPy lacks."""
+        module, name = self._facts.numpy
+        found: np.dtype[Any] = np.dtype(getattr(importlib.import_module(module), name))
+        return found
+
+    @cached_property
+    def is_of_numpy(self) -> bool:
+        """Whether NumPy has it by itself, without ml_dtypes."""
+        return self._facts.numpy[0] == "numpy"
+
+    @cached_property
+    def index_form(self) -> tuple[int, int, int]:
+        """How kernels read an index of it: the mark as an i64, the bytes, and how far the sign is from bit 63.
+
+        Where there is no mark, it is what no index of fewer bytes is.
+        """
+        mark = 2**63 if self.index_mark is None else self.index_mark
+        return (mark + 2**63) % 2**64 - 2**63, self.itemsize, 64 - 8 * self.itemsize if self.kind == "signed" else 0
+
+    def index_of(self, word: int) -> int:
+        """The index that an i64 of the same bits stands for."""
+        return word % 2**64 if self.kind == "unsigned" else word
+
+    @classmethod
+    def named(cls, name: str) -> Self | None:
+        """The dtype of a name, its own or NumPy's; None where there is none."""
+        found: Self | None = _by_name(cls).get(name) if isinstance(name, str) else None
+        return found
+
+    @classmethod
+    def from_numpy(cls, dtype: np.dtype[Any]) -> Self:
+        """The dtype of a NumPy dtype in native byte order; InvalidArgument where there is none."""
+        if not isinstance(dtype, np.dtype):
+            raise InvalidArgument("from_numpy", f"dtype must be of type numpy.dtype, not {type(dtype).__name__}")
+        found: Self | None = _by_numpy_name(cls).get(dtype.name)
+        if found is None or not dtype.isnative:
+            known = ", ".join(_by_numpy_name(cls))
+            raise InvalidArgument("dtype", f"no dtype for NumPy's {dtype!r}; convert the array to one of {known}")
+        return found
+
+
+Element = TypeVar("Element", bound=ElementType)
+
+
+@cache
+def _by_numpy_name(every: type[Element]) -> dict[str, Element]:
+    return {each._facts.numpy[1]: each for each in every}
+
+
+@cache
+def _by_name(every: type[Element]) -> dict[str, Element]:
+    return _by_numpy_name(every) | {each.value: each for each in every}
