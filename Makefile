@@ -74,9 +74,9 @@ test-wave64: $(VENV)/tallow.stamp
 		tests/conformance $(MODELS) $(if $(FULL),,--part 0/3 $(ORACLE) -k "$(MODELS64)")
 
 test-wave32: $(VENV)/tallow.stamp
-	@echo "4 of 7, about 100 s: on rocm with waves of 32, other cells of every op and of every dtype, gradients"
+	@echo "4 of 7, about 100 s: on rocm with waves of 32, other cells of every op and of every dtype, gradients, SciPy and scikit-learn"
 	@$(ON_HIP_HOST) HIP_HOST_WAVE=32 $(PYTEST) --device rocm \
-		tests/conformance/test_cells.py tests/conformance/test_blocks.py $(GRADIENTS) \
+		tests/conformance/test_cells.py tests/conformance/test_blocks.py $(GRADIENTS) tests/package/test_ecosystem.py \
 		$(if $(FULL),$(MODELS),--part 1/3)
 
 test-devices: $(VENV)/tallow.stamp

@@ -17,6 +17,9 @@ from tallow.runtime.base.error import BackendUnavailable
 from . import backend
 from .gradcheck import Gradcheck
 
+# SciPy reads it when it is imported: with it, its functions ask arrays for their namespace.
+os.environ["SCIPY_ARRAY_API"] = "1"
+
 
 def pytest_configure(config: pytest.Config) -> None:
     backend.choose(config.getoption("--device"))
