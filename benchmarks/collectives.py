@@ -170,8 +170,7 @@ def main() -> None:
     parser.add_argument("--output", type=Path, help="a file for the table, which is printed too")
     options = parser.parse_args()
     group = dist.init()
-    label = options.backend if options.backend == "cpu" else f"{options.backend}:{group.local_rank}"
-    device = Device(label)
+    device = dist.device(options.backend)
     libraries: list[Ours | Torch] = [Ours(device)]
     try:
         libraries.append(Torch(device))

@@ -1,6 +1,9 @@
 """Trains a small character-level GPT from scratch, and writes text with it.
 
 python examples/gpt.py --device cpu --steps 300
+python -m tallow.launch -n 2 examples/gpt.py --device cuda
+
+Each rank learns from a part of each batch, so that the losses are those of one rank.
 
 The text is the language reference that ships with Python, in `pydoc_data.topics`; its last tenth is held out. NumPy
 picks the pieces to learn from; everything else is tallow's.
@@ -19,6 +22,7 @@ import numpy as np
 import tallow as tl
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 from tallow import Device, TallowError, Tensor, Var
+from tallow.distributed import Group
 from tallow.optim import AdamW
 
 WIDTH, HEADS, LAYERS, CONTEXT = 128, 4, 3, 64
@@ -101,22 +105,24 @@ def attention(joined: Tensor) -> Tensor:
 
 
 class Trainer:
-    """Learns from random pieces of a text."""
+    """Learns from random pieces of a text, of which each rank of a group has others."""
 
-    def __init__(self, decoder: Decoder, steps: int) -> None:
+    def __init__(self, decoder: Decoder, steps: int, group: Group) -> None:
         self._decoder = decoder
         self._steps = steps
+        self._group = group
         matrices, vectors = ([p for p in decoder.parameters if (p.rank > 1) is many] for many in (True, False))
         groups = [{"parameters": matrices, "weight_decay": DECAY}, {"parameters": vectors, "weight_decay": 0.0}]
         self._optimizer = AdamW(groups, betas=BETAS)
 
     def learn(self, pieces: Tensor, step: int) -> Tensor:
-        """Go one step down the loss of (batch, time + 1) pieces, and return it."""
+        """Go one step down the loss of (batch, time + 1) pieces of all ranks, and return it."""
         loss = self._decoder.loss(pieces)
         cosine = (1 + math.cos(math.pi * step / self._steps)) / 2
         self._optimizer.learning_rate = HIGHEST_RATE * min((step + 1) / WARM_UP, 0.1 + 0.9 * cosine)
-        self._optimizer.step(loss.backward())
-        return loss.detach()
+        grads = tl.distributed.average_gradients(loss.backward(), self._decoder.parameters, group=self._group)
+        self._optimizer.step(grads)
+        return tl.distributed.all_reduce(loss.detach(), "mean", group=self._group)
 
 
 def read_text() -> str:
@@ -136,13 +142,14 @@ def held_out_loss(decoder: Decoder, text: Tensor) -> float:
         return float(decoder.loss(pieces_of(text, starts)).item())
 
 
-def train(decoder: Decoder, text: Tensor, steps: int, seed: int, progress: Progress) -> None:
-    """Learn from random pieces of (characters,) text."""
+def train(decoder: Decoder, text: Tensor, steps: int, seed: int, progress: Progress, group: Group) -> None:
+    """Learn from random pieces of (characters,) text, each of which one rank takes."""
     pick = np.random.default_rng(seed)
-    trainer = Trainer(decoder, steps)
+    trainer = Trainer(decoder, steps, group)
     task = progress.add_task("training", total=steps)
     for step in range(steps):
-        loss = trainer.learn(pieces_of(text, pick.integers(0, text.shape[0] - CONTEXT, BATCH)), step)
+        starts = pick.integers(0, text.shape[0] - CONTEXT, BATCH)[group.rank :: group.size]
+        loss = trainer.learn(pieces_of(text, starts), step)
         # Reading the loss waits for the device, so it is read now and then.
         if step % 10 == 0:
             progress.update(task, description=f"training, loss {loss.item():.2f}")
@@ -166,10 +173,14 @@ def main(label: str, steps: int, seed: int, characters: int) -> None:
     Exit code 1 if its loss on new text is above 2.3 nats a character.
     """
     bar = BarColumn(), MofNCompleteColumn(), TextColumn("steps"), TimeRemainingColumn()
-    with Progress(TextColumn("{task.description}"), *bar, transient=True, disable=not sys.stdout.isatty()) as progress:
+    group = tl.distributed.init()
+    if BATCH % group.size:
+        raise click.ClickException(f"{group.size} ranks cannot share {BATCH} pieces; start 1, 2, 4, 8 or 16")
+    is_shown = sys.stdout.isatty() and group.rank == 0
+    with Progress(TextColumn("{task.description}"), *bar, transient=True, disable=not is_shown) as progress:
         begin = perf_counter()
         try:
-            device = Device.parse(label)
+            device = tl.distributed.device(label) if group.size > 1 else Device.parse(label)
             device.set_seed(seed)
             text = read_text()
             alphabet = sorted(set(text))
@@ -177,13 +188,15 @@ def main(label: str, steps: int, seed: int, characters: int) -> None:
             tokens = np.array([numbers[character] for character in text], np.int64)
             held_out = len(tokens) // 10
             decoder = Decoder(len(alphabet), device)
-            train(decoder, Tensor(tokens[:-held_out], device=device), steps, seed, progress)
+            train(decoder, Tensor(tokens[:-held_out], device=device), steps, seed, progress, group)
             loss = held_out_loss(decoder, Tensor(tokens[-held_out:], device=device))
             seconds = perf_counter() - begin
             start = Tensor([[numbers["\n"]]], device=device)
             written = "".join(alphabet[number] for number in decoder.write(start, characters, 0.8))
         except TallowError as error:
             raise click.ClickException(str(error)) from error
+    if group.rank > 0:
+        return
     count = sum(parameter.elem_count for parameter in decoder.parameters)
     done = "1 step" if steps == 1 else f"{steps} steps"
     click.echo(

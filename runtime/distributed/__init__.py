@@ -8,15 +8,30 @@ was given.
 """
 
 from ..ranks.group import Group
-from .calls import all_gather, all_reduce, all_to_all, barrier, broadcast, init, recv, reduce, reduce_scatter, send
+from .calls import (
+    all_gather,
+    all_reduce,
+    all_to_all,
+    barrier,
+    broadcast,
+    device,
+    init,
+    recv,
+    reduce,
+    reduce_scatter,
+    send,
+)
+from .training import average_gradients
 
 __all__ = [
     "Group",
     "all_gather",
     "all_reduce",
     "all_to_all",
+    "average_gradients",
     "barrier",
     "broadcast",
+    "device",
     "init",
     "recv",
     "reduce",

@@ -8,7 +8,7 @@ from functools import cache
 from ...device import Device
 from ...dtype import DType
 from ...storage import Storage
-from ..base.error import InvalidArgument, TallowError
+from ..base.error import InvalidArgument, TallowError, shown
 from ..core import argument
 from ..core.argument import DTypeLike
 from ..core.layout import Layout
@@ -24,6 +24,20 @@ def init() -> Group:
     The first call waits for all ranks. Raises BackendUnavailable where they do not find each other.
     """
     return start()
+
+
+def device(backend: str | None = None) -> Device:
+    """The device of this rank: that of its number on the host, of a backend, by default of the best one that is here.
+
+    Ranks share devices where there are more ranks. Raises BackendUnavailable where the backend has none.
+    """
+    backends = Device.backends()
+    if backend is None:
+        backend = next(name for name, kind in backends.items() if kind.device_count() > 0)
+    elif backend not in backends:
+        raise InvalidArgument("device", f"backend is one of {', '.join(backends)}, not {shown(backend)}")
+    count = backends[backend].device_count()
+    return Device.parse(f"{backend}:{init().local_rank % count}" if count > 1 else backend)
 
 
 def all_reduce(x: Tensor, reduction: str = "sum", *, group: Group | None = None) -> Tensor:

@@ -217,6 +217,29 @@ class Collectives:
         sent = np.concatenate([np.split(weight, size)[rank] for weight in weights])
         self.same(gradient(dist.all_to_all, weights[rank]), sent)
 
+    def check_training(self) -> None:
+        """Ranks that share batches have the losses of one that takes all of each, in buckets of any size."""
+        losses = {}
+        # This group, and one of this rank alone.
+        for group in (self.group, self.group.split(self.group.rank)):
+            pick = np.random.default_rng(7)
+            weights = [
+                tl.Var(self.tensor(pick.normal(size=size).astype(np.float32))) for size in ((6, 9), (9,), (9, 1))
+            ]
+            unused = tl.Var(tl.ones(3, device=self.device))
+            optimizer = tl.optim.AdamW([*weights, unused], learning_rate=0.05)
+            losses[group.size] = taken = []
+            for step in range(6):
+                x, y = (self.tensor(pick.normal(size=(16, width)).astype(np.float32)) for width in (6, 1))
+                own = slice(group.rank, None, group.size)
+                loss = ((x[own] @ weights[0] + weights[1]).tanh() @ weights[2] - y[own]).sqr().mean()
+                grads = dist.average_gradients(
+                    loss.backward(), [*weights, unused], group=group, bucket_bytes=(1, 100, 1 << 20)[step % 3]
+                )
+                optimizer.step(grads)
+                taken.append(float(dist.all_reduce(loss.detach(), "mean", group=group).item()))
+        np.testing.assert_allclose(losses[self.group.size], losses[1], rtol=1e-5)
+
     def check_graph(self) -> None:
         """A captured call is made at each replay, with what is in memory then."""
         if not self.has_graphs:
@@ -323,9 +346,7 @@ def main() -> None:
     parser.add_argument("--kind", default="")
     options = parser.parse_args()
     group = dist.init()
-    count = sum(device.backend == options.backend for device in Device.all())
-    label = options.backend if options.backend == "cpu" else f"{options.backend}:{group.local_rank % count}"
-    collectives = Collectives(Device(label), programs=options.programs)
+    collectives = Collectives(dist.device(options.backend), programs=options.programs)
     if options.scene:
         {"mismatch": mismatch, "death": death}[options.scene](collectives, options.kind)
         done = "is done"

@@ -50,7 +50,7 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
 def test_ranks_make_what_numpy_makes(backend: str, ranks: int, full: bool) -> None:
     done = launch(backend, ranks, "--programs", "1000" if full and ranks == 4 else "10")
     assert done.returncode == 0, done.stderr
-    assert sorted(done.stdout.splitlines()) == [f"rank {rank} of {ranks} made 13 checks" for rank in range(ranks)]
+    assert sorted(done.stdout.splitlines()) == [f"rank {rank} of {ranks} made 14 checks" for rank in range(ranks)]
 
 
 def test_calls_that_differ_are_named(backend: str) -> None:
@@ -75,6 +75,16 @@ def test_a_rank_that_ends_ends_the_others(backend: str, kind: str, reason: str) 
     assert re.search(reason, done.stderr), done.stderr
     assert done.stdout in ("", "rank 1 of 2 is done\n")
     assert time.monotonic() - started < MOST_SECONDS / 2
+
+
+def test_the_program_of_the_page_runs(tmp_path: Path) -> None:
+    page = Path(__file__).parents[2].joinpath("docs/distributed.md").read_text(encoding="utf-8")
+    program = tmp_path / "total.py"
+    program.write_text(page.split("```python\n")[1].split("```")[0], encoding="utf-8")
+    command = [sys.executable, "-m", "tallow.launch", "-n", "2", str(program)]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=MOST_SECONDS, check=False)
+    lines = [f"rank {rank} of 2: [3.0, 3.0, 3.0, 3.0]" for rank in (0, 1)]
+    assert sorted(done.stdout.split("\n")) == ["", *lines], done.stderr
 
 
 LAUNCHERS = {
@@ -124,6 +134,9 @@ def test_a_group_of_one_does_nothing() -> None:
         assert getattr(tl.distributed, call)(x) is x
     tl.distributed.barrier()
     assert group.split(3).ranks == (0,)
+    assert tl.distributed.device("cpu").label == "cpu"
+    with pytest.raises(tl.InvalidArgument, match=r"backend is one of .*, not 'gpu'"):
+        tl.distributed.device("gpu")
     with pytest.raises(tl.InvalidArgument, match="send: target is rank 0 itself; name another rank"):
         tl.distributed.send(x, 0)
     with pytest.raises(tl.InvalidArgument, match="recv: source is rank 0 itself; name another rank"):
