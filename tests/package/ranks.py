@@ -58,7 +58,7 @@ class Collectives:
         got = found.numpy()
         assert got.shape == expected.shape, f"shape {got.shape}, expected {expected.shape}"
         assert got.dtype == expected.dtype, f"dtype {got.dtype}, expected {expected.dtype}"
-        np.testing.assert_array_equal(got.astype(np.float64), expected.astype(np.float64))
+        np.testing.assert_array_equal(got.astype(np.complex128), expected.astype(np.complex128))
 
     def joined(self, arrays: list[np.ndarray], reduction: str) -> np.ndarray:
         """What NumPy makes of the elements of all ranks."""
