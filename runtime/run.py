@@ -8,14 +8,20 @@ from collections.abc import Sequence
 from time import perf_counter
 
 from .base.error import InvalidArgument, TallowError
+from .distributed import device as rank_device
+from .distributed import init
 from .files.gguf import open_gguf
 from .models import ExecutionPlan, ModelRuntime, Sampler
+from .ranks import environment, launch
 from .tokenizer import Tokenizer
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Write what a model says to standard output, and how far it is to standard error. Returns the exit code."""
     options = _parser().parse_args(arguments)
+    if options.devices > 1 and environment.place() is None:
+        given = sys.argv[1:] if arguments is None else arguments
+        return launch.start([sys.executable, "-m", "tallow.run", *given], options.devices)
     try:
         _write(options)
     except TallowError as error:
@@ -34,6 +40,9 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--chat", action="store_true", help="the prompt is a message of a user, by the file's template")
     parser.add_argument(
         "--device", default="cpu", help="a backend that is installed; NAME:1 is its second device (cpu)"
+    )
+    parser.add_argument(
+        "--devices", type=_count, default=1, help="how many devices share the model, one process for each (1)"
     )
     parser.add_argument("--max-tokens", type=_count, default=256, help="how many tokens are written at most (256)")
     parser.add_argument("--max-seq-len", type=int, help="how many tokens there is room for (the model's, up to 4096)")
@@ -64,10 +73,15 @@ def _write(options: argparse.Namespace) -> None:
     sampler = Sampler(
         options.temperature, options.top_k, options.top_p, options.min_p, options.repetition_penalty, options.seed
     )
-    with open_gguf(options.model, options.device) as file:
+    group = init() if options.devices > 1 else None
+    device = options.device if group is None else rank_device(options.device)
+    is_first = group is None or group.rank == 0
+    with open_gguf(options.model, device) as file:
         tokenizer = Tokenizer(file.metadata)
-        plan = ExecutionPlan.from_gguf(file, save_memory=options.save_memory, activations=options.activations)
-        plan.preload_all(_tell if sys.stderr.isatty() else None)
+        plan = ExecutionPlan.from_gguf(
+            file, save_memory=options.save_memory, activations=options.activations, group=group
+        )
+        plan.preload_all(_tell if sys.stderr.isatty() and is_first else None)
     if len(tokenizer) > plan.vocabulary:
         reason = f"the file has {len(tokenizer)} tokens and an embedding of {plan.vocabulary}; get it again"
         raise InvalidArgument("run", reason)
@@ -80,10 +94,15 @@ def _write(options: argparse.Namespace) -> None:
         prompt = tokenizer.encode(options.prompt)
     begin = perf_counter()
     stream, count, first = tokenizer.stream(), 0, begin
+    # All ranks draw the same tokens, of the same bits.
     for token in runtime.generate(prompt, options.max_tokens, sampler, tokenizer.ends):
         count += 1
         first = perf_counter() if count == 1 else first
-        print(stream.push(token), end="", flush=True)
+        text = stream.push(token)
+        if is_first:
+            print(text, end="", flush=True)
+    if not is_first:
+        return
     print(stream.flush(), flush=True)
     speed = f", {(count - 1) / (perf_counter() - first):.1f} a second" if count > 1 else ""
     told = f"{len(prompt)} tokens read in {first - begin:.2f} s, {count} written{speed}"

@@ -10,6 +10,7 @@ from ...device import Device
 from ...dtype import DType
 from ..base.error import InvalidArgument, UnsupportedDevice
 from ..core import argument
+from ..distributed import Group
 from ..files.gguf import open_gguf
 from ..graph.graph import Graph
 from ..quantized import QTensor
@@ -53,14 +54,16 @@ class ModelRuntime:
         progress: Callable[[int, int], object] | None = None,
         *,
         activations: str | None = None,
+        group: Group | None = None,
     ) -> Self:
         """The model of a file, with all of its weights on a device. The errors are those of `open_gguf` and the plan.
 
         `max_seq_len`, by default the model's context and 4096 at most, is how many tokens it can read.
-        `progress(done, total)` is called with the number of layers. `activations` are those of the plan.
+        `progress(done, total)` is called with the number of layers. `activations` and
+        `group` are those of the plan.
         """
         with open_gguf(path, device) as file:
-            plan = ExecutionPlan.from_gguf(file, activations=activations)
+            plan = ExecutionPlan.from_gguf(file, activations=activations, group=group)
             plan.preload_all(progress)
             return cls(plan, max_seq_len)
 
@@ -83,8 +86,8 @@ class ModelRuntime:
     def recreate_kv_cache(self, max_seq_len: int | None = None) -> None:
         """Forget all tokens, and make room for `max_seq_len` of them, by default for as many as before."""
         length = self.cache.max_seq_len if max_seq_len is None else max_seq_len
-        config = self.config
-        self.cache = KVCache(self.plan.device, config.layers, config.key_heads, config.head_dim, length)
+        part = self.plan.part
+        self.cache = KVCache(self.plan.device, part.layers, part.key_heads, part.head_dim, length)
         self._rotations = self.plan.rotations(length)
         # A graph stands on the memory of the cache that it was captured with.
         self._is_first_step_done = False

@@ -15,6 +15,7 @@ from ...ggml_dtype import GgmlDType
 from ..base.error import InvalidArgument, ShapeMismatch
 from ..core import check
 from ..core.shape import Shape
+from ..distributed import Group, all_gather
 from ..files.gguf import GgufFile, GgufTensor
 from ..files.gguf.file import joined_blocks
 from ..quantized import QMatMul, QTensor
@@ -23,6 +24,7 @@ from ..tensor.base import device_of
 from .cache import KVCache
 from .config import ModelConfig
 from .decoders import MODULES
+from .parts import Source, config_of_part, part_of
 from .steps import Joined, Place, Weight, linear
 
 _OPERATION: Final = "ExecutionPlan"
@@ -46,6 +48,9 @@ class ExecutionPlan:
     the CPU decodes one when it is first used and keeps that too, unless it shall `save_memory`. With
     `activations="q8_1"` products with quants are those of `QMatMul(..., activations="q8_1")`.
 
+    The ranks of a `group` divide heads, hidden units and vocabulary: each loads its part of the matrices alone, and the
+    products that need all parts are joined.
+
     Before any tensor is loaded, InvalidArgument names one that is missing, and ShapeMismatch one that has not the shape
     that the architecture has for the sizes of the config.
     """
@@ -58,9 +63,13 @@ class ExecutionPlan:
         *,
         save_memory: bool = False,
         activations: str | None = None,
+        group: Group | None = None,
     ) -> None:
         check.known_activations(_OPERATION, activations)
         self.config = config
+        self.group = group or Group.alone()
+        self.part = config_of_part(config, self.group)
+        """The sizes of what this rank computes."""
         self.device = device_of(device)
         self._tensors = tensors
         self._architecture: Any = importlib.import_module(f".decoders.{MODULES[config.architecture]}", __package__)
@@ -78,10 +87,17 @@ class ExecutionPlan:
         """How many tokens there are."""
 
     @classmethod
-    def from_gguf(cls, file: GgufFile, *, save_memory: bool = False, activations: str | None = None) -> Self:
+    def from_gguf(
+        cls,
+        file: GgufFile,
+        *,
+        save_memory: bool = False,
+        activations: str | None = None,
+        group: Group | None = None,
+    ) -> Self:
         """The plan of an open file, which must stay open until all is loaded, on the device of the file."""
         config = ModelConfig.from_metadata(file.metadata)
-        return cls(config, file, file.device, save_memory=save_memory, activations=activations)
+        return cls(config, file, file.device, save_memory=save_memory, activations=activations, group=group)
 
     @property
     def loading_stats(self) -> LoadingStats:
@@ -146,31 +162,42 @@ class ExecutionPlan:
         places = cache.places(count)
         lengths = cache.position + count
         for layer in range(self.config.layers):
-            place = Place(self.config, cache, layer, cache.position, places, lengths, *rotations)
+            place = Place(self.part, cache, layer, cache.position, places, lengths, *rotations, self.group)
             x = self.forward_layer(x, place)
         cache.advance(count)
         return x
 
     def apply_lm_head(self, x: Tensor) -> Tensor:
         """(n, width) to logits, (n, vocabulary)."""
-        return linear(None, x.rms_norm(self._vector("norm"), self.config.epsilon), self._tensor("head"))
+        logits = linear(None, x.rms_norm(self._vector("norm"), self.config.epsilon), self._tensor("head"))
+        if logits.shape[1] == self.vocabulary:
+            return logits
+        parts = all_gather(logits, group=self.group).reshape(self.group.size, *logits.shape)
+        return parts.transpose(0, 1).reshape(x.shape[0], self.vocabulary)
 
     def _weights(self, layer: int) -> Mapping[Any, Weight | Joined | None]:
         found = self._layers.get(layer)
         if found is None:
             names = {name: _LAYER.format(layer, tensor) for name, tensor in self._architecture.LAYER.items()}
-            joined = {group: self._joined([names.pop(name) for name in group]) for group in self._architecture.JOINED}
-            single = {name: self._load(tensor) if tensor in self._tensors else None for name, tensor in names.items()}
+            parts = {name: self._part(name, tensor) for name, tensor in names.items() if tensor in self._tensors}
+            joined = {group: self._joined([parts.pop(name) for name in group]) for group in self._architecture.JOINED}
+            missing = dict.fromkeys(name for name, tensor in names.items() if tensor not in self._tensors)
+            single = {**missing, **{name: self._load(tensor) for name, tensor in parts.items()}}
             found = self._layers[layer] = {**joined, **single}
         return found
 
-    def _joined(self, names: Sequence[str]) -> Joined:
+    def _part(self, name: str, tensor: str) -> Source:
+        """What this rank has of a tensor, which steps call `name`."""
+        whole, dim = self._tensors[tensor], self._architecture.DIVIDED.get(name)
+        is_whole = dim is None or self.group.size == 1 or (name == "head" and self.vocabulary % self.group.size)
+        return whole if is_whole else part_of(whole, dim, self.group)
+
+    def _joined(self, tensors: Sequence[Source]) -> Joined:
         """Weights by which the same is multiplied, in one matrix where the file has them in blocks of one format."""
-        tensors = [self._tensors[name] for name in names]
         rows = tuple(tensor.shape[0] for tensor in tensors)
         blocks = [it for it in tensors if isinstance(it, GgufTensor) and it.dtype.block_size > 1 and len(it.shape) == 2]
         if len(blocks) < len(tensors) or len({(it.dtype, it.shape[1]) for it in blocks}) > 1:
-            return Joined(tuple(self._load(name) for name in names), rows)
+            return Joined(tuple(map(self._load, tensors)), rows)
         begin = perf_counter()
         matrix = self._matrix(joined_blocks(blocks))
         self._note(len(blocks), sum(it.nbytes for it in blocks), begin)
@@ -179,14 +206,15 @@ class ExecutionPlan:
     def _tensor(self, name: str) -> Weight:
         found = self._around.get(name)
         if found is None:
-            same = name == "head" and self._names["head"] == self._names["embedding"]
-            found = self._around[name] = self._tensor("embedding") if same else self._load(self._names[name])
+            part = self._part(name, self._names[name])
+            same = name == "head" and part is self._tensors[self._names["embedding"]]
+            found = self._around[name] = self._tensor("embedding") if same else self._load(part)
         return found
 
     def _vector(self, name: str) -> Tensor:
         found = self._vectors.get(name)
         if found is None:
-            loaded = self._load(self._names[name])
+            loaded = self._load(self._tensors[self._names[name]])
             assert isinstance(loaded, Tensor), "matrices alone stay in blocks, and its shape was checked"
             found = self._vectors[name] = loaded
         return found
@@ -195,9 +223,8 @@ class ExecutionPlan:
         """What divides the frequencies of the rotations; None where the file has no such tensor."""
         return self._vector("frequencies") if self._names.get("frequencies") in self._tensors else None
 
-    def _load(self, name: str) -> Weight:
+    def _load(self, tensor: Source) -> Weight:
         begin = perf_counter()
-        tensor = self._tensors[name]
         if isinstance(tensor, GgufTensor):
             is_matrix = len(tensor.shape) == 2 and tensor.dtype is not GgmlDType.F32
             loaded = tensor.blocks() if is_matrix else tensor.load()

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from itertools import accumulate
 from typing import TypeAlias
 
+from ..distributed import Group, all_reduce
 from ..quantized import QMatMul
 from ..tensor import Tensor
 from .cache import KVCache
@@ -30,6 +31,8 @@ class Place:
     """How many tokens are in the cache with them."""
     cos: Tensor
     sin: Tensor
+    group: Group
+    """The ranks that share the heads and the hidden units of the layer; `config` counts those of this rank."""
 
 
 def rms_norm(at: Place, x: Tensor, weight: Tensor) -> Tensor:
@@ -43,6 +46,13 @@ def linear(_at: Place | None, x: Tensor, weight: Weight, bias: Tensor | None = N
         return x.linear(weight, bias)
     product = weight.forward(x)
     return product if bias is None else product + bias
+
+
+def joined_linear(at: Place, x: Tensor, weight: Weight, bias: Tensor | None = None) -> Tensor:
+    """The same where each rank has a part of k: the sum of what all of them make."""
+    if at.group.size == 1:
+        return linear(at, x, weight, bias)
+    return plus(at, all_reduce(linear(at, x, weight), group=at.group), bias)
 
 
 @dataclass(frozen=True)

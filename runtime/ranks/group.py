@@ -6,7 +6,7 @@ import os
 from collections.abc import Sequence
 from functools import cached_property
 from itertools import count
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, Self
 
 from ..base.error import BackendUnavailable, CollectiveMismatch
 from ..core import argument
@@ -46,6 +46,11 @@ class Group:
         self._splits = count()
         if coordinator is not None:
             coordinator.members[name] = self.ranks
+
+    @classmethod
+    def alone(cls) -> Self:
+        """A group of this process, whatever others there are."""
+        return cls((0,), 0, 0, "alone", None, has_mpi=False)
 
     def __repr__(self) -> str:
         return f"Group({self.name!r}, rank={self.rank}, size={self.size})"
@@ -115,7 +120,7 @@ def start() -> Group:
     """
     place = environment.place()
     if place is None or place.size == 1:
-        return Group((0,), 0, 0, _WORLD, None, has_mpi=False)
+        return Group.alone()
     # Most programs have one process.
     from .coordinator import Server, connect, listen
 

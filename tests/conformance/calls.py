@@ -250,17 +250,17 @@ def storage_call(cell: SupportCell, make: Make) -> tuple[tallow.Storage, str, Ar
         case "try_clone":
             arguments = {"layout": made}
         case "all_gather" | "all_to_all":
-            arguments = {"layout": made, "group": alone()}
+            arguments = {"layout": made, "group": Group.alone()}
         case "all_reduce" | "reduce_scatter":
-            arguments = {"layout": made, "reduction": "sum", "group": alone()}
+            arguments = {"layout": made, "reduction": "sum", "group": Group.alone()}
         case "broadcast":
-            arguments = {"layout": made, "root": 0, "group": alone()}
+            arguments = {"layout": made, "root": 0, "group": Group.alone()}
         case "reduce":
-            arguments = {"layout": made, "reduction": "max", "root": 0, "group": alone()}
+            arguments = {"layout": made, "reduction": "max", "root": 0, "group": Group.alone()}
         case "send":
-            arguments = {"layout": made, "target": 0, "group": alone()}
+            arguments = {"layout": made, "target": 0, "group": Group.alone()}
         case "recv":
-            group = alone()
+            group = Group.alone()
             group.host.send(_zeros(name), 0)
             arguments = {"layout": made, "source": 0, "group": group}
         case _:
@@ -270,11 +270,6 @@ def storage_call(cell: SupportCell, make: Make) -> tuple[tallow.Storage, str, Ar
                 arguments |= {f"storage{position}": held(made), f"layout{position}": made}
             arguments["op"] = custom_op(method)
     return held(made), method, arguments
-
-
-def alone() -> Group:
-    """A group of one."""
-    return Group((0,), 0, 0, "alone", None, has_mpi=False)
 
 
 def custom_op(method: str) -> object:

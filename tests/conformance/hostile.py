@@ -125,7 +125,7 @@ def captured(d: Device) -> tallow.Graph:
 
 def sent(d: Device) -> Group:
     """A group of one, which has sent itself something."""
-    group = calls.alone()
+    group = Group.alone()
     ramp(d, DType.F32, 4).storage.send(calls.layout(4), 0, group)
     return group
 
@@ -149,7 +149,7 @@ NAMES = {
     "ramp": ramp,
     "user_op": user_op,
     "at": calls.layout,
-    "alone": calls.alone,
+    "alone": Group.alone,
     "sent": sent,
     "blocks": lambda d: tallow.QStorage.zeros(d, 64, "Q4_0"),
     "LINE": calls.LINE,

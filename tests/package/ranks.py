@@ -8,13 +8,18 @@ from __future__ import annotations
 import argparse
 import os
 import signal
+import tempfile
 import time
 from collections.abc import Callable, Iterator
+from pathlib import Path
 
+import decoders
 import numpy as np
 import tallow as tl
 from tallow import Device, DType, Tensor
 from tallow import distributed as dist
+from tallow.gguf import save_gguf
+from tallow.models import ExecutionPlan, ModelConfig, ModelRuntime
 
 JOINED = ("u8", "i8", "u32", "i32", "u64", "i64", "bf16", "f16", "f32", "f64")
 SHAPES = ((), (1,), (7,), (8, 3), (0, 5), (16, 130), (8, 2, 5))
@@ -239,6 +244,40 @@ class Collectives:
                 optimizer.step(grads)
                 taken.append(float(dist.all_reduce(loss.detach(), "mean", group=group).item()))
         np.testing.assert_allclose(losses[self.group.size], losses[1], rtol=1e-5)
+
+    def check_model(self) -> None:
+        """Ranks that share a model have the logits of one that has all of it, of a file of which each reads a part."""
+        size, sizes = self.group.size, {"width": 256, "hidden": 512, "head_dim": 128}
+        of_files, of_memory = {2: (("F16", "Q4K"), ("F32", "Q8_0")), 4: (("Q8_0",), ())}.get(size, ((), ()))
+        if not of_files:
+            return
+        # Ranks can share it.
+        decoders.VOCABULARY = 32
+        keys = decoders.metadata("llama", **sizes, **{"attention.head_count_kv": 4})
+        arrays = decoders.weights("llama", key_heads=4, biased=True, **sizes)
+        for format in of_files:
+            with tempfile.TemporaryDirectory() as folder:
+                path = Path(folder, "m.gguf")
+                save_gguf(decoders.in_blocks(arrays, format), path, keys)
+                whole = ModelRuntime.load_from_gguf(path, self.device)
+                shared = ModelRuntime.load_from_gguf(path, self.device, group=self.group)
+            for tokens in (decoders.TOKENS, *([token] for token in decoders.TOKENS[:2])):
+                self.near(shared.decode_step(tokens), whole.decode_step(tokens))
+            read = [runtime.plan.loading_stats.nbytes for runtime in (whole, shared)]
+            # The embedding and the vectors are whole on each rank.
+            assert read[1] < read[0] * (1 / size + 0.1)
+        config = ModelConfig.from_metadata(keys)
+        for format in of_memory:
+            tensors = decoders.in_blocks(arrays, format, self.device)
+            whole, shared = (
+                ModelRuntime(ExecutionPlan(config, tensors, self.device, group=group)) for group in (None, self.group)
+            )
+            self.near(shared.decode_step(decoders.TOKENS), whole.decode_step(decoders.TOKENS))
+
+    def near(self, found: Tensor, expected: Tensor) -> None:
+        """Logits are those of another order of sums."""
+        wanted = expected.numpy()
+        np.testing.assert_allclose(found.numpy(), wanted, rtol=1e-3, atol=1e-3 * np.abs(wanted).max())
 
     def check_graph(self) -> None:
         """A captured call is made at each replay, with what is in memory then."""

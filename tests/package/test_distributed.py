@@ -18,6 +18,8 @@ from tallow import Tensor
 from tallow.runtime.ranks import environment
 from tallow.runtime.ranks.environment import Place
 
+from .decoders import SENTENCES, metadata, saved, weights
+
 PROGRAM = Path(__file__).with_name("ranks.py")
 # Longer than any of these runs takes on a busy machine.
 MOST_SECONDS = 120
@@ -50,7 +52,7 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
 def test_ranks_make_what_numpy_makes(backend: str, ranks: int, full: bool) -> None:
     done = launch(backend, ranks, "--programs", "1000" if full and ranks == 4 else "10")
     assert done.returncode == 0, done.stderr
-    assert sorted(done.stdout.splitlines()) == [f"rank {rank} of {ranks} made 14 checks" for rank in range(ranks)]
+    assert sorted(done.stdout.splitlines()) == [f"rank {rank} of {ranks} made 15 checks" for rank in range(ranks)]
 
 
 def test_calls_that_differ_are_named(backend: str) -> None:
@@ -85,6 +87,22 @@ def test_the_program_of_the_page_runs(tmp_path: Path) -> None:
     done = subprocess.run(command, capture_output=True, text=True, timeout=MOST_SECONDS, check=False)
     lines = [f"rank {rank} of 2: [3.0, 3.0, 3.0, 3.0]" for rank in (0, 1)]
     assert sorted(done.stdout.split("\n")) == ["", *lines], done.stderr
+
+
+def test_devices_that_share_a_model_write_the_same(tmp_path: Path) -> None:
+    path = saved(tmp_path / "m.gguf", weights("llama"), metadata("llama") | SENTENCES)
+    command = [sys.executable, "-m", "tallow.run", str(path), "--prompt", "abc", "--max-tokens", "8"]
+    alone, shared = (
+        subprocess.run(
+            [*command, "--devices", devices], capture_output=True, text=True, timeout=MOST_SECONDS, check=False
+        )
+        for devices in ("1", "2")
+    )
+    assert shared.returncode == 0, shared.stderr
+    assert shared.stdout == alone.stdout != ""
+    three = subprocess.run([*command, "--devices", "3"], capture_output=True, text=True, check=False)
+    assert three.returncode == 1
+    assert "3 ranks cannot share heads, which are 4; use a number that divides them" in three.stderr
 
 
 LAUNCHERS = {

@@ -207,7 +207,9 @@ def test_a_layer_and_the_head_are_called_by_themselves(device: Device) -> None:
     places, lengths, rotations = cache.places(count), cache.position + count, plan.rotations(16)
     x = plan.embed(Tensor(TOKENS, device=device))
     for layer in range(2):
-        x = plan.forward_layer(x, Place(plan.config, cache, layer, cache.position, places, lengths, *rotations))
+        x = plan.forward_layer(
+            x, Place(plan.config, cache, layer, cache.position, places, lengths, *rotations, plan.group)
+        )
         assert x.shape == (count, 24)
     agree(plan.apply_lm_head(x), oracle("llama", arrays, TOKENS))
     assert cache.length == 0, "the tokens are counted by advance"

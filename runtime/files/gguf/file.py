@@ -10,6 +10,7 @@ from ....dtype import DType
 from ....ggml_dtype import GgmlDType
 from ....storage import QStorage, Storage
 from ...backends.backend import Part
+from ...base.error import ShapeMismatch
 from ...core.layout import Layout
 from ...core.shape import Shape
 from ...quantized import QTensor
@@ -70,6 +71,28 @@ class GgufTensor:
         """Read the tensor to the device as blocks; a float is a block of one. ShapeMismatch for rank 0."""
         return joined_blocks([self])
 
+    def part(self, dim: int, index: int, count: int) -> GgufTensor:
+        """Part `index` of `count` equal ones of a dim, 0 or, of a matrix, 1: no other bytes are read.
+
+        ShapeMismatch where the dim has no such parts, or one of rows would not be of whole blocks.
+        """
+        entry, shape = self._entry, list(self._entry.shape)
+        blocks = count * (entry.dtype.block_size if dim == len(shape) - 1 else 1)
+        if shape[dim] % blocks:
+            reason = f"a dim of {shape[dim]} in blocks of {blocks // count} has no {count} equal parts; use fewer ranks"
+            raise ShapeMismatch("GgufTensor.part", (self.shape,), reason)
+        pitch = entry.nbytes // shape[0]
+        shape[dim] //= count
+        nbytes = entry.nbytes // count
+        if dim == 0:
+            begin = entry.begin + index * nbytes
+            return GgufTensor(
+                entry._replace(shape=tuple(shape), begin=begin, nbytes=nbytes), self._device, self._content
+            )
+        begin = entry.begin + index * (pitch // count)
+        part = entry._replace(shape=tuple(shape), begin=begin, nbytes=nbytes)
+        return GgufColumns(part, self._device, self._content, pitch)
+
     def _read(self, dtype: DType) -> Storage:
         self._content.require_open()
         part = Part(dtype, self.nbytes // dtype.itemsize, self._read_into)
@@ -81,6 +104,24 @@ class GgufTensor:
 
     def __repr__(self) -> str:
         return f"<GgufTensor of shape {tuple(self.shape)}, {self.dtype.value}>"
+
+
+class GgufColumns(GgufTensor):
+    """Some columns of a matrix in a file, whose rows are `pitch` bytes apart."""
+
+    __slots__ = ("_pitch",)
+
+    def __init__(self, entry: Entry, device: Device, content: Content, pitch: int) -> None:
+        super().__init__(entry, device, content)
+        self._pitch = pitch
+
+    def _read_into(self, target: memoryview, begin: int) -> None:
+        width = self._entry.nbytes // self._entry.shape[0]
+        while target:
+            row, inside = divmod(begin, width)
+            piece = target[: width - inside]
+            self._content.read_into(piece, self._entry.begin + row * self._pitch + inside)
+            target, begin = target[len(piece) :], begin + len(piece)
 
 
 def joined_blocks(tensors: Sequence[GgufTensor]) -> QTensor:

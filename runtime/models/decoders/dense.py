@@ -5,7 +5,7 @@ from typing import Any, Final
 
 from ...tensor import Tensor
 from ..config import ModelConfig
-from ..steps import Place, linear, linears, rms_norm, silu_mul
+from ..steps import Place, joined_linear, linears, rms_norm, silu_mul
 
 # The tensors around the layers, and those of a layer, by the names that steps have for them.
 TENSORS: Final = {
@@ -26,6 +26,12 @@ LAYER: Final = {
 }
 # Those by which the same is multiplied, which a layer has together.
 JOINED: Final[tuple[tuple[str, ...], ...]] = (("query", "key", "value"), ("gate", "up"))
+
+# The dims that ranks divide, by the names of weights; each rank has all of the others.
+DIVIDED: Final = {
+    **dict.fromkeys(("query", "key", "value", "query_bias", "key_bias", "value_bias", "gate", "up", "head"), 0),
+    **dict.fromkeys(("output", "down"), 1),
+}
 
 
 def shapes(config: ModelConfig, vocabulary: int) -> dict[str, tuple[int, ...]]:
@@ -57,4 +63,4 @@ def feed_forward(at: Place, weights: Mapping[Any, Any], x: Tensor) -> Tensor:
     """The second half of a layer: (n, width) to the same shape."""
     normed = rms_norm(at, x, weights["feed_forward_norm"])
     gate, up = linears(at, normed, weights["gate", "up"])
-    return x + linear(at, silu_mul(at, gate, up), weights["down"])
+    return x + joined_linear(at, silu_mul(at, gate, up), weights["down"])

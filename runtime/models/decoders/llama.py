@@ -5,7 +5,7 @@ from typing import Any, Final
 
 from ...tensor import Tensor
 from ..config import ModelConfig
-from ..steps import Place, attention, heads, key_heads, linear, linears, plus, rms_norm, rope_neighbours
+from ..steps import Place, attention, heads, joined_linear, key_heads, linears, plus, rms_norm, rope_neighbours
 from . import dense
 
 TENSORS: Final = {**dense.TENSORS, "frequencies": "rope_freqs.weight"}
@@ -19,6 +19,7 @@ LAYER: Final = {
 # Those that a file may lack, which then are None.
 OPTIONAL: Final = frozenset({"query_bias", "key_bias", "value_bias", "output_bias"})
 JOINED: Final = dense.JOINED
+DIVIDED: Final = dense.DIVIDED
 
 
 def shapes(config: ModelConfig, vocabulary: int) -> dict[str, tuple[int, ...]]:
@@ -34,5 +35,5 @@ def layer(at: Place, weights: Mapping[Any, Any], x: Tensor) -> Tensor:
     queries = rope_neighbours(at, heads(at, plus(at, query, weights["query_bias"])))
     keys = rope_neighbours(at, key_heads(at, plus(at, key, weights["key_bias"])))
     values = key_heads(at, plus(at, value, weights["value_bias"]))
-    x = x + linear(at, attention(at, queries, keys, values), weights["output"], weights["output_bias"])
+    x = x + joined_linear(at, attention(at, queries, keys, values), weights["output"], weights["output_bias"])
     return dense.feed_forward(at, weights, x)

@@ -5,7 +5,7 @@ from typing import Any, Final
 
 from ...tensor import Tensor
 from ..config import ModelConfig
-from ..steps import Place, attention, heads, key_heads, linear, linears, plus, rms_norm, rope_halves
+from ..steps import Place, attention, heads, joined_linear, key_heads, linears, plus, rms_norm, rope_halves
 from . import dense
 
 TENSORS: Final = dense.TENSORS
@@ -18,6 +18,7 @@ LAYER: Final = {
 # Those that a file may lack, which then are None.
 OPTIONAL: Final = frozenset[str]()
 JOINED: Final = dense.JOINED
+DIVIDED: Final = dense.DIVIDED
 
 
 def shapes(config: ModelConfig, vocabulary: int) -> dict[str, tuple[int, ...]]:
@@ -32,5 +33,5 @@ def layer(at: Place, weights: Mapping[Any, Any], x: Tensor) -> Tensor:
     queries = rope_halves(at, heads(at, plus(at, query, weights["query_bias"])))
     keys = rope_halves(at, key_heads(at, plus(at, key, weights["key_bias"])))
     values = key_heads(at, plus(at, value, weights["value_bias"]))
-    x = x + linear(at, attention(at, queries, keys, values), weights["output"])
+    x = x + joined_linear(at, attention(at, queries, keys, values), weights["output"])
     return dense.feed_forward(at, weights, x)

@@ -5,7 +5,7 @@ from typing import Any, Final
 
 from ...tensor import Tensor
 from ..config import ModelConfig
-from ..steps import Place, attention, heads, key_heads, linear, linears, rms_norm, rope_halves
+from ..steps import Place, attention, heads, joined_linear, key_heads, linears, rms_norm, rope_halves
 from . import dense
 
 TENSORS: Final = dense.TENSORS
@@ -13,6 +13,7 @@ LAYER: Final = {**dense.LAYER, "query_norm": "attn_q_norm.weight", "key_norm": "
 # Those that a file may lack, which then are None.
 OPTIONAL: Final = frozenset[str]()
 JOINED: Final = dense.JOINED
+DIVIDED: Final = dense.DIVIDED
 
 
 def shapes(config: ModelConfig, vocabulary: int) -> dict[str, tuple[int, ...]]:
@@ -28,5 +29,5 @@ def layer(at: Place, weights: Mapping[Any, Any], x: Tensor) -> Tensor:
     queries = rope_halves(at, rms_norm(at, heads(at, query), weights["query_norm"]))
     keys = rope_halves(at, rms_norm(at, key_heads(at, key), weights["key_norm"]))
     values = key_heads(at, value)
-    x = x + linear(at, attention(at, queries, keys, values), weights["output"])
+    x = x + joined_linear(at, attention(at, queries, keys, values), weights["output"])
     return dense.feed_forward(at, weights, x)

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from tallow.runtime.ranks.group import Group
+
 from .. import values
 from ..bench import Bench
-from ..calls import alone
 from ..comparison import assert_same
 from ..layouts import VIEWS
 from ..oracle.formats import FLOATS
@@ -20,7 +21,7 @@ def collective(bench: Bench) -> None:
     for number, case in enumerate(VIEWS):
         if method in ("reduce_scatter", "all_to_all") and not case.shape:
             continue
-        where, group = bench.where(case), alone()
+        where, group = bench.where(case), Group.alone()
         operand = bench.place(values.mixed(bench.generator, bench.name, case.shape), case.placement)
         arguments: list[object] = [reductions[number % len(reductions)]] if joins else []
         arguments += [0] if method in ("broadcast", "reduce", "send", "recv") else []
