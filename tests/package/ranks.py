@@ -13,7 +13,6 @@ import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
-import decoders
 import numpy as np
 import tallow as tl
 from tallow import Device, DType, Tensor
@@ -32,6 +31,7 @@ class Collectives:
     def __init__(self, device: Device, seed: int = 0, programs: int = 10) -> None:
         self.group = dist.init()
         self.device = device
+        self.joined_dtypes = [name for name in JOINED if device.supports(name)]
         self.seed = seed
         self.programs = programs
 
@@ -75,7 +75,7 @@ class Collectives:
 
     def cases(self) -> Iterator[tuple[str, tuple[int, ...], int]]:
         """Dtypes that can be joined, shapes and placements: each shape in some dtypes."""
-        for number, dtype in enumerate(JOINED):
+        for number, dtype in enumerate(self.joined_dtypes):
             for place, shape in enumerate(SHAPES):
                 yield dtype, shape, number + place
 
@@ -88,7 +88,7 @@ class Collectives:
             self.same(found, self.joined(arrays, reduction))
 
     def check_every_reduction(self) -> None:
-        for number, dtype in enumerate(JOINED):
+        for number, dtype in enumerate(self.joined_dtypes):
             for reduction in (*REDUCTIONS, *(["mean"] if DType(dtype).is_float else [])):
                 arrays = self.given((33,), dtype, number, small=2 if reduction == "prod" else 3)
                 x, root = self.tensor(arrays[self.group.rank]), number % self.group.size
@@ -137,7 +137,7 @@ class Collectives:
     def check_same_bits(self) -> None:
         """Sums of numbers that round, and numbers of trouble, have the same bits on every rank."""
         trouble = np.array([np.nan, -np.nan, np.inf, -np.inf, 0.0, -0.0, 1e-45, 65504.0])
-        for number, dtype in enumerate(("bf16", "f16", "f32", "f64")):
+        for number, dtype in enumerate(self.joined_dtypes[JOINED.index("bf16") :]):
             generator = self.generator(self.group.rank, number)
             values = np.concatenate([generator.normal(size=1000), generator.permutation(trouble)])
             x = self.tensor(values.astype(DType(dtype).numpy))
@@ -251,6 +251,8 @@ class Collectives:
         of_files, of_memory = {2: (("F16", "Q4K"), ("F32", "Q8_0")), 4: (("Q8_0",), ())}.get(size, ((), ()))
         if not of_files:
             return
+        import decoders
+
         # Ranks can share it.
         decoders.VOCABULARY = 32
         keys = decoders.metadata("llama", **sizes, **{"attention.head_count_kv": 4})

@@ -42,13 +42,18 @@ def launch(backend: str, ranks: int, *arguments: str, **variables: str) -> subpr
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     """The backend under test; beside the CPU, rocm on the HIP runtime for the CPU, if that is here."""
-    if "backend" in metafunc.fixturenames:
-        backend = str(metafunc.config.getoption("--device")).partition(":")[0]
-        others = ["rocm"] if backend == "cpu" and "ROCM_PATH" in os.environ else []
-        metafunc.parametrize("backend", [backend, *others])
+    backend = str(metafunc.config.getoption("--device")).partition(":")[0]
+    backends = [backend, *(["rocm"] if backend == "cpu" and "ROCM_PATH" in os.environ else [])]
+    if "ranks" in metafunc.fixturenames:
+        pairs = [(name, ranks) for name in backends for ranks in (1, 2, 4, 8) if ranks > 1 or name == backend]
+        marks = {8: [pytest.mark.full]}
+        metafunc.parametrize(
+            ("backend", "ranks"), [pytest.param(*pair, marks=marks.get(pair[1], [])) for pair in pairs]
+        )
+    elif "backend" in metafunc.fixturenames:
+        metafunc.parametrize("backend", backends)
 
 
-@pytest.mark.parametrize("ranks", [1, 2, 4, pytest.param(8, marks=pytest.mark.full)])
 def test_ranks_make_what_numpy_makes(backend: str, ranks: int, full: bool) -> None:
     done = launch(backend, ranks, "--programs", "1000" if full and ranks == 4 else "10")
     assert done.returncode == 0, done.stderr
