@@ -45,8 +45,9 @@ class ComposedMethods(IndexMethods):
         last = argument.integer("tril", "diagonal", diagonal)
         # Beyond the corners a diagonal is as good as at one.
         last = min(max(last, -rows), columns)
-        ends = self.arange(last, last + rows, device=self.device).unsqueeze(1)
-        return ends >= self.arange(columns, device=self.device)
+        first = min(last, 0)
+        places = self.arange(first, max(last + rows, columns), device=self.device)
+        return places.narrow(0, last - first, rows).unsqueeze(1) >= places.narrow(0, -first, columns)
 
     @named
     def repeat(self, *times: int | Sequence[int]) -> Self:
