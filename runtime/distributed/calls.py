@@ -95,7 +95,8 @@ def send(x: Tensor, target: int, *, group: Group | None = None) -> None:
     group = group or init()
     target = _other("send", "target", target, group)
     require_tensors("send", x=x)
-    x._storage.send(x._layout, target, group)
+    group.begin_between("send", group.rank, target)
+    _stored("send", x, group, target)
 
 
 def recv(
@@ -111,7 +112,8 @@ def recv(
     source = _other("recv", "source", source, group)
     # Shows the shape without memory for it.
     like = Tensor.zeros((), dtype=dtype, device=device).expand(*([shape] if isinstance(shape, int) else shape))
-    return Tensor._new(like._storage.recv(like._layout, source, group), Layout.contiguous(like.shape))
+    group.begin_between("recv", source, group.rank)
+    return Tensor._new(_stored("recv", like, group, source), Layout.contiguous(like.shape))
 
 
 def barrier(*, group: Group | None = None) -> None:
@@ -122,15 +124,18 @@ def barrier(*, group: Group | None = None) -> None:
 def _made(op: str, x: Tensor, shape: Sequence[int], group: Group, *arguments: object) -> Tensor:
     if not isinstance(x, Tensor):
         require_tensors(op, x=x)
-    storage = x._storage
-    group.begin(op, *arguments, storage.dtype, x.shape)
+    group.begin(op, *arguments, x.dtype, x.shape)
+    return Tensor._new(_stored(op, x, group, *arguments), Layout.contiguous(shape))
+
+
+def _stored(op: str, x: Tensor, group: Group, *arguments: object) -> Storage:
     try:
-        made: Storage = getattr(storage, op)(x._layout, *arguments, group)
+        made: Storage = getattr(x._storage, op)(x._layout, *arguments, group)
     except TallowError:
         # A library that waited for a lost rank says less.
         group.require_all(op)
         raise
-    return Tensor._new(made, Layout.contiguous(shape))
+    return made
 
 
 def _other(op: str, name: str, rank: object, group: Group) -> int:

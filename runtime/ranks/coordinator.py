@@ -58,7 +58,10 @@ class _Line:
         if not data:
             return None
         *lines, self._received = (self._received + data).split(b"\n")
-        return [json.loads(line) for line in lines]
+        try:
+            return [json.loads(line) for line in lines]
+        except ValueError:  # of somebody who looks at ports
+            return None
 
 
 class Server(threading.Thread):
@@ -141,10 +144,10 @@ class Coordinator:
     def __init__(self, rank: int, line: _Line, server: Server | None, received: Sequence[dict[str, Any]]) -> None:
         self.rank = rank
         self.counts: dict[str, int] = {}
-        """By the names of groups, how many calls this rank made with all others of the group."""
+        """By the names of groups, and of pairs of ranks, how many calls this rank made with the others."""
         self._exchanges: dict[str, int] = {}
         self.members: dict[str, Sequence[int]] = {}
-        """By the names of groups, their ranks."""
+        """By the names of groups, and of pairs of ranks, their ranks."""
         self.at_loss: list[Callable[[], object]] = []
         """What ends the waiting of this process for a rank that is lost."""
         self.at_end: list[Callable[[], object]] = []
@@ -185,7 +188,7 @@ class Coordinator:
             raise RankLost(op, *self._lost)
 
     def count(self, op: str, name: str) -> None:
-        """Count a call that all ranks of a group make. Raises RankLost."""
+        """Count a call that all ranks of a group make, or both of a pair. Raises RankLost."""
         self.counts[name] = self.counts.get(name, 0) + 1
         for rank, (counts, reason) in self._ends.items():
             self._consider(rank, counts, reason)
@@ -214,7 +217,7 @@ class Coordinator:
         for name, members in self.members.items():
             own, made = self.counts.get(name, 0), counts.get(name, 0)
             if rank in members and own > made:
-                self._lose(rank, f"ended after {made} calls with this group, of which rank {self.rank} made {own}")
+                self._lose(rank, f"ended after {made} calls of '{name}', of which rank {self.rank} made {own}")
 
     def _lose(self, rank: int, reason: str) -> None:
         with self._changed:
@@ -261,14 +264,15 @@ class Coordinator:
             self._server.finished.wait(None if self._lost is None else _SECONDS_TO_TELL)
 
 
-def listen(port: int) -> socket.socket:
-    """A socket of rank 0, at the first of some ports that is free."""
+def listen(address: str | None, port: int) -> socket.socket:
+    """A socket of rank 0, at the first of some ports that is free. This host alone reaches it by a loopback address."""
+    host = address if address in ("127.0.0.1", "localhost") else ""
     error: OSError | None = None
     for candidate in range(port, port + _PORTS) if port else (0,):
         listener = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
         listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:
-            listener.bind(("", candidate))
+            listener.bind((host, candidate))
         except OSError as caught:
             listener.close()
             error = caught

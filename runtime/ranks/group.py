@@ -77,6 +77,13 @@ class Group:
             if len(set(calls)) > 1:
                 raise CollectiveMismatch(op, calls)
 
+    def begin_between(self, op: str, source: int, target: int) -> None:
+        """Begin a call of two ranks. Raises RankLost."""
+        if self._coordinator is not None:
+            name = f"{self.name} {source}>{target}"
+            self._coordinator.members.setdefault(name, (self.ranks[source], self.ranks[target]))
+            self._coordinator.count(op, name)
+
     def require_all(self, op: str) -> None:
         """RankLost where a rank has ended that others need."""
         if self._coordinator is not None:
@@ -128,7 +135,7 @@ def start() -> Group:
     server = None
     address, port = place.address, place.port
     if place.rank == 0:
-        server = Server(listen(port), place.size)
+        server = Server(listen(address, port), place.size)
         port = server.port
         server.start()
     if has_mpi:

@@ -1,4 +1,4 @@
-"""hipBLAS through hip-python and MIOpen through ctypes: what they compute, and what they refuse."""
+"""hipBLAS and RCCL through hip-python and MIOpen through ctypes: what they compute, and what they refuse."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ from hip_host_driver import Buffer, CallError, check
 from hip_runtime import library
 
 hipblas = pytest.importorskip("rocm.bindings.hipblas", reason="hipBLAS's bindings are not installed")
+rccl = pytest.importorskip("rocm.bindings.rccl", reason="RCCL's bindings are not installed")
 from hip import hip  # noqa: E402
 
 TYPES = {
@@ -348,3 +349,47 @@ def test_descriptors_are_checked(miopen):
     version = [c_size_t() for _ in range(3)]
     miopen.call("miopenGetVersion", *map(byref, version))
     assert version[0].value == 3
+
+
+# ---- RCCL, of which tests/package/test_distributed.py has several ranks
+
+
+@pytest.fixture
+def ranks(host):
+    """A communicator of one."""
+    before = host.live("rccl communicator")
+    communicator = check(rccl.ncclCommInitRank(1, check(rccl.ncclGetUniqueId()), 0))
+    yield communicator
+    check(rccl.ncclCommDestroy(communicator))
+    assert host.live("rccl communicator") == before
+
+
+def test_a_rank_alone_joins_its_own_elements(ranks):
+    given = np.arange(100_000, dtype=np.float32)
+    kind, mean = rccl.ncclDataType_t.ncclFloat32, rccl.ncclRedOp_t.ncclAvg
+    with Buffer(given) as source, Buffer(0 * given) as result, Buffer(0 * given) as back:
+        check(rccl.ncclAllReduce(source.pointer, result.pointer, given.size, kind, mean, ranks, None))
+        assert np.array_equal(result.read(), given)
+        # What goes to and fro at a time has to be in one group.
+        check(rccl.ncclGroupStart())
+        check(rccl.ncclSend(result.pointer, given.size, kind, 0, ranks, None))
+        check(rccl.ncclRecv(back.pointer, given.size, kind, 0, ranks, None))
+        check(rccl.ncclGroupEnd())
+        assert np.array_equal(back.read(), given)
+
+
+def test_what_rccl_refuses(ranks):
+    kind, total = rccl.ncclDataType_t.ncclFloat32, rccl.ncclRedOp_t.ncclSum
+    with Buffer(np.zeros(4, np.float32)) as held:
+        buffer = held.pointer
+        refused = (
+            (rccl.ncclCommInitRank(2, check(rccl.ncclGetUniqueId()), 2), "ncclInvalidArgument"),
+            (rccl.ncclAllReduce(None, buffer, 4, kind, total, ranks, None), "ncclInvalidArgument"),
+            (rccl.ncclBroadcast(buffer, buffer, 4, kind, 1, ranks, None), "ncclInvalidArgument"),
+            (rccl.ncclSend(buffer, 4, kind, -1, ranks, None), "ncclInvalidArgument"),
+            (rccl.ncclGroupEnd(), "ncclInvalidUsage"),
+        )
+        assert [status.name for (status, *_), _ in refused] == [name for _, name in refused]
+        check(rccl.ncclCommAbort(ranks))
+        late = rccl.ncclAllReduce(buffer, buffer, 4, kind, total, ranks, None)
+        assert late[0].name == "ncclRemoteError"

@@ -14,8 +14,10 @@ from pathlib import Path
 
 import pytest
 import tallow as tl
+import tallow.launch
 from tallow import Tensor
 from tallow.runtime.ranks import environment
+from tallow.runtime.ranks import launch as launch_module
 from tallow.runtime.ranks.environment import Place
 
 from .decoders import SENTENCES, metadata, saved, weights
@@ -72,7 +74,8 @@ def test_calls_that_differ_are_named(backend: str) -> None:
         # mpirun ends the others by itself.
         ("killed", r"rank 1 ended without a word|rank 1 with PID[\s\S]*signal 9"),
         ("raised", "rank 1 is done for"),
-        ("returned", "rank 1 ended after 1 calls with this group, of which rank 0 made [23]"),
+        ("returned", "rank 1 ended after 1 calls of 'world', of which rank 0 made [23]"),
+        ("silent", "rank 1 ended after 0 calls of 'world 1>0', of which rank 0 made 1"),
     ],
 )
 def test_a_rank_that_ends_ends_the_others(backend: str, kind: str, reason: str) -> None:
@@ -82,6 +85,38 @@ def test_a_rank_that_ends_ends_the_others(backend: str, kind: str, reason: str) 
     assert re.search(reason, done.stderr), done.stderr
     assert done.stdout in ("", "rank 1 of 2 is done\n")
     assert time.monotonic() - started < MOST_SECONDS / 2
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["-n", "0", "x.py"], "-n must be 1 or more, not 0"),
+        (["-n", "two", "x.py"], "invalid int value: 'two'"),
+        (["-n", "2"], "the following arguments are required: program"),
+    ],
+)
+def test_the_launcher_says_what_it_needs(
+    arguments: list[str], message: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(SystemExit):
+        tallow.launch.main(arguments)
+    assert message in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("code", [0, 3])
+def test_the_launcher_gives_the_exit_code_of_the_ranks(
+    code: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(launch_module, "mpirun", lambda: None)
+    program = tmp_path / "program.py"
+    program.write_text(
+        f"import os, sys, time\nif os.environ['RANK'] == '1': sys.exit({code})\ntime.sleep({60 * (code > 0)})",
+        encoding="utf-8",
+    )
+    # The others would have some seconds to notice.
+    monkeypatch.setattr(launch_module, "_SECONDS_TO_END", 0.1)
+    assert launch_module.main(["-n", "2", str(program)]) == code
+    assert ("rank 1 ended with exit code 3" in capfd.readouterr().err) is (code > 0)
 
 
 def test_the_program_of_the_page_runs(tmp_path: Path) -> None:
