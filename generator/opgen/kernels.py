@@ -45,7 +45,7 @@ ITEM_TYPES = {
     "slot": ("Slot", "Slot({})", "Any"),
 }
 # The sizes of elements in bytes, as they are written.
-SIZES = {"1": 1, "2": 2, "4": 4, "8": 8}
+SIZES = {"1": 1, "2": 2, "4": 4, "8": 8, "16": 16}
 # The last field of a struct of kernels that compute functors with parameters.
 _PARAMETERS = "parameters"
 # How many operands the functors of the family have at most; in a group, those that the struct gives it.

@@ -9,7 +9,7 @@ from typing import Final
 
 import numpy as np
 
-from ..base.error import InvalidArgument
+from ..base.error import InvalidArgument, UnsupportedDType
 from ..tensor.base import TensorBase
 from ..tensor.tensor import Tensor
 from .content import checked_path, written
@@ -55,6 +55,9 @@ def _checked_tensors(tensors: object) -> Mapping[str, Tensor]:
         if not isinstance(tensor, TensorBase):
             reason = f"tensors: '{name}' must be a Tensor, not of type {type(tensor).__name__}"
             raise InvalidArgument(operation, reason)
+        if tensor.dtype.safetensors is None:
+            reason = "the format lacks the dtype; convert with to_dtype, or use write_npy"
+            raise UnsupportedDType(operation, tensor.dtype, tensor.device.backend, f"tensors: '{name}': {reason}")
     return tensors
 
 

@@ -9,7 +9,8 @@ from ...dtype import Array
 from ..base.error import OutOfMemory
 from ..core.layout import Layout
 
-_UNSIGNED = {1: np.uint8, 2: np.uint16, 4: np.uint32, 8: np.uint64}
+# No unsigned integer of NumPy has 16 bytes; complex numbers are moved as they are.
+_UNSIGNED = {1: np.uint8, 2: np.uint16, 4: np.uint32, 8: np.uint64, 16: np.complex128}
 
 # So many elements in f64, several times over, fit in the cache.
 LEAST_PART = 1 << 15

@@ -56,9 +56,12 @@ template <> struct Word<16> {
 #endif
 };
 
-// The lowest bits of a word as a number of a type.
+// The lowest bits of a word as a number of a type. Of one with more bits they are the first part, the others are 0.
 template <typename Value> TALLOW_INLINE Value from_bits(uint64_t bits) {
-    return bit_cast<Value>(static_cast<typename Word<sizeof(Value)>::type>(bits));
+    if constexpr (sizeof(Value) > sizeof(bits))
+        return bit_cast<Value>(bits128{bits, 0});
+    else
+        return bit_cast<Value>(static_cast<typename Word<sizeof(Value)>::type>(bits));
 }
 
 // The bytes of an access in registers, from which elements are cut by shifts: a struct laid over them could end up in
@@ -126,7 +129,7 @@ template <typename T, uint32_t Bytes> TALLOW_INLINE T take_element(const Registe
     else if constexpr (size == 8)
         return bit_cast<T>(join_words(words[0], words[1]));
     else
-        return {join_words(words[0], words[1]), join_words(words[2], words[3])};
+        return bit_cast<T>(bits128{join_words(words[0], words[1]), join_words(words[2], words[3])});
 }
 
 template <typename T, uint32_t Bytes>
@@ -142,10 +145,11 @@ TALLOW_INLINE void put_element(Registers<Bytes>& registers, uint32_t i, T elemen
         words[0] = static_cast<uint32_t>(bits);
         words[1] = static_cast<uint32_t>(bits >> 32);
     } else {
-        words[0] = static_cast<uint32_t>(element.low);
-        words[1] = static_cast<uint32_t>(element.low >> 32);
-        words[2] = static_cast<uint32_t>(element.high);
-        words[3] = static_cast<uint32_t>(element.high >> 32);
+        const bits128 bits = bit_cast<bits128>(element);
+        words[0] = static_cast<uint32_t>(bits.low);
+        words[1] = static_cast<uint32_t>(bits.low >> 32);
+        words[2] = static_cast<uint32_t>(bits.high);
+        words[3] = static_cast<uint32_t>(bits.high >> 32);
     }
 }
 

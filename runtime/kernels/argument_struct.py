@@ -127,7 +127,7 @@ class Parameter:
         """What `find` makes of the number, a dtype, and how many elements there are of it, in each run."""
         constants = ", ".join(map(self._recorder.constant, (dtype, times)))
         expression = f"{self._recorder.constant(find)}({self._name}, {constants})"
-        name = f"{self._name}_{dtype.value}_{times}"
+        name = f"{self._name}_{find.__name__}_{dtype.value}_{times}"
         return self._recorder.variable(find(self._value, dtype, times), name, expression)
 
 

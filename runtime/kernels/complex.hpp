@@ -273,9 +273,15 @@ TALLOW_INLINE complex128 pow(complex128 x, complex128 y) {
     }
     return exp(y * log(x));
 }
+TALLOW_INLINE complex128 pow(complex128 x, double y) {
+    return pow(x, complex128(y));
+}
 // In f64, as an error of the logarithm is multiplied by the exponent.
 TALLOW_INLINE complex64 pow(complex64 x, complex64 y) {
     return complex64(pow(complex128(x), complex128(y)));
+}
+TALLOW_INLINE complex64 pow(complex64 x, float y) {
+    return pow(x, complex64(y));
 }
 
 } // namespace tallow

@@ -20,12 +20,20 @@ template <typename T, uint32_t N> TALLOW_INLINE void store_repeated(T* pointer, 
 #endif
 }
 
+// The first bytes of two words as an element.
+template <typename T> TALLOW_INLINE T filling(const uint64_t (&value)[2]) {
+    if constexpr (sizeof(T) > sizeof(uint64_t))
+        return {value[0], value[1]};
+    else
+        return static_cast<T>(value[0]);
+}
+
 // The result from its first multiple of 16 bytes on is written in whole accesses, what lies before and after by
 // element.
 template <typename T, typename Arguments> TALLOW_INLINE void fill_contiguous(const Arguments& arguments) {
     constexpr uint32_t length = access_bytes / sizeof(T);
     T* const result = pointer_to<T>(arguments.result);
-    const T value = static_cast<T>(arguments.value);
+    const T value = filling<T>(arguments.value);
     const uint64_t count = arguments.count;
     const uint32_t before = (0u - static_cast<uint32_t>(arguments.result)) % access_bytes / sizeof(T);
     const uint32_t head = before < count ? before : static_cast<uint32_t>(count);
@@ -54,7 +62,7 @@ template <typename T, typename Arguments> TALLOW_INLINE void fill_contiguous(con
 
 template <typename T, typename Arguments> TALLOW_INLINE void fill_strided(const Arguments& arguments) {
     T* const result = pointer_to<T>(arguments.result);
-    const T value = static_cast<T>(arguments.value);
+    const T value = filling<T>(arguments.value);
     const uint32_t threads = grid_blocks() * block_size;
     for (uint32_t index = block_index() * block_size + thread_index(); index < arguments.count; index += threads) {
         uint64_t offsets[1];

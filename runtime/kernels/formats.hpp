@@ -29,14 +29,21 @@ template <uint32_t Fraction, bool HasInfinity> struct Float8 {
 using f8e4m3 = Float8<3, false>;
 using f8e5m2 = Float8<2, true>;
 
-// A complex number, with the operators of floats; a real number is one too. Memory from outside is aligned as its parts
-// are, that of a GPU as whole elements.
+// Two numbers side by side. Memory of the host may be aligned as these are, that of a GPU is as both together.
 #if defined(TALLOW_HOST)
-#define TALLOW_COMPLEX_ALIGNMENT 1
+template <typename R> constexpr uint32_t pair_alignment = sizeof(R);
 #else
-#define TALLOW_COMPLEX_ALIGNMENT 2
+template <typename R> constexpr uint32_t pair_alignment = 2 * sizeof(R);
 #endif
-template <typename R> struct alignas(TALLOW_COMPLEX_ALIGNMENT * sizeof(R)) Complex {
+
+// Sixteen bytes that are only moved.
+struct alignas(pair_alignment<uint64_t>) bits128 {
+    uint64_t low;
+    uint64_t high;
+};
+
+// A complex number, with the operators of floats; a real number is one too.
+template <typename R> struct alignas(pair_alignment<R>) Complex {
     R real;
     R imag;
 
@@ -90,6 +97,15 @@ using complex128 = Complex<double>;
 
 template <typename T> constexpr bool is_complex = false;
 template <typename R> constexpr bool is_complex<Complex<R>> = true;
+
+// The type of the parts of a complex number; any other type itself.
+template <typename T> struct RealOf {
+    using type = T;
+};
+template <typename R> struct RealOf<Complex<R>> {
+    using type = R;
+};
+template <typename T> using real_of = typename RealOf<T>::type;
 
 // What kernels know of the type of an element. The dtypes have theirs in dtypes.hpp; what is no dtype's is only moved.
 template <typename T> struct Traits {

@@ -29,13 +29,15 @@ template <bool AsBrief, typename T> TALLOW_INLINE auto argument_of(T x) {
 // A functor with its parameters, computed in the compute type of T and rounded once; a truth value is 0 or 1.
 template <typename Functor, typename Result, typename T> struct ElementFunction {
     static constexpr uint32_t count = Functor::parameters;
-    compute_type<T> parameters[count ? count : 1];
+    // Parameters are real numbers.
+    using Parameter = real_of<compute_type<T>>;
+    Parameter parameters[count ? count : 1];
 
     template <typename Arguments> TALLOW_INLINE explicit ElementFunction(const Arguments& arguments) : parameters{} {
         if constexpr (count > 0) {
 #pragma unroll
             for (uint32_t i = 0; i < count; ++i)
-                parameters[i] = from_bits<compute_type<T>>(arguments.parameters[i]);
+                parameters[i] = from_bits<Parameter>(arguments.parameters[i]);
         }
     }
     template <typename... Elements> TALLOW_INLINE Result operator()(Elements... elements) const {

@@ -125,7 +125,7 @@ template <typename Arguments> TALLOW_INLINE void gather(const Arguments& argumen
         uint64_t number = part * index_length;
         const uint64_t end = number + index_length < arguments.count ? number + index_length : arguments.count;
         Cursor cursor(dims, 3, number);
-        with_word(arguments.itemsize, [&](auto word) {
+        with_element(arguments.itemsize, [&](auto word) {
             using Word = decltype(word);
             int64_t held[index_block];
             while (number < end) {
@@ -154,7 +154,7 @@ template <typename Arguments> TALLOW_INLINE void gather(const Arguments& argumen
                             target[i] = source[place_of(i)];
                     else
                         for (uint64_t i = 0; i < length; ++i)
-                            target[i] = positions[i] < 0 ? Word{0} : source[place_of(i)];
+                            target[i] = positions[i] < 0 ? Word{} : source[place_of(i)];
                 }
                 cursor.advance(length);
                 number += length;

@@ -20,7 +20,7 @@ constexpr uint64_t least_row = 256;
 constexpr uint64_t tile_columns = 128;
 constexpr uint64_t tile_lines = 4;
 constexpr uint64_t buffer_bytes = tile_columns * tile_lines * line_bytes;
-static_assert(buffer_bytes >= block_length * 8, "a block of the widest elements fits");
+static_assert(buffer_bytes >= block_length * sizeof(bits128), "a block of the widest elements fits");
 
 // A call on operands, of which the first one is written.
 template <typename Span, typename Arguments> class Map {
@@ -131,7 +131,7 @@ template <typename Span, typename Arguments> class Map {
 
     // Calls visit(words, how many came before, their stride, their number) for the rows of some elements.
     template <typename Visit> void for_rows(uint32_t k, uint64_t index, uint64_t count, Visit visit) const {
-        with_word(arguments_.itemsizes[k], [&](auto word) {
+        with_element(arguments_.itemsizes[k], [&](auto word) {
             Cursor cursor(dims_, arguments_.operands, index);
             for (uint64_t done = 0; done < count;) {
                 const uint64_t length = cursor.left() < count - done ? cursor.left() : count - done;
@@ -171,7 +171,7 @@ template <typename Span, typename Arguments> class Map {
                 }
         }
         const auto transpose = [&](uint32_t k, uint8_t* target, int64_t step) {
-            with_word(arguments_.itemsizes[k], [&](auto word) {
+            with_element(arguments_.itemsizes[k], [&](auto word) {
                 using Word = decltype(word);
                 transpose_tile(reinterpret_cast<Word*>(target), step,
                                reinterpret_cast<const Word*>(element(k, first[k])), dims_.stride(k, 0), columns, rows);
@@ -197,7 +197,7 @@ template <typename Span, typename Arguments> class Map {
                 else if (k != 0 && dims_.stride(k, transposed_) == 1)
                     spans[k] = buffers.bytes[k] + r * columns * arguments_.itemsizes[k];
                 else if (k != 0)
-                    with_word(arguments_.itemsizes[k], [&](auto word) {
+                    with_element(arguments_.itemsizes[k], [&](auto word) {
                         using Word = decltype(word);
                         gather_words(reinterpret_cast<Word*>(buffers.bytes[k]), reinterpret_cast<const Word*>(row(k)),
                                      dims_.stride(k, 0), columns);
@@ -205,7 +205,7 @@ template <typename Span, typename Arguments> class Map {
             }
             call(columns, spans);
             if (spans[0] == buffers.bytes[0])
-                with_word(arguments_.itemsizes[0], [&](auto word) {
+                with_element(arguments_.itemsizes[0], [&](auto word) {
                     using Word = decltype(word);
                     scatter_words(reinterpret_cast<Word*>(row(0)), reinterpret_cast<const Word*>(buffers.bytes[0]),
                                   dims_.stride(0, 0), columns);

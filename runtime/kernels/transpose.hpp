@@ -1,6 +1,7 @@
 // Transposes matrices of words: squares of them in vectors.
 #pragma once
 
+#include "formats.hpp"
 #include "vector.hpp"
 
 namespace tallow {
@@ -40,6 +41,10 @@ TALLOW_INLINE void turn_square(Word* target, int64_t target_step, const Word* so
 #pragma GCC unroll 16
     for (uint32_t i = 0; i < side; ++i)
         __builtin_memcpy(target + static_cast<int64_t>(i) * target_step, &lines[i], sizeof lines[i]);
+}
+
+TALLOW_INLINE void turn_square(bits128* target, int64_t, const bits128* source, int64_t) {
+    *target = *source;
 }
 
 // `columns` columns of `rows` words each, which are side by side in the source and become rows of the target. Lines of

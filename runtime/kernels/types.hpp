@@ -5,11 +5,6 @@
 
 namespace tallow {
 
-struct alignas(16) bits128 {
-    uint64_t low;
-    uint64_t high;
-};
-
 // The type in which arithmetic on T is done.
 template <typename T> using compute_type = typename Traits<T>::compute;
 template <typename T> constexpr bool is_integer = Traits<T>::is_integer;
@@ -183,7 +178,7 @@ template <typename To, typename From> TALLOW_INLINE To convert(From value) {
     else if constexpr (is_same<To, boolean>)
         return {static_cast<uint8_t>(value != From{0})};
     else if constexpr (is_complex<To>)
-        return To(convert<decltype(To::real)>(value));
+        return To(convert<real_of<To>>(value));
     else if constexpr (is_integer<To> && is_integer<From>)
         return static_cast<To>(static_cast<typename Traits<To>::wrap>(value));
     else if constexpr (is_integer<To>)

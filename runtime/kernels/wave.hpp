@@ -91,8 +91,11 @@ template <typename T> TALLOW_INLINE T shuffle_from(T value, uint32_t lane) {
         return static_cast<T>(shuffle_word(static_cast<uint32_t>(value), lane));
     } else if constexpr (sizeof(T) == 4) {
         return bit_cast<T>(shuffle_word(bit_cast<uint32_t>(value), lane));
+    } else if constexpr (sizeof(T) == 16) {
+        const bits128 bits = bit_cast<bits128>(value);
+        return bit_cast<T>(bits128{shuffle_from(bits.low, lane), shuffle_from(bits.high, lane)});
     } else {
-        static_assert(sizeof(T) == 8, "lanes exchange at most 8 bytes");
+        static_assert(sizeof(T) == 8, "lanes exchange at most 16 bytes");
         const uint64_t bits = bit_cast<uint64_t>(value);
         const uint64_t low = shuffle_word(static_cast<uint32_t>(bits), lane);
         const uint64_t high = shuffle_word(static_cast<uint32_t>(bits >> 32), lane);

@@ -1,7 +1,7 @@
 // Elements that are only moved, as words of their size.
 #pragma once
 
-#include "platform.hpp"
+#include "formats.hpp"
 
 namespace tallow {
 
@@ -15,6 +15,14 @@ template <typename Visit> TALLOW_INLINE void with_word(uint32_t bytes, Visit vis
         visit(uint32_t{});
     else
         visit(uint64_t{});
+}
+
+// The same of elements, which may have twice as many bytes as the longest index.
+template <typename Visit> TALLOW_INLINE void with_element(uint32_t bytes, Visit visit) {
+    if (bytes == sizeof(bits128))
+        visit(bits128{});
+    else
+        with_word(bytes, visit);
 }
 
 template <typename Word>

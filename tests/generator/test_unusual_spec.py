@@ -91,10 +91,12 @@ for call in (
 """
     assert run_python(repository, code).splitlines() == [
         "[4.0] 9",
-        "powf: u8 is not supported on cpu: the function is not defined for this dtype; convert with to_dtype first",
+        "powf: u8 is not supported on cpu: the function is not defined for this dtype; "
+        "convert with to_dtype, or take real() or abs()",
         "affine: f8e4m3 is not supported on cpu: the function is not defined for this dtype; "
-        "convert with to_dtype first",
-        "exp: f8e4m3 is not supported on cpu: the function is not defined for this dtype; convert with to_dtype first",
+        "convert with to_dtype, or take real() or abs()",
+        "exp: f8e4m3 is not supported on cpu: the function is not defined for this dtype; "
+        "convert with to_dtype, or take real() or abs()",
         "rand_uniform_f64: f64 is not supported on cpu: they are drawn in f32",
     ]
 
@@ -228,7 +230,7 @@ def test_a_text_may_hold_anything_that_can_be_printed(repository: Project) -> No
         "spec/functors/unary.yaml": {
             "doc: the exponential, e to the power x": f"doc: {ODD}",
             "edges: {exp(-inf): 0.0,": f"note: {ODD}\n    edges: {{exp(-inf): 0.0,",
-            "unsupported: the function is not defined for this dtype; convert with to_dtype first": (
+            "unsupported: the function is not defined for this dtype; convert with to_dtype, or take real() or abs()": (
                 f"unsupported: {ODD}"
             ),
         },

@@ -17,8 +17,8 @@ def log1p(z: Array) -> Array:
     """log(1 + z), whose digits near 0 a sum would lose."""
     real, imaginary = z.real, z.imag
     square = real * (2 + real) + imaginary * imaginary
-    # What is far from 1 needs no more than its modulus, which does not overflow.
-    magnitude = np.where(np.abs(square) < 1, np.log1p(square) / 2, np.log(np.hypot(1 + real, imaginary)))
+    # What is far from 1 needs no more than its modulus, which does not overflow; near -1 the square would lose digits.
+    magnitude = np.where(np.abs(square) < 0.5, np.log1p(square) / 2, np.log(np.hypot(1 + real, imaginary)))
     return joined(magnitude, np.arctan2(imaginary, 1 + real))
 
 

@@ -83,10 +83,10 @@ def plan_map(
 
     That is in a new storage of `made` elements on the device of `storage`, or else in one like `storage` that the plan
     is given. `given` says which storages these are, that one's and the operands', in this order where it is None. The
-    last operand may be `unaliased`. Numbers are in the compute dtype of the last operand; without one they are
-    elements.
+    last operand may be `unaliased`. Numbers are in the compute dtype of the last operand, of complex numbers in that of
+    their parts; without an operand they are elements.
     """
-    compute = operands[-1].dtype.compute if operands else dtype
+    compute = operands[-1].dtype.compute.real if operands else dtype
     layouts = [layout, *(operand.layout for operand in operands)]
     sizes = [dtype.itemsize, *(operand.dtype.itemsize for operand in operands)]
     strides = [stride for each in layouts for stride in filled(each.strides[::-1], MAX_RANK, 0)]

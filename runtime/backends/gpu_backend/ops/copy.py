@@ -18,7 +18,7 @@ from ....kernels.argument_struct import NOWHERE, Address
 from ..utils import ceil_divide
 from .geometry import LIMIT, Dims, Part, are_few, divisor, merged, parts, tiled
 from .operand import Operand, dense, shares_memory
-from .scalar import element_bits, repeated_bits
+from .scalar import element_words, repeated_bits
 
 T = TypeVar("T")
 
@@ -259,25 +259,25 @@ def copy2d(
 def const_set(target: Operand, value: complex) -> None:
     """Set every element to `value`, converted to the dtype."""
     if target.layout.elem_count:
-        _fill(target, partial(element_bits, value, target.dtype))
+        _fill(target, partial(element_words, value, target.dtype))
 
 
 def fill_with(target: Operand, bits: int) -> None:
     """Set every element, of which there is one at least, to one of these bits."""
-    _fill(target, partial(repeated_bits, bits, target.itemsize))
+    _fill(target, lambda times: (repeated_bits(bits, target.itemsize, times), 0))
 
 
-def _fill(target: Operand, bits_of: Callable[[int], int]) -> None:
-    """Set every element, to what `bits_of` gives for one element or several of them."""
+def _fill(target: Operand, words_of: Callable[[int], tuple[int, int]]) -> None:
+    """Set every element, to what `words_of` gives for one element or several of them."""
     count, itemsize, address = target.layout.elem_count, target.itemsize, target.address
     launch = target.device.kernels.launch
     if target.layout.is_contiguous:
         blocks = ceil_divide(count, FILL_PACKS * BLOCK_SIZE * (ACCESS_BYTES // itemsize))
-        packed = arguments.fill_contiguous(result=address, count=count, value=bits_of(1))
+        packed = arguments.fill_contiguous(result=address, count=count, value=words_of(1))
         launch("fill", f"fill_b{8 * itemsize}_contiguous", blocks, packed)
         return
     plan = _fill_plan(target.shape, target.strides, itemsize, alignment_of(address))
-    repeated = bits_of(plan.width // itemsize)
+    repeated = words_of(plan.width // itemsize)
     for blocks, _, (offset,), count, geometry in plan.parts:
         place = address + offset * plan.width
         packed = arguments.fill_strided(result=place, value=repeated, count=count, geometry=geometry)

@@ -58,7 +58,10 @@ def from_numbers(device: GpuDevice, data: Sequence[complex], dtype: DType) -> Gp
         if type(number) is int and dtype.is_integer:
             return device.storage_class.of_number(device, dtype, number & (1 << 8 * dtype.itemsize) - 1)
         if type(number) in (float, complex) or (type(number) is int and abs(number) < _MOST):
-            return device.storage_class.of_number(device, dtype, element_bits(number, dtype))
+            bits = element_bits(number, dtype)
+            # Kernels take a word along.
+            if bits < _WRAP:
+                return device.storage_class.of_number(device, dtype, bits)
     return device.upload(numbers(data, dtype), dtype)
 
 

@@ -9,6 +9,7 @@ from .....kernels.arguments import PARAMETERS
 from ....host import cast
 from ....kernels.argument_struct import Parameter
 
+_WORD: Final = 1 << 64
 _NO_PARAMETERS: Final = tuple((0,) * count for count in range(1 + max(PARAMETERS.values())))
 
 
@@ -27,11 +28,28 @@ def element_bits(value: complex | Parameter, dtype: DType, times: int = 1) -> in
     return repeated_bits(bits, dtype.itemsize, times)
 
 
+def element_words(value: complex | Parameter, dtype: DType, times: int = 1) -> tuple[int, int]:
+    """The bits of so many elements, as `element_bits` has them, in two words, the lowest first."""
+    if isinstance(value, Parameter):
+        return value.bits(_low, dtype, times), value.bits(_high, dtype, times)
+    return _low(value, dtype, times), _high(value, dtype, times)
+
+
+def _low(value: complex, dtype: DType, times: int) -> int:
+    return element_bits(value, dtype, times) % _WORD
+
+
+def _high(value: complex, dtype: DType, times: int) -> int:
+    return element_bits(value, dtype, times) // _WORD
+
+
 def parameter_bits(family: str, parameters: tuple[float, ...], dtype: DType) -> tuple[int, ...]:
-    """The parameters of a functor as the structs of its kernels hold them: their bits in the compute dtype."""
+    """The parameters of a functor as the structs of its kernels hold them: their bits in the compute dtype, or that of
+    the parts of complex numbers.
+    """
     if not parameters:
         return _NO_PARAMETERS[PARAMETERS[family]]
-    bits = [element_bits(number, dtype.compute) for number in parameters]
+    bits = [element_bits(number, dtype.compute.real) for number in parameters]
     return (*bits, *_NO_PARAMETERS[PARAMETERS[family] - len(bits)])
 
 
