@@ -30,7 +30,7 @@ _BYTES: Final = 1 << 16
 _KILLED: Final = "ended without a word, as a process that is killed does"
 
 
-def seconds_to_start() -> float:
+def _seconds_to_start() -> float:
     """How long ranks wait for each other in the beginning."""
     return float(os.environ.get("TALLOW_DISTRIBUTED_TIMEOUT") or _SECONDS_TO_START)
 
@@ -106,6 +106,10 @@ class Server(threading.Thread):
                         self._end(ranks[line], None, _KILLED)
         self.finished.set()
 
+    def absent(self) -> list[int]:
+        """The ranks that did not come."""
+        return [rank for rank in range(self._size) if rank not in self._lines]
+
     def _take(self, rank: int, message: dict[str, Any]) -> None:
         if "bye" in message:
             self._end(rank, message["bye"], message["reason"])
@@ -164,13 +168,25 @@ class Coordinator:
         threading.Thread(target=self._read, args=(received,), name="tallow-ranks", daemon=True).start()
         atexit.register(self._finish)
 
-    def exchange(self, op: str, name: str, ranks: Sequence[int], value: object) -> list[Any]:
-        """The values of all ranks of a group, in their order. Raises RankLost."""
+    def meet(self, name: str, ranks: Sequence[int]) -> None:
+        """Wait until all ranks are here. BackendUnavailable where some do not come."""
+        seconds = _seconds_to_start()
+        if self.exchange("init", name, ranks, None, seconds):
+            return
+        absent = "some ranks" if self._server is None else f"ranks {', '.join(map(str, self._server.absent()))}"
+        reason = f"{absent} did not come within {seconds:g} s; see whether they run, and whether they reach rank 0"
+        raise BackendUnavailable("distributed", reason)
+
+    def exchange(
+        self, op: str, name: str, ranks: Sequence[int], value: object, seconds: float | None = None
+    ) -> list[Any]:
+        """The values of all ranks of a group, in their order; none after so many seconds. Raises RankLost."""
         number = self._exchanges[name] = self._exchanges.get(name, 0) + 1
         key = f"{name} {number}"
         self._line.send(key=key, ranks=list(ranks), value=value)
         with self._changed:
-            self._changed.wait_for(lambda: key in self._answers or self._lost is not None)
+            if not self._changed.wait_for(lambda: key in self._answers or self._lost is not None, seconds):
+                return []
             answer = self._answers.pop(key, None)
         if answer is not None and "values" in answer:
             values: list[Any] = answer["values"]
@@ -248,7 +264,7 @@ class Coordinator:
         if error is not None or self._lost is not None:
             self._tell()
             self._line.send(bye=None, reason=f"ended with {type(error).__name__}: {error}" if error else "gave up")
-            self._wait_for_others()
+            self._wait_for_others(_SECONDS_TO_TELL)
             for stream in (sys.stdout, sys.stderr):
                 stream.flush()
             # MPI would wait for ranks that are no more.
@@ -258,10 +274,10 @@ class Coordinator:
         self._line.send(bye=self.counts, reason="has ended")
         self._wait_for_others()
 
-    def _wait_for_others(self) -> None:
-        """Rank 0 serves the others until they end."""
+    def _wait_for_others(self, seconds: float | None = None) -> None:
+        """Rank 0 serves the others until they end, or for so long."""
         if self._server is not None:
-            self._server.finished.wait(None if self._lost is None else _SECONDS_TO_TELL)
+            self._server.finished.wait(seconds)
 
 
 def listen(address: str | None, port: int) -> socket.socket:
@@ -286,7 +302,7 @@ def listen(address: str | None, port: int) -> socket.socket:
 
 def connect(rank: int, address: str, port: int, server: Server | None = None) -> Coordinator:
     """The line to rank 0, which may listen at one of some ports; BackendUnavailable where it does not answer."""
-    deadline = time.monotonic() + seconds_to_start()
+    deadline = time.monotonic() + _seconds_to_start()
     ports = range(port, port + (_PORTS if server is None else 1))
     while True:
         for candidate in ports:

@@ -123,7 +123,7 @@ class Group:
 def start() -> Group:
     """The group of all processes that a launcher started; of one process if none did.
 
-    Raises BackendUnavailable where rank 0 does not answer.
+    Raises BackendUnavailable where they do not find each other.
     """
     place = environment.place()
     if place is None or place.size == 1:
@@ -145,7 +145,9 @@ def start() -> Group:
     if address is None:
         raise BackendUnavailable("distributed", "no variable says where rank 0 is; set MASTER_ADDR and MASTER_PORT")
     coordinator = connect(place.rank, "127.0.0.1" if server is not None else address, port, server)
-    return Group(range(place.size), place.rank, place.local_rank, _WORLD, coordinator, has_mpi)
+    group = Group(range(place.size), place.rank, place.local_rank, _WORLD, coordinator, has_mpi)
+    coordinator.meet(_WORLD, group.ranks)
+    return group
 
 
 def _can_import_mpi() -> bool:

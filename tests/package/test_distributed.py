@@ -184,6 +184,27 @@ def test_what_launchers_should_not_say(variables: dict[str, str], message: str) 
         environment.place(variables)
 
 
+@pytest.mark.parametrize(
+    ("rank", "message"),
+    [
+        ("0", "ranks 1 did not come within 1 s; see whether they run"),
+        ("1", "rank 0 does not answer rank 1 at 127.0.0.1"),
+    ],
+)
+def test_a_rank_does_not_wait_for_ever_for_the_others(rank: str, message: str) -> None:
+    variables = {"RANK": rank, "WORLD_SIZE": "2", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": "29871"}
+    done = subprocess.run(
+        [sys.executable, "-c", "import tallow; tallow.distributed.init()"],
+        env={**os.environ, **variables, "TALLOW_DISTRIBUTED_TIMEOUT": "1"},
+        capture_output=True,
+        text=True,
+        timeout=MOST_SECONDS,
+        check=False,
+    )
+    assert done.returncode == 1
+    assert message in done.stderr
+
+
 def test_a_group_of_one_does_nothing() -> None:
     group = tl.distributed.init()
     assert (group.rank, group.size, group.local_rank, group.ranks) == (0, 1, 0, (0,))
