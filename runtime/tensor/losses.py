@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Final, Self
 
+from ...tensor_ops import LOGISTIC_LOSS
 from ..base.error import InvalidArgument, ShapeMismatch, shown
 from ..core import argument
 from .base import named, require_tensors
@@ -51,7 +52,7 @@ class LossMethods(ComposedMethods, NetworkOpMethods):
     def binary_cross_entropy_with_logits(self, target: Self, reduction: str = "mean") -> Self:
         """Return the mean of `binary_cross_entropy` of sigmoid(x): max(x, 0) - x y + log(1 + e**-|x|)."""
         self._require_alike("binary_cross_entropy_with_logits", target)
-        losses = self.relu().sub(self.mul(target)).add(self.abs().neg().softplus())
+        losses: Self = self._binary(LOGISTIC_LOSS, target)
         return losses._joined_losses("binary_cross_entropy_with_logits", reduction)
 
     def _distance(self, op: str, target: Self) -> Self:

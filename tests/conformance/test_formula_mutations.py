@@ -15,7 +15,7 @@ from tallow.runtime.numerics.numerics import Numerics
 
 from . import spec, values
 from .comparison import assert_close, tolerance
-from .handlers.elementwise import PARAMETERS, slack_of_logaddexp
+from .handlers.elementwise import PARAMETERS, slack_of_logaddexp, slack_of_logistic_loss
 from .oracle import elementwise, gradients
 from .oracle.formats import EXTENDED, Array
 
@@ -127,6 +127,8 @@ def check(functor: Functor, node: Node) -> None:
                 expected = oracle(functor.name, "f64", *operands)
         if functor.name == "logaddexp":
             slack = slack_of_logaddexp("f64", *(operand.astype(EXTENDED) for operand in operands))
+        if functor.name == "logistic_loss":
+            slack = slack_of_logistic_loss("f64", *(operand.astype(EXTENDED) for operand in operands))
         found = computed(functor, node, operands, parameters)
         expected = np.where(is_open, found, expected).astype(EXTENDED)
         ulps = tolerance(functor.name, "f64")

@@ -1,5 +1,6 @@
 """Views of the kernels: their HIP sources, and the packers of their arguments."""
 
+import re
 import textwrap
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
@@ -43,16 +44,20 @@ def _functor(spec: Spec, functor: Functor) -> View:
     primitives = [spec.primitives[name] for name in formula.used()]
     is_brief = any(primitive.brief for primitive in primitives)
     steps = formula.steps("kernel", _literal("compute_type<T>"), names if is_brief else None)
+    statements = _statements([_body(*step) for step in steps.values()])
+    # The gradient of one operand may not depend on another.
+    read = set(re.findall(r"\w+", " ".join(statements)))
+    marks = ["" if name in read else "[[maybe_unused]] " for name in names]
     return View(
         made_from=(functor.location,),
         name=camel(functor.name),
         doc=functor.doc,
-        operands=", ".join(f"{kind} {name}" for kind, name in zip(types, names, strict=True)),
+        operands=", ".join(f"{mark}{kind} {name}" for mark, kind, name in zip(marks, types, names, strict=True)),
         types=", ".join(f"typename {kind}" for kind in dict.fromkeys(types)),
         parameters=len(functor.parameters),
         as_brief=_cpp_bool(is_brief),
         as_bounded=_cpp_bool(len(functor.operands) == 1 and any(primitive.bounded for primitive in primitives)),
-        statements=_statements([_body(*step) for step in steps.values()]),
+        statements=statements,
     )
 
 

@@ -202,6 +202,8 @@ def _check_binary(bench: Bench, got: Array, left: Array, right: Array, where: st
             slack = FUNCTION * unit * np.where(np.isfinite(factors), factors, 0)
         if bench.op == "logaddexp":
             slack = slack_of_logaddexp(bench.name, decode(bench.name, left), decode(bench.name, right))
+        if bench.op == "logistic_loss":
+            slack = slack_of_logistic_loss(bench.name, decode(bench.name, left), decode(bench.name, right))
         ulps = tolerance(bench.op, bench.name)
         has_sign = bench.op != "logaddexp"
         assert_close(bench.name, got, expected, ulps, where, inputs, slack=slack, zero_sign=has_sign)
@@ -214,6 +216,15 @@ def slack_of_logaddexp(name: str, left: Array, right: Array) -> Array:
         larger, distance = np.fmax(left, right), np.abs(left - right)
     slack = FUNCTION * unit(larger) + np.exp(-distance) * unit(distance)
     return np.where(np.isfinite(distance), slack, EXTENDED(0))
+
+
+def slack_of_logistic_loss(name: str, left: Array, right: Array) -> Array:
+    """The terms of the loss may cancel, each of which is rounded."""
+    unit = partial(spacing, compute_name(name))
+    with np.errstate(all="ignore"):
+        terms = left * ((left > 0) - right), np.log1p(np.exp(-np.abs(left)))
+    held = [np.where(np.isfinite(term), term, EXTENDED(0)) for term in terms]
+    return FUNCTION * (unit(held[0]) + unit(held[1]))
 
 
 def binary_assign(bench: Bench) -> None:

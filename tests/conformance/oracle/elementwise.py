@@ -134,6 +134,7 @@ def binary(op: str, name: str, x: Array, y: Array) -> Array:
             "hypot": np.hypot,
             "copysign": np.copysign,
             "logaddexp": np.logaddexp,
+            "logistic_loss": lambda x, y: np.where(x > 0, x * (1 - y), -x * y) + np.log1p(np.exp(-np.abs(x))),
             # The function of x is a number of the compute dtype before it is multiplied.
             "silu_mul": lambda x, y: round_values(compute_name(name), functions.silu(x)) * y,
             "gelu_mul": lambda x, y: round_values(compute_name(name), functions.gelu(x)) * y,

@@ -117,6 +117,11 @@ def _of_two(op: str, name: str, x: Array, y: Array) -> Array | Terms:
             return _atan2(x, y, of_x=True)
         case "atan2_gradient_y":
             return _atan2(x, y, of_x=False)
+        case "logistic_loss_gradient_x":
+            # The sigmoid and the target may cancel.
+            return functions.sigmoid(x) - y, functions.sigmoid(x) + np.abs(y), np.ones_like(x)
+        case "logistic_loss_gradient_y":
+            return -x
         case "copysign_gradient_x":
             return functions.sign(x) * np.copysign(EXTENDED(1), y)
     raise AssertionError(f"no gradient is written for {op}")
@@ -207,7 +212,7 @@ OF_ONE = (
 OF_TWO = (
     *("div_gradient_y", "remainder_gradient_y", "minimum_gradient_x", "pow_gradient_x", "pow_gradient_y"),
     *("fmod_gradient_y", "atan2_gradient_x", "atan2_gradient_y", "hypot_gradient_x", "copysign_gradient_x"),
-    *("silu_mul_gradient_x", "gelu_mul_gradient_x"),
+    *("silu_mul_gradient_x", "gelu_mul_gradient_x", "logistic_loss_gradient_x", "logistic_loss_gradient_y"),
 )
 
 
