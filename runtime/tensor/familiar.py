@@ -151,9 +151,9 @@ class FamiliarMethods(RearrangingMethods, ContractionMethods, MoveMethods, Netwo
         require_tensors("allclose", other=other)
         rtol, atol = argument.real("allclose", "rtol", rtol), argument.real("allclose", "atol", atol)
         close = self.eq(other)
-        if argument.boolean("allclose", "equal_nan", equal_nan) and self.dtype.is_float:
+        if argument.boolean("allclose", "equal_nan", equal_nan) and self.dtype.is_inexact:
             close = close | (self.isnan() & other.isnan())
-        wide = self.dtype.compute if self.dtype.is_float else DType.F64
+        wide = self.dtype.compute if self.dtype.is_inexact else DType.F64
         x, y = self.to_dtype(wide), other.to_dtype(wide)
         size = y.abs()
         near = (x - y).abs() <= size * rtol + atol
@@ -179,9 +179,9 @@ class FamiliarMethods(RearrangingMethods, ContractionMethods, MoveMethods, Netwo
 
         Integers, which have neither, are copied.
         """
-        if not self.dtype.is_float:
+        if not self.dtype.is_inexact:
             return self.copy()
-        largest = _largest(self.dtype)
+        largest = _largest(self.dtype.real)
         nan = argument.real("nan_to_num", "nan", nan)
         highest = largest if posinf is None else argument.real("nan_to_num", "posinf", posinf)
         lowest = -largest if neginf is None else argument.real("nan_to_num", "neginf", neginf)

@@ -115,7 +115,10 @@ class InteropMethods(LogicMethods):
         return self.numpy().tolist()
 
     def item(self) -> int | float:
-        """Return the only element as a Python number; `InvalidArgument` if there are more or none."""
+        """Return the only element as a Python number; `InvalidArgument` if there are more or none.
+
+        Of a complex dtype it is a complex number, which the annotation leaves out: most callers have none.
+        """
         layout = self._layout
         if layout.elem_count != 1:
             reason = f"a tensor of shape {self.shape} does not have one element; index it, reduce it or use tolist()"
@@ -141,6 +144,9 @@ class InteropMethods(LogicMethods):
 
     def __float__(self) -> float:
         return float(self._number_for("float"))
+
+    def __complex__(self) -> complex:
+        return complex(self._number_for("complex"))
 
     def _number_for(self, op: str) -> int | float:
         try:
