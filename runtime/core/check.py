@@ -113,6 +113,21 @@ def searched_lines(op: str, layout: Layout, values_layout: Layout) -> None:
         raise ShapeMismatch(op, (layout.shape, values_layout.shape), reason)
 
 
+def has_points(op: str, layout: Layout) -> None:
+    """Check that there is a last dim to transform along."""
+    if not layout.shape.rank or not layout.shape[-1]:
+        raise ShapeMismatch(op, (layout.shape,), "a transform has at least 1 point along the last dim")
+
+
+def half_transform(op: str, layout: Layout, count: int) -> None:
+    """Check that lines have the first half of transforms of `count` real points."""
+    has_points(op, layout)
+    length = layout.shape[-1]
+    if count < 1 or length != count // 2 + 1:
+        counts = "1 real point" if length == 1 else f"{2 * length - 2} or {2 * length - 1} real points"
+        raise InvalidArgument(op, f"{length} elements are half of the transform of {counts}, not of {count}")
+
+
 def reduce_dims(op: str, reduce: ReduceOp, layout: Layout, dims: Sequence[int]) -> None:
     """Check that the dims exist, that none is named twice, and that no result is asked of no elements."""
     distinct_dims(op, layout, dims)

@@ -145,6 +145,15 @@ def storage_call(cell: SupportCell, make: Make) -> tuple[tallow.Storage, str, Ar
             arguments = {"op": ReduceOp(cell.op), "layout": made, "dims": (0,)}
         case "cumsum" | "cumprod":
             arguments = {"layout": made, "dim": 0}
+        case "fft":
+            made = layout(2, 4)
+            arguments = {"layout": made, "inverse": False}
+        case "rfft":
+            made = layout(2, 4)
+            arguments = {"layout": made}
+        case "irfft":
+            made = layout(2, 3)
+            arguments = {"layout": made, "count": 4}
         case "argsort":
             arguments = {"layout": made, "descending": False, "count": 4}
         case "searchsorted":

@@ -170,6 +170,7 @@ TENSORS = values("""
     ramp(d, DType.F64, 1, 3).broadcast_as(2, 3); ramp(d, DType.F32, 1, 2, 4); ramp(d, DType.F32, 1, 2, 4, 4)
     ramp(d, DType.F32, 2, 2, 2, 2); ramp(d, DType.I32, 2, 2, 2); ramp(d, DType.F16, 0, 3); ramp(d, DType.F8E4M3, 1)
     ramp(d, DType.F32, 3, 4)[1:, ::3]; ramp(d, DType.F32, 1)[0]; ramp(tl.Device.cpu(), DType.F32, 2, 3)
+    ramp(d, DType.COMPLEX64, 2, 3)
 """)
 STORAGES = values("""
     d.storage(np.arange(48, dtype=np.float32)); d.storage(np.arange(48) % 2); d.storage(np.zeros(48, np.uint8))
@@ -197,6 +198,7 @@ FITTING: dict[str, list[Value]] = {
     "BackendStorage": [Value(f"{storage}.inner", lambda d, make=storage.make: make(d).inner) for storage in STORAGES],
     "int": values("0; 1; 2; 3; -1; 4"),
     "float": values("0; 1; 2.5; -0.0; -3; float('inf'); float('nan'); 1e300; 300"),
+    "complex": values("0; 2.5; -3; 1j; 2.5-1j; complex('inf-nanj')"),
     "bool": values("True; False"),
     "Callable": values("print; tl.Tensor.exp; tl.fuse(tl.Tensor.abs)"),
     "str": values("'cpu'; 'rocm:0'; 'cuda:7'; ''; 'f32'; '.2f'; 'exp'; 'add'; 'float*, unsigned'"),
@@ -336,6 +338,9 @@ BASES = {
     "Storage.assign": (_COUNT, f"at(4); {_COUNT}; at(4)"),
     "Storage.cmp": (_COUNT, f"tl.CmpOp.EQ; {_COUNT}; at(4); at(4)"),
     "Storage.where_cond": (_ROWS, f"at(4); {_COUNT}; at(4); {_COUNT}; at(4)"),
+    "Storage.fft": ("d.storage(np.ones(8, np.complex64))", "at(2, 4); True"),
+    "Storage.rfft": (_COUNT, "at(2, 4)"),
+    "Storage.irfft": ("d.storage(np.ones(6, np.complex64))", "at(2, 3); 4"),
     "Storage.gather": (_COUNT, f"at(4); {_ROWS}; at(4); 0"),
     "Storage.index_select": (_COUNT, f"{_ROWS}; at(4); at(4); 0"),
     "Storage.index_add": _SCATTER,

@@ -50,7 +50,7 @@ FLOAT_METHODS = (
     *("unary_gradient", "binary_gradient"),
     *("linear", "scaled_dot_product_attention", "scaled_dot_product_attention_gradient"),
     "scaled_dot_product_attention_with_logsumexp",
-    *("avg_pool2d", "upsample_bilinear2d", "rand_uniform_f64", "rand_normal_f64", "sgd_step", "adam_step"),
+    *("rfft", "avg_pool2d", "upsample_bilinear2d", "rand_uniform_f64", "rand_normal_f64", "sgd_step", "adam_step"),
     *(member.value for member in op.MethodOp if member.value not in INTEGER_METHODS),
 )
 # Of these floats of 8 bits have too few numbers.
@@ -73,8 +73,12 @@ BOOL_METHODS = (
     *("apply_op1", "apply_op2", "apply_op3", "inplace_op1", "inplace_op2", "inplace_op3"),
     *("zeros", "alloc_uninit", "storage_from_slice", "storage", "storage_owned"),
 )
-# Those of complex numbers, besides ops.
-COMPLEX_METHODS = (*BOOL_METHODS, "powf", "cumsum", "cumprod", "matmul", "scatter_add", "index_add")
+# Those of complex numbers alone, and all of them, besides ops.
+TRANSFORMS = ("fft", "irfft")
+COMPLEX_METHODS = (
+    *(*BOOL_METHODS, "powf", "cumsum", "cumprod", "matmul", "scatter_add", "index_add"),
+    *TRANSFORMS,
+)
 
 Key = tuple[str, str | None, str | None]
 
@@ -132,9 +136,9 @@ def serves_complex(method: str, op: str | None) -> bool:
     return op in ops[method] if method in ops else method in COMPLEX_METHODS
 
 
-def needs_complex(op: str | None) -> bool:
+def needs_complex(method: str, op: str | None) -> bool:
     """Whether semantics has the op for complex numbers only."""
-    return op in COMPLEX_ONLY_OPS
+    return op in COMPLEX_ONLY_OPS or method in TRANSFORMS
 
 
 def needs_integers(op: str | None) -> bool:
@@ -142,9 +146,9 @@ def needs_integers(op: str | None) -> bool:
     return op in ("sum_i64", "prod_i64", "bitwise_invert", *BIT_OPS)
 
 
-def lacks_short_floats(op: str | None) -> bool:
+def lacks_short_floats(method: str, op: str | None) -> bool:
     """Whether the dtypes of 8 and 16 bits, whose compute dtype is another one, lack the op."""
-    return op == "nextafter"
+    return op == "nextafter" or method == "rfft"
 
 
 def needs_float(method: str, op: str | None) -> bool:

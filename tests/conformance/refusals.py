@@ -135,12 +135,16 @@ def valid_calls(backend: str) -> dict[str, list[Valid]]:
         if (
             cell.backend == backend
             and cell.status == "supported"
-            and (isinstance(dtype, GgmlDType) or dtype in (None, DType.F32))
+            and (isinstance(dtype, GgmlDType) or dtype in (None, _dtype_of_valid_calls(cell.method)))
             and op in (None, *alike[:1])
             and label not in [valid.label for valid in calls_of_method]
         ):
             calls_of_method.append(Valid(cell, label))
     return {method: some for method, some in found.items() if some and takes_arguments(method)}
+
+
+def _dtype_of_valid_calls(method: str) -> DType:
+    return DType.COMPLEX64 if method in matrix.TRANSFORMS else DType.F32
 
 
 def function_of(method: str) -> Any:

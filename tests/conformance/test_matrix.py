@@ -120,9 +120,9 @@ def test_cpu_supports_all_that_semantics_defines():
             lacks |= not integer and matrix.needs_integers(cell.op)
             is_complex = cell.dtype is not None and cell.dtype.value in COMPLEX
             lacks |= is_complex and not matrix.serves_complex(cell.method, cell.op)
-            lacks |= not is_complex and matrix.needs_complex(cell.op)
+            lacks |= not is_complex and matrix.needs_complex(cell.method, cell.op)
             is_short = cell.dtype in (DType.BF16, DType.F16, DType.F8E4M3, DType.F8E5M2)
-            lacks |= is_short and matrix.lacks_short_floats(cell.op)
+            lacks |= is_short and matrix.lacks_short_floats(cell.method, cell.op)
             lacks |= cell.dtype is DType.BOOL and not matrix.serves_bool(cell.method, cell.op)
             lacks |= cell.dtype in (DType.F8E4M3, DType.F8E5M2) and cell.method in matrix.WIDE_METHODS
             lacks |= cell.method in matrix.JOINING_METHODS and str(cell.dtype) not in matrix.JOINED

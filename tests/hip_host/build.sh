@@ -49,5 +49,6 @@ library() {
 library amdhip64 7 "allocation block code_object device fault fiber graph launch memory module observe stream" -ldl
 library hiprtc 7 "code_object hiprtc process rewrite" -lamdhip64 -ldl
 library hipblas 3 "hipblas" -lamdhip64
+library hipfft 0 "hipfft" -lamdhip64
 library MIOpen 1 "miopen miopen_forward" -lamdhip64
 library rccl 1 "rccl" -lamdhip64

@@ -1,6 +1,7 @@
 """What the vendors' libraries do for a GPU backend, each where it is there."""
 
 from collections.abc import Callable
+from enum import Enum
 from typing import Any, ClassVar, NamedTuple, Protocol
 
 from ....dtype import DType
@@ -127,3 +128,23 @@ class Pooling(Protocol):
         result: int,
     ) -> bool:
         """Enqueue the means of the windows of a contiguous operand of `dims`. Raises LibraryError."""
+
+
+class Transform(Enum):
+    """The discrete Fourier transforms that libraries have; none divides by the number of points."""
+
+    FORWARD = "forward"
+    INVERSE = "inverse"
+    REAL = "real"
+    """Of real numbers, of which the first half is given."""
+    INVERSE_REAL = "inverse real"
+
+
+class Transforms(Protocol):
+    """Discrete Fourier transforms."""
+
+    def transform(self, dtype: DType, form: Transform, count: int, lines: int, source: int, result: int) -> None:
+        """Enqueue the transforms of contiguous lines of `count` points, whose parts have a dtype of real numbers.
+
+        Lines are not empty; what is read may be written to. Raises LibraryError.
+        """
