@@ -2,13 +2,13 @@
 
 `x.__array_namespace__()` returns it, so that libraries which accept any namespace, as SciPy and scikit-learn do,
 compute on the tensor's device. Functions have the standard's names, signatures and promotion of dtypes; what a function
-does beyond it is in its docstring. Complex dtypes, and what needs them, are missing. https://data-apis.org/array-api/2025.12
+does beyond it is in its docstring. https://data-apis.org/array-api/2025.12
 """
 
 import math as _math
 
 from ...dtype import DType as _DType
-from . import linalg
+from . import fft, linalg
 from .creation import (
     arange,
     asarray,
@@ -66,6 +66,7 @@ from .elementwise import (
     greater,
     greater_equal,
     hypot,
+    imag,
     isfinite,
     isinf,
     isnan,
@@ -168,6 +169,7 @@ bool = _DType.BOOL
 int8, int16, int32, int64 = _DType.I8, _DType.I16, _DType.I32, _DType.I64
 uint8, uint16, uint32, uint64 = _DType.U8, _DType.U16, _DType.U32, _DType.U64
 float32, float64 = _DType.F32, _DType.F64
+complex64, complex128 = _DType.COMPLEX64, _DType.COMPLEX128
 
 __all__ = [
     "__array_api_version__",
@@ -202,6 +204,8 @@ __all__ = [
     "can_cast",
     "ceil",
     "clip",
+    "complex64",
+    "complex128",
     "concat",
     "conj",
     "copysign",
@@ -220,6 +224,7 @@ __all__ = [
     "expand_dims",
     "expm1",
     "eye",
+    "fft",
     "finfo",
     "flip",
     "float32",
@@ -233,6 +238,7 @@ __all__ = [
     "greater_equal",
     "hypot",
     "iinfo",
+    "imag",
     "inf",
     "int8",
     "int16",

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import builtins
 from collections.abc import Iterator
-from typing import Any, Literal
+from typing import Any, Literal, TypeAlias
+
+import numpy as np
 
 from ...device import Device
 from ...dtype import DType
@@ -14,7 +16,7 @@ from .data_types import Scalar, result_type
 from .linear_algebra import diagonal
 
 Shape = int | tuple[int, ...]
-Number = int | float | Tensor
+Number: TypeAlias = "Scalar | Tensor"
 """A Python number, or a tensor of rank 0, which the host waits for."""
 
 
@@ -69,11 +71,13 @@ def arange(
     device: Device | None = None,
 ) -> Tensor:
     """Make the vector start, start + step, .. that ends before `stop`; of one number, count up to it from 0."""
+    if dtype is not None and dtype.is_complex:
+        return arange(start, stop, step, dtype=dtype.real, device=device).to_dtype(dtype)
     last = None if stop is None else _number(stop)
     return Tensor.arange(_number(start), last, _number(step), dtype=dtype, device=device)
 
 
-def _number(value: Scalar | Tensor) -> Scalar:
+def _number(value: Number) -> Any:
     return value.item() if isinstance(value, Tensor) else value
 
 
@@ -137,10 +141,14 @@ def linspace(
     endpoint: builtins.bool = True,
 ) -> Tensor:
     """Make a vector of `num` numbers at equal distances from `start` to `stop`, without `stop` if not `endpoint`."""
+    first, last = _number(start), _number(stop)
+    is_complex = isinstance(first, complex) or isinstance(last, complex)
+    if dtype is None:
+        dtype = DType.COMPLEX64 if is_complex else DType.F32
+    if dtype.is_complex or is_complex:
+        return Tensor(np.linspace(first, last, num, endpoint=endpoint), dtype=dtype, device=device)
     count = num if endpoint else num + 1
-    line = Tensor.linspace(
-        _number(start), _number(stop), count, dtype=DType.F32 if dtype is None else dtype, device=device
-    )
+    line = Tensor.linspace(first, last, count, dtype=dtype, device=device)
     return line if endpoint else line[:num].copy()
 
 

@@ -17,7 +17,7 @@ from ..base.error import DTypeMismatch, InvalidArgument, shown
 from ..core.argument import instance
 from ..tensor import Tensor
 
-Scalar: TypeAlias = "builtins.bool | int | float"
+Scalar: TypeAlias = "builtins.bool | int | float | complex"
 
 # The dtypes that a kind of the standard's has, by the kinds of the spec.
 _KINDS: Final = {
@@ -32,7 +32,7 @@ _KINDS: Final = {
 # The standard's dtypes by its names, which are NumPy's: NumPy's own, but for f16.
 STANDARD: Final = {dtype.numpy.name: dtype for dtype in DType if dtype.is_of_numpy and dtype is not DType.F16}
 # The default dtype of Python's numbers, from the narrowest kind to the widest: a bool is an int, too.
-_DEFAULTS: Final = {bool: DType.BOOL, int: DType.I64, float: DType.F32}
+_DEFAULTS: Final = {bool: DType.BOOL, int: DType.I64, float: DType.F32, complex: DType.COMPLEX64}
 
 
 def isdtype(dtype: DType, kind: DType | str | tuple[DType | str, ...]) -> builtins.bool:
@@ -52,7 +52,7 @@ def isdtype(dtype: DType, kind: DType | str | tuple[DType | str, ...]) -> builti
 
 @dataclass(frozen=True)
 class finfo_object:  # noqa: N801 - the standard's name
-    """Limits of a floating-point dtype."""
+    """Limits of a floating-point dtype; of a complex one, those of its parts."""
 
     bits: int
     eps: float
@@ -73,9 +73,9 @@ class iinfo_object:  # noqa: N801 - the standard's name
 
 
 def finfo(type: DType | Tensor, /) -> finfo_object:
-    """Return the limits of a floating-point dtype, or of a tensor's."""
-    dtype = type.dtype if isinstance(type, Tensor) else type
-    if dtype.kind != "float":
+    """Return the limits of a floating-point dtype, or of a tensor's; of complex ones, those of their parts."""
+    dtype = (type.dtype if isinstance(type, Tensor) else type).real
+    if not dtype.is_float:
         raise InvalidArgument("finfo", f"{dtype.value} is no floating-point dtype; use iinfo")
     limits: Any = ml_dtypes.finfo(dtype.numpy)  # type: ignore[no-untyped-call]
     numbers = (float(limits.eps), float(limits.max), float(limits.min), float(limits.smallest_normal))
@@ -117,7 +117,7 @@ def result_type(*arrays_and_dtypes: Tensor | Scalar | DType) -> DType:
         elif isinstance(item, DType):
             dtypes.append(item)
         else:
-            instance("result_type", "an operand", item, bool | int | float, "Tensor, DType or number")
+            instance("result_type", "an operand", item, bool | int | float | complex, "Tensor, DType or number")
             numbers.append(item)
     if not dtypes:
         return _joined("result_type", map(_default, numbers))
@@ -143,12 +143,14 @@ def _joined(op: str, dtypes: Iterable[DType]) -> DType:
 
 # From the narrowest to the widest; a number fits a dtype of its own kind or of a wider one.
 _ORDER: Final = ("bool", "unsigned", "signed", "float", "complex")
-_LEAST: Final = {DType.BOOL: "bool", DType.I64: "unsigned", DType.F32: "float"}
+_LEAST: Final = {DType.BOOL: "bool", DType.I64: "unsigned", DType.F32: "float", DType.COMPLEX64: "complex"}
 
 
 def _with_number(op: str, dtype: DType, number: Scalar) -> DType:
     if _ORDER.index(dtype.kind) >= _ORDER.index(_LEAST[_default(number)]):
         return dtype
+    if dtype.is_float and isinstance(number, complex) and dtype.complex is not None:
+        return dtype.complex
     reason = f"a tensor of {dtype.value} and a Python {type(number).__name__} have no dtype together"
     raise DTypeMismatch(op, (dtype,), reason)
 
@@ -161,7 +163,7 @@ def promoted_operands(op: str, *operands: Tensor | Scalar) -> tuple[Tensor, ...]
     dtype = _joined(op, [tensor.dtype for tensor in tensors])
     for operand in operands:
         if not isinstance(operand, Tensor):
-            instance(op, "an operand", operand, bool | int | float, "Tensor or number")
+            instance(op, "an operand", operand, bool | int | float | complex, "Tensor or number")
             dtype = _with_number(op, dtype, operand)
     device = tensors[0].device
     return tuple(

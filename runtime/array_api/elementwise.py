@@ -12,6 +12,7 @@ from .data_types import Scalar, promoted_operands
 _Function = TypeVar("_Function", bound=Callable[..., Tensor])
 
 _INTEGERS = ("bool", "unsigned", "signed")
+_REAL = (*_INTEGERS, "float")
 
 
 def _described(function: _Function, name: str, method: Callable[..., Any]) -> _Function:
@@ -58,7 +59,7 @@ bitwise_or = _binary("bitwise_or", "__or__")
 bitwise_right_shift = _binary("bitwise_right_shift", "__rshift__")
 bitwise_xor = _binary("bitwise_xor", "__xor__")
 ceil = _unary("ceil", "ceil", unchanged=_INTEGERS)
-conj = _unary("conj", "copy")
+conj = _unary("conj", "conj", unchanged=_REAL)
 copysign = _binary("copysign", "copysign")
 cos = _unary("cos", "cos")
 cosh = _unary("cosh", "cosh")
@@ -71,6 +72,7 @@ floor_divide = _binary("floor_divide", "floor_divide")
 greater = _binary("greater", "gt")
 greater_equal = _binary("greater_equal", "ge")
 hypot = _binary("hypot", "hypot")
+imag = _unary("imag", "imag")
 less = _binary("less", "lt")
 less_equal = _binary("less_equal", "le")
 log = _unary("log", "log")
@@ -90,10 +92,9 @@ nextafter = _binary("nextafter", "nextafter")
 not_equal = _binary("not_equal", "ne")
 positive = _unary("positive", "copy")
 pow = _binary("pow", "pow")
-real = _unary("real", "copy")
+real = _unary("real", "real", unchanged=_REAL)
 reciprocal = _unary("reciprocal", "recip")
 remainder = _binary("remainder", "remainder")
-round = _unary("round", "rint", unchanged=_INTEGERS)
 sign = _unary("sign", "sign")
 signbit = _unary("signbit", "signbit")
 sin = _unary("sin", "sin")
@@ -131,3 +132,14 @@ def clip(x: Tensor, /, min: Tensor | Scalar | None = None, max: Tensor | Scalar 
         if bound is not None:
             result = method(*promoted_operands("clip", result, bound))
     return result
+
+
+_round = _unary("round", "rint", unchanged=_INTEGERS)
+
+
+def round(x: Tensor, /) -> Tensor:
+    """Round to integers, complex numbers in both parts; infinite and NaN numbers stay as they are."""
+    if not x.dtype.is_complex:
+        return _round(x)
+    parts = [_round(part).to_dtype(x.dtype) for part in (x.real(), x.imag())]
+    return x.isfinite().where(parts[0] + parts[1] * Tensor(1j, dtype=x.dtype, device=x.device), x)

@@ -34,6 +34,7 @@ class Info:
         """Return the dtypes of tensors that are made without one, on any device."""
         return {
             "real floating": DType.F32,
+            "complex floating": DType.COMPLEX64,
             "integral": DType.I64,
             "indexing": DType.I64,
         }

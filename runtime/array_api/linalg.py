@@ -1,7 +1,7 @@
 """Linear algebra: decompositions by LAPACK, in the order of the standard.
 
 Decompositions are computed on the host by NumPy's LAPACK, wherever the tensors are; the results return to their device.
-Matrices are the last two axes. Only f32 and f64 have decompositions.
+Matrices are the last two axes. Only f32, f64, complex64 and complex128 have decompositions.
 """
 
 from __future__ import annotations
@@ -12,7 +12,6 @@ from typing import Any, Literal, NamedTuple
 
 import numpy as np
 
-from ...dtype import DType
 from ..base.error import InvalidArgument, ShapeMismatch, UnsupportedDType
 from ..tensor import Tensor
 from .data_types import promoted_operands
@@ -25,7 +24,9 @@ __all__ = [
     "cross",
     "det",
     "diagonal",
+    "eig",
     "eigh",
+    "eigvals",
     "eigvalsh",
     "inv",
     "matmul",
@@ -56,6 +57,13 @@ class EighResult(NamedTuple):
     eigenvectors: Tensor
 
 
+class EigResult(NamedTuple):
+    """Eigenvalues, and an eigenvector in each column."""
+
+    eigenvalues: Tensor
+    eigenvectors: Tensor
+
+
 class QRResult(NamedTuple):
     """An orthonormal matrix and an upper triangular one, whose product is the matrix."""
 
@@ -81,8 +89,9 @@ class SVDResult(NamedTuple):
 def _lapack(op: str, compute: Callable[..., Any], *operands: Tensor, **options: Any) -> tuple[Tensor, ...]:
     """Call a function of numpy.linalg; InvalidArgument where it finds no result, as for singular matrices."""
     for x in operands:
-        if x.dtype not in (DType.F32, DType.F64):
-            raise UnsupportedDType(op, x.dtype, x.device.backend, "LAPACK has f32 and f64; convert with astype")
+        if x.dtype.real.complex is None:
+            reason = "LAPACK has f32, f64, complex64 and complex128; convert with astype"
+            raise UnsupportedDType(op, x.dtype, x.device.backend, reason)
     try:
         found = compute(*[x.numpy() for x in operands], **options)
     except np.linalg.LinAlgError as error:
@@ -95,7 +104,7 @@ def _lapack(op: str, compute: Callable[..., Any], *operands: Tensor, **options: 
 
 
 def cholesky(x: Tensor, /, *, upper: builtins.bool = False) -> Tensor:
-    """Find the lower triangular L with L L^T = x for positive definite matrices; with `upper`, U with U^T U = x."""
+    """Find the lower triangular L with L L^H = x for positive definite matrices; with `upper`, U with U^H U = x."""
     return _lapack("cholesky", np.linalg.cholesky, x, upper=upper)[0]
 
 
@@ -105,13 +114,28 @@ def det(x: Tensor, /) -> Tensor:
 
 
 def eigh(x: Tensor, /) -> EighResult:
-    """Eigenvalues and eigenvectors of symmetric matrices."""
+    """Eigenvalues and eigenvectors of symmetric, or Hermitian, matrices."""
     return EighResult(*_lapack("eigh", np.linalg.eigh, x))
 
 
 def eigvalsh(x: Tensor, /) -> Tensor:
-    """Eigenvalues of symmetric matrices, in ascending order."""
+    """Eigenvalues of symmetric, or Hermitian, matrices, in ascending order."""
     return _lapack("eigvalsh", np.linalg.eigvalsh, x)[0]
+
+
+def eig(x: Tensor, /) -> EigResult:
+    """Eigenvalues and eigenvectors of square matrices, as complex numbers."""
+    return EigResult(*map(_complex, _lapack("eig", lambda array: tuple(np.linalg.eig(array)), x)))
+
+
+def eigvals(x: Tensor, /) -> Tensor:
+    """Eigenvalues of square matrices, as complex numbers."""
+    return _complex(_lapack("eigvals", np.linalg.eigvals, x)[0])
+
+
+def _complex(x: Tensor) -> Tensor:
+    """What NumPy gives as real numbers where all of them are."""
+    return x.to_dtype(x.dtype.complex or x.dtype)
 
 
 def inv(x: Tensor, /) -> Tensor:
@@ -156,7 +180,7 @@ def _tolerance(x: Tensor, rtol: float | Tensor | None, values: Tensor) -> Tensor
     """Return the singular values below which others count as 0."""
     largest = values.max(-1, True) if values.shape[-1] else values.sum(-1, True)
     if rtol is None:
-        rtol = max(x.shape[-2:]) * float(np.finfo(x.dtype.numpy).eps)
+        rtol = max(x.shape[-2:]) * float(np.finfo(x.dtype.real.numpy).eps)
     return largest * (rtol.unsqueeze(-1) if isinstance(rtol, Tensor) else rtol)
 
 

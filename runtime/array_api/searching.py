@@ -10,7 +10,7 @@ from ..base.error import ShapeMismatch
 from ..tensor import Tensor
 from .creation import full
 from .data_types import Scalar, promoted_operands
-from .manipulation import Axes
+from .manipulation import Axes, concat
 
 
 def argmax(x: Tensor, /, *, axis: int | None = None, keepdims: builtins.bool = False) -> Tensor:
@@ -115,6 +115,10 @@ def isin(x1: Tensor | Scalar, x2: Tensor | Scalar, /, *, invert: builtins.bool =
     line = among.flatten()
     if not line.size:
         return full(elements.shape, invert, device=elements.device)
+    if line.dtype.is_complex:
+        # What has no order has a number by which it is one of the different elements of both.
+        numbers = unique_inverse(concat([elements, line], axis=None)).inverse_indices
+        elements, line = numbers[: elements.size].reshape(elements.shape), numbers[elements.size :]
     line = sort(line)
     places = line.searchsorted(elements)
     found = line.take_along_dim(places.minimum(line.size - 1).flatten(), 0).reshape(elements.shape)

@@ -23,7 +23,8 @@ class CountingMethods(ComposedMethods):
     def unique(
         self, return_indices: bool = False, return_inverse: bool = False, return_counts: bool = False
     ) -> Self | tuple[Self, ...]:
-        """Return the different elements in ascending order, a vector; each NaN is different from all others.
+        """Return the different elements in ascending order, a vector; each NaN is different from all others. Complex
+        numbers are in the order of their real parts, and of their imaginary parts where these are equal.
 
         If asked for, in this order and in i64: the position of the first of each in row-major order; the place of each
         element in the result, in the shape of the tensor; and how many there are of each. The host waits for the number
@@ -38,7 +39,11 @@ class CountingMethods(ComposedMethods):
             )
         ]
         flat, length = self.flatten(), self.elem_count
-        order = flat.argsort()
+        if self.dtype.is_complex:
+            by_imag = flat.imag().argsort()
+            order = by_imag.gather(flat.real().gather(by_imag, 0).argsort(), 0)
+        else:
+            order = flat.argsort()
         ordered = flat.gather(order, 0)
         # By the number of its element in the result, each place in order.
         steps = ordered[1:].ne(ordered[:-1]).to_dtype(DType.I64)

@@ -1,0 +1,206 @@
+"""Discrete Fourier transforms: by hipFFT or cuFFT where they are, else on the host, by NumPy's pocketfft.
+
+Transforms keep the precision: f32 and complex64 give complex64. `norm` says which direction is divided by the number of
+points: "backward" the inverse one, "forward" the other, "ortho" both by its root. Real numbers where complex ones are
+expected count as such.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Literal
+
+import numpy as np
+
+from ...device import Device
+from ...dtype import DType
+from ..base.error import InvalidArgument, UnsupportedDType, shown
+from ..tensor import Tensor
+from .elementwise import conj
+from .manipulation import roll
+
+__all__ = [
+    "fft",
+    "fftfreq",
+    "fftn",
+    "fftshift",
+    "hfft",
+    "ifft",
+    "ifftn",
+    "ifftshift",
+    "ihfft",
+    "irfft",
+    "irfftn",
+    "rfft",
+    "rfftfreq",
+    "rfftn",
+]
+
+Norm = Literal["backward", "ortho", "forward"]
+# How a norm of the inverse transform divides.
+_REVERSED: dict[Norm, Norm] = {"backward": "forward", "ortho": "ortho", "forward": "backward"}
+
+
+def fft(x: Tensor, /, *, n: int | None = None, axis: int = -1, norm: Norm = "backward") -> Tensor:
+    """Transform along an axis, cut or padded with zeros to `n` points."""
+    return _transformed("fft", x, *_one(n, axis), norm, inverse=False)
+
+
+def ifft(x: Tensor, /, *, n: int | None = None, axis: int = -1, norm: Norm = "backward") -> Tensor:
+    """Transform back what `fft` transformed."""
+    return _transformed("ifft", x, *_one(n, axis), norm, inverse=True)
+
+
+def fftn(
+    x: Tensor, /, *, s: Sequence[int] | None = None, axes: Sequence[int] | None = None, norm: Norm = "backward"
+) -> Tensor:
+    """Transform along several axes, by default all, cut or padded to `s` points."""
+    return _transformed("fftn", x, s, axes, norm, inverse=False)
+
+
+def ifftn(
+    x: Tensor, /, *, s: Sequence[int] | None = None, axes: Sequence[int] | None = None, norm: Norm = "backward"
+) -> Tensor:
+    """Transform back what `fftn` transformed."""
+    return _transformed("ifftn", x, s, axes, norm, inverse=True)
+
+
+def rfft(x: Tensor, /, *, n: int | None = None, axis: int = -1, norm: Norm = "backward") -> Tensor:
+    """Transform real numbers; the half of the result that the other half follows from is left out."""
+    return _of_real("rfft", x, *_one(n, axis), norm)
+
+
+def irfft(x: Tensor, /, *, n: int | None = None, axis: int = -1, norm: Norm = "backward") -> Tensor:
+    """Transform back what `rfft` transformed, to `n` points, by default an even number."""
+    return _to_real("irfft", x, *_one(n, axis), norm)
+
+
+def rfftn(
+    x: Tensor, /, *, s: Sequence[int] | None = None, axes: Sequence[int] | None = None, norm: Norm = "backward"
+) -> Tensor:
+    """Transform real numbers along several axes; along the last one, half of the result is left out."""
+    return _of_real("rfftn", x, s, axes, norm)
+
+
+def irfftn(
+    x: Tensor, /, *, s: Sequence[int] | None = None, axes: Sequence[int] | None = None, norm: Norm = "backward"
+) -> Tensor:
+    """Transform back what `rfftn` transformed."""
+    return _to_real("irfftn", x, s, axes, norm)
+
+
+def hfft(x: Tensor, /, *, n: int | None = None, axis: int = -1, norm: Norm = "backward") -> Tensor:
+    """Transform the half of a Hermitian sequence to `n` real numbers."""
+    return _to_real("hfft", conj(x), *_one(n, axis), _REVERSED.get(norm, norm))
+
+
+def ihfft(x: Tensor, /, *, n: int | None = None, axis: int = -1, norm: Norm = "backward") -> Tensor:
+    """Transform back what `hfft` transformed."""
+    return conj(_of_real("ihfft", x, *_one(n, axis), _REVERSED.get(norm, norm)))
+
+
+def fftfreq(n: int, /, *, d: float = 1.0, dtype: DType | None = None, device: Device | None = None) -> Tensor:
+    """Return the frequencies of the results of `fft` of `n` points at distances `d`."""
+    return Tensor(np.fft.fftfreq(n, d), dtype=DType.F32 if dtype is None else dtype, device=device)
+
+
+def rfftfreq(n: int, /, *, d: float = 1.0, dtype: DType | None = None, device: Device | None = None) -> Tensor:
+    """Return the frequencies of the results of `rfft` of `n` points at distances `d`."""
+    return Tensor(np.fft.rfftfreq(n, d), dtype=DType.F32 if dtype is None else dtype, device=device)
+
+
+def fftshift(x: Tensor, /, *, axes: int | Sequence[int] | None = None) -> Tensor:
+    """Move frequency 0 to the middle of some axes, by default all."""
+    chosen = _chosen(x, axes)
+    return roll(x, tuple(x.shape[axis] // 2 for axis in chosen), axis=chosen)
+
+
+def ifftshift(x: Tensor, /, *, axes: int | Sequence[int] | None = None) -> Tensor:
+    """Move back what `fftshift` moved."""
+    chosen = _chosen(x, axes)
+    return roll(x, tuple(-(x.shape[axis] // 2) for axis in chosen), axis=chosen)
+
+
+def _chosen(x: Tensor, axes: int | Sequence[int] | None) -> tuple[int, ...]:
+    return tuple(range(x.rank)) if axes is None else (axes,) if isinstance(axes, int) else tuple(axes)
+
+
+def _one(n: int | None, axis: int) -> tuple[Sequence[int] | None, Sequence[int]]:
+    return None if n is None else [n], [axis]
+
+
+def _transformed(
+    op: str, x: Tensor, s: Sequence[int] | None, axes: Sequence[int] | None, norm: Norm, *, inverse: bool
+) -> Tensor:
+    """Transform complex numbers along axes."""
+    chosen = _points(op, x, s, axes)
+    result = _complex(op, x)
+    for axis, count in chosen.items():
+        result = _along(_cut(result, axis, count), axis, inverse)
+    return _divided(op, result, list(chosen.values()), norm, inverse=inverse)
+
+
+def _of_real(op: str, x: Tensor, s: Sequence[int] | None, axes: Sequence[int] | None, norm: Norm) -> Tensor:
+    """Transform real numbers along the last of some axes, and complex ones along the others."""
+    *others, (axis, count) = _points(op, x, s, axes).items()
+    line = _cut(x, axis, count).movedim(axis, -1)
+    result = Tensor.from_storage(line.storage.rfft(line.layout), (*line.shape[:-1], count // 2 + 1)).movedim(-1, axis)
+    for other, length in others:
+        result = _along(_cut(result, other, length), other, False)
+    return _divided(op, result, [count, *(length for _, length in others)], norm, inverse=False)
+
+
+def _to_real(op: str, x: Tensor, s: Sequence[int] | None, axes: Sequence[int] | None, norm: Norm) -> Tensor:
+    """Transform complex numbers back along some axes, along the last of them to real numbers."""
+    *others, (axis, count) = _points(op, x, s, axes).items()
+    if s is None:
+        count = max(2 * (count - 1), 1)
+    result = _complex(op, x)
+    for other, length in others:
+        result = _along(_cut(result, other, length), other, True)
+    line = _cut(result, axis, count // 2 + 1).movedim(axis, -1)
+    result = Tensor.from_storage(line.storage.irfft(line.layout, count), (*line.shape[:-1], count)).movedim(-1, axis)
+    return _divided(op, result, [count, *(length for _, length in others)], norm, inverse=True)
+
+
+def _points(op: str, x: Tensor, s: Sequence[int] | None, axes: Sequence[int] | None) -> dict[int, int]:
+    """Return the number of points along each axis that is transformed."""
+    if axes is None:
+        axes = range(x.rank) if s is None else range(x.rank - len(s), x.rank)
+    chosen = [x.shape.dim(op, axis, "axis") for axis in axes]
+    counts = [x.shape[axis] for axis in chosen] if s is None else list(s)
+    if not chosen or len({*chosen}) != len(chosen) or len(counts) != len(chosen):
+        raise InvalidArgument(op, f"there are {len(chosen)} axes; name one or more, each once, with as many sizes")
+    if min(counts) < 1:
+        raise InvalidArgument(op, f"{min(counts)} points have no transform; use at least 1")
+    return dict(zip(chosen, counts, strict=True))
+
+
+def _complex(op: str, x: Tensor) -> Tensor:
+    dtype = x.dtype.complex if x.dtype.is_inexact else None
+    if dtype is None:
+        reason = "transforms are of f32, f64 and complex numbers; convert with astype"
+        raise UnsupportedDType(op, x.dtype, x.device.backend, reason)
+    return x.to_dtype(dtype)
+
+
+def _cut(x: Tensor, axis: int, count: int) -> Tensor:
+    """Cut an axis, or pad it with zeros, to so many points."""
+    if count <= x.shape[axis]:
+        return x.narrow(axis, 0, count)
+    return x.pad_with_zeros(axis, 0, count - x.shape[axis])
+
+
+def _along(x: Tensor, axis: int, inverse: bool) -> Tensor:
+    line = x.movedim(axis, -1)
+    return Tensor.from_storage(line.storage.fft(line.layout, inverse), line.shape).movedim(-1, axis)
+
+
+def _divided(op: str, x: Tensor, counts: Sequence[int], norm: Norm, *, inverse: bool) -> Tensor:
+    if norm not in _REVERSED:
+        raise InvalidArgument(op, f"there is no norm {shown(norm)}; use {', '.join(_REVERSED)}")
+    count = math.prod(counts)
+    if norm == "ortho":
+        return x / math.sqrt(count)
+    return x / count if (norm == "backward") == inverse else x
