@@ -214,10 +214,15 @@ class InteropMethods(LogicMethods):
         """Export the elements to another library without a copy; on the CPU only dtypes that NumPy has.
 
         The options are those of the protocol: a stream of the device that shall wait for the elements, `copy=True` for
-        a copy of them. A `dl_device` other than the tensor's own is a BufferError, as the protocol has it.
+        a copy of them. With the CPU as `dl_device` they are copied there, unless `copy=False`; any other device than
+        the tensor's own is a BufferError, as the protocol has it.
         """
-        if dl_device is not None and argument.integers("dlpack", "dl_device", dl_device, 2) != self.device.dlpack:
-            raise BufferError(f"the elements are on {self.device.label}; use to() to move them first")
+        if dl_device is not None:
+            chosen, host = argument.integers("dlpack", "dl_device", dl_device, 2), Device.cpu()
+            if chosen != self.device.dlpack:
+                if chosen == host.dlpack and copy is not False:
+                    return self.to(host).__dlpack__(max_version=max_version)
+                raise BufferError(f"the elements are on {self.device.label}; use to() to move them first")
         self._layout.check("dlpack", self._storage.length)
         options: dict[str, Any] = {}
         if stream is not None:

@@ -179,9 +179,17 @@ def test_results_do_not_overwrite_what_they_are_made_of(tensor: Tensor) -> None:
     np.testing.assert_array_equal(tensor.numpy().reshape(-1), expected)
 
 
-def test_strange_tensors_are_refused(tensor: Tensor) -> None:
+def test_numpy_takes_a_copy_on_the_host(tensor: Tensor) -> None:
+    taken = np.from_dlpack(tensor, device="cpu")
+    np.testing.assert_array_equal(taken, tensor.numpy())
     with pytest.raises(BufferError, match="move them first"):
-        tensor.__dlpack__(dl_device=(1, 0))
+        np.from_dlpack(tensor, device="cpu", copy=False)
+
+
+def test_strange_tensors_are_refused(tensor: Tensor) -> None:
+    for options in ({"dl_device": (1, 0), "copy": False}, {"dl_device": (7, 0)}):
+        with pytest.raises(BufferError, match="move them first"):
+            tensor.__dlpack__(**options)
 
     class Given:
         def __init__(self, capsule: object) -> None:

@@ -64,7 +64,7 @@ _rename = _of_python("PyCapsule_SetName", ctypes.c_int, ctypes.py_object, ctypes
 
 
 class _Lent:
-    """What NumPy takes for an array on the host: unsigned integers of the same size at the same address."""
+    """What NumPy takes for an array on the host: elements of the same size at the same address."""
 
     def __init__(self, storage: GpuStorage, layout: Layout, give_back: Callable[[], None]) -> None:
         size = storage.dtype.itemsize
@@ -72,7 +72,7 @@ class _Lent:
         self.__array_interface__ = {
             "version": 3,
             "data": (storage.memory.address + layout.start_offset * size, False),
-            "typestr": f"|u{size}" if size == 1 else f"<u{size}",
+            "typestr": f"|u{size}" if size == 1 else f"<{'u' if size <= 8 else 'c'}{size}",
             "shape": tuple(layout.shape),
             "strides": tuple(stride * size for stride in layout.strides),
         }
