@@ -24,7 +24,7 @@ from .decoders import SENTENCES, metadata, saved, weights
 
 PROGRAM = Path(__file__).with_name("ranks.py")
 # Longer than any of these runs takes on a busy machine.
-MOST_SECONDS = 120
+MOST_SECONDS = 400
 
 
 # RCCL needs no MPI, and neither do the ranks that use it.
@@ -84,7 +84,7 @@ def test_a_rank_that_ends_ends_the_others(backend: str, kind: str, reason: str) 
     assert done.returncode != 0
     assert re.search(reason, done.stderr), done.stderr
     assert done.stdout in ("", "rank 1 of 2 is done\n")
-    assert time.monotonic() - started < MOST_SECONDS / 2
+    assert time.monotonic() - started < MOST_SECONDS / 4
 
 
 @pytest.mark.parametrize(
