@@ -10,7 +10,7 @@ import einops.array_api
 import numpy as np
 import scipy.constants
 import scipy.optimize.elementwise
-from scipy import differentiate, integrate, interpolate, linalg, ndimage, optimize, signal, special, stats
+from scipy import differentiate, fft, integrate, interpolate, linalg, ndimage, optimize, signal, special, stats
 from scipy.cluster import hierarchy, vq
 from scipy.spatial.transform import Rotation
 from sklearn import metrics, mixture, naive_bayes, preprocessing
@@ -173,8 +173,16 @@ SIGNAL: dict[str, Call] = {
     "wiener": lambda of: signal.wiener(of(LINE), 3),
     "order_filter": lambda of: signal.order_filter(of(LINE), of(np.ones(3)), 1),
     "firwin": lambda of: signal.firwin(5, of(np.array([0.2, 0.5]))),
+    "fftconvolve": lambda of: signal.fftconvolve(of(LINE), of(OTHER[:5])),
+    "oaconvolve": lambda of: signal.oaconvolve(of(LINE), of(OTHER[:5])),
+    "hilbert": lambda of: signal.hilbert(of(LINE)),
+    "resample": lambda of: signal.resample(of(LINE), 20),
+    "freqz": lambda of: signal.freqz(of(_B), of(_A), 16),
+    "vectorstrength": lambda of: signal.vectorstrength(of(POSITIVE[:, 0]), of(np.array(0.3))),
     "deconvolve": lambda of: signal.deconvolve(of(LINE), of(OTHER[:5])),
 }
+
+FFT = calls(fft, named("fft ifft rfft hfft fftn rfft2 dct dst fftshift", X))
 
 NDIMAGE = calls(
     ndimage, named("sobel laplace center_of_mass", X) | named("binary_erosion distance_transform_edt label", X > -1)
@@ -379,6 +387,7 @@ AREAS: dict[str, dict[str, Call]] = {
     "scipy.stats": STATS,
     "scipy.cluster": CLUSTER,
     "scipy.signal": SIGNAL,
+    "scipy.fft": FFT,
     "scipy.ndimage": NDIMAGE,
     "scipy.integrate": INTEGRATE,
     "scipy.optimize": OPTIMIZE,
