@@ -247,7 +247,8 @@ class DType:
             yield "dlpack", f"'dlpack' of {what} must be [type code, bits] or null"
         if self.kind and self.is_complex == (self.real is None):
             fix = "write the dtype of its parts, such as f32" if self.is_complex else "remove it"
-            yield ("real", None), f"'real' of {what} is the dtype of the parts of a complex number; {fix}"
+            key = "kind" if self.real is None else "real"
+            yield (key, None), f"'real' of {what} is the dtype of the parts of a complex number; {fix}"
         least, most = self.bounds
         if self.may_index and not self.is_integer:
             yield "index_mark", f"{what} is no integer, so that it cannot index; remove 'index_mark'"
