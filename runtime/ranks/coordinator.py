@@ -49,6 +49,11 @@ class _Line:
         with contextlib.suppress(OSError), self._lock:
             self.socket.sendall(json.dumps(message).encode() + b"\n")
 
+    def close(self) -> None:
+        """End the line: both ends receive None."""
+        with contextlib.suppress(OSError):
+            self.socket.shutdown(socket.SHUT_RDWR)
+
     def receive(self) -> list[dict[str, Any]] | None:
         """The messages that came since the last call; None at the end of the line."""
         try:
@@ -104,6 +109,9 @@ class Server(threading.Thread):
                     line.socket.close()
                     if line in ranks:
                         self._end(ranks[line], None, _KILLED)
+        # The others wait for that, and rank 0 for `finished`, behind which this thread may be stopped.
+        for line in self._lines.values():
+            line.close()
         self.finished.set()
 
     def absent(self) -> list[int]:
@@ -165,7 +173,8 @@ class Coordinator:
         self._ends: dict[int, tuple[dict[str, int] | None, str]] = {}
         self._lost: tuple[int, str] | None = None
         self._is_told = threading.Event()
-        threading.Thread(target=self._read, args=(received,), name="tallow-ranks", daemon=True).start()
+        self._reader = threading.Thread(target=self._read, args=(received,), name="tallow-ranks", daemon=True)
+        self._reader.start()
         atexit.register(self._finish)
 
     def meet(self, name: str, ranks: Sequence[int]) -> None:
@@ -275,9 +284,11 @@ class Coordinator:
         self._wait_for_others()
 
     def _wait_for_others(self, seconds: float | None = None) -> None:
-        """Rank 0 serves the others until they end, or for so long."""
+        """Stay until all ranks have ended, or for so long: they may still read what this one sent; rank 0 serves."""
         if self._server is not None:
             self._server.finished.wait(seconds)
+        else:
+            self._reader.join(seconds)
 
 
 def listen(address: str | None, port: int) -> socket.socket:

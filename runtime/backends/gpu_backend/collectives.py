@@ -33,7 +33,6 @@ class Functions(NamedTuple):
     group_start: Callable[[], object]
     group_end: Callable[[], object]
     comm_abort: Callable[[Any], object]
-    comm_destroy: Callable[[Any], object]
 
 
 class Collectives(Library):
@@ -121,7 +120,8 @@ class Collectives(Library):
             self._functions.comm_abort(communicator)
 
     def _finish(self) -> None:
-        """Wait for what was enqueued: a rank that ends takes its memory along."""
+        """Wait for what was enqueued: a rank that ends takes its memory along.
+
+        Communicators end with the process. To destroy one waits for graphs that have captured its calls.
+        """
         self._driver.queue.synchronize()
-        for communicator in self._communicators.values():
-            self._functions.comm_destroy(communicator)
