@@ -129,7 +129,7 @@ RECIPES = [
     Recipe(
         "sumsq",
         "reduce",
-        'doc: "sum of the squares of the elements", dtypes: number, identity: 0, '
+        'doc: "sum of the squares of the elements", dtypes: real, identity: 0, '
         "element: square(x), combine: x + y, "
         "accumulate: f64, note: integers wrap, edges: {sumsq(): 0}",
         {(REDUCTIONS, '    "sum": lambda x: x,\n'): '    "sumsq": lambda x: x * x,\n'},
@@ -138,7 +138,7 @@ RECIPES = [
     Recipe(
         "nonzeros",
         "reduce",
-        'doc: "number of elements that are not 0", dtypes: number, identity: 0, element: x != 0, '
+        'doc: "number of elements that are not 0", dtypes: real, identity: 0, element: x != 0, '
         "combine: x + y, result: u32, "
         'edges: {nonzeros(): 0, "nonzeros(nan, 1)": 2}',
         {
