@@ -54,7 +54,7 @@ def _op(name: str, kind: str, formula: str | None, gradient: str | None, additio
     truth = "bool" if additions.has(_DTYPES, "dtypes", "bool") else "u8"
     yield f"{name}:"
     yield f"  doc: what {name} gives  # the docs say it"
-    yield "  dtypes: number  # or all, integer, float, or a list: [f16, f32]"
+    yield "  dtypes: real  # or all, number, integer, float, or a list: [f16, f32]"
     if kind == "reduce":
         yield "  identity: 0  # what no elements give: a number, or highest or lowest"
         yield f"  combine: {_quoted(formula or 'x + y')}  # what two contributions x and y join to"

@@ -142,7 +142,7 @@ def test_a_new_op_is_one_entry(small: Project) -> None:
     # One backend has no cell for all ops of the kind.
     assert new(small, *arguments) == ["spec/functors/unary.yaml", "spec/backends/host.yaml"]
     entry = yaml.safe_load(added(text, file.read_text(encoding="utf-8")))
-    assert entry == {"bent": {"doc": "what bent gives", "dtypes": "number", "formula": formula}}
+    assert entry == {"bent": {"doc": "what bent gives", "dtypes": "real", "formula": formula}}
     assert small.run("matrix", "bent").exit_code == 0
 
 
