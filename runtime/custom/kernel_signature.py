@@ -36,12 +36,13 @@ _CODES: Final = {
     "unsigned": {1: "B", 2: "H", 4: "I", 8: "Q"},
     "signed": {1: "b", 2: "h", 4: "i", 8: "q"},
     "float": {2: "e", 4: "f", 8: "d"},
+    "complex": {8: "2f", 16: "2d"},
 }
 
 _QUALIFIERS: Final = frozenset(("const", "volatile", "restrict", "__restrict", "__restrict__"))
 _NAMESPACE: Final = re.compile(r"\b\w+\s*::\s*")
 _TOKEN: Final = re.compile(r"\w+|\S")
-_KNOWN: Final = "float, double, int, unsigned, long long, size_t, bool, the name of a dtype"
+_KNOWN: Final = "float, double, int, unsigned, long long, size_t, bool, the name of a real dtype"
 
 
 class CType(NamedTuple):
@@ -100,8 +101,11 @@ def _parameter(op: str, text: str) -> Parameter:
     for words in (tokens, tokens[:-1] if tokens[-1:] and tokens[-1].isidentifier() else []):
         is_pointer = words[-1:] == ["*"]
         name = " ".join(sorted(words[:-1] if is_pointer else words))
-        if name in _types() or (is_pointer and name == "void"):
-            return Parameter(text, _types().get(name), is_pointer)
+        known = _types().get(name)
+        # A complex number is two of C's, which stand behind a pointer alone.
+        is_complex = known is not None and known.dtype is not None and known.dtype.is_complex
+        if (known is not None and not is_complex) or (is_pointer and (is_complex or name == "void")):
+            return Parameter(text, known, is_pointer)
     reason = (
         f"signature: {shown(text)} is no parameter that tallow knows; write {_KNOWN}, or a pointer to one or to void"
     )

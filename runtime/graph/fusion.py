@@ -231,7 +231,7 @@ class Fused:
     def _checked(self, program: Program) -> Program:
         for what, count, most in (
             ("operands in memory", len(program.sources), FUSED_SOURCES),
-            ("numbers", len(program.numbers), FUSED_NUMBERS),
+            ("numbers", sum(number.words for number in program.numbers.values()), FUSED_NUMBERS),
         ):
             if count > most:
                 self._refuse(f"it has {count} {what}, and a kernel {most} at most", "make two functions of it")

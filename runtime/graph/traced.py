@@ -83,6 +83,11 @@ class Number(NamedTuple):
     known: complex | None = None
     """What it always is."""
 
+    @property
+    def words(self) -> int:
+        """How many words of 64 bits its element takes."""
+        return -(-self.dtype.itemsize // 8)
+
 
 class Program:
     """What one kernel computes: results of one shape, each element of which depends on one of each source."""

@@ -82,7 +82,8 @@ def test_every_result_can_be_written(name, device):
     for cell in cells:
         if cell.method in matrix.STORAGE_METHODS and cell.dtype is dtype_of(name):
             result = calls.call_storage(cell, make)
-            if isinstance(result, tallow.Storage):
+            # What was sent has no elements.
+            if isinstance(result, tallow.Storage) and result.length:
                 result.const_set(3.0, layout(result.length))
                 assert set(result.to_numpy().tolist()) == {result.dtype.kind == "bool" or 3}, cell.op or cell.method
 

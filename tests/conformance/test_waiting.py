@@ -27,6 +27,8 @@ GIVING = {
         for name in ("__bool__", "__complex__", "__float__", "__index__", "__int__", "__reduce__", "allclose", "equal")
     ),
     *("Tensor.cpu", "Tensor.cuda", "Tensor.to_device"),
+    # A rank gives itself elements by way of the host.
+    *("Storage.send", "Storage.recv"),
     # Shapes depend on elements.
     *("Tensor.unique", "Tensor.bincount", "Tensor.nonzero", "Tensor.masked_select"),
 }
@@ -44,6 +46,8 @@ TAKING = {
     # What the ops of users do is theirs.
     *(f"{owner}.{kind}_op{n}" for owner in ("Tensor", "Storage") for kind in ("apply", "inplace") for n in (1, 2, 3)),
 }
+# Without these libraries the host computes what they do.
+LIBRARIES = ("nccl", "rccl", "cufft", "hipfft")
 SURFACE = [
     name for name in hostile.surface() if name.partition(".")[0] in ("Tensor", "Storage", "Device", "cat", "stack")
 ]
@@ -150,7 +154,16 @@ def test_what_is_left_out_is_there() -> None:
     assert not LEFT_OUT - {*hostile.surface()}
 
 
+def require_library(device: Device, method: str) -> None:
+    """Skip what the host does because a library is missing."""
+    vias = {cell.via or "" for cell in tallow.support() if (cell.backend, cell.method) == (device.backend, method)}
+    for library in {via.partition(":")[0] for via in vias}.intersection(LIBRARIES):
+        if getattr(device.inner, library) is None:
+            pytest.skip(f"the host does it without {library}")
+
+
 def test_no_call_waits(device: Device, watched: Watch, host: Host | None, name: str) -> None:
+    require_library(device, name.partition(".")[2])
     example = hostile.base_of(hostile.surface()[name])
     function = example.call.find(None if example.of is None else example.of.make(device))
     arguments = [value.make(device) for value in example.arguments]
@@ -191,6 +204,8 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
 
 
 def test_no_cell_waits(device: Device, watched: Watch, cell: Any) -> None:
+    require_library(device, cell.method)
+
     def make(name: str, length: int) -> tallow.Storage:
         storage = device.storage(np.ones(length, NUMPY[name]))
         watched.waits.clear()

@@ -332,7 +332,8 @@ class Collectives:
     @property
     def has_graphs(self) -> bool:
         """Whether calls can be captured on the device."""
-        return self.device.backend in ("cuda", "rocm")
+        library = {"cuda": "nccl", "rocm": "rccl"}.get(self.device.backend)
+        return library is not None and getattr(self.device.inner, library) is not None
 
     def run(self, names: str) -> int:
         """Run the checks whose names contain a text."""

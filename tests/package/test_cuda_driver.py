@@ -325,7 +325,7 @@ except BackendUnavailable:
     raise SystemExit
 assert fill(device) == [9] * 5
 graph = GpuGraph(device)
-packed = fill_contiguous(result=device.empty(DType.U32, 1).memory.address, count=1, value=9)
+packed = fill_contiguous(result=device.empty(DType.U32, 1).memory.address, count=1, value=(9, 0))
 launch = "fill", "fill_b32_contiguous", 1, packed
 calls()
 with graph.capture():

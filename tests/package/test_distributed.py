@@ -34,7 +34,9 @@ WITHOUT_MPI = (
 
 
 def launch(backend: str, ranks: int, *arguments: str, **variables: str) -> subprocess.CompletedProcess[str]:
-    """Run the program of the ranks."""
+    """Run the program of the ranks, each of which has a GPU of its own where there are real ones."""
+    if backend == "cuda" and len([device for device in tl.devices() if device.backend == backend]) < ranks:
+        pytest.skip(f"{ranks} ranks need as many GPUs")
     command = [sys.executable, *(("-m", "tallow.launch") if backend == "cpu" else ("-c", WITHOUT_MPI))]
     command += ["-n", str(ranks), str(PROGRAM), backend, *arguments]
     # Ranks that share two cores need no threads of their own.

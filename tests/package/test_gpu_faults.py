@@ -51,8 +51,8 @@ def test_more_memory_than_there_is(gpu):
 
 def test_arguments_of_the_wrong_size(gpu):
     fill(gpu)
-    with pytest.raises(InvalidArgument, match="its arguments are 24 bytes, not 23"):
-        gpu.kernels.launch("fill", "fill_b32_contiguous", 1, bytes(23))
+    with pytest.raises(InvalidArgument, match="its arguments are 32 bytes, not 31"):
+        gpu.kernels.launch("fill", "fill_b32_contiguous", 1, bytes(31))
 
 
 def test_a_source_that_does_not_compile(gpu):

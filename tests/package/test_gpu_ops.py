@@ -440,7 +440,7 @@ def test_scalars_are_converted_as_to_dtype_does(device):
     ):  # fmt: skip
         x = device.empty(dtype, 4)
         copy.const_set(at(x, (4,)), value)
-        assert arguments.FILL_CONTIGUOUS.unpack(device.launches[-1][3]) == (x.memory.address, 4, bits)
+        assert arguments.FILL_CONTIGUOUS.unpack(device.launches[-1][3]) == (x.memory.address, 4, bits, 0)
     elementwise.unary(MethodOp.AFFINE, at(device.empty(DType.I16, 4), (4,)), -2.9, 1e9)
     assert arguments.UNARY_CONTIGUOUS.unpack(device.launches[-1][3])[3:5] == (0xFFFE, 32767)
 

@@ -158,7 +158,7 @@ def test_parts_are_read_as_numpy_would_index_them(device: Device, path: Path, in
     part.fill_(1)
 
 
-@pytest.mark.parametrize("dtype", DType)
+@pytest.mark.parametrize("dtype", [dtype for dtype in DType if dtype.safetensors is not None])
 def test_parts_of_every_dtype_at_any_place(device: Device, tmp_path: Path, dtype: DType) -> None:
     array = numbers((5, 7), dtype)
     save_safetensors({"x": Tensor(array), "y": Tensor.zeros((3,), dtype=DType.U8)}, tmp_path / "x")

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import hashlib
 import re
+from collections.abc import Iterator
 from functools import lru_cache
+from itertools import accumulate
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from .....kernels import arguments
@@ -18,12 +20,13 @@ from . import copy
 from .elementwise import contiguous_blocks, strided_launches
 from .geometry import are_few, strided_block
 from .operand import Operand
-from .scalar import element_bits
+from .scalar import element_words
 
 T = TypeVar("T")
 
 if TYPE_CHECKING:
-    from ....graph.traced import Program, Step
+    from .....dtype import DType
+    from ....graph.traced import Number, Program, Step
     from ..storage import GpuStorage
 
 _LONGEST_NAME: Final = 64
@@ -67,8 +70,9 @@ def results(program: Program, *given: Any) -> tuple[GpuStorage, ...]:
     if count == 0:
         return made
     numbers = [
-        element_bits(value, number.dtype)
+        word
         for value, number in zip(given[len(operands) :], program.numbers.values(), strict=True)
+        for word in element_words(value, number.dtype)[: number.words]
     ]
     itemsizes = tuple([operand.itemsize for operand in operands])
     sizes = [dtype.itemsize for _, dtype in program.results]
@@ -113,8 +117,7 @@ def family_of(program: Program) -> str:
     sources = [(name, source.dtype.cpp) for name, source in program.sources.items()]
     made = [dtype.cpp for _, dtype in program.results]
     terms = {name: f"{name}[i]" for name in program.sources}
-    for place, (name, number) in enumerate(program.numbers.items()):
-        terms[name] = f"from_bits<{number.dtype.cpp}>(access.arguments.numbers[{place}])"
+    terms |= {name: _value(number.dtype, place) for place, (name, number) in _placed(program)}
     aligned = [
         f"tallow::is_aligned<length>(pointer_to<const {cpp}>(arguments.sources[{place}]))"
         for place, (_, cpp) in enumerate(sources)
@@ -144,6 +147,21 @@ def family_of(program: Program) -> str:
     return family
 
 
+def _placed(program: Program) -> Iterator[tuple[int, tuple[str, Number]]]:
+    """The numbers of a program, each with the place of its first word."""
+    ends = accumulate([number.words for number in program.numbers.values()])
+    return (
+        (end - number.words, (name, number)) for end, (name, number) in zip(ends, program.numbers.items(), strict=True)
+    )
+
+
+def _value(dtype: DType, place: int) -> str:
+    """A number of a dtype, whose words begin at a place; of two words, each is a part of a complex number."""
+    if dtype.itemsize <= 8:
+        return f"from_bits<{dtype.cpp}>(access.arguments.numbers[{place}])"
+    return f"{dtype.cpp}({_value(dtype.real, place)}, {_value(dtype.real, place + 1)})"
+
+
 def _line(step: Step, terms: dict[str, str], program: Program) -> str:
     """The statement that computes a step, rounded as a kernel of its op alone rounds it."""
     operands = [terms.get(name, name) for name in step.operands]
@@ -151,10 +169,12 @@ def _line(step: Step, terms: dict[str, str], program: Program) -> str:
     if step.op is MethodOp.TO_DTYPE and step.dtype is step.operand_dtype:
         return f"const {cpp} {step.name} = {operands[0]};"
     if step.op.moves:
-        of = f"uint{8 * step.dtype.itemsize}_t"
+        bits = 8 * step.dtype.itemsize
+        of = f"uint{bits}_t" if bits <= 64 else f"bits{bits}"
         operands[1:] = [f"bit_cast<{of}>({operand})" for operand in operands[1:]]
-    bits = ", ".join(f"access.arguments.numbers[{list(program.numbers).index(name)}]" for name in step.parameters)
+    places = {name: place for place, (name, _) in _placed(program)}
+    words = ", ".join(f"access.arguments.numbers[{places[name]}]" for name in step.parameters)
     result = of if step.op.moves else cpp
     function = f"ElementFunction<{STRUCTS[step.op.value]}, {result}, {of}>"
-    value = f"{function}(ParameterBits<{max(len(step.parameters), 1)}>{{{{{bits}}}}})({', '.join(operands)})"
+    value = f"{function}(ParameterBits<{max(len(step.parameters), 1)}>{{{{{words}}}}})({', '.join(operands)})"
     return f"const {cpp} {step.name} = {f'bit_cast<{cpp}>({value})' if step.op.moves else value};"
