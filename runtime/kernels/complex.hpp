@@ -133,8 +133,7 @@ template <typename R> TALLOW_INLINE Complex<R> sqrt(Complex<R> z) {
     if (is_infinite(y))
         return {fabs(y), y};
     if (is_infinite(x))
-        return x > 0 ? Complex<R>(x, y == y ? copysign(R{0}, y) : y)
-                     : Complex<R>(y == y ? R{0} : y, copysign(x, y));
+        return x > 0 ? Complex<R>(x, y == y ? copysign(R{0}, y) : y) : Complex<R>(y == y ? R{0} : y, copysign(x, y));
     const R most = fabs(x) > fabs(y) ? fabs(x) : fabs(y);
     const R scale = most > large_number(x) ? R(0x1p-20) : most < small_number(x) ? R(0x1p60) : R{1};
     const R back = most > large_number(x) ? R(0x1p10) : most < small_number(x) ? R(0x1p-30) : R{1};
@@ -222,8 +221,7 @@ template <typename R> TALLOW_INLINE Complex<R> acos(Complex<R> z) {
     if (x != x || y != y)
         return {x == 0 ? R(1.5707963267948966) : x + y, x + y};
     const Complex<R> below = sqrt(Complex<R>(1 - x, -y)), above = sqrt(Complex<R>(1 + x, y));
-    return {2 * atan2(below.real, above.real),
-            copysign(asinh(above.real * below.imag - above.imag * below.real), -y)};
+    return {2 * atan2(below.real, above.real), copysign(asinh(above.real * below.imag - above.imag * below.real), -y)};
 }
 template <typename R> TALLOW_INLINE Complex<R> acosh(Complex<R> z) {
     const Complex<R> found = acos(z);

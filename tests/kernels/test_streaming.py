@@ -15,6 +15,8 @@ from .conftest import REPOSITORY, Machine, machine_code, names
 SPEC = read_spec(REPOSITORY)
 BYTES = {dtype.name: dtype.bytes for dtype in SPEC.dtypes}
 RESULTS = {functor.name: functor.result for kind in SPEC.functors.values() for functor in kind.functors}
+# The dtype of the parts of each complex one; of others it is itself.
+PARTS = {dtype.name: dtype.real or dtype.name for dtype in SPEC.dtypes}
 # Without --full, one kernel of so many is looked at.
 SAMPLE = {"unary": 12, "binary": 12, "fill": 1}
 # 16 bytes, as GCN and CDNA call them, and as RDNA 3 and later do.
@@ -30,7 +32,8 @@ def widths(kernel: str) -> tuple[int, int]:
         return 0, int(last.removeprefix("b")) // 8
     if op.startswith("to_dtype_"):
         return BYTES[last], BYTES[op.removeprefix("to_dtype_")]
-    return BYTES[last], BYTES[RESULTS[op] or last]
+    result = RESULTS[op] or last
+    return BYTES[last], BYTES[PARTS[last] if result == "real" else result]
 
 
 @pytest.mark.parametrize(("target", "family"), list(product(("gfx90a", "gfx1100"), SAMPLE)))

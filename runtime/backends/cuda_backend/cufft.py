@@ -38,17 +38,14 @@ class CuFft(FftLibrary):
         super().__init__(context, stream, allocator, partial(_call, library, "destroy"))
         self._library = library
 
-    def _make(self, kind: str, count: int, lines: int) -> tuple[Any, int]:
-        plan = _call(self._library, "create")
-        try:
-            _call(self._library, "set_auto_allocation", plan, 0)
-            # Without strides, which 0 stands for, lines follow each other.
-            which = int(self._library.Type[kind])
-            nbytes = _call(self._library, "make_plan_many64", plan, 1, [count], 0, 1, 0, 0, 1, 0, which, lines)
-        except LibraryError:
-            self._destroy(plan)
-            raise
-        return plan, int(nbytes)
+    def _create(self) -> Any:
+        return _call(self._library, "create")
+
+    def _lay_out(self, plan: Any, kind: str, count: int, lines: int) -> Any:
+        _call(self._library, "set_auto_allocation", plan, 0)
+        # Without strides, which 0 stands for, lines follow each other.
+        which = int(self._library.Type[kind])
+        return _call(self._library, "make_plan_many64", plan, 1, [count], 0, 1, 0, 0, 1, 0, which, lines)
 
     def _set_stream(self, plan: Any, stream: Any) -> None:
         _call(self._library, "set_stream", plan, int(stream))

@@ -87,9 +87,21 @@ class FftLibrary(Library, ABC):
         self._plans.move_to_end(key)
         return found
 
-    @abstractmethod
     def _make(self, kind: str, count: int, lines: int) -> tuple[Any, int]:
-        """A plan for contiguous lines, and the bytes of workspace that it needs, for which it allocates nothing."""
+        plan = self._create()
+        try:
+            return plan, int(self._lay_out(plan, kind, count, lines))
+        except LibraryError:
+            self._destroy(plan)
+            raise
+
+    @abstractmethod
+    def _create(self) -> Any:
+        """A plan of nothing yet."""
+
+    @abstractmethod
+    def _lay_out(self, plan: Any, kind: str, count: int, lines: int) -> int:
+        """Lay a plan out for contiguous lines: the bytes of workspace that it needs, for which it allocates nothing."""
 
     @abstractmethod
     def _set_stream(self, plan: Any, stream: Any) -> None:

@@ -42,18 +42,15 @@ class HipFft(FftLibrary):
         super().__init__(device, stream, allocator, partial(_call, library, "Destroy"))
         self._library = library
 
-    def _make(self, kind: str, count: int, lines: int) -> tuple[Any, int]:
-        plan = _call(self._library, "Create")
-        try:
-            _call(self._library, "SetAutoAllocation", plan, 0)
-            which = self._library.hipfftType[f"HIPFFT_{kind}"]
-            # Without strides lines follow each other.
-            sizes = np.array([count], np.int64)
-            nbytes = _call(self._library, "MakePlanMany64", plan, 1, sizes, None, 1, 0, None, 1, 0, which, lines)
-        except LibraryError:
-            self._destroy(plan)
-            raise
-        return plan, int(nbytes)
+    def _create(self) -> Any:
+        return _call(self._library, "Create")
+
+    def _lay_out(self, plan: Any, kind: str, count: int, lines: int) -> Any:
+        _call(self._library, "SetAutoAllocation", plan, 0)
+        which = self._library.hipfftType[f"HIPFFT_{kind}"]
+        # Without strides lines follow each other.
+        sizes = np.array([count], np.int64)
+        return _call(self._library, "MakePlanMany64", plan, 1, sizes, None, 1, 0, None, 1, 0, which, lines)
 
     def _set_stream(self, plan: Any, stream: Any) -> None:
         _call(self._library, "SetStream", plan, stream)

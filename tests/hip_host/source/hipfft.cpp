@@ -105,7 +105,8 @@ hipfftResult execute(const char* function, hipfftHandle handle, hipfftType type,
             return HIPFFT_INVALID_PLAN;
         if (!source || !target || (direction != 1 && direction != -1))
             return HIPFFT_INVALID_VALUE;
-        const bool from_real = type == HIPFFT_R2C || type == HIPFFT_D2Z, to_real = type == HIPFFT_C2R || type == HIPFFT_Z2D;
+        const bool from_real = type == HIPFFT_R2C || type == HIPFFT_D2Z,
+                   to_real = type == HIPFFT_C2R || type == HIPFFT_Z2D;
         const std::size_t given = length_of(plan, to_real), made = length_of(plan, from_real);
         LogLine(function).integer("count", plan.count).integer("lines", plan.lines).integer("direction", direction);
         const FftPlan fixed = plan;
