@@ -235,7 +235,7 @@ def test_a_text_may_hold_anything_that_can_be_printed(repository: Project) -> No
             ),
         },
         "spec/backends/rocm.yaml": {
-            "doc: HIP kernels through hip-python; matrix products by hipBLAS, "
+            "doc: HIP kernels through hip-python; matrix products by hipBLAS, transforms by hipFFT, "
             "convolution and pooling by MIOpen where it is there.": f"doc: {ODD}",
             "requires: [": "requires: ['vulkan; python_version < \"3.12\"', ",
             'display: ", rocm:{ordinal}"': f"display: {ODD}",
