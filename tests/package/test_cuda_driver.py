@@ -126,8 +126,8 @@ calls()
 assert fill(device) == [9] * 5
 (launch,) = [arguments for call, arguments in calls() if call == "cuLaunchKernel"]
 assert launch == f"fill_b32_contiguous 1 1 1 256 1 1 0 {hex(device.driver.stream)}"
-with pytest.raises(InvalidArgument, match="launch of fill_b32_contiguous: its arguments are 24 bytes, not 23"):
-    device.kernels.launch("fill", "fill_b32_contiguous", 1, bytes(23))
+with pytest.raises(InvalidArgument, match="launch of fill_b32_contiguous: its arguments are 32 bytes, not 31"):
+    device.kernels.launch("fill", "fill_b32_contiguous", 1, bytes(31))
 
 # A thread that has no context, and one in which that of another device is current.
 second, wrong = CudaDevice(1), []
