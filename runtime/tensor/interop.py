@@ -10,7 +10,7 @@ from numpy.typing import ArrayLike
 from ...device import Device
 from ...dtype import Array
 from ...storage import Storage
-from ..base.error import InvalidArgument, TallowError
+from ..base.error import InvalidArgument, TallowError, UnsupportedDType
 from ..core import argument
 from ..core.argument import DTypeLike
 from ..core.layout import Layout
@@ -101,7 +101,13 @@ class InteropMethods(LogicMethods):
         return elements.view(data.dtype)
 
     def __array__(self, dtype: np.dtype[Any] | None = None, copy: bool | None = None) -> Array:
-        """Serve np.asarray: a copy, or with copy=False the elements themselves, which only the CPU can give."""
+        """Serve np.asarray: a copy, or with copy=False the elements themselves, which only the CPU can give.
+
+        `UnsupportedDType` where complex numbers would lose their imaginary parts.
+        """
+        if self.dtype.is_complex and dtype is not None and np.dtype(dtype).kind not in "cbO":
+            reason = f"{np.dtype(dtype).name} has no imaginary part; take real(), imag() or abs() first"
+            raise UnsupportedDType("__array__", self.dtype, self.device.backend, reason)
         if copy is not False:
             array = self.numpy()
             return array if dtype is None else array.astype(dtype, copy=False)

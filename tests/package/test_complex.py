@@ -100,3 +100,10 @@ def test_tolerances(numbers: Tensor) -> None:
     assert numbers.allclose(numbers + 1e-9j)
     assert not numbers.allclose(numbers + 1e-3j)
     assert Tensor([complex("nan")]).allclose(Tensor([complex("nan")]), equal_nan=True)
+
+
+def test_numpy_gets_no_real_parts_alone() -> None:
+    x = Tensor([1 + 2j], "complex64")
+    assert np.asarray(x, np.complex128).tolist() == [1 + 2j]
+    with pytest.raises(UnsupportedDType, match="take real"):
+        np.asarray(x, np.float32)
