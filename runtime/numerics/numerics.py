@@ -165,7 +165,8 @@ class Numerics:
         zero, one = self.number(x, 0), self.number(x, 1)
         power = library.power(x, library.maximum(y, zero))
         # Of what is neither 1 nor -1 nothing is left.
-        inverse = library.where(x * x == one, library.where((y & one) == one, x, one), zero)
+        is_unit = (x == one) | (x == zero - one)
+        inverse = library.where(is_unit, library.where((y & one) == one, x, one), zero)
         return library.where(y < zero, inverse, power)
 
     def left_shift(self, x: Any, y: Any) -> Any:
