@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterator
+from functools import cache
 from typing import Any
 
 import numpy as np
@@ -154,10 +155,20 @@ def test_what_is_left_out_is_there() -> None:
     assert not LEFT_OUT - {*hostile.surface()}
 
 
+@cache
+def libraries_of(backend: str) -> dict[str, set[str]]:
+    """Those of `LIBRARIES` that a backend's methods use."""
+    found: dict[str, set[str]] = {}
+    for cell in tallow.support():
+        library = (cell.via or "").partition(":")[0]
+        if cell.backend == backend and library in LIBRARIES:
+            found.setdefault(cell.method, set()).add(library)
+    return found
+
+
 def require_library(device: Device, method: str) -> None:
     """Skip what the host does because a library is missing."""
-    vias = {cell.via or "" for cell in tallow.support() if (cell.backend, cell.method) == (device.backend, method)}
-    for library in {via.partition(":")[0] for via in vias}.intersection(LIBRARIES):
+    for library in libraries_of(device.backend).get(method, ()):
         if getattr(device.inner, library) is None:
             pytest.skip(f"the host does it without {library}")
 
