@@ -246,6 +246,7 @@ def _functor_method(kind: FunctorKind, functor: Functor) -> Method:
         operands=tuple(operands),
         dtypes=None,
         unsupported=functor.unsupported or None,
+        result=None,
         checks=tuple(checks),
         errors={},
         tensor=Signature(functor.name, tuple(front), "Tensor") if functor.has_front else None,

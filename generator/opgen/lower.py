@@ -8,7 +8,7 @@ from typing import TypeAlias
 from opgen.cells import PARTS, FunctionCall, Lowering, Lowerings
 from opgen.check import are_known
 from opgen.memory import once_for
-from opgen.model import FUNCTOR_KINDS, Backend, Method, Owner, Spec
+from opgen.model import COMPLEX_RESULT, FUNCTOR_KINDS, Backend, Method, Owner, Spec
 from opgen.names import Names
 from opgen.problem import Location, Problem, Problems, did_you_mean
 
@@ -154,6 +154,10 @@ def _unsupported(spec: Spec, backend: Backend, method: Method, op: str | None) -
     for name, (reason, place) in backend.lacking.items():
         is_result = functor is not None and functor.result == name
         yield Lowering((), None, None, reason, None if is_result else Names((name,), (place,), listed=True), place)
+        parts = (dtype.real for dtype in spec.dtypes if dtype.name == name and method.result == COMPLEX_RESULT)
+        yield from (
+            Lowering((), None, None, reason, Names((part,), (place,), listed=True), place) for part in parts if part
+        )
 
 
 def _default(spec: Spec, owners: Sequence[Owner], method: Method, module: str | None) -> Iterator[Lowering]:

@@ -57,6 +57,7 @@ FUNCTOR_KINDS = (*CHOSEN_KINDS, NAMED, *GRADIENT_KINDS)
 # The result of a functor whose dtype is an argument.
 ANY_RESULT = "any"
 REAL_RESULT = "real"
+COMPLEX_RESULT = "complex"
 # Identities that are no numbers: of the dtype of the elements.
 BOUNDS = ("highest", "lowest")
 # The dtypes of an operand that holds weights in blocks: the formats.
@@ -663,6 +664,13 @@ class Method:
     ]
     dtypes: Annotated[Names | None, Of((DEVICE,)), "The dtypes of the storage that the method makes."]
     unsupported: Annotated[str | None, "Why the method lacks the dtypes that it does not have; errors quote it."]
+    result: Annotated[
+        str | None,
+        Choice((COMPLEX_RESULT,)),
+        Of((STORAGE,)),
+        "`complex` if elements of the result are complex numbers of the precision of `self`; a backend that lacks them "
+        "lacks the method.",
+    ]
     checks: Annotated[
         tuple[Check, ...],
         Mark.OPTIONAL,
