@@ -71,10 +71,9 @@ class _Whole:
     ) -> None:
         self._made_by = {output.path: output for output in outputs}
         self._sources, self._mount = sources, mount
-        mounted = {mount / path.relative_to(RUNTIME): sources.text(path) or "" for path in sources.below(RUNTIME)}
+        mounted = _mounted(sources, mount)
         self.texts = {**texts, **mounted}
-        python = [path for path in self.texts if path.suffix == ".py"]
-        self._folders = {folder for path in python for folder in path.parents if folder.name}
+        self._folders = _folders(tuple(texts)) | _folders(tuple(mounted))
         self._bare = {folder for folder in self._folders if folder / f"{_PACKAGE}.py" not in self.texts}
 
     def problems(self, path: PurePosixPath) -> Iterator[Problem]:
@@ -133,6 +132,19 @@ class _Whole:
             if "*" not in name and not any(other.match(name) for other in self.texts):
                 message = f"it names '{name}', which is not there; write it below templates/ or runtime/"
                 yield Problem(self._place(path, text, text.index(f'"{name}"')), f"{message}, or remove the name")
+
+
+@lru_cache(maxsize=1)
+def _mounted(sources: Sources, mount: PurePosixPath) -> Mapping[PurePosixPath, str]:
+    """The files of the runtime, by where they are in the package."""
+    return {mount / path.relative_to(RUNTIME): sources.text(path) or "" for path in sources.below(RUNTIME)}
+
+
+@lru_cache(maxsize=2)
+def _folders(paths: tuple[PurePosixPath, ...]) -> frozenset[PurePosixPath]:
+    """The folders that Python imports from."""
+    python = (path for path in paths if path.suffix == ".py")
+    return frozenset(folder for path in python for folder in path.parents if folder.name)
 
 
 class _Import(NamedTuple):

@@ -20,7 +20,7 @@ from opgen.comparison.records import ORDER, records
 from opgen.errors import errors_of
 from opgen.format import formatted
 from opgen.formula import shared, text_of
-from opgen.gradient_ops import op_of
+from opgen.gradient_ops import by_size, op_of
 from opgen.kernels import Kernel, KernelFamily
 from opgen.launched import launched
 from opgen.loader import Value, load
@@ -217,7 +217,7 @@ class Explainer:
             written = functor.gradient.get(operand) or functor.formula or functor
             how = "" if operand in functor.gradient else ", which follows from the formula"
             parts, whole = shared(node)
-            found = op_of(functor, node, self.spec.every_functor)
+            found = op_of(functor, node, by_size(self.spec.every_functor))
             facts = [Fact(f"where {name} is", text_of(part)) for name, part in parts.items()]
             if found is not None:
                 op, given = found

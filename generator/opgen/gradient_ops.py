@@ -1,10 +1,11 @@
 """The gradients of ops that take several steps, as ops of their own: one kernel each, rounded once."""
 
 from collections import Counter
-from collections.abc import Collection, Hashable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Hashable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import lru_cache
 from itertools import permutations
+from typing import TypeAlias
 
 from opgen.formula import (
     INCOMING,
@@ -35,18 +36,19 @@ GRADIENT = "gradient"
 _NAMES = {INCOMING: GRADIENT, RESULT: "output"}
 _COMMUTATIVE = ("x + y", MULTIPLY, "x == y", "x != y", "minimum", "maximum")
 _TURNED = {"x > y": "x < y", "x >= y": "x <= y"}
+Ops: TypeAlias = Mapping[int, Sequence[Functor]]
 
 
 @once_for(lambda spec: (spec.primitives, spec.known_dtypes, spec.package, *spec.functors.values()), size=4)
 def with_gradients(spec: Spec) -> dict[str, FunctorKind]:
     """The kinds of functors, with the gradients that are found of others."""
     kinds = dict(spec.functors)
-    ops = [functor for kind in kinds.values() for functor in kind.functors if functor.formula is not None]
     for name, of in GRADIENT_KINDS.items():
         if name in kinds and of in kinds:
             own: list[Functor] = []
+            ops = dict(by_size(spec.every_functor))
             for functor in kinds[of].functors:
-                own += _gradients(spec, kinds[name], functor, [*ops, *own])
+                own += _gradients(spec, kinds[name], functor, ops)
             kinds[name] = replace(kinds[name], functors=tuple(own))
     return kinds
 
@@ -56,10 +58,19 @@ def is_step(node: Node) -> bool:
     return not isinstance(node, Call) or not any(isinstance(argument, Call) for argument in node.arguments)
 
 
-def computing(node: Node, ops: Iterable[Functor], numbers: Collection[str]) -> tuple[Functor, tuple[str, ...]] | None:
+@once_for(tuple, size=4)
+def by_size(functors: Sequence[Functor]) -> Ops:
+    """Elementwise ops by how many parts their formulas have, in which those that compute the same agree."""
+    found: dict[int, list[Functor]] = {}
+    for functor in functors:
+        if functor.formula is not None:
+            found.setdefault(size(functor.formula.node), []).append(functor)
+    return found
+
+
+def computing(node: Node, ops: Ops, numbers: Collection[str]) -> tuple[Functor, tuple[str, ...]] | None:
     """The op that computes a formula in one step, and what it is given; `numbers` are names of no tensors."""
-    parts = size(node)
-    return _computing(node, [op for op in ops if op.formula is not None and size(op.formula.node) == parts], numbers)
+    return _computing(node, ops.get(size(node), ()), numbers)
 
 
 @once_for(lambda node, ops, numbers: (node, *ops, *numbers), size=1024)
@@ -78,7 +89,7 @@ def _computing(node: Node, ops: Sequence[Functor], numbers: Collection[str]) -> 
     return None
 
 
-def op_of(functor: Functor, gradient: Node, ops: Iterable[Functor]) -> tuple[Functor, tuple[str, ...]] | None:
+def op_of(functor: Functor, gradient: Node, ops: Ops) -> tuple[Functor, tuple[str, ...]] | None:
     """The op that computes the gradient of an operand of a functor in one step, and what it is given."""
     # The result of a reduction has fewer elements, which ops of gradients do not broadcast.
     return None if functor.reduction is not None else computing(gradient, ops, functor.parameters)
@@ -87,8 +98,13 @@ def op_of(functor: Functor, gradient: Node, ops: Iterable[Functor]) -> tuple[Fun
 def primitives_by_ops(spec: Spec) -> Primitives:
     """The primitives, with one of the gradients that are ops as that of each function of one operand that has such."""
     ops = [functor for functor in spec.every_functor if functor.is_gradient and not functor.is_method]
-    found = dict(spec.primitives)
-    for primitive in spec.primitives.values():
+    return _by_ops(spec.primitives, ops)
+
+
+@once_for(lambda primitives, gradients: (primitives, *gradients), size=1)
+def _by_ops(primitives: Primitives, gradients: Sequence[Functor]) -> Primitives:
+    found, ops = dict(primitives), by_size(gradients)
+    for primitive in primitives.values():
         node = primitive.gradient_of(primitive.parameters[0]) if len(primitive.parameters) == 1 else None
         op = None if node is None or is_step(node) else computing(simplified(node), ops, ())
         if op is not None:
@@ -133,12 +149,12 @@ def _factors(node: Node) -> Iterator[Node]:
         yield node
 
 
-def _gradients(spec: Spec, kind: FunctorKind, functor: Functor, ops: list[Functor]) -> Iterator[Functor]:
-    """The gradients of a functor that no step, and none of `ops`, computes."""
+def _gradients(spec: Spec, kind: FunctorKind, functor: Functor, ops: dict[int, Sequence[Functor]]) -> Iterator[Functor]:
+    """The gradients of a functor that no step, and none of `ops`, computes; `ops` has them afterwards."""
     room = len(spec.functors[GRADIENT_KINDS[kind.name]].functors[0].operands)
     for node, found in _of_several_steps(spec, kind.name, kind.unsupported, functor, room):
         if computing(node, ops, functor.parameters) is None:
-            ops.append(found)
+            ops[size(node)] = [*ops.get(size(node), ()), found]
             yield found
 
 

@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from types import MappingProxyType
-from typing import TypeAlias
+from typing import NamedTuple, TypeAlias
 
 from opgen.cells import PARTS, FunctionCall, Lowering, Lowerings
 from opgen.check import are_known
@@ -12,11 +12,20 @@ from opgen.model import COMPLEX_RESULT, FUNCTOR_KINDS, Backend, Method, Owner, S
 from opgen.names import Names
 from opgen.problem import Location, Problem, Problems, did_you_mean
 
-Subject: TypeAlias = tuple[Method, str | None]
 # Where a cell stands: a part of a file, and a key of it.
 Key: TypeAlias = tuple[str, str]
 # Whose cell lacks something, where that is, and the dtypes of an op that has a cell for others alone.
 Lack: TypeAlias = tuple[str, Location, tuple[str, ...]]
+
+
+class _Subject(NamedTuple):
+    """What has a cell on each backend: an op of a method."""
+
+    method: Method
+    op: str | None
+    module: str | None  # in which the function with the method's name is called where there is no cell
+    keys: Sequence[Key]
+    decisive: tuple[object, ...]  # what decides with the cells what a backend does
 
 
 def lower(spec: Spec, problems: Problems) -> Spec:
@@ -26,8 +35,13 @@ def lower(spec: Spec, problems: Problems) -> Spec:
         if path is not None:
             message = f"{family} has the name of the backend in {path.as_posix()}; rename one of the two"
             problems.note(Location(family.path), message)
+    subjects = list(_subjects(spec))
+    of_keys: dict[Key, list[_Subject]] = {}
+    for subject in subjects:
+        for key in subject.keys:
+            of_keys.setdefault(key, []).append(subject)
     for owner in _extended(spec).values():
-        _check_cells(spec, owner, problems)
+        _check_cells(spec, owner, of_keys, problems)
     torn = problems.torn
     lowerings = {}
     packages: dict[str, tuple[str, ...]] = {}
@@ -38,7 +52,7 @@ def lower(spec: Spec, problems: Problems) -> Spec:
         is_whole = owners[-1].extends is None and all(owner.missing is None for owner in owners)
         is_sure = is_whole and torn.isdisjoint(owner.path for owner in owners)
         noted = (lacking, problems) if is_sure else ({}, Problems())
-        lowerings[backend.name] = _lowered(spec, owners, backend, *noted)
+        lowerings[backend.name] = _lowered(spec, owners, backend, subjects, *noted)
         named = tuple(owner.package for owner in owners if owner.package is not None)
         packages[backend.name] = named if is_whole else ()
     for (whose, place, dtypes), names in lacking.items():
@@ -84,22 +98,25 @@ def _check_extends(spec: Spec, owners: Sequence[Owner], backend: Backend, proble
 
 
 def _lowered(
-    spec: Spec, owners: Sequence[Owner], backend: Backend, lacking: dict[Lack, list[str]], problems: Problems
+    spec: Spec,
+    owners: Sequence[Owner],
+    backend: Backend,
+    subjects: Sequence[_Subject],
+    lacking: dict[Lack, list[str]],
+    problems: Problems,
 ) -> Lowerings:
     """By method and op, then by dtype, what a backend does; the names of cells that are not there go to `lacking`."""
     found: dict[tuple[str, str | None], Mapping[str | None, Lowering]] = {}
-    for part, method, module in _methods(spec):
-        for op in () if method.is_broken else spec.ops(method):
-            done = _of_op(spec, owners, backend, part, method, op, module)
-            found[method.name, op] = done.lowerings
-            problems += done.problems
-            if done.missing:
-                keys = keys_of(part, method, op)
-                lack = (*_place_of_lack(owners, keys), done.missing if done.is_written else ())
-                names, name = lacking.setdefault(lack, []), keys[0][1]
-                # Backends of one family lack it together.
-                if name not in names:
-                    names.append(name)
+    for subject in subjects:
+        done = _of_op(spec, owners, backend, subject)
+        found[subject.method.name, subject.op] = done.lowerings
+        problems += done.problems
+        if done.missing:
+            lack = (*_place_of_lack(owners, subject.keys), done.missing if done.is_written else ())
+            names, name = lacking.setdefault(lack, []), subject.keys[0][1]
+            # Backends of one family lack it together.
+            if name not in names:
+                names.append(name)
     return found
 
 
@@ -113,28 +130,23 @@ class _Done:
     is_written: bool = False  # whether some cell says anything of it
 
 
-def _what_decides(
-    spec: Spec, owners: Sequence[Owner], backend: Backend, part: str, method: Method, op: str | None, module: str | None
-) -> tuple[object, ...]:
-    of = (owner.cells.get(key) for owner in owners for key in keys_of(part, method, op))
-    packages = (owner.package for owner in owners)
-    functor = spec.functor(method, op)
-    result = functor.result if functor is not None else None
-    facts = (str(spec.op_dtypes(method, op)), result, spec.known_dtypes, spec.formats, spec.modules)
-    return (backend, part, method, op, module, *facts, *packages, *of)
+def _what_decides(spec: Spec, owners: Sequence[Owner], backend: Backend, subject: _Subject) -> tuple[object, ...]:
+    parts: list[object] = [backend, spec.modules, *subject.decisive]
+    for owner in owners:
+        parts.append(owner.package)
+        parts += [owner.cells.get(key) for key in subject.keys]
+    return tuple(parts)
 
 
 @once_for(_what_decides, size=4096)
-def _of_op(
-    spec: Spec, owners: Sequence[Owner], backend: Backend, part: str, method: Method, op: str | None, module: str | None
-) -> _Done:
+def _of_op(spec: Spec, owners: Sequence[Owner], backend: Backend, subject: _Subject) -> _Done:
     """What a backend does for an op of a method."""
+    method, op, module, keys, _ = subject
     wanted = spec.op_dtypes(method, op)
     dtypes: tuple[str | None, ...] = (None,) if wanted is None else wanted
     if backend.missing is not None:
         reason = Lowering((), None, None, backend.missing, None, backend.place("runtime"))
         return _Done(dict.fromkeys(dtypes, reason))
-    keys = keys_of(part, method, op)
     cells = (owner.cells.get(key) for owner in owners for key in keys)
     own = [lowering for cell in cells if cell is not None for lowering in cell.lowerings]
     every = [*_unsupported(spec, backend, method, op), *own, *_default(spec, owners, method, module)]
@@ -250,13 +262,18 @@ def _methods(spec: Spec) -> Iterator[tuple[str, Method, str | None]]:
         yield "device", method, None
 
 
-def _check_cells(spec: Spec, owner: Owner, problems: Problems) -> None:
-    """Note the cells of a file that belong to no op, that name what is not there, or that say something twice."""
-    subjects: dict[Key, list[Subject]] = {}
-    for part, method, _ in _methods(spec):
+def _subjects(spec: Spec) -> Iterator[_Subject]:
+    """Every op of every method."""
+    for part, method, module in _methods(spec):
         for op in () if method.is_broken else spec.ops(method):
-            for key in keys_of(part, method, op):
-                subjects.setdefault(key, []).append((method, op))
+            functor = spec.functor(method, op)
+            result = functor.result if functor is not None else None
+            facts = (str(spec.op_dtypes(method, op)), result, spec.known_dtypes, spec.formats)
+            yield _Subject(method, op, module, keys_of(part, method, op), (method, op, module, *facts))
+
+
+def _check_cells(spec: Spec, owner: Owner, subjects: Mapping[Key, Sequence[_Subject]], problems: Problems) -> None:
+    """Note the cells of a file that belong to no op, that name what is not there, or that say something twice."""
     nouns = dict(zip(PARTS, ("functor", "storage method", "device method"), strict=True))
     for (part, name), cell in owner.cells.items():
         if owner.missing is not None:
@@ -300,12 +317,12 @@ def _mend(spec: Spec, part: str, name: str, keys: Sequence[Key]) -> str:
 
 
 def _check_lowerings(
-    spec: Spec, what: str, subjects: Sequence[Subject], lowerings: Sequence[Lowering], problems: Problems
+    spec: Spec, what: str, subjects: Sequence[_Subject], lowerings: Sequence[Lowering], problems: Problems
 ) -> None:
-    named = [spec.op_dtypes(method, op) for method, op in subjects]
+    named = [spec.op_dtypes(subject.method, subject.op) for subject in subjects]
     wanted = [None] if named[0] is None else [dtype for dtypes in named for dtype in dtypes or ()]
     # Of ops whose dtypes are wrong, which is noted, it is not known what they lack, nor of a dtype without a kind.
-    names_of_ops = [spec.op_names(method, op) for method, op in subjects]
+    names_of_ops = [spec.op_names(subject.method, subject.op) for subject in subjects]
     is_sure = all(dtype.kind for dtype in spec.dtypes) and all(
         names is None or (names.texts and are_known(spec, names, (), Problems())) for names in names_of_ops
     )
@@ -333,9 +350,9 @@ def _check_lowerings(
             taken = {**dict.fromkeys(dtypes, lowering), **taken}
 
 
-def _check_form(what: str, subjects: Sequence[Subject], lowering: Lowering, problems: Problems) -> None:
+def _check_form(what: str, subjects: Sequence[_Subject], lowering: Lowering, problems: Problems) -> None:
     """Note a cell of a form that its methods cannot be lowered to."""
-    for method, _ in subjects:
+    for method in (subject.method for subject in subjects):
         if (lowering.calls or lowering.attribute is not None) and method.custom_class is not None:
             message = f"{what} runs a user's op; write '{{forward: name}}'"
         elif lowering.forward is not None and method.custom_class is None:

@@ -42,36 +42,34 @@ def _made_of(spec: Spec) -> tuple[object, ...]:
     return (*methods, spec.known_dtypes, spec.formats, spec.backends, spec.lowerings)
 
 
-# Several outputs have them.
-@once_for(_made_of, 1)
 def cells(spec: Spec) -> list[Cell]:
     """All cells: the storage methods first, then the device methods; backends and dtypes in the order of the spec."""
-    return [
-        cell
-        for method in (*spec.storage_methods(), *spec.device_methods)
-        for op in spec.ops(method)
-        for cell in op_cells(spec, method, op)
-    ]
+    return [cell for own in cells_by_op(spec) for cell in own]
+
+
+# Several outputs have them.
+@once_for(_made_of, 1)
+def cells_by_op(spec: Spec) -> list[Sequence[Cell]]:
+    """The cells of each op of each method, in the same order."""
+    return [op_cells(spec, method, op) for method in spec.methods for op in spec.ops(method)]
 
 
 def _decisive(spec: Spec, method: Method, op: str | None) -> tuple[object, ...]:
-    dtypes, has_gradient = str(spec.op_dtypes(method, op)), _has_gradient(spec, method, op)
-    place = str((spec.functor(method, op) or method).location)
-    facts = (dtypes, has_gradient, place, op_reason(spec, method, op), spec.known_dtypes, spec.formats)
-    lowerings = (spec.lowerings[backend.name][method.name, op] for backend in spec.backends)
-    return (method, op, *facts, *spec.backends, *lowerings)
+    lowerings = (table[method.name, op] for table in spec.lowerings.values())
+    facts = (spec.known_dtypes, spec.formats, spec.package, *spec.backends)
+    return (method, op, spec.functor(method, op), *facts, *lowerings)
 
 
 @once_for(_decisive, size=1024)
-def op_cells(spec: Spec, method: Method, op: str | None) -> list[Cell]:
+def op_cells(spec: Spec, method: Method, op: str | None) -> Sequence[Cell]:
     """The cells of one op, on each backend a cell for each dtype."""
-    return [_one_of_equals(cell) for backend in spec.backends for cell in _cells(spec, method, op, backend)]
+    return _one_of_equals(tuple(cell for backend in spec.backends for cell in _cells(spec, method, op, backend)))
 
 
-@lru_cache(maxsize=1 << 14)
-def _one_of_equals(cell: Cell) -> Cell:
-    """A cell that stays one object while it is equal, so that what is kept by its cells stays too."""
-    return cell
+@lru_cache(maxsize=1024)
+def _one_of_equals(found: Sequence[Cell]) -> Sequence[Cell]:
+    """Cells that stay one object while they are equal, so that what is kept by them stays too."""
+    return found
 
 
 def _cells(spec: Spec, method: Method, op: str | None, backend: Backend) -> Iterator[Cell]:

@@ -1,7 +1,7 @@
 """Views of the functors' gradients, as functions of tensors."""
 
 import ast
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Mapping
 from types import SimpleNamespace as View
 from typing import NamedTuple
 
@@ -25,7 +25,7 @@ from opgen.formula import (
     text_of,
     tree_of,
 )
-from opgen.gradient_ops import is_step, op_of, primitives_by_ops
+from opgen.gradient_ops import Ops, by_size, is_step, op_of, primitives_by_ops
 from opgen.memory import once_for
 from opgen.model import GRADIENT_KINDS, METHOD_OP, Functor, Monoid, Position, Spec
 from opgen.scopes import COUNT, decisive, derivatives, is_differentiable, tensor_methods
@@ -68,12 +68,13 @@ def _derivatives(spec: Spec, *, are_gradients: bool) -> View:
         {functor.name: functor.member for functor in spec.every_functor if functor.is_gradient},
     )
     functors = [functor for functor in spec.every_functor if functor.is_gradient == are_gradients]
+    ops = by_size(spec.every_functor)
     own = [METHOD_OP] if any(kind.methods for kind in spec.functors.values()) else []
     return View(
         table="SECOND_DERIVATIVES" if are_gradients else "DERIVATIVES",
         classes=[*op_classes(spec), *own],
         gradients=[
-            _gradient(functor, derivatives(spec, functor, primitives), words, spec.every_functor)
+            _gradient(functor, derivatives(spec, functor, primitives), words, ops)
             for functor in functors
             if is_differentiable(spec, functor)
         ],
@@ -126,7 +127,7 @@ def _shown(node: Node) -> str:
     return f"`{text_of(whole)}`" + (f" with {', '.join(named)}" if named else "")
 
 
-def _gradient(functor: Functor, found: Mapping[str, Node], words: _Words, ops: Sequence[Functor]) -> View:
+def _gradient(functor: Functor, found: Mapping[str, Node], words: _Words, ops: Ops) -> View:
     operands = []
     for operand in functor.operands:
         node = found.get(operand, Number(0))

@@ -189,17 +189,42 @@ def _struct(struct: Struct) -> View:
     return View(made_from=(struct.location,), name=struct.name, fields=text, size=struct.offsets()[-1])
 
 
-# The functors of a kernel by what names call them: one whose result is of any dtype, or that has a condition, is one
+# A functor of a kernel by what names call it: one whose result is of any dtype, or that has a condition, is one
 # for each dtype of it.
 _Forms: TypeAlias = Mapping[str, tuple[Functor, str]]
 
 
 def kernel_rows(spec: Spec, kernel: Kernel) -> Iterator[View]:
     """Every kernel of one pattern."""
+    types = _element_types(spec)
+    if "op" not in kernel.over:
+        yield from _rows(spec, types, kernel, None)
+        return
+    for functor in spec.functor_kind(kernel.over["op"][0]).functors:
+        yield from _rows(spec, types, kernel, functor)
+
+
+def _what_kernels_know(spec: Spec) -> tuple[object, ...]:
+    dtypes = [(dtype.name, dtype.cpp, dtype.bytes, dtype.kind, dtype.real) for dtype in spec.dtypes]
+    return (str(dtypes), spec.widths, spec.formats, *spec.functor_names)
+
+
+@once_for(_what_kernels_know, size=1)
+def _element_types(spec: Spec) -> Mapping[str, str]:
+    """What C++ calls what kernels are made for: dtypes, widths, block formats and ops."""
     types = {**spec.cpp_types, **{name: cpp for name, (cpp, _) in spec.widths.items()}}
     types |= {name: struct_name(name) for name in spec.sets[BLOCKS]}
-    types |= {name: camel(name) for name in spec.functor_names}
-    forms = _forms(spec, kernel)
+    return types | {name: camel(name) for name in spec.functor_names}
+
+
+@once_for(lambda _, types, kernel, functor: (types, kernel, functor), size=8192)
+def _rows(spec: Spec, types: Mapping[str, str], kernel: Kernel, functor: Functor | None) -> Sequence[View]:
+    """The kernels of one pattern, and of one functor if it has some."""
+    return list(_of_pattern(spec, types, kernel, functor))
+
+
+def _of_pattern(spec: Spec, types: Mapping[str, str], kernel: Kernel, functor: Functor | None) -> Iterator[View]:
+    forms = _forms(spec, functor)
     for chosen in _choices(spec, kernel.over, forms, {}):
         made_from = [kernel.location]
         spelled = {axis: types.get(value, value) for axis, value in chosen.items()}
@@ -223,16 +248,15 @@ def kernel_rows(spec: Spec, kernel: Kernel) -> Iterator[View]:
         )
 
 
-def _forms(spec: Spec, kernel: Kernel) -> _Forms:
-    forms = {}
-    for functor in spec.functor_kind(kernel.over["op"][0]).functors if "op" in kernel.over else ():
-        others: Sequence[str] = [""]
-        if functor.result == ANY_RESULT:
-            others = [f"_{name}" for name in spec.dtype_names]
-        elif functor.condition is not None:
-            others = [f"_{width}" for width in _widths(spec, functor.condition)]
-        forms.update({f"{functor.name}{other}": (functor, other[1:]) for other in others})
-    return forms
+def _forms(spec: Spec, functor: Functor | None) -> _Forms:
+    if functor is None:
+        return {}
+    others: Sequence[str] = [""]
+    if functor.result == ANY_RESULT:
+        others = [f"_{name}" for name in spec.dtype_names]
+    elif functor.condition is not None:
+        others = [f"_{width}" for width in _widths(spec, functor.condition)]
+    return {f"{functor.name}{other}": (functor, other[1:]) for other in others}
 
 
 def _widths(spec: Spec, names: Names) -> tuple[str, ...]:

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from pathlib import PurePosixPath
 from types import SimpleNamespace as View
 
-from opgen.matrix import Cell, cells
+from opgen.matrix import Cell, cells_by_op
 from opgen.memory import once_for
 from opgen.model import BasePackage, PublicModule, Spec
 from opgen.problem import Location
@@ -31,12 +31,12 @@ def package(spec: Spec) -> View:
 
 def readme(spec: Spec) -> View:
     """How many cells of each backend have which status."""
-    return _counts(spec, cells(spec))
+    return _counts(spec, cells_by_op(spec))
 
 
-@once_for(lambda spec, every: (spec.package, *spec.backends, *every), size=1)
-def _counts(spec: Spec, every: Sequence[Cell]) -> View:
-    statuses = Counter((cell.backend, cell.status) for cell in every)
+@once_for(lambda spec, by_op: (spec.package, *spec.backends, *by_op), size=1)
+def _counts(spec: Spec, by_op: Sequence[Sequence[Cell]]) -> View:
+    statuses = Counter((cell.backend, cell.status) for own in by_op for cell in own)
     rows = []
     for backend in spec.backends:
         supported, unsupported = (statuses[backend.name, status] for status in ("supported", "unsupported"))

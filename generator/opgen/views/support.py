@@ -2,11 +2,12 @@
 
 import re
 import textwrap
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from functools import lru_cache
 from types import SimpleNamespace as View
+from typing import TypeAlias
 
-from opgen.matrix import Cell, cells
+from opgen.matrix import Cell, cells_by_op
 from opgen.memory import once_for
 from opgen.model import Spec
 from opgen.problem import Location
@@ -15,21 +16,19 @@ from opgen.views.python import LINE_LENGTH, in_triple_quotes
 
 def support_table(spec: Spec) -> View:
     """The matrix."""
-    return _table(spec, cells(spec))
+    return _table(spec, cells_by_op(spec))
 
 
-@once_for(lambda spec, every: (spec.known_dtypes, spec.formats, *spec.backends, *every), size=1)
-def _table(spec: Spec, every: Sequence[Cell]) -> View:
+@once_for(lambda spec, by_op: (spec.known_dtypes, spec.formats, *spec.backends, *by_op), size=1)
+def _table(spec: Spec, by_op: Sequence[Sequence[Cell]]) -> View:
+    named = {frozenset(members): name for name, members in reversed([*spec.sets.items()])}
     places: dict[tuple[str, str], dict[Location, None]] = {}
-    dtypes_of: dict[tuple[str, tuple[str, str, str | None, str | None]], list[str]] = {}
-    for cell in every:
-        alike = (cell.backend, cell.status, cell.via and _of_any(cell.method, cell.via), cell.reason)
-        dtypes_of.setdefault((cell.name, alike), []).append(cell.dtype or "-")
-        places.setdefault((cell.backend, cell.name), {})[cell.source] = None
     ops_of: dict[tuple[str, str, str, str, str], list[str]] = {}
-    for (name, (backend, status, via, reason)), dtypes in dtypes_of.items():
-        key = (backend, status, _dtypes(spec, dtypes), via or "-", reason or "-")
-        ops_of.setdefault(key, []).append(name)
+    for own in by_op:
+        for (name, backend, status, via, reason), (dtypes, sources) in _alike(own).items():
+            key = (backend, status, named.get(frozenset(dtypes), " ".join(dtypes)), via or "-", reason or "-")
+            ops_of.setdefault(key, []).append(name)
+            places.setdefault((backend, name), {}).update(sources)
     order = [owner.name for owner in spec.backends]
     backends_of: dict[tuple[tuple[str, ...], tuple[str, ...]], list[str]] = {}
     for key in sorted(ops_of, key=lambda key: order.index(key[0])):
@@ -43,16 +42,25 @@ def _table(spec: Spec, every: Sequence[Cell]) -> View:
     return View(groups={name: " ".join(members) for name, members in spec.sets.items() if name in used}, rows=rows)
 
 
+_Alike: TypeAlias = tuple[str, str, str, str | None, str | None]
+
+
+@once_for(lambda cells: (cells,), size=1024)
+def _alike(cells: Sequence[Cell]) -> Mapping[_Alike, tuple[Sequence[str], Mapping[Location, None]]]:
+    """Cells of an op that differ in dtype alone: their dtypes, and where the spec says so."""
+    found: dict[_Alike, tuple[list[str], dict[Location, None]]] = {}
+    for cell in cells:
+        key = (cell.name, cell.backend, cell.status, cell.via and _of_any(cell.method, cell.via), cell.reason)
+        dtypes, sources = found.setdefault(key, ([], {}))
+        dtypes.append(cell.dtype or "-")
+        sources[cell.source] = None
+    return found
+
+
 @lru_cache(maxsize=4096)
 def _of_any(method: str, via: str) -> str:
     """What is called for a method: a function that is called as the method is said alike of all methods."""
     return re.sub(rf"\.{method}\b", ".~", via)
-
-
-def _dtypes(spec: Spec, dtypes: list[str]) -> str:
-    """The name of the group that has these dtypes, or the dtypes."""
-    names = (name for name, members in spec.sets.items() if set(members) == set(dtypes))
-    return next(names, " ".join(dtypes))
 
 
 def _lines(names: Sequence[str]) -> tuple[str, ...]:
