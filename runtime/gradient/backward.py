@@ -111,12 +111,12 @@ def _back(root: Node, gradient: Tensor, layout: Layout, keep: bool) -> dict[Node
         if rule is None:
             found[node] = total.copy() if total._storage is one else total
             continue
-        nodes, layouts = node.nodes, node.layouts
+        operands = node.operands
         for place, contribution in rule(node, total):
-            source = nodes[place]
+            source = operands[3 * place]
             if source is None or contribution is None:
                 continue
-            shown = layouts[place]
+            shown = operands[3 * place + 1]
             if shown is None:
                 shown = flat(source.length)
             before = sums.get(source)

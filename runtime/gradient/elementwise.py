@@ -20,8 +20,6 @@ from .recording import state
 from .rules import overwritten, shown
 
 NO_PARAMETERS: Final[Mapping[str, float]] = {}
-OF_NONE: Final[tuple[Any, ...]] = (NO_PARAMETERS,)
-"""The arguments of an op that has no parameters."""
 
 
 class _Functor:
@@ -34,11 +32,14 @@ class _Functor:
         needs = [() if it is None else it.takes for it in derivatives.values()]
         self.keeps_x, self.keeps_result = "x" in needs[0], "result" in needs[0]
         """What the gradient of the first operand needs."""
+        # Of methods of storages with their own name a method of tensors calls one, of others a function in between.
+        self._calls = 3 if isinstance(op, MethodOp) and not isinstance(self, _Reduction) else 4
+        self.calls = self._calls if self.keeps_x or self.keeps_result else 0
+        """See `record`."""
         self.kept = self._kept_by(needs)
-        """Which operands are needed, and last whether the result is: by whether each operand's gradient is asked for.
+        """Which operands are needed, whether the result is, and `calls`: by which operands' gradients are asked for.
 
-        `kept[True][False]` is for that of the first operand of two; to look into a tuple takes less time than into a
-        dict.
+        `kept[1][0]` is for that of the first operand of two; to look into a tuple takes less time than into a dict.
         """
 
     def _kept_by(self, needs: Sequence[tuple[str, ...]], *asked: bool) -> Any:
@@ -46,23 +47,24 @@ class _Functor:
             return self._find_kept(itertools.compress(needs, asked))
         return tuple([self._kept_by(needs, *asked, is_asked) for is_asked in (False, True)])
 
-    def _find_kept(self, needs: Iterable[tuple[str, ...]]) -> tuple[bool, ...]:
+    def _find_kept(self, needs: Iterable[tuple[str, ...]]) -> tuple[int, ...]:
         needed = {name for names in needs for name in names}
-        return tuple([name in needed for name in (*self._operands, "result")])
+        kept = [name in needed for name in (*self._operands, "result")]
+        return *kept, self._calls if any(kept) else 0
 
     def __call__(self, node: Node, g: Tensor) -> Contributions:
         shape = _shape_of(node)
         if g._layout.shape != shape:
             g = g.reshape(shape)
-        return self.contributions(node, g, shape, node.arguments[0])
+        return self.contributions(node, g, shape, node.operands[-2])
 
     def contributions(
         self, node: Node, g: Tensor, shape: Shape, given: Mapping[str, Any]
     ) -> Iterator[tuple[int, Tensor | None]]:
         """The gradients, where `given` are parameters and the like; `shape` is that of the result."""
-        nodes = node.nodes
+        operands = node.operands
         for place, (takes, function) in self._derivatives:
-            if place < len(nodes) and nodes[place] is not None:
+            if operands[3 * place] is not None:
                 parts = [self._part(node, name, shape, given) for name in takes] if takes else ()
                 yield place, function(g, *parts)
 
@@ -76,8 +78,7 @@ class _Cast(_Functor):
     """The gradient of a conversion."""
 
     def __call__(self, node: Node, g: Tensor) -> Contributions:
-        (source,) = node.nodes
-        assert source is not None
+        source: Node = node.operands[0]
         return ((0, g.reshape(_shape_of(node)).to_dtype(source.dtype)),)
 
 
@@ -95,8 +96,8 @@ class _Reduction(_Functor):
     """The gradients of a reduction."""
 
     def __call__(self, node: Node, g: Tensor) -> Contributions:
-        dims, parameters = node.arguments
-        layout: Any = node.layouts[0]
+        layout: Any = node.operands[1]
+        dims, parameters, _ = node.operands[3:]
         key = layout.number, dims
         count, shape = _kept_shapes.get(key) or _kept_shapes.keep(key, _kept_shape(layout.shape, dims))
         given = {"dims": dims, "count": count, **parameters}
@@ -112,17 +113,17 @@ class _Write(_Functor):
         super().__init__(op, derivatives)
         self._op = op
 
-    def _find_kept(self, needs: Iterable[tuple[str, ...]]) -> tuple[bool, ...]:
-        x, y, result = super()._find_kept(needs)
+    def _find_kept(self, needs: Iterable[tuple[str, ...]]) -> tuple[int, ...]:
+        x, y, result, _ = super()._find_kept(needs)
         # The result is worked out once more: what was written may be overwritten.
-        return x or result, y or result, False
+        return x or result, y or result
 
     def __call__(self, node: Node, g: Tensor) -> Iterator[tuple[int, Tensor | None]]:
-        (layout,) = node.arguments
+        layout = node.operands[-1]
         contributions = dict(self.contributions(node, shown(g, layout), layout.shape, NO_PARAMETERS))
-        if node.nodes[0] is not None:
+        if node.takes(0):
             yield 0, overwritten(g, layout, contributions.get(0))
-        if node.nodes[1] is not None:
+        if node.takes(1):
             yield 1, contributions.get(1)
 
     def _part(self, node: Node, name: str, shape: Shape, given: Mapping[str, Any]) -> Any:
@@ -132,7 +133,7 @@ class _Write(_Functor):
 
 
 def _shape_of(node: Node) -> Shape:
-    layout: Layout = node.layouts[0]
+    layout: Layout = node.operands[1]
     return layout.shape
 
 
@@ -169,12 +170,13 @@ def changed(storage: Storage, op: BinaryOp, layout: Layout, source: Storage, sou
     if write is None or not state.records:
         value.binary_assign(op, layout, source_value, source_layout)
         return
-    keeps_x, keeps_source, _ = write.kept[node is not None][source_node is not None]
+    keeps_x, keeps_source = write.kept[node is not None][source_node is not None]
     if keeps_source and source_value is value:
         # It is overwritten.
         source, source_layout = source.to_dtype(source_layout, source_value.dtype), source_layout.dense
         source_value, source_node = opened(source)
     before, before_node = opened(storage.to_dtype(layout, value.dtype)) if keeps_x else (None, None)
     value.binary_assign(op, layout, source_value, source_layout)
-    kept = None, watched(source_value) if keeps_source else None, before
-    rewritten(storage, write, (node, source_node, before_node), (None, source_layout, layout.dense), kept, (layout,))
+    written = node, None, None
+    given = source_node, source_layout, watched(source_value) if keeps_source else None
+    rewritten(storage, write, (*written, *given, before_node, layout.dense, before, layout))

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from ..tensor import Tensor
-from .node import Contributions, Node, opened, record
+from .node import Contributions, Node, opened, record, watched
 
 if TYPE_CHECKING:
     from ...device import Device
@@ -15,13 +15,13 @@ def moved(tensor: Any, target: Device) -> Any:
     """A recorded tensor on another device: its gradient moves back."""
     plain, node = opened(tensor._storage)
     made = Tensor._new(plain, tensor._layout)._moved(target)
-    storage = record(made._storage, _to, (node,), (tensor._layout,), (), plain.device)
+    storage = record(watched(made._storage), _to, (node, tensor._layout, None, plain.device), 0)
     return Tensor._new(storage, made._layout)
 
 
 def _to(node: Node, g: Tensor) -> Contributions:
-    layout: Any = node.layouts[0]
-    yield 0, g.reshape(layout.shape).to(node.arguments)
+    layout: Any = node.operands[1]
+    yield 0, g.reshape(layout.shape).to(node.operands[-1])
 
 
 def joined_mean(losses: Any, counted: Any) -> Any:
@@ -29,10 +29,10 @@ def joined_mean(losses: Any, counted: Any) -> Any:
     plain, node = opened(losses._storage)
     total = counted.sum()
     mean = Tensor._new(plain, losses._layout).sum() / total
-    storage = record(mean._storage, _mean, (node,), (losses._layout,), (), total)
+    storage = record(watched(mean._storage), _mean, (node, losses._layout, None, total), 0)
     return Tensor._new(storage, mean._layout)
 
 
 def _mean(node: Node, g: Tensor) -> Contributions:
-    layout: Any = node.layouts[0]
-    yield 0, (g.reshape(()) / node.arguments).broadcast_as(layout.shape)
+    layout: Any = node.operands[1]
+    yield 0, (g.reshape(()) / node.operands[-1]).broadcast_as(layout.shape)

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from sys import getrefcount
+from types import CodeType
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 from ...storage import Storage
@@ -13,7 +14,7 @@ from ..base.error import GradientError
 from ..core.layout import Layout
 from ..storage.calls import new
 from ..tensor import Tensor
-from .recording import Place, frame_at, kept_graphs, line_of, pauses, place, place_outside, state, users_files
+from .recording import Place, frame_at, kept_graphs, latest_code, line_of, outside, pauses, place, state, users_files
 
 if TYPE_CHECKING:
     from ...device import Device
@@ -30,8 +31,9 @@ Rule: TypeAlias = "Callable[[Node, Tensor], Contributions]"
 Where a layout repeats elements, a gradient may have a dim of size 1.
 """
 
-# It has the classes of storages that are made of what is here.
-_classes: Final[Any] = Storage
+# The classes of storages that are made of what is here, whose module writes them; to look into a class takes more time.
+recorded_storage: Any = Storage
+watched_storage: Any = Storage
 # What is made, and what is written to, in one order.
 _numbers: Final = itertools.count()
 
@@ -52,17 +54,14 @@ class Node:
     """
 
     __slots__ = (
-        "arguments",
+        "code",
         "device",
         "dtype",
-        "layouts",
+        "instruction",
         "length",
-        "nodes",
         "number",
-        "place",
-        "result",
+        "operands",
         "rule",
-        "values",
     )
 
     # That of no storage, so that no plan is found.
@@ -76,18 +75,14 @@ class Node:
     """Higher than those of all calls whose results it depends on."""
     rule: Rule | None
     """None of a variable."""
-    nodes: tuple[Node | None, ...]
-    """What made each operand; None of one that has no gradient."""
-    layouts: tuple[Any, ...]
-    """Of each operand; None of one that was left out."""
-    values: tuple[Storage | None, ...]
-    """The operands that gradients need."""
-    result: Storage | None
-    """The result, if gradients need it."""
-    arguments: Any
-    """The other arguments that gradients need."""
-    place: Place | None
+    operands: tuple[Any, ...]
+    """Three items of each operand: the node that made it (None of one that has no gradient), its layout (None of one
+    that was left out) and its storage (None unless gradients need the elements). Then the other arguments that
+    gradients need, and last the result if they need it. What is made at once is made in less time."""
+    code: CodeType
     """Where the call was made, if gradients need something that may be overwritten."""
+    instruction: int
+    """The instruction of `code`."""
 
     @classmethod
     def of(cls, made: Storage, rule: Rule | None) -> Node:
@@ -99,7 +94,7 @@ class Node:
         node.length = inner.length
         node.number = next(_numbers)
         node.rule = rule
-        node.nodes = ()
+        node.operands = ()
         return node
 
     @property
@@ -110,26 +105,25 @@ class Node:
 
     def takes(self, operand: int) -> bool:
         """Whether the gradient of an operand is asked for."""
-        return self.nodes[operand] is not None
+        return self.operands[3 * operand] is not None
 
     def operand(self, operand: int) -> Tensor:
         """An operand as it was given, which must be as it was."""
-        value: Any = self.values[operand]
-        layout: Any = self.layouts[operand]
+        node, layout, value = self.operands[3 * operand : 3 * operand + 3]
         if _Writes.last > self.number:
             self._require_unchanged(value)
         tensor = new(Tensor)
-        tensor._storage = _with_node(value, self.nodes[operand]) if kept_graphs else value
+        tensor._storage = _with_node(value, node) if kept_graphs else value
         tensor._layout = layout
         return tensor
 
     def optional(self, operand: int) -> Tensor | None:
         """An operand that may have been left out."""
-        return None if self.values[operand] is None else self.operand(operand)
+        return None if self.operands[3 * operand + 2] is None else self.operand(operand)
 
     def owns(self, operand: int) -> bool:
         """Whether nobody but this node, and the gradient that it works out, has the elements of an operand."""
-        value: Any = self.values[operand]
+        value = self.operands[3 * operand + 2]
         inner = value.inner
         # The tuple and the tensor that a gradient works with have it besides, and the value its inner.
         is_alone = getrefcount(value) == 2 + _OF_A_NAME and getrefcount(inner) == 1 + _OF_A_NAME
@@ -137,25 +131,23 @@ class Node:
 
     def made(self, shape: Iterable[int]) -> Tensor:
         """The result, which must be as it was."""
-        result: Any = self.result
+        result: Any = self.operands[-1]
         if _Writes.last > self.number:
             self._require_unchanged(result)
         return Tensor._new(_with_node(result, self), Layout.contiguous(shape))
 
     def free(self) -> None:
         """Let go of all that gradients need: they were worked out."""
-        self.arguments = self.rule
+        self.operands = (self.rule,)
         self.rule = _freed
-        self.nodes = self.layouts = self.values = ()
-        self.result = None
 
     def _require_unchanged(self, value: Any) -> None:
         number, where = getattr(value, "written", _NEVER)
         if number > self.number and where is not None:
-            at = "" if self.place is None else f" at {line_of(self.place)}"
             raise GradientError(
                 "backward",
-                f"{self.name}{at} needs elements for its gradient that {line_of(where)} has overwritten;"
+                f"{self.name} at {line_of((self.code, self.instruction))} needs elements for its gradient that"
+                f" {line_of(where)} has overwritten;"
                 " write x = x + y in place of x += y there, or give the op a copy",
             )
 
@@ -179,8 +171,8 @@ def _freed(node: Node, _: Tensor) -> Contributions:
     """The rule of a node that has let go of what gradients need."""
     raise GradientError(
         "backward",
-        f"gradients went back through {node.arguments.__name__.removeprefix('_')} already, and what they need is gone;"
-        " write backward(keep=True) the first time, or compute the loss again",
+        f"gradients went back through {node.operands[0].__name__.removeprefix('_')} already, and what they need is"
+        " gone; write backward(keep=True) the first time, or compute the loss again",
     )
 
 
@@ -223,10 +215,10 @@ class WatchedBase(Storage):
     is_watched = True
 
 
-def watched(value: Storage | None) -> Storage | None:
+def watched(value: Storage | None) -> Any:
     """A plain storage that gradients need: when it is written to they are not worked out of other elements."""
     if type(value) is Storage:
-        value.__class__ = _classes.watched
+        value.__class__ = watched_storage
     return value
 
 
@@ -240,6 +232,12 @@ def opened_each(storages: Iterable[Any]) -> tuple[tuple[Any, ...], tuple[Node | 
     """The same of several."""
     pairs = [opened(storage) for storage in storages]
     return tuple([value for value, _ in pairs]), tuple([node for _, node in pairs])
+
+
+def items_of(nodes: Iterable[Node | None], layouts: Iterable[Layout]) -> Iterator[Any]:
+    """What nodes have of several operands whose elements gradients do not need."""
+    for node, layout in zip(nodes, layouts, strict=True):
+        yield from (node, layout, None)
 
 
 def mark(storage: Storage) -> None:
@@ -265,53 +263,45 @@ def _with_node(value: Storage, node: Node | None) -> Storage:
 
 def recorded_of(value: Storage, node: Node) -> Storage:
     """A storage that a node has made."""
-    storage: Storage = new(_classes.recorded)
+    storage: Storage = recorded_storage()
     storage.value = value
     storage.inner = node  # type: ignore[assignment]
     return storage
 
 
-def record(
-    made: Storage,
-    rule: Rule,
-    nodes: tuple[Node | None, ...],
-    layouts: tuple[Layout | None, ...],
-    values: tuple[Storage | None, ...],
-    arguments: Any = (),
-    needs_result: bool = False,
-    calls: int = 3,
-) -> Any:
+def record(made: Storage, rule: Rule, operands: tuple[Any, ...], calls: int = 3) -> Any:
     """What a call made, which depends on what some nodes made; a plain storage where nothing is recorded.
 
-    Between a user's code and this are at least so many calls, less one. All is done in place: an op takes little more
-    time than calls of functions.
+    The storage that was made is a watched one, as those are of which it was made. Between a user's code and this are at
+    least so many `calls`, less one; 0 where gradients need nothing that may be overwritten. All is done in place: an op
+    takes little more time than calls of functions.
     """
     if pauses and not state.records:
         return made
     inner = made.inner
-    if type(made) is Storage:
-        made.__class__ = _classes.watched
     node = Node()
     node.device = inner.device
     node.dtype = inner.dtype
     node.length = inner.length
     node.number = next(_numbers)
     node.rule = rule
-    node.nodes = nodes
-    node.layouts = layouts
-    node.values = values
-    node.arguments = arguments
-    if needs_result or values:
-        node.result = made if needs_result else None
+    node.operands = operands
+    if calls:
         try:
             frame = frame_at(calls)
         except ValueError:
             frame = frame_at(1)
         code = frame.f_code
-        node.place = (code, frame.f_lasti) if code.co_filename in users_files else place_outside(frame)
-    storage: Storage = _classes.recorded()
+        if code is not latest_code[0]:
+            if code.co_filename not in users_files:
+                frame = outside(frame)
+                code = frame.f_code
+            latest_code[0] = code
+        node.code = code
+        node.instruction = frame.f_lasti
+    storage = recorded_storage()
     storage.value = made
-    storage.inner = node  # type: ignore[assignment]
+    storage.inner = node
     return storage
 
 
@@ -325,34 +315,23 @@ def require_writable(op: str, node: Node | None) -> None:
         )
 
 
-def rewritten(
-    storage: Storage,
-    rule: Rule,
-    nodes: tuple[Node | None, ...],
-    layouts: tuple[Layout | None, ...],
-    values: tuple[Storage | None, ...],
-    arguments: tuple[Any, ...],
-) -> None:
+def rewritten(storage: Storage, rule: Rule, operands: tuple[Any, ...]) -> None:
     """Record that a call has written to a storage, the first of its operands: all views of it see that."""
     if pauses and not state.records:
         return
     inner: Any = storage.inner
     is_recorded = type(inner) is Node
     node = Node.of(storage, rule)
-    node.nodes = nodes
-    node.layouts = layouts
-    node.values = values
-    node.arguments = arguments
-    node.result = None
-    node.place = place(4)
+    node.operands = operands
+    node.code, node.instruction = written = place(4)
     if not is_recorded:
         if getattr(storage, "is_shown", False):
             reason = "what is recorded is written to elements that detach has shown"
             raise GradientError(node.name, f"{reason}; write to a copy of these, x.detach().copy()")
         # What is in no tensor but those that show this storage.
-        storage.value = new(_classes.watched)
+        storage.value = new(watched_storage)
         storage.value.inner = inner
-        storage.written = node.number, node.place
+        storage.written = node.number, written
         _Writes.note(node.number)
-        storage.__class__ = _classes.recorded
+        storage.__class__ = recorded_storage
     storage.inner = node  # type: ignore[assignment]

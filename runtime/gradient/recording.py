@@ -16,6 +16,8 @@ _PACKAGE = f"{__name__.partition('.')[0]}."
 # The files of the package, and those of others who called it.
 _own_files: Final[set[str]] = set()
 users_files: Final[set[str]] = set()
+# The code of a user that recorded last; to ask for the file of code takes time.
+latest_code: Final[list[CodeType | None]] = [None]
 _MOST_FILES: Final = 1 << 12
 frame_at: Final = sys._getframe
 
@@ -83,11 +85,12 @@ def place(calls: int) -> Place:
         frame = frame_at(calls)
     except ValueError:  # a method of a storage was called
         frame = frame_at(1)
-    return place_outside(frame)
+    frame = outside(frame)
+    return frame.f_code, frame.f_lasti
 
 
-def place_outside(frame: FrameType) -> Place:
-    """The same from a frame on."""
+def outside(frame: FrameType) -> FrameType:
+    """The first frame from one on that is a user's; the last frame where none is."""
     while (name := frame.f_code.co_filename) not in users_files:
         if name not in _own_files and not _is_own(frame):
             users_files.add(name)
@@ -95,7 +98,7 @@ def place_outside(frame: FrameType) -> Place:
             break
         else:
             frame = frame.f_back
-    return frame.f_code, frame.f_lasti
+    return frame
 
 
 def _is_own(frame: FrameType) -> bool:

@@ -461,6 +461,7 @@ def _norm_of_sum(
     eps: float,
 ) -> tuple[Storage, ...]:
     (plain, node), layout = opened(x[0]), x[1]
+    watched(plain)
     (plain_residual, residual_node), residual_layout = opened(residual[0]), residual[1]
     assert residual_layout is not None
     opened_vectors = [(None, None) if vector is None else opened(vector) for vector, _ in vectors]
@@ -472,26 +473,27 @@ def _norm_of_sum(
     sources = node, residual_node
     summed = total
     if sources != (None, None):
-        summed = record(total, _add, sources, (layout, residual_layout), (), (layout.shape,))
-    nodes = opened(summed)[1], *[vector_node for _, vector_node in opened_vectors]
-    layouts = layout.dense, *[vector_layout for _, vector_layout in vectors]
-    values = watched(total), watched(opened_vectors[0][0])
-    return record(made, rule, nodes, layouts, values, (layout.dense, eps), calls=5), summed
+        summed = record(total, _add, (node, layout, None, residual_node, residual_layout, None, layout.shape), 0)
+    operands = [opened(summed)[1], layout.dense, total]
+    for (_, vector_node), (_, vector_layout) in zip(opened_vectors, vectors, strict=True):
+        operands += vector_node, vector_layout, None
+    operands[5] = watched(opened_vectors[0][0])
+    return record(made, rule, (*operands, layout.dense, eps), 5), summed
 
 
 def _add(node: Node, g: Tensor) -> Contributions:
-    g = g.reshape(node.arguments[0])
+    g = g.reshape(node.operands[-1])
     return (0, g), (1, g)
 
 
 def _layer_norm(node: Node, g: Tensor) -> Contributions:
-    layout, eps = node.arguments
+    layout, eps = node.operands[-2:]
     asked = {"of_weight": node.takes(1), "of_bias": node.takes(2)}
     return enumerate(layer_norm(g.reshape(layout.shape), node.operand(0), node.optional(1), eps, **asked))
 
 
 def _rms_norm(node: Node, g: Tensor) -> Contributions:
-    layout, eps = node.arguments
+    layout, eps = node.operands[-2:]
     return enumerate(rms_norm(g.reshape(layout.shape), node.operand(0), node.optional(1), eps, of_weight=node.takes(1)))
 
 

@@ -1,7 +1,7 @@
 """What the templates of gradients see: what each storage method records, and the gradients of its operands."""
 
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator, Mapping
 from types import SimpleNamespace as View
 
 from opgen.arguments import accepted
@@ -13,6 +13,9 @@ from opgen.views.dispatch import argument_names, mixin_name
 from opgen.views.hand_over import own, written_elsewhere
 from opgen.views.python import quoted
 
+# Of each operand a node has what made it, its layout, and its elements.
+_ITEMS = 3
+
 
 def _parameters(method: Method) -> str:
     return ", ".join(["self", *(f"{p.name}: {own(method, accepted(p.type))}" for p in method.signature.parameters)])
@@ -21,6 +24,12 @@ def _parameters(method: Method) -> str:
 def _stored(method: Method) -> list[Operand]:
     """The operands that are storages of elements."""
     return [operand for operand in in_order(method, method.operands) if not operand.is_of_blocks]
+
+
+def _given(method: Method) -> list[Operand]:
+    """Those that a call which is recorded has: where others are given, other calls are made instead."""
+    instead = {} if method.gradient is None else method.gradient.instead
+    return [operand for operand in _stored(method) if operand.name not in instead]
 
 
 def _variables(name: str) -> tuple[str, str]:
@@ -42,12 +51,13 @@ def _opening(method: Method, operand: Operand) -> Iterator[str]:
             f"{plain}, {node} = opened_each({operand.name})" if records else f"{plain} = opened_each({operand.name})[0]"
         )
     else:
-        is_none = f"{operand.name} is None"
-        is_left_out, or_left_out = ("", "")
+        is_left_out, or_left_out = "", ""
         if method.is_optional(operand.name):
-            is_left_out, or_left_out = f"None if {is_none} else ", f"{is_none} or "
+            is_left_out, or_left_out = f"None if {operand.name} is None else ", f"{operand.name} is None or "
+        # Of watched operands is made a watched result.
+        unrecorded = f"watched({operand.name})" if records else operand.name
         yield f"{node} = {is_left_out}{operand.name}.node"
-        yield f"{plain} = {operand.name} if {or_left_out}{node} is None else {operand.name}.value"
+        yield f"{plain} = {unrecorded} if {or_left_out}{node} is None else {operand.name}.value"
 
 
 def _has_gradients(method: Method) -> bool:
@@ -58,10 +68,14 @@ def _rule(method: Method, gradient: Gradient) -> View:
     operands, every = _stored(method), gradient.all
     stored = [operand.name for operand in operands]
     used, layouts = _named(method, gradient), _layouts(method)
-    statements = [f"{name}: Layout = node.layouts[{place}]" for name, place in layouts.items() if name in used]
+    statements = [
+        f"{name}: Layout = node.operands[{_ITEMS * place + 1}]" for name, place in layouts.items() if name in used
+    ]
+    arguments = _arguments(method, gradient)
+    # From the end, since operands may be several; the result is last.
+    ends = len(arguments) + (_kept_result(method, gradient) is not None)
     statements += [
-        f"{name}: {_type_of(method, name)} = node.arguments[{place}]"
-        for place, name in enumerate(_arguments(method, gradient))
+        f"{name}: {_type_of(method, name)} = node.operands[{place - ends}]" for place, name in enumerate(arguments)
     ]
     if not writes(method):
         given = "shape" if _gives_shape(method) else f"{operands[0].layout}.shape"
@@ -73,7 +87,9 @@ def _rule(method: Method, gradient: Gradient) -> View:
     parts = tuple(
         View(
             made_from=(gradient.functions[operand.name].location,),
-            condition="any(node.nodes)" if method.is_several(operand) else f"node.nodes[{place}] is not None",
+            condition=f"any(node.operands[:-{ends}:{_ITEMS}])"
+            if method.is_several(operand)
+            else f"node.operands[{_ITEMS * place}] is not None",
             operands=tuple(_fetched(method, stored, gradient.functions[operand.name])),
             gives=_gives(method, operand, place, gradient.functions[operand.name]),
         )
@@ -96,7 +112,7 @@ def _type_of(method: Method, name: str) -> str:
     if name == "self":
         return "QStorage"
     if name == OTHERS:
-        return "list[Storage]"
+        return "tuple[Storage, ...]"
     return "Shape" if name == "shape" and _gives_shape(method) else method.signature.type_of(name)
 
 
@@ -137,40 +153,40 @@ def _arguments(method: Method, gradient: Gradient) -> list[str]:
     return [name for name in names if name in named and name not in (*stored, *layouts)] + shape
 
 
-def _watched(operand: Operand) -> str:
-    """An operand that gradients need; one that is recorded is watched already."""
-    plain, node = _variables(operand.name)
-    return f"({plain} if {node} is not None else watched({plain}))"
-
-
-def _needs_result(gradient: Gradient) -> str | None:
-    """When the result is kept; None for never."""
+def _kept_result(method: Method, gradient: Gradient) -> str | None:
+    """The result where it is kept; None where it never is."""
     if gradient.all is not None:
-        return "True" if RESULT in gradient.all.names else None
-    asked = [_variables(name)[1] for name, it in gradient.functions.items() if RESULT in it.names]
-    return " or ".join(f"{node} is not None" for node in asked) or None
+        return "made" if RESULT in gradient.all.names else None
+    asked = [name for name, it in gradient.functions.items() if RESULT in it.names]
+    if len(_stored(method)) == 1:
+        return "made" if asked else None
+    return f"made if {' or '.join(f'{_variables(name)[1]} is not None' for name in asked)} else None" if asked else None
 
 
-def _kept(method: Method, gradient: Gradient) -> str:
+def _kept(method: Method, gradient: Gradient) -> dict[str, str]:
     """The operands that gradients need, where they are asked for."""
-    found = []
-    for operand in _stored(method):
-        value = _watched(operand)
+    found = {}
+    for operand in _given(method):
+        value = _variables(operand.name)[0]
         asked = [name for name, expression in gradient.functions.items() if operand.name in expression.names]
         if gradient.all is not None and operand.name in gradient.all.names:
-            found.append(value)
+            found[operand.name] = value
         elif asked:
             condition = " or ".join(f"{_variables(name)[1]} is not None" for name in asked)
-            found.append(f"{value} if {condition} else None")
+            found[operand.name] = value if len(_stored(method)) == 1 else f"{value} if {condition} else None"
+    return found
+
+
+def _operands(method: Method, kept: Mapping[str, str]) -> Iterator[str]:
+    """What nodes have of each operand: what made it, its layout, and its elements where gradients need them."""
+    for place, operand in enumerate(_stored(method)):
+        node = _variables(operand.name)[1] if operand in _given(method) else "None"
+        if method.is_several(operand):
+            yield f"*items_of({node}, {operand.layout})"
         else:
-            found.append("None")
-    return tuple_of(found) if {*found} != {"None"} else "()"
-
-
-def tuple_of(items: Iterable[str]) -> str:
-    """The text of a tuple."""
-    texts = list(items)
-    return f"({texts[0]},)" if len(texts) == 1 and not texts[0].startswith("*") else f"({', '.join(texts)})"
+            # The gradient of what was written to is that of all its elements.
+            yield from (node, "None" if writes(method) and not place else str(operand.layout))
+            yield kept.get(operand.name, "None")
 
 
 def _op(method: Method) -> str:
@@ -192,41 +208,43 @@ def _computed(spec: Spec, method: Method) -> Iterator[str]:
         is_plain += " or not made.inner.dtype.is_float"
     yield f"if {is_plain}: return made"
     if len(stored) == 1:
-        kept, keeps_result = "(plain,) if rule.keeps_x else ()", "rule.keeps_result"
+        keeps, calls = ["rule.keeps_x", "rule.keeps_result"], "rule.calls"
     else:
-        keeps, keeps_result = [f"keeps_{it.name}" for it in stored], "keeps_result"
-        asked = "".join(f"[{_variables(it.name)[1]} is not None]" for it in stored)
-        yield f"{', '.join([*keeps, keeps_result])} = rule.kept{asked}"
-        values = [f"{_watched(it)} if keeps_{it.name} else None" for it in stored]
-        kept = f"{tuple_of(values)} if {' or '.join(keeps)} else ()"
+        keeps, calls = [*(f"keeps_{it.name}" for it in stored), "keeps_result"], "calls"
+        # A bool as an index takes longer than a number.
+        asked = "".join(f"[0 if {_variables(it.name)[1]} is None else 1]" for it in stored)
+        yield f"{', '.join([*keeps, calls])} = rule.kept{asked}"
+    kept = {it.name: f"{_variables(it.name)[0]} if {how} else None" for it, how in zip(stored, keeps, strict=False)}
+    dims = ["dims"] if "dims" in signature.arguments else []
     parameters = f"{{{', '.join(f'{quoted(name)}: {name}' for name in names)}}}" if names else "NO_PARAMETERS"
-    arguments = f"(dims, {parameters})" if "dims" in signature.arguments else f"({parameters},)" if names else "OF_NONE"
-    given = [tuple_of(_variables(it.name)[1] for it in stored), tuple_of(str(it.layout) for it in stored)]
-    # Tensor's method calls one that serves several ops.
-    calls = [] if functor is not None and functor.reduction is None else ["4"]
-    yield f"return record(made, rule, {', '.join([*given, kept, arguments, keeps_result, *calls])})"
+    items = [*_operands(method, kept), *dims, parameters, f"made if {keeps[-1]} else None"]
+    yield f"return record(made, rule, ({', '.join(items)}), {calls})"
 
 
-def _ends(method: Method) -> str:
-    """What records a call."""
-    stored = _stored(method)
+def _ends(method: Method) -> Iterator[str]:
+    """What records a call, and gives its results."""
     signature, gradient = method.signature, method.gradient
-    nodes = tuple_of(("*" if method.is_several(it) else "") + _variables(it.name)[1] for it in stored)
-    layouts = tuple_of(("*" if method.is_several(it) else "") + str(it.layout) for it in stored)
     assert gradient is not None
-    arguments = tuple_of(_arguments(method, gradient)) if _arguments(method, gradient) else "()"
-    given = [f"_{method.name}", nodes, layouts, _kept(method, gradient), arguments]
+    kept, result = _kept(method, gradient), _kept_result(method, gradient)
+    arguments = ["results[1:]" if name == OTHERS else name for name in _arguments(method, gradient)]
+    items = [*_operands(method, kept), *arguments, *([] if result is None else [result])]
+    operands = f"({', '.join(items)})"
     if writes(method):
-        layouts = tuple_of(["None", *(str(it.layout) for it in stored[1:])])
-        return f"rewritten(self, {', '.join([*given[:2], layouts, *given[3:]])})"
-    result = _needs_result(gradient)
-    call = f"record(made, {', '.join([*given, *([] if result is None else [result])])})"
-    return {
-        "Storage": f"return {call}",
+        yield f"rewritten(self, _{method.name}, {operands})"
+        return
+    made = "made" if any(it.name == "self" for it in _stored(method)) else "watched(made)"
+    # Only errors about what may have been overwritten tell where it was called.
+    calls = [] if kept or result is not None else ["0"]
+    call = f"record({', '.join([made, f'_{method.name}', operands, *calls])})"
+    if signature.returns == "tuple[Storage, ...]":
+        yield "made = results[0]"
+        yield f"first = {call}"
+        yield "return (first, *results[1:]) if len(results) > 1 else (first,)"
+    elif _gives_shape(method):
         # A user's op may make integers.
-        "tuple[Storage, Shape]": f"return ({call} if made.dtype.is_float else made), shape",
-        "tuple[Storage, ...]": f"return ({call}, *others)",
-    }[signature.returns]
+        yield f"return ({call} if made.dtype.is_float else made), shape"
+    else:
+        yield f"return {call}"
 
 
 def _method(spec: Spec, method: Method) -> View:
@@ -256,7 +274,7 @@ def _statements(spec: Spec, method: Method) -> Iterator[str]:
         yield f"if {name} is not None: {gives}{call.text}"
     if gradient is not None and gradient.missing is not None:
         yield f"if state.records: raise GradientError({quoted(method.name)}, {quoted(gradient.missing)})"
-    stored = _stored(method)
+    stored = _given(method)
     for operand in stored:
         yield from _opening(method, operand)
     if writes(method) and _has_gradients(method):
@@ -268,7 +286,7 @@ def _statements(spec: Spec, method: Method) -> Iterator[str]:
     if method.kind is not None:
         yield from _computed(spec, method)
     elif _has_gradients(method):
-        yield _ends(method)
+        yield from _ends(method)
 
 
 def _made(method: Method) -> str:
@@ -276,7 +294,7 @@ def _made(method: Method) -> str:
     returns = method.signature.returns
     if returns == "None":
         return ""
-    several = {"tuple[Storage, ...]": "made, *others = ", "tuple[Storage, Shape]": "made, shape = "}
+    several = {"tuple[Storage, ...]": "results = ", "tuple[Storage, Shape]": "made, shape = "}
     return several.get(returns, "made = ") if _has_gradients(method) else "return "
 
 
