@@ -120,7 +120,7 @@ class Trainer:
         loss = self._decoder.loss(pieces)
         cosine = (1 + math.cos(math.pi * step / self._steps)) / 2
         self._optimizer.learning_rate = HIGHEST_RATE * min((step + 1) / WARM_UP, 0.1 + 0.9 * cosine)
-        grads = tl.distributed.average_gradients(loss.backward(), self._decoder.parameters, group=self._group)
+        grads = tl.distributed.average_gradients(loss, self._decoder.parameters, group=self._group)
         self._optimizer.step(grads)
         return tl.distributed.all_reduce(loss.detach(), "mean", group=self._group)
 

@@ -197,6 +197,12 @@ class DType:
     real: Annotated[
         str | None, names_of("dtype"), "Of a complex dtype that of its real and imaginary parts; others lack the key."
     ]
+    joined_as: Annotated[
+        str | None,
+        names_of("dtype"),
+        "The dtype in which ranks join its elements, where the libraries of collectives lack it: complex numbers as "
+        "their parts, truth values as bytes, others converted. Dtypes that the libraries have lack the key.",
+    ]
     may_index: Annotated[bool, Place("index_mark")]
     index_mark: Annotated[
         int | None,

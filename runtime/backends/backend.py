@@ -18,6 +18,7 @@ from .plan import MOST_PLANS, Call, Key, Plan, Planned, kind_of
 if TYPE_CHECKING:
     from ..doctor.finding import Finding
     from ..graph.traced import Program
+    from ..ranks.group import Group
 
 Result = TypeVar("Result")
 
@@ -207,6 +208,15 @@ class BackendDevice:
     ) -> Sequence[BackendStorage]:
         """The results of a program, computed together, on a device that `composes`."""
         raise NotImplementedError(program.name)
+
+    def beside(self, _group: "Group", call: Callable[[], Result]) -> Callable[[], Result]:
+        """Make a call of a group that is beside another, whose elements go on their way while other work is done.
+
+        What is returned gives its result, for which all that is done from then on waits. A device that cannot do that
+        makes the call at once.
+        """
+        made = call()
+        return lambda: made
 
     @property
     def dlpack_device(self) -> tuple[int, int] | None:

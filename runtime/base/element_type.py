@@ -24,6 +24,7 @@ class Facts(NamedTuple):
     dlpack: tuple[int, int] | None
     cpp: str
     real: str | None  # of complex numbers the dtype of their parts
+    joined_as: str | None  # where it is not itself
 
 
 class ElementType(Named):
@@ -70,6 +71,11 @@ class ElementType(Named):
     def real(self) -> Self:
         """The dtype of the real and imaginary parts of its complex numbers; of others it is itself."""
         return self if self._facts.real is None else self._other(self._facts.real)
+
+    @cached_property
+    def joined_as(self) -> Self:
+        """The dtype in which ranks join its elements: itself, or one that libraries have in its place."""
+        return self if self._facts.joined_as is None else self._other(self._facts.joined_as)
 
     @cached_property
     def complex(self) -> Self | None:

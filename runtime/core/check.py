@@ -481,14 +481,23 @@ def _rank(op: str, layout: Layout, rank: int) -> None:
 
 
 _REDUCTIONS = ("sum", "prod", "min", "max", "mean")
+# Of the kinds of dtypes that lack some: the others have no order, or no sums.
+_REDUCTIONS_OF = {
+    "bool": ("min", "max"),
+    "complex": ("sum", "mean"),
+    "signed": _REDUCTIONS[:-1],
+    "unsigned": _REDUCTIONS[:-1],
+}
 
 
 def reduction_known(op: str, storage: Typed, reduction: str) -> None:
     """Check that ranks can join elements of a dtype so."""
     if reduction not in _REDUCTIONS:
         raise InvalidArgument(op, f"reduction is one of {', '.join(_REDUCTIONS)}, not {shown(reduction)}")
-    if reduction == "mean" and not storage.dtype.is_float:
-        raise InvalidArgument(op, f"the mean of {storage.dtype} is no integer; take the sum, or convert with to_dtype")
+    own = _REDUCTIONS_OF.get(storage.dtype.kind, _REDUCTIONS)
+    if reduction not in own:
+        reason = f"the reduction of {storage.dtype} is {', '.join(own[:-1])} or {own[-1]}, not {reduction}"
+        raise InvalidArgument(op, f"{reason}; convert with to_dtype first")
 
 
 def rank_known(op: str, rank: int, group: Group) -> None:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from functools import cache
 
 from ...device import Device
@@ -46,6 +47,23 @@ def all_reduce(x: Tensor, reduction: str = "sum", *, group: Group | None = None)
     if group.size == 1:
         return x
     return _made("all_reduce", x, x.shape, group, reduction)
+
+
+def begin_all_reduce(x: Tensor, reduction: str, group: Group) -> Callable[[], Tensor]:
+    """Begin `all_reduce` beside what follows: what is returned waits for the elements, and gives them.
+
+    The tensor is contiguous, and of a dtype that the libraries join as it is.
+    """
+    group = group.beside
+    group.begin("all_reduce", reduction, x.dtype, x.shape)
+    storage, layout = x._storage, x._layout
+    finished = storage.inner.device.beside(group, lambda: storage.all_reduce(layout, reduction, group))
+
+    def result() -> Tensor:
+        with _telling("all_reduce", group):
+            return Tensor._new(finished(), Layout.contiguous(layout.shape))
+
+    return result
 
 
 def all_gather(x: Tensor, *, group: Group | None = None) -> Tensor:
@@ -129,13 +147,19 @@ def _made(op: str, x: Tensor, shape: Sequence[int], group: Group, *arguments: ob
 
 
 def _stored(op: str, x: Tensor, group: Group, *arguments: object) -> Storage:
-    try:
+    with _telling(op, group):
         made: Storage = getattr(x._storage, op)(x._layout, *arguments, group)
+        return made
+
+
+@contextmanager
+def _telling(op: str, group: Group) -> Iterator[None]:
+    """Raise RankLost for an error of a library that waited for a lost rank, which says less."""
+    try:
+        yield
     except TallowError:
-        # A library that waited for a lost rank says less.
         group.require_all(op)
         raise
-    return made
 
 
 def _other(op: str, name: str, rank: object, group: Group) -> int:

@@ -2,63 +2,129 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import Final
 
-from ..base.error import InvalidArgument
+from ..base.error import GradientError, InvalidArgument, shown
 from ..core import argument
-from ..gradient.backward import Gradients
+from ..gradient.backward import Gradients, Watch, backward
 from ..gradient.node import Node
-from ..gradient.recording import no_grad
-from ..gradient.variable import Var
+from ..gradient.variable import Var, is_variable
 from ..ranks.group import Group
 from ..tensor import Tensor, cat
-from .calls import all_reduce, init
+from ..tensor.base import require_tensors
+from .calls import all_reduce, begin_all_reduce, init
 
 # A call of a few megabytes takes hardly longer, a byte, than one of many.
 _BUCKET: Final = 25 << 20
 
 
 def average_gradients(
-    grads: Gradients, variables: Iterable[Var], *, group: Group | None = None, bucket_bytes: int = _BUCKET
+    loss: Tensor,
+    variables: Iterable[Var],
+    gradient: Tensor | None = None,
+    *,
+    keep: bool = False,
+    create_graph: bool = False,
+    group: Group | None = None,
+    bucket_bytes: int = _BUCKET,
 ) -> Gradients:
-    """The means over all ranks of the gradients of variables, which every rank names in one order.
+    """The means over all ranks of the gradients of variables: `loss.backward`, and what joins the ranks meanwhile.
 
-    They are joined in buckets of `bucket_bytes`, each by one call. Of a variable on which the result of a rank does not
-    depend, that rank gives zeros. In a group of one, the gradients that were given.
+    The gradients are joined in buckets of `bucket_bytes`, each by one call, which begins when they are final and is
+    under way while others are worked out. Buckets go from the last variable to the first, as backward does; every rank
+    names the variables in one order. Of one on which the loss of a rank does not depend, that rank gives zeros.
+    `create_graph` records the means as well, and waits for each. A group of one calls `loss.backward` and does no more.
     """
     group = group or init()
+    require_tensors("average_gradients", loss=loss)
     if group.size == 1:
-        return grads
+        return loss.backward(gradient, keep=keep, create_graph=create_graph)
     most = argument.integer("average_gradients", "bucket_bytes", bucket_bytes)
     if most < 1:
         raise InvalidArgument("average_gradients", f"bucket_bytes is {most}, and must be 1 or more")
-    found: dict[Node, Tensor] = {}
-    with no_grad():
-        for bucket in _buckets(grads, variables, most):
-            joined = all_reduce(cat([gradient.reshape(-1) for _, gradient in bucket]), "mean", group=group)
-            begin = 0
-            for variable, gradient in bucket:
-                found[variable._storage.inner] = joined[begin : begin + gradient.elem_count].reshape(*variable.shape)
-                begin += gradient.elem_count
-    return Gradients(found)
+    averages = _Averages(variables, most, group, is_recorded=create_graph)
+    backward(loss, gradient, keep or create_graph, create_graph, Watch(tuple(averages.bucket_of), averages.take))
+    return Gradients(dict(averages.finish()))
 
 
-def _buckets(grads: Gradients, variables: Iterable[Var], most: int) -> Iterator[list[tuple[Var, Tensor]]]:
-    """The gradients of variables, as many of one dtype and device at a time as `most` bytes hold, or one."""
-    bucket: list[tuple[Var, Tensor]] = []
-    nbytes = 0
-    for variable in variables:
-        gradient = grads.get(variable)
+class _Bucket:
+    """Variables of one dtype and device, whose gradients are joined by one call."""
+
+    def __init__(self) -> None:
+        self.variables: list[Var] = []
+        self.nbytes = 0
+        self.given: dict[Node, Tensor] = {}
+        """The gradients that are final."""
+
+    def joined(self) -> Tensor:
+        """All gradients, one behind the other, in the dtype in which they travel."""
+        parts = [self.given.pop(_node_of(variable)).reshape(-1) for variable in self.variables]
+        return cat(parts).to_dtype(self.variables[0].dtype.joined_as)
+
+    def divided(self, joined: Tensor) -> Iterator[tuple[Node, Tensor]]:
+        """The gradient of each variable among all."""
+        joined = joined.to_dtype(self.variables[0].dtype)
+        begin = 0
+        for variable in self.variables:
+            yield _node_of(variable), joined[begin : begin + variable.elem_count].reshape(variable.shape)
+            begin += variable.elem_count
+
+
+class _Averages:
+    """The means of gradients. A bucket begins when all its gradients are final and the buckets before it have begun."""
+
+    def __init__(self, variables: Iterable[Var], most: int, group: Group, *, is_recorded: bool) -> None:
+        self._group = group
+        self._is_recorded = is_recorded
+        self._buckets = list(_buckets(variables, most))
+        self._begun: list[Callable[[], Tensor]] = []
+        self.bucket_of = {_node_of(variable): bucket for bucket in self._buckets for variable in bucket.variables}
+
+    def take(self, node: Node, gradient: Tensor | None) -> None:
+        """Take the gradient of a variable, which is final; None is one of zeros."""
+        bucket = self.bucket_of[node]
         if gradient is None:
-            gradient = variable.detach().zeros_like()
-        size = gradient.elem_count * gradient.dtype.itemsize
-        first = bucket[0][1] if bucket else gradient
-        is_alike = gradient.dtype is first.dtype and gradient.device == first.device
-        if bucket and (nbytes + size > most or not is_alike):
+            gradient = Tensor.zeros(node.length, dtype=node.dtype, device=bucket.variables[0].device)
+        bucket.given[node] = gradient
+        for bucket in self._buckets[len(self._begun) :]:
+            if len(bucket.given) < len(bucket.variables):
+                break
+            self._begun.append(self._begin(bucket.joined()))
+
+    def _begin(self, x: Tensor) -> Callable[[], Tensor]:
+        if not self._is_recorded:
+            return begin_all_reduce(x, "mean", self._group)
+        made = all_reduce(x, "mean", group=self._group)
+        return lambda: made
+
+    def finish(self) -> Iterator[tuple[Node, Tensor]]:
+        """Wait for what has begun, and give the mean of each variable."""
+        for bucket, finished in zip(self._buckets, self._begun, strict=True):
+            yield from bucket.divided(finished())
+
+
+def _buckets(variables: Iterable[Var], most: int) -> Iterator[_Bucket]:
+    """Buckets of variables, the last first: as many of one dtype and device at a time as `most` bytes hold, or one."""
+    bucket = _Bucket()
+    for variable in reversed(list(dict.fromkeys(map(_required, variables)))):
+        nbytes = variable.elem_count * variable.dtype.itemsize
+        last = bucket.variables[-1] if bucket.variables else variable
+        is_alike = variable.dtype is last.dtype and variable.device == last.device
+        if bucket.variables and (bucket.nbytes + nbytes > most or not is_alike):
             yield bucket
-            bucket, nbytes = [], 0
-        bucket.append((variable, gradient))
-        nbytes += size
-    if bucket:
+            bucket = _Bucket()
+        bucket.variables.append(variable)
+        bucket.nbytes += nbytes
+    if bucket.variables:
         yield bucket
+
+
+def _required(variable: Var) -> Var:
+    if not isinstance(variable, Tensor) or not is_variable(variable):
+        raise GradientError("average_gradients", f"variables must be of class Var, not {shown(variable)}")
+    return variable
+
+
+def _node_of(variable: Var) -> Node:
+    return variable._storage.inner

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from heapq import heappop, heappush
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from ..base.error import GradientError, InvalidArgument, ShapeMismatch, shown
 from ..core.layout import Layout
@@ -59,7 +59,20 @@ def _node_of(tensor: Any) -> Node | None:
     return opened(tensor._storage)[1] if isinstance(tensor, TensorBase) else None
 
 
-def backward(tensor: Tensor, gradient: Tensor | None, keep: bool, create_graph: bool) -> Gradients:
+class Watch(NamedTuple):
+    """Somebody who wants the gradients of variables as soon as each is final, while others are worked out."""
+
+    variables: Sequence[Node]
+    tell: Callable[[Node, Tensor | None], object]
+    """Called once for each variable, and with None for one on which the result does not depend."""
+
+
+_NOBODY: Final = Watch((), lambda _node, _gradient: None)
+
+
+def backward(
+    tensor: Tensor, gradient: Tensor | None, keep: bool, create_graph: bool, watch: Watch = _NOBODY
+) -> Gradients:
     """What `Tensor.backward` does."""
     op = "backward"
     if gradient is not None:
@@ -86,21 +99,25 @@ def backward(tensor: Tensor, gradient: Tensor | None, keep: bool, create_graph: 
     before, state.frees = state.frees, not keep
     try:
         if not (create_graph or pauses or kept_graphs):
-            return Gradients(_back(root, gradient, tensor._layout, keep))
+            return Gradients(_back(root, gradient, tensor._layout, keep, watch))
         with graph_kept(create_graph):
-            return Gradients(_back(root, gradient, tensor._layout, keep))
+            return Gradients(_back(root, gradient, tensor._layout, keep, watch))
     finally:
         state.frees = before
 
 
-def _back(root: Node, gradient: Tensor, layout: Layout, keep: bool) -> dict[Node, Tensor]:
+def _back(root: Node, gradient: Tensor, layout: Layout, keep: bool, watch: Watch) -> dict[Node, Tensor]:
     """The gradients of the variables on which a node depends."""
     # Nearly all nodes have one gradient, of which no sum is made.
     sums: dict[Node, Sum | tuple[Tensor, Layout]] = {root: (gradient, layout)}
     # The last call first: when a node's turn comes, all that depends on it is done.
-    waiting = [(-root.number, root)]
-    found = {}
+    waiting: list[tuple[float, Node]] = [(-root.number, root)]
+    found: dict[Node, Tensor] = {}
     one = one_of(gradient)
+    turns = _turns(root, watch.variables) if watch.variables else {}
+    for variable in watch.variables:
+        if variable not in turns:
+            watch.tell(variable, None)
     while waiting:
         node = heappop(waiting)[1]
         given = sums.pop(node)
@@ -110,6 +127,8 @@ def _back(root: Node, gradient: Tensor, layout: Layout, keep: bool) -> dict[Node
         rule = node.rule
         if rule is None:
             found[node] = total.copy() if total._storage is one else total
+            if node in turns:
+                watch.tell(node, found[node])
             continue
         operands = node.operands
         for place, contribution in rule(node, total):
@@ -122,7 +141,7 @@ def _back(root: Node, gradient: Tensor, layout: Layout, keep: bool) -> dict[Node
             before = sums.get(source)
             if before is None:
                 sums[source] = contribution(None) if callable(contribution) else contribution, shown
-                heappush(waiting, (-source.number, source))
+                heappush(waiting, (turns.get(source, -source.number), source))
                 continue
             if isinstance(before, tuple):
                 first, before = before, Sum(source.length)
@@ -134,4 +153,28 @@ def _back(root: Node, gradient: Tensor, layout: Layout, keep: bool) -> dict[Node
                 before.add(contribution, shown)
         if not keep:
             node.free()
+    for variable in turns:
+        if variable not in found:
+            watch.tell(variable, None)
     return found
+
+
+def _turns(root: Node, variables: Sequence[Node]) -> dict[Node, float]:
+    """When the gradients of variables are final: each behind the last call that is gone back through and uses it.
+
+    That call has the lowest number of all that use the variable. No two turns are the same.
+    """
+    places = {variable: place for place, variable in enumerate(variables, 1)}
+    last: dict[Node, int] = {root: root.number} if root in places else {}
+    seen, waiting = {root}, [root]
+    while waiting:
+        node = waiting.pop()
+        for source in node.nodes:
+            if source is None:
+                continue
+            if source in places:
+                last[source] = min(last.get(source, node.number), node.number)
+            elif source not in seen:
+                seen.add(source)
+                waiting.append(source)
+    return {variable: places[variable] / (len(places) + 1) - number for variable, number in last.items()}

@@ -41,6 +41,7 @@ class Group:
         self.ranks = tuple(ranks)
         """What the first group calls the ranks of this one."""
         self.name = name
+        self.is_beside = False
         self._coordinator = coordinator
         self._has_mpi = has_mpi
         self._splits = count()
@@ -54,6 +55,14 @@ class Group:
 
     def __repr__(self) -> str:
         return f"Group({self.name!r}, rank={self.rank}, size={self.size})"
+
+    @cached_property
+    def beside(self) -> Group:
+        """The same ranks, for calls that go on beside those of this group: see `BackendDevice.beside`."""
+        name = f"{self.name} beside"
+        group = Group(self.ranks, self.rank, self.local_rank, name, self._coordinator, self._has_mpi)
+        group.is_beside = True
+        return group
 
     @cached_property
     def host(self) -> Alone:

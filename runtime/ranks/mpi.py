@@ -3,13 +3,18 @@
 from __future__ import annotations
 
 import socket
+import threading
 from collections.abc import Callable, Sequence
-from typing import Any
+from concurrent.futures import Future
+from queue import SimpleQueue
+from typing import Any, TypeVar
 
 import numpy as np
 
 from ...dtype import Array, DType
 from ..base.error import InvalidArgument
+
+Result = TypeVar("Result")
 
 
 class Alone:
@@ -22,6 +27,11 @@ class Alone:
         self.rank = 0
         # What this rank has sent to itself.
         self._kept: list[Array] = []
+
+    def beside(self, call: Callable[[], Result]) -> Callable[[], Result]:
+        """Make a call, which may go on while other work is done; what is returned waits for it and gives its result."""
+        made = call()
+        return lambda: made
 
     def all_reduce(self, source: Array, _reduction: str) -> Array:
         """The elements of all ranks joined."""
@@ -64,7 +74,17 @@ class Mpi(Alone):
         every = MPI.COMM_WORLD
         self._ranks = every.Create_group(every.Get_group().Incl(list(ranks)))
         self.rank = self._ranks.rank
+        self._is_threaded = MPI.Query_thread() == MPI.THREAD_MULTIPLE
+        self._helper: _Helper | None = None
         self._ops = {"sum": MPI.SUM, "mean": MPI.SUM, "prod": MPI.PROD, "min": MPI.MIN, "max": MPI.MAX}
+
+    def beside(self, call: Callable[[], Result]) -> Callable[[], Result]:
+        """Make a call in a thread of its own, where MPI allows that: MPI goes on with it only while it is called."""
+        if not self._is_threaded:
+            return super().beside(call)
+        if self._helper is None:
+            self._helper = _Helper()
+        return self._helper.begin(call)
 
     def all_reduce(self, source: Array, reduction: str) -> Array:
         """The elements of all ranks joined."""
@@ -121,6 +141,36 @@ class Mpi(Alone):
         return received
 
 
+class _Helper(threading.Thread):
+    """Makes one call after the other.
+
+    The process does not wait for it at its end: a call that waits for a rank which is lost has none.
+    """
+
+    def __init__(self) -> None:
+        super().__init__(name="tallow-ranks-beside", daemon=True)
+        self._calls: SimpleQueue[Callable[[], None]] = SimpleQueue()
+        self.start()
+
+    def begin(self, call: Callable[[], Result]) -> Callable[[], Result]:
+        """Make a call when its turn comes; what is returned waits for it and gives its result, or raises its error."""
+        future: Future[Result] = Future()
+
+        def make() -> None:
+            try:
+                future.set_result(call())
+            except BaseException as error:
+                future.set_exception(error)
+
+        self._calls.put(make)
+        return future.result
+
+    def run(self) -> None:
+        """Make the calls."""
+        while True:
+            self._calls.get()()
+
+
 def _bytes(array: Array) -> Array:
     return array.view(np.uint8)
 
@@ -132,6 +182,9 @@ def _joinable(source: Array, reduction: str, ranks: int) -> tuple[Array, Callabl
     the smaller of two zeros is -0.0, and there is one NaN, which wins.
     """
     dtype = DType.from_numpy(source.dtype)
+    if dtype.joined_as.kind != dtype.kind:
+        given, finished_parts = _joinable(source.view(dtype.joined_as.numpy), reduction, ranks)
+        return given, lambda joined: finished_parts(joined).view(dtype.numpy)
     if not dtype.is_float:
         return source, lambda joined: joined
     if reduction in ("min", "max"):

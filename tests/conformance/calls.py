@@ -7,7 +7,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from tallow import GgmlDType
+from tallow import DType, GgmlDType
 from tallow.op import BinaryGradientOp, BinaryOp, CmpOp, MethodOp, ReduceOp, UnaryGradientOp, UnaryOp
 from tallow.runtime.core.conv import ParamsConv1D, ParamsConv2D, ParamsConvTranspose1D, ParamsConvTranspose2D
 from tallow.runtime.core.layout import Layout
@@ -261,11 +261,12 @@ def storage_call(cell: SupportCell, make: Make) -> tuple[tallow.Storage, str, Ar
         case "all_gather" | "all_to_all":
             arguments = {"layout": made, "group": Group.alone()}
         case "all_reduce" | "reduce_scatter":
-            arguments = {"layout": made, "reduction": "sum", "group": Group.alone()}
+            arguments = {"layout": made, "reduction": "max" if name == "bool" else "sum", "group": Group.alone()}
         case "broadcast":
             arguments = {"layout": made, "root": 0, "group": Group.alone()}
         case "reduce":
-            arguments = {"layout": made, "reduction": "max", "root": 0, "group": Group.alone()}
+            reduction = "sum" if DType(name).is_complex else "max"
+            arguments = {"layout": made, "reduction": reduction, "root": 0, "group": Group.alone()}
         case "send":
             arguments = {"layout": made, "target": 0, "group": Group.alone()}
         case "recv":

@@ -60,13 +60,9 @@ WIDE_METHODS = (
     *("layer_norm_gradient", "rms_norm_gradient"),
 )
 
-# Those by which ranks join elements, which their libraries have for these dtypes.
-JOINING_METHODS = ("all_reduce", "reduce_scatter", "reduce")
-JOINED = ("u8", "i8", "u32", "i32", "u64", "i64", "bf16", "f16", "f32", "f64")
-
 # Those of truth values, besides ops.
 BOOL_METHODS = (
-    *("all_gather", "broadcast", "all_to_all", "send", "recv"),
+    *("all_reduce", "all_gather", "reduce_scatter", "broadcast", "reduce", "all_to_all", "send", "recv"),
     *("try_clone", "device", "dtype", "const_set", "assign", "copy_strided_src", "cat", "copy2d"),
     *("cmp", "to_dtype", "where_cond", "gather", "scatter_set", "index_select"),
     *("upsample_nearest1d", "upsample_nearest2d"),

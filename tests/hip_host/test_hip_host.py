@@ -501,7 +501,6 @@ UNSUPPORTED = "hipErrorStreamCaptureUnsupported"
         (lambda stream: hip.hipStreamSynchronize(stream), UNSUPPORTED),
         (lambda stream: hip.hipStreamQuery(stream), UNSUPPORTED),
         (lambda stream: hip.hipDeviceSynchronize(), UNSUPPORTED),
-        (lambda stream: hip.hipEventRecord(check(hip.hipEventCreate()), stream), UNSUPPORTED),
         (
             lambda stream: hip.hipStreamWaitEvent(stream, check(hip.hipEventCreate()), 0),
             "hipErrorStreamCaptureIsolation",
@@ -514,6 +513,43 @@ def test_what_waits_or_reaches_the_host_makes_a_capture_invalid(captured, call, 
     assert call(captured)[0].name == error
     assert hip.hipStreamEndCapture(captured)[0].name == "hipErrorStreamCaptureInvalidated"
     check(hip.hipStreamSynchronize(captured))
+
+
+def recorded_in(stream):
+    event = check(hip.hipEventCreate())
+    check(hip.hipEventRecord(event, stream))
+    return event
+
+
+def test_a_stream_that_waits_for_a_captured_one_is_captured_until_that_waits_for_it(captured):
+    other = check(hip.hipStreamCreateWithFlags(1))
+    with Buffer(np.zeros(4, np.uint8)) as buffer:
+        forked = recorded_in(captured)
+        check(hip.hipStreamWaitEvent(other, forked, 0))
+        check(hip.hipMemsetAsync(buffer.pointer, 7, 4, other))
+        assert hip.hipEventSynchronize(forked)[0].name == "hipErrorCapturedEvent"
+        assert hip.hipStreamEndCapture(other)[0].name == "hipErrorStreamCaptureUnmatched"
+        check(hip.hipStreamWaitEvent(captured, recorded_in(other), 0))
+        check(hip.hipMemsetAsync(buffer.pointer, 5, 2, captured))
+        graph = check(hip.hipStreamEndCapture(captured))
+        check(hip.hipStreamSynchronize(other))
+        executable = check(hip.hipGraphInstantiateWithFlags(graph, 0))
+        check(hip.hipGraphDestroy(graph))
+        assert buffer.read().tolist() == [0, 0, 0, 0]
+        check(hip.hipGraphLaunch(executable, captured))
+        check(hip.hipStreamSynchronize(captured))
+        assert buffer.read().tolist() == [5, 5, 7, 7]
+        check(hip.hipGraphExecDestroy(executable))
+        assert hip.hipStreamWaitEvent(other, forked, 0)[0].name == "hipErrorStreamCaptureMerge"
+    check(hip.hipStreamDestroy(other))
+
+
+def test_a_capture_waits_for_the_streams_that_came_into_it(captured):
+    other = check(hip.hipStreamCreateWithFlags(1))
+    check(hip.hipStreamWaitEvent(other, recorded_in(captured), 0))
+    assert hip.hipStreamEndCapture(captured)[0].name == "hipErrorStreamCaptureUnjoined"
+    check(hip.hipStreamSynchronize(other))
+    check(hip.hipStreamDestroy(other))
 
 
 def test_other_calls_go_on_during_a_capture(captured):

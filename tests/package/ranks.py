@@ -9,9 +9,12 @@ import argparse
 import os
 import signal
 import tempfile
+import threading
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
+from unittest.mock import patch
 
 import numpy as np
 import tallow as tl
@@ -19,10 +22,21 @@ from tallow import Device, DType, Tensor
 from tallow import distributed as dist
 from tallow.gguf import save_gguf
 from tallow.models import ExecutionPlan, ModelConfig, ModelRuntime
+from tallow.runtime.backends.gpu_backend.gpu_driver import GpuDriver
+from tallow.runtime.gradient.node import Node
+from tallow.runtime.ranks.group import Group
+from tallow.runtime.ranks.mpi import Mpi
 
-JOINED = ("u8", "i8", "u32", "i32", "u64", "i64", "bf16", "f16", "f32", "f64")
+JOINED = tuple(dtype.value for dtype in DType)
+# Those that a kind of dtypes has, in place of all but mean.
+OF_KIND = {"bool": ("min", "max"), "complex": ("sum", "mean"), "float": ("sum", "prod", "min", "max", "mean")}
 SHAPES = ((), (1,), (7,), (8, 3), (0, 5), (16, 130), (8, 2, 5))
 REDUCTIONS = {"sum": np.add, "prod": np.multiply, "min": np.minimum, "max": np.maximum}
+
+
+def reductions_of(dtype: str) -> tuple[str, ...]:
+    """How ranks join elements of a dtype."""
+    return OF_KIND.get(DType(dtype).kind, tuple(REDUCTIONS))
 
 
 class Collectives:
@@ -74,14 +88,15 @@ class Collectives:
         return REDUCTIONS[reduction].reduce(wide, axis=0).astype(dtype)
 
     def cases(self) -> Iterator[tuple[str, tuple[int, ...], int]]:
-        """Dtypes that can be joined, shapes and placements: each shape in some dtypes."""
+        """Dtypes that can be joined, shapes and placements: each shape in every other dtype."""
         for number, dtype in enumerate(self.joined_dtypes):
             for place, shape in enumerate(SHAPES):
-                yield dtype, shape, number + place
+                if (number + place) % 2 == 0:
+                    yield dtype, shape, number // 2 + place
 
     def check_all_reduce(self) -> None:
         for dtype, shape, number in self.cases():
-            names = [*REDUCTIONS, *(["mean"] if DType(dtype).is_float else [])]
+            names = reductions_of(dtype)
             reduction = names[number % len(names)]
             arrays = self.given(shape, dtype, number, small=2 if reduction == "prod" else 3)
             found = dist.all_reduce(self.tensor(arrays[self.group.rank], number), reduction)
@@ -89,7 +104,7 @@ class Collectives:
 
     def check_every_reduction(self) -> None:
         for number, dtype in enumerate(self.joined_dtypes):
-            for reduction in (*REDUCTIONS, *(["mean"] if DType(dtype).is_float else [])):
+            for reduction in reductions_of(dtype):
                 arrays = self.given((33,), dtype, number, small=2 if reduction == "prod" else 3)
                 x, root = self.tensor(arrays[self.group.rank]), number % self.group.size
                 expected = self.joined(arrays, reduction)
@@ -101,9 +116,9 @@ class Collectives:
         rank, size = self.group.rank, self.group.size
         for dtype, shape, number in self.cases():
             if shape and shape[0] % size == 0:
-                arrays = self.given(shape, dtype, number)
-                found = dist.reduce_scatter(self.tensor(arrays[rank], number))
-                self.same(found, np.split(self.joined(arrays, "sum"), size)[rank])
+                arrays, reduction = self.given(shape, dtype, number), reductions_of(dtype)[0]
+                found = dist.reduce_scatter(self.tensor(arrays[rank], number), reduction)
+                self.same(found, np.split(self.joined(arrays, reduction), size)[rank])
 
     def check_moves(self) -> None:
         rank, size = self.group.rank, self.group.size
@@ -137,7 +152,7 @@ class Collectives:
     def check_same_bits(self) -> None:
         """Sums of numbers that round, and numbers of trouble, have the same bits on every rank."""
         trouble = np.array([np.nan, -np.nan, np.inf, -np.inf, 0.0, -0.0, 1e-45, 65504.0])
-        for number, dtype in enumerate(self.joined_dtypes[JOINED.index("bf16") :]):
+        for number, dtype in enumerate(name for name in self.joined_dtypes if DType(name).is_float):
             generator = self.generator(self.group.rank, number)
             values = np.concatenate([generator.normal(size=1000), generator.permutation(trouble)])
             x = self.tensor(values.astype(DType(dtype).numpy))
@@ -224,26 +239,124 @@ class Collectives:
 
     def check_training(self) -> None:
         """Ranks that share batches have the losses of one that takes all of each, in buckets of any size."""
-        losses = {}
-        # This group, and one of this rank alone.
-        for group in (self.group, self.group.split(self.group.rank)):
-            pick = np.random.default_rng(7)
-            weights = [
-                tl.Var(self.tensor(pick.normal(size=size).astype(np.float32))) for size in ((6, 9), (9,), (9, 1))
+        alone = self.group.split(self.group.rank)
+        expected = self.losses(alone)
+        np.testing.assert_allclose(self.losses(self.group), expected, rtol=1e-5)
+        if self.has_graphs:
+            np.testing.assert_allclose(self.losses(self.group, is_captured=True), expected, rtol=1e-5)
+
+    def losses(self, group: Group, *, is_captured: bool = False) -> list[float]:
+        """Those of some steps of a group, the first of which makes the calls that a capture needs to have been made."""
+        pick = np.random.default_rng(7)
+        weights = [tl.Var(self.tensor(pick.normal(size=size).astype(np.float32))) for size in ((6, 9), (9,), (9, 1))]
+        # Of the last rank's loss alone; its mean over the ranks is what one rank has of a part of its batch.
+        partly, unused = tl.Var(tl.ones(1, device=self.device)), tl.Var(tl.ones(3, device=self.device))
+        variables = [unused, partly, *weights]
+        optimizer = tl.optim.AdamW(variables, learning_rate=0.05)
+        batches = [[pick.normal(size=(16, width)).astype(np.float32) for width in (6, 1)] for _ in range(6)]
+        own = slice(group.rank * 16 // group.size, (group.rank + 1) * 16 // group.size)
+        x, y = (self.tensor(array[own]) for array in batches[0])
+
+        def step(bucket_bytes: int) -> Tensor:
+            found = (x @ weights[0] + weights[1]).tanh() @ weights[2]
+            if group.rank == group.size - 1:
+                last = found[-1:] * partly
+                found = tl.cat([found[:-1], last])
+            loss = (found - y).sqr().mean()
+            optimizer.step(dist.average_gradients(loss, variables, group=group, bucket_bytes=bucket_bytes))
+            return dist.all_reduce(loss.detach(), "mean", group=group)
+
+        taken = [float(step(1).item())]
+        graph = tl.Graph(self.device) if is_captured else None
+        if graph is not None:
+            with graph.capture():
+                loss = step(100)
+        for number, batch in enumerate(batches[1:]):
+            for tensor, array in zip((x, y), batch, strict=True):
+                tensor.copy_(self.tensor(array[own]))
+            if graph is not None:
+                graph.replay()
+            else:
+                loss = step((1, 100, 1 << 20)[number % 3])
+            taken.append(float(loss.item()))
+        # All ranks have gone the same way.
+        every = self.group.exchange("weights", [weight.numpy().tobytes().hex() for weight in variables])
+        assert all(each == every[0] for each in every)
+        return taken
+
+    def check_averages(self) -> None:
+        """Gradients of several dtypes, those of gradients, and means that have gradients themselves."""
+        rank, size = self.group.rank, self.group.size
+        dtypes = [name for name in ("f32", "bf16", "f16", "f8e4m3") if self.device.supports(name)]
+        arrays = [self.given((4, 3), dtype, number) for number, dtype in enumerate(dtypes)]
+        variables = [tl.Var(self.tensor(array[rank])) for array in arrays]
+        # Strides of 0, and two uses of a variable.
+        total = (
+            sum(w.to_dtype("f32").sum() * (rank + place) for place, w in enumerate(variables))
+            + variables[0].sqr().sum()
+        )
+        grads = dist.average_gradients(total, variables)
+        for place, (w, each) in enumerate(zip(variables, arrays, strict=True)):
+            mean = (size - 1) / 2 + place
+            of_squares = 2 * np.mean(each, 0) if place == 0 else 0
+            np.testing.assert_allclose(grads[w].to_dtype("f32").numpy(), np.full((4, 3), mean) + of_squares, rtol=0.07)
+            assert grads[w].dtype == w.dtype
+        w = variables[0]
+        # The gradient of w**3 is recorded: the sum of its squares has the gradient 36 w**3.
+        slope = (w * w * w).sum().backward(create_graph=True)[w]
+        found = dist.average_gradients(slope.sqr().sum(), [w])[w]
+        np.testing.assert_allclose(found.numpy(), 36 * np.mean([array**3 for array in arrays[0]], 0), rtol=1e-5)
+        mean = dist.average_gradients((w * w * w).sum(), [w], create_graph=True)[w]
+        np.testing.assert_allclose(mean.detach().numpy(), 3 * np.mean([array**2 for array in arrays[0]], 0), rtol=1e-5)
+        # Each rank's mean depends on w by 1 / size, and there are so many of them.
+        np.testing.assert_allclose(mean.sum().backward()[w].numpy(), 6 * arrays[0][rank], rtol=1e-5)
+
+    def check_averages_begin_before_backward_ends(self) -> None:
+        """Calls for the last layers are under way, beside the others, while gradients of the first are worked out."""
+        if self.group.size == 1:
+            return
+        weights = [tl.Var(self.tensor(np.eye(4, dtype=np.float32))) for _ in range(4)]
+        order: list[str] = []
+        threads: set[str] = set()
+        waits: list[tuple[object, object]] = []
+        begin, free, join, wait = Group.begin, Node.free, Mpi.all_reduce, GpuDriver.order
+
+        def begun(group: Group, op: str, *call: object) -> None:
+            order.append(op)
+            begin(group, op, *call)
+
+        def freed(node: Node) -> None:
+            order.append("gradient")
+            free(node)
+
+        def joined(*arguments: Any) -> Any:
+            threads.add(threading.current_thread().name)
+            return join(*arguments)
+
+        def waited(driver: Any, first: Any, second: Any) -> None:
+            waits.append((first, second))
+            wait(driver, first, second)
+
+        x = self.tensor(np.full((2, 4), self.group.rank, np.float32))
+        for weight in weights:
+            x = (x @ weight).tanh()
+        with (
+            patch.object(GpuDriver, "order", waited),
+            patch.object(Group, "begin", begun),
+            patch.object(Node, "free", freed),
+            patch.object(Mpi, "all_reduce", joined),
+        ):
+            dist.average_gradients(x.sum(), weights, bucket_bytes=1)
+        # A product and tanh have a gradient each, and the sum.
+        assert order == ["gradient", *["gradient", "gradient", "all_reduce"] * 4], order
+        if self.has_graphs:
+            # Each call waits for what its gradients come from, and what follows the last for all of them.
+            queue = self.device.inner.driver.queue
+            assert [(first is queue, second is queue) for first, second in waits] == [(True, False)] * 4 + [
+                (False, True)
             ]
-            unused = tl.Var(tl.ones(3, device=self.device))
-            optimizer = tl.optim.AdamW([*weights, unused], learning_rate=0.05)
-            losses[group.size] = taken = []
-            for step in range(6):
-                x, y = (self.tensor(pick.normal(size=(16, width)).astype(np.float32)) for width in (6, 1))
-                own = slice(group.rank, None, group.size)
-                loss = ((x[own] @ weights[0] + weights[1]).tanh() @ weights[2] - y[own]).sqr().mean()
-                grads = dist.average_gradients(
-                    loss.backward(), [*weights, unused], group=group, bucket_bytes=(1, 100, 1 << 20)[step % 3]
-                )
-                optimizer.step(grads)
-                taken.append(float(dist.all_reduce(loss.detach(), "mean", group=group).item()))
-        np.testing.assert_allclose(losses[self.group.size], losses[1], rtol=1e-5)
+        elif self.device.backend == "cpu":
+            assert threads == {"tallow-ranks-beside"}
 
     def check_model(self) -> None:
         """Ranks that share a model have the logits of one that has all of it, of a file of which each reads a part."""

@@ -610,6 +610,13 @@ def dtype_compute_changed(found: Found) -> str | None:
     return f"arithmetic on {found.subject} is done in {found.new}, and was in {found.old}"
 
 
+@_rule(("dtype", _ANYHOW, "joined_as"))
+def dtype_joined_changed(found: Found) -> str | None:
+    """Ranks join the elements of a dtype in another one. Results may be rounded otherwise, or wrap elsewhere."""
+    name = found.subject
+    return f"ranks join {name} in {found.new or 'the dtype itself'}, and did in {found.old or 'the dtype itself'}"
+
+
 @_rule(("dtype", CHANGED, "may_index"))
 def dtype_index_removed(found: Found) -> str | None:
     """A dtype can no longer be an index."""

@@ -31,6 +31,7 @@ def promotion(spec: Spec) -> View:
 def _facts(each: DType) -> str:
     module, _, name = each.numpy.rpartition(".")
     numpy = [f"({quoted(module)}, {quoted(name)})", quoted(each.compute), str(each.index_mark)]
-    safetensors, real = (quoted(text) if text else "None" for text in (each.safetensors, each.real))
-    rest = [safetensors, str(each.dlpack), quoted(each.cpp), real]
+    names = (each.safetensors, each.real, each.joined_as)
+    safetensors, real, joined_as = (quoted(text) if text else "None" for text in names)
+    rest = [safetensors, str(each.dlpack), quoted(each.cpp), real, joined_as]
     return ", ".join([quoted(each.kind), str(each.bytes), *numpy, *rest])

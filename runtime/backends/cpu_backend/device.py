@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from typing import Any, ClassVar, final
+from typing import TYPE_CHECKING, Any, ClassVar, TypeVar, final
 
 import numpy as np
 
@@ -21,6 +21,11 @@ from .kernels import HostKernels
 from .onednn import Onednn
 from .ops import memory
 from .storage import CpuStorage, QCpuStorage
+
+if TYPE_CHECKING:
+    from ...ranks.group import Group
+
+Result = TypeVar("Result")
 
 
 @final
@@ -56,6 +61,9 @@ class CpuDevice(ArrayDevice):
         # NumPy warns of what is part of the meaning here, such as 1 / 0.
         quiet: Plan = np.errstate(all="ignore")(plan)
         return quiet
+
+    def beside(self, group: Group, call: Callable[[], Result]) -> Callable[[], Result]:
+        return group.host.beside(call)
 
     def note(self, op: str, indexes: Array, is_wrong: Array, size: int) -> None:
         """Raise InvalidIndex for the first of the indexes that is wrong, if any is."""

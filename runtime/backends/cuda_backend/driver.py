@@ -72,7 +72,7 @@ class Driver(GpuDriver[Module]):
     def launcher(self, module: Module, name: str) -> Launcher:
         return cuda_launcher(module, name, self.queue)
 
-    def _new_stream(self) -> CudaStream:
+    def new_stream(self) -> CudaStream:
         return CudaStream(self.device)
 
     def _stream_at(self, address: int) -> CudaStream:

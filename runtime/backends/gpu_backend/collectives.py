@@ -4,13 +4,16 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Callable
-from typing import Any, Final, NamedTuple
+from typing import Any, Final, NamedTuple, TypeVar
 
 from ....dtype import DType
 from ...ranks.group import Group
 from . import capture, slow_path
 from .gpu_driver import GpuDriver
 from .libraries import Library
+from .stream import Stream
+
+Result = TypeVar("Result")
 
 # The libraries' own numbers.
 _DTYPES: Final = DType.known(
@@ -49,35 +52,38 @@ class Collectives(Library):
         self._byte = dtype(_BYTE)
         self._reductions = {known: reduction(number) for known, number in _REDUCTIONS.items()}
         self._communicators: dict[str, Any] = {}
+        # Of calls that go on beside the device's stream, which has yet to wait for it, and what they work with.
+        self._side: Stream[Any] | None = None
+        self._under_way: list[object] = []
 
     def all_reduce(self, group: Group, dtype: DType, reduction: str, source: int, result: int, count: int) -> None:
         """Join `count` elements of every rank."""
-        kinds = self._dtypes[dtype], self._reductions[reduction]
-        self._functions.all_reduce(source, result, count, *kinds, self._of(group), self._driver.stream)
+        joined = self._joined(dtype, reduction, count)
+        self._functions.all_reduce(source, result, *joined, self._of(group), self._stream(group))
 
     def all_gather(self, group: Group, source: int, result: int, nbytes: int) -> None:
         """Put the bytes of all ranks one behind the other, `nbytes` of each."""
-        self._functions.all_gather(source, result, nbytes, self._byte, self._of(group), self._driver.stream)
+        self._functions.all_gather(source, result, nbytes, self._byte, self._of(group), self._stream(group))
 
     def reduce_scatter(self, group: Group, dtype: DType, reduction: str, source: int, result: int, count: int) -> None:
         """Join the elements of every rank, of which each has `count` in the end."""
-        kinds = self._dtypes[dtype], self._reductions[reduction]
-        self._functions.reduce_scatter(source, result, count, *kinds, self._of(group), self._driver.stream)
+        joined = self._joined(dtype, reduction, count)
+        self._functions.reduce_scatter(source, result, *joined, self._of(group), self._stream(group))
 
     def broadcast(self, group: Group, root: int, source: int, result: int, nbytes: int) -> None:
         """Copy the bytes of a rank to all."""
-        self._functions.broadcast(source, result, nbytes, self._byte, root, self._of(group), self._driver.stream)
+        self._functions.broadcast(source, result, nbytes, self._byte, root, self._of(group), self._stream(group))
 
     def reduce(
         self, group: Group, dtype: DType, reduction: str, root: int, source: int, result: int, count: int
     ) -> None:
         """Join `count` elements of every rank on one of them."""
-        kinds = self._dtypes[dtype], self._reductions[reduction]
-        self._functions.reduce(source, result, count, *kinds, root, self._of(group), self._driver.stream)
+        joined = self._joined(dtype, reduction, count)
+        self._functions.reduce(source, result, *joined, root, self._of(group), self._stream(group))
 
     def all_to_all(self, group: Group, source: int, result: int, nbytes: int) -> None:
         """Give each rank its part of the bytes, `nbytes` to each."""
-        communicator, stream, functions = self._of(group), self._driver.stream, self._functions
+        communicator, stream, functions = self._of(group), self._stream(group), self._functions
         functions.group_start()
         for rank in range(group.size):
             functions.send(source + rank * nbytes, nbytes, self._byte, rank, communicator, stream)
@@ -86,11 +92,38 @@ class Collectives(Library):
 
     def send(self, group: Group, target: int, source: int, nbytes: int) -> None:
         """Give bytes to a rank."""
-        self._functions.send(source, nbytes, self._byte, target, self._of(group), self._driver.stream)
+        self._functions.send(source, nbytes, self._byte, target, self._of(group), self._stream(group))
 
     def recv(self, group: Group, source: int, result: int, nbytes: int) -> None:
         """Take bytes from a rank."""
-        self._functions.recv(result, nbytes, self._byte, source, self._of(group), self._driver.stream)
+        self._functions.recv(result, nbytes, self._byte, source, self._of(group), self._stream(group))
+
+    def beside(self, call: Callable[[], Result]) -> Callable[[], Result]:
+        """Make a call of a group that is beside another: see `BackendDevice.beside`."""
+        made = call()
+        self._under_way.append((call, made))
+
+        def finished() -> Result:
+            if self._under_way and self._side is not None:
+                self._driver.order(self._side, self._driver.queue)
+            self._under_way.clear()
+            return made
+
+        return finished
+
+    def _joined(self, dtype: DType, reduction: str, count: int) -> tuple[int, Any, Any]:
+        """How many elements the library joins, of which dtype, and how; a complex number is two."""
+        own = dtype.joined_as
+        return count * dtype.itemsize // own.itemsize, self._dtypes[own], self._reductions[reduction]
+
+    def _stream(self, group: Group) -> int:
+        """The stream of a group's calls: the device's, or one beside it that waits for what is enqueued there."""
+        if not group.is_beside:
+            return self._driver.stream
+        if self._side is None:
+            self._side = self._driver.new_stream()
+        self._driver.order(self._driver.queue, self._side)
+        return self._side.address
 
     def _of(self, group: Group) -> Any:
         """The communicator of a group, which its ranks join at their first call."""
@@ -124,4 +157,6 @@ class Collectives(Library):
 
         Communicators end with the process. To destroy one waits for graphs that have captured its calls.
         """
-        self._driver.queue.synchronize()
+        for stream in (self._driver.queue, self._side):
+            if stream is not None:
+                stream.synchronize()

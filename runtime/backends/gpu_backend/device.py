@@ -24,12 +24,14 @@ if TYPE_CHECKING:
     from ...custom.user_kernel import Kernel
     from ...doctor.finding import Finding
     from ...graph.traced import Program
+    from ...ranks.group import Group
     from .allocator import CachingAllocator
     from .gpu_driver import GpuDriver
     from .loader import Loader
     from .storage.backend_impl import Memory
 
 Opened = TypeVar("Opened", bound=Library)
+Result = TypeVar("Result")
 
 
 class GpuDevice(BackendDevice):
@@ -187,6 +189,13 @@ class GpuDevice(BackendDevice):
         tallow's headers: each call looks whether they have changed. Messages call the source `module`.hip.
         """
         return self._runtime.user_kernels.get(self, name, module, source, options, signature)
+
+    def beside(self, group: Group, call: Callable[[], Result]) -> Callable[[], Result]:
+        from .collectives import Collectives
+
+        kinds = self.library_classes().items()
+        library = next((getattr(self, name) for name, kind in kinds if issubclass(kind, Collectives)), None)
+        return super().beside(group, call) if library is None else library.beside(call)
 
     def library(self, open_library: Callable[[GpuDriver[Any], CachingAllocator], Opened | None]) -> Opened | None:
         """What `open_library` opens, once for each device; None where it finds no library."""

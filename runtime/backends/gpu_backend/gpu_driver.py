@@ -131,10 +131,10 @@ class GpuDriver(ABC, Generic[LoadedModule]):
             for driver in (self, receiver):
                 capture.refuse(driver, "a copy between devices", "copy before the capture, or after it")
         if nbytes:
-            receiver._order(receiver.queue, self.queue)
+            receiver.order(receiver.queue, self.queue)
             self.queue.copy_between(target, receiver.device, address, self.device, nbytes)
             with settled(self.queue):
-                self._order(self.queue, receiver.queue)
+                self.order(self.queue, receiver.queue)
 
     def fill_bytes(self, address: int, value: int, nbytes: int) -> None:
         """Enqueue the setting of every byte to `value`, from 0 to 255."""
@@ -201,14 +201,14 @@ class GpuDriver(ABC, Generic[LoadedModule]):
         if slow_path.required:
             self.refuse_sharing()
         if stream != self.stream:
-            self._order(self._stream_at(stream), self.queue)
+            self.order(self._stream_at(stream), self.queue)
 
     def let_wait(self, stream: int) -> None:
         """Let what another stream of the device is given from now on wait for what is enqueued here: see `wait_for`."""
         if slow_path.required:
             self.refuse_sharing()
         if stream != self.stream:
-            self._order(self.queue, self._stream_at(stream))
+            self.order(self.queue, self._stream_at(stream))
 
     def refuse_sharing(self) -> None:
         """CaptureError where this thread captures: what other streams do is no part of its graph."""
@@ -224,7 +224,7 @@ class GpuDriver(ABC, Generic[LoadedModule]):
         """
         try:
             with self.capturing:
-                stream = self._capture_stream or self._new_stream()
+                stream = self._capture_stream or self.new_stream()
                 # One whose capture fails is not used again.
                 self._capture_stream = None
                 captured = capture.Capture(self, stream, pool, state)
@@ -250,10 +250,10 @@ class GpuDriver(ABC, Generic[LoadedModule]):
             capture.catch_up()
 
     @abstractmethod
-    def _new_stream(self) -> Stream[Any]:
+    def new_stream(self) -> Stream[Any]:
         """Another stream of the device."""
 
-    def _order(self, first: Stream[Any], second: Stream[Any]) -> None:
+    def order(self, first: Stream[Any], second: Stream[Any]) -> None:
         """Let what the second stream is given from now on wait for what is in the first, a stream of this device."""
         # Garbage collection may bring a finaliser here while this thread is here already, which a lock would stop for
         # ever, and which must not mark an event again that is yet to be waited for. Taking one is a single step.

@@ -64,7 +64,7 @@ class Driver(GpuDriver[Module]):
     def launcher(self, module: Module, name: str) -> Launcher:
         return _kernel(module, name, None).launcher(self.queue)
 
-    def _new_stream(self) -> HipStream:
+    def new_stream(self) -> HipStream:
         return HipStream(self.device)
 
     def _stream_at(self, address: int) -> HipStream:

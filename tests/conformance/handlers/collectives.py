@@ -2,21 +2,22 @@
 
 from __future__ import annotations
 
+from tallow import DType
 from tallow.runtime.ranks.group import Group
 
 from .. import values
 from ..bench import Bench
 from ..comparison import assert_same
 from ..layouts import VIEWS
-from ..oracle.formats import FLOATS
 
 _REDUCTIONS = ("sum", "prod", "min", "max", "mean")
+_REDUCTIONS_OF = {"bool": ("min", "max"), "complex": ("sum", "mean"), "float": _REDUCTIONS}
 
 
 def collective(bench: Bench) -> None:
     """A rank that is alone has its own elements, in row-major order."""
     method = bench.cell.method
-    reductions = [name for name in _REDUCTIONS if name != "mean" or bench.name in FLOATS]
+    reductions = _REDUCTIONS_OF.get(DType(bench.name).kind, _REDUCTIONS[:-1])
     joins = method in ("all_reduce", "reduce_scatter", "reduce")
     for number, case in enumerate(VIEWS):
         if method in ("reduce_scatter", "all_to_all") and not case.shape:

@@ -42,7 +42,7 @@ HIP_HOST_API hipError_t hipStreamBeginCapture(hipStream_t stream, hipStreamCaptu
         if (mode != hipStreamCaptureModeRelaxed)
             return hipErrorNotSupported;
         LogLine("hipStreamBeginCapture").address("stream", stream);
-        stream->capture = std::make_shared<Recording>(Recording{stream->device});
+        stream->capture = std::make_shared<Recording>(Recording{stream->device, stream});
         return hipSuccess;
     });
 }
@@ -56,11 +56,19 @@ HIP_HOST_API hipError_t hipStreamEndCapture(hipStream_t stream, hipGraph_t* grap
             return hipErrorInvalidHandle;
         if (!stream->capture)
             return hipErrorIllegalState;
+        if (stream->capture->origin != stream)
+            return hipErrorStreamCaptureUnmatched;
         const std::shared_ptr<Recording> recording = std::move(stream->capture);
         stream->capture = nullptr;
+        recording->is_open = false;
+        for (const hipStream_t fork : recording->forks)
+            if (stream_is_captured(fork))
+                fork->capture = nullptr;
         LogLine("hipStreamEndCapture").address("stream", stream).integer("nodes", recording->nodes.size());
         if (!recording->is_valid)
             return hipErrorStreamCaptureInvalidated;
+        if (!recording->forks.empty())
+            return hipErrorStreamCaptureUnjoined;
         *graph = graphs().add(new ihipGraph{recording});
         return hipSuccess;
     });

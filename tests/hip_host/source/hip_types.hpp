@@ -33,7 +33,11 @@ enum hipError_t {
     hipErrorNotSupported = 801,
     hipErrorStreamCaptureUnsupported = 900,
     hipErrorStreamCaptureInvalidated = 901,
+    hipErrorStreamCaptureMerge = 902,
+    hipErrorStreamCaptureUnmatched = 903,
+    hipErrorStreamCaptureUnjoined = 904,
     hipErrorStreamCaptureIsolation = 905,
+    hipErrorCapturedEvent = 907,
     hipErrorUnknown = 999,
 };
 

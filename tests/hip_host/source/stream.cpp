@@ -3,6 +3,8 @@
 #include "allocation.hpp"
 #include "device.hpp"
 
+#include <algorithm>
+
 namespace hip_host {
 namespace {
 
@@ -69,6 +71,22 @@ hipError_t drain_predecessors(ihipStream_t& stream) {
 // Makes a step towards a mark; false where there is none left to make.
 bool approach(const Mark& mark, hipError_t& error) {
     return stream_is_live(mark.stream) && run_one(resolve(mark.stream, mark.device), error);
+}
+
+// Lets a stream wait for a mark of a capture: it comes into that capture, or the stream of the mark leaves it again.
+hipError_t wait_in_capture(hipStream_t stream, const Mark& mark) {
+    Recording& recording = *mark.capture;
+    if (!recording.is_open || !stream || (stream->capture && stream->capture != mark.capture))
+        return hipErrorStreamCaptureMerge;
+    auto& forks = recording.forks;
+    if (!stream->capture) {
+        stream->capture = mark.capture;
+        forks.push_back(stream);
+    } else if (mark.stream != recording.origin && stream_is_captured(mark.stream)) {
+        mark.stream->capture = nullptr;
+        forks.erase(std::remove(forks.begin(), forks.end(), mark.stream), forks.end());
+    }
+    return hipSuccess;
 }
 
 void reach(const std::shared_ptr<Mark>& mark) {
@@ -247,10 +265,12 @@ HIP_HOST_API hipError_t hipEventRecord(hipEvent_t event, hipStream_t stream) {
             return hipErrorInvalidHandle;
         if (device_of(stream) != event->device)
             return hipErrorInvalidHandle;
-        if (const hipError_t refusal = refuse_capture(stream))
-            return refusal;
         std::lock_guard lock(order());
         event->mark = std::make_shared<Mark>(Mark{stream, event->device});
+        if (stream_is_captured(stream)) {
+            event->mark->capture = stream->capture;
+            return hipSuccess;
+        }
         return submit(stream, [mark = event->mark] {
             mark->passed = true;
             mark->time = std::chrono::steady_clock::now();
@@ -266,6 +286,8 @@ HIP_HOST_API hipError_t hipEventQuery(hipEvent_t event) {
             return hipErrorInvalidHandle;
         if (!event->mark || event->mark->passed)
             return hipSuccess;
+        if (event->mark->capture)
+            return hipErrorCapturedEvent;
         hipError_t error = hipSuccess;
         approach(*event->mark, error);
         return error == hipSuccess ? hipErrorNotReady : error;
@@ -277,6 +299,8 @@ HIP_HOST_API hipError_t hipEventSynchronize(hipEvent_t event) {
         std::lock_guard lock(order());
         if (!events().contains(event))
             return hipErrorInvalidHandle;
+        if (event->mark && event->mark->capture)
+            return hipErrorCapturedEvent;
         reach(event->mark);
         return sticky_error();
     });
@@ -303,6 +327,8 @@ HIP_HOST_API hipError_t hipStreamWaitEvent(hipStream_t stream, hipEvent_t event,
     return api("hipStreamWaitEvent", hipErrorInvalidHandle, [&] {
         if (!events().contains(event) || !stream_is_live(stream))
             return hipErrorInvalidHandle;
+        if (event->mark && event->mark->capture)
+            return wait_in_capture(stream, *event->mark);
         if (const hipError_t refusal = refuse_capture(stream, hipErrorStreamCaptureIsolation))
             return refusal;
         return submit(stream, [mark = event->mark] { return reach(mark), hipSuccess; });

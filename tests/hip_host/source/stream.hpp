@@ -11,12 +11,16 @@
 
 namespace hip_host {
 
-// What a stream was given while it was captured.
+// What a stream was given while it was captured, and streams that waited for it: those that it has yet to wait for are
+// `forks`. In the order in which it was given, all is done that something in it waits for.
 using Work = std::function<hipError_t()>;
 struct Recording {
     int device;
+    hipStream_t origin;
     std::vector<Work> nodes{};
     bool is_valid = true;
+    bool is_open = true;
+    std::vector<hipStream_t> forks{};
 };
 
 } // namespace hip_host
@@ -38,6 +42,7 @@ struct Mark {
     int device;
     bool passed = false;
     std::chrono::steady_clock::time_point time{};
+    std::shared_ptr<Recording> capture{}; // where the stream was captured
 };
 
 } // namespace hip_host

@@ -6,9 +6,10 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from .....dtype import Array
-from . import copy
-from .operand import Operand
+from .....dtype import Array, DType
+from .....op import MethodOp
+from . import copy, elementwise
+from .operand import Operand, dense
 
 if TYPE_CHECKING:
     from ....ranks.group import Group
@@ -18,11 +19,11 @@ if TYPE_CHECKING:
 
 def all_reduce_by_library(library: Collectives, source: Operand, reduction: str, group: Group) -> GpuStorage:
     """The elements of all ranks joined."""
-    source, count = copy.contiguous(source), source.layout.elem_count
-    result = source.device.empty(source.dtype, count)
+    given, count = _joinable(source), source.layout.elem_count
+    result = source.device.empty(given.dtype, count)
     if count:
-        library.all_reduce(group, source.dtype, reduction, source.address, result.memory.address, count)
-    return result
+        library.all_reduce(group, given.dtype, reduction, given.address, result.memory.address, count)
+    return _as(result, source.dtype)
 
 
 def all_gather_by_library(library: Collectives, source: Operand, group: Group) -> GpuStorage:
@@ -36,11 +37,11 @@ def all_gather_by_library(library: Collectives, source: Operand, group: Group) -
 
 def reduce_scatter_by_library(library: Collectives, source: Operand, reduction: str, group: Group) -> GpuStorage:
     """The part of this rank of the elements of all ranks joined."""
-    source, count = copy.contiguous(source), source.layout.elem_count // group.size
-    result = source.device.empty(source.dtype, count)
+    given, count = _joinable(source), source.layout.elem_count // group.size
+    result = source.device.empty(given.dtype, count)
     if count:
-        library.reduce_scatter(group, source.dtype, reduction, source.address, result.memory.address, count)
-    return result
+        library.reduce_scatter(group, given.dtype, reduction, given.address, result.memory.address, count)
+    return _as(result, source.dtype)
 
 
 def broadcast_by_library(library: Collectives, source: Operand, root: int, group: Group) -> GpuStorage:
@@ -54,14 +55,14 @@ def broadcast_by_library(library: Collectives, source: Operand, root: int, group
 
 def reduce_by_library(library: Collectives, source: Operand, reduction: str, root: int, group: Group) -> GpuStorage:
     """On one rank the elements of all ranks joined, on the others zeros."""
-    source, count = copy.contiguous(source), source.layout.elem_count
-    result = source.device.empty(source.dtype, count)
+    given, count = _joinable(source), source.layout.elem_count
+    result = source.device.empty(given.dtype, count)
     if count:
         address = result.memory.address
-        library.reduce(group, source.dtype, reduction, root, source.address, address, count)
+        library.reduce(group, given.dtype, reduction, root, given.address, address, count)
         if root != group.rank:
-            source.device.driver.zero(address, count * source.itemsize)
-    return result
+            source.device.driver.zero(address, count * given.itemsize)
+    return _as(result, source.dtype)
 
 
 def all_to_all_by_library(library: Collectives, source: Operand, group: Group) -> GpuStorage:
@@ -135,6 +136,21 @@ def recv(like: Operand, source: int, group: Group) -> GpuStorage:
     """The elements that a rank gives, as many as `like` has."""
     given = np.empty(like.layout.elem_count, like.dtype.numpy)
     return _stored(like, group.host.recv(given, source))
+
+
+def _joinable(source: Operand) -> Operand:
+    """The elements in row-major order, in a dtype that has the bits of one that libraries join."""
+    joined = source.dtype.joined_as
+    if joined is source.dtype or joined.kind != source.dtype.kind:
+        return copy.contiguous(source)
+    return dense(elementwise.cast(MethodOp.TO_DTYPE, source, result=joined), source.shape)
+
+
+def _as(storage: GpuStorage, dtype: DType) -> GpuStorage:
+    """The elements of a storage in the dtype that was given."""
+    if storage.dtype is dtype:
+        return storage
+    return elementwise.cast(MethodOp.TO_DTYPE, dense(storage, (storage.length,)), result=dtype)
 
 
 def _host(operand: Operand) -> Array:
