@@ -169,7 +169,7 @@ def _turns(root: Node, variables: Sequence[Node]) -> dict[Node, float]:
     seen, waiting = {root}, [root]
     while waiting:
         node = waiting.pop()
-        for source in node.nodes:
+        for source in node.operands[::3]:
             if source is None:
                 continue
             if source in places:
