@@ -169,8 +169,8 @@ def _turns(root: Node, variables: Sequence[Node]) -> dict[Node, float]:
     seen, waiting = {root}, [root]
     while waiting:
         node = waiting.pop()
-        for source in node.operands[::3]:
-            if source is None:
+        for source in node.operands:
+            if not isinstance(source, Node):
                 continue
             if source in places:
                 last[source] = min(last.get(source, node.number), node.number)
