@@ -1,23 +1,24 @@
-"""Linear algebra: decompositions by LAPACK, in the order of the standard.
+"""Linear algebra: decompositions by cuSOLVER or hipSOLVER where they are, else on the host, by NumPy's LAPACK.
 
-Decompositions are computed on the host by NumPy's LAPACK, wherever the tensors are; the results return to their device.
-Matrices are the last two axes. Only f32, f64, complex64 and complex128 have decompositions.
+eig and eigvals are always computed on the host. Matrices are the last two axes. Only f32, f64, complex64 and complex128
+have decompositions.
 """
 
 from __future__ import annotations
 
 import builtins
-from collections.abc import Callable
-from typing import Any, Literal, NamedTuple
+from typing import Literal, NamedTuple
 
 import numpy as np
 
-from ..base.error import InvalidArgument, ShapeMismatch, UnsupportedDType
+from ..base.error import InvalidArgument, ShapeMismatch, shown
+from ..core import check
 from ..tensor import Tensor
 from .data_types import promoted_operands
 from .elementwise import abs as _abs
+from .elementwise import conj
 from .linear_algebra import cross, diagonal, matmul, matrix_transpose, outer, tensordot, trace, vecdot
-from .manipulation import Axes
+from .manipulation import Axes, broadcast_shapes
 
 __all__ = [
     "cholesky",
@@ -86,61 +87,53 @@ class SVDResult(NamedTuple):
     Vh: Tensor
 
 
-def _lapack(op: str, compute: Callable[..., Any], *operands: Tensor, **options: Any) -> tuple[Tensor, ...]:
-    """Call a function of numpy.linalg; InvalidArgument where it finds no result, as for singular matrices."""
-    for x in operands:
-        if x.dtype.real.complex is None:
-            reason = "LAPACK has f32, f64, complex64 and complex128; convert with astype"
-            raise UnsupportedDType(op, x.dtype, x.device.backend, reason)
-    try:
-        found = compute(*[x.numpy() for x in operands], **options)
-    except np.linalg.LinAlgError as error:
-        if operands[0].rank < 2 or "square" in str(error):
-            raise ShapeMismatch(op, tuple(x.shape for x in operands), str(error)) from None
-        raise InvalidArgument(op, f"{error}; there is no result for these matrices") from None
-    results = found if isinstance(found, tuple) else (found,)
-    device = operands[0].device
-    return tuple(Tensor.from_numpy(np.asarray(result), device=device) for result in results)
-
-
 def cholesky(x: Tensor, /, *, upper: builtins.bool = False) -> Tensor:
     """Find the lower triangular L with L L^H = x for positive definite matrices; with `upper`, U with U^H U = x."""
-    return _lapack("cholesky", np.linalg.cholesky, x, upper=upper)[0]
+    # The upper triangle has the conjugates of the lower one.
+    given = _conjugate_transpose(x) if upper and x.rank >= 2 else x
+    factor = Tensor.from_storage(given.storage.cholesky(given.layout), x.shape)
+    return _conjugate_transpose(factor) if upper else factor
+
+
+def _conjugate_transpose(x: Tensor) -> Tensor:
+    return conj(x.mT) if x.dtype.is_complex else x.mT
 
 
 def det(x: Tensor, /) -> Tensor:
     """Determinants of square matrices."""
-    return _lapack("det", np.linalg.det, x)[0]
+    return Tensor.from_storage(x.storage.det(x.layout), x.shape[:-2])
 
 
 def eigh(x: Tensor, /) -> EighResult:
     """Eigenvalues and eigenvectors of symmetric, or Hermitian, matrices."""
-    return EighResult(*_lapack("eigh", np.linalg.eigh, x))
+    values, vectors = x.storage.eigh(x.layout, True)
+    return EighResult(Tensor.from_storage(values, x.shape[:-1]), Tensor.from_storage(vectors, x.shape))
 
 
 def eigvalsh(x: Tensor, /) -> Tensor:
     """Eigenvalues of symmetric, or Hermitian, matrices, in ascending order."""
-    return _lapack("eigvalsh", np.linalg.eigvalsh, x)[0]
+    (values,) = x.storage.eigh(x.layout, False)
+    return Tensor.from_storage(values, x.shape[:-1])
 
 
 def eig(x: Tensor, /) -> EigResult:
     """Eigenvalues and eigenvectors of square matrices, as complex numbers."""
-    return EigResult(*map(_complex, _lapack("eig", lambda array: tuple(np.linalg.eig(array)), x)))
+    values, vectors = x.storage.eig(x.layout, True)
+    return EigResult(Tensor.from_storage(values, x.shape[:-1]), Tensor.from_storage(vectors, x.shape))
 
 
 def eigvals(x: Tensor, /) -> Tensor:
     """Eigenvalues of square matrices, as complex numbers."""
-    return _complex(_lapack("eigvals", np.linalg.eigvals, x)[0])
-
-
-def _complex(x: Tensor) -> Tensor:
-    """What NumPy gives as real numbers where all of them are."""
-    return x.to_dtype(x.dtype.complex or x.dtype)
+    (values,) = x.storage.eig(x.layout, False)
+    return Tensor.from_storage(values, x.shape[:-1])
 
 
 def inv(x: Tensor, /) -> Tensor:
     """Inverses of square matrices."""
-    return _lapack("inv", np.linalg.inv, x)[0]
+    check.square("inv", x.layout)
+    size = x.shape[-1]
+    ones = Tensor.eye(size, dtype=x.dtype, device=x.device).broadcast_as((*x.shape[:-2], size, size))
+    return Tensor.from_storage(x.storage.solve(x.layout, ones.storage, ones.layout), x.shape)
 
 
 def matrix_norm(x: Tensor, /, *, keepdims: builtins.bool = False, ord: Order = "fro") -> Tensor:
@@ -194,38 +187,52 @@ def matrix_rank(x: Tensor, /, *, rtol: float | Tensor | None = None) -> Tensor:
 
 def pinv(x: Tensor, /, *, rtol: float | Tensor | None = None) -> Tensor:
     """Pseudo-inverses of matrices; singular values below `rtol` times the largest count as 0."""
-    options = {} if rtol is None else {"rtol": rtol.numpy() if isinstance(rtol, Tensor) else rtol}
-    return _lapack("pinv", np.linalg.pinv, x, **options)[0]
+    left, values, right = svd(x, full_matrices=False)
+    is_kept = values > _tolerance(x, rtol, values)
+    factors = is_kept.where(values.recip(), 0).unsqueeze(-1).to_dtype(x.dtype)
+    return _conjugate_transpose(right) @ (factors * _conjugate_transpose(left))
 
 
 def qr(x: Tensor, /, *, mode: Literal["reduced", "complete"] = "reduced") -> QRResult:
     """Decompose matrices into an orthonormal and an upper triangular one; "complete" makes the first square."""
-    return QRResult(*_lapack("qr", lambda array: tuple(np.linalg.qr(array, mode=mode)), x))
+    if mode not in ("reduced", "complete"):
+        raise InvalidArgument("qr", f"there is no mode {shown(mode)}; use 'reduced' or 'complete'")
+    columns, upper = x.storage.qr(x.layout, mode == "complete")
+    *outer, m, n = x.shape
+    count = m if mode == "complete" else min(m, n)
+    return QRResult(Tensor.from_storage(columns, (*outer, m, count)), Tensor.from_storage(upper, (*outer, count, n)))
 
 
 def slogdet(x: Tensor, /) -> SlogdetResult:
     """Sign and logarithm of the absolute value of determinants."""
-    return SlogdetResult(*_lapack("slogdet", lambda array: tuple(np.linalg.slogdet(array)), x))
+    return SlogdetResult(*(Tensor.from_storage(found, x.shape[:-2]) for found in x.storage.slogdet(x.layout)))
 
 
 def solve(x1: Tensor, x2: Tensor, /) -> Tensor:
     """Solve x1 y = x2: a vector if `x2` is one, else a column of y for each of `x2`."""
     left, right = promoted_operands("solve", x1, x2)
     if right.rank == 1:
-        # NumPy takes stacks of vectors for matrices.
-        return _lapack("solve", lambda a, b: np.linalg.solve(a, b[..., None])[..., 0], left, right)[0]
-    return _lapack("solve", np.linalg.solve, left, right)[0]
+        return solve(left, right.unsqueeze(-1)).squeeze(-1)
+    if left.rank >= 2:
+        outer = broadcast_shapes(left.shape[:-2], right.shape[:-2])
+        left, right = (each.broadcast_as((*outer, *each.shape[-2:])) for each in (left, right))
+    return Tensor.from_storage(left.storage.solve(left.layout, right.storage, right.layout), right.shape)
 
 
 def svd(x: Tensor, /, *, full_matrices: builtins.bool = True) -> SVDResult:
     """Singular value decompositions; without `full_matrices` only the vectors of the singular values."""
-    found = _lapack("svd", lambda array: tuple(np.linalg.svd(array, full_matrices=full_matrices)), x)
-    return SVDResult(*found)
+    left, values, right = x.storage.svd(x.layout, True, full_matrices)
+    *outer, m, n = x.shape
+    count = min(m, n)
+    rows, columns = (m, n) if full_matrices else (count, count)
+    shapes = ((*outer, m, rows), (*outer, count), (*outer, columns, n))
+    return SVDResult(*map(Tensor.from_storage, (left, values, right), shapes))
 
 
 def svdvals(x: Tensor, /) -> Tensor:
     """Singular values of matrices, in descending order."""
-    return _lapack("svdvals", np.linalg.svdvals, x)[0]
+    (values,) = x.storage.svd(x.layout, False, False)
+    return Tensor.from_storage(values, (*x.shape[:-2], min(x.shape[-2:])))
 
 
 def vector_norm(

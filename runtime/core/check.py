@@ -128,6 +128,37 @@ def half_transform(op: str, layout: Layout, count: int) -> None:
         raise InvalidArgument(op, f"{length} elements are half of the transform of {counts}, not of {count}")
 
 
+def matrices(op: str, layout: Layout) -> None:
+    """Check that the last two dims are those of matrices."""
+    if layout.rank < 2:
+        raise ShapeMismatch(op, (layout.shape,), "a matrix has 2 dims; unsqueeze the tensor first")
+
+
+def square(op: str, layout: Layout) -> None:
+    """Check that matrices have as many rows as columns."""
+    matrices(op, layout)
+    if layout.shape[-1] != layout.shape[-2]:
+        raise ShapeMismatch(op, (layout.shape,), "the matrices are square; narrow them, or use qr or svd")
+
+
+def has_diagonal(op: str, layout: Layout, diagonal: int) -> None:
+    """Check that a diagonal goes through matrices, or along an edge of them."""
+    matrices(op, layout)
+    rows, columns = layout.shape[-2:]
+    if not -rows <= diagonal <= columns:
+        raise InvalidArgument(
+            op, f"the diagonals of {layout.shape} are {-rows} to {columns}; {diagonal} is none of them"
+        )
+
+
+def columns_for(op: str, layout: Layout, values_layout: Layout) -> None:
+    """Check that there is a matrix of columns for each matrix, with as many rows."""
+    matrices(op, values_layout)
+    if layout.shape[:-1] != values_layout.shape[:-1]:
+        reason = "there are columns for each of the matrices, as long as these; unsqueeze or broadcast them first"
+        raise ShapeMismatch(op, (layout.shape, values_layout.shape), reason)
+
+
 def reduce_dims(op: str, reduce: ReduceOp, layout: Layout, dims: Sequence[int]) -> None:
     """Check that the dims exist, that none is named twice, and that no result is asked of no elements."""
     distinct_dims(op, layout, dims)

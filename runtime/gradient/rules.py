@@ -257,6 +257,30 @@ def running_product(g: Tensor, x: Tensor, result: Tensor, dim: int) -> Tensor:
     return zeros.eq(0).where(before, at_first).to_dtype(result.dtype)
 
 
+def cholesky(g: Tensor, result: Tensor) -> Tensor:
+    """That of symmetric matrices, of which triangles were made: symmetric as well (Murray 2016)."""
+    product = (result.mT @ g).tril()
+    halved = product - product * 0.5 * Tensor.eye(g.shape[-1], dtype=g.dtype, device=g.device)
+    one_side = _solved(result.mT, _solved(result.mT, halved).mT)
+    return (one_side + one_side.mT) * 0.5
+
+
+def det(g: Tensor, x: Tensor, result: Tensor) -> Tensor:
+    """That of matrices, which have to have an inverse."""
+    ones = Tensor.eye(x.shape[-1], dtype=x.dtype, device=x.device).broadcast_as(x.shape)
+    return (g * result).unsqueeze(-1).unsqueeze(-1) * _solved(x.mT, ones)
+
+
+def solve(g: Tensor, x: Tensor, result: Tensor) -> tuple[Tensor, Tensor]:
+    """Those of matrices and of the values that they make of the result."""
+    of_values = _solved(x.mT, g)
+    return -(of_values @ result.mT), of_values
+
+
+def _solved(x: Tensor, values: Tensor) -> Tensor:
+    return Tensor.from_storage(x.storage.solve(x.layout, values.storage, values.layout), values.shape)
+
+
 def softmax(g: Tensor, result: Tensor, dim: int) -> Tensor:
     """That of softmax."""
     return result._like(result._storage.softmax_gradient(result._layout, g._storage, g._layout, dim))

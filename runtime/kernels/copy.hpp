@@ -94,6 +94,29 @@ template <typename T, typename Arguments> TALLOW_INLINE void copy_strided(const 
     }
 }
 
+// A copy with 0 on the diagonals behind the last one that is kept, whose elements are not read.
+template <typename T, typename Arguments> TALLOW_INLINE void triangle(const Arguments& arguments) {
+    T* const result = pointer_to<T>(arguments.result);
+    const T* const source = pointer_to<const T>(arguments.source);
+    const uint32_t step = grid_blocks() * block_size * copy_elements;
+    for (uint32_t base = block_index() * block_size * copy_elements; base < arguments.count; base += step) {
+        T values[copy_elements];
+        uint64_t places[copy_elements];
+#pragma unroll
+        for (uint32_t i = 0; i < copy_elements; ++i) {
+            const uint32_t index = base + i * block_size + thread_index();
+            uint64_t offsets[3];
+            locate(arguments, index < arguments.count ? index : arguments.count - 1, offsets);
+            places[i] = offsets[0];
+            values[i] = static_cast<int64_t>(arguments.behind + offsets[2]) <= 0 ? source[offsets[1]] : T{};
+        }
+#pragma unroll
+        for (uint32_t i = 0; i < copy_elements; ++i)
+            if (base + i * block_size + thread_index() < arguments.count)
+                result[places[i]] = values[i];
+    }
+}
+
 // Every block has elements of one source, which follow each other there and stand in rows of the result. The launcher
 // takes the widest element that all sides allow.
 template <typename T, typename Arguments> TALLOW_INLINE void join(const Arguments& arguments) {

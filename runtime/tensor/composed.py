@@ -10,7 +10,7 @@ from typing import Self
 
 from ...device import Device
 from ...dtype import DType
-from ..base.error import InvalidArgument, ShapeMismatch, UnsupportedDType, shown
+from ..base.error import InvalidArgument, UnsupportedDType, shown
 from ..core import argument
 from ..core.argument import DTypeLike
 from ..core.layout import Layout
@@ -29,25 +29,20 @@ class ComposedMethods(IndexMethods):
     @named
     def tril(self, diagonal: int = 0) -> Self:
         """Copy matrices, with 0 above a diagonal: 0 is the main one, 1 that above it, -1 that below."""
-        return self._triangle(diagonal).where(self, 0)
+        return self._triangle("tril", diagonal, is_upper=False)
 
     @named
     def triu(self, diagonal: int = 0) -> Self:
         """Copy matrices, with 0 below a diagonal: 0 is the main one, 1 that above it, -1 that below."""
-        below = self._triangle(argument.integer("triu", "diagonal", diagonal) - 1)
-        return below.where(self._operand("triu", 0), self)
+        return self._triangle("triu", diagonal, is_upper=True)
 
-    def _triangle(self, diagonal: int) -> Self:
-        """1 on a diagonal of the matrices and below it, and 0 above."""
-        if self.rank < 2:
-            raise ShapeMismatch("tril", (self.shape,), "a matrix has 2 dims; unsqueeze the tensor first")
-        rows, columns = self.shape[-2:]
-        last = argument.integer("tril", "diagonal", diagonal)
-        # Beyond the corners a diagonal is as good as at one.
-        last = min(max(last, -rows), columns)
-        first = min(last, 0)
-        places = self.arange(first, max(last + rows, columns), device=self.device)
-        return places.narrow(0, last - first, rows).unsqueeze(1) >= places.narrow(0, -first, columns)
+    def _triangle(self, op: str, diagonal: int, *, is_upper: bool) -> Self:
+        place = argument.integer(op, "diagonal", diagonal)
+        if self.rank >= 2:
+            rows, columns = self.shape[-2:]
+            # Beyond the corners a diagonal is as good as at one.
+            place = min(max(place, -rows), columns)
+        return self.from_storage(self.storage.triangle(self.layout, place, is_upper), self.shape)
 
     @named
     def repeat(self, *times: int | Sequence[int]) -> Self:

@@ -154,6 +154,16 @@ def storage_call(cell: SupportCell, make: Make) -> tuple[tallow.Storage, str, Ar
         case "irfft":
             made = layout(2, 3)
             arguments = {"layout": made, "count": 4}
+        case "triangle":
+            made = layout(2, 3)
+            arguments = {"layout": made, "diagonal": 1, "is_upper": False}
+        case "cholesky" | "det" | "slogdet" | "eig" | "eigh" | "qr" | "svd" | "solve":
+            # Ones have an inverse where there is one of them.
+            made = layout(1, 1)
+            asked = {"eig": ("has_vectors",), "eigh": ("has_vectors",), "qr": ("is_complete",)}
+            asked["svd"] = ("has_vectors", "is_full")
+            arguments = {"layout": made, **dict.fromkeys(asked.get(method, ()), True)}
+            arguments |= operands(values=layout(1, 3)) if method == "solve" else {}
         case "argsort":
             arguments = {"layout": made, "descending": False, "count": 4}
         case "searchsorted":

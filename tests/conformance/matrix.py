@@ -63,17 +63,20 @@ WIDE_METHODS = (
 # Those of truth values, besides ops.
 BOOL_METHODS = (
     *("all_reduce", "all_gather", "reduce_scatter", "broadcast", "reduce", "all_to_all", "send", "recv"),
-    *("try_clone", "device", "dtype", "const_set", "assign", "copy_strided_src", "cat", "copy2d"),
+    *("try_clone", "device", "dtype", "const_set", "assign", "copy_strided_src", "cat", "copy2d", "triangle"),
     *("cmp", "to_dtype", "where_cond", "gather", "scatter_set", "index_select"),
     *("upsample_nearest1d", "upsample_nearest2d"),
     *("apply_op1", "apply_op2", "apply_op3", "inplace_op1", "inplace_op2", "inplace_op3"),
     *("zeros", "alloc_uninit", "storage_from_slice", "storage", "storage_owned"),
 )
+# Those of matrices.
+DECOMPOSITIONS = ("cholesky", "det", "slogdet", "solve", "eig", "eigh", "qr", "svd")
 # Those of complex numbers alone, and all of them, besides ops.
 TRANSFORMS = ("fft", "irfft")
 COMPLEX_METHODS = (
     *(*BOOL_METHODS, "powf", "cumsum", "cumprod", "matmul", "scatter_add", "index_add"),
     *TRANSFORMS,
+    *DECOMPOSITIONS,
 )
 
 Key = tuple[str, str | None, str | None]
@@ -144,7 +147,7 @@ def needs_integers(op: str | None) -> bool:
 
 def lacks_short_floats(method: str, op: str | None) -> bool:
     """Whether the dtypes of 8 and 16 bits, whose compute dtype is another one, lack the op."""
-    return op == "nextafter" or method == "rfft"
+    return op == "nextafter" or method in ("rfft", *DECOMPOSITIONS)
 
 
 def needs_float(method: str, op: str | None) -> bool:
@@ -153,4 +156,4 @@ def needs_float(method: str, op: str | None) -> bool:
         return op not in UNARY_INTEGER_OPS
     if method in ("binary_impl", "binary_assign"):
         return op not in BINARY_INTEGER_OPS
-    return method in (*FLOAT_METHODS, *WIDE_METHODS) or op in FLOAT_REDUCTIONS
+    return method in (*FLOAT_METHODS, *WIDE_METHODS, *DECOMPOSITIONS) or op in FLOAT_REDUCTIONS

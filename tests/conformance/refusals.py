@@ -68,7 +68,8 @@ class Valid:
         """What the method is called on, and the arguments by name, `self` first."""
 
         def make(name: str, length: int) -> tallow.Storage:
-            return stored(device, name)
+            # Of a matrix more than the first one there is no decomposition.
+            return stored(device, name, self.cell.method in matrix.DECOMPOSITIONS)
 
         if self.cell.method in matrix.DEVICE_METHODS:
             return device, {"self": device, **calls.device_arguments(self.cell)}
@@ -103,9 +104,11 @@ class Valid:
             return Refusal(error, *origin(error, self.cell.method))
 
 
-def stored(device: tallow.Device, name: str) -> tallow.Storage:
-    """Zeros, with room for every layout."""
-    return device.storage(np.zeros(ROOM, NUMPY[name]))
+def stored(device: tallow.Device, name: str, has_one: bool = False) -> tallow.Storage:
+    """Zeros, behind a one if it is asked for, with room for every layout."""
+    elements = np.zeros(ROOM, NUMPY[name])
+    elements[0] = has_one
+    return device.storage(elements)
 
 
 def origin(error: TallowError, method: str) -> tuple[str, str, int]:

@@ -21,12 +21,30 @@ from .oracle.formats import NUMPY
 
 # The methods by which libraries get work, and what the log of the HIP runtime for the CPU has of it.
 COLLECTIVES = ("all_reduce", "all_gather", "reduce_scatter", "broadcast", "reduce", "all_to_all")
-ENQUEUE = ("multiply", "transform", "conv2d", "avg_pool2d", *COLLECTIVES)
+ENQUEUE = (
+    "multiply",
+    "transform",
+    "cholesky",
+    "lu",
+    "solve",
+    "qr",
+    "eigh",
+    "svd",
+    "conv2d",
+    "avg_pool2d",
+    *COLLECTIVES,
+)
 # By which kernels of the host are called or found, and a library on the CPU takes a problem.
 HOST_WAYS = ("call", "kernel", "primitive")
+SOLVERS = tuple(
+    f"{letter}{name}"
+    for letter, vectors in (("S", "syevd"), ("D", "syevd"), ("C", "heevd"), ("Z", "heevd"))
+    for name in ("potrf", "getrf", "geqrf", "gesvd", vectors)
+)
 WORK = {
     "hipblasGemmStridedBatchedEx": "hipblas",
     **{f"hipfftExec{kind}": "hipfft" for kind in ("C2C", "R2C", "C2R", "Z2Z", "D2Z", "Z2D")},
+    **{f"hipsolverDn{kind}": "hipsolver" for kind in SOLVERS},
     "miopenConvolutionForward": "miopen",
     "miopenPoolingForward": "miopen",
     **dict.fromkeys(("ncclAllReduce", "ncclAllGather", "ncclReduceScatter", "ncclBroadcast", "ncclReduce"), "rccl"),

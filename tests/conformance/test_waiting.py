@@ -30,6 +30,8 @@ GIVING = {
     *("Tensor.cpu", "Tensor.cuda", "Tensor.to_device"),
     # A rank gives itself elements by way of the host.
     *("Storage.send", "Storage.recv"),
+    # Whether there is a result depends on elements.
+    *(f"Storage.{name}" for name in matrix.DECOMPOSITIONS),
     # Shapes depend on elements.
     *("Tensor.unique", "Tensor.bincount", "Tensor.nonzero", "Tensor.masked_select"),
 }
@@ -82,6 +84,8 @@ LAUNCHES: dict[str, tuple[int, Callable[[Tensor], object]]] = {
     "x.group_norm(2)": (1, lambda x: x.group_norm(2)),
     "x.pad_with_same(1, 1, 2)": (3, lambda x: x.pad_with_same(1, 1, 2)),
     "x.pad_with_zeros(1, 1, 2)": (2, lambda x: x.pad_with_zeros(1, 1, 2)),
+    "x.tril()": (1, lambda x: x.tril()),
+    "x.T.triu(-2)": (1, lambda x: x.T.triu(-2)),
     "x.cumprod(1)": (1, lambda x: x.cumprod(1)),
     "x.cumsum(1)": (1, lambda x: x.cumsum(1)),
     "the mean of nothing": (1, lambda x: x[:0].mean(0)),

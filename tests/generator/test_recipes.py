@@ -188,6 +188,7 @@ preference: -1
 dlpack: 20
 libraries:
   hipblas: {class: rocblas.RocBlas}
+  hipsolver: {class: hipsolver.HipSolver}
   hipfft: {class: hipfft.HipFft}
   miopen: {class: miopen.Miopen}
   rccl: {class: rccl.Rccl}

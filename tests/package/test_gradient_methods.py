@@ -188,6 +188,22 @@ def test_matmul(gradcheck: Gradcheck) -> None:
     gradcheck(lambda x, y: x.mT @ y.T, rand(2, 3, 2), rand(4, 3, seed=1))
 
 
+def test_matrices(gradcheck: Gradcheck) -> None:
+    linalg, x = tl.array_api.linalg, Tensor.eye(3, dtype="f64") + 0.2 * rand(2, 3, 3)
+
+    def wide(x: Tensor) -> Tensor:
+        return x if x.dtype is tl.DType.F64 else x.to_dtype("f32")
+
+    gradcheck(lambda x: linalg.cholesky(wide(x) @ wide(x).mT), x)
+    gradcheck(lambda x: linalg.inv(wide(x)), x, second=False)
+    gradcheck(lambda x: linalg.det(wide(x)), x)
+    gradcheck(lambda x, y: linalg.solve(wide(x), wide(y)), x, rand(2, 3, 2, seed=1), second=False)
+    gradcheck(lambda x, y: linalg.solve(wide(x), wide(y)), x, rand(3, seed=1))
+    gradcheck(lambda x: x.tril() * x.triu(1).mT, x)
+    with pytest.raises(tl.GradientError, match="slogdet: of several results none has a gradient"):
+        linalg.slogdet(tl.Var(x))
+
+
 def test_linear(gradcheck: Gradcheck) -> None:
     x, weight, bias = rand(2, 2, 3), rand(4, 3, seed=1), rand(4, seed=2)
     gradcheck(lambda x, w, b: x.linear(w, b), x, weight, bias)

@@ -148,3 +148,43 @@ class Transforms(Protocol):
 
         Lines are not empty; what is read may be written to. Raises LibraryError.
         """
+
+
+class Decompositions(Protocol):
+    """Decompositions of `count` matrices, columns first, one behind the other, which are overwritten.
+
+    Those whose matrices may have no result wait for the device, and raise InvalidArgument. Raises LibraryError.
+    """
+
+    def cholesky(self, dtype: DType, size: int, count: int, matrices: int) -> None:
+        """Find the upper triangles U with U^H U = x; what is below them is left."""
+
+    def lu(self, dtype: DType, size: int, count: int, matrices: int, pivots: int) -> None:
+        """Enqueue decompositions P L U, and i32 row exchanges, counted from 1."""
+
+    def solve(self, dtype: DType, size: int, columns: int, count: int, matrices: int, pivots: int, values: int) -> None:
+        """Find the columns of which the transposed matrices make `values`, in their place."""
+
+    def qr(self, dtype: DType, rows: int, columns: int, step: int, count: int, matrices: int, factors: int) -> None:
+        """Enqueue decompositions of matrices that begin `step` bytes apart: upper triangles, and reflectors."""
+
+    def orthonormal(
+        self, dtype: DType, rows: int, columns: int, reflectors: int, step: int, count: int, matrices: int, factors: int
+    ) -> None:
+        """Enqueue the making of orthonormal columns of the reflectors that `qr` left."""
+
+    def eigh(self, dtype: DType, size: int, count: int, has_vectors: bool, matrices: int, values: int) -> None:
+        """Find eigenvalues of Hermitian matrices by their lower triangles, and eigenvectors in the matrices' place."""
+
+    def svd(
+        self,
+        dtype: DType,
+        sizes: tuple[int, int, int],
+        count: int,
+        has_vectors: bool,
+        matrices: int,
+        left: int,
+        values: int,
+        right: int,
+    ) -> None:
+        """Find singular values of matrices with no fewer rows than columns: `sizes` are both, and the left vectors."""

@@ -1,5 +1,5 @@
-// What the six libraries share: the frame around every call, fault injection, the call log, the count of live objects.
-// All of it lives in libamdhip64; the other five link against that.
+// What the seven libraries share: the frame around every call, fault injection, the call log, the count of live objects.
+// All of it lives in libamdhip64; the others link against that.
 #pragma once
 
 #include "hip_types.hpp"

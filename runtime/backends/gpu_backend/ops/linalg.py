@@ -1,0 +1,231 @@
+"""Matrices: triangles, and decompositions by a library, else on the host.
+
+The libraries have columns first: what lies there row by row is the transposed matrix.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from functools import lru_cache
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from .....dtype import Array, DType
+from .....kernels import arguments
+from .....kernels.constants import BLOCK_SIZE, COPY_ELEMENTS
+from ....host import linalg
+from . import copy
+from .geometry import Dims, Part, parts
+from .operand import Operand, dense
+
+if TYPE_CHECKING:
+    from ..libraries import Decompositions
+    from ..storage import GpuStorage
+
+# What a kernel adds to positions as numbers of 64 bits, which wrap.
+_WRAP = 1 << 64
+
+
+def triangle(x: Operand, diagonal: int, is_upper: bool) -> GpuStorage:
+    """The elements on a diagonal and on one side of it, and 0."""
+    result = x.device.empty(x.dtype, x.layout.elem_count)
+    source, width = x.address, x.itemsize
+    direction = -1 if is_upper else 1
+    for blocks, _, (to, from_, number), count, geometry in _diagonal_parts(x.shape, x.strides, direction):
+        packed = arguments.triangle(
+            result=result.memory.address + to * width,
+            source=source + from_ * width,
+            count=count,
+            behind=(number - direction * diagonal) % _WRAP,
+            geometry=geometry,
+        )
+        x.device.kernels.launch("copy", f"triangle_b{8 * width}", blocks, packed)
+    return result
+
+
+@lru_cache(maxsize=1024)
+def _diagonal_parts(shape: Dims, strides: Dims, direction: int) -> tuple[Part, ...]:
+    if 0 in shape:
+        return ()
+    numbers = (*(0,) * (len(shape) - 2), -direction % _WRAP, direction % _WRAP)
+    return parts(COPY_ELEMENTS * BLOCK_SIZE, shape, (copy.row_major(shape), strides, numbers))
+
+
+def cholesky_by_library(library: Decompositions, x: Operand) -> GpuStorage | None:
+    """Lower triangles, which are the transposed upper ones of the transposed matrices."""
+    if not x.layout.elem_count:
+        return None
+    factor = copy.copied(x)
+    library.cholesky(x.dtype, x.shape[-1], _count(x), factor.address)
+    return triangle(factor, 0, False)
+
+
+def det_by_library(library: Decompositions, x: Operand) -> GpuStorage | None:
+    """Determinants, the products of diagonals, which the host multiplies."""
+    found = _diagonal(library, x)
+    if found is None:
+        return None
+    sign, diagonal = found
+    with np.errstate(all="ignore"):
+        return _uploaded(x, sign * diagonal.prod(-1))
+
+
+def slogdet_by_library(library: Decompositions, x: Operand) -> tuple[GpuStorage, ...] | None:
+    """Their signs, and the logarithms of their absolute values."""
+    found = _diagonal(library, x)
+    if found is None:
+        return None
+    sign, diagonal = found
+    with np.errstate(all="ignore"):
+        size = np.abs(diagonal)
+        signs = sign * np.where(size == 0, size, diagonal / size).prod(-1)
+        return _uploaded(x, signs), _uploaded(x, np.log(size).sum(-1))
+
+
+def _diagonal(library: Decompositions, x: Operand) -> tuple[Array, Array] | None:
+    """The signs of row exchanges and the diagonals of upper triangles, on the host."""
+    if not x.layout.elem_count:
+        return None
+    size, count = x.shape[-1], _count(x)
+    factors, pivots = copy.copied(x), x.device.empty(DType.I32, count * size)
+    library.lu(x.dtype, size, count, factors.address, pivots.memory.address)
+    diagonal = copy.copied(factors.relaid((*x.shape[:-2], size), (*factors.strides[:-2], size + 1)))
+    rows = _read(dense(pivots, diagonal.shape))
+    exchanges = (rows != np.arange(1, size + 1)).sum(-1)
+    return np.where(exchanges % 2, -1, 1).astype(x.dtype.numpy), _read(diagonal)
+
+
+def solve_by_library(library: Decompositions, x: Operand, values: Operand) -> GpuStorage | None:
+    """The columns of which matrices make `values`."""
+    if not x.layout.elem_count or not values.layout.elem_count:
+        return None
+    size, columns, count = x.shape[-1], values.shape[-1], _count(x)
+    factors, pivots = copy.copied(x), x.device.empty(DType.I32, count * size)
+    found = copy.copied(_transposed(values))
+    library.solve(x.dtype, size, columns, count, factors.address, pivots.memory.address, found.address)
+    return copy.fresh(_transposed(found))
+
+
+def eigh_by_library(library: Decompositions, x: Operand, has_vectors: bool) -> tuple[GpuStorage, ...] | None:
+    """Eigenvalues and eigenvectors of Hermitian matrices."""
+    if not x.layout.elem_count:
+        return None
+    size, count = x.shape[-1], _count(x)
+    columns, values = copy.copied(_transposed(x)), x.device.empty(x.dtype.real, count * size)
+    library.eigh(x.dtype, size, count, has_vectors, columns.address, values.memory.address)
+    return (values, copy.fresh(_transposed(columns))) if has_vectors else (values,)
+
+
+def qr_by_library(library: Decompositions, x: Operand, is_complete: bool) -> tuple[GpuStorage, ...] | None:
+    """Orthonormal columns and upper triangles."""
+    if not x.layout.elem_count:
+        return None
+    *outer, rows, columns = x.shape
+    count, reflectors = _count(x), min(rows, columns)
+    made = rows if is_complete else reflectors
+    width = max(made, columns)
+    # With room for the columns that are made.
+    matrices = dense(x.device.empty(x.dtype, count * width * rows), (*outer, width, rows))
+    copy.copy(_transposed(x), matrices.relaid((*outer, columns, rows), matrices.strides))
+    factors = x.device.empty(x.dtype, count * reflectors)
+    sizes = (width * rows * x.itemsize, count, matrices.address, factors.memory.address)
+    library.qr(x.dtype, rows, columns, *sizes)
+    steps = _transposed(matrices).strides
+    upper = triangle(matrices.relaid((*outer, made, columns), steps), 0, True)
+    library.orthonormal(x.dtype, rows, made, reflectors, *sizes)
+    return copy.fresh(matrices.relaid((*outer, rows, made), steps)), upper
+
+
+def svd_by_library(
+    library: Decompositions, x: Operand, has_vectors: bool, is_full: bool
+) -> tuple[GpuStorage, ...] | None:
+    """Singular values, between singular vectors if these are asked for."""
+    if not x.layout.elem_count:
+        return None
+    *outer, rows, columns = x.shape
+    count, (few, many) = _count(x), sorted((rows, columns))
+    # Of wide matrices the library is given the transposed ones, whose left vectors are the right ones, in rows.
+    is_wide = columns > rows
+    matrices = copy.copied(x if is_wide else _transposed(x))
+    made = many if is_full else few
+    values = x.device.empty(x.dtype.real, count * few)
+    left = dense(x.device.empty(x.dtype, count * many * made * has_vectors), (*outer, made * has_vectors, many))
+    right = dense(x.device.empty(x.dtype, count * few * few * has_vectors), (*outer, few * has_vectors, few))
+    addresses = (matrices.address, left.address, values.memory.address, right.address)
+    library.svd(x.dtype, (many, few, made), count, has_vectors, *addresses)
+    if not has_vectors:
+        return (values,)
+    if is_wide:
+        return right.storage, values, left.storage
+    return copy.fresh(_transposed(left)), values, copy.fresh(_transposed(right))
+
+
+def _count(x: Operand) -> int:
+    return math.prod(x.shape[:-2])
+
+
+def _transposed(x: Operand) -> Operand:
+    (*outer, rows, columns), (*steps, row, column) = x.shape, x.strides
+    return x.relaid((*outer, columns, rows), (*steps, column, row))
+
+
+def cholesky(x: Operand) -> GpuStorage:
+    """The same on the host, which waits for the device; then the results are copied back."""
+    return _on_host(linalg.cholesky, x)[0]
+
+
+def det(x: Operand) -> GpuStorage:
+    """Determinants."""
+    return _on_host(linalg.det, x)[0]
+
+
+def slogdet(x: Operand) -> tuple[GpuStorage, ...]:
+    """Signs of determinants, and logarithms of their absolute values."""
+    return _on_host(linalg.slogdet, x)
+
+
+def solve(x: Operand, values: Operand) -> GpuStorage:
+    """The columns of which matrices make `values`."""
+    return _on_host(linalg.solve, x, values)[0]
+
+
+def eig(x: Operand, has_vectors: bool) -> tuple[GpuStorage, ...]:
+    """Eigenvalues and eigenvectors."""
+    return _on_host(linalg.eig, x, has_vectors=has_vectors)
+
+
+def eigh(x: Operand, has_vectors: bool) -> tuple[GpuStorage, ...]:
+    """Eigenvalues and eigenvectors of Hermitian matrices."""
+    return _on_host(linalg.eigh, x, has_vectors=has_vectors)
+
+
+def qr(x: Operand, is_complete: bool) -> tuple[GpuStorage, ...]:
+    """Orthonormal columns and upper triangles."""
+    return _on_host(linalg.qr, x, is_complete=is_complete)
+
+
+def svd(x: Operand, has_vectors: bool, is_full: bool) -> tuple[GpuStorage, ...]:
+    """Singular values, between singular vectors if these are asked for."""
+    return _on_host(linalg.svd, x, has_vectors=has_vectors, is_full=is_full)
+
+
+def _on_host(compute: Callable[..., tuple[Array, ...]], *operands: Operand, **options: bool) -> tuple[GpuStorage, ...]:
+    found = compute(*map(_read, operands), **options)
+    return tuple(_uploaded(operands[0], array) for array in found)
+
+
+def _read(x: Operand) -> Array:
+    source = copy.contiguous(x)
+    array: Array = np.empty(x.shape, x.dtype.numpy)
+    if array.size:
+        x.device.read(array, source.address)
+    return array
+
+
+def _uploaded(x: Operand, array: Array) -> GpuStorage:
+    result = x.device.empty(DType.from_numpy(array.dtype), array.size)
+    if array.size:
+        x.device.write(result.memory.address, np.ascontiguousarray(array))
+    return result
