@@ -9,7 +9,7 @@ from collections.abc import Callable
 import numpy as np
 import pytest
 import tallow as tl
-from tallow import Device, Tensor
+from tallow import Device, Tensor, array_api
 
 from .gradcheck import Gradcheck, like, rand
 
@@ -189,7 +189,7 @@ def test_matmul(gradcheck: Gradcheck) -> None:
 
 
 def test_matrices(gradcheck: Gradcheck) -> None:
-    linalg, x = tl.array_api.linalg, Tensor.eye(3, dtype="f64") + 0.2 * rand(2, 3, 3)
+    linalg, x = array_api.linalg, Tensor.eye(3, dtype="f64") + 0.2 * rand(2, 3, 3)
 
     def wide(x: Tensor) -> Tensor:
         return x if x.dtype is tl.DType.F64 else x.to_dtype("f32")
