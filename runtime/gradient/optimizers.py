@@ -14,7 +14,7 @@ from ..base.error import DTypeMismatch, GradientError, InvalidArgument, ShapeMis
 from ..core.argument import boolean, real
 from ..core.layout import Layout
 from ..core.optim import parts_of
-from ..tensor import Tensor, stack
+from ..tensor import Tensor, cat, stack
 from ..tensor import names as familiar
 from ..tensor.base import require_tensors
 from .backward import Gradients
@@ -31,6 +31,8 @@ _PARAMETERS: Final = "parameters"
 _RATE: Final = "learning_rate"
 _STEPS: Final = "steps"
 _NESTEROV: Final = "nesterov"
+# The most elements of gradients that are scaled together: beside the time that more take, that of a launch is none.
+_MOST_TOGETHER: Final = 1 << 24
 
 
 class _Batch:
@@ -407,7 +409,8 @@ def clip_by_norm(gradients: Gradients, max_norm: float) -> Tensor:
     """Scale gradients so that their norm, of all of them together, is at most `max_norm`; give the norm before.
 
     The norm is a tensor of rank 0 in the compute dtype, and nothing is read from the device. Gradients of one device.
-    InvalidArgument for a norm that is not above 0. As torch.nn.utils.clip_grad_norm_.
+    Small ones are joined first, so that their number hardly counts. InvalidArgument for a norm that is not above 0. As
+    torch.nn.utils.clip_grad_norm_.
     """
     op = "clip_by_norm"
     if not isinstance(gradients, Gradients):
@@ -420,15 +423,40 @@ def clip_by_norm(gradients: Gradients, max_norm: float) -> Tensor:
     with no_grad():
         found = gradients._of
         compute = max((each.dtype.compute for each in found.values()), key=lambda dtype: dtype.itemsize)
-        norms = [each.to_dtype(each.dtype.compute).flatten().norm().to_dtype(compute) for each in found.values()]
+        batches = [(nodes, _joined([found[node] for node in nodes])) for nodes in _batches_of(found)]
+        norms = [flat.to_dtype(flat.dtype.compute).norm().to_dtype(compute) for _, flat in batches]
         total = stack(norms).norm()
         # As in PyTorch, a norm of 0 divides nothing.
         scale = (limit / (total + 1e-6)).clamp(0.0, 1.0)
-        gradients._of = {
-            node: (each.to_dtype(each.dtype.compute) * scale.to_dtype(each.dtype.compute)).to_dtype(each.dtype)
-            for node, each in found.items()
-        }
+        scaled = {}
+        for nodes, flat in batches:
+            each = (flat.to_dtype(flat.dtype.compute) * scale.to_dtype(flat.dtype.compute)).to_dtype(flat.dtype)
+            parts = each.split([found[node].elem_count for node in nodes], 0)
+            scaled |= {node: part.reshape(found[node].shape) for node, part in zip(nodes, parts, strict=True)}
+        gradients._of = scaled
         return total
+
+
+def _batches_of(gradients: Mapping[Node, Tensor]) -> list[list[Node]]:
+    """The nodes whose gradients, of one dtype, are scaled together: of many elements one alone, which is not copied."""
+    batches: list[list[Node]] = []
+    # By dtype, the batch that is not full, and its elements.
+    open_batches: dict[DType, tuple[list[Node], int]] = {}
+    for node, gradient in gradients.items():
+        batch, count = open_batches.get(gradient.dtype, ([], _MOST_TOGETHER))
+        count += gradient.elem_count
+        if count > _MOST_TOGETHER:
+            batch, count = [], gradient.elem_count
+            batches.append(batch)
+        batch.append(node)
+        open_batches[gradient.dtype] = batch, count
+    return batches
+
+
+def _joined(gradients: Sequence[Tensor]) -> Tensor:
+    """The elements of tensors in one vector."""
+    flat = [each.flatten() for each in gradients]
+    return flat[0] if len(flat) == 1 else cat(flat)
 
 
 def _groups(

@@ -12,6 +12,8 @@ import pytest
 import tallow as tl
 from tallow import Device, GradientError, InvalidArgument, ShapeMismatch, Tensor, Var, optim
 from tallow.runtime.base.error import TallowError
+from tallow.runtime.gradient import optimizers
+from tallow.storage import Storage
 
 Make = Callable[[Any], optim.Optimizer]
 MAKERS: dict[str, Make] = {
@@ -215,6 +217,32 @@ def test_gradients_are_clipped_by_their_norm(dtype: str, device: Device) -> None
     again = grads[w].tolist()
     assert optim.clip_by_norm(grads, 10.0).item() == pytest.approx(2.5, rel=1e-2)
     assert grads[w].tolist() == again
+
+
+@pytest.mark.parametrize("most", [1 << 24, 6])
+def test_gradients_are_clipped_together(most: int, device: Device, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(optimizers, "_MOST_TOGETHER", most)
+    calls: list[str] = []
+    for name in ("cat", "binary_impl", "unary_impl", "reduce_op", "to_dtype"):
+        method = getattr(Storage, name)
+        monkeypatch.setattr(
+            Storage, name, lambda *given, method=method: (calls.append(method.__name__), method(*given))[1]
+        )
+    counts = []
+    for number in (2, 9):
+        numbers = [[float(i), -1.0] for i in range(number)]
+        variables = [variable(each, device, "f64" if i == 1 else "f32") for i, each in enumerate(numbers)]
+        grads = sum(((each * each).sum().to_dtype("f64") for each in variables), 0).backward()
+        calls.clear()
+        norm = optim.clip_by_norm(grads, 1.0)
+        counts.append(len(calls))
+        assert norm.dtype == "f64"
+        assert norm.item() == pytest.approx(2 * np.linalg.norm(numbers))
+        for each, given in zip(variables, numbers, strict=True):
+            assert grads[each].dtype is each.dtype
+            np.testing.assert_allclose(grads[each].numpy(), np.array(given) / np.linalg.norm(numbers), rtol=1e-5)
+    # The number of gradients adds one call, which joins them, unless they are too many elements.
+    assert (counts[1] == counts[0] + 1) is (most > 6)
 
 
 REFUSED: dict[str, tuple[Callable[[Var, Var], object], type[TallowError], str]] = {
