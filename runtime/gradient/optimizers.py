@@ -428,7 +428,7 @@ def clip_by_norm(gradients: Gradients, max_norm: float) -> Tensor:
         total = stack(norms).norm()
         # As in PyTorch, a norm of 0 divides nothing.
         scale = (limit / (total + 1e-6)).clamp(0.0, 1.0)
-        scaled = {}
+        scaled: dict[Node, Tensor] = {}
         for nodes, flat in batches:
             each = (flat.to_dtype(flat.dtype.compute) * scale.to_dtype(flat.dtype.compute)).to_dtype(flat.dtype)
             parts = each.split([found[node].elem_count for node in nodes], 0)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Final, Self
 
+from ...promotion import promoted
 from ...tensor_ops import LOGISTIC_LOSS
 from ..base.error import InvalidArgument, ShapeMismatch, shown
 from ..core import argument
@@ -34,9 +35,11 @@ class LossMethods(ComposedMethods, NetworkOpMethods):
         limit = argument.real("huber_loss", "delta", delta)
         if not limit > 0:
             raise InvalidArgument("huber_loss", f"delta is above 0, not {limit}")
-        distance = self._distance("huber_loss", target).abs()
-        near = distance.minimum(limit)
-        return near.mul(distance.sub(near.affine(0.5, 0.0)))._joined_losses("huber_loss", reduction)
+        self._require_alike("huber_loss", target)
+        common = promoted(self.dtype, target.dtype) or self.dtype
+        x, y = self.to_dtype(common), target.to_dtype(common)
+        losses = x._new(x._storage.huber(x._layout, y._storage, y._layout, limit), x._layout.dense)
+        return losses._joined_losses("huber_loss", reduction)
 
     @named
     def binary_cross_entropy(self, target: Self, reduction: str = "mean") -> Self:

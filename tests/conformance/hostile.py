@@ -335,6 +335,8 @@ BASES = {
     "Storage.clamp_gradient": (_COUNT, f"at(4); {_COUNT}; at(4); 0; 1"),
     "Storage.powf_gradient": (_COUNT, f"at(4); {_COUNT}; at(4); 2"),
     "Storage.elu_gradient": (_COUNT, f"at(4); {_COUNT}; at(4); 1"),
+    "Storage.huber": (_COUNT, f"at(4); {_COUNT}; at(4); 1"),
+    "Storage.huber_gradient_x": (_COUNT, f"at(4); {_COUNT}; at(4); {_COUNT}; at(4); 1"),
     "Storage.assign": (_COUNT, f"at(4); {_COUNT}; at(4)"),
     "Storage.cmp": (_COUNT, f"tl.CmpOp.EQ; {_COUNT}; at(4); at(4)"),
     "Storage.where_cond": (_ROWS, f"at(4); {_COUNT}; at(4); {_COUNT}; at(4)"),

@@ -176,7 +176,7 @@ SLOPE_PARAMETERS = {"mul": 1.5, "add": -0.5}
 def step_gradients() -> list[tuple[Functor, str]]:
     """The gradients of operands that are no ops of their own, and no zeros."""
     from opgen.formula import Call
-    from opgen.gradient_ops import computing, is_step
+    from opgen.gradient_ops import by_size, computing, is_step
     from opgen.scopes import derivatives, is_differentiable
 
     whole = spec.read()
@@ -184,7 +184,7 @@ def step_gradients() -> list[tuple[Functor, str]]:
     for functor in functors():
         if functor.kind in ("unary", "binary") and is_differentiable(whole, functor):
             for operand, node in derivatives(whole, functor).items():
-                op = None if is_step(node) else computing(node, whole.every_functor, functor.parameters)
+                op = None if is_step(node) else computing(node, by_size(whole.every_functor), functor.parameters)
                 if isinstance(node, Call) and (op is None or not op[0].is_gradient):
                     found.append((functor, operand))
     return found

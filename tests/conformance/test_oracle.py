@@ -498,13 +498,13 @@ def test_blocks_of_bytes_are_decoded_as_candle_defines_them(name, layout):
 
 # Where the functions are smooth, and x is no other number than in f64.
 NEAR = [-7.25, -2.5, -1.3125, -0.625, 0.4375, 1.1875, 2.75, 5.5]
-PARAMETERS = {"leaky_relu": (0.25,), "clamp": (-1.0, 2.0), "powf": (1.75,), "elu": (0.5,)}
+PARAMETERS = {"leaky_relu": (0.25,), "clamp": (-1.0, 2.0), "powf": (1.75,), "elu": (0.5,), "huber": (2.5,)}
 
 
 STEP = EXTENDED(2) ** -10
 
 
-@pytest.mark.parametrize("op", [*gradients.OF_ONE, *(f"{functor}_gradient" for functor in PARAMETERS)])
+@pytest.mark.parametrize("op", [*gradients.OF_ONE, *(f"{name}_gradient" for name in PARAMETERS if name != "huber")])
 def test_gradients_of_one_operand_are_slopes_of_the_oracle(op):
     functor = op.removesuffix("_gradient")
     x = np.array(NEAR, EXTENDED)
@@ -515,15 +515,16 @@ def test_gradients_of_one_operand_are_slopes_of_the_oracle(op):
     np.testing.assert_allclose(found.value / 3, gradients.slope(op, [x], numbers, STEP), rtol=1e-9, atol=1e-10)
 
 
-@pytest.mark.parametrize("op", gradients.OF_TWO)
+@pytest.mark.parametrize("op", [*gradients.OF_TWO, "huber_gradient_x"])
 def test_gradients_of_two_operands_are_slopes_of_the_oracle(op):
     functor = op.partition("_gradient")[0]
     x, y = (np.array(numbers, EXTENDED) for numbers in np.meshgrid(NEAR, NEAR[1::2]))
     x, y = np.abs(x) if functor == "pow" else x, y + EXTENDED(0.3)  # no multiple
-    result = elementwise.binary(functor, "f64", x, y)
-    given = {"div": (y, result), "hypot": (x, result)}.get(functor, (x, y))
-    found = gradients.gradient(op, "f64", np.full_like(x, 3), *given)
-    np.testing.assert_allclose(found.value / 3, gradients.slope(op, [x, y], (), STEP), rtol=1e-8, atol=1e-8)
+    given, numbers = (x, y), PARAMETERS.get(functor, ())
+    if functor in ("div", "hypot"):
+        given = {"div": y, "hypot": x}[functor], elementwise.binary(functor, "f64", x, y)
+    found = gradients.gradient(op, "f64", np.full_like(x, 3), *given, parameters=numbers)
+    np.testing.assert_allclose(found.value / 3, gradients.slope(op, [x, y], numbers, STEP), rtol=1e-8, atol=1e-8)
 
 
 def test_a_gradient_without_a_closed_form_is_a_difference():

@@ -15,7 +15,16 @@ STEP = 1e-6
 # Away from edges, at which there is no slope: each of x is another distance from each of y.
 X = np.array([[-2.3, -0.45, 0.35], [0.8, 1.6, 2.9]])
 Y = np.array([[1.7, 0.6, 1.2], [2.4, 0.9, 3.3]])
-PARAMETERS = {"slope": 0.1, "lower": -1.1, "upper": 1.3, "mul": 1.5, "add": -0.5, "alpha": 1.7, "correction": 1.0}
+PARAMETERS = {
+    "slope": 0.1,
+    "lower": -1.1,
+    "upper": 1.3,
+    "mul": 1.5,
+    "add": -0.5,
+    "alpha": 1.7,
+    "correction": 1.0,
+    "delta": 0.5,
+}
 # Functions that are defined for positive numbers alone.
 POSITIVE = {"log", "log2", "log10", "sqrt", "rsqrt", "log1p", "powf", "pow"}
 # Of numbers between -1 and 1, and of numbers above 1.
@@ -27,7 +36,7 @@ DIMS = (1,)
 def arrays_of(op: object) -> dict[str, np.ndarray]:  # type: ignore[type-arg]
     name = op.value  # type: ignore[attr-defined]
     x = np.abs(X) if name in POSITIVE else X / 4 if name in SHARES else 1 + np.abs(X) if name in ABOVE_ONE else X
-    if isinstance(op, BinaryOp):
+    if isinstance(op, BinaryOp) or name == "huber":
         return {"x": x, "y": Y}
     if name == "where_cond":
         return {"on_true": X, "on_false": Y}
@@ -42,6 +51,8 @@ def computed(op: object, tensors: Mapping[str, Tensor]) -> Tensor:
         return getattr(tensors["x"], name)(*DIMS, keepdim=True)  # type: ignore[no-any-return]
     if isinstance(op, BinaryOp):
         return tensors["x"].div(tensors["y"]) if name == "div" else getattr(tensors["x"], name)(tensors["y"])
+    if name == "huber":
+        return tensors["x"].huber_loss(tensors["y"], "none", PARAMETERS["delta"])
     if name == "to_dtype":
         return tensors["x"].to_dtype(tensors["x"].dtype)
     parameters = {key: value for key, value in PARAMETERS.items() if key in parameters_of(name)}

@@ -69,6 +69,7 @@ PARAMETERS: dict[str, Callable[[Tensor], Tensor]] = {
     "powf": lambda x: (x + 2).powf(1.5),
     "powf_0": lambda x: x.powf(0),
     "elu": lambda x: x.elu(0.7),
+    "huber": lambda x: x.huber_loss(x.flip(0), "none", 0.3),
 }
 
 

@@ -34,14 +34,17 @@ def binary_gradient(bench: Bench) -> None:
 
 def method(bench: Bench) -> None:
     name = bench.cell.method
-    # Behind the two operands and their layouts.
-    count = len(inspect.signature(getattr(tallow.Storage, name)).parameters) - 4
-    given = parameters_of(bench, name.removesuffix("_gradient"), count)
+    names = list(inspect.signature(getattr(tallow.Storage, name)).parameters)
+    operands = sum(parameter.endswith("layout") for parameter in names)
+    given = parameters_of(bench, name.partition("_gradient")[0], len(names) - 2 * operands)
     pairs = operand_pairs(bench)
-    for place, (fact, g, x) in enumerate([_sweep(bench) for _ in given] + pairs):
-        parameters = given[place % len(given)]
-        result = getattr(g.storage, name)(g.layout, x.storage, x.layout, *parameters)
-        _check(bench, name, bench.read(result, bench.name, g.values.shape, fact), [g, x], parameters, fact)
+    for place, (fact, *group) in enumerate([_sweep(bench) for _ in given] + pairs):
+        shape, parameters = group[0].values.shape, given[place % len(given)]
+        group += [bench.place(values.mixed(bench.generator, bench.name, shape)) for _ in range(operands - 2)]
+        g, *others = group
+        rest = [part for other in others for part in (other.storage, other.layout)]
+        result = getattr(g.storage, name)(g.layout, *rest, *parameters)
+        _check(bench, name, bench.read(result, bench.name, shape, fact), group, parameters, fact)
 
 
 def _sweep(bench: Bench) -> tuple[str, Operand, Operand]:
@@ -66,7 +69,7 @@ def _check(
 
 
 HANDLERS = {
-    **{op.value: method for op in MethodOp if op.value.endswith("_gradient")},
+    **{op.value: method for op in MethodOp if "_gradient" in op.value},
     "unary_gradient": unary_gradient,
     "binary_gradient": binary_gradient,
 }

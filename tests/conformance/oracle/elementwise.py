@@ -284,6 +284,14 @@ def clamp(name: str, x: Array, lower: float, upper: float) -> Array:
     return np.minimum(np.maximum(value, decode(name, least)), decode(name, most))
 
 
+def huber(name: str, x: Array, y: Array, delta: float) -> Array:
+    """Extended; the distance is rounded to the compute dtype."""
+    with np.errstate(all="ignore"):
+        distance = np.abs(round_values(compute_name(name), decode(name, x) - decode(name, y)))
+        near = np.minimum(distance, EXTENDED(delta))
+        return near * (distance - near / 2)
+
+
 def where(condition: Array, on_true: Array, on_false: Array) -> Array:
     """where_cond: bit for bit one or the other."""
     return np.where(condition != 0, on_true, on_false)

@@ -190,6 +190,9 @@ def gradient(
             case "atan2_gradient_x" | "atan2_gradient_y":
                 found = _times(name, incoming, _of_two(op, name, first, second))
                 return found._replace(value=np.where((first == 0) & (second == 0), EXTENDED(0), found.value))
+            case "huber_gradient_x":
+                delta, distance = numbers[0], _held(name, first - second)
+                return _times(name, incoming, np.minimum(np.maximum(distance, -delta), delta))
             case "hypot_gradient_x":  # of the result
                 found = _times(name, incoming, first / second)
                 return found._replace(value=np.where(second == 0, EXTENDED(0), found.value))
