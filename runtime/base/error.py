@@ -8,7 +8,7 @@ pickling.
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Self
 
 if TYPE_CHECKING:
@@ -291,19 +291,19 @@ class RankLost(TallowError, RuntimeError):
 
 
 class CollectiveMismatch(TallowError, RuntimeError):
-    """The ranks of a group made different calls; `calls` has the call of each rank, in their order."""
+    """Ranks made calls that do not match, for which they would wait for ever; `calls` has them by the ranks."""
 
-    def __init__(self, op: str, calls: Sequence[str]) -> None:
+    def __init__(self, op: str, calls: Mapping[int, str]) -> None:
         super().__init__(op, calls)
         self.op = op
         self.calls = calls
 
     def __str__(self) -> str:
         ranks: dict[str, list[int]] = {}
-        for rank, call in enumerate(self.calls):
+        for rank, call in sorted(self.calls.items()):
             ranks.setdefault(call, []).append(rank)
         made = "; ".join(f"{_counted(group)} called {call}" for call, group in ranks.items())
-        return f"{self.op}: the ranks must make one call, but {made}"
+        return f"{self.op}: the calls of the ranks must match, but {made}"
 
 
 class FusionError(TallowError, RuntimeError):

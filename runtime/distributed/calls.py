@@ -113,7 +113,7 @@ def send(x: Tensor, target: int, *, group: Group | None = None) -> None:
     group = group or init()
     target = _other("send", "target", target, group)
     require_tensors("send", x=x)
-    group.begin_between("send", group.rank, target)
+    group.begin_between("send", group.rank, target, x.dtype, x.elem_count)
     _stored("send", x, group, target)
 
 
@@ -130,7 +130,7 @@ def recv(
     source = _other("recv", "source", source, group)
     # Shows the shape without memory for it.
     like = Tensor.zeros((), dtype=dtype, device=device).expand(*([shape] if isinstance(shape, int) else shape))
-    group.begin_between("recv", source, group.rank)
+    group.begin_between("recv", source, group.rank, like.dtype, like.elem_count)
     return Tensor._new(_stored("recv", like, group, source), Layout.contiguous(like.shape))
 
 

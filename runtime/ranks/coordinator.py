@@ -18,7 +18,7 @@ import time
 from collections.abc import Callable, Sequence
 from typing import Any, Final
 
-from ..base.error import BackendUnavailable, RankLost
+from ..base.error import BackendUnavailable, CollectiveMismatch, RankLost
 
 # Ports behind the first one where others may listen already.
 _PORTS: Final = 16
@@ -81,6 +81,8 @@ class Server(threading.Thread):
         self._ended: set[int] = set()
         self._given: dict[str, dict[int, object]] = {}
         self._wanted: dict[str, Sequence[int]] = {}
+        # While calls are compared, what each rank that waits for others has called, and under which key.
+        self._calls: dict[int, tuple[str, str]] = {}
         self.finished = threading.Event()
         """Set when every rank has ended."""
 
@@ -112,6 +114,9 @@ class Server(threading.Thread):
         # The others wait for that, and rank 0 for `finished`, behind which this thread may be stopped.
         for line in self._lines.values():
             line.close()
+            line.socket.close()
+        self._listener.close()
+        selector.close()
         self.finished.set()
 
     def absent(self) -> list[int]:
@@ -125,7 +130,11 @@ class Server(threading.Thread):
         key = message["key"]
         self._wanted[key] = message["ranks"]
         self._given.setdefault(key, {})[rank] = message["value"]
+        if message["call"] is not None:
+            self._calls[rank] = key, message["call"]
         self._answer(key)
+        if rank in self._calls:
+            self._part(self._stuck(rank))
 
     def _answer(self, key: str) -> None:
         given, wanted = self._given[key], self._wanted[key]
@@ -136,8 +145,38 @@ class Server(threading.Thread):
         answer = {"lost": lost[0]} if lost else {"values": [given[rank] for rank in wanted]}
         for rank in given:
             self._lines[rank].send(key=key, **answer)
+            if rank in self._calls and self._calls[rank][0] == key:
+                del self._calls[rank]
         if not lacking:
             del self._given[key], self._wanted[key]
+
+    def _awaited(self, rank: int) -> set[int]:
+        """The ranks that one waits for, of which some may wait too."""
+        key = self._calls[rank][0]
+        return {other for other in self._wanted[key] if other not in self._given[key]}
+
+    def _stuck(self, rank: int) -> set[int]:
+        """The ranks that wait for ever since one made its call: in a circle with it, or for one in that circle."""
+        reached: set[int] = set()
+        waiting = [rank]
+        while waiting:
+            for other in self._awaited(waiting.pop()) & self._calls.keys() - reached:
+                reached.add(other)
+                waiting.append(other)
+        if rank not in reached:
+            return set()
+        stuck = {rank}
+        while more := {each for each in self._calls.keys() - stuck if self._awaited(each) & stuck}:
+            stuck |= more
+        return stuck
+
+    def _part(self, ranks: set[int]) -> None:
+        """Tell ranks that their calls do not match, which they have then not made."""
+        calls = {rank: self._calls.pop(rank) for rank in sorted(ranks)}
+        texts = [[rank, text] for rank, (_, text) in calls.items()]
+        for rank, (key, _) in calls.items():
+            del self._given[key][rank]
+            self._lines[rank].send(key=key, mismatch=texts)
 
     def _end(self, rank: int, counts: dict[str, int] | None, reason: str) -> None:
         if rank in self._ended:
@@ -187,12 +226,22 @@ class Coordinator:
         raise BackendUnavailable("distributed", reason)
 
     def exchange(
-        self, op: str, name: str, ranks: Sequence[int], value: object, seconds: float | None = None
+        self,
+        op: str,
+        name: str,
+        ranks: Sequence[int],
+        value: object,
+        seconds: float | None = None,
+        call: str | None = None,
     ) -> list[Any]:
-        """The values of all ranks of a group, in their order; none after so many seconds. Raises RankLost."""
+        """The values of all ranks of a group, in their order; none after so many seconds. Raises RankLost.
+
+        With the text of a `call` that was counted, CollectiveMismatch where ranks that make other calls wait for this
+        one: then none of them has made its call.
+        """
         number = self._exchanges[name] = self._exchanges.get(name, 0) + 1
         key = f"{name} {number}"
-        self._line.send(key=key, ranks=list(ranks), value=value)
+        self._line.send(key=key, ranks=list(ranks), value=value, call=call)
         with self._changed:
             if not self._changed.wait_for(lambda: key in self._answers or self._lost is not None, seconds):
                 return []
@@ -200,6 +249,10 @@ class Coordinator:
         if answer is not None and "values" in answer:
             values: list[Any] = answer["values"]
             return values
+        if answer is not None and "mismatch" in answer:
+            self._exchanges[name] -= 1
+            self.counts[name] -= 1
+            raise CollectiveMismatch(op, dict(answer["mismatch"]))
         if answer is not None:
             rank = answer["lost"]
             self._lose(rank, self._ends[rank][1])

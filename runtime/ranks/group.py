@@ -13,6 +13,7 @@ from ..core import argument
 from . import environment
 
 if TYPE_CHECKING:
+    from ...dtype import DType
     from .coordinator import Coordinator
     from .mpi import Alone
 
@@ -82,16 +83,24 @@ class Group:
             return
         self._coordinator.count(op, self.name)
         if _is_compared:
-            calls = self.exchange(op, f"{op}({', '.join(map(str, call))})")
+            own = f"{op}({', '.join(map(str, call))})"
+            calls = self._coordinator.exchange(op, self.name, self.ranks, own, call=own)
             if len(set(calls)) > 1:
-                raise CollectiveMismatch(op, calls)
+                raise CollectiveMismatch(op, dict(zip(self.ranks, calls, strict=True)))
 
-    def begin_between(self, op: str, source: int, target: int) -> None:
-        """Begin a call of two ranks. Raises RankLost."""
-        if self._coordinator is not None:
-            name = f"{self.name} {source}>{target}"
-            self._coordinator.members.setdefault(name, (self.ranks[source], self.ranks[target]))
-            self._coordinator.count(op, name)
+    def begin_between(self, op: str, source: int, target: int, dtype: DType, count: int) -> None:
+        """Begin a call of two ranks. Raises RankLost, and CollectiveMismatch where calls are compared."""
+        if self._coordinator is None:
+            return
+        name, pair = f"{self.name} {source}>{target}", (self.ranks[source], self.ranks[target])
+        self._coordinator.members.setdefault(name, pair)
+        self._coordinator.count(op, name)
+        if _is_compared:
+            other = f"to rank {pair[1]}" if self.rank == source else f"from rank {pair[0]}"
+            own = f"{op}({dtype}, {count} elements, {other})"
+            calls = self._coordinator.exchange(op, name, pair, [f"{dtype} {count}", own], call=own)
+            if calls[0][0] != calls[1][0]:
+                raise CollectiveMismatch(op, {rank: call for rank, (_, call) in zip(pair, calls, strict=True)})
 
     def require_all(self, op: str) -> None:
         """RankLost where a rank has ended that others need."""

@@ -471,11 +471,43 @@ def mismatch(collectives: Collectives, _kind: str) -> None:
             other() if rank == 1 else dist.all_reduce(x)
         except tl.CollectiveMismatch as error:
             made = f"rank 0 called all_reduce(sum, f32, (4,)); rank 1 called {text}"
-            assert str(error).endswith(f"the ranks must make one call, but {made}"), error
+            assert str(error).endswith(f"the calls of the ranks must match, but {made}"), error
             assert time.monotonic() - started < 5
         else:
             raise AssertionError(f"{text} passes for another call")
+    mismatch_of_two(collectives)
     collectives.same(dist.all_reduce(x), np.full(4, dist.init().size, np.float32))
+
+
+def mismatch_of_two(collectives: Collectives) -> None:
+    """What rank 0 sends is not what rank 1 takes, or does something else meanwhile."""
+    x, rank = collectives.tensor(np.ones(4, np.float32)), dist.init().rank
+
+    def take(count: int, source: int, dtype: str = "f32") -> Tensor:
+        return dist.recv(count, source, dtype=dtype, device=collectives.device)
+
+    sent = "send(f32, 4 elements, to rank 1)", lambda: dist.send(x, 1)
+    pairs: list[tuple[tuple[str, Callable[[], object]], tuple[str, Callable[[], object]]]] = [
+        (sent, ("recv(f64, 4 elements, from rank 0)", lambda: take(4, 0, "f64"))),
+        (sent, ("recv(f32, 3 elements, from rank 0)", lambda: take(3, 0))),
+        (sent, ("send(f32, 4 elements, to rank 0)", lambda: dist.send(x, 0))),
+        (sent, ("all_reduce(sum, f32, (4,))", lambda: dist.all_reduce(x))),
+        (("recv(f32, 4 elements, from rank 1)", lambda: take(4, 1)), ("barrier()", dist.barrier)),
+    ]
+    for pair in pairs:
+        started = time.monotonic()
+        try:
+            pair[rank][1]()
+        except tl.CollectiveMismatch as error:
+            made = f"rank 0 called {pair[0][0]}; rank 1 called {pair[1][0]}"
+            assert str(error).endswith(f"the calls of the ranks must match, but {made}"), error
+            assert time.monotonic() - started < 5
+        else:
+            raise AssertionError(f"{pair[0][0]} passes for {pair[1][0]}")
+    if rank == 0:
+        dist.send(x, 1)
+    else:
+        collectives.same(take(4, 0), np.ones(4, np.float32))
 
 
 def death(collectives: Collectives, kind: str) -> None:

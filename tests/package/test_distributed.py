@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import os
 import re
+import socket
 import subprocess
 import sys
 import time
@@ -18,6 +19,7 @@ import tallow.launch
 from tallow import Tensor
 from tallow.runtime.ranks import environment
 from tallow.runtime.ranks import launch as launch_module
+from tallow.runtime.ranks.coordinator import Server, _Line, listen
 from tallow.runtime.ranks.environment import Place
 from tallow.runtime.ranks.group import Group
 
@@ -71,6 +73,32 @@ def test_calls_that_differ_are_named(backend: str) -> None:
     done = launch(backend, 2, "--scene", "mismatch", TALLOW_DISTRIBUTED_DEBUG="1")
     assert done.returncode == 0, done.stderr
     assert sorted(done.stdout.splitlines()) == ["rank 0 of 2 is done", "rank 1 of 2 is done"]
+
+
+def test_all_ranks_that_wait_for_ever_are_told() -> None:
+    """Rank 2 takes from rank 0 what that never sends; rank 1 waits for both; rank 3 computes, and may send yet."""
+    server = Server(listen("127.0.0.1", 0), 4)
+    server.start()
+    lines = [_Line(socket.create_connection(("127.0.0.1", server.port), timeout=MOST_SECONDS)) for _ in range(4)]
+    for rank, line in enumerate(lines):
+        line.send(hello="tallow", rank=rank)
+        assert line.receive() == [{"hello": "tallow"}]
+    calls = {1: ("half 1", [0, 1], "barrier()"), 0: ("world 1", [0, 2, 3], "all_reduce()")}
+    calls[2] = "world 0>2 1", [0, 2], "recv(from 0)"
+    for rank, (key, ranks, call) in calls.items():
+        lines[rank].send(key=key, ranks=ranks, value=1, call=call)
+        if rank != 2:
+            # The server has that when it answers what comes behind.
+            lines[rank].send(key=f"behind {rank}", ranks=[rank], value=2, call=None)
+            assert lines[rank].receive() == [{"key": f"behind {rank}", "values": [2]}]
+    told = {"mismatch": [[0, "all_reduce()"], [1, "barrier()"], [2, "recv(from 0)"]]}
+    for rank, (key, _, _) in calls.items():
+        assert lines[rank].receive() == [{"key": key, **told}]
+    for line in lines:
+        line.send(bye={}, reason="has ended")
+    server.join()
+    for line in lines:
+        line.socket.close()
 
 
 @pytest.mark.parametrize(
