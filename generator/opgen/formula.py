@@ -18,7 +18,7 @@ from opgen.decoder import Name as Name_
 from opgen.memory import once_for
 from opgen.problem import Location, Problem, did_you_mean
 
-Kind: TypeAlias = Literal["bool", "integer", "float"]
+Kind: TypeAlias = Literal["bool", "integer", "float", "complex"]
 Language: TypeAlias = Literal["array", "kernel"]
 Node: TypeAlias = "Number | Name | Call"
 
@@ -247,6 +247,12 @@ class Primitive:
         Implementation | None,
         "The expression over elements, of functions of the kernels' headers, overloaded for float and double. Without "
         "it, the primitive itself.",
+    ]
+    complex: Annotated[
+        str | None,
+        Choice(("none", "real")),
+        "What it gives of complex numbers: `real` ones, or `none` where they have no such function, as they have no "
+        "order. Without this key it gives complex ones.",
     ]
     brief: Annotated[
         bool,
@@ -493,6 +499,8 @@ def kind_of(node: Node, kinds: Mapping[str, Kind], primitives: Primitives) -> Ki
                 )
         elif kind == "bool":
             raise FormulaError(f"'{primitive.name}' has no truth values; write where(..., 1, 0)", argument.offset)
+        elif {kind, own} == {"complex", "float"}:
+            own = "complex"
         elif kind is not None and own not in (None, kind):
             for it in node.arguments:
                 if isinstance(it, Number | Name) and kind_of(it, kinds, primitives) == "float":
@@ -504,9 +512,16 @@ def kind_of(node: Node, kinds: Mapping[str, Kind], primitives: Primitives) -> Ki
             )
         else:
             own = kind or own
-    if own is not None and own not in primitive.kinds:
+    if own == "complex" and (primitive.complex == "none" or "float" not in primitive.kinds):
+        message = (
+            f"complex numbers have no '{primitive.name}'; remove them from 'dtypes' of the op, or compute of real(x)"
+        )
+        raise FormulaError(message, node.offset)
+    if own not in (None, "complex", *primitive.kinds):
         message = f"'{primitive.name}' is of {primitive.kinds[0]}s alone, not of an {own}; give the op these alone"
         raise FormulaError(message, node.offset)
+    if own == "complex" and primitive.complex == "real":
+        own = "float"
     return "bool" if primitive.result == "bool" else own or (primitive.kinds[0] if len(primitive.kinds) == 1 else None)
 
 

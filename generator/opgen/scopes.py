@@ -70,17 +70,21 @@ class Scope:
     kinds: Mapping[Kind, Mapping[str, Kind]]
     primitives: Primitives
     gives_truth: bool = False  # it is a truth value
+    has_complex: bool = False  # the op has complex numbers, which are computed as floats are
 
     def check(self, problems: Problems) -> None:
         """Note what is wrong with the formula."""
-        for kinds in self.kinds.values():
+        every = [*self.kinds.values()]
+        if self.has_complex:
+            every.append({name: "complex" if kind == "float" else kind for name, kind in self.kinds["float"].items()})
+        for kinds in every:
             try:
                 kind = kind_of(self.formula.node, kinds, self.primitives)
                 if kind == "bool" and not self.gives_truth:
                     raise FormulaError(
                         "a truth value is no number; write a 'result' such as bool to the op, or where(..., 1, 0)", 0
                     )
-                if self.gives_truth and kind in ("integer", "float"):
+                if self.gives_truth and kind not in ("bool", None):
                     raise FormulaError("a number is no truth value; compare it, or remove 'result' from the op", 0)
             except FormulaError as error:
                 problems.append(self.formula.problem(error, self.what))
@@ -135,6 +139,10 @@ def _dtype_kinds(spec: Spec, functor: Functor) -> tuple[Kind, ...]:
     return tuple(kind for kind, is_there in every if is_there)
 
 
+def _has_complex(spec: Spec, functor: Functor) -> bool:
+    return not {*spec.groups["complex"]}.isdisjoint(spec.resolve(functor.dtypes))
+
+
 def is_differentiable(spec: Spec, functor: Functor) -> bool:
     """Whether an op has gradients: it has floats, and gives floats, of a package that has gradients at all."""
     is_of_floats = functor.keeps_kind and not {*spec.groups["float"]}.isdisjoint(spec.resolve(functor.dtypes))
@@ -161,6 +169,7 @@ def scopes(spec: Spec, functor: Functor) -> Mapping[str, Scope]:
             {kind: _operands(functor, kind) for kind in _dtype_kinds(spec, functor)},
             primitives,
             not functor.keeps_kind,
+            _has_complex(spec, functor),
         )
     elif isinstance(reduction, Monoid):
         found.update(_of_monoid(spec, functor, reduction, primitives))
@@ -197,7 +206,7 @@ def _of_monoid(spec: Spec, functor: Functor, monoid: Monoid, known: Primitives) 
         if formula is not None:
             primitives = _with_reductions(spec, functor, known) if key == "element" else known
             is_element = key == "element" and functor.result is not None
-            yield key, Scope(f"'{key}' of {op}", formula, kinds, primitives, is_element)
+            yield key, Scope(f"'{key}' of {op}", formula, kinds, primitives, is_element, _has_complex(spec, functor))
 
 
 def _kind(spec: Spec, dtype: str) -> Kind:
@@ -227,6 +236,7 @@ def _as_primitive(spec: Spec, functor: Functor) -> Primitive:
         result=None,
         array=None,
         kernel=None,
+        complex=None,
         brief=False,
         bounded=False,
         let={},

@@ -97,6 +97,10 @@ def docs_formulas(spec: Spec) -> View:
 def _primitive(primitive: Primitive) -> View:
     gradients = {operand: formula.with_parts(primitive.let).node for operand, formula in primitive.gradient.items()}
     doc = f"a truth value: {primitive.doc}" if primitive.result is not None else primitive.doc
+    if primitive.complex is not None:
+        doc = (
+            f"{doc}; not of complex numbers" if primitive.complex == "none" else f"{doc}; a real one of complex numbers"
+        )
     made_from, shown = (primitive.location,), _listed(gradients)
     return View(made_from=made_from, call=primitive.call, kinds=primitive.kinds, doc=doc, gradients=shown)
 
