@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Final, Protocol
 
 import numpy as np
 
@@ -25,6 +25,9 @@ if TYPE_CHECKING:
     from ...op import BinaryOp, ReduceOp
     from ..backends.backend import BackendStorage
     from ..ranks.group import Group
+
+# Of a dtype, why complex numbers are not converted to it.
+LACKS_PARTS: Final = "has no imaginary part; take real(), imag() or abs() first"
 
 
 class Sized(Protocol):
@@ -87,7 +90,7 @@ def keeps_parts(op: str, storage: BackendStorage, dtype: DType) -> None:
     """Check that no imaginary part is lost but in truth values."""
     source = storage.dtype
     if source.is_complex and not dtype.is_complex and dtype.kind != "bool":
-        reason = f"{dtype.value} has no imaginary part; take real(), imag() or abs() first"
+        reason = f"{dtype.value} {LACKS_PARTS}"
         raise UnsupportedDType(op, source, storage.device.backend, reason)
 
 

@@ -31,16 +31,24 @@ class UserOp:
     applied_by: ClassVar[str]
 
     def bwd(self, *given: Any) -> Any:
-        """Give the gradients of the operands of a CustomOp; the op has none where it is not written.
+        """Give the gradients of the operands of an op; it has none where this is not written.
 
         It is given the operands, the result and the gradient of the result, as tensors: bwd(x, result, g) of a
-        CustomOp1. It returns a gradient in the shape of its operand, or None for zeros; for several operands a tuple of
-        as many.
+        CustomOp1. Of an op that writes in place, x is what was overwritten, and the result what was written. It returns
+        a gradient in the shape of its operand, or None for zeros; for several operands a tuple of as many.
         """
-        operands = [f"x{place}" for place in range(1, len(given) - 1)]
+        raise self._without_gradient(len(given) - 2)
+
+    def require_bwd(self, count: int) -> None:
+        """Raise GradientError where the op has no gradients of so many operands."""
+        if getattr(self.bwd, "__func__", None) is UserOp.bwd:
+            raise self._without_gradient(count)
+
+    def _without_gradient(self, count: int) -> GradientError:
+        operands = [f"x{place}" for place in range(1, count + 1)]
         parameters = ", ".join(["self", *operands, "result", "g"])
         reason = f"class {type(self).__name__} gives no gradient; define bwd({parameters}) in it"
-        raise GradientError(self.name, reason)
+        return GradientError(self.name, reason)
 
 
 def require_op(op: object, kind: type[UserOp], backend: str) -> None:

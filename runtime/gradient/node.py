@@ -131,10 +131,14 @@ class Node:
 
     def made(self, shape: Iterable[int]) -> Tensor:
         """The result, which must be as it was."""
+        return self.left(Layout.contiguous(shape))
+
+    def left(self, layout: Layout) -> Tensor:
+        """What a layout shows of the result, or of what was written to, which must be as it was."""
         result: Any = self.operands[-1]
         if _Writes.last > self.number:
             self._require_unchanged(result)
-        return Tensor._new(_with_node(result, self), Layout.contiguous(shape))
+        return Tensor._new(_with_node(result, self), layout)
 
     def free(self) -> None:
         """Let go of all that gradients need: they were worked out."""
@@ -315,7 +319,15 @@ def require_writable(op: str, node: Node | None) -> None:
         )
 
 
-def rewritten(storage: Storage, rule: Rule, operands: tuple[Any, ...]) -> None:
+def require_real(op: str, made: Storage) -> None:
+    """Raise GradientError where a call that is recorded has made complex numbers."""
+    if made.inner.dtype.is_complex and state.records:
+        raise GradientError(
+            op, "complex numbers have no gradients; detach the tensor, or compute with real and imaginary parts"
+        )
+
+
+def rewritten(storage: Storage, rule: Rule, operands: tuple[Any, ...], needs_result: bool = False) -> None:
     """Record that a call has written to a storage, the first of its operands: all views of it see that."""
     if pauses and not state.records:
         return
@@ -334,4 +346,6 @@ def rewritten(storage: Storage, rule: Rule, operands: tuple[Any, ...]) -> None:
         storage.written = node.number, written
         _Writes.note(node.number)
         storage.__class__ = recorded_storage
+    if needs_result:
+        node.operands += (storage.value,)
     storage.inner = node  # type: ignore[assignment]

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -19,15 +20,15 @@ from ..base.error import shown as shown_value
 from ..core.conv import Params
 from ..core.layout import Layout
 from ..core.shape import Shape
+from ..custom.user_op import UserOp
 from ..tensor import Tensor
 from ..tensor.base import parts as parts_of
-from .node import Contribution, Contributions, Node, Rule, opened, record, watched
+from .node import Contribution, Contributions, Node, Rule, opened, record, require_writable, rewritten, watched
 from .recording import graph_kept, state
 
 if TYPE_CHECKING:
     from ...device import Device
     from ...storage import QStorage, Storage
-    from ..custom.user_op import UserOp
     from ..ranks.group import Group
 
 
@@ -657,6 +658,40 @@ def of_op(op: UserOp, result: Tensor, g: Tensor, *operands: Tensor) -> Sequence[
             reason = f"bwd of {type(op).__name__} gives gradients in the shapes of the operands"
             raise GradientError(op.name, f"{reason}, {operand.shape} here, not {what}")
     return found
+
+
+def changed_by(op: UserOp, first: tuple[Any, Layout], *others: tuple[Any, Layout]) -> None:
+    """Have a user's op change the first of some storages in place, one of which is recorded."""
+    (storage, layout), (value, node) = first, opened(first[0])
+    plain = [(opened(other)[0], shown) for other, shown in others]
+    call = partial(getattr(value, f"inplace_op{1 + len(others)}"), layout)
+    # A plain storage refuses what is no op.
+    if not state.records or not value.inner.dtype.is_float or not isinstance(op, UserOp):
+        call(*[part for pair in plain for part in pair], op)
+        return
+    require_writable(op.name, node)
+    op.require_bwd(1 + len(others))
+    kept: list[Any] = []
+    # Copies of what the op overwrites, which its gradients are given.
+    copies = [(storage, layout), *[(other, shown) for other, shown in others if opened(other)[0] is value]]
+    copied = {shown: (other.to_dtype(shown, value.inner.dtype), shown.dense) for other, shown in copies}
+    for (other, shown), (source, _) in zip(others, plain, strict=True):
+        held, held_layout = copied[shown] if source is value else (other, shown)
+        held_value, held_node = opened(held)
+        kept += held_node, held_layout, watched(held_value)
+    before, before_node = opened(copied[layout][0])
+    call(*[part for pair in plain for part in pair], op)
+    operands = node, None, None, *kept, before_node, layout.dense, before, op, layout
+    rewritten(storage, _inplace_op, operands, needs_result=True)
+
+
+def _inplace_op(node: Node, g: Tensor) -> Contributions:
+    op, layout, _ = node.operands[-3:]
+    *others, before = [node.operand(place) for place in range(1, len(node.operands) // 3 - 1)]
+    inside, *found = of_op(op, node.left(layout), shown(g, layout), before, *others)
+    if node.takes(0):
+        yield 0, overwritten(g, layout, inside)
+    yield from enumerate(found, 1)
 
 
 def _called(g: Tensor, method: str, shape: Sequence[int], *arguments: object) -> Tensor:

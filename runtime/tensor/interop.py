@@ -11,7 +11,7 @@ from ...device import Device
 from ...dtype import Array
 from ...storage import Storage
 from ..base.error import InvalidArgument, TallowError, UnsupportedDType
-from ..core import argument
+from ..core import argument, check
 from ..core.argument import DTypeLike
 from ..core.layout import Layout
 from ..helpers.host_memory import require_room, tells_lack_of_memory
@@ -106,7 +106,7 @@ class InteropMethods(LogicMethods):
         `UnsupportedDType` where complex numbers would lose their imaginary parts.
         """
         if self.dtype.is_complex and dtype is not None and np.dtype(dtype).kind not in "cbO":
-            reason = f"{np.dtype(dtype).name} has no imaginary part; take real(), imag() or abs() first"
+            reason = f"{np.dtype(dtype).name} {check.LACKS_PARTS}"
             raise UnsupportedDType("__array__", self.dtype, self.device.backend, reason)
         if copy is not False:
             array = self.numpy()

@@ -13,7 +13,20 @@ from collections.abc import Callable
 import numpy as np
 import pytest
 import tallow as tl
-from tallow import CustomOp1, CustomOp2, Device, GradientError, InplaceOp1, Layout, Shape, ShapeMismatch, Tensor, Var
+from tallow import (
+    CustomOp1,
+    CustomOp2,
+    Device,
+    GradientError,
+    InplaceOp1,
+    InplaceOp2,
+    InplaceOp3,
+    Layout,
+    Shape,
+    ShapeMismatch,
+    Tensor,
+    Var,
+)
 from tallow.runtime.gradient.node import Node
 from tallow.storage import Storage
 
@@ -304,13 +317,73 @@ class Double(InplaceOp1):
         view *= 2
 
 
-def test_ops_of_users_in_place(device: Device) -> None:
+def test_ops_of_users_in_place_without_a_gradient(device: Device) -> None:
     w = Var(Tensor([1.0, 2.0], device=device))
-    with pytest.raises(GradientError, match="writes in place says no gradient; write a CustomOp with bwd"):
+    with pytest.raises(GradientError, match=r"class Double gives no gradient; define bwd\(self, x1, result, g\)"):
         (w * 2).inplace_op1(Double())
     if device.is_cpu():
         with tl.no_grad():
             assert w.inplace_op1(Double()).tolist() == [2, 4]
+
+
+class Square(InplaceOp1):
+    def cpu_fwd(self, storage, layout) -> None:
+        view = storage.view(layout)
+        view *= view
+
+    def bwd(self, x: Tensor, result: Tensor, g: Tensor) -> Tensor:
+        return g * 2 * x
+
+
+class Raise(InplaceOp2):
+    """x ** y, whose gradients need what was written."""
+
+    def cpu_fwd(self, storage, layout, other, other_layout) -> None:
+        view = storage.view(layout)
+        view **= other.view(other_layout)
+
+    def bwd(self, x: Tensor, y: Tensor, result: Tensor, g: Tensor) -> tuple[Tensor, Tensor]:
+        return g * result * y / x, g * result * x.log()
+
+
+class Blend(InplaceOp3):
+    def cpu_fwd(self, storage, layout, y, y_layout, z, z_layout) -> None:
+        view = storage.view(layout)
+        view += y.view(y_layout) * z.view(z_layout)
+
+    def bwd(self, x: Tensor, y: Tensor, z: Tensor, result: Tensor, g: Tensor) -> tuple[Tensor | None, ...]:
+        return g, g * z, g * y
+
+
+def changed(x: Tensor, change: Callable[[Tensor], object]) -> Tensor:
+    """A copy, a part of which is changed in place."""
+    copy = x * 1
+    change(copy[1:])
+    return copy
+
+
+def test_ops_of_users_in_place(gradcheck: Gradcheck, device: Device) -> None:
+    if not device.is_cpu():
+        pytest.skip("the ops are written for the CPU")
+    x, y, z = rand(3, 2, low=0.5, high=2), rand(2, 2, seed=1), rand(2, 2, seed=2)
+    gradcheck(lambda x: changed(x, lambda part: part.inplace_op1(Square())), x)
+    gradcheck(lambda x, y: changed(x, lambda part: part.inplace_op2(y, Raise())), x, y)
+    gradcheck(lambda x: changed(x, lambda part: part.inplace_op2(part, Raise())), x)
+    gradcheck(lambda x, y, z: changed(x, lambda part: part.inplace_op3(y, z, Blend())), x, y, z)
+    # What was plain is recorded from then on.
+    gradcheck(lambda y: changed(like(x, y), lambda part: part.inplace_op2(y, Raise())), y)
+
+
+def test_what_a_user_has_written_is_overwritten(device: Device) -> None:
+    if not device.is_cpu():
+        pytest.skip("the op is written for the CPU")
+    w = Var(Tensor([1.0, 2.0], device=device))
+    x = w * 2
+    x.inplace_op2(w, Raise())
+    loss = x.sum()
+    x.add_(1)
+    with pytest.raises(GradientError, match="has overwritten"):
+        loss.backward()
 
 
 class Cube(CustomOp1):

@@ -202,9 +202,7 @@ def _computed(spec: Spec, method: Method) -> Iterator[str]:
     yield f"rule = {_op(method)}.rule"
     is_plain = "rule is None"
     if functor is not None and functor.result == ANY_RESULT:
-        reason = "complex numbers have no gradients; detach the tensor, or compute with real and imaginary parts"
-        error = f"GradientError({quoted(method.name)}, {quoted(reason)})"
-        yield f"if made.inner.dtype.is_complex and state.records: raise {error}"
+        yield f"require_real({quoted(method.name)}, made)"
         is_plain += " or not made.inner.dtype.is_float"
     yield f"if {is_plain}: return made"
     if len(stored) == 1:

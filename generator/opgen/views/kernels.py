@@ -1,6 +1,5 @@
 """Views of the kernels: their HIP sources, and the packers of their arguments."""
 
-import re
 import textwrap
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
@@ -8,6 +7,7 @@ from functools import cache
 from types import SimpleNamespace as View
 from typing import TypeAlias
 
+from opgen.formula import names as names_in
 from opgen.kernels import FIELD_TYPES, ITEM_TYPES, Field, FieldGroup, Kernel, KernelFamily, Member, Struct, TupleType
 from opgen.memory import once_for
 from opgen.model import ANY_RESULT, BLOCKS, BOUNDS, Functor, Monoid, Position, Spec, State
@@ -46,7 +46,7 @@ def _functor(spec: Spec, functor: Functor) -> View:
     steps = formula.steps("kernel", _literal("compute_type<T>"), names if is_brief else None)
     statements = _statements([_body(*step) for step in steps.values()])
     # The gradient of one operand may not depend on another.
-    read = set(re.findall(r"\w+", " ".join(statements)))
+    read = names_in(formula.formula.node)
     marks = ["" if name in read else "[[maybe_unused]] " for name in names]
     return View(
         made_from=(functor.location,),
@@ -346,6 +346,7 @@ def kernels_constants(spec: Spec) -> View:
         most_operands=most + 1,
         constants=rows,
         structs={functor.name: camel(functor.name) for kind in kinds for functor in kind.functors},
+        widths={name: cpp for name, (cpp, _) in spec.widths.items()},
         # The storage methods that compute elementwise ops.
         methods=[
             method.name

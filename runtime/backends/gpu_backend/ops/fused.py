@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from .....kernels import arguments
 from .....kernels.arguments import Geometry
-from .....kernels.constants import FUSED_NUMBERS, FUSED_RESULTS, FUSED_SOURCES, STRUCTS
+from .....kernels.constants import FUSED_NUMBERS, FUSED_RESULTS, FUSED_SOURCES, STRUCTS, WIDTHS
 from .....limits import MAX_RANK
 from .....op import MethodOp
 from ....kernels.argument_struct import NOWHERE
@@ -169,8 +169,7 @@ def _line(step: Step, terms: dict[str, str], program: Program) -> str:
     if step.op is MethodOp.TO_DTYPE and step.dtype is step.operand_dtype:
         return f"const {cpp} {step.name} = {operands[0]};"
     if step.op.moves:
-        bits = 8 * step.dtype.itemsize
-        of = f"uint{bits}_t" if bits <= 64 else f"bits{bits}"
+        of = WIDTHS[f"b{8 * step.dtype.itemsize}"]
         operands[1:] = [f"bit_cast<{of}>({operand})" for operand in operands[1:]]
     places = {name: place for place, (name, _) in _placed(program)}
     words = ", ".join(f"access.arguments.numbers[{places[name]}]" for name in step.parameters)
