@@ -5,7 +5,7 @@ from __future__ import annotations
 import inspect
 import re
 import traceback
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, fields, replace
 from functools import cache
 from pathlib import Path
@@ -15,10 +15,11 @@ import numpy as np
 import tallow
 from tallow import DType, GgmlDType, Layout
 from tallow.op import BinaryOp
-from tallow.runtime.base.error import TallowError
+from tallow.runtime.base.error import BackendUnavailable, TallowError
 from tallow.runtime.core.conv import Params
 from tallow.runtime.custom.user_op import UserOp
 from tallow.runtime.doctor.support import SupportCell
+from tallow.runtime.ranks.coordinator import Coordinator
 from tallow.runtime.ranks.group import Group
 
 from . import calls, custom_ops, hostile, matrix
@@ -55,6 +56,21 @@ class Refusal(NamedTuple):
     module: str  # of the function that the method called
     function: str
     line: int  # of the method's module
+
+
+class Absent(Coordinator):
+    """What joins ranks that are not here."""
+
+    def __init__(self) -> None:
+        self.members = {}
+
+    def count(self, op: str, name: str) -> None:
+        """No other rank counts calls."""
+
+    def exchange(
+        self, op: str, name: str, ranks: Sequence[int], value: object, seconds: float | None = None
+    ) -> list[Any]:
+        raise BackendUnavailable("distributed", "the other rank is not here")
 
 
 @dataclass(frozen=True)
@@ -203,7 +219,7 @@ def others(valid: Valid, device: tallow.Device, name: str, value: Any) -> Iterat
                 yield Other(f".{field.name} + 1", replace(value, **{field.name: getattr(value, field.name) + 1}))
         case Group():
             yield Other(" missing", None)
-            yield Other(" of two", Group((0, 1), 1, 1, "two", None, has_mpi=False))
+            yield Other(" of two", Group((0, 1), 1, 1, "two", Absent(), has_mpi=False))
         case UserOp():
             kinds = (custom_ops.Interleave1, custom_ops.Interleave2, custom_ops.Reverse)
             yield from (Other(f" of {kind.__bases__[0].__name__}", kind()) for kind in kinds)
