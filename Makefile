@@ -28,7 +28,7 @@ QUICK := --ignore tests/kernels --ignore tests/hip_host --ignore-glob '*/test_hi
 # Without kernels the ops run in some dtypes, since they call NumPy alike in the others.
 SOME_DTYPES := f64 or i16 or u32 or f8e4m3
 # The oracle is the same on every device, fused functions and weights in blocks on all array libraries.
-ORACLE := --ignore tests/conformance/test_oracle.py
+ORACLE := $(patsubst %,--ignore tests/conformance/test_%.py,oracle formula_mutations)
 ON_ARRAYS := $(ORACLE) $(patsubst %,--ignore tests/conformance/test_%.py,blocks fusion)
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check
 # What test-gpu and bench-gpu run on. Another GPU_PYTHON has pytest, PyTorch and the rest already: nothing is installed

@@ -23,7 +23,7 @@ from tallow.runtime.graph.traced import Trace
 # The family of fused kernels has none of its own.
 FAMILIES = sorted({path.stem for path in code_object.SOURCES.glob("*.hip")} - {"fused"})
 # Of the kernels of a family, one of so many is compiled.
-SAMPLE = 40
+SAMPLE = 120
 
 
 @pytest.fixture

@@ -53,7 +53,8 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     backends = [backend, *(["rocm"] if backend == "cpu" and "ROCM_PATH" in os.environ else [])]
     if "ranks" in metafunc.fixturenames:
         pairs = [(name, ranks) for name in backends for ranks in (1, 2, 4, 8) if ranks > 1 or name == backend]
-        marks = {8: [pytest.mark.full]}
+        # One and four ranks stand for the others.
+        marks = {2: [pytest.mark.full], 8: [pytest.mark.full]}
         metafunc.parametrize(
             ("backend", "ranks"), [pytest.param(*pair, marks=marks.get(pair[1], [])) for pair in pairs]
         )

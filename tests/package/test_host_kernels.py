@@ -437,6 +437,7 @@ def test_a_plan_keeps_nothing_and_reports_what_fails() -> None:
         tl.Tensor(1.0).broadcast_as((1 << 50,)).gelu()
 
 
+@pytest.mark.full
 @pytest.mark.skipif(shutil.which("g++") is None, reason="g++ has the sanitizers")
 def test_kernels_under_sanitizers(tmp_path: Path) -> None:
     sources, headers = Path(tl.__file__).parent / "kernels", Path(tl.__file__).parent / "runtime/kernels"
