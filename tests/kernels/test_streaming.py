@@ -18,7 +18,7 @@ RESULTS = {functor.name: functor.result for kind in SPEC.functors.values() for f
 # The dtype of the parts of each complex one; of others it is itself.
 PARTS = {dtype.name: dtype.real or dtype.name for dtype in SPEC.dtypes}
 # Without --full, one kernel of so many is looked at.
-SAMPLE = {"unary": 12, "binary": 12, "fill": 1}
+SAMPLE = {"unary": 36, "binary": 36, "fill": 1}
 # 16 bytes, as GCN and CDNA call them, and as RDNA 3 and later do.
 WHOLE = r"(?:dwordx4|b128)\b"
 # What ends a block of instructions that run together.
