@@ -37,7 +37,8 @@ def average_gradients(
     `create_graph` records the means as well, and waits for each. A group of one calls `loss.backward` and does no more.
     """
     group = group or init()
-    require_tensors("average_gradients", loss=loss)
+    if not isinstance(loss, Tensor):
+        require_tensors("average_gradients", loss=loss)
     if group.size == 1:
         return loss.backward(gradient, keep=keep, create_graph=create_graph)
     most = argument.integer("average_gradients", "bucket_bytes", bucket_bytes)

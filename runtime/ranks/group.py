@@ -115,8 +115,9 @@ class Group:
 
     def barrier(self) -> None:
         """Wait until every rank is here. What devices were given may not be done."""
-        self.begin("barrier")
-        self.exchange("barrier", None)
+        if self._coordinator is not None:
+            self.begin("barrier")
+            self.exchange("barrier", None)
 
     def split(self, color: int, key: int | None = None) -> Group:
         """The group of the ranks that give the same `color`, in the order of their keys, by default of their ranks."""

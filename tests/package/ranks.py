@@ -395,21 +395,38 @@ class Collectives:
         np.testing.assert_allclose(found.numpy(), wanted, rtol=1e-3, atol=1e-3 * np.abs(wanted).max())
 
     def check_graph(self) -> None:
-        """A captured call is made at each replay, with what is in memory then."""
+        """Captured calls are made at each replay, with what is in memory then."""
         if not self.has_graphs:
             return
-        arrays, others = self.given((40,), "f32", 1), self.given((40,), "f32", 2)
-        rank = self.group.rank
+        rank, size = self.group.rank, self.group.size
+        arrays, others = self.given((2 * size, 3), "f32", 1), self.given((2 * size, 3), "f32", 2)
         x = self.tensor(arrays[rank])
-        dist.all_reduce(x)
+
+        def calls() -> list[Tensor]:
+            """All that ranks call, on what kernels have made; a rank of an even number sends first."""
+            y = x * 2
+            made = [dist.all_reduce(y), dist.all_gather(y), dist.reduce_scatter(y, "mean"), dist.broadcast(y, size - 1)]
+            made += [dist.reduce(y, "max", size - 1), dist.all_to_all(y), dist.all_reduce(y.to_dtype("i16"), "prod")]
+            if size % 2 == 0:
+                if rank % 2 == 0:
+                    dist.send(y, rank + 1)
+                made.append(y if rank % 2 == 0 else dist.recv(y.shape, rank - 1, device=self.device))
+                if rank % 2:
+                    dist.send(y, rank - 1)
+                made.append(y if rank % 2 else dist.recv(y.shape, rank + 1, device=self.device))
+            return [each + 1 for each in made]
+
+        calls()
         graph = tl.Graph(self.device)
         with graph.capture():
-            made = dist.all_reduce(x * 2) + 1
-        graph.replay()
-        self.same(made, self.joined(arrays, "sum") * 2 + 1)
-        x.copy_(self.tensor(others[rank]))
-        graph.replay()
-        self.same(made, self.joined(others, "sum") * 2 + 1)
+            captured = calls()
+        self.same(dist.all_reduce(x), self.joined(arrays, "sum"))
+        for given in (arrays, others):
+            x.copy_(self.tensor(given[rank]))
+            graph.replay()
+            for found, expected in zip(captured, calls(), strict=True):
+                self.same(found, expected.numpy())
+            self.same(captured[0], self.joined(given, "sum") * 2 + 1)
 
     def check_order_with_the_stream(self) -> None:
         """Calls see what was enqueued in front of them, and what follows sees their results."""
@@ -519,9 +536,15 @@ def death(collectives: Collectives, kind: str) -> None:
             os.kill(os.getpid(), signal.SIGKILL)
         if kind == "raised":
             raise ValueError("rank 1 is done for")
+        if kind == "averages":
+            # The others wait by then.
+            time.sleep(1)
         return
     if kind == "silent":
         dist.recv(4, 1, device=collectives.device).numpy()
+    if kind == "averages":
+        w = tl.Var(x)
+        dist.average_gradients(w.sum(), [w])[w].numpy()
     for _ in range(3):
         dist.all_reduce(x).numpy()
 

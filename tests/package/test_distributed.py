@@ -110,6 +110,10 @@ def test_all_ranks_that_wait_for_ever_are_told() -> None:
         ("raised", "rank 1 is done for"),
         ("returned", "rank 1 ended after 1 calls of 'world', of which rank 0 made [23]"),
         ("silent", "rank 1 ended after 0 calls of 'world 1>0', of which rank 0 made 1"),
+        pytest.param(
+            *("averages", "rank 1 ended after 0 calls of 'world beside', of which rank 0 made 1"),
+            marks=pytest.mark.full,
+        ),
     ],
 )
 def test_a_rank_that_ends_ends_the_others(backend: str, kind: str, reason: str) -> None:
