@@ -5,6 +5,9 @@
 Bus bandwidth is that of nccl-tests: the bytes that cross the slowest link, over the time of a call. Of all_reduce it is
 2 (n - 1) / n times the bytes of a rank; of all_gather and reduce_scatter (n - 1) / n times those of all ranks; of
 broadcast the bytes themselves. Calls of both libraries take turns in one process, each on its own stream.
+
+Averaging gradients is timed in a stack of square layers: gradients alone, the same with averages behind them, and
+`average_gradients`, whose calls are under way while gradients are worked out.
 """
 
 from __future__ import annotations
@@ -29,6 +32,8 @@ OPS = ("all_reduce", "all_gather", "reduce_scatter", "broadcast")
 TURNS = 5
 SECONDS = 0.02
 MOST_CALLS = 500
+# Of the stack whose gradients are averaged.
+LAYERS = 12
 
 
 def bus_factor(op: str, ranks: int) -> float:
@@ -151,6 +156,40 @@ def table(libraries: list[Ours | Torch], dtypes: list[str], most: int) -> Iterat
                 yield f"| {op} | {dtype} | {nbytes} | {cells} | {share} |"
 
 
+def averages(device: Device, width: int, rows: int) -> Iterator[str]:
+    """The lines of a table of a step: how long gradients take, and how much longer with their means over the ranks."""
+    weights = [tl.Var(tl.randn((width, width), std=width**-0.5, device=device)) for _ in range(LAYERS)]
+    x = tl.randn((rows, width), device=device)
+
+    def loss() -> Tensor:
+        made = x
+        for weight in weights:
+            made = (made @ weight).tanh()
+        return made.sqr().mean()
+
+    def behind() -> list[Tensor]:
+        grads = loss().backward()
+        return [dist.all_reduce(grads[weight], "mean") for weight in weights]
+
+    ways: dict[str, Callable[[], object]] = {
+        "gradients": lambda: loss().backward(),
+        "means behind them": behind,
+        "means meanwhile": lambda: dist.average_gradients(loss(), weights, bucket_bytes=4 * width * width),
+    }
+    ours = Ours(device)
+    taken: dict[str, list[float]] = {name: [] for name in ways}
+    for turn in range(TURNS + 1):
+        for name, call in ways.items():
+            once = seconds(ours, call, 10)
+            # In the first turn ranks connect and kernels are compiled.
+            taken[name] += [once] if turn else []
+    yield f"a step of {LAYERS} layers of {width} x {width} and {rows} rows, f32, in ms"
+    yield ""
+    yield f"| {' | '.join(ways)} |"
+    yield "| ---: " * len(ways) + "|"
+    yield "| " + " | ".join(f"{1e3 * statistics.median(times):.2f}" for times in taken.values()) + " |"
+
+
 def latency_of_one() -> float:
     """The seconds of a call of a group of one."""
     alone = dist.init().split(dist.init().rank)
@@ -184,7 +223,9 @@ def main() -> None:
     ]
     if group.rank == 0:
         print("\n".join(lines), flush=True)
-    for line in table(libraries, options.dtypes, options.most):
+    # A weight has the sixteenth part of the largest size, and a product as many rows as columns.
+    width = int((options.most // 64) ** 0.5)
+    for line in (*averages(device, width, width), "", *table(libraries, options.dtypes, options.most)):
         lines.append(line)
         if group.rank == 0:
             print(line, flush=True)
