@@ -1035,6 +1035,12 @@ class Spec:
         return str(self.groups)
 
     @cached_property
+    def known_elements(self) -> str:
+        """What kernels know of dtypes, and the names of ops, as one text."""
+        dtypes = [(dtype.name, dtype.cpp, dtype.bytes, dtype.kind, dtype.real) for dtype in self.dtypes]
+        return f"{dtypes} {self.functor_names}"
+
+    @cached_property
     def sets(self) -> Mapping[str, tuple[str, ...]]:
         """The groups, and the block formats."""
         return {**self.groups, BLOCKS: tuple(item.name.upper() for item in self.formats)}

@@ -81,7 +81,7 @@ def candidates(file: Path, entry: Path_) -> list[dict[Path, Document]]:
     """Changes of the spec that take an entry away, rename it, or change something in it."""
     *above, key = entry
     away = {f"'{key}' is removed", f"'{key}' is renamed", f"[{key}] is removed"}
-    found = [each for each in mutations() if each.file == file]
+    found = [*mutations({file: documents()[file]})]
     whole = [each for each in found if each.path == (*above,) and each.what in away]
     inside = [each for each in found if each.path[: len(entry)] == entry]
     roots = [root for each in (*whole, *inside) for root in each.roots[:1]]

@@ -35,14 +35,16 @@ def test_each_backend_has_a_row() -> None:
     assert sorted(drawn(Project(REPOSITORY))) == sorted(storage_of(backend) for backend in BACKENDS)
 
 
+@pytest.fixture(scope="module")
+def cells() -> list[dict[str, str | None]]:
+    found: list[dict[str, str | None]] = json.loads(Project(REPOSITORY).run("matrix", "--format", "json").stdout)
+    return found
+
+
 @pytest.mark.parametrize("backend", BACKENDS)
-def test_a_row_says_what_the_matrix_says(backend: str) -> None:
-    project = Project(REPOSITORY)
-    cells = [
-        cell for cell in json.loads(project.run("matrix", "--format", "json").stdout) if cell["backend"] == backend
-    ]
-    words, style = drawn(project)[storage_of(backend)]
-    vias = [cell["via"] for cell in cells if cell["via"]]
+def test_a_row_says_what_the_matrix_says(cells: list[dict[str, str | None]], backend: str) -> None:
+    words, style = drawn(Project(REPOSITORY))[storage_of(backend)]
+    vias = [cell["via"] for cell in cells if cell["backend"] == backend and cell["via"]]
     assert (style == "made") == bool(vias)
     libraries = {word for via in vias if ": " in via for word in via.partition(": ")[0].split(", ")} - {"any_order"}
     assert set(words.split(", ")[1:]) == (libraries if vias else {"and says so"})

@@ -209,7 +209,7 @@ def test_neovim_shows_mistakes(small: Project, tmp_path: Path) -> None:
     small.edit("spec/package.yaml", "max_rank: ", "most_rank: ")
     (tmp_path / "init.lua").write_text(configuration("lua"), encoding="utf-8")
     script = """
-        vim.wait(60000, function() return #vim.diagnostic.get(0) > 1 end, 50)
+        vim.wait(60000, function() return #vim.diagnostic.get(0) > 0 end, 50)
         for _, each in ipairs(vim.diagnostic.get(0)) do io.stdout:write(each.lnum .. ": " .. each.message .. "\\n") end
         vim.cmd("qa!")
     """

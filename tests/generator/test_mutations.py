@@ -9,7 +9,7 @@ import re
 import shutil
 import tempfile
 import time
-from collections import Counter, defaultdict
+from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import cache
@@ -18,6 +18,7 @@ from unittest import mock
 
 import pytest
 from opgen import compilers
+from opgen.build import FILE_KINDS
 from opgen.code_objects import CodeObject
 from opgen.compile import choose_compilers
 from opgen.loader import Document, Value, load
@@ -27,6 +28,7 @@ from opgen.problem import SpecError
 from opgen.process import Finished
 from opgen.project import Project, compose
 from opgen.render import render
+from opgen.schema import schema_of
 from opgen.sources import Sources
 
 from .project import REPOSITORY
@@ -51,10 +53,11 @@ class Mutation:
 
     @property
     def kind(self) -> tuple[object, ...]:
-        """What it has in common with others: the folder, the keys that are the language's own, and what is done."""
+        """What it has in common with others: where it is, the keys that are the language's own, and what is done."""
+        is_one_of_many = len(self.file.parts) > 2
         keys = [key for key in self.path if key in known_keys()]
-        of = self.what.partition("'")[2].partition("'")[0]
-        return (self.file.parent, *keys, of if of in known_keys() else "", self.what.rpartition("'")[2])
+        of, done = self.what.partition("'")[2].partition("'")[0], self.what.rpartition(" is ")[2]
+        return (self.file.parent if is_one_of_many else self.file, *keys, of if of in known_keys() else "", done)
 
     def __str__(self) -> str:
         return f"{self.file.as_posix()}:{self.line}: {'.'.join(map(str, self.path))} {self.what}"
@@ -72,9 +75,15 @@ def sources() -> Sources:
 
 @cache
 def known_keys() -> frozenset[object]:
-    """The keys of the language, which several mappings have, and not the names that one thing has."""
-    found = Counter(key for document in documents().values() for path, _ in walk(document.root) for key in path[-1:])
-    return frozenset(key for key, count in found.items() if count > 2 and isinstance(key, str))
+    """The keys of the language, which schemas have, and not the names that one thing has."""
+
+    def inside(schema: object) -> Iterator[str]:
+        if isinstance(schema, dict):
+            yield from schema.get("properties", ())
+        for inner in schema.values() if isinstance(schema, dict) else schema if isinstance(schema, list) else ():
+            yield from inside(inner)
+
+    return frozenset(key for kind in FILE_KINDS for key in inside(schema_of(kind)))
 
 
 def walk(value: Value, path: Path_ = ()) -> Iterator[tuple[Path_, Value]]:
@@ -270,13 +279,14 @@ def survivors(tried: Iterable[Mutation]) -> list[str]:
     return [text for mutation in tried if (text := verdict(mutation)) is not None]
 
 
-def sample(count: int, of: Mapping[Path, Document] | None = None) -> list[Mutation]:
-    """Changes of different kinds: no two are the same change below the same keys."""
+def sample(count: int | None, of: Mapping[Path, Document] | None = None) -> list[Mutation]:
+    """Changes of different kinds, or one of each kind: no two are the same change below the same keys."""
     kinds: dict[object, list[Mutation]] = defaultdict(list)
     for mutation in mutations(of):
         kinds[mutation.kind].append(mutation)
-    generator = random.Random(count)
-    return [generator.choice(alike) for alike in generator.sample(list(kinds.values()), min(count, len(kinds)))]
+    generator = random.Random(0)
+    found = [generator.choice(alike) for alike in kinds.values()]
+    return found if count is None else generator.sample(found, min(count, len(found)))
 
 
 def test_a_spec_that_is_written_anew_makes_no_difference() -> None:

@@ -9,10 +9,50 @@ import tomllib
 
 import pytest
 
-from .project import REPOSITORY, Project
+from .project import REPOSITORY, Project, copy_project
 
 pytestmark = pytest.mark.slow
 
+# What one project may have all at once. Nobody has written `half` and `nap`.
+EDITS = [
+    {"spec/backends/rocm.yaml": {"package: rocm_backend": "package: amd"}},
+    {"spec/package.yaml": {"max_rank: 8": "max_rank: 11"}},
+    {"spec/kernels/constants.yaml": {"sort_tile: {value: 4096": "sort_tile: {value: 2048"}},
+    {
+        "spec/storage/compare.yaml": {
+            "  cmp:\n": '  half:\n    signature: "half(layout: Layout) -> Storage"\n    doc: Half of x.\n'
+            "    operands: {self: {layout: layout, dtypes: all}}\n    gradient: {self: g * 0.5}\n  cmp:\n"
+        },
+        "spec/device.yaml": {"  zeros:\n": '  nap:\n    signature: "nap() -> None"\n    doc: Do nothing.\n  zeros:\n'},
+        **{
+            file: {
+                "  try_clone: ": "  half: {unsupported: not written yet}\n  try_clone: ",
+                "  zeros: ": "  nap: {unsupported: not written yet}\n  zeros: ",
+            }
+            for file in ("spec/families/gpu.yaml", "spec/families/array.yaml")
+        },
+    },
+    {
+        "spec/functors/unary.yaml": {
+            "  exp:\n": "  is_nan: {doc: whether x is NaN, dtypes: float, result: bool, formula: isnan(x), "
+            "edges: {is_nan(inf): 0}}\n"
+            "  clip: {doc: x between two numbers, dtypes: number, parameters: {low: null, high: 1}, note: NaN wins, "
+            'formula: "minimum(maximum(x, low), high)"}\n  exp:\n'
+        },
+        "spec/backends/cpu.yaml": {
+            "  cmp: *elementwise": "  cmp: *elementwise\n"
+            "  unary.clip:\n    - {call: elementwise.elementwise, dtypes: [u8, f32]}\n"
+            "    - {unsupported: too wide, dtypes: integer}\n"
+            "    - {unsupported: too narrow}"
+        },
+        "spec/families/gpu.yaml": {
+            "  cmp: elementwise.compare": "  cmp: elementwise.compare\n  unary.clip: {unsupported: no kernel}"
+        },
+        "spec/families/array.yaml": {
+            "  cmp: elementwise.elementwise": "  cmp: elementwise.elementwise\n  unary.clip: {unsupported: no library}"
+        },
+    },
+]
 LISTS = {
     "spec/device.yaml": {
         "dtypes: float\n    unsupported: random numbers are floating point; draw in f32 and convert\n    checks: "
@@ -33,11 +73,23 @@ LISTS = {
 }
 
 
-def edit(project: Project, edits: dict[str, dict[str, str]]) -> None:
-    for file, pairs in edits.items():
+def edit(project: Project, *every: dict[str, dict[str, str]]) -> Project:
+    for file, pairs in (item for edits in every for item in edits.items()):
         for find, replace in pairs.items():
             project.edit(file, find, replace)
-    project.generate()
+    return project.generate()
+
+
+@pytest.fixture(scope="module")
+def unusual(generated_from_repository: Project, tmp_path_factory: pytest.TempPathFactory) -> Project:
+    """A project with all of EDITS and LISTS, and with the package of a GPU under another name; not to be changed."""
+    project = copy_project(generated_from_repository.root, tmp_path_factory.mktemp("unusual") / "project")
+    for folder in ("templates/tallow", "runtime/backends"):
+        package = project.root / folder / "rocm_backend"
+        package.rename(package.with_name("amd"))
+    public = project.root / "spec/package.yaml"
+    public.write_text(public.read_text(encoding="utf-8").replace("rocm_backend", "amd"), encoding="utf-8")
+    return edit(project, *EDITS, LISTS)
 
 
 def check_lint(project: Project) -> None:
@@ -60,21 +112,17 @@ def run_python(project: Project, code: str) -> str:
     return result.stdout
 
 
-def test_the_package_of_a_gpu_may_have_any_name(repository: Project) -> None:
-    for folder in ("templates/tallow", "runtime/backends"):
-        package = repository.root / folder / "rocm_backend"
-        package.rename(package.with_name("amd"))
-    public = repository.root / "spec/package.yaml"
-    public.write_text(public.read_text(encoding="utf-8").replace("rocm_backend", "amd"), encoding="utf-8")
-    edit(repository, {"spec/backends/rocm.yaml": {"package: rocm_backend": "package: amd"}})
-    assert not (repository.output / "tallow" / "rocm_backend").exists()
+def test_what_is_emitted_is_laid_out(unusual: Project) -> None:
+    check_lint(unusual)
+
+
+def test_the_package_of_a_gpu_may_have_any_name(unusual: Project) -> None:
+    assert not (unusual.output / "tallow" / "rocm_backend").exists()
     code = "from tallow.amd import RocmDevice, RocmStorage; print(RocmDevice.storage_class is RocmStorage)"
-    assert run_python(repository, code) == "True\n"
+    assert run_python(unusual, code) == "True\n"
 
 
-def test_dtypes_may_be_listed_one_by_one(repository: Project) -> None:
-    edit(repository, LISTS)
-    check_lint(repository)
+def test_dtypes_may_be_listed_one_by_one(unusual: Project) -> None:
     code = """
 from tallow import DType, Device, Shape, Tensor, UnsupportedDType, UnaryOp
 print(Tensor([2.0], DType.F32).powf(2.0).storage.to_numpy().tolist(), len(UnaryOp.ABS.dtypes))
@@ -89,7 +137,7 @@ for call in (
     except UnsupportedDType as error:
         print(error)
 """
-    assert run_python(repository, code).splitlines() == [
+    assert run_python(unusual, code).splitlines() == [
         "[4.0] 9",
         "powf: u8 is not supported on cpu: the function is not defined for this dtype; "
         "convert with to_dtype, or take real() or abs()",
@@ -101,8 +149,7 @@ for call in (
     ]
 
 
-def test_launches_may_have_another_most_dims(repository: Project) -> None:
-    edit(repository, {"spec/package.yaml": {"max_rank: 8": "max_rank: 11"}})
+def test_launches_may_have_another_most_dims(unusual: Project) -> None:
     code = """
 from tallow.runtime.backends.gpu_backend.ops.geometry import packed_dims
 from tallow.kernels import arguments
@@ -111,35 +158,20 @@ dims, strides = (2,) * MAX_RANK, (1,) * MAX_RANK
 packed = arguments.copy_strided(result=0, source=0, count=1, geometry=packed_dims(dims, (strides, strides)))
 print(len(arguments.COPY_STRIDED.unpack(packed)))
 """
-    assert run_python(repository, code) == f"{4 + 5 * 11}\n"
-    kernels = repository.output / "tallow/kernels"
+    assert run_python(unusual, code) == f"{4 + 5 * 11}\n"
+    kernels = unusual.output / "tallow/kernels"
     assert "max_rank = 11;" in (kernels / "constants.hpp").read_text(encoding="utf-8")
     assert "uint64_t strides[22];" in (kernels / "copy.hip").read_text(encoding="utf-8")
 
 
-def test_a_number_that_both_sides_of_a_launch_need_is_written_once(repository: Project) -> None:
-    edit(repository, {"spec/kernels/constants.yaml": {"sort_tile: {value: 4096": "sort_tile: {value: 2048"}})
-    kernels = repository.output / "tallow/kernels"
+def test_a_number_that_both_sides_of_a_launch_need_is_written_once(unusual: Project) -> None:
+    kernels = unusual.output / "tallow/kernels"
     assert "sort_tile = 2048;" in (kernels / "constants.hpp").read_text(encoding="utf-8")
-    assert run_python(repository, "from tallow.kernels.constants import SORT_TILE\nprint(SORT_TILE)") == "2048\n"
+    assert run_python(unusual, "from tallow.kernels.constants import SORT_TILE\nprint(SORT_TILE)") == "2048\n"
 
 
-def test_a_method_that_a_backend_lacks_does_not_disable_it(repository: Project) -> None:
-    """Nobody has written `half` and `nap`; every other method of the backends with a runtime goes on working."""
-    edits = {
-        "spec/storage/compare.yaml": {
-            "  cmp:\n": '  half:\n    signature: "half(layout: Layout) -> Storage"\n    doc: Half of x.\n'
-            "    operands: {self: {layout: layout, dtypes: all}}\n    gradient: {self: g * 0.5}\n  cmp:\n"
-        },
-        "spec/device.yaml": {"  zeros:\n": '  nap:\n    signature: "nap() -> None"\n    doc: Do nothing.\n  zeros:\n'},
-    }
-    for file in ("spec/families/gpu.yaml", "spec/families/array.yaml"):
-        edits[file] = {
-            "  try_clone: ": "  half: {unsupported: not written yet}\n  try_clone: ",
-            "  zeros: ": "  nap: {unsupported: not written yet}\n  zeros: ",
-        }
-    edit(repository, edits)
-    check_lint(repository)
+def test_a_method_that_a_backend_lacks_does_not_disable_it(unusual: Project) -> None:
+    """Every other method of the backends with a runtime goes on working."""
     code = """
 from tallow import Device, Layout, Tensor
 x = Tensor([2.0, 3.0])
@@ -150,37 +182,15 @@ for call in (lambda: x.storage.half(x.layout), Device.cpu().nap):
     except Exception as error:
         print(type(error).__name__, error)
 """
-    assert run_python(repository, code).splitlines() == [
+    assert run_python(unusual, code).splitlines() == [
         "[3.0, 4.0]",
         "UnsupportedDType half: f32 is not supported on cpu: not written yet",
         "UnsupportedDevice nap: devices of cpu do not have it: not written yet",
     ]
 
 
-def test_a_functor_may_have_parameters_with_defaults_and_a_result_of_another_dtype(repository: Project) -> None:
+def test_a_functor_may_have_parameters_with_defaults_and_a_result_of_another_dtype(unusual: Project) -> None:
     """Its expressions are all that is written, where a backend needs no kernel for it."""
-    edits = {
-        "spec/functors/unary.yaml": {
-            "  exp:\n": "  is_nan: {doc: whether x is NaN, dtypes: float, result: bool, formula: isnan(x), "
-            "edges: {is_nan(inf): 0}}\n"
-            "  clip: {doc: x between two numbers, dtypes: number, parameters: {low: null, high: 1}, note: NaN wins, "
-            'formula: "minimum(maximum(x, low), high)"}\n  exp:\n'
-        },
-        "spec/backends/cpu.yaml": {
-            "  cmp: *elementwise": "  cmp: *elementwise\n"
-            "  unary.clip:\n    - {call: elementwise.elementwise, dtypes: [u8, f32]}\n"
-            "    - {unsupported: too wide, dtypes: integer}\n"
-            "    - {unsupported: too narrow}"
-        },
-        "spec/families/gpu.yaml": {
-            "  cmp: elementwise.compare": "  cmp: elementwise.compare\n  unary.clip: {unsupported: no kernel}"
-        },
-        "spec/families/array.yaml": {
-            "  cmp: elementwise.elementwise": "  cmp: elementwise.elementwise\n  unary.clip: {unsupported: no library}"
-        },
-    }
-    edit(repository, edits)
-    check_lint(repository)
     code = """
 import math
 from tallow import DType, Tensor
@@ -195,7 +205,7 @@ for dtype in (DType.I16, DType.F64):
         print(type(error).__name__, error)
 print({(cell.backend, cell.via) for cell in support() if cell.method == "clip" and cell.via})
 """
-    assert run_python(repository, code).splitlines() == [
+    assert run_python(unusual, code).splitlines() == [
         "bool [False, True]",
         "[2.5, nan] [1, 1]",
         "UnsupportedDType clip: i16 is not supported on cpu: too wide",

@@ -20,7 +20,7 @@ from opgen.names import Names
 from opgen.problem import Location
 from opgen.scopes import is_differentiable
 from opgen.signature import Call, Signature
-from opgen.views.kernels import kernel_rows
+from opgen.views.kernels import element_types, kernel_rows
 
 ORDER = "(order)"
 """The last step of the path to the names of what stands side by side, as no name is written; and a kind of subjects."""
@@ -201,7 +201,11 @@ def _of_kernels(spec: Spec) -> _Described:
         yield "constant", constant.name, constant.location, [{"doc": constant.doc, "value": values}]
 
 
-@once_for(lambda spec, kernel: (kernel, spec.dtypes, spec.widths, spec.formats, *spec.functors.values()), size=1024)
+def _what_kernels_are_made_of(spec: Spec, kernel: Kernel) -> tuple[object, ...]:
+    return (kernel, element_types(spec), *map(spec.functors.get, kernel.over.get("op", ())))
+
+
+@once_for(_what_kernels_are_made_of, size=1024)
 def _whole_kernel(spec: Spec, kernel: Kernel) -> Sequence[object]:
     """A pattern, and its kernels: these are many."""
     return kernel, {"kernels": {row.name: row.call for row in kernel_rows(spec, kernel)}}

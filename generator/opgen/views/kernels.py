@@ -196,7 +196,7 @@ _Forms: TypeAlias = Mapping[str, tuple[Functor, str]]
 
 def kernel_rows(spec: Spec, kernel: Kernel) -> Iterator[View]:
     """Every kernel of one pattern."""
-    types = _element_types(spec)
+    types = element_types(spec)
     if "op" not in kernel.over:
         yield from _rows(spec, types, kernel, None)
         return
@@ -204,13 +204,8 @@ def kernel_rows(spec: Spec, kernel: Kernel) -> Iterator[View]:
         yield from _rows(spec, types, kernel, functor)
 
 
-def _what_kernels_know(spec: Spec) -> tuple[object, ...]:
-    dtypes = [(dtype.name, dtype.cpp, dtype.bytes, dtype.kind, dtype.real) for dtype in spec.dtypes]
-    return (str(dtypes), spec.widths, spec.formats, *spec.functor_names)
-
-
-@once_for(_what_kernels_know, size=1)
-def _element_types(spec: Spec) -> Mapping[str, str]:
+@once_for(lambda spec: (spec.known_elements, spec.widths, spec.formats), size=1)
+def element_types(spec: Spec) -> Mapping[str, str]:
     """What C++ calls what kernels are made for: dtypes, widths, block formats and ops."""
     types = {**spec.cpp_types, **{name: cpp for name, (cpp, _) in spec.widths.items()}}
     types |= {name: struct_name(name) for name in spec.sets[BLOCKS]}
