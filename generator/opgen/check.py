@@ -35,6 +35,7 @@ def check(spec: Spec, problems: Problems) -> None:
         _check_method(spec, method, problems)
     for dtype in spec.dtypes:
         _check_integer(dtype, problems)
+        _check_parts(spec, dtype, problems)
     check_promotion({dtype.name: dtype for dtype in spec.dtypes}, problems)
     families = [family.name for family in spec.families]
     chosen = {method.kind for method in spec.storage_methods()}
@@ -73,6 +74,14 @@ def _check_integer(dtype: DType, problems: Problems) -> None:
         if found and found != wanted:
             message = f"'{key}' of dtype '{dtype.name}' is {found}, but it is {dtype.kind} and has {dtype.bytes} bytes"
             problems.note(dtype.location, f"{message}; write {wanted}")
+
+
+def _check_parts(spec: Spec, dtype: DType, problems: Problems) -> None:
+    """Note the parts of a complex dtype that do not fill it."""
+    halves = [other.name for other in spec.dtypes if other.kind == "float" and 2 * other.bytes == dtype.bytes]
+    if dtype.is_complex and dtype.bytes and dtype.real is not None and dtype.real not in halves:
+        message = f"'real' of dtype '{dtype.name}' is '{dtype.real}', which is no float of half its {dtype.bytes} bytes"
+        problems.unknown(dtype.location, message, dtype.real, halves, "write one that is, or add it")
 
 
 def _check_kernels(spec: Spec, family: KernelFamily, problems: Problems) -> None:

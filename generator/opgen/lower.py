@@ -337,8 +337,11 @@ def _check_lowerings(
             continue
         dtypes = [*dict.fromkeys(wanted)] if names is None else spec.resolve(names)
         is_listed = names is not None and names.listed
-        if is_sure and dtypes and not is_listed and all(dtype in taken for dtype in dtypes if dtype in wanted):
-            earlier = taken[next(dtype for dtype in dtypes if dtype in wanted)]
+        own = [dtype for dtype in dtypes if dtype in wanted]
+        if names is not None and is_sure and dtypes and not own and not is_listed:
+            problems.note(place, f"{what} is for {' '.join(names.texts)}, which the op does not have; remove it")
+        elif is_sure and own and not is_listed and all(dtype in taken for dtype in own):
+            earlier = taken[own[0]]
             message = f"{what} goes on after '{earlier.via or earlier.unsupported}', which takes everything"
             problems.note(place, f"{message}; move that to the end of the list, or give it 'dtypes'")
         for dtype in dtypes if is_listed else ():
