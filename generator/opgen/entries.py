@@ -4,6 +4,7 @@ import json
 import re
 from collections.abc import Iterable, Iterator
 from pathlib import Path
+from typing import Final
 
 from opgen.additions import Additions
 from opgen.base import PACKAGE_FILE
@@ -13,7 +14,12 @@ from opgen.problem import Refusal
 KINDS = tuple(CHOSEN_KINDS)
 """The kinds of ops that are one entry each."""
 # What a dtype's name says: its kind and its bits.
-_INTEGER, _FLOAT = re.compile(r"([iu])(8|16|32|64)"), re.compile(r"(b?f)(16|32|64)")
+_NAMED: Final = {
+    "unsigned": re.compile(r"(u)(8|16|32|64)"),
+    "signed": re.compile(r"(i)(8|16|32|64)"),
+    "float": re.compile(r"(f|bf(?=16))(16|32|64)"),
+    "complex": re.compile(r"(complex)(64|128)"),
+}
 _DTYPES = Path("spec", "dtypes.yaml")
 _FORMULAS = {"unary": "x", "binary": "x + y", "cmp": "x == y"}
 
@@ -91,35 +97,34 @@ def add_dtype(additions: Additions, name: str, kind: str | None, size: int | Non
 
 
 def _dtype(name: str, kind: str | None, size: int | None) -> Iterator[str]:
-    integer, float_ = _INTEGER.fullmatch(name), _FLOAT.fullmatch(name)
-    if integer is not None:
-        kind, bits = {"i": "signed", "u": "unsigned"}[integer[1]], int(integer[2])
-    elif float_ is not None:
-        kind, bits = "float", int(float_[2])
+    named = [(each, int(match[2])) for each, written in _NAMED.items() if (match := written.fullmatch(name))]
+    if named:
+        ((kind, bits),) = named
     elif kind is not None and size is not None:
         bits = 8 * size
     else:
         raise Refusal(f"what '{name}' is does not follow from its name; give --kind and --bytes")
-    sign = "u" if kind == "unsigned" else ""
-    is_float = kind == "float"
-    numpy = f"numpy.{sign}int{bits}"
-    if is_float:
-        numpy = f"numpy.float{bits}" if float_ is not None and float_[1] == "f" else f"ml_dtypes.{_ml_name(name)}"
-    cpp = {"f32": "float", "f64": "double"}.get(name, name) if is_float else f"{sign}int{bits}_t"
-    compute = name if not is_float or bits > 16 else "f32"
-    code = {"unsigned": 1, "signed": 0, "float": 2}[kind]
+    is_integer = kind in ("unsigned", "signed")
+    of_numpy = {"unsigned": f"uint{bits}", "signed": f"int{bits}", "float": f"float{bits}"}.get(kind, f"complex{bits}")
+    # NumPy itself has no other floats.
+    is_of_numpy = kind != "float" or name == f"f{bits}"
+    cpp = f"{of_numpy}_t" if is_integer else {"f32": "float", "f64": "double"}.get(name, name)
+    code = {"unsigned": 1, "signed": 0, "float": 2}.get(kind, 5)
+    dlpack = "[4, 16]" if name == "bf16" else f"[{code}, {bits}]" if is_of_numpy else "null"
     yield f"{name}:"
-    yield f"  doc: {kind} {bits}-bit {'number' if is_float else 'integer'}"
-    yield f"  kind: {kind}  # unsigned, signed or float"
+    yield f"  doc: {kind} {bits}-bit {'integer' if is_integer else 'number'}"
+    yield f"  kind: {kind}  # unsigned, signed, float or complex"
     yield f"  bytes: {bits // 8}  # of an element"
-    yield f"  numpy: {numpy}  # its NumPy type"
+    yield f"  numpy: {f'numpy.{of_numpy}' if is_of_numpy else f'ml_dtypes.{_ml_name(name)}'}  # its NumPy type"
     yield f"  cpp: {cpp}  # its C++ type in kernels"
+    compute = "f32" if kind == "float" and bits <= 16 else name
     yield f"  compute: {compute}  # the dtype in which arithmetic is done, before one rounding back"
-    yield f"  safetensors: {name.upper()}  # its name in that format"
-    dlpack = f"[{code}, {bits}]" if not is_float or (float_ is not None and float_[1] == "f") else "null"
-    dlpack = "[4, 16]" if name == "bf16" else dlpack
+    safetensors = {"complex64": "C64", "complex128": "null"}.get(name, name.upper())
+    yield f"  safetensors: {safetensors}  # its name in that format, or null"
     yield f"  dlpack: {dlpack}  # the type code and the bits of DLDataType, or null"
-    if not is_float:
+    if kind == "complex":
+        yield f"  real: f{bits // 2}  # the dtype of its parts"
+    if is_integer:
         mark = (1 << bits - (kind == "signed")) - 1
         kept = "" if bits == 8 * MOST_BYTES else "# "
         yield f"  {kept}index_mark: {mark}  # of a dtype that may index: the number that means no row"

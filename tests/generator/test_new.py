@@ -168,6 +168,14 @@ def test_a_new_dtype_is_whole(small: Project) -> None:
     assert (found["kind"], found["numpy"], found["cpp"], found["dlpack"]) == ("signed", "numpy.int8", "int8_t", [0, 8])
 
 
+@pytest.mark.parametrize("arguments", [("complex64",), ("pair", "--kind", "complex", "--bytes", "8")])
+def test_a_new_complex_dtype_names_the_dtype_of_its_parts(small: Project, arguments: tuple[str, ...]) -> None:
+    assert new(small, "dtype", *arguments) == ["spec/dtypes.yaml"]
+    found = yaml.safe_load((small.root / "spec/dtypes.yaml").read_text(encoding="utf-8"))["dtypes"][arguments[0]]
+    assert (found["kind"], found["numpy"], found["bytes"], found["real"]) == ("complex", "numpy.complex64", 8, "f32")
+    assert (found["compute"], found["dlpack"], "index_mark" in found) == (arguments[0], [5, 64], False)
+
+
 def test_backends_that_list_dtypes_say_that_they_lack_a_new_one(arrays: Project) -> None:
     write(arrays)
     assert "spec/backends/slates.yaml" in new(arrays, "dtype", "i8")

@@ -59,14 +59,17 @@ def new_op(root: Path, name: str, kind: str, formula: str | None, gradient: str 
 @root_option
 @click.argument("name")
 @click.option(
-    "--kind", type=click.Choice(["unsigned", "signed", "float"]), help="If the name does not say it, as i8 does."
+    "--kind",
+    type=click.Choice(["unsigned", "signed", "float", "complex"]),
+    help="If the name does not say it, as i8 does.",
 )
-@click.option("--bytes", "size", type=click.IntRange(1, 8), help="Of an element, if the name does not say it.")
+@click.option("--bytes", "size", type=click.IntRange(1, 16), help="Of an element, if the name does not say it.")
 def new_dtype(root: Path, name: str, kind: str | None, size: int | None) -> None:
     """Add an element type to spec/dtypes.yaml, and to the backends that list a library's dtypes.
 
     \b
     opgen new dtype i8
+    opgen new dtype complex64
     opgen new dtype float8_e3m4 --kind float --bytes 1
     """  # noqa: D301 -- \b is the character that click reads
     _require_name(name)
