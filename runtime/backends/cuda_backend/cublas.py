@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 ADVICE: Final = "tallow needs cuBLAS 12 or later, of the CUDA that cuda-python is for, and some free device memory"
 
 # cudaDataType_t, which nvmath-python takes as numbers.
-KINDS: Final = DType.known({"bf16": 14, "f16": 2, "f32": 0, "f64": 1})
+KINDS: Final = DType.known({"bf16": 14, "f16": 2, "f32": 0, "f64": 1, "complex64": 4, "complex128": 5})
 # What cuBLAS wants on a Hopper GPU; elsewhere it takes less.
 _WORKSPACE_BYTES: Final = 32 << 20
 # CUBLAS_GEMM_DEFAULT.

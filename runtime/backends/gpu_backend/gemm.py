@@ -15,10 +15,11 @@ from .libraries import Library
 from .matrices import LARGEST_COUNT, Matrices
 from .stream import Stream
 
-# 1 and 0, by which products and what was there before are multiplied, in the dtype of the sums.
-_FACTORS: Final = {
-    DType.F32: (ctypes.c_float(1), ctypes.c_float(0)),
-    DType.F64: (ctypes.c_double(1), ctypes.c_double(0)),
+# 1 and 0, by which products and what was there before are multiplied, in the dtype of the sums, and an imaginary part
+# for complex numbers.
+_FACTORS: Final[Mapping[DType, tuple[Any, Any]]] = {
+    DType.F32: ((ctypes.c_float * 2)(1), (ctypes.c_float * 2)(0)),
+    DType.F64: ((ctypes.c_double * 2)(1), (ctypes.c_double * 2)(0)),
 }
 
 
@@ -51,7 +52,7 @@ class StridedBatchedGemm:
         # One matrix on the right for all on the left, which follow each other as their rows do: one large product.
         if rhs.step == 0 and not lhs.transposed and lhs.step == m * lhs.leading and b * m <= LARGEST_COUNT:
             b, m = 1, b * m
-        compute = DType.F64 if dtype is DType.F64 else DType.F32
+        compute = DType.F64 if dtype.real is DType.F64 else DType.F32
         one, zero = _FACTORS[compute]
         kind = self._kinds[dtype]
         # Columns first, the operands are transposed already, so the product is that of the transposes, swapped.

@@ -43,6 +43,8 @@ class RocBlas(GemmLibrary, HipResource):
                     "f16": hipDataType.HIP_R_16F,
                     "f32": hipDataType.HIP_R_32F,
                     "f64": hipDataType.HIP_R_64F,
+                    "complex64": hipDataType.HIP_C_32F,
+                    "complex128": hipDataType.HIP_C_64F,
                 }
             ),
             sums={DType.F32: computes.HIPBLAS_COMPUTE_32F, DType.F64: computes.HIPBLAS_COMPUTE_64F},

@@ -66,7 +66,14 @@ enum hipFunction_attribute {
     HIP_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES = 8,
 };
 
-enum hipDataType { HIP_R_32F = 0, HIP_R_64F = 1, HIP_R_16F = 2, HIP_R_16BF = 14 };
+enum hipDataType {
+    HIP_R_32F = 0,
+    HIP_R_64F = 1,
+    HIP_R_16F = 2,
+    HIP_C_32F = 4,
+    HIP_C_64F = 5,
+    HIP_R_16BF = 14,
+};
 
 constexpr unsigned hipStreamDefault = 0, hipStreamNonBlocking = 1;
 constexpr unsigned hipEventDisableTiming = 2;

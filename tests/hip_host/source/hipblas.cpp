@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <array>
+#include <complex>
 #include <vector>
 
 using namespace hip_host;
@@ -78,7 +79,19 @@ struct Product {
     hipblasComputeType_t compute;
 };
 
-std::size_t size_of(hipDataType type) { return type == HIP_R_64F ? 8 : type == HIP_R_32F ? 4 : 2; }
+std::size_t size_of(hipDataType type) {
+    switch (type) {
+    case HIP_C_64F:
+        return 16;
+    case HIP_R_64F:
+    case HIP_C_32F:
+        return 8;
+    case HIP_R_32F:
+        return 4;
+    default:
+        return 2;
+    }
+}
 
 const char* name_of(hipDataType type) {
     switch (type) {
@@ -90,6 +103,10 @@ const char* name_of(hipDataType type) {
         return "f16";
     case HIP_R_16BF:
         return "bf16";
+    case HIP_C_32F:
+        return "complex64";
+    case HIP_C_64F:
+        return "complex128";
     }
     return "unknown";
 }
@@ -128,14 +145,14 @@ void multiply(const Product& product, Compute alpha, Compute beta, const Input* 
     const std::size_t lda = std::size_t(product.a.leading), ldb = std::size_t(product.b.leading);
     const bool plain_a = product.transpose_a == HIPBLAS_OP_N, plain_b = product.transpose_b == HIPBLAS_OP_N;
     // op(A) as columns, so that the innermost loop runs along memory whatever the transposition.
-    std::vector<Compute> columns(alpha == 0 ? 0 : m * k), sums(m);
+    std::vector<Compute> columns(alpha == Compute(0) ? 0 : m * k), sums(m);
     for (std::size_t index = 0; index < columns.size(); ++index) {
         const std::size_t row = index % m, column = index / m;
         columns[index] = static_cast<Compute>(a[plain_a ? row + column * lda : column + row * lda]);
     }
     for (std::size_t column = 0; column < n; ++column) {
         std::fill(sums.begin(), sums.end(), Compute(0));
-        for (std::size_t inner = 0; alpha != 0 && inner < k; ++inner) {
+        for (std::size_t inner = 0; alpha != Compute(0) && inner < k; ++inner) {
             const Compute factor = static_cast<Compute>(b[plain_b ? inner + column * ldb : column + inner * ldb]);
             const Compute* source = columns.data() + inner * m;
             for (std::size_t row = 0; row < m; ++row)
@@ -144,7 +161,7 @@ void multiply(const Product& product, Compute alpha, Compute beta, const Input* 
         Output* result = c + column * std::size_t(product.c.leading);
         for (std::size_t row = 0; row < m; ++row) {
             // With beta 0 the result is not read: it may hold anything.
-            const Compute before = beta == 0 ? Compute(0) : beta * static_cast<Compute>(result[row]);
+            const Compute before = beta == Compute(0) ? Compute(0) : beta * static_cast<Compute>(result[row]);
             result[row] = static_cast<Output>(alpha * sums[row] + before);
         }
     }
@@ -162,7 +179,7 @@ template <class Input, class Output, class Compute>
 hipblasStatus_t run(const char* function, const BlasHandle& handle, const Product& product) {
     const Compute alpha = scalar_at<Compute>(product.alpha, product.compute);
     const Compute beta = scalar_at<Compute>(product.beta, product.compute);
-    log_product(function, product, static_cast<double>(alpha), static_cast<double>(beta));
+    log_product(function, product, std::real(alpha), std::real(beta));
     const hipError_t error = submit(handle.stream, [=] {
         const bool plain_a = product.transpose_a == HIPBLAS_OP_N, plain_b = product.transpose_b == HIPBLAS_OP_N;
         const int m = product.m, n = product.n, k = alpha == Compute(0) ? 0 : product.k;
@@ -213,6 +230,10 @@ hipblasStatus_t product(const char* function, hipblasHandle_t handle, const Prod
             return run<double, double, double>(function, known, product);
         if (in_32 && input == HIP_R_32F && output == HIP_R_32F)
             return run<float, float, float>(function, known, product);
+        if (in_64 && input == HIP_C_64F && output == HIP_C_64F)
+            return run<std::complex<double>, std::complex<double>, std::complex<double>>(function, known, product);
+        if (in_32 && input == HIP_C_32F && output == HIP_C_32F)
+            return run<std::complex<float>, std::complex<float>, std::complex<float>>(function, known, product);
         if ((in_32 || in_16) && input == HIP_R_16F && output == HIP_R_16F)
             return run<Half, Half, float>(function, known, product);
         if (in_32 && input == HIP_R_16F && output == HIP_R_32F)
