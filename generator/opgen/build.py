@@ -166,12 +166,14 @@ def _numbered(formats: tuple[Format, ...], problems: list[Problem]) -> tuple[For
 
 
 def _known_dtypes(dtypes: tuple[DType, ...], problems: list[Problem]) -> tuple[DType, ...]:
-    """The dtypes; one that another computes in, and that there is not, is noted."""
+    """The dtypes; one that another needs, and that there is not, is noted."""
     known = [dtype.name for dtype in dtypes]
     for dtype in dtypes:
-        if dtype.compute and dtype.compute not in known:
-            message = f"dtype '{dtype.name}' computes in unknown dtype '{dtype.compute}'"
-            problems.append(Problem(dtype.location, message + did_you_mean(dtype.compute, known)))
+        needs = {"computes in": dtype.compute, "has parts of": dtype.real, "is joined in": dtype.joined_as}
+        for needed, other in needs.items():
+            if other and other not in known:
+                message = f"dtype '{dtype.name}' {needed} unknown dtype '{other}'"
+                problems.append(Problem(dtype.location, message + did_you_mean(other, known)))
     return dtypes
 
 
