@@ -138,8 +138,9 @@ _round = _unary("round", "rint", unchanged=_INTEGERS)
 
 
 def round(x: Tensor, /) -> Tensor:
-    """Round to integers, complex numbers in both parts; infinite and NaN numbers stay as they are."""
+    """Round to integers, complex numbers in both parts; infinite and NaN parts stay as they are."""
     if not x.dtype.is_complex:
         return _round(x)
-    parts = [_round(part).to_dtype(x.dtype) for part in (x.real(), x.imag())]
-    return x.isfinite().where(parts[0] + parts[1] * Tensor(1j, dtype=x.dtype, device=x.device), x)
+    # What is added is finite, as a product with 1j has to be, and exact.
+    added = [part.isfinite().where(_round(part) - part, 0).to_dtype(x.dtype) for part in (x.real(), x.imag())]
+    return x + (added[0] + added[1] * Tensor(1j, dtype=x.dtype, device=x.device))

@@ -99,6 +99,13 @@ def test_every_name_of_the_extensions_is_there(module: str) -> None:
         assert list(inspect.signature(getattr(found, name)).parameters)[: len(names)] == names, name
 
 
+def test_parts_of_complex_numbers_are_rounded_alone(device: Device) -> None:
+    parts = [np.inf, -np.inf, np.nan, -2.5, 0.5, 3.25e20]
+    numbers = np.array([complex(real, imaginary) for real in parts for imaginary in parts])
+    found = array_api.round(Tensor.from_numpy(numbers, device=device)).numpy()
+    np.testing.assert_array_equal(found, np.round(numbers))
+
+
 def has_common_dtype(first: str, second: str) -> bool:
     try:
         strict.result_type(getattr(strict, first), getattr(strict, second))
