@@ -77,11 +77,11 @@ def _check_integer(dtype: DType, problems: Problems) -> None:
 
 
 def _check_parts(spec: Spec, dtype: DType, problems: Problems) -> None:
-    """Note the parts of a complex dtype that do not fill it."""
+    """Note the parts of a complex dtype that do not fill it; that there are none of the name is noted before."""
     halves = [other.name for other in spec.dtypes if other.kind == "float" and 2 * other.bytes == dtype.bytes]
-    if dtype.is_complex and dtype.bytes and dtype.real is not None and dtype.real not in halves:
+    if dtype.is_complex and dtype.bytes and dtype.real in {*spec.dtype_names} - {*halves}:
         message = f"'real' of dtype '{dtype.name}' is '{dtype.real}', which is no float of half its {dtype.bytes} bytes"
-        problems.unknown(dtype.location, message, dtype.real, halves, "write one that is, or add it")
+        problems.note(dtype.location, f"{message}; write {' or '.join(halves) or 'one that is, and add it'}")
 
 
 def _check_kernels(spec: Spec, family: KernelFamily, problems: Problems) -> None:
