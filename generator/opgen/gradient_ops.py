@@ -91,8 +91,7 @@ def _computing(node: Node, ops: Sequence[Functor], numbers: Collection[str]) -> 
 
 def op_of(functor: Functor, gradient: Node, ops: Ops) -> tuple[Functor, tuple[str, ...]] | None:
     """The op that computes the gradient of an operand of a functor in one step, and what it is given."""
-    # The result of a reduction has fewer elements, which ops of gradients do not broadcast.
-    return None if functor.reduction is not None else computing(gradient, ops, functor.parameters)
+    return computing(gradient, ops, functor.parameters)
 
 
 def primitives_by_ops(spec: Spec) -> Primitives:

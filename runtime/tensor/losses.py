@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Final, Self
 
 from ...promotion import promoted
-from ...tensor_ops import LOGISTIC_LOSS
+from ...tensor_ops import LOGISTIC_LOSS, SQUARED_DIFFERENCE
 from ..base.error import InvalidArgument, ShapeMismatch, shown
 from ..core import argument
 from .base import named, require_tensors
@@ -27,7 +27,8 @@ class LossMethods(ComposedMethods, NetworkOpMethods):
     @named
     def mse_loss(self, target: Self, reduction: str = "mean") -> Self:
         """Return the mean of the squares of the distances from the targets."""
-        return self._distance("mse_loss", target).sqr()._joined_losses("mse_loss", reduction)
+        self._require_alike("mse_loss", target)
+        return self._binary(SQUARED_DIFFERENCE, target)._joined_losses("mse_loss", reduction)
 
     @named
     def huber_loss(self, target: Self, reduction: str = "mean", delta: float = 1.0) -> Self:

@@ -50,7 +50,7 @@ def computed(op: object, tensors: Mapping[str, Tensor]) -> Tensor:
     if isinstance(op, ReduceOp) or name in ("var", "std"):
         return getattr(tensors["x"], name)(*DIMS, keepdim=True)  # type: ignore[no-any-return]
     if isinstance(op, BinaryOp):
-        return tensors["x"].div(tensors["y"]) if name == "div" else getattr(tensors["x"], name)(tensors["y"])
+        return tensors["x"]._binary(op, tensors["y"])
     if name == "huber":
         return tensors["x"].huber_loss(tensors["y"], "none", PARAMETERS["delta"])
     if name == "to_dtype":

@@ -2,6 +2,7 @@
 
 import ast
 from collections.abc import Collection, Mapping
+from dataclasses import replace
 from types import SimpleNamespace as View
 from typing import NamedTuple
 
@@ -32,6 +33,7 @@ from opgen.scopes import COUNT, decisive, derivatives, is_differentiable, tensor
 from opgen.views.dispatch import op_classes
 from opgen.views.python import quoted
 
+SUM = "sum"
 # Python's functions of numbers that are primitives.
 _OF_NUMBERS = {"maximum": "max", "minimum": "min"}
 
@@ -135,29 +137,64 @@ def _gradient(functor: Functor, found: Mapping[str, Node], words: _Words, ops: O
     operands = []
     for operand in functor.operands:
         node = found.get(operand, Number(0))
+        rows: Mapping[str, Node] = {}
         op = None if is_step(node) else op_of(functor, node, ops)
-        operands.append(_operand(functor, operand, node, words, op))
+        if op is None and functor.reduction is not None:
+            rows, rest = _rows_of(node, operand, words)
+            op = op_of(functor, rest, ops) if operand in names(rest) else None
+        operands.append(_operand(functor, operand, node, words, op, rows))
     functions = [operand for operand in operands if operand.parts]
     made_from = (functor.location,)
     return View(made_from=made_from, member=functor.member, name=functor.name, operands=operands, functions=functions)
 
 
+def _rows_of(node: Node, operand: str, words: _Words) -> tuple[dict[str, Node], Node]:
+    """What the gradient of a reduction has for each result alone, by the names by which the rest has it."""
+    found: dict[Node, str] = {}
+
+    def is_of_rows(node: Node) -> bool:
+        if isinstance(node, Call):
+            return node.primitive in words.reductions or all(map(is_of_rows, node.arguments))
+        return node != Name(operand)
+
+    def rest_of(node: Node) -> Node:
+        if not isinstance(node, Call):
+            return node
+        if is_of_rows(node):
+            return Name(found.setdefault(node, f"row_{len(found) + 1}"))
+        return replace(node, arguments=tuple(map(rest_of, node.arguments)))
+
+    rest = rest_of(node)
+    return {name: part for part, name in found.items()}, rest
+
+
 def _decisive(
-    functor: Functor, operand: str, node: Node, words: _Words, op: tuple[Functor, tuple[str, ...]] | None
+    functor: Functor,
+    operand: str,
+    node: Node,
+    words: _Words,
+    op: tuple[Functor, tuple[str, ...]] | None,
+    rows: Mapping[str, Node],
 ) -> tuple[object, ...]:
     called = sorted({call.primitive for call in calls(node)})
-    return (functor, operand, node, *called, *map(words.of, called), *(() if op is None else (op[0], *op[1])))
+    given = () if op is None else (op[0], *op[1], *rows.items())
+    return (functor, operand, node, *called, *map(words.of, called), *given)
 
 
 @once_for(_decisive, size=1024)
 def _operand(
-    functor: Functor, operand: str, node: Node, words: _Words, op: tuple[Functor, tuple[str, ...]] | None
+    functor: Functor,
+    operand: str,
+    node: Node,
+    words: _Words,
+    op: tuple[Functor, tuple[str, ...]] | None,
+    rows: Mapping[str, Node],
 ) -> View:
-    """The gradient of an operand, which `op` computes if there is such an op."""
+    """The gradient of an operand, which `op` computes if there is such an op, of a reduction with names for `rows`."""
     if isinstance(node, Number):
         return View(operand=operand, text=None, parts=())
     numbers = {*functor.parameters, COUNT}
-    parts, whole = shared(node) if op is None else ({}, node)
+    parts, whole = shared(node) if op is None else (rows, node)
     bodies = []
     for name, part in parts.items():
         if {*names(part)} <= numbers:
@@ -174,13 +211,18 @@ def _operand(
         parameters=", ".join(f"{name}: {types.get(name, 'Tensor')}" for name in ("g", *takes)),
         arguments=", ".join(("g", *takes)),
         parts=bodies,
-        text=_text(whole, numbers, words, chooser) if op is None else _called(words, *op),
+        text=_text(whole, numbers, words, chooser)
+        if op is None
+        else _called(words, *op, stretched="" if functor.reduction is None else operand),
     )
 
 
-def _called(words: _Words, functor: Functor, given: tuple[str, ...]) -> str:
-    """The call of an op on tensors and numbers."""
-    first, *others = given[: len(functor.operands)]
+def _called(words: _Words, functor: Functor, given: tuple[str, ...], stretched: str) -> str:
+    """The call of an op on tensors and numbers; tensors get the shape of that which is `stretched`, if one is."""
+    tensors = given[: len(functor.operands)]
+    first, *others = [
+        f"{name}.broadcast_as({stretched}.shape)" if stretched not in ("", name) else name for name in tensors
+    ]
     numbers = given[len(functor.operands) :]
     if not functor.is_gradient:
         return f"{first}.{functor.name}({', '.join([*others, *numbers])})"
@@ -189,6 +231,11 @@ def _called(words: _Words, functor: Functor, given: tuple[str, ...]) -> str:
     operands = (f"{name}={tensor}" for name, tensor in zip(functor.operands[1:], others, strict=True))
     method = f"{first}._storage.{functor.name}"
     return f"{first}._joined({', '.join([quoted(functor.name), method, *numbers, *operands])})"
+
+
+def _is_count(node: Node) -> bool:
+    """Whether a formula is 1 where a condition holds, and else 0."""
+    return isinstance(node, Call) and node.primitive == WHERE and node.arguments[1:] == (Number(1), Number(0))
 
 
 def _text(node: Node, numbers: set[str], words: _Words, chooser: str | None = None) -> str:
@@ -209,6 +256,11 @@ def _text(node: Node, numbers: set[str], words: _Words, chooser: str | None = No
             return ast.Call(ast.Attribute(first, "_gradient"), [ast.Name(words.gradients[call.primitive]), *rest], [])
         if call.primitive in words.reductions:
             keepdim = ast.keyword("keepdim", ast.Constant(True))
+            if call.primitive == SUM and _is_count(call.arguments[0]):
+                # Truth values are counted, exactly, in less time than numbers of a dtype are summed.
+                assert isinstance(first, ast.Call) and isinstance(first.func, ast.Attribute)
+                counted = ast.Call(ast.Attribute(first.func.value, SUM), [ast.Name("dims")], [keepdim])
+                return ast.Call(ast.Attribute(counted, "to_dtype"), first.args, [])
             return ast.Call(ast.Attribute(first, call.primitive), [ast.Name("dims")], [keepdim])
         return ast.Call(ast.Attribute(first, words.methods[call.primitive]), rest, [])
 
@@ -226,7 +278,7 @@ def _text(node: Node, numbers: set[str], words: _Words, chooser: str | None = No
             return ast.Call(ast.Attribute(condition, WHERE), [body, other], [])
         # A condition is 0 or 1.
         whole = ast.Call(ast.Attribute(condition, "to_dtype"), [ast.Attribute(ast.Name("g"), "dtype")], [])
-        if branches == [Number(1), Number(0)]:
+        if _is_count(call):
             return whole
         return operated(ADD, [operated(MULTIPLY, [whole, operated(SUBTRACT, [body, other])]), other])
 

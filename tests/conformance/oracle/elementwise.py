@@ -134,6 +134,7 @@ def binary(op: str, name: str, x: Array, y: Array) -> Array:
             "hypot": np.hypot,
             "copysign": np.copysign,
             "logaddexp": np.logaddexp,
+            "squared_difference": lambda x, y: np.square(round_values(compute_name(name), x - y)),
             "logistic_loss": lambda x, y: np.where(x > 0, x * (1 - y), -x * y) + np.log1p(np.exp(-np.abs(x))),
             # The function of x is a number of the compute dtype before it is multiplied.
             "silu_mul": lambda x, y: round_values(compute_name(name), functions.silu(x)) * y,
@@ -176,6 +177,7 @@ def _binary_integer(op: str, name: str, x: Array, y: Array) -> Array:
         "add": np.add,
         "sub": np.subtract,
         "mul": np.multiply,
+        "squared_difference": lambda x, y: np.multiply(x - y, x - y),
         "minimum": np.minimum,
         "maximum": np.maximum,
         "bitwise_and": np.bitwise_and,

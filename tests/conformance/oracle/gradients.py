@@ -122,6 +122,8 @@ def _of_two(op: str, name: str, x: Array, y: Array) -> Array | Terms:
             return functions.sigmoid(x) - y, functions.sigmoid(x) + np.abs(y), np.ones_like(x)
         case "logistic_loss_gradient_y":
             return -x
+        case "squared_difference_gradient_x":
+            return 2 * _held(name, x - y)
         case "copysign_gradient_x":
             return functions.sign(x) * np.copysign(EXTENDED(1), y)
     raise AssertionError(f"no gradient is written for {op}")
@@ -216,6 +218,7 @@ OF_TWO = (
     *("div_gradient_y", "remainder_gradient_y", "minimum_gradient_x", "pow_gradient_x", "pow_gradient_y"),
     *("fmod_gradient_y", "atan2_gradient_x", "atan2_gradient_y", "hypot_gradient_x", "copysign_gradient_x"),
     *("silu_mul_gradient_x", "gelu_mul_gradient_x", "logistic_loss_gradient_x", "logistic_loss_gradient_y"),
+    "squared_difference_gradient_x",
 )
 
 
