@@ -89,7 +89,8 @@ _UNARY_INTEGER: dict[str, Callable[[Array], Array]] = {
 BIT_OPS = ("bitwise_and", "bitwise_or", "bitwise_xor", "bitwise_left_shift", "bitwise_right_shift")
 UNARY_INTEGER_OPS = tuple(_UNARY_INTEGER)
 BINARY_BOOL_OPS = ("bitwise_and", "bitwise_or", "bitwise_xor")
-BINARY_INTEGER_OPS = ("add", "sub", "mul", "div", "floor_divide", "remainder", "minimum", "maximum", "pow", *BIT_OPS)
+BINARY_INTEGER_OPS = ("add", "sub", "mul", "div", "floor_divide", "remainder", "minimum", "maximum", "pow")
+BINARY_INTEGER_OPS += ("squared_difference", *BIT_OPS)
 # Functions of their own with parameters; the others are for floats only.
 INTEGER_METHODS = ("affine", "clamp", "to_dtype", "where_cond")
 # What has no order, and what numbers that are no pairs have no parts for.
