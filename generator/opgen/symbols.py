@@ -248,7 +248,7 @@ class _Runtime:
                 of_ops = (table.get((method.name, op), {}).values() for op in self.spec.ops(method))
                 # Many dtypes have the same.
                 lowerings = {id(lowering): lowering for each in of_ops for lowering in each}
-                for call in dict.fromkeys(call for lowering in lowerings.values() for call in lowering.calls):
+                for call in {id(call): call for each in lowerings.values() for call in each.calls}.values():
                     yield method, call
 
     def _mistake(self, method: Method, call: FunctionCall, where: str) -> str | None:

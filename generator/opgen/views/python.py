@@ -1,12 +1,15 @@
 """Texts of the spec as Python holds them. How lines are broken is left to the formatter."""
 
 import textwrap
+from functools import lru_cache
 
 LINE_LENGTH = 120
 # As they are written between triple quotes.
 _THREE_QUOTES = r"\"\"\""
 
 
+# Of what does not change, a process that goes on fills the lines once.
+@lru_cache(maxsize=4096)
 def docstring(text: str, indent: int) -> str:
     """A docstring of `text`, filled to the line length; its first line is not indented."""
     paragraphs = [" ".join(paragraph.split()) for paragraph in in_triple_quotes(text).strip().split("\n\n")]
@@ -41,6 +44,7 @@ def in_triple_quotes(text: str) -> str:
     return text.replace("\\", "\\\\").replace('"""', _THREE_QUOTES)
 
 
+@lru_cache(maxsize=4096)
 def comment(text: str, indent: int = 0, mark: str = "#") -> str:
     """A comment of `text`, filled to the line length; its first line is not indented."""
     margin = " " * indent
