@@ -59,8 +59,8 @@ def _alike(cells: Sequence[Cell]) -> Mapping[_Alike, tuple[Sequence[str], Mappin
 
 @lru_cache(maxsize=4096)
 def _of_any(method: str, via: str) -> str:
-    """What is called for a method: a function that is called as the method is said alike of all methods."""
-    return re.sub(rf"\.{method}\b", ".~", via)
+    """What is called for a method: a function whose name begins as the method is said alike of all methods."""
+    return re.sub(rf"\.{method}(?![a-zA-Z0-9])", ".~", via)
 
 
 def _lines(names: Sequence[str]) -> tuple[str, ...]:
