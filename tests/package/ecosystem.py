@@ -285,9 +285,11 @@ ESTIMATORS: dict[str, Call] = {
     "RidgeClassifierCV": fitted(RidgeClassifierCV, TRUTHS),
     "LogisticRegression": fitted(LogisticRegression, TRUTHS, attributes="coef_", methods="predict predict_proba"),
     "PoissonRegressor": fitted(partial(PoissonRegressor, solver="lbfgs"), np.abs(Y), attributes="coef_"),
-    "LinearDiscriminantAnalysis": fitted(
-        LinearDiscriminantAnalysis, CLASSES, methods="predict predict_proba transform decision_function"
-    ),
+    "LinearDiscriminantAnalysis": lambda of: [
+        *fitted(LinearDiscriminantAnalysis, CLASSES, methods="predict predict_proba decision_function")(of),
+        # Singular vectors are unique but for their sign.
+        abs(LinearDiscriminantAnalysis().fit(of(X), of(CLASSES)).transform(of(X))),
+    ],
     "GaussianNB": fitted(naive_bayes.GaussianNB, TRUTHS, methods="predict predict_proba predict_log_proba"),
     "GaussianMixture": fitted(
         lambda: mixture.GaussianMixture(2, init_params="random", random_state=0, tol=1e-2), attributes="means_"
