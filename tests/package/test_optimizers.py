@@ -231,16 +231,16 @@ def test_gradients_are_clipped_together(most: int, device: Device, monkeypatch: 
     counts = []
     for number in (2, 9):
         numbers = [[float(i), -1.0] for i in range(number)]
-        variables = [variable(each, device, "f64" if i == 1 else "f32") for i, each in enumerate(numbers)]
-        grads = sum(((each * each).sum().to_dtype("f64") for each in variables), 0).backward()
+        variables = [variable(each, device, "f16" if i == 1 else "f32") for i, each in enumerate(numbers)]
+        grads = sum(((each * each).sum().to_dtype("f32") for each in variables), 0).backward()
         calls.clear()
         norm = optim.clip_by_norm(grads, 1.0)
         counts.append(len(calls))
-        assert norm.dtype == "f64"
+        assert norm.dtype == "f32"
         assert norm.item() == pytest.approx(2 * np.linalg.norm(numbers))
         for each, given in zip(variables, numbers, strict=True):
             assert grads[each].dtype is each.dtype
-            np.testing.assert_allclose(grads[each].numpy(), np.array(given) / np.linalg.norm(numbers), rtol=1e-5)
+            np.testing.assert_allclose(grads[each].numpy(), np.array(given) / np.linalg.norm(numbers), rtol=1e-3)
     # The number of gradients adds one call, which joins them, unless they are too many elements.
     assert (counts[1] == counts[0] + 1) is (most > 6)
 
