@@ -40,7 +40,7 @@ def elementwise(
     compute = functors(library).elementwise[op].compute if op is not MethodOp.TO_DTYPE else None
     is_wide, is_rounded = source.compute is not source, source.is_float and target.is_float
     own = native(library, target, op.value)
-    is_masked = operands[0].dtype is DType.BOOL
+    is_masked = operands[0].dtype.kind == "bool"
 
     def run(*given: Any) -> ArrayStorage:
         storages, numbers = given[:count], given[count:] or parameters
