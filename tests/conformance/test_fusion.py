@@ -30,7 +30,9 @@ def functions(dtype: DType, backend: str) -> dict[str, Function]:
         if dtype in op.dtypes:
             found[op.value] = lambda x, y, name=op.value: getattr(x, name)()
     for op in (*BinaryOp, *CmpOp):
-        if dtype in op.dtypes:
+        if dtype in op.dtypes and not hasattr(Tensor, op.value):
+            found[op.value] = lambda x, y, op=op: x._binary(op, y)
+        elif dtype in op.dtypes:
             found[op.value] = lambda x, y, name=op.value: getattr(x, name)(y)
             found[f"{op.value} of a number"] = lambda x, y, name=op.value: getattr(x, name)(dtype is DType.BOOL or 3)
     for op in (*UnaryGradientOp, *BinaryGradientOp):
