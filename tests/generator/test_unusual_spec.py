@@ -36,7 +36,7 @@ EDITS = [
         "spec/functors/unary.yaml": {
             "  exp:\n": "  is_nan: {doc: whether x is NaN, dtypes: float, result: bool, formula: isnan(x), "
             "edges: {is_nan(inf): 0}}\n"
-            "  clip: {doc: x between two numbers, dtypes: number, parameters: {low: null, high: 1}, note: NaN wins, "
+            "  clip: {doc: x between two numbers, dtypes: real, parameters: {low: null, high: 1}, note: NaN wins, "
             'formula: "minimum(maximum(x, low), high)"}\n  exp:\n'
         },
         "spec/backends/cpu.yaml": {
@@ -246,7 +246,7 @@ def test_a_text_may_hold_anything_that_can_be_printed(repository: Project) -> No
         },
         "spec/backends/rocm.yaml": {
             "doc: HIP kernels through hip-python; matrix products by hipBLAS, transforms by hipFFT, "
-            "convolution and pooling by MIOpen where it is there.": f"doc: {ODD}",
+            "decompositions by hipSOLVER, convolution and pooling by MIOpen where it is there.": f"doc: {ODD}",
             "requires: [": "requires: ['vulkan; python_version < \"3.12\"', ",
             'display: ", rocm:{ordinal}"': f"display: {ODD}",
         },

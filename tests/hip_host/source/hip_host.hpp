@@ -1,4 +1,4 @@
-// What the seven libraries share: the frame around every call, fault injection, the call log, the count of live objects.
+// What the libraries share: the frame around every call, fault injection, the call log, the count of live objects.
 // All of it lives in libamdhip64; the others link against that.
 #pragma once
 
