@@ -625,20 +625,24 @@ def test_recording_makes_few_calls(device: Device) -> None:
     x, y = tl.randn((4, 4), device=device), Var(tl.randn((4, 4), device=device)) * 1.0
 
     def calls(op: Callable[[Tensor], object], operand: Tensor) -> int:
-        for _ in range(3):  # until a plan is recorded
-            op(operand)
         count = 0
 
         def note(_: object, event: str, __: object) -> None:
             nonlocal count
             count += event == "call"
 
-        sys.setprofile(note)
-        try:
-            op(operand)
-        finally:
-            sys.setprofile(None)
-        return count
+        def counted() -> int:
+            nonlocal count
+            count = 0
+            sys.setprofile(note)
+            try:
+                op(operand)
+            finally:
+                sys.setprofile(None)
+            return count
+
+        # The first ones record a plan, and what other tests left may be collected in the middle of any.
+        return min(counted() for _ in range(6))
 
     ops: list[tuple[Callable[[Tensor], object], int]] = [
         (lambda x: x.relu(), 2),
