@@ -141,7 +141,7 @@ def scatter_add(bench: Bench) -> None:
 def _scatter(bench: Bench, draw: Callable[[np.random.Generator, str, tuple[int, ...]], Array]) -> None:
     adds = bench.cell.method == "scatter_add"
     for index_name in NO_ROW:
-        for shape, index_shape, dim, placements in GATHERS:
+        for shape, index_shape, dim, placements in bench.some(GATHERS):
             where = bench.where(f"{index_name} indexes {index_shape}, dim {dim} of {shape}, {placements}")
             tensor = bench.place(draw(bench.generator, bench.name, shape), placements[0])
             indexes = bench.place(draw_indexes(bench, index_name, index_shape, shape[dim]), placements[1], index_name)
