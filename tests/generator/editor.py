@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
+from urllib.parse import unquote
 
 
 @dataclass
@@ -116,7 +117,7 @@ class Editor:
         """What stands at each location, below the project: `file: line`."""
         found = []
         for location in locations:
-            path = Path(location["uri"].removeprefix("file://")).relative_to(self.root)
+            path = Path(unquote(location["uri"].removeprefix("file://"))).relative_to(self.root)
             text = self.texts.get(path.as_posix()) or (self.root / path).read_text(encoding="utf-8")
             found.append(f"{path.as_posix()}: {text.splitlines()[location['range']['start']['line']].strip()}")
         return found

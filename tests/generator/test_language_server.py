@@ -12,6 +12,7 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
+from urllib.parse import unquote
 
 import pytest
 
@@ -170,7 +171,7 @@ def test_a_rename_leaves_a_spec_that_works(few_ops: Project) -> None:
     editor.wait("spec/primitives.yaml")
     place = editor.at("spec/primitives.yaml", "\n  exp(x):\n", 4)
     for uri, edits in editor.ask("textDocument/rename", {**place, "newName": "exponential"})["changes"].items():
-        path = Path(uri.removeprefix("file://"))
+        path = Path(unquote(uri.removeprefix("file://")))
         lines = path.read_text(encoding="utf-8").split("\n")
         for edit in sorted(edits, key=lambda edit: -edit["range"]["start"]["character"]):
             start, end = edit["range"]["start"], edit["range"]["end"]
