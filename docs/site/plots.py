@@ -23,9 +23,10 @@ _JUMP = 0.4
 
 
 def plotted(spec: Spec) -> Iterator[Functor]:
-    """The ops of one or two numbers that are tensor methods and give numbers."""
+    """The ops of one or two real numbers that are tensor methods and give numbers."""
     for functor in spec.every_functor:
-        if functor.kind in ("unary", "binary") and hasattr(tl.Tensor, functor.name) and functor.result is None:
+        is_method = functor.kind in ("unary", "binary") and functor.has_front
+        if is_method and functor.result is None and "f64" in spec.resolve(functor.dtypes):
             yield functor
 
 
