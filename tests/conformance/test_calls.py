@@ -91,22 +91,38 @@ def watch(monkeypatch: pytest.MonkeyPatch) -> Callable[[object, str, Callable[..
     return watch
 
 
-@pytest.fixture
-def made(cell: SupportCell, device: tallow.Device, watch: Any, monkeypatch: pytest.MonkeyPatch) -> list[str]:
-    """The functions that the dispatch called."""
-    made: list[str] = []
-    ops = getattr(backends, cell.backend)
+@pytest.fixture(scope="module")
+def dispatched(device: tallow.Device) -> Iterator[list[str]]:
+    """The functions that the dispatch of the device's backend calls."""
+    called: list[str] = []
+    ops = getattr(backends, device.backend)
     modules = {name: getattr(ops, name) for name in ops.__all__}
-    for name, module in modules.items():
-        if isinstance(module, ModuleType):
-            # A copy for the dispatch alone: what the ops call of each other they find in the module itself.
-            copy = SimpleNamespace(**vars(module))
-            monkeypatch.setattr(ops, name, copy)
-            for function in [key for key, value in vars(copy).items() if isinstance(value, FunctionType)]:
-                watch(copy, function, lambda *_, called=f"{name}.{function}": made.append(called))
+
+    def noting(name: str, function: Callable[..., Any]) -> Callable[..., Any]:
+        def call(*arguments: Any, **options: Any) -> Any:
+            result = function(*arguments, **options)
+            called.append(name)
+            return result
+
+        return call
+
+    with pytest.MonkeyPatch.context() as patch:
+        for name, module in modules.items():
+            if isinstance(module, ModuleType):
+                # A copy for the dispatch alone: what the ops call of each other they find in the module itself.
+                functions = {key: each for key, each in vars(module).items() if isinstance(each, FunctionType)}
+                watched = {key: noting(f"{name}.{key}", each) for key, each in functions.items()}
+                patch.setattr(ops, name, SimpleNamespace(**{**vars(module), **watched}))
+        yield called
+
+
+@pytest.fixture
+def made(cell: SupportCell, dispatched: list[str], watch: Any) -> list[str]:
+    """The functions that the dispatch called for a cell."""
+    dispatched.clear()
     if "op.fwd" in ways_of(cell):
-        watch(type(calls.custom_op(cell.method)), f"{cell.backend}_fwd", lambda *_: made.append("op.fwd"))
-    return made
+        watch(type(calls.custom_op(cell.method)), f"{cell.backend}_fwd", lambda *_: dispatched.append("op.fwd"))
+    return dispatched
 
 
 @pytest.fixture
