@@ -61,26 +61,26 @@ test-full: FULL := --full
 test-full: test docs  ## the same with the slow sweeps; test-opgen FULL=--full, and so on, runs one stage of it
 
 test-opgen: $(VENV)/tallow.stamp
-	@echo "1 of 7, about 5 min: opgen, the compilation of kernels, the HIP runtime for the CPU"
+	@echo "1 of 7, about 3 min: opgen, the compilation of kernels, the HIP runtime for the CPU"
 	@$(ON_HIP_HOST) $(PYTEST) --ignore tests/conformance --ignore tests/package $(SITE_TESTS:%=--ignore %)
 
 test-tallow: $(VENV)/tallow.stamp
-	@echo "2 of 7, about 5 min: tallow: every cell on the CPU, its tensors, files and models, its code for GPUs"
+	@echo "2 of 7, about 4 min: tallow: every cell on the CPU, its tensors, files and models, its code for GPUs"
 	@$(ON_HIP_HOST) $(PYTEST) tests/conformance tests/package $(if $(FULL),,$(TWO_DEVICES:%=--ignore %))
 
 test-wave64: $(VENV)/tallow.stamp
-	@echo "3 of 7, about 160 s: on rocm with waves of 64, cells of every op and of every dtype, late, replayed, each allocation of its exact size; models"
+	@echo "3 of 7, about 100 s: on rocm with waves of 64, cells of every op and of every dtype, late, replayed, each allocation of its exact size; models"
 	@$(ON_HIP_HOST) HIP_HOST_WAVE=64 TALLOW_MEMORY_CACHE=0 $(LATE) $(PYTEST) --device rocm --replay \
 		tests/conformance $(MODELS) $(if $(FULL),,--part 0/6 $(ORACLE) -k "$(MODELS64)")
 
 test-wave32: $(VENV)/tallow.stamp
-	@echo "4 of 7, about 100 s: on rocm with waves of 32, other cells of every op and of every dtype, gradients, SciPy and scikit-learn"
+	@echo "4 of 7, about 35 s: on rocm with waves of 32, other cells of every op and of every dtype, gradients, SciPy and scikit-learn"
 	@$(ON_HIP_HOST) HIP_HOST_WAVE=32 $(PYTEST) --device rocm \
 		tests/conformance/test_cells.py tests/conformance/test_blocks.py $(GRADIENTS) tests/package/test_ecosystem.py \
 		$(if $(FULL),$(MODELS),--part 2/6)
 
 test-devices: $(VENV)/tallow.stamp
-	@echo "5 of 7, about 80 s: two devices on rocm"
+	@echo "5 of 7, about 41 s: two devices on rocm"
 	@$(ON_HIP_HOST) HIP_HOST_DEVICES=2 $(LATE) $(PYTEST) $(TWO_DEVICES)
 
 test-numpy: $(VENV)/tallow.stamp
@@ -89,7 +89,7 @@ test-numpy: $(VENV)/tallow.stamp
 		-k 'cpu and (unary or binary or reduce or to_dtype or matmul or linear or conv)$(if $(FULL),, and ($(SOME_DTYPES)))'
 
 test-metal: $(VENV)/tallow.stamp
-	@echo "7 of 7, about 1 min: on metal, other cells of every op and of every dtype, gradients, by its library's CPU"
+	@echo "7 of 7, about 40 s: on metal, other cells of every op and of every dtype, gradients, by its library's CPU"
 	@TALLOW_METAL_CPU=1 $(PYTEST) tests/conformance $(GRADIENTS) --device metal $(if $(FULL),,--part 4/6 $(ON_ARRAYS))
 
 # The array API's own tests, at a commit of 3 April 2026: 1,100 of them, fetched once, since no package index has them.
