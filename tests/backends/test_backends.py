@@ -102,7 +102,15 @@ def test_all_but_its_cells_conforms(project: Path, pytestconfig: pytest.Config, 
     others = {"test_cells", "test_formula_mutations", "test_matrix", "test_oracle"}
     if not is_whole(pytestconfig, full):
         # They take most of the time, and metal, of the same family, has them too, or NumPy does their work.
-        others |= {"test_blocks", "test_calls", "test_fusion", "test_hostile", "test_threads"}
+        others |= {
+            "test_blocks",
+            "test_calls",
+            "test_fusion",
+            "test_hostile",
+            "test_properties",
+            "test_refusals",
+            "test_threads",
+        }
     files = [file for file in CONFORMANCE.glob("test_*.py") if file.stem not in others]
     # What chance finds there is of the whole package, and metal has it too.
     hostile = "tests/conformance/test_hostile.py::test_hostile_arguments_meet_errors_of_tallow"
