@@ -12,7 +12,7 @@ import numpy as np
 from .....dtype import Array, DType
 from .....kernels.constants import ACCESS_BYTES
 from ..libraries import Transform
-from . import copy
+from . import copy, on_host
 from .operand import Operand
 
 if TYPE_CHECKING:
@@ -54,7 +54,7 @@ def _complex(dtype: DType) -> DType:
 
 
 def fft(x: Operand, inverse: bool) -> GpuStorage:
-    """The same on the host, which waits for the device; then the results are copied back."""
+    """The same on the host."""
     return _on_host(x, partial(np.fft.ifft, norm="forward") if inverse else np.fft.fft, x.dtype)
 
 
@@ -69,12 +69,5 @@ def irfft(x: Operand, count: int) -> GpuStorage:
 
 
 def _on_host(x: Operand, compute: Callable[[Array], Any], dtype: DType) -> GpuStorage:
-    source = copy.contiguous(x)
-    lines = np.empty(x.shape, x.dtype.numpy)
-    if lines.size:
-        x.device.read(lines, source.address)
-    found = np.ascontiguousarray(compute(lines), dtype.numpy)
-    result = x.device.empty(dtype, found.size)
-    if found.size:
-        x.device.driver.copy_to_device(result.memory.address, found)
-    return result
+    (found,) = on_host.computed(lambda lines: (compute(lines).astype(dtype.numpy, copy=False),), x)
+    return found

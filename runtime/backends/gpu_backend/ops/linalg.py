@@ -6,7 +6,6 @@ The libraries have columns first: what lies there row by row is the transposed m
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
 from functools import lru_cache
 from typing import TYPE_CHECKING
 
@@ -16,7 +15,7 @@ from .....dtype import Array, DType
 from .....kernels import arguments
 from .....kernels.constants import BLOCK_SIZE, COPY_ELEMENTS
 from ....host import linalg
-from . import copy
+from . import copy, on_host
 from .geometry import Dims, Part, parts
 from .operand import Operand, dense
 
@@ -69,7 +68,7 @@ def det_by_library(library: Decompositions, x: Operand) -> GpuStorage | None:
         return None
     sign, diagonal = found
     with np.errstate(all="ignore"):
-        return _uploaded(x, sign * diagonal.prod(-1))
+        return on_host.stored(x, sign * diagonal.prod(-1))
 
 
 def slogdet_by_library(library: Decompositions, x: Operand) -> tuple[GpuStorage, ...] | None:
@@ -81,7 +80,7 @@ def slogdet_by_library(library: Decompositions, x: Operand) -> tuple[GpuStorage,
     with np.errstate(all="ignore"):
         size = np.abs(diagonal)
         signs = sign * np.where(size == 0, size, diagonal / size).prod(-1)
-        return _uploaded(x, signs), _uploaded(x, np.log(size).sum(-1))
+        return on_host.stored(x, signs), on_host.stored(x, np.log(size).sum(-1))
 
 
 def _diagonal(library: Decompositions, x: Operand) -> tuple[Array, Array] | None:
@@ -92,9 +91,9 @@ def _diagonal(library: Decompositions, x: Operand) -> tuple[Array, Array] | None
     factors, pivots = copy.copied(x), x.device.empty(DType.I32, count * size)
     library.lu(x.dtype, size, count, factors.address, pivots.memory.address)
     diagonal = copy.copied(factors.relaid((*x.shape[:-2], size), (*factors.strides[:-2], size + 1)))
-    rows = _read(dense(pivots, diagonal.shape))
+    rows = on_host.read(dense(pivots, diagonal.shape))
     exchanges = (rows != np.arange(1, size + 1)).sum(-1)
-    return np.where(exchanges % 2, -1, 1).astype(x.dtype.numpy), _read(diagonal)
+    return np.where(exchanges % 2, -1, 1).astype(x.dtype.numpy), on_host.read(diagonal)
 
 
 def solve_by_library(library: Decompositions, x: Operand, values: Operand) -> GpuStorage | None:
@@ -173,59 +172,39 @@ def _transposed(x: Operand) -> Operand:
 
 def cholesky(x: Operand) -> GpuStorage:
     """The same on the host, which waits for the device; then the results are copied back."""
-    return _on_host(linalg.cholesky, x)[0]
+    return on_host.computed(linalg.cholesky, x)[0]
 
 
 def det(x: Operand) -> GpuStorage:
     """Determinants."""
-    return _on_host(linalg.det, x)[0]
+    return on_host.computed(linalg.det, x)[0]
 
 
 def slogdet(x: Operand) -> tuple[GpuStorage, ...]:
     """Signs of determinants, and logarithms of their absolute values."""
-    return _on_host(linalg.slogdet, x)
+    return on_host.computed(linalg.slogdet, x)
 
 
 def solve(x: Operand, values: Operand) -> GpuStorage:
     """The columns of which matrices make `values`."""
-    return _on_host(linalg.solve, x, values)[0]
+    return on_host.computed(linalg.solve, x, values)[0]
 
 
 def eig(x: Operand, has_vectors: bool) -> tuple[GpuStorage, ...]:
     """Eigenvalues and eigenvectors."""
-    return _on_host(linalg.eig, x, has_vectors=has_vectors)
+    return on_host.computed(linalg.eig, x, has_vectors=has_vectors)
 
 
 def eigh(x: Operand, has_vectors: bool) -> tuple[GpuStorage, ...]:
     """Eigenvalues and eigenvectors of Hermitian matrices."""
-    return _on_host(linalg.eigh, x, has_vectors=has_vectors)
+    return on_host.computed(linalg.eigh, x, has_vectors=has_vectors)
 
 
 def qr(x: Operand, is_complete: bool) -> tuple[GpuStorage, ...]:
     """Orthonormal columns and upper triangles."""
-    return _on_host(linalg.qr, x, is_complete=is_complete)
+    return on_host.computed(linalg.qr, x, is_complete=is_complete)
 
 
 def svd(x: Operand, has_vectors: bool, is_full: bool) -> tuple[GpuStorage, ...]:
     """Singular values, between singular vectors if these are asked for."""
-    return _on_host(linalg.svd, x, has_vectors=has_vectors, is_full=is_full)
-
-
-def _on_host(compute: Callable[..., tuple[Array, ...]], *operands: Operand, **options: bool) -> tuple[GpuStorage, ...]:
-    found = compute(*map(_read, operands), **options)
-    return tuple(_uploaded(operands[0], array) for array in found)
-
-
-def _read(x: Operand) -> Array:
-    source = copy.contiguous(x)
-    array: Array = np.empty(x.shape, x.dtype.numpy)
-    if array.size:
-        x.device.read(array, source.address)
-    return array
-
-
-def _uploaded(x: Operand, array: Array) -> GpuStorage:
-    result = x.device.empty(DType.from_numpy(array.dtype), array.size)
-    if array.size:
-        x.device.write(result.memory.address, np.ascontiguousarray(array))
-    return result
+    return on_host.computed(linalg.svd, x, has_vectors=has_vectors, is_full=is_full)
