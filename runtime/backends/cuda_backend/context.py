@@ -130,3 +130,9 @@ class Context(Resource):
 
 def _release(device: Any, label: str) -> None:
     check("cuDevicePrimaryCtxRelease", cuda.cuDevicePrimaryCtxRelease(device), label)
+
+
+def destroy_handle(library: Any, context: Context, handle: int) -> None:
+    """Give the handle of a library back, as nvmath-python binds it."""
+    with context.activated():
+        library.destroy(handle)

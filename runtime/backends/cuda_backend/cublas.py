@@ -9,7 +9,7 @@ from ..gpu_backend.error import LibraryError
 from ..gpu_backend.gemm import GemmLibrary, StridedBatchedGemm
 from ..gpu_backend.release import release_with
 from ..gpu_backend.storage import Slice
-from .context import Context
+from .context import Context, destroy_handle
 
 if TYPE_CHECKING:
     from ..gpu_backend.allocator import CachingAllocator
@@ -58,7 +58,7 @@ class CuBlas(GemmLibrary):
         self._workspace = Slice(allocator, _WORKSPACE_BYTES)
         with context.activated():
             handle = self._handle = self._call("create")
-            release_with(self, _destroy, library, context, handle)
+            release_with(self, destroy_handle, library, context, handle)
             self._set_stream(stream.handle)
             # f32 is multiplied as f32, and no sum is rounded to a narrower dtype on its way.
             modes = library.Math
@@ -86,8 +86,3 @@ class CuBlas(GemmLibrary):
 
 def _refusal(name: str, error: Exception) -> LibraryError:
     return LibraryError(f"cublas {name}", str(error), ADVICE)
-
-
-def _destroy(library: Any, context: Context, handle: int) -> None:
-    with context.activated():
-        library.destroy(handle)

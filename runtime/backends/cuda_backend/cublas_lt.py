@@ -15,7 +15,7 @@ from ..gpu_backend.error import LibraryError
 from ..gpu_backend.libraries import Library
 from ..gpu_backend.release import release_with
 from ..gpu_backend.storage import Slice
-from .context import Context
+from .context import Context, destroy_handle
 from .cublas import ADVICE, KINDS
 
 if TYPE_CHECKING:
@@ -97,7 +97,7 @@ class CuBlasLt(Library):
         self._bias_pointer = int(modules.lt.MatmulDescAttribute.BIAS_POINTER)
         with context.activated():
             self._handle: int = self._call("create")
-            release_with(self, _destroy, modules.lt, context, self._handle)
+            release_with(self, destroy_handle, modules.lt, context, self._handle)
 
     def multiply_and_add(
         self, dtype: DType, mnk: tuple[int, int, int], lhs: Matrices, rhs: Matrices, bias: int, result: int
@@ -212,8 +212,3 @@ def _destroy_plan(library: Any, product: int, layouts: list[int]) -> None:
     library.matmul_desc_destroy(product)
     for layout in layouts:
         library.matrix_layout_destroy(layout)
-
-
-def _destroy(library: Any, context: Context, handle: int) -> None:
-    with context.activated():
-        library.destroy(handle)

@@ -8,10 +8,10 @@ from ....dtype import DType
 from ..gpu_backend.error import LibraryError
 from ..gpu_backend.release import release_with
 from ..gpu_backend.solver import SolverLibrary
+from .context import destroy_handle
 
 if TYPE_CHECKING:
     from ..gpu_backend.allocator import CachingAllocator
-    from .context import Context
     from .driver import Driver
 
 _ADVICE: Final = "tallow needs cuSOLVER 11 or later, of the CUDA that cuda-python is for, and some free device memory"
@@ -42,7 +42,7 @@ class CuSolver(SolverLibrary):
         self._refusal = refusal
         with driver.device.activated():
             self._handle = self._checked("create")
-            release_with(self, _destroy, library, driver.device, self._handle)
+            release_with(self, destroy_handle, library, driver.device, self._handle)
             self._checked("set_stream", self._handle, int(driver.queue.own_handle))
 
     def _call(self, letter: str, function: str, *arguments: Any) -> Any:
@@ -57,8 +57,3 @@ class CuSolver(SolverLibrary):
             return getattr(self._library, name)(*arguments)
         except self._refusal as error:
             raise LibraryError(f"cusolver {name}", str(error), _ADVICE) from error
-
-
-def _destroy(library: Any, context: Context, handle: int) -> None:
-    with context.activated():
-        library.destroy(handle)

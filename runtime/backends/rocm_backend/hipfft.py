@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Any, Final, Self
 
 import numpy as np
 
-from ..gpu_backend.error import LibraryError
 from ..gpu_backend.fft import FftLibrary
+from .result import value_of
 
 if TYPE_CHECKING:
     from ..gpu_backend.allocator import CachingAllocator
@@ -63,7 +63,5 @@ class HipFft(FftLibrary):
 
 
 def _call(library: Any, name: str, *arguments: Any) -> Any:
-    status, *values = getattr(library, f"hipfft{name}")(*arguments)
-    if status:
-        raise LibraryError(f"hipfft{name}", status.name, _ADVICE)
-    return values[0] if values else None
+    call = f"hipfft{name}"
+    return value_of(call, getattr(library, call)(*arguments), _ADVICE)

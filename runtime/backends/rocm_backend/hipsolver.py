@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, Final, Self
 
 from ....dtype import DType
-from ..gpu_backend.error import LibraryError
 from ..gpu_backend.release import release_with
 from ..gpu_backend.solver import LETTERS, SolverLibrary
+from .result import value_of
 
 if TYPE_CHECKING:
     from ..gpu_backend.allocator import CachingAllocator
@@ -57,10 +57,8 @@ class HipSolver(SolverLibrary):
 
 
 def _checked(library: Any, name: str, *arguments: Any) -> Any:
-    status, *values = getattr(library, f"hipsolverDn{name}")(*arguments)
-    if status:
-        raise LibraryError(f"hipsolverDn{name}", status.name, _ADVICE)
-    return values[0] if values else None
+    call = f"hipsolverDn{name}"
+    return value_of(call, getattr(library, call)(*arguments), _ADVICE)
 
 
 def _destroy(library: Any, device: HipDevice, handle: Any) -> None:

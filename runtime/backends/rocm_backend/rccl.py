@@ -7,7 +7,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Final, Self
 
 from ..gpu_backend.collectives import Collectives, Functions
-from ..gpu_backend.error import LibraryError
+from .result import value_of
 
 if TYPE_CHECKING:
     from ..gpu_backend.allocator import CachingAllocator
@@ -39,10 +39,7 @@ class Rccl(Collectives):
         function = getattr(self._library, name)
 
         def call(*arguments: Any) -> Any:
-            status, *values = function(*arguments)
-            if status:
-                raise LibraryError(name, status.name, _ADVICE)
-            return values[0] if values else None
+            return value_of(name, function(*arguments), _ADVICE)
 
         return call
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, Final, Self
 
 from ....dtype import DType
-from ..gpu_backend.error import LibraryError
 from ..gpu_backend.gemm import GemmLibrary, StridedBatchedGemm
 from .hip import HipDevice, HipStream, hipDataType
 from .hip.resource import HipResource
+from .result import value_of
 
 if TYPE_CHECKING:
     from ..gpu_backend.allocator import CachingAllocator
@@ -54,28 +54,23 @@ class RocBlas(GemmLibrary, HipResource):
         super().__init__(device, stream, gemm)
         self._library = library
         with device.activated():
-            self._handle = _check("hipblasCreate", library.hipblasCreate())
+            self._handle = value_of("hipblasCreate", library.hipblasCreate(), _ADVICE)
             self._own(_destroy, library, self._handle)
             self._set_stream(stream.handle)
             # The same bits on every run; a library without the function has no atomics to turn off.
             if library.has_symbol("hipblasSetAtomicsMode"):
                 mode = library.hipblasAtomicsMode_t.HIPBLAS_ATOMICS_NOT_ALLOWED
-                _check("hipblasSetAtomicsMode", library.hipblasSetAtomicsMode(self._handle, mode))
+                value_of("hipblasSetAtomicsMode", library.hipblasSetAtomicsMode(self._handle, mode), _ADVICE)
 
     def _set_stream(self, stream: Any) -> None:
-        _check("hipblasSetStream", self._library.hipblasSetStream(self._handle, stream))
+        value_of("hipblasSetStream", self._library.hipblasSetStream(self._handle, stream), _ADVICE)
 
     def _enqueue(self, arguments: tuple[Any, ...]) -> None:
         self.require_open()
-        _check("hipblasGemmStridedBatchedEx", self._library.hipblasGemmStridedBatchedEx(self._handle, *arguments))
+        value_of(
+            "hipblasGemmStridedBatchedEx", self._library.hipblasGemmStridedBatchedEx(self._handle, *arguments), _ADVICE
+        )
 
 
 def _destroy(library: Any, handle: Any) -> None:
-    _check("hipblasDestroy", library.hipblasDestroy(handle))
-
-
-def _check(call: str, result: tuple[Any, ...]) -> Any:
-    status, *values = result
-    if status:
-        raise LibraryError(call, status.name, _ADVICE)
-    return values[0] if values else None
+    value_of("hipblasDestroy", library.hipblasDestroy(handle), _ADVICE)

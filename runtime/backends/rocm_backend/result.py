@@ -1,0 +1,15 @@
+"""What calls of ROCm's libraries give, as hip-python binds them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ..gpu_backend.error import LibraryError
+
+
+def value_of(call: str, result: tuple[Any, ...], advice: str) -> Any:
+    """The value that a call gives beside its status, if there is one; LibraryError for a status that is an error."""
+    status, *values = result
+    if status:
+        raise LibraryError(call, status.name, advice)
+    return values[0] if values else None
