@@ -36,15 +36,17 @@ ENQUEUE = (
 )
 # By which kernels of the host are called or found, and a library on the CPU takes a problem.
 HOST_WAYS = ("call", "kernel", "primitive")
-SOLVERS = tuple(
-    f"{letter}{name}"
-    for letter, vectors in (("S", "syevd"), ("D", "syevd"), ("C", "heevd"), ("Z", "heevd"))
-    for name in ("potrf", "getrf", "geqrf", "gesvd", vectors)
+LETTERS = "SDCZ"
+SOLVERS = (
+    *(f"{letter}{name}{many}" for letter in LETTERS for name in ("potrf", "gesvdj") for many in ("", "Batched")),
+    *(f"{letter}{name}" for letter in LETTERS for name in ("getrf", "geqrf", "XsyevBatched")),
+    *("Ssyevd", "Dsyevd", "Cheevd", "Zheevd"),
 )
 WORK = {
     "hipblasGemmStridedBatchedEx": "hipblas",
     **{f"hipfftExec{kind}": "hipfft" for kind in ("C2C", "R2C", "C2R", "Z2Z", "D2Z", "Z2D")},
     **{f"hipsolverDn{kind}": "hipsolver" for kind in SOLVERS},
+    **{f"hipblas{letter}{name}Batched": "hipsolver" for letter in LETTERS for name in ("getrf", "geqrf")},
     "miopenConvolutionForward": "miopen",
     "miopenPoolingForward": "miopen",
     **dict.fromkeys(("ncclAllReduce", "ncclAllGather", "ncclReduceScatter", "ncclBroadcast", "ncclReduce"), "rccl"),

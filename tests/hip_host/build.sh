@@ -48,7 +48,7 @@ library() {
 
 library amdhip64 7 "allocation block code_object device fault fiber graph launch memory module observe stream" -ldl
 library hiprtc 7 "code_object hiprtc process rewrite" -lamdhip64 -ldl
-library hipblas 3 "hipblas" -lamdhip64
+library hipblas 3 "hipblas" -lamdhip64 -ldl
 library hipfft 0 "hipfft" -lamdhip64
 library hipsolver 1 "hipsolver" -lamdhip64 -ldl
 library MIOpen 1 "miopen miopen_forward" -lamdhip64

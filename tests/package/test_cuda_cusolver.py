@@ -32,8 +32,19 @@ PARAMETERS = {
     "orgqr": "m n k a lda tau work lwork info",
     "syevd_buffer_size": "jobz uplo n a lda w",
     "syevd": "jobz uplo n a lda w work lwork info",
-    "gesvd_buffer_size": "m n",
-    "gesvd": "jobu jobvt m n a lda s u ldu vt ldvt work lwork rwork info",
+    "gesvdj_buffer_size": "jobz econ m n a lda s u ldu v ldv params",
+    "gesvdj": "jobz econ m n a lda s u ldu v ldv work lwork info params",
+    "gesvdj_batched_buffer_size": "jobz m n a lda s u ldu v ldv params batch_size",
+    "gesvdj_batched": "jobz m n a lda s u ldu v ldv work lwork info params batch_size",
+    "potrf_batched": "uplo n aarray lda info_array batch_size",
+    "syev_batched_buffer_size": "params jobz uplo n data_type_a a lda data_type_w w compute_type batch_size",
+    "syev_batched": (
+        "params jobz uplo n data_type_a a lda data_type_w w compute_type buffer_on_device workspace_in_bytes_on_device"
+        " buffer_on_host workspace_in_bytes_on_host info batch_size"
+    ),
+    "getrf_batched": "n a lda p info batch_size",
+    "getrs_batched": "trans n nrhs aarray lda dev_ipiv barray ldb info batch_size",
+    "geqrf_batched": "m n aarray lda tau_array info batch_size",
 }
 OF_COMPLEX = {"ungqr": "orgqr", "heevd": "syevd"}
 
@@ -64,7 +75,9 @@ class Library(ModuleType):
             self.calls.append((name, dict(zip(names, arguments, strict=True))))
             if name == self.failing:
                 raise CuSolverError("INVALID_VALUE (3)")
-            return {"create": 77, "buffer_size": 512}.get(name if name == "create" else name[-11:])
+            if name.endswith("buffer_size"):
+                return (512, 16) if "syev_batched" in name else 512
+            return {"create": 77, "create_params": 78, "create_gesvdj_info": 79}.get(name)
 
         return call
 
@@ -78,7 +91,8 @@ def context() -> Context:
 def library(context, monkeypatch) -> Library:
     library = Library(context)
     errors = SimpleNamespace(cuSOLVERError=CuSolverError, get_property=lambda kind: 12)
-    bindings = SimpleNamespace(cusolver=errors, cusolverDn=library)
+    library.cuBLASError, library.get_cudart_version = CuSolverError, lambda: 13
+    bindings = SimpleNamespace(cusolver=errors, cusolverDn=library, cublas=library)
     for name, module in (("nvmath", SimpleNamespace(bindings=bindings)), ("nvmath.bindings", bindings)):
         monkeypatch.setitem(sys.modules, name, module)
     return library
@@ -93,9 +107,12 @@ def open_solver(context: Context) -> CuSolver | None:
 
 def test_matrices_follow_each_other_with_one_workspace(context, library):
     solver = open_solver(context)
-    assert library.calls == [("create", {}), ("set_stream", {"stream": 1234})]
+    assert [name for name, _ in library.calls] == [
+        *("create", "create", "set_stream", "set_stream", "create_params", "create_gesvdj_info")
+    ]
+    assert library.calls[2] == ("set_stream", {"stream": 1234})
     library.calls.clear()
-    solver.cholesky(DType.F64, 4, 2, 4096)
+    solver.cholesky(DType.F64, 4, 2, 4096, 0)
     (size, asked), (first, one), (second, other) = library.calls
     assert (size, first, second) == ("dpotrf_buffer_size", "dpotrf", "dpotrf")
     assert asked == {"uplo": 1, "n": 4, "a": 4096, "lda": 4}
@@ -104,7 +121,30 @@ def test_matrices_follow_each_other_with_one_workspace(context, library):
     assert one["lwork"] == 512
     del solver
     gc.collect()
-    assert library.calls[-1][0] == "destroy"
+    given_back = {name for name, _ in library.calls}
+    assert given_back >= {"destroy", "destroy_params", "destroy_gesvdj_info"}
+
+
+def test_one_call_works_on_many_matrices(context, library):
+    solver = open_solver(context)
+    library.calls.clear()
+    solver.cholesky(DType.F64, 4, 9, 4096, 64)
+    solver.lu(DType.COMPLEX64, 4, 9, 4096, 8192, 64)
+    solver.solve(DType.F32, 4, 2, 9, 4096, 8192, 12288, 64, 128)
+    solver.qr(DType.COMPLEX128, 5, 3, 5 * 3 * 16, 9, 4096, 8192, 64, 128)
+    solver.eigh(DType.COMPLEX64, 3, 9, True, 4096, 8192)
+    solver.svd(DType.F32, (5, 3, 5), 9, True, 4096, 8192, 12288, 16384, 20480)
+    assert [name for name, _ in library.calls if not name.endswith("buffer_size")] == [
+        *("dpotrf_batched", "cgetrf_batched", "sgetrf_batched", "sgetrs_batched", "zgeqrf_batched"),
+        *("xsyev_batched", "sgesvdj_batched"),
+    ]
+    found = dict(library.calls)
+    assert found["dpotrf_batched"]["aarray"] == found["zgeqrf_batched"]["aarray"] == 64
+    assert found["sgetrs_batched"]["barray"] == found["zgeqrf_batched"]["tau_array"] == 128
+    eigenvalues, singular = found["xsyev_batched"], found["sgesvdj_batched"]
+    assert (eigenvalues["params"], eigenvalues["data_type_a"], eigenvalues["data_type_w"]) == (78, 4, 0)
+    assert (eigenvalues["workspace_in_bytes_on_device"], eigenvalues["workspace_in_bytes_on_host"]) == (512, 16)
+    assert (singular["params"], singular["info"], singular["ldu"], singular["ldv"]) == (79, 20480, 5, 3)
 
 
 def test_each_dtype_has_its_functions(context, library):
@@ -117,15 +157,15 @@ def test_each_dtype_has_its_functions(context, library):
     ):
         library.calls.clear()
         solver.eigh(dtype, 3, 1, True, 4096, 8192)
-        solver.qr(dtype, 5, 3, 5 * 3 * dtype.itemsize, 1, 4096, 8192)
+        solver.qr(dtype, 5, 3, 5 * 3 * dtype.itemsize, 1, 4096, 8192, 0, 0)
         solver.orthonormal(dtype, 5, 3, 3, 5 * 3 * dtype.itemsize, 1, 4096, 8192)
-        solver.svd(dtype, (5, 3, 3), 1, True, 4096, 8192, 12288, 16384)
-        solver.solve(dtype, 3, 2, 1, 4096, 8192, 12288)
+        solver.svd(dtype, (5, 3, 3), 1, True, 4096, 8192, 12288, 16384, 20480)
+        solver.solve(dtype, 3, 2, 1, 4096, 8192, 12288, 0, 0)
         names = [name for name, _ in library.calls if not name.endswith("buffer_size")]
-        assert names == [f"{letter}{name}" for name in (eigen, "geqrf", columns, "gesvd", "getrf", "getrs")]
+        assert names == [f"{letter}{name}" for name in (eigen, "geqrf", columns, "gesvdj", "getrf", "getrs")]
         found = dict(library.calls)
         assert (found[f"{letter}{eigen}"]["jobz"], found[f"{letter}{eigen}"]["uplo"]) == (1, 0)
-        assert found[f"{letter}gesvd"]["jobu"] == ord("S")
+        assert (found[f"{letter}gesvdj"]["econ"], found[f"{letter}gesvdj"]["params"]) == (1, 79)
         assert found[f"{letter}getrs"]["trans"] == 1
         assert found[f"{letter}getrs"]["dev_info"] != found[f"{letter}getrf"]["dev_info"]
 
@@ -134,7 +174,7 @@ def test_a_refusal_names_the_function(context, library):
     solver = open_solver(context)
     library.failing = "sgetrf"
     with pytest.raises(LibraryError, match=r"cusolver sgetrf.*INVALID_VALUE.*tallow needs cuSOLVER"):
-        solver.lu(DType.F32, 3, 1, 4096, 8192)
+        solver.lu(DType.F32, 3, 1, 4096, 8192, 0)
 
 
 def test_without_the_library_there_is_none(context, library, monkeypatch):

@@ -1,59 +1,91 @@
-"""Decompositions by cuSOLVER, through nvmath-python."""
+"""Decompositions by cuSOLVER, those of several matrices also by cuBLAS, through nvmath-python."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Final, Self
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, Self
 
 from ....dtype import DType
 from ..gpu_backend.error import LibraryError
 from ..gpu_backend.release import release_with
 from ..gpu_backend.solver import SolverLibrary
-from .context import destroy_handle
+from .context import Context, destroy_handle
+from .cublas import KINDS
 
 if TYPE_CHECKING:
     from ..gpu_backend.allocator import CachingAllocator
     from .driver import Driver
 
-_ADVICE: Final = "tallow needs cuSOLVER 11 or later, of the CUDA that cuda-python is for, and some free device memory"
+_ADVICE: Final = "tallow needs cuSOLVER 11.7 or later, of the CUDA that cuda-python is for, and some free device memory"
 
 
 class CuSolver(SolverLibrary):
-    """A handle of cuSOLVER."""
+    """A handle of cuSOLVER, and one of cuBLAS."""
 
     needs = "libcusolver and the module nvmath: pip install 'tallow[cuda]'"
     # cublasFillMode_t, cublasOperation_t and cusolverEigMode_t, which nvmath-python takes as numbers.
     lower, upper, transposed, vectors = 0, 1, 1, (0, 1)
+    kinds, finds_many = KINDS, True
 
     @classmethod
     def open(cls, driver: Driver, allocator: CachingAllocator) -> Self | None:
         """CuSOLVER on the stream of a driver; None where nvmath-python or the library is missing."""
         try:
-            from nvmath.bindings import cusolver, cusolverDn
+            from nvmath.bindings import cublas, cusolver, cusolverDn
 
             cusolver.get_property(0)
+            cublas.get_cudart_version()
         # nvmath-python raises a RuntimeError where it does not find the library, or a function of it.
         except (ImportError, RuntimeError):
             return None
-        return cls(cusolverDn, cusolver.cuSOLVERError, driver, allocator)
+        return cls(cusolverDn, cusolver.cuSOLVERError, cublas, driver, allocator)
 
-    def __init__(self, library: Any, refusal: type[Exception], driver: Driver, allocator: CachingAllocator) -> None:
+    def __init__(
+        self, library: Any, refusal: type[Exception], blas: Any, driver: Driver, allocator: CachingAllocator
+    ) -> None:
         super().__init__(driver, allocator)
-        self._library = library
-        self._refusal = refusal
-        with driver.device.activated():
-            self._handle = self._checked("create")
-            release_with(self, destroy_handle, library, driver.device, self._handle)
-            self._checked("set_stream", self._handle, int(driver.queue.own_handle))
+        self._solver = _Module("cusolver", library, refusal)
+        self._blas = _Module("cublas", blas, blas.cuBLASError)
+        device, stream = driver.device, int(driver.queue.own_handle)
+        with device.activated():
+            self._handle, self._blas_handle = self._solver.call("create"), self._blas.call("create")
+            for module, handle in ((self._solver, self._handle), (self._blas, self._blas_handle)):
+                release_with(self, destroy_handle, module.library, device, handle)
+                module.call("set_stream", handle, stream)
+            self._params, self._jacobi = self._solver.call("create_params"), self._solver.call("create_gesvdj_info")
+            release_with(self, _destroy, library.destroy_params, device, self._params)
+            release_with(self, _destroy, library.destroy_gesvdj_info, device, self._jacobi)
 
     def _call(self, letter: str, function: str, *arguments: Any) -> Any:
-        name = f"{letter.lower()}{function.replace('bufferSize', 'buffer_size')}"
-        return self._checked(name, self._handle, *arguments)
+        return self._solver.call(_named(letter, function), self._handle, *arguments)
+
+    def _call_blas(self, letter: str, function: str, *arguments: Any) -> None:
+        self._blas.call(_named(letter, function), self._blas_handle, *arguments)
 
     def _work_bytes(self, dtype: DType, size: int) -> int:
         return size * dtype.itemsize
 
-    def _checked(self, name: str, *arguments: Any) -> Any:
+
+class _Module(NamedTuple):
+    """A module of nvmath-python."""
+
+    name: str
+    library: Any
+    refusal: type[Exception]
+
+    def call(self, function: str, *arguments: Any) -> Any:
+        """Call a function. Raises LibraryError."""
         try:
-            return getattr(self._library, name)(*arguments)
-        except self._refusal as error:
-            raise LibraryError(f"cusolver {name}", str(error), _ADVICE) from error
+            return getattr(self.library, function)(*arguments)
+        except self.refusal as error:
+            raise LibraryError(f"{self.name} {function}", str(error), _ADVICE) from error
+
+
+def _destroy(destroy: Callable[[int], None], context: Context, handle: int) -> None:
+    with context.activated():
+        destroy(handle)
+
+
+def _named(letter: str, function: str) -> str:
+    """How nvmath-python names a function."""
+    return letter.lower() + function.replace("Batched", "_batched").replace("bufferSize", "buffer_size")

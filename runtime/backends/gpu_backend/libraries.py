@@ -153,19 +153,42 @@ class Transforms(Protocol):
 class Decompositions(Protocol):
     """Decompositions of `count` matrices, columns first, one behind the other, which are overwritten.
 
-    Those whose matrices may have no result wait for the device, and raise InvalidArgument. Raises LibraryError.
+    Places, addresses of addresses, are given where one call is to work on all matrices, and are 0 elsewhere. What may
+    find no result waits for the device, and raises InvalidArgument. Raises LibraryError.
     """
 
-    def cholesky(self, dtype: DType, size: int, count: int, matrices: int) -> None:
+    def cholesky(self, dtype: DType, size: int, count: int, matrices: int, places: int) -> None:
         """Find the upper triangles U with U^H U = x; what is below them is left."""
 
-    def lu(self, dtype: DType, size: int, count: int, matrices: int, pivots: int) -> None:
+    def lu(self, dtype: DType, size: int, count: int, matrices: int, pivots: int, places: int) -> None:
         """Enqueue decompositions P L U, and i32 row exchanges, counted from 1."""
 
-    def solve(self, dtype: DType, size: int, columns: int, count: int, matrices: int, pivots: int, values: int) -> None:
+    def solve(
+        self,
+        dtype: DType,
+        size: int,
+        columns: int,
+        count: int,
+        matrices: int,
+        pivots: int,
+        values: int,
+        places: int,
+        value_places: int,
+    ) -> None:
         """Find the columns of which the transposed matrices make `values`, in their place."""
 
-    def qr(self, dtype: DType, rows: int, columns: int, step: int, count: int, matrices: int, factors: int) -> None:
+    def qr(
+        self,
+        dtype: DType,
+        rows: int,
+        columns: int,
+        step: int,
+        count: int,
+        matrices: int,
+        factors: int,
+        places: int,
+        factor_places: int,
+    ) -> None:
         """Enqueue decompositions of matrices that begin `step` bytes apart: upper triangles, and reflectors."""
 
     def orthonormal(
@@ -186,5 +209,10 @@ class Decompositions(Protocol):
         left: int,
         values: int,
         right: int,
+        infos: int,
     ) -> None:
-        """Find singular values of matrices with no fewer rows than columns: `sizes` are both, and the left vectors."""
+        """Enqueue singular values of matrices with no fewer rows than columns: `sizes` are both, and the left vectors.
+
+        Both kinds of vectors are columns, for which there is room even where they are not asked for. An i32 of `infos`
+        is not 0 where the values of a matrix were not found.
+        """

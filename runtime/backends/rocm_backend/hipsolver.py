@@ -1,13 +1,14 @@
-"""Decompositions by hipSOLVER, which hands them to rocSOLVER."""
+"""Decompositions by hipSOLVER, those of several matrices also by hipBLAS. Both hand them to rocSOLVER."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Final, Self
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, Self
 
 from ....dtype import DType
 from ..gpu_backend.release import release_with
 from ..gpu_backend.solver import LETTERS, SolverLibrary
 from .result import value_of
+from .rocblas import KINDS
 
 if TYPE_CHECKING:
     from ..gpu_backend.allocator import CachingAllocator
@@ -16,51 +17,82 @@ if TYPE_CHECKING:
 
 _ADVICE: Final = "tallow needs hipSOLVER of the ROCm that is installed, and some free device memory"
 _REQUIRED: Final = (
-    *("hipsolverDnCreate", "hipsolverDnDestroy", "hipsolverDnSetStream"),
-    *(f"hipsolverDn{letter}{name}" for letter in LETTERS.values() for name in ("potrf", "getrf", "geqrf", "gesvd")),
+    *("hipsolverDnCreate", "hipsolverDnDestroy", "hipsolverDnSetStream", "hipsolverDnCreateGesvdjInfo"),
+    *(
+        f"hipsolverDn{letter}{name}"
+        for letter in LETTERS.values()
+        for name in ("potrf", "getrf", "geqrf", "gesvdj", "potrfBatched", "gesvdjBatched")
+    ),
+)
+_REQUIRED_OF_BLAS: Final = (
+    *("hipblasCreate", "hipblasDestroy", "hipblasSetStream"),
+    *(f"hipblas{letter}{name}Batched" for letter in LETTERS.values() for name in ("getrf", "getrs", "geqrf")),
 )
 
 
 class HipSolver(SolverLibrary):
-    """A handle of hipSOLVER."""
+    """A handle of hipSOLVER, and one of hipBLAS."""
 
-    needs = "libhipsolver.so of ROCm, and hip-python[libraries]"
+    needs = "libhipsolver.so and libhipblas.so of ROCm, and hip-python[libraries]"
 
     @classmethod
     def open(cls, driver: Driver, allocator: CachingAllocator) -> Self | None:
-        """HipSOLVER on the stream of a driver; None where its binding, the library or a function of it is missing."""
+        """HipSOLVER on the stream of a driver; None where its binding, a library or a function of it is missing."""
         try:
-            from rocm.bindings import hipsolver
+            from rocm.bindings import hipblas, hipsolver
         except ImportError:
             return None
-        if not all(hipsolver.has_symbol(name) for name in _REQUIRED):
+        required = ((hipsolver, _REQUIRED), (hipblas, _REQUIRED_OF_BLAS))
+        if not all(library.has_symbol(name) for library, names in required for name in names):
             return None
-        return cls(hipsolver, driver, allocator)
+        return cls(hipsolver, hipblas, driver, allocator)
 
-    def __init__(self, library: Any, driver: Driver, allocator: CachingAllocator) -> None:
+    def __init__(self, library: Any, blas: Any, driver: Driver, allocator: CachingAllocator) -> None:
         super().__init__(driver, allocator)
-        self._library = library
         fills, modes = library.hipsolverFillMode_t, library.hipsolverEigMode_t
         self.lower, self.upper = fills.HIPBLAS_FILL_MODE_LOWER, fills.HIPBLAS_FILL_MODE_UPPER
         self.transposed = library.hipsolverOperation_t.HIPBLAS_OP_T
         self.vectors = modes.HIPSOLVER_EIG_MODE_NOVECTOR, modes.HIPSOLVER_EIG_MODE_VECTOR
-        with driver.device.activated():
-            self._handle = _checked(library, "Create")
-            release_with(self, _destroy, library, driver.device, self._handle)
-            _checked(library, "SetStream", self._handle, driver.queue.own_handle)
+        self.kinds = KINDS
+        # A function of newer libraries.
+        self.finds_many = library.has_symbol("hipsolverDnXsyevBatched")
+        self._solver, self._blas = _Functions("hipsolverDn", library), _Functions("hipblas", blas)
+        device, stream = driver.device, driver.queue.own_handle
+        with device.activated():
+            self._handle = self._solver.call("Create")
+            release_with(self, _destroy, self._solver, device, "Destroy", self._handle)
+            self._blas_handle = self._blas.call("Create")
+            release_with(self, _destroy, self._blas, device, "Destroy", self._blas_handle)
+            self._solver.call("SetStream", self._handle, stream)
+            self._blas.call("SetStream", self._blas_handle, stream)
+            self._jacobi = self._solver.call("CreateGesvdjInfo")
+            release_with(self, _destroy, self._solver, device, "DestroyGesvdjInfo", self._jacobi)
+            if self.finds_many:
+                self._params = self._solver.call("CreateParams")
+                release_with(self, _destroy, self._solver, device, "DestroyParams", self._params)
 
     def _call(self, letter: str, function: str, *arguments: Any) -> Any:
-        return _checked(self._library, f"{letter}{function}", self._handle, *arguments)
+        return self._solver.call(f"{letter}{function}", self._handle, *arguments)
+
+    def _call_blas(self, letter: str, function: str, *arguments: Any) -> None:
+        self._blas.call(f"{letter}{function}", self._blas_handle, *arguments)
 
     def _work_bytes(self, dtype: DType, size: int) -> int:  # noqa: ARG002 - rocSOLVER counts bytes
         return size
 
 
-def _checked(library: Any, name: str, *arguments: Any) -> Any:
-    call = f"hipsolverDn{name}"
-    return value_of(call, getattr(library, call)(*arguments), _ADVICE)
+class _Functions(NamedTuple):
+    """The functions of a library, by what their names have behind a prefix."""
+
+    prefix: str
+    library: Any
+
+    def call(self, name: str, *arguments: Any) -> Any:
+        """Call a function. Raises LibraryError."""
+        function = self.prefix + name
+        return value_of(function, getattr(self.library, function)(*arguments), _ADVICE)
 
 
-def _destroy(library: Any, device: HipDevice, handle: Any) -> None:
+def _destroy(functions: _Functions, device: HipDevice, name: str, handle: Any) -> None:
     with device.activated():
-        _checked(library, "Destroy", handle)
+        functions.call(name, handle)

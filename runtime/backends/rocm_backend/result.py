@@ -8,8 +8,8 @@ from ..gpu_backend.error import LibraryError
 
 
 def value_of(call: str, result: tuple[Any, ...], advice: str) -> Any:
-    """The value that a call gives beside its status, if there is one; LibraryError for a status that is an error."""
+    """The value, or values, that a call gives beside its status; LibraryError for a status that is an error."""
     status, *values = result
     if status:
         raise LibraryError(call, status.name, advice)
-    return values[0] if values else None
+    return tuple(values) if len(values) > 1 else values[0] if values else None

@@ -17,6 +17,17 @@ if TYPE_CHECKING:
 _ADVICE: Final = "tallow needs hipBLAS 3 (ROCm 7) or later, with a rocBLAS that knows this GPU"
 _REQUIRED: Final = ("hipblasCreate", "hipblasDestroy", "hipblasGemmStridedBatchedEx", "hipblasSetStream")
 
+KINDS: Final = DType.known(
+    {
+        "bf16": hipDataType.HIP_R_16BF,
+        "f16": hipDataType.HIP_R_16F,
+        "f32": hipDataType.HIP_R_32F,
+        "f64": hipDataType.HIP_R_64F,
+        "complex64": hipDataType.HIP_C_32F,
+        "complex128": hipDataType.HIP_C_64F,
+    }
+)
+
 
 class RocBlas(GemmLibrary, HipResource):
     """A handle of hipBLAS."""
@@ -37,16 +48,7 @@ class RocBlas(GemmLibrary, HipResource):
     def __init__(self, library: Any, device: HipDevice, stream: HipStream) -> None:
         computes, operations = library.hipblasComputeType_t, library.hipblasOperation_t
         gemm = StridedBatchedGemm(
-            kinds=DType.known(
-                {
-                    "bf16": hipDataType.HIP_R_16BF,
-                    "f16": hipDataType.HIP_R_16F,
-                    "f32": hipDataType.HIP_R_32F,
-                    "f64": hipDataType.HIP_R_64F,
-                    "complex64": hipDataType.HIP_C_32F,
-                    "complex128": hipDataType.HIP_C_64F,
-                }
-            ),
+            kinds=KINDS,
             sums={DType.F32: computes.HIPBLAS_COMPUTE_32F, DType.F64: computes.HIPBLAS_COMPUTE_64F},
             operations=(operations.HIPBLAS_OP_N, operations.HIPBLAS_OP_T),
             algorithm=library.hipblasGemmAlgo_t.HIPBLAS_GEMM_DEFAULT,

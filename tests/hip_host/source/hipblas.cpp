@@ -1,11 +1,9 @@
-// hipBLAS: general matrix products, in columns first order, checked as rocBLAS checks them.
+// hipBLAS: general matrix products, in columns first order, checked as rocBLAS checks them, and decompositions of several
+// matrices, by the LAPACK of NumPy.
 #include "float_types.hpp"
-#include "hip_host.hpp"
+#include "lapack.hpp"
 
-#include <algorithm>
 #include <array>
-#include <complex>
-#include <vector>
 
 using namespace hip_host;
 
@@ -394,3 +392,96 @@ HIP_HOST_API hipblasStatus_t hipblasGemmEx(hipblasHandle_t handle, hipblasOperat
 HIP_HOST_GEMM(H, Half, HIP_R_16F, HIPBLAS_COMPUTE_16F)
 HIP_HOST_GEMM(S, float, HIP_R_32F, HIPBLAS_COMPUTE_32F)
 HIP_HOST_GEMM(D, double, HIP_R_64F, HIPBLAS_COMPUTE_64F)
+
+namespace {
+
+// Enqueues work on each of `count` matrices, whose number it takes, with LAPACK's info.
+template <class T, class Work>
+hipblasStatus_t each(const char* function, hipblasHandle_t handle, std::vector<std::int64_t> sizes,
+                     std::vector<Extent> extents, int* infos, int* host_info, int count, Work work) {
+    const std::string name = std::string("hipblas") + Traits<T>::letter + function;
+    return with_handle(name.c_str(), handle, [&](BlasHandle& known) {
+        for (const std::int64_t size : sizes)
+            if (size < 1)
+                return HIPBLAS_STATUS_INVALID_VALUE;
+        LogLine line(name.c_str());
+        for (std::size_t place = 0; place < sizes.size(); ++place)
+            line.integer(("size" + std::to_string(place)).c_str(), sizes[place]);
+        if (host_info)
+            *host_info = 0;
+        else
+            extents.push_back({"info", infos, count * std::int64_t(sizeof(int))});
+        const hipError_t error = submit(known.stream, [=] {
+            for (const Extent& extent : extents)
+                if (!check_access(name.c_str(), extent.operand, extent.address, std::size_t(extent.bytes)))
+                    return sticky_error();
+            for (std::int64_t number = 0; number < count; ++number) {
+                std::int64_t found = 0;
+                if (!work(number, &found))
+                    return sticky_error() ? sticky_error() : hipErrorNotSupported;
+                if (!host_info)
+                    infos[number] = int(found);
+            }
+            return hipSuccess;
+        });
+        return error ? HIPBLAS_STATUS_EXECUTION_FAILED : HIPBLAS_STATUS_SUCCESS;
+    });
+}
+
+template <class T> constexpr std::int64_t item = sizeof(T);
+
+template <class T>
+hipblasStatus_t getrf_batched(hipblasHandle_t handle, int n, T* const* a, int lda, int* pivots, int* info, int count) {
+    return each<T>("getrfBatched", handle, {n, lda - n + 1, count}, {matrix("pivots", pivots, n, count)}, info, nullptr,
+                   count, [=](std::int64_t number, std::int64_t* found) {
+                       T* const place = placed("getrfBatched", a, number, item<T> * lda * n);
+                       return place && getrf(n, n, place, lda, pivots + number * n, found);
+                   });
+}
+
+template <class T>
+hipblasStatus_t getrs_batched(hipblasHandle_t handle, hipblasOperation_t operation, int n, int columns, T* const* a,
+                              int lda, const int* pivots, T* const* b, int ldb, int* info, int count) {
+    return each<T>("getrsBatched", handle, {n, columns, lda - n + 1, ldb - n + 1, count},
+                   {matrix("pivots", pivots, n, count)}, nullptr, info, count,
+                   [=](std::int64_t number, std::int64_t* found) {
+                       T* const place = placed("getrsBatched", a, number, item<T> * lda * n);
+                       T* const values = placed("getrsBatched", b, number, item<T> * ldb * columns);
+                       const char which = "NTC"[operation - HIPBLAS_OP_N];
+                       return place && values &&
+                              getrs(which, n, columns, place, lda, pivots + number * n, values, ldb, found);
+                   });
+}
+
+template <class T>
+hipblasStatus_t geqrf_batched(hipblasHandle_t handle, int m, int n, T* const* a, int lda, T* const* factors, int* info,
+                              int count) {
+    return each<T>("geqrfBatched", handle, {m, n, lda - m + 1, count}, {}, nullptr, info, count,
+                   [=](std::int64_t number, std::int64_t* found) {
+                       T* const place = placed("geqrfBatched", a, number, item<T> * lda * n);
+                       T* const factor = placed("geqrfBatched", factors, number, item<T> * std::min(m, n));
+                       return place && factor && geqrf(m, n, place, lda, factor, found);
+                   });
+}
+
+} // namespace
+
+#define HIP_HOST_BATCHED(L, T)                                                                                         \
+    HIP_HOST_API hipblasStatus_t hipblas##L##getrfBatched(hipblasHandle_t handle, int n, T* const* a, int lda,         \
+                                                          int* pivots, int* info, int count) {                         \
+        return getrf_batched<T>(handle, n, a, lda, pivots, info, count);                                               \
+    }                                                                                                                  \
+    HIP_HOST_API hipblasStatus_t hipblas##L##getrsBatched(                                                             \
+        hipblasHandle_t handle, hipblasOperation_t operation, int n, int columns, T* const* a, int lda,                \
+        const int* pivots, T* const* b, int ldb, int* info, int count) {                                               \
+        return getrs_batched<T>(handle, operation, n, columns, a, lda, pivots, b, ldb, info, count);                   \
+    }                                                                                                                  \
+    HIP_HOST_API hipblasStatus_t hipblas##L##geqrfBatched(hipblasHandle_t handle, int m, int n, T* const* a, int lda,  \
+                                                          T* const* factors, int* info, int count) {                   \
+        return geqrf_batched<T>(handle, m, n, a, lda, factors, info, count);                                           \
+    }
+
+HIP_HOST_BATCHED(S, float)
+HIP_HOST_BATCHED(D, double)
+HIP_HOST_BATCHED(C, std::complex<float>)
+HIP_HOST_BATCHED(Z, std::complex<double>)

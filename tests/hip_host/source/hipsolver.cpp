@@ -1,13 +1,5 @@
-// hipSOLVER: decompositions, checked as it checks them, by the LAPACK of NumPy, which is in the process already.
-#include "hip_host.hpp"
-
-#include <complex>
-#include <cstdint>
-#include <cstring>
-#include <dlfcn.h>
-#include <link.h>
-#include <string>
-#include <vector>
+// hipSOLVER: decompositions, checked as it checks them, by the LAPACK of NumPy.
+#include "lapack.hpp"
 
 using namespace hip_host;
 
@@ -27,6 +19,10 @@ struct SolverHandle {
     hipStream_t stream = nullptr;
 };
 using hipsolverHandle_t = SolverHandle*;
+struct SolverParams {};
+using hipsolverDnParams_t = SolverParams*;
+struct GesvdjInfo {};
+using hipsolverGesvdjInfo_t = GesvdjInfo*;
 
 namespace {
 
@@ -38,6 +34,27 @@ Registry<SolverHandle>& handles() {
     return instance;
 }
 
+Registry<SolverParams>& params() {
+    static auto& instance = *new Registry<SolverParams>("hipsolver params");
+    return instance;
+}
+
+Registry<GesvdjInfo>& gesvdj_infos() {
+    static auto& instance = *new Registry<GesvdjInfo>("hipsolver gesvdj info");
+    return instance;
+}
+
+template <class Object> hipsolverStatus_t create(const char* function, Registry<Object>& objects, Object** created) {
+    if (const int injected = injected_failure(function, HIPSOLVER_STATUS_ALLOC_FAILED))
+        return static_cast<hipsolverStatus_t>(injected);
+    *created = objects.add(new Object);
+    return HIPSOLVER_STATUS_SUCCESS;
+}
+
+template <class Object> hipsolverStatus_t destroy(Registry<Object>& objects, Object* object) {
+    return objects.destroy(object) ? HIPSOLVER_STATUS_SUCCESS : HIPSOLVER_STATUS_INVALID_VALUE;
+}
+
 template <class Body>
 hipsolverStatus_t with_handle(const std::string& function, hipsolverHandle_t handle, Body&& body) {
     if (const int injected = injected_failure(function.c_str(), HIPSOLVER_STATUS_INTERNAL_ERROR))
@@ -45,71 +62,17 @@ hipsolverStatus_t with_handle(const std::string& function, hipsolverHandle_t han
     return handles().contains(handle) ? body(*handle) : HIPSOLVER_STATUS_NOT_INITIALIZED;
 }
 
-// ---- LAPACK with integers of 64 bits, as NumPy's wheels have it
-
-void* openblas() {
-    static void* const library = [] {
-        std::string path;
-        dl_iterate_phdr(
-            [](dl_phdr_info* info, std::size_t, void* found) {
-                if (std::strstr(info->dlpi_name, "scipy_openblas64_"))
-                    *static_cast<std::string*>(found) = info->dlpi_name;
-                return 0;
-            },
-            &path);
-        return path.empty() ? nullptr : dlopen(path.c_str(), RTLD_NOW | RTLD_NOLOAD);
-    }();
-    return library;
-}
-
-// Fortran passes addresses, and behind them the lengths of texts, which are 1 here.
-template <class... Arguments> bool lapack(char letter, const char* name, Arguments... arguments) {
-    const std::string symbol = std::string("scipy_") + char(letter + 'a' - 'A') + name + "_64_";
-    void* const function = openblas() ? dlsym(openblas(), symbol.c_str()) : nullptr;
-    if (!function) {
-        std::fprintf(stderr, "hip_host: no NumPy with %s is loaded; install NumPy's own wheel\n", symbol.c_str());
-        return false;
-    }
-    reinterpret_cast<void (*)(Arguments..., std::size_t, std::size_t)>(function)(arguments..., 1, 1);
-    return true;
-}
-
-template <class T> struct Traits;
-template <> struct Traits<float> {
-    static constexpr char letter = 'S';
-    using Real = float;
-};
-template <> struct Traits<double> {
-    static constexpr char letter = 'D';
-    using Real = double;
-};
-template <> struct Traits<std::complex<float>> {
-    static constexpr char letter = 'C';
-    using Real = float;
-};
-template <> struct Traits<std::complex<double>> {
-    static constexpr char letter = 'Z';
-    using Real = double;
-};
-template <class T> using RealOf = typename Traits<T>::Real;
-template <class T> constexpr bool is_complex = !std::is_same_v<T, RealOf<T>>;
-
 // ---- One call
 
 template <class T> std::string named(const char* function) {
     return std::string("hipsolverDn") + Traits<T>::letter + function;
 }
 
-struct Extent {
-    const char* operand;
-    const void* address;
-    std::int64_t bytes;
-};
-
-// Enqueues what `work` does with LAPACK's info, which it gives to the device. `sizes` are above 0.
+// Enqueues what `work` does with LAPACK's info, which it gives to the device: `work` may take the number of a matrix, of
+// which there are `count`. `sizes` are above 0.
 template <class T, class Work>
 hipsolverStatus_t enqueue(const char* function, hipsolverHandle_t handle, std::vector<std::int64_t> sizes,
-                          std::vector<Extent> extents, int* info, Work work) {
+                          std::vector<Extent> extents, int* info, Work work, std::int64_t count = 1) {
     const std::string name = named<T>(function);
     return with_handle(name, handle, [&](SolverHandle& known) {
         for (const std::int64_t size : sizes)
@@ -118,7 +81,7 @@ hipsolverStatus_t enqueue(const char* function, hipsolverHandle_t handle, std::v
         LogLine line(name.c_str());
         for (std::size_t place = 0; place < sizes.size(); ++place)
             line.integer(("size" + std::to_string(place)).c_str(), sizes[place]);
-        extents.push_back({"info", info, sizeof(int)});
+        extents.push_back({"info", info, count * std::int64_t(sizeof(int))});
         const hipError_t error = submit(known.stream, [=] {
             for (const Extent& extent : extents)
                 if (!check_access(name.c_str(), extent.operand, extent.address, std::size_t(extent.bytes)))
@@ -126,10 +89,17 @@ hipsolverStatus_t enqueue(const char* function, hipsolverHandle_t handle, std::v
             for (const Extent& extent : extents)
                 if (!std::strcmp(extent.operand, "workspace"))
                     std::memset(const_cast<void*>(extent.address), 0xCB, workspace_bytes);
-            std::int64_t found = 0;
-            if (!work(&found))
-                return hipErrorNotSupported;
-            *info = int(found);
+            for (std::int64_t number = 0; number < count; ++number) {
+                std::int64_t found = 0;
+                bool is_done;
+                if constexpr (std::is_invocable_v<Work, std::int64_t*, std::int64_t>)
+                    is_done = work(&found, number);
+                else
+                    is_done = work(&found);
+                if (!is_done)
+                    return sticky_error() ? sticky_error() : hipErrorNotSupported;
+                info[number] = int(found);
+            }
             return hipSuccess;
         });
         return error ? HIPSOLVER_STATUS_EXECUTION_FAILED : HIPSOLVER_STATUS_SUCCESS;
@@ -145,37 +115,40 @@ template <class T> hipsolverStatus_t size_of_work(const char* function, hipsolve
     });
 }
 
-template <class T> Extent matrix(const char* operand, const T* address, std::int64_t leading, std::int64_t columns) {
-    return {operand, address, leading * columns * std::int64_t(sizeof(T))};
-}
 Extent workspace(const void* address, int bytes = workspace_bytes) {
     return {"workspace", address, bytes < workspace_bytes ? std::int64_t(1) << 62 : workspace_bytes};
+}
+
+template <class T> bool factored(hipblasFillMode_t fill, int n, T* a, int lda, std::int64_t* found) {
+    const char triangle = fill == HIPBLAS_FILL_MODE_UPPER ? 'U' : 'L';
+    const std::int64_t size = n, leading = lda;
+    return lapack(Traits<T>::letter, "potrf", &triangle, &size, a, &leading, found);
 }
 
 template <class T>
 hipsolverStatus_t potrf(hipsolverHandle_t handle, hipblasFillMode_t fill, int n, T* a, int lda, T* work, int length,
                         int* info) {
     return enqueue<T>("potrf", handle, {n, lda - n + 1}, {matrix("a", a, lda, n), workspace(work, length)}, info,
-                      [=](std::int64_t* found) {
-                          const char triangle = fill == HIPBLAS_FILL_MODE_UPPER ? 'U' : 'L';
-                          const std::int64_t size = n, leading = lda;
-                          return lapack(Traits<T>::letter, "potrf", &triangle, &size, a, &leading, found);
-                      });
+                      [=](std::int64_t* found) { return factored(fill, n, a, lda, found); });
+}
+
+template <class T>
+hipsolverStatus_t potrf_batched(hipsolverHandle_t handle, hipblasFillMode_t fill, int n, T* const* a, int lda,
+                                int* info, int count) {
+    return enqueue<T>(
+        "potrfBatched", handle, {n, lda - n + 1, count}, {}, info,
+        [=](std::int64_t* found, std::int64_t number) {
+            T* const place = placed("potrfBatched", a, number, matrix("a", static_cast<T*>(nullptr), lda, n).bytes);
+            return place && factored(fill, n, place, lda, found);
+        },
+        count);
 }
 
 template <class T>
 hipsolverStatus_t getrf(hipsolverHandle_t handle, int m, int n, T* a, int lda, T* work, int* pivots, int* info) {
-    const std::int64_t count = m < n ? m : n;
     return enqueue<T>("getrf", handle, {m, n, lda - m + 1},
-                      {matrix("a", a, lda, n), workspace(work), matrix("pivots", pivots, 1, count)}, info,
-                      [=](std::int64_t* found) {
-                          std::vector<std::int64_t> rows(count);
-                          const std::int64_t sizes[] = {m, n, lda};
-                          const bool is_done = lapack(Traits<T>::letter, "getrf", &sizes[0], &sizes[1], a, &sizes[2],
-                                                      rows.data(), found);
-                          std::copy(rows.begin(), rows.end(), pivots);
-                          return is_done;
-                      });
+                      {matrix("a", a, lda, n), workspace(work), matrix("pivots", pivots, 1, m < n ? m : n)}, info,
+                      [=](std::int64_t* found) { return hip_host::getrf(m, n, a, lda, pivots, found); });
 }
 
 template <class T>
@@ -185,10 +158,7 @@ hipsolverStatus_t getrs(hipsolverHandle_t handle, hipblasOperation_t operation, 
                       {matrix("a", a, lda, n), matrix("pivots", pivots, 1, n), matrix("b", b, ldb, columns)}, info,
                       [=](std::int64_t* found) {
                           const char which = "NTC"[operation - HIPBLAS_OP_N];
-                          const std::vector<std::int64_t> rows(pivots, pivots + n);
-                          const std::int64_t sizes[] = {n, columns, lda, ldb};
-                          return lapack(Traits<T>::letter, "getrs", &which, &sizes[0], &sizes[1], a, &sizes[2],
-                                        rows.data(), b, &sizes[3], found);
+                          return hip_host::getrs(which, n, columns, a, lda, pivots, b, ldb, found);
                       });
 }
 
@@ -197,12 +167,7 @@ hipsolverStatus_t geqrf(hipsolverHandle_t handle, int m, int n, T* a, int lda, T
                         int* info) {
     return enqueue<T>("geqrf", handle, {m, n, lda - m + 1},
                       {matrix("a", a, lda, n), matrix("tau", factors, 1, m < n ? m : n), workspace(work, length)}, info,
-                      [=](std::int64_t* found) {
-                          const std::int64_t sizes[] = {m, n, lda, 64 * std::int64_t(n)};
-                          std::vector<T> own(sizes[3]);
-                          return lapack(Traits<T>::letter, "geqrf", &sizes[0], &sizes[1], a, &sizes[2], factors,
-                                        own.data(), &sizes[3], found);
-                      });
+                      [=](std::int64_t* found) { return hip_host::geqrf(m, n, a, lda, factors, found); });
 }
 
 template <class T>
@@ -219,68 +184,134 @@ hipsolverStatus_t orgqr(hipsolverHandle_t handle, int m, int n, int k, T* a, int
                       });
 }
 
+template <class T> constexpr const char* syevd_name = is_complex<T> ? "heevd" : "syevd";
+
 template <class T>
-hipsolverStatus_t syevd(hipsolverHandle_t handle, hipsolverEigMode_t mode, hipblasFillMode_t fill, int n, T* a, int lda,
-                        RealOf<T>* values, T* work, int length, int* info) {
-    const char* const name = is_complex<T> ? "heevd" : "syevd";
-    return enqueue<T>(name, handle, {n, lda - n + 1},
-                      {matrix("a", a, lda, n), matrix("values", values, 1, n), workspace(work, length)}, info,
-                      [=](std::int64_t* found) {
-                          const char job = mode == HIPSOLVER_EIG_MODE_VECTOR ? 'V' : 'N';
-                          const char triangle = fill == HIPBLAS_FILL_MODE_UPPER ? 'U' : 'L';
-                          const std::int64_t size = n, leading = lda, all = 1 + 6 * size + 2 * size * size;
-                          const std::int64_t reals = 1 + 5 * size + 2 * size * size, integers = 3 + 5 * size;
-                          std::vector<T> own(all);
-                          std::vector<std::int64_t> numbers(integers);
-                          if constexpr (is_complex<T>) {
-                              std::vector<RealOf<T>> parts(reals);
-                              return lapack(Traits<T>::letter, name, &job, &triangle, &size, a, &leading, values,
-                                            own.data(), &all, parts.data(), &reals, numbers.data(), &integers, found);
-                          } else
-                              return lapack(Traits<T>::letter, name, &job, &triangle, &size, a, &leading, values,
-                                            own.data(), &all, numbers.data(), &integers, found);
-                      });
+bool eigenvalues(hipsolverEigMode_t mode, hipblasFillMode_t fill, std::int64_t size, T* a, std::int64_t leading,
+                 RealOf<T>* values, std::int64_t* found) {
+    const char job = mode == HIPSOLVER_EIG_MODE_VECTOR ? 'V' : 'N';
+    const char triangle = fill == HIPBLAS_FILL_MODE_UPPER ? 'U' : 'L';
+    const std::int64_t all = 1 + 6 * size + 2 * size * size;
+    const std::int64_t reals = 1 + 5 * size + 2 * size * size, integers = 3 + 5 * size;
+    std::vector<T> own(all);
+    std::vector<std::int64_t> numbers(integers);
+    if constexpr (is_complex<T>) {
+        std::vector<RealOf<T>> parts(reals);
+        return lapack(Traits<T>::letter, syevd_name<T>, &job, &triangle, &size, a, &leading, values, own.data(), &all,
+                      parts.data(), &reals, numbers.data(), &integers, found);
+    } else
+        return lapack(Traits<T>::letter, syevd_name<T>, &job, &triangle, &size, a, &leading, values, own.data(), &all,
+                      numbers.data(), &integers, found);
 }
 
 template <class T>
-hipsolverStatus_t gesvd(hipsolverHandle_t handle, signed char of_left, signed char of_right, int m, int n, T* a,
-                        int lda, RealOf<T>* values, T* left, int ldu, T* right, int ldv, T* work, int length,
-                        RealOf<T>*, int* info) {
-    std::vector<Extent> extents = {matrix("a", a, lda, n), matrix("values", values, 1, n), workspace(work, length)};
-    if (of_left != 'N')
-        extents.push_back(matrix("u", left, ldu, of_left == 'A' ? m : n));
-    if (of_right != 'N')
-        extents.push_back(matrix("v", right, ldv, n));
-    // The library takes no wide matrices.
+hipsolverStatus_t syevd(hipsolverHandle_t handle, hipsolverEigMode_t mode, hipblasFillMode_t fill, int n, T* a, int lda,
+                        RealOf<T>* values, T* work, int length, int* info) {
+    return enqueue<T>(syevd_name<T>, handle, {n, lda - n + 1},
+                      {matrix("a", a, lda, n), matrix("values", values, 1, n), workspace(work, length)}, info,
+                      [=](std::int64_t* found) { return eigenvalues(mode, fill, n, a, lda, values, found); });
+}
+
+template <class T>
+hipsolverStatus_t syev_batched(hipsolverHandle_t handle, hipsolverEigMode_t mode, hipblasFillMode_t fill,
+                               std::int64_t n, void* matrices, std::int64_t lda, void* all_values, void* work,
+                               std::size_t length, int* info, std::int64_t count) {
+    T* const a = static_cast<T*>(matrices);
+    RealOf<T>* const values = static_cast<RealOf<T>*>(all_values);
     return enqueue<T>(
-        "gesvd", handle, {m, n, m - n + 1, lda - m + 1, ldu - m + 1, ldv - n + 1}, extents, info,
-        [=](std::int64_t* found) {
-            const char jobs[] = {char(of_left), char(of_right)};
-            const std::int64_t sizes[] = {m, n, lda, ldu, ldv, 64 * (std::int64_t(m) + 2 * n)};
-            std::vector<T> own(sizes[5]);
-            if constexpr (is_complex<T>) {
-                std::vector<RealOf<T>> parts(5 * n);
-                return lapack(Traits<T>::letter, "gesvd", &jobs[0], &jobs[1], &sizes[0], &sizes[1], a, &sizes[2],
-                              values, left, &sizes[3], right, &sizes[4], own.data(), &sizes[5], parts.data(), found);
-            } else
-                return lapack(Traits<T>::letter, "gesvd", &jobs[0], &jobs[1], &sizes[0], &sizes[1], a, &sizes[2],
-                              values, left, &sizes[3], right, &sizes[4], own.data(), &sizes[5], found);
-        });
+        "XsyevBatched", handle, {n, lda - n + 1, count},
+        {matrix("a", a, lda, n * count), matrix("values", values, 1, n * count), workspace(work, int(length))}, info,
+        [=](std::int64_t* found, std::int64_t number) {
+            return eigenvalues(mode, fill, n, a + number * lda * n, lda, values + number * n, found);
+        },
+        count);
+}
+
+template <class T> struct Svd {
+    hipsolverEigMode_t mode;
+    bool is_economic;
+    int m, n;
+    T* a;
+    int lda;
+    RealOf<T>* values;
+    T* left;
+    int ldu;
+    T* right;
+    int ldv;
+
+    std::int64_t left_columns() const { return is_economic ? n : m; }
+};
+
+// Right vectors are columns, those of LAPACK conjugate rows.
+template <class T> bool singular_values(const Svd<T>& svd, std::int64_t* found) {
+    const char job = svd.mode == HIPSOLVER_EIG_MODE_NOVECTOR ? 'N' : svd.is_economic ? 'S' : 'A';
+    const std::int64_t m = svd.m, n = svd.n, leading[] = {svd.lda, svd.ldu, n}, all = 64 * (m + 2 * n);
+    std::vector<T> own(all), rows(n * n);
+    bool is_done;
+    if constexpr (is_complex<T>) {
+        std::vector<RealOf<T>> parts(5 * n);
+        is_done = lapack(Traits<T>::letter, "gesvd", &job, &job, &m, &n, svd.a, &leading[0], svd.values, svd.left,
+                         &leading[1], rows.data(), &leading[2], own.data(), &all, parts.data(), found);
+    } else
+        is_done = lapack(Traits<T>::letter, "gesvd", &job, &job, &m, &n, svd.a, &leading[0], svd.values, svd.left,
+                         &leading[1], rows.data(), &leading[2], own.data(), &all, found);
+    for (std::int64_t i = 0; job != 'N' && i < n; ++i)
+        for (std::int64_t j = 0; j < n; ++j) {
+            T& element = svd.right[i * svd.ldv + j];
+            element = rows[j * n + i];
+            if constexpr (is_complex<T>)
+                element = std::conj(element);
+        }
+    return is_done;
+}
+
+template <class T>
+hipsolverStatus_t gesvdj(const char* name, hipsolverHandle_t handle, const Svd<T>& svd, T* work, int length, int* info,
+                         hipsolverGesvdjInfo_t settings, int count) {
+    if (!gesvdj_infos().contains(settings))
+        return HIPSOLVER_STATUS_INVALID_VALUE;
+    const std::int64_t m = svd.m, n = svd.n, of_left = svd.ldu * svd.left_columns();
+    // Vectors are written to even where they are not asked for.
+    return enqueue<T>(
+        name, handle, {m, n, m - n + 1, svd.lda - m + 1, svd.ldu - m + 1, svd.ldv - n + 1, count},
+        {matrix("a", svd.a, svd.lda, n * count), matrix("values", svd.values, 1, n * count), workspace(work, length),
+         matrix("u", svd.left, of_left, count), matrix("v", svd.right, svd.ldv, n * count)},
+        info,
+        [=](std::int64_t* found, std::int64_t number) {
+            Svd<T> one = svd;
+            one.a += number * svd.lda * n;
+            one.values += number * n;
+            one.left += number * of_left;
+            one.right += number * svd.ldv * n;
+            return singular_values(one, found);
+        },
+        count);
 }
 
 } // namespace
 
 HIP_HOST_API hipsolverStatus_t hipsolverDnCreate(hipsolverHandle_t* handle) {
-    if (const int injected = injected_failure("hipsolverDnCreate", HIPSOLVER_STATUS_ALLOC_FAILED))
-        return static_cast<hipsolverStatus_t>(injected);
-    *handle = handles().add(new SolverHandle);
-    return HIPSOLVER_STATUS_SUCCESS;
+    return create("hipsolverDnCreate", handles(), handle);
 }
 
 HIP_HOST_API hipsolverStatus_t hipsolverDnDestroy(hipsolverHandle_t handle) {
-    return with_handle("hipsolverDnDestroy", handle, [&](SolverHandle&) {
-        return handles().destroy(handle) ? HIPSOLVER_STATUS_SUCCESS : HIPSOLVER_STATUS_NOT_INITIALIZED;
-    });
+    return with_handle("hipsolverDnDestroy", handle, [&](SolverHandle&) { return destroy(handles(), handle); });
+}
+
+HIP_HOST_API hipsolverStatus_t hipsolverDnCreateParams(hipsolverDnParams_t* created) {
+    return create("hipsolverDnCreateParams", params(), created);
+}
+
+HIP_HOST_API hipsolverStatus_t hipsolverDnDestroyParams(hipsolverDnParams_t object) {
+    return destroy(params(), object);
+}
+
+HIP_HOST_API hipsolverStatus_t hipsolverDnCreateGesvdjInfo(hipsolverGesvdjInfo_t* created) {
+    return create("hipsolverDnCreateGesvdjInfo", gesvdj_infos(), created);
+}
+
+HIP_HOST_API hipsolverStatus_t hipsolverDnDestroyGesvdjInfo(hipsolverGesvdjInfo_t object) {
+    return destroy(gesvdj_infos(), object);
 }
 
 HIP_HOST_API hipsolverStatus_t hipsolverDnSetStream(hipsolverHandle_t handle, hipStream_t stream) {
@@ -340,17 +371,71 @@ HIP_HOST_API hipsolverStatus_t hipsolverDnSetStream(hipsolverHandle_t handle, hi
                                                          T* work, int length, int* info) {                             \
         return syevd(handle, mode, fill, n, a, lda, values, work, length, info);                                       \
     }                                                                                                                  \
-    HIP_HOST_API hipsolverStatus_t hipsolverDn##L##gesvd_bufferSize(hipsolverHandle_t handle, int, int, int* size) {   \
-        return size_of_work<T>("gesvd", handle, size);                                                                 \
+    HIP_HOST_API hipsolverStatus_t hipsolverDn##L##potrfBatched(                                                       \
+        hipsolverHandle_t handle, hipblasFillMode_t fill, int n, T** a, int lda, int* info, int count) {               \
+        return potrf_batched<T>(handle, fill, n, a, lda, info, count);                                                 \
     }                                                                                                                  \
-    HIP_HOST_API hipsolverStatus_t hipsolverDn##L##gesvd(                                                              \
-        hipsolverHandle_t handle, signed char of_left, signed char of_right, int m, int n, T* a, int lda, R* values,   \
-        T* left, int ldu, T* right, int ldv, T* work, int length, R* rwork, int* info) {                               \
-        return gesvd(handle, of_left, of_right, m, n, a, lda, values, left, ldu, right, ldv, work, length, rwork,      \
-                     info);                                                                                            \
+    HIP_HOST_API hipsolverStatus_t hipsolverDn##L##gesvdj_bufferSize(                                                  \
+        hipsolverHandle_t handle, hipsolverEigMode_t, int, int, int, const T*, int, const R*, const T*, int, const T*, \
+        int, int* size, hipsolverGesvdjInfo_t) {                                                                       \
+        return size_of_work<T>("gesvdj", handle, size);                                                                \
+    }                                                                                                                  \
+    HIP_HOST_API hipsolverStatus_t hipsolverDn##L##gesvdj(                                                             \
+        hipsolverHandle_t handle, hipsolverEigMode_t mode, int is_economic, int m, int n, T* a, int lda, R* values,    \
+        T* left, int ldu, T* right, int ldv, T* work, int length, int* info, hipsolverGesvdjInfo_t settings) {         \
+        return gesvdj<T>("gesvdj", handle, {mode, is_economic != 0, m, n, a, lda, values, left, ldu, right, ldv},      \
+                         work, length, info, settings, 1);                                                             \
+    }                                                                                                                  \
+    HIP_HOST_API hipsolverStatus_t hipsolverDn##L##gesvdjBatched_bufferSize(                                           \
+        hipsolverHandle_t handle, hipsolverEigMode_t, int, int, const T*, int, const R*, const T*, int, const T*, int, \
+        int* size, hipsolverGesvdjInfo_t, int) {                                                                       \
+        return size_of_work<T>("gesvdjBatched", handle, size);                                                         \
+    }                                                                                                                  \
+    HIP_HOST_API hipsolverStatus_t hipsolverDn##L##gesvdjBatched(                                                      \
+        hipsolverHandle_t handle, hipsolverEigMode_t mode, int m, int n, T* a, int lda, R* values, T* left, int ldu,   \
+        T* right, int ldv, T* work, int length, int* info, hipsolverGesvdjInfo_t settings, int count) {                \
+        return gesvdj<T>("gesvdjBatched", handle, {mode, false, m, n, a, lda, values, left, ldu, right, ldv}, work,    \
+                         length, info, settings, count);                                                               \
     }
 
 SOLVER_FUNCTIONS(S, float, float, orgqr, syevd)
 SOLVER_FUNCTIONS(D, double, double, orgqr, syevd)
 SOLVER_FUNCTIONS(C, std::complex<float>, float, ungqr, heevd)
 SOLVER_FUNCTIONS(Z, std::complex<double>, double, ungqr, heevd)
+
+HIP_HOST_API hipsolverStatus_t hipsolverDnXsyevBatched_bufferSize(hipsolverHandle_t handle, hipsolverDnParams_t,
+                                                                  hipsolverEigMode_t, hipblasFillMode_t, std::int64_t,
+                                                                  hipDataType, const void*, std::int64_t, hipDataType,
+                                                                  const void*, hipDataType, std::size_t* on_device,
+                                                                  std::size_t* on_host, std::int64_t) {
+    return with_handle("hipsolverDnXsyevBatched_bufferSize", handle, [&](SolverHandle&) {
+        *on_device = workspace_bytes;
+        *on_host = 16;
+        return HIPSOLVER_STATUS_SUCCESS;
+    });
+}
+
+HIP_HOST_API hipsolverStatus_t hipsolverDnXsyevBatched(hipsolverHandle_t handle, hipsolverDnParams_t settings,
+                                                       hipsolverEigMode_t mode, hipblasFillMode_t fill, std::int64_t n,
+                                                       hipDataType type, void* a, std::int64_t lda,
+                                                       hipDataType value_type, void* values, hipDataType computed,
+                                                       void* work, std::size_t length, void* on_host,
+                                                       std::size_t host_length, int* info, std::int64_t count) {
+    const bool is_double = type == HIP_R_64F || type == HIP_C_64F;
+    if (!params().contains(settings) || computed != type || value_type != (is_double ? HIP_R_64F : HIP_R_32F) ||
+        host_length < 16)
+        return HIPSOLVER_STATUS_INVALID_VALUE;
+    std::memset(on_host, 0xCB, 16);
+    switch (type) {
+    case HIP_R_32F:
+        return syev_batched<float>(handle, mode, fill, n, a, lda, values, work, length, info, count);
+    case HIP_R_64F:
+        return syev_batched<double>(handle, mode, fill, n, a, lda, values, work, length, info, count);
+    case HIP_C_32F:
+        return syev_batched<std::complex<float>>(handle, mode, fill, n, a, lda, values, work, length, info, count);
+    case HIP_C_64F:
+        return syev_batched<std::complex<double>>(handle, mode, fill, n, a, lda, values, work, length, info, count);
+    default:
+        return HIPSOLVER_STATUS_INVALID_VALUE;
+    }
+}

@@ -7,19 +7,24 @@ from __future__ import annotations
 
 import math
 from functools import lru_cache
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, cast
 
 import numpy as np
 
 from .....dtype import Array, DType
 from .....kernels import arguments
 from .....kernels.constants import BLOCK_SIZE, COPY_ELEMENTS
+from .....op import UnaryOp
 from ....host import linalg
-from . import copy, on_host
+from ....kernels.argument_struct import NOWHERE, Address
+from ..solver import are_few_columns, are_many
+from ..utils import blocks_for
+from . import copy, elementwise, on_host
 from .geometry import Dims, Part, parts
 from .operand import Operand, dense
 
 if TYPE_CHECKING:
+    from ....kernels.argument_struct import Count
     from ..libraries import Decompositions
     from ..storage import GpuStorage
 
@@ -57,7 +62,8 @@ def cholesky_by_library(library: Decompositions, x: Operand) -> GpuStorage | Non
     if not x.layout.elem_count:
         return None
     factor = copy.copied(x)
-    library.cholesky(x.dtype, x.shape[-1], _count(x), factor.address)
+    places = _places(factor)
+    library.cholesky(x.dtype, x.shape[-1], _count(x), factor.address, _address(places))
     return triangle(factor, 0, False)
 
 
@@ -89,7 +95,8 @@ def _diagonal(library: Decompositions, x: Operand) -> tuple[Array, Array] | None
         return None
     size, count = x.shape[-1], _count(x)
     factors, pivots = copy.copied(x), x.device.empty(DType.I32, count * size)
-    library.lu(x.dtype, size, count, factors.address, pivots.memory.address)
+    places = _places(factors)
+    library.lu(x.dtype, size, count, factors.address, pivots.memory.address, _address(places))
     diagonal = copy.copied(factors.relaid((*x.shape[:-2], size), (*factors.strides[:-2], size + 1)))
     rows = on_host.read(dense(pivots, diagonal.shape))
     exchanges = (rows != np.arange(1, size + 1)).sum(-1)
@@ -103,7 +110,9 @@ def solve_by_library(library: Decompositions, x: Operand, values: Operand) -> Gp
     size, columns, count = x.shape[-1], values.shape[-1], _count(x)
     factors, pivots = copy.copied(x), x.device.empty(DType.I32, count * size)
     found = copy.copied(_transposed(values))
-    library.solve(x.dtype, size, columns, count, factors.address, pivots.memory.address, found.address)
+    places, value_places = _places(factors), _places(found, size)
+    operands = (factors.address, pivots.memory.address, found.address, _address(places), _address(value_places))
+    library.solve(x.dtype, size, columns, count, *operands)
     return copy.fresh(_transposed(found))
 
 
@@ -128,9 +137,10 @@ def qr_by_library(library: Decompositions, x: Operand, is_complete: bool) -> tup
     # With room for the columns that are made.
     matrices = dense(x.device.empty(x.dtype, count * width * rows), (*outer, width, rows))
     copy.copy(_transposed(x), matrices.relaid((*outer, columns, rows), matrices.strides))
-    factors = x.device.empty(x.dtype, count * reflectors)
-    sizes = (width * rows * x.itemsize, count, matrices.address, factors.memory.address)
-    library.qr(x.dtype, rows, columns, *sizes)
+    factors = dense(x.device.empty(x.dtype, count * reflectors), (*outer, 1, reflectors))
+    sizes = (width * rows * x.itemsize, count, matrices.address, factors.address)
+    places, factor_places = _places(matrices, rows), _places(factors, rows)
+    library.qr(x.dtype, rows, columns, *sizes, _address(places), _address(factor_places))
     steps = _transposed(matrices).strides
     upper = triangle(matrices.relaid((*outer, made, columns), steps), 0, True)
     library.orthonormal(x.dtype, rows, made, reflectors, *sizes)
@@ -140,7 +150,10 @@ def qr_by_library(library: Decompositions, x: Operand, is_complete: bool) -> tup
 def svd_by_library(
     library: Decompositions, x: Operand, has_vectors: bool, is_full: bool
 ) -> tuple[GpuStorage, ...] | None:
-    """Singular values, between singular vectors if these are asked for."""
+    """Singular values, between singular vectors if these are asked for.
+
+    Where the rotations of the library's method do not come to an end, the host finds them.
+    """
     if not x.layout.elem_count:
         return None
     *outer, rows, columns = x.shape
@@ -148,17 +161,42 @@ def svd_by_library(
     # Of wide matrices the library is given the transposed ones, whose left vectors are the right ones, in rows.
     is_wide = columns > rows
     matrices = copy.copied(x if is_wide else _transposed(x))
-    made = many if is_full else few
-    values = x.device.empty(x.dtype.real, count * few)
-    left = dense(x.device.empty(x.dtype, count * many * made * has_vectors), (*outer, made * has_vectors, many))
-    right = dense(x.device.empty(x.dtype, count * few * few * has_vectors), (*outer, few * has_vectors, few))
-    addresses = (matrices.address, left.address, values.memory.address, right.address)
+    # A call for all matrices makes square ones of the left vectors.
+    made = many if is_full or are_few_columns(count, many) else few
+    values, infos = x.device.empty(x.dtype.real, count * few), x.device.empty(DType.I32, count)
+    left = dense(x.device.empty(x.dtype, count * many * made), (*outer, made, many))
+    right = dense(x.device.empty(x.dtype, count * few * few), (*outer, few, few))
+    addresses = (matrices.address, left.address, values.memory.address, right.address, infos.memory.address)
     library.svd(x.dtype, (many, few, made), count, has_vectors, *addresses)
+    if on_host.read(dense(infos, (count,))).any():
+        return svd(x, has_vectors, is_full)
     if not has_vectors:
         return (values,)
+    if not is_full:
+        left = left.relaid((*outer, few, many), left.strides)
+    # Columns of the right vectors, of which the conjugate ones are wanted.
+    conjugate = dense(elementwise.unary(UnaryOp.CONJ, right), right.shape) if x.dtype.is_complex else right
     if is_wide:
-        return right.storage, values, left.storage
-    return copy.fresh(_transposed(left)), values, copy.fresh(_transposed(right))
+        return copy.fresh(_transposed(conjugate)), values, copy.contiguous(left).storage
+    return copy.fresh(_transposed(left)), values, conjugate.storage
+
+
+def _places(x: Operand, size: int = 0) -> GpuStorage | None:
+    """Where each matrix of a contiguous operand is, if one call is to work on all: rows are as long as its columns."""
+    *_, columns, rows = x.shape
+    count = _count(x)
+    if not are_many(count, size or rows):
+        return None
+    result, first = x.device.empty(DType.I64, count), cast("Count", x.address)
+    step = columns * rows * x.itemsize
+    packed = arguments.arange_integers(result=result.memory.address, count=count, start=first, step=step)
+    blocks = blocks_for(count, DType.I64.itemsize)
+    x.device.kernels.launch("arange", "arange_i64_integers", blocks, packed)
+    return result
+
+
+def _address(places: GpuStorage | None) -> Address:
+    return NOWHERE if places is None else places.memory.address
 
 
 def _count(x: Operand) -> int:
