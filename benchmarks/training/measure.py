@@ -118,20 +118,26 @@ def _step(machine: Machine, way: str, start: Start, dtype: str) -> Step:
 
         return torch_step(way, start, dtype, machine.torch_device)
     step = tallow_step(start, dtype, machine.device)
-    return _Captured(step, machine.device) if way in GRAPHS else step
+    return Captured(step, machine.device) if way in GRAPHS else step
 
 
-def tallow_step(start: Start, dtype: str, device: tl.Device) -> Callable[[], tl.Tensor]:
-    """What takes a step and gives its loss."""
+def tallow_network(
+    start: Start, dtype: str, device: tl.Device
+) -> tuple[Callable[[], tl.Tensor], tl.optim.Optimizer, list[tl.Var]]:
+    """What gives the loss of a network, its optimiser, and its weights in the order in which it uses them."""
     weights = {name: tl.Var(tl.Tensor(array, dtype=dtype, device=device)) for name, array in start.weights.items()}
     targets = tl.Tensor(start.targets, device=device)
     if start.config is None:
         inputs = tl.Tensor(start.inputs, dtype=dtype, device=device)
         loss_of = partial(perceptron_loss, weights, inputs, targets)
-        optimizer: tl.optim.Optimizer = tl.optim.SGD(weights, 0.1, momentum=0.9)
-    else:
-        loss_of = partial(decoder_loss, start.config, weights, tl.Tensor(start.inputs, device=device), targets)
-        optimizer = tl.optim.AdamW(weights, 1e-4)
+        return loss_of, tl.optim.SGD(weights, 0.1, momentum=0.9), [*weights.values()]
+    loss_of = partial(decoder_loss, start.config, weights, tl.Tensor(start.inputs, device=device), targets)
+    return loss_of, tl.optim.AdamW(weights, 1e-4), [*weights.values()]
+
+
+def tallow_step(start: Start, dtype: str, device: tl.Device) -> Callable[[], tl.Tensor]:
+    """What takes a step and gives its loss."""
+    loss_of, optimizer, _ = tallow_network(start, dtype, device)
 
     def step() -> tl.Tensor:
         loss = loss_of()
@@ -141,7 +147,7 @@ def tallow_step(start: Start, dtype: str, device: tl.Device) -> Callable[[], tl.
     return step
 
 
-class _Captured:
+class Captured:
     """A step that is captured once it was taken a few times, and then replayed."""
 
     def __init__(self, step: Callable[[], tl.Tensor], device: tl.Device) -> None:
@@ -150,6 +156,7 @@ class _Captured:
         self._taken = 0
 
     def __call__(self) -> tl.Tensor:
+        """Take a step and return its loss."""
         self._taken += 1
         if self._taken <= _WARM_STEPS:
             return self._step()

@@ -52,17 +52,26 @@ def _norm(x: Tensor, weights: Mapping[str, Tensor], name: str) -> Tensor:
     return F.layer_norm(x, weight.shape, weight, bias, EPSILON)
 
 
-def torch_step(way: str, start: Start, dtype: str, device: str) -> Callable[[], Tensor]:
-    """What takes a step and gives its loss."""
+def torch_network(
+    start: Start, dtype: str, device: torch.device | str
+) -> tuple[Callable[[], Tensor], torch.optim.Optimizer, list[Tensor]]:
+    """See `measure.tallow_network`."""
     kind = {"f32": torch.float32, "bf16": torch.bfloat16, "f16": torch.float16}[dtype]
-    weights = {name: torch.from_numpy(array).to(device, kind).requires_grad_() for name, array in start.weights.items()}
+    weights = {
+        name: torch.nn.Parameter(torch.from_numpy(array).to(device, kind)) for name, array in start.weights.items()
+    }
     inputs, targets = torch.from_numpy(start.inputs).to(device), torch.from_numpy(start.targets).to(device)
     if start.config is None:
         loss_of: Callable[[], Tensor] = partial(perceptron_loss, weights, inputs.to(kind), targets)
-        optimizer: torch.optim.Optimizer = torch.optim.SGD(weights.values(), lr=0.1, momentum=0.9)
-    else:
-        loss_of = partial(decoder_loss, start.config, weights, inputs, targets)
-        optimizer = torch.optim.AdamW(weights.values(), lr=1e-4, fused=device != "cpu")
+        return loss_of, torch.optim.SGD(weights.values(), lr=0.1, momentum=0.9), [*weights.values()]
+    loss_of = partial(decoder_loss, start.config, weights, inputs, targets)
+    is_fused = torch.device(device).type != "cpu"
+    return loss_of, torch.optim.AdamW(weights.values(), lr=1e-4, fused=is_fused), [*weights.values()]
+
+
+def torch_step(way: str, start: Start, dtype: str, device: str) -> Callable[[], Tensor]:
+    """What takes a step and gives its loss."""
+    loss_of, optimizer, _ = torch_network(start, dtype, device)
     if way == COMPILED:
         loss_of = torch.compile(loss_of, dynamic=False)
 

@@ -28,12 +28,14 @@ def main(arguments: Sequence[str] | None = None) -> int:
         epilog="example: python -m tallow.launch -n 4 examples/gpt.py --steps 100",
     )
     parser.add_argument("-n", dest="count", type=int, default=1, metavar="RANKS", help="how many processes (1)")
-    parser.add_argument("program", help="the path of a Python program")
+    parser.add_argument("-m", dest="module", action="store_true", help="PROGRAM is a module, as of `python -m`")
+    parser.add_argument("program", metavar="PROGRAM", help="the path of a Python program")
     parser.add_argument("rest", nargs=argparse.REMAINDER, metavar="...", help="what the program is given")
     options = parser.parse_args(arguments)
     if options.count < 1:
         parser.error(f"-n must be 1 or more, not {options.count}")
-    return start([sys.executable, options.program, *options.rest], options.count)
+    program = ["-m", options.program] if options.module else [options.program]
+    return start([sys.executable, *program, *options.rest], options.count)
 
 
 def start(command: Sequence[str], count: int) -> int:

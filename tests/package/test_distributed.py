@@ -130,7 +130,7 @@ def test_a_rank_that_ends_ends_the_others(backend: str, kind: str, reason: str) 
     [
         (["-n", "0", "x.py"], "-n must be 1 or more, not 0"),
         (["-n", "two", "x.py"], "invalid int value: 'two'"),
-        (["-n", "2"], "the following arguments are required: program"),
+        (["-n", "2"], "the following arguments are required: PROGRAM"),
     ],
 )
 def test_the_launcher_says_what_it_needs(
@@ -155,6 +155,16 @@ def test_the_launcher_gives_the_exit_code_of_the_ranks(
     monkeypatch.setattr(launch_module, "_SECONDS_TO_END", 0.1)
     assert launch_module.main(["-n", "2", str(program)]) == code
     assert ("rank 1 ended with exit code 3" in capfd.readouterr().err) is (code > 0)
+
+
+def test_the_launcher_starts_modules(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(launch_module, "mpirun", lambda: None)
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
+    tmp_path.joinpath("whole.py").write_text("import sys\nprint(__name__, sys.argv[1:])", encoding="utf-8")
+    assert launch_module.main(["-n", "1", "-m", "whole", "-n", "x"]) == 0
+    assert capfd.readouterr().out == "__main__ ['-n', 'x']\n"
 
 
 def test_the_program_of_the_page_runs(tmp_path: Path) -> None:

@@ -1,6 +1,4 @@
-"""Bandwidth and latency of the collectives, beside torch.distributed: `python -m benchmarks.collectives`, as ranks.
-
-    python -m tallow.launch -n 2 benchmarks/collectives.py --backend cuda --output build/benchmarks/collectives.md
+"""Bandwidth and latency of the collectives, beside torch.distributed.
 
 Bus bandwidth is that of nccl-tests: the bytes that cross the slowest link, over the time of a call. Of all_reduce it is
 2 (n - 1) / n times the bytes of a rank; of all_gather and reduce_scatter (n - 1) / n times those of all ranks; of
@@ -12,18 +10,17 @@ Averaging gradients is timed in a stack of square layers: gradients alone, the s
 
 from __future__ import annotations
 
-import argparse
-import socket
 import statistics
 import time
-from collections.abc import Callable, Iterator
-from pathlib import Path
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import numpy as np
 import tallow as tl
 from tallow import Device, DType, Tensor
 from tallow import distributed as dist
+
+from .ranks import join_torch, slowest_seconds, torch_synchronize
 
 SIZES = tuple(1 << power for power in range(10, 31, 2))
 LATENCY_SIZES = tuple(1 << power for power in range(10, 16))
@@ -68,19 +65,10 @@ class Torch:
     name = "torch"
 
     def __init__(self, device: Device) -> None:
+        self.device = join_torch(device)
         import torch
 
-        group = dist.init()
         self.torch: Any = torch
-        kind = "cuda" if device.backend in ("cuda", "rocm") else "cpu"
-        self.device = torch.device(kind, device.ordinal) if kind == "cuda" else torch.device("cpu")
-        port = group.exchange("port", _free_port() if group.rank == 0 else None)[0]
-        store = torch.distributed.TCPStore("127.0.0.1", port, group.size, group.rank == 0)
-        if kind == "cuda":
-            torch.cuda.set_device(self.device)
-        torch.distributed.init_process_group(
-            "nccl" if kind == "cuda" else "gloo", store=store, rank=group.rank, world_size=group.size
-        )
 
     def prepare(self, op: str, count: int, dtype: str) -> Callable[[], object]:
         """A call whose larger side has `count` elements."""
@@ -98,27 +86,7 @@ class Torch:
 
     def synchronize(self) -> None:
         """Wait for the device."""
-        if self.device.type == "cuda":
-            self.torch.cuda.synchronize()
-
-
-def _free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port: int = probe.getsockname()[1]
-    return port
-
-
-def seconds(library: Ours | Torch, call: Callable[[], object], calls: int) -> float:
-    """The seconds of one of so many calls, on the slowest rank."""
-    library.synchronize()
-    dist.barrier()
-    started = time.perf_counter()
-    for _ in range(calls):
-        call()
-    library.synchronize()
-    mine = (time.perf_counter() - started) / calls
-    return max(dist.init().exchange("seconds", mine))
+        torch_synchronize(self.device)
 
 
 def measure(libraries: list[Ours | Torch], op: str, nbytes: int, dtype: str) -> dict[str, float]:
@@ -128,17 +96,17 @@ def measure(libraries: list[Ours | Torch], op: str, nbytes: int, dtype: str) -> 
     calls = 1
     for library in libraries:
         # The first calls connect the ranks.
-        seconds(library, prepared[library.name], 3)
-        once = seconds(library, prepared[library.name], 3)
+        slowest_seconds(prepared[library.name], 3, library.synchronize)
+        once = slowest_seconds(prepared[library.name], 3, library.synchronize)
         calls = max(calls, min(MOST_CALLS, int(SECONDS / once) + 1))
     taken: dict[str, list[float]] = {library.name: [] for library in libraries}
     for _ in range(TURNS):
         for library in libraries:
-            taken[library.name].append(seconds(library, prepared[library.name], calls))
+            taken[library.name].append(slowest_seconds(prepared[library.name], calls, library.synchronize))
     return {name: statistics.median(times) for name, times in taken.items()}
 
 
-def table(libraries: list[Ours | Torch], dtypes: list[str], most: int) -> Iterator[str]:
+def table(libraries: list[Ours | Torch], dtypes: Sequence[str], most: int) -> Iterator[str]:
     """The lines of a table of bus bandwidth, in GB/s, and the time of a call."""
     names = [library.name for library in libraries]
     ranks = dist.init().size
@@ -176,11 +144,10 @@ def averages(device: Device, width: int, rows: int) -> Iterator[str]:
         "means behind them": behind,
         "means meanwhile": lambda: dist.average_gradients(loss(), weights, bucket_bytes=4 * width * width),
     }
-    ours = Ours(device)
     taken: dict[str, list[float]] = {name: [] for name in ways}
     for turn in range(TURNS + 1):
         for name, call in ways.items():
-            once = seconds(ours, call, 10)
+            once = slowest_seconds(call, 10, device.synchronize)
             # In the first turn ranks connect and kernels are compiled.
             taken[name] += [once] if turn else []
     yield f"a step of {LAYERS} layers of {width} x {width} and {rows} rows, f32, in ms"
@@ -200,39 +167,19 @@ def latency_of_one() -> float:
     return (time.perf_counter() - started) / 100_000
 
 
-def main() -> None:
-    """Measure, and have rank 0 write the table."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--backend", default="cuda", help="the backend of the devices, one for each rank (cuda)")
-    parser.add_argument("--dtypes", nargs="+", default=["f32", "bf16"], help="the dtypes (f32 bf16)")
-    parser.add_argument("--most", type=int, default=SIZES[-1], help="the largest size in bytes (1 GiB)")
-    parser.add_argument("--output", type=Path, help="a file for the table, which is printed too")
-    options = parser.parse_args()
-    group = dist.init()
-    device = dist.device(options.backend)
+def report(backend: str, dtypes: Sequence[str], most: int) -> Iterator[str]:
+    """All lines, for the ranks of this process's group."""
+    device = dist.device(backend)
     libraries: list[Ours | Torch] = [Ours(device)]
     try:
         libraries.append(Torch(device))
     except ImportError:
-        print("PyTorch is not installed, so tallow is measured alone", flush=True)
-    alone = latency_of_one()
-    lines = [
-        f"{group.size} ranks, {options.backend}, NumPy {np.__version__}, tallow {tl.__version__}",
-        f"a call of a group of one: {1e9 * alone:.0f} ns",
-        "",
-    ]
-    if group.rank == 0:
-        print("\n".join(lines), flush=True)
+        yield "PyTorch is not installed, so tallow is measured alone"
+    yield f"{dist.init().size} ranks, {backend}, NumPy {np.__version__}, tallow {tl.__version__}"
+    yield f"a call of a group of one: {1e9 * latency_of_one():.0f} ns"
+    yield ""
     # A weight has the sixteenth part of the largest size, and a product as many rows as columns.
-    width = int((options.most // 64) ** 0.5)
-    for line in (*averages(device, width, width), "", *table(libraries, options.dtypes, options.most)):
-        lines.append(line)
-        if group.rank == 0:
-            print(line, flush=True)
-    if group.rank == 0 and options.output is not None:
-        options.output.parent.mkdir(parents=True, exist_ok=True)
-        options.output.write_text("\n".join(lines) + "\n", encoding="utf-8")
-
-
-if __name__ == "__main__":
-    main()
+    width = int((most // 64) ** 0.5)
+    yield from averages(device, width, width)
+    yield ""
+    yield from table(libraries, dtypes, most)

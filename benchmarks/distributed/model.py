@@ -1,11 +1,7 @@
 """Tokens a second of a llama of 8 billion weights that ranks share.
 
-    python benchmarks/shared_model.py write /tmp/model.gguf --format BF16
-    python -m tallow.launch -n 1 benchmarks/shared_model.py run /tmp/model.gguf --logits /tmp/one.npy
-    python -m tallow.launch -n 2 benchmarks/shared_model.py run /tmp/model.gguf --logits /tmp/one.npy
-
 The weights are random. "prefill" reads a prompt of 512 tokens at once, "decode" reads tokens after it one by one. One
-rank writes its logits, and more ranks compare theirs with these.
+rank leaves its logits in a file, and more ranks compare theirs with these.
 """
 
 from __future__ import annotations
@@ -13,9 +9,9 @@ from __future__ import annotations
 import math
 import statistics
 import time
+from collections.abc import Iterator
 from pathlib import Path
 
-import click
 import numpy as np
 import tallow as tl
 from tallow import GgmlDType, QTensor, Tensor
@@ -23,23 +19,14 @@ from tallow import distributed as dist
 from tallow.gguf import save_gguf
 from tallow.models import ModelRuntime
 
-LAYERS, WIDTH, HIDDEN, HEADS, KEY_HEADS, HEAD_DIM, VOCABULARY = 32, 4096, 14336, 32, 8, 128, 128256
+WIDTH, HIDDEN, HEADS, KEY_HEADS, HEAD_DIM, VOCABULARY = 4096, 14336, 32, 8, 128, 128256
 CONTEXT, PROMPT, STEPS, TURNS = 1024, 512, 64, 5
 # So many rows of each matrix are random, and the others repeat them.
 ROWS = 512
 
 
-@click.group()
-def main() -> None:
-    """Measure a model that ranks share."""
-
-
-@main.command()
-@click.argument("path", type=click.Path(path_type=Path))
-@click.option("--format", default="BF16", show_default=True, help="The format of the matrices, such as Q4K.")
-@click.option("--layers", default=LAYERS, show_default=True, help="How many layers.")
-def write(path: Path, format: str, layers: int) -> None:
-    """Write the model to a GGUF file."""
+def write_model(path: Path, format: str, layers: int) -> None:
+    """Write a model of so many layers, whose matrices have a format, to a GGUF file."""
     generator, blocks = np.random.default_rng(0), {}
 
     def matrix(rows: int, columns: int) -> QTensor:
@@ -74,15 +61,10 @@ def write(path: Path, format: str, layers: int) -> None:
     }
     metadata = {"general.architecture": "llama", **{f"llama.{key}": value for key, value in values.items()}}
     save_gguf(tensors, path, metadata)
-    print(f"{path}: {path.stat().st_size / 1e9:.1f} GB")
 
 
-@main.command()
-@click.argument("path", type=click.Path(path_type=Path))
-@click.option("--backend", default="cuda", show_default=True, help="That of the devices, one for each rank.")
-@click.option("--logits", type=click.Path(path_type=Path), help="Where one rank leaves its logits for more ranks.")
-def run(path: Path, backend: str, logits: Path | None) -> None:
-    """Measure the model of a file."""
+def report(path: Path, backend: str, logits: Path | None) -> Iterator[str]:
+    """All lines, for the ranks of this process's group."""
     group, device = dist.init(), dist.device(backend)
     started = time.perf_counter()
     runtime = ModelRuntime.load_from_gguf(path, device, CONTEXT, group=group)
@@ -103,19 +85,15 @@ def run(path: Path, backend: str, logits: Path | None) -> None:
             runtime.decode_step([token])
         device.synchronize()
         decodes.append(STEPS / (time.perf_counter() - started))
-    if group.rank > 0:
-        return
     gigabytes = runtime.total_weight_memory() / 1e9
-    print(f"{group.size} ranks, {backend}: {gigabytes:.1f} GB of weights on a rank, read in {loaded:.1f} s")
-    print(f"prefill {statistics.median(prefills):.0f} tokens/s, decode {statistics.median(decodes):.1f} tokens/s")
-    if logits is not None and group.size == 1:
+    yield f"{group.size} ranks, {backend}: {gigabytes:.1f} GB of weights on a rank, read in {loaded:.1f} s"
+    yield f"prefill {statistics.median(prefills):.0f} tokens/s, decode {statistics.median(decodes):.1f} tokens/s"
+    if logits is None or group.rank > 0:
+        return
+    if group.size == 1:
         np.save(logits, found)
-    elif logits is not None:
-        expected = np.load(logits)
-        far = np.abs(found - expected).max() / np.abs(expected).max()
-        same = "the same" if found.argmax() == expected.argmax() else "another"
-        print(f"logits differ by up to {far:.1e} of the largest one; the most probable token is {same}")
-
-
-if __name__ == "__main__":
-    main()
+        return
+    expected = np.load(logits)
+    far = np.abs(found - expected).max() / np.abs(expected).max()
+    same = "the same" if found.argmax() == expected.argmax() else "another"
+    yield f"logits differ by up to {far:.1e} of the largest one; the most probable token is {same}"

@@ -1,0 +1,1 @@
+"""What several GPUs of one host do together: `python -m benchmarks.distributed --help`."""
