@@ -11,6 +11,7 @@ from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cache, cached_property
+from pathlib import Path
 from typing import Annotated, Any, ClassVar, Final, Literal, TypeAlias
 
 from opgen.decoder import Choice, Entry, Form, Mark, Mistakes, Spot, defines, like, names_of
@@ -29,6 +30,8 @@ RESULT: Final = "result"
 LITERALS: Final = ("inf", "nan")
 """What floats have besides numbers."""
 WHERE: Final = "where"
+BOTH: Final = "both"
+"""What gives two results, which opgen alone writes."""
 
 _OPERATORS: Final[Mapping[type[ast.AST], str]] = {
     ast.Add: "x + y",
@@ -358,6 +361,23 @@ def _chosen(*primitives: Primitive) -> Primitives:
     return Primitives({primitive.name: primitive for primitive in primitives})
 
 
+_BOTH: Final = Primitive(
+    call=f"{BOTH}(x, y)",
+    doc="two results",
+    kind="float",
+    condition=None,
+    result=None,
+    array=Implementation("(x, y)", "(x, y)", Location(Path())),
+    kernel=None,
+    complex="none",
+    brief=False,
+    bounded=False,
+    let={},
+    gradient={},
+    location=Location(Path()),
+)
+
+
 @dataclass(frozen=True, eq=False)
 class PrimitiveFile:
     """What the formulas of spec/functors are made of."""
@@ -561,6 +581,11 @@ def lowered(
     return printed(tree_of(node, implemented, named, _Written), literal)
 
 
+def with_both(primitives: Primitives) -> Primitives:
+    """The primitives, and what gives two results: Python has a tuple, C++ a struct."""
+    return primitives if BOTH in primitives else Primitives({**primitives, BOTH: _BOTH})
+
+
 def tree_of(
     node: Node,
     called: Callable[[Call, list[ast.expr]], ast.expr],
@@ -624,6 +649,9 @@ def _printed(tree: ast.expr, literal: Callable[[str], str], *, is_operand: bool)
         case ast.Call(func=function, args=arguments):
             inner = ", ".join(_printed(argument, literal, is_operand=False)[0] for argument in arguments)
             return f"{ast.unparse(function)}({inner})", _ATOM
+        case ast.Tuple(elts=items):
+            inner = ", ".join(_printed(item, literal, is_operand=False)[0] for item in items)
+            return f"({inner})", _ATOM
         case ast.UnaryOp(op=operator, operand=operand):
             precedence = _PRECEDENCES[type(operator)]
             # Two signs in a row would be another operator.

@@ -8,6 +8,7 @@ from itertools import permutations
 from typing import TypeAlias
 
 from opgen.formula import (
+    BOTH,
     INCOMING,
     MULTIPLY,
     RESULT,
@@ -26,7 +27,7 @@ from opgen.formula import (
     walk,
 )
 from opgen.memory import once_for
-from opgen.model import GRADIENT_KINDS, Functor, FunctorKind, Spec
+from opgen.model import GRADIENT_KINDS, JOINT_KIND, Functor, FunctorKind, Spec
 from opgen.names import Names
 from opgen.problem import Problems
 from opgen.scopes import decisive, derivatives, is_differentiable, scopes
@@ -34,6 +35,10 @@ from opgen.scopes import decisive, derivatives, is_differentiable, scopes
 # What an op that is a gradient calls that of the result, and the result: its own gradients and result are others.
 GRADIENT = "gradient"
 _NAMES = {INCOMING: GRADIENT, RESULT: "output"}
+# What a functor calls what such an op takes.
+TAKEN = {name: taken for taken, name in _NAMES.items()}
+# What the op of both gradients is called behind the name of the functor.
+JOINT = "_gradients"
 _COMMUTATIVE = ("x + y", MULTIPLY, "x == y", "x != y", "minimum", "maximum")
 _TURNED = {"x > y": "x < y", "x >= y": "x <= y"}
 Ops: TypeAlias = Mapping[int, Sequence[Functor]]
@@ -48,7 +53,11 @@ def with_gradients(spec: Spec) -> dict[str, FunctorKind]:
             own: list[Functor] = []
             ops = dict(by_size(spec.every_functor))
             for functor in kinds[of].functors:
-                own += _gradients(spec, kinds[name], functor, ops)
+                own += (
+                    _joint(spec, kinds[name], functor)
+                    if name == JOINT_KIND
+                    else _gradients(spec, kinds[name], functor, ops)
+                )
             kinds[name] = replace(kinds[name], functors=tuple(own))
     return kinds
 
@@ -157,6 +166,35 @@ def _gradients(spec: Spec, kind: FunctorKind, functor: Functor, ops: dict[int, S
             yield found
 
 
+def _joint(spec: Spec, kind: FunctorKind, functor: Functor) -> Iterator[Functor]:
+    """What gives the gradients of both operands of a functor, where each takes a kernel."""
+    return iter(_of_both(spec, kind.name, kind.unsupported, functor))
+
+
+@once_for(lambda spec, kind, unsupported, functor: (kind, unsupported, *decisive(spec, functor)), size=256)
+def _of_both(spec: Spec, kind: str, unsupported: str, functor: Functor) -> Sequence[Functor]:
+    """The op of both gradients, if there is one."""
+    found = _found(spec, functor)
+    both = Call(BOTH, tuple(found.values()))
+    takes, room = _taken(functor, both), len(functor.operands)
+    # What has parameters would be a method of its own. No kernel writes 0, or what is there already.
+    if functor.is_method or not found or len(takes) > room or not all(isinstance(it, Call) for it in both.arguments):
+        return ()
+    takes = _padded(functor, takes, room)
+    doc = f"the gradients of {' and '.join(found)} in {functor.name}, of `gradient`, which is that of its result"
+    return (_op(spec, functor, f"{functor.name}{JOINT}", kind, unsupported, both, takes, {}, doc),)
+
+
+def _taken(functor: Functor, node: Node) -> list[str]:
+    """The operands that a gradient depends on, and the result."""
+    return [name for name in (*functor.operands, RESULT) if name in names(node)]
+
+
+def _padded(functor: Functor, takes: Sequence[str], room: int) -> list[str]:
+    """What an op takes, and others of the operands up to the number that its kind has."""
+    return [*takes, *[name for name in functor.operands if name not in takes][: room - len(takes)]]
+
+
 @once_for(
     lambda spec, kind, unsupported, functor, room: (kind, unsupported, room, *decisive(spec, functor)),
     size=256,
@@ -167,33 +205,53 @@ def _of_several_steps(
     """The gradients of a functor that are no step, each as a formula and as a functor."""
     found = []
     for operand, node in _found(spec, functor).items():
-        takes = [name for name in (*functor.operands, RESULT) if name in names(node)]
+        takes = _taken(functor, node)
         if is_step(node) or len(takes) > room:
             continue
-        takes += [name for name in functor.operands if name not in takes][: room - len(takes)]
-        known = names(node)
-        own = {name: Name(_NAMES.get(name, name)) for name in (RESULT, *functor.operands)}
-        formula = inlined(node, {**own, INCOMING: Name(GRADIENT)})
-        is_only = len(functor.operands) == 1
-        gradient = replace(
-            functor,
-            name=f"{functor.name}_gradient" + ("" if is_only else f"_{operand}"),
-            kind=kind,
-            named=tuple(_NAMES.get(name, name) for name in (INCOMING, *takes)),
-            parameters=dict.fromkeys(name for name in functor.parameters if name in known),
-            let={},
-            written=Formula(formula, functor.location),
-            # It is linear.
-            gradients={GRADIENT: Formula(inlined(node, own), functor.location)},
-            doc=f"the gradient of {operand} in {functor.name}, of `gradient`, which is that of its result",
-            dtypes=_floats(spec, functor),
-            note=None,
-            edges=(),
-            unsupported=unsupported,
-            tensor=False,
-        )
-        found.append((node, gradient))
+        takes = _padded(functor, takes, room)
+        name = f"{functor.name}_gradient" + ("" if len(functor.operands) == 1 else f"_{operand}")
+        # It is linear.
+        own = {GRADIENT: _renamed(functor, node, INCOMING)}
+        doc = f"the gradient of {operand} in {functor.name}, of `gradient`, which is that of its result"
+        found.append((node, _op(spec, functor, name, kind, unsupported, node, takes, own, doc)))
     return found
+
+
+def _renamed(functor: Functor, node: Node, incoming: str) -> Node:
+    """A gradient over what the op that computes it calls its operands."""
+    own = {name: Name(_NAMES.get(name, name)) for name in (RESULT, *functor.operands)}
+    return inlined(node, {**own, INCOMING: Name(incoming)})
+
+
+def _op(
+    spec: Spec,
+    functor: Functor,
+    name: str,
+    kind: str,
+    unsupported: str,
+    node: Node,
+    takes: Sequence[str],
+    gradients: Mapping[str, Node],
+    doc: str,
+) -> Functor:
+    """The op that computes gradients of a functor."""
+    known, location = names(node), functor.location
+    return replace(
+        functor,
+        name=name,
+        kind=kind,
+        named=tuple(_NAMES.get(it, it) for it in (INCOMING, *takes)),
+        parameters=dict.fromkeys(it for it in functor.parameters if it in known),
+        let={},
+        written=Formula(_renamed(functor, node, GRADIENT), location),
+        gradients={operand: Formula(it, location) for operand, it in gradients.items()},
+        doc=doc,
+        dtypes=_floats(spec, functor),
+        note=None,
+        edges=(),
+        unsupported=unsupported,
+        tensor=False,
+    )
 
 
 def _found(spec: Spec, functor: Functor) -> Mapping[str, Node]:

@@ -139,7 +139,9 @@ def check_gradients(spec: "Spec", sources: "Sources", problems: list[Problem]) -
         if method.is_broken:
             continue
         gradient, operands = method.gradient, differentiable(spec, method)
-        takes = method.kind is None and makes_elements(method) and bool(operands)
+        # Ops say what the gradients of one result are.
+        is_own = method.kind is None or method.signature.returns.startswith("tuple")
+        takes = is_own and makes_elements(method) and bool(operands)
         if gradient is None and takes:
             message = f"method '{method.name}' says nothing of gradients; write 'gradient' with an expression for"
             names = ", ".join(operand.name for operand in operands)

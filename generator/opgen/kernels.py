@@ -74,6 +74,7 @@ class Room:
     """What the structs of kernels that compute functors of a kind have room for."""
 
     operands: int
+    results: int
     parameters: int
 
 
@@ -226,10 +227,10 @@ class KernelFamily:
         Mark.MAY_BE_EMPTY,
         "The structs that kernels take by value, one each: the names and the types of the fields, in order. An "
         "`address` is a pointer as u64; type[2] is an array of two, type[2 rank] one of twice the most dims of a "
-        "tensor. Other lengths are what the family's functors need at most: `sources`, `operands` (sources and the "
-        "result) and `parameters`. A type of spec/kernels/groups.yaml stands for the fields of the group. A struct of "
-        "kernels that range over functors with parameters ends in an array `parameters`: the bits of each in the "
-        "compute dtype. Fields lie as C++ lays them out.",
+        "tensor. Other lengths are what the family's functors need at most: `sources`, `results`, `operands` (both) "
+        "and `parameters`. A type of spec/kernels/groups.yaml stands for the fields of the group. A struct of kernels "
+        "that range over functors with parameters ends in an array `parameters`: the bits of each in the compute "
+        "dtype. Fields lie as C++ lays them out.",
     ]
     kernels: Annotated[
         tuple[Kernel, ...], Mark.OPTIONAL, "The kernels: patterns that range over ops, dtypes or widths."
@@ -248,7 +249,7 @@ def _needs(
     family: KernelFamily, rank: int, rooms: Mapping[str, Room], groups: Sequence[FieldGroup]
 ) -> tuple[object, ...]:
     """What decides the structs of a family."""
-    needed = ((kind, rooms[kind].operands, rooms[kind].parameters) for kind in sorted(family.kinds & {*rooms}))
+    needed = ((kind, rooms[kind]) for kind in sorted(family.kinds & {*rooms}))
     return (family, rank, groups, *chain.from_iterable(needed))
 
 
@@ -287,10 +288,12 @@ def with_structs(
 def _lengths(rooms: Sequence[Room]) -> dict[str, int]:
     """What arrays have room for in structs of kernels that compute any of some functors."""
     sources = max((room.operands for room in rooms), default=1)
-    # Operand 0 is the result. No array is empty.
+    results = max((room.results for room in rooms), default=1)
+    # The first operands are the results. No array is empty.
     return {
         "sources": sources,
-        _OPERANDS: sources + 1,
+        "results": results,
+        _OPERANDS: sources + results,
         _PARAMETERS: max((room.parameters for room in rooms), default=1) or 1,
     }
 

@@ -35,7 +35,8 @@ from opgen.decoder import (
 )
 from opgen.edges import Edge
 from opgen.formats import Format
-from opgen.formula import Formula, Node, Primitives
+from opgen.formula import BOTH, Formula, Node, Primitives
+from opgen.formula import Call as FormulaCall
 from opgen.gradients import Gradient
 from opgen.kernels import Constant, FieldGroup, KernelFamily, TupleType
 from opgen.libraries import CLibrary
@@ -50,7 +51,9 @@ CHOSEN_KINDS = {"unary": ("x",), "binary": ("x", "y"), "cmp": ("x", "y"), "reduc
 # The others name their operands themselves.
 NAMED = "ternary"
 # Those that are found: the gradients of the ops of another kind.
-GRADIENT_KINDS = {"unary_gradient": "unary", "binary_gradient": "binary"}
+GRADIENT_KINDS = {"unary_gradient": "unary", "binary_gradient": "binary", "binary_gradients": "binary"}
+# The one whose ops give those of both operands.
+JOINT_KIND = "binary_gradients"
 # Those of which a package has an enum.
 ENUM_KINDS = (*CHOSEN_KINDS, *GRADIENT_KINDS)
 FUNCTOR_KINDS = (*CHOSEN_KINDS, NAMED, *GRADIENT_KINDS)
@@ -494,6 +497,14 @@ class Functor:
         return None if self.reduction is not None else self.written.with_parts(self.let)
 
     @cached_property
+    def results(self) -> tuple[Node, ...]:
+        """What it gives of each element: one formula, or two; none of a reduction."""
+        node = None if self.formula is None else self.formula.node
+        if isinstance(node, FormulaCall) and node.primitive == BOTH:
+            return node.arguments
+        return () if node is None else (node,)
+
+    @cached_property
     def gradient(self) -> Mapping[str, Formula]:
         """The gradients of operands, where they are not what follows from the formula."""
         return {operand: formula.with_parts(self.let) for operand, formula in self.gradients.items()}
@@ -502,8 +513,8 @@ class Functor:
     def nodes(self) -> tuple[Node, ...]:
         """All its formulas."""
         monoid = self.reduction if isinstance(self.reduction, Monoid) else None
-        own = (monoid.element, monoid.combine, monoid.finish) if monoid is not None else (self.formula,)
-        return tuple(formula.node for formula in (*own, *self.gradient.values()) if formula is not None)
+        own = (monoid.element, monoid.combine, monoid.finish) if monoid is not None else ()
+        return (*self.results, *(formula.node for formula in (*own, *self.gradient.values()) if formula is not None))
 
     @property
     def is_method(self) -> bool:
@@ -604,6 +615,11 @@ class FunctorKind:
     def most_operands(self) -> int:
         """How many operands a functor has at most."""
         return max((len(functor.operands) for functor in self.functors), default=0)
+
+    @property
+    def most_results(self) -> int:
+        """How many results a functor has at most."""
+        return max((len(functor.results) for functor in self.functors), default=0) or 1
 
     @property
     def methods(self) -> tuple[Functor, ...]:

@@ -6,6 +6,7 @@ from dataclasses import dataclass, replace
 from typing import Final, NamedTuple
 
 from opgen.formula import (
+    BOTH,
     INCOMING,
     OPERATORS,
     RESULT,
@@ -28,6 +29,7 @@ from opgen.formula import (
     shared,
     simplified,
     walk,
+    with_both,
     with_result,
 )
 from opgen.memory import once_for
@@ -128,7 +130,7 @@ class Scope:
 
     def used(self) -> Iterator[str]:
         """The primitives that it is made of."""
-        return (call.primitive for call in calls(self.formula.node))
+        return (call.primitive for call in calls(self.formula.node) if call.primitive != BOTH)
 
 
 def _dtype_kinds(spec: Spec, functor: Functor) -> tuple[Kind, ...]:
@@ -146,7 +148,7 @@ def _has_complex(spec: Spec, functor: Functor) -> bool:
 def is_differentiable(spec: Spec, functor: Functor) -> bool:
     """Whether an op has gradients: it has floats, and gives floats, of a package that has gradients at all."""
     is_of_floats = functor.keeps_kind and not {*spec.groups["float"]}.isdisjoint(spec.resolve(functor.dtypes))
-    return is_of_floats and not spec.package.without_gradients
+    return is_of_floats and len(functor.results) < 2 and not spec.package.without_gradients
 
 
 def decisive(spec: Spec, functor: Functor, primitives: Primitives | None = None) -> tuple[object, ...]:
@@ -161,6 +163,8 @@ def scopes(spec: Spec, functor: Functor) -> Mapping[str, Scope]:
     """The formulas of a functor by their keys."""
     reduction, op = functor.reduction, f"op '{functor.name}'"
     primitives = spec.primitives.behind(functor.nodes)
+    if len(functor.results) > 1:
+        primitives = with_both(primitives)
     found = {}
     if functor.formula is not None:
         found["formula"] = Scope(

@@ -7,7 +7,7 @@ import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, Final
 
-from ...gradients.functors import DERIVATIVES, Derivative, Op
+from ...gradients.functors import DERIVATIVES, JOINT_DERIVATIVES, Derivative, Op
 from ...gradients.second import SECOND_DERIVATIVES
 from ...op import BinaryOp, MethodOp, ReduceOp
 from ...storage import Storage
@@ -28,6 +28,7 @@ class _Functor:
     def __init__(self, op: Op, derivatives: Mapping[str, Derivative | None]) -> None:
         self.__name__: str = op.value
         self._operands = tuple(derivatives)
+        self._joint = JOINT_DERIVATIVES.get(op)
         self._derivatives = [(place, it) for place, it in enumerate(derivatives.values()) if it is not None]
         needs = [() if it is None else it.takes for it in derivatives.values()]
         self.keeps_x, self.keeps_result = "x" in needs[0], "result" in needs[0]
@@ -63,6 +64,10 @@ class _Functor:
     ) -> Iterator[tuple[int, Tensor | None]]:
         """The gradients, where `given` are parameters and the like; `shape` is that of the result."""
         operands = node.operands
+        if self._joint is not None and operands[0] is not None and operands[3] is not None:
+            takes, function = self._joint
+            yield from enumerate(function(g, *[self._part(node, name, shape, given) for name in takes]))
+            return
         for place, (takes, function) in self._derivatives:
             if operands[3 * place] is not None:
                 parts = [self._part(node, name, shape, given) for name in takes] if takes else ()

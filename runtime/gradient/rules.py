@@ -14,6 +14,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from ...dtype import DType
+from ...gradients.functors import DERIVATIVES, JOINT_DERIVATIVES
+from ...op import BinaryGradientsOp, BinaryOp
 from ..backends.array_backend.ops.upsample import neighbours
 from ..base.error import GradientError
 from ..base.error import shown as shown_value
@@ -401,6 +403,23 @@ def layer_norm_gradient(
     return _norm_gradient(
         *tensors, weight, weight_layout, residual, residual_layout, of_weight, of_bias, eps, centred=True
     )
+
+
+def binary_gradients(
+    gradient: Storage,
+    op: BinaryGradientsOp,
+    layout: Layout,
+    x: Storage,
+    x_layout: Layout,
+    y: Storage,
+    y_layout: Layout,
+) -> tuple[Storage, ...]:
+    """What binary_gradients gives: each op is recorded."""
+    of = BinaryOp(op.value.removesuffix("_gradients"))
+    operands = Tensor._new(x, x_layout), Tensor._new(y, y_layout)
+    g, given = Tensor._new(gradient, layout), dict(zip(JOINT_DERIVATIVES[of].takes, operands, strict=True))
+    each = [derivative for derivative in (DERIVATIVES[of] or {}).values() if derivative is not None]
+    return tuple([it.function(g, *[given[name] for name in it.takes]).contiguous()._storage for it in each])
 
 
 def rms_norm_gradient(

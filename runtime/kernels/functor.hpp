@@ -16,6 +16,15 @@ template <uint32_t Parameters, bool AsBrief, bool AsBounded> struct FunctorTrait
     static constexpr bool as_bounded = AsBounded;
 };
 
+// The two results of a functor, each of a type of its own.
+template <typename First, typename Second> struct Both {
+    First first;
+    Second second;
+};
+template <typename First, typename Second> TALLOW_INLINE Both<First, Second> both(First first, Second second) {
+    return {first, second};
+}
+
 // What a functor is given: elements in the compute type. One that asks for it gets floats of at most 11 bits as Brief.
 template <bool AsBrief, typename T> TALLOW_INLINE auto argument_of(T x) {
     if constexpr (!AsBrief)
@@ -40,15 +49,20 @@ template <typename Functor, typename Result, typename T> struct ElementFunction 
                 parameters[i] = from_bits<Parameter>(arguments.parameters[i]);
         }
     }
-    template <typename... Elements> TALLOW_INLINE Result operator()(Elements... elements) const {
+    template <typename... Elements> TALLOW_INLINE auto operator()(Elements... elements) const {
         return apply(typename CountUp<count>::type{}, elements...);
     }
 
   private:
     template <uint32_t... I, typename... Elements>
-    TALLOW_INLINE Result apply(Numbers<I...>, Elements... elements) const {
-        const auto value = Functor::apply(argument_of<Functor::as_brief>(elements)..., parameters[I]...);
-        if constexpr (is_same<decltype(value), const bool>)
+    TALLOW_INLINE auto apply(Numbers<I...>, Elements... elements) const {
+        return rounded(Functor::apply(argument_of<Functor::as_brief>(elements)..., parameters[I]...));
+    }
+    template <typename First, typename Second> static TALLOW_INLINE auto rounded(Both<First, Second> values) {
+        return both(rounded(values.first), rounded(values.second));
+    }
+    template <typename Value> static TALLOW_INLINE Result rounded(Value value) {
+        if constexpr (is_same<Value, bool>)
             return value ? Result{1} : Result{0};
         else if constexpr (is_complex<T>)
             return convert<Result>(value);

@@ -22,7 +22,7 @@ constexpr uint64_t tile_lines = 4;
 constexpr uint64_t buffer_bytes = tile_columns * tile_lines * line_bytes;
 static_assert(buffer_bytes >= block_length * sizeof(bits128), "a block of the widest elements fits");
 
-// A call on operands, of which the first one is written.
+// A call on operands, of which the first ones are written.
 template <typename Span, typename Arguments> class Map {
   public:
     explicit Map(const Arguments& arguments)
@@ -47,10 +47,10 @@ template <typename Span, typename Arguments> class Map {
     void find_transposed() {
         constexpr uint64_t least = 8;
         uint32_t widest = 1;
-        for (uint32_t k = 1; k < arguments_.operands; ++k)
+        for (uint32_t k = arguments_.results; k < arguments_.operands; ++k)
             widest = widest < arguments_.itemsizes[k] ? arguments_.itemsizes[k] : widest;
         tile_rows_ = tile_lines * line_bytes / widest;
-        for (uint32_t k = 1; k < arguments_.operands; ++k)
+        for (uint32_t k = arguments_.results; k < arguments_.operands; ++k)
             for (uint32_t d = 1; d < dims_.rank(); ++d)
                 if (dims_.stride(k, d) == 1 && dims_.size(d) >= least && dims_.size(0) >= least &&
                     dims_.stride(k, 0) > 1) {
@@ -75,9 +75,9 @@ template <typename Span, typename Arguments> class Map {
         }
         Span span{};
         static_assert(sizeof(span.parameters) == sizeof(arguments_.parameters), "a functor has more parameters");
-        span.result = reinterpret_cast<uint64_t>(places[0]);
-        for (uint32_t k = 1; k < arguments_.operands; ++k)
-            span.sources[k - 1] = reinterpret_cast<uint64_t>(places[k]);
+        for (uint32_t k = 0; k < arguments_.operands; ++k)
+            (k < arguments_.results ? span.results[k] : span.sources[k - arguments_.results]) =
+                reinterpret_cast<uint64_t>(places[k]);
         span.count = count;
         for (uint32_t p = 0; p < sizeof(span.parameters) / sizeof(span.parameters[0]); ++p)
             span.parameters[p] = arguments_.parameters[p];
@@ -113,16 +113,17 @@ template <typename Span, typename Arguments> class Map {
                     places[k] = element(k, static_cast<int64_t>(index));
                 else
                     places[k] = is_in_row ? element(k, cursor.place(k)) : buffers.bytes[k];
-                if (places[k] == buffers.bytes[k] && k != 0)
+                if (places[k] == buffers.bytes[k] && k >= arguments_.results)
                     for_rows(k, index, length, [&](auto* row, uint64_t at, int64_t stride, uint64_t size) {
                         gather_words(reinterpret_cast<decltype(row)>(buffers.bytes[k]) + at, row, stride, size);
                     });
             }
             call(length, places);
-            if (places[0] == buffers.bytes[0])
-                for_rows(0, index, length, [&](auto* row, uint64_t at, int64_t stride, uint64_t size) {
-                    scatter_words(row, reinterpret_cast<decltype(row)>(buffers.bytes[0]) + at, stride, size);
-                });
+            for (uint32_t k = 0; k < arguments_.results; ++k)
+                if (places[k] == buffers.bytes[k])
+                    for_rows(k, index, length, [&](auto* row, uint64_t at, int64_t stride, uint64_t size) {
+                        scatter_words(row, reinterpret_cast<decltype(row)>(buffers.bytes[k]) + at, stride, size);
+                    });
             if (in_row)
                 cursor.advance(length);
             done += length;
@@ -182,7 +183,7 @@ template <typename Span, typename Arguments> class Map {
             return;
         }
         Buffers buffers;
-        for (uint32_t k = 1; k < arguments_.operands; ++k)
+        for (uint32_t k = arguments_.results; k < arguments_.operands; ++k)
             if (dims_.stride(k, transposed_) == 1 && dims_.stride(k, 0) != 1)
                 transpose(k, buffers.bytes[k], static_cast<int64_t>(columns));
         for (uint64_t r = 0; r < rows; ++r) {
@@ -194,9 +195,9 @@ template <typename Span, typename Arguments> class Map {
                 spans[k] = buffers.bytes[k];
                 if (dims_.stride(k, 0) == 1)
                     spans[k] = row(k);
-                else if (k != 0 && dims_.stride(k, transposed_) == 1)
+                else if (k >= arguments_.results && dims_.stride(k, transposed_) == 1)
                     spans[k] = buffers.bytes[k] + r * columns * arguments_.itemsizes[k];
-                else if (k != 0)
+                else if (k >= arguments_.results)
                     with_element(arguments_.itemsizes[k], [&](auto word) {
                         using Word = decltype(word);
                         gather_words(reinterpret_cast<Word*>(buffers.bytes[k]), reinterpret_cast<const Word*>(row(k)),
@@ -204,12 +205,13 @@ template <typename Span, typename Arguments> class Map {
                     });
             }
             call(columns, spans);
-            if (spans[0] == buffers.bytes[0])
-                with_element(arguments_.itemsizes[0], [&](auto word) {
-                    using Word = decltype(word);
-                    scatter_words(reinterpret_cast<Word*>(row(0)), reinterpret_cast<const Word*>(buffers.bytes[0]),
-                                  dims_.stride(0, 0), columns);
-                });
+            for (uint32_t k = 0; k < arguments_.results; ++k)
+                if (spans[k] == buffers.bytes[k])
+                    with_element(arguments_.itemsizes[k], [&](auto word) {
+                        using Word = decltype(word);
+                        scatter_words(reinterpret_cast<Word*>(row(k)), reinterpret_cast<const Word*>(buffers.bytes[k]),
+                                      dims_.stride(k, 0), columns);
+                    });
         }
     }
 

@@ -21,7 +21,7 @@ namespace tallow {
 
 // The parameter holds the bits of the one value.
 template <typename Word, typename Arguments> TALLOW_INLINE void fill_span(const Arguments& arguments) {
-    const auto result = pointer_to<Word>(arguments.result);
+    const auto result = pointer_to<Word>(arguments.results[0]);
     const auto value = static_cast<Word>(arguments.parameters[0]);
     for (uint64_t i = 0; i < arguments.count; ++i)
         result[i] = value;
@@ -125,7 +125,7 @@ TALLOW_INLINE void plain_span(const Arguments& arguments, Result* result, Number
 template <typename Functor, typename Result, typename... Sources, typename Arguments>
 TALLOW_INLINE void elementwise_span(const Arguments& arguments) {
     using T = typename Last<Sources...>::type;
-    const auto result = pointer_to<Result>(arguments.result);
+    const auto result = pointer_to<Result>(arguments.results[0]);
     const typename CountUp<sizeof...(Sources)>::type order;
     if constexpr (is_small_float<Result> && is_same<T, float>)
         // Nothing but a conversion makes such a result of floats.
@@ -134,6 +134,41 @@ TALLOW_INLINE void elementwise_span(const Arguments& arguments) {
         widened_span<Functor, T, Result, Sources...>(arguments, result, order);
     else
         plain_span<Functor, Result, Sources...>(arguments, result, order);
+}
+
+// A functor of two results.
+template <typename Functor, typename T, typename Arguments, typename... Sources>
+__attribute__((noinline)) void compute_joint_span(const Arguments& arguments, uint64_t count, T* first, T* second,
+                                                  const Sources*... sources) {
+    const ElementFunction<Functor, T, T> function(arguments);
+    TALLOW_INDEPENDENT
+    for (uint64_t i = 0; i < count; ++i) {
+        const auto values = function(sources[i]...);
+        first[i] = values.first;
+        second[i] = values.second;
+    }
+}
+
+template <typename Functor, typename T, typename Arguments, uint32_t... K>
+TALLOW_INLINE void joint_spans(const Arguments& arguments, Numbers<K...>) {
+    T* const results[] = {pointer_to<T>(arguments.results[0]), pointer_to<T>(arguments.results[1])};
+    if constexpr (is_small_float<T>) {
+        float held[sizeof...(K)][span_part], made[2][span_part];
+        for (uint64_t first = 0; first < arguments.count; first += span_part) {
+            const uint64_t length = arguments.count - first < span_part ? arguments.count - first : span_part;
+            (convert_span(length, held[K], pointer_to<const T>(arguments.sources[K]) + first), ...);
+            compute_joint_span<Functor>(arguments, length, made[0], made[1], static_cast<const float*>(held[K])...);
+            for (uint32_t r = 0; r < 2; ++r)
+                convert_span(length, results[r] + first, static_cast<const float*>(made[r]));
+        }
+    } else {
+        compute_joint_span<Functor>(arguments, arguments.count, results[0], results[1],
+                                    pointer_to<const T>(arguments.sources[K])...);
+    }
+}
+template <typename Functor, typename T, typename... Others, typename Arguments>
+TALLOW_INLINE void joint_span(const Arguments& arguments) {
+    joint_spans<Functor, T>(arguments, typename CountUp<1 + sizeof...(Others)>::type{});
 }
 
 } // namespace tallow

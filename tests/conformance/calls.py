@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from tallow import DType, GgmlDType
-from tallow.op import BinaryGradientOp, BinaryOp, CmpOp, MethodOp, ReduceOp, UnaryGradientOp, UnaryOp
+from tallow.op import BinaryGradientOp, BinaryGradientsOp, BinaryOp, CmpOp, MethodOp, ReduceOp, UnaryGradientOp, UnaryOp
 from tallow.runtime.core.conv import ParamsConv1D, ParamsConv2D, ParamsConvTranspose1D, ParamsConvTranspose2D
 from tallow.runtime.core.layout import Layout
 from tallow.runtime.ranks.group import Group
@@ -137,6 +137,8 @@ def storage_call(cell: SupportCell, make: Make) -> tuple[tallow.Storage, str, Ar
             arguments = {"op": UnaryGradientOp(cell.op), "layout": made, **operands(x=made)}
         case "binary_gradient":
             arguments = {"op": BinaryGradientOp(cell.op), "layout": made, **operands(x=made, y=made)}
+        case "binary_gradients":
+            arguments = {"op": BinaryGradientsOp(cell.op), "layout": made, **operands(x=made, y=made)}
         case "assign":
             arguments = {"layout": made, **operands(source=made)}
         case "cmp":

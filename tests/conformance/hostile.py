@@ -15,6 +15,7 @@ import tallow
 from hypothesis import strategies as st
 from tallow import (
     BinaryGradientOp,
+    BinaryGradientsOp,
     BinaryOp,
     CmpOp,
     DType,
@@ -236,7 +237,7 @@ FITTING: dict[str, list[Value]] = {
     "SupportCell": values("tl.support()[0]"),
     **{
         kind.__name__: [Value(str(op), lambda _, op=op: op) for op in kind]
-        for kind in (UnaryOp, BinaryOp, CmpOp, ReduceOp, UnaryGradientOp, BinaryGradientOp)
+        for kind in (UnaryOp, BinaryOp, CmpOp, ReduceOp, UnaryGradientOp, BinaryGradientOp, BinaryGradientsOp)
     },
     **{
         name: values(f"user_op(tl.{name})")
@@ -292,6 +293,7 @@ BASES = {
     "UnaryOp": (None, "'exp'"),
     "UnaryGradientOp": (None, "'sin_gradient'"),
     "BinaryGradientOp": (None, "'div_gradient_y'"),
+    "BinaryGradientsOp": (None, "'mul_gradients'"),
     "DType": (None, "'f32'"),
     "GgmlDType": (None, "'Q4_0'"),
     "GgmlDType.from_u32": (None, "2"),
@@ -330,6 +332,10 @@ BASES = {
     "Storage.binary_gradient": (
         _COUNT,
         f"tl.BinaryGradientOp.DIV_GRADIENT_Y; at(4); {_COUNT}; at(4); {_COUNT}; at(4)",
+    ),
+    "Storage.binary_gradients": (
+        _COUNT,
+        f"tl.BinaryGradientsOp.MUL_GRADIENTS; at(4); {_COUNT}; at(4); {_COUNT}; at(4)",
     ),
     "Storage.leaky_relu_gradient": (_COUNT, f"at(4); {_COUNT}; at(4); 0.5"),
     "Storage.clamp_gradient": (_COUNT, f"at(4); {_COUNT}; at(4); 0; 1"),

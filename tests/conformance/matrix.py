@@ -42,12 +42,13 @@ METHODS_WITH_OPS = {
     "binary_assign": op.BinaryOp,
     "unary_gradient": op.UnaryGradientOp,
     "binary_gradient": op.BinaryGradientOp,
+    "binary_gradients": op.BinaryGradientsOp,
     "cmp": op.CmpOp,
     "reduce_op": op.ReduceOp,
 }
 # Semantics has these for floating-point dtypes only.
 FLOAT_METHODS = (
-    *("unary_gradient", "binary_gradient"),
+    *("unary_gradient", "binary_gradient", "binary_gradients"),
     *("linear", "scaled_dot_product_attention", "scaled_dot_product_attention_gradient"),
     "scaled_dot_product_attention_with_logsumexp",
     *("rfft", "avg_pool2d", "upsample_bilinear2d", "rand_uniform_f64", "rand_normal_f64", "sgd_step", "adam_step"),

@@ -145,13 +145,13 @@ def caught(change: Callable[[], None]) -> bool:
 
 
 def functors() -> list[Functor]:
-    """Those of floats; what only integers have is one primitive."""
+    """Those of floats; what only integers have is one primitive. What gives two results is made of others' formulas."""
     whole = spec.read()
     return [
         functor
         for kind in whole.functors.values()
         for functor in kind.functors
-        if functor.formula is not None and functor.name not in MOVES and "f64" in whole.resolve(functor.dtypes)
+        if len(functor.results) == 1 and functor.name not in MOVES and "f64" in whole.resolve(functor.dtypes)
     ]
 
 

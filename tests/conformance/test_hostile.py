@@ -98,7 +98,7 @@ OTHER_WORDS = {
     **{
         f"{kind} value": f"no {kind}"
         for kind in (
-            *("UnaryOp", "BinaryOp", "CmpOp", "ReduceOp", "UnaryGradientOp", "BinaryGradientOp"),
+            *("UnaryOp", "BinaryOp", "CmpOp", "ReduceOp", "UnaryGradientOp", "BinaryGradientOp", "BinaryGradientsOp"),
             *("DType", "GgmlDType"),
         )
     },

@@ -54,9 +54,11 @@ def is_of_blocks(method: dict[str, Any]) -> bool:
 
 
 def test_matrix_is_complete_and_says_nothing_twice(cells: list[Row]) -> None:
-    functors = in_spec("functors/*[!t].yaml", "ops")
+    functors = in_spec("functors/*[!st].yaml", "ops")
     # opgen finds which gradients are ops.
-    for kind in (kind for kind in read_spec(REPOSITORY).functors.values() if kind.name.endswith("_gradient")):
+    for kind in (
+        kind for kind in read_spec(REPOSITORY).functors.values() if kind.name.endswith(("_gradient", "_gradients"))
+    ):
         functors[kind.name] = {
             functor.name: dict.fromkeys(["parameters"] * bool(functor.parameters)) for functor in kind.functors
         }
@@ -109,7 +111,7 @@ def test_each_cell_tells_where_the_spec_says_so(cells: list[Row]) -> None:
         key = text.partition(":")[0].rpartition(".")[2]
         # A gradient that is an op has the line of the op that it is of.
         names = {cell["method"], cell["op"], (cell["op"] or cell["method"]).partition("_gradient")[0]}
-        kinds = {"unary", "binary", "ternary", "cmp", "reduce", "unary_gradient", "binary_gradient"}
+        kinds = {"unary", "binary", "ternary", "cmp", "reduce", "unary_gradient", "binary_gradient", "binary_gradients"}
         # What a library lacks it may lack for the dtype of the result.
         known = {"runtime", *dtypes, *names, *kinds}
         assert re.match(r"[{&]|\w+\.\w+", text) or key in known, (cell, text)

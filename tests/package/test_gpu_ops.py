@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from tallow import Storage
 from tallow.dtype import DType
 from tallow.kernels import arguments
-from tallow.op import BinaryOp, CmpOp, MethodOp, ReduceOp, UnaryOp
+from tallow.op import BinaryGradientsOp, BinaryOp, CmpOp, MethodOp, ReduceOp, UnaryOp
 from tallow.runtime.backends.backend import BackendDevice
 from tallow.runtime.backends.gpu_backend.ops import (
     attention,
@@ -388,6 +388,16 @@ def test_elementwise_variants(device):
     assert addresses[:4] == (result.memory.address, x.memory.address + 12, y.memory.address + 12, 128 * 48)
     transposed_fields = arguments.BINARY_TRANSPOSED.unpack(device.launches[2][3])
     assert transposed_fields[1:7] == (y.memory.address, x.memory.address + 12, 1, 0, 2, 48)
+
+
+def test_gradients_of_both_operands_are_one_launch(device):
+    x, y, g = (device.empty(DType.F32, 1 << 20) for _ in range(3))
+    results = elementwise.joint(BinaryGradientsOp.MUL_GRADIENTS, *(at(it, (128, 48), None, 4) for it in (g, x, y)))
+    elementwise.joint(BinaryGradientsOp.MUL_GRADIENTS, at(g, (128, 48), (0, 0)), at(x, (128, 48)), at(y, (128, 48)))
+    assert device.names == ["mul_gradients_f32_contiguous", "mul_gradients_f32_strided"]
+    starts = [it.memory.address + 16 for it in (g, x, y)]
+    fields = arguments.BINARY_GRADIENTS_CONTIGUOUS.unpack(device.launches[0][3])
+    assert fields[:6] == (*(result.memory.address for result in results), *starts, 128 * 48)
 
 
 def test_few_elements_get_a_thread_each_as_far_as_one_block_on_each_multiprocessor_goes(device):

@@ -49,6 +49,45 @@ def test_binary(name: str, gradcheck: Gradcheck) -> None:
     gradcheck(lambda x, y: getattr(x[:, 1:2], name)(y), x, y, second=False)
 
 
+def passes_of(monkeypatch: pytest.MonkeyPatch, count: int) -> list[str]:
+    """The methods of storages that are called, from now on, of so many elements."""
+    passes: list[str] = []
+
+    def counted(method: Any) -> Any:
+        def call(storage: Storage, *given: Any) -> Any:
+            passes.extend([method.__name__] * any(isinstance(it, Layout) and it.elem_count == count for it in given))
+            return method(storage, *given)
+
+        return call
+
+    for method in ("unary_impl", "binary_impl", "binary_gradient", "binary_gradients", "cmp", "where_cond", "to_dtype"):
+        monkeypatch.setattr(Storage, method, counted(getattr(Storage, method)))
+    monkeypatch.setattr(Storage, "reduce_op", counted(Storage.reduce_op))
+    return passes
+
+
+JOINT = [op.value.removesuffix("_gradients") for op in tl.BinaryGradientsOp]
+
+
+@pytest.mark.parametrize("name", JOINT)
+def test_gradients_of_both_operands_are_one_pass_of_the_same_bits(
+    name: str, device: Device, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    op = tl.BinaryOp(name)
+    for dtype in ("f32", "bf16"):
+        plain = [rand(5, 7, low=0.1, high=2, seed=seed).to(device, dtype) for seed in range(3)]
+        g, *given = [plain[0].T, plain[1].T, plain[2].reshape(7, 5)]
+        x, y = map(tl.Var, given)
+        results = [x._binary(op, given[1]), tl.Tensor._binary(given[0], op, y), x._binary(op, y)]
+        alone = [results[0].backward(g)[x], results[1].backward(g)[y]]
+        with monkeypatch.context() as patched:
+            passes = passes_of(patched, 35)
+            both = results[2].backward(g)
+        assert passes == ["binary_gradients"]
+        for variable, expected in zip((x, y), alone, strict=True):
+            np.testing.assert_array_equal(both[variable].numpy(), expected.numpy())
+
+
 def test_operators_with_numbers_and_plain_tensors(gradcheck: Gradcheck) -> None:
     x, plain = rand(2, 3, low=0.5, high=2), rand(3, low=1, high=2, seed=3)
     for function in (
@@ -114,17 +153,7 @@ def test_gradients_of_reductions_take_few_passes(
     x = tl.Var(rand(5, 7).to(device, "f32"))
     result = getattr(x, name)(1)
     g = Tensor.ones(5, device=device) * 2
-    passes: list[str] = []
-
-    def counted(method: Any) -> Any:
-        def call(storage: Storage, *given: Any) -> Any:
-            passes.extend([method.__name__] * any(isinstance(it, Layout) and it.elem_count == 35 for it in given))
-            return method(storage, *given)
-
-        return call
-
-    for method in ("unary_impl", "binary_impl", "binary_gradient", "cmp", "where_cond", "to_dtype", "reduce_op"):
-        monkeypatch.setattr(Storage, method, counted(getattr(Storage, method)))
+    passes = passes_of(monkeypatch, 35)
     result.backward(g)
     assert len(passes) == most
 

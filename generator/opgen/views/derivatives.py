@@ -26,9 +26,9 @@ from opgen.formula import (
     text_of,
     tree_of,
 )
-from opgen.gradient_ops import Ops, by_size, is_step, op_of, primitives_by_ops
+from opgen.gradient_ops import JOINT, TAKEN, Ops, by_size, is_step, op_of, primitives_by_ops
 from opgen.memory import once_for
-from opgen.model import GRADIENT_KINDS, METHOD_OP, Functor, Monoid, Position, Spec
+from opgen.model import GRADIENT_KINDS, JOINT_KIND, METHOD_OP, Functor, Monoid, Position, Spec
 from opgen.scopes import COUNT, decisive, derivatives, is_differentiable, tensor_methods
 from opgen.views.dispatch import op_classes
 from opgen.views.python import quoted
@@ -71,12 +71,13 @@ def _derivatives(spec: Spec, *, are_gradients: bool) -> View:
     )
     functors = [functor for functor in spec.every_functor if functor.is_gradient == are_gradients]
     ops = by_size(spec.every_functor)
+    joint = {it.name.removesuffix(JOINT): it for it in spec.every_functor if it.kind == JOINT_KIND}
     own = [METHOD_OP] if any(kind.methods for kind in spec.functors.values()) else []
     return View(
         table="SECOND_DERIVATIVES" if are_gradients else "DERIVATIVES",
         classes=[*op_classes(spec), *own],
         gradients=[
-            _gradient(functor, derivatives(spec, functor, primitives), words, ops)
+            _gradient(functor, derivatives(spec, functor, primitives), words, ops, joint.get(functor.name))
             for functor in functors
             if is_differentiable(spec, functor)
         ],
@@ -133,7 +134,7 @@ def _shown(node: Node) -> str:
     return f"`{text_of(whole)}`" + (f" with {', '.join(named)}" if named else "")
 
 
-def _gradient(functor: Functor, found: Mapping[str, Node], words: _Words, ops: Ops) -> View:
+def _gradient(functor: Functor, found: Mapping[str, Node], words: _Words, ops: Ops, joint: Functor | None) -> View:
     operands = []
     for operand in functor.operands:
         node = found.get(operand, Number(0))
@@ -145,7 +146,20 @@ def _gradient(functor: Functor, found: Mapping[str, Node], words: _Words, ops: O
         operands.append(_operand(functor, operand, node, words, op, rows))
     functions = [operand for operand in operands if operand.parts]
     made_from = (functor.location,)
-    return View(made_from=made_from, member=functor.member, name=functor.name, operands=operands, functions=functions)
+    return View(
+        made_from=made_from,
+        member=functor.member,
+        name=functor.name,
+        operands=operands,
+        functions=functions,
+        joint=None if joint is None else _joint(joint),
+    )
+
+
+def _joint(joint: Functor) -> View:
+    """The call of the op that gives the gradients of both operands."""
+    takes = tuple(TAKEN.get(name, name) for name in joint.named[1:])
+    return View(member=joint.member, takes=takes, arguments=", ".join(("g", *takes)))
 
 
 def _rows_of(node: Node, operand: str, words: _Words) -> tuple[dict[str, Node], Node]:

@@ -10,7 +10,7 @@ from typing import TypeAlias
 from opgen.formula import names as names_in
 from opgen.kernels import FIELD_TYPES, ITEM_TYPES, Field, FieldGroup, Kernel, KernelFamily, Member, Struct, TupleType
 from opgen.memory import once_for
-from opgen.model import ANY_RESULT, BLOCKS, BOUNDS, Functor, Monoid, Position, Spec, State
+from opgen.model import ANY_RESULT, BLOCKS, BOUNDS, JOINT_KIND, Functor, Monoid, Position, Spec, State
 from opgen.names import Names
 from opgen.problem import Location
 from opgen.scopes import Expression, decisive, scopes, state_scopes
@@ -333,12 +333,19 @@ def kernels_constants(spec: Spec) -> View:
         made_from = (constant.location,)
         rows.append(View(made_from=made_from, name=name, python_name=name.upper(), doc=doc, comment=in_cpp,
                          value=value, by_bytes=by_bytes))  # fmt: skip
-    most = max((kind.most_operands for kind in spec.functors.values()), default=1)
-    kinds = [kind for kind in spec.functors.values() if not any(functor.reduction for functor in kind.functors)]
+    every = spec.functors.values()
+    most = max((kind.most_operands for kind in every), default=1) + max(
+        (kind.most_results for kind in every), default=1
+    )
+    kinds = [
+        kind
+        for kind in spec.functors.values()
+        if kind.name != JOINT_KIND and not any(functor.reduction for functor in kind.functors)
+    ]
     names = {kind.name for kind in kinds}
     return View(
         max_rank=spec.package.max_rank,
-        most_operands=most + 1,
+        most_operands=most,
         constants=rows,
         structs={functor.name: camel(functor.name) for kind in kinds for functor in kind.functors},
         widths={name: cpp for name, (cpp, _) in spec.widths.items()},

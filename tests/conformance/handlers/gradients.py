@@ -1,12 +1,13 @@
-"""unary_gradient, binary_gradient, and the gradients of functors with parameters."""
+"""unary_gradient, binary_gradient, binary_gradients, and the gradients of functors with parameters."""
 
 from __future__ import annotations
 
 import inspect
+from collections.abc import Iterator
 
 import numpy as np
 import tallow
-from tallow.op import BinaryGradientOp, MethodOp, UnaryGradientOp
+from tallow.op import BinaryGradientOp, BinaryGradientsOp, MethodOp, UnaryGradientOp
 
 from .. import values
 from ..bench import Bench
@@ -24,12 +25,27 @@ def unary_gradient(bench: Bench) -> None:
 
 
 def binary_gradient(bench: Bench) -> None:
-    for place, (fact, *group) in enumerate(operand_pairs(bench)):
-        third = bench.place(values.mixed(bench.generator, bench.name, group[0].values.shape))
-        g, x, y = (third, *group) if place % 2 == 0 else (*group, third)
+    for fact, g, x, y in _triples(bench):
         op, operands = BinaryGradientOp(bench.op), (x.storage, x.layout, y.storage, y.layout)
         result = g.storage.binary_gradient(op, g.layout, *operands)
         _check(bench, bench.op, bench.read(result, bench.name, g.values.shape, fact), [g, x, y], (), fact)
+
+
+def binary_gradients(bench: Bench) -> None:
+    for fact, g, x, y in _triples(bench):
+        op, operands = BinaryGradientsOp(bench.op), (x.storage, x.layout, y.storage, y.layout)
+        results = g.storage.binary_gradients(op, g.layout, *operands)
+        for result, (name, swaps) in zip(results, oracle.of_each(bench.op), strict=True):
+            given = [g, y, x] if swaps else [g, x, y]
+            _check(bench, name, bench.read(result, bench.name, g.values.shape, fact), given, (), fact)
+
+
+def _triples(bench: Bench) -> Iterator[tuple[str, Operand, Operand, Operand]]:
+    """Operands of which one is of mixed numbers, the first or the last."""
+    for place, (fact, *group) in enumerate(operand_pairs(bench)):
+        third = bench.place(values.mixed(bench.generator, bench.name, group[0].values.shape))
+        first, second, last = (third, *group) if place % 2 == 0 else (*group, third)
+        yield fact, first, second, last
 
 
 def method(bench: Bench) -> None:
@@ -72,4 +88,5 @@ HANDLERS = {
     **{op.value: method for op in MethodOp if "_gradient" in op.value},
     "unary_gradient": unary_gradient,
     "binary_gradient": binary_gradient,
+    "binary_gradients": binary_gradients,
 }

@@ -138,6 +138,10 @@ def gradient(
         second = first if y is None else decode(name, y)
         numbers = [EXTENDED(number) for number in parameters]
         match op:
+            case "product":
+                return _exact(incoming * first)
+            case "quotient":
+                return _exact(incoming / first)
             case "relu_gradient":
                 return _exact(np.where(first > 0, incoming, EXTENDED(0)))
             case "recip_gradient":
@@ -207,6 +211,24 @@ def gradient(
         if op in OF_TWO:
             return _times(name, incoming, _of_two(op, name, first, second))
         return _by_differences(op, name, incoming, [first] if y is None else [first, second], parameters)
+
+
+# By what gives both, the gradients of x and of y, each with whether its operands change places; of a division these are
+# the divisor and the quotient.
+_OF_EACH = {
+    "mul": (("product", True), ("product", False)),
+    "div": (("quotient", False), ("div_gradient_y", False)),
+    "minimum": (("minimum_gradient_x", False), ("minimum_gradient_x", True)),
+    "maximum": (("minimum_gradient_x", True), ("minimum_gradient_x", False)),
+    "logaddexp": (("logaddexp_gradient_x", False), ("logaddexp_gradient_x", True)),
+    "squared_difference": (("squared_difference_gradient_x", False), ("squared_difference_gradient_x", True)),
+}
+
+
+def of_each(op: str) -> tuple[tuple[str, bool], ...]:
+    """The gradients of which `op` gives both, each with whether its operands change places."""
+    functor = op.removesuffix("_gradients")
+    return _OF_EACH.get(functor, ((f"{functor}_gradient_x", False), (f"{functor}_gradient_y", False)))
 
 
 OF_ONE = (

@@ -10,7 +10,7 @@ from .....kernels import host_arguments
 from .....kernels.constants import MOST_OPERANDS
 from .....kernels.host_arguments import UnaliasedItems
 from .....limits import MAX_RANK
-from .....op import ElementwiseOp, MethodOp
+from .....op import BinaryGradientsOp, ElementwiseOp, MethodOp
 from ....core.layout import Layout
 from ....helpers.host_memory import tells_lack_of_memory
 from ....kernels.argument_struct import NOWHERE, Address
@@ -66,6 +66,19 @@ def elementwise(
     return plan_map(kernels, kernel, first.storage, first.layout.dense, target, operands, made=count, numbers=numbers)
 
 
+@by_plan
+def joint(
+    kernels: HostKernels, op: BinaryGradientsOp, *operands: Operand
+) -> Callable[..., tuple[CpuStorage, ...]] | None:
+    """As `binary_gradients.joint`; None where NumPy does it."""
+    dtype, layout = operands[0].dtype, operands[0].layout
+    kernel = kernels.elementwise(f"{op.value}_{dtype.value}")
+    if kernel is None or layout.elem_count == 0:
+        return None
+    storage, count = operands[0].storage, layout.elem_count
+    return plan_map(kernels, kernel, storage, layout.dense, dtype, operands, made=count, results=2)
+
+
 def plan_map(
     kernels: HostKernels,
     kernel: Address,
@@ -75,34 +88,35 @@ def plan_map(
     operands: Sequence[Operand],
     *,
     made: int | None = None,
+    results: int = 1,
     given: Sequence[int] | None = None,
     unaliased: UnaliasedItems | None = None,
     numbers: Sequence[complex] = (),
 ) -> Callable[..., Any]:
     """What has an elementwise kernel write what it makes of operands to where a layout of elements of a dtype reaches.
 
-    That is in a new storage of `made` elements on the device of `storage`, or else in one like `storage` that the plan
-    is given. `given` says which storages these are, that one's and the operands', in this order where it is None. The
-    last operand may be `unaliased`. Numbers are in the compute dtype of the last operand, of complex numbers in that of
-    their parts; without an operand they are elements.
+    That is in a new storage of `made` elements on the device of `storage`, for several `results` in a tuple of them, or
+    else in one like `storage` that the plan is given. `given` says which storages these are, that one's and the
+    operands', in this order where it is None. The last operand may be `unaliased`. Numbers are in the compute dtype of
+    the last operand, of complex numbers in that of their parts; without an operand they are elements.
     """
     compute = operands[-1].dtype.compute.real if operands else dtype
-    layouts = [layout, *(operand.layout for operand in operands)]
-    sizes = [dtype.itemsize, *(operand.dtype.itemsize for operand in operands)]
+    layouts = [*[layout] * results, *(operand.layout for operand in operands)]
+    sizes = [*[dtype.itemsize] * results, *(operand.dtype.itemsize for operand in operands)]
     strides = [stride for each in layouts for stride in filled(each.strides[::-1], MAX_RANK, 0)]
     # A new storage is none that is given.
-    addresses: list[Address] = [] if made is None else [Result(made, dtype)]
+    addresses: list[Address] = [] if made is None else [Result(made, dtype)] * results
     for number in given or range(len(layouts) - len(addresses)):
         place = len(addresses)
         apart = unaliased if place == len(layouts) - 1 else None
         addresses.append(Source(number, layouts[place].start_offset * sizes[place], apart))
     packed = host_arguments.map_operands(
         kernel=kernel, addresses=filled(addresses, MOST_OPERANDS, NOWHERE), threads=THREADS, operands=len(layouts),
-        rank=len(layout.shape), itemsizes=filled(sizes, MOST_OPERANDS, 0), count=layout.elem_count,
+        results=results, rank=len(layout.shape), itemsizes=filled(sizes, MOST_OPERANDS, 0), count=layout.elem_count,
         dims=filled(layout.shape[::-1], MAX_RANK, 0), strides=filled(strides, MOST_OPERANDS * MAX_RANK, 0),
         parameters=filled([Number(bits_of(number, compute)) for number in numbers], _PARAMETERS, 0),
     )  # fmt: skip
-    return kernels.call(kernels.map_operands, packed, storage, compute=compute)
+    return kernels.call(kernels.map_operands, packed, storage, compute=compute, as_tuple=results > 1)
 
 
 def source_of(operand: Operand, given: int) -> Source:

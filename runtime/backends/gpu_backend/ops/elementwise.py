@@ -10,7 +10,7 @@ from .....dtype import DType
 from .....kernels import arguments
 from .....kernels.arguments import Geometry
 from .....kernels.constants import ACCESS_BYTES, BLOCK_SIZE, CONTIGUOUS_PACKS
-from .....op import BinaryGradientOp, BinaryOp, CmpOp, MethodOp, UnaryGradientOp, UnaryOp
+from .....op import BinaryGradientOp, BinaryGradientsOp, BinaryOp, CmpOp, MethodOp, UnaryGradientOp, UnaryOp
 from ....kernels.argument_struct import Address
 from ..utils import ceil_divide
 from . import copy
@@ -160,6 +160,38 @@ def gradient(op: UnaryGradientOp | BinaryGradientOp | MethodOp, g: Operand, *oth
     kernels = _UNARY_GRADIENT if len(operands) == 2 else _BINARY_GRADIENT
     bits = parameter_bits(kernels.family, parameters, g.dtype)
     return _map(kernels, f"{op.value}_{g.dtype.value}", operands, g.dtype, bits)
+
+
+def joint(op: BinaryGradientsOp, *operands: Operand) -> tuple[GpuStorage, ...]:
+    """The two results of `op` of every element, which is the gradient of a result, and of those of others."""
+    first, *_ = operands
+    device, dtype, count = first.device, first.dtype, first.layout.elem_count
+    made = device.empty(dtype, count), device.empty(dtype, count)
+    if count == 0:
+        return made
+    family, name, itemsize = "binary_gradients", f"{op.value}_{dtype.value}", dtype.itemsize
+    bits = parameter_bits(family, (), dtype)
+    if all(operand.layout.is_contiguous for operand in operands):
+        packed = arguments.binary_gradients_contiguous(
+            results=[each.memory.address for each in made], sources=[operand.address for operand in operands],
+            count=count, parameters=bits,
+        )  # fmt: skip
+        device.kernels.launch(family, f"{name}_contiguous", contiguous_blocks(device, count, itemsize), packed)
+        return made
+    strides = tuple([operand.strides for operand in operands])
+    launches = strided_launches(
+        strided_block(itemsize), are_few(device, count), first.shape, strides, (itemsize,) * len(operands)
+    )
+    if launches is None:
+        return joint(op, *[copy.straightened(operand) for operand in operands])
+    for blocks, begin, offsets, part_count, geometry in launches:
+        packed = arguments.binary_gradients_strided(
+            results=[each.memory.address + begin * itemsize for each in made],
+            sources=[it.address + offset * itemsize for it, offset in zip(operands, offsets, strict=True)],
+            count=part_count, geometry=geometry, parameters=bits,
+        )  # fmt: skip
+        device.kernels.launch(family, f"{name}_strided", blocks, packed)
+    return made
 
 
 def _map(
