@@ -132,6 +132,14 @@ def out_of_date(every: Iterable[CodeObject]) -> list[CodeObject]:
     ]
 
 
+def remove_stale(code_objects: Iterable[CodeObject]) -> None:
+    """Remove those that are out of date, which nothing loads."""
+    for code_object in code_objects:
+        if _recorded_sources(code_object) != code_object.sources:
+            code_object.record.unlink(missing_ok=True)
+            code_object.file.unlink(missing_ok=True)
+
+
 def _recorded_sources(code_object: CodeObject) -> object:
     try:
         return json.loads(code_object.record.read_bytes()).get("sources")

@@ -9,7 +9,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from opgen.code_objects import CodeObject, checksum
-from opgen.compilers import Compiler, choose
+from opgen.compilers import Compiler, choose, find_native
 from opgen.model import Spec
 from opgen.process import run
 from opgen.resources import Usage, read_report, without_report
@@ -50,6 +50,24 @@ def choose_compilers(
     return compilers, mends
 
 
+def for_this_machine(
+    spec: Spec, objects: Iterable[CodeObject], compilers: Mapping[str, Compiler]
+) -> tuple[list[CodeObject], list[CodeObject]]:
+    """The objects that this machine loads, of the first target that it is, and those that it cannot load."""
+    ours: list[CodeObject] = []
+    others: list[CodeObject] = []
+    for backend in spec.backends:
+        if backend.code_objects is None:
+            continue
+        own = [code_object for code_object in objects if code_object.target in backend.code_objects.targets]
+        targets = [target for target in backend.code_objects.targets if target in compilers]
+        if backend.code_objects.probe is not None and own:
+            native = find_native(compilers, targets, backend.code_objects.probe, own[0].folders)
+            for code_object in own:
+                (ours if code_object.target == native else others).append(code_object)
+    return ours, others
+
+
 def _advice(target: str, toolchains: Iterable[Toolchain], installed: AbstractSet[str]) -> str:
     """What to install for a target: what is here already does not build it, so more of that would not help."""
     useful = [toolchain for toolchain in toolchains if toolchain.may_build(target)]
@@ -64,8 +82,10 @@ def compile_objects(
 
     An object that fails keeps what was there before, and does not stop the others.
     """
+    # The last to begin should be short. Large sources take longest.
+    ordered = sorted(objects, key=lambda code_object: code_object.source.stat().st_size, reverse=True)
     with tempfile.TemporaryDirectory(prefix="opgen-") as scratch:
-        return asyncio.run(_compile_all(list(objects), compilers, Path(scratch), jobs, done))
+        return asyncio.run(_compile_all(ordered, compilers, Path(scratch), jobs, done))
 
 
 async def _compile_all(

@@ -1,6 +1,7 @@
 """Finds the compilers that are installed, and which of them builds which target."""
 
 import asyncio
+import contextlib
 import hashlib
 import os
 import shutil
@@ -53,6 +54,32 @@ def _filled(texts: Sequence[str], **values: str) -> list[str]:
     for name, value in values.items():
         filled = [text.replace(f"{{{name}}}", value) for text in filled]
     return filled
+
+
+def find_native(
+    compilers: Mapping[str, Compiler], targets: Sequence[str], probe: str, folders: Sequence[Path]
+) -> str | None:
+    """The first of the targets that this machine is, as a library of the header `probe` says that each is made for."""
+    with tempfile.TemporaryDirectory(prefix="opgen-") as scratch:
+        source = Path(scratch, "probe.cpp")
+        source.write_text(f'#include "{probe}"\n', encoding="utf-8")
+        for target in targets:
+            library = Path(scratch, target)
+            compiler = compilers[target]
+            answer = asyncio.run(run(compiler.command(target, source, library, folders), compiler.environment))
+            if answer.code == 0 and _is_supported(library):
+                return target
+    return None
+
+
+def _is_supported(library: Path) -> bool:
+    import ctypes
+
+    with contextlib.suppress(OSError, AttributeError):  # of a library for machines of another kind
+        function = ctypes.CDLL(str(library)).is_supported
+        function.restype = ctypes.c_bool
+        return bool(function())
+    return False
 
 
 def choose(

@@ -94,6 +94,11 @@ class CodeObjects:
         Mark.OPTIONAL,
         "The flags of all toolchains, with {target}.",
     ]
+    probe: Annotated[
+        str | None,
+        "Of the host: a header whose `bool is_supported()` says whether the machine has the instructions of the target "
+        "that it was compiled for.",
+    ]
     listed: Annotated[
         tuple[Toolchain, ...],
         Key("toolchains"),
@@ -107,6 +112,9 @@ class CodeObjects:
 
     def mistakes(self, _: str) -> Mistakes:
         """Note targets that there are not, and what a toolchain for the host cannot have."""
+        if self.host != (self.probe is not None):
+            mend = "need a header as their 'probe'" if self.host else "alone have a 'probe'; remove it"
+            yield ("probe",) if self.probe else ("host",), f"kernels for the host {mend}"
         for toolchain in self.listed:
             path, what = ("toolchains", toolchain.name), f"toolchain '{toolchain.name}'"
             for target in toolchain.targets:

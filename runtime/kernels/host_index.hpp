@@ -45,7 +45,7 @@ template <typename Arguments> class Positions {
     }
 
     // Whether all of some indexes name rows.
-    bool are_rows(int64_t place, int64_t stride, uint64_t count) const {
+    __attribute__((noinline)) bool are_rows(int64_t place, int64_t stride, uint64_t count) const {
         bool result = false;
         with_word(arguments_.index_bytes, [&](auto word) {
             using Word = decltype(word);
@@ -68,20 +68,12 @@ template <typename Arguments> class Positions {
     const int64_t* read(int64_t* held, int64_t place, int64_t stride, uint64_t count) const {
         if (stride == 1 && arguments_.index_bytes == sizeof(int64_t))
             return pointer_to<const int64_t>(arguments_.indexes) + place;
-        with_word(arguments_.index_bytes, [&](auto word) {
-            const auto source = pointer_to<const decltype(word)>(arguments_.indexes) + place;
-            if (stride == 1)
-                for (uint64_t i = 0; i < count; ++i)
-                    held[i] = static_cast<int64_t>(source[i]);
-            else
-                for (uint64_t i = 0; i < count; ++i)
-                    held[i] = static_cast<int64_t>(source[static_cast<int64_t>(i) * stride]);
-        });
-        return held;
+        return widen(held, place, stride, count);
     }
 
     // The same of any indexes, of which the first one has this number; -1 where there is a mark or an error.
-    Found load(int64_t* held, int64_t place, int64_t stride, uint64_t count, uint64_t number) const {
+    __attribute__((noinline)) Found load(int64_t* held, int64_t place, int64_t stride, uint64_t count,
+                                         uint64_t number) const {
         const int64_t* const positions = read(held, place, stride, count);
         if (are_rows(place, stride, count))
             return {positions, true};
@@ -104,6 +96,19 @@ template <typename Arguments> class Positions {
 
   private:
     static constexpr uint64_t none = ~uint64_t{0};
+
+    __attribute__((noinline)) const int64_t* widen(int64_t* held, int64_t place, int64_t stride, uint64_t count) const {
+        with_word(arguments_.index_bytes, [&](auto word) {
+            const auto source = pointer_to<const decltype(word)>(arguments_.indexes) + place;
+            if (stride == 1)
+                for (uint64_t i = 0; i < count; ++i)
+                    held[i] = static_cast<int64_t>(source[i]);
+            else
+                for (uint64_t i = 0; i < count; ++i)
+                    held[i] = static_cast<int64_t>(source[static_cast<int64_t>(i) * stride]);
+        });
+        return held;
+    }
 
     void note(uint64_t number) const {
         uint64_t first = __atomic_load_n(&first_, __ATOMIC_RELAXED);
@@ -165,13 +170,12 @@ template <typename Arguments> TALLOW_INLINE void gather(const Arguments& argumen
     indexes.tell([&](uint64_t number) { return dims.place(2, number); });
 }
 
-// Elements of the source brought to where the destination has their indexes: operand 0 is the destination, 1 the
-// source, 2 the indexes. Lines along the chosen dim are taken side by side where the source has them so. Of a line,
-// parts take ranges of the destination, so that no two write one element, and each is written in the order of the
-// source.
-template <typename T, typename Arguments> class Scatter {
+// What scatters of all elements share. Operand 0 is the destination, 1 the source, 2 the indexes. Lines along the chosen
+// dim are taken side by side where the source has them so. Of a line, parts take ranges of the destination, so that no
+// two write one element, and each is written in the order of the source.
+template <typename Arguments> class ScatterLines {
   public:
-    explicit Scatter(const Arguments& arguments)
+    explicit ScatterLines(const Arguments& arguments)
         : arguments_(arguments), lines_(lines_of(arguments)), positions_(arguments),
           length_(arguments.dims[arguments.dim]), row_stride_(arguments.strides[arguments.dim]),
           source_step_(arguments.strides[max_rank + arguments.dim]),
@@ -240,18 +244,70 @@ template <typename T, typename Arguments> class Scatter {
         return columns_ != 0 && lines_.stride(0, 0) == 1 && lines_.stride(1, 0) == 1;
     }
 
+  protected:
+    // Calls visit(number of the index, the row that it names) for all indexes of a line but marks.
+    template <typename Visit> void for_positions(const Visit& visit) const {
+        int64_t held[index_block];
+        for (uint64_t i = 0; i < length_; i += index_block) {
+            const uint64_t count = length_ - i < index_block ? length_ - i : index_block;
+            const int64_t* const positions =
+                positions_of(held, lines_.place(2, 0) + static_cast<int64_t>(i) * index_step_, index_step_, count);
+            for (uint64_t k = 0; k < count; ++k)
+                if (positions[k] >= 0)
+                    visit(i + k, static_cast<uint64_t>(positions[k]));
+        }
+    }
+
+    // The numbers of the source's rows, those of each row of the destination one after the other, and where these end.
+    void sort_rows(uint64_t* ends, uint64_t* order) const {
+        for_positions([=](uint64_t, uint64_t row) { ++ends[row + 1]; });
+        for (uint64_t row = 0; row < arguments_.size; ++row)
+            ends[row + 1] += ends[row];
+        for_positions([=](uint64_t i, uint64_t row) { order[ends[row]++] = i; });
+    }
+
+    // Those of indexes that were checked.
+    const int64_t* positions_of(int64_t* held, int64_t place, int64_t stride, uint64_t count) const {
+        return all_are_rows_ ? positions_.read(held, place, stride, count)
+                             : positions_.load(held, place, stride, count, 0).positions;
+    }
+
+    static Dims lines_of(const Arguments& arguments) {
+        uint64_t sizes[max_rank];
+        for (uint32_t d = 0; d < arguments.rank; ++d)
+            sizes[d] = d == arguments.dim ? 1 : arguments.dims[d];
+        return Dims(3, arguments.rank, sizes, arguments.strides);
+    }
+
+    const Arguments& arguments_;
+    const Dims lines_;
+    const Positions<Arguments> positions_;
+    const uint64_t length_;
+    const int64_t row_stride_;
+    const int64_t source_step_;
+    const int64_t index_step_;
+    uint64_t lines_count_;
+    uint64_t columns_ = 0;
+    uint64_t row_pieces_ = 1;
+    uint64_t together_ = 1;
+    uint64_t blocks_;
+    uint64_t ranges_;
+    bool all_are_rows_ = true;
+};
+
+// Elements of the source brought to where the destination has their indexes.
+template <typename T, typename Arguments> class Scatter : public ScatterLines<Arguments> {
+  public:
+    using ScatterLines<Arguments>::ScatterLines;
+
     // Calls apply(elements of a row of the destination, elements of the rows of the source for it in order, how many
     // rows these are, how many elements) for parts of all rows that the indexes name. Whether there was memory for it.
     template <typename Apply> bool run_rows(const Apply& apply) const {
-        // The numbers of the source's rows, those of each row of the destination one after the other.
         const auto ends = static_cast<uint64_t*>(::calloc(arguments_.size + 1, sizeof(uint64_t)));
         const auto order = static_cast<uint64_t*>(::malloc(length_ * sizeof(uint64_t)));
         const bool is_there = ends != nullptr && order != nullptr;
         if (is_there) {
-            for_positions([=](uint64_t, uint64_t row) { ++ends[row + 1]; });
-            for (uint64_t row = 0; row < arguments_.size; ++row)
-                ends[row + 1] += ends[row];
-            for_positions([=](uint64_t i, uint64_t row) { order[ends[row]++] = i; });
+            this->sort_rows(ends, order);
             const uint64_t width = lines_.size(0);
             const uint64_t outer = lines_count_ / width;
             const uint64_t pieces = (width + piece_length - 1) / piece_length;
@@ -315,6 +371,22 @@ template <typename T, typename Arguments> class Scatter {
     }
 
   private:
+    using Lines = ScatterLines<Arguments>;
+    using Lines::arguments_;
+    using Lines::blocks_;
+    using Lines::columns_;
+    using Lines::index_step_;
+    using Lines::length_;
+    using Lines::lines_;
+    using Lines::lines_count_;
+    using Lines::positions_of;
+    using Lines::ranges_;
+    using Lines::row_pieces_;
+    using Lines::row_stride_;
+    using Lines::source_step_;
+    using Lines::together_;
+    using Lines::all_are_rows_;
+
     struct Range {
         int64_t first;
         int64_t end;
@@ -348,26 +420,6 @@ template <typename T, typename Arguments> class Scatter {
             map_span(length, choose, target, static_cast<const T*>(target), static_cast<const T*>(rounded),
                      static_cast<const float*>(before), sums);
         }
-    }
-
-    // Calls visit(number of the index, the row that it names) for all indexes of a line but marks.
-    template <typename Visit> void for_positions(const Visit& visit) const {
-        int64_t held[index_block];
-        for (uint64_t i = 0; i < length_; i += index_block) {
-            const uint64_t count = length_ - i < index_block ? length_ - i : index_block;
-            const int64_t* const positions =
-                positions_of(held, lines_.place(2, 0) + static_cast<int64_t>(i) * index_step_, index_step_, count);
-            for (uint64_t k = 0; k < count; ++k)
-                if (positions[k] >= 0)
-                    visit(i + k, static_cast<uint64_t>(positions[k]));
-        }
-    }
-
-    static Dims lines_of(const Arguments& arguments) {
-        uint64_t sizes[max_rank];
-        for (uint32_t d = 0; d < arguments.rank; ++d)
-            sizes[d] = d == arguments.dim ? 1 : arguments.dims[d];
-        return Dims(3, arguments.rank, sizes, arguments.strides);
     }
 
     // Calls visit(strip, rows of it, number of the first line of its part) for all strips, each in the order of its
@@ -433,12 +485,6 @@ template <typename T, typename Arguments> class Scatter {
         }
     }
 
-    // Those of indexes that were checked.
-    const int64_t* positions_of(int64_t* held, int64_t place, int64_t stride, uint64_t count) const {
-        return all_are_rows_ ? positions_.read(held, place, stride, count)
-                             : positions_.load(held, place, stride, count, 0).positions;
-    }
-
     template <typename Apply>
     TALLOW_INLINE void each(int64_t* held, int64_t place, int64_t index_stride, uint64_t count, Range rows,
                             const Apply& apply, T* target, int64_t step, uint64_t sums, uint64_t sums_step,
@@ -478,21 +524,6 @@ template <typename T, typename Arguments> class Scatter {
                       values + static_cast<int64_t>(i) * strip.values_step);
         }
     }
-
-    const Arguments& arguments_;
-    const Dims lines_;
-    const Positions<Arguments> positions_;
-    const uint64_t length_;
-    const int64_t row_stride_;
-    const int64_t source_step_;
-    const int64_t index_step_;
-    uint64_t lines_count_;
-    uint64_t columns_ = 0;
-    uint64_t row_pieces_ = 1;
-    uint64_t together_ = 1;
-    uint64_t blocks_;
-    uint64_t ranges_;
-    bool all_are_rows_ = true;
 };
 
 template <typename Word, typename Arguments> TALLOW_INLINE void scatter_set(const Arguments& arguments) {
@@ -517,7 +548,7 @@ __attribute__((noinline)) void add_rows(T* target, const T* source, int64_t step
     map_span(length, [](Sum x) { return convert<T>(x); }, target, static_cast<const Sum*>(sums));
 }
 
-template <typename T, typename Arguments> TALLOW_INLINE void scatter_add(const Arguments& arguments) {
+template <typename T, typename Arguments> __attribute__((noinline)) void add_elements(const Arguments& arguments) {
     Scatter<T, Arguments> scatter(arguments);
     if (!scatter.check() || (scatter.has_rows() && scatter.run_rows(add_rows<T>)))
         return;
@@ -525,6 +556,13 @@ template <typename T, typename Arguments> TALLOW_INLINE void scatter_add(const A
         scatter.add_up();
     else
         scatter.run([](T* target, const T* value) { *target = add(*target, *value); });
+}
+// Integers wrap, so their sums have the same bits with and without a sign.
+template <typename T, typename Arguments> TALLOW_INLINE void scatter_add(const Arguments& arguments) {
+    if constexpr (is_integer<T>)
+        add_elements<typename Word<sizeof(T)>::type>(arguments);
+    else
+        add_elements<T>(arguments);
 }
 
 } // namespace tallow

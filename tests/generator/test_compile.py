@@ -313,7 +313,7 @@ def test_kernels_that_are_out_of_date_are_told(compilation: Compilation, host: b
         for path in (project.root / "spec/kernels").iterdir():
             path.write_text(f"host: true\n{path.read_text(encoding='utf-8')}", encoding="utf-8")
         second = SETTINGS["toolchains"]["second"]
-        compilation.settings(host=True, toolchains={"second": second})
+        compilation.settings(host=True, probe="other.hpp", toolchains={"second": second})
         compilation.install("second-1", "one", "two")
     assert project.run("generate", "--force").stderr == ""
     compilation.succeed("--target", "one", "--target", "two")
@@ -329,6 +329,39 @@ def test_kernels_that_are_out_of_date_are_told(compilation: Compilation, host: b
     # A family that is new is missing, where there are others.
     (compilation.kernels / "code/two/shift.json").unlink()
     assert project.run("check").stderr == f"kernels of two are out of date (shift); run '{mend}'\n"
+
+
+def test_the_host_gets_the_kernels_of_the_first_target_that_it_is(compilation: Compilation) -> None:
+    """Those of other machines with --all; what is out of date of those is removed."""
+    project = compilation.project
+    for path in (project.root / "spec/kernels").iterdir():
+        path.write_text(f"host: true\n{path.read_text(encoding='utf-8')}", encoding="utf-8")
+    templates = project.root / "templates/tallow/kernels"
+    (templates / "{family}.hip.j2").unlink()
+    (templates / "{host}.cpp.j2").write_text("void kernels() {}\n", encoding="utf-8")
+    probe = 'extern "C" bool is_supported() { return TARGET != 1; }\n'
+    (project.root / "runtime/kernels/probe.hpp").write_text(probe, encoding="utf-8")
+    compilers = ["g++", "clang++-19", "clang++"]
+    toolchain = {
+        "install": "a compiler",
+        "compilers": compilers,
+        "flags": ["-shared", "-fPIC", "-x", "c++"],
+        "targets": {"one": ["-DTARGET=1"], "two": ["-DTARGET=2"], "three": ["-DTARGET=3"]},
+    }
+    compilation.settings(host=True, probe="probe.hpp", flags=[], toolchains={"any": toolchain})
+    assert project.run("generate", "--force").exit_code == 0
+    assert "2 code objects" in compilation.succeed("--host").stdout
+    assert sorted(name for name in compilation.code() if name.endswith(".co")) == ["two/scale.co", "two/shift.co"]
+    assert "6 code objects" in compilation.succeed("--host", "--all").stdout
+    compilation.source("scale.cpp", "changed")
+    compilation.succeed("--host")
+    kept = ["one/shift.co", "three/shift.co", "two/scale.co", "two/shift.co"]
+    assert sorted(name for name in compilation.code() if name.endswith(".co")) == kept
+    compilation.settings(targets=["one"], toolchains={"any": {**toolchain, "targets": {"one": ["-DTARGET=1"]}}})
+    assert compilation.succeed("--host").stderr.endswith("this machine is none of one; NumPy does the work\n")
+    result = compilation.run("--all")
+    assert result.exit_code == 2
+    assert "--all belongs to --host; without both, opgen compiles for every target" in result.stderr
 
 
 @pytest.fixture

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from opgen.code_objects import remove_orphans
+from opgen.code_objects import remove_orphans, remove_stale
 from opgen.commands.code_objects import project_code_objects
 from opgen.commands.options import OUTPUT, check_names, lock, root_option
 from opgen.project import read_spec
@@ -27,28 +27,39 @@ if TYPE_CHECKING:
 @click.option(
     "--host", is_flag=True, help="Only what runs on the host, if a compiler for it is here: there is a way without."
 )
+@click.option("--all", "is_all", is_flag=True, help="With --host, what other machines run too.")
 @click.option("--jobs", type=click.IntRange(min=1), help="How many compilers run at once; as many as cores by default.")
 @click.option("--stats", is_flag=True, help="Print what each kernel takes, the worst first; fail where one spills.")
 def compile_kernels(
-    root: Path, targets: tuple[str, ...], families: tuple[str, ...], host: bool, jobs: int | None, stats: bool
+    root: Path,
+    targets: tuple[str, ...],
+    families: tuple[str, ...],
+    host: bool,
+    is_all: bool,
+    jobs: int | None,
+    stats: bool,
 ) -> None:
     """Compile the kernels to code objects, one for each target and family.
 
     Exit code 1 if one fails, or no compiler here builds a target that --target names, or any target.
 
     Only what has changed is compiled. What fails keeps its old code object, and the others go on. Targets that no
-    compiler here builds are left out, and named with what to install.
+    compiler here builds are left out, and named with what to install. With --host, that is the best target that this
+    machine runs, or the targets of --target, and what is out of date of other machines' targets is removed.
 
     \b
     opgen compile
     opgen compile --target gfx90a --family unary --family cast
     opgen compile --host
+    opgen compile --host --all
     opgen compile --stats | head -30
     """  # noqa: D301 -- \b is the character that click reads
+    if is_all and not host:
+        raise click.UsageError("--all belongs to --host; without both, opgen compiles for every target")
     start = time.monotonic()
     jobs = jobs or os.cpu_count() or 1
     with lock(root / OUTPUT):
-        results, mends = _compile(root, targets, families, host, jobs)
+        results, mends = _compile(root, targets, families, host, is_all, jobs)
     if stats:
         usages = [(result.object.target, usage) for result in results for usage in result.usages]
         click.echo("\n".join(table(usages)))
@@ -70,11 +81,11 @@ def compile_kernels(
 
 
 def _compile(
-    root: Path, targets: Sequence[str], families: Sequence[str], host: bool, jobs: int
+    root: Path, targets: Sequence[str], families: Sequence[str], host: bool, is_all: bool, jobs: int
 ) -> "tuple[list[Result], list[str]]":
     """What became of the code objects that are asked for, and what to install for those that have no compiler."""
     # No other command runs processes, for which asyncio takes a tenth of a check's time to import.
-    from opgen.compile import choose_compilers, compile_objects
+    from opgen.compile import choose_compilers, compile_objects, for_this_machine
 
     spec = read_spec(root)
     every, code = project_code_objects(root, spec)
@@ -93,6 +104,11 @@ def _compile(
     if host and possible:
         # Targets that are other machines need compilers that few have.
         mends = []
+        if not is_all and not targets:
+            possible, others = for_this_machine(spec, possible, compilers)
+            remove_stale(others)
+            if not possible:
+                mends = [f"this machine is none of {', '.join(compilers)}; NumPy does the work"]
     with click.progressbar(
         length=len(possible), label="compiling", file=sys.stderr, item_show_func=lambda name: name
     ) as bar:

@@ -9,15 +9,12 @@ import sys
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 from pathlib import Path
-from typing import Final, NamedTuple
+from typing import NamedTuple
 
 from ....kernels.host_arguments import TARGETS
-from ....kernels.toolchains import TOOLCHAINS, Toolchain
+from ....kernels.toolchains import PROBE, TOOLCHAINS, Toolchain
 from ...kernels import code_object
 from ...kernels.code_cache import CodeCache
-
-# A library of nothing but the header that says whether the machine is the target: it is compiled in a moment.
-_PROBE: Final = "threads.hpp"
 
 
 class CannotCompile(Exception):
@@ -88,7 +85,7 @@ class HostCompiler:
         is_known = False
         for target in TARGETS:
             try:
-                code = self._cache.get(_made_of(_PROBE, target), lambda target=target: _first(target)[1], bytes)  # type: ignore[misc]
+                code = self._cache.get(_made_of(PROBE, target), lambda target=target: _first(target)[1], bytes)  # type: ignore[misc]
             except CannotCompile as error:
                 trouble = trouble or error
                 continue
@@ -102,7 +99,7 @@ class HostCompiler:
     def known_target(self) -> str | None:
         """The best target that this machine is, among those that something was compiled for."""
         for target in TARGETS:
-            code = self._cache.find(_made_of(_PROBE, target))
+            code = self._cache.find(_made_of(PROBE, target))
             if code is not None and _is_for_this_machine(code):
                 return target
         return None
@@ -140,7 +137,7 @@ def _first(target: str) -> tuple[Compiler, bytes]:
     trouble = CannotCompile(f"no compiler was found that builds them for {target}; {advice()}")
     for number, compiler in enumerate(compilers(target)):
         try:
-            return compiler, compiler.compile(f'#include "{_PROBE}"\n', "probe.cpp")
+            return compiler, compiler.compile(f'#include "{PROBE}"\n', "probe.cpp")
         except CannotCompile as error:
             trouble = trouble if number else error
     raise trouble
