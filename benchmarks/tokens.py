@@ -27,7 +27,7 @@ from tallow.models import ModelRuntime
 
 from .quantized import table
 
-LAYERS, WIDTH, HIDDEN, HEADS, KEY_HEADS, HEAD_DIM, VOCABULARY = 8, 1024, 2688, 16, 4, 64, 32000
+LAYERS, WIDTH, HIDDEN, HEADS, KEY_HEADS, HEAD_DIM, VOCABULARY = 8, 1024, 2816, 16, 4, 64, 32000
 CONTEXT, PROMPT, STEPS, TURNS = 1024, 512, 32, 7
 # In a pause the threads of the other library fall asleep.
 PAUSE = 0.2
@@ -59,8 +59,8 @@ class Model(Protocol):
 class Tallow:
     """The runtime of this package."""
 
-    def __init__(self, path: Path) -> None:
-        self._runtime = ModelRuntime.load_from_gguf(path, "cpu", CONTEXT)
+    def __init__(self, path: Path, activations: str | None) -> None:
+        self._runtime = ModelRuntime.load_from_gguf(path, "cpu", CONTEXT, activations=activations)
 
     def prefill(self, tokens: Sequence[int]) -> np.ndarray:
         self._runtime.reset_state()
@@ -171,7 +171,9 @@ def measure(kind: str, threads: int, folder: Path) -> Iterator[dict[str, Any]]:
     """A row for each library."""
     path = folder / f"{kind}.gguf"
     weights = write_model(path, kind)
-    models: dict[str, Model] = {"tallow": Tallow(path)}
+    models: dict[str, Model] = {"tallow": Tallow(path, None)}
+    if kind != "F32":
+        models["tallow, q8_1"] = Tallow(path, "q8_1")
     if find_spec("llama_cpp"):
         models[PEER] = LlamaCpp(path, threads)
     tokens = np.random.default_rng(1).integers(3, VOCABULARY, PROMPT).tolist()

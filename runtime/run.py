@@ -46,10 +46,7 @@ def _parser() -> argparse.ArgumentParser:
     )
     parser.add_argument("--max-tokens", type=_count, default=256, help="how many tokens are written at most (256)")
     parser.add_argument("--max-seq-len", type=int, help="how many tokens there is room for (the model's, up to 4096)")
-    parser.add_argument(
-        "--save-memory", action="store_true", help="the CPU keeps weights in their blocks alone: slower"
-    )
-    parser.add_argument("--activations", choices=["q8_1"], help="round them for products with quants: quicker on GPUs")
+    parser.add_argument("--activations", choices=["q8_1"], help="round them for products with quants: quicker")
     parser.add_argument("--seed", type=int, default=0, help="one seed gives one text (0)")
     parser.add_argument("--temperature", type=float, default=0.0, help="0 takes the most probable token (0)")
     parser.add_argument("--top-k", type=int, default=0, help="draw from so many tokens; 0 is all (0)")
@@ -78,9 +75,7 @@ def _write(options: argparse.Namespace) -> None:
     is_first = group is None or group.rank == 0
     with open_gguf(options.model, device) as file:
         tokenizer = Tokenizer(file.metadata)
-        plan = ExecutionPlan.from_gguf(
-            file, save_memory=options.save_memory, activations=options.activations, group=group
-        )
+        plan = ExecutionPlan.from_gguf(file, activations=options.activations, group=group)
         plan.preload_all(_tell if sys.stderr.isatty() and is_first else None)
     if len(tokenizer) > plan.vocabulary:
         reason = f"the file has {len(tokenizer)} tokens and an embedding of {plan.vocabulary}; get it again"

@@ -209,6 +209,7 @@ class Quads(NamedTuple):
     loaded: str  # a list of the words of each load, for N of them that follow each other from `first` on
     cpp: str  # of word `quad` of all loads, and of i, the place of the first of the four
     bias: int
+    highest: int  # what a byte of a word is at most
     runs: int  # how many quants the same bytes hold
     apart: int
 
@@ -230,9 +231,10 @@ def quads_of(
         cpp = made.word(tree)
     except _ApartError:
         return None
+    highest = _Translator(fields, "i", count).part(tree).high
     if made.is_signed:
-        cpp, bias = f"{cpp} ^ 0x80808080u", bias - 128
-    return Quads(len(made.loads), f"{{{{{', '.join(made.loads)}}}}}", _bare(cpp), bias, *made.runs)
+        cpp, bias, highest = f"{cpp} ^ 0x80808080u", bias - 128, highest + 128
+    return Quads(len(made.loads), f"{{{{{', '.join(made.loads)}}}}}", _bare(cpp), bias, highest, *made.runs)
 
 
 class _ApartError(Exception):
@@ -272,7 +274,7 @@ class _Quads:
                 if steps == {0}:
                     return f"(({self.word(left)} >> {self._cpp(shift)}) & {self._mask(mask, max(self._values(shift)))})"
                 if steps == {1} and isinstance(left, ast.Subscript) and self._steps(left.slice) == {0}:
-                    return f"spread_bits({_text(left)} >> {self._cpp(shift)})"
+                    return f"spread_bits<N>({ast.unparse(left.value)} + {self._cpp(left.slice)}, {self._cpp(shift)})"
             case ast.BinOp(left=left, op=ast.BitAnd(), right=mask):
                 return f"({self.word(left)} & {self._mask(mask, 0)})"
             case ast.BinOp(left=left, op=ast.BitOr(), right=right):
@@ -313,7 +315,3 @@ class _Renamed(ast.NodeTransformer):
 
     def visit_Name(self, node: ast.Name) -> ast.Name:
         return ast.Name(self._other) if node.id == self._name else node
-
-
-def _text(node: ast.expr) -> str:
-    return ast.unparse(node).replace("//", "/")

@@ -40,50 +40,18 @@ template <typename T> struct Elements {
     }
 };
 
-// Quants with a common scale that are converted at once.
-template <typename Block> constexpr uint32_t decoded_run = Block::group < 32 ? Block::group : 32;
-
-template <typename Block, uint32_t Run> TALLOW_INLINE void decode_run(const Block& block, float* weights) {
-    constexpr uint32_t length = decoded_run<Block>;
-    constexpr uint32_t first = Run * length;
-    // Quants that are loaded together follow each other at least so far.
-    constexpr uint32_t loaded_quads = 4;
-    uint32_t words[length / 4];
-    for (uint32_t i = 0; i < length / 4; i += loaded_quads) {
-        const auto loaded = block.template load<loaded_quads>(first + 4 * i);
-        for (uint32_t quad = 0; quad < loaded_quads; ++quad)
-            words[i + quad] = block.quads(loaded, quad, first + 4 * (i + quad));
-    }
-    uint8_t quants[length];
-    __builtin_memcpy(quants, words, sizeof(words));
-    const float scale = block.scale(first / Block::group);
-    float offset = 0.0f;
-    if constexpr (Block::has_offset)
-        offset = block.offset(first / Block::group);
-    // GCC would unroll so short a loop before it looks for vectors.
-#pragma GCC unroll 1
-    for (uint32_t k = 0; k < length; ++k) {
-        const float weight = static_cast<float>(quants[k] + Block::bias) * scale;
-        weights[first + k] = Block::has_offset ? weight + offset : weight;
-    }
-}
-template <typename Block, uint32_t... Run>
-TALLOW_INLINE void decode_runs(const Block& block, float* weights, Numbers<Run...>) {
-    (decode_run<Block, Run>(block, weights), ...);
-}
-// The same for a row of blocks; parts hold whole blocks.
+// The same of floats that files have, each a block.
 template <typename Block> struct Blocks {
-    static constexpr bool is_held = true;
+    static constexpr bool is_held = !is_same<Block, BlockF32>;
 
-    static const float* load(const void* row, uint64_t first, uint64_t count, float* held) {
-        const Block* const blocks = static_cast<const Block*>(row) + first / Block::elements;
-        if constexpr (Block::elements == 1)
-            map_span(count, [](Block block) { return block.quant(0); }, held, blocks);
-        else
-            for (uint64_t i = 0; i < count / Block::elements; ++i)
-                decode_runs(blocks[i], held + i * Block::elements,
-                            typename CountUp<Block::elements / decoded_run<Block>>::type{});
-        return held;
+    static const float* load(const void* row, uint64_t first, uint64_t count, [[maybe_unused]] float* held) {
+        const auto* const source = &static_cast<const Block*>(row)->value + first;
+        if constexpr (is_held) {
+            convert_span(count, held, source);
+            return held;
+        } else {
+            return source;
+        }
     }
 };
 

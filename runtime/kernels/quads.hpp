@@ -2,6 +2,9 @@
 #pragma once
 
 #include "access.hpp"
+#if defined(TALLOW_VECTOR)
+#include "vector.hpp"
+#endif
 
 // A field of a block begins where the spec says. Some versions of NVRTC have no way to ask; their layout is the same.
 #if defined(TALLOW_NVIDIA)
@@ -31,6 +34,28 @@ TALLOW_INLINE uint32_t shift_pair(uint32_t low, uint32_t high, uint32_t shift) {
 // Words that follow each other, of which the first stands at a multiple of so many bytes, or of their own. Some begin
 // in the middle of a word of memory: many of those, which are in shared memory, are cut from whole ones, of which the
 // ends reach outside.
+#if defined(TALLOW_VECTOR)
+// All of them are one vector, so that what is done with a word is done with all.
+template <uint32_t N> struct Words {
+    Vector<uint32_t, 4 * N> values[1];
+};
+template <uint32_t, uint32_t N> TALLOW_INLINE Words<N> load_words(const void* pointer) {
+    Vector<uint32_t, 4 * N> words;
+    __builtin_memcpy(&words, pointer, sizeof words);
+    return {{words}};
+}
+
+// Bits, one in each byte of such a vector. The first is the lowest of its byte.
+template <uint32_t N> TALLOW_INLINE auto spread_bits(const uint8_t* bits, uint32_t) {
+    using Bytes = Vector<uint8_t, 4 * N>;
+    Vector<uint64_t, 4 * N> eights;
+#pragma GCC unroll 4
+    for (uint32_t i = 0; i < N / 2; ++i)
+        eights[i] = bits[i] * 0x0101010101010101u & 0x8040201008040201u;
+    const Bytes bytes = reinterpret_cast<Bytes>(bit_cast<Bytes>(eights) != 0) & 1;
+    return bit_cast<Vector<uint32_t, 4 * N>>(bytes);
+}
+#else
 template <uint32_t N> struct Words {
     uint32_t values[N];
 };
@@ -38,9 +63,6 @@ template <uint32_t Alignment, uint32_t N> TALLOW_INLINE Words<N> load_words(cons
     static_assert(is_power_of_two<Alignment> && Alignment >= 2, "blocks begin at multiples of 2");
     const uint8_t* const bytes = static_cast<const uint8_t*>(pointer);
     Words<N> words;
-#if defined(TALLOW_VECTOR)
-    __builtin_memcpy(words.values, bytes, sizeof(words.values));
-#else
     if constexpr (Alignment >= 4) {
         constexpr uint32_t together = Alignment / 4 < N ? Alignment / 4 : N;
 #pragma unroll
@@ -67,14 +89,14 @@ template <uint32_t Alignment, uint32_t N> TALLOW_INLINE Words<N> load_words(cons
             low = high;
         }
     }
-#endif
     return words;
 }
 
-// The lowest four bits, one in each byte.
-TALLOW_INLINE uint32_t spread_bits(int bits) {
-    return (static_cast<uint32_t>(bits) & 15u) * 0x00204081u & 0x01010101u;
+// Four bits of a byte from bit `shift` on, one in each byte of a word.
+template <uint32_t> TALLOW_INLINE uint32_t spread_bits(const uint8_t* bits, uint32_t shift) {
+    return (static_cast<uint32_t>(bits[0] >> shift) & 15u) * 0x00204081u & 0x01010101u;
 }
+#endif
 
 // Byte i of a word and a bias as a float. 2**23 and an integer below it are exact, and so is their difference; where
 // there is an instruction for bytes, that is found.

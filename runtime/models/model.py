@@ -99,7 +99,7 @@ class ModelRuntime:
         return len(self.plan.held_bytes())
 
     def total_weight_memory(self) -> int:
-        """Return how many bytes these take, without what the CPU decodes of them."""
+        """Return how many bytes these take."""
         return sum(self.plan.held_bytes())
 
     def reset_state(self) -> None:

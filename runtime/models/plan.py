@@ -44,9 +44,8 @@ class LoadingStats(NamedTuple):
 class ExecutionPlan:
     """The layers of a model: each is loaded when it is first used, or all by `preload_all`.
 
-    `tensors` are those of a GGUF file by name, or tensors on the device. Matrices stay in the blocks that they are in;
-    the CPU decodes one when it is first used and keeps that too, unless it shall `save_memory`. With
-    `activations="q8_1"` products with quants are those of `QMatMul(..., activations="q8_1")`.
+    `tensors` are those of a GGUF file by name, or tensors on the device. Matrices stay in the blocks that they are in.
+    With `activations="q8_1"` products with quants are those of `QMatMul(..., activations="q8_1")`.
 
     The ranks of a `group` divide heads, hidden units and vocabulary: each loads its part of the matrices alone, and the
     products that need all parts are joined.
@@ -61,7 +60,6 @@ class ExecutionPlan:
         tensors: Mapping[str, GgufTensor | Tensor | QTensor],
         device: Device | str | None = None,
         *,
-        save_memory: bool = False,
         activations: str | None = None,
         group: Group | None = None,
     ) -> None:
@@ -73,7 +71,6 @@ class ExecutionPlan:
         self.device = device_of(device)
         self._tensors = tensors
         self._architecture: Any = importlib.import_module(f".decoders.{MODULES[config.architecture]}", __package__)
-        self._save_memory = save_memory
         self._activations = activations
         self._layers: dict[int, Mapping[Any, Weight | Joined | None]] = {}
         self._around: dict[str, Weight] = {}
@@ -91,13 +88,12 @@ class ExecutionPlan:
         cls,
         file: GgufFile,
         *,
-        save_memory: bool = False,
         activations: str | None = None,
         group: Group | None = None,
     ) -> Self:
         """The plan of an open file, which must stay open until all is loaded, on the device of the file."""
         config = ModelConfig.from_metadata(file.metadata)
-        return cls(config, file, file.device, save_memory=save_memory, activations=activations, group=group)
+        return cls(config, file, file.device, activations=activations, group=group)
 
     @property
     def loading_stats(self) -> LoadingStats:
@@ -105,7 +101,7 @@ class ExecutionPlan:
         return self._stats
 
     def held_bytes(self) -> list[int]:
-        """How many bytes each buffer of weights takes that was loaded so far, without what the CPU decodes of it."""
+        """How many bytes each buffer of weights takes that was loaded so far."""
         parts = [part for layer in self._layers.values() for part in layer.values() if part is not None]
         weights = [weight for part in parts for weight in (part.matrices if isinstance(part, Joined) else (part,))]
         # The embedding may be the head too.
@@ -240,7 +236,7 @@ class ExecutionPlan:
     def _matrix(self, blocks: QTensor) -> QMatMul:
         # Floats have no quants.
         activations = self._activations if blocks.dtype.block_size > 1 else None
-        return QMatMul(blocks, save_memory=self._save_memory, activations=activations)
+        return QMatMul(blocks, activations=activations)
 
     def _note(self, count: int, nbytes: int, begin: float) -> None:
         tensors, before, seconds = self._stats

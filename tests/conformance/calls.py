@@ -88,7 +88,7 @@ def block_arguments(cell: SupportCell, make: Make) -> Arguments:
         case "fwd":
             # As many rows as a library takes.
             product = {"rows": 2, "hidden": 256, "x": make("f32", 10 * 256), "layout": layout(10, 256)}
-            return {**product, "save_memory": False, "activations": None}
+            return {**product, "activations": None}
     raise AssertionError(f"no call is written for the method of blocks {cell.method}")
 
 

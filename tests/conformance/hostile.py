@@ -305,7 +305,7 @@ BASES = {
     "QStorage.dequantize": ("blocks(d)", "64"),
     "QStorage.dequantize_f16": ("blocks(d)", "64"),
     "QStorage.embedding": ("blocks(d)", f"2; 32; {_ROWS}; at(3)"),
-    "QStorage.fwd": ("blocks(d)", f"2; 32; {_COUNT}; at(1, 32); True; 'q8_1'"),
+    "QStorage.fwd": ("blocks(d)", f"2; 32; {_COUNT}; at(1, 32); 'q8_1'"),
     "QTensor": (None, "blocks(d); (2, 32)"),
     "QTensor.new": (None, "blocks(d); (2, 32)"),
     "QTensor.quantize": (None, "ramp(d, DType.F16, 2, 32); 'Q4_0'"),

@@ -89,19 +89,16 @@ def of_random_blocks(format: str, device: Device) -> tuple[QTensor, np.ndarray]:
 
 
 @pytest.mark.parametrize("dtype", ["f32", "f16", "bf16"])
-@pytest.mark.parametrize("save_memory", [False, True])
 @pytest.mark.parametrize("activations", [None, "q8_1"])
 @pytest.mark.parametrize("format", FORMATS)
 def test_a_row_of_x_has_the_same_product_alone_and_among_others(
-    format: str, activations: str | None, save_memory: bool, dtype: str, device: Device
+    format: str, activations: str | None, dtype: str, device: Device
 ) -> None:
     if dtype not in dtypes_of(device.backend):
         pytest.skip(f"{device.backend} has no {dtype}")
-    if save_memory and isinstance(device.inner, GpuDevice):
-        pytest.skip("GPUs keep the blocks alone, whether memory shall be saved or not")
     weights, _ = of_random_blocks(format, device)
     x = Tensor(np.random.default_rng(3).standard_normal((8, HIDDEN), np.float32)).to_dtype(dtype).to(device)
-    product = QMatMul(weights, save_memory=save_memory, activations=activations)
+    product = QMatMul(weights, activations=activations)
 
     def bits(first: int, count: int) -> np.ndarray:
         return product.forward(x.narrow(0, first, count)).to_dtype("f32").numpy().view(np.uint32)

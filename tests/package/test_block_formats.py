@@ -296,7 +296,8 @@ def test_the_squares_up_to_255_in_q4_0_add_up_to_the_sum_of_candle() -> None:
     x = tl.Tensor(np.arange(256, dtype=np.float32).reshape(1, 256))
     weight = tl.QTensor.quantize(x, "Q4_0")
     assert tl.QMatMul.from_qtensor(weight).forward(x).item() == 5561851.0
-    assert tl.QMatMul.from_qtensor(weight, activations="q8_1").forward(x).item() == 5561664.5
+    # On GPUs 5561664.5: there the sum of x itself meets the 8 that is subtracted from quants.
+    assert tl.QMatMul.from_qtensor(weight, activations="q8_1").forward(x).item() == 5564434.5
 
 
 def test_the_product_of_candle() -> None:
@@ -311,14 +312,12 @@ def test_the_product_of_candle() -> None:
     np.testing.assert_allclose(product.forward(x).numpy(), expected, atol=1)
 
 
-@pytest.mark.parametrize("save_memory", [False, True])
-def test_products_have_the_shape_and_the_dtype_of_x(save_memory: bool) -> None:
+def test_products_have_the_shape_and_the_dtype_of_x() -> None:
     weight = tl.QTensor.quantize(tl.Tensor(weights(6).reshape(3, 64)), "Q8_0")
-    product = tl.QMatMul.from_qtensor(weight, save_memory=save_memory)
+    product = tl.QMatMul.from_qtensor(weight)
     x = tl.Tensor(np.ones((2, 5, 64), np.float32)).to_dtype("f16")
     result = product.forward(x)
     assert (result.shape, result.dtype) == ((2, 5, 3), tl.DType.F16)
-    assert (weight.storage.inner.weights is None) is save_memory
     assert product.forward(x.transpose(0, 1)).shape == (5, 2, 3)
     assert product.forward(x[0, 0]).shape == (3,)
     assert product.forward_via_f16(x).dtype == tl.DType.F16

@@ -67,7 +67,10 @@ def test_results_are_the_same_for_every_number_of_threads() -> None:
         "attention": lambda: heads.scaled_dot_product_attention(heads, heads, causal=True),
         "attention's gradients": lambda: tl.cat(gradients(heads), 0),
         "linear of bf16": lambda: column[1].reshape((513, 700))[:1].linear(column[1].reshape((513, 700))),
-        "blocks": lambda: tl.QMatMul(blocks, save_memory=True).forward(tl.Tensor(random(5, 704))),
+        "blocks": lambda: tl.QMatMul(blocks).forward(tl.Tensor(random(5, 704))),
+        "rounded": lambda: tl.QMatMul(blocks, activations="q8_1").forward(tl.Tensor(random(3, 704))),
+        "many rounded": lambda: tl.QMatMul(blocks, activations="q8_1").forward(tl.Tensor(random(77, 704))),
+        "decoded": lambda: blocks.dequantize(),
         "cumsum": lambda: x.cumsum(0),
         "argsort": lambda: x.argsort(1),
         "short argsort": lambda: x.reshape((-1, 27)).argsort(1),
@@ -386,11 +389,13 @@ def call_all(tensor):
                 image.conv2d(x(5, 3, 2, 2), padding=1)
                 image[:, :, ::2].conv2d(x(33, 3, 1, 2), stride=2, dilation=2)
                 image.conv_transpose2d(x(3, 2, 3, 2), padding=1, stride=2)
-    for format in "F16", "Q5_0", "Q4K":
-        x = tensor(np.ones((3, 768), np.float32))
-        blocks = tl.QTensor.quantize(x, format)
-        for rows in x, x[:1]:
-            tl.QMatMul(blocks, save_memory=True).forward(rows)
+    for format in "F16", "Q5_0", "Q8_0", "Q4K", "Q3K":
+        x = tensor(np.ones((13, 1280), np.float32))
+        blocks = tl.QTensor.quantize(x[:3], format)
+        blocks.dequantize()
+        for rows in x, x[:5], x[:1]:
+            for activations in (None, "q8_1") if format != "F16" else (None,):
+                tl.QMatMul(blocks, activations=activations).forward(rows)
 """
 
 
@@ -445,12 +450,13 @@ def test_kernels_under_sanitizers(tmp_path: Path) -> None:
     some = "fill_b16|argsort_f16|argsort_i64|add_f16|map_operands|join_rows|gather|scatter_set_b8"
     some += "|scatter_add_f16|scatter_add_f32"
     some += "|max_pool2d_f16|avg_pool2d_f32|upsample_nearest_b8|upsample_bilinear2d_f16|matmul_f16|convolve_f32"
-    some += "|attend_f32|product_(bf16|f16|f64)|product_of_columns_(bf16|f16|f64)|block_product_(F16|Q5_0|Q4K)"
+    some += "|attend_f32|product_(bf16|f16|f64)|product_of_columns_(bf16|f16|f64)|block_product_F16"
+    some += "|(block_product|rounded_product|decode)_(Q5_0|Q8_0|Q4K|Q3K)|decode_F16"
     some += "|sum_f16_rows|max_f32_columns|var_f32_columns|softmax_f16|log_softmax_f32|layer_norm_f16"
     some += "|uniform_f16|normal_f32|cross_entropy_f32|rope_f16|scan_sum_f16|scan_prod_u8|search_f16"
     flags = "-DTALLOW_VECTOR -std=c++17 -O0 -w -shared -fPIC -pthread -fno-exceptions -fsanitize=address,undefined"
     families = "span", "fold", "host_index", "host_product", "host_few_rows", "host_random", "host_rows", "host_window"
-    families += "host_attention", "host_sort", "host_scan"
+    families += "host_attention", "host_sort", "host_scan", "host_blocks"
     version = subprocess.check_output(["g++", "--version"], text=True)
     included = [file.read_text() for folder in (sources, headers) for file in sorted(folder.glob("*.hpp"))]
     for family in families:

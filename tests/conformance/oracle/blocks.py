@@ -53,8 +53,12 @@ def decode(name: str, data: Array) -> Array:
     return _DECODERS[name](data.reshape(-1, SIZES[name][1])).astype(np.float32).reshape(-1)
 
 
-def product(name: str, data: Array, x: Array, activations: str | None = None) -> Array:
-    """x by the transpose of weights, in f64. With "q8_1" x is rounded to blocks of 32 as Candle's GPU kernels do."""
+def product(name: str, data: Array, x: Array, activations: str | None = None, *, keeps_sums: bool = True) -> Array:
+    """x by the transpose of weights, in f64. With "q8_1" x is rounded to blocks of 32.
+
+    What weights of such a block have in common meets the sum of x itself if blocks of x keep it, as in Candle's kernels
+    for GPUs.
+    """
     weights = decode(name, data).astype(np.float64).reshape(-1, x.shape[1])
     wide = x.astype(np.float32)
     if activations is None:
@@ -66,6 +70,8 @@ def product(name: str, data: Array, x: Array, activations: str | None = None) ->
     quants = np.copysign(np.floor(np.abs(ratio).astype(np.float64) + 0.5), ratio)
     step = scale.astype(np.float16).astype(np.float64)
     every = step * quants
+    if not keeps_sums:
+        return every.reshape(x.shape) @ weights.T
     # What Candle multiplies with the sum that a block of Q8_1 keeps.
     common = np.zeros((len(weights), groups.shape[1], 1))
     if name in ("Q4_0", "Q5_0"):

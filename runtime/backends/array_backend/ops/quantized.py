@@ -65,17 +65,12 @@ def embedding(blocks: QArrayStorage, ids: Operand, rows: int, hidden: int) -> An
 
 
 @tells_errors
-def forward(
-    blocks: QArrayStorage, x: Operand, rows: int, hidden: int, save_memory: bool, activations: str | None
-) -> Any:
+def forward(blocks: QArrayStorage, x: Operand, rows: int, hidden: int, activations: str | None) -> Any:
     """The product of x (m, hidden) and the transpose of the weights (rows, hidden), in the dtype of x."""
     library, count = x.library, x.layout.shape[0]
     require_room(blocks.device, Shape((count, rows)), DType.F32)
-    weights = blocks.weights
-    if weights is None:
-        weights = _weights(blocks, blocks.bytes)
-        if not save_memory:
-            blocks.weights = weights
+    if blocks.weights is None:
+        blocks.weights = _weights(blocks, blocks.bytes)
     wide, rest = cast.widen(library, x.array, x.dtype), None
     is_few = 0 < count <= FEW_ROWS
     if is_few and activations is not None:
@@ -84,7 +79,7 @@ def forward(
         wide = library.reshape(_moved(blocks, values), (count, hidden))
         if blocks.block_size == ROUNDED:
             rest = library.reshape(_moved(blocks, sums), (count, hidden // ROUNDED))
-    result = _product(library, wide, library.reshape(weights, (rows, hidden)), is_few)
+    result = _product(library, wide, library.reshape(blocks.weights, (rows, hidden)), is_few)
     if rest is not None:
         shared = library.reshape(_moved(blocks, common(blocks.bytes, blocks.dtype)), (rows, hidden // ROUNDED))
         result = result + _product(library, rest, shared, is_few)

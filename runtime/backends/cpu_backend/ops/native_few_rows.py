@@ -8,18 +8,15 @@ from typing import TYPE_CHECKING
 from .....dtype import DType
 from .....kernels import host_arguments
 from ....core.layout import Layout
-from ....helpers.host_memory import tells_lack_of_memory
-from ....host import cast
-from ....host.array import contiguous
-from ....host.weights import FEW_ROWS, decode
+from ....host.weights import FEW_ROWS
 from ....kernels.argument_struct import NOWHERE
 from ...array_backend.ops.operand import Operand
-from ..kernels import THREADS, Result, Scratch, Source
+from ..kernels import THREADS, Result, Scratch
 from .native import by_plan, source_of
 
 if TYPE_CHECKING:
     from ..kernels import HostKernels
-    from ..storage import CpuStorage, QCpuStorage
+    from ..storage import CpuStorage
 
 
 @by_plan
@@ -56,43 +53,3 @@ def _plan(kernels: HostKernels, x: Operand, weight: Operand, bias: Operand | Non
         threads=THREADS,
     )  # fmt: skip
     return kernels.call(kernel, packed, weight.storage)
-
-
-@by_plan
-def forward(
-    kernels: HostKernels,
-    blocks: QCpuStorage,
-    x: Operand,
-    outputs: int,
-    length: int,
-    save_memory: bool,
-    activations: str | None,
-) -> Callable[..., CpuStorage] | None:
-    """As `quantized.forward`, which decodes once, or by the blocks as they are; None where BLAS multiplies."""
-    rows, dtype, layout = x.layout.shape[0], x.dtype, x.layout
-    if rows > FEW_ROWS or activations is not None or 0 in (rows, length, outputs):
-        return None
-    kernel = kernels.address("host_few_rows", f"block_product_{blocks.dtype.value}" if save_memory else "product_f32")
-    if kernel is None:
-        return None
-    is_plain = dtype is DType.F32 and layout.is_contiguous
-    packed = host_arguments.few_rows(
-        result=Result(rows * outputs, DType.F32), x=Source(1, 4 * layout.start_offset * is_plain),
-        matrix=Source(0, 0), bias=NOWHERE, held=NOWHERE, run_parts=kernels.run_parts, rows=rows, outputs=outputs,
-        length=length, step=length // blocks.block_size * blocks.dtype.type_size if save_memory else 4 * length,
-        threads=THREADS,
-    )  # fmt: skip
-    call = kernels.call(kernel, packed, x.storage)
-    if is_plain and save_memory:
-        return call
-
-    @tells_lack_of_memory
-    def run(blocks: QCpuStorage, x: CpuStorage) -> CpuStorage:
-        if not save_memory and blocks.weights is None:
-            blocks.weights = decode(blocks.bytes, blocks.dtype)
-        matrix = blocks if save_memory else type(x)(x.device, DType.F32, blocks.weights)
-        wide = x if is_plain else x.result(contiguous(cast.widen(x.array(layout), dtype)), DType.F32)
-        made: CpuStorage = call(matrix, wide)
-        return made if is_plain else made.result(cast.narrow(made.data, dtype), dtype)
-
-    return run

@@ -101,7 +101,7 @@ def embedding(blocks: QGpuStorage, ids: Operand, rows: int, hidden: int) -> GpuS
 
 
 def forward_by_library(
-    library: Blas, blocks: QGpuStorage, x: Operand, rows: int, hidden: int, _save_memory: bool, _activations: str | None
+    library: Blas, blocks: QGpuStorage, x: Operand, rows: int, hidden: int, _activations: str | None
 ) -> GpuStorage | None:
     """The product of more rows than the kernel takes, by a library; None of fewer, and as of `linear.by_library`."""
     if _is_few(blocks, x, rows):
@@ -109,9 +109,7 @@ def forward_by_library(
     return _decoded_product(blocks, x, rows, hidden, lambda weights: linear.by_library(library, x, weights, None))
 
 
-def forward(
-    blocks: QGpuStorage, x: Operand, rows: int, hidden: int, _save_memory: bool, activations: str | None
-) -> GpuStorage:
+def forward(blocks: QGpuStorage, x: Operand, rows: int, hidden: int, activations: str | None) -> GpuStorage:
     """The product of x (m, hidden) and the transpose of the weights (rows, hidden), in the dtype of x."""
     if not _is_few(blocks, x, rows):
         made = _decoded_product(blocks, x, rows, hidden, lambda weights: linear.by_kernel(x, weights, None))
