@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Final
 
-# Kernels read and write whole packs of a part.
-_ROOM: Final = 16
+ROOM: Final = 16
+"""Parts have whole multiples of so many elements, since kernels read and write whole packs."""
 
 
 def parts_of(counts: Iterable[int]) -> list[int]:
     """Where the part of each parameter begins, by how many elements it has, and where the last one ends."""
     places = [0]
     for count in counts:
-        places.append(places[-1] + (count + _ROOM - 1) // _ROOM * _ROOM)
+        places.append(places[-1] + -(-count // ROOM) * ROOM)
     return places

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Final
 
 from ..base.error import GradientError, InvalidArgument, shown
@@ -10,6 +10,7 @@ from ..core import argument
 from ..gradient.backward import Gradients, Watch, backward
 from ..gradient.node import Node
 from ..gradient.variable import Var, is_variable
+from ..helpers.batches import batches
 from ..ranks.group import Group
 from ..tensor import Tensor, cat
 from ..tensor.base import require_tensors
@@ -52,9 +53,8 @@ def average_gradients(
 class _Bucket:
     """Variables of one dtype and device, whose gradients are joined by one call."""
 
-    def __init__(self) -> None:
-        self.variables: list[Var] = []
-        self.nbytes = 0
+    def __init__(self, variables: Sequence[Var]) -> None:
+        self.variables = variables
         self.given: dict[Node, Tensor] = {}
         """The gradients that are final."""
 
@@ -78,7 +78,7 @@ class _Averages:
     def __init__(self, variables: Iterable[Var], most: int, group: Group, *, is_recorded: bool) -> None:
         self._group = group
         self._is_recorded = is_recorded
-        self._buckets = list(_buckets(variables, most))
+        self._buckets = _buckets(variables, most)
         self._begun: list[Callable[[], Tensor]] = []
         self.bucket_of = {_node_of(variable): bucket for bucket in self._buckets for variable in bucket.variables}
 
@@ -105,20 +105,12 @@ class _Averages:
             yield from bucket.divided(finished())
 
 
-def _buckets(variables: Iterable[Var], most: int) -> Iterator[_Bucket]:
+def _buckets(variables: Iterable[Var], most: int) -> list[_Bucket]:
     """Buckets of variables, the last first: as many of one dtype and device at a time as `most` bytes hold, or one."""
-    bucket = _Bucket()
-    for variable in reversed(list(dict.fromkeys(map(_required, variables)))):
-        nbytes = variable.elem_count * variable.dtype.itemsize
-        last = bucket.variables[-1] if bucket.variables else variable
-        is_alike = variable.dtype is last.dtype and variable.device == last.device
-        if bucket.variables and (bucket.nbytes + nbytes > most or not is_alike):
-            yield bucket
-            bucket = _Bucket()
-        bucket.variables.append(variable)
-        bucket.nbytes += nbytes
-    if bucket.variables:
-        yield bucket
+    backwards = reversed(list(dict.fromkeys(map(_required, variables))))
+
+    size_of = lambda it: it.elem_count * it.dtype.itemsize  # noqa: E731
+    return [_Bucket(each) for each in batches(backwards, lambda it: (it.dtype, it.device), size_of, most)]
 
 
 def _required(variable: Var) -> Var:

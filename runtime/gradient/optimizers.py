@@ -14,6 +14,7 @@ from ..base.error import DTypeMismatch, GradientError, InvalidArgument, ShapeMis
 from ..core.argument import boolean, real
 from ..core.layout import Layout
 from ..core.optim import parts_of
+from ..helpers.batches import batches
 from ..tensor import Tensor, cat, stack
 from ..tensor import names as familiar
 from ..tensor.base import require_tensors
@@ -138,10 +139,11 @@ class Optimizer(ABC):
             [{"parameters": matrices}, {"parameters": vectors, "weight_decay": 0.0}], learning_rate=3e-4
         )
 
-    One call changes all parameters of a group that are on one device and of one dtype, in one launch on a GPU (more
-    than 96 parameters take several). Parameters of short floats have a state in f32; each step is computed in
-    f32 and rounded to the parameter once, and no copy of the parameter in f32 is kept. Where steps are smaller than the
-    parameters' own precision, keep variables in f32, and convert them in the forward pass with `w.to_dtype("bf16")`:
+    One call changes all parameters of a group that are on one device and of one dtype: on a GPU by one launch for every
+    168 of them, and Adam has another one that counts the step. Parameters of short floats have a state in f32; each
+    step is computed in f32 and rounded to the parameter once, and no copy of the parameter in f32 is kept. Where steps
+    are smaller than the parameters' own precision, keep variables in f32, and convert them in the forward pass with
+    `w.to_dtype("bf16")`:
     their gradients come back in f32.
     """
 
@@ -423,34 +425,20 @@ def clip_by_norm(gradients: Gradients, max_norm: float) -> Tensor:
     with no_grad():
         found = gradients._of
         compute = max((each.dtype.compute for each in found.values()), key=lambda dtype: dtype.itemsize)
-        batches = [(nodes, _joined([found[node] for node in nodes])) for nodes in _batches_of(found)]
-        norms = [flat.to_dtype(flat.dtype.compute).norm().to_dtype(compute) for _, flat in batches]
-        total = stack(norms).norm()
+        # One of many elements is alone, and is not copied.
+        together = batches(found, lambda it: found[it].dtype, lambda it: found[it].elem_count, _MOST_TOGETHER)
+        joined = [(nodes, _joined([found[node] for node in nodes])) for nodes in together]
+        norms = [flat.to_dtype(flat.dtype.compute).norm().to_dtype(compute) for _, flat in joined]
+        total = stack(norms).norm() if len(norms) > 1 else norms[0]
         # As in PyTorch, a norm of 0 divides nothing.
         scale = (limit / (total + 1e-6)).clamp(0.0, 1.0)
         scaled: dict[Node, Tensor] = {}
-        for nodes, flat in batches:
+        for nodes, flat in joined:
             each = (flat.to_dtype(flat.dtype.compute) * scale.to_dtype(flat.dtype.compute)).to_dtype(flat.dtype)
             parts = each.split([found[node].elem_count for node in nodes], 0)
             scaled |= {node: part.reshape(found[node].shape) for node, part in zip(nodes, parts, strict=True)}
         gradients._of = scaled
         return total
-
-
-def _batches_of(gradients: Mapping[Node, Tensor]) -> list[list[Node]]:
-    """The nodes whose gradients, of one dtype, are scaled together: of many elements one alone, which is not copied."""
-    batches: list[list[Node]] = []
-    # By dtype, the batch that is not full, and its elements.
-    open_batches: dict[DType, tuple[list[Node], int]] = {}
-    for node, gradient in gradients.items():
-        batch, count = open_batches.get(gradient.dtype, ([], _MOST_TOGETHER))
-        count += gradient.elem_count
-        if count > _MOST_TOGETHER:
-            batch, count = [], gradient.elem_count
-            batches.append(batch)
-        batch.append(node)
-        open_batches[gradient.dtype] = batch, count
-    return batches
 
 
 def _joined(gradients: Sequence[Tensor]) -> Tensor:

@@ -120,10 +120,12 @@ template <typename T, typename Arguments> TALLOW_INLINE void triangle(const Argu
 // Every block has elements of one source, which follow each other there and stand in rows of the result. The launcher
 // takes the widest element that all sides allow.
 template <typename T, typename Arguments> TALLOW_INLINE void join(const Arguments& arguments) {
+    constexpr uint32_t sources = sizeof(arguments.first_blocks) / sizeof(uint32_t);
     uint32_t k = 0;
 #pragma unroll
-    for (uint32_t s = 1; s < join_sources; ++s)
-        k += block_index() >= arguments.first_blocks[s] ? 1 : 0;
+    for (uint32_t step = join_many_power; step > 0; step /= 2)
+        if (k + step < sources && block_index() >= arguments.first_blocks[k + step])
+            k += step;
     T* const result = pointer_to<T>(arguments.result) + arguments.offsets[k];
     const T* const source = pointer_to<const T>(arguments.sources[k]);
     const uint32_t count = arguments.counts[k];

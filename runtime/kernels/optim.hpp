@@ -6,25 +6,35 @@
 
 namespace tallow {
 
-// A block of threads has elements of one tensor, several packs a thread.
+// The tensor that has a part of the state: of unused places none begins.
+template <typename Arguments> TALLOW_INLINE uint32_t optim_tensor(const Arguments& arguments, uint64_t part) {
+    uint32_t k = 0;
+#pragma unroll
+    for (uint32_t step = optim_tensors_power; step > 0; step /= 2)
+        if (k + step < optim_tensors && part >= arguments.offsets[k + step])
+            k += step;
+    return k;
+}
+
+// Threads go over the state, in which parts of tensors follow each other: several packs a thread, each of one tensor.
 template <typename T, template <typename> class Rule, typename Arguments>
 TALLOW_INLINE void optim_step(const Arguments& arguments) {
     using Value = compute_type<T>;
     constexpr uint32_t length = pack_length<Value>;
+    constexpr uint64_t together = uint64_t{block_size} * optim_packs * length;
     const Rule<Value> rule(pointer_to<const Value>(arguments.numbers), arguments.choice != 0);
-    uint32_t k = 0;
-#pragma unroll
-    for (uint32_t step = optim_tensors_power; step > 0; step /= 2)
-        if (k + step < optim_tensors && block_index() >= arguments.first_blocks[k + step])
-            k += step;
-    T* const parameters = pointer_to<T>(arguments.parameters[k]);
-    const T* const gradients = pointer_to<const T>(arguments.gradients[k]);
-    Value* const state = pointer_to<Value>(arguments.state) + arguments.offsets[k];
-    const uint64_t count = arguments.counts[k];
-    const uint64_t first = uint64_t{block_index() - arguments.first_blocks[k]} * block_size * optim_packs * length;
+    const uint64_t begin = uint64_t{arguments.offsets[0]} * optim_room + block_index() * together;
+    // Most blocks have one tensor.
+    const uint32_t first = optim_tensor(arguments, begin / optim_room),
+                   last = optim_tensor(arguments, (begin + together - 1) / optim_room);
 #pragma unroll
     for (uint32_t p = 0; p < optim_packs; ++p) {
-        const uint64_t place = first + (p * block_size + thread_index()) * length;
+        const uint64_t position = begin + (p * block_size + thread_index()) * length;
+        const uint32_t k = first == last ? first : optim_tensor(arguments, position / optim_room);
+        T* const parameters = pointer_to<T>(arguments.parameters[k]);
+        const T* const gradients = pointer_to<const T>(arguments.gradients[k]);
+        Value* const state = pointer_to<Value>(arguments.state) + uint64_t{arguments.offsets[k]} * optim_room;
+        const uint64_t place = position - uint64_t{arguments.offsets[k]} * optim_room, count = arguments.counts[k];
         if (place >= count)
             continue;
         const uint32_t left = count - place < length ? static_cast<uint32_t>(count - place) : length;

@@ -16,7 +16,7 @@ new: Final = object.__new__
 
 MOST_JOINED: Final = 16
 """Calls that join more operands have no plan: a list that grows would leave one of each length."""
-MOST_WRITTEN: Final = 256
+MOST_WRITTEN: Final = 1 << 12
 """The same of operands that are written to."""
 
 

@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 from tallow import Storage
 from tallow.dtype import DType
 from tallow.kernels import arguments
+from tallow.kernels.constants import OPTIM_ROOM, OPTIM_TENSORS
 from tallow.op import BinaryGradientsOp, BinaryOp, CmpOp, MethodOp, ReduceOp, UnaryOp
 from tallow.runtime.backends.backend import BackendDevice
 from tallow.runtime.backends.gpu_backend.ops import (
@@ -22,6 +23,7 @@ from tallow.runtime.backends.gpu_backend.ops import (
     copy,
     elementwise,
     matmul,
+    optim,
     pool,
     reduce,
     rope,
@@ -38,6 +40,7 @@ from tallow.runtime.backends.gpu_backend.utils import MOST_BLOCKS
 from tallow.runtime.base.error import InvalidArgument, InvalidIndex
 from tallow.runtime.core.conv import ParamsConv2D
 from tallow.runtime.core.layout import Layout
+from tallow.runtime.core.optim import ROOM, parts_of
 from tallow.runtime.core.shape import Shape
 from tallow.runtime.kernels.argument_struct import NOWHERE
 
@@ -335,7 +338,8 @@ def test_rows_are_joined_in_the_widest_elements_that_divide_all(device):
     assert joined(8, 16, offset=1) == ["join_b16"]
     assert joined(3, 5) == ["join_b16"]
     assert joined(3, 5, dim=0, rows=8) == ["join_b128"]
-    assert joined(*[8] * 17) == ["join_b128"] * 2
+    assert joined(*[8] * 17) == ["join_many_b128"]
+    assert joined(*[8] * 100) == ["join_many_b128", "join_b128"]
     # What is one piece each, and long, the driver copies.
     device.copies.clear()
     assert joined(1 << 20, 3, 1 << 20, dim=0, rows=16) == ["join_b128"]
@@ -398,6 +402,20 @@ def test_gradients_of_both_operands_are_one_launch(device):
     starts = [it.memory.address + 16 for it in (g, x, y)]
     fields = arguments.BINARY_GRADIENTS_CONTIGUOUS.unpack(device.launches[0][3])
     assert fields[:6] == (*(result.memory.address for result in results), *starts, 128 * 48)
+
+
+def test_a_step_takes_as_many_tensors_as_arguments_have_room_for(device):
+    assert OPTIM_ROOM == ROOM
+    sizes = [20, 0, *[5] * OPTIM_TENSORS, 1 << 12]
+    tensors = [at(device.empty(DType.BF16, size), (size,)) for size in sizes]
+    state, numbers = device.empty(DType.F32, sum(parts_of(sizes))), device.empty(DType.F32, 3)
+    optim.sgd_step(tensors[0], state, numbers, False, *tensors[1:], *tensors)
+    first, last = (arguments.OPTIM_STEP.unpack(packed) for *_, packed in device.launches)
+    assert [blocks for *_, blocks, _ in device.launches] == [2, 3]
+    counts, offsets = (first[place * OPTIM_TENSORS :][:OPTIM_TENSORS] for place in (2, 3))
+    assert counts[:3] == (20, 5, 5) and offsets[:3] == (0, 2, 3)
+    assert last[2 * OPTIM_TENSORS :][:3] == (5, 1 << 12, 0)
+    assert last[3 * OPTIM_TENSORS :][:3] == (OPTIM_TENSORS + 1, OPTIM_TENSORS + 2, (1 << 32) - 1)
 
 
 def test_few_elements_get_a_thread_each_as_far_as_one_block_on_each_multiprocessor_goes(device):

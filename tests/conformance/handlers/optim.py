@@ -20,8 +20,8 @@ LISTS: tuple[tuple[tuple[tuple[int, ...], str, str], ...], ...] = (
     (((5, 7), "offset", "transposed"), ((), "contiguous", "contiguous"), ((3, 0), "contiguous", "contiguous")),
     (((3, 4, 5), "contiguous", "rolled"), ((17,), "contiguous", "offset"), ((8, 16), "contiguous", "broadcast rows")),
     (((2047,), "contiguous", "contiguous"), ((16385,), "offset", "contiguous"), ((2049,), "contiguous", "offset")),
-    # More than one launch takes, and more than plans do.
-    tuple(((number % 5, 3), "contiguous", "contiguous") for number in range(100)),
+    # More than one launch takes.
+    tuple(((number % 5, 3), "contiguous", "contiguous") for number in range(180)),
 )
 # Parts begin at multiples of so many elements.
 ROOM = 16

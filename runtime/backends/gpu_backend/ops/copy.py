@@ -11,7 +11,7 @@ from functools import lru_cache, partial
 from typing import TYPE_CHECKING, Final, NamedTuple, TypeVar
 
 from .....kernels import arguments
-from .....kernels.constants import ACCESS_BYTES, BLOCK_SIZE, COPY_ELEMENTS, FILL_PACKS, JOIN_SOURCES
+from .....kernels.constants import ACCESS_BYTES, BLOCK_SIZE, COPY_ELEMENTS, FILL_PACKS, JOIN_MANY_SOURCES, JOIN_SOURCES
 from ....core.layout import Layout
 from ....core.shape import Shape
 from ....kernels.argument_struct import NOWHERE, Address
@@ -174,9 +174,11 @@ def copy_strided_src(source: Operand, target: GpuStorage, offset: int) -> None:
 
 
 class _Join(NamedTuple):
-    """One launch that joins up to JOIN_SOURCES sources."""
+    """One launch that joins sources."""
 
     kernel: str
+    room: int
+    """The sources that it joins at most."""
     blocks: int
     pack: Callable[..., bytes]
 
@@ -202,11 +204,11 @@ def cat(first: Operand, dim: int, *others: Operand) -> GpuStorage:
         else:
             # What the driver copies as one piece, and what does not lie in rows.
             copy(operand, Operand(result, Layout(operand.shape, strides, offset)))
-    for begin in range(0, len(together), JOIN_SOURCES):
-        addresses, widths, offsets = zip(*together[begin : begin + JOIN_SOURCES], strict=True)
+    for begin in range(0, len(together), JOIN_MANY_SOURCES):
+        addresses, widths, offsets = zip(*together[begin : begin + JOIN_MANY_SOURCES], strict=True)
         alignment = alignment_of(functools.reduce(operator.or_, addresses))
         join = _join(rows, widths, offsets, row, itemsize, alignment)
-        packed = join.pack(result=result.memory.address, sources=_filled(addresses, NOWHERE))
+        packed = join.pack(result=result.memory.address, sources=_filled(addresses, NOWHERE, join.room))
         first.device.kernels.launch("copy", join.kernel, join.blocks, packed)
     return result
 
@@ -226,16 +228,18 @@ def _join(rows: int, widths: Dims, offsets: Dims, row: int, itemsize: int, align
     blocks = [ceil_divide(count, COPY_ELEMENTS * BLOCK_SIZE) for count in counts]
     first_blocks = tuple(itertools.accumulate(blocks[:-1], initial=0))
     multipliers, shifts = zip(*map(divisor, widths), strict=True)
+    are_few = len(widths) <= JOIN_SOURCES
+    room = JOIN_SOURCES if are_few else JOIN_MANY_SOURCES
     pack = partial(
-        arguments.join, first_blocks=_filled(first_blocks, (1 << 32) - 1), counts=_filled(counts, 0),
-        widths=_filled(widths, 0), multipliers=_filled(multipliers, 0), shifts=_filled(shifts, 0),
-        offsets=_filled(offsets, 0), row=row,
+        arguments.join if are_few else arguments.join_many, first_blocks=_filled(first_blocks, (1 << 32) - 1, room),
+        counts=_filled(counts, 0, room), widths=_filled(widths, 0, room), multipliers=_filled(multipliers, 0, room),
+        shifts=_filled(shifts, 0, room), offsets=_filled(offsets, 0, room), row=row,
     )  # fmt: skip
-    return _Join(f"join_b{8 * width}", sum(blocks), pack)
+    return _Join(f"join_{'' if are_few else 'many_'}b{8 * width}", room, sum(blocks), pack)
 
 
-def _filled(numbers: tuple[T, ...], rest: T) -> tuple[T, ...]:
-    return (*numbers, *(rest,) * (JOIN_SOURCES - len(numbers)))
+def _filled(numbers: tuple[T, ...], rest: T, room: int) -> tuple[T, ...]:
+    return (*numbers, *(rest,) * (room - len(numbers)))
 
 
 def copy2d(

@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import itertools
-from collections.abc import Sequence
-from functools import lru_cache
-from typing import TYPE_CHECKING, TypeVar
+from collections.abc import Callable, Sequence
+from functools import lru_cache, partial
+from typing import TYPE_CHECKING, Final, NamedTuple, TypeVar
 
 from .....kernels import arguments
 from .....kernels.constants import ACCESS_BYTES, BLOCK_SIZE, OPTIM_PACKS, OPTIM_TENSORS
-from ....core.optim import parts_of
-from ....kernels.argument_struct import NOWHERE
+from ....core.optim import ROOM, parts_of
+from ....kernels.argument_struct import NOWHERE, Address
 from ...array_backend.ops.optim import paired
 from ..utils import ceil_divide
 from .copy import contiguous
@@ -20,6 +19,9 @@ if TYPE_CHECKING:
     from ..storage import GpuStorage
 
 T = TypeVar("T")
+
+# The elements of a piece of a tensor, of which there is one unless it has more.
+_MOST_ELEMENTS: Final = 1 << 31
 
 
 def sgd_step(first: Operand, velocities: GpuStorage, numbers: GpuStorage, is_nesterov: bool, *rest: Operand) -> None:
@@ -38,29 +40,52 @@ def _step(
     rule: str, first: Operand, state: GpuStorage, numbers: GpuStorage, choice: bool, rest: Sequence[Operand]
 ) -> None:
     parameters, gradients = paired(first, rest)
-    places = parts_of(parameter.layout.elem_count for parameter in parameters)
-    filled = [number for number, parameter in enumerate(parameters) if parameter.layout.elem_count]
     together = BLOCK_SIZE * OPTIM_PACKS * (ACCESS_BYTES // numbers.dtype.itemsize)
-    for begin in range(0, len(filled), OPTIM_TENSORS):
-        chosen = filled[begin : begin + OPTIM_TENSORS]
+    launches, apart = _launches(tuple([parameter.layout.elem_count for parameter in parameters]), together)
+    for launch in launches:
         # Copies live until the launch.
-        given = [contiguous(gradients[number]) for number in chosen]
-        counts = [parameters[number].layout.elem_count for number in chosen]
-        first_blocks, blocks = _blocks(tuple(counts), together)
-        packed = arguments.optim_step(
-            parameters=_filled([parameters[number].address for number in chosen], NOWHERE),
-            gradients=_filled([gradient.address for gradient in given], NOWHERE), counts=_filled(counts, 0),
-            offsets=_filled([places[number] for number in chosen], 0), first_blocks=first_blocks,
-            state=state.memory.address, numbers=numbers.memory.address, apart=places[-1], choice=choice,
+        given = [contiguous(gradients[number]) for number in launch.tensors]
+        packed = launch.pack(
+            parameters=_addresses([parameters[number] for number in launch.tensors], launch.begins),
+            gradients=_addresses(given, launch.begins), state=state.memory.address, numbers=numbers.memory.address,
+            apart=apart, choice=choice,
         )  # fmt: skip
-        first.device.kernels.launch("optim", f"optim_{rule}_{first.dtype.value}", blocks, packed)
+        first.device.kernels.launch("optim", f"optim_{rule}_{first.dtype.value}", launch.blocks, packed)
+
+
+class _Launch(NamedTuple):
+    """One launch for pieces of tensors."""
+
+    tensors: tuple[int, ...]
+    """The number of the tensor of which each piece is a part."""
+    begins: tuple[int, ...]
+    """Where each piece begins in it."""
+    blocks: int
+    pack: Callable[..., bytes]
 
 
 @lru_cache(maxsize=1024)
-def _blocks(counts: tuple[int, ...], together: int) -> tuple[tuple[int, ...], int]:
-    """The first block of each tensor, and how many there are."""
-    *begins, end = itertools.accumulate((ceil_divide(count, together) for count in counts), initial=0)
-    return _filled(begins, (1 << 32) - 1), end
+def _launches(counts: tuple[int, ...], together: int) -> tuple[list[_Launch], int]:
+    """The launches for tensors of so many elements, and how many elements the state has of a kind."""
+    *places, apart = parts_of(counts)
+    pieces = [
+        (number, begin, min(count - begin, _MOST_ELEMENTS), (place + begin) // ROOM)
+        for number, (count, place) in enumerate(zip(counts, places, strict=True))
+        for begin in range(0, count, _MOST_ELEMENTS)
+    ]
+    launches = []
+    for begin in range(0, len(pieces), OPTIM_TENSORS):
+        tensors, begins, sizes, offsets = zip(*pieces[begin : begin + OPTIM_TENSORS], strict=True)
+        blocks = ceil_divide((offsets[-1] - offsets[0]) * ROOM + sizes[-1], together)
+        pack = partial(arguments.optim_step, counts=_filled(sizes, 0), offsets=_filled(offsets, (1 << 32) - 1))
+        launches.append(_Launch(tensors, begins, blocks, pack))
+    return launches, apart
+
+
+def _addresses(operands: Sequence[Operand], begins: Sequence[int]) -> tuple[Address, ...]:
+    """Where pieces begin."""
+    found = [it.address + begin * it.itemsize for it, begin in zip(operands, begins, strict=True)]
+    return _filled(found, NOWHERE)
 
 
 def _filled(values: Sequence[T], rest: T) -> tuple[T, ...]:
