@@ -29,6 +29,10 @@ RESULT: Final = "result"
 """What gradients call the result."""
 LITERALS: Final = ("inf", "nan")
 """What floats have besides numbers."""
+DTYPE: Final = "dtype"
+"""What functions of arrays call the dtype of the elements."""
+ELEMENT: Final = "Element"
+"""What those of kernels call the type of elements."""
 WHERE: Final = "where"
 BOTH: Final = "both"
 """What gives two results, which opgen alone writes."""
@@ -262,6 +266,11 @@ class Primitive:
         "Whether the kernel's function has an overload in brief.hpp, quick and exact enough for floats of at most 11 "
         "bits.",
     ]
+    of_dtype: Annotated[
+        bool,
+        "Whether its functions are told the dtype of the elements, to which the result is rounded: those of kernels as "
+        "the first argument of their template, those of arrays as the last argument.",
+    ]
     bounded: Annotated[bool, "Whether the function has an overload in vector_math.hpp, quick for floats of up to 1e5."]
     let: Annotated[Mapping[Annotated[Name_, defines("local")], Formula], Mark.OPTIONAL, "Named parts of the gradients."]
     gradient: Annotated[
@@ -371,6 +380,7 @@ _BOTH: Final = Primitive(
     kernel=None,
     complex="none",
     brief=False,
+    of_dtype=False,
     bounded=False,
     let={},
     gradient={},
@@ -573,6 +583,11 @@ def lowered(
             ]
         implementation = primitive.implementation(language)
         expression = _tree(implementation.integer if operand == "integer" else implementation.float)
+        if primitive.of_dtype and isinstance(expression, ast.Call):
+            if language == "array":
+                expression = ast.Call(expression.func, [*expression.args, ast.Name(DTYPE)], [])
+            else:
+                expression = ast.Call(ast.Name(f"{ast.unparse(expression.func)}<{ELEMENT}>"), expression.args, [])
         return _substituted(expression, dict(zip(primitive.parameters, arguments, strict=True)))
 
     def named(text: str) -> ast.expr:

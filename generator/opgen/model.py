@@ -358,9 +358,9 @@ class Monoid:
     identity_location: Annotated[Location, Place("identity")] = field(compare=False)
 
     def mistakes(self, what: str) -> Mistakes:
-        """Note a state that does not begin with 0."""
-        if self.state is not None and self.identity != "0":
-            yield "identity", f"'identity' of {what} must be 0, as the numbers of a state are"
+        """Note a state of which nothing would have no result."""
+        if self.state is not None and self.identity in BOUNDS:
+            yield "identity", f"'identity' of {what} must be a number: what its state results in of nothing"
 
     @property
     def number(self) -> float:

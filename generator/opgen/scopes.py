@@ -242,6 +242,7 @@ def _as_primitive(spec: Spec, functor: Functor) -> Primitive:
         kernel=None,
         complex=None,
         brief=False,
+        of_dtype=False,
         bounded=False,
         let={},
         gradient={"x": Formula(Number(0), functor.location)},

@@ -144,8 +144,9 @@ def _transformed(
 def _of_real(op: str, x: Tensor, s: Sequence[int] | None, axes: Sequence[int] | None, norm: Norm) -> Tensor:
     """Transform real numbers along the last of some axes, and complex ones along the others."""
     *others, (axis, count) = _points(op, x, s, axes).items()
-    line = _cut(x, axis, count).movedim(axis, -1)
-    result = Tensor.from_storage(line.storage.rfft(line.layout), (*line.shape[:-1], count // 2 + 1)).movedim(-1, axis)
+    line = _last(_cut(x, axis, count), axis)
+    half = Tensor.from_storage(line.storage.rfft(line.layout), (*line.shape[:-1], count // 2 + 1))
+    result = _moved_back(half, axis)
     for other, length in others:
         result = _along(_cut(result, other, length), other, False)
     return _divided(op, result, [count, *(length for _, length in others)], norm, inverse=False)
@@ -159,9 +160,9 @@ def _to_real(op: str, x: Tensor, s: Sequence[int] | None, axes: Sequence[int] | 
     result = _complex(op, x)
     for other, length in others:
         result = _along(_cut(result, other, length), other, True)
-    line = _cut(result, axis, count // 2 + 1).movedim(axis, -1)
-    result = Tensor.from_storage(line.storage.irfft(line.layout, count), (*line.shape[:-1], count)).movedim(-1, axis)
-    return _divided(op, result, [count, *(length for _, length in others)], norm, inverse=True)
+    line = _last(_cut(result, axis, count // 2 + 1), axis)
+    whole = Tensor.from_storage(line.storage.irfft(line.layout, count), (*line.shape[:-1], count))
+    return _divided(op, _moved_back(whole, axis), [count, *(length for _, length in others)], norm, inverse=True)
 
 
 def _points(op: str, x: Tensor, s: Sequence[int] | None, axes: Sequence[int] | None) -> dict[int, int]:
@@ -178,6 +179,8 @@ def _points(op: str, x: Tensor, s: Sequence[int] | None, axes: Sequence[int] | N
 
 
 def _complex(op: str, x: Tensor) -> Tensor:
+    if x.dtype.is_complex:
+        return x
     dtype = x.dtype.complex if x.dtype.is_inexact else None
     if dtype is None:
         reason = "transforms are of f32, f64 and complex numbers; convert with astype"
@@ -187,14 +190,25 @@ def _complex(op: str, x: Tensor) -> Tensor:
 
 def _cut(x: Tensor, axis: int, count: int) -> Tensor:
     """Cut an axis, or pad it with zeros, to so many points."""
-    if count <= x.shape[axis]:
-        return x.narrow(axis, 0, count)
-    return x.pad_with_zeros(axis, 0, count - x.shape[axis])
+    size = x.shape[axis]
+    if count == size:
+        return x
+    return x.narrow(axis, 0, count) if count < size else x.pad_with_zeros(axis, 0, count - size)
 
 
 def _along(x: Tensor, axis: int, inverse: bool) -> Tensor:
-    line = x.movedim(axis, -1)
-    return Tensor.from_storage(line.storage.fft(line.layout, inverse), line.shape).movedim(-1, axis)
+    line = _last(x, axis)
+    return _moved_back(line._like(line.storage.fft(line.layout, inverse)), axis)
+
+
+def _last(x: Tensor, axis: int) -> Tensor:
+    """Make an axis the last one."""
+    return x if axis == x.rank - 1 else x.movedim(axis, -1)
+
+
+def _moved_back(x: Tensor, axis: int) -> Tensor:
+    """Move the last axis back."""
+    return x if axis == x.rank - 1 else x.movedim(-1, axis)
 
 
 def _divided(op: str, x: Tensor, counts: Sequence[int], norm: Norm, *, inverse: bool) -> Tensor:

@@ -71,26 +71,47 @@ template <typename Op, uint32_t Lanes, typename State> TALLOW_INLINE State join_
     }
 }
 
+// What lanes of the elements of a span join to, of which a function makes numbers.
+template <typename Joining, typename Number, typename T, typename Element>
+TALLOW_INLINE Number join_span(const T* source, uint64_t count, Number first, Element element) {
+    constexpr uint32_t lanes = fold_lanes<Number>;
+    Number held[lanes];
+    for (uint32_t lane = 0; lane < lanes; ++lane)
+        held[lane] = first;
+    uint64_t i = 0;
+    for (; i + lanes <= count; i += lanes)
+        for (uint32_t lane = 0; lane < lanes; ++lane)
+            held[lane] = Joining::combine(held[lane], element(static_cast<Number>(to_compute(source[i + lane]))));
+    for (uint32_t lane = 0; i < count; ++i, ++lane)
+        held[lane] = Joining::combine(held[lane], element(static_cast<Number>(to_compute(source[i]))));
+    return join_lanes<Joining, lanes>(held);
+}
+template <typename Number> struct AddedUp {
+    static TALLOW_INLINE Number combine(Number x, Number y) {
+        return x + y;
+    }
+};
+template <typename Number> struct HighestNumber {
+    static TALLOW_INLINE Number combine(Number x, Number y) {
+        return x < y ? y : x;
+    }
+};
+
 // The moments of a span, which the nearest cache holds: it is read for the mean, and again for the distances from it.
 template <typename Number, typename T> Moments<Number> moments_of(const T* source, uint64_t count) {
-    constexpr uint32_t lanes = fold_lanes<Number>;
-    struct Sum {
-        static TALLOW_INLINE Number combine(Number x, Number y) {
-            return x + y;
-        }
-    };
-    const auto add_up = [=](auto element) {
-        Number sums[lanes] = {};
-        uint64_t i = 0;
-        for (; i + lanes <= count; i += lanes)
-            for (uint32_t lane = 0; lane < lanes; ++lane)
-                sums[lane] += element(static_cast<Number>(to_compute(source[i + lane])));
-        for (uint32_t lane = 0; i < count; ++i, ++lane)
-            sums[lane] += element(static_cast<Number>(to_compute(source[i])));
-        return join_lanes<Sum, lanes>(sums);
-    };
-    const Number mean = add_up([](Number x) { return x; }) / static_cast<Number>(count);
-    return {static_cast<Number>(count), mean, add_up([=](Number x) { return (x - mean) * (x - mean); })};
+    using Sum = AddedUp<Number>;
+    const auto all = static_cast<Number>(count);
+    const Number mean = join_span<Sum>(source, count, Number{0}, [](Number x) { return x; }) / all;
+    const auto square = [=](Number x) { return (x - mean) * (x - mean); };
+    return {all, mean, join_span<Sum>(source, count, Number{0}, square)};
+}
+
+// Sums of e**(element - highest) of a span, which is read for the highest, and again. A NaN is in the sum.
+template <typename Number, typename T> Powers<Number> powers_of_span(const T* source, uint64_t count) {
+    const auto itself = [](Number x) { return x; };
+    const Number highest = join_span<HighestNumber<Number>>(source, count, -infinity(Number{}), itself);
+    const Number pivot = pivot_of(highest);
+    return {highest, join_span<AddedUp<Number>>(source, count, Number{0}, [=](Number x) { return exp(x - pivot); })};
 }
 
 // Reductions to an element, and to the place of one.
@@ -272,6 +293,11 @@ template <typename Of, typename T, typename Shared> struct Joined {
             for (uint64_t first = 0; first < count; first += fold_piece)
                 tree.add(moments_of<decltype(State::count)>(source + first, piece(count, first)));
             return tree.joined();
+        } else if constexpr (has_highest<State>) {
+            Tree<Of, State> tree;
+            for (uint64_t first = 0; first < count; first += fold_piece)
+                tree.add(powers_of_span<decltype(State::total)>(source + first, piece(count, first)));
+            return tree.joined();
         } else if constexpr (finds_element<typename Of::Base> && is_same<T, State> && !is_integer<T>) {
             State best = Of::identity();
             return find_extreme<Takes<Of::Base::is_lowest>>(best, source, count) ? best
@@ -328,13 +354,44 @@ template <typename Of, typename T, typename Shared> struct Joined {
         return Of::combine(best, Shared::join_lanes(states));
     }
 
+    // As powers_of_span, of columns of rows that a cache holds.
+    static void powers_of_columns(State* states, uint64_t width, const T* source, uint64_t stride, uint64_t rows) {
+        using Number = decltype(State{}.total);
+        Number highest[fold_columns], pivots[fold_columns], totals[fold_columns];
+        for (uint64_t c = 0; c < width; ++c) {
+            highest[c] = -infinity(Number{});
+            totals[c] = Number{0};
+        }
+        for (uint64_t row = 0; row < rows; ++row) {
+            TALLOW_INDEPENDENT
+            for (uint64_t c = 0; c < width; ++c) {
+                const Number x = to_compute(source[row * stride + c]);
+                highest[c] = highest[c] < x ? x : highest[c];
+            }
+        }
+        for (uint64_t c = 0; c < width; ++c)
+            pivots[c] = pivot_of(highest[c]);
+        for (uint64_t row = 0; row < rows; ++row) {
+            TALLOW_INDEPENDENT
+            for (uint64_t c = 0; c < width; ++c)
+                totals[c] += exp(static_cast<Number>(to_compute(source[row * stride + c])) - pivots[c]);
+        }
+        for (uint64_t c = 0; c < width; ++c)
+            states[c] = {highest[c], totals[c]};
+    }
+
     // Joins columns of rows, which are `stride` apart, with states.
     static __attribute__((noinline)) void join_columns(State* states, uint64_t width, const T* source, uint64_t stride,
                                                        uint64_t begin, uint64_t end) {
         State near[fold_columns];
         for (uint64_t row = begin; row < end;) {
-            Shared::begin(near, width);
             const uint64_t last = end - row < fold_height ? end : row + fold_height;
+            if constexpr (has_highest<State>) {
+                powers_of_columns(near, width, source + row * stride, stride, last - row);
+                row = last;
+            } else {
+                Shared::begin(near, width);
+            }
             for (; row + rows_at_once <= last; row += rows_at_once) {
                 const T* const rows = source + row * stride;
                 const auto join_some = [=, &near](uint64_t first, uint64_t count) {

@@ -29,6 +29,14 @@ template <uint32_t Fraction, bool HasInfinity> struct Float8 {
 using f8e4m3 = Float8<3, false>;
 using f8e5m2 = Float8<2, true>;
 
+// Of short floats the bits of the fraction, and those of the largest number that is finite.
+template <typename T> constexpr uint32_t fraction_of = T::fraction;
+template <> inline constexpr uint32_t fraction_of<bf16> = 7;
+template <> inline constexpr uint32_t fraction_of<f16> = 10;
+template <typename T> constexpr uint8_t highest_bits = T::highest - T::has_infinity;
+template <> inline constexpr uint16_t highest_bits<bf16> = 0x7f7f;
+template <> inline constexpr uint16_t highest_bits<f16> = 0x7bff;
+
 // Two numbers side by side. Memory of the host may be aligned as these are, that of a GPU is as both together.
 #if defined(TALLOW_HOST)
 template <typename R> constexpr uint32_t pair_alignment = sizeof(R);

@@ -8,12 +8,13 @@
 
 namespace tallow {
 
-// The traits of a functor: how many parameters it takes, and whether it has a brief function, and on CPUs one of
-// bounded floats.
-template <uint32_t Parameters, bool AsBrief, bool AsBounded> struct FunctorTraits {
+// The traits of a functor: how many parameters it takes, and whether it has a brief function, on CPUs one of bounded
+// floats, and is told the type of elements.
+template <uint32_t Parameters, bool AsBrief, bool AsBounded, bool OfElement = false> struct FunctorTraits {
     static constexpr uint32_t parameters = Parameters;
     static constexpr bool as_brief = AsBrief;
     static constexpr bool as_bounded = AsBounded;
+    static constexpr bool of_element = OfElement;
 };
 
 // The two results of a functor, each of a type of its own.
@@ -54,9 +55,15 @@ template <typename Functor, typename Result, typename T> struct ElementFunction 
     }
 
   private:
+    template <typename... Values> static TALLOW_INLINE auto applied(Values... values) {
+        if constexpr (Functor::of_element)
+            return Functor::template apply<T>(values...);
+        else
+            return Functor::apply(values...);
+    }
     template <uint32_t... I, typename... Elements>
     TALLOW_INLINE auto apply(Numbers<I...>, Elements... elements) const {
-        return rounded(Functor::apply(argument_of<Functor::as_brief>(elements)..., parameters[I]...));
+        return rounded(applied(argument_of<Functor::as_brief>(elements)..., parameters[I]...));
     }
     template <typename First, typename Second> static TALLOW_INLINE auto rounded(Both<First, Second> values) {
         return both(rounded(values.first), rounded(values.second));

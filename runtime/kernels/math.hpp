@@ -72,11 +72,16 @@ namespace tallow {
     TALLOW_INLINE double name(double x, double y) {                                                                    \
         return __ocml_##name##_f64(x, y);                                                                              \
     }
-TALLOW_BINARY_FUNCTION(pow)
 TALLOW_BINARY_FUNCTION(fmod)
 TALLOW_BINARY_FUNCTION(atan2)
 TALLOW_BINARY_FUNCTION(hypot)
 #undef TALLOW_BINARY_FUNCTION
+TALLOW_INLINE double pow(double x, double y) {
+    return __ocml_pow_f64(x, y);
+}
+TALLOW_INLINE float any_power(float x, float y) {
+    return __ocml_pow_f32(x, y);
+}
 // These have the sign of x, which the library's lose at -0.0.
 #define TALLOW_SIGNED_FUNCTION(name)                                                                                   \
     TALLOW_INLINE float name(float x) {                                                                                \
@@ -121,7 +126,7 @@ TALLOW_INLINE float hypot(float x, float y) {
     TALLOW_INLINE double name(double x) {                                                                              \
         return ::name(x);                                                                                              \
     }
-TALLOW_INLINE float pow(float x, float y) {
+TALLOW_INLINE float any_power(float x, float y) {
     // C's pow(x, 0) is 1 for every x, of which some libraries except signalling NaNs. Not every one gives x back for 1.
     return y == 0 ? 1.0f : y == 1 ? x : ::powf(x, y);
 }
@@ -240,11 +245,23 @@ TALLOW_INLINE uint32_t bits_of(float x) {
 TALLOW_INLINE uint64_t bits_of(double x) {
     return bit_cast<uint64_t>(x);
 }
-template <typename T> TALLOW_INLINE T nextafter(T x, T y) {
-    const auto bits = bits_of(x);
-    const T moved = bit_cast<T>((x < y) == (x > 0) ? bits + 1 : bits - 1);
-    const T first = copysign(bit_cast<T>(decltype(bits + 1){1}), y);
-    const T next = x == 0 ? first : moved;
+// Of elements of a shorter type what is rounded to the next one: off by 5/8 to 5/4 of the distance to it.
+template <typename Element, typename T> TALLOW_INLINE T nextafter(T x, T y) {
+    const bool grows = (x < y) == (x > 0);
+    T least, moved;
+    if constexpr (is_same<Element, T>) {
+        const auto bits = bits_of(x);
+        least = bit_cast<T>(decltype(bits + 1){1});
+        moved = bit_cast<T>(grows ? bits + 1 : bits - 1);
+    } else {
+        least = to_float(Element{1});
+        const T size = abs(x);
+        const T share = size * (T{0.625f} / (1 << fraction_of<Element>));
+        const T step = share > T{0.75f} * least ? share : T{0.75f} * least;
+        const T highest = to_float(Element{highest_bits<Element>});
+        moved = copysign(size == infinity(T{}) ? highest : grows ? size + step : size - step, x);
+    }
+    const T next = x == 0 ? copysign(least, y) : moved;
     return x == y ? y : x != x || y != y ? x + y : next;
 }
 
@@ -389,6 +406,54 @@ TALLOW_INLINE double divide_tame(double x, double y) {
     return x / y;
 }
 
+// 2**x for |x| <= 1 / 2, by the best polynomial, off by 2e-9 at most.
+TALLOW_INLINE float short_power_of_two(float x) {
+    return fma(polynomial(x, 0.693147182, 0.240226477, 0.0555033237, 0.00961843692, 0.00133988750, 0.000153533605), x,
+               1.0f);
+}
+
+#if !defined(TALLOW_VECTOR)
+// x**y. log2 of |x| is its exponent and 2 / ln(2) * atanh(f / (f + 2)) of the rest 1 + f, carried in two parts: an
+// error in it is multiplied by y. Where x, or the result, is 0, subnormal, infinite or NaN, libraries know what to do.
+TALLOW_INLINE float pow(float x, float y) {
+    constexpr float scale = 2.88539004f, scale_low = 3.851926e-8f;
+    // From the root of 1 / 2 to that of 2.
+    constexpr uint32_t least = 0x3f3504f3u;
+    const float size = fabs(x);
+    const uint32_t bits = bit_cast<uint32_t>(size) - least;
+    const float exponent = static_cast<float>(static_cast<int32_t>(bits) >> 23);
+    const float f = bit_cast<float>((bits & 0x7fffffu) + least) - 1.0f;
+    const float sum = f + 2.0f;
+    const float reciprocal = rough_reciprocal(sum);
+    const float s = f * reciprocal;
+    const float s_low = fma(-s, f - (sum - 2.0f), fma(-s, sum, f)) * reciprocal;
+    const float square = s * s;
+    const float cubic = polynomial(square, 0.961798251, 0.576753914, 0.430959940);
+    const float near = s * scale;
+    const float near_low = fma(s_low, fma(scale, square, scale), fma(s, scale_low, fma(s, scale, -near)));
+    const float rest = fma(s * square, cubic, near_low);
+    const float whole = exponent + near;
+    const float part = ((exponent - whole) + near) + rest;
+    const float high = whole + part;
+    const float low = (whole - high) + part;
+    const float product = y * high;
+    const float product_low = fma(y, low, fma(y, high, -product));
+    // Adding 1.5 * 2**23 leaves the nearest integer in the last bits.
+    const float shifted = product + 12582912.0f;
+    const float power = short_power_of_two((product - (shifted - 12582912.0f)) + product_low);
+    float result = bit_cast<float>(bit_cast<uint32_t>(power) + (bit_cast<uint32_t>(shifted) << 23));
+    if (bit_cast<uint32_t>(size) - 0x00800000u >= 0x7f000000u || !(fabs(product) < 125.0f))
+        return any_power(x, y);
+    result = y == 1 ? size : result;
+    if (x < 0) {
+        const float half = 0.5f * y;
+        const float with_sign = half == floor(half) ? result : -result;
+        return y == floor(y) ? with_sign : not_a_number<float>();
+    }
+    return result;
+}
+#endif
+
 // x / (1 + e**-(high + low)) for high >= 0, or with the other sign of both where `negative`, accurate to the last
 // subnormal: the numerator then takes the exponential, and its power of two comes last.
 template <typename T> TALLOW_INLINE T logistic_product(T x, bool negative, T high, T low) {
@@ -422,25 +487,45 @@ template <typename T> TALLOW_INLINE T mish(T x) {
 
 // x / (1 + e**-u), u = x * (linear + cubic * x**2) = 2 * sqrt(2 / pi) * (x + 0.044715 * x**3). An error in u becomes a
 // relative error of the result, so u is carried in two parts.
-template <typename T> TALLOW_INLINE T gelu(T x) {
-    constexpr double linear_exact = 1.5957691216057308;
-    constexpr double cubic_exact = 0.07135481627260025;
-    constexpr T linear = static_cast<T>(linear_exact);
-    constexpr T cubic = static_cast<T>(cubic_exact);
-    constexpr T linear_low = is_same<T, float> ? static_cast<T>(linear_exact - linear) : T(-9.96930881e-17);
-    constexpr T cubic_low = is_same<T, float> ? static_cast<T>(cubic_exact - cubic) : T(-6.17514992e-19);
-    const T square = x * x;
-    const T square_low = fma(x, x, -square);
-    const T product = cubic * square;
-    const T product_low = fma(cubic, square_low, fma(cubic_low, square, fma(cubic, square, -product)));
-    const T factor = linear + product;
-    const T larger = linear > product ? linear : product;
-    const T smaller = linear > product ? product : linear;
-    const T factor_low = (smaller - (factor - larger)) + (product_low + linear_low);
-    const T size = abs(x);
-    const T high = size * factor;
-    const T result = logistic_product(x, x < 0, high, fma(size, factor_low, fma(size, factor, -high)));
-    return x > 25 ? x : x < -25 ? -T{0} : result;
+TALLOW_INLINE double gelu(double x) {
+    constexpr double linear = 1.5957691216057308, linear_low = -9.96930881e-17;
+    constexpr double cubic = 0.07135481627260025, cubic_low = -6.17514992e-19;
+    const double square = x * x;
+    const double square_low = fma(x, x, -square);
+    const double product = cubic * square;
+    const double product_low = fma(cubic, square_low, fma(cubic_low, square, fma(cubic, square, -product)));
+    const double factor = linear + product;
+    const double larger = linear > product ? linear : product;
+    const double smaller = linear > product ? product : linear;
+    const double factor_low = (smaller - (factor - larger)) + (product_low + linear_low);
+    const double size = abs(x);
+    const double high = size * factor;
+    const double result = logistic_product(x, x < 0, high, fma(size, factor_low, fma(size, factor, -high)));
+    return x > 25 ? x : x < -25 ? -0.0 : result;
+}
+
+// The same with few instructions: u / ln(2) of |x|, whose linear coefficient has a first part of so few bits that
+// taking it off again is exact, and what 1 / (1 + 2**u) takes of x. 2**64 keeps that normal until the last product
+// rounds it.
+TALLOW_INLINE float gelu(float x) {
+    constexpr float linear = 2.296875f, linear_low = 0.0053331982f;
+    constexpr float cubic = 0.102943242f, cubic_low = -2.0161983e-9f;
+    const float size = fabs(x) < 11.0f ? fabs(x) : 11.0f;
+    const float square = size * size;
+    const float square_low = fma(size, size, -square);
+    const float factor = fma(cubic, square, linear);
+    const float factor_low =
+        fma(cubic, square, linear - factor) + fma(cubic, square_low, fma(cubic_low, square, linear_low));
+    const float high = size * factor;
+    const float low = fma(size, factor_low, fma(size, factor, -high));
+    // Adding 1.5 * 2**23 leaves the nearest integer in the last bits.
+    const float shifted = high + 12582912.0f;
+    const float power = short_power_of_two(((shifted - 12582912.0f) - high) - low);
+    const int exponent = static_cast<int>(bit_cast<uint32_t>(shifted) - 0x4b400000u);
+    // Twice the tail keeps the last bit of a subnormal number.
+    const float share = bit_cast<float>(static_cast<uint32_t>(exponent < 126 ? 126 - exponent : 0) << 23);
+    const float tail = divide_positive(size * power, fma(power, share, 0.5f));
+    return fma(tail * power_of_two(63 - exponent, x), -0x1p-64f, x < 0 ? -0.0f : x);
 }
 
 // e**(x * x / 2) * erfc(x / sqrt(2)) for x >= 0: Chebyshev's fit of (1 + sqrt(2) * x) times it in (x - a) / (x + a), as
@@ -495,9 +580,8 @@ TALLOW_INLINE float gelu_erf(float x) {
     const float size = fabs(x) < 16.0f ? fabs(x) : 16.0f;
     const float square = 0.5f * size * size;
     const ScaledExponential<float> power = scaled_exponential(-square, -fma(0.5f * size, size, -square));
-    const float share =
-        polynomial(rough_reciprocal(size + 3.0f), 1.25338435, -1.00575611, -1.54159046, -5.65796847, 58.0986299,
-                   -430.279561, 2580.30886, -8938.11342, 17206.066, -17380.5324, 7202.90512);
+    const float share = polynomial(rough_reciprocal(size + 3.0f), 1.25330687, -0.999909461, -1.73102009, -2.18281007,
+                                   18.0450497, -126.486427, 1040.58899, -3774.80811, 6212.84961, -3927.40698);
     const float tail = divide_positive(power.times(size), fma(size, share, 1.0f));
     return fma(tail * power_of_two(power.exponent + 64, x), -0x1p-65f, x < 0 ? -0.0f : x);
 }

@@ -67,12 +67,21 @@ template <typename T, bool Lowest> struct ExtremeReduction : ValueReduction<T, T
     static constexpr bool is_lowest = Lowest;
 };
 
-// A state of the spec, which need not have it.
+// States of the spec, which need not have them.
 template <typename Number> struct Moments;
+template <typename Number> struct Powers;
 
 // States that join without a division where it is known how many elements they are of.
 template <typename State> constexpr bool has_count = false;
 template <typename Number> constexpr bool has_count<Moments<Number>> = true;
+
+// States that are made more quickly of several elements, whose highest one is found first.
+template <typename State> constexpr bool has_highest = false;
+template <typename Number> constexpr bool has_highest<Powers<Number>> = true;
+// What is subtracted from elements: of infinite ones there is no difference.
+template <typename Number> TALLOW_INLINE Number pivot_of(Number highest) {
+    return fabs(highest) == infinity(Number{}) ? Number{0} : highest;
+}
 
 // Unsigned integers in the order of the numbers. 0.0 and -0.0 are the same.
 TALLOW_INLINE uint32_t rank_of(float x) {

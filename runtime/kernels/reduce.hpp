@@ -16,6 +16,9 @@ TALLOW_INLINE Placed shuffle_state(Placed state, uint32_t mask) {
 template <typename Number> TALLOW_INLINE Moments<Number> shuffle_state(const Moments<Number>& state, uint32_t mask) {
     return {shuffle_xor(state.count, mask), shuffle_xor(state.mean, mask), shuffle_xor(state.squares, mask)};
 }
+template <typename Number> TALLOW_INLINE Powers<Number> shuffle_state(const Powers<Number>& state, uint32_t mask) {
+    return {shuffle_xor(state.highest, mask), shuffle_xor(state.total, mask)};
+}
 
 // Teams are powers of two, so that a thread finds its team and its place there without a division.
 TALLOW_INLINE uint32_t place_in_team(uint32_t team) {
@@ -55,9 +58,31 @@ TALLOW_INLINE typename Op::State reduce_part(const Pack<T, N>& pack, uint32_t in
         return Op::combine(reduce_part<Op, First, Count / 2>(pack, index),
                            reduce_part<Op, First + Count / 2, Count / 2>(pack, index));
 }
+// Sums of e**(element - highest): what is 0 has not joined. They are as exact as an element of T shows.
+template <typename State, uint32_t N, typename T> TALLOW_INLINE State powers_of_pack(const Pack<T, N>& pack) {
+    using Number = compute_type<T>;
+    Number highest = to_compute(pack.values[0]);
+#pragma unroll
+    for (uint32_t i = 1; i < N; ++i)
+        highest = fmax(highest, to_compute(pack.values[i]));
+    const Number pivot = pivot_of(highest);
+    Number total = 0;
+#pragma unroll
+    for (uint32_t i = 0; i < N; ++i) {
+        const Number x = to_compute(pack.values[i]) - pivot;
+        if constexpr (sizeof(T) <= 2)
+            total += rough_exp2(x * 1.44269504f);
+        else
+            total += exp(x);
+    }
+    return {highest, total};
+}
 template <typename Op, uint32_t N, typename T>
 TALLOW_INLINE typename Op::State reduce_pack(const Pack<T, N>& pack, uint32_t index) {
-    return reduce_part<Op, 0, N>(pack, index);
+    if constexpr (has_highest<typename Op::State>)
+        return powers_of_pack<typename Op::State>(pack);
+    else
+        return reduce_part<Op, 0, N>(pack, index);
 }
 
 // Elements [begin, end) of a dense row, taken by `team` threads, whole accesses but for the two ends. A thread has

@@ -130,7 +130,7 @@ TALLOW_INLINE void elementwise_span(const Arguments& arguments) {
     if constexpr (is_small_float<Result> && is_same<T, float>)
         // Nothing but a conversion makes such a result of floats.
         convert_span(arguments.count, result, pointer_to<const float>(arguments.sources[0]));
-    else if constexpr (is_small_float<T>)
+    else if constexpr (is_small_float<T> && !Functor::of_element)
         widened_span<Functor, T, Result, Sources...>(arguments, result, order);
     else
         plain_span<Functor, Result, Sources...>(arguments, result, order);

@@ -11,6 +11,7 @@ import math
 from collections.abc import Callable
 from typing import Any, Final
 
+import ml_dtypes
 import numpy as np
 
 from ...dtype import DType
@@ -132,6 +133,20 @@ class Numerics:
         held = library.minimum(library.maximum(x, -limit), limit)
         # The difference is exact, where x + 0.5 would not be; and 0.0, of either sign, leaves the sign of -0.0.
         return library.trunc(x) - library.trunc(2 * (library.trunc(held) - held))
+
+    def nextafter(self, x: Any, y: Any, dtype: DType) -> Any:
+        """The next number of a dtype: of a short one what is rounded to it, off by 5/8 to 5/4 of the distance."""
+        library = self._library
+        if dtype.compute is dtype:
+            return library.nextafter(x, y)
+        facts = ml_dtypes.finfo(dtype.numpy)  # type: ignore[no-untyped-call]
+        zero, size = self.number(x, 0), library.abs(x)
+        least = float(facts.smallest_subnormal)
+        step = library.maximum(size * (0.625 / 2**facts.nmant), self.number(x, 0.75 * least))
+        moved = library.where((x < y) == (x > zero), size + step, size - step)
+        moved = library.copysign(library.where(library.isinf(x), self.number(x, float(facts.max)), moved), x)
+        moved = library.where(x == zero, library.copysign(self.number(x, least), y), moved)
+        return library.where(x == y, y, library.where(library.isnan(x) | library.isnan(y), x + y, moved))
 
     def divide_integers(self, x: Any, y: Any) -> Any:
         """x / y truncated toward zero; x / 0 is 0, and the lowest integer / -1 is itself."""

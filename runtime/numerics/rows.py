@@ -1,6 +1,7 @@
 """What functors are made of: functions of elements, and reductions of the last axis of a 2-d array."""
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any, NamedTuple
 
 from ...dtype import DType
@@ -13,6 +14,12 @@ class Function(NamedTuple):
     is_one_step: bool
     """Whether it is one pass over the operands."""
     compute: Callable[..., Any]
+    takes_dtype: bool = False
+    """Whether it is given the DType of the operands too, to which the result is rounded."""
+
+    def of(self, dtype: DType) -> Callable[..., Any]:
+        """The function of elements of a dtype, which are given in its compute dtype."""
+        return partial(self.compute, dtype=dtype) if self.takes_dtype else self.compute
 
 
 class Monoid(NamedTuple):

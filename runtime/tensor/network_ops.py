@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import math
-from collections.abc import Sequence
 from typing import Any, Final, Self, overload
 
 from ...dtype import DType
 from ...storage import Storage
 from ..base.error import InvalidArgument, InvalidIndex, shown
-from ..core.argument import boolean, integer, text
+from ..core.argument import integer, text
 from ..core.layout import Layout
 from .base import TensorBase, named, parts, require_tensors
 from .indexing import IndexMethods
@@ -34,32 +32,6 @@ class NetworkOpMethods(IndexMethods):
         """Take the logarithm of `softmax`: x - m - log(sum(e**(x - m))) along `dim`."""
         layout = self._layout
         return self._like(self._storage.log_softmax(layout, layout.shape.dim("log_softmax", dim)))
-
-    @named
-    def logsumexp(self, dim: int | Sequence[int], keepdim: bool = False) -> Self:
-        """Take the logarithm of the sum of the exponentials along some dims, of which the largest is subtracted first.
-
-        It is computed in the compute dtype and rounded once. Of nothing, and where all elements are -inf, it is -inf.
-        """
-        dims = [self.shape.dim("logsumexp", each) for each in (dim if isinstance(dim, Sequence) else (dim,))]
-        keeps = boolean("logsumexp", "keepdim", keepdim)
-        sizes = [size for place, size in enumerate(self.shape) if place not in dims]
-        rows = self.permute(*[place for place in range(self.rank) if place not in dims], *dict.fromkeys(dims))
-        rows = rows.reshape(*sizes, math.prod(self.shape[place] for place in {*dims}))
-        result = rows._logarithms_of_sums().to_dtype(self.dtype)
-        return result.reshape([1 if place in dims else n for place, n in enumerate(self.shape)]) if keeps else result
-
-    def _logarithms_of_sums(self) -> Self:
-        """Those of sums along the last dim, in the compute dtype."""
-        wide = self.dtype.compute
-        if not self.shape[-1]:
-            return self.full(self.shape[:-1], -math.inf, dtype=wide, device=self.device)
-        x = self.to_dtype(wide) if self.dtype.itemsize == 1 else self
-        places = x.argmax(-1)
-        largest = x.gather(places.unsqueeze(-1), x.rank - 1).squeeze(-1).to_dtype(wide)
-        # What is lost by a target is the logarithm of the sum less the target's element: here the largest.
-        made = x._storage.cross_entropy(x._layout, places._storage, places._layout, x.rank - 1, -1)
-        return largest.isfinite().where(largest.add(self._new(made[0], largest._layout.dense)), largest)
 
     @overload
     def layer_norm(

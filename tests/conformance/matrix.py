@@ -148,7 +148,7 @@ def needs_integers(op: str | None) -> bool:
 
 def lacks_short_floats(method: str, op: str | None) -> bool:
     """Whether the dtypes of 8 and 16 bits, whose compute dtype is another one, lack the op."""
-    return op == "nextafter" or method in ("rfft", *DECOMPOSITIONS)
+    return method in ("rfft", *DECOMPOSITIONS)
 
 
 def needs_float(method: str, op: str | None) -> bool:

@@ -37,6 +37,7 @@ from opgen.formula import (
 )
 from opgen.project import read_spec
 from tallow.cpu_backend import library
+from tallow.dtype import DType
 from tallow.runtime.numerics.numerics import Numerics
 
 from .project import REPOSITORY
@@ -55,7 +56,8 @@ def value(node: Node, **numbers: float) -> float:
     arrays = {name: np.array([number]) for name, number in numbers.items()}
     kinds: dict[str, Kind] = dict.fromkeys(numbers, "float")
     text = lowered(node, "array", kinds, primitives(), lambda text: f"np.array([{text}])")
-    scope: dict[str, Any] = {"np": library, "numerics": Numerics(library), "inf": math.inf, "nan": math.nan, **arrays}
+    scope: dict[str, Any] = {"np": library, "numerics": Numerics(library), "dtype": DType.F64, **arrays}
+    scope |= {"inf": math.inf, "nan": math.nan}
     with np.errstate(all="ignore"):
         return float(np.asarray(eval(text.replace("np.array", "array"), {**scope, "array": np.array})).ravel()[0])
 

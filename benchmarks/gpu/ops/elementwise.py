@@ -228,6 +228,9 @@ def _defined(name: str, x: Any) -> Any:
 def _of_spec(op: tl.UnaryOp | tl.BinaryOp, theirs: Callable[..., Any]) -> Op:
     """An op of the spec beside PyTorch's function of its name; one of integers on the bits of the numbers."""
     ours, floats = getattr(tl.Tensor, op.value), tuple(name for name in DTYPES if tl.DType(name) in op.dtypes)
+    if op is tl.BinaryOp.NEXTAFTER:
+        # PyTorch has none of f16.
+        floats = tuple(name for name in floats if name != "f16")
 
     def build(data: Data) -> Work:
         operands = [data.x.torch, data.y.torch][: 1 + isinstance(op, tl.BinaryOp)]

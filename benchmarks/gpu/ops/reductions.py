@@ -1,4 +1,4 @@
-"""Sum, mean, max and argmax over all elements, the last and the first dim."""
+"""Sum, mean, logsumexp, max and argmax over all elements, the last and the first dim."""
 
 from __future__ import annotations
 
@@ -61,6 +61,15 @@ def _mean(over: str) -> Op:
     return _reduction("mean", over, torch.mean, check)
 
 
+def _logsumexp(over: str) -> Op:
+    dim = _DIMS[over]
+
+    def check(data: Data) -> Check:
+        return close(lambda: torch.logsumexp(data.x.torch.double(), dim), data, ulps=2)
+
+    return _reduction("logsumexp", over, torch.logsumexp, check)
+
+
 def _exact(name: str, over: str, theirs: Callable[..., torch.Tensor]) -> Op:
     dim = _DIMS[over]
 
@@ -73,6 +82,7 @@ def _exact(name: str, over: str, theirs: Callable[..., torch.Tensor]) -> Op:
 OPS = (
     *(_sum(over) for over in _DIMS),
     *(_mean(over) for over in ("all", "the last dim")),
+    *(_logsumexp(over) for over in ("the last dim", "the first dim")),
     *(_exact("max", over, torch.amax) for over in _DIMS),
     *(_exact("argmax", over, torch.argmax) for over in ("all", "the last dim")),
 )

@@ -7,6 +7,7 @@ from functools import cache
 from types import SimpleNamespace as View
 from typing import TypeAlias
 
+from opgen.formula import ELEMENT
 from opgen.formula import names as names_in
 from opgen.kernels import FIELD_TYPES, ITEM_TYPES, Field, FieldGroup, Kernel, KernelFamily, Member, Struct, TupleType
 from opgen.memory import once_for
@@ -43,7 +44,10 @@ def _functor(spec: Spec, functor: Functor) -> View:
     formula = scopes(spec, functor)["formula"]
     primitives = [spec.primitives[name] for name in formula.used()]
     is_brief = any(primitive.brief for primitive in primitives)
+    of_dtype = any(primitive.of_dtype for primitive in primitives)
     steps = formula.steps("kernel", _literal("compute_type<T>"), names if is_brief else None)
+    is_bounded = len(functor.operands) == 1 and any(primitive.bounded for primitive in primitives)
+    traits = (is_brief, is_bounded, *([True] if of_dtype else []))
     statements = _statements([_body(*step) for step in steps.values()])
     # The gradient of one operand may not depend on another.
     read = names_in(formula.formula.node)
@@ -53,10 +57,8 @@ def _functor(spec: Spec, functor: Functor) -> View:
         name=camel(functor.name),
         doc=functor.doc,
         operands=", ".join(f"{mark}{kind} {name}" for mark, kind, name in zip(marks, types, names, strict=True)),
-        types=", ".join(f"typename {kind}" for kind in dict.fromkeys(types)),
-        parameters=len(functor.parameters),
-        as_brief=_cpp_bool(is_brief),
-        as_bounded=_cpp_bool(len(functor.operands) == 1 and any(primitive.bounded for primitive in primitives)),
+        types=", ".join(f"typename {kind}" for kind in ([ELEMENT] if of_dtype else []) + [*dict.fromkeys(types)]),
+        traits=", ".join([str(len(functor.parameters)), *map(_cpp_bool, traits)]),
         statements=statements,
     )
 
@@ -114,7 +116,10 @@ def _monoid(spec: Spec, functor: Functor) -> View:
     number = "typename Base::Number"
     own = scopes(spec, functor)
     state = spec.functor_kind("reduce").states[reduction.state] if reduction.state is not None else None
-    finish = own["finish"].expression("kernel", _literal("Number")).float if reduction.finish else None
+    # The result of a state is made of its numbers.
+    finish = "x" if state is not None else None
+    if reduction.finish:
+        finish = own["finish"].expression("kernel", _literal("Number")).float
     other = next(item for item in reductions if item is functor or _joins_alike(item, functor))
     if other is not functor:
         parent = f"{camel(other.name)}<T>"

@@ -5,7 +5,7 @@ import re
 from collections.abc import Callable, Mapping
 from types import SimpleNamespace as View
 
-from opgen.formula import text_of
+from opgen.formula import DTYPE, text_of
 from opgen.memory import once_for
 from opgen.model import (
     ANY_RESULT,
@@ -92,14 +92,17 @@ def array_functors(spec: Spec) -> View:
 @once_for(decisive, size=1024)
 def _function(spec: Spec, functor: Functor) -> View:
     """A functor as a function of arrays."""
-    names = ", ".join((*functor.operands, *functor.parameters))
+    own = scopes(spec, functor)["formula"]
+    takes_dtype = any(spec.primitives[name].of_dtype for name in own.used())
+    names = ", ".join((*functor.operands, *functor.parameters, *([DTYPE] if takes_dtype else [])))
     # The last operand is of the dtype that is computed in.
     last = functor.operands[-1]
-    formula = scopes(spec, functor)["formula"].shared_expression(_literal(last))
+    formula = own.shared_expression(_literal(last))
     split = f"{formula.integer} if np.is_integer({last}) else " if formula.is_split else ""
     # Whether it is one pass over the operands: a conversion to another dtype takes more.
     is_one_step = functor.result != ANY_RESULT and all(map(_is_one_step, formula.texts))
     text = f"lambda {names}: {split}{formula.float}"
+    text += ", True" if takes_dtype else ""
     return View(made_from=(functor.location,), op=functor.member, text=text, is_one_step=is_one_step)
 
 

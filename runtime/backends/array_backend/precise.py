@@ -83,6 +83,13 @@ def logaddexp(library: Any, x: Any, y: Any) -> Any:
     return library.where(x == y, x + math.log(2), larger + library.log1p(exp(library, rest)))
 
 
+def logsumexp(library: Any, x: Any, axis: int) -> Any:
+    """The logarithms of the sums of exponentials along an axis: the highest one, and what the others add to it."""
+    highest = library.max(x, axis)
+    pivot = library.where(library.isinf(highest), library.constant(0, x), highest)
+    return pivot + library.log(library.sum(library.exp(x - pivot), axis, x.dtype))
+
+
 def fmod(library: Any, x: Any, y: Any) -> Any:
     """What is left of x / y truncated toward zero, from the remainder of the magnitudes, which is exact."""
     rest = library.remainder(library.abs(x), library.abs(y))

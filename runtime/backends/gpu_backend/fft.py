@@ -62,13 +62,21 @@ class FftLibrary(Library, ABC):
 
     def transform(self, dtype: DType, form: Transform, count: int, lines: int, source: int, result: int) -> None:
         """Enqueue the transforms of lines; the first one of its kind and sizes makes a plan, which no capture can."""
-        kind = KINDS[dtype][form]
+        function, arguments = self.step("transform", (dtype, form, count, lines, source, result))
+        function(*arguments)
+
+    def step(self, name: str, arguments: tuple[Any, ...]) -> tuple[Callable[..., Any], tuple[Any, ...]]:  # noqa: ARG002
+        dtype, form, *sizes, source, result = arguments
+        return self._transform, ((KINDS[dtype][form], *sizes), DIRECTIONS.get(form, ()), source, result)
+
+    def _transform(self, key: Key, direction: tuple[int, ...], source: int, result: int) -> None:
         with self._lock, self._device.activated():
-            plan, nbytes = self._plan((kind, count, lines))
-            # The next owner of the workspace works after this in the stream.
-            workspace = Slice(self._allocator, nbytes)
-            self._set_work_area(plan, workspace.address)
-            arguments = (plan, kind, int(source), int(result), *DIRECTIONS.get(form, ()))
+            plan, nbytes = self._plan(key)
+            if nbytes:
+                # The next owner of the workspace works after this in the stream.
+                workspace = Slice(self._allocator, nbytes)
+                self._set_work_area(plan, workspace.address)
+            arguments = (plan, key[0], int(source), int(result), *direction)
             capture.enqueue(self._queue, lambda stream: self._set_stream(plan, stream), self._execute, *arguments)
 
     def _plan(self, key: Key) -> tuple[Any, int]:

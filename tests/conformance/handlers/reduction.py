@@ -74,6 +74,8 @@ def reduce_op(bench: Bench) -> None:
         rows = np.ones((4, 70), EXTENDED)
         rows[0, 3], rows[1, 5], rows[2, [7, 60]], rows[3, 9] = np.nan, np.inf, [np.inf, 0], -0.0
         check_reduction(bench, bench.place(encode(bench.name, rows)), (1,), bench.where("NaN, infinity and zeros"))
+    if bench.op == "logsumexp":
+        check_logsumexp(bench)
     if bench.op in oracle.TERMS and bench.name in INTEGERS:
         extremes = np.full((3, 500), INTEGERS[bench.name].highest, NUMPY[bench.name])
         check_reduction(bench, bench.place(extremes), (1,), bench.where("overflow"))
@@ -116,6 +118,19 @@ def check_float_sums(bench: Bench) -> None:
     check_reduction(bench, bench.place(encode(bench.name, rows)), (1,), bench.where("NaN and infinities"))
 
 
+def check_logsumexp(bench: Bench) -> None:
+    """Rows of numbers that are none, and of numbers whose exponentials overflow or vanish."""
+    rows = np.ones((7, 4100), EXTENDED)
+    rows[0, 3], rows[1, 5], rows[2, 7:900], rows[3, [2, 4099]] = np.nan, np.inf, -np.inf, [np.inf, -np.inf]
+    rows[4], rows[5], rows[6] = -np.inf, -120, 200
+    for placement in ("contiguous", "transposed"):
+        operand = bench.place(encode(bench.name, rows), placement)
+        check_reduction(bench, operand, (1,), bench.where(f"rows of odd numbers, {placement}"))
+    for shape in ((3, 5000), (2, 70000)):
+        spread = encode(bench.name, np.asarray(bench.generator.uniform(-300, 300, shape)))
+        check_reduction(bench, bench.place(spread), (1,), bench.where(f"spread numbers of shape {shape}"))
+
+
 def check_sum_of_negative_zeros(bench: Bench, shape: tuple[int, ...], dims: tuple[int, ...], placement: str) -> None:
     """It starts at 0.0, so that is what it is."""
     where = bench.where(f"-0.0 in shape {shape}, dims {dims}, {placement}")
@@ -145,6 +160,12 @@ def check_reduction(bench: Bench, operand: Operand, dims: tuple[int, ...], where
         return
     if bench.op == "norm":
         check_norms(bench.name, got, oracle.norm_exact(bench.name, operand.values, dims), count, where)
+        return
+    if bench.op == "logsumexp":
+        expected = oracle.logsumexp_exact(bench.name, operand.values, dims)
+        # An error of the sum, relative to it, is one of the logarithm. Exponentials of differences have a few more.
+        slack = 4 * sum_bound(bench.name, np.ones_like(expected), count)
+        assert_close(bench.name, got, expected, ROUNDED, where, slack=slack, zero_sign=False)
         return
     total, magnitude = oracle.sum_exact(bench.name, operand.values, dims, bench.op)
     check_sums(bench.name, got, total, magnitude, count, where)

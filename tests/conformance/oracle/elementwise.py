@@ -115,7 +115,7 @@ def binary(op: str, name: str, x: Array, y: Array) -> Array:
         if name in INTEGERS:
             return _binary_integer(op, name, wide(name, x), wide(name, y))
         if op == "nextafter":
-            return np.nextafter(x, y).astype(EXTENDED)
+            return decode(name, np.nextafter(x, y))
         left, right = decode(name, x), decode(name, y)
         if name in COMPLEX:
             return np.asarray(complex_numbers.BINARY[op](left, right))

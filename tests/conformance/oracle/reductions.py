@@ -120,6 +120,15 @@ def extreme(op: str, name: str, values: Array, dims: Sequence[int]) -> Array:
     return rows[np.arange(len(rows)), positions].reshape(shape)
 
 
+def logsumexp_exact(name: str, values: Array, dims: Sequence[int]) -> Array:
+    """The logarithm of the sum of exponentials over `dims`, kept with size 1, extended; -inf of nothing."""
+    extended, axes = decode(name, values), tuple(dims)
+    with np.errstate(all="ignore"):
+        most = extended.max(axis=axes, keepdims=True, initial=-np.inf)
+        pivot = np.where(np.isinf(most), EXTENDED(0), most)
+        return np.asarray(pivot + np.log(np.exp(extended - pivot).sum(axis=axes, keepdims=True, dtype=EXTENDED)))
+
+
 # The reductions with an exact result, in its dtype: of the elements over `dims`, which are kept with size 1.
 EXACT: dict[str, Callable[[str, Array, tuple[int, ...]], Array]] = {
     "any": lambda name, values, dims: np.any(decode(name, values) != 0, axis=dims, keepdims=True),
@@ -132,7 +141,7 @@ EXACT: dict[str, Callable[[str, Array, tuple[int, ...]], Array]] = {
     "argmax": lambda name, values, dims: extreme_position("argmax", name, values, dims),
 }
 # Those of floats alone.
-FLOAT_REDUCTIONS = ("mean", "norm")
+FLOAT_REDUCTIONS = ("mean", "norm", "logsumexp")
 # Those of truth values too.
 BOOL_REDUCTIONS = ("any", "all", "sum_i64", "prod_i64")
 # Those of complex numbers.

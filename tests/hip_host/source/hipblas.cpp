@@ -1,5 +1,5 @@
-// hipBLAS: general matrix products, in columns first order, checked as rocBLAS checks them, and decompositions of several
-// matrices, by the LAPACK of NumPy.
+// hipBLAS: general matrix products, in columns first order, checked as rocBLAS checks them, and decompositions of
+// several matrices, by the LAPACK of NumPy.
 #include "float_types.hpp"
 #include "lapack.hpp"
 
@@ -442,15 +442,14 @@ hipblasStatus_t getrf_batched(hipblasHandle_t handle, int n, T* const* a, int ld
 template <class T>
 hipblasStatus_t getrs_batched(hipblasHandle_t handle, hipblasOperation_t operation, int n, int columns, T* const* a,
                               int lda, const int* pivots, T* const* b, int ldb, int* info, int count) {
-    return each<T>("getrsBatched", handle, {n, columns, lda - n + 1, ldb - n + 1, count},
-                   {matrix("pivots", pivots, n, count)}, nullptr, info, count,
-                   [=](std::int64_t number, std::int64_t* found) {
-                       T* const place = placed("getrsBatched", a, number, item<T> * lda * n);
-                       T* const values = placed("getrsBatched", b, number, item<T> * ldb * columns);
-                       const char which = "NTC"[operation - HIPBLAS_OP_N];
-                       return place && values &&
-                              getrs(which, n, columns, place, lda, pivots + number * n, values, ldb, found);
-                   });
+    return each<T>(
+        "getrsBatched", handle, {n, columns, lda - n + 1, ldb - n + 1, count}, {matrix("pivots", pivots, n, count)},
+        nullptr, info, count, [=](std::int64_t number, std::int64_t* found) {
+            T* const place = placed("getrsBatched", a, number, item<T> * lda * n);
+            T* const values = placed("getrsBatched", b, number, item<T> * ldb * columns);
+            const char which = "NTC"[operation - HIPBLAS_OP_N];
+            return place && values && getrs(which, n, columns, place, lda, pivots + number * n, values, ldb, found);
+        });
 }
 
 template <class T>
@@ -471,9 +470,9 @@ hipblasStatus_t geqrf_batched(hipblasHandle_t handle, int m, int n, T* const* a,
                                                           int* pivots, int* info, int count) {                         \
         return getrf_batched<T>(handle, n, a, lda, pivots, info, count);                                               \
     }                                                                                                                  \
-    HIP_HOST_API hipblasStatus_t hipblas##L##getrsBatched(                                                             \
-        hipblasHandle_t handle, hipblasOperation_t operation, int n, int columns, T* const* a, int lda,                \
-        const int* pivots, T* const* b, int ldb, int* info, int count) {                                               \
+    HIP_HOST_API hipblasStatus_t hipblas##L##getrsBatched(hipblasHandle_t handle, hipblasOperation_t operation, int n, \
+                                                          int columns, T* const* a, int lda, const int* pivots,        \
+                                                          T* const* b, int ldb, int* info, int count) {                \
         return getrs_batched<T>(handle, operation, n, columns, a, lda, pivots, b, ldb, info, count);                   \
     }                                                                                                                  \
     HIP_HOST_API hipblasStatus_t hipblas##L##geqrfBatched(hipblasHandle_t handle, int m, int n, T* const* a, int lda,  \

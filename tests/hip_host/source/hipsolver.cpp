@@ -68,8 +68,8 @@ template <class T> std::string named(const char* function) {
     return std::string("hipsolverDn") + Traits<T>::letter + function;
 }
 
-// Enqueues what `work` does with LAPACK's info, which it gives to the device: `work` may take the number of a matrix, of
-// which there are `count`. `sizes` are above 0.
+// Enqueues what `work` does with LAPACK's info, which it gives to the device: `work` may take the number of a matrix,
+// of which there are `count`. `sizes` are above 0.
 template <class T, class Work>
 hipsolverStatus_t enqueue(const char* function, hipsolverHandle_t handle, std::vector<std::int64_t> sizes,
                           std::vector<Extent> extents, int* info, Work work, std::int64_t count = 1) {
@@ -371,8 +371,8 @@ HIP_HOST_API hipsolverStatus_t hipsolverDnSetStream(hipsolverHandle_t handle, hi
                                                          T* work, int length, int* info) {                             \
         return syevd(handle, mode, fill, n, a, lda, values, work, length, info);                                       \
     }                                                                                                                  \
-    HIP_HOST_API hipsolverStatus_t hipsolverDn##L##potrfBatched(                                                       \
-        hipsolverHandle_t handle, hipblasFillMode_t fill, int n, T** a, int lda, int* info, int count) {               \
+    HIP_HOST_API hipsolverStatus_t hipsolverDn##L##potrfBatched(hipsolverHandle_t handle, hipblasFillMode_t fill,      \
+                                                                int n, T** a, int lda, int* info, int count) {         \
         return potrf_batched<T>(handle, fill, n, a, lda, info, count);                                                 \
     }                                                                                                                  \
     HIP_HOST_API hipsolverStatus_t hipsolverDn##L##gesvdj_bufferSize(                                                  \

@@ -86,8 +86,7 @@ template <class T> T* placed(const char* call, T* const* array, std::int64_t num
 template <class T> bool getrf(int m, int n, T* a, int lda, int* pivots, std::int64_t* found) {
     std::vector<std::int64_t> rows(m < n ? m : n);
     const std::int64_t sizes[] = {m, n, lda};
-    const bool is_done =
-        lapack(Traits<T>::letter, "getrf", &sizes[0], &sizes[1], a, &sizes[2], rows.data(), found);
+    const bool is_done = lapack(Traits<T>::letter, "getrf", &sizes[0], &sizes[1], a, &sizes[2], rows.data(), found);
     std::copy(rows.begin(), rows.end(), pivots);
     return is_done;
 }

@@ -37,7 +37,7 @@ def elementwise(
     target = result or op.result_of(source)
     views = _views(library, operands)
     count = len(operands)
-    compute = functors(library).elementwise[op].compute if op is not MethodOp.TO_DTYPE else None
+    compute = functors(library).elementwise[op].of(source) if op is not MethodOp.TO_DTYPE else None
     is_wide, is_rounded = source.compute is not source, source.is_float and target.is_float
     own = native(library, target, op.value)
     is_masked = operands[0].dtype.kind == "bool"

@@ -33,7 +33,7 @@ def _plan(
     if len(operands) < len(arguments):
         return None
     function, source = functors(operands[0].library).elementwise[op], operands[-1].dtype
-    compute, target, count = function.compute, result or op.result_of(source), operands[0].layout.elem_count
+    compute, target, count = function.of(source), result or op.result_of(source), operands[0].layout.elem_count
     is_kept = source.compute is source and (target is source or isinstance(op, CmpOp))
     is_short = function.is_one_step or count <= LEAST_PART
     is_whole = [layout.dense is layout and storage.length == count for storage, layout in operands]
@@ -74,9 +74,9 @@ def elementwise(op: ElementwiseOp, x: Operand, *others: Operand | float, result:
         copy(same, x.array)
         return x.result(same)
     function = functors(x.library).elementwise[op]
-    compute = function.compute
     operands = [x, *(other for other in others if isinstance(other, Operand))]
     source = operands[-1].dtype
+    compute = function.of(source)
     target = result or op.result_of(source)
     numbers = [cast.scalar(other, source.compute) for other in others if not isinstance(other, Operand)]
     arrays = [operand.array for operand in operands]
