@@ -300,8 +300,7 @@ template <typename Of, typename T, typename Shared> struct Joined {
             return tree.joined();
         } else if constexpr (finds_element<typename Of::Base> && is_same<T, State> && !is_integer<T>) {
             State best = Of::identity();
-            return find_extreme<Takes<Of::Base::is_lowest>>(best, source, count) ? best
-                                                                                 : of_odd(source, count, index);
+            return find_extreme<Takes<Of::Base::is_lowest>>(best, source, count) ? best : of_odd(source, count, index);
         } else if constexpr (finds_place<typename Of::Base>) {
             State best = Of::identity();
             for (uint64_t first = 0; first < count; first += fold_piece)

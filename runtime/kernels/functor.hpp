@@ -61,8 +61,7 @@ template <typename Functor, typename Result, typename T> struct ElementFunction 
         else
             return Functor::apply(values...);
     }
-    template <uint32_t... I, typename... Elements>
-    TALLOW_INLINE auto apply(Numbers<I...>, Elements... elements) const {
+    template <uint32_t... I, typename... Elements> TALLOW_INLINE auto apply(Numbers<I...>, Elements... elements) const {
         return rounded(applied(argument_of<Functor::as_brief>(elements)..., parameters[I]...));
     }
     template <typename First, typename Second> static TALLOW_INLINE auto rounded(Both<First, Second> values) {

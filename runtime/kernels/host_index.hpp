@@ -170,9 +170,9 @@ template <typename Arguments> TALLOW_INLINE void gather(const Arguments& argumen
     indexes.tell([&](uint64_t number) { return dims.place(2, number); });
 }
 
-// What scatters of all elements share. Operand 0 is the destination, 1 the source, 2 the indexes. Lines along the chosen
-// dim are taken side by side where the source has them so. Of a line, parts take ranges of the destination, so that no
-// two write one element, and each is written in the order of the source.
+// What scatters of all elements share. Operand 0 is the destination, 1 the source, 2 the indexes. Lines along the
+// chosen dim are taken side by side where the source has them so. Of a line, parts take ranges of the destination, so
+// that no two write one element, and each is written in the order of the source.
 template <typename Arguments> class ScatterLines {
   public:
     explicit ScatterLines(const Arguments& arguments)
@@ -372,6 +372,7 @@ template <typename T, typename Arguments> class Scatter : public ScatterLines<Ar
 
   private:
     using Lines = ScatterLines<Arguments>;
+    using Lines::all_are_rows_;
     using Lines::arguments_;
     using Lines::blocks_;
     using Lines::columns_;
@@ -385,7 +386,6 @@ template <typename T, typename Arguments> class Scatter : public ScatterLines<Ar
     using Lines::row_stride_;
     using Lines::source_step_;
     using Lines::together_;
-    using Lines::all_are_rows_;
 
     struct Range {
         int64_t first;
