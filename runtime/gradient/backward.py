@@ -13,7 +13,7 @@ from ..tensor.base import TensorBase, require_tensors
 from .node import Node, opened
 from .recording import graph_kept, kept_graphs, pauses, state
 from .rules import one_of
-from .sums import Sum, alone, flat
+from .sums import Sum, alone, flat, ways
 
 if TYPE_CHECKING:
     from .variable import Var
@@ -106,6 +106,9 @@ def backward(
         state.frees = before
 
 
+Tensor._work_back = staticmethod(backward)
+
+
 def _back(root: Node, gradient: Tensor, layout: Layout, keep: bool, watch: Watch) -> dict[Node, Tensor]:
     """The gradients of the variables on which a node depends."""
     # Nearly all nodes have one gradient, of which no sum is made.
@@ -121,7 +124,15 @@ def _back(root: Node, gradient: Tensor, layout: Layout, keep: bool, watch: Watch
     while waiting:
         node = heappop(waiting)[1]
         given = sums.pop(node)
-        total = alone(*given, node.length) if isinstance(given, tuple) else given.total
+        total: Tensor | None
+        if isinstance(given, tuple):
+            total, layout = given
+            # Nearly all of these are plain, for which no function is called.
+            way = ways.get((layout.number, node.length))
+            if way is None or not way.is_plain:
+                total = alone(total, layout, node.length)
+        else:
+            total = given.total
         if total is None:
             continue
         rule = node.rule

@@ -33,6 +33,9 @@ def joined_mean(losses: Any, counted: Any) -> Any:
     return Tensor._new(storage, mean._layout)
 
 
+Tensor._joined_mean = staticmethod(joined_mean)
+
+
 def _mean(node: Node, g: Tensor) -> Contributions:
     layout: Any = node.operands[1]
     yield 0, (g.reshape(()) / node.operands[-1]).broadcast_as(layout.shape)

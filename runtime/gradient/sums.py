@@ -18,6 +18,9 @@ from .recording import state
 class _Way(NamedTuple):
     """How the gradient of what a layout shows becomes a part of that of the storage."""
 
+    is_plain: bool
+    """Whether it is that: the layout shows all elements once, in the order of the storage."""
+
     repeated: tuple[int, ...]
     """Dims along which the layout repeats elements."""
     order: tuple[int, ...] | None
@@ -28,7 +31,7 @@ class _Way(NamedTuple):
 
 
 # By the number of the layout and the length of the storage.
-_ways: Final[BoundedCache[tuple[int, int], _Way]] = BoundedCache(1 << 12)
+ways: Final[BoundedCache[tuple[int, int], _Way]] = BoundedCache(1 << 12)
 
 
 def _way(layout: Layout, length: int) -> _Way:
@@ -40,19 +43,17 @@ def _way(layout: Layout, length: int) -> _Way:
     order = sorted(range(len(sizes)), key=lambda i: (-once.strides[i], sizes[i] != 1, i))
     is_whole = math.prod(sizes) == length and layout.start_offset == 0 and once.permute(order).is_contiguous
     permuted = () if order == sorted(order) else tuple(order)
-    return _Way(repeated, permuted if is_whole else None, once, once.overlaps_itself)
+    is_plain = is_whole and permuted == () and not repeated
+    return _Way(is_plain, repeated, permuted if is_whole else None, once, once.overlaps_itself)
 
 
 def _way_of(layout: Layout, length: int) -> _Way:
     key = layout.number, length
-    return _ways.get(key) or _ways.keep(key, _way(layout, length))
+    return ways.get(key) or ways.keep(key, _way(layout, length))
 
 
 def alone(gradient: Tensor, layout: Layout, length: int) -> Tensor | None:
     """The gradient of a storage, of so many elements, of which that of what one layout shows is all."""
-    way = _way_of(layout, length)
-    if way.order == () and not way.repeated:
-        return gradient
     total = Sum(length)
     total.add(gradient, layout)
     return total.total

@@ -285,7 +285,7 @@ _reductions: Final[BoundedCache[tuple[int, int | Sequence[int] | None, bool], _R
 def _reduction(op: str, shape: Shape, dim: int | Sequence[int] | None, keepdim: bool) -> _Reduction:
     """The dims of `shape` that are reduced, by default all, and the layout of the result."""
     named = range(len(shape)) if dim is None else (dim,) if isinstance(dim, int) else dim
-    dims = tuple([shape.dim(op, item) for item in named])
+    dims = argument.Checked([shape.dim(op, item) for item in named])
     sizes = [1 if i in dims else size for i, size in enumerate(shape) if keepdim or i not in dims]
     return dims, Layout.contiguous(Shape._trusted(sizes))
 

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Self
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 from ..core import argument
 from .base import TensorBase
@@ -15,6 +16,9 @@ class GradientMethods(TensorBase):
     """Gradients: what an op makes of a `Var`, or of what came of one, knows how it was made."""
 
     __slots__ = ()
+
+    # What knows how writes itself here: to import it in a call takes time.
+    _work_back: ClassVar[Callable[..., Gradients]]
 
     @property
     def is_recorded(self) -> bool:
@@ -41,9 +45,5 @@ class GradientMethods(TensorBase):
         `GradientError` for a tensor that depends on no `Var`, the second time without `keep`, and where something that
         a gradient needs was overwritten. `ShapeMismatch` for more than one element without a gradient.
         """
-        from ..gradient.backward import backward
-
         create_graph = argument.boolean("backward", "create_graph", create_graph)
-        tensor: Any = self
-        given: Any = gradient
-        return backward(tensor, given, argument.boolean("backward", "keep", keep) or create_graph, create_graph)
+        return self._work_back(self, gradient, argument.boolean("backward", "keep", keep) or create_graph, create_graph)

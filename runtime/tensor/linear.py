@@ -7,6 +7,7 @@ from typing import Self, TypeAlias
 
 from ..base.bounded_cache import BoundedCache
 from ..base.error import ShapeMismatch
+from ..core.argument import checked
 from ..core.layout import Layout
 from ..core.shape import Shape
 from ..storage.calls import new
@@ -94,6 +95,6 @@ def _product(left: Layout, right: Layout) -> _Product:
     # Many matrices times one are the rows of one taller matrix.
     tall = lhs.reshape((rows, k)) if rhs.rank == 2 and lhs.rank > 2 else None
     if tall is not None:
-        return (1, rows, n, k), tall, rhs, result
+        return checked((1, rows, n, k)), tall, rhs, result
     operands = lhs.broadcast_as((*batch, m, k)), rhs.broadcast_as((*batch, k, n))
-    return (batch.elem_count, m, n, k), *operands, result
+    return checked((batch.elem_count, m, n, k)), *operands, result

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Any, Final, Self, overload
+from collections.abc import Callable
+from typing import Any, ClassVar, Final, Self, overload
 
 from ...dtype import DType
 from ...storage import Storage
@@ -19,6 +20,9 @@ class NetworkOpMethods(IndexMethods):
     """Softmax and what is made of it, normalisation, and rotary embeddings."""
 
     __slots__ = ()
+
+    # What knows how writes itself here: to import it in a call takes time.
+    _joined_mean: ClassVar[Callable[..., Any]]
 
     def softmax(self, dim: int) -> Self:
         """Make the elements along `dim` probabilities: e**(x - m) / sum(e**(x - m)), where m is the largest of them.
@@ -118,9 +122,7 @@ class NetworkOpMethods(IndexMethods):
         storage: Any = self._storage
         if not storage.is_recorded:
             return self.sum() / counted.sum()
-        from ..gradient.joined import joined_mean
-
-        mean: Self = joined_mean(self, counted)
+        mean: Self = self._joined_mean(self, counted)
         return mean
 
     def _position(self, cos: Self, position: int) -> Self:

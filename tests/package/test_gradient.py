@@ -441,7 +441,7 @@ def test_weights_in_blocks(device: Device) -> None:
     product = tl.QMatMul(weights).forward(w)
     expected = Tensor.ones((3, 4), device=device) @ weights.dequantize()
     np.testing.assert_allclose(product.sum().backward()[w].numpy(), expected.numpy(), rtol=1e-5, atol=1e-5)
-    storage = weights.storage.fwd(4, 32, w.storage, w.layout, False, None)
+    storage = weights.storage.fwd(4, 32, w.storage, w.layout, None)
     made = Tensor.from_storage(storage, tl.Layout.contiguous((3, 4)))
     np.testing.assert_allclose(made.sum().backward()[w].numpy(), expected.numpy(), rtol=1e-5, atol=1e-5)
     assert tl.QTensor.quantize(w, "Q8_0").shape == (3, 32)

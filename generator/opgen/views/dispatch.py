@@ -225,6 +225,8 @@ def _coercions(method: Method) -> Iterable[str]:
         elif made.converter == "objects" and has_plans(method):
             # What is in a tuple is looked at later.
             yield f"if type({name}) is not tuple: {name} = {_converted(label, name, made)}"
+        elif made.converter == "integers" and not made.is_optional:
+            yield f"if type({name}) is not argument.Checked: {name} = {_converted(label, name, made)}"
         elif made.converter is not None:
             own = None if made.is_optional else _OWN_CLASSES.get(made.converter)
             kept = f"None if {name} is None else " if made.is_optional else ""
