@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pytest
 from tallow.cpu_backend import library
+from tallow.dtype import DType
 from tallow.runtime.numerics.numerics import Numerics
 
 from . import spec, values
@@ -89,6 +90,7 @@ def computed(functor: Functor, node: Node, operands: Sequence[Array], parameters
     names = (*functor.operands, *functor.parameters)
     text = lowered(node, "array", dict.fromkeys(names, "float"), spec.read().primitives)
     known: dict[str, Any] = {"np": library, "numerics": Numerics(library), "inf": np.inf, "nan": np.nan}  # type: ignore[arg-type]
+    known["dtype"] = DType.F64
     numbers = [np.float64(number) for number in parameters]
     with np.errstate(all="ignore"):
         found = eval(text, known | dict(zip(names, (*operands, *numbers), strict=True)))
@@ -222,7 +224,7 @@ def test_differences_catch_each_mutation_of_a_gradient(functor: Functor, operand
 # With ties, zeros, and vectors of which there is no slope; with what is taken off the number of elements.
 VECTORS = [([0.5, -1.25, 2.0, 3.5], 1.0), ([1.5, 2.0], 1.5), ([3.0, -2.0, 3.0, -2.0, 0.5], 0.0)]
 VECTORS += [([0.0, 2.0, -3.0], 1.0), ([0.0, 1.5, 0.0], 1.0), ([0.0, 0.0, 0.0], 1.0), ([2.0, 2.0], 1.0)]
-JOINED = {"sum": np.sum, "mean": np.mean, "prod": np.prod}
+JOINED = {"sum": np.sum, "mean": np.mean, "prod": np.prod, "max": np.max}
 
 
 def slopes(name: str, x: Array, correction: float) -> tuple[Array, Array]:
@@ -239,6 +241,8 @@ def slopes(name: str, x: Array, correction: float) -> tuple[Array, Array]:
             return norm, x / norm if norm else 0 * x
         case "var":
             return variance, distances * (2 / divisor)
+        case "logsumexp":
+            return np.log(np.exp(x).sum()), np.exp(x) / np.exp(x).sum()
         case "std":
             return np.sqrt(variance), distances / (np.sqrt(variance) * divisor) if variance else 0 * x
         case _:
@@ -274,7 +278,7 @@ def assert_each_mutation_is_caught(node: Node, check_gradient: Callable[[Node], 
     assert not [text_of(mutant) for mutant in every if not caught(lambda mutant=mutant: check_gradient(mutant))]  # type: ignore[misc]
 
 
-@pytest.mark.parametrize("name", ["sum", "prod", "mean", "norm", "var", "std", "min", "max"])
+@pytest.mark.parametrize("name", ["sum", "prod", "mean", "norm", "var", "std", "logsumexp", "min", "max"])
 def test_closed_forms_catch_each_mutation_of_a_gradient_of_a_reduction(name: str) -> None:
     from opgen.scopes import derivatives
 
@@ -297,7 +301,7 @@ def test_every_reduction_with_a_gradient_is_mutated() -> None:
 
     whole = spec.read()
     reductions = [functor.name for functor in whole.functors["reduce"].functors if is_differentiable(whole, functor)]
-    assert reductions == ["sum", "prod", "mean", "norm", "var", "std", "min", "max"]
+    assert reductions == ["sum", "prod", "mean", "norm", "var", "std", "logsumexp", "min", "max"]
 
 
 @pytest.mark.parametrize("name", MOVES)
