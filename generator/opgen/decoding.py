@@ -274,7 +274,7 @@ class _Quads:
                 if steps == {0}:
                     return f"(({self.word(left)} >> {self._cpp(shift)}) & {self._mask(mask, max(self._values(shift)))})"
                 if steps == {1} and isinstance(left, ast.Subscript) and self._steps(left.slice) == {0}:
-                    return f"spread_bits<N>({ast.unparse(left.value)} + {self._cpp(left.slice)}, {self._cpp(shift)})"
+                    return f"spread_bits<N>({ast.unparse(left.value)}, {self._cpp(left.slice)}, {self._cpp(shift)})"
             case ast.BinOp(left=left, op=ast.BitAnd(), right=mask):
                 return f"({self.word(left)} & {self._mask(mask, 0)})"
             case ast.BinOp(left=left, op=ast.BitOr(), right=right):

@@ -7,7 +7,7 @@ it calls a function of a backend; indexes alone are left to it.
 from abc import abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
-from typing import TYPE_CHECKING, Any, ClassVar, Final, NamedTuple, Self, TypeVar
+from typing import TYPE_CHECKING, Any, ClassVar, Final, NamedTuple, Protocol, Self, TypeVar
 
 from ...dtype import Array, DType
 from ...ggml_dtype import GgmlDType
@@ -131,6 +131,19 @@ class BackendGraph:
         """Give it back."""
 
 
+class BackendReplay(Protocol):
+    """Calls that are made inside of a `with` block, and are made again if the block was `whole`."""
+
+    whole: bool
+
+    def __enter__(self) -> None: ...
+
+    def __exit__(self, kind: object, error: object, trace: object, /) -> None: ...
+
+    def replay(self) -> None:
+        """Make the calls again, with the same storages."""
+
+
 class BackendDevice:
     """A device of one backend. Devices of one backend are equal if they have the same ordinal."""
 
@@ -198,6 +211,10 @@ class BackendDevice:
     def plan_of(self, _key: Key, call: Call) -> Plan:
         """The plan of a call that is made for the first time."""
         return call.quicker or call
+
+    def replay(self) -> "BackendReplay | None":
+        """What notes calls on the device to make them again; None where graphs are what does, or nothing."""
+        return None
 
     def refuse_in_capture(self, _what: str, _advice: str) -> None:
         """CaptureError where this thread captures a graph on the device; `_advice` says what to do instead."""

@@ -20,17 +20,23 @@ template <typename Block> constexpr uint32_t run_groups = Block::group < run_len
 // Quants of 8 bits are signed as they stand.
 template <typename Block> constexpr bool is_signed = Block::bias == -128;
 
-// The quants of a run, a byte each, less the bias. Bits that quants share a byte with are those of others so far apart:
-// so many are loaded together, and shifted by the same.
-template <typename Block> TALLOW_INLINE Vector<uint8_t, run_length> unpack(const Block& block, uint32_t first) {
-    constexpr uint32_t together = Block::apart % run_length == 0 ? run_length : run_length / 2;
-    const auto words = block.quads(block.template load<together / 4>(first), 0, first);
-    if constexpr (together == run_length) {
-        return bit_cast<Vector<uint8_t, run_length>>(words);
+// Places in a block of the words of a run.
+constexpr Run<uint32_t> word_places = {0, 4, 8, 12, 16, 20, 24, 28};
+
+// The quants of a run, a byte each, less the bias. Quants that are `apart` stand in the same bytes: where a run has
+// such, its halves are the same ones.
+template <typename Block> TALLOW_INLINE Run<uint8_t> unpack(const Block& block, uint32_t first) {
+    constexpr uint32_t words = run_length / 4;
+    typename Block::template Loaded<words> loaded;
+    if constexpr (Block::apart % run_length == 0) {
+        loaded = block.template load<words>(first);
     } else {
-        const auto others = block.quads(block.template load<together / 4>(first + together), 0, first + together);
-        return bit_cast<Vector<uint8_t, run_length>>(__builtin_shufflevector(words, others, 0, 1, 2, 3, 4, 5, 6, 7));
+        static_assert(Block::apart == run_length / 2);
+        const auto half = block.template load<words / 2>(first);
+        for (uint32_t i = 0; i < sizeof(loaded.words) / sizeof(loaded.words[0]); ++i)
+            loaded.words[i].values[0] = twice(half.words[i].values[0]);
     }
+    return bit_cast<Run<uint8_t>>(block.quads(loaded, 0, word_places + first));
 }
 // The quants themselves.
 template <typename Block> TALLOW_INLINE Vector<int8_t, run_length> unpack_signed(const Block& block, uint32_t first) {

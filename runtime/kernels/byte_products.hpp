@@ -37,6 +37,15 @@ template <typename V> TALLOW_INLINE V load_whole_vector(const void* source) {
     return result;
 }
 
+// A vector both of whose halves are the same.
+TALLOW_INLINE Run<uint32_t> twice(Vector<uint32_t, run_length / 2> half) {
+#if defined(__AVX2__)
+    return (Run<uint32_t>)_mm256_broadcastsi128_si256((__m128i)half);
+#else
+    return __builtin_shufflevector(half, half, 0, 1, 2, 3, 0, 1, 2, 3);
+#endif
+}
+
 // Sums of pairs: of products of bytes, which 16 bits must hold, and of products of 16 bits. On x86 the first bytes are
 // unsigned, else both are signed.
 #if defined(__AVX2__)

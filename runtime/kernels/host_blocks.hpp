@@ -80,11 +80,13 @@ template <typename Block, typename Arguments> TALLOW_INLINE void block_product(c
 }
 
 // What the integers of a run of x stand for. Each of `sums` is that of the rounded numbers which meet weights with one
-// scale, each of `starts` is the bias times that of their integers.
+// scale. What the bias of quants adds is known before: `starts` is the bias times the sum of those integers, and of
+// four of them at a time where lanes have the products of four.
 template <typename Block> struct RunOfX {
     float step;
     float sums[run_groups<Block>];
     int32_t starts[run_groups<Block>];
+    int32_t lane_starts[run_length / 4];
 };
 
 // A row of x: integers, then what those of each run stand for.
@@ -138,6 +140,12 @@ __attribute__((noinline)) void round_row(const float* x, const RowOfX<Block, Qua
             facts.sums[group] = static_cast<float>(sum) * facts.step;
             facts.starts[group] = sum * Block::bias;
         }
+        for (uint32_t lane = 0; lane < run_length / 4; ++lane) {
+            int32_t sum = 0;
+            for (uint32_t i = 0; i < 4; ++i)
+                sum += row.quants()[run * run_length + 4 * lane + i];
+            facts.lane_starts[lane] = sum * Block::bias;
+        }
     }
 }
 
@@ -174,10 +182,12 @@ TALLOW_JOINING void multiply_row(const Block* blocks, const RowOfX<Block, int8_t
             __builtin_memcpy(&numbers, quants[r] + run * run_length, sizeof numbers);
             const RunOfX<Block>& facts = runs[r][run];
             Integers dots;
-            if constexpr (Block::bias == 0)
-                dots = Bytes::dots(unpack(block, first), numbers);
-            else
+            if constexpr (is_signed<Block> && !Bytes::is_biased)
                 dots = Bytes::signed_dots(unpack_signed(block, first), numbers);
+            else
+                dots = Bytes::dots(unpack(block, first), numbers);
+            if constexpr (Block::bias != 0 && (!is_signed<Block> || Bytes::is_biased))
+                dots += load_whole_vector<Integers>(facts.lane_starts);
             sums[r][chain] += __builtin_convertvector(dots, Floats) * (scale * facts.step);
             if constexpr (Block::has_offset)
                 for (uint32_t g = 0; g < groups; ++g)

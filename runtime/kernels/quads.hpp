@@ -45,15 +45,15 @@ template <uint32_t, uint32_t N> TALLOW_INLINE Words<N> load_words(const void* po
     return {{words}};
 }
 
-// Bits, one in each byte of such a vector. The first is the lowest of its byte.
-template <uint32_t N> TALLOW_INLINE auto spread_bits(const uint8_t* bits, uint32_t) {
+// Bits, one in each byte of such a vector, from the lowest of the first byte on.
+template <uint32_t N, typename Places>
+TALLOW_INLINE Vector<uint32_t, 4 * N> spread_bits(const uint8_t* bits, Places bytes, Places) {
     using Bytes = Vector<uint8_t, 4 * N>;
     Vector<uint64_t, 4 * N> eights;
 #pragma GCC unroll 4
     for (uint32_t i = 0; i < N / 2; ++i)
-        eights[i] = bits[i] * 0x0101010101010101u & 0x8040201008040201u;
-    const Bytes bytes = reinterpret_cast<Bytes>(bit_cast<Bytes>(eights) != 0) & 1;
-    return bit_cast<Vector<uint32_t, 4 * N>>(bytes);
+        eights[i] = bits[bytes[0] + i] * 0x0101010101010101u & 0x8040201008040201u;
+    return bit_cast<Vector<uint32_t, 4 * N>>(reinterpret_cast<Bytes>(bit_cast<Bytes>(eights) != 0) & 1);
 }
 #else
 template <uint32_t N> struct Words {
@@ -93,8 +93,8 @@ template <uint32_t Alignment, uint32_t N> TALLOW_INLINE Words<N> load_words(cons
 }
 
 // Four bits of a byte from bit `shift` on, one in each byte of a word.
-template <uint32_t> TALLOW_INLINE uint32_t spread_bits(const uint8_t* bits, uint32_t shift) {
-    return (static_cast<uint32_t>(bits[0] >> shift) & 15u) * 0x00204081u & 0x01010101u;
+template <uint32_t> TALLOW_INLINE uint32_t spread_bits(const uint8_t* bits, uint32_t byte, uint32_t shift) {
+    return (static_cast<uint32_t>(bits[byte] >> shift) & 15u) * 0x00204081u & 0x01010101u;
 }
 #endif
 

@@ -8,6 +8,7 @@ from typing import Final, Self
 
 from ...device import Device
 from ...dtype import DType
+from ..backends.backend import BackendReplay
 from ..base.error import InvalidArgument, UnsupportedDevice
 from ..core import argument
 from ..distributed import Group
@@ -31,7 +32,7 @@ class ModelRuntime:
     """A model with the tokens that it has read: `prefill` reads a prompt, `decode_step` what follows.
 
     On a GPU the first step of one token is also captured in a graph, and from then on a step is a replay that allocates
-    nothing. Not for several threads at once.
+    nothing. The CPU replays the calls of the second step. Not for several threads at once.
     """
 
     cache: KVCache
@@ -91,7 +92,7 @@ class ModelRuntime:
         self._rotations = self.plan.rotations(length)
         # A graph stands on the memory of the cache that it was captured with.
         self._is_first_step_done = False
-        self._graph: Graph | None = None
+        self._graph: Graph | BackendReplay | None = None
         self._logits: Tensor | None = None
 
     def weight_buffer_count(self) -> int:
@@ -168,11 +169,18 @@ class ModelRuntime:
         return self.plan.forward(x, self.cache, self._rotations)
 
     def _step(self, token: int) -> Tensor:
-        """Read one token: the first one eagerly, the others by a graph of the same, where the device has graphs."""
+        """Read one token: the first one eagerly, the others by a graph or a replay of the same."""
         self._token.fill_(token)
         if self._graph is not None and self._logits is not None:
             self.cache.length += 1
             self._graph.replay()
+            return self._logits
+        # What ranks exchange is no part of a replay.
+        replay = self.plan.device.inner.replay() if self.plan.group.size == 1 else None
+        if replay is not None and self._is_first_step_done:
+            with replay:
+                self._logits = self._logits_of_token()
+            self._graph = replay if replay.whole else None
             return self._logits
         # This loads what is not there yet, weights and kernels: a capture may not.
         logits = self._logits_of_token()

@@ -64,6 +64,20 @@ def test_logits_are_those_of_the_definition(device: Device, tmp_path: Path, name
     assert runtime.cache.length == len(TOKENS)
 
 
+def test_steps_of_one_token_are_replayed_on_the_cpu() -> None:
+    tensors = in_blocks(weights("llama", **BLOCKS), "Q8_0")
+    config = ModelConfig.from_metadata(metadata("llama", **BLOCKS))
+    runtime = ModelRuntime(ExecutionPlan(config, tensors, "cpu", activations="q8_1"))
+    logits = [runtime.decode_step([token])[0].numpy() for token in TOKENS]
+    assert runtime._graph is not None
+    runtime.recreate_kv_cache()
+    for token, row in zip(TOKENS[:2], logits, strict=False):
+        assert runtime.decode_step([token])[0].numpy().tolist() == row.tolist()
+    runtime.reset_state()
+    for token, row in zip(TOKENS, logits, strict=True):
+        assert runtime.decode_step([token])[0].numpy().tolist() == row.tolist()
+
+
 def test_weights_of_16_bits_are_read_as_they_are(device: Device, tmp_path: Path) -> None:
     arrays = weights("llama")
     for dtype in (DType.F16, DType.BF16):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, ClassVar, TypeVar, final
 
 import numpy as np
@@ -20,6 +20,7 @@ from . import host_libraries
 from .kernels import HostKernels
 from .onednn import Onednn
 from .ops import memory
+from .replay import Replay
 from .storage import CpuStorage, QCpuStorage
 
 if TYPE_CHECKING:
@@ -53,6 +54,21 @@ class CpuDevice(ArrayDevice):
     def onednn(self) -> Onednn | None:
         """oneDNN, where its library is installed."""
         return Onednn.open()
+
+    def replay(self) -> Replay:
+        return Replay(self)
+
+    def planned(
+        self,
+        key: Key,
+        numbers: int,
+        function: Callable[..., Result],
+        arguments: tuple[Any, ...],
+        options: Mapping[str, Any],
+    ) -> Result:
+        if isinstance(self.plans, Replay):
+            self.plans.whole = False
+        return super().planned(key, numbers, function, arguments, options)
 
     def plan_of(self, key: Key, call: Call) -> Plan:
         plan = super().plan_of(key, call)

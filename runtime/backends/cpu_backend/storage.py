@@ -87,6 +87,10 @@ class CpuStorage(ArrayStorage):
             self._address = address = int(self.data.__array_interface__["data"][0])
         return address
 
+    def take(self, other: CpuStorage) -> None:
+        """Have the memory of another storage of as many elements of the dtype."""
+        self._memory, self._address = other._memory, other._address
+
     def to_numpy(self) -> Array:
         """A copy of the elements."""
         copy: Array = self.data.copy()
