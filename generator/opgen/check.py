@@ -5,7 +5,6 @@ from collections.abc import Iterable
 from pathlib import Path
 
 from opgen.arguments import KNOWN_TYPES, coercion
-from opgen.comparison.rules import RULES
 from opgen.kernels import KernelFamily
 from opgen.model import (
     BLOCKS,
@@ -28,9 +27,8 @@ def check(spec: Spec, problems: Problems) -> None:
     """Note every mistake; those of cells are noted by `lower`."""
     _check_backends(spec, problems)
     _check_names(spec, problems)
-    for rule, exceptions in spec.package.breaking.items():
-        for _, place in exceptions.values() if rule not in RULES else ():
-            problems.unknown(place, f"unknown rule '{rule}' in 'breaking' of the package", rule, RULES)
+    if spec.package.breaking:
+        _check_rules(spec, problems)
     for method in spec.methods:
         _check_method(spec, method, problems)
     for dtype in spec.dtypes:
@@ -193,6 +191,15 @@ def are_known(spec: Spec, names: Names, words: Iterable[str], problems: Problems
             hint = f"; write a dtype in brackets, [{text}]" if is_bare else did_you_mean(text, known)
             problems.note(location, f"unknown {what} '{text}'{hint}")
     return all(text in known for text in names.texts)
+
+
+def _check_rules(spec: Spec, problems: Problems) -> None:
+    # They take long to import, and few packages allow what breaks one.
+    from opgen.comparison.rules import RULES
+
+    for rule, exceptions in spec.package.breaking.items():
+        for _, place in exceptions.values() if rule not in RULES else ():
+            problems.unknown(place, f"unknown rule '{rule}' in 'breaking' of the package", rule, RULES)
 
 
 def _check_method(spec: Spec, method: Method, problems: Problems) -> None:

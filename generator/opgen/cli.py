@@ -1,30 +1,46 @@
 """The command line."""
 
 import gc
+import importlib
 import os
 
 import click
 
 from opgen import __version__
-from opgen.commands.check import check
-from opgen.commands.compile_kernels import compile_kernels
-from opgen.commands.diff import diff
-from opgen.commands.explain import explain
-from opgen.commands.generate import generate
-from opgen.commands.init import init
-from opgen.commands.list_outputs import list_outputs
-from opgen.commands.lsp import lsp
-from opgen.commands.matrix import matrix
-from opgen.commands.new import new
 from opgen.commands.options import ROOT, ROOT_HELP, ROOT_KEY, keep_root, tell_mistakes
-from opgen.commands.reference import reference
-from opgen.commands.schema import schema
-from opgen.commands.watch import watch
 from opgen.problem import Refusal, SpecError
+
+# By its name, the module and the name in it of each command, in the order of the help: only the one that runs is
+# imported.
+_COMMANDS = {
+    "init": "init.init",
+    "generate": "generate.generate",
+    "watch": "watch.watch",
+    "check": "check.check",
+    "diff": "diff.diff",
+    "explain": "explain.explain",
+    "list": "list_outputs.list_outputs",
+    "matrix": "matrix.matrix",
+    "new": "new.new",
+    "compile": "compile_kernels.compile_kernels",
+    "schema": "schema.schema",
+    "lsp": "lsp.lsp",
+    "reference": "reference.reference",
+}
 
 
 class _Command(click.Group):
     """Prints the mistakes of a spec, and what cannot be written, as errors rather than as tracebacks."""
+
+    def list_commands(self, _context: click.Context) -> list[str]:
+        return sorted(_COMMANDS)
+
+    def get_command(self, _context: click.Context, name: str) -> click.Command | None:
+        if name not in _COMMANDS:
+            return None
+        module, _, attribute = _COMMANDS[name].partition(".")
+        command: click.Command = getattr(importlib.import_module(f"opgen.commands.{module}"), attribute)
+        return command
 
     def invoke(self, context: click.Context) -> object:
         if os.environ.get("NO_COLOR"):
@@ -66,21 +82,3 @@ def main() -> None:
 
     Completion: eval "$(_OPGEN_COMPLETE=bash_source opgen)" (or zsh_source, fish_source).
     """  # noqa: D301 -- \b is the character that click reads
-
-
-for command in (
-    init,
-    generate,
-    watch,
-    check,
-    diff,
-    explain,
-    list_outputs,
-    matrix,
-    new,
-    compile_kernels,
-    schema,
-    lsp,
-    reference,
-):
-    main.add_command(command)

@@ -2,7 +2,8 @@
 
 import re
 from collections.abc import Iterator, Sequence
-from functools import lru_cache
+
+from opgen.memory import once_for
 
 _TOKEN = re.compile(
     r"""(?P<comment> //[^\n]* | /\*.*?\*/ )
@@ -45,7 +46,7 @@ def names_in(expression: str) -> list[str]:
     ]
 
 
-@lru_cache(maxsize=256)
+@once_for(lambda header: (header,), size=256)
 def defined_in(header: str) -> frozenset[str]:
     """The functions, types and constants that a header defines outside of classes and functions."""
     macros = _MACRO.findall(header)

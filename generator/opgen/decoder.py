@@ -21,12 +21,13 @@ import re
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import Enum, auto
-from functools import cache, lru_cache
+from functools import cache
 from pathlib import Path
 from types import NoneType, UnionType
 from typing import Annotated, Any, TypeAlias, TypeVar, Union, get_args, get_origin, get_type_hints
 
 from opgen.loader import Document, Value
+from opgen.memory import lasting, once_for
 from opgen.problem import Location, Problem, did_you_mean, nearest
 
 Found = TypeVar("Found")
@@ -252,7 +253,7 @@ def decode(kind: type[Found], document: Document, problems: list[Problem], varia
     return record
 
 
-@lru_cache(maxsize=1024)
+@once_for(lambda kind, document, variant: (kind, document, variant), size=1024)
 def _decoded(kind: Hashable, document: Document, variant: str) -> tuple[Any, Sequence[Problem]]:
     """The record, and what is wrong with it."""
     problems: list[Problem] = []
@@ -374,12 +375,13 @@ def _decode(spot: Spot, hint: Any, notes: Notes) -> Any:
 
 
 # By place, the value that an entry had last, the record that was made of it, its mistakes, and what was unreadable.
-_KEPT: dict[Hashable, tuple[Value, Any, list[Problem], list[Location]]] = {}
+_KEPT: dict[Hashable, tuple[Value, Any, list[Problem], list[Location]]] = lasting("entries", {})
 
 
 def _kept(spot: Spot, hint: Any) -> Any:
     """The record of an entry: the same one as long as the entry is the same, as an editor changes one of many."""
-    place = (spot.value.location.path, hint, spot.variant, spot.owner, spot.key)
+    # A place has one type. What is kept of an earlier process has no types that are equal to those of this one.
+    place = (spot.value.location.path, spot.variant, spot.owner, spot.key)
     if place not in _KEPT or not _are_same(_KEPT[place][0], spot.value):
         own = dataclasses.replace(spot, problems=[], unreadable=[])
         _KEPT[place] = spot.value, own.decode(hint), own.problems, own.unreadable

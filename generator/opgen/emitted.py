@@ -8,15 +8,15 @@ from functools import lru_cache
 from pathlib import PurePosixPath
 from typing import Any, NamedTuple
 
+from opgen.memory import lasting, once_for
 from opgen.plan import Output
 from opgen.problem import Location, Problem, SpecError
-from opgen.provenance import template_line
 from opgen.sources import RUNTIME, TEMPLATES, Sources, place
 
 _PACKAGE = "__init__"
 _WORD = re.compile(r"\w+")
 # The texts of the last package that was whole, and what stood around each.
-_sound: list[Any] = []
+_sound: list[Any] = lasting("sound texts", [])
 _IMPORT = re.compile(r"^[ \t]*from (\.+)([\w.]*) import (\([^)]*\)|.*)", re.MULTILINE)
 
 
@@ -58,6 +58,9 @@ def _syntax(output: Output, text: str, sources: Sources) -> Iterator[Problem]:
         line, reason = 1, str(error)
     else:
         return
+    # It imports Jinja, of which nothing is needed where nothing is wrong.
+    from opgen.provenance import template_line
+
     where = template_line(output, sources, line)
     message = f"generated/{output.path} would be no Python ({reason}); mend the template"
     yield Problem(where, f"{message} or its view")
@@ -88,6 +91,8 @@ class _Whole:
         line = text.count("\n", 0, start) + 1
         if path not in self._made_by:
             return place(self._source(path), line)
+        from opgen.provenance import template_line
+
         output = self._made_by[path]
         return template_line(output, self._sources, line)
 
@@ -134,7 +139,7 @@ class _Whole:
                 yield Problem(self._place(path, text, text.index(f'"{name}"')), f"{message}, or remove the name")
 
 
-@lru_cache(maxsize=1)
+@once_for(lambda sources, mount: (sources, mount), size=1)
 def _mounted(sources: Sources, mount: PurePosixPath) -> Mapping[PurePosixPath, str]:
     """The files of the runtime, by where they are in the package."""
     return {mount / path.relative_to(RUNTIME): sources.text(path) or "" for path in sources.below(RUNTIME)}

@@ -6,6 +6,7 @@ import tempfile
 from collections.abc import Mapping
 from pathlib import Path, PurePosixPath
 
+from opgen.memory import lasting
 from opgen.problem import Refusal
 from opgen.views.python import LINE_LENGTH
 
@@ -15,7 +16,7 @@ _RULES = ("F401,TC005", "I,RUF022")
 _SETTINGS = (f"--line-length={LINE_LENGTH}", "--target-version=py311", "--isolated", "--no-cache")
 
 # What the last run laid out. A module is laid out by itself, whatever the others are.
-_kept: dict[tuple[PurePosixPath, str], str] = {}
+_kept: dict[tuple[PurePosixPath, str], str] = lasting("layouts", {})
 
 
 class FormatError(Refusal):

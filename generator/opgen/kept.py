@@ -27,16 +27,20 @@ class _Watched(Spec):
         if inspect.isfunction(getattr(Spec, name, None)):
             return partial(_asked, known["_spec"], known["_seen"], name)
         value = getattr(known["_spec"], name)
-        known["_seen"][name, None] = ((name, None), value)
+        known["_seen"][_key(name, None)] = ((name, None), value)
         return value
 
 
 def _asked(spec: Spec, seen: dict[Hashable, tuple[_Question, object]], name: str, *given: object) -> object:
-    # By the identities of what is given, which is kept with them: much of that has no hash.
-    key = (name, *map(id, given))
+    key = _key(name, given)
     if key not in seen:
         seen[key] = ((name, given), _answer(spec, (name, given)))
     return seen[key][1]
+
+
+def _key(name: str, given: tuple[object, ...] | None) -> Hashable:
+    """By the identities of what is given, which is kept with them: much of that has no hash."""
+    return (name, None) if given is None else (name, *map(id, given))
 
 
 def _answer(spec: Spec, question: _Question) -> object:
@@ -71,6 +75,17 @@ class Memory:
         self._texts: dict[PurePosixPath, tuple[object, Sources, str]] = {}
         self._spec: Spec | None = None
         self._same: dict[Hashable, bool] = {}
+
+    def __getstate__(self) -> dict[str, object]:
+        return {"_views": self._views, "_texts": self._texts, "_spec": None, "_same": {}}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.__dict__.update(state)
+        # What was given has other identities now.
+        for key, kept in self._views.items():
+            asked = ((question[0], question[1], answer) for question, answer in kept.seen.values())
+            seen = {_key(name, given): ((name, given), answer) for name, given, answer in asked}
+            self._views[key] = _View(seen, kept.member, kept.view)
 
     def begin(self, spec: Spec) -> None:
         """Keep what is the same in `spec`."""

@@ -5,12 +5,12 @@ import re
 import stat
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import lru_cache
 from pathlib import Path
 from types import MappingProxyType
 
 import yaml
 
+from opgen.memory import once_for
 from opgen.problem import Location, Problem
 
 Scalar = str | int | float | bool | None
@@ -85,7 +85,7 @@ def load(
     return documents
 
 
-@lru_cache(maxsize=1024)
+@once_for(lambda text, path: (text, path), size=1024)
 def parsed(text: str, path: Path) -> tuple[Document | None, Sequence[Problem]]:
     """What a file holds, and what is wrong with it."""
     problems: list[Problem] = []

@@ -1,7 +1,7 @@
 """The stages in their order, up to what has to change in the tree."""
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from pathlib import Path, PurePosixPath
 
 from opgen.base import PACKAGE_FILE, with_base
@@ -19,6 +19,7 @@ from opgen.plan import Output, plan
 from opgen.problem import Problem, Problems, SpecError
 from opgen.render import render, with_banners
 from opgen.sources import OWN_RUNTIME, RUNTIME, Sources
+from opgen.store import Recalled, leave, recall
 from opgen.symbols import check_symbols, read_symbols
 from opgen.write import Change, Mount, changes
 
@@ -32,6 +33,8 @@ class Project:
     sources: Sources
     outputs: Sequence[Output]
     memory: Memory | None = None  # of a process that goes on
+    documents: Mapping[Path, Document] = field(default_factory=dict)
+    is_new: bool = False  # to the next run
 
     def changes(self, output: Path) -> list[Change]:
         """How the tree below `output` differs from what the spec and the sources say."""
@@ -46,7 +49,10 @@ class Project:
         except FormatError:
             check_syntax(self.outputs, bodies, self.sources)
             raise
-        return changes(with_banners(self.outputs, bodies), output, mounts)
+        found = changes(with_banners(self.outputs, bodies), output, mounts)
+        if self.is_new and self.memory is not None:
+            leave(self.root, Recalled(self.documents, self.sources, self.memory))
+        return found
 
 
 def root_above(folder: Path) -> Path | None:
@@ -58,6 +64,17 @@ def read_project(root: Path) -> Project:
     """The project below `root`; SpecError lists every mistake in it."""
     problems = Problems()
     return compose(root, *read_files(root, problems), problems)
+
+
+def recalled_project(root: Path) -> Project:
+    """The project below `root`, of which nothing is found anew that an earlier run has found."""
+    recalled = recall(root)
+    problems = Problems()
+    documents, sources = read_files(root, problems)
+    if sources == recalled.sources:
+        sources = recalled.sources
+    project = compose(root, documents, sources, problems, recalled.memory)
+    return replace(project, is_new=not recalled.is_all(documents, sources), documents=documents)
 
 
 def read_files(root: Path, problems: Problems) -> tuple[Mapping[Path, Document], Sources]:

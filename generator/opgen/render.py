@@ -5,16 +5,17 @@ import re
 import traceback
 from collections.abc import Iterable, Mapping
 from functools import lru_cache
-from importlib import metadata
 from pathlib import PurePosixPath
-
-import jinja2
+from typing import TYPE_CHECKING
 
 from opgen.kept import Memory
 from opgen.plan import Output
 from opgen.problem import Problem, SpecError
 from opgen.sources import TEMPLATES, Sources, place
 from opgen.views.python import comment, docstring, quoted
+
+if TYPE_CHECKING:
+    import jinja2
 
 # How a file of each kind holds a comment of one line.
 _COMMENTS = {
@@ -34,7 +35,6 @@ _FRAME = f"{TEMPLATES}/"
 
 def render(outputs: Iterable[Output], sources: Sources, memory: Memory | None = None) -> dict[PurePosixPath, str]:
     """What every output holds below its banner, by its path. Python is not laid out yet."""
-    templates = environment(sources)
     texts: dict[PurePosixPath, str] = {}
     problems: list[Problem] = []
     for output in outputs:
@@ -44,7 +44,7 @@ def render(outputs: Iterable[Output], sources: Sources, memory: Memory | None = 
             view = output.view()
             text = None if memory is None else memory.text(output.path, view, sources)
             if text is None:
-                text = templates.get_template(str(output.template.relative_to(TEMPLATES))).render(view=view)
+                text = environment(sources).get_template(str(output.template.relative_to(TEMPLATES))).render(view=view)
             texts[output.path] = text
             if memory is not None:
                 memory.keep(output.path, view, sources, text)
@@ -62,8 +62,11 @@ def with_banners(outputs: Iterable[Output], bodies: Mapping[PurePosixPath, str])
 
 
 @lru_cache(maxsize=1)
-def environment(sources: Sources) -> jinja2.Environment:
+def environment(sources: Sources) -> "jinja2.Environment":
     """What renders the templates."""
+    # Where all texts are kept from before there is nothing to render, and to import this would take longest.
+    import jinja2
+
     found = jinja2.Environment(
         loader=jinja2.FunctionLoader(lambda name: _source(sources, name)),
         undefined=jinja2.StrictUndefined,
@@ -77,8 +80,12 @@ def environment(sources: Sources) -> jinja2.Environment:
     return found
 
 
-def _bytecode_cache() -> jinja2.BytecodeCache | None:
+def _bytecode_cache() -> "jinja2.BytecodeCache | None":
     """The templates that this user's earlier runs have compiled; None where there is no safe folder for them."""
+    from importlib import metadata
+
+    import jinja2
+
     try:
         return jinja2.FileSystemBytecodeCache(pattern=f"opgen-jinja-{metadata.version('jinja2')}-%s.cache")
     except (OSError, RuntimeError):
@@ -94,6 +101,8 @@ def _source(sources: Sources, name: str) -> tuple[str, str, None] | None:
 
 def _mistake(error: Exception, output: Output) -> Problem:
     """A mistake of a template or of one that it includes, at its line."""
+    import jinja2
+
     where = place(output.template)
     for frame, line in traceback.walk_tb(error.__traceback__):
         if frame.f_code.co_filename.startswith(_FRAME):

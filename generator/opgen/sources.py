@@ -44,6 +44,8 @@ class Sources:
         self._trees: dict[PurePosixPath, Sequence[ast.stmt] | None] = {}
         self._python: dict[PurePosixPath, Mapping[str, PurePosixPath]] = {}
         self._functions: dict[PurePosixPath, Mapping[str, Callable] | None] = {}
+        self._methods: dict[PurePosixPath, AbstractSet[str]] = {}
+        self._public: dict[tuple[str, PurePosixPath], PublicModule] = {}
         self.problems: list[Problem] = []
         roots = dict.fromkeys((*self._walk(root, TEMPLATES), *self._walk(root, RUNTIME)), root)
         if base is not None:
@@ -55,6 +57,23 @@ class Sources:
         for path in self.paths:
             for folder in path.parents:
                 self._below[folder].append(path)
+
+    def __getstate__(self) -> dict[str, object]:
+        # Trees are large, and rarely asked for where what is found in them is known.
+        return {**self.__dict__, "_trees": {}}
+
+    def __eq__(self, other: object) -> bool:
+        """Whether all texts are the same."""
+        if self is other:
+            return True
+        return (
+            isinstance(other, Sources)
+            and (self.base, self.paths) == (other.base, other.paths)
+            and not (self.problems or other.problems)
+            and all(self.text(path) == other.text(path) for path in self.paths)
+        )
+
+    __hash__ = object.__hash__
 
     def below(self, folder: PurePosixPath) -> Sequence[PurePosixPath]:
         """The files in a folder and in those below it."""
@@ -100,7 +119,9 @@ class Sources:
 
     def methods(self, path: PurePosixPath) -> AbstractSet[str]:
         """The methods that the classes of a module define for others."""
-        return _methods(self.tree(path) or [])
+        if path not in self._methods:
+            self._methods[path] = _methods(self.tree(path) or [])
+        return self._methods[path]
 
     def functions(self, path: PurePosixPath) -> Mapping[str, Callable] | None:
         """The functions that a module defines at its top for others; None of a text that is no Python."""
@@ -112,7 +133,12 @@ class Sources:
     def public(self, name: str, home: str) -> PublicModule | None:
         """What a module or a package of the runtime has for users; None where it is missing."""
         paths = (RUNTIME / home / "__init__.py", RUNTIME / f"{home}.py")
-        return next((_public(self.tree(path) or [], name, home) for path in paths if path in self.paths), None)
+        found = next((path for path in paths if path in self.paths), None)
+        if found is None:
+            return None
+        if (name, found) not in self._public:
+            self._public[name, found] = _public(self.tree(found) or [], name, home)
+        return self._public[name, found]
 
     def tree(self, path: PurePosixPath) -> Sequence[ast.stmt] | None:
         """The statements of a module of the runtime; None where it is no Python, which is a problem."""

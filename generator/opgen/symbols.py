@@ -10,7 +10,7 @@ import importlib.util
 import re
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
-from functools import cache, cached_property, lru_cache
+from functools import cache, cached_property
 from pathlib import Path, PurePosixPath
 
 from opgen.arrays import LIBRARY, ArrayLibrary, Spelling
@@ -72,7 +72,7 @@ def read_symbols(spec: Spec, sources: Sources, problems: Problems) -> Spec:
     )
 
 
-@lru_cache(maxsize=4)
+@once_for(lambda packages, sources: (*packages, sources), size=4)
 def _functions_of_ops(
     packages: tuple[str, ...], sources: Sources
 ) -> Mapping[str, Mapping[str, Mapping[str, Callable]]]:
@@ -148,7 +148,7 @@ def _check_members(spec: Spec, sources: Sources, problems: Problems) -> None:
             taken.setdefault(name, location)
 
 
-@lru_cache(maxsize=256)
+@once_for(lambda text: (text,), size=256)
 def _members_in(text: str) -> Sequence[str]:
     """The methods of the classes of a text, and the names that their instances have room for."""
     return [*_METHOD.findall(text), *(name for listed in _SLOTS.findall(text) for name in re.findall(r"\w+", listed))]
@@ -279,7 +279,7 @@ def _misfit(method: Method, call: FunctionCall, functions: Mapping[str, Callable
 # What expressions name.
 
 
-@lru_cache(maxsize=4096)
+@once_for(lambda expression: (expression,), size=4096)
 def _outer_names(expression: str) -> Sequence[tuple[str, ...]]:
     """The names, with their attributes, that an expression of Python takes from its surroundings."""
     try:
@@ -412,7 +412,7 @@ def _primitives_of(spec: Spec, family: KernelFamily) -> list[Primitive]:
     return [spec.primitives[name] for name in used if name in spec.primitives]
 
 
-@lru_cache(maxsize=1024)
+@once_for(lambda headers, folders, sources: (*headers, *folders, sources), size=1024)
 def _reached(
     headers: tuple[str, ...], folders: tuple[PurePosixPath, ...], sources: Sources
 ) -> tuple[frozenset[str], Sequence[Problem]]:

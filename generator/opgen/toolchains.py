@@ -113,7 +113,7 @@ class CodeObjects:
     def mistakes(self, _: str) -> Mistakes:
         """Note targets that there are not, and what a toolchain for the host cannot have."""
         if self.host != (self.probe is not None):
-            mend = "need a header as their 'probe'" if self.host else "alone have a 'probe'; remove it"
+            mend = "lack a 'probe'; name a header" if self.host else "alone have a 'probe'; remove it"
             yield ("probe",) if self.probe else ("host",), f"kernels for the host {mend}"
         for toolchain in self.listed:
             path, what = ("toolchains", toolchain.name), f"toolchain '{toolchain.name}'"

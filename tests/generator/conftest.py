@@ -2,6 +2,7 @@
 
 import itertools
 import re
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -14,6 +15,14 @@ FEW_OPS = {
     "binary": "add sub mul div floor_divide remainder pow fmod atan2",
     "reduce": "sum sum_i64 prod prod_i64 mean norm min max argmin argmax",
 }
+
+
+@pytest.fixture(scope="session", autouse=True)
+def caches(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    """A folder for what opgen leaves to its next run, which is not the user's."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("XDG_CACHE_HOME", str(tmp_path_factory.mktemp("caches")))
+        yield
 
 
 @pytest.fixture(scope="session")

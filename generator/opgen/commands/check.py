@@ -8,11 +8,8 @@ import click
 from opgen.build import FILE_KINDS
 from opgen.commands.code_objects import tell_out_of_date
 from opgen.commands.options import OUTPUT, patience, root_option
-from opgen.comparison.changes import compare
-from opgen.comparison.revision import spec_at
-from opgen.comparison.rules import CallersError, breaks, mistakes
 from opgen.problem import Location, Problem, SpecError
-from opgen.project import Project, read_project
+from opgen.project import Project, recalled_project
 from opgen.report import BREAK, DIFFERENCE, FORMATS, MISTAKE, Findings
 from opgen.schema import FOLDER, stale_files
 from opgen.write import Change
@@ -101,8 +98,13 @@ def _count(root: Path, project: Project) -> int:
 
 def _read(root: Path, against: str | None) -> Project:
     """The project; SpecError lists every mistake in it, or what breaks callers of the commit `against`."""
-    project = read_project(root)
+    project = recalled_project(root)
     if against is not None:
+        # Most checks compare nothing, and the rules take long to import.
+        from opgen.comparison.changes import compare
+        from opgen.comparison.revision import spec_at
+        from opgen.comparison.rules import CallersError, breaks, mistakes
+
         comparison = compare(spec_at(root, against), project.spec)
         if problems := [*mistakes(comparison, breaks(comparison))]:
             raise CallersError(problems)
@@ -114,6 +116,8 @@ def _findings(root: Path, against: str | None) -> Findings:
     try:
         found = _read(root, against).changes(root / OUTPUT)
     except SpecError as error:
+        from opgen.comparison.rules import CallersError
+
         rule = BREAK if isinstance(error, CallersError) else MISTAKE
         return [(rule, problem) for problem in error.problems]
     return [

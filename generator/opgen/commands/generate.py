@@ -6,7 +6,7 @@ import click
 
 from opgen.commands.code_objects import tell_out_of_date
 from opgen.commands.options import OUTPUT, lock, patience, root_option, tell_file
-from opgen.project import read_project
+from opgen.project import recalled_project
 from opgen.write import write
 
 
@@ -26,7 +26,7 @@ def generate(root: Path, force: bool) -> None:
     # Held from before the spec is read, so that what is written last is what was read last.
     with lock(output):
         with patience("generating"):
-            project = read_project(root)
+            project = recalled_project(root)
             found = project.changes(output)
         write(found, output, force=force)
     copies = [change for change in found if change.mount is not None and not (output / change.path).is_symlink()]
