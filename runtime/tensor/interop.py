@@ -217,7 +217,7 @@ class InteropMethods(LogicMethods):
         dl_device: tuple[int, int] | None = None,
         copy: bool | None = None,
     ) -> Any:
-        """Export the elements to another library without a copy; on the CPU only dtypes that NumPy has.
+        """Export the elements to another library without a copy. NumPy itself takes those of dtypes that it has.
 
         The options are those of the protocol: a stream of the device that shall wait for the elements, `copy=True` for
         a copy of them. With the CPU as `dl_device` they are copied there, unless `copy=False`; any other device than

@@ -11,8 +11,8 @@ from typing import Any
 import numpy as np
 import pytest
 from tallow import Device, DType, Layout, Shape, Tensor
-from tallow.runtime.backends.gpu_backend import dlpack
 from tallow.runtime.base.error import InvalidArgument, UnsupportedDType
+from tallow.runtime.host import dlpack
 
 NUMBERS = np.arange(24, dtype=np.float32).reshape(2, 3, 4)
 VIEWS = {
@@ -221,8 +221,8 @@ class Lying:
 
     def __dlpack__(self, stream: int) -> Any:
         capsule = self.array.__dlpack__()
-        tensor = dlpack._Tensor.from_address(dlpack._content(capsule, b"dltensor"))
-        tensor.device = dlpack._Device(*self.place)
+        tensor = dlpack.said_by(capsule)
+        tensor.device = dlpack.DeviceOf(*self.place)
         return capsule
 
     def __dlpack_device__(self) -> tuple[int, int]:

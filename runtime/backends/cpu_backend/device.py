@@ -12,6 +12,7 @@ from ....ggml_dtype import GgmlDType
 from ...base.error import InvalidIndex
 from ...core.layout import Layout
 from ...doctor.finding import Finding
+from ...host import dlpack
 from ..array_backend.device import ArrayDevice
 from ..array_backend.imported import Imported
 from ..backend import Part
@@ -97,5 +98,5 @@ class CpuDevice(ArrayDevice):
         return self.blocks_class(self, dtype, storage.data)
 
     def from_dlpack(self, source: Any) -> tuple[CpuStorage, Layout]:
-        array = np.from_dlpack(source)
+        array = dlpack.imported(source)
         return memory.from_owned_array(self, array), Layout.contiguous(array.shape)

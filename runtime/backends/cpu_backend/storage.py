@@ -9,9 +9,9 @@ import numpy as np
 
 from ....dtype import Array, DType
 from ....ggml_dtype import GgmlDType
-from ...base.error import InvalidArgument, UnsupportedDType, shown
+from ...base.error import InvalidArgument, shown
 from ...core.layout import Layout
-from ...host import array
+from ...host import array, dlpack
 from ..array_backend.blocks import QArrayStorage
 from ..array_backend.imported import Imported
 from ..array_backend.storage import ArrayStorage
@@ -97,12 +97,9 @@ class CpuStorage(ArrayStorage):
         return copy
 
     def to_dlpack(self, layout: Layout, **options: Any) -> Any:
-        if not self.dtype.is_of_numpy:
-            reason = "NumPy, which exports the elements, lacks the dtype; convert with to_dtype(DType.F32) first"
-            raise UnsupportedDType("dlpack", self.dtype, "cpu", reason)
         if options.get("stream") is not None:
             raise InvalidArgument("dlpack", f"stream is None on cpu, which has no streams, not {options['stream']}")
-        return self.array(layout).__dlpack__(**options)
+        return dlpack.exported(self.array(layout), self.dtype, **options)
 
     def array(self, layout: Layout) -> Array:
         """The elements that `layout` reaches, in its shape and without a copy: writing to the array changes them."""

@@ -1,11 +1,10 @@
-"""DLPack on the device: tensors that other libraries share without a copy, in the structs of DLPack's dlpack.h."""
+"""DLPack on the device: tensors that other libraries share without a copy."""
 
 from __future__ import annotations
 
-import ctypes
 import math
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -13,6 +12,7 @@ from ....dtype import DType
 from ...base.error import InvalidArgument, UnsupportedDType
 from ...core.layout import Layout
 from ...core.shape import Shape
+from ...host.dlpack import NAME, TAKEN, DataType, DeviceOf, ManagedTensor, content, is_named, rename, said_by
 from ...kernels.argument_struct import Address
 from . import slow_path
 from .ops.copy import fresh
@@ -22,45 +22,6 @@ from .release import release_with
 if TYPE_CHECKING:
     from .device import GpuDevice
     from .storage import GpuStorage
-
-_NAME: Final = b"dltensor"
-_TAKEN: Final = b"used_dltensor"
-
-_FromAddress = ctypes.CFUNCTYPE(None, ctypes.c_void_p)
-
-
-class _Device(ctypes.Structure):
-    _fields_ = (("type", ctypes.c_int32), ("ordinal", ctypes.c_int32))
-
-
-class _DataType(ctypes.Structure):
-    _fields_ = (("code", ctypes.c_uint8), ("bits", ctypes.c_uint8), ("lanes", ctypes.c_uint16))
-
-
-class _Tensor(ctypes.Structure):
-    _fields_ = (
-        ("data", ctypes.c_void_p),
-        ("device", _Device),
-        ("rank", ctypes.c_int32),
-        ("dtype", _DataType),
-        ("shape", ctypes.POINTER(ctypes.c_int64)),
-        ("strides", ctypes.POINTER(ctypes.c_int64)),
-        ("byte_offset", ctypes.c_uint64),
-    )
-
-
-class _ManagedTensor(ctypes.Structure):
-    _fields_ = (("tensor", _Tensor), ("context", ctypes.c_void_p), ("deleter", _FromAddress))
-
-
-def _of_python(name: str, result: Any, *arguments: Any) -> Any:
-    """A function of Python's C interface, with types of our own: those of `ctypes.pythonapi` belong to everybody."""
-    return ctypes.PYFUNCTYPE(result, *arguments)((name, ctypes.pythonapi))
-
-
-_is_named = _of_python("PyCapsule_IsValid", ctypes.c_int, ctypes.py_object, ctypes.c_char_p)
-_content = _of_python("PyCapsule_GetPointer", ctypes.c_void_p, ctypes.py_object, ctypes.c_char_p)
-_rename = _of_python("PyCapsule_SetName", ctypes.c_int, ctypes.py_object, ctypes.c_char_p)
 
 
 class _Lent:
@@ -107,9 +68,10 @@ def export(storage: GpuStorage, layout: Layout, stream: int | None, copy: bool) 
     # NumPy's capsules are taken apart in C, at any time and by any thread; a function of Python could not be, least of
     # all while an exception is under way. NumPy never looks at the elements, so they may as well be on the device.
     capsule = np.asarray(_Lent(storage, layout, give_back)).__dlpack__()
-    tensor = _Tensor.from_address(_content(capsule, _NAME))
-    tensor.device = _Device(storage.device.dlpack, storage.device.ordinal)
-    tensor.dtype = _DataType(*facts, 1)
+    tensor = said_by(capsule)
+    assert tensor is not None, "nobody has taken it"
+    tensor.device = DeviceOf(storage.device.dlpack, storage.device.ordinal)
+    tensor.dtype = DataType(*facts, 1)
     return capsule
 
 
@@ -133,13 +95,13 @@ def take(device: GpuDevice, source: Any) -> tuple[GpuStorage, Layout]:
     if slow_path.required:
         device.driver.refuse_sharing()
     capsule = source.__dlpack__(stream=device.driver.stream)
-    if _is_named(capsule, _TAKEN):
+    if is_named(capsule, TAKEN):
         raise InvalidArgument("from_dlpack", "the capsule was taken before; export the tensor again")
-    if not _is_named(capsule, _NAME):
-        reason = f"__dlpack__ gave {capsule!r}, which is no capsule called {_NAME.decode()}"
+    if not is_named(capsule, NAME):
+        reason = f"__dlpack__ gave {capsule!r}, which is no capsule called {NAME.decode()}"
         raise InvalidArgument("from_dlpack", f"{reason}; give a tensor that exports one")
-    address = _content(capsule, _NAME)
-    managed = _ManagedTensor.from_address(address)
+    address = content(capsule, NAME)
+    managed = ManagedTensor.from_address(address)
     tensor = managed.tensor
     shape = Shape(tensor.shape[: tensor.rank])
     layout = Layout.contiguous(shape)
@@ -151,7 +113,7 @@ def take(device: GpuDevice, source: Any) -> tuple[GpuStorage, Layout]:
     begin = (tensor.data or 0) + tensor.byte_offset
     _require_memory(device, tensor.device, begin, count)
     # From here on the capsule does nothing at its end, and what it held is ours to give back.
-    _rename(capsule, _TAKEN)
+    rename(capsule, TAKEN)
 
     def give_back() -> None:
         # The other library cannot know what is still enqueued here.
@@ -165,7 +127,7 @@ def take(device: GpuDevice, source: Any) -> tuple[GpuStorage, Layout]:
     return device.storage_class(device, dtype, count, memory), layout
 
 
-def _require_memory(device: GpuDevice, told: _Device, address: int, count: int) -> None:
+def _require_memory(device: GpuDevice, told: DeviceOf, address: int, count: int) -> None:
     """Refuse what the capsule says is elsewhere, and what is elsewhere whatever it says: kernels would fault."""
     place, own = (told.type, told.ordinal), (device.dlpack, device.ordinal)
     if place != own:
@@ -175,10 +137,9 @@ def _require_memory(device: GpuDevice, told: _Device, address: int, count: int) 
         raise InvalidArgument("from_dlpack", f"{reason}; copy the tensor to the device first")
 
 
-def _dtype_of(given: _DataType) -> DType:
-    facts = given.code, given.bits
-    found = next((dtype for dtype in DType if dtype.dlpack == facts), None)
-    if found is None or given.lanes != 1:
+def _dtype_of(given: DataType) -> DType:
+    found = given.dtype
+    if found is None:
         reason = f"no dtype for DLPack's code {given.code} with {given.bits} bits and {given.lanes} lanes"
         known = ", ".join(dtype.value for dtype in DType)
         raise InvalidArgument("from_dlpack", f"{reason}; convert the tensor to one of {known}")
