@@ -36,6 +36,7 @@ class Library(ModuleType):
         self.calls: list[tuple] = []
         self.context = context
         self.failing = ""
+        self.workspace = 512
 
     def __getattr__(self, name):
         if name.startswith("_"):
@@ -46,7 +47,7 @@ class Library(ModuleType):
             self.calls.append((name, *arguments))
             if name == self.failing:
                 raise CuFftError("INVALID_SIZE (8)")
-            return {"create": 77, "make_plan_many64": 512}.get(name)
+            return {"create": 77, "make_plan_many64": self.workspace}.get(name)
 
         return call
 
@@ -91,6 +92,16 @@ def test_a_plan_is_made_once_and_given_back(context, library):
     del fft
     gc.collect()
     assert library.calls == [("destroy", 77)]
+
+
+def test_a_plan_without_a_workspace_is_told_so_once(context, library):
+    fft = open_fft(context)
+    library.workspace = 0
+    fft.transform(DType.F32, Transform.FORWARD, 5, 3, 4096, 8192)
+    assert [call[0] for call in library.calls][-3:] == ["set_stream", "set_work_area", "exec_c2c"]
+    library.calls.clear()
+    fft.transform(DType.F32, Transform.FORWARD, 5, 3, 4096, 8192)
+    assert library.calls == [("exec_c2c", 77, 4096, 8192, -1)]
 
 
 @pytest.mark.parametrize(

@@ -85,9 +85,12 @@ class FftLibrary(Library, ABC):
             while len(self._plans) >= _MOST_PLANS:
                 _, (plan, _) = self._plans.popitem(last=False)
                 self._destroy(plan)
-            found = plan, _ = self._make(*key)
+            found = plan, nbytes = self._make(*key)
             try:
                 self._set_stream(plan, self._queue.own_handle)
+                if not nbytes:
+                    # It is asked for all the same.
+                    self._set_work_area(plan, Slice(self._allocator, 0).address)
             except LibraryError:
                 self._destroy(plan)
                 raise
