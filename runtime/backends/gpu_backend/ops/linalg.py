@@ -14,12 +14,12 @@ import numpy as np
 from .....dtype import Array, DType
 from .....kernels import arguments
 from .....kernels.constants import BLOCK_SIZE, COPY_ELEMENTS
-from .....op import UnaryOp
+from .....op import BinaryOp, UnaryOp
 from ....host import linalg
 from ....kernels.argument_struct import NOWHERE, Address
 from ..solver import are_few_columns, are_many
 from ..utils import blocks_for
-from . import copy, elementwise, on_host
+from . import copy, elementwise, matmul, on_host
 from .geometry import Dims, Part, parts
 from .operand import Operand, dense
 
@@ -143,8 +143,50 @@ def qr_by_library(library: Decompositions, x: Operand, is_complete: bool) -> tup
     library.qr(x.dtype, rows, columns, *sizes, _address(places), _address(factor_places))
     steps = _transposed(matrices).strides
     upper = triangle(matrices.relaid((*outer, made, columns), steps), 0, True)
+    if places is not None:
+        flat = dense(matrices.storage, (count, width, rows))
+        return _reflected(library, flat, dense(factors.storage, (count, reflectors)), made), upper
     library.orthonormal(x.dtype, rows, made, reflectors, *sizes)
     return copy.fresh(matrices.relaid((*outer, rows, made), steps)), upper
+
+
+def _reflected(library: Decompositions, matrices: Operand, factors: Operand, made: int) -> GpuStorage:
+    """Orthonormal columns of many small matrices, of whose reflectors libraries make one after the other.
+
+    They are the first columns of 1 - V T V^H, where the columns of V are the reflectors, and the inverse of T has the
+    inverse factors on its diagonal, above it what V^H V has, and 0 below (Puglisi 1992).
+    """
+    (count, _, rows), (_, reflectors) = matrices.shape, factors.shape
+    shape = (count, reflectors, rows)
+    # V transposed, as columns are rows here.
+    lines = _with_ones(triangle(matrices.relaid(shape, matrices.strides), 1, True), shape)
+    conjugate = dense(elementwise.unary(UnaryOp.CONJ, lines), shape) if lines.dtype.is_complex else lines
+    square = (count, reflectors, reflectors)
+    products = dense(matmul.matmul(conjugate, _transposed(lines), (count, reflectors, reflectors, rows)), square)
+    system = _with_ones(triangle(_scaled(products, factors), 1, True), square)
+    given = conjugate.relaid((count, reflectors, made), conjugate.strides)
+    solved = solve_by_library(library, system, _scaled(given, factors))
+    assert solved is not None, "no matrix is empty"
+    sizes = (count, rows, made, reflectors)
+    taken_off = dense(matmul.matmul(_transposed(lines), dense(solved, given.shape), sizes), (count, rows, made))
+    identity = dense(lines.device.empty(lines.dtype, rows * made), (rows, made))
+    lines.device.driver.zero(identity.address, rows * made * lines.itemsize)
+    copy.const_set(identity.relaid((made,), (made + 1,)), 1)
+    return elementwise.binary(BinaryOp.SUB, identity.relaid(taken_off.shape, (0, *identity.strides)), taken_off)
+
+
+def _with_ones(storage: GpuStorage, shape: Dims) -> Operand:
+    """Matrices whose diagonals become 1."""
+    result = dense(storage, shape)
+    (count, rows, columns), (step, *_) = shape, result.strides
+    copy.const_set(result.relaid((count, min(rows, columns)), (step, columns + 1)), 1)
+    return result
+
+
+def _scaled(x: Operand, factors: Operand) -> Operand:
+    """Rows times a factor each."""
+    scale = factors.relaid(x.shape, (*factors.strides, 0))
+    return dense(elementwise.binary(BinaryOp.MUL, x, scale), x.shape)
 
 
 def svd_by_library(
