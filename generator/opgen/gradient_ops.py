@@ -19,6 +19,7 @@ from opgen.formula import (
     Node,
     Primitive,
     Primitives,
+    calls,
     inlined,
     kind_of,
     names,
@@ -37,6 +38,11 @@ GRADIENT = "gradient"
 _NAMES = {INCOMING: GRADIENT, RESULT: "output"}
 # What a functor calls what such an op takes.
 TAKEN = {name: taken for taken, name in _NAMES.items()}
+# The kind that has those of reductions, once what they have for each result alone is known: functions of that, of an
+# element and of the result.
+_OF_REDUCTIONS = "binary_gradient"
+# A comparison, which the rows have too, and the choice by it are no ops fewer as one.
+_FEWEST_CALLS = 2
 # What the op of both gradients is called behind the name of the functor.
 JOINT = "_gradients"
 _COMMUTATIVE = ("x + y", MULTIPLY, "x == y", "x != y", "minimum", "maximum")
@@ -58,6 +64,9 @@ def with_gradients(spec: Spec) -> dict[str, FunctorKind]:
                     if name == JOINT_KIND
                     else _gradients(spec, kinds[name], functor, ops)
                 )
+            if name == _OF_REDUCTIONS:
+                for functor in spec.reductions:
+                    own += _of_elements(spec, kinds[name], functor, ops)
             kinds[name] = replace(kinds[name], functors=tuple(own))
     return kinds
 
@@ -101,6 +110,26 @@ def _computing(node: Node, ops: Sequence[Functor], numbers: Collection[str]) -> 
 def op_of(functor: Functor, gradient: Node, ops: Ops) -> tuple[Functor, tuple[str, ...]] | None:
     """The op that computes the gradient of an operand of a functor in one step, and what it is given."""
     return computing(gradient, ops, functor.parameters)
+
+
+def rows_of(node: Node, operand: str, reductions: Collection[str]) -> tuple[dict[str, Node], Node]:
+    """What the gradient of a reduction has for each result alone, by the names by which the rest has it."""
+    found: dict[Node, str] = {}
+
+    def is_of_rows(node: Node) -> bool:
+        if isinstance(node, Call):
+            return node.primitive in reductions or all(map(is_of_rows, node.arguments))
+        return node != Name(operand)
+
+    def rest_of(node: Node) -> Node:
+        if not isinstance(node, Call):
+            return node
+        if is_of_rows(node):
+            return Name(found.setdefault(node, f"row_{len(found) + 1}"))
+        return replace(node, arguments=tuple(map(rest_of, node.arguments)))
+
+    rest = rest_of(node)
+    return {name: part for part, name in found.items()}, rest
 
 
 def primitives_by_ops(spec: Spec) -> Primitives:
@@ -190,6 +219,27 @@ def _taken(functor: Functor, node: Node) -> list[str]:
     return [name for name in (*functor.operands, RESULT) if name in names(node)]
 
 
+def _of_elements(spec: Spec, kind: FunctorKind, functor: Functor, ops: Ops) -> Iterator[Functor]:
+    """The gradient of the elements of a reduction, where more than a choice is left for each and no op computes it."""
+    problems = Problems()
+    for scope in scopes(spec, functor).values():
+        scope.check(problems)
+    if problems or not is_differentiable(spec, functor):
+        return
+    try:
+        (node,) = derivatives(spec, functor).values()
+    except FormulaError:
+        return
+    rows, rest = rows_of(node, functor.operands[0], [it.name for it in spec.reductions])
+    takes = [*functor.operands, RESULT]
+    is_left = len(rows) == 1 and {*names(rest)} == {*rows, *takes} and len(calls(rest)) > _FEWEST_CALLS
+    if is_left and computing(rest, ops, ()) is None:
+        own = inlined(rest, dict.fromkeys(rows, Name(INCOMING)))
+        doc = f"the gradient of {functor.operands[0]} in {functor.name}, of what `gradient` is for each result"
+        gradients = {GRADIENT: _renamed(functor, own, INCOMING)}
+        yield _op(spec, functor, f"{functor.name}_gradient", kind.name, kind.unsupported, own, takes, gradients, doc)
+
+
 def _padded(functor: Functor, takes: Sequence[str], room: int) -> list[str]:
     """What an op takes, and others of the operands up to the number that its kind has."""
     return [*takes, *[name for name in functor.operands if name not in takes][: room - len(takes)]]
@@ -240,6 +290,7 @@ def _op(
         functor,
         name=name,
         kind=kind,
+        reduction=None,
         named=tuple(_NAMES.get(it, it) for it in (INCOMING, *takes)),
         parameters=dict.fromkeys(it for it in functor.parameters if it in known),
         let={},

@@ -146,7 +146,9 @@ def test_what_where_did_not_choose_gives_no_nan(device: Device) -> None:
     assert gradient.tolist() == [0.0, 2.0]
 
 
-@pytest.mark.parametrize(("name", "most"), [("sum", 0), ("mean", 0), ("norm", 1), ("var", 2), ("std", 2), ("max", 3)])
+@pytest.mark.parametrize(
+    ("name", "most"), [("sum", 0), ("mean", 0), ("norm", 1), ("var", 2), ("std", 2), ("max", 3), ("prod", 5)]
+)
 def test_gradients_of_reductions_take_few_passes(
     name: str, most: int, device: Device, monkeypatch: pytest.MonkeyPatch
 ) -> None:

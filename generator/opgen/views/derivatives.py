@@ -2,12 +2,12 @@
 
 import ast
 from collections.abc import Collection, Mapping
-from dataclasses import replace
 from types import SimpleNamespace as View
 from typing import NamedTuple
 
 from opgen.formula import (
     ADD,
+    BOTH,
     MULTIPLY,
     OPERATORS,
     RESULT,
@@ -26,7 +26,7 @@ from opgen.formula import (
     text_of,
     tree_of,
 )
-from opgen.gradient_ops import JOINT, TAKEN, Ops, by_size, is_step, op_of, primitives_by_ops
+from opgen.gradient_ops import JOINT, TAKEN, Ops, by_size, is_step, op_of, primitives_by_ops, rows_of
 from opgen.memory import once_for
 from opgen.model import GRADIENT_KINDS, JOINT_KIND, METHOD_OP, Functor, Monoid, Position, Spec
 from opgen.scopes import COUNT, decisive, derivatives, is_differentiable, tensor_methods
@@ -141,7 +141,7 @@ def _gradient(functor: Functor, found: Mapping[str, Node], words: _Words, ops: O
         rows: Mapping[str, Node] = {}
         op = None if is_step(node) else op_of(functor, node, ops)
         if op is None and functor.reduction is not None:
-            rows, rest = _rows_of(node, operand, words)
+            rows, rest = rows_of(node, operand, words.reductions)
             op = op_of(functor, rest, ops) if operand in names(rest) else None
         operands.append(_operand(functor, operand, node, words, op, rows))
     functions = [operand for operand in operands if operand.parts]
@@ -162,24 +162,11 @@ def _joint(joint: Functor) -> View:
     return View(member=joint.member, takes=takes, arguments=", ".join(("g", *takes)))
 
 
-def _rows_of(node: Node, operand: str, words: _Words) -> tuple[dict[str, Node], Node]:
-    """What the gradient of a reduction has for each result alone, by the names by which the rest has it."""
-    found: dict[Node, str] = {}
-
-    def is_of_rows(node: Node) -> bool:
-        if isinstance(node, Call):
-            return node.primitive in words.reductions or all(map(is_of_rows, node.arguments))
-        return node != Name(operand)
-
-    def rest_of(node: Node) -> Node:
-        if not isinstance(node, Call):
-            return node
-        if is_of_rows(node):
-            return Name(found.setdefault(node, f"row_{len(found) + 1}"))
-        return replace(node, arguments=tuple(map(rest_of, node.arguments)))
-
-    rest = rest_of(node)
-    return {name: part for part, name in found.items()}, rest
+def _shared_rows(rows: Mapping[str, Node]) -> dict[str, Node]:
+    """The rows over what they have more than once, which comes before them."""
+    parts, whole = shared(Call(BOTH, tuple(rows.values())))
+    assert isinstance(whole, Call)
+    return {**parts, **dict(zip(rows, whole.arguments, strict=True))}
 
 
 def _decisive(
@@ -208,7 +195,7 @@ def _operand(
     if isinstance(node, Number):
         return View(operand=operand, text=None, parts=())
     numbers = {*functor.parameters, COUNT}
-    parts, whole = shared(node) if op is None else (rows, node)
+    parts, whole = shared(node) if op is None else (_shared_rows(rows), node)
     bodies = []
     for name, part in parts.items():
         if {*names(part)} <= numbers:

@@ -179,6 +179,9 @@ def gradient(
                 power = _pow_x(name, first, np.broadcast_to(numbers[0], first.shape))
                 found = _times(name, incoming, power)
                 return found if numbers[0] else _exact(np.zeros_like(incoming))
+            case "prod_gradient":  # of an element, and of the product
+                found = _times(name, incoming, _held(name, second / first))
+                return found._replace(value=np.where(first == 0, incoming, found.value))
             case "minimum_gradient_x":
                 shared = np.where(first == second, incoming / 2, EXTENDED(0))
                 return _exact(np.where(first < second, incoming, shared))
