@@ -8,11 +8,12 @@ from __future__ import annotations
 
 import json
 import math
+import os
 import platform
 import statistics
 import sys
 import tempfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from datetime import UTC, datetime
 from importlib.util import find_spec
 from pathlib import Path
@@ -29,6 +30,7 @@ from .quantized import table
 
 LAYERS, WIDTH, HIDDEN, HEADS, KEY_HEADS, HEAD_DIM, VOCABULARY = 8, 1024, 2816, 16, 4, 64, 32000
 CONTEXT, PROMPT, STEPS, TURNS = 1024, 512, 32, 7
+CACHE_BYTES = 2 * 4 * LAYERS * KEY_HEADS * HEAD_DIM * CONTEXT
 # In a pause the threads of the other library fall asleep.
 PAUSE = 0.2
 FILE, PAGE, PEER = "tokens.json", "tokens.md", "llama-cpp-python"
@@ -37,9 +39,10 @@ HEAD = """# Tokens a second on the CPU
 
 A llama of random weights on the CPU, beside llama-cpp-python with as many threads and also a cache of keys and values
 in f32: "prefill" reads a prompt of 512 tokens at once, "decode" reads 32 tokens after it one by one. Both libraries
-read one file and take turns; once the logits agree, the medians are compared. tallow decodes weights in blocks once and
-keeps them in f32, and multiplies by the blocks with `save_memory`. All figures on this page come from the command in
-the table, and
+read one file and take turns; once the logits agree, the medians are compared. "exact" multiplies by the decoded
+weights, of which it keeps no copy; "q8_1" rounds what meets weights in blocks to integers of a byte first, as llama.cpp
+does. "memory" is by how much the process grows until the first token is decoded, less the cache of keys and values,
+over the size of the file. All figures on this page come from the command in the table, and
 
     python -m benchmarks.tokens render build/benchmarks/tokens.json docs
 
@@ -57,7 +60,7 @@ class Model(Protocol):
 
 
 class Tallow:
-    """The runtime of this package."""
+    """The runtime of this package, exact or with activations that are rounded."""
 
     def __init__(self, path: Path, activations: str | None) -> None:
         self._runtime = ModelRuntime.load_from_gguf(path, "cpu", CONTEXT, activations=activations)
@@ -151,6 +154,11 @@ def require_agreement(models: Sequence[Model], tokens: Sequence[int], bound: flo
                 raise click.ClickException(f"logits differ by {np.abs(logits - expected).max() / expected.std():.2g}")
 
 
+def resident_bytes() -> int:
+    """How much memory the process has of the machine's."""
+    return int(Path("/proc/self/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
+
+
 def timed(models: Sequence[Model], tokens: Sequence[int]) -> Iterator[tuple[float, float]]:
     """The tokens a second of each model in prefill and in decode: medians of turns."""
     taken: list[list[tuple[float, float]]] = [[] for _ in models]
@@ -171,17 +179,25 @@ def measure(kind: str, threads: int, folder: Path) -> Iterator[dict[str, Any]]:
     """A row for each library."""
     path = folder / f"{kind}.gguf"
     weights = write_model(path, kind)
-    models: dict[str, Model] = {"tallow": Tallow(path, None)}
-    if kind != "F32":
-        models["tallow, q8_1"] = Tallow(path, "q8_1")
-    if find_spec("llama_cpp"):
-        models[PEER] = LlamaCpp(path, threads)
     tokens = np.random.default_rng(1).integers(3, VOCABULARY, PROMPT).tolist()
+    loads: dict[str, Callable[[], Model]] = {"tallow, exact": lambda: Tallow(path, None)}
+    if kind != "F32":
+        loads["tallow, q8_1"] = lambda: Tallow(path, "q8_1")
+    if find_spec("llama_cpp"):
+        loads[PEER] = lambda: LlamaCpp(path, threads)
+    models: dict[str, Model] = {}
+    memory = {}
+    for name, load in loads.items():
+        before = resident_bytes()
+        models[name] = load()
+        models[name].prefill(tokens)
+        models[name].decode(tokens[0])
+        memory[name] = (resident_bytes() - before - CACHE_BYTES) / path.stat().st_size
     # llama.cpp rounds what weights in blocks multiply.
     require_agreement(list(models.values()), tokens[:64], 1e-4 if kind == "F32" else 0.2)
     speeds = dict(zip(models, timed(list(models.values()), tokens), strict=True))
     for name, speed in speeds.items():
-        row: dict[str, Any] = {"weights": kind, "millions": weights / 1e6, "library": name}
+        row: dict[str, Any] = {"weights": kind, "millions": weights / 1e6, "library": name, "memory": memory[name]}
         for column, own, other in zip(("prefill", "decode"), speed, speeds.get(PEER, (None, None)), strict=True):
             row |= {column: own, f"{column}, over {PEER}": None if name == PEER or other is None else own / other}
         yield row
@@ -195,7 +211,7 @@ def main() -> None:
 
 @main.command()
 @click.option("--threads", type=click.IntRange(1), default=2, show_default=True)
-@click.option("--format", "kinds", multiple=True, default=("F32", "Q8_0", "Q4_0"), show_default=True)
+@click.option("--format", "kinds", multiple=True, default=("F32", "Q8_0", "Q6K", "Q4K", "Q4_0"), show_default=True)
 @click.option("--output", type=click.Path(file_okay=False, path_type=Path), help="The folder for tokens.json.")
 def run(threads: int, kinds: tuple[str, ...], output: Path | None) -> None:
     """Compare the logits of both libraries, then time them."""

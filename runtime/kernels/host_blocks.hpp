@@ -47,7 +47,8 @@ TALLOW_JOINING void multiply_floats(const Block* blocks, uint64_t count, const f
                                     uint64_t stride) {
     TALLOW_JOIN
     Floats sums[Rows][run_vectors] = {};
-    for (uint64_t i = 0; i < count; ++i)
+    for (uint64_t i = 0; i < count; ++i) {
+        fetch_ahead<sizeof(Block)>(blocks + i);
 #pragma GCC unroll 8
         for (uint32_t run = 0; run < block_runs<Block>; ++run, x += run_length) {
             Floats weights[run_vectors];
@@ -58,6 +59,7 @@ TALLOW_JOINING void multiply_floats(const Block* blocks, uint64_t count, const f
                 for (uint32_t k = 0; k < run_vectors; ++k)
                     sums[r][k] += weights[k] * load_whole_vector<Floats>(x + r * step + k * vector_quants);
         }
+    }
     for (uint32_t r = 0; r < Rows; ++r)
         result[r * stride] =
             joined_lanes<float, Adds, run_length>((sums[r][0] + sums[r][2]) + (sums[r][1] + sums[r][3]), Adds{});
@@ -196,11 +198,13 @@ TALLOW_JOINING void multiply_row(const Block* blocks, const RowOfX<Block, int8_t
         }
     };
     uint64_t i = 0;
-    for (; i + together <= count; i += together)
+    for (; i + together <= count; i += together) {
+        fetch_ahead<together * sizeof(Block)>(blocks + i);
 #pragma GCC unroll 8
         for (uint32_t run = 0; run < together * block_runs<Block>; ++run)
             add(blocks[i + run / block_runs<Block>], run % block_runs<Block>, i * block_runs<Block> + run,
                 run % chains);
+    }
     if (i < count)
         add(blocks[i], 0, i, 0);
     for (uint32_t r = 0; r < Rows; ++r) {
