@@ -92,7 +92,7 @@ template <typename Op, typename T>
 TALLOW_INLINE typename Op::State reduce_dense(const T* row, uint32_t begin, uint32_t end, uint32_t lane,
                                               uint32_t team) {
     constexpr uint32_t length = access_bytes / sizeof(T);
-    constexpr bool is_one = has_count<typename Op::State>;
+    constexpr bool is_one = has_count<typename Op::State> || has_highest<typename Op::State>;
     constexpr bool are_many = is_one || sizeof(typename Op::State) < 8 || sizeof(T) < 4;
     constexpr uint32_t parts = is_one && sizeof(T) == 1 ? 1 : are_many ? reduce_in_flight : reduce_in_flight / 2;
     const uint32_t misaligned = static_cast<uint32_t>(reinterpret_cast<uint64_t>(row + begin) % access_bytes);

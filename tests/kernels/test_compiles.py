@@ -40,7 +40,13 @@ CUDA_STACKS = {
     "scatter_add_i64_waves": (0, 8),
 }
 # Scalar registers that go to lanes of vector registers: constants of exponentials of doubles, and fields of indexes.
-SCALAR_SPILLS = {"cross_entropy_f64": 18, "cross_entropy_gradient_f64": 6, "gelu_erf_gradient_f64_contiguous": 2}
+SCALAR_SPILLS = {
+    "cross_entropy_f64": 18,
+    "cross_entropy_gradient_f64": 6,
+    "gelu_erf_gradient_f64_contiguous": 2,
+    "logsumexp_f64_rows": 6,
+    "logsumexp_f64_columns": 9,
+}
 # Vector registers that go to AMD's accumulation registers: of lanes that have sums of lines of 256 elements.
 VECTOR_SPILLS = {"attention_gradient_f32_256_queries": 3}
 # The vector registers that waves of 32 keep on the stack, and its bytes: gradients of larger heads. With fewer elements
