@@ -130,6 +130,10 @@ template <typename V> TALLOW_INLINE void keep_in_register(V& vector) {
 #else
 constexpr bool may_have_dots = false;
 
+TALLOW_INLINE bool has_dots() {
+    return false;
+}
+
 template <typename V> TALLOW_INLINE void keep_in_register(V&) {
 }
 #endif

@@ -81,35 +81,34 @@ template <typename Block, typename Arguments> TALLOW_INLINE void block_product(c
     });
 }
 
-// What the integers of a run of x stand for. Each of `sums` is that of the rounded numbers which meet weights with one
-// scale. What the bias of quants adds is known before: `starts` is the bias times the sum of those integers, and of
-// four of them at a time where lanes have the products of four.
-template <typename Block> struct RunOfX {
-    float step;
-    float sums[run_groups<Block>];
-    int32_t starts[run_groups<Block>];
-    int32_t lane_starts[run_length / 4];
-};
+// A row of x: integers, then what those of each run stand for. Each of `sums` is that of the rounded numbers which meet
+// weights with one scale. What the bias of quants adds is known before: each of `starts` is the bias times the sum of
+// the integers that meet one scale or, where lanes have the products of four, of four.
+template <typename Block, typename Quant, uint32_t Starts> struct RowOfX {
+    struct Facts {
+        float step;
+        float sums[run_groups<Block>];
+        int32_t starts[Starts];
+    };
 
-// A row of x: integers, then what those of each run stand for.
-template <typename Block, typename Quant> struct RowOfX {
     uint8_t* memory;
     uint64_t length;
 
     static TALLOW_INLINE uint64_t bytes(uint64_t length) {
-        return length * sizeof(Quant) + length / run_length * sizeof(RunOfX<Block>);
+        return length * sizeof(Quant) + length / run_length * sizeof(Facts);
     }
     TALLOW_INLINE Quant* quants() const {
         return reinterpret_cast<Quant*>(memory);
     }
-    TALLOW_INLINE RunOfX<Block>* runs() const {
-        return reinterpret_cast<RunOfX<Block>*>(memory + length * sizeof(Quant));
+    TALLOW_INLINE Facts* runs() const {
+        return reinterpret_cast<Facts*>(memory + length * sizeof(Quant));
     }
 };
+template <typename Block> using FewRowOfX = RowOfX<Block, int8_t, run_length / 4>;
 
 // Rounds a row of x, halves away from zero. What is infinite or no number makes all of such products no number.
-template <typename Block, typename Quant>
-__attribute__((noinline)) void round_row(const float* x, const RowOfX<Block, Quant>& row) {
+template <typename Block, typename Quant, uint32_t Starts>
+__attribute__((noinline)) void round_row(const float* x, const RowOfX<Block, Quant, Starts>& row) {
     constexpr uint32_t group_vectors = run_vectors / run_groups<Block>;
     for (uint64_t run = 0; run < row.length / run_length; ++run) {
         Floats values[run_vectors];
@@ -124,7 +123,7 @@ __attribute__((noinline)) void round_row(const float* x, const RowOfX<Block, Qua
         }
         const float scale = joined_lanes<float, Takes<false>, run_length>(most, Takes<false>{}) / 127.0f +
                             joined_lanes<float, Adds, run_length>(poison, Adds{});
-        RunOfX<Block>& facts = row.runs()[run];
+        auto& facts = row.runs()[run];
         facts.step = to_float(round_from<f16>(scale));
         for (uint32_t group = 0; group < run_groups<Block>; ++group) {
             Integers sums = {};
@@ -140,20 +139,19 @@ __attribute__((noinline)) void round_row(const float* x, const RowOfX<Block, Qua
             }
             const int32_t sum = joined_lanes<int32_t, Adds, run_length>(sums, Adds{});
             facts.sums[group] = static_cast<float>(sum) * facts.step;
-            facts.starts[group] = sum * Block::bias;
         }
-        for (uint32_t lane = 0; lane < run_length / 4; ++lane) {
+        for (uint32_t i = 0; i < Starts; ++i) {
             int32_t sum = 0;
-            for (uint32_t i = 0; i < 4; ++i)
-                sum += row.quants()[run * run_length + 4 * lane + i];
-            facts.lane_starts[lane] = sum * Block::bias;
+            for (uint32_t k = i * (run_length / Starts); k < (i + 1) * (run_length / Starts); ++k)
+                sum += row.quants()[run * run_length + k];
+            facts.starts[i] = sum * Block::bias;
         }
     }
 }
 
 // The products of a row of blocks with rows of x. Each is the same alone and among others.
 template <typename Block, typename Bytes, uint32_t Rows>
-TALLOW_JOINING void multiply_row(const Block* blocks, const RowOfX<Block, int8_t>* x, float* result, uint64_t stride) {
+TALLOW_JOINING void multiply_row(const Block* blocks, const FewRowOfX<Block>* x, float* result, uint64_t stride) {
     TALLOW_JOIN
     constexpr uint32_t groups = run_groups<Block>;
     // Sums form chains of their own.
@@ -162,7 +160,7 @@ TALLOW_JOINING void multiply_row(const Block* blocks, const RowOfX<Block, int8_t
     float rests[Rows][chains * groups] = {};
     const uint64_t count = x[0].length / Block::elements;
     const int8_t* quants[Rows];
-    const RunOfX<Block>* runs[Rows];
+    const typename FewRowOfX<Block>::Facts* runs[Rows];
     for (uint32_t r = 0; r < Rows; ++r) {
         quants[r] = x[r].quants();
         runs[r] = x[r].runs();
@@ -182,14 +180,14 @@ TALLOW_JOINING void multiply_row(const Block* blocks, const RowOfX<Block, int8_t
         for (uint32_t r = 0; r < Rows; ++r) {
             Vector<int8_t, run_length> numbers;
             __builtin_memcpy(&numbers, quants[r] + run * run_length, sizeof numbers);
-            const RunOfX<Block>& facts = runs[r][run];
+            const auto& facts = runs[r][run];
             Integers dots;
             if constexpr (is_signed<Block> && !Bytes::is_biased)
                 dots = Bytes::signed_dots(unpack_signed(block, first), numbers);
             else
                 dots = Bytes::dots(unpack(block, first), numbers);
             if constexpr (Block::bias != 0 && (!is_signed<Block> || Bytes::is_biased))
-                dots += load_whole_vector<Integers>(facts.lane_starts);
+                dots += load_whole_vector<Integers>(facts.starts);
             sums[r][chain] += __builtin_convertvector(dots, Floats) * (scale * facts.step);
             if constexpr (Block::has_offset)
                 for (uint32_t g = 0; g < groups; ++g)
@@ -217,7 +215,7 @@ TALLOW_JOINING void multiply_row(const Block* blocks, const RowOfX<Block, int8_t
 
 template <typename Block, typename Bytes, typename Arguments>
 TALLOW_INLINE void multiply_few_rows(const Arguments& arguments) {
-    using Row = RowOfX<Block, int8_t>;
+    using Row = FewRowOfX<Block>;
     const uint64_t length = arguments.length;
     Row x[most_few_rows];
     for (uint64_t r = 0; r < arguments.rows; ++r) {
@@ -254,6 +252,7 @@ template <typename Block, typename Bytes> struct Panel {
     static constexpr bool is_wide = is_signed<Block> && Bytes::is_wide;
     static constexpr bool is_biased = !is_signed<Block> || Bytes::is_biased;
     using Quant = typename QuantOf<is_wide>::type;
+    using Row = RowOfX<Block, Quant, run_groups<Block>>;
     static constexpr uint32_t lanes = byte_width / 4;
     static constexpr uint32_t outputs = panel_vectors * lanes;
     static constexpr uint32_t groups = run_groups<Block>;
@@ -301,7 +300,7 @@ template <typename Block, typename Bytes> struct Panel {
 template <typename Block, typename Bytes>
 TALLOW_JOINING void multiply_panel(const Panel<Block, Bytes>& panel, uint64_t count,
                                    const typename Panel<Block, Bytes>::Quant* const* x,
-                                   const RunOfX<Block>* const* runs, float* sums) {
+                                   const typename Panel<Block, Bytes>::Row::Facts* const* runs, float* sums) {
     TALLOW_JOIN
     using Held = Panel<Block, Bytes>;
     using Sums = Vector<float, byte_width>;
@@ -347,7 +346,7 @@ TALLOW_JOINING void multiply_panel(const Panel<Block, Bytes>& panel, uint64_t co
 template <typename Block, typename Bytes, typename Arguments>
 TALLOW_INLINE void multiply_many_rows(const Arguments& arguments) {
     using Held = Panel<Block, Bytes>;
-    using Row = RowOfX<Block, typename Held::Quant>;
+    using Row = typename Held::Row;
     constexpr uint32_t together = byte_rows;
     const uint64_t length = arguments.length;
     const auto row_of_x = [&](uint64_t row) {
@@ -371,7 +370,7 @@ TALLOW_INLINE void multiply_many_rows(const Arguments& arguments) {
             for (uint64_t row = 0; row < arguments.rows; row += together) {
                 alignas(64) float sums[together][Held::outputs] = {};
                 const typename Held::Quant* quants[together];
-                const RunOfX<Block>* facts[together];
+                const typename Row::Facts* facts[together];
                 float* results[together];
                 for (uint32_t r = 0; r < together; ++r) {
                     // Behind the last row it is multiplied again.

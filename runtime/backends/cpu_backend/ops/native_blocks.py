@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 # Weights that are decoded at a time for a product by BLAS.
 _DECODED: Final = 1 << 20
 # What a rounded number of x takes, with its part of what 32 of them share.
-_ROUNDED_BYTES: Final = 4
+_ROUNDED_BYTES: Final = 3
 
 
 @by_plan
