@@ -338,7 +338,8 @@ template <typename T, uint32_t Size, uint32_t Rows> struct RowAttention {
         const uint32_t row = first_row + place / batch;
         const uint32_t first_of_batch = place % batch;
         const uint32_t seen = rows.seen(row) < end ? rows.seen(row) : end;
-        const T* const mask = arguments.mask != 0 ? rows.template mask<T>(row < rows.count ? row : first_row) : nullptr;
+        // Without a mask it is no place. A choice of nullptr would hide from compilers that it is in global memory.
+        const T* const mask = rows.template mask<T>(row < rows.count ? row : first_row);
         const uint32_t team_lane = lane_index() - lane();
         float maximum = -infinity(float{});
         float total = 0;

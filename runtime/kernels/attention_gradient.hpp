@@ -165,17 +165,19 @@ template <typename T, uint32_t Size> struct GradientShape {
                     use(t, Core::held_of(i), c * matrix_side + Core::column(i), products[t][c][i], c, i);
     }
     // Writes numbers times a factor, their columns from `first` on, if there are so many: line(t, h) is where those of
-    // a held row are, nullptr for nowhere.
-    template <uint32_t Columns, typename Line>
-    static TALLOW_INLINE void store(const float (&numbers)[tiles][Columns][Core::sums], uint32_t first, uint32_t count,
-                                    float factor, const Line& line) {
+    // a held row are, of which there are size(t, h), 0 where there is no such row. A line of nullptr would hide from
+    // compilers that others are in global memory.
+    template <uint32_t Columns, typename Line, typename Sizes>
+    static TALLOW_INLINE void store(const float (&numbers)[tiles][Columns][Core::sums], uint32_t first, float factor,
+                                    const Line& line, const Sizes& size) {
 #pragma unroll
         for (uint32_t t = 0; t < tiles; ++t)
 #pragma unroll
             for (uint32_t h = 0; h < Core::held; ++h) {
-                T* const to = line(t, h);
-                if (to == nullptr)
+                const uint32_t count = size(t, h);
+                if (count == 0)
                     continue;
+                T* const to = line(t, h);
 #pragma unroll
                 for (uint32_t c = 0; c < Columns; ++c)
 #pragma unroll
@@ -401,9 +403,9 @@ template <typename T, uint32_t Size, uint32_t Part> struct GradientSums {
         }
     }
     // Writes them times a factor, as `Shape::store`.
-    template <typename Line>
-    TALLOW_INLINE void store(uint32_t first, uint32_t head_size, float factor, const Line& line) const {
-        Shape::store(sums, first, head_size, factor, line);
+    template <typename Line, typename Sizes>
+    TALLOW_INLINE void store(uint32_t first, float factor, const Line& line, const Sizes& size) const {
+        Shape::store(sums, first, factor, line, size);
     }
 };
 
@@ -582,17 +584,20 @@ TALLOW_INLINE void find_gradient_of_queries(const Arguments& arguments) {
                 [&](uint32_t t, uint32_t h, uint32_t column) { return RowAndKey{row(t, h), first + column}; }, scores,
                 changes);
             if (arguments.mask_gradient != 0)
-                Shape::store(changes, first, arguments.keys, 1.0f, [&](uint32_t t, uint32_t h) {
-                    T* const to =
-                        pointer_to<T>(arguments.mask_gradient) + rows.line(row_that_is(t, h)) * arguments.keys;
-                    return row(t, h) < rows.count ? to : nullptr;
-                });
+                Shape::store(
+                    changes, first, 1.0f,
+                    [&](uint32_t t, uint32_t h) {
+                        return pointer_to<T>(arguments.mask_gradient) + rows.line(row_that_is(t, h)) * arguments.keys;
+                    },
+                    [&](uint32_t t, uint32_t h) { return row(t, h) < rows.count ? arguments.keys : 0; });
             sums.add(met, 0, 0, 1.0f, changes);
         });
-    sums.store(0, arguments.head_size, from_bits<float>(arguments.scale), [&](uint32_t t, uint32_t h) {
-        T* const to = pointer_to<T>(arguments.query_gradient) + rows.line(row_that_is(t, h)) * arguments.head_size;
-        return row(t, h) < rows.count ? to : nullptr;
-    });
+    sums.store(
+        0, from_bits<float>(arguments.scale),
+        [&](uint32_t t, uint32_t h) {
+            return pointer_to<T>(arguments.query_gradient) + rows.line(row_that_is(t, h)) * arguments.head_size;
+        },
+        [&](uint32_t t, uint32_t h) { return row(t, h) < rows.count ? arguments.head_size : 0; });
 }
 
 // A block has some keys, and writes the gradients of them and of their values.
@@ -627,10 +632,9 @@ TALLOW_INLINE void find_gradient_of_keys(const Arguments& arguments) {
         begin = query > 0 ? static_cast<uint32_t>(query) * arguments.group : 0;
     }
     const auto line = [&](uint64_t address) {
-        return [&, address](uint32_t t, uint32_t h) {
-            return key(t, h) < arguments.keys ? rows.template key_line<T>(address, key(t, h)) : nullptr;
-        };
+        return [&, address](uint32_t t, uint32_t h) { return rows.template key_line<T>(address, key(t, h)); };
     };
+    const auto written = [&](uint32_t t, uint32_t h) { return key(t, h) < arguments.keys ? arguments.head_size : 0; };
 #pragma unroll 1
     for (uint32_t first_element = 0; first_element < Size; first_element += part) {
         GradientSums<T, Size, part> key_sums;
@@ -670,9 +674,8 @@ TALLOW_INLINE void find_gradient_of_keys(const Arguments& arguments) {
                 value_sums.add(met, 1, first_element, weight_factor, scores);
                 key_sums.add(met, 0, first_element, 1.0f, changes);
             });
-        value_sums.store(first_element, arguments.head_size, 1.0f / weight_factor, line(arguments.value_gradient));
-        key_sums.store(first_element, arguments.head_size, from_bits<float>(arguments.scale),
-                       line(arguments.key_gradient));
+        value_sums.store(first_element, 1.0f / weight_factor, line(arguments.value_gradient), written);
+        key_sums.store(first_element, from_bits<float>(arguments.scale), line(arguments.key_gradient), written);
         synchronize_block();
     }
 }

@@ -68,7 +68,7 @@ template <typename T, uint32_t Size> struct MatrixRowAttention {
         const uint32_t row = first_row + line();
         const uint32_t row_that_is = row < of.count ? row : first_row;
         const uint32_t seen = of.seen(row) < end ? of.seen(row) : end;
-        const T* const mask = arguments.mask != 0 ? of.template mask<T>(row_that_is) : nullptr;
+        const T* const mask = of.template mask<T>(row_that_is);
         const float scale = of.scale();
         Access query[key_accesses];
         const T* const query_line = of.template query<T>(row_that_is);

@@ -18,9 +18,10 @@ TALLOW_INLINE void draw_all(const Arguments& arguments, Function function) {
     T* const result = pointer_to<T>(arguments.result);
     uint64_t seed = arguments.seed, block = arguments.block;
     if (arguments.state != 0) {
-        // In a graph, `block` counts from the first one of the replay.
+        // In a graph, `block` counts from the first one of the replay. Compilers would make one load of a choice
+        // between two places for the seed, which are of different memory.
         const GraphState* const state = pointer_to<const GraphState>(arguments.state);
-        seed = state->seed;
+        seed += state->seed - arguments.seed;
         block += state->block;
     }
     const uint64_t step = uint64_t{grid_blocks()} * per_block;

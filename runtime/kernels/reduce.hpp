@@ -246,7 +246,13 @@ TALLOW_INLINE void reduce_column_pack(const Arguments& arguments, const T* sourc
 template <typename Op, typename T, typename Arguments> TALLOW_INLINE void reduce_columns(const Arguments& arguments) {
     using State = typename Op::State;
     constexpr uint32_t length = column_pack<T>;
-    __shared__ State shared[length][block_size];
+    // Narrow states are exchanged in words.
+    constexpr uint32_t alike = sizeof(State) < sizeof(uint32_t) ? sizeof(uint32_t) / sizeof(State) : 1;
+    static_assert(length % alike == 0, "the states of a pack fill words");
+    struct alignas(alike * alignof(State)) Part {
+        State values[alike];
+    };
+    __shared__ Part shared[length / alike][block_size];
     const uint32_t team = arguments.team;
     const uint32_t together = teams_in(block_size, team);
     const uint32_t across = place_in_team(team);
@@ -276,24 +282,38 @@ template <typename Op, typename T, typename Arguments> TALLOW_INLINE void reduce
                 reduce_column_pack<false, Op>(arguments, source, begin + down, end, together, left, states);
         }
 #pragma unroll
-        for (uint32_t i = 0; i < length; ++i)
-            shared[i][thread_index()] = states[i];
+        for (uint32_t i = 0; i < length; i += alike) {
+            Part part;
+#pragma unroll
+            for (uint32_t k = 0; k < alike; ++k)
+                part.values[k] = states[i + k];
+            shared[i / alike][thread_index()] = part;
+        }
         synchronize_block();
         for (uint32_t half = together / 2; half > 0; half /= 2) {
             if (down < half)
 #pragma unroll
-                for (uint32_t i = 0; i < length; ++i)
-                    shared[i][thread_index()] =
-                        Op::combine(shared[i][thread_index()], shared[i][thread_index() + half * team]);
+                for (uint32_t i = 0; i < length / alike; ++i) {
+                    Part part = shared[i][thread_index()];
+                    const Part other = shared[i][thread_index() + half * team];
+#pragma unroll
+                    for (uint32_t k = 0; k < alike; ++k)
+                        part.values[k] = Op::combine(part.values[k], other.values[k]);
+                    shared[i][thread_index()] = part;
+                }
             synchronize_block();
         }
         if (down == 0 && pack < arguments.packs) {
             const uint32_t outer = pack / arguments.packs_per_row;
             const uint32_t place = split * arguments.outputs + outer * arguments.inner + column;
 #pragma unroll
-            for (uint32_t i = 0; i < length; ++i)
-                if (i < left)
-                    store_state<Op>(arguments, place + i, shared[i][thread_index()]);
+            for (uint32_t i = 0; i < length; i += alike) {
+                const Part part = shared[i / alike][thread_index()];
+#pragma unroll
+                for (uint32_t k = 0; k < alike; ++k)
+                    if (i + k < left)
+                        store_state<Op>(arguments, place + i + k, part.values[k]);
+            }
         }
         synchronize_block();
     }

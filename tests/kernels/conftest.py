@@ -112,6 +112,13 @@ def machine_code(file: Path) -> dict[str, str]:
     return dict(FUNCTION.findall(text))
 
 
+def check_addresses(target: str, file: Path) -> None:
+    """Each access of memory says in which it is, as those that do not are slower: none of AMD's is flat."""
+    if target.startswith("gfx"):
+        for kernel, code in machine_code(file).items():
+            assert not re.search(r"\bflat_(?:load|store|atomic)", code), (target, kernel)
+
+
 @pytest.fixture(scope="session")
 def machine() -> Machine:
     return Machine()

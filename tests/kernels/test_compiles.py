@@ -17,7 +17,7 @@ from tallow.runtime.backends.gpu_backend import kernels
 from tallow.runtime.backends.gpu_backend.ops.fused import family_of
 from tallow.runtime.graph.traced import Trace
 
-from .conftest import KERNELS, REPOSITORY, Machine, names
+from .conftest import KERNELS, REPOSITORY, Machine, check_addresses, names
 
 SPEC = read_spec(REPOSITORY)
 GPUS = [backend.code_objects for backend in SPEC.backends if backend.code_objects and not backend.code_objects.host]
@@ -130,7 +130,9 @@ def test_a_sample_compiles(
     includes = [f'#include "{reduced(family, wanted).name}"\n' for family, wanted in chosen.items()]
     together = tmp_path / "sample.hip"
     together.write_text("".join(includes), encoding="utf-8")
-    usages = read_report(machine.compile(target, together, tmp_path).messages)
+    made = machine.compile(target, together, tmp_path)
+    check_addresses(target, made.file)
+    usages = read_report(made.messages)
     assert len(usages) == sum(map(len, chosen.values()))
     for family, wanted in chosen.items():
         check(target, family, [usage for usage in usages if usage.kernel in wanted], wanted)
@@ -180,4 +182,5 @@ def test_a_family_compiles(machine: Machine, target: str, family: str) -> None:
     compilers = {target: machine.compiler(target)}
     (result,) = compile_objects([machine.objects[target, family]], compilers, 1, lambda result: None)
     assert result.status != "failed", result.messages
+    check_addresses(target, result.object.file)
     check(target, family, result.usages, names(family))

@@ -61,8 +61,6 @@ def test_whole_packs_are_moved(
                     assert not re.search(rf"\bglobal_load_(?!{WHOLE})", block), kernel
         if stored >= loaded:
             assert re.search(rf"\bglobal_store_{WHOLE}", code[kernel]), kernel
-        # Addresses are known to be in global memory, which is faster.
-        assert not re.search(r"\bflat_(?:load|store)", code[kernel]), kernel
 
 
 @pytest.mark.parametrize("target", ["gfx90a", "gfx1100"])
@@ -77,3 +75,12 @@ def test_tiles_of_narrow_elements_are_words_of_shared_memory(
         # Elements are written one by one only at the edge of a tensor, where a thread has one pack at a time.
         narrow = re.findall(r"\bds_(?:write|store)_b(?:8|16)\w*", code[kernel])
         assert len(narrow) <= 4 // (int(kernel[6:].partition("_")[0]) // 8), kernel
+
+
+@pytest.mark.parametrize("target", ["gfx90a", "gfx1100"])
+def test_narrow_states_are_words_of_shared_memory(
+    machine: Machine, reduced: Callable[[str, Iterable[str]], Path], tmp_path: Path, target: str
+) -> None:
+    code = machine_code(machine.compile(target, reduced("reduce", ["sum_u8_columns"]), tmp_path).file)
+    assert re.search(r"\bds_(?:write|store)\w*_b32\b", code["sum_u8_columns"])
+    assert not re.search(r"\bds_(?:read|load|write|store)_(?:[ui](?:8|16)|b8|b16)", code["sum_u8_columns"])
