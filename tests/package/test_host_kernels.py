@@ -168,9 +168,9 @@ def test_kernels_stay_inside_their_operands(count: int, dtype: str, itemsize: in
     assert kernel is not None
     assert map_operands is not None
     packed = host_arguments.map_operands(
-        kernel=kernel, addresses=(result.address, source.address, NOWHERE, NOWHERE), threads=1, operands=2, rank=1,
-        itemsizes=(itemsize, itemsize, 1, 1), count=count, dims=(count, *(0,) * 7),
-        strides=(1, *(0,) * 7, 1, *(0,) * 23), parameters=(0, 0, 0),
+        kernel=kernel, addresses=(result.address, source.address, *(NOWHERE,) * 3), threads=1, operands=2, results=1,
+        rank=1, itemsizes=(itemsize, itemsize, 1, 1, 1), count=count, dims=(count, *(0,) * 7),
+        strides=(1, *(0,) * 7, 1, *(0,) * 31), parameters=(0, 0, 0),
     )  # fmt: skip
     map_operands(packed)
     reduction = KERNELS.kernel("fold", f"max_{dtype}_rows")
