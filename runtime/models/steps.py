@@ -40,6 +40,11 @@ def rms_norm(at: Place, x: Tensor, weight: Tensor) -> Tensor:
     return x.rms_norm(weight, at.config.epsilon)
 
 
+def added_rms_norm(at: Place, x: Tensor, added: Tensor, weight: Tensor) -> tuple[Tensor, Tensor]:
+    """The norm of a sum, and the sum."""
+    return added.rms_norm(weight, at.config.epsilon, x)
+
+
 def linear(_at: Place | None, x: Tensor, weight: Weight, bias: Tensor | None = None) -> Tensor:
     """(n, k) by a weight (m, k), in f32 or in blocks, to (n, m)."""
     if isinstance(weight, Tensor):

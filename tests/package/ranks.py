@@ -21,6 +21,7 @@ import tallow as tl
 from tallow import Device, DType, Tensor
 from tallow import distributed as dist
 from tallow.gguf import save_gguf
+from tallow.kernels.constants import REDUCED_RANKS
 from tallow.models import ExecutionPlan, ModelConfig, ModelRuntime
 from tallow.runtime.backends.gpu_backend.gpu_driver import GpuDriver
 from tallow.runtime.gradient.node import Node
@@ -101,6 +102,30 @@ class Collectives:
             arrays = self.given(shape, dtype, number, small=2 if reduction == "prod" else 3)
             found = dist.all_reduce(self.tensor(arrays[self.group.rank], number), reduction)
             self.same(found, self.joined(arrays, reduction))
+
+    def check_few_elements(self) -> None:
+        """By turns of sizes, which leave words of earlier calls: one rounding, in the order of the ranks."""
+        rank, size = self.group.rank, self.group.size
+        library = getattr(self.device.inner, "rccl", None) or getattr(self.device.inner, "nccl", None)
+        if library is not None and size > 1:
+            dist.all_reduce(self.tensor(np.ones(1, np.float32)))
+            assert (library.peers.of(self.group) is not None) == (size <= REDUCED_RANKS)
+        if library is None:
+            return
+        for number, count in enumerate((1, 2, 3, 255, 256, 257, 511, 1000, 1, 4099, 3)):
+            for dtype in ("f32", "bf16", "f16"):
+                exact = [
+                    self.generator(r, number, count).standard_normal(count).astype(np.float32) for r in range(size)
+                ]
+                rounded = [Tensor(array).to_dtype(dtype) for array in exact]
+                sums = rounded[0].to_dtype("f32").numpy().copy()
+                for other in rounded[1:]:
+                    sums += other.to_dtype("f32").numpy()
+                x = rounded[rank].to(self.device)
+                for reduction, divisor in (("sum", 1), ("mean", size)):
+                    expected = Tensor(sums / np.float32(divisor)).to_dtype(dtype).numpy()
+                    for _ in range(3):
+                        self.same(dist.all_reduce(x, reduction), expected)
 
     def check_every_reduction(self) -> None:
         for number, dtype in enumerate(self.joined_dtypes):

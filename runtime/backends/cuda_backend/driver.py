@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, TypeAlias
+import ctypes
+from typing import TYPE_CHECKING, Final, TypeAlias
 
 from ...base.error import TallowError
 from ..gpu_backend.gpu_driver import Function, GpuDriver
 from ..gpu_backend.launch import Launcher
 from .context import Context
 from .kernels import Nvrtc
-from .memory import CudaBuffer
+from .memory import CudaBuffer, CudaHostBuffer
 from .module import CudaKernel, CudaModule, cuda_launcher
 from .result import check, cuda, start_driver
 from .stream import CudaStream
@@ -18,6 +19,10 @@ if TYPE_CHECKING:
     from .loader import AsyncLoader
 
 Module: TypeAlias = CudaModule
+
+# CU_IPC_HANDLE_SIZE, and CU_IPC_MEM_LAZY_ENABLE_PEER_ACCESS.
+_HANDLE_BYTES: Final = 64
+_LAZY_PEER_ACCESS: Final = 1
 
 
 def device_count() -> int:
@@ -62,6 +67,20 @@ class Driver(GpuDriver[Module]):
 
     def _new_buffer(self, nbytes: int) -> CudaBuffer:
         return CudaBuffer(self.device, nbytes)
+
+    def host_buffer(self, nbytes: int) -> CudaHostBuffer:
+        return CudaHostBuffer(self.device, nbytes)
+
+    def shared_handle(self, address: int) -> bytes:
+        with self.device.activated():
+            handle = check("cuIpcGetMemHandle", cuda.cuIpcGetMemHandle(address), self.label)
+        return ctypes.string_at(handle.getPtr(), _HANDLE_BYTES)
+
+    def open_shared(self, handle: bytes) -> int:
+        found = cuda.CUipcMemHandle()
+        ctypes.memmove(found.getPtr(), handle, _HANDLE_BYTES)
+        with self.device.activated():
+            return int(check("cuIpcOpenMemHandle", cuda.cuIpcOpenMemHandle(found, _LAZY_PEER_ACCESS), self.label))
 
     def load(self, code: bytes, name: str) -> Module:
         return CudaModule(self.device, code, name)

@@ -11,6 +11,7 @@ from ...ranks.group import Group
 from . import capture, slow_path
 from .gpu_driver import GpuDriver
 from .libraries import Library
+from .peers import Peers
 from .stream import Stream
 
 Result = TypeVar("Result")
@@ -52,6 +53,7 @@ class Collectives(Library):
         self._byte = dtype(_BYTE)
         self._reductions = {known: reduction(number) for known, number in _REDUCTIONS.items()}
         self._communicators: dict[str, Any] = {}
+        self.peers = Peers(driver, self._of)
         # Of calls that go on beside the device's stream, which has yet to wait for it, and what they work with.
         self._side: Stream[Any] | None = None
         self._under_way: list[object] = []
@@ -137,6 +139,7 @@ class Collectives(Library):
                 group.release_at_loss(self._abort, self._finish)
             with self._driver.device.activated():
                 found = self._communicators[group.name] = self._join(group.size, bytes.fromhex(shared), group.rank)
+            self.peers.join(group)
         return found
 
     @abstractmethod
@@ -149,6 +152,7 @@ class Collectives(Library):
 
     def _abort(self) -> None:
         """End the calls that wait for ranks."""
+        self.peers.release()
         for communicator in self._communicators.values():
             self._functions.comm_abort(communicator)
 

@@ -18,7 +18,7 @@ from .stream import Direction, Event, Recorded, Stream, settled
 
 if TYPE_CHECKING:
     from .allocator import Pool
-    from .buffer import DeviceBuffer
+    from .buffer import DeviceBuffer, HostBuffer
     from .loader import Loader
     from .run_time_compiler import RunTimeCompiler
     from .storage import Slice
@@ -70,8 +70,11 @@ class GpuDriver(ABC, Generic[LoadedModule]):
 
     def allocate(self, nbytes: int) -> Address:
         """The address of `nbytes` > 0 of new memory; OutOfMemory where there is not enough."""
+        return self._kept(self._new_buffer, nbytes)
+
+    def _kept(self, new_buffer: Callable[[int], DeviceBuffer[Any, Any]], nbytes: int) -> Address:
         try:
-            buffer = self._new_buffer(nbytes)
+            buffer = new_buffer(nbytes)
         except OverflowError as error:  # more bytes than the vendor's driver can count
             raise OutOfMemory(self.label, nbytes) from error
         except DriverError as error:
@@ -81,6 +84,22 @@ class GpuDriver(ABC, Generic[LoadedModule]):
         address = buffer.address
         self._buffers[address] = buffer
         return address
+
+    def allocate_shared(self, nbytes: int) -> Address:
+        """The same, of memory that other devices read and write while kernels are at it."""
+        return self.allocate(nbytes)
+
+    @abstractmethod
+    def host_buffer(self, nbytes: int) -> HostBuffer[Any]:
+        """Pinned memory of the host, which kernels read at the address that it has here."""
+
+    @abstractmethod
+    def shared_handle(self, address: int) -> bytes:
+        """What another process on this host finds memory by that was allocated for sharing."""
+
+    @abstractmethod
+    def open_shared(self, handle: bytes) -> int:
+        """The address here of memory of another process, and of another device, for as long as both processes run."""
 
     @abstractmethod
     def _new_buffer(self, nbytes: int) -> DeviceBuffer[Any, Any]:

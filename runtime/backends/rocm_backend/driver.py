@@ -6,12 +6,14 @@ from functools import partial
 from typing import TypeAlias
 
 from ...base.error import TallowError
+from ...kernels.argument_struct import Address
 from ..gpu_backend.error import InvalidKernel
 from ..gpu_backend.gpu_driver import Function, GpuDriver
 from ..gpu_backend.launch import Launcher
-from .hip import AsyncLoader, HipBuffer, HipDevice, HipError, HipKernel, HipModule, HipStream
+from .hip import AsyncLoader, HipBuffer, HipDevice, HipError, HipHostBuffer, HipKernel, HipModule, HipStream
 from .hip import device_count as hip_device_count
 from .hip import runtime_version as hip_runtime_version
+from .hip.memory import HipSharedBuffer, open_shared, shared_handle
 from .kernels import Hiprtc
 
 Module: TypeAlias = HipModule
@@ -53,6 +55,18 @@ class Driver(GpuDriver[Module]):
 
     def _new_buffer(self, nbytes: int) -> HipBuffer:
         return HipBuffer(self.device, nbytes)
+
+    def allocate_shared(self, nbytes: int) -> Address:
+        return self._kept(partial(HipSharedBuffer, self.device), nbytes)
+
+    def host_buffer(self, nbytes: int) -> HipHostBuffer:
+        return HipHostBuffer(self.device, nbytes)
+
+    def shared_handle(self, address: int) -> bytes:
+        return shared_handle(self.device, address)
+
+    def open_shared(self, handle: bytes) -> int:
+        return open_shared(self.device, handle)
 
     def load(self, code: bytes, name: str) -> Module:
         return HipModule(self.device, code, name)

@@ -5,7 +5,7 @@ from typing import Any, Final
 
 from ...tensor import Tensor
 from ..config import ModelConfig
-from ..steps import Place, joined_linear, linears, rms_norm, silu_mul
+from ..steps import Place, added_rms_norm, joined_linear, linears, silu_mul
 
 # The tensors around the layers, and those of a layer, by the names that steps have for them.
 TENSORS: Final = {
@@ -59,8 +59,8 @@ def biases(config: ModelConfig) -> dict[str, tuple[int, ...]]:
     return {"query_bias": (queries,), "key_bias": (keys,), "value_bias": (keys,)}
 
 
-def feed_forward(at: Place, weights: Mapping[Any, Any], x: Tensor) -> Tensor:
-    """The second half of a layer: (n, width) to the same shape."""
-    normed = rms_norm(at, x, weights["feed_forward_norm"])
+def feed_forward(at: Place, weights: Mapping[Any, Any], x: Tensor, attended: Tensor) -> Tensor:
+    """The second half of a layer, of the sum of (n, width) and what attention made of it: the same shape."""
+    normed, x = added_rms_norm(at, x, attended, weights["feed_forward_norm"])
     gate, up = linears(at, normed, weights["gate", "up"])
     return x + joined_linear(at, silu_mul(at, gate, up), weights["down"])

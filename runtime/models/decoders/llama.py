@@ -35,5 +35,5 @@ def layer(at: Place, weights: Mapping[Any, Any], x: Tensor) -> Tensor:
     queries = rope_neighbours(at, heads(at, plus(at, query, weights["query_bias"])))
     keys = rope_neighbours(at, key_heads(at, plus(at, key, weights["key_bias"])))
     values = key_heads(at, plus(at, value, weights["value_bias"]))
-    x = x + joined_linear(at, attention(at, queries, keys, values), weights["output"], weights["output_bias"])
-    return dense.feed_forward(at, weights, x)
+    attended = joined_linear(at, attention(at, queries, keys, values), weights["output"], weights["output_bias"])
+    return dense.feed_forward(at, weights, x, attended)

@@ -33,5 +33,5 @@ def layer(at: Place, weights: Mapping[Any, Any], x: Tensor) -> Tensor:
     queries = rope_halves(at, heads(at, plus(at, query, weights["query_bias"])))
     keys = rope_halves(at, key_heads(at, plus(at, key, weights["key_bias"])))
     values = key_heads(at, plus(at, value, weights["value_bias"]))
-    x = x + joined_linear(at, attention(at, queries, keys, values), weights["output"])
-    return dense.feed_forward(at, weights, x)
+    attended = joined_linear(at, attention(at, queries, keys, values), weights["output"])
+    return dense.feed_forward(at, weights, x, attended)

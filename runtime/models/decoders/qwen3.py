@@ -29,5 +29,5 @@ def layer(at: Place, weights: Mapping[Any, Any], x: Tensor) -> Tensor:
     queries = rope_halves(at, rms_norm(at, heads(at, query), weights["query_norm"]))
     keys = rope_halves(at, rms_norm(at, key_heads(at, key), weights["key_norm"]))
     values = key_heads(at, value)
-    x = x + joined_linear(at, attention(at, queries, keys, values), weights["output"])
-    return dense.feed_forward(at, weights, x)
+    attended = joined_linear(at, attention(at, queries, keys, values), weights["output"])
+    return dense.feed_forward(at, weights, x, attended)

@@ -9,6 +9,7 @@
 #include <deque>
 #include <map>
 #include <sys/mman.h>
+#include <unistd.h>
 #include <utility>
 #include <vector>
 
@@ -33,6 +34,15 @@ std::size_t end_alignment() {
     static const std::size_t alignment = static_cast<std::size_t>(std::max(1L, setting("HIP_HOST_ALIGN", 16)));
     return alignment;
 }
+
+} // namespace
+
+std::pair<char*, std::size_t> pages_of(const Allocation& allocation) {
+    const std::size_t span = round_up(allocation.bytes, page);
+    return {allocation.begin + round_up(allocation.bytes, end_alignment()) - span, span};
+}
+
+namespace {
 
 class Arena {
   public:
@@ -68,6 +78,21 @@ class Arena {
         return hipSuccess;
     }
 
+    hipError_t allocate_shared(void** address, std::size_t bytes, int device, unsigned flags) {
+        if (const hipError_t error = allocate(address, bytes, hipMemoryTypeDevice, device, flags))
+            return error;
+        std::lock_guard lock(mutex_);
+        Allocation& allocation = allocations_[static_cast<char*>(*address)];
+        auto [pages, span] = pages_of(allocation);
+        const int file = memfd_create("shared device memory", MFD_CLOEXEC);
+        if (file < 0 || ftruncate(file, static_cast<off_t>(span)) != 0 ||
+            pwrite(file, pages, span, 0) != static_cast<ssize_t>(span) ||
+            mmap(pages, span, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_FIXED, file, 0) == MAP_FAILED)
+            return hipErrorOutOfMemory;
+        allocation.file = file;
+        return hipSuccess;
+    }
+
     hipError_t release(void* address, hipMemoryType type) {
         std::unique_lock lock(mutex_);
         auto found = allocations_.find(static_cast<char*>(address));
@@ -80,6 +105,8 @@ class Arena {
             used_[allocation.device] -= allocation.bytes;
         // A fresh mapping gives the memory back to the system, which taking away the access would not.
         auto [pages, span] = pages_of(allocation);
+        if (allocation.file >= 0)
+            close(allocation.file);
         mmap(pages, span, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_FIXED, -1, 0);
         freed_.push_back(allocation.begin);
         if (freed_.size() > remembered_frees) {
@@ -165,11 +192,6 @@ class Arena {
         return type == hipMemoryTypeDevice ? "device memory" : "host memory";
     }
 
-    static std::pair<char*, std::size_t> pages_of(const Allocation& allocation) {
-        const std::size_t span = round_up(allocation.bytes, page);
-        return {allocation.begin + round_up(allocation.bytes, end_alignment()) - span, span};
-    }
-
     static const char* find_damage(const Allocation& allocation) {
         auto [pages, span] = pages_of(allocation);
         const char* changed = std::find_if(pages, allocation.begin, is_damaged);
@@ -224,6 +246,10 @@ KernelTurn::~KernelTurn() {
 hipError_t allocate(void** address, std::size_t bytes, hipMemoryType type, int device, unsigned flags) {
     const Turn turn(device);
     return arena().allocate(address, bytes, type, device, flags);
+}
+hipError_t allocate_shared(void** address, std::size_t bytes, int device, unsigned flags) {
+    const Turn turn(device);
+    return arena().allocate_shared(address, bytes, device, flags);
 }
 hipError_t release(void* address, hipMemoryType type) {
     const Turn turn(current_device());

@@ -18,7 +18,8 @@ struct Allocation {
     int device;
     unsigned flags;
     bool freed;
-    bool external; // a variable of a module: known here, but not owned
+    bool external; // a variable of a module, or memory of another process: known here, but not owned
+    int file = -1; // what other processes map, of memory that they may share
 
     bool holds(const void* address, std::size_t count) const {
         const auto* first = static_cast<const char*>(address);
@@ -27,6 +28,8 @@ struct Allocation {
 };
 
 hipError_t allocate(void** address, std::size_t bytes, hipMemoryType type, int device, unsigned flags);
+// The same of a device, in pages that other processes can map.
+hipError_t allocate_shared(void** address, std::size_t bytes, int device, unsigned flags);
 hipError_t release(void* address, hipMemoryType type);
 void release_device(int device);
 
@@ -54,6 +57,9 @@ class KernelTurn {
     Turn turn_;
     int device_;
 };
+
+// The pages of an allocation: where they begin, and how many bytes they have.
+std::pair<char*, std::size_t> pages_of(const Allocation& allocation);
 
 void register_external(void* address, std::size_t bytes, int device);
 void forget_external(void* address);

@@ -55,6 +55,9 @@ enum hipStreamCaptureMode {
     hipStreamCaptureModeRelaxed = 2,
 };
 
+struct hipIpcMemHandle_t {
+    char reserved[64];
+};
 enum hipMemoryType { hipMemoryTypeUnregistered = 0, hipMemoryTypeHost = 1, hipMemoryTypeDevice = 2 };
 
 enum hipFunction_attribute {

@@ -4,11 +4,24 @@
 #include "stream.hpp"
 
 #include <cstring>
+#include <fcntl.h>
+#include <sys/mman.h>
+#include <unistd.h>
 #include <vector>
 
 using namespace hip_host;
 
 namespace {
+
+// What a handle says of memory that another process maps.
+struct SharedMemory {
+    pid_t process;
+    int file;
+    std::size_t span;
+    std::ptrdiff_t offset;
+    std::size_t bytes;
+};
+static_assert(sizeof(SharedMemory) <= sizeof(hipIpcMemHandle_t), "HIP's size");
 
 enum class Where { host, pinned, device };
 
@@ -147,6 +160,49 @@ constexpr auto in_order = Wait::as_the_stream_does;
 
 HIP_HOST_API hipError_t hipMalloc(void** address, std::size_t bytes) {
     return allocate_for("hipMalloc", address, bytes, hipMemoryTypeDevice, 0);
+}
+
+HIP_HOST_API hipError_t hipExtMallocWithFlags(void** address, std::size_t bytes, unsigned flags) {
+    return api("hipExtMallocWithFlags", hipErrorOutOfMemory, [&] {
+        if (!address || flags > 1)
+            return hipErrorInvalidValue;
+        *address = nullptr;
+        return bytes ? allocate_shared(address, bytes, current_device(), flags) : hipSuccess;
+    });
+}
+
+// Of memory that was not allocated with flags HIP shares the whole block that it lies in; here there is nothing to map.
+HIP_HOST_API hipError_t hipIpcGetMemHandle(hipIpcMemHandle_t* handle, void* address) {
+    return api("hipIpcGetMemHandle", hipErrorInvalidValue, [&] {
+        const std::optional<Allocation> allocation = find_allocation(address);
+        if (!handle || !allocation || allocation->begin != address || allocation->file < 0)
+            return hipErrorInvalidValue;
+        const auto [pages, span] = pages_of(*allocation);
+        const SharedMemory shared{getpid(), allocation->file, span, allocation->begin - pages, allocation->bytes};
+        std::memcpy(handle->reserved, &shared, sizeof shared);
+        return hipSuccess;
+    });
+}
+
+HIP_HOST_API hipError_t hipIpcOpenMemHandle(void** address, hipIpcMemHandle_t handle, unsigned flags) {
+    return api("hipIpcOpenMemHandle", hipErrorInvalidValue, [&] {
+        SharedMemory shared;
+        std::memcpy(&shared, handle.reserved, sizeof shared);
+        // A process does not open what is its own.
+        if (!address || flags != 1 || shared.process == getpid())
+            return hipErrorInvalidValue;
+        const std::string path = "/proc/" + std::to_string(shared.process) + "/fd/" + std::to_string(shared.file);
+        const int file = open(path.c_str(), O_RDWR | O_CLOEXEC);
+        if (file < 0)
+            return hipErrorInvalidValue;
+        void* const pages = mmap(nullptr, shared.span, PROT_READ | PROT_WRITE, MAP_SHARED, file, 0);
+        close(file);
+        if (pages == MAP_FAILED)
+            return hipErrorOutOfMemory;
+        *address = static_cast<char*>(pages) + shared.offset;
+        register_external(*address, shared.bytes, current_device());
+        return hipSuccess;
+    });
 }
 
 HIP_HOST_API hipError_t hipMallocAsync(void** address, std::size_t bytes, hipStream_t stream) {

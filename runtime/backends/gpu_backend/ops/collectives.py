@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
 from .....dtype import Array, DType
+from .....kernels import arguments
+from .....kernels.constants import BLOCK_SIZE, REDUCED_WORDS
 from .....op import MethodOp
 from . import copy, elementwise
 from .operand import Operand, dense
@@ -15,6 +17,37 @@ if TYPE_CHECKING:
     from ....ranks.group import Group
     from ..collectives import Collectives
     from ..storage import GpuStorage
+
+# What travels at once.
+_WORD: Final = 4
+
+
+def all_reduce_by_peers(library: Collectives, source: Operand, reduction: str, group: Group) -> GpuStorage | None:
+    """The sums or means of few elements of all ranks, by a kernel; None where a library has to join them."""
+    dtype, count = source.dtype, source.layout.elem_count
+    words = -(-count * dtype.itemsize // _WORD)
+    # 8 bits travel as f32, with which a library has to do.
+    has_kernel = dtype.kind == "float" and dtype.joined_as is dtype and dtype.itemsize <= _WORD
+    if not has_kernel or reduction not in ("sum", "mean") or group.is_beside or not 0 < words <= REDUCED_WORDS:
+        return None
+    peers = library.peers.of(group)
+    if peers is None:
+        return None
+    source = copy.contiguous(source)
+    result = source.device.empty(dtype, count)
+    packed = arguments.all_reduce(
+        result=result.memory.address,
+        source=source.address,
+        places=peers.places,
+        turns=peers.turns,
+        stop=peers.stop,
+        count=count,
+        rank=group.rank,
+        ranks=group.size,
+        divisor=group.size if reduction == "mean" else 1,
+    )
+    source.device.kernels.launch("collective", f"all_reduce_{dtype}", -(-words // BLOCK_SIZE), packed)
+    return result
 
 
 def all_reduce_by_library(library: Collectives, source: Operand, reduction: str, group: Group) -> GpuStorage:

@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+import ctypes
 import functools
-from typing import ClassVar
+from typing import ClassVar, Final
 
 from ....base.error import DeviceMismatch, InvalidArgument
 from ...gpu_backend.buffer import DeviceBuffer, HostBuffer
 from .device import HipDevice
 from .error import HipClosed, check, hip
 from .stream import HipStream
+
+# hipDeviceMallocFinegrained, for which the binding has no name, and hipIpcMemLazyEnablePeerAccess.
+_FINE_GRAINED: Final = 1
+_LAZY_PEER_ACCESS: Final = 1
 
 
 class HipHostBuffer(HostBuffer[HipDevice]):
@@ -95,3 +100,29 @@ class HipBuffer(DeviceBuffer[HipDevice, HipStream]):
 @functools.cache
 def _null_stream(device: HipDevice) -> HipStream:
     return HipStream.null(device)
+
+
+class HipSharedBuffer(HipBuffer):
+    """Fine-grained device memory, by hipExtMallocWithFlags: other devices see what a kernel writes while it runs."""
+
+    __slots__ = ()
+
+    @staticmethod
+    def _allocate(device: HipDevice, nbytes: int) -> int:
+        made = hip.hipExtMallocWithFlags(nbytes, _FINE_GRAINED)
+        return int(check("hipExtMallocWithFlags", made, f"{nbytes} bytes on {device.label}"))
+
+
+def shared_handle(device: HipDevice, address: int) -> bytes:
+    """What another process on this host finds the memory of a `HipSharedBuffer` by."""
+    with device.activated():
+        handle = check("hipIpcGetMemHandle", hip.hipIpcGetMemHandle(address), device.label)
+    return ctypes.string_at(int(handle), handle.c_sizeof())
+
+
+def open_shared(device: HipDevice, handle: bytes) -> int:
+    """The address of memory of another process and another device, for as long as both processes run."""
+    found = hip.hipIpcMemHandle_st.allocate()
+    ctypes.memmove(int(found), handle, found.c_sizeof())
+    with device.activated():
+        return int(check("hipIpcOpenMemHandle", hip.hipIpcOpenMemHandle(found, _LAZY_PEER_ACCESS), device.label))

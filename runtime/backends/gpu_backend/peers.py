@@ -1,0 +1,93 @@
+"""Memory of the GPUs of a group that all of them write to and read from while kernels run."""
+
+from __future__ import annotations
+
+import platform
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
+
+import numpy as np
+
+from ....kernels.constants import BLOCK_SIZE, REDUCED_RANKS, REDUCED_WORDS
+from .error import DriverError
+
+if TYPE_CHECKING:
+    from ...kernels.argument_struct import Address
+    from ...ranks.group import Group
+    from .buffer import HostBuffer
+    from .gpu_driver import GpuDriver
+
+_WORD: Final = 8
+
+
+class Room(NamedTuple):
+    """Addresses that the kernels of `collective` take: see there."""
+
+    places: Address
+    turns: Address
+    stop: Address
+
+
+class Peers:
+    """The rooms of groups whose ranks are on one host and reach each other's memory."""
+
+    def __init__(self, driver: GpuDriver[Any], join: Callable[[Group], object]) -> None:
+        self._driver = driver
+        self._join = join
+        self._rooms: dict[str, Room | None] = {}
+        # 8 bytes that a lost rank sets, which kernels that wait look at.
+        self._stop: HostBuffer[Any] | None = None
+
+    def of(self, group: Group) -> Room | None:
+        """The room of a group, whose ranks join at their first call; None where they do not reach each other."""
+        if group.name not in self._rooms:
+            self._join(group)
+        return self._rooms[group.name]
+
+    def join(self, group: Group) -> None:
+        """Find whether the ranks of a group reach each other, which all of them do at once."""
+        self._rooms[group.name] = self._joined(group) if 1 < group.size <= REDUCED_RANKS else None
+
+    def release(self) -> None:
+        """End the kernels that wait for a rank."""
+        if self._stop is not None:
+            self._stop.array(np.uint64)[0] = 1
+
+    def _joined(self, group: Group) -> Room | None:
+        driver = self._driver
+        words = 2 * group.size * REDUCED_WORDS
+        turns = -(-REDUCED_WORDS // BLOCK_SIZE)
+        try:
+            own = driver.allocate_shared(words * _WORD)
+            driver.zero(own, words * _WORD)
+            driver.synchronize()
+            offer = [_host(), driver.shared_handle(own).hex()]
+        except DriverError:
+            offer = None
+        offers = group.exchange("peers", offer)
+        places: list[int] | None = None
+        if all(offer is not None and offer[0] == _host() for offer in offers):
+            try:
+                handles = [bytes.fromhex(handle) for _, handle in offers]
+                places = [own if r == group.rank else driver.open_shared(h) for r, h in enumerate(handles)]
+            except DriverError:
+                pass
+        if not all(group.exchange("reached", places is not None)) or places is None:
+            if offer is not None:
+                driver.free(own)
+            return None
+        if self._stop is None:
+            self._stop = driver.host_buffer(_WORD)
+            self._stop.array(np.uint64)[0] = 0
+        table = driver.allocate(len(places) * _WORD)
+        driver.copy_to_device(table, np.array(places, np.uint64))
+        counted = driver.allocate(4 * turns)
+        driver.zero(counted, 4 * turns)
+        return Room(table, counted, self._stop.address)
+
+
+def _host() -> str:
+    """What only processes of this host say."""
+    boot = Path("/proc/sys/kernel/random/boot_id")
+    return boot.read_text(encoding="ascii") if boot.exists() else platform.node()
