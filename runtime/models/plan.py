@@ -5,7 +5,7 @@ from __future__ import annotations
 import importlib
 from collections.abc import Callable, Mapping, Sequence
 from time import perf_counter
-from typing import Any, Final, NamedTuple, Self
+from typing import Any, Final, NamedTuple, Self, TypeGuard
 
 import numpy as np
 
@@ -189,14 +189,14 @@ class ExecutionPlan:
         return whole if is_whole else part_of(whole, dim, self.group)
 
     def _joined(self, tensors: Sequence[Source]) -> Joined:
-        """Weights by which the same is multiplied, in one matrix where the file has them in blocks of one format."""
+        """Weights by which the same is multiplied, in one matrix where the file has them in one format."""
         rows = tuple(tensor.shape[0] for tensor in tensors)
-        blocks = [it for it in tensors if isinstance(it, GgufTensor) and it.dtype.block_size > 1 and len(it.shape) == 2]
-        if len(blocks) < len(tensors) or len({(it.dtype, it.shape[1]) for it in blocks}) > 1:
+        matrices = [tensor for tensor in tensors if _is_matrix(tensor)]
+        if len(matrices) < len(tensors) or len({(it.dtype, it.shape[1]) for it in matrices}) > 1:
             return Joined(tuple(map(self._load, tensors)), rows)
         begin = perf_counter()
-        matrix = self._matrix(joined_blocks(blocks))
-        self._note(len(blocks), sum(it.nbytes for it in blocks), begin)
+        matrix = self._matrix(joined_blocks(matrices))
+        self._note(len(matrices), sum(it.nbytes for it in matrices), begin)
         return Joined((matrix,), rows)
 
     def _tensor(self, name: str) -> Weight:
@@ -222,8 +222,7 @@ class ExecutionPlan:
     def _load(self, tensor: Source) -> Weight:
         begin = perf_counter()
         if isinstance(tensor, GgufTensor):
-            is_matrix = len(tensor.shape) == 2 and tensor.dtype is not GgmlDType.F32
-            loaded = tensor.blocks() if is_matrix else tensor.load()
+            loaded = tensor.blocks() if _is_matrix(tensor) else tensor.load()
             self._note(1, tensor.nbytes, begin)
         else:
             loaded = tensor
@@ -272,3 +271,8 @@ class ExecutionPlan:
 
     def __repr__(self) -> str:
         return f"<ExecutionPlan of {self.config.architecture}, {self.config.layers} layers, on {self.device.label}>"
+
+
+def _is_matrix(tensor: Source) -> TypeGuard[GgufTensor]:
+    """Whether products take a tensor of a file as it is there: what has f32 is a tensor like others."""
+    return isinstance(tensor, GgufTensor) and len(tensor.shape) == 2 and tensor.dtype is not GgmlDType.F32
