@@ -82,6 +82,10 @@ class Driver(GpuDriver[Module]):
         with self.device.activated():
             return int(check("cuIpcOpenMemHandle", cuda.cuIpcOpenMemHandle(found, _LAZY_PEER_ACCESS), self.label))
 
+    def close_shared(self, address: int) -> None:
+        with self.device.activated():
+            check("cuIpcCloseMemHandle", cuda.cuIpcCloseMemHandle(address), self.label)
+
     def load(self, code: bytes, name: str) -> Module:
         return CudaModule(self.device, code, name)
 

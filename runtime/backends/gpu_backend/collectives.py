@@ -164,3 +164,4 @@ class Collectives(Library):
         for stream in (self._driver.queue, self._side):
             if stream is not None:
                 stream.synchronize()
+        self.peers.leave()

@@ -99,7 +99,11 @@ class GpuDriver(ABC, Generic[LoadedModule]):
 
     @abstractmethod
     def open_shared(self, handle: bytes) -> int:
-        """The address here of memory of another process, and of another device, for as long as both processes run."""
+        """The address here of memory of another process and another device, until `close_shared`."""
+
+    @abstractmethod
+    def close_shared(self, address: int) -> None:
+        """Let go of memory of another process, which that must not free before."""
 
     @abstractmethod
     def _new_buffer(self, nbytes: int) -> DeviceBuffer[Any, Any]:

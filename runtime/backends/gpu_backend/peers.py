@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import platform
 from collections.abc import Callable
 from pathlib import Path
@@ -36,6 +37,8 @@ class Peers:
         self._driver = driver
         self._join = join
         self._rooms: dict[str, Room | None] = {}
+        # What is here of the memory of other ranks.
+        self._opened: list[int] = []
         # 8 bytes that a lost rank sets, which kernels that wait look at.
         self._stop: HostBuffer[Any] | None = None
 
@@ -54,6 +57,11 @@ class Peers:
         if self._stop is not None:
             self._stop.array(np.uint64)[0] = 1
 
+    def leave(self) -> None:
+        """Let go of the memory of other ranks, none of which ends before: drivers crash where one does."""
+        while self._opened:
+            self._driver.close_shared(self._opened.pop())
+
     def _joined(self, group: Group) -> Room | None:
         driver = self._driver
         words = 2 * group.size * REDUCED_WORDS
@@ -66,16 +74,12 @@ class Peers:
         except DriverError:
             offer = None
         offers = group.exchange("peers", offer)
-        places: list[int] | None = None
+        places: list[int] = []
         if all(offer is not None and offer[0] == _host() for offer in offers):
-            try:
-                handles = [bytes.fromhex(handle) for _, handle in offers]
-                places = [own if r == group.rank else driver.open_shared(h) for r, h in enumerate(handles)]
-            except DriverError:
-                pass
-        if not all(group.exchange("reached", places is not None)) or places is None:
-            if offer is not None:
-                driver.free(own)
+            with contextlib.suppress(DriverError):
+                for rank, (_, handle) in enumerate(offers):
+                    places.append(own if rank == group.rank else self._open(bytes.fromhex(handle)))
+        if not all(group.exchange("reached", len(places) == group.size)):
             return None
         if self._stop is None:
             self._stop = driver.host_buffer(_WORD)
@@ -85,6 +89,10 @@ class Peers:
         counted = driver.allocate(4 * turns)
         driver.zero(counted, 4 * turns)
         return Room(table, counted, self._stop.address)
+
+    def _open(self, handle: bytes) -> int:
+        self._opened.append(self._driver.open_shared(handle))
+        return self._opened[-1]
 
 
 def _host() -> str:

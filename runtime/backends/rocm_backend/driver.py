@@ -13,7 +13,7 @@ from ..gpu_backend.launch import Launcher
 from .hip import AsyncLoader, HipBuffer, HipDevice, HipError, HipHostBuffer, HipKernel, HipModule, HipStream
 from .hip import device_count as hip_device_count
 from .hip import runtime_version as hip_runtime_version
-from .hip.memory import HipSharedBuffer, open_shared, shared_handle
+from .hip.memory import HipSharedBuffer, close_shared, open_shared, shared_handle
 from .kernels import Hiprtc
 
 Module: TypeAlias = HipModule
@@ -67,6 +67,9 @@ class Driver(GpuDriver[Module]):
 
     def open_shared(self, handle: bytes) -> int:
         return open_shared(self.device, handle)
+
+    def close_shared(self, address: int) -> None:
+        close_shared(self.device, address)
 
     def load(self, code: bytes, name: str) -> Module:
         return HipModule(self.device, code, name)

@@ -205,6 +205,17 @@ HIP_HOST_API hipError_t hipIpcOpenMemHandle(void** address, hipIpcMemHandle_t ha
     });
 }
 
+HIP_HOST_API hipError_t hipIpcCloseMemHandle(void* address) {
+    return api("hipIpcCloseMemHandle", hipErrorInvalidValue, [&] {
+        const std::optional<Allocation> allocation = find_allocation(address);
+        if (!allocation || allocation->begin != address || !allocation->external)
+            return hipErrorInvalidValue;
+        const auto [pages, span] = pages_of(*allocation);
+        forget_external(address);
+        return munmap(pages, span) == 0 ? hipSuccess : hipErrorInvalidValue;
+    });
+}
+
 HIP_HOST_API hipError_t hipMallocAsync(void** address, std::size_t bytes, hipStream_t stream) {
     if (!stream_is_live(stream))
         return remember(hipErrorInvalidHandle);

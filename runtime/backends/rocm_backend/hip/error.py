@@ -43,6 +43,7 @@ REQUIRED_FUNCTIONS: Final = (
     "hipGraphLaunch",
     "hipHostFree",
     "hipHostMalloc",
+    "hipIpcCloseMemHandle",
     "hipIpcGetMemHandle",
     "hipIpcOpenMemHandle",
     "hipMalloc",

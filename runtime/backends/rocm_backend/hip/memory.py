@@ -121,8 +121,14 @@ def shared_handle(device: HipDevice, address: int) -> bytes:
 
 
 def open_shared(device: HipDevice, handle: bytes) -> int:
-    """The address of memory of another process and another device, for as long as both processes run."""
+    """The address here of memory of another process and another device."""
     found = hip.hipIpcMemHandle_st.allocate()
     ctypes.memmove(int(found), handle, found.c_sizeof())
     with device.activated():
         return int(check("hipIpcOpenMemHandle", hip.hipIpcOpenMemHandle(found, _LAZY_PEER_ACCESS), device.label))
+
+
+def close_shared(device: HipDevice, address: int) -> None:
+    """Let go of memory of another process."""
+    with device.activated():
+        check("hipIpcCloseMemHandle", hip.hipIpcCloseMemHandle(address), device.label)
