@@ -83,8 +83,6 @@ class Server(threading.Thread):
         self._wanted: dict[str, Sequence[int]] = {}
         # While calls are compared, what each rank that waits for others has called, and under which key.
         self._calls: dict[int, tuple[str, str]] = {}
-        self.finished = threading.Event()
-        """Set when every rank has ended."""
 
     def run(self) -> None:
         """Serve until every rank has ended."""
@@ -111,13 +109,12 @@ class Server(threading.Thread):
                     line.socket.close()
                     if line in ranks:
                         self._end(ranks[line], None, _KILLED)
-        # The others wait for that, and rank 0 for `finished`, behind which this thread may be stopped.
+        # The readers of all ranks wait for that, and ranks for their readers.
         for line in self._lines.values():
             line.close()
             line.socket.close()
         self._listener.close()
         selector.close()
-        self.finished.set()
 
     def absent(self) -> list[int]:
         """The ranks that did not come."""
@@ -338,10 +335,10 @@ class Coordinator:
 
     def _wait_for_others(self, seconds: float | None = None) -> None:
         """Stay until all ranks have ended, or for so long: they may still read what this one sent; rank 0 serves."""
+        # A thread that still runs when Python ends is stopped wherever it is, which can crash the process.
+        self._reader.join(seconds)
         if self._server is not None:
-            self._server.finished.wait(seconds)
-        else:
-            self._reader.join(seconds)
+            self._server.join(seconds)
 
 
 def listen(address: str | None, port: int) -> socket.socket:
