@@ -16,7 +16,7 @@ def kernels_toolchains(spec: Spec) -> View:
         made_from=tuple(backend.place("code_objects") for backend in owners),
         package=spec.package,
         targets=[target for each in compiled for target in each.targets],
-        probes=[quoted(each.probe) for each in compiled if each.probe is not None],
+        probe=quoted(next((each.probe for each in compiled if each.probe is not None), "")),
         toolchains=[_row(toolchain, list(each.targets)) for each in compiled for toolchain in each.toolchains],
     )
 
