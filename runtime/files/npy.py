@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import zipfile
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
@@ -38,6 +37,9 @@ def read_npy(path: str | os.PathLike[str], device: Device | str | None = None) -
 @tells_lack_of_memory
 def read_npz(path: str | os.PathLike[str], device: Device | str | None = None) -> dict[str, Tensor]:
     """Read all arrays of a .npz file, by name, to a device, by default the CPU. The errors are those of `read_npy`."""
+    # With what it decompresses it takes longer to import than most modules.
+    import zipfile
+
     target, tensors = device_of(device), {}
     with _read("read_npz", path) as stream, zipfile.ZipFile(stream) as archive:
         for name in archive.namelist():
@@ -60,6 +62,8 @@ def write_npy(tensor: Tensor, path: str | os.PathLike[str]) -> None:
 
 def write_npz(tensors: Mapping[str, Tensor], path: str | os.PathLike[str]) -> None:
     """Write tensors by name to a .npz file. The errors are those of `write_npy`."""
+    import zipfile
+
     if not isinstance(tensors, Mapping) or not all(isinstance(name, str) for name in tensors):
         raise InvalidArgument("write_npz", "tensors must be a dict of tensors by name")
     require_tensors("write_npz", **{f"tensors[{name!r}]": tensor for name, tensor in tensors.items()})
@@ -84,6 +88,10 @@ def _read(operation: str, path: object) -> Iterator[BinaryIO]:
     with told(operation, name), Path(name).open("rb") as stream:
         try:
             yield stream
-        except (ValueError, EOFError, KeyError, SyntaxError, zipfile.BadZipFile) as error:
+        except Exception as error:
+            from zipfile import BadZipFile
+
+            if not isinstance(error, ValueError | EOFError | KeyError | SyntaxError | BadZipFile):
+                raise
             reason = f"path '{name}': it is no whole file of NumPy's with numbers alone: {error}"
             raise InvalidArgument(operation, f"{reason}; write it again with write_{operation[5:]}") from None

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import html
 from typing import TYPE_CHECKING, NoReturn
 
 from ..base.error import InvalidArgument, TallowError
@@ -46,7 +45,9 @@ class Tensor(
 
     def _repr_html_(self) -> str:
         """Show the elements in a notebook as `str` does."""
-        return f"<pre>{html.escape(pretty(self))}</pre>"
+        from html import escape
+
+        return f"<pre>{escape(pretty(self))}</pre>"
 
     if not TYPE_CHECKING:
         # Only called for what a tensor does not have.

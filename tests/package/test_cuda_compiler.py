@@ -44,8 +44,8 @@ def test_a_sample_of_a_family_compiles(compiler, family):
     chosen = names[len(names) // 3 % SAMPLE :: SAMPLE] or names[:1]
     source = kernels._KERNEL.sub(lambda kernel: kernel[0] if kernel[1] in chosen else "", source)
     code = CodeCache(cache_folder()).get(
-        (compiler.version, *compiler.options(target), source, *headers.values()),
-        lambda: compiler.compile(source, family, headers, target),
+        (compiler.version, *compiler.with_options(target, compiler.package_options), source, *headers.values()),
+        lambda: compiler.compile(source, family, headers, target, compiler.package_options),
         bytes,
     )
     assert elf_size(code) == len(code)
@@ -61,6 +61,12 @@ def test_a_fused_function_compiles(compiler):
     for name in (f"{family}_contiguous", f"{family}_strided"):
         code = compiler.compile(kernels.one_kernel(family, name), name, kernels.headers(), "sm_90")
         assert f".text.{name}\0".encode() in code
+
+
+@pytest.mark.parametrize(("major", "options"), [(13, ("--minimal",)), (12, ())])
+def test_kernels_of_the_package_need_less_of_a_new_compiler(major, options):
+    library = SimpleNamespace(nvrtcVersion=lambda: (Status(0), major, 9))
+    assert Nvrtc(library).package_options == options
 
 
 def test_products_and_sums_are_not_contracted(compiler):

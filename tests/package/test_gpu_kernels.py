@@ -38,6 +38,7 @@ class RecordingDriver:
     target: str = "gfx90a"
     options: tuple[str, ...] = ("-O3",)
     compiler_version: str = "hiprtc 9.0"
+    package_options: tuple[str, ...] = ()
     compiled: list[str] = field(default_factory=list)
     loaded: list[str] = field(default_factory=list)
     launched: list[tuple] = field(default_factory=list)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import ctypes
 import os
-import shutil
 import sys
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
@@ -59,6 +58,8 @@ class Compiler(NamedTuple):
 
 def compilers(target: str) -> Iterable[Compiler]:
     """Those that are installed and may build a target, the preferred one first."""
+    import shutil
+
     # pip puts compilers beside its Python, whose environment need not be active.
     folders = os.pathsep.join([os.environ.get("PATH", os.defpath), str(Path(sys.executable).parent)])
     for toolchain in TOOLCHAINS:

@@ -37,6 +37,11 @@ class Nvrtc(RunTimeCompiler):
             raise BackendUnavailable("cuda", reason) from error
         return f"NVRTC {major}.{minor}"
 
+    @property
+    def package_options(self) -> tuple[str, ...]:
+        """Without what NVRTC declares by itself for textures and launches of kernels by kernels, it begins sooner."""
+        return ("--minimal",) if int(self.version.split()[1].partition(".")[0]) >= 13 else ()
+
     def options(self, target: str) -> tuple[str, ...]:
         """What NVRTC is told, for the target of a device."""
         return "--std=c++17", "--fmad=false", f"--gpu-architecture={target}"

@@ -173,6 +173,11 @@ class GpuDriver(ABC, Generic[LoadedModule]):
         return self.compiler.with_options(self.target, options)
 
     @property
+    def package_options(self) -> tuple[str, ...]:
+        """Further options for kernels of the package; BackendUnavailable where there is no compiler."""
+        return self.compiler.package_options
+
+    @property
     def compiler_version(self) -> str:
         """The version of the compiler; BackendUnavailable where there is none."""
         return self.compiler.version

@@ -70,7 +70,8 @@ class Kernels:
         return self._prebuilt[family]
 
     def _compiled(self, family: str, name: str, load: Callable[[bytes], Loaded]) -> Loaded:
-        return compiled(self.cache, self._driver, one_kernel(family, name), name, load)
+        source = one_kernel(family, name)
+        return compiled(self.cache, self._driver, source, name, load, self._driver.package_options)
 
 
 def compiled(

@@ -30,6 +30,11 @@ class RunTimeCompiler(ABC):
     def options(self, target: str) -> tuple[str, ...]:
         """What it is told. The kernels' arithmetic is exact where nothing is contracted behind their back."""
 
+    @property
+    def package_options(self) -> tuple[str, ...]:
+        """What it is told besides of kernels of the package, which need less of it than those of users."""
+        return ()
+
     def with_options(self, target: str, options: Sequence[str]) -> tuple[str, ...]:
         """What it is told where a user tells it something too, which takes the place of what it contradicts."""
         chosen = {_key(option) for option in options}
