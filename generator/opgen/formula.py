@@ -106,6 +106,10 @@ class Call:
     def __hash__(self) -> int:
         return self._hash
 
+    def __getstate__(self) -> dict[str, object]:
+        # Texts have other hashes in another process.
+        return {name: value for name, value in self.__dict__.items() if name != "_hash"}
+
     @cached_property
     def _hash(self) -> int:
         return hash((self.primitive, self.arguments))

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 from opgen import store
+from opgen.formula import Call
 from opgen.project import read_project, recalled_project
 
 from .project import Project
@@ -59,6 +60,14 @@ def test_a_mistake_in_the_runtime_is_seen(small: Project) -> None:
     package.parent.mkdir(parents=True, exist_ok=True)
     package.write_text("from .missing import name\n", encoding="utf-8")
     assert small.run("check").stderr == small.run("check").stderr != ""
+
+
+def test_formulas_are_found_among_those_of_another_process() -> None:
+    formula = Call("add", ("x", Call("exp", ("y",))))
+    assert formula in {formula}
+    other = pickle.loads(pickle.dumps(formula))
+    assert "_hash" not in vars(other)
+    assert other in {formula}
 
 
 def test_another_generator_reads_nothing(small: Project, monkeypatch: pytest.MonkeyPatch) -> None:
