@@ -158,7 +158,7 @@ def test_which_kernel_computes_an_op_in_what_and_what_to_edit(checked: Checked) 
     assert lines["emitted"].startswith("TALLOW_KERNEL(gelu_bf16_")
     assert lines["function"].startswith("def unary(")
     assert lines["what it computes"].strip() == "formula: gelu(x)"
-    assert "gelu(T x)" in lines["how kernels compute it"]
+    assert "gelu(double x)" in lines["how kernels compute it"]
     assert "elementwise_strided(" in lines["body"]
     assert not told(found, "on cpu")
 

@@ -77,10 +77,11 @@ def _derivatives(spec: Spec, *, are_gradients: bool) -> View:
         table="SECOND_DERIVATIVES" if are_gradients else "DERIVATIVES",
         classes=[*op_classes(spec), *own],
         gradients=[
-            _gradient(functor, derivatives(spec, functor, primitives), words, ops, joint.get(functor.name))
+            _gradient(functor, derivatives(spec, functor, primitives), words, ops)
             for functor in functors
             if is_differentiable(spec, functor)
         ],
+        joint=[_joint(functor, joint[functor.name]) for functor in functors if functor.name in joint],
         others=[functor.member for functor in functors if not is_differentiable(spec, functor)],
     )
 
@@ -134,7 +135,7 @@ def _shown(node: Node) -> str:
     return f"`{text_of(whole)}`" + (f" with {', '.join(named)}" if named else "")
 
 
-def _gradient(functor: Functor, found: Mapping[str, Node], words: _Words, ops: Ops, joint: Functor | None) -> View:
+def _gradient(functor: Functor, found: Mapping[str, Node], words: _Words, ops: Ops) -> View:
     operands = []
     for operand in functor.operands:
         node = found.get(operand, Number(0))
@@ -152,14 +153,13 @@ def _gradient(functor: Functor, found: Mapping[str, Node], words: _Words, ops: O
         name=functor.name,
         operands=operands,
         functions=functions,
-        joint=None if joint is None else _joint(joint),
     )
 
 
-def _joint(joint: Functor) -> View:
-    """The call of the op that gives the gradients of both operands."""
+def _joint(functor: Functor, joint: Functor) -> View:
+    """The call of the op that gives the gradients of both operands of a functor."""
     takes = tuple(TAKEN.get(name, name) for name in joint.named[1:])
-    return View(member=joint.member, takes=takes, arguments=", ".join(("g", *takes)))
+    return View(op=functor.member, member=joint.member, takes=takes, arguments=", ".join(("g", *takes)))
 
 
 def _shared_rows(rows: Mapping[str, Node]) -> dict[str, Node]:
