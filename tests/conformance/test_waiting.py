@@ -12,6 +12,7 @@ import pytest
 import tallow
 from hip_runtime import Host
 from tallow import Device, Tensor
+from tallow.kernels.constants import JOIN_MANY_SOURCES
 from tallow.runtime.backends.gpu_backend.device import GpuDevice
 
 from . import calls, hostile, matrix
@@ -94,7 +95,8 @@ LAUNCHES: dict[str, tuple[int, Callable[[Tensor], object]]] = {
     "a slice with a negative step": (2, lambda x: x[::-1]),
     "cat of rows": (1, lambda x: tallow.cat([x, x, x])),
     "cat of columns": (1, lambda x: tallow.cat([x] * 16, 1)),
-    "cat of more than one launch joins": (2, lambda x: tallow.cat([x] * 17, 1)),
+    "cat of many": (1, lambda x: tallow.cat([x] * 17, 1)),
+    "cat of more than one launch joins": (2, lambda x: tallow.cat([x] * (JOIN_MANY_SOURCES + 1), 1)),
     "cat with a view": (2, lambda x: tallow.cat([x, x[:, ::2], x], 1)),
     "stack": (1, lambda x: tallow.stack([x, x], -1)),
     "arange, a product, and index_copy_ of one row": (
