@@ -25,6 +25,7 @@ from tallow.runtime.backends.rocm_backend.driver import Driver
 from tallow.runtime.backends.rocm_backend.hip import error
 from tallow.runtime.backends.rocm_backend.hip.device import _properties
 from tallow.runtime.backends.rocm_backend.hip.error import load_runtime
+from tallow.runtime.backends.rocm_backend.hip.memory import HipSharedBuffer, shared_handle
 from tallow.runtime.backends.rocm_backend.hip.peer import let_reach
 from tallow.runtime.base.error import TallowError
 
@@ -296,8 +297,15 @@ def use_graph(kit: Kit) -> list[float]:
         return found
 
 
+def share(kit: Kit) -> list[float]:
+    """What another process opens memory by."""
+    with HipSharedBuffer(kit.device, 64) as buffer:
+        return [len(shared_handle(kit.device, buffer.address))]
+
+
 # Keys are the functions of `hip` and its classes, those of the classes, and what stands on them.
 OPERATIONS: dict[str, Operation] = {
+    "HipSharedBuffer": share,
     "AsyncLoader": opened(lambda kit: hip.AsyncLoader(kit.device)),
     "AsyncLoader.close": lambda kit: kit.loader.close(),
     "AsyncLoader.require_open": lambda kit: kit.loader.require_open(),
