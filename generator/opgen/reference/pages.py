@@ -11,7 +11,7 @@ from types import SimpleNamespace as View
 
 import jinja2
 
-from opgen.formula import Call, Node, Number, Primitive, shared, text_of, walk
+from opgen.formula import BOTH, Call, Node, Number, Primitive, shared, text_of, walk
 from opgen.gradient_ops import primitives_by_ops
 from opgen.kernels import Kernel, KernelFamily
 from opgen.launched import launched
@@ -147,7 +147,7 @@ class Reference:
         """The functions that its formula is made of."""
         node = functor.formula.node if functor is not None and functor.formula is not None else Number(0)
         used = dict.fromkeys(part.primitive for part in walk(node) if isinstance(part, Call))
-        return [self.spec.primitives[name] for name in used if name.isidentifier()]
+        return [self.spec.primitives[name] for name in used if name.isidentifier() and name != BOTH]
 
     def _gradients(self, functor: Functor | None, method: Method) -> View | None:
         """The gradients of its operands, or why there are none; None of what makes no floats of floats."""
