@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any, ClassVar, TypeVar, final
 
 import numpy as np
@@ -59,19 +59,10 @@ class CpuDevice(ArrayDevice):
     def replay(self) -> Replay:
         return Replay(self)
 
-    def planned(
-        self,
-        key: Key,
-        numbers: int,
-        function: Callable[..., Result],
-        arguments: tuple[Any, ...],
-        options: Mapping[str, Any],
-    ) -> Result:
-        if isinstance(self.plans, Replay):
-            self.plans.whole = False
-        return super().planned(key, numbers, function, arguments, options)
-
     def plan_of(self, key: Key, call: Call) -> Plan:
+        if isinstance(self.plans, Replay):
+            # There is nothing to make again yet.
+            self.plans.whole = False
         plan = super().plan_of(key, call)
         if isinstance(call.parts[0], HostKernels | Onednn):
             return plan

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any, Final
 
 from ...base.error import BackendUnavailable, InvalidArgument
@@ -132,7 +132,7 @@ def _release(device: Any, label: str) -> None:
     check("cuDevicePrimaryCtxRelease", cuda.cuDevicePrimaryCtxRelease(device), label)
 
 
-def destroy_handle(library: Any, context: Context, handle: int) -> None:
-    """Give the handle of a library back, as nvmath-python binds it."""
+def destroy_handle(destroy: Callable[[int], object], context: Context, handle: int) -> None:
+    """Give what a library made for a device back, by the library's function for that."""
     with context.activated():
-        library.destroy(handle)
+        destroy(handle)

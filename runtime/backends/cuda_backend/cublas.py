@@ -58,7 +58,7 @@ class CuBlas(GemmLibrary):
         self._workspace = Slice(allocator, _WORKSPACE_BYTES)
         with context.activated():
             handle = self._handle = self._call("create")
-            release_with(self, destroy_handle, library, context, handle)
+            release_with(self, destroy_handle, library.destroy, context, handle)
             self._set_stream(stream.handle)
             # f32 is multiplied as f32, and no sum is rounded to a narrower dtype on its way.
             modes = library.Math

@@ -97,7 +97,7 @@ class CuBlasLt(Library):
         self._bias_pointer = int(modules.lt.MatmulDescAttribute.BIAS_POINTER)
         with context.activated():
             self._handle: int = self._call("create")
-            release_with(self, destroy_handle, modules.lt, context, self._handle)
+            release_with(self, destroy_handle, modules.lt.destroy, context, self._handle)
 
     def multiply_and_add(
         self, dtype: DType, mnk: tuple[int, int, int], lhs: Matrices, rhs: Matrices, bias: int, result: int

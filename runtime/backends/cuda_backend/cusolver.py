@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, Self
 
 from ....dtype import DType
 from ..gpu_backend.error import LibraryError
 from ..gpu_backend.release import release_with
 from ..gpu_backend.solver import SolverLibrary
-from .context import Context, destroy_handle
+from .context import destroy_handle
 from .cublas import KINDS
 
 if TYPE_CHECKING:
@@ -50,11 +49,11 @@ class CuSolver(SolverLibrary):
         with device.activated():
             self._handle, self._blas_handle = self._solver.call("create"), self._blas.call("create")
             for module, handle in ((self._solver, self._handle), (self._blas, self._blas_handle)):
-                release_with(self, destroy_handle, module.library, device, handle)
+                release_with(self, destroy_handle, module.library.destroy, device, handle)
                 module.call("set_stream", handle, stream)
             self._params, self._jacobi = self._solver.call("create_params"), self._solver.call("create_gesvdj_info")
-            release_with(self, _destroy, library.destroy_params, device, self._params)
-            release_with(self, _destroy, library.destroy_gesvdj_info, device, self._jacobi)
+            release_with(self, destroy_handle, library.destroy_params, device, self._params)
+            release_with(self, destroy_handle, library.destroy_gesvdj_info, device, self._jacobi)
 
     def _call(self, letter: str, function: str, *arguments: Any) -> Any:
         return self._solver.call(_named(letter, function), self._handle, *arguments)
@@ -79,11 +78,6 @@ class _Module(NamedTuple):
             return getattr(self.library, function)(*arguments)
         except self.refusal as error:
             raise LibraryError(f"{self.name} {function}", str(error), _ADVICE) from error
-
-
-def _destroy(destroy: Callable[[int], None], context: Context, handle: int) -> None:
-    with context.activated():
-        destroy(handle)
 
 
 def _named(letter: str, function: str) -> str:

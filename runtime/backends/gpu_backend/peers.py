@@ -12,6 +12,7 @@ import numpy as np
 
 from ....kernels.constants import BLOCK_SIZE, REDUCED_RANKS, REDUCED_WORDS
 from .error import DriverError
+from .utils import ceil_divide
 
 if TYPE_CHECKING:
     from ...kernels.argument_struct import Address
@@ -65,7 +66,7 @@ class Peers:
     def _joined(self, group: Group) -> Room | None:
         driver = self._driver
         words = 2 * group.size * REDUCED_WORDS
-        turns = -(-REDUCED_WORDS // BLOCK_SIZE)
+        turns = ceil_divide(REDUCED_WORDS, BLOCK_SIZE)
         try:
             own = driver.allocate_shared(words * _WORD)
             driver.zero(own, words * _WORD)

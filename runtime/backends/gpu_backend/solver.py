@@ -49,7 +49,12 @@ def are_few_columns(count: int, size: int) -> bool:
 
 
 class SolverLibrary(Library, ABC):
-    """A handle of a library, of one device and stream: see `libraries.Decompositions`. Raises LibraryError."""
+    """A handle of a library, of one device and stream, which decomposes matrices.
+
+    Each method is given `count` matrices, columns first, one behind the other, which are overwritten. Places, addresses
+    of addresses, are given where one call is to work on all matrices, and are 0 elsewhere. What may find no result
+    waits for the device, and raises InvalidArgument. Raises LibraryError.
+    """
 
     without = "NumPy's LAPACK does its work on the host"
     lower: Any
@@ -88,6 +93,7 @@ class SolverLibrary(Library, ABC):
         """The bytes of a workspace, of whose size a library says this."""
 
     def cholesky(self, dtype: DType, size: int, count: int, matrices: int, places: int) -> None:
+        """Find the upper triangles U with U^H U = x; what is below them is left."""
         step = size * size * dtype.itemsize
 
         def factor(number: int, work: int, length: int, info: int) -> None:
@@ -105,6 +111,7 @@ class SolverLibrary(Library, ABC):
             self._each("cholesky", reason, dtype, needed, count, factor)
 
     def lu(self, dtype: DType, size: int, count: int, matrices: int, pivots: int, places: int) -> None:
+        """Enqueue decompositions P L U, and i32 row exchanges, counted from 1."""
         if places:
             self._at_once("lu", None, 0, count, self._all_factored(dtype, size, count, pivots, places))
         else:
@@ -122,6 +129,7 @@ class SolverLibrary(Library, ABC):
         places: int,
         value_places: int,
     ) -> None:
+        """Find the columns of which the transposed matrices make `values`, in their place."""
         if places:
             factor_all = self._all_factored(dtype, size, count, pivots, places)
             refused = np.empty(1, np.int32)  # says whether an argument is invalid, as the status does too
@@ -159,6 +167,7 @@ class SolverLibrary(Library, ABC):
         places: int,
         factor_places: int,
     ) -> None:
+        """Enqueue decompositions of matrices that begin `step` bytes apart: upper triangles, and reflectors."""
         if places:
             refused = np.empty(1, np.int32)
             operands = (places, rows, factor_places, refused.ctypes.data, count)
@@ -181,6 +190,7 @@ class SolverLibrary(Library, ABC):
     def orthonormal(
         self, dtype: DType, rows: int, columns: int, reflectors: int, step: int, count: int, matrices: int, factors: int
     ) -> None:
+        """Enqueue the making of orthonormal columns of the reflectors that `qr` left."""
         function = "ungqr" if dtype.is_complex else "orgqr"
         sizes = (rows, columns, reflectors)
 
@@ -192,6 +202,7 @@ class SolverLibrary(Library, ABC):
         self._each("qr", None, dtype, needed, count, make)
 
     def eigh(self, dtype: DType, size: int, count: int, has_vectors: bool, matrices: int, values: int) -> None:
+        """Find eigenvalues of Hermitian matrices by their lower triangles, and eigenvectors in the matrices' place."""
         kind = (self.vectors[has_vectors], self.lower, size)
         reason = "Eigenvalues did not converge"
         if are_many(count, size) and self.finds_many:
@@ -229,6 +240,11 @@ class SolverLibrary(Library, ABC):
         right: int,
         infos: int,
     ) -> None:
+        """Enqueue singular values of matrices with no fewer rows than columns: `sizes` are both, and the left vectors.
+
+        Both kinds of vectors are columns, for which there is room even where they are not asked for. An i32 of `infos`
+        is not 0 where the values of a matrix were not found.
+        """
         rows, columns, of_left = sizes
         kind, vectors = self.vectors[has_vectors], (matrices, rows, values, left, rows, right, columns)
         if are_few_columns(count, rows):

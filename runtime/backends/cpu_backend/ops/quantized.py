@@ -75,18 +75,15 @@ def forward(blocks: QCpuStorage, x: Operand, rows: int, hidden: int, activations
     """The product of x (m, hidden) and the transpose of the weights (rows, hidden), in the dtype of x."""
     require_room((x.layout.shape[0], rows), DType.F32)
     wide = cast.widen(x.array, x.dtype)
-    is_rounded = activations is not None and len(wide) > 0
-    if is_rounded:
-        wide, _ = rounded(wide)
+    if activations is not None and len(wide):
+        # BLAS adds up in another order on each kind of processor, which sums of f32 would show.
+        wide = rounded(wide)[0].astype(np.float64)
     every = blocks.bytes.reshape(rows, hidden // blocks.block_size * blocks.dtype.type_size)
     result = np.empty((len(wide), rows), np.float32)
     step = max(_CHUNK // max(hidden, 1), 1)
     for begin in range(0, rows, step):
         part = every[begin : begin + step]
-        weights = decode(part.reshape(-1), blocks.dtype).reshape(len(part), hidden)
-        if is_rounded:
-            # BLAS adds up in another order on each kind of processor, which sums of f32 would show.
-            weights, wide = weights.astype(np.float64), wide.astype(np.float64)
+        weights = decode(part.reshape(-1), blocks.dtype).reshape(len(part), hidden).astype(wide.dtype, copy=False)
         result[:, begin : begin + step] = _product(wide, weights)
     return x.result(cast.narrow(result, x.dtype))
 

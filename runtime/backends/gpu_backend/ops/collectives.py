@@ -10,6 +10,7 @@ from .....dtype import Array, DType
 from .....kernels import arguments
 from .....kernels.constants import BLOCK_SIZE, REDUCED_WORDS
 from .....op import MethodOp
+from ..utils import ceil_divide
 from . import copy, elementwise
 from .operand import Operand, dense
 
@@ -25,7 +26,7 @@ _WORD: Final = 4
 def all_reduce_by_peers(library: Collectives, source: Operand, reduction: str, group: Group) -> GpuStorage | None:
     """The sums or means of few elements of all ranks, by a kernel; None where a library has to join them."""
     dtype, count = source.dtype, source.layout.elem_count
-    words = -(-count * dtype.itemsize // _WORD)
+    words = ceil_divide(count * dtype.itemsize, _WORD)
     # 8 bits travel as f32, with which a library has to do.
     has_kernel = dtype.kind == "float" and dtype.joined_as is dtype and dtype.itemsize <= _WORD
     if not has_kernel or reduction not in ("sum", "mean") or group.is_beside or not 0 < words <= REDUCED_WORDS:
@@ -46,7 +47,7 @@ def all_reduce_by_peers(library: Collectives, source: Operand, reduction: str, g
         ranks=group.size,
         divisor=group.size if reduction == "mean" else 1,
     )
-    source.device.kernels.launch("collective", f"all_reduce_{dtype}", -(-words // BLOCK_SIZE), packed)
+    source.device.kernels.launch("collective", f"all_reduce_{dtype}", ceil_divide(words, BLOCK_SIZE), packed)
     return result
 
 

@@ -44,6 +44,18 @@ class Map(NamedTuple):
     number_strided: Callable[..., bytes] | None = None
 
 
+class Several(NamedTuple):
+    """The kernels of an op, or of a program of ops, that make several results of one element of each operand."""
+
+    family: str
+    name: str
+    """What their names begin with."""
+    contiguous: Callable[..., bytes]
+    """What packs `results` and `sources`, addresses, and the `count` of elements."""
+    strided: Callable[..., bytes]
+    """The same with their `geometry`."""
+
+
 _UNARY: Final = Map("unary", arguments.unary_contiguous, arguments.unary_strided)
 _BINARY: Final = Map(
     "binary",
@@ -164,33 +176,41 @@ def gradient(op: UnaryGradientOp | BinaryGradientOp | MethodOp, g: Operand, *oth
 
 def joint(op: BinaryGradientsOp, *operands: Operand) -> tuple[GpuStorage, ...]:
     """The two results of `op` of every element, which is the gradient of a result, and of those of others."""
-    first, *_ = operands
-    device, dtype, count = first.device, first.dtype, first.layout.elem_count
-    made = device.empty(dtype, count), device.empty(dtype, count)
+    family, dtype = "binary_gradients", operands[0].dtype
+    bits = parameter_bits(family, (), dtype)
+    kernels = Several(
+        family,
+        f"{op.value}_{dtype.value}",
+        partial(arguments.binary_gradients_contiguous, parameters=bits),
+        partial(arguments.binary_gradients_strided, parameters=bits),
+    )
+    return several(kernels, operands, (dtype, dtype))
+
+
+def several(kernels: Several, operands: Sequence[Operand], dtypes: Sequence[DType]) -> tuple[GpuStorage, ...]:
+    """New storages of the dtypes, with what the kernels make of every element of the operands, which have one shape."""
+    device, count = operands[0].device, operands[0].layout.elem_count
+    made = tuple([device.empty(dtype, count) for dtype in dtypes])
     if count == 0:
         return made
-    family, name, itemsize = "binary_gradients", f"{op.value}_{dtype.value}", dtype.itemsize
-    bits = parameter_bits(family, (), dtype)
+    launch = device.kernels.launch
+    itemsizes = tuple([operand.itemsize for operand in operands])
+    widest = max(*itemsizes, *[dtype.itemsize for dtype in dtypes])
     if all(operand.layout.is_contiguous for operand in operands):
-        packed = arguments.binary_gradients_contiguous(
-            results=[each.memory.address for each in made], sources=[operand.address for operand in operands],
-            count=count, parameters=bits,
-        )  # fmt: skip
-        device.kernels.launch(family, f"{name}_contiguous", contiguous_blocks(device, count, itemsize), packed)
+        to, sources = [result.memory.address for result in made], [operand.address for operand in operands]
+        packed = kernels.contiguous(results=to, sources=sources, count=count)
+        launch(kernels.family, f"{kernels.name}_contiguous", contiguous_blocks(device, count, widest), packed)
         return made
     strides = tuple([operand.strides for operand in operands])
-    launches = strided_launches(
-        strided_block(itemsize), are_few(device, count), first.shape, strides, (itemsize,) * len(operands)
-    )
+    launches = strided_launches(strided_block(widest), are_few(device, count), operands[0].shape, strides, itemsizes)
     if launches is None:
-        return joint(op, *[copy.straightened(operand) for operand in operands])
-    for blocks, begin, offsets, part_count, geometry in launches:
-        packed = arguments.binary_gradients_strided(
-            results=[each.memory.address + begin * itemsize for each in made],
-            sources=[it.address + offset * itemsize for it, offset in zip(operands, offsets, strict=True)],
-            count=part_count, geometry=geometry, parameters=bits,
-        )  # fmt: skip
-        device.kernels.launch(family, f"{name}_strided", blocks, packed)
+        return several(kernels, [copy.straightened(operand) for operand in operands], dtypes)
+    for blocks, first, offsets, part_count, geometry in launches:
+        to = [result.memory.address + first * result.dtype.itemsize for result in made]
+        places = zip(operands, offsets, strict=True)
+        sources = [operand.address + offset * operand.itemsize for operand, offset in places]
+        packed = kernels.strided(results=to, sources=sources, count=part_count, geometry=geometry)
+        launch(kernels.family, f"{kernels.name}_strided", blocks, packed)
     return made
 
 

@@ -14,11 +14,9 @@ from .....kernels.arguments import Geometry
 from .....kernels.constants import FUSED_NUMBERS, FUSED_RESULTS, FUSED_SOURCES, STRUCTS, WIDTHS
 from .....limits import MAX_RANK
 from .....op import MethodOp
-from ....kernels.argument_struct import NOWHERE
+from ....kernels.argument_struct import NOWHERE, Address
 from ..kernels import compose
-from . import copy
-from .elementwise import contiguous_blocks, strided_launches
-from .geometry import are_few, strided_block
+from .elementwise import Several, several
 from .operand import Operand
 from .scalar import element_words
 
@@ -64,47 +62,28 @@ TALLOW_KERNEL({family}_strided, FusedStrided, fused_strided<Composition>)
 def results(program: Program, *given: Any) -> tuple[GpuStorage, ...]:
     """The results of a program for its sources, which have one shape, and its numbers."""
     operands: tuple[Operand, ...] = given[: len(program.sources)]
-    device = operands[0].device
-    count = program.shape.elem_count
-    made = tuple([device.empty(dtype, count) for _, dtype in program.results])
-    if count == 0:
-        return made
     numbers = [
         word
         for value, number in zip(given[len(operands) :], program.numbers.values(), strict=True)
         for word in element_words(value, number.dtype)[: number.words]
     ]
-    itemsizes = tuple([operand.itemsize for operand in operands])
-    sizes = [dtype.itemsize for _, dtype in program.results]
-    widest = max(*itemsizes, *sizes)
-    family = family_of(program)
-    launch = device.kernels.launch
     packed_numbers = _filled(numbers, FUSED_NUMBERS, 0)
-    if all(operand.layout.is_contiguous for operand in operands):
-        blocks = contiguous_blocks(device, count, widest)
-        to = _filled([result.memory.address for result in made], FUSED_RESULTS, NOWHERE)
-        sources = _filled([operand.address for operand in operands], FUSED_SOURCES, NOWHERE)
-        packed = arguments.fused_contiguous(results=to, sources=sources, numbers=packed_numbers, count=count)
-        launch(family, f"{family}_contiguous", blocks, packed)
-        return made
-    strides = tuple([operand.strides for operand in operands])
-    launches = strided_launches(strided_block(widest), are_few(device, count), program.shape, strides, itemsizes)
-    if launches is None:
-        straight = [copy.straightened(operand) for operand in operands]
-        return results(program, *straight, *given[len(operands) :])
     rest = (0,) * MAX_RANK * (FUSED_SOURCES - len(operands))
-    for blocks, first, offsets, part_count, geometry in launches:
-        to = [result.memory.address + first * result.dtype.itemsize for result in made]
-        to = _filled(to, FUSED_RESULTS, NOWHERE)
-        places = zip(operands, offsets, strict=True)
-        sources = [operand.address + offset * operand.itemsize for operand, offset in places]
-        sources = _filled(sources, FUSED_SOURCES, NOWHERE)
-        packed = arguments.fused_strided(
-            results=to, sources=sources, numbers=packed_numbers, count=part_count,
-            geometry=Geometry((*geometry, *rest)),
+
+    def contiguous(results: list[Address], sources: list[Address], count: int) -> bytes:
+        return arguments.fused_contiguous(
+            results=_filled(results, FUSED_RESULTS, NOWHERE), sources=_filled(sources, FUSED_SOURCES, NOWHERE),
+            numbers=packed_numbers, count=count,
         )  # fmt: skip
-        launch(family, f"{family}_strided", blocks, packed)
-    return made
+
+    def strided(results: list[Address], sources: list[Address], count: int, geometry: Geometry) -> bytes:
+        return arguments.fused_strided(
+            results=_filled(results, FUSED_RESULTS, NOWHERE), sources=_filled(sources, FUSED_SOURCES, NOWHERE),
+            numbers=packed_numbers, count=count, geometry=Geometry((*geometry, *rest)),
+        )  # fmt: skip
+
+    family = family_of(program)
+    return several(Several(family, family, contiguous, strided), operands, [dtype for _, dtype in program.results])
 
 
 def _filled(values: list[T], count: int, rest: T) -> list[T]:

@@ -25,7 +25,7 @@ from .operand import Operand, dense
 
 if TYPE_CHECKING:
     from ....kernels.argument_struct import Count
-    from ..libraries import Decompositions
+    from ..solver import SolverLibrary
     from ..storage import GpuStorage
 
 # What a kernel adds to positions as numbers of 64 bits, which wrap.
@@ -57,7 +57,7 @@ def _diagonal_parts(shape: Dims, strides: Dims, direction: int) -> tuple[Part, .
     return parts(COPY_ELEMENTS * BLOCK_SIZE, shape, (copy.row_major(shape), strides, numbers))
 
 
-def cholesky_by_library(library: Decompositions, x: Operand) -> GpuStorage | None:
+def cholesky_by_library(library: SolverLibrary, x: Operand) -> GpuStorage | None:
     """Lower triangles, which are the transposed upper ones of the transposed matrices."""
     if not x.layout.elem_count:
         return None
@@ -67,7 +67,7 @@ def cholesky_by_library(library: Decompositions, x: Operand) -> GpuStorage | Non
     return triangle(factor, 0, False)
 
 
-def det_by_library(library: Decompositions, x: Operand) -> GpuStorage | None:
+def det_by_library(library: SolverLibrary, x: Operand) -> GpuStorage | None:
     """Determinants, the products of diagonals, which the host multiplies."""
     found = _diagonal(library, x)
     if found is None:
@@ -77,7 +77,7 @@ def det_by_library(library: Decompositions, x: Operand) -> GpuStorage | None:
         return on_host.stored(x, sign * diagonal.prod(-1))
 
 
-def slogdet_by_library(library: Decompositions, x: Operand) -> tuple[GpuStorage, ...] | None:
+def slogdet_by_library(library: SolverLibrary, x: Operand) -> tuple[GpuStorage, ...] | None:
     """Their signs, and the logarithms of their absolute values."""
     found = _diagonal(library, x)
     if found is None:
@@ -89,7 +89,7 @@ def slogdet_by_library(library: Decompositions, x: Operand) -> tuple[GpuStorage,
         return on_host.stored(x, signs), on_host.stored(x, np.log(size).sum(-1))
 
 
-def _diagonal(library: Decompositions, x: Operand) -> tuple[Array, Array] | None:
+def _diagonal(library: SolverLibrary, x: Operand) -> tuple[Array, Array] | None:
     """The signs of row exchanges and the diagonals of upper triangles, on the host."""
     if not x.layout.elem_count:
         return None
@@ -103,7 +103,7 @@ def _diagonal(library: Decompositions, x: Operand) -> tuple[Array, Array] | None
     return np.where(exchanges % 2, -1, 1).astype(x.dtype.numpy), on_host.read(diagonal)
 
 
-def solve_by_library(library: Decompositions, x: Operand, values: Operand) -> GpuStorage | None:
+def solve_by_library(library: SolverLibrary, x: Operand, values: Operand) -> GpuStorage | None:
     """The columns of which matrices make `values`."""
     if not x.layout.elem_count or not values.layout.elem_count:
         return None
@@ -116,7 +116,7 @@ def solve_by_library(library: Decompositions, x: Operand, values: Operand) -> Gp
     return copy.fresh(_transposed(found))
 
 
-def eigh_by_library(library: Decompositions, x: Operand, has_vectors: bool) -> tuple[GpuStorage, ...] | None:
+def eigh_by_library(library: SolverLibrary, x: Operand, has_vectors: bool) -> tuple[GpuStorage, ...] | None:
     """Eigenvalues and eigenvectors of Hermitian matrices."""
     if not x.layout.elem_count:
         return None
@@ -126,7 +126,7 @@ def eigh_by_library(library: Decompositions, x: Operand, has_vectors: bool) -> t
     return (values, copy.fresh(_transposed(columns))) if has_vectors else (values,)
 
 
-def qr_by_library(library: Decompositions, x: Operand, is_complete: bool) -> tuple[GpuStorage, ...] | None:
+def qr_by_library(library: SolverLibrary, x: Operand, is_complete: bool) -> tuple[GpuStorage, ...] | None:
     """Orthonormal columns and upper triangles."""
     if not x.layout.elem_count:
         return None
@@ -150,7 +150,7 @@ def qr_by_library(library: Decompositions, x: Operand, is_complete: bool) -> tup
     return copy.fresh(matrices.relaid((*outer, rows, made), steps)), upper
 
 
-def _reflected(library: Decompositions, matrices: Operand, factors: Operand, made: int) -> GpuStorage:
+def _reflected(library: SolverLibrary, matrices: Operand, factors: Operand, made: int) -> GpuStorage:
     """Orthonormal columns of many small matrices, of whose reflectors libraries make one after the other.
 
     They are the first columns of 1 - V T V^H, where the columns of V are the reflectors, and the inverse of T has the
@@ -190,7 +190,7 @@ def _scaled(x: Operand, factors: Operand) -> Operand:
 
 
 def svd_by_library(
-    library: Decompositions, x: Operand, has_vectors: bool, is_full: bool
+    library: SolverLibrary, x: Operand, has_vectors: bool, is_full: bool
 ) -> tuple[GpuStorage, ...] | None:
     """Singular values, between singular vectors if these are asked for.
 
