@@ -78,19 +78,29 @@ def from_lists(data: ArrayLike, dtype: DType | None) -> tuple[Array, DType | Non
     kind = array.dtype.kind
     pairs = DType.F32.complex if dtype is None else dtype
     if kind == "c" and pairs is not None and pairs.is_complex:
-        with np.errstate(over="ignore"):
-            return array.astype(pairs.numpy), None
+        return _rounded(array, pairs), None
     if kind in "cOSU" or array.dtype == np.uint64 or (kind == "f" and (np.abs(array) >= _INEXACT).any()):
         array = _known(np.asarray(data, object))
         dtype = _dtype_of(array) if dtype is None else dtype
         if dtype.is_inexact:
             storage = Device.cpu().storage_from_slice(array.reshape(-1).tolist(), dtype)
             return storage.to_numpy().reshape(array.shape), None
+    elif kind == "f" and (dtype is None or issubclass(dtype.numpy.type, np.floating)):
+        return _rounded(array, DType.F32 if dtype is None else dtype), None
     elif dtype is None:
-        return array, DType.F32 if kind == "f" else None
+        return array, None
     if dtype.is_inexact or kind == "V":
         return array, dtype
     return exact_integers("tensor", array, dtype), None
+
+
+def _rounded(array: Array, dtype: DType) -> Array:
+    """An array in a dtype of NumPy's own, to which NumPy rounds as `to_dtype` does.
+
+    So a program that runs on a GPU needs no kernels for the CPU, which may not be compiled.
+    """
+    with np.errstate(over="ignore"):
+        return array.astype(dtype.numpy)
 
 
 def _dtype_of(numbers: Array) -> DType:
