@@ -10,10 +10,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
+from opgen.folders import PACKAGE_FILE
 from opgen.loader import Document, load_file
 from opgen.problem import Problem, did_you_mean
 
-PACKAGE_FILE = Path("spec", "package.yaml")
 # What describes a runtime: the functions that formulas and cells call, and the numbers that its kernels share.
 _FILES = ("primitives.yaml", *(f"kernels/{name}.yaml" for name in ("widths", "constants", "groups", "tuples")))
 _FOLDERS = ("families", "libraries")

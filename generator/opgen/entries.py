@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Final
 
 from opgen.additions import Additions
-from opgen.base import PACKAGE_FILE
+from opgen.folders import PACKAGE_FILE
 from opgen.model import CHOSEN_KINDS, MOST_BYTES
 from opgen.problem import Refusal
 

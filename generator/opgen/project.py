@@ -4,7 +4,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path, PurePosixPath
 
-from opgen.base import PACKAGE_FILE, with_base
+from opgen.base import with_base
 from opgen.build import SINGLE_FILES, build
 from opgen.check import check
 from opgen.emitted import check_syntax, check_whole
@@ -53,11 +53,6 @@ class Project:
         if self.is_new and self.memory is not None:
             leave(self.root, Recalled(self.documents, self.sources, self.memory))
         return found
-
-
-def root_above(folder: Path) -> Path | None:
-    """The project that a folder is in."""
-    return next((each for each in (folder, *folder.parents) if (each / PACKAGE_FILE).is_file()), None)
 
 
 def read_project(root: Path) -> Project:

@@ -15,8 +15,6 @@ from opgen.model import Callable, Package, PublicModule
 from opgen.problem import Location, Problem
 
 TEMPLATES, RUNTIME = PurePosixPath("templates"), PurePosixPath("runtime")
-FOLDERS = ("spec", str(TEMPLATES), str(RUNTIME))
-"""Where the files of a project are on which what is emitted depends."""
 # Where a package that stands on another one has its own part of the runtime.
 OWN_RUNTIME = "own_runtime"
 # The rooms of the runtime that the spec refers to: errors, checks, backends, headers of kernels.

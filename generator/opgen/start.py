@@ -5,7 +5,8 @@ from collections.abc import Iterator, Mapping
 from importlib.metadata import entry_points
 from pathlib import Path, PurePosixPath
 
-from opgen.base import PACKAGE_FILE, Base, find_base
+from opgen.base import Base, find_base
+from opgen.folders import PACKAGE_FILE
 from opgen.loader import load_file
 from opgen.problem import Problem, Refusal, SpecError, did_you_mean
 from opgen.write import temporary_of

@@ -4,11 +4,12 @@ from collections.abc import Iterable
 from pathlib import Path
 
 from opgen.base import with_base
+from opgen.folders import FOLDERS
 from opgen.kept import Memory
 from opgen.loader import load
 from opgen.problem import Problems
 from opgen.project import Project, compose
-from opgen.sources import FOLDERS, Sources
+from opgen.sources import Sources
 from opgen.write import Change, write
 
 

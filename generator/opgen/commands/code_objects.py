@@ -1,13 +1,12 @@
 """The code objects of a project, and which of them are out of date."""
 
+from collections.abc import Iterator
 from itertools import chain
 from pathlib import Path
 
-import click
-
 from opgen.base import find_base
 from opgen.code_objects import CodeObject, CompileError, code_objects, out_of_date
-from opgen.commands.options import OUTPUT
+from opgen.folders import OUTPUT
 from opgen.model import Spec
 from opgen.sources import HEADERS
 
@@ -21,8 +20,8 @@ def project_code_objects(root: Path, spec: Spec) -> tuple[tuple[CodeObject, ...]
     return code_objects(spec, kernels, headers, kernels / "code"), kernels / "code"
 
 
-def tell_out_of_date(root: Path, spec: Spec) -> None:
-    """Name the targets whose kernels were compiled before the sources changed: the package does not use those."""
+def out_of_date_kernels(root: Path, spec: Spec) -> Iterator[str]:
+    """The targets whose kernels were compiled before the sources changed: the package does not use those."""
     try:
         old = out_of_date(project_code_objects(root, spec)[0])
     except CompileError:  # a source is missing, which is told already
@@ -35,4 +34,4 @@ def tell_out_of_date(root: Path, spec: Spec) -> None:
         if families:
             names = ", ".join(sorted(set(chain.from_iterable(families.values()))))
             mend = f"run 'opgen compile{' --host' if is_host else ''}'"
-            click.secho(f"kernels of {', '.join(families)} are out of date ({names}); {mend}", fg="yellow", err=True)
+            yield f"kernels of {', '.join(families)} are out of date ({names}); {mend}"

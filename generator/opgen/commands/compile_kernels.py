@@ -12,7 +12,8 @@ import click
 
 from opgen.code_objects import remove_orphans, remove_stale
 from opgen.commands.code_objects import project_code_objects
-from opgen.commands.options import OUTPUT, check_names, lock, root_option
+from opgen.commands.options import check_names, lock, root_option
+from opgen.folders import OUTPUT
 from opgen.project import read_spec
 from opgen.resources import table
 

@@ -4,10 +4,10 @@ from pathlib import Path
 
 import click
 
-from opgen.commands.code_objects import tell_out_of_date
-from opgen.commands.options import OUTPUT, lock, patience, root_option, tell_file
-from opgen.project import recalled_project
-from opgen.write import write
+from opgen import unchanged
+from opgen.commands.options import lock, patience, root_option, tell_file, tell_outputs
+from opgen.folders import OUTPUT
+from opgen.unchanged import Outputs
 
 
 @click.command()
@@ -22,6 +22,15 @@ def generate(root: Path, force: bool) -> None:
     opgen generate
     opgen generate --force     lose edits made by hand in generated/
     """  # noqa: D301 -- \b is the character that click reads
+    known = unchanged.recall(root)
+    if known is not None:
+        tell_outputs(known, "0 changed")
+        return
+    # Of a project that has not changed, most of opgen is not needed.
+    from opgen.commands.code_objects import out_of_date_kernels
+    from opgen.project import recalled_project
+    from opgen.write import write
+
     output = root / OUTPUT
     # Held from before the spec is read, so that what is written last is what was read last.
     with lock(output):
@@ -34,5 +43,5 @@ def generate(root: Path, force: bool) -> None:
         click.echo(f"no link can be made here: generated/{change.path} is a copy; edit runtime/", err=True)
     for change in found:
         tell_file(f"{OUTPUT}/{change.path}", is_removed=change.new is None)
-    click.echo(f"{len(project.outputs)} files, {len(found)} changed")
-    tell_out_of_date(root, project.spec)
+    remarks = tuple(out_of_date_kernels(root, project.spec))
+    tell_outputs(Outputs(len(project.outputs), remarks), f"{len(found)} changed")

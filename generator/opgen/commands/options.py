@@ -10,13 +10,10 @@ from pathlib import Path, PurePath
 
 import click
 
-from opgen.base import PACKAGE_FILE
+from opgen.folders import PACKAGE_FILE, root_above
 from opgen.problem import SpecError, did_you_mean
-from opgen.project import root_above
-from opgen.report import with_sources
-from opgen.write import locked
+from opgen.unchanged import Outputs
 
-OUTPUT = "generated"
 ROOT_KEY = "opgen.root"
 """By which the context of a command knows the project's folder."""
 _PATIENCE = 1.0  # seconds
@@ -50,6 +47,9 @@ root_option = click.option("--root", type=ROOT, callback=_find_root, help=ROOT_H
 
 def lock(output: Path) -> AbstractContextManager[None]:
     """A lock of `output`; says so where another run holds it."""
+    # Where nothing is to be written it is not needed.
+    from opgen.write import locked
+
     return locked(output, lambda: click.echo(f"another opgen writes to {output}; waiting for its end", err=True))
 
 
@@ -89,9 +89,18 @@ def tell_file(path: str | PurePath, *, is_removed: bool) -> None:
     click.echo(f"{click.style(verb, fg=colour)} {path}")
 
 
+def tell_outputs(outputs: Outputs, state: str) -> None:
+    """Print how many outputs there are and in which state, and what else there is to say."""
+    click.echo(f"{outputs.count} files, {state}")
+    for remark in outputs.remarks:
+        click.secho(remark, fg="yellow", err=True)
+
+
 def tell_mistakes(error: SpecError, root: Path | None) -> None:
     """Print the mistakes of a spec: on a terminal with the lines that they are in."""
     if root is not None and sys.stderr.isatty():
+        from opgen.report import with_sources
+
         for text in with_sources(error.problems, root):
             click.echo(text, err=True)
     else:

@@ -8,9 +8,9 @@ from pathlib import Path
 
 import click
 
-from opgen.commands.options import OUTPUT, lock, root_option, tell_file, tell_mistakes
+from opgen.commands.options import lock, root_option, tell_file, tell_mistakes
+from opgen.folders import FOLDERS, OUTPUT
 from opgen.problem import Refusal, SpecError
-from opgen.sources import FOLDERS
 from opgen.watch import Watcher
 
 # Editors write a file in several steps; these are milliseconds.

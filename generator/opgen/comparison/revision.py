@@ -6,10 +6,10 @@ import tarfile
 import tempfile
 from pathlib import Path
 
+from opgen.folders import FOLDERS
 from opgen.model import Spec
 from opgen.problem import Refusal, SpecError
 from opgen.project import read_spec_alone
-from opgen.sources import FOLDERS
 
 
 def spec_at(root: Path, revision: str) -> Spec:

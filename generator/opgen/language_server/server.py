@@ -11,13 +11,13 @@ from pygls.exceptions import JsonRpcInvalidParams
 from pygls.lsp.server import LanguageServer
 
 from opgen import __version__
+from opgen.folders import root_above
 from opgen.language_server.completion import completions
 from opgen.language_server.hover import hover
 from opgen.language_server.index import Span
 from opgen.language_server.places import CannotRename, definitions, renamable, renamed, uses
 from opgen.language_server.workspace import Workspace
 from opgen.problem import Problem
-from opgen.project import root_above
 from opgen.report import end_column
 
 # While somebody types, what is wrong is looked for once in so many seconds.

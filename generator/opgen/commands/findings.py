@@ -1,0 +1,102 @@
+"""What 'opgen check' finds of a project that has changed."""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import NamedTuple
+
+from opgen import unchanged
+from opgen.build import FILE_KINDS
+from opgen.commands.code_objects import out_of_date_kernels
+from opgen.folders import FOLDERS, OUTPUT
+from opgen.problem import Location, Problem, SpecError
+from opgen.project import Project, recalled_project
+from opgen.report import BREAK, DIFFERENCE, MISTAKE, Findings
+from opgen.schema import FOLDER, stale_files
+from opgen.unchanged import Outputs
+from opgen.write import Change
+
+
+class Difference(NamedTuple):
+    """A file that differs from what the spec says, in which way, and what to do."""
+
+    path: str
+    state: str
+    mend: str
+
+
+@dataclass(frozen=True)
+class Found:
+    """The files of a project, and those that differ; what there is to say where none does."""
+
+    files: int
+    changes: Sequence[Change]
+    differences: Sequence[Difference]
+    outputs: Outputs
+
+
+def look(root: Path, against: str | None, begun: int) -> Found:
+    """What there is to find; SpecError lists every mistake, or what breaks callers of the commit `against`.
+
+    Where all is up to date, the next run is told what was read after `begun`.
+    """
+    project = recalled_project(root)
+    if against is not None:
+        # Most checks compare nothing, and the rules take long to import.
+        from opgen.comparison.changes import compare
+        from opgen.comparison.revision import spec_at
+        from opgen.comparison.rules import CallersError, breaks, mistakes
+
+        comparison = compare(spec_at(root, against), project.spec)
+        if problems := [*mistakes(comparison, breaks(comparison))]:
+            raise CallersError(problems)
+    changes = project.changes(root / OUTPUT)
+    differences = list(_differences(root, changes))
+    outputs = Outputs(len(project.outputs), () if differences else tuple(out_of_date_kernels(root, project.spec)))
+    if not differences:
+        unchanged.leave(root, begun, _folders(root, project), project.sources.base, outputs)
+    files = len(project.outputs) + (len(FILE_KINDS) + 1 if _has_schemas(root) else 0)
+    return Found(files, changes, differences, outputs)
+
+
+def _folders(root: Path, project: Project) -> Iterator[Path]:
+    """Where the files are that decide what is found."""
+    base = project.sources.base
+    for folder in (root, *([base.folder] if base is not None else [])):
+        yield from (folder / name for name in FOLDERS)
+    yield from (root / name for name in (OUTPUT, *project.spec.package.shared))
+
+
+def _differences(root: Path, found: Sequence[Change]) -> Iterator[Difference]:
+    mend = "run 'opgen generate'"
+    if any(change.is_edit_lost for change in found):
+        mend = (
+            "move what was edited by hand to templates/, runtime/ or spec/, or run 'opgen generate --force' to lose it"
+        )
+    for change in found:
+        state = (
+            "edited" if change.is_edit_lost
+            else "missing" if change.old is None
+            else "left over" if change.new is None
+            else "differs"
+        )  # fmt: skip
+        yield Difference(f"{OUTPUT}/{change.path}", state, mend)
+    for path, text in stale_files(root).items() if _has_schemas(root) else ():
+        yield Difference(str(path), "left over" if text is None else "differs", "run 'opgen schema'")
+
+
+def _has_schemas(root: Path) -> bool:
+    """Whether a project keeps what 'opgen schema' writes."""
+    return (root / FOLDER).is_dir()
+
+
+def findings(root: Path, against: str | None, begun: int) -> Findings:
+    """All that is wrong: the mistakes or, where there are none, the files that differ."""
+    try:
+        differences = look(root, against, begun).differences
+    except SpecError as error:
+        from opgen.comparison.rules import CallersError
+
+        rule = BREAK if isinstance(error, CallersError) else MISTAKE
+        return [(rule, problem) for problem in error.problems]
+    return [(DIFFERENCE, Problem(Location(Path(path)), f"{state}; {mend}")) for path, state, mend in differences]
