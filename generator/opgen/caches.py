@@ -8,6 +8,7 @@ import hashlib
 import os
 import stat
 import sys
+from collections.abc import Callable
 from functools import cache
 from pathlib import Path
 
@@ -25,8 +26,8 @@ def read(root: Path, ending: str) -> bytes | None:
     return None
 
 
-def write(root: Path, ending: str, content: bytes) -> None:
-    """Leave `content` to later runs, where there is a place for it."""
+def write(root: Path, ending: str, make: Callable[[], bytes]) -> None:
+    """Leave to later runs what `make` gives, where there is a place for it: elsewhere it is not made."""
     from opgen.write import write_atomically
 
     file = _file(root, ending)
@@ -34,7 +35,7 @@ def write(root: Path, ending: str, content: bytes) -> None:
         with contextlib.suppress(OSError):
             if not file.exists():
                 _remove_old(file.parent)
-            write_atomically(file, _mark() + content)
+            write_atomically(file, _mark() + make())
 
 
 def _file(root: Path, ending: str) -> Path | None:

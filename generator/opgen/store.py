@@ -46,11 +46,15 @@ def recall(root: Path) -> Recalled:
 
 def leave(root: Path, recalled: Recalled) -> None:
     """Keep what this run has found for the next one, where there is a place for it."""
+    caches.write(root, _ENDING, lambda: _pickled(recalled))
+
+
+def _pickled(recalled: Recalled) -> bytes:
     buffer = io.BytesIO()
     pickler = pickle.Pickler(buffer, pickle.HIGHEST_PROTOCOL)
     pickler.dispatch_table = copyreg.dispatch_table | _REDUCED
     pickler.dump((recalled, memory.recalled()))
-    caches.write(root, _ENDING, buffer.getvalue())
+    return buffer.getvalue()
 
 
 def _proxy(content: dict[Any, Any]) -> Mapping[Any, Any]:

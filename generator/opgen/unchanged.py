@@ -57,7 +57,7 @@ def leave(root: Path, begun: int, folders: Iterable[Path], base: "Base | None", 
     # Else what was read may be older than what is there now.
     if state is not None and state[1] < begun - _TICK:
         left = {"folders": names, "base": _identity(base), "state": state[0], "found": asdict(found)}
-        caches.write(root, _ENDING, json.dumps(left).encode())
+        caches.write(root, _ENDING, json.dumps(left).encode)
 
 
 def _identity(base: "Base | None") -> list[str] | None:

@@ -19,9 +19,11 @@ FEW_OPS = {
 
 @pytest.fixture(scope="session", autouse=True)
 def caches(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
-    """A folder for what opgen leaves to its next run, which is not the user's."""
+    """No folder for what opgen leaves to its next run: it would hold all projects of this process, and take seconds."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("XDG_CACHE_HOME", str(tmp_path_factory.mktemp("caches")))
+        no_folder = tmp_path_factory.mktemp("caches") / "file"
+        no_folder.touch()
+        patch.setenv("XDG_CACHE_HOME", str(no_folder))
         yield
 
 

@@ -9,7 +9,7 @@ import shutil
 from pathlib import Path
 
 import pytest
-from opgen import caches, unchanged
+from opgen import caches, memory, unchanged
 from opgen.formula import Call
 from opgen.project import read_project, recalled_project
 
@@ -24,7 +24,10 @@ def file_of(project: Project) -> Path:
 
 @pytest.fixture(autouse=True)
 def empty(caches: None, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """A folder of the test's own, and nothing kept of the projects of other tests in this process."""
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "caches"))
+    containers = {name: type(kept)() for name, kept in memory.recalled()["containers"].items()}
+    memory.remember({"results": {}, "containers": containers})
 
 
 def check_edits(project: Project, edits: dict[str, tuple[str, str]]) -> None:
