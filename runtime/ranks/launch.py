@@ -76,25 +76,23 @@ def _wait(ranks: Sequence[subprocess.Popen[bytes]]) -> int:
     failed: int | None = None
     deadline = float("inf")
     try:
-        while any(rank.poll() is None for rank in ranks):
+        codes: list[int | None] = [None]
+        while None in codes and time.monotonic() <= deadline:
+            time.sleep(_SECONDS_BETWEEN)
             codes = [rank.poll() for rank in ranks]
             first = next((number for number, code in enumerate(codes) if code), None)
             if failed is None and first is not None:
                 failed = first
                 deadline = time.monotonic() + _SECONDS_TO_END
                 sys.stderr.write(f"tallow.launch: rank {first} {_ending(codes[first] or 0)}\n")
-            if time.monotonic() > deadline:
-                break
-            time.sleep(_SECONDS_BETWEEN)
     finally:
         for rank in ranks:
             if rank.poll() is None:
                 rank.kill()
             rank.wait()
-    first = next((number for number, rank in enumerate(ranks) if rank.returncode), None) if failed is None else failed
-    if first is None:
+    if failed is None:
         return 0
-    code = ranks[first].returncode
+    code = ranks[failed].returncode
     return code if code > 0 else 128 - code
 
 

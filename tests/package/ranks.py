@@ -442,7 +442,8 @@ class Collectives:
             return [each + 1 for each in made]
 
         calls()
-        graph = tl.Graph(self.device)
+        # There until the process ends, which has to close what it recorded before it ends the communicators.
+        self.graph = graph = tl.Graph(self.device)
         with graph.capture():
             captured = calls()
         self.same(dist.all_reduce(x), self.joined(arrays, "sum"))

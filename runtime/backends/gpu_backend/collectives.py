@@ -37,6 +37,7 @@ class Functions(NamedTuple):
     group_start: Callable[[], object]
     group_end: Callable[[], object]
     comm_abort: Callable[[Any], object]
+    comm_destroy: Callable[[Any], object]
 
 
 class Collectives(Library):
@@ -157,11 +158,16 @@ class Collectives(Library):
             self._functions.comm_abort(communicator)
 
     def _finish(self) -> None:
-        """Wait for what was enqueued: a rank that ends takes its memory along.
+        """Wait for what was enqueued, since a rank that ends takes its memory along, and end the communicators.
 
-        Communicators end with the process. To destroy one waits for graphs that have captured its calls.
+        Their threads crash a process that ends before they do. To destroy a communicator waits for the graphs that have
+        captured its calls, and finalisers may no longer run: so each recording is closed.
         """
         for stream in (self._driver.queue, self._side):
             if stream is not None:
                 stream.synchronize()
+        for recorded in list(self._driver.recorded):
+            recorded.close()
         self.peers.leave()
+        while self._communicators:
+            self._functions.comm_destroy(self._communicators.popitem()[1])

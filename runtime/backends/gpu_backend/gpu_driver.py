@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import threading
+import weakref
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any, ClassVar, Generic, Self, TypeAlias, TypeVar
@@ -62,6 +63,8 @@ class GpuDriver(ABC, Generic[LoadedModule]):
         self.capturing = threading.Lock()
         """Held for as long as a graph is captured."""
         self._capture_stream: Stream[Any] | None = None
+        self.recorded: weakref.WeakSet[Recorded] = weakref.WeakSet()
+        """What was recorded and is not collected."""
 
     @property
     def stream(self) -> int:
@@ -260,6 +263,7 @@ class GpuDriver(ABC, Generic[LoadedModule]):
 
                 def finish() -> Recorded:
                     recorded.append(stream.end_capture())
+                    self.recorded.add(recorded[0])
                     return recorded[0]
 
                 stream.begin_capture()
