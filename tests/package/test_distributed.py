@@ -5,6 +5,7 @@ What each rank runs is in `ranks.py`.
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import socket
@@ -68,6 +69,18 @@ def test_ranks_make_what_numpy_makes(backend: str, ranks: int, full: bool) -> No
     done = launch(backend, ranks, "--programs", "1000" if full and ranks == 4 else "10", HIP_HOST_LAZY=lazy)
     assert done.returncode == 0, done.stderr
     assert sorted(done.stdout.splitlines()) == [f"rank {rank} of {ranks} made 18 checks" for rank in range(ranks)]
+
+
+def test_ranks_end_their_communicators(tmp_path: Path) -> None:
+    """Threads of NCCL crash a process that ends before them, and a communicator waits for graphs that captured it."""
+    if "ROCM_PATH" not in os.environ:
+        pytest.skip("the HIP runtime for the CPU logs its calls; set ROCM_PATH to its folder")
+    log = tmp_path / "calls"
+    done = launch("rocm", 2, "--checks", "graph", HIP_HOST_LOG=str(log))
+    assert done.returncode == 0, done.stderr
+    calls = [json.loads(line)["call"] for line in log.read_text(encoding="utf-8").splitlines()]
+    wanted = ["ncclCommInitRank"] * 2, ["hipGraphExecDestroy"] * 2, ["ncclCommDestroy"] * 2
+    assert [[call for call in calls if call == each[0]] for each in wanted] == list(wanted)
 
 
 def test_calls_that_differ_are_named(backend: str) -> None:

@@ -117,6 +117,7 @@ HIP_HOST_API hipError_t hipGraphExecDestroy(hipGraphExec_t executable) {
     return api("hipGraphExecDestroy", hipErrorInvalidValue, [&] {
         if (!executables().contains(executable) || *executable->under_way)
             return hipErrorInvalidValue;
+        LogLine("hipGraphExecDestroy");
         return executables().destroy(executable) ? hipSuccess : hipErrorInvalidValue;
     });
 }

@@ -362,6 +362,7 @@ HIP_HOST_API ncclResult_t ncclCommDestroy(ncclComm_t comm) {
     return call("ncclCommDestroy", [&] {
         if (!communicators().contains(comm))
             return ncclInvalidArgument;
+        LogLine("ncclCommDestroy").integer("rank", comm->rank);
         munmap(comm->shared, comm->bytes);
         communicators().destroy(comm);
         return ncclSuccess;
