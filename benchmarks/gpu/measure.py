@@ -47,7 +47,8 @@ def _fill(row: Row, work: Work, libraries: Libraries) -> None:
             row.libraries[name].host_seconds = seconds
     again = libraries.as_torch(_result(work, calls["tallow"]))
     libraries.device.synchronize()
-    if work.repeats and not torch.equal(ours, again):
+    # As bits: NaN is not equal to itself.
+    if work.repeats and not torch.equal(ours.view(torch.uint8), again.view(torch.uint8)):
         row.failure = "tallow's result changed while it was timed"
 
 

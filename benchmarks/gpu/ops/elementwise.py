@@ -202,15 +202,17 @@ def _eight_fused(data: Data) -> Work:
     )
 
 
+# Ops that PyTorch does otherwise under the name: `round` to halves, and parts of complex numbers as views.
+_OTHERWISE = {"round", "real", "imag", "conj"}
 # PyTorch's names of ops that the spec calls otherwise.
 _THEIRS = {"recip": "reciprocal", "sqr": "square", "bitwise_invert": "bitwise_not"}
 _INTEGERS = {2: torch.int16, 4: torch.int32}
 
 
 def _theirs(name: str) -> Callable[..., Any] | None:
-    """PyTorch's function; it rounds halves another way than `round`."""
+    """PyTorch's function."""
     own = _THEIRS.get(name, name)
-    return None if name == "round" else getattr(torch, own, None) or getattr(functional, own, None)
+    return None if name in _OTHERWISE else getattr(torch, own, None) or getattr(functional, own, None)
 
 
 def _defined(name: str, x: Any) -> Any:
@@ -225,38 +227,48 @@ def _defined(name: str, x: Any) -> Any:
     return x
 
 
+def _wide(x: torch.Tensor) -> torch.Tensor:
+    return x.to(torch.complex128) if x.is_complex() else x.double()
+
+
 def _of_spec(op: tl.UnaryOp | tl.BinaryOp, theirs: Callable[..., Any]) -> Op:
-    """An op of the spec beside PyTorch's function of its name; one of integers on the bits of the numbers."""
+    """An op of the spec beside PyTorch's function of its name.
+
+    One of integers works on the bits of the numbers, one of complex numbers on pairs of them.
+    """
     ours, floats = getattr(tl.Tensor, op.value), tuple(name for name in DTYPES if tl.DType(name) in op.dtypes)
     if op is tl.BinaryOp.NEXTAFTER:
         # PyTorch has none of f16.
         floats = tuple(name for name in floats if name != "f16")
+    is_complex = all(dtype.is_complex for dtype in op.dtypes)
+    dtypes = ("f32",) if is_complex else floats or tuple(DTYPES)
 
     def build(data: Data) -> Work:
         operands = [data.x.torch, data.y.torch][: 1 + isinstance(op, tl.BinaryOp)]
-        if floats:
+        if is_complex:
+            operands = [torch.view_as_complex(x.view(data.rows, data.columns // 2, 2)) for x in operands]
+        elif floats:
             operands[0] = _defined(op.value, operands[0])
         else:
             operands = [x.view(_INTEGERS[data.itemsize]) for x in operands]
         if "shift" in op.value:
             operands[1] = operands[1] & 7
         shared = [data.share(x) for x in operands]
+        dtype = shared[0].tallow.dtype
         # The next number of a wider dtype is another one.
-        is_own = not floats or op is tl.BinaryOp.NEXTAFTER
+        is_own = not (floats or is_complex) or op is tl.BinaryOp.NEXTAFTER
         cupy_function = getattr(data.cupy, op.value, None)
         ulps = 0 if is_own else _FUNCTION_ULPS[data.dtype]
         return Work(
             shape=matrix_text(data),
-            nbytes=data.elements * (len(shared) * data.itemsize + (1 if op.result else data.itemsize)),
+            nbytes=operands[0].numel() * (len(shared) * dtype.itemsize + op.result_of(dtype).itemsize),
             tallow=lambda: ours(*(x.tallow for x in shared)),
             torch=lambda: theirs(*operands),
             cupy=(lambda: cupy_function(*(x.cupy for x in shared))) if cupy_function else f"CuPy has no {op.value}",
-            check=close(
-                lambda: theirs(*(operands if is_own else (x.double() for x in operands))), data, ulps, float(not is_own)
-            ),
+            check=close(lambda: theirs(*(operands if is_own else map(_wide, operands))), data, ulps, float(not is_own)),
         )
 
-    return Op("binary" if isinstance(op, tl.BinaryOp) else "unary", op.value, build, floats or tuple(DTYPES))
+    return Op("binary" if isinstance(op, tl.BinaryOp) else "unary", op.value, build, dtypes)
 
 
 _CHOSEN = (
