@@ -24,8 +24,6 @@ from .scratch import ScratchBufferManager
 
 _OPERATION: Final = "ModelRuntime"
 _LONGEST: Final = 4096
-PIECE: Final = 512
-"""How many tokens of a prompt are read at once."""
 
 
 class ModelRuntime:
@@ -107,12 +105,16 @@ class ModelRuntime:
         """Forget all tokens."""
         self.cache.reset()
 
-    def prefill(self, tokens: Sequence[int], piece: int = PIECE) -> Tensor:
+    def prefill(self, tokens: Sequence[int], piece: int | None = None) -> Tensor:
         """Read a prompt in pieces: the logits (vocabulary,) of what follows its last token.
 
-        `InvalidArgument` where there are no tokens, one that the model lacks, or more than there is room for.
+        `piece` is how many tokens are read at once, by default 256 on the CPU and 512 on a GPU: what a layer makes of
+        them is in memory together. `InvalidArgument` where there are no tokens, one that the model lacks, or more than
+        there is room for.
         """
         checked = self._checked("ModelRuntime.prefill", tokens)
+        if piece is None:
+            piece = self.plan.device.inner.prompt_piece
         if argument.integer("ModelRuntime.prefill", "piece", piece) < 1:
             raise InvalidArgument("ModelRuntime.prefill", f"piece is {piece}, and must be 1 or more")
         self.cache.require_room(len(checked))

@@ -39,6 +39,7 @@ class CpuDevice(ArrayDevice):
     library: ClassVar = Imported("cpu", "....cpu_backend.library", __package__)
     storage_class: ClassVar = CpuStorage
     blocks_class: ClassVar = QCpuStorage
+    prompt_piece: ClassVar = 256
 
     @classmethod
     def examine(cls) -> Iterator[Finding]:

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from ..storage import CpuStorage, QCpuStorage
 
 # Weights that are decoded at a time for a product by BLAS.
-_DECODED: Final = 1 << 20
+_DECODED: Final = 1 << 18
 # What a rounded number of x takes, with its part of what 32 of them share.
 _ROUNDED_BYTES: Final = 3
 
