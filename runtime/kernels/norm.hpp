@@ -72,10 +72,30 @@ TALLOW_INLINE RowMoments<compute_type<T>> held_moments(const Arguments& argument
     return {mean, scale_of(arguments, team.sum(own))};
 }
 
+// Has a block bring memory to the cache that all blocks share; an address of 0 is of none.
+TALLOW_INLINE void fetch_to_cache(uint64_t address, uint32_t bytes) {
+#if defined(TALLOW_NVIDIA) && defined(__CUDA_ARCH__)
+    constexpr uint32_t line = 128;
+    for (uint32_t byte = thread_index() * line; address != 0 && byte < bytes; byte += block_size * line)
+        asm volatile("prefetch.global.L2 [%0];" ::"l"(address + byte));
+#endif
+}
+
+// No kernel in front writes weights and biases, so they come to the cache while this one waits for it.
+template <typename T, typename Arguments> TALLOW_INLINE void begin_norm(const Arguments& arguments) {
+    let_next_kernel_begin();
+    if (block_index() == 0) {
+        fetch_to_cache(arguments.weight, arguments.length * sizeof(T));
+        fetch_to_cache(arguments.bias, arguments.length * sizeof(T));
+    }
+    await_previous_kernel();
+}
+
 // Rows that a team holds in registers, each read once.
 template <typename T, uint32_t Packs, bool Even, typename Arguments>
 TALLOW_INLINE void norm_held(const Arguments& arguments) {
     using Access = Registers<access_bytes>;
+    begin_norm<T>(arguments);
     Team team{arguments.team};
     visit_rows<2>(arguments, [&](uint32_t number, const uint64_t(&offsets)[2]) {
         const uint32_t length = number < arguments.rows ? arguments.length : 0;
@@ -160,6 +180,7 @@ TALLOW_INLINE Moments<compute_type<T>> measure_moments(const Norm& norm, const R
 
 // Long rows, as those of softmax.
 template <typename T, typename Arguments> TALLOW_INLINE void norm_measure(const Arguments& arguments) {
+    begin_norm<T>(arguments);
     Team team{block_size};
     visit_parts<T, 2>(arguments, [&](const RowPart& part, const Row<T>& row, const uint64_t(&offsets)[2]) {
         const NormRow<T, Arguments> norm(arguments, row, part.number, offsets[1]);
@@ -170,6 +191,7 @@ template <typename T, typename Arguments> TALLOW_INLINE void norm_measure(const 
 }
 template <typename T, typename Arguments> TALLOW_INLINE void norm_long(const Arguments& arguments) {
     using Known = Moments<compute_type<T>>;
+    begin_norm<T>(arguments);
     Team team{block_size};
     visit_parts<T, 2>(arguments, [&](const RowPart& part, const Row<T>& row, const uint64_t(&offsets)[2]) {
         const NormRow<T, Arguments> norm(arguments, row, part.number, offsets[1]);

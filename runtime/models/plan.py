@@ -149,19 +149,24 @@ class ExecutionPlan:
 
     def forward_layer(self, x: Tensor, place: Place) -> Tensor:
         """What the layer of a place makes of (n, width)."""
-        result: Tensor = self._architecture.layer(place, self._weights(place.layer), x)
-        return result
+        x, added = self._layer(x, None, place)
+        return x + added
 
     def forward(self, x: Tensor, cache: KVCache, rotations: tuple[Tensor, Tensor]) -> Tensor:
         """What all layers make of (n, width), tokens that follow those in a cache; it then has them too."""
         count = x.shape[0]
         places = cache.places(count)
         lengths = cache.position + count
+        added = None
         for layer in range(self.config.layers):
             place = Place(self.part, cache, layer, cache.position, places, lengths, *rotations, self.group)
-            x = self.forward_layer(x, place)
+            x, added = self._layer(x, added, place)
         cache.advance(count)
-        return x
+        return x if added is None else x + added
+
+    def _layer(self, x: Tensor, added: Tensor | None, place: Place) -> tuple[Tensor, Tensor]:
+        results: tuple[Tensor, Tensor] = self._architecture.layer(place, self._weights(place.layer), x, added)
+        return results
 
     def apply_lm_head(self, x: Tensor) -> Tensor:
         """(n, width) to logits, (n, vocabulary)."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from itertools import accumulate
 from typing import TypeAlias
@@ -9,6 +10,7 @@ from typing import TypeAlias
 from ..distributed import Group, all_reduce
 from ..quantized import QMatMul
 from ..tensor import Tensor
+from ..tensor.joining import cat
 from .cache import KVCache
 from .config import ModelConfig
 
@@ -40,9 +42,9 @@ def rms_norm(at: Place, x: Tensor, weight: Tensor) -> Tensor:
     return x.rms_norm(weight, at.config.epsilon)
 
 
-def added_rms_norm(at: Place, x: Tensor, added: Tensor, weight: Tensor) -> tuple[Tensor, Tensor]:
-    """The norm of a sum, and the sum."""
-    return added.rms_norm(weight, at.config.epsilon, x)
+def added_rms_norm(at: Place, x: Tensor, added: Tensor | None, weight: Tensor) -> tuple[Tensor, Tensor]:
+    """The norm of a sum, and the sum; of x where nothing is added."""
+    return (rms_norm(at, x, weight), x) if added is None else added.rms_norm(weight, at.config.epsilon, x)
 
 
 def linear(_at: Place | None, x: Tensor, weight: Weight, bias: Tensor | None = None) -> Tensor:
@@ -76,6 +78,26 @@ def linears(at: Place, x: Tensor, weights: Joined) -> tuple[Tensor, ...]:
     products = linear(at, x, weights.matrices[0])
     ends = accumulate(weights.rows)
     return tuple(products.narrow(1, end - rows, rows) for rows, end in zip(weights.rows, ends, strict=True))
+
+
+def rotated_heads(
+    at: Place,
+    x: Tensor,
+    weights: Joined,
+    biases: Sequence[Tensor | None],
+    rope: Callable[[Place, Tensor], Tensor],
+) -> tuple[Tensor, Tensor, Tensor]:
+    """(n, width) to queries, keys and values by heads, of which one call of `rope` rotates queries and keys."""
+    query, key, value = weights.rows
+    if len(weights.matrices) == 1 and biases.count(None) == len(biases):
+        products = linear(at, x, weights.matrices[0])
+        both, values = products.narrow(1, 0, query + key), products.narrow(1, query + key, value)
+    else:
+        *first, values = [plus(at, *each) for each in zip(linears(at, x, weights), biases, strict=True)]
+        both = cat(first, 1)
+    rotated = rope(at, both.reshape(x.shape[0], -1, at.config.head_dim).transpose(0, 1))
+    queries, keys = rotated.split((at.config.heads, at.config.key_heads))
+    return queries, keys, key_heads(at, values)
 
 
 def plus(_at: Place, x: Tensor, bias: Tensor | None) -> Tensor:

@@ -204,7 +204,7 @@ from typing import Any, Final
 
 from ...tensor import Tensor
 from ..config import ModelConfig
-from ..steps import Place, attention, heads, joined_linear, key_heads, linear, rms_norm, rope_neighbours, silu_mul
+from ..steps import Place, added_rms_norm, attention, heads, joined_linear, key_heads, linear, rope_neighbours, silu_mul
 
 TENSORS: Final = {"embedding": "token_embd.weight", "norm": "output_norm.weight", "head": "output.weight"}
 LAYER: Final = {
@@ -239,13 +239,13 @@ def shapes(config: ModelConfig, vocabulary: int) -> dict[str, tuple[int, ...]]:
     }
 
 
-def layer(at: Place, weights: Mapping[Any, Any], x: Tensor) -> Tensor:
-    normed = rms_norm(at, x, weights["norm_of_both"])
+def layer(at: Place, weights: Mapping[Any, Any], x: Tensor, added: Tensor | None) -> tuple[Tensor, Tensor]:
+    normed, x = added_rms_norm(at, x, added, weights["norm_of_both"])
     queries = rope_neighbours(at, heads(at, linear(at, normed, weights["query"])))
     keys = rope_neighbours(at, key_heads(at, linear(at, normed, weights["key"])))
     found = attention(at, queries, keys, key_heads(at, linear(at, normed, weights["value"])))
     gated = silu_mul(at, linear(at, normed, weights["gate"]), linear(at, normed, weights["up"]))
-    return x + joined_linear(at, found, weights["output"]) + joined_linear(at, gated, weights["down"])
+    return x + joined_linear(at, found, weights["output"]), joined_linear(at, gated, weights["down"])
 '''
 CASE = """\
 CASES: dict[str, tuple[str, dict[str, Any]]] = {

@@ -74,7 +74,7 @@ def test_from_the_second_on_a_step_is_one_replay_that_allocates_nothing(
     assert counts["driver"] > 0
     assert counts["slices"] > counts["driver"]
     assert counts["replays"] == 0
-    monkeypatch.setattr(runtime.plan, "forward_layer", None)
+    monkeypatch.setattr(runtime.plan, "_layer", None)
     counts.clear()
     before = gpu.allocator.statistics()
     logits = []

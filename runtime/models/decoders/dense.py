@@ -59,8 +59,8 @@ def biases(config: ModelConfig) -> dict[str, tuple[int, ...]]:
     return {"query_bias": (queries,), "key_bias": (keys,), "value_bias": (keys,)}
 
 
-def feed_forward(at: Place, weights: Mapping[Any, Any], x: Tensor, attended: Tensor) -> Tensor:
-    """The second half of a layer, of the sum of (n, width) and what attention made of it: the same shape."""
+def feed_forward(at: Place, weights: Mapping[Any, Any], x: Tensor, attended: Tensor) -> tuple[Tensor, Tensor]:
+    """The second half of a layer, of (n, width) and what attention adds to it: their sum, and what is added to that."""
     normed, x = added_rms_norm(at, x, attended, weights["feed_forward_norm"])
     gate, up = linears(at, normed, weights["gate", "up"])
-    return x + joined_linear(at, silu_mul(at, gate, up), weights["down"])
+    return x, joined_linear(at, silu_mul(at, gate, up), weights["down"])

@@ -5,7 +5,7 @@ from typing import Any, Final
 
 from ...tensor import Tensor
 from ..config import ModelConfig
-from ..steps import Place, attention, heads, joined_linear, key_heads, linears, plus, rms_norm, rope_halves
+from ..steps import Place, added_rms_norm, attention, joined_linear, rope_halves, rotated_heads
 from . import dense
 
 TENSORS: Final = dense.TENSORS
@@ -26,12 +26,10 @@ def shapes(config: ModelConfig, vocabulary: int) -> dict[str, tuple[int, ...]]:
     return {**dense.shapes(config, vocabulary), **dense.biases(config)}
 
 
-def layer(at: Place, weights: Mapping[Any, Any], x: Tensor) -> Tensor:
-    """What a layer makes of (n, width): the same shape."""
-    normed = rms_norm(at, x, weights["attention_norm"])
-    query, key, value = linears(at, normed, weights["query", "key", "value"])
-    queries = rope_halves(at, heads(at, plus(at, query, weights["query_bias"])))
-    keys = rope_halves(at, key_heads(at, plus(at, key, weights["key_bias"])))
-    values = key_heads(at, plus(at, value, weights["value_bias"]))
+def layer(at: Place, weights: Mapping[Any, Any], x: Tensor, added: Tensor | None) -> tuple[Tensor, Tensor]:
+    """A layer of the sum of two (n, width), or of x alone, makes two whose sum it is: the next norm adds them."""
+    normed, x = added_rms_norm(at, x, added, weights["attention_norm"])
+    biases = [weights["query_bias"], weights["key_bias"], weights["value_bias"]]
+    queries, keys, values = rotated_heads(at, normed, weights["query", "key", "value"], biases, rope_halves)
     attended = joined_linear(at, attention(at, queries, keys, values), weights["output"])
     return dense.feed_forward(at, weights, x, attended)
