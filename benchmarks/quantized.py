@@ -25,7 +25,10 @@ SHAPES = ((14336, 4096), (4096, 14336))
 LEAST_BYTES = 200 << 20
 ROUNDS, REPLAYS = 5, 20
 LAYERS, WIDTH, HIDDEN, KEYS, VOCABULARY, CONTEXT = 32, 4096, 14336, 1024, 128256, 2048
-PROMPT, STEPS = 16, 64
+PROMPT, STEPS, LONG_PROMPT = 16, 64, 512
+# Rows of x that are few, and what a sum reads whose speed counts as that of the memory.
+FEW = (1, 8, 32)
+READ_BYTES = 1 << 30
 
 HEAD = """# Weights in blocks
 
@@ -39,10 +42,10 @@ on this page come from the command in the table, and
     python -m benchmarks.quantized render build/benchmarks/quantized.json docs
 
 renders the page. The model has the sizes of LLaMA 3 8B and random weights in Q4K; it reads a prompt of 16 tokens,
-then one token a step. "of the read speed" is what a step reads, the weights but one embedding and the cache of the
-prompt, as a share of what the GPU could read meanwhile at 4.4 TB/s, which a sum of floats reaches on an H200. "of it,
-file and cache" counts the whole file and the whole cache instead."""
-READ_SPEED = 4.4e12
+then one token a step. "Prefill" is a prompt of 512 tokens, in tokens a second, as llama.cpp's pp512 counts them. "of
+the read speed" is what a step reads, the weights but one embedding and the cache of the prompt, as a share of what the
+GPU could read meanwhile: its read speed is what a sum of 1 GiB of floats reaches. "of it, file and cache" counts the
+whole file and the whole cache instead."""
 
 
 def driver_of(device: tl.Device) -> Any:
@@ -106,13 +109,13 @@ def products(device: tl.Device) -> Iterator[dict[str, Any]]:
             copies = LEAST_BYTES // data.size + 2
             weights = [tl.QTensor(tl.QStorage.from_data(data, device, name), (rows, hidden)) for _ in range(copies)]
             inputs = {
-                count: np.random.default_rng(1).standard_normal((count, hidden), np.float32) for count in (1, 8, 512)
+                count: np.random.default_rng(1).standard_normal((count, hidden), np.float32) for count in (*FEW, 512)
             }
             row: dict[str, Any] = {"format": name, "weights": f"{rows} x {hidden}", "bytes": data.size}
             for way, activations in (("exact", None), ("q8_1", "q8_1")):
                 ops = [tl.QMatMul(each, activations=activations) for each in weights]
                 check(ops[0], data, inputs[8], activations)
-                for count in (1, 8):
+                for count in FEW:
                     x = tl.Tensor(inputs[count], device=device)
                     row[f"{way}, {count}"] = timed(device, [partial(op.forward, x) for op in ops])
             row["decoded to f16"] = timed(device, [each.dequantize_f16 for each in weights])
@@ -157,15 +160,21 @@ def peers() -> Iterator[dict[str, Any]]:
     """The same products by PyTorch."""
     for rows, hidden in SHAPES:
         row: dict[str, Any] = {"format": "PyTorch, f16", "weights": f"{rows} x {hidden}", "bytes": rows * hidden * 2}
-        for count, column in ((1, "exact, 1"), (8, "exact, 8")):
+        for count in FEW:
             one_round = peer(rows, hidden, count)
             if one_round is None:
                 return
-            (row[column],) = timed_in_turns(one_round)
+            (row[f"exact, {count}"],) = timed_in_turns(one_round)
         yield row
 
 
-def model(device: tl.Device, folder: Path) -> Iterator[dict[str, Any]]:
+def read_speed_of(device: tl.Device) -> float:
+    """The bytes a second that a sum of floats reads."""
+    x = tl.zeros((READ_BYTES // 4,), device=device)
+    return READ_BYTES / timed(device, [x.sum]) * 1e6
+
+
+def model(device: tl.Device, read_speed: float, folder: Path) -> Iterator[dict[str, Any]]:
     """Tokens a second of a model of 8B, and the memory that the process then has on the device."""
     made: dict[tuple[int, int], tl.QTensor] = {}
 
@@ -202,6 +211,7 @@ def model(device: tl.Device, folder: Path) -> Iterator[dict[str, Any]]:
             plan = ExecutionPlan.from_gguf(file, activations=activations)
             plan.preload_all()
         runtime = ModelRuntime(plan, CONTEXT)
+        prefill = min(seconds_of_prefill(runtime) for _ in range(ROUNDS))
         runtime.prefill(list(range(PROMPT)))
         for token in range(4):
             logits = runtime.decode_step([token])
@@ -215,13 +225,23 @@ def model(device: tl.Device, folder: Path) -> Iterator[dict[str, Any]]:
         free, _ = driver_of(device).memory_info()
         yield {
             "way": way,
+            "prefill": LONG_PROMPT / prefill,
             "tokens a second": 1 / step,
-            "of the read speed": read / step / READ_SPEED,
-            "of it, file and cache": (path.stat().st_size + cache) / step / READ_SPEED,
+            "of the read speed": read / step / read_speed,
+            "of it, file and cache": (path.stat().st_size + cache) / step / read_speed,
             "file and cache, MiB": (path.stat().st_size + cache) / 2**20,
             "taken on the device, MiB": (before - free) / 2**20,
         }
         del runtime, plan
+
+
+def seconds_of_prefill(runtime: ModelRuntime) -> float:
+    """How long it takes to read a prompt, after which nothing is in the cache."""
+    begin = perf_counter()
+    runtime.prefill(list(range(LONG_PROMPT))).numpy()
+    seconds = perf_counter() - begin
+    runtime.reset_state()
+    return seconds
 
 
 @click.group(context_settings={"help_option_names": ["-h", "--help"]})
@@ -248,12 +268,14 @@ def run(label: str, output: Path | None) -> None:
     python -m benchmarks.quantized run --device cuda:0 --output build/benchmarks
     """  # noqa: D301
     device = tl.Device.parse(label)
+    read_speed = read_speed_of(device)
     with tempfile.TemporaryDirectory() as folder:
-        models = list(model(device, Path(folder)))
+        models = list(model(device, read_speed, Path(folder)))
     results = {
         "command": " ".join(["python -m benchmarks.quantized", *sys.argv[1:]]),
         "date": f"{datetime.now(UTC):%Y-%m-%d %H:%M} UTC",
         "device": driver_of(device).name,
+        "read speed": f"{read_speed / 1e12:.2f} TB/s",
         "Python": platform.python_version(),
         "tallow": tl.__version__,
         "products": [*products(device), *peers()],
