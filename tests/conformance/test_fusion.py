@@ -94,9 +94,13 @@ def tensor(device: tl.Device, dtype: DType, array: Array, placement: str = "cont
 
 
 @DTYPES
-def test_each_functor_gives_the_bits_of_its_op(device: tl.Device, dtype: DType) -> None:
+def test_each_functor_gives_the_bits_of_its_op(device: tl.Device, dtype: DType, full: bool) -> None:
     x, y = (tensor(device, dtype, array) for array in values.special_pairs(dtype.value))
     found = functions(dtype, device.backend)
+    if device.backend != "cpu" and not full:
+        # A compiler takes a second for twenty of them. Each dtype has a third, since they differ in the type alone.
+        place = [*DType].index(dtype) % 3
+        found = dict([*found.items()][place::3])
     fused = tl.fuse(lambda x, y: [function(x, y) for function in found.values()])
     for time in ("first", "recorded", "planned"):
         for name, got, function in zip(found, fused(x, y), found.values(), strict=True):

@@ -227,7 +227,7 @@ def test_neovim_shows_mistakes(small: Project, tmp_path: Path) -> None:
         "-c",
         "luafile wait.lua",
     ]
-    shown = subprocess.run(
-        command, cwd=tmp_path, env={**os.environ, "PATH": path}, capture_output=True, text=True, check=True
-    )
+    # Neovim keeps its log there.
+    environment = {**os.environ, "PATH": path, "XDG_CACHE_HOME": str(tmp_path)}
+    shown = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, check=True)
     assert "5: unknown key 'most_rank' in the package; did you mean 'max_rank'?" in shown.stdout + shown.stderr

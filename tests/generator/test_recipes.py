@@ -7,6 +7,7 @@ import re
 import shutil
 import subprocess
 import sys
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 import pytest
@@ -19,6 +20,9 @@ pytestmark = pytest.mark.slow
 HIP_HOST = REPOSITORY / "build/hip_host"
 ELEMENTWISE, REDUCTIONS = "tests/conformance/oracle/elementwise.py", "tests/conformance/oracle/reductions.py"
 FORMATS, VALUES = "tests/conformance/oracle/formats.py", "tests/conformance/values.py"
+# What knows of dtypes, and of what an op computes; what is asked of every method alike asks for no more of these.
+CELLS = ("test_cells", "test_matrix")
+OF_OPS = (*CELLS, "test_calls", "test_edges", "test_formula_mutations", "test_oracle")
 
 
 @dataclass(frozen=True)
@@ -313,9 +317,10 @@ def with_kernels(project: Project) -> None:
     (project.output / code).symlink_to(REPOSITORY / "generated" / code)
 
 
-def conform(project: Project, *arguments: str, **environment: str) -> None:
+def conform(project: Project, *arguments: str, tests: Sequence[str] = CELLS, **environment: str) -> None:
     """Run conformance tests of the project."""
-    run(project, "-m", "pytest", "-n", "0", "-p", "no:cacheprovider", "tests/conformance", *arguments, **environment)
+    command = ["-m", "pytest", "-n", "0", "-p", "no:cacheprovider"]
+    run(project, *command, *(f"tests/conformance/{name}.py" for name in tests), *arguments, **environment)
 
 
 def check(project: Project, *recipes: Recipe, dtypes: str = "cpu", **environment: str) -> None:
@@ -326,7 +331,7 @@ def check(project: Project, *recipes: Recipe, dtypes: str = "cpu", **environment
     run(project, "-c", f"from math import inf\nfrom tallow import Tensor\n{session}", **environment)
     names = " or ".join(recipe.name for recipe in recipes)
     are_chosen = f"cpu and ({names}) and (not test_cell or {dtypes})"
-    conform(project, "-k", f"{are_chosen} or test_matrix", **environment)
+    conform(project, "-k", f"{are_chosen} or test_matrix", tests=OF_OPS, **environment)
 
 
 def test_an_op_is_one_entry_of_the_spec(repository: Project) -> None:

@@ -64,8 +64,8 @@ WITHOUT_SUBROUTINES = ("copy", "fill", "index")
 # Families whose samples are compiled together, because most of a compiler's time goes into the headers that they
 # share. Those that define the same names stand apart. The first group has all others.
 APART = (
-    ("attention", "block_product", "conv", "copy", "index", "matmul", "pool", "quantized", "upsample"),
-    ("fused", "graph", "scan", "sort"),
+    ["attention", "block_product", "conv", "copy", "index", "matmul", "pool", "quantized", "upsample"],
+    ["fused", "graph", "scan", "sort"],
 )
 TOGETHER = ([family for family in FAMILIES if family not in chain(*APART)], *APART)
 # The first target of each generation, such as gfx11, and vendor.
@@ -91,23 +91,27 @@ def check(target: str, family: str, usages: Iterable[Usage], names: Iterable[str
         assert usage.sgpr_spills <= SCALAR_SPILLS.get(usage.kernel, 0), usage
 
 
-def sample(machine: Machine, target: str, family: str) -> list[str]:
-    """Kernels of each function and each dtype; none where another target has the family's group.
+def sample(machine: Machine, target: str, families: Iterable[str]) -> dict[str, list[str]]:
+    """Kernels of some families, none where another target has them: of each function and each kind of dtype, of each
+    dtype one.
 
-    The groups take turns among the compilers of a vendor, and among the targets of a compiler.
+    The families take turns among the compilers of a vendor, and among the targets of a compiler. For the HIP runtime
+    for the CPU each kernel is compiled in each dtype.
     """
     compilers = machine.shared([other for other in TARGETS if is_nvidia(other) == is_nvidia(target)])
-    group = next(place for place, families in enumerate(TOGETHER) if family in families)
+    group = TOGETHER.index([*families])
     targets = compilers[group % len(compilers)]
     if target != targets[group % len(targets)]:
-        return []
-    kernels = PARTS.findall((KERNELS / f"{family}.hip").read_text(encoding="utf-8"))
-    chosen: list[str] = []
-    seen: set[tuple[int, str]] = set()
-    for name, _, *parts in random.Random(family).sample(kernels, len(kernels)):
-        if not set(enumerate(parts)) <= seen:
-            chosen.append(name)
-            seen |= set(enumerate(parts))
+        return {}
+    chosen: dict[str, list[str]] = {family: [] for family in families}
+    seen: set[str] = set()
+    for family in families:
+        kernels = PARTS.findall((KERNELS / f"{family}.hip").read_text(encoding="utf-8"))
+        for name, _, dtype, function in random.Random(family).sample(kernels, len(kernels)):
+            parts = {dtype, f"{family} {dtype.rstrip('0123456789')}", f"{family} {function}"}
+            if not parts <= seen:
+                chosen[family].append(name)
+                seen |= parts
     return chosen
 
 
@@ -124,8 +128,8 @@ def test_a_sample_compiles(
     if is_nvidia(target) and not full:
         pytest.skip("NVRTC compiles a sample in tests/package/test_cuda_compiler.py, and nvcc one with --full")
     machine.compiler(target)
-    chosen = {family: sample(machine, target, family) for family in families}
-    if not any(chosen.values()):
+    chosen = sample(machine, target, families)
+    if not chosen:
         pytest.skip("another target has this sample")
     includes = [f'#include "{reduced(family, wanted).name}"\n' for family, wanted in chosen.items()]
     together = tmp_path / "sample.hip"
