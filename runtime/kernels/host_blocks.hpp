@@ -46,7 +46,8 @@ template <typename Block, uint32_t Rows>
 TALLOW_JOINING void multiply_floats(const Block* blocks, uint64_t count, const float* x, uint64_t step, float* result,
                                     uint64_t stride) {
     TALLOW_JOIN
-    Floats sums[Rows][run_vectors] = {};
+    constexpr uint32_t chains = sizeof(Vector<float>) / sizeof(Floats);
+    Floats sums[Rows][chains] = {};
     for (uint64_t i = 0; i < count; ++i) {
         fetch_ahead<sizeof(Block)>(blocks + i);
 #pragma GCC unroll 8
@@ -57,12 +58,11 @@ TALLOW_JOINING void multiply_floats(const Block* blocks, uint64_t count, const f
             for (uint32_t r = 0; r < Rows; ++r)
 #pragma GCC unroll 4
                 for (uint32_t k = 0; k < run_vectors; ++k)
-                    sums[r][k] += weights[k] * load_whole_vector<Floats>(x + r * step + k * vector_quants);
+                    sums[r][k % chains] += weights[k] * load_whole_vector<Floats>(x + r * step + k * vector_quants);
         }
     }
     for (uint32_t r = 0; r < Rows; ++r)
-        result[r * stride] =
-            joined_lanes<float, Adds, run_length>((sums[r][0] + sums[r][2]) + (sums[r][1] + sums[r][3]), Adds{});
+        result[r * stride] = joined_lanes<float, Adds, run_length>(sums[r][0] + sums[r][1], Adds{});
 }
 
 template <typename Block, typename Arguments> TALLOW_INLINE void block_product(const Arguments& arguments) {
