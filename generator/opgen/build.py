@@ -193,12 +193,12 @@ def _with_reasons(whole: FunctorKind) -> FunctorKind:
     return replace(whole, functors=tuple(_with_reason(each, whole.unsupported) for each in whole.functors))
 
 
-@once_for(lambda functor, reason: (functor, reason), size=1024)
+@once_for(lambda functor, reason: (functor, reason))
 def _with_reason(functor: Functor, reason: str) -> Functor:
     return replace(functor, unsupported=functor.unsupported or reason)
 
 
-@once_for(lambda family, kinds: (family, *kinds.values()), size=128)
+@once_for(lambda family, kinds: (family, *kinds.values()))
 def _with_functors(family: Family, kinds: Mapping[str, FunctorKind]) -> Family:
     """A family of storage methods with the functors that are methods of their own, beside the method of their kind."""
     names = {method.kind for method in family.methods}
@@ -207,7 +207,7 @@ def _with_functors(family: Family, kinds: Mapping[str, FunctorKind]) -> Family:
     return replace(family, methods=(*family.methods, *functors))
 
 
-@once_for(lambda kind, functor: (kind.name, functor), size=1024)
+@once_for(lambda kind, functor: (kind.name, functor))
 def _functor_method(kind: FunctorKind, functor: Functor) -> Method:
     """The storage method, and the tensor method, of a functor that is one."""
     others = ["other" if name == "y" else name for name in functor.operands[1:]]

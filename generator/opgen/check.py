@@ -110,8 +110,8 @@ def _check_kernels(spec: Spec, family: KernelFamily, problems: Problems) -> None
 def _check_reduction(spec: Spec, kind: FunctorKind, functor: Functor, problems: Problems) -> None:
     """Note what a reduction names that there is not, and an identity that it cannot have."""
     reduction, place, op = functor.reduction, functor.location, f"op '{functor.name}'"
-    monoids = {other.name: other.reduction for other in kind.functors if isinstance(other.reduction, Monoid)}
     if isinstance(reduction, Position):
+        monoids = {other.name: other.reduction for other in kind.functors if isinstance(other.reduction, Monoid)}
         known = [name for name, monoid in monoids.items() if monoid.identity in BOUNDS]
         if reduction.of not in known:
             message = f"{op} is the position of '{reduction.of}', which finds no element"

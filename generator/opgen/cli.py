@@ -1,8 +1,11 @@
 """The command line."""
 
+import atexit
 import gc
 import importlib
 import os
+import sys
+from typing import Any
 
 import click
 
@@ -31,6 +34,17 @@ _COMMANDS = {
 
 class _Command(click.Group):
     """Prints the mistakes of a spec, and what cannot be written, as errors rather than as tracebacks."""
+
+    def __call__(self, *arguments: Any, **options: Any) -> Any:
+        """Run as a program, which ends without freeing each object that it has read: that takes a tenth of its time."""
+        try:
+            return super().__call__(*arguments, **options)
+        except SystemExit as end:
+            atexit._run_exitfuncs()
+            for stream in (sys.stdout, sys.stderr):
+                if not stream.closed:
+                    stream.flush()
+            os._exit(end.code if isinstance(end.code, int) else 0 if end.code is None else 1)
 
     def list_commands(self, _context: click.Context) -> list[str]:
         return sorted(_COMMANDS)

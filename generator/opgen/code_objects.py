@@ -5,7 +5,7 @@ import json
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, partial
 from pathlib import Path
 
 from opgen.model import Spec
@@ -51,8 +51,8 @@ def code_objects(spec: Spec, kernels: Path, headers: Iterable[Path], code: Path)
     # A family without kernels is what others are composed of at run time.
     families = [family for family in spec.kernels if family.kernels]
     sources = {family.name: kernels / f"{family.name}.{'cpp' if family.host else 'hip'}" for family in families}
-    read = cache(_read)  # families share headers
-    checksums = {family: _checksums(source, folders, read) for family, source in sources.items()}
+    header = cache(partial(_header, folders))  # families share them
+    checksums = {family: _checksums(source, header) for family, source in sources.items()}
     return tuple(
         CodeObject(
             target=target,
@@ -79,19 +79,22 @@ def _read(file: Path) -> tuple[str, Sequence[str]] | None:
     return checksum(content), [name.decode() for name in _INCLUDE.findall(content)]
 
 
-def _checksums(
-    source: Path, folders: Iterable[Path], read: Callable[[Path], tuple[str, Sequence[str]] | None]
-) -> dict[str, str]:
-    if not source.is_file():
+def _header(folders: Sequence[Path], name: str) -> tuple[str, Sequence[str]] | None:
+    """What `_read` finds of a header; None where no folder has it, which is the compiler's to complain about."""
+    return next((found for folder in reversed(folders) if (found := _read(folder / name)) is not None), None)
+
+
+def _checksums(source: Path, header: Callable[[str], tuple[str, Sequence[str]] | None]) -> dict[str, str]:
+    own = _read(source)
+    if own is None:
         raise CompileError(f"{source} is missing; run 'opgen generate'")
-    found: dict[str, str] = {}
-    waiting = [source]
+    found = {source.name: own[0]}
+    waiting = [*own[1]]
     while waiting:
-        file = waiting.pop()
-        # A header that is missing is the compiler's to complain about.
-        if file.name not in found and (text := read(file)) is not None:
-            found[file.name], included = text
-            waiting.extend(folder / name for name in included for folder in folders)
+        name = waiting.pop()
+        if name not in found and (text := header(name)) is not None:
+            found[name], included = text
+            waiting += included
     return dict(sorted(found.items()))
 
 

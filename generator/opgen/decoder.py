@@ -374,41 +374,22 @@ def _decode(spot: Spot, hint: Any, notes: Notes) -> Any:
     return _scalar(spot, hint, notes)
 
 
-# By place, the value that an entry had last, the record that was made of it, its mistakes, and what was unreadable.
-_KEPT: dict[Hashable, tuple[Value, Any, list[Problem], list[Location]]] = lasting("entries", {})
+# By place, what tells the value that an entry had last, the record that was made of it, its mistakes, and what was
+# unreadable.
+_KEPT: dict[Hashable, tuple[bytes, Any, list[Problem], list[Location]]] = lasting("entries", {})
 
 
 def _kept(spot: Spot, hint: Any) -> Any:
     """The record of an entry: the same one as long as the entry is the same, as an editor changes one of many."""
     # A place has one type. What is kept of an earlier process has no types that are equal to those of this one.
     place = (spot.value.location.path, spot.variant, spot.owner, spot.key)
-    if place not in _KEPT or not _are_same(_KEPT[place][0], spot.value):
+    if place not in _KEPT or _KEPT[place][0] != spot.value.digest:
         own = dataclasses.replace(spot, problems=[], unreadable=[])
-        _KEPT[place] = spot.value, own.decode(hint), own.problems, own.unreadable
+        _KEPT[place] = spot.value.digest, own.decode(hint), own.problems, own.unreadable
     _, record, problems, unreadable = _KEPT[place]
     spot.problems.extend(problems)
     spot.unreadable.extend(unreadable)
     return record
-
-
-def _are_same(value: Value, other: Value) -> bool:
-    """Whether two values of one file have the same places, texts and types: 1 is neither true nor 1.0."""
-    place, own = value.location, other.location
-    if (place.line, place.column, value.is_quoted) != (own.line, own.column, other.is_quoted):
-        return False
-    match value.content, other.content:
-        case (dict() as entries, dict() as others):
-            pairs = zip(entries.items(), others.items(), strict=False)
-            return len(entries) == len(others) and all(
-                key == name
-                and (entry.key_location.line, entry.key_location.column)
-                == (each.key_location.line, each.key_location.column)
-                and _are_same(entry, each)
-                for (key, entry), (name, each) in pairs
-            )
-        case (list() as elements, list() as others):
-            return len(elements) == len(others) and all(map(_are_same, elements, others))
-    return type(value.content) is type(other.content) and value.content == other.content
 
 
 def _places(spot: Spot, hint: Any) -> dict[str, Location]:

@@ -369,7 +369,7 @@ class Primitives(dict[str, Primitive]):
         return self._gradients[key]
 
 
-@once_for(lambda *primitives: primitives, size=1024)
+@once_for(lambda *primitives: primitives)
 def _chosen(*primitives: Primitive) -> Primitives:
     return Primitives({primitive.name: primitive for primitive in primitives})
 

@@ -91,7 +91,7 @@ def computing(node: Node, ops: Ops, numbers: Collection[str]) -> tuple[Functor, 
     return _computing(node, ops.get(size(node), ()), numbers)
 
 
-@once_for(lambda node, ops, numbers: (node, *ops, *numbers), size=1024)
+@once_for(lambda node, ops, numbers: (node, *ops, *numbers))
 def _computing(node: Node, ops: Sequence[Functor], numbers: Collection[str]) -> tuple[Functor, tuple[str, ...]] | None:
     known, form, made_of = names(node), _form(node), _made_of(node)
     for functor in ops:
@@ -149,7 +149,7 @@ def _by_ops(primitives: Primitives, gradients: Sequence[Functor]) -> Primitives:
     return Primitives(found)
 
 
-@once_for(lambda primitive, functor, given: (primitive, functor, *given), size=256)
+@once_for(lambda primitive, functor, given: (primitive, functor, *given))
 def _by_op(primitive: Primitive, functor: Functor, given: Sequence[str]) -> Primitive:
     """A primitive whose gradient is an op, of what is given."""
     formula = Formula(Call(functor.name, tuple(map(Name, given))), functor.location)
@@ -200,7 +200,7 @@ def _joint(spec: Spec, kind: FunctorKind, functor: Functor) -> Iterator[Functor]
     return iter(_of_both(spec, kind.name, kind.unsupported, functor))
 
 
-@once_for(lambda spec, kind, unsupported, functor: (kind, unsupported, *decisive(spec, functor)), size=256)
+@once_for(lambda spec, kind, unsupported, functor: (kind, unsupported, *decisive(spec, functor)))
 def _of_both(spec: Spec, kind: str, unsupported: str, functor: Functor) -> Sequence[Functor]:
     """The op of both gradients, if there is one."""
     found = _found(spec, functor)
@@ -247,7 +247,6 @@ def _padded(functor: Functor, takes: Sequence[str], room: int) -> list[str]:
 
 @once_for(
     lambda spec, kind, unsupported, functor, room: (kind, unsupported, room, *decisive(spec, functor)),
-    size=256,
 )
 def _of_several_steps(
     spec: Spec, kind: str, unsupported: str, functor: Functor, room: int

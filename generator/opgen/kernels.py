@@ -253,7 +253,7 @@ def _needs(
     return (family, rank, groups, *chain.from_iterable(needed))
 
 
-@once_for(_needs, size=256)
+@once_for(_needs)
 def with_structs(
     family: KernelFamily, rank: int, rooms: Mapping[str, Room], groups: Sequence[FieldGroup]
 ) -> tuple[KernelFamily, Sequence[Problem]]:

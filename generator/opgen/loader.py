@@ -1,10 +1,12 @@
 """Stage 1: YAML files to plain values that know their line and column."""
 
+import hashlib
 import os
 import re
 import stat
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from types import MappingProxyType
 
@@ -36,6 +38,22 @@ class Value:
     key_location: Location
     is_quoted: bool = False
 
+    @cached_property
+    def digest(self) -> bytes:
+        """What tells it from all others of its file: places, texts and types. 1 is neither true nor 1.0."""
+        found = hashlib.sha256(f"{self.location.line} {self.location.column} {self.is_quoted} ".encode())
+        match self.content:
+            case dict() as entries:
+                found.update(b"{")
+                for key, value in entries.items():
+                    place = value.key_location
+                    found.update(f"{key!r} {place.line} {place.column} ".encode() + value.digest)
+            case list() as elements:
+                found.update(b"[" + b"".join(element.digest for element in elements))
+            case scalar:
+                found.update(repr(scalar).encode())
+        return found.digest()
+
     @property
     def type_name(self) -> str:
         """What a person calls a value of this type."""
@@ -54,6 +72,18 @@ class Document:
 
     path: Path
     root: Value
+    text: str = ""
+
+    def __getstate__(self) -> dict[str, object]:
+        # What was made of it is kept, and it has many parts.
+        return {"path": self.path, "text": self.text}
+
+    def __getattr__(self, name: str) -> object:
+        """The mapping again, of a document that another process has read."""
+        if name != "root":
+            raise AttributeError(name)
+        object.__setattr__(self, "root", _parse(self.text, self.path, []))
+        return self.root
 
     @property
     def stem(self) -> str:
@@ -90,7 +120,7 @@ def parsed(text: str, path: Path) -> tuple[Document | None, Sequence[Problem]]:
     """What a file holds, and what is wrong with it."""
     problems: list[Problem] = []
     value = _parse(text, path, problems)
-    return (None if value is None else Document(path, value)), problems
+    return (None if value is None else Document(path, value, text)), problems
 
 
 def load_file(file: Path, shown: Path, problems: list[Problem]) -> Document | None:

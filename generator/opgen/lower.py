@@ -138,7 +138,7 @@ def _what_decides(spec: Spec, owners: Sequence[Owner], backend: Backend, subject
     return tuple(parts)
 
 
-@once_for(_what_decides, size=4096)
+@once_for(_what_decides)
 def _of_op(spec: Spec, owners: Sequence[Owner], backend: Backend, subject: _Subject) -> _Done:
     """What a backend does for an op of a method."""
     method, op, module, keys, _ = subject

@@ -3,7 +3,8 @@
 import sys
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import cache
+from typing import NamedTuple
 
 from opgen.memory import once_for
 from opgen.model import Backend, Method, Spec
@@ -28,12 +29,35 @@ class Cell:
     @property
     def name(self) -> str:
         """What it is a cell of: a method, or an op of one."""
-        return self.method if self.op is None else f"{self.method}.{self.op}"
+        return _name(self.method, self.op)
 
     @property
     def names(self) -> tuple[str, ...]:
         """What a person may call its op."""
         return (self.method,) if self.op is None else (self.method, self.name, self.op)
+
+
+def _name(method: str, op: str | None) -> str:
+    return method if op is None else f"{method}.{op}"
+
+
+class Alike(NamedTuple):
+    """Cells of an op on a backend that differ in dtype and in source alone."""
+
+    method: str
+    op: str | None
+    backend: str
+    status: str
+    via: str | None
+    reason: str | None
+    dtypes: tuple[str | None, ...]
+    sources: tuple[Location, ...]  # of each dtype
+    differentiable: bool  # whether floats have gradients
+
+    @property
+    def name(self) -> str:
+        """What they are cells of."""
+        return _name(self.method, self.op)
 
 
 def _made_of(spec: Spec) -> tuple[object, ...]:
@@ -44,14 +68,28 @@ def _made_of(spec: Spec) -> tuple[object, ...]:
 
 def cells(spec: Spec) -> list[Cell]:
     """All cells: the storage methods first, then the device methods; backends and dtypes in the order of the spec."""
-    return [cell for own in cells_by_op(spec) for cell in own]
+    return [cell for method in spec.methods for op in spec.ops(method) for cell in op_cells(spec, method, op)]
+
+
+def op_cells(spec: Spec, method: Method, op: str | None) -> Iterator[Cell]:
+    """The cells of one op, on each backend a cell for each dtype."""
+    floats = {*spec.groups["float"]}
+    found: dict[tuple[str, str | None], Cell] = {}
+    for own in alike(spec, method, op):
+        for dtype, source in zip(own.dtypes, own.sources, strict=True):
+            gradient = own.differentiable and (method.holds_blocks or dtype in floats)
+            found[own.backend, dtype] = Cell(
+                own.method, own.op, own.backend, dtype, own.status, own.via, own.reason, gradient, source
+            )
+    dtypes: tuple[str | None, ...] = (None,) if spec.op_names(method, op) is None else spec.kinds(method)
+    return (found[backend.name, dtype] for backend in spec.backends for dtype in dtypes)
 
 
 # Several outputs have them.
 @once_for(_made_of, 1)
-def cells_by_op(spec: Spec) -> list[Sequence[Cell]]:
+def alike_by_op(spec: Spec) -> list[Sequence[Alike]]:
     """The cells of each op of each method, in the same order."""
-    return [op_cells(spec, method, op) for method in spec.methods for op in spec.ops(method)]
+    return [alike(spec, method, op) for method in spec.methods for op in spec.ops(method)]
 
 
 def _decisive(spec: Spec, method: Method, op: str | None) -> tuple[object, ...]:
@@ -60,35 +98,38 @@ def _decisive(spec: Spec, method: Method, op: str | None) -> tuple[object, ...]:
     return (method, op, spec.functor(method, op), *facts, *lowerings)
 
 
-@once_for(_decisive, size=1024)
-def op_cells(spec: Spec, method: Method, op: str | None) -> Sequence[Cell]:
-    """The cells of one op, on each backend a cell for each dtype."""
-    return _one_of_equals(tuple(cell for backend in spec.backends for cell in _cells(spec, method, op, backend)))
+@once_for(_decisive)
+def alike(spec: Spec, method: Method, op: str | None) -> Sequence[Alike]:
+    """The cells of one op: those that a backend has for the same reason together."""
+    return _one_of_equals(tuple(own for backend in spec.backends for own in _on_backend(spec, method, op, backend)))
 
 
-@lru_cache(maxsize=1024)
-def _one_of_equals(found: Sequence[Cell]) -> Sequence[Cell]:
+@cache
+def _one_of_equals(found: Sequence[Alike]) -> Sequence[Alike]:
     """Cells that stay one object while they are equal, so that what is kept by them stays too."""
     return found
 
 
-def _cells(spec: Spec, method: Method, op: str | None, backend: Backend) -> Iterator[Cell]:
+def _on_backend(spec: Spec, method: Method, op: str | None, backend: Backend) -> Iterator[Alike]:
     lowerings = spec.lowerings[backend.name][method.name, op]
     has = spec.op_dtypes(method, op)
-    place = (spec.functor(method, op) or method).location
-    has_one = _has_gradient(spec, method, op)
-    floats = {*spec.groups["float"]}
+    lacking = op_reason(spec, method, op), (spec.functor(method, op) or method).location
+    has_gradient = _has_gradient(spec, method, op)
+    found: dict[tuple[str, str | None, str | None], tuple[list[str | None], list[Location]]] = {}
     for dtype in (None,) if has is None else spec.kinds(method):
         if has is None or dtype in has:
             lowering = lowerings[dtype]
-            status = "supported" if lowering.unsupported is None else "unsupported"
             via, reason, source = lowering.via, lowering.unsupported, lowering.location
-        elif method.operands and dtype is not None and dtype in backend.lacking:
-            status, via, (reason, source) = "unsupported", None, backend.lacking[dtype]
+            status = "supported" if reason is None else "unsupported"
         else:
-            status, via, reason, source = "unsupported", None, op_reason(spec, method, op), place
-        gradient = has_one and status == "supported" and (method.holds_blocks or dtype in floats)
-        yield Cell(method.name, op, backend.name, dtype, status, via, reason, gradient, source)
+            of_library = backend.lacking.get(dtype or "") if method.operands else None
+            status, via, (reason, source) = "unsupported", None, of_library or lacking
+        dtypes, sources = found.setdefault((status, via, reason), ([], []))
+        dtypes.append(dtype)
+        sources.append(source)
+    for (status, via, reason), (own, places) in found.items():
+        is_one = has_gradient and status == "supported"
+        yield Alike(method.name, op, backend.name, status, via, reason, tuple(own), tuple(places), is_one)
 
 
 def _has_gradient(spec: Spec, method: Method, op: str | None) -> bool:

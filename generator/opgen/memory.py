@@ -3,13 +3,15 @@
 from collections import OrderedDict
 from collections.abc import Callable, Iterable, Mapping
 from functools import wraps
-from pathlib import PurePath
+from pathlib import Path, PurePath, PurePosixPath
 from typing import Any, ParamSpec, TypeVar
 
 Given = ParamSpec("Given")
 Found = TypeVar("Found")
 Container = TypeVar("Container", dict[Any, Any], list[Any])
 
+# More than a run has of any kind, so that none makes room for another; a process that goes on has bounds all the same.
+_MOST_RESULTS = 100_000
 # A result that so many runs did not ask for is not kept for the next one.
 _MOST_RUNS = 8
 # What is kept, by the names of what keeps it: results of functions, with the objects that they were found of and how
@@ -19,7 +21,7 @@ _containers: dict[str, dict[Any, Any] | list[Any]] = {}
 
 
 def once_for(
-    key: Callable[..., tuple[object, ...]], size: int
+    key: Callable[..., tuple[object, ...]], size: int = _MOST_RESULTS
 ) -> Callable[[Callable[Given, Found]], Callable[Given, Found]]:
     """Keep the last `size` results of a function, by the objects that `key` gives for its arguments.
 
@@ -53,8 +55,11 @@ def once_for(
     return decorate
 
 
+_EQUAL = frozenset((str, int, bool, type(None), *(type(kind()) for kind in (Path, PurePath, PurePosixPath))))
+
+
 def _place(parts: Iterable[object]) -> tuple[object, ...]:
-    return tuple(part if isinstance(part, str | int | None | PurePath) else id(part) for part in parts)
+    return tuple([part if type(part) in _EQUAL else id(part) for part in parts])
 
 
 def lasting(name: str, container: Container) -> Container:

@@ -1,16 +1,17 @@
 """Stage 4: the manifest. Every output file, the template that it comes from and the view that the template gets."""
 
 import re
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Collection, Hashable, Iterator
 from dataclasses import dataclass
-from functools import cache, partial
+from functools import partial
 from pathlib import Path, PurePosixPath
+from typing import Any
 
 from opgen.kept import Memory
 from opgen.model import Spec
 from opgen.problem import Location, Problems
 from opgen.sources import BACKENDS, TEMPLATES, Sources, package_folders, place
-from opgen.views import MEMBERS, PLACEHOLDER, view_of
+from opgen.views import MEMBERS, PLACEHOLDER, View, view_of
 
 _TEMPLATE_ENDING = ".j2"
 # A part of other templates, which import it.
@@ -25,6 +26,11 @@ class Output:
     path: PurePosixPath  # below generated/
     template: PurePosixPath
     view: Callable[[], object]
+    known: Callable[[], object] = lambda: None  # what a process that goes on knows the view by, if that is the same
+
+
+def nothing() -> None:
+    """The view of a template that sees nothing."""
 
 
 def plan(spec: Spec, sources: Sources, problems: Problems, memory: Memory | None = None) -> list[Output]:
@@ -41,7 +47,7 @@ def plan(spec: Spec, sources: Sources, problems: Problems, memory: Memory | None
         if all(problem.location != spec.package.location for problem in problems):
             problems.note(spec.package.location, message)
         return []
-    templates = _Templates(spec, sources, problems, memory)
+    templates = _Templates(spec, sources, problems, memory or Memory())
     outputs: dict[PurePosixPath, Output] = {}
     own_first = sorted(sources.below(TEMPLATES), key=lambda path: (_has_placeholder(path), not sources.is_own(path)))
     for template in own_first:
@@ -86,21 +92,12 @@ def _check_made(spec: Spec, sources: Sources, outputs: Collection[PurePosixPath]
 class _Templates:
     """What templates make of a spec. Those that see the same have one view."""
 
-    def __init__(self, spec: Spec, sources: Sources, problems: Problems, memory: Memory | None) -> None:
+    def __init__(self, spec: Spec, sources: Sources, problems: Problems, memory: Memory) -> None:
         self._spec, self._sources, self._problems = spec, sources, problems
         self._folders = package_folders(spec.package)
         self._members = {placeholder: [*members.of(spec)] for placeholder, members in MEMBERS.items()}
-        if memory is not None:
-            memory.begin(spec)
-        make = memory.view if memory is not None else lambda _key, _member, view: view(spec)
-        of = {placeholder: dict(members) for placeholder, members in self._members.items()}
-
-        def of_member(placeholder: str, name: str) -> object:
-            member = of[placeholder][name]
-            return make((placeholder, name), member, lambda seen: MEMBERS[placeholder].view(seen, member))
-
-        self._plain = cache(lambda view: make(view, None, view))
-        self._of_member = cache(of_member)
+        self._memory = memory
+        memory.begin(spec)
 
     def outputs(self, template: PurePosixPath) -> Iterator[Output]:
         """The outputs of a template."""
@@ -122,12 +119,12 @@ class _Templates:
         if unknown or len(placeholders) > 1:
             return
         if not placeholders:
-            yield Output(PurePosixPath(target), template, self._view(template, path))
+            yield self._without_members(PurePosixPath(target), template)
             return
         members, folder = self._members[placeholders[0]], MEMBERS[placeholders[0]].folder
-        for name, _ in members:
+        for name, member in members:
             made = PurePosixPath(PLACEHOLDER.sub(name, target))
-            yield Output(made, template, partial(self._of_member, placeholders[0], name))
+            yield self._of_member(made, template, placeholders[0], name, member)
         if folder is not None and not members:
             message = f"no file is here, and {template} makes one of each; write one or remove the template"
             self._problems.note(Location(Path(folder)), message)
@@ -146,16 +143,27 @@ class _Templates:
             return False
         return any(self._sources.below(BACKENDS / path.parts[1]))
 
-    def _view(self, template: PurePosixPath, path: PurePosixPath) -> Callable[[], object]:
-        """What makes the view of a template without a placeholder."""
+    def _of_member(self, made: PurePosixPath, template: PurePosixPath, kind: str, name: str, member: Any) -> Output:
+        """The output of a template for a member of what a placeholder stands for."""
+        return self._output(made, template, (kind, name), member, lambda spec: MEMBERS[kind].view(spec, member))
+
+    def _output(
+        self, made: PurePosixPath, template: PurePosixPath, key: Hashable, member: object, view: View
+    ) -> Output:
+        memory = self._memory
+        return Output(made, template, partial(memory.view, key, member, view), partial(memory.known, key, member))
+
+    def _without_members(self, made: PurePosixPath, template: PurePosixPath) -> Output:
+        """The output of a template without a placeholder."""
         # What belongs to one backend is a member too: that of the backend's folder.
-        runtime = next((name for name, _ in self._members["runtime"] if name in path.parts), None)
+        path = self._in_package(template)
+        runtime = next((own for own in self._members["runtime"] if own[0] in path.parts), None)
         if runtime is not None:
-            return partial(self._of_member, "runtime", runtime)
+            return self._of_member(made, template, "runtime", *runtime)
         name, view = view_of(path, self._spec.package.name)
         if view is not None:
-            return partial(self._plain, view)
+            return self._output(made, template, view, None, view)
         if _VIEW.search(self._sources.text(template) or ""):
             message = f"no view is made for this template; write the function '{name}' in a module of"
             self._problems.note(place(template), f"{message} generator/opgen/views")
-        return lambda: None
+        return Output(made, template, nothing, lambda: nothing)

@@ -32,7 +32,7 @@ class Project:
     spec: Spec
     sources: Sources
     outputs: Sequence[Output]
-    memory: Memory | None = None  # of a process that goes on
+    memory: Memory
     documents: Mapping[Path, Document] = field(default_factory=dict)
     is_new: bool = False  # to the next run
 
@@ -50,7 +50,7 @@ class Project:
             check_syntax(self.outputs, bodies, self.sources)
             raise
         found = changes(with_banners(self.outputs, bodies), output, mounts)
-        if self.is_new and self.memory is not None:
+        if self.is_new:
             leave(self.root, Recalled(self.documents, self.sources, self.memory))
         return found
 
@@ -87,6 +87,7 @@ def compose(
     memory: Memory | None = None,
 ) -> Project:
     """The project of files that are loaded; SpecError lists `problems`, and every mistake in the files."""
+    memory = memory or Memory()
     noted = Problems(problems)
     spec, outputs = examine(root, documents, sources, noted, memory)
     if noted:

@@ -35,19 +35,19 @@ _FRAME = f"{TEMPLATES}/"
 
 def render(outputs: Iterable[Output], sources: Sources, memory: Memory | None = None) -> dict[PurePosixPath, str]:
     """What every output holds below its banner, by its path. Python is not laid out yet."""
+    memory = memory or Memory()
     texts: dict[PurePosixPath, str] = {}
     problems: list[Problem] = []
     for output in outputs:
         if sources.text(output.template) is None:
             continue  # which is noted
         try:
-            view = output.view()
-            text = None if memory is None else memory.text(output.path, view, sources)
+            text = memory.text(output.path, output.known(), sources)
             if text is None:
-                text = environment(sources).get_template(str(output.template.relative_to(TEMPLATES))).render(view=view)
+                template = environment(sources).get_template(str(output.template.relative_to(TEMPLATES)))
+                text = template.render(view=output.view())
+                memory.keep(output.path, output.known(), sources, text)
             texts[output.path] = text
-            if memory is not None:
-                memory.keep(output.path, view, sources, text)
         except Exception as error:  # a template's expression may raise anything
             problems.append(_mistake(error, output))
     if problems or sources.problems:

@@ -158,7 +158,7 @@ def decisive(spec: Spec, functor: Functor, primitives: Primitives | None = None)
     return (functor, known.behind(functor.nodes), spec.known_dtypes, spec.package, *others)
 
 
-@once_for(decisive, size=1024)
+@once_for(decisive)
 def scopes(spec: Spec, functor: Functor) -> Mapping[str, Scope]:
     """The formulas of a functor by their keys."""
     reduction, op = functor.reduction, f"op '{functor.name}'"
@@ -222,16 +222,16 @@ def _with_reductions(spec: Spec, functor: Functor, primitives: Primitives, *, an
     if functor.reduction is None:
         return primitives
     own = {
-        other.name: _as_primitive(spec, other)
+        other.name: _as_primitive(other, _dtype_kinds(spec, other))
         for other in spec.every_functor
         if isinstance(other.reduction, Monoid) and not other.parameters and (and_itself or other is not functor)
     }
     return Primitives({**own, **primitives})
 
 
-def _as_primitive(spec: Spec, functor: Functor) -> Primitive:
+@once_for(lambda functor, kinds: (functor, *kinds))
+def _as_primitive(functor: Functor, kinds: tuple[Kind, ...]) -> Primitive:
     """A reduction of the elements in their formulas. By an element it is as good as a number that is given."""
-    kinds = _dtype_kinds(spec, functor)
     return Primitive(
         call=f"{functor.name}(x)",
         doc=functor.doc,
@@ -287,7 +287,7 @@ def state_scopes(spec: Spec, state: State) -> Mapping[str, Scope]:
     return found
 
 
-@once_for(decisive, size=2048)
+@once_for(decisive)
 def derivatives(spec: Spec, functor: Functor, primitives: Primitives | None = None) -> dict[str, Node]:
     """The gradients of a functor's operands: what it says, and what follows from its formula.
 
@@ -379,7 +379,7 @@ class _Checked(NamedTuple):
     computed: Collection[str]
 
 
-@once_for(decisive, size=1024)
+@once_for(decisive)
 def _checked_functor(spec: Spec, functor: Functor) -> _Checked:
     """What is found of a functor's formulas and gradients."""
     problems = Problems()

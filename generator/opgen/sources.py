@@ -2,10 +2,9 @@
 
 import ast
 import os
-from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from collections.abc import Set as AbstractSet
-from functools import lru_cache
+from functools import cache, lru_cache
 from pathlib import Path, PurePosixPath
 
 from opgen.base import Base
@@ -51,10 +50,11 @@ class Sources:
                 for path in self._walk(base.folder, top):
                     roots.setdefault(path, base.folder)
         self.paths = dict(sorted(roots.items()))
-        self._below: defaultdict[PurePosixPath, list[PurePosixPath]] = defaultdict(list)
+        self._below: dict[PurePosixPath, list[PurePosixPath]] = {}
+        above = cache(lambda folder: (folder, *folder.parents))  # many files are in one
         for path in self.paths:
-            for folder in path.parents:
-                self._below[folder].append(path)
+            for folder in above(path.parent):
+                self._below.setdefault(folder, []).append(path)
 
     def __getstate__(self) -> dict[str, object]:
         # Trees are large, and rarely asked for where what is found in them is known.
@@ -90,8 +90,9 @@ class Sources:
 
         for folder, names, files in os.walk(root / top, onerror=note):
             names[:] = [name for name in names if name != "__pycache__"]
+            inside = PurePosixPath(Path(folder).relative_to(root).as_posix()) if files else top
             for file in files:
-                path = PurePosixPath(Path(folder, file).relative_to(root).as_posix())
+                path = inside / file
                 if str(path).isprintable():
                     yield path
                 else:

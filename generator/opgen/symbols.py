@@ -148,7 +148,7 @@ def _check_members(spec: Spec, sources: Sources, problems: Problems) -> None:
             taken.setdefault(name, location)
 
 
-@once_for(lambda text: (text,), size=256)
+@once_for(lambda text: (text,))
 def _members_in(text: str) -> Sequence[str]:
     """The methods of the classes of a text, and the names that their instances have room for."""
     return [*_METHOD.findall(text), *(name for listed in _SLOTS.findall(text) for name in re.findall(r"\w+", listed))]
@@ -262,7 +262,7 @@ class _Runtime:
         return _misfit(method, call, functions, str(path))
 
 
-@once_for(lambda *given: given, size=4096)
+@once_for(lambda *given: given)
 def _misfit(method: Method, call: FunctionCall, functions: Mapping[str, Callable], path: str) -> str | None:
     """The end of the message about a call that no function of a module answers; None where one does."""
     function = functions.get(call.function)
@@ -279,7 +279,7 @@ def _misfit(method: Method, call: FunctionCall, functions: Mapping[str, Callable
 # What expressions name.
 
 
-@once_for(lambda expression: (expression,), size=4096)
+@once_for(lambda expression: (expression,))
 def _outer_names(expression: str) -> Sequence[tuple[str, ...]]:
     """The names, with their attributes, that an expression of Python takes from its surroundings."""
     try:

@@ -97,7 +97,7 @@ def docs_formulas(spec: Spec) -> View:
     return View(kinds=kinds, primitives=[*map(_primitive, spec.primitives.values())])
 
 
-@once_for(lambda primitive: (primitive,), size=256)
+@once_for(lambda primitive: (primitive,))
 def _primitive(primitive: Primitive) -> View:
     gradients = {operand: formula.with_parts(primitive.let).node for operand, formula in primitive.gradient.items()}
     doc = f"a truth value: {primitive.doc}" if primitive.result is not None else primitive.doc
@@ -109,7 +109,7 @@ def _primitive(primitive: Primitive) -> View:
     return View(made_from=made_from, call=primitive.call, kinds=primitive.kinds, doc=doc, gradients=shown)
 
 
-@once_for(decisive, size=1024)
+@once_for(decisive)
 def _row(spec: Spec, functor: Functor, primitives: Primitives) -> View:
     reduction = functor.reduction
     if isinstance(reduction, Monoid):
@@ -182,7 +182,7 @@ def _decisive(
     return (functor, operand, node, *called, *map(words.of, called), *given)
 
 
-@once_for(_decisive, size=1024)
+@once_for(_decisive)
 def _operand(
     functor: Functor,
     operand: str,

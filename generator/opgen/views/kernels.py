@@ -36,7 +36,7 @@ def kernel_family(spec: Spec, family: KernelFamily) -> View:
     )
 
 
-@once_for(decisive, size=1024)
+@once_for(decisive)
 def _functor(spec: Spec, functor: Functor) -> View:
     first = ["T"] if functor.condition is None else ["C"]
     types = [*first, *["T"] * (len(functor.operands) - 1), *["P"] * len(functor.parameters)]
@@ -217,7 +217,7 @@ def element_types(spec: Spec) -> Mapping[str, str]:
     return types | {name: camel(name) for name in spec.functor_names}
 
 
-@once_for(lambda _, types, kernel, functor: (types, kernel, functor), size=8192)
+@once_for(lambda _, types, kernel, functor: (types, kernel, functor))
 def _rows(spec: Spec, types: Mapping[str, str], kernel: Kernel, functor: Functor | None) -> Sequence[View]:
     """The kernels of one pattern, and of one functor if it has some."""
     return list(_of_pattern(spec, types, kernel, functor))

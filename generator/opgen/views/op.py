@@ -89,7 +89,7 @@ def array_functors(spec: Spec) -> View:
     return View(classes=_classes(spec), functions=functions, reductions=reductions)
 
 
-@once_for(decisive, size=1024)
+@once_for(decisive)
 def _function(spec: Spec, functor: Functor) -> View:
     """A functor as a function of arrays."""
     own = scopes(spec, functor)["formula"]

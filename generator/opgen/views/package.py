@@ -3,10 +3,11 @@
 import json
 from collections import Counter
 from collections.abc import Sequence
+from itertools import chain
 from pathlib import PurePosixPath
 from types import SimpleNamespace as View
 
-from opgen.matrix import Cell, cells_by_op
+from opgen.matrix import Alike, alike_by_op
 from opgen.memory import once_for
 from opgen.model import BasePackage, PublicModule, Spec
 from opgen.problem import Location
@@ -31,12 +32,14 @@ def package(spec: Spec) -> View:
 
 def readme(spec: Spec) -> View:
     """How many cells of each backend have which status."""
-    return _counts(spec, cells_by_op(spec))
+    return _counts(spec, alike_by_op(spec))
 
 
 @once_for(lambda spec, by_op: (spec.package, *spec.backends, *by_op), size=1)
-def _counts(spec: Spec, by_op: Sequence[Sequence[Cell]]) -> View:
-    statuses = Counter((cell.backend, cell.status) for own in by_op for cell in own)
+def _counts(spec: Spec, by_op: Sequence[Sequence[Alike]]) -> View:
+    statuses = Counter[tuple[str, str]]()
+    for own in chain.from_iterable(by_op):
+        statuses[own.backend, own.status] += len(own.dtypes)
     rows = []
     for backend in spec.backends:
         supported, unsupported = (statuses[backend.name, status] for status in ("supported", "unsupported"))
