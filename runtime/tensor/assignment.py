@@ -164,7 +164,7 @@ class AssignmentMethods(ComposedMethods):
 
     def _changed(self, name: str, op: BinaryOp, other: Self | float) -> Self:
         operand, layout = self._operand(name, other), self._layout
-        if operand.dtype is not self.dtype:
+        if operand._storage.inner.dtype is not self._storage.inner.dtype:
             common = promoted(self.dtype, operand.dtype)
             if common is self.dtype:
                 operand = operand.to_dtype(common)
@@ -172,7 +172,10 @@ class AssignmentMethods(ComposedMethods):
                 wide = self.to_dtype(common)._changed(name, op, operand)
                 return self._assigned(name, wide.to_dtype(self.dtype))
         try:
-            self._storage.binary_assign(op, layout, operand._storage, operand._layout.broadcast_as(layout.shape))
+            stretched = operand._layout
+            if stretched.shape != layout.shape:
+                stretched = stretched.broadcast_as(layout.shape)
+            self._storage.binary_assign(op, layout, operand._storage, stretched)
         except TallowError as error:
             error.rename(name)
             raise

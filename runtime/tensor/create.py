@@ -39,8 +39,8 @@ class CreationMethods(InteropMethods):
         device: Device | str | None = None,
     ) -> Self:
         """Make a tensor of zeros."""
-        sizes = _shape("zeros", shape, more)
-        return cls._new(device_of(device).zeros(sizes, dtype), Layout.contiguous(sizes))
+        layout = _layout("zeros", shape, more)
+        return cls._new(device_of(device).zeros(layout.shape, dtype), layout)
 
     @classmethod
     def ones(
@@ -51,7 +51,7 @@ class CreationMethods(InteropMethods):
         device: Device | str | None = None,
     ) -> Self:
         """Make a tensor of ones."""
-        return cls._full("ones", _shape("ones", shape, more), 1, dtype, device)
+        return cls._full("ones", _layout("ones", shape, more), 1, dtype, device)
 
     @classmethod
     def full(
@@ -65,19 +65,21 @@ class CreationMethods(InteropMethods):
         """Make a tensor of one number. Without `dtype`, an int makes it i64, a float f32, a complex number complex64, a
         bool bool.
         """
-        sizes = _shape("full", shape, more)
-        if dtype is None and isinstance(value, bool | np.bool_):
-            dtype = "bool"
-        value = argument.complex_number("full", "value", value)
+        layout = _layout("full", shape, more)
+        if type(value) is not float:
+            if dtype is None and isinstance(value, bool | np.bool_):
+                dtype = "bool"
+            value = argument.complex_number("full", "value", value)
         if dtype is None:
             pairs = DType.F32.complex if isinstance(value, complex) else None
             dtype = pairs or (DType.I64 if isinstance(value, int) else DType.F32)
-        return cls._full("full", sizes, value, dtype, device)
+        return cls._full("full", layout, value, dtype, device)
 
     @classmethod
-    def _full(cls, op: str, shape: Shape, value: complex, dtype: DTypeLike, device: Device | str | None) -> Self:
-        storage = device_of(device).alloc_uninit(shape, argument.dtype(op, "dtype", dtype))
-        return cls._new(storage, Layout.contiguous(shape))._filled(op, value, "use a {} dtype")
+    def _full(cls, op: str, layout: Layout, value: complex, dtype: DTypeLike, device: Device | str | None) -> Self:
+        own = dtype if type(dtype) is DType else argument.dtype(op, "dtype", dtype)
+        storage = device_of(device).alloc_uninit(layout.shape, own)
+        return cls._new(storage, layout)._filled(op, value, "use a {} dtype")
 
     def zeros_like(self) -> Self:
         """Make a tensor of zeros with the shape, dtype and device of this one."""
@@ -140,14 +142,14 @@ class CreationMethods(InteropMethods):
 
         `UnsupportedDType` for integers; `InvalidArgument` unless lo is below up and the dtype has numbers between.
         """
-        sizes = _shape("rand", shape, more)
+        layout = _layout("rand", shape, more)
         target = device_of(device)
         try:
-            storage = target.rand_uniform_f64(lo, up, sizes, dtype)
+            storage = target.rand_uniform_f64(lo, up, layout.shape, dtype)
         except TallowError as error:
             error.rename("rand")
             raise
-        return cls._new(storage, Layout.contiguous(sizes))
+        return cls._new(storage, layout)
 
     @classmethod
     def randn(
@@ -163,14 +165,14 @@ class CreationMethods(InteropMethods):
 
         `UnsupportedDType` for integers; `InvalidArgument` unless the mean is finite and std finite and 0 or more.
         """
-        sizes = _shape("randn", shape, more)
+        layout = _layout("randn", shape, more)
         target = device_of(device)
         try:
-            storage = target.rand_normal_f64(mean, std, sizes, dtype)
+            storage = target.rand_normal_f64(mean, std, layout.shape, dtype)
         except TallowError as error:
             error.rename("randn")
             raise
-        return cls._new(storage, Layout.contiguous(sizes))
+        return cls._new(storage, layout)
 
     @classmethod
     def from_storage(cls, storage: Storage, layout: Layout | int | Iterable[int]) -> Self:
@@ -188,14 +190,31 @@ class CreationMethods(InteropMethods):
 
 
 def _shape(op: str, shape: int | Iterable[int], more: tuple[object, ...]) -> Shape:
+    return _layout(op, shape, more).shape
+
+
+def _layout(op: str, shape: int | Iterable[int], more: tuple[object, ...]) -> Layout:
+    """The layout of new elements, once their shape is one."""
     if more:
         reason = "pass the shape as one tuple, such as (2, 3), and what follows it by keyword, such as dtype='f32'"
         raise InvalidArgument(op, reason)
     try:
-        return Shape(shape if type(shape) is tuple or isinstance(shape, Iterable) else (shape,))
+        try:
+            if type(shape) is tuple:
+                return _layout_of(*shape)
+        except TypeError:
+            # One of the sizes, or whatever it is, cannot be found again.
+            pass
+        return Layout.contiguous(Shape(shape if isinstance(shape, Iterable) else (shape,)))
     except InvalidArgument as error:
         error.rename(op)
         raise
+
+
+# By the types too: True and 1.0 are equal to 1, but no sizes.
+@lru_cache(maxsize=4096, typed=True)
+def _layout_of(*sizes: int) -> Layout:
+    return Layout.contiguous(Shape(sizes))
 
 
 @lru_cache(maxsize=256, typed=True)

@@ -28,7 +28,7 @@ _RESULTS = {
 }
 _RESULTS_OF_CUSTOM_OPS = {"None": "changed", "tuple[Storage, Shape]": "applied"}
 # What is of these classes needs no conversion, and a call takes longer than the question.
-_OWN_CLASSES = {"dtype": "DType", "integer": "int", "number": "float", "real": "float"}
+_OWN_CLASSES = {"complex_number": "float", "dtype": "DType", "integer": "int", "number": "float", "real": "float"}
 
 
 # Calls that are given more than so many arguments share a list of them.
@@ -233,7 +233,7 @@ def _coercions(method: Method) -> Iterable[str]:
             kept = f"{name} if type({name}) is {own} else " if own is not None else kept
             yield f"{name} = {kept}{_converted(label, name, made)}"
         elif made.kind == "Shape":
-            yield f"{name} = Shape({name})"
+            yield f"if type({name}) is not Shape: {name} = Shape({name})"
 
 
 def _refusals(method: Method) -> Iterable[str]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from functools import cached_property
 from typing import TYPE_CHECKING, Any, ClassVar, TypeVar, final
 
 import numpy as np
@@ -47,7 +48,7 @@ class CpuDevice(ArrayDevice):
         yield from host_libraries.examine()
         yield from Onednn.examine()
 
-    @property
+    @cached_property
     def kernels(self) -> HostKernels | None:
         """The kernels for this machine; None where NumPy does everything."""
         return HostKernels.open()
