@@ -15,10 +15,7 @@ _CHUNK: Final = 1 << 16
 FEW_ROWS: Final = 8
 """Of x, which may be rounded."""
 # So many numbers of x are rounded together.
-ROUNDED: Final = 32
-"""They share a scale."""
-# The fields of the bits of quants.
-_QUANTS: Final = ("qs", "qh")
+_ROUNDED: Final = 32
 
 
 def decode(data: Array, format: GgmlDType) -> Array:
@@ -48,20 +45,11 @@ def _decode(blocks: Array, format: GgmlDType, out: Array) -> None:
         out.reshape(shape)[...] += decoder.offset(blocks, groups)[:, :, None]
 
 
-def rounded(x: Array) -> tuple[Array, Array]:
-    """Rows of x as Q8_1 has them, and of each 32 by how much the sum is more."""
-    groups = x.reshape(len(x), x.shape[1] // ROUNDED, ROUNDED)
+def rounded(x: Array) -> Array:
+    """Rows of x as Q8_1 has them."""
+    groups = x.reshape(len(x), x.shape[1] // _ROUNDED, _ROUNDED)
     with np.errstate(all="ignore"):
         scale = abs(groups).max(-1, keepdims=True) / np.float32(127)
         quants = np.nan_to_num(nearest(groups / scale), posinf=0, neginf=0)
-        rounded = quants * scale.astype(np.float16).astype(np.float32)
-        return rounded.reshape(x.shape), groups.sum(-1) - rounded.sum(-1)
-
-
-def common(data: Array, format: GgmlDType) -> Array:
-    """What all weights of a block have in common: those of a quant of no bits."""
-    blocks = data.view(format.numpy).copy()
-    for name in _QUANTS:
-        if name in (blocks.dtype.names or ()):
-            blocks[name] = 0
-    return decode(blocks.view(np.uint8), format)[:: format.block_size]
+        values: Array = quants * scale.astype(np.float16).astype(np.float32)
+    return values.reshape(x.shape)

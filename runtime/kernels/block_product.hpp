@@ -493,9 +493,8 @@ template <uint32_t N> TALLOW_INLINE float split(const float (&values)[N], uint32
 }
 
 // Makes integers of rows of x; 8 lanes take 32 elements. Those of one plane are rounded as Q8_1 has them, 32 with a
-// step, and with sums as Candle and llama.cpp have them: of x where a block of weights has 32, else of what it was
-// rounded to. Others share a step if they meet weights that share a scale: a power of two, by which the largest of them
-// has 23 bits. Numbers that are infinite have all of such a product, and one that is none makes it none.
+// step. Others share a step if they meet weights that share a scale: a power of two, by which the largest of them has
+// 23 bits. Numbers that are infinite have all of such a product, and one that is none makes it none.
 template <typename Block, uint32_t Planes, typename Arguments>
 TALLOW_INLINE void arrange_x(const Arguments& arguments) {
     using Part = XPart<Block, Planes>;
@@ -529,15 +528,10 @@ TALLOW_INLINE void arrange_x(const Arguments& arguments) {
         int quants[run];
         const float step = Planes == 1 ? round_as_q8_1(values, largest, quants) : split(values, largest, quants);
         int sum_of_quants = (quants[0] + quants[1]) + (quants[2] + quants[3]);
-        float sum_of_values = (values[0] + values[1]) + (values[2] + values[3]);
 #pragma unroll
-        for (uint32_t mask = 1; mask < sum_length<Block> / run; mask *= 2) {
+        for (uint32_t mask = 1; mask < sum_length<Block> / run; mask *= 2)
             sum_of_quants += shuffle_xor(sum_of_quants, mask);
-            sum_of_values += shuffle_xor(sum_of_values, mask);
-        }
-        constexpr bool is_of_values = Planes == 1 && Block::elements == lane_weights;
-        const float sum =
-            is_of_values ? sum_of_values : static_cast<float>(sum_of_quants) * (Planes == 1 ? step : 1.0f);
+        const float sum = static_cast<float>(sum_of_quants) * (Planes == 1 ? step : 1.0f);
         if (number < count) {
             uint8_t* const part =
                 pointer_to<uint8_t>(arguments.result) + row * stride + element / Part::elements * Part::bytes;

@@ -296,7 +296,7 @@ def test_the_squares_up_to_255_in_q4_0_add_up_to_the_sum_of_candle() -> None:
     x = tl.Tensor(np.arange(256, dtype=np.float32).reshape(1, 256))
     weight = tl.QTensor.quantize(x, "Q4_0")
     assert tl.QMatMul.from_qtensor(weight).forward(x).item() == 5561851.0
-    # On GPUs 5561664.5: there the sum of x itself meets the 8 that is subtracted from quants.
+    # Candle has 5561664.5: there the sum of x itself meets the 8 that is subtracted from quants.
     assert tl.QMatMul.from_qtensor(weight, activations="q8_1").forward(x).item() == 5564434.5
 
 

@@ -53,12 +53,8 @@ def decode(name: str, data: Array) -> Array:
     return _DECODERS[name](data.reshape(-1, SIZES[name][1])).astype(np.float32).reshape(-1)
 
 
-def product(name: str, data: Array, x: Array, activations: str | None = None, *, keeps_sums: bool = True) -> Array:
-    """x by the transpose of weights, in f64. With "q8_1" x is rounded to blocks of 32.
-
-    What weights of such a block have in common meets the sum of x itself if blocks of x keep it, as in Candle's kernels
-    for GPUs.
-    """
+def product(name: str, data: Array, x: Array, activations: str | None = None) -> Array:
+    """x by the transpose of weights, in f64. With "q8_1" x is rounded to blocks of 32."""
     weights = decode(name, data).astype(np.float64).reshape(-1, x.shape[1])
     wide = x.astype(np.float32)
     if activations is None:
@@ -68,19 +64,8 @@ def product(name: str, data: Array, x: Array, activations: str | None = None, *,
     with np.errstate(invalid="ignore"):
         ratio = np.where(scale > 0, groups / scale, 0)
     quants = np.copysign(np.floor(np.abs(ratio).astype(np.float64) + 0.5), ratio)
-    step = scale.astype(np.float16).astype(np.float64)
-    every = step * quants
-    if not keeps_sums:
-        return every.reshape(x.shape) @ weights.T
-    # What Candle multiplies with the sum that a block of Q8_1 keeps.
-    common = np.zeros((len(weights), groups.shape[1], 1))
-    if name in ("Q4_0", "Q5_0"):
-        common += _half(data.reshape(-1, SIZES[name][1]), 0).reshape(common.shape) * (-8.0 if name == "Q4_0" else -16.0)
-    elif name in ("Q4_1", "Q5_1"):
-        common += _half(data.reshape(-1, SIZES[name][1]), 2).reshape(common.shape)
-    rest = (weights.reshape(len(weights), groups.shape[1], 32) - common).reshape(weights.shape)
-    sums: Array = groups.astype(np.float64).sum(-1)
-    return every.reshape(x.shape) @ rest.T + sums @ common[..., 0].T
+    every: Array = scale.astype(np.float16).astype(np.float64) * quants
+    return every.reshape(x.shape) @ weights.T
 
 
 def _half(blocks: Array, at: int) -> Array:

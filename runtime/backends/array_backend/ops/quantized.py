@@ -11,7 +11,7 @@ from .....ggml_dtype import GgmlDType
 from ....core.shape import Shape
 from ....host import cast as host
 from ....host.quantize import quantized
-from ....host.weights import FEW_ROWS, ROUNDED, common, decode, rounded
+from ....host.weights import FEW_ROWS, decode, rounded
 from .. import transfer
 from ..errors import require_room, tells_errors
 from . import cast, index
@@ -71,18 +71,11 @@ def forward(blocks: QArrayStorage, x: Operand, rows: int, hidden: int, activatio
     require_room(blocks.device, Shape((count, rows)), DType.F32)
     if blocks.weights is None:
         blocks.weights = _weights(blocks, blocks.bytes)
-    wide, rest = cast.widen(library, x.array, x.dtype), None
-    is_few = 0 < count <= FEW_ROWS
-    if is_few and activations is not None:
+    wide = cast.widen(library, x.array, x.dtype)
+    if activations is not None:
         flat = transfer.to_numpy(library, library.reshape(wide, (-1,)), DType.F32)
-        values, sums = rounded(flat.reshape(count, hidden))
-        wide = library.reshape(_moved(blocks, values), (count, hidden))
-        if blocks.block_size == ROUNDED:
-            rest = library.reshape(_moved(blocks, sums), (count, hidden // ROUNDED))
-    result = _product(library, wide, library.reshape(blocks.weights, (rows, hidden)), is_few)
-    if rest is not None:
-        shared = library.reshape(_moved(blocks, common(blocks.bytes, blocks.dtype)), (rows, hidden // ROUNDED))
-        result = result + _product(library, rest, shared, is_few)
+        wide = library.reshape(_moved(blocks, rounded(flat.reshape(count, hidden))), (count, hidden))
+    result = _product(library, wide, library.reshape(blocks.weights, (rows, hidden)), 0 < count <= FEW_ROWS)
     return x.result(cast.narrow(library, result, x.dtype))
 
 

@@ -77,7 +77,7 @@ def forward(blocks: QCpuStorage, x: Operand, rows: int, hidden: int, activations
     wide = cast.widen(x.array, x.dtype)
     if activations is not None and len(wide):
         # BLAS adds up in another order on each kind of processor, which sums of f32 would show.
-        wide = rounded(wide)[0].astype(np.float64)
+        wide = rounded(wide).astype(np.float64)
     every = blocks.bytes.reshape(rows, hidden // blocks.block_size * blocks.dtype.type_size)
     result = np.empty((len(wide), rows), np.float32)
     step = max(_CHUNK // max(hidden, 1), 1)
