@@ -2,20 +2,22 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, ClassVar, Final, NoReturn, TypeAlias
+from typing import TYPE_CHECKING, Any, ClassVar, Final, NamedTuple, NoReturn, TypeAlias
 
 from ...device import Device
 from ...dtype import DType
 from ...storage import Storage
+from ..base.bounded_cache import BoundedCache
 from ..base.error import DTypeMismatch, GradientError, InvalidArgument, ShapeMismatch, shown
 from ..core.argument import boolean, real
 from ..core.layout import Layout
 from ..core.optim import parts_of
 from ..helpers.batches import batches
-from ..tensor import Tensor, cat, stack
+from ..tensor import Tensor, stack
 from ..tensor import names as familiar
 from ..tensor.base import require_tensors
 from .backward import Gradients
@@ -423,28 +425,57 @@ def clip_by_norm(gradients: Gradients, max_norm: float) -> Tensor:
     if not gradients._of:
         raise GradientError(op, "there are no gradients; those of a loss that depends on a Var have some")
     with no_grad():
-        found = gradients._of
-        compute = max((each.dtype.compute for each in found.values()), key=lambda dtype: dtype.itemsize)
-        # One of many elements is alone, and is not copied.
-        together = batches(found, lambda it: found[it].dtype, lambda it: found[it].elem_count, _MOST_TOGETHER)
-        joined = [(nodes, _joined([found[node] for node in nodes])) for nodes in together]
+        found = [it if it._layout.is_contiguous else it.contiguous() for it in gradients._of.values()]
+        key = tuple([part for it in found for part in (it._layout.number, it._storage.inner.dtype)])
+        joined = [(batch, batch.join(found)) for batch in _batches.get(key) or _batches.keep(key, _batches_of(found))]
+        compute = max((flat.dtype.compute for _, flat in joined), key=lambda dtype: dtype.itemsize)
         norms = [flat.to_dtype(flat.dtype.compute).norm().to_dtype(compute) for _, flat in joined]
         total = stack(norms).norm() if len(norms) > 1 else norms[0]
         # As in PyTorch, a norm of 0 divides nothing.
         scale = (limit / (total + 1e-6)).clamp(0.0, 1.0)
-        scaled: dict[Node, Tensor] = {}
-        for nodes, flat in joined:
+        for batch, flat in joined:
             each = (flat.to_dtype(flat.dtype.compute) * scale.to_dtype(flat.dtype.compute)).to_dtype(flat.dtype)
-            parts = each.split([found[node].elem_count for node in nodes], 0)
-            scaled |= {node: part.reshape(found[node].shape) for node, part in zip(nodes, parts, strict=True)}
-        gradients._of = scaled
+            for place, layout in zip(batch.places, batch.parts, strict=True):
+                found[place] = Tensor._new(each._storage, layout)
+        gradients._of = dict(zip(gradients._of, found, strict=True))
         return total
 
 
-def _joined(gradients: Sequence[Tensor]) -> Tensor:
-    """The elements of tensors in one vector."""
-    flat = [each.flatten() for each in gradients]
-    return flat[0] if len(flat) == 1 else cat(flat)
+class _Joined(NamedTuple):
+    """Gradients whose elements are one vector. One of many elements is alone, and is not copied."""
+
+    places: tuple[int, ...]
+    """Which of the gradients they are."""
+    first: Layout
+    others: tuple[Layout, ...]
+    whole: Layout
+    """That of the vector."""
+    parts: tuple[Layout, ...]
+    """How each gradient lies in it."""
+
+    def join(self, gradients: Sequence[Tensor]) -> Tensor:
+        """The vector."""
+        first, *others = [gradients[place]._storage for place in self.places]
+        return Tensor._new(first.cat(self.first, tuple(others), self.others, 0) if others else first, self.whole)
+
+
+# By the layouts and the dtypes of gradients.
+_batches: Final[BoundedCache[tuple[object, ...], tuple[_Joined, ...]]] = BoundedCache(1 << 6)
+
+
+def _batches_of(gradients: Sequence[Tensor]) -> tuple[_Joined, ...]:
+    def joined(places: Sequence[int]) -> _Joined:
+        tensors = [gradients[place] for place in places]
+        first, *others = flat = [tensor.flatten()._layout for tensor in tensors]
+        whole = Layout.contiguous((sum(layout.elem_count for layout in flat),)) if others else first
+        starts = itertools.accumulate((layout.elem_count for layout in flat), initial=0)
+        parts = [Layout.contiguous(tensor.shape, start) for tensor, start in zip(tensors, starts, strict=False)]
+        return _Joined(tuple(places), first, tuple(others), whole, tuple(parts))
+
+    sizes = [gradient.elem_count for gradient in gradients]
+    dtypes = [gradient.dtype for gradient in gradients]
+    together = batches(range(len(gradients)), dtypes.__getitem__, sizes.__getitem__, _MOST_TOGETHER)
+    return tuple(map(joined, together))
 
 
 def _groups(

@@ -14,7 +14,7 @@ Result = TypeVar("Result")
 new: Final = object.__new__
 """Makes an object of a class without its `__init__`. Methods that are called often do so in place."""
 
-MOST_JOINED: Final = 16
+MOST_JOINED: Final = 1 << 7
 """Calls that join more operands have no plan: a list that grows would leave one of each length."""
 MOST_WRITTEN: Final = 1 << 12
 """The same of operands that are written to."""

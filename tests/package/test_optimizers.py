@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 import tallow as tl
 from tallow import Device, GradientError, InvalidArgument, ShapeMismatch, Tensor, Var, optim
+from tallow.runtime.base.bounded_cache import BoundedCache
 from tallow.runtime.base.error import TallowError
 from tallow.runtime.gradient import optimizers
 from tallow.storage import Storage
@@ -222,6 +223,7 @@ def test_gradients_are_clipped_by_their_norm(dtype: str, device: Device) -> None
 @pytest.mark.parametrize("most", [1 << 24, 6])
 def test_gradients_are_clipped_together(most: int, device: Device, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(optimizers, "_MOST_TOGETHER", most)
+    monkeypatch.setattr(optimizers, "_batches", BoundedCache(1))
     calls: list[str] = []
     for name in ("cat", "binary_impl", "unary_impl", "reduce_op", "to_dtype"):
         method = getattr(Storage, name)
