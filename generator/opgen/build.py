@@ -1,6 +1,6 @@
 """Builds the model from the loaded files, noting every mistake that one file shows by itself."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Generic, TypeVar
@@ -9,6 +9,7 @@ from opgen.decoder import blank, decode, module_name
 from opgen.formats import Format, Formats
 from opgen.formula import PrimitiveFile
 from opgen.gradient_ops import with_gradients
+from opgen.gradients import Expression, Gradient
 from opgen.kernels import Constants, FieldGroups, KernelFamily, Room, TupleTypes, Widths, with_structs
 from opgen.libraries import CLibrary
 from opgen.loader import Document
@@ -239,9 +240,10 @@ def _functor_method(kind: FunctorKind, functor: Functor) -> Method:
     ]
     if functor.condition is not None:
         operands.append(Operand(*stored[0], functor.condition, functor.location))
+    gives_both = len(functor.results) > 1
     return Method(
         name=functor.name,
-        signature=Signature(functor.name, tuple(parameters), "Storage"),
+        signature=Signature(functor.name, tuple(parameters), "tuple[Storage, ...]" if gives_both else "Storage"),
         doc=sentence(functor.summary),
         kind=kind.name,
         functor=functor.name,
@@ -252,7 +254,16 @@ def _functor_method(kind: FunctorKind, functor: Functor) -> Method:
         checks=tuple(checks),
         errors={},
         tensor=Signature(functor.name, tuple(front), "Tensor") if functor.has_front else None,
-        gradient=None,
+        gradient=_recorded(functor, stored) if gives_both else None,
         owner=STORAGE,
         location=functor.location,
     )
+
+
+def _recorded(functor: Functor, stored: Sequence[tuple[str, str]]) -> Gradient:
+    """That of a functor of two results: what it computes is recorded op by op."""
+    # The gradient first, which is behind a condition.
+    operands = stored if functor.condition is None else (*stored[1:], stored[0])
+    given = [functor.member, *(f"({name}, {layout})" for name, layout in operands), *functor.parameters]
+    call = Expression(f"rules.both_gradients({', '.join(given)})", functor.location)
+    return Gradient(None, None, {operands[0][0]: call}, None, None, {}, functor.location)

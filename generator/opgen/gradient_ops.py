@@ -41,8 +41,6 @@ TAKEN = {name: taken for taken, name in _NAMES.items()}
 # The kind that has those of reductions, once what they have for each result alone is known: functions of that, of an
 # element and of the result.
 _OF_REDUCTIONS = "binary_gradient"
-# A comparison, which the rows have too, and the choice by it are no ops fewer as one.
-_FEWEST_CALLS = 2
 # What the op of both gradients is called behind the name of the functor.
 JOINT = "_gradients"
 _COMMUTATIVE = ("x + y", MULTIPLY, "x == y", "x != y", "minimum", "maximum")
@@ -55,10 +53,11 @@ def with_gradients(spec: Spec) -> dict[str, FunctorKind]:
     """The kinds of functors, with the gradients that are found of others."""
     kinds = dict(spec.functors)
     for name, of in GRADIENT_KINDS.items():
-        if name in kinds and of in kinds:
+        known = [kinds[kind] for kind in of if kind in kinds]
+        if name in kinds and known:
             own: list[Functor] = []
             ops = dict(by_size(spec.every_functor))
-            for functor in kinds[of].functors:
+            for functor in (functor for kind in known for functor in kind.functors):
                 own += (
                     _joint(spec, kinds[name], functor)
                     if name == JOINT_KIND
@@ -95,15 +94,20 @@ def computing(node: Node, ops: Ops, numbers: Collection[str]) -> tuple[Functor, 
 def _computing(node: Node, ops: Sequence[Functor], numbers: Collection[str]) -> tuple[Functor, tuple[str, ...]] | None:
     known, form, made_of = names(node), _form(node), _made_of(node)
     for functor in ops:
-        own = (*functor.operands, *functor.parameters)
-        if functor.formula is None or len(own) != len(known) or _made_of(functor.formula.node) != made_of:
+        if functor.formula is None or _made_of(functor.formula.node) != made_of:
+            continue
+        read = names(functor.formula.node)
+        own = [name for name in (*functor.operands, *functor.parameters) if name in read]
+        if len(own) != len(known):
             continue
         for given in permutations(known):
-            is_number = [name in numbers for name in given]
-            if any(is_number[: len(functor.operands)]) or not all(is_number[len(functor.operands) :]):
+            found = dict(zip(own, given, strict=True))
+            if any((name in functor.parameters) != (other in numbers) for name, other in found.items()):
                 continue
-            if _form(inlined(functor.formula.node, dict(zip(own, map(Name, given), strict=True)))) == form:
-                return functor, given
+            if _form(inlined(functor.formula.node, {name: Name(other) for name, other in found.items()})) == form:
+                # What an operand is that the formula does not have, is all the same.
+                rest = found[functor.operands[0]]
+                return functor, tuple(found.get(name, rest) for name in (*functor.operands, *functor.parameters))
     return None
 
 
@@ -188,8 +192,7 @@ def _factors(node: Node) -> Iterator[Node]:
 
 def _gradients(spec: Spec, kind: FunctorKind, functor: Functor, ops: dict[int, Sequence[Functor]]) -> Iterator[Functor]:
     """The gradients of a functor that no step, and none of `ops`, computes; `ops` has them afterwards."""
-    room = len(spec.functors[GRADIENT_KINDS[kind.name]].functors[0].operands)
-    for node, found in _of_several_steps(spec, kind.name, kind.unsupported, functor, room):
+    for node, found in _of_several_steps(spec, kind.name, kind.unsupported, functor):
         if computing(node, ops, functor.parameters) is None:
             ops[size(node)] = [*ops.get(size(node), ()), found]
             yield found
@@ -204,12 +207,17 @@ def _joint(spec: Spec, kind: FunctorKind, functor: Functor) -> Iterator[Functor]
 def _of_both(spec: Spec, kind: str, unsupported: str, functor: Functor) -> Sequence[Functor]:
     """The op of both gradients, if there is one."""
     found = _found(spec, functor)
-    both = Call(BOTH, tuple(found.values()))
-    takes, room = _taken(functor, both), len(functor.operands)
-    # What has parameters would be a method of its own. No kernel writes 0, or what is there already.
-    if functor.is_method or not found or len(takes) > room or not all(isinstance(it, Call) for it in both.arguments):
+    # No kernel writes 0, or what is there already.
+    if [type(node) for node in found.values()] != [Call, Call]:
         return ()
-    takes = _padded(functor, takes, room)
+    both: Node = Call(BOTH, tuple(found.values()))
+    room = len(functor.operands)
+    if len(_taken(functor, both)) > room and functor.formula is not None:
+        # To compute the result again takes less time than to read it.
+        both = inlined(both, {RESULT: functor.formula.node})
+    takes = _taken(functor, both)
+    if not functor.is_method:
+        takes = _padded(functor, takes, room)
     doc = f"the gradients of {' and '.join(found)} in {functor.name}, of `gradient`, which is that of its result"
     return (_op(spec, functor, f"{functor.name}{JOINT}", kind, unsupported, both, takes, {}, doc),)
 
@@ -219,7 +227,9 @@ def _taken(functor: Functor, node: Node) -> list[str]:
     return [name for name in (*functor.operands, RESULT) if name in names(node)]
 
 
-def _of_elements(spec: Spec, kind: FunctorKind, functor: Functor, ops: Ops) -> Iterator[Functor]:
+def _of_elements(
+    spec: Spec, kind: FunctorKind, functor: Functor, ops: dict[int, Sequence[Functor]]
+) -> Iterator[Functor]:
     """The gradient of the elements of a reduction, where more than a choice is left for each and no op computes it."""
     problems = Problems()
     for scope in scopes(spec, functor).values():
@@ -232,12 +242,16 @@ def _of_elements(spec: Spec, kind: FunctorKind, functor: Functor, ops: Ops) -> I
         return
     rows, rest = rows_of(node, functor.operands[0], [it.name for it in spec.reductions])
     takes = [*functor.operands, RESULT]
-    is_left = len(rows) == 1 and {*names(rest)} == {*rows, *takes} and len(calls(rest)) > _FEWEST_CALLS
+    # As one op it is no launch fewer where it is one besides what the rows have too.
+    own_calls = {*calls(rest)}.difference(*map(calls, rows.values()))
+    is_left = len(rows) == 1 and {*names(rest)} == {*rows, *takes} and len(own_calls) > 1
     if is_left and computing(rest, ops, ()) is None:
         own = inlined(rest, dict.fromkeys(rows, Name(INCOMING)))
         doc = f"the gradient of {functor.operands[0]} in {functor.name}, of what `gradient` is for each result"
         gradients = {GRADIENT: _renamed(functor, own, INCOMING)}
-        yield _op(spec, functor, f"{functor.name}_gradient", kind.name, kind.unsupported, own, takes, gradients, doc)
+        found = _op(spec, functor, f"{functor.name}_gradient", kind.name, kind.unsupported, own, takes, gradients, doc)
+        ops[size(rest)] = [*ops.get(size(rest), ()), found]
+        yield found
 
 
 def _padded(functor: Functor, takes: Sequence[str], room: int) -> list[str]:
@@ -245,14 +259,10 @@ def _padded(functor: Functor, takes: Sequence[str], room: int) -> list[str]:
     return [*takes, *[name for name in functor.operands if name not in takes][: room - len(takes)]]
 
 
-@once_for(
-    lambda spec, kind, unsupported, functor, room: (kind, unsupported, room, *decisive(spec, functor)),
-)
-def _of_several_steps(
-    spec: Spec, kind: str, unsupported: str, functor: Functor, room: int
-) -> Sequence[tuple[Node, Functor]]:
+@once_for(lambda spec, kind, unsupported, functor: (kind, unsupported, *decisive(spec, functor)))
+def _of_several_steps(spec: Spec, kind: str, unsupported: str, functor: Functor) -> Sequence[tuple[Node, Functor]]:
     """The gradients of a functor that are no step, each as a formula and as a functor."""
-    found = []
+    found, room = [], len(functor.operands)
     for operand, node in _found(spec, functor).items():
         takes = _taken(functor, node)
         if is_step(node) or len(takes) > room:
@@ -285,12 +295,14 @@ def _op(
 ) -> Functor:
     """The op that computes gradients of a functor."""
     known, location = names(node), functor.location
+    # A condition is the storage whose method it is.
+    taken = (INCOMING, *takes) if functor.condition is None else (*takes, INCOMING)
     return replace(
         functor,
         name=name,
         kind=kind,
         reduction=None,
-        named=tuple(_NAMES.get(it, it) for it in (INCOMING, *takes)),
+        named=tuple(_NAMES.get(it, it) for it in taken),
         parameters=dict.fromkeys(it for it in functor.parameters if it in known),
         let={},
         written=Formula(_renamed(functor, node, GRADIENT), location),

@@ -23,7 +23,7 @@ _RULES = "rules"
 OTHERS = "others"
 # What expressions may name besides these, operands and other arguments: how gradients and layouts are made, and the
 # node that knows which are asked for.
-_KNOWN = (_RULES, "node", "BinaryOp", "Layout", "list", "len", "range")
+_KNOWN = (_RULES, "node", "BinaryOp", "MethodOp", "Layout", "list", "len", "range")
 
 
 @dataclass(frozen=True)

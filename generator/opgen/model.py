@@ -50,10 +50,10 @@ from opgen.toolchains import CodeObjects
 CHOSEN_KINDS = {"unary": ("x",), "binary": ("x", "y"), "cmp": ("x", "y"), "reduce": ("x",)}
 # The others name their operands themselves.
 NAMED = "ternary"
-# Those that are found: the gradients of the ops of another kind.
-GRADIENT_KINDS = {"unary_gradient": "unary", "binary_gradient": "binary", "binary_gradients": "binary"}
-# The one whose ops give those of both operands.
+# The one whose ops give the gradients of both operands.
 JOINT_KIND = "binary_gradients"
+# Those that are found: the gradients of the ops of other kinds.
+GRADIENT_KINDS = {"unary_gradient": ("unary",), "binary_gradient": ("binary",), JOINT_KIND: ("binary", NAMED)}
 # Those of which a package has an enum.
 ENUM_KINDS = (*CHOSEN_KINDS, *GRADIENT_KINDS)
 FUNCTOR_KINDS = (*CHOSEN_KINDS, NAMED, *GRADIENT_KINDS)
@@ -519,7 +519,8 @@ class Functor:
     @property
     def is_method(self) -> bool:
         """Whether it is a storage method of its own; the others are chosen by an argument `op`."""
-        return self.kind not in ENUM_KINDS or bool(self.parameters) or self.result == ANY_RESULT
+        is_unlike_others = bool(self.parameters) or self.condition is not None or self.result == ANY_RESULT
+        return self.kind not in ENUM_KINDS or is_unlike_others
 
     @property
     def keeps_kind(self) -> bool:

@@ -38,6 +38,8 @@ from opgen.problem import Problems
 
 COUNT: Final = "count"
 """What the end of a reduction calls the number of its elements."""
+GIVEN: Final = "given"
+"""What arrays call the reduction of the elements on which an element's contribution depends."""
 
 
 class Expression(NamedTuple):
@@ -259,14 +261,14 @@ def given(kind: FunctorKind, monoid: Monoid) -> Functor | None:
 
 
 def with_given(scope: Scope, reduction: str) -> Scope:
-    """The contribution of an element with the result of a reduction of all of them as a name."""
+    """The contribution of an element with the result of a reduction of all of them by the name `GIVEN`."""
 
     def named(node: Node) -> Node:
         if isinstance(node, Call) and node.primitive == reduction:
-            return Name(reduction)
+            return Name(GIVEN)
         return Call(node.primitive, tuple(map(named, node.arguments))) if isinstance(node, Call) else node
 
-    kinds = {kind: {**names, reduction: kind} for kind, names in scope.kinds.items()}
+    kinds = {kind: {**names, GIVEN: kind} for kind, names in scope.kinds.items()}
     return Scope(scope.what, Formula(named(scope.formula.node), scope.formula.location), kinds, scope.primitives)
 
 

@@ -28,8 +28,10 @@ class _Functor:
     def __init__(self, op: Op, derivatives: Mapping[str, Derivative | None]) -> None:
         self.__name__: str = op.value
         self._operands = tuple(derivatives)
-        self._joint = JOINT_DERIVATIVES.get(op)
         self._derivatives = [(place, it) for place, it in enumerate(derivatives.values()) if it is not None]
+        self._joint = JOINT_DERIVATIVES.get(op)
+        self._places = tuple([3 * place for place, _ in self._derivatives])
+        """Where nodes have what made the operands that have gradients."""
         needs = [() if it is None else it.takes for it in derivatives.values()]
         self.keeps_x, self.keeps_result = "x" in needs[0], "result" in needs[0]
         """What the gradient of the first operand needs."""
@@ -45,6 +47,8 @@ class _Functor:
 
     def _kept_by(self, needs: Sequence[tuple[str, ...]], *asked: bool) -> Any:
         if len(asked) == len(needs):
+            if self._joint is not None and all(asked[place] for place, _ in self._derivatives):
+                return self._find_kept([self._joint.takes])
             return self._find_kept(itertools.compress(needs, asked))
         return tuple([self._kept_by(needs, *asked, is_asked) for is_asked in (False, True)])
 
@@ -64,10 +68,13 @@ class _Functor:
     ) -> Iterator[tuple[int, Tensor | None]]:
         """The gradients, where `given` are parameters and the like; `shape` is that of the result."""
         operands = node.operands
-        if self._joint is not None and operands[0] is not None and operands[3] is not None:
-            takes, function = self._joint
-            yield from enumerate(function(g, *[self._part(node, name, shape, given) for name in takes]))
-            return
+        if self._joint is not None:
+            first, second = self._places
+            if operands[first] is not None and operands[second] is not None:
+                takes, function = self._joint
+                both = function(g, *[self._part(node, name, shape, given) for name in takes])
+                yield from zip((first // 3, second // 3), both, strict=True)
+                return
         for place, (takes, function) in self._derivatives:
             if operands[3 * place] is not None:
                 parts = [self._part(node, name, shape, given) for name in takes] if takes else ()

@@ -9,13 +9,13 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
 from ...dtype import DType
-from ...gradients.functors import DERIVATIVES, JOINT_DERIVATIVES
-from ...op import BinaryGradientsOp, BinaryOp
+from ...gradients.functors import DERIVATIVES, JOINT_DERIVATIVES, Op
+from ...op import BinaryOp
 from ..backends.array_backend.ops.upsample import neighbours
 from ..base.error import GradientError
 from ..base.error import shown as shown_value
@@ -32,6 +32,9 @@ if TYPE_CHECKING:
     from ...device import Device
     from ...storage import QStorage, Storage
     from ..ranks.group import Group
+
+# By their names those whose gradients of both operands are one kernel.
+_OPS: Final = {op.value: op for op in JOINT_DERIVATIVES}
 
 
 def one_of(tensor: Tensor) -> Storage:
@@ -405,21 +408,20 @@ def layer_norm_gradient(
     )
 
 
-def binary_gradients(
-    gradient: Storage,
-    op: BinaryGradientsOp,
-    layout: Layout,
-    x: Storage,
-    x_layout: Layout,
-    y: Storage,
-    y_layout: Layout,
+def both_gradients(
+    op: Op, gradient: tuple[Storage, Layout], *given: tuple[Storage, Layout] | float
 ) -> tuple[Storage, ...]:
-    """What binary_gradients gives: each op is recorded."""
-    of = BinaryOp(op.value.removesuffix("_gradients"))
-    operands = Tensor._new(x, x_layout), Tensor._new(y, y_layout)
-    g, given = Tensor._new(gradient, layout), dict(zip(JOINT_DERIVATIVES[of].takes, operands, strict=True))
+    """What an op gives of a gradient and what else it takes, the gradients of both operands: each is recorded."""
+    of = _OPS[op.value.removesuffix("_gradients")]
+    g = Tensor._new(*gradient)
+    known: dict[str, Any] = {
+        name: Tensor._new(*it) if isinstance(it, tuple) else it
+        for name, it in zip(JOINT_DERIVATIVES[of].takes, given, strict=True)
+    }
     each = [derivative for derivative in (DERIVATIVES[of] or {}).values() if derivative is not None]
-    return tuple([it.function(g, *[given[name] for name in it.takes]).contiguous()._storage for it in each])
+    if isinstance(of, BinaryOp) and "result" not in known and any("result" in it.takes for it in each):
+        known["result"] = known["x"]._binary(of, known["y"])
+    return tuple([it.function(g, *[known[name] for name in it.takes]).contiguous()._storage for it in each])
 
 
 def rms_norm_gradient(

@@ -5,33 +5,35 @@
 
 namespace tallow {
 
-template <typename Functor, typename T, typename... Others> struct Joint {
-    static constexpr uint32_t sources = 1 + sizeof...(Others);
-    static constexpr uint32_t length = pack_length<T>;
+template <typename Functor, typename... Sources> struct Joint {
+    // The first source may be a condition.
+    using T = typename Last<Sources...>::type;
+    static constexpr uint32_t sources = sizeof...(Sources);
+    static constexpr uint32_t length = pack_length<Sources...>;
 
     template <typename Arguments> static TALLOW_INLINE bool is_aligned(const Arguments& arguments) {
-        bool result = true;
-#pragma unroll
-        for (uint32_t k = 0; k < sources; ++k)
-            result = result && tallow::is_aligned<length>(pointer_to<const T>(arguments.sources[k]));
-        return result;
+        return is_aligned(arguments, typename CountUp<sources>::type{});
     }
-    template <uint32_t N, typename Arguments>
-    static TALLOW_INLINE bool are_runs(const Arguments& arguments, const uint64_t (&offsets)[sources]) {
-        bool result = true;
-#pragma unroll
-        for (uint32_t k = 0; k < sources; ++k)
-            result = result &&
-                     is_run<N>(pointer_to<const T>(arguments.sources[k]) + offsets[k], arguments.strides[k * max_rank]);
-        return result;
+    template <uint32_t N, typename Arguments, uint32_t Given>
+    static TALLOW_INLINE bool are_runs(const Arguments& arguments, const uint64_t (&offsets)[Given]) {
+        return are_runs<N>(arguments, offsets, typename CountUp<sources>::type{});
     }
     template <typename Access> static TALLOW_INLINE void compute(const Access& access) {
         compute(access, typename CountUp<sources>::type{});
     }
 
   private:
+    template <typename Arguments, uint32_t... K>
+    static TALLOW_INLINE bool is_aligned(const Arguments& arguments, Numbers<K...>) {
+        return (tallow::is_aligned<length>(pointer_to<const Sources>(arguments.sources[K])) && ...);
+    }
+    template <uint32_t N, typename Arguments, uint32_t Given, uint32_t... K>
+    static TALLOW_INLINE bool are_runs(const Arguments& arguments, const uint64_t (&offsets)[Given], Numbers<K...>) {
+        return (... && is_run<N>(pointer_to<const Sources>(arguments.sources[K]) + offsets[K],
+                                 arguments.strides[K * max_rank]));
+    }
     template <typename Access, uint32_t... K> static TALLOW_INLINE void compute(const Access& access, Numbers<K...>) {
-        compute_of(access, access.template load<T, K>()...);
+        compute_of(access, access.template load<Sources, K>()...);
     }
     template <typename Access, typename... Loaded>
     static TALLOW_INLINE void compute_of(const Access& access, const Loaded&... loaded) {

@@ -8,16 +8,13 @@
 namespace tallow {
 
 template <typename State> TALLOW_INLINE State shuffle_state(State state, uint32_t mask) {
-    return shuffle_xor(state, mask);
+    if constexpr (has_parts<State>)
+        return state.each([mask](auto part) { return shuffle_xor(part, mask); });
+    else
+        return shuffle_xor(state, mask);
 }
 TALLOW_INLINE Placed shuffle_state(Placed state, uint32_t mask) {
     return {shuffle_xor(state.rank, mask), shuffle_xor(state.index, mask)};
-}
-template <typename Number> TALLOW_INLINE Moments<Number> shuffle_state(const Moments<Number>& state, uint32_t mask) {
-    return {shuffle_xor(state.count, mask), shuffle_xor(state.mean, mask), shuffle_xor(state.squares, mask)};
-}
-template <typename Number> TALLOW_INLINE Powers<Number> shuffle_state(const Powers<Number>& state, uint32_t mask) {
-    return {shuffle_xor(state.highest, mask), shuffle_xor(state.total, mask)};
 }
 
 // Teams are powers of two, so that a thread finds its team and its place there without a division.

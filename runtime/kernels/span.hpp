@@ -149,8 +149,9 @@ __attribute__((noinline)) void compute_joint_span(const Arguments& arguments, ui
     }
 }
 
-template <typename Functor, typename T, typename Arguments, uint32_t... K>
+template <typename Functor, typename... Sources, typename Arguments, uint32_t... K>
 TALLOW_INLINE void joint_spans(const Arguments& arguments, Numbers<K...>) {
+    using T = typename Last<Sources...>::type;
     T* const results[] = {pointer_to<T>(arguments.results[0]), pointer_to<T>(arguments.results[1])};
     if constexpr (is_small_float<T>) {
         float held[sizeof...(K)][span_part], made[2][span_part];
@@ -163,12 +164,12 @@ TALLOW_INLINE void joint_spans(const Arguments& arguments, Numbers<K...>) {
         }
     } else {
         compute_joint_span<Functor>(arguments, arguments.count, results[0], results[1],
-                                    pointer_to<const T>(arguments.sources[K])...);
+                                    pointer_to<const Sources>(arguments.sources[K])...);
     }
 }
-template <typename Functor, typename T, typename... Others, typename Arguments>
+template <typename Functor, typename... Sources, typename Arguments>
 TALLOW_INLINE void joint_span(const Arguments& arguments) {
-    joint_spans<Functor, T>(arguments, typename CountUp<1 + sizeof...(Others)>::type{});
+    joint_spans<Functor, Sources...>(arguments, typename CountUp<sizeof...(Sources)>::type{});
 }
 
 } // namespace tallow

@@ -12,7 +12,7 @@ import numpy as np
 
 from ...device import Device
 from ...dtype import DType
-from ...op import BinaryGradientOp, BinaryGradientsOp, BinaryOp, CmpOp, MethodOp, ReduceOp, UnaryGradientOp, UnaryOp
+from ...op import BinaryGradientOp, BinaryOp, CmpOp, MethodOp, ReduceOp, UnaryGradientOp, UnaryOp
 from ...promotion import promoted
 from ...storage import Storage
 from ..base.bounded_cache import BoundedCache
@@ -161,11 +161,11 @@ class TensorBase:
         tensor._layout = layout._dense or layout.dense
         return tensor
 
-    def _gradients(self, op: BinaryGradientsOp, x: Self, y: Self) -> tuple[Self, ...]:
-        """The two results of `op`, as `_gradient` has one."""
+    def _gradients(self, method: Callable[..., tuple[Storage, ...]], *others: Self | float) -> tuple[Self, ...]:
+        """The two results of a method of this tensor's storage, of others in the same shape, and of numbers."""
+        given = [part for it in others for part in ((it._storage, it._layout) if isinstance(it, TensorBase) else (it,))]
         layout = self._layout
-        made = self._storage.binary_gradients(op, layout, x._storage, x._layout, y._storage, y._layout)
-        return tuple([self._new(storage, layout.dense) for storage in made])
+        return tuple([self._new(storage, layout.dense) for storage in method(layout, *given)])
 
     def _joined(self, op: str, method: Callable[..., Storage], /, *others: object, **operands: Self | float) -> Self:
         """The method `op` of this tensor's storage, with further operands by name and the other arguments."""

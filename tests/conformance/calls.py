@@ -122,6 +122,8 @@ def storage_call(cell: SupportCell, make: Make) -> tuple[tallow.Storage, str, Ar
         case "where_cond":
             arguments = {"layout": made, **operands(on_true=made, on_false=made)}
             return held(made, "u8"), method, arguments
+        case "where_cond_gradients":
+            return held(made, "u8"), method, {"layout": made, **operands(gradient=made)}
         case functor if functor in {op.value for op in MethodOp}:
             names = [*inspect.signature(getattr(held(made), functor)).parameters]
             given = {"dims": (0,), **{name: made for name in names if name.endswith("layout")}}

@@ -72,7 +72,10 @@ def kernel_of(cell: SupportCell) -> str:
     """How the names of a functor's kernels begin in the smallest call of a cell."""
     assert cell.dtype is not None, f"{cell_label(cell)} has a dtype"
     name = cell.dtype.value
-    pairs = {"to_dtype": f"{calls.another_dtype(name)}_{name}", "where_cond": f"b8_b{8 * cell.dtype.itemsize}"}
+    pairs = {
+        "to_dtype": f"{calls.another_dtype(name)}_{name}",
+        **dict.fromkeys(("where_cond", "where_cond_gradients"), f"b8_b{8 * cell.dtype.itemsize}"),
+    }
     return f"{cell.op or cell.method}_{pairs.get(cell.method, name)}_"
 
 

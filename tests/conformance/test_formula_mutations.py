@@ -224,7 +224,19 @@ def test_differences_catch_each_mutation_of_a_gradient(functor: Functor, operand
 # With ties, zeros, and vectors of which there is no slope; with what is taken off the number of elements.
 VECTORS = [([0.5, -1.25, 2.0, 3.5], 1.0), ([1.5, 2.0], 1.5), ([3.0, -2.0, 3.0, -2.0, 0.5], 0.0)]
 VECTORS += [([0.0, 2.0, -3.0], 1.0), ([0.0, 1.5, 0.0], 1.0), ([0.0, 0.0, 0.0], 1.0), ([2.0, 2.0], 1.0)]
-JOINED = {"sum": np.sum, "mean": np.mean, "prod": np.prod, "max": np.max}
+JOINED: dict[str, Callable[[Array], Any]] = {
+    "sum": np.sum,
+    "mean": np.mean,
+    "prod": np.prod,
+    "max": np.max,
+    "count_min": lambda x: np.count_nonzero(x == np.min(x)),
+    "count_max": lambda x: np.count_nonzero(x == np.max(x)),
+    "count_zero": lambda x: np.count_nonzero(x == 0),
+    "prod_slope": lambda x: {0: 1.0, 1: np.prod(x[x != 0])}.get(np.count_nonzero(x == 0), 0.0),
+}
+
+
+DIFFERENTIABLE = ["sum", "prod", "prod_slope", "mean", "norm", "var", "std", "logsumexp", "min", "max"]
 
 
 def slopes(name: str, x: Array, correction: float) -> tuple[Array, Array]:
@@ -236,6 +248,9 @@ def slopes(name: str, x: Array, correction: float) -> tuple[Array, Array]:
             return JOINED[name](x), np.full(x.shape, 1.0 if name == "sum" else 1 / x.size)
         case "prod":
             return np.prod(x), np.array([np.prod(np.delete(x, place)) for place in range(x.size)])
+        case "prod_slope":
+            slope = JOINED[name](x)
+            return slope, np.where(x != 0, slope / x, 0) * (np.count_nonzero(x == 0) == 1)
         case "norm":
             norm = np.sqrt(np.square(x).sum())
             return norm, x / norm if norm else 0 * x
@@ -278,7 +293,7 @@ def assert_each_mutation_is_caught(node: Node, check_gradient: Callable[[Node], 
     assert not [text_of(mutant) for mutant in every if not caught(lambda mutant=mutant: check_gradient(mutant))]  # type: ignore[misc]
 
 
-@pytest.mark.parametrize("name", ["sum", "prod", "mean", "norm", "var", "std", "logsumexp", "min", "max"])
+@pytest.mark.parametrize("name", DIFFERENTIABLE)
 def test_closed_forms_catch_each_mutation_of_a_gradient_of_a_reduction(name: str) -> None:
     from opgen.scopes import derivatives
 
@@ -297,11 +312,73 @@ def test_closed_forms_catch_each_mutation_of_a_gradient_of_a_reduction(name: str
 
 
 def test_every_reduction_with_a_gradient_is_mutated() -> None:
-    from opgen.scopes import is_differentiable
+    from opgen.formula import Number
+    from opgen.scopes import derivatives, is_differentiable
 
     whole = spec.read()
-    reductions = [functor.name for functor in whole.functors["reduce"].functors if is_differentiable(whole, functor)]
-    assert reductions == ["sum", "prod", "mean", "norm", "var", "std", "logsumexp", "min", "max"]
+    reductions = [functor for functor in whole.functors["reduce"].functors if is_differentiable(whole, functor)]
+    changing = [it.name for it in reductions if derivatives(whole, it)["x"] != Number(0)]
+    assert changing == DIFFERENTIABLE
+
+
+# Of each state what kernels make of elements, in whichever order they join them.
+OF_STATES: dict[str, Callable[[Array], Any]] = {
+    "moments": lambda x: np.square(x - x.mean()).sum(),
+    "powers": lambda x: np.log(np.exp(x).sum()),
+    "maxima": lambda x: 0 if np.isnan(x).any() else JOINED["count_max"](x),
+    "minima": lambda x: 0 if np.isnan(x).any() else JOINED["count_min"](x),
+    "factors": JOINED["prod_slope"],
+}
+
+
+# A total of elements is a whole number, a share of none is 0 of any, and what is subtracted is 0 or NaN.
+NO_DIFFERENCE = {
+    "let share: y.count / where(total > 1, total, 1)",
+    "let share: y.count / where(total > 0, total, 1.25)",
+    "result: squares - (mean - mean)",
+}
+
+
+@pytest.mark.parametrize("name", OF_STATES)
+def test_each_mutation_of_a_formula_of_a_state_is_caught(name: str) -> None:
+    from opgen.formula import text_of
+    from opgen.scopes import state_scopes
+
+    states = spec.read().functors["reduce"].states
+    assert list(states) == list(OF_STATES)
+    parts = [part.name for part in states[name].parts]
+    formulas = {key: scope.formula.node for key, scope in state_scopes(spec.read(), states[name]).items()}
+
+    def joined(formulas: dict[str, Node], x: dict[str, Any], y: dict[str, Any]) -> dict[str, Any]:
+        known = {f"{side}.{part}": value[part] for side, value in (("x", x), ("y", y)) for part in parts}
+        for let in states[name].let:
+            known[let] = evaluated(formulas[f"let {let}"], known)
+        return {part: evaluated(formulas[f"combine {part}"], known) for part in parts}
+
+    def check_state(formulas: dict[str, Node]) -> None:
+        nothing = {part: np.float64(0) for part in parts}
+        for numbers in (*(numbers for numbers, _ in VECTORS), [2.0, 1.5, 1.75], [2.0, np.nan, 3.0], [2.0, 3.0, np.nan]):
+            each = [
+                {part: evaluated(formulas[f"element {part}"], {"x": np.float64(it)}) for part in parts}
+                for it in numbers
+            ]
+            with np.errstate(all="ignore"):
+                forward, backward = nothing, nothing
+                for element in each:
+                    forward, backward = joined(formulas, forward, element), joined(formulas, element, backward)
+                halves = joined(formulas, joined(formulas, forward, nothing), joined(formulas, nothing, backward))
+                found = np.ravel([evaluated(formulas["result"], it) for it in (forward, backward, halves)])
+                expected = [OF_STATES[name](np.array(numbers * times)) for times in (1, 1, 2)]
+            np.testing.assert_allclose(found, expected, rtol=1e-12)
+
+    check_state(formulas)
+    escaped = [
+        f"{key}: {text_of(mutant)}"
+        for key, node in formulas.items()
+        for mutant in mutants(node)
+        if not caught(lambda key=key, mutant=mutant: check_state({**formulas, key: mutant}))  # type: ignore[misc]
+    ]
+    assert {*escaped} <= NO_DIFFERENCE
 
 
 @pytest.mark.parametrize("name", MOVES)

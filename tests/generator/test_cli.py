@@ -60,7 +60,7 @@ def test_matrix_is_complete_and_says_nothing_twice(cells: list[Row]) -> None:
         kind for kind in read_spec(REPOSITORY).functors.values() if kind.name.endswith(("_gradient", "_gradients"))
     ):
         functors[kind.name] = {
-            functor.name: dict.fromkeys(["parameters"] * bool(functor.parameters)) for functor in kind.functors
+            functor.name: dict.fromkeys(["parameters"] * functor.is_method) for functor in kind.functors
         }
     # A functor with parameters, a result of any dtype or operands that it names is a method of its own.
     own = {

@@ -59,5 +59,5 @@ def test_each_file_carries_its_banner_and_is_short(file: Path) -> None:
     assert text.endswith("\n")
     assert str(REPOSITORY) not in text
     if file.suffix == ".py":
-        # The longest has three methods of a dozen arguments each.
-        assert len(text.splitlines()) < 850
+        # The longest is a table of all cells.
+        assert len(text.splitlines()) < 900

@@ -47,7 +47,9 @@ def computed(op: object, tensors: Mapping[str, Tensor]) -> Tensor:
     name = op.value  # type: ignore[attr-defined]
     if name == "where_cond":
         return condition().where(tensors["on_true"], tensors["on_false"])
-    if isinstance(op, ReduceOp) or name in ("var", "std"):
+    if isinstance(op, ReduceOp):
+        return tensors["x"]._reduce(op, DIMS, True, {})
+    if name in ("var", "std"):
         return getattr(tensors["x"], name)(*DIMS, keepdim=True)  # type: ignore[no-any-return]
     if isinstance(op, BinaryOp):
         return tensors["x"]._binary(op, tensors["y"])

@@ -1,13 +1,14 @@
 """Views of the functors' gradients, as functions of tensors."""
 
 import ast
-from collections.abc import Collection, Mapping
+from collections.abc import Mapping
 from types import SimpleNamespace as View
 from typing import NamedTuple
 
 from opgen.formula import (
     ADD,
     BOTH,
+    INCOMING,
     MULTIPLY,
     OPERATORS,
     RESULT,
@@ -33,7 +34,6 @@ from opgen.scopes import COUNT, decisive, derivatives, is_differentiable, tensor
 from opgen.views.dispatch import op_classes
 from opgen.views.python import quoted
 
-SUM = "sum"
 # Python's functions of numbers that are primitives.
 _OF_NUMBERS = {"maximum": "max", "minimum": "min"}
 
@@ -42,14 +42,15 @@ class _Words(NamedTuple):
     """How calls of formulas are those of tensors, by what they call."""
 
     methods: Mapping[str, str]
-    """The tensor methods that are one primitive, or a reduction."""
-    reductions: Collection[str]
+    """The tensor methods that are one primitive."""
+    reductions: Mapping[str, str]
+    """The members of enums that reductions are."""
     gradients: Mapping[str, str]
-    """The members of enums that ops are which are gradients."""
+    """Those that ops are which are gradients."""
 
     def of(self, name: str) -> str:
         """What is said of one."""
-        return f"{self.gradients.get(name)} {self.methods.get(name)} {name in self.reductions}"
+        return f"{self.gradients.get(name)} {self.methods.get(name)} {self.reductions.get(name)}"
 
 
 def gradients_functors(spec: Spec) -> View:
@@ -66,7 +67,7 @@ def _derivatives(spec: Spec, *, are_gradients: bool) -> View:
     primitives = primitives_by_ops(spec) if are_gradients else spec.primitives
     words = _Words(
         tensor_methods(spec),
-        [functor.name for functor in spec.every_functor if isinstance(functor.reduction, Monoid)],
+        {functor.name: functor.member for functor in spec.every_functor if isinstance(functor.reduction, Monoid)},
         {functor.name: functor.member for functor in spec.every_functor if functor.is_gradient},
     )
     functors = [functor for functor in spec.every_functor if functor.is_gradient == are_gradients]
@@ -158,8 +159,21 @@ def _gradient(functor: Functor, found: Mapping[str, Node], words: _Words, ops: O
 
 def _joint(functor: Functor, joint: Functor) -> View:
     """The call of the op that gives the gradients of both operands of a functor."""
-    takes = tuple(TAKEN.get(name, name) for name in joint.named[1:])
-    return View(op=functor.member, member=joint.member, takes=takes, arguments=", ".join(("g", *takes)))
+    operands = [TAKEN.get(name, name) for name in joint.operands]
+    takes = (*(name for name in operands if name != INCOMING), *joint.parameters)
+    others = [*operands[1:], *joint.parameters]
+    method = (
+        f"{operands[0]}._storage.{joint.name}"
+        if joint.is_method
+        else f"partial({operands[0]}._storage.{joint.kind}, {joint.member})"
+    )
+    arguments = ", ".join(("g", *takes))
+    return View(
+        op=functor.member,
+        takes=takes,
+        arguments=arguments,
+        call=f"{operands[0]}._gradients({method}, {', '.join(others)})",
+    )
 
 
 def _shared_rows(rows: Mapping[str, Node]) -> dict[str, Node]:
@@ -234,11 +248,6 @@ def _called(words: _Words, functor: Functor, given: tuple[str, ...], stretched: 
     return f"{first}._joined({', '.join([quoted(functor.name), method, *numbers, *operands])})"
 
 
-def _is_count(node: Node) -> bool:
-    """Whether a formula is 1 where a condition holds, and else 0."""
-    return isinstance(node, Call) and node.primitive == WHERE and node.arguments[1:] == (Number(1), Number(0))
-
-
 def _text(node: Node, numbers: set[str], words: _Words, chooser: str | None = None) -> str:
     """A formula of tensors, but for the names of numbers, in Tensor's methods; `chooser` has an integer dtype."""
 
@@ -256,13 +265,8 @@ def _text(node: Node, numbers: set[str], words: _Words, chooser: str | None = No
         if call.primitive in words.gradients:
             return ast.Call(ast.Attribute(first, "_gradient"), [ast.Name(words.gradients[call.primitive]), *rest], [])
         if call.primitive in words.reductions:
-            keepdim = ast.keyword("keepdim", ast.Constant(True))
-            if call.primitive == SUM and _is_count(call.arguments[0]):
-                # Truth values are counted, exactly, in less time than numbers of a dtype are summed.
-                assert isinstance(first, ast.Call) and isinstance(first.func, ast.Attribute)
-                counted = ast.Call(ast.Attribute(first.func.value, SUM), [ast.Name("dims")], [keepdim])
-                return ast.Call(ast.Attribute(counted, "to_dtype"), first.args, [])
-            return ast.Call(ast.Attribute(first, call.primitive), [ast.Name("dims")], [keepdim])
+            given = [ast.Name(words.reductions[call.primitive]), ast.Name("dims"), ast.Constant(True), ast.Dict([], [])]
+            return ast.Call(ast.Attribute(first, "_reduce"), given, [])
         return ast.Call(ast.Attribute(first, words.methods[call.primitive]), rest, [])
 
     def chosen(call: Call, condition: ast.expr, body: ast.expr, other: ast.expr) -> ast.expr:
@@ -279,7 +283,7 @@ def _text(node: Node, numbers: set[str], words: _Words, chooser: str | None = No
             return ast.Call(ast.Attribute(condition, WHERE), [body, other], [])
         # A condition is 0 or 1.
         whole = ast.Call(ast.Attribute(condition, "to_dtype"), [ast.Attribute(ast.Name("g"), "dtype")], [])
-        if _is_count(call):
+        if branches == [Number(1), Number(0)]:
             return whole
         return operated(ADD, [operated(MULTIPLY, [whole, operated(SUBTRACT, [body, other])]), other])
 

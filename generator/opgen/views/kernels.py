@@ -98,6 +98,8 @@ def _state(spec: Spec, state: State) -> View:
         name=camel(state.name),
         doc=comment(state.doc, mark="//"),
         parts=tuple(part.name for part in state.parts),
+        each=f"{{{', '.join(f'function({part.name})' for part in state.parts)}}}",
+        element=f"{{{', '.join(texts[f'element {part.name}'] for part in state.parts)}}}",
         let=tuple((name, texts[f"let {name}"]) for name in state.let),
         combined=tuple((part.name, texts[f"combine {part.name}"]) for part in state.parts),
         result=texts["result"],
@@ -139,9 +141,7 @@ def _monoid(spec: Spec, functor: Functor) -> View:
     if reduction.element is not None and state is None:
         element = own["element"].expression("kernel", _literal("compute_type<T>"))
     if state is not None:
-        parts = state_scopes(spec, state)
-        numbers = [parts[f"element {part.name}"].expression("kernel").float for part in state.parts]
-        element = Expression(*[f"State{{{', '.join(numbers)}}}"] * 2)
+        element = Expression(*["State::of(x)"] * 2)
         combine = Expression(*["joined(x, y)"] * 2)
     return _reduction(
         functor,

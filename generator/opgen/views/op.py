@@ -21,7 +21,7 @@ from opgen.model import (
     op_class,
     sentence,
 )
-from opgen.scopes import COUNT, decisive, given, scopes, with_given
+from opgen.scopes import COUNT, GIVEN, decisive, given, scopes, with_given
 from opgen.views.dispatch import dtypes_constant, op_classes
 from opgen.views.python import quoted
 
@@ -118,7 +118,7 @@ def _rows(spec: Spec, kind: FunctorKind, functor: Functor, joining: Mapping[str,
     if reduction.element is not None:
         scope = own["element"] if other is None else with_given(own["element"], other.name)
         text = scope.expression("array", _literal("x")).float
-        element = f"lambda {', '.join(['x', *([other.name] if other is not None else [])])}: {text}"
+        element = f"lambda {', '.join(['x', *([GIVEN] if other is not None else [])])}: {text}"
     if reduction.finish is not None:
         text = own["finish"].expression("array", _literal("x")).float
         count = COUNT if re.search(rf"\b{COUNT}\b", text) else "_"

@@ -444,6 +444,15 @@ def where_cond(bench: Bench) -> None:
             truth = bench.generator.choice([0, 1], shape).astype(NUMPY[condition_name])
             truth = np.where(truth == 1, bench.generator.choice(_true_values(condition_name), shape), truth)
             condition = bench.place(truth, chosen[0], condition_name)
+            if bench.cell.method == "where_cond_gradients":
+                gradient = bench.place(values.mixed(bench.generator, bench.name, shape), chosen[1])
+                given = condition.layout, gradient.storage, gradient.layout
+                zeros = np.zeros_like(gradient.values)
+                expected = [(gradient.values, zeros), (zeros, gradient.values)]
+                for found, both in zip(condition.storage.where_cond_gradients(*given), expected, strict=True):
+                    got = bench.read(found, bench.name, shape, where)
+                    assert_same(got, oracle.where(condition.values, *both), where, {"condition": condition.values})
+                continue
             on_true, on_false = (
                 bench.place(values.mixed(bench.generator, bench.name, shape), placement) for placement in chosen[1:]
             )
@@ -479,5 +488,5 @@ HANDLERS = {
     "binary_impl": binary_impl,
     "binary_assign": binary_assign,
     "cmp": cmp,
-    "where_cond": where_cond,
+    **dict.fromkeys(("where_cond", "where_cond_gradients"), where_cond),
 }

@@ -35,9 +35,7 @@ def binary_gradients(bench: Bench) -> None:
     for fact, g, x, y in _triples(bench):
         op, operands = BinaryGradientsOp(bench.op), (x.storage, x.layout, y.storage, y.layout)
         results = g.storage.binary_gradients(op, g.layout, *operands)
-        for result, (name, swaps) in zip(results, oracle.of_each(bench.op), strict=True):
-            given = [g, y, x] if swaps else [g, x, y]
-            _check(bench, name, bench.read(result, bench.name, g.values.shape, fact), given, (), fact)
+        _check_each(bench, bench.op, results, [g, x, y], (), fact)
 
 
 def _triples(bench: Bench) -> Iterator[tuple[str, Operand, Operand, Operand]]:
@@ -60,6 +58,9 @@ def method(bench: Bench) -> None:
         g, *others = group
         rest = [part for other in others for part in (other.storage, other.layout)]
         result = getattr(g.storage, name)(g.layout, *rest, *parameters)
+        if isinstance(result, tuple):
+            _check_each(bench, name, result, group, parameters, fact)
+            continue
         _check(bench, name, bench.read(result, bench.name, shape, fact), group, parameters, fact)
 
 
@@ -67,6 +68,21 @@ def _sweep(bench: Bench) -> tuple[str, Operand, Operand]:
     """Operands of every magnitude, with ordinary gradients."""
     x = values.sweep(bench.generator, bench.name, sweep_size(bench) if bench.full else SMALL_SWEEP)
     return "sweep", bench.place(values.ordinary(bench.generator, bench.name, x.shape)), bench.place(x)
+
+
+def _check_each(
+    bench: Bench,
+    op: str,
+    results: tuple[tallow.Storage, ...],
+    operands: list[Operand],
+    parameters: tuple[float, ...],
+    fact: str,
+) -> None:
+    """Compare the gradients of both operands with those of each."""
+    g, x, y = operands
+    for result, (name, swaps) in zip(results, oracle.of_each(op), strict=True):
+        given = [g, y, x] if swaps else [g, x, y]
+        _check(bench, name, bench.read(result, bench.name, g.values.shape, fact), given, parameters, fact)
 
 
 def _check(
@@ -85,7 +101,7 @@ def _check(
 
 
 HANDLERS = {
-    **{op.value: method for op in MethodOp if "_gradient" in op.value},
+    **{op.value: method for op in MethodOp if "_gradient" in op.value and not op.moves},
     "unary_gradient": unary_gradient,
     "binary_gradient": binary_gradient,
     "binary_gradients": binary_gradients,

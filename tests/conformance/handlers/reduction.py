@@ -50,6 +50,8 @@ def reduce_op(bench: Bench) -> None:
     draws = [values.modest] if is_sum else [values.few_values, values.mixed]
     if bench.op == "prod" and bench.name not in INTEGERS:
         draws = [_powers_of_two, _near_one]
+    if bench.op == "prod_slope":
+        draws = [_few_zeros]
     if bench.op in ("any", "all"):
         draws.append(_mostly_neutral)
     for shape, dims, placement in bench.share(REDUCTIONS):
@@ -70,7 +72,7 @@ def reduce_op(bench: Bench) -> None:
         check_float_sums(bench)
         for shape, dims, placement in bench.share(REDUCTIONS):
             check_sum_of_negative_zeros(bench, shape, dims, placement)
-    if bench.op == "prod" and bench.name not in INTEGERS:
+    if bench.op in ("prod", "prod_slope") and bench.name not in INTEGERS:
         rows = np.ones((4, 70), EXTENDED)
         rows[0, 3], rows[1, 5], rows[2, [7, 60]], rows[3, 9] = np.nan, np.inf, [np.inf, 0], -0.0
         check_reduction(bench, bench.place(encode(bench.name, rows)), (1,), bench.where("NaN, infinity and zeros"))
@@ -93,6 +95,13 @@ def _near_one(generator: np.random.Generator, name: str, shape: tuple[int, ...])
     """Numbers of many digits whose products stay near 1."""
     steps = generator.uniform(-1, 1, shape) / 64
     return encode(name, np.asarray(1 + steps + (1j * generator.uniform(-1, 1, shape) / 64 if name in COMPLEX else 0)))
+
+
+def _few_zeros(generator: np.random.Generator, name: str, shape: tuple[int, ...]) -> Array:
+    """Powers of two, and rows without, with one and with several zeros."""
+    numbers = _powers_of_two(generator, name, shape)
+    is_zero = generator.random(shape) < 1.2 / max(shape[-1] if shape else 1, 1)
+    return np.where(is_zero, np.zeros_like(numbers), numbers)
 
 
 def _mostly_neutral(generator: np.random.Generator, name: str, shape: tuple[int, ...]) -> Array:
@@ -153,6 +162,9 @@ def check_reduction(bench: Bench, operand: Operand, dims: tuple[int, ...], where
     count = operand.values.size // max(got.size, 1)
     if bench.op == "prod":
         check_products(bench.name, got, oracle.product_exact(bench.name, operand.values, dims), count, where)
+        return
+    if bench.op == "prod_slope":
+        check_products(bench.name, got, oracle.slope_of_product(bench.name, operand.values, dims), count, where)
         return
     if bench.op == "mean":
         total, magnitude = oracle.mean_exact(bench.name, operand.values, dims)

@@ -182,6 +182,8 @@ def gradient(
             case "prod_gradient":  # of an element, and of the product
                 found = _times(name, incoming, _held(name, second / first))
                 return found._replace(value=np.where(first == 0, incoming, found.value))
+            case "min_gradient":  # of an element, and of the smallest or the largest one
+                return _exact(np.where(first == second, incoming, EXTENDED(0)))
             case "minimum_gradient_x":
                 shared = np.where(first == second, incoming / 2, EXTENDED(0))
                 return _exact(np.where(first < second, incoming, shared))
@@ -205,6 +207,11 @@ def gradient(
             case "hypot_gradient_x":  # of the result
                 found = _times(name, incoming, first / second)
                 return found._replace(value=np.where(second == 0, EXTENDED(0), found.value))
+            case "hypot_of_operands":
+                length = _held(name, elementwise.binary("hypot", name, first, second))
+                found = _times(name, incoming, first / length)
+                is_open = found.is_open | _is_subnormal(name, length)
+                return found._replace(value=np.where(length == 0, EXTENDED(0), found.value), is_open=is_open)
             case "silu_mul_gradient_x" | "gelu_mul_gradient_x":
                 slope = (_silu if op.startswith("silu") else _gelu)(first)
                 found = _times(name, _held(name, incoming * second), slope)
@@ -223,6 +230,8 @@ _OF_EACH = {
     "div": (("quotient", False), ("div_gradient_y", False)),
     "minimum": (("minimum_gradient_x", False), ("minimum_gradient_x", True)),
     "maximum": (("minimum_gradient_x", True), ("minimum_gradient_x", False)),
+    "hypot": (("hypot_of_operands", False), ("hypot_of_operands", True)),
+    "huber": (("huber_gradient_x", False), ("huber_gradient_x", True)),
     "logaddexp": (("logaddexp_gradient_x", False), ("logaddexp_gradient_x", True)),
     "squared_difference": (("squared_difference_gradient_x", False), ("squared_difference_gradient_x", True)),
 }

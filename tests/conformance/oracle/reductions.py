@@ -91,6 +91,24 @@ def product_exact(name: str, values: Array, dims: Sequence[int]) -> Array:
         return np.asarray(decode(name, values).prod(axis=axes, keepdims=True))
 
 
+def slope_of_product(name: str, values: Array, dims: Sequence[int]) -> Array:
+    """What the slope of a product by an element has besides the quotient of both: see prod_slope; extended."""
+    numbers, axes = decode(name, values), tuple(dims)
+    zeros = (numbers == 0).sum(axis=axes, keepdims=True)
+    with np.errstate(all="ignore"):
+        others = np.where(numbers == 0, EXTENDED(1), numbers).prod(axis=axes, keepdims=True)
+    return np.select([zeros == 0, zeros == 1], [EXTENDED(1), others], EXTENDED(0))
+
+
+def counted(op: str, name: str, values: Array, dims: Sequence[int]) -> Array:
+    """How many elements are the smallest or the largest, in dtype `name`; none where there is a NaN."""
+    rows, shape = rows_of(decode(name, values), dims)
+    extremes = [getattr(np, op)(row, initial=-np.inf if op == "max" else np.inf) for row in rows]
+    return encode(
+        name, np.array([EXTENDED((row == it).sum()) for row, it in zip(rows, extremes, strict=True)])
+    ).reshape(shape)
+
+
 def rows_of(values: Array, dims: Sequence[int]) -> tuple[Array, tuple[int, ...]]:
     """The reduced elements in row-major order along a last axis, and the shape of the result with its ones."""
     reduced = sorted(dims)
@@ -137,11 +155,16 @@ EXACT: dict[str, Callable[[str, Array, tuple[int, ...]], Array]] = {
     "prod_i64": lambda _, values, dims: values.prod(axis=dims, keepdims=True, dtype=np.int64),
     "min": lambda name, values, dims: extreme("min", name, values, dims),
     "max": lambda name, values, dims: extreme("max", name, values, dims),
+    "count_min": lambda name, values, dims: counted("min", name, values, dims),
+    "count_max": lambda name, values, dims: counted("max", name, values, dims),
+    "count_zero": lambda name, values, dims: encode(
+        name, (decode(name, values) == 0).sum(axis=dims, keepdims=True).astype(EXTENDED)
+    ),
     "argmin": lambda name, values, dims: extreme_position("argmin", name, values, dims),
     "argmax": lambda name, values, dims: extreme_position("argmax", name, values, dims),
 }
 # Those of floats alone.
-FLOAT_REDUCTIONS = ("mean", "norm", "logsumexp")
+FLOAT_REDUCTIONS = ("prod_slope", "count_zero", "count_min", "count_max", "mean", "norm", "logsumexp")
 # Those of truth values too.
 BOOL_REDUCTIONS = ("any", "all", "sum_i64", "prod_i64")
 # Those of complex numbers.

@@ -5,16 +5,23 @@ from __future__ import annotations
 from typing import Any
 
 from .....array_functors import functors
-from .....op import BinaryGradientsOp
+from .....op import BinaryGradientsOp, MethodOp
 from ..errors import tells_errors
-from . import cast
+from . import cast, elementwise
 from .operand import Operand
 
 
 @tells_errors
-def joint(op: BinaryGradientsOp, *operands: Operand) -> Any:
-    """The two results of `op` of every element, each rounded once."""
-    first, library, dtype = operands[0], operands[0].library, operands[0].dtype
+def joint(op: BinaryGradientsOp | MethodOp, *given: Operand | float) -> Any:
+    """The two results of `op` of every element, each rounded once; numbers are its parameters."""
+    operands = [it for it in given if isinstance(it, Operand)]
+    last, library, dtype = operands[-1], operands[-1].library, operands[-1].dtype
+    compute = functors(library).elementwise[op].of(dtype)
+    if op.moves:
+        condition, moved = operands
+        is_chosen = elementwise.numbered(library, condition.array, condition.dtype)
+        return tuple([last.result(each) for each in compute(is_chosen, moved.array)])
     arrays = [cast.widen(library, operand.array, dtype) for operand in operands]
-    found = functors(library).elementwise[op].compute(*arrays)
-    return tuple([first.result(cast.narrow(library, each, dtype)) for each in found])
+    handle = last.device.handle
+    numbers = [cast.scalar(library, it, dtype.compute, handle) for it in given if not isinstance(it, Operand)]
+    return tuple([last.result(cast.narrow(library, each, dtype)) for each in compute(*arrays, *numbers)])

@@ -40,7 +40,7 @@ def elementwise(
     compute = functors(library).elementwise[op].of(source) if op is not MethodOp.TO_DTYPE else None
     is_wide, is_rounded = source.compute is not source, source.is_float and target.is_float
     own = native(library, target, op.value)
-    is_masked = operands[0].dtype.kind == "bool"
+    condition = operands[0].dtype
 
     def run(*given: Any) -> ArrayStorage:
         storages, numbers = given[:count], given[count:] or parameters
@@ -50,10 +50,7 @@ def elementwise(
         if compute is None:
             found = cast.convert(library, arrays[0], source, target)
         elif op.moves:
-            if is_masked:
-                # The standard compares truth values with no numbers.
-                arrays[0] = library.astype(arrays[0], library.DTYPES[DType.U8])
-            found = compute(*arrays)
+            found = compute(numbered(library, arrays[0], condition), *arrays[1:])
         else:
             if is_wide:
                 arrays = [cast.widen(library, array, source) for array in arrays]
@@ -67,6 +64,11 @@ def elementwise(
         return made
 
     return tells_errors(run)
+
+
+def numbered(library: Any, condition: Any, dtype: DType) -> Any:
+    """A condition as numbers: the standard compares truth values with none."""
+    return library.astype(condition, library.DTYPES[DType.U8]) if dtype.kind == "bool" else condition
 
 
 def _views(library: Any, operands: Sequence[Operand]) -> list[Callable[[Any], Any] | None]:

@@ -87,7 +87,7 @@ def _joined(
 
     def run(x: Any, *parameters: Any) -> Any:
         axis = len(x.shape) - 1
-        if element is not None:
+        if element is not None and columns:
             x = element(x) if given is None else element(x, given(x))
         # A library may join elements in their own dtype.
         if result is not None and x.dtype != result:

@@ -55,7 +55,7 @@ def elementwise(
     if op is MethodOp.TO_DTYPE and target is source:
         kernel: Address | None = MOVE
     elif op.moves:
-        kernel = kernels.elementwise(f"{op.value}_b{8 * first.dtype.itemsize}_b{8 * source.itemsize}")
+        kernel = kernels.elementwise(_moved(op, first.dtype, source))
     elif op is MethodOp.TO_DTYPE:
         kernel = kernels.elementwise(f"{op.value}_{target.value}_{source.value}")
     else:
@@ -68,15 +68,22 @@ def elementwise(
 
 @by_plan
 def joint(
-    kernels: HostKernels, op: BinaryGradientsOp, *operands: Operand
+    kernels: HostKernels, op: BinaryGradientsOp | MethodOp, *given: Operand | float
 ) -> Callable[..., tuple[CpuStorage, ...]] | None:
     """As `binary_gradients.joint`; None where NumPy does it."""
-    dtype, layout = operands[0].dtype, operands[0].layout
-    kernel = kernels.elementwise(f"{op.value}_{dtype.value}")
-    if kernel is None or layout.elem_count == 0:
+    operands = [it for it in given if isinstance(it, Operand)]
+    (storage, layout), dtype = operands[-1], operands[-1].dtype
+    name = _moved(op, operands[0].dtype, dtype) if op.moves else f"{op.value}_{dtype.value}"
+    kernel, count = kernels.elementwise(name), layout.elem_count
+    if kernel is None or count == 0:
         return None
-    storage, count = operands[0].storage, layout.elem_count
-    return plan_map(kernels, kernel, storage, layout.dense, dtype, operands, made=count, results=2)
+    numbers = [it for it in given if not isinstance(it, Operand)]
+    return plan_map(kernels, kernel, storage, layout.dense, dtype, operands, made=count, results=2, numbers=numbers)
+
+
+def _moved(op: ElementwiseOp, condition: DType, moved: DType) -> str:
+    """The kernel that moves elements of a dtype by a condition."""
+    return f"{op.value}_b{8 * condition.itemsize}_b{8 * moved.itemsize}"
 
 
 def plan_map(

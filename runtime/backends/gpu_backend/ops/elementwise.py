@@ -23,6 +23,10 @@ if TYPE_CHECKING:
     from ..storage import GpuStorage
 
 
+# The operands for which kernels of two results have room.
+_MOST_GIVEN: Final = 3
+
+
 class _Contiguous(Protocol):
     def __call__(self, *, result: Address, sources: Sequence[Address], count: int, parameters: Dims) -> bytes: ...
 
@@ -158,10 +162,14 @@ def _binary_transposed(
     return result
 
 
+def _moved(op: BinaryGradientsOp | MethodOp, condition: Operand, moved: Operand) -> str:
+    """A kernel that only moves elements by a condition, so that no more than their widths count."""
+    return f"{op.value}_b{8 * condition.itemsize}_b{8 * moved.itemsize}"
+
+
 def ternary(op: MethodOp, x: Operand, y: Operand, z: Operand, *parameters: float) -> GpuStorage:
     """`op` of every three elements; the numbers are its parameters."""
-    # By a condition elements are only moved, so that no more than their widths count.
-    name = f"{op.value}_b{8 * x.itemsize}_b{8 * z.itemsize}" if op.moves else f"{op.value}_{z.dtype.value}"
+    name = _moved(op, x, z) if op.moves else f"{op.value}_{z.dtype.value}"
     return _map(_TERNARY, name, (x, y, z), op.result_of(z.dtype), parameter_bits("ternary", parameters, z.dtype))
 
 
@@ -174,16 +182,19 @@ def gradient(op: UnaryGradientOp | BinaryGradientOp | MethodOp, g: Operand, *oth
     return _map(kernels, f"{op.value}_{g.dtype.value}", operands, g.dtype, bits)
 
 
-def joint(op: BinaryGradientsOp, *operands: Operand) -> tuple[GpuStorage, ...]:
-    """The two results of `op` of every element, which is the gradient of a result, and of those of others."""
-    family, dtype = "binary_gradients", operands[0].dtype
-    bits = parameter_bits(family, (), dtype)
+def joint(op: BinaryGradientsOp | MethodOp, first: Operand, *others: Operand | float) -> tuple[GpuStorage, ...]:
+    """The two results of `op` of every element, of a gradient among them, and of those of others; numbers are its
+    parameters."""
+    operands = [first, *(other for other in others if isinstance(other, Operand))]
+    family, dtype = "binary_gradients", operands[-1].dtype
+    bits = parameter_bits(family, tuple([other for other in others if not isinstance(other, Operand)]), dtype)
     kernels = Several(
         family,
-        f"{op.value}_{dtype.value}",
+        _moved(op, first, operands[-1]) if op.moves else f"{op.value}_{dtype.value}",
         partial(arguments.binary_gradients_contiguous, parameters=bits),
         partial(arguments.binary_gradients_strided, parameters=bits),
     )
+    operands += operands[-1:] * (_MOST_GIVEN - len(operands))
     return several(kernels, operands, (dtype, dtype))
 
 
