@@ -99,3 +99,19 @@ def refuse(owner: str, name: str, found: object, word: str | None) -> NoReturn:
     # With the name and the object, Python itself looks for a name that is spelled alike.
     mend = "" if word is None else f"; use {word}"
     raise AttributeError(f"{owner} has no attribute '{name}'{mend}", name=name, obj=found)
+
+
+class Elsewhere:
+    """A name of other libraries as an attribute of a class: to look at it is the AttributeError that names our word.
+
+    With a method `__getattr__` Python would look up every attribute of the class the slow way, which takes a third of a
+    small call.
+    """
+
+    __slots__ = ("_name", "_owner", "_word")
+
+    def __init__(self, owner: str, name: str, word: str) -> None:
+        self._owner, self._name, self._word = owner, name, word
+
+    def __get__(self, instance: object, owner: type | None = None) -> NoReturn:
+        refuse(self._owner, self._name, owner if instance is None else instance, self._word)

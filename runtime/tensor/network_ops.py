@@ -106,13 +106,15 @@ class NetworkOpMethods(IndexMethods):
         op = "cross_entropy"
         if not isinstance(targets, TensorBase):
             require_tensors(op, targets=targets)
-        if text(op, "reduction", reduction) not in _REDUCTIONS:
+        if type(reduction) is not str:
+            reduction = text(op, "reduction", reduction)
+        if reduction not in _REDUCTIONS:
             raise InvalidArgument(op, f"reduction is one of {', '.join(_REDUCTIONS)}, not {shown(reduction)}")
         dim, layout = min(len(self._layout.shape), 2) - 1, targets._layout.dense
         made = self._storage.cross_entropy(self._layout, targets._storage, targets._layout, dim, ignore_index)
-        losses, counted = self._new(made[0], layout), self._new(made[1], layout)
+        losses = self._new(made[0], layout)
         if reduction == "mean":
-            losses = losses._mean_of_counted(counted)
+            losses = losses._mean_of_counted(self._new(made[1], layout))
         elif reduction == "sum":
             losses = losses.sum()
         return losses.to_dtype(self._storage.inner.dtype)

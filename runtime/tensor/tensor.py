@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NoReturn
-
 from ..base.error import InvalidArgument, TallowError
 from . import names
 from .attention import AttentionMethods
@@ -49,10 +47,8 @@ class Tensor(
 
         return f"<pre>{escape(pretty(self))}</pre>"
 
-    if not TYPE_CHECKING:
-        # Only called for what a tensor does not have.
-        def __getattr__(self, name: str) -> NoReturn:
-            names.refuse("a Tensor", name, self, names.OF_TENSORS.get(name))
+    def __dir__(self) -> list[str]:
+        return [name for name in super().__dir__() if name not in names.OF_TENSORS]
 
     def __format__(self, spec: str) -> str:
         """Format the only element as a number; without a format, as `str` does."""
@@ -65,3 +61,7 @@ class Tensor(
             raise
         except ValueError as error:
             raise InvalidArgument("format", f"{error}; use a format of Python's numbers") from None
+
+
+for _name, _word in names.OF_TENSORS.items():
+    setattr(Tensor, _name, names.Elsewhere("a Tensor", _name, _word))

@@ -245,6 +245,10 @@ def test_names_of_other_libraries_name_ours() -> None:
     for name, word in names.OF_TENSORS.items():
         with pytest.raises(AttributeError, match=f"^a Tensor has no attribute '{name}'; use {re.escape(word)}$"):
             getattr(x, name)
+        assert not hasattr(Tensor, name)
+    assert not set(names.OF_TENSORS) & set(dir(x))
+    # It would take a third of a small call.
+    assert not hasattr(Tensor, "__getattr__")
     for name, word in names.OF_THE_PACKAGE.items():
         with pytest.raises(AttributeError, match=f"'tallow' has no attribute '{name}'; use {re.escape(word)}$"):
             getattr(tallow, name)
