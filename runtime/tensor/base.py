@@ -216,8 +216,13 @@ class TensorBase:
         nearest even, and f8e4m3 saturates at 448.
         """
         target = dtype if type(dtype) is DType else argument.dtype("to_dtype", "dtype", dtype)
-        storage = self._storage
-        return self if target is storage.inner.dtype else self._like(storage.to_dtype(self._layout, target))
+        storage, layout = self._storage, self._layout
+        if target is storage.inner.dtype:
+            return self
+        tensor: Self = new(self._result_class)
+        tensor._storage = storage.to_dtype(layout, target)
+        tensor._layout = layout._dense or layout.dense
+        return tensor
 
     def _reduce(
         self,

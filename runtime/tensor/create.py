@@ -17,6 +17,7 @@ from ..core import argument
 from ..core.argument import DTypeLike
 from ..core.layout import Layout
 from ..core.shape import Shape
+from ..storage.calls import new
 from .base import device_of
 from .interop import InteropMethods
 from .number import exact_integers, require_range
@@ -78,8 +79,10 @@ class CreationMethods(InteropMethods):
     @classmethod
     def _full(cls, op: str, layout: Layout, value: complex, dtype: DTypeLike, device: Device | str | None) -> Self:
         own = dtype if type(dtype) is DType else argument.dtype(op, "dtype", dtype)
-        storage = device_of(device).alloc_uninit(layout.shape, own)
-        return cls._new(storage, layout)._filled(op, value, "use a {} dtype")
+        tensor = new(cls)
+        tensor._storage = device_of(device).alloc_uninit(layout.shape, own)
+        tensor._layout = layout
+        return tensor._filled(op, value, "use a {} dtype")
 
     def zeros_like(self) -> Self:
         """Make a tensor of zeros with the shape, dtype and device of this one."""
