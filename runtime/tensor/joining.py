@@ -56,14 +56,14 @@ def _join_along(
     if type(tensors) is not list:
         tensors = _listed(op, tensors)
     try:
-        first, *others = tensors
         dim = dim if type(dim) is int else integer(op, "dim", dim)
-        key: list[object] = [op, dim, first._layout.number]
+        key: list[object] = [op, dim]
         storages = []
-        for tensor in others:
+        for tensor in tensors:
             key.append(tensor._layout.number)
             storages.append(tensor._storage)
-    except (AttributeError, ValueError):
+        first = storages.pop(0)
+    except (AttributeError, IndexError):
         _listed(op, tensors)
         raise
     try:
@@ -73,11 +73,11 @@ def _join_along(
             join = _joins.get(found := tuple(key))
         if join is None:
             join = _joins.keep(found, arrange([tensor._layout for tensor in tensors], dim))
-        storage = first._storage.cat(join.first, tuple(storages), join.others, join.dim)
+        storage = first.cat(join.first, tuple(storages), join.others, join.dim)
     except TallowError as error:
         error.rename(op)
         raise
-    return first._new(storage, join.made)
+    return tensors[0]._new(storage, join.made)
 
 
 def _along(layouts: Sequence[Layout], dim: int) -> _Join:
