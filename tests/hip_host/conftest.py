@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import subprocess
-import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -18,8 +17,10 @@ BUILD = FOLDER.parents[1] / "build" / "hip_host"
 subprocess.run([FOLDER / "build.sh", BUILD], check=True)
 os.environ["ROCM_PATH"] = str(BUILD)
 
+from forks import Forks  # noqa: E402
 from hip_runtime import Host  # noqa: E402
 
+PRELUDE = "from hip_host_driver import *\nfrom hip_runtime import Host\nimport struct\n"
 HostRun = Callable[..., "subprocess.CompletedProcess[str]"]
 
 
@@ -32,18 +33,15 @@ def host() -> Iterator[Host]:
     host.keep_log(False)
 
 
+@pytest.fixture(scope="session")
+def forks(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Forks]:
+    """A process that has imported hip-python, and called none of it."""
+    forks = Forks(PRELUDE, tmp_path_factory.mktemp("forks"))
+    yield forks
+    forks.close()
+
+
 @pytest.fixture
-def run_script() -> HostRun:
+def run_script(forks: Forks) -> HostRun:
     """Runs Python code in a process of its own, since the runtime reads its settings once."""
-
-    def run(code: str, **settings: str) -> subprocess.CompletedProcess[str]:
-        prelude = "from hip_host_driver import *\nfrom hip_runtime import Host\nimport struct\n"
-        return subprocess.run(
-            [sys.executable, "-c", prelude + code],
-            env={**os.environ, "PYTHONPATH": f"{FOLDER}{os.pathsep}{FOLDER.parent}", **settings},
-            capture_output=True,
-            text=True,
-            timeout=120,
-        )
-
-    return run
+    return lambda code, **settings: forks.run(PRELUDE + code, settings)

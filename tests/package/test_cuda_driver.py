@@ -6,14 +6,16 @@ import os
 import shutil
 import subprocess
 import sys
-from collections.abc import Callable
+import textwrap
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
+from forks import Forks
 
 pytest.importorskip("cuda.bindings")
 
-USE = """
+IMPORTS = """
 import ctypes
 import gc
 import os
@@ -29,7 +31,8 @@ from tallow.runtime.backends.cuda_backend.error import CudaError
 from tallow.dtype import DType
 from tallow.runtime.base.error import BackendUnavailable, InvalidArgument, OutOfMemory
 from tallow.runtime.backends.gpu_backend.error import InvalidKernel
-
+"""
+USE = """
 library = ctypes.CDLL("libcuda.so.1")
 library.cuda_host_log_take.restype = ctypes.c_char_p
 library.cuda_host_fail.argtypes = [ctypes.c_char_p, ctypes.c_long, ctypes.c_int]
@@ -56,16 +59,26 @@ def driver(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-@pytest.fixture
-def on_cuda(
-    driver: Path, run_python: Callable[..., str], tmp_path_factory: pytest.TempPathFactory
-) -> Callable[..., str]:
-    """Runs a script on the driver, and returns what it printed."""
+@pytest.fixture(scope="module")
+def forks(driver: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Forks]:
+    """A process that has imported the modules, and finds the driver."""
     paths = os.pathsep.join(filter(None, (str(driver), os.environ.get("LD_LIBRARY_PATH"))))
     cache = os.environ.get("TALLOW_CACHE") or str(tmp_path_factory.getbasetemp() / "cache")
+    folder = tmp_path_factory.mktemp("forks")
+    forks = Forks(IMPORTS, folder, "-W", "error", LD_LIBRARY_PATH=paths, TALLOW_CACHE=cache)
+    yield forks
+    forks.close()
+
+
+@pytest.fixture
+def on_cuda(forks: Forks) -> Callable[..., str]:
+    """Runs a script on the driver, and returns what it printed."""
 
     def run(script: str, **settings: str) -> str:
-        return run_python(USE + script, **{"LD_LIBRARY_PATH": paths, "TALLOW_CACHE": cache} | settings)
+        done = forks.run(IMPORTS + USE + textwrap.dedent(script), settings)
+        assert not done.stderr, done.stdout + done.stderr
+        assert done.returncode == 0
+        return done.stdout
 
     return run
 
