@@ -15,10 +15,13 @@ from pathlib import Path
 
 # What the forked process does not need is gone before the script begins, whose globals are those of its module.
 SERVER = """
-import json, os, signal, sys
+import json, os, signal, sys, warnings
 for line in sys.stdin:
     request = json.loads(line)
-    if not (child := os.fork()):
+    # Newer Pythons warn of every fork beside other threads, and NumPy has threads.
+    with warnings.catch_warnings(action="ignore"):
+        child = os.fork()
+    if not child:
         break
     print(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]), flush=True)
 else:
@@ -30,7 +33,7 @@ for number, path in enumerate(request["outputs"], 1):
 # Where it does not end.
 signal.alarm(300)
 script = compile(request["script"], "<script>", "exec")
-del json, os, signal, sys, line, request, child, number, path
+del json, os, signal, sys, warnings, line, request, child, number, path
 exec(script)
 """
 

@@ -9,6 +9,7 @@ import textwrap
 from collections.abc import Callable, Iterator
 
 import pytest
+from forks import Forks
 from hip_runtime import Host
 from tallow import Device
 from tallow.runtime.backends.gpu_backend.stream import let_go
@@ -80,6 +81,27 @@ def run_python() -> Callable[..., str]:
         environment = os.environ | {"PYTHONPATH": os.pathsep.join(sys.path)} | settings
         command = [sys.executable, "-W", "error", "-c", textwrap.dedent(script)]
         done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=300)
+        assert not done.stderr, done.stdout + done.stderr
+        assert done.returncode == 0
+        return done.stdout
+
+    return run
+
+
+@pytest.fixture(scope="module")
+def forks(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Forks]:
+    """A process that has run the IMPORTS of a module of tests."""
+    forks = Forks(request.module.IMPORTS, tmp_path_factory.mktemp("forks"), "-W", "error")
+    yield forks
+    forks.close()
+
+
+@pytest.fixture
+def run_forked(forks: Forks) -> Callable[..., str]:
+    """Runs a script in a process of its own, which has the module's IMPORTS, and returns what it printed."""
+
+    def run(script: str, **settings: str) -> str:
+        done = forks.run(textwrap.dedent(script), settings)
         assert not done.stderr, done.stdout + done.stderr
         assert done.returncode == 0
         return done.stdout

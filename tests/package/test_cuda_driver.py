@@ -6,7 +6,6 @@ import os
 import shutil
 import subprocess
 import sys
-import textwrap
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -71,16 +70,9 @@ def forks(driver: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Fo
 
 
 @pytest.fixture
-def on_cuda(forks: Forks) -> Callable[..., str]:
+def on_cuda(run_forked: Callable[..., str]) -> Callable[..., str]:
     """Runs a script on the driver, and returns what it printed."""
-
-    def run(script: str, **settings: str) -> str:
-        done = forks.run(IMPORTS + USE + textwrap.dedent(script), settings)
-        assert not done.stderr, done.stdout + done.stderr
-        assert done.returncode == 0
-        return done.stdout
-
-    return run
+    return lambda script, **settings: run_forked(IMPORTS + USE + script, **settings)
 
 
 def test_what_there_is(on_cuda):

@@ -6,7 +6,7 @@ import pytest
 
 pytest.importorskip("hip")
 
-USE = """
+IMPORTS = """
 import ctypes, gc, os, sys
 import numpy as np
 import tallow
@@ -15,7 +15,10 @@ from tallow.runtime.core.conv import ParamsConv2D
 from tallow.runtime.backends.gpu_backend.matrices import Matrices
 from tallow.runtime.backends.gpu_backend.ops import memory, random
 from tallow.rocm_backend import RocmDevice
-
+"""
+USE = (
+    IMPORTS
+    + """
 library = ctypes.CDLL(os.environ["ROCM_PATH"] + "/lib/libamdhip64.so")
 library.hip_host_live.restype = ctypes.c_long
 KINDS = ("device memory", "host memory", "stream", "event", "module", "program", "hipblas handle", "miopen handle",
@@ -35,6 +38,7 @@ def use(device):
     result.to_numpy()
     return [numbers, result]
 """
+)
 
 
 @pytest.fixture(autouse=True)
@@ -42,8 +46,8 @@ def on_the_cpu(host):
     """These count what only the runtime for the CPU counts."""
 
 
-def test_what_a_device_holds(run_python):
-    run_python(
+def test_what_a_device_holds(run_forked):
+    run_forked(
         USE
         + """
 held = use(RocmDevice(0))
@@ -57,8 +61,8 @@ assert {kind: before[kind] for kind in before if kind != "device memory"} == {
     )
 
 
-def test_work_in_a_loop_leaves_nothing(run_python):
-    run_python(
+def test_work_in_a_loop_leaves_nothing(run_forked):
+    run_forked(
         USE
         + """
 device = RocmDevice(0)
@@ -74,15 +78,15 @@ assert before[0]["device memory"] == 2, "the record of index errors, and counter
     )
 
 
-def test_storages_that_outlive_everything_are_quiet(run_python):
-    run_python(USE + "sys.held = use(RocmDevice(0)); sys.held.append(sys.held)")
-    run_python(
+def test_storages_that_outlive_everything_are_quiet(run_forked):
+    run_forked(USE + "sys.held = use(RocmDevice(0)); sys.held.append(sys.held)")
+    run_forked(
         USE + "class Late:\n    def __del__(self): self.held.clear()\nlate = Late(); late.held = use(RocmDevice(0))"
     )
 
 
-def test_threads_that_outlive_the_interpreter(run_python):
-    run_python(
+def test_threads_that_outlive_the_interpreter(run_forked):
+    run_forked(
         USE
         + """
 import threading
@@ -101,8 +105,8 @@ started.wait()
     )
 
 
-def test_a_forked_child_is_told_that_it_has_no_gpu(run_python):
-    run_python(
+def test_a_forked_child_is_told_that_it_has_no_gpu(run_forked):
+    run_forked(
         USE
         + """
 import copy, pickle, warnings
@@ -152,8 +156,8 @@ assert (x + x).tolist() == [[2.0, 4.0]]
     )
 
 
-def test_without_a_cache_every_storage_is_an_allocation(run_python):
-    run_python(
+def test_without_a_cache_every_storage_is_an_allocation(run_forked):
+    run_forked(
         USE
         + """
 device = RocmDevice(0)
@@ -168,14 +172,14 @@ assert live()["device memory"] == 2
     )
 
 
-def test_a_second_process_compiles_nothing(run_python, tmp_path):
+def test_a_second_process_compiles_nothing(run_forked, tmp_path):
     first = USE + "use(RocmDevice(0)); device = RocmDevice(0)"
-    run_python(first, TALLOW_CACHE=str(tmp_path))
-    run_python(USE + "use(RocmDevice(0))", TALLOW_CACHE=str(tmp_path), HIP_HOST_FAIL="hiprtcCreateProgram:1+")
+    run_forked(first, TALLOW_CACHE=str(tmp_path))
+    run_forked(USE + "use(RocmDevice(0))", TALLOW_CACHE=str(tmp_path), HIP_HOST_FAIL="hiprtcCreateProgram:1+")
 
 
-def test_two_devices_work_side_by_side(run_python):
-    run_python(
+def test_two_devices_work_side_by_side(run_forked):
+    run_forked(
         USE
         + """
 import threading

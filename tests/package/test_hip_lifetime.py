@@ -1,12 +1,12 @@
 """Whole processes: nothing leaks, and the end of the interpreter is quiet whatever is still open."""
 
 import gc
-import os
-import subprocess
 import sys
 import textwrap
+from collections.abc import Callable, Iterator
 
 import pytest
+from forks import Forks
 
 pytest.importorskip("hip")
 
@@ -26,9 +26,13 @@ from .hip_operations import FILE, TWICE
 
 NOTHING = 'extern "C" __global__ void nothing() {}'
 
-MAKE = """
+IMPORTS = """
 import contextlib, gc, os, sys
 from tallow.rocm_backend.hip import *
+"""
+MAKE = (
+    IMPORTS
+    + """
 
 def make():
     device = HipDevice(0)
@@ -39,6 +43,7 @@ def make():
     buffer.fill(1, stream=stream)
     return [device, backend, stream, buffer, view, HipEvent(device).record(stream), HipStream.null(device)]
 """
+)
 
 
 @pytest.fixture(autouse=True)
@@ -49,14 +54,20 @@ def runtime():
         pytest.skip(str(error))
 
 
-def run(script: str) -> str:
-    environment = os.environ | {"PYTHONPATH": os.pathsep.join(sys.path)}
+@pytest.fixture(scope="module")
+def forks(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Forks]:
+    """A process that has run IMPORTS, in Python's development mode."""
     # Newer Pythons warn of every fork beside other threads, and a HIP runtime has threads.
-    warnings = ["-W", "error", "-W", "ignore:.*fork.*:DeprecationWarning"]
-    command = [sys.executable, "-X", "dev", *warnings, "-c", MAKE + textwrap.dedent(script)]
-    done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=60)
-    assert (done.returncode, done.stderr) == (0, "")
-    return done.stdout
+    options = ["-X", "dev", "-W", "error", "-W", "ignore:.*fork.*:DeprecationWarning"]
+    forks = Forks(IMPORTS, tmp_path_factory.mktemp("forks"), *options)
+    yield forks
+    forks.close()
+
+
+@pytest.fixture
+def run(run_forked: Callable[..., str]) -> Callable[[str], str]:
+    """Runs a script, which may make one of each object, in a process of its own, and returns what it printed."""
+    return lambda script: run_forked(MAKE + textwrap.dedent(script))
 
 
 @pytest.mark.parametrize(
@@ -72,11 +83,11 @@ def run(script: str) -> str:
         "make()",
     ],
 )
-def test_the_end_of_the_interpreter_is_quiet(script):
+def test_the_end_of_the_interpreter_is_quiet(run, script):
     run(script)
 
 
-def test_each_handle_is_given_back_once():
+def test_each_handle_is_given_back_once(run):
     run(
         """
         from tallow.runtime.backends.rocm_backend.hip import event, memory, stream
@@ -103,7 +114,7 @@ def test_each_handle_is_given_back_once():
     )
 
 
-def test_nothing_is_left_in_a_loop():
+def test_nothing_is_left_in_a_loop(run):
     run(
         """
         make()
@@ -117,7 +128,7 @@ def test_nothing_is_left_in_a_loop():
     )
 
 
-def test_a_forked_child_leaves_its_parents_handles():
+def test_a_forked_child_leaves_its_parents_handles(run):
     said = run(
         """
         from hip import hip
@@ -141,7 +152,7 @@ def test_a_forked_child_leaves_its_parents_handles():
     assert said.splitlines() == ["freed in the parent"]
 
 
-def test_a_forked_child_is_told_that_it_has_no_gpu():
+def test_a_forked_child_is_told_that_it_has_no_gpu(run):
     run(
         """
         from hip import hip
@@ -188,7 +199,7 @@ def test_a_forked_child_is_told_that_it_has_no_gpu():
     )
 
 
-def test_a_child_of_a_process_that_opened_no_gpu_opens_its_own():
+def test_a_child_of_a_process_that_opened_no_gpu_opens_its_own(run):
     run(
         """
         if os.fork() == 0:

@@ -6,12 +6,15 @@ import pytest
 
 pytest.importorskip("hip")
 
-USE = """
+IMPORTS = """
 import numpy as np
 from hip_runtime import Host
 from tallow import Tensor
 from tallow.rocm_backend.hip import HipError
-
+"""
+USE = (
+    IMPORTS
+    + """
 host = Host()
 host.keep_log(True)
 tensor = Tensor.from_numpy(np.arange(100.0), "rocm:0")
@@ -20,6 +23,7 @@ moved = lambda: (tensor.to("rocm:1").numpy() == np.arange(100.0)).all()
 def calls(name):
     return [{key: entry[key] for key in entry if key != "call"} for entry in host.take_log() if entry["call"] == name]
 """
+)
 
 
 @pytest.fixture(autouse=True)
@@ -27,8 +31,8 @@ def on_the_cpu(host):
     """These read the log of the runtime for the CPU."""
 
 
-def test_the_direct_way_is_opened_once_and_taken(run_python):
-    run_python(
+def test_the_direct_way_is_opened_once_and_taken(run_forked):
+    run_forked(
         USE
         + """
 from tallow.rocm_backend.hip import HipDevice
@@ -48,8 +52,8 @@ assert moved() and let_reach(HipDevice(0), HipDevice(1))
     )
 
 
-def test_without_a_direct_way_the_runtime_finds_another(run_python):
-    run_python(
+def test_without_a_direct_way_the_runtime_finds_another(run_forked):
+    run_forked(
         USE
         + """
 assert moved()
@@ -69,8 +73,8 @@ assert [entry["direct"] for entry in calls("hipMemcpyPeer")] == [0]
     ],
 )
 @pytest.mark.parametrize("lazy", [pytest.param("0", marks=pytest.mark.full), "1"])
-def test_a_call_that_fails_is_named_and_the_next_one_works(run_python, call, nth, lazy):
-    run_python(
+def test_a_call_that_fails_is_named_and_the_next_one_works(run_forked, call, nth, lazy):
+    run_forked(
         USE
         + f"""
 host.fail("{call}", {nth})
