@@ -73,7 +73,7 @@ TALLOW_INLINE RowMoments<compute_type<T>> held_moments(const Arguments& argument
 }
 
 // Has a block bring memory to the cache that all blocks share; an address of 0 is of none.
-TALLOW_INLINE void fetch_to_cache(uint64_t address, uint32_t bytes) {
+TALLOW_INLINE void fetch_to_cache([[maybe_unused]] uint64_t address, [[maybe_unused]] uint32_t bytes) {
 #if defined(TALLOW_NVIDIA) && defined(__CUDA_ARCH__)
     constexpr uint32_t line = 128;
     for (uint32_t byte = thread_index() * line; address != 0 && byte < bytes; byte += block_size * line)

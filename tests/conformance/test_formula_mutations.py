@@ -77,10 +77,20 @@ def changed(node: Node) -> Iterator[Node]:
                     yield Call(primitive, (*arguments[:place], mutant, *arguments[place + 1 :]))
             if primitive == "-x":
                 yield arguments[0]
+            elif primitive in ("x * y", "x / y") and is_sign(arguments[1]):
+                # Where it is not 0, which is where a function has a kink, either does the same.
+                return
             elif primitive in OTHERS or len(arguments) == 1:
                 yield Call(OTHERS.get(primitive, "tanh"), arguments)
             elif arguments[-1] != arguments[-2]:
                 yield Call(primitive, (*arguments[:-2], arguments[-1], arguments[-2]))
+
+
+def is_sign(node: Node) -> bool:
+    """Whether a node is 1 or -1 but for 0."""
+    from opgen.formula import Call
+
+    return isinstance(node, Call) and node.primitive == "sign"
 
 
 def computed(functor: Functor, node: Node, operands: Sequence[Array], parameters: Sequence[float]) -> Array:
@@ -113,7 +123,7 @@ def operands_of(functor: Functor) -> list[Array]:
 def check(functor: Functor, node: Node) -> None:
     """Compare a formula with the oracle."""
     operands = operands_of(functor)
-    given = PARAMETERS.get(functor.name.removesuffix("_gradient"), [(2.0, 0.5), (-1.0, 1.5)])
+    given = PARAMETERS.get(functor.name.removesuffix("_gradient"), [(2.0, 0.5, -3.0), (-1.0, 1.5, 4.0)])
     for parameters in (tuple(each[: len(functor.parameters)]) for each in given):
         slack: Array | float = 0.0
         is_open: Array | bool = False
@@ -199,7 +209,7 @@ def test_differences_catch_each_mutation_of_a_gradient(functor: Functor, operand
 
     x, y = np.meshgrid(SMOOTH, SMOOTH + 0.1)
     operands = [x, y][: len(functor.operands)]
-    parameters = tuple(SLOPE_PARAMETERS[name] for name in functor.parameters)
+    parameters = tuple(SLOPE_PARAMETERS.get(name, default) for name, default in functor.parameters.items())
     known = dict(zip((*functor.operands, *functor.parameters), (*operands, *parameters), strict=True))
     assert functor.formula is not None
     result = computed(functor, functor.formula.node, operands, parameters)

@@ -283,7 +283,7 @@ def lay(project: Project, *recipes: Recipe) -> None:
 
 def add_tests(project: Project) -> None:
     """The conformance tests, which find the package of the project by PYTHONPATH."""
-    for name in ("pyproject.toml", "tests/conftest.py", "tests/hip_runtime.py", "tests/conformance"):
+    for name in ("pyproject.toml", "tests/conftest.py", "tests/forks.py", "tests/hip_runtime.py", "tests/conformance"):
         copy = shutil.copytree if (REPOSITORY / name).is_dir() else shutil.copy
         (project.root / name).parent.mkdir(exist_ok=True)
         copy(REPOSITORY / name, project.root / name)
@@ -341,6 +341,8 @@ def test_an_op_is_one_entry_of_the_spec(repository: Project) -> None:
     for files in ("*.hip", "*.cpp"):
         emitted = "".join(path.read_text(encoding="utf-8") for path in kernels.glob(files))
         assert all(re.search(rf"\({recipe.name}_f32\w*, ", emitted) for recipe in RECIPES)
+        # The sum of squares is that of the norm, but its root is not.
+        assert re.search(r"struct Sumsq : Norm<T> \{[^}]* finished = x;", emitted)
     # The compiler takes ten seconds for a family. What NumPy computes is the same code in all dtypes.
     check(repository, *RECIPES, dtypes="f32 or f8e4m3 or i64 or u8", TALLOW_THREADS="0")
 

@@ -126,6 +126,9 @@ def _monoid(spec: Spec, functor: Functor) -> View:
     if other is not functor:
         parent = f"{camel(other.name)}<T>"
         base = f"typename {parent}::Base"
+        # It would do what the parent does with the sum.
+        if finish is None and isinstance(other.reduction, Monoid) and other.reduction.finish:
+            finish = "x"
         return _reduction(functor, parent, base, finish=finish, is_state=state is not None)
     result = spec.cpp_types.get(functor.result or "", "T")
     wide = spec.cpp_types.get(reduction.accumulate or "")
