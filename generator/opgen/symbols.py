@@ -24,6 +24,7 @@ from opgen.model import (
     Backend,
     BackendFamily,
     Callable,
+    FunctorKind,
     Method,
     Monoid,
     Position,
@@ -406,10 +407,16 @@ def _check_kernels(spec: Spec, sources: Sources, problems: Problems) -> None:
 def _primitives_of(spec: Spec, family: KernelFamily) -> list[Primitive]:
     """The primitives that a family's kernels compute."""
     kinds = [spec.functors[kind] for kind in family.kinds if kind in spec.functors]
-    of_kinds = [scope for kind in kinds for functor in kind.functors for scope in scopes(spec, functor).values()]
-    of_kinds += [scope for kind in kinds for it in kind.states.values() for scope in state_scopes(spec, it).values()]
-    used = dict.fromkeys(name for scope in of_kinds for name in scope.used())
+    used = dict.fromkeys(name for kind in kinds for name in _primitives_of_kind(spec, kind))
     return [spec.primitives[name] for name in used if name in spec.primitives]
+
+
+@once_for(lambda spec, kind: (kind, spec.primitives, spec.known_dtypes, *spec.reductions))
+def _primitives_of_kind(spec: Spec, kind: FunctorKind) -> Sequence[str]:
+    """The primitives that the functors of a kind and its states have."""
+    found = [scope for functor in kind.functors for scope in scopes(spec, functor).values()]
+    found += [scope for state in kind.states.values() for scope in state_scopes(spec, state).values()]
+    return list(dict.fromkeys(name for scope in found for name in scope.used()))
 
 
 @once_for(lambda headers, folders, sources: (*headers, *folders, sources), size=1024)

@@ -17,8 +17,8 @@ if TYPE_CHECKING:
     from opgen.base import Base
 
 _ENDING = ".unchanged"
-# What Python and installers make beside the sources.
-_SKIPPED = ("__pycache__", "build")
+# What Python makes beside the sources.
+_SKIPPED = "__pycache__"
 # Within one tick of the coarsest file system a file may change twice, and not show it: what is younger is not trusted.
 _TICK = 2 * 10**9
 
@@ -88,7 +88,7 @@ def _walk(folder: str) -> Iterator[tuple[str, object, int]]:
     yield folder, top.is_dir(), _changed((top if top.is_dir() else top.parent).stat())
     for entry in sorted(os.scandir(folder), key=lambda entry: entry.name) if top.is_dir() else ():
         if entry.is_dir(follow_symlinks=False):
-            if entry.name not in _SKIPPED:
+            if entry.name != _SKIPPED:
                 yield from _walk(entry.path)
             continue
         states = [entry.stat(follow_symlinks=False)]

@@ -228,12 +228,11 @@ def _rows(spec: Spec, types: Mapping[str, str], kernel: Kernel, functor: Functor
 
 def _of_pattern(spec: Spec, types: Mapping[str, str], kernel: Kernel, functor: Functor | None) -> Iterator[View]:
     forms = _forms(spec, functor)
+    made_from = (kernel.location,) if functor is None else (kernel.location, functor.location)
     for chosen in _choices(spec, kernel.over, forms, {}):
-        made_from = [kernel.location]
         spelled = {axis: types.get(value, value) for axis, value in chosen.items()}
         if "op" in chosen:
             functor, other = forms[chosen["op"]]
-            made_from.append(functor.location)
             dtype = chosen["dtype"]
             first = dtype if functor.condition is None else other
             spelled["op"] = camel(functor.name)
@@ -242,7 +241,7 @@ def _of_pattern(spec: Spec, types: Mapping[str, str], kernel: Kernel, functor: F
             spelled["result"] = types[spec.result_of(functor, dtype, other)]
         name, call = kernel.name.format(**chosen), kernel.call.format(**spelled)
         yield View(
-            made_from=tuple(made_from),
+            made_from=made_from,
             op=forms[chosen["op"]][0].name if "op" in chosen else None,
             dtype=chosen.get("dtype"),
             name=name,

@@ -3,7 +3,7 @@
 import re
 import textwrap
 from collections.abc import Sequence
-from functools import lru_cache
+from functools import cache, lru_cache
 from itertools import chain
 from types import SimpleNamespace as View
 
@@ -22,13 +22,12 @@ def support_table(spec: Spec) -> View:
 @once_for(lambda spec, by_op: (spec.known_dtypes, spec.formats, *spec.backends, *by_op), size=1)
 def _table(spec: Spec, by_op: Sequence[Sequence[Alike]]) -> View:
     named = {frozenset(members): name for name, members in reversed([*spec.sets.items()])}
+    dtypes_of = cache(lambda dtypes: named.get(frozenset(dtypes), " ".join(dtype or "-" for dtype in dtypes)))
     places: dict[tuple[str, str], dict[Location, None]] = {}
     ops_of: dict[tuple[str, str, str, str, str], list[str]] = {}
     for own in chain.from_iterable(by_op):
-        dtypes = [dtype or "-" for dtype in own.dtypes]
-        which = named.get(frozenset(dtypes), " ".join(dtypes))
         via = _of_any(own.method, own.via) if own.via else "-"
-        ops_of.setdefault((own.backend, own.status, which, via, own.reason or "-"), []).append(own.name)
+        ops_of.setdefault((own.backend, own.status, dtypes_of(own.dtypes), via, own.reason or "-"), []).append(own.name)
         places.setdefault((own.backend, own.name), {}).update(
             dict.fromkeys({id(source): source for source in own.sources}.values())
         )
