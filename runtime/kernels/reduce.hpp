@@ -7,9 +7,16 @@
 
 namespace tallow {
 
+// NVRTC takes a generic lambda for a function of the host.
+struct ShuffleXor {
+    uint32_t mask;
+    template <typename Part> TALLOW_INLINE Part operator()(Part part) const {
+        return shuffle_xor(part, mask);
+    }
+};
 template <typename State> TALLOW_INLINE State shuffle_state(State state, uint32_t mask) {
     if constexpr (has_parts<State>)
-        return state.each([mask](auto part) { return shuffle_xor(part, mask); });
+        return state.each(ShuffleXor{mask});
     else
         return shuffle_xor(state, mask);
 }
