@@ -48,7 +48,7 @@ class Tensor(
         return f"<pre>{escape(pretty(self))}</pre>"
 
     def __dir__(self) -> list[str]:
-        return [name for name in super().__dir__() if name not in names.OF_TENSORS]
+        return [name for name in super().__dir__() if not isinstance(vars(Tensor).get(name), names.Elsewhere)]
 
     def __format__(self, spec: str) -> str:
         """Format the only element as a number; without a format, as `str` does."""
@@ -64,4 +64,6 @@ class Tensor(
 
 
 for _name, _word in names.OF_TENSORS.items():
-    setattr(Tensor, _name, names.Elsewhere("a Tensor", _name, _word))
+    # A package may have an op of this name.
+    if not hasattr(Tensor, _name):
+        setattr(Tensor, _name, names.Elsewhere("a Tensor", _name, _word))
