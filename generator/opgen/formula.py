@@ -219,12 +219,17 @@ class Implementation:
             text = spot.decode(str)
             found = cls(text, text, spot.value.location)
         for text in found.texts:
-            try:
-                ast.parse(text or "0", mode="eval")
-            except SyntaxError as error:
-                spot.problem(f"'{text}' is no expression ({error.msg}); write one over the primitive's parameters")
+            for message in _is_expression(spot, text):
+                spot.problem(message)
                 return replace(found, integer="0", float="0")
         return found
+
+
+def _is_expression(_: Spot, text: str) -> Iterator[str]:
+    try:
+        ast.parse(text or "0", mode="eval")
+    except SyntaxError as error:
+        yield f"'{text}' is no expression ({error.msg}); write one over the primitive's parameters"
 
 
 def _is_pattern(_: Spot, text: str) -> Iterator[str]:
@@ -248,6 +253,13 @@ class Primitive:
     ]
     condition: Annotated[str | None, "The parameter that is a truth value."]
     result: Annotated[str | None, _is_bool, like("bool"), "`bool` if it gives truth values."]
+    integer: Annotated[
+        str | None,
+        _is_expression,
+        names_of("word", token=r"^\w+(?=\()"),
+        "The expression of integers, where both languages have the same one: an operand, or a function that numerics "
+        "and the kernels' headers have by one name.",
+    ]
     array: Annotated[
         Implementation | None,
         "The expression over arrays, in words of spec/families/array.yaml: `np` is the library, `numerics` the "
@@ -306,7 +318,16 @@ class Primitive:
         """What computes it in a language: NumPy's function of its name, or the kernels', where it does not say so."""
         default = f"np.{self.call}" if language == "array" and self.name not in OPERATORS else self.call
         written = self.array if language == "array" else self.kernel
-        return written or Implementation(default, default, self.location)
+        found = written or Implementation(default, default, self.location)
+        if self.integer is None:
+            return found
+        is_called = language == "array" and self.integer not in self.parameters
+        return replace(found, integer=f"numerics.{self.integer}" if is_called else self.integer)
+
+    def written_in(self, language: Language, text: str) -> str:
+        """The key that says an expression of an implementation."""
+        is_of_integers = self.integer is not None and text == self.implementation(language).integer
+        return "integer" if is_of_integers else language
 
     def gradient_of(self, operand: str) -> "Node | None":
         """The gradient of an operand; None where it has none."""
@@ -317,6 +338,12 @@ class Primitive:
         known = ", ".join(self.parameters)
         if self.condition is not None and self.condition not in self.parameters:
             yield "condition", f"'condition' of {what} must be one of {known}, not '{self.condition}'"
+        if self.integer is not None:
+            if "integer" not in self.kinds:
+                yield "integer", f"{what} is of floats alone; remove 'integer', or its 'kind'"
+            for key, written in (("array", self.array), ("kernel", self.kernel)):
+                if written is not None and len(written.texts) > 1:
+                    yield key, f"'{key}' of {what} says again what 'integer' says; write the expression of floats alone"
         for operand in self.gradient:
             if self.result is not None:
                 yield ("gradient", operand, None), f"truth values such as {what} have no gradient; remove it"
@@ -380,6 +407,7 @@ _BOTH: Final = Primitive(
     kind="float",
     condition=None,
     result=None,
+    integer=None,
     array=Implementation("(x, y)", "(x, y)", Location(Path())),
     kernel=None,
     complex="none",

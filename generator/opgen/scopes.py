@@ -240,6 +240,7 @@ def _as_primitive(functor: Functor, kinds: tuple[Kind, ...]) -> Primitive:
         kind=kinds[0] if len(kinds) == 1 else None,
         condition=None,
         result=None,
+        integer=None,
         array=None,
         kernel=None,
         complex=None,

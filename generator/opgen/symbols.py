@@ -107,11 +107,12 @@ def check_symbols(spec: Spec, sources: Sources, problems: Problems) -> None:
     for primitive in spec.primitives.values():
         array = primitive.implementation("array")
         mend = f"write one of {', '.join(primitive.parameters)}, or a name of NumPy"
-        for dotted in dict.fromkeys(name for text in array.texts for name in _outer_names(text)):
+        keys = {name: primitive.written_in("array", text) for text in array.texts for name in _outer_names(text)}
+        for dotted, key in keys.items():
             known = numpy.in_place_of(dotted, primitive.parameters)
             if known is not None:
                 name = ".".join(dotted)
-                message = f"unknown name '{name}' in 'array' of primitive '{primitive.name}'"
+                message = f"unknown name '{name}' in '{key}' of primitive '{primitive.name}'"
                 problems.unknown(array.location, message, name, known, mend)
     _check_words(spec, sources, problems)
 
@@ -359,7 +360,7 @@ def _check_kernels(spec: Spec, sources: Sources, problems: Problems) -> None:
     folders = package_folders(spec.package)
     headers = _headers(folders, sources)
     is_whole = bool(headers) and bool(spec.kernels)
-    unknown: dict[tuple[str, str], list[str]] = {}
+    unknown: dict[tuple[str, str, str], list[str]] = {}
     defined_anywhere: set[str] = set()
     for family in spec.kernels:
         before = len(problems)
@@ -382,15 +383,17 @@ def _check_kernels(spec: Spec, sources: Sources, problems: Problems) -> None:
                     problems.unknown(kernel.call_location, message, name, known, mend)
         for primitive in _primitives_of(spec, family):
             texts = primitive.implementation("kernel").texts
-            for name in dict.fromkeys(first for text in texts for first, *_ in _outer_names(text)):
+            keys = {first: primitive.written_in("kernel", text) for text in texts for first, *_ in _outer_names(text)}
+            for name, key in keys.items():
                 if name not in reached and name not in primitive.parameters:
-                    unknown.setdefault((primitive.name, name), []).append(family.path.as_posix())
+                    unknown.setdefault((primitive.name, name, key), []).append(family.path.as_posix())
         defined_anywhere |= reached
     # One primitive serves several families.
-    for (key, name), families in unknown.items():
-        parameters, message = spec.primitives[key].parameters, f"unknown name '{name}' in 'kernel' of primitive '{key}'"
+    for (primitive_name, name, key), families in unknown.items():
+        parameters = spec.primitives[primitive_name].parameters
+        message = f"unknown name '{name}' in '{key}' of primitive '{primitive_name}'"
         mend = f"write one of {', '.join(parameters)}, or define it in a header of {' and '.join(families)}"
-        location = spec.primitives[key].implementation("kernel").location
+        location = spec.primitives[primitive_name].implementation("kernel").location
         problems.unknown(location, message, name, {*defined_anywhere, *parameters}, mend)
     # Kernels name the types of all dtypes and widths, so that what one header defines is enough.
     defined = {name for path in headers.values() for name in sources.defined(path)}
