@@ -137,9 +137,17 @@ def _complex_sample(generator: Generator, name: str, count: int) -> Array:
 
 
 def sweep(generator: Generator, name: str, count: int) -> Array:
-    """All patterns of a small float dtype, a sample of `count` ones of a large one, integers over their range."""
+    """All patterns of a float dtype of 8 bits, a sample of `count` ones of a large one, integers over their range.
+
+    Of 16 bits, which kernels compute in f32, every fourth one; all of them where `count` is more than there are.
+    """
     if name in COMPLEX:
         return _complex_sample(generator, name, count // 4)
     if name in INTEGERS:
         return np.concatenate([specials(name), modest(generator, name, (count // 16,))])
-    return all_patterns(name) if FLOATS[name].bits <= 16 else pattern_sample(generator, name, count)
+    if FLOATS[name].bits > 16:
+        return pattern_sample(generator, name, count)
+    patterns = all_patterns(name)
+    if FLOATS[name].bits == 8 or count > len(patterns):
+        return patterns
+    return np.concatenate([patterns[generator.integers(4) :: 4], specials(name)])

@@ -128,7 +128,9 @@ def test_all_ranks_that_wait_for_ever_are_told() -> None:
         ),
     ],
 )
-def test_a_rank_that_ends_ends_the_others(backend: str, kind: str, reason: str) -> None:
+def test_a_rank_that_ends_ends_the_others(backend: str, kind: str, reason: str, full: bool, device: tl.Device) -> None:
+    if backend != device.backend and kind in ("raised", "returned") and not full:
+        pytest.skip("the CPU's ranks show it; run it on rocm with --full")
     started = time.monotonic()
     done = launch(backend, 3 if kind == "killed" else 2, "--scene", "death", "--kind", kind)
     assert done.returncode != 0
