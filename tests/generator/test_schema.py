@@ -118,6 +118,8 @@ def refused(path: Path, data: Any) -> list[Problem]:
     """What the record of a file refuses."""
     kind = file_kind(path)
     assert kind is not None
+    # Entries are kept by their places, of which all that is made here has one.
+    decoder._KEPT.clear()
     problems: list[Problem] = []
     decode(kind.record, Document(path, valued(data, Location(path))), problems, kind.variant)
     return problems
