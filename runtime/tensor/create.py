@@ -79,7 +79,7 @@ class CreationMethods(InteropMethods):
     @classmethod
     def _full(cls, op: str, layout: Layout, value: complex, dtype: DTypeLike, device: Device | str | None) -> Self:
         own = dtype if type(dtype) is DType else argument.dtype(op, "dtype", dtype)
-        tensor = new(cls)
+        tensor: Self = new(cls._result_class)
         tensor._storage = device_of(device).alloc_uninit(layout.shape, own)
         tensor._layout = layout
         return tensor._filled(op, value, "use a {} dtype")
