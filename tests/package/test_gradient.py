@@ -567,6 +567,9 @@ def test_empty_tensors(device: Device, gradcheck: Gradcheck) -> None:
     gradcheck(lambda x, y: x @ y, empty, rand(3, 2))
     gradcheck(lambda x: x.exp().sum(), empty)
     gradcheck(lambda x: tl.cat([x, x + 1]), empty)
+    gradcheck(lambda x: x.max(1) + x.min(1) + x.prod(1), empty)
+    gradcheck(lambda x: x.T.prod(1), empty)
+    gradcheck(lambda x: x.hypot(x + 1) + x.huber_loss(x - 1, "none") + (x > 0).where(x, x.exp()), empty)
     w = Var(Tensor.ones(3, device=device))
     assert w[:0].sum().backward()[w].tolist() == [0, 0, 0]
 
