@@ -27,7 +27,8 @@ and in the plot come from this command; `make bench-gpu` runs it again:
 - "Ceiling" is the share of the copy ceiling: the fastest copy of as many elements within the device.
 - A ratio above 1 means that tallow is faster.
 - f32 is full f32 in all libraries, never TF32. Indexes are i64.
-- "Own kernels" are tallow's kernels for attention, which otherwise is cuDNN's; PyTorch uses its flash attention there.
+- "Own kernels" are tallow's kernels for attention and matmul, which otherwise are cuDNN's and cuBLAS's; PyTorch uses
+  its flash attention and cuBLAS there.
 - PyTorch's conv2d runs as it does by default, with torch.backends.cudnn.benchmark off.
 - PyTorch's scatter_add and index_add add with atomics, so their sums may differ from run to run; tallow's have the same
   bits on every run.
@@ -56,8 +57,12 @@ What keeps them slow, as far as it is known, and what was tried:
   straight to the registers of products on matrix cores, which takes a fifth less time than dot products of what comes
   through shared memory. More splits, two blocks for each multiprocessor, keys fetched ahead into the cache and accesses
   that bypass the nearest one took longer. In f32 there are no matrix cores, since they round to TF32.
-- attention by own kernels: a warp multiplies by mma, as PyTorch's flash attention does, and makes the weights between
-  two products. cuDNN's has the wgmma of Hopper, which is about twice as fast and runs beside the weights.
+- attention by own kernels: a warp multiplies by mma, as PyTorch's flash attention does. Two teams of warps take turns:
+  one makes weights while the other multiplies. cuDNN's has the wgmma of Hopper, which is about twice as fast and runs
+  beside the weights.
+- matmul by own kernels: warps multiply halves by mma, where cuBLAS has wgmma; AMD hardware has nothing like that. Tiles
+  of 128 by 256 need much of what the L2 cache delivers. Tiles of 192 by 256 need less, but have too few registers, and
+  smaller tiles, steps of 64 and more steps ahead took as long or longer. f32 is bound by reads of shared memory.
 - On the host: about half of a small call is the vendor's call that enqueues the kernel, made through Python. The rest
   is the key of its plan, the memory and the object of the result. matmul and linear also pay for what nvmath-python
   checks, and random numbers for a lock around their counter.

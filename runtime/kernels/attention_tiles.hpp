@@ -5,38 +5,87 @@
 
 #include "attention.hpp"
 #include "matrix_core.hpp"
+#include "tile_memory.hpp"
 
 namespace tallow {
 
-template <typename T, uint32_t Size, uint32_t Sharing, typename Arguments>
-TALLOW_INLINE void attend_on_matrix_cores(const Arguments& arguments, uint32_t most_rows);
+// Whether some waves of a block can wait for each other without the others.
+#if defined(TALLOW_MATRIX_CORE_MMA)
+constexpr bool has_named_barriers = true;
+#else
+constexpr bool has_named_barriers = false;
+#endif
 
 #if defined(TALLOW_MATRIX_CORE_MMA) || defined(TALLOW_MATRIX_CORE_MFMA) || defined(TALLOW_MATRIX_CORE_WMMA)
 
-// Only where waves share tiles do blocks split the keys.
-template <uint32_t Sharing, typename Arguments> TALLOW_INLINE uint32_t splits_of(const Arguments& arguments) {
-    return Sharing > 1 ? arguments.splits : 1;
-}
-
-// Copies tiles of keys and of values, alternately, to shared memory before they are needed. Size is that of a head, or
-// more: what is beyond is 0, and so are keys from `end` on. So many waves share a tile.
-template <typename T, uint32_t Size, uint32_t Sharing> struct TileLoader {
-    static constexpr uint32_t length = access_bytes / sizeof(T);
+// How the waves of a block divide its rows and the keys. Size is that of a head, or more. `Sharing` waves share a tile
+// of keys for the same rows. `Teams` of waves have tiles of their own, and wait for nobody else: while one makes
+// weights, the other multiplies. Only those of `IsFew` rows split the keys among blocks. With a mask, or a scale that
+// is not positive, it must be one of `IsAny`.
+template <typename Element, uint32_t Size, uint32_t Rows, uint32_t Sharing, uint32_t Teams, bool IsFew,
+          bool IsAny = IsFew>
+struct AttentionShape {
+    using T = Element;
+    using Core = MatrixCore<T>;
+    static constexpr uint32_t size = Size;
+    static constexpr uint32_t rows = Rows;
+    static constexpr uint32_t sharing = Sharing;
+    static constexpr uint32_t teams = Teams;
+    static constexpr bool is_any = IsAny;
+    static constexpr bool is_few = IsFew;
+    // Whether waves find some of their queries in shared memory, since registers have no room for all.
+    static constexpr bool shares_queries = has_named_barriers && !IsFew && (Teams > 1 || Size > 128);
+    // So many waves have the same rows.
+    static constexpr uint32_t joined = Sharing * Teams;
+    static constexpr uint32_t threads = block_size / Teams;
+    // Tiles of 16 rows of a wave.
+    static constexpr uint32_t tiles = Rows * joined / matrix_side / waves_per_block;
+    static_assert(tiles * matrix_side * waves_per_block == Rows * joined, "waves have equally many tiles");
     // So many keys at once that the shared memory of a block is enough, and the registers for their scores.
 #if defined(TALLOW_MATRIX_CORE_WMMA)
     static constexpr uint32_t keys = Size <= 64 || (Size <= 128 && Sharing > 1) ? 64 : Size <= 128 ? 32 : 16;
 #else
-    static constexpr uint32_t keys = Size <= 128 ? 64 : 32;
+    static constexpr uint32_t keys = Size <= 128 || shares_queries ? 64 : 32;
 #endif
-    static constexpr uint32_t bytes = keys * Size * sizeof(T);
-    static constexpr uint32_t accesses = bytes / access_bytes / block_size;
+
+    static TALLOW_INLINE uint32_t team() {
+        return wave_index() % Teams;
+    }
+    static TALLOW_INLINE uint32_t thread() {
+        return wave_index() / Teams * wave_size + lane_index();
+    }
+    // Waits for the threads of the team.
+    static TALLOW_INLINE void synchronize() {
+#if defined(TALLOW_MATRIX_CORE_MMA)
+        if constexpr (Teams > 1) {
+            asm volatile("bar.sync %0, %1;" ::"r"(team() + 1), "n"(threads) : "memory");
+            return;
+        }
+#endif
+        static_assert(Teams == 1 || has_named_barriers, "teams wait for themselves alone");
+        synchronize_block();
+    }
+    template <typename Arguments> static TALLOW_INLINE uint32_t splits(const Arguments& arguments) {
+        return IsFew ? arguments.splits : 1;
+    }
+};
+
+// Copies tiles of keys and of values, alternately, to shared memory before they are needed, by the threads of a team.
+// What is beyond the head is 0, and so are keys from `end` on.
+template <typename Shape> struct TileLoader {
+    using T = typename Shape::T;
+    static constexpr uint32_t size = Shape::size;
+    static constexpr uint32_t keys = Shape::keys;
+    static constexpr uint32_t length = access_bytes / sizeof(T);
+    static constexpr uint32_t bytes = keys * size * sizeof(T);
+    static constexpr uint32_t accesses = bytes / access_bytes / Shape::threads;
     // Values are stored transposed, a line for each element of the head, if matrix cores cannot read them transposed.
     static constexpr bool transposes = !MatrixCore<T>::reads_transposed;
-    using Keys = SharedTile<T, Size, false>;
+    using Keys = SharedTile<T, size, false>;
     using TransposedValues = SharedTile<T, keys, true>;
 
 #if defined(TALLOW_MATRIX_CORE_MMA)
-    static constexpr uint32_t slots = 3;
+    static constexpr uint32_t slots = Shape::shares_queries ? 2 : 3;
 #else
     static constexpr uint32_t slots = 2;
     Registers<access_bytes> loaded[accesses];
@@ -54,38 +103,45 @@ template <typename T, uint32_t Size, uint32_t Sharing> struct TileLoader {
         return ring + (slot + ahead) % slots * bytes;
     }
 
-    // Begin with the tile of the keys from `first` on.
+    // Begin with the team's tile of the keys from `first` on.
     TALLOW_INLINE void start(uint32_t first) {
 #if defined(TALLOW_MATRIX_CORE_MMA)
         begin(key_lines, key_stride, first, 1);
-        begin(value_lines, value_stride, first, 2);
+        if constexpr (slots == 3)
+            begin(value_lines, value_stride, first, 2);
 #else
         load<false>(key_lines, key_stride, first);
 #endif
     }
     // Wait for the keys from `first` on, or the values. What all threads had before is no longer needed.
     TALLOW_INLINE Keys take_keys(uint32_t first) {
-        slot = (slot + 1) % slots;
+        slot = slots == 2 ? 0 : (slot + 1) % slots;
 #if defined(TALLOW_MATRIX_CORE_MMA)
-        await_copies<1>();
-        synchronize_block();
-        begin(key_lines, key_stride, first + keys, 2);
+        await_copies<slots - 2>();
+        Shape::synchronize();
+        if constexpr (slots == 2)
+            begin(value_lines, value_stride, first, 1);
+        else
+            begin(key_lines, key_stride, first + Shape::teams * keys, 2);
 #else
         Keys to{tile(0)};
 #pragma unroll
         for (uint32_t i = 0; i < accesses; ++i)
             store_registers(to.at(line<false>(i), element()), loaded[i]);
-        synchronize_block();
+        Shape::synchronize();
         load<transposes>(value_lines, value_stride, first);
 #endif
         return {tile(0)};
     }
     TALLOW_INLINE auto take_values(uint32_t first) {
-        slot = (slot + 1) % slots;
+        slot = slots == 2 ? 1 : (slot + 1) % slots;
 #if defined(TALLOW_MATRIX_CORE_MMA)
-        await_copies<1>();
-        synchronize_block();
-        begin(value_lines, value_stride, first + keys, 2);
+        await_copies<slots - 2>();
+        Shape::synchronize();
+        if constexpr (slots == 2)
+            begin(key_lines, key_stride, first + Shape::teams * keys, 1);
+        else
+            begin(value_lines, value_stride, first + Shape::teams * keys, 2);
         return Keys{tile(0)};
 #else
         // A thread has some elements of several keys side by side.
@@ -99,24 +155,24 @@ template <typename T, uint32_t Size, uint32_t Sharing> struct TileLoader {
                 put_element(side_by_side, i, take_element<T>(loaded[i], e));
             store_registers(to.at(element() + e, line<true>(0)), side_by_side);
         }
-        synchronize_block();
+        Shape::synchronize();
         load<false>(key_lines, key_stride, first + keys);
         return to;
 #endif
     }
 
   private:
-    static constexpr uint32_t lines_apart = block_size / (Size / length);
+    static constexpr uint32_t lines_apart = Shape::threads / (size / length);
     static_assert(lines_apart % 8 == 0, "the accesses of a thread to a tile are permuted alike");
     // The key, and the first element of it, of an access of this thread. Where they are transposed, the thread's keys
     // are side by side.
     template <bool Transposed> static TALLOW_INLINE uint32_t line(uint32_t access) {
-        constexpr uint32_t in_line = Size / length;
-        return Transposed ? thread_index() / in_line * accesses + access
-                          : thread_index() / in_line + access * lines_apart;
+        constexpr uint32_t in_line = size / length;
+        return Transposed ? Shape::thread() / in_line * accesses + access
+                          : Shape::thread() / in_line + access * lines_apart;
     }
     static TALLOW_INLINE uint32_t element() {
-        return thread_index() % (Size / length) * length;
+        return Shape::thread() % (size / length) * length;
     }
 #if defined(TALLOW_MATRIX_CORE_MMA)
     TALLOW_INLINE void begin(const T* lines, uint64_t stride, uint32_t first, uint32_t ahead) {
@@ -129,7 +185,7 @@ template <typename T, uint32_t Size, uint32_t Sharing> struct TileLoader {
             for (uint32_t i = 0; i < accesses; ++i) {
                 copy_async(target, source, is_inside && first + line<false>(i) < end ? access_bytes : 0);
                 source += lines_apart * stride;
-                target += lines_apart * Size * sizeof(T);
+                target += lines_apart * size * sizeof(T);
             }
         }
         commit_copies();
@@ -148,27 +204,32 @@ template <typename T, uint32_t Size, uint32_t Sharing> struct TileLoader {
 };
 
 // A wave's rows, and what it has made of the keys so far.
-template <typename T, uint32_t Size, uint32_t Sharing> struct TileAttention {
+template <typename Shape> struct TileAttention {
+    using T = typename Shape::T;
     using Core = MatrixCore<T>;
-    using Loader = TileLoader<T, Size, Sharing>;
-    static constexpr uint32_t tiles = attention_rows / matrix_side / waves_per_block;
-    static_assert(tiles * matrix_side * waves_per_block == attention_rows, "waves have equally many tiles");
+    using Loader = TileLoader<Shape>;
+    static constexpr uint32_t tiles = Shape::tiles;
     static constexpr uint32_t held = Core::held;
-    static constexpr uint32_t steps = Size / matrix_side;
-    static constexpr uint32_t columns = Loader::keys / matrix_side / Sharing;
-    static_assert(columns * Sharing * matrix_side == Loader::keys, "waves have equally many keys of a tile");
-    // Larger heads leave no registers for the queries, which are loaded for each tile of keys.
-    static constexpr bool holds_queries = tiles * steps * Core::words <= 32;
+    static constexpr uint32_t steps = Shape::size / matrix_side;
+    static constexpr uint32_t columns = Shape::keys / matrix_side / Shape::sharing;
+    static_assert(columns * Shape::sharing * matrix_side == Shape::keys, "waves have equally many keys of a tile");
+    // Larger heads leave no registers for all queries. Where these are not in shared memory they are loaded for each
+    // tile of keys.
+    static constexpr uint32_t most_held = (Shape::teams > 1 && Shape::size > 64 ? 0 : 32) / (tiles * Core::words);
+    static constexpr uint32_t held_steps = steps <= most_held ? steps : Shape::shares_queries ? most_held : 0;
+    static constexpr uint32_t shared_steps = Shape::shares_queries ? steps - held_steps : 0;
+    using SharedQueries = SharedTile<T, shared_steps == 0 ? 8 * matrix_side : shared_steps * matrix_side, false>;
+    static constexpr uint32_t shared_bytes = Shape::rows * shared_steps * matrix_side * sizeof(T);
 
     uint32_t first_row;
     uint32_t end_row;
     const T* queries[tiles][held];
-    const T* masks[tiles][held];
-    uint32_t seen[tiles][held];
     float maxima[tiles][held];
     float totals[tiles][held];
+    float subtracted[tiles][held];
     float sums[tiles][steps][Core::sums];
-    typename Core::Rows held_queries[holds_queries ? tiles : 1][holds_queries ? steps : 1];
+    typename Core::Rows held_queries[tiles][held_steps == 0 ? 1 : held_steps];
+    SharedQueries shared_queries;
     uint32_t seen_by_all;
     uint32_t seen_by_any;
     // Scores and maxima times this are exponents of two.
@@ -177,22 +238,27 @@ template <typename T, uint32_t Size, uint32_t Sharing> struct TileAttention {
     // Whether scores are scaled before there is a largest one: a mask is added to scaled ones, and only a positive
     // scale leaves the largest the largest.
     template <typename Arguments> static TALLOW_INLINE bool scales_first(const RowsOfHead<Arguments>& rows) {
-        return rows.arguments.mask != 0 || !(rows.scale() > 0);
+        return Shape::is_any && (rows.arguments.mask != 0 || !(rows.scale() > 0));
     }
     // Waves side by side share their rows; each has the keys of a tile from its own first one on.
     static TALLOW_INLINE uint32_t first_key() {
-        return wave_index() % Sharing * columns * matrix_side;
+        return wave_index() % Shape::joined / Shape::teams * columns * matrix_side;
     }
     TALLOW_INLINE uint32_t first_of_wave() const {
-        return first_row + wave_index() / Sharing * tiles * matrix_side;
+        return first_row + wave_index() / Shape::joined * tiles * matrix_side;
     }
     TALLOW_INLINE uint32_t row(uint32_t tile, uint32_t h) const {
         return first_of_wave() + tile * matrix_side + Core::row(h);
     }
 
+    TALLOW_INLINE uint32_t row_that_is(uint32_t tile, uint32_t h) const {
+        return row(tile, h) < end_row ? row(tile, h) : first_row;
+    }
+
     template <typename Arguments>
-    TALLOW_INLINE TileAttention(const RowsOfHead<Arguments>& rows, uint32_t first_row, uint32_t end_row)
-        : first_row(first_row), end_row(end_row) {
+    TALLOW_INLINE TileAttention(const RowsOfHead<Arguments>& rows, uint32_t first_row, uint32_t end_row,
+                                bits128* shared)
+        : first_row(first_row), end_row(end_row), shared_queries{reinterpret_cast<uint8_t*>(shared)} {
         const Arguments& arguments = rows.arguments;
         factor = scales_first(rows) ? 1 : rows.scale();
         const uint32_t first = first_of_wave();
@@ -203,10 +269,7 @@ template <typename T, uint32_t Size, uint32_t Sharing> struct TileAttention {
         for (uint32_t t = 0; t < tiles; ++t) {
 #pragma unroll
             for (uint32_t h = 0; h < held; ++h) {
-                const uint32_t row_that_is = row(t, h) < end_row ? row(t, h) : first_row;
-                queries[t][h] = rows.template query<T>(row_that_is);
-                masks[t][h] = rows.template mask<T>(row_that_is);
-                seen[t][h] = rows.seen(row(t, h));
+                queries[t][h] = rows.template query<T>(row_that_is(t, h));
                 maxima[t][h] = -infinity(float{});
                 totals[t][h] = 0;
             }
@@ -215,11 +278,27 @@ template <typename T, uint32_t Size, uint32_t Sharing> struct TileAttention {
 #pragma unroll
                 for (uint32_t i = 0; i < Core::sums; ++i)
                     sums[t][s][i] = 0;
-                if constexpr (holds_queries)
+                if (s + 1 <= held_steps)
                     held_queries[t][s] = load_query(arguments.head_size, t, s);
             }
         }
     }
+
+#if defined(TALLOW_MATRIX_CORE_MMA)
+    // Starts copies of what is shared of the block's queries.
+    template <typename Arguments> TALLOW_INLINE void share_queries(const RowsOfHead<Arguments>& rows) const {
+        constexpr uint32_t in_row = shared_steps * matrix_side / Loader::length;
+        const uint32_t element = thread_index() % in_row * Loader::length;
+        const uint32_t place = held_steps * matrix_side + element;
+#pragma unroll 1
+        for (uint32_t r = thread_index() / in_row; r < Shape::rows; r += block_size / in_row) {
+            const T* const line = rows.template query<T>(first_row + r < end_row ? first_row + r : first_row);
+            copy_async(shared_queries.at(r, element), line + place,
+                       place < rows.arguments.head_size ? access_bytes : 0);
+        }
+        commit_copies();
+    }
+#endif
 
     TALLOW_INLINE typename Core::Rows load_query(uint32_t head_size, uint32_t tile, uint32_t step) const {
         typename Core::Rows loaded;
@@ -243,14 +322,17 @@ template <typename T, uint32_t Size, uint32_t Sharing> struct TileAttention {
 #pragma unroll
                 for (uint32_t i = 0; i < Core::sums; ++i)
                     scores[t][c][i] = 0;
-        constexpr uint32_t unrolled = holds_queries ? steps : 1;
+        constexpr uint32_t unrolled = held_steps > 0 ? steps : shared_steps > 0 ? 4 : 1;
 #pragma unroll unrolled
         for (uint32_t s = 0; s < steps; ++s) {
             typename Core::Rows rows[tiles];
 #pragma unroll
             for (uint32_t t = 0; t < tiles; ++t) {
-                if constexpr (holds_queries)
+                if (s + 1 <= held_steps)
                     rows[t] = held_queries[t][s];
+                else if constexpr (shared_steps > 0)
+                    rows[t] = Core::read_rows(shared_queries, (wave_index() / Shape::joined * tiles + t) * matrix_side,
+                                              (s - held_steps) * matrix_side);
                 else
                     rows[t] = load_query(arguments.head_size, t, s);
             }
@@ -276,30 +358,32 @@ template <typename T, uint32_t Size, uint32_t Sharing> struct TileAttention {
                     change(first + first_key() + c * matrix_side + Core::column(i), scores[c][i]);
     }
 
-    // Makes weights of scores, and brings the sums to the new maxima.
+    // Masks scores, finds their maxima, and brings the sums to these.
     template <typename Arguments>
-    TALLOW_INLINE void weigh(const RowsOfHead<Arguments>& rows, uint32_t first,
-                             float (&scores)[tiles][columns][Core::sums]) {
-        const Arguments& arguments = rows.arguments;
+    TALLOW_INLINE void find_maxima(const RowsOfHead<Arguments>& rows, uint32_t first,
+                                   float (&scores)[tiles][columns][Core::sums]) {
         if (scales_first(rows)) {
 #pragma unroll
             for (uint32_t t = 0; t < tiles; ++t)
 #pragma unroll
                 for (uint32_t h = 0; h < held; ++h) {
+                    const T* const mask = rows.template mask<T>(row_that_is(t, h));
                     each_score(scores[t], h, first, [&](uint32_t key, float& score) {
                         score *= rows.scale();
-                        if (arguments.mask != 0)
-                            score = multiply_add(rows.masked(masks[t][h], key), log2_e, score);
+                        if (rows.arguments.mask != 0)
+                            score = multiply_add(rows.masked(mask, key), log2_e, score);
                     });
                 }
         }
-        if (first + Loader::keys > seen_by_all) {
+        if (first + Shape::keys > seen_by_all) {
 #pragma unroll
             for (uint32_t t = 0; t < tiles; ++t)
 #pragma unroll
                 for (uint32_t h = 0; h < held; ++h) {
+                    // Not known before, so that no register keeps it for the tiles of which all rows see all keys.
+                    const uint32_t seen = rows.seen(opaque(row(t, h)));
                     each_score(scores[t], h, first, [&](uint32_t key, float& score) {
-                        if (key >= seen[t][h])
+                        if (key >= seen)
                             score = -infinity(float{});
                     });
                 }
@@ -307,7 +391,6 @@ template <typename T, uint32_t Size, uint32_t Sharing> struct TileAttention {
 #pragma unroll
         for (uint32_t t = 0; t < tiles; ++t) {
             float changes[held];
-            float subtracted[held];
 #pragma unroll
             for (uint32_t h = 0; h < held; ++h) {
                 float maximum = maxima[t][h];
@@ -315,20 +398,12 @@ template <typename T, uint32_t Size, uint32_t Sharing> struct TileAttention {
 #pragma unroll
                 for (uint32_t partner = Core::first_partner; partner <= Core::last_partner; partner *= 2)
                     maximum = larger(maximum, shuffle_xor(maximum, partner));
-                subtracted[h] = finite_maximum(maximum) * factor;
-                changes[h] = rough_exp2(multiply_add(maxima[t][h], factor, -subtracted[h]));
-                subtracted[h] -= weight_exponent<T>;
+                subtracted[t][h] = finite_maximum(maximum) * factor;
+                changes[h] = rough_exp2(multiply_add(maxima[t][h], factor, -subtracted[t][h]));
+                subtracted[t][h] -= weight_exponent<T>;
                 maxima[t][h] = maximum;
                 totals[t][h] *= changes[h];
             }
-#pragma unroll
-            for (uint32_t c = 0; c < columns; ++c)
-#pragma unroll
-                for (uint32_t i = 0; i < Core::sums; ++i) {
-                    const uint32_t h = Core::held_of(i);
-                    scores[t][c][i] = rough_exp2(multiply_add(scores[t][c][i], factor, -subtracted[h]));
-                    totals[t][h] += scores[t][c][i];
-                }
 #if defined(TALLOW_MATRIX_CORE_MMA)
             // Behind the first tiles, maxima hardly ever change. AMD's compilers need too many registers for the
             // branch.
@@ -347,15 +422,26 @@ template <typename T, uint32_t Size, uint32_t Sharing> struct TileAttention {
         }
     }
 
-    // Adds the values, weighted.
-    template <typename Tile>
-    TALLOW_INLINE void add(const Tile& values, const float (&weights)[tiles][columns][Core::sums]) {
+    // Makes weights of scores.
+    TALLOW_INLINE void weigh(uint32_t t, float (&scores)[Core::sums]) {
+#pragma unroll
+        for (uint32_t i = 0; i < Core::sums; ++i) {
+            const uint32_t h = Core::held_of(i);
+            scores[i] = rough_exp2(multiply_add(scores[i], factor, -subtracted[t][h]));
+            totals[t][h] += scores[i];
+        }
+    }
+
+    // Adds the values, weighted. The weights of some keys are made while the values of those before are multiplied.
+    template <typename Tile> TALLOW_INLINE void add(const Tile& values, float (&scores)[tiles][columns][Core::sums]) {
 #pragma unroll
         for (uint32_t c = 0; c < columns; ++c) {
             typename Core::Rows rows[tiles];
 #pragma unroll
-            for (uint32_t t = 0; t < tiles; ++t)
-                rows[t] = Core::rows_of(weights[t][c]);
+            for (uint32_t t = 0; t < tiles; ++t) {
+                weigh(t, scores[t][c]);
+                rows[t] = Core::rows_of(scores[t][c]);
+            }
 #pragma unroll
             for (uint32_t s = 0; s < steps; ++s) {
                 typename Core::Columns column;
@@ -387,13 +473,14 @@ template <typename T, uint32_t Size, uint32_t Sharing> struct TileAttention {
     TALLOW_INLINE void join_waves(bits128* shared) {
         constexpr uint32_t together = 4;
         using Exchanged = float[tiles][together][Core::sums];
-        static_assert(sizeof(Exchanged) * block_size / 2 <= Loader::slots * Loader::bytes, "half of the waves hand on");
+        static_assert(sizeof(Exchanged) * block_size / 2 <= Shape::teams * Loader::slots * Loader::bytes,
+                      "half of the waves hand on");
         float* const numbers = reinterpret_cast<float*>(shared);
-        const uint32_t place = wave_index() % Sharing;
+        const uint32_t place = wave_index() % Shape::joined;
 #pragma unroll
-        for (uint32_t half = Sharing / 2; half > 0; half /= 2) {
+        for (uint32_t half = Shape::joined / 2; half > 0; half /= 2) {
             // The threads that hand on, one of each pair, are numbered.
-            const uint32_t thread = (wave_index() / Sharing * half + place % half) * wave_size + lane_index();
+            const uint32_t thread = (wave_index() / Shape::joined * half + place % half) * wave_size + lane_index();
             const bool gives = place >= half && place < 2 * half;
             float factors[tiles][held];
             float other_factors[tiles][held];
@@ -440,8 +527,8 @@ template <typename T, uint32_t Size, uint32_t Sharing> struct TileAttention {
     // The results of this wave's rows, or where the keys are split its part of them. Every lane must take part.
     template <typename Arguments> TALLOW_INLINE void store(const RowsOfHead<Arguments>& rows, uint32_t split) {
         const Arguments& arguments = rows.arguments;
-        const bool is_first = wave_index() % Sharing == 0;
-        const uint32_t splits = splits_of<Sharing>(arguments);
+        const bool is_first = wave_index() % Shape::joined == 0;
+        const uint32_t splits = Shape::splits(arguments);
 #pragma unroll
         for (uint32_t t = 0; t < tiles; ++t)
 #pragma unroll
@@ -454,7 +541,7 @@ template <typename T, uint32_t Size, uint32_t Sharing> struct TileAttention {
                     continue;
                 const float maximum = maxima[t][h] * factor - weight_exponent<T>;
                 if (splits > 1) {
-                    const PartsOfRow<Size> parts(rows, row(t, h), split);
+                    const PartsOfRow<Shape::size> parts(rows, row(t, h), split);
                     parts.set_state(maximum, total);
                     each_run(t, h, [&](uint32_t column, const float(&values)[Core::run]) {
 #pragma unroll
@@ -493,77 +580,103 @@ template <typename T, uint32_t Size, uint32_t Sharing> struct TileAttention {
     }
 };
 
-// A block takes attention_rows / Sharing rows, of which it needs at most `most_rows`, and one split of the keys.
-template <typename T, uint32_t Size, uint32_t Sharing, typename Arguments>
+// A block takes the rows of its shape, of which it needs at most `most_rows`, and one split of the keys.
+template <typename Shape, typename Arguments>
 TALLOW_INLINE void attend_on_matrix_cores(const Arguments& arguments, uint32_t most_rows) {
-    using Attention = TileAttention<T, Size, Sharing>;
-    using Loader = TileLoader<T, Size, Sharing>;
-    __shared__ bits128 ring[Loader::slots * Loader::bytes / sizeof(bits128)];
+    using T = typename Shape::T;
+    using Attention = TileAttention<Shape>;
+    using Loader = TileLoader<Shape>;
+    constexpr uint32_t ring_bytes = Shape::teams * Loader::slots * Loader::bytes;
+    constexpr uint32_t shared_bytes = ring_bytes + Attention::shared_bytes;
+    bits128* ring;
+    if constexpr (Shape::is_few)
+        ring = declared_memory<shared_bytes>();
+    else
+        ring = tile_memory<shared_bytes>();
     const uint32_t count = arguments.queries * arguments.group;
     const uint32_t parts = (count + most_rows - 1) / most_rows;
-    const uint32_t splits = splits_of<Sharing>(arguments);
+    const uint32_t splits = Shape::splits(arguments);
     const uint32_t group = block_index() / splits;
     const uint32_t split = block_index() % splits;
     const RowsOfHead<Arguments> rows(arguments, group / parts);
     // The last rows see most keys where attention is causal, and begin first.
     const uint32_t first_row = (parts - 1 - group % parts) * most_rows;
     const uint32_t end_row = count - first_row > most_rows ? first_row + most_rows : count;
-    const KeyRange range(rows.seen(end_row - 1), Loader::keys, split, splits);
+    const KeyRange range(rows.seen(end_row - 1), Shape::keys, split, splits);
+    const uint32_t begin = range.begin + Shape::team() * Shape::keys;
     Loader loader;
-    loader.ring = reinterpret_cast<uint8_t*>(ring);
+    loader.ring = reinterpret_cast<uint8_t*>(ring) + Shape::team() * Loader::slots * Loader::bytes;
     loader.key_lines = rows.template keys<T>();
     loader.value_lines = rows.template values<T>();
     loader.key_stride = arguments.key_strides[2];
     loader.value_stride = arguments.value_strides[2];
     loader.end = range.end;
     loader.head_size = arguments.head_size;
-    loader.start(range.begin);
-    Attention attention(rows, first_row, end_row);
+    loader.start(begin);
+    Attention attention(rows, first_row, end_row, ring + ring_bytes / sizeof(bits128));
+#if defined(TALLOW_MATRIX_CORE_MMA)
+    if constexpr (Attention::shared_steps > 0) {
+        attention.share_queries(rows);
+        await_copies<0>();
+        synchronize_block();
+    }
+#endif
 #pragma unroll 1
-    for (uint32_t first = range.begin; first < range.end; first += Loader::keys) {
+    for (uint32_t first = begin; first < range.end; first += Shape::teams * Shape::keys) {
         float scores[Attention::tiles][Attention::columns][Attention::Core::sums];
         const auto keys = loader.take_keys(first);
         const bool is_seen = first + Attention::first_key() < attention.seen_by_any;
         if (is_seen) {
             attention.score(arguments, keys, scores);
-            attention.weigh(rows, first, scores);
+            attention.find_maxima(rows, first, scores);
         }
         const auto values = loader.take_values(first);
         if (is_seen)
             attention.add(values, scores);
     }
-    if constexpr (Sharing > 1) {
+    if constexpr (Shape::joined > 1) {
         synchronize_block();
         attention.join_waves(ring);
     }
     attention.store(rows, split);
-    if constexpr (Sharing > 1) {
-        static_assert(sizeof(JoinedParts) * block_size <= sizeof(ring), "threads join what they have where tiles were");
+    if constexpr (Shape::joined > 1) {
+        static_assert(sizeof(JoinedParts) * block_size <= ring_bytes, "threads join what they have where tiles were");
         if (splits > 1)
-            join_splits<T, Size>(rows, first_row, end_row, ring);
+            join_splits<T, Shape::size>(rows, first_row, end_row, ring);
     }
 }
 
 #endif
 
-template <typename T, uint32_t Size, typename Arguments> TALLOW_INLINE void attend_tiles(const Arguments& arguments) {
-    if constexpr (has_matrix_cores)
-        attend_on_matrix_cores<T, Size, 1>(arguments, attention_rows);
-    else
-        attend_rows<RowAttention<T, Size, 8>>(arguments, attention_rows);
+template <typename T, uint32_t Size, bool IsAny, typename Arguments>
+TALLOW_INLINE void attend_tiles(const Arguments& arguments) {
+#if defined(TALLOW_MATRIX_CORE_MMA) || defined(TALLOW_MATRIX_CORE_MFMA) || defined(TALLOW_MATRIX_CORE_WMMA)
+    // Larger heads would leave too few registers.
+    constexpr uint32_t teams = has_named_barriers && Size <= 128 && !IsAny ? 2 : 1;
+    using Shape = AttentionShape<T, Size, attention_rows, 1, teams, false, IsAny>;
+    attend_on_matrix_cores<Shape>(arguments, attention_rows);
+#else
+    attend_rows<RowAttention<T, Size, 8>>(arguments, attention_rows);
+#endif
 }
 
 template <typename T, uint32_t Size, typename Arguments> TALLOW_INLINE void attend_few(const Arguments& arguments) {
+#if defined(TALLOW_MATRIX_CORE_MMA) || defined(TALLOW_MATRIX_CORE_MFMA) || defined(TALLOW_MATRIX_CORE_WMMA)
 #if defined(TALLOW_MATRIX_CORE_WMMA)
     // Large heads would leave too few registers.
     constexpr bool fits = Size <= 128;
 #else
-    constexpr bool fits = has_matrix_cores;
+    constexpr bool fits = true;
 #endif
-    if constexpr (fits)
-        attend_on_matrix_cores<T, Size, Size <= 128 ? 4 : 2>(arguments, attention_few_rows);
-    else
-        attend_rows<RowAttention<T, Size, 8>>(arguments, attention_few_rows);
+    // So many waves share a tile of keys; with fewer of them a block has rows that it does not need.
+    constexpr uint32_t sharing = Size <= 128 ? 4 : 2;
+    if constexpr (fits) {
+        using Shape = AttentionShape<T, Size, 4 / sharing * attention_few_rows, sharing, 1, true>;
+        attend_on_matrix_cores<Shape>(arguments, attention_few_rows);
+        return;
+    }
+#endif
+    attend_rows<RowAttention<T, Size, 8>>(arguments, attention_few_rows);
 }
 
 } // namespace tallow

@@ -40,7 +40,8 @@ template <typename T, typename Arguments> TALLOW_INLINE void matmul(const Argume
     const uint32_t tiles_m = (arguments.m + matmul_side - 1) / matmul_side;
     const uint32_t first_n = thread_index() % (matmul_side / matmul_part) * matmul_part;
     const uint32_t first_m = thread_index() / (matmul_side / matmul_part) * matmul_part;
-    for (uint32_t t = block_index(); t < arguments.tiles; t += grid_blocks()) {
+    const uint32_t tiles = arguments.batches * tiles_m * tiles_n;
+    for (uint32_t t = block_index(); t < tiles; t += grid_blocks()) {
         const uint32_t row = t / tiles_n;
         const uint32_t batch = row / tiles_m;
         const uint32_t tile_n = (t - row * tiles_n) * matmul_side;

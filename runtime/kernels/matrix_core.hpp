@@ -16,8 +16,8 @@
 //   words           two elements each, how many a lane holds of a tile of rows
 //   held_of_word(w), depth_of_word(w)   the held row of word w, and the depth of its first element
 //   rows_of         sums, rounded, as rows whose depth was the columns: nothing or little moves between lanes
-//   read            columns from a SharedTile of a row for each column
-//   read_transposed     columns from one of a row for each depth, where `reads_transposed`
+//   read, read_rows     columns, and rows, from a SharedTile of a row for each of them
+//   read_transposed, read_rows_transposed   the same from one of a row for each depth, where `reads_transposed`
 #pragma once
 
 #include "async_copy.hpp"
@@ -88,9 +88,7 @@ template <typename T> struct MatrixCore {
     struct Rows {
         uint32_t values[words];
     };
-    struct Columns {
-        uint32_t values[4];
-    };
+    using Columns = Rows;
     static TALLOW_INLINE uint32_t row(uint32_t h) {
         return lane_index() / 4 + 8 * h;
     }
@@ -115,17 +113,19 @@ template <typename T> struct MatrixCore {
     }
     template <typename Tile>
     static TALLOW_INLINE Columns read(const Tile& tile, uint32_t first_column, uint32_t first_depth) {
-        const uint32_t lane = lane_index();
-        const uint32_t address =
-            part_address(tile, lane / 16 * 8 + lane % 8, lane / 8 % 2 * 8, first_column, first_depth);
-        return load<false>(address);
+        return load<false>(part_address(tile, upper_half(), quarter(), first_column, first_depth));
     }
     template <typename Tile>
     static TALLOW_INLINE Columns read_transposed(const Tile& tile, uint32_t first_column, uint32_t first_depth) {
-        const uint32_t lane = lane_index();
-        const uint32_t address =
-            part_address(tile, lane / 8 % 2 * 8 + lane % 8, lane / 16 * 8, first_depth, first_column);
-        return load<true>(address);
+        return load<true>(part_address(tile, lower_half(), half(), first_depth, first_column));
+    }
+    template <typename Tile>
+    static TALLOW_INLINE Rows read_rows(const Tile& tile, uint32_t first_row, uint32_t first_depth) {
+        return load<false>(part_address(tile, lower_half(), half(), first_row, first_depth));
+    }
+    template <typename Tile>
+    static TALLOW_INLINE Rows read_rows_transposed(const Tile& tile, uint32_t first_row, uint32_t first_depth) {
+        return load<true>(part_address(tile, upper_half(), quarter(), first_depth, first_row));
     }
     static TALLOW_INLINE void multiply(float (&sums)[8], const Rows& rows, const Columns& columns) {
 #pragma unroll
@@ -152,16 +152,30 @@ template <typename T> struct MatrixCore {
     template <typename Tile>
     static TALLOW_INLINE uint32_t part_address(const Tile& tile, uint32_t lane_row, uint32_t lane_element, uint32_t row,
                                                uint32_t element) {
-        static_assert(Tile::period == 8, "rows that differ by eight are permuted alike");
+        static_assert(Tile::period >= 4, "rows that differ by eight are permuted alike");
         const uint32_t own = static_cast<uint32_t>(tile.at(lane_row, lane_element) - tile.bytes);
         const uint32_t chunk = element / Tile::in_chunk;
-        const uint32_t permuted = own ^ chunk % 8 * access_bytes;
-        return shared_address(tile.bytes) + permuted + (row * Tile::chunks + chunk / 8 * 8) * access_bytes;
+        const uint32_t place = chunk % Tile::period;
+        const uint32_t permuted = own ^ place * access_bytes;
+        return shared_address(tile.bytes) + permuted + (row * Tile::chunks + chunk - place) * access_bytes;
     }
-    // Four parts of 8 by 8, whose rows the lanes point to, eight each.
-    template <bool Transposed> static TALLOW_INLINE Columns load(uint32_t address) {
-        Columns columns;
-        uint32_t* const to = columns.values;
+    // Of four parts of 8 by 8, whose rows the lanes point to, eight each: the row of a lane, and its first element,
+    // where the second part is beside the first, or below it.
+    static TALLOW_INLINE uint32_t upper_half() {
+        return lane_index() / 16 * 8 + lane_index() % 8;
+    }
+    static TALLOW_INLINE uint32_t quarter() {
+        return lane_index() / 8 % 2 * 8;
+    }
+    static TALLOW_INLINE uint32_t lower_half() {
+        return lane_index() % 16;
+    }
+    static TALLOW_INLINE uint32_t half() {
+        return lane_index() / 16 * 8;
+    }
+    template <bool Transposed> static TALLOW_INLINE Rows load(uint32_t address) {
+        Rows loaded;
+        uint32_t* const to = loaded.values;
         if constexpr (Transposed)
             asm volatile("ldmatrix.sync.aligned.m8n8.x4.trans.shared.b16 {%0, %1, %2, %3}, [%4];"
                          : "=r"(to[0]), "=r"(to[1]), "=r"(to[2]), "=r"(to[3])
@@ -172,7 +186,7 @@ template <typename T> struct MatrixCore {
                          : "=r"(to[0]), "=r"(to[1]), "=r"(to[2]), "=r"(to[3])
                          : "r"(address)
                          : "memory");
-        return columns;
+        return loaded;
     }
 };
 
@@ -247,6 +261,10 @@ template <typename T> struct MatrixCore {
                 columns.values[w + i] = part.values[i];
         }
         return columns;
+    }
+    template <typename Tile>
+    static TALLOW_INLINE Rows read_rows(const Tile& tile, uint32_t first_row, uint32_t depth_begin) {
+        return read(tile, first_row, depth_begin);
     }
     static TALLOW_INLINE void multiply(float (&values)[sums], const Rows& rows, const Columns& columns) {
         using Numbers = float __attribute__((vector_size(4 * sums)));

@@ -28,6 +28,7 @@ from tallow.cuda_backend import CudaDevice, device_count, is_available, runtime_
 from tallow.runtime.backends.cuda_backend.driver import Driver
 from tallow.runtime.backends.cuda_backend.error import CudaError
 from tallow.dtype import DType
+from tallow.kernels.arguments import fill_contiguous
 from tallow.runtime.base.error import BackendUnavailable, InvalidArgument, OutOfMemory
 from tallow.runtime.backends.gpu_backend.error import InvalidKernel
 """
@@ -149,6 +150,17 @@ code = device.kernels._compiled("fill", "fill_b32_contiguous", bytes)
 module = device.driver.load(code, "fill.co")
 with pytest.raises(InvalidKernel, match="kernel gone: fill.co does not have it; build that again"):
     device.driver.function(module, "gone", 256, 24)
+# A kernel gets the shared memory that it is launched with, or all that the device has.
+for asked, given in ((98304, 98304), (1 << 20, 232448)):
+    calls()
+    enqueue = device.driver.function(module, "fill_b32_contiguous", 256, 32, asked)
+    assert ("cuFuncSetAttribute", f"fill_b32_contiguous 8 {given}") in calls()
+    storage = device.empty(DType.U32, 4)
+    calls()
+    enqueue(1, fill_contiguous(result=storage.memory.address, count=4, value=(7, 0)))
+    (launch,) = [arguments for call, arguments in calls() if call == "cuLaunchKernel"]
+    assert launch == f"fill_b32_contiguous 1 1 1 256 1 1 {given} {hex(device.driver.stream)}"
+    assert storage.to_numpy().tolist() == [7] * 4
 for cut in (0, 4, 40, 1000, len(code) - 1):
     with pytest.raises(InvalidArgument, match=f"fill.co is cut short: it has {cut} of"):
         device.driver.load(code[:cut], "fill.co")

@@ -58,9 +58,9 @@ class RecordingDriver:
         self.loaded.append(name)
         return code
 
-    def function(self, module, name, block, argument_size):
+    def function(self, module, name, block, argument_size, shared_bytes):
         assert name.encode() in module
-        return lambda blocks, arguments: self.launched.append((name, blocks, block, arguments))
+        return lambda blocks, arguments: self.launched.append((name, blocks, block, shared_bytes, arguments))
 
 
 @pytest.fixture
@@ -94,9 +94,9 @@ def test_a_kernel_is_compiled_alone_and_once(package):
     driver = RecordingDriver()
     kernels = Kernels(driver)
     for _ in range(3):
-        kernels.launch("doubling", "double_f32", 7, b"12345678")
+        kernels.launch("doubling", "double_f32", 7, b"12345678", 98304)
     assert driver.compiled == driver.loaded == ["double_f32"]
-    assert driver.launched == [("double_f32", 7, 256, b"12345678")] * 3
+    assert driver.launched == [("double_f32", 7, 256, 98304, b"12345678")] * 3
 
 
 def test_no_blocks_launch_nothing(package):

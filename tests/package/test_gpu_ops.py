@@ -59,7 +59,7 @@ class Recorder(BackendDevice):
         self.zeroed = []
         self.filled = []
         self.looks = 0
-        self.kernels = SimpleNamespace(launch=lambda *launch: self.launches.append(launch))
+        self.kernels = SimpleNamespace(launch=lambda *launch: self.launches.append(launch[:4]))
         self.driver = SimpleNamespace(
             multiprocessors=4,
             wave_size=32,

@@ -89,8 +89,8 @@ class Driver(GpuDriver[Module]):
     def load(self, code: bytes, name: str) -> Module:
         return CudaModule(self.device, code, name)
 
-    def function(self, module: Module, name: str, block: int, argument_size: int) -> Function:
-        return CudaKernel(module, name, self.queue, block, argument_size).enqueue
+    def function(self, module: Module, name: str, block: int, argument_size: int, shared_bytes: int = 0) -> Function:
+        return CudaKernel(module, name, self.queue, block, argument_size, shared_bytes).enqueue
 
     def launcher(self, module: Module, name: str) -> Launcher:
         return cuda_launcher(module, name, self.queue)

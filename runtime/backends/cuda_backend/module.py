@@ -60,9 +60,21 @@ class CudaModule(Resource):
 class CudaKernel:
     """A kernel that is launched in one dim, in one stream, in blocks of one size."""
 
-    __slots__ = ("__weakref__", "_argument_size", "_block", "_function", "_name", "_queue", "_stream", "module")
+    __slots__ = (
+        "__weakref__",
+        "_argument_size",
+        "_block",
+        "_function",
+        "_name",
+        "_queue",
+        "_shared_bytes",
+        "_stream",
+        "module",
+    )
 
-    def __init__(self, module: CudaModule, name: str, queue: CudaStream, block: int, argument_size: int) -> None:
+    def __init__(
+        self, module: CudaModule, name: str, queue: CudaStream, block: int, argument_size: int, shared_bytes: int
+    ) -> None:
         self.module = module
         self._function = module.function(name)
         waiting_kernels[int(self._function)] = self
@@ -71,6 +83,7 @@ class CudaKernel:
         self._stream = queue.own_handle
         self._block = block
         self._argument_size = argument_size
+        self._shared_bytes = _let_have(module, self._function, name, shared_bytes)
 
     def enqueue(self, blocks: int, arguments: bytes) -> None:
         """Launch `blocks` > 0 blocks with the packed bytes of the kernel's struct; they are copied before it returns.
@@ -83,9 +96,9 @@ class CudaKernel:
         stream = self._queue.handle if slow_path.required else self._stream
         # CUDA wants an array with the address of each parameter. There is one, and this object is that array.
         parameters = c_char_p(arguments)
-        (status,) = _launch(self._function, blocks, 1, 1, self._block, 1, 1, 0, stream, parameters, 0)
+        (status,) = _launch(self._function, blocks, 1, 1, self._block, 1, 1, self._shared_bytes, stream, parameters, 0)
         if status:
-            launch = self._function, blocks, 1, 1, self._block, 1, 1, 0, stream, parameters, 0
+            launch = self._function, blocks, 1, 1, self._block, 1, 1, self._shared_bytes, stream, parameters, 0
             _launch_again(status, self.module, self._name, launch)
 
 
@@ -104,9 +117,7 @@ def cuda_launcher(module: CudaModule, name: str, queue: CudaStream) -> Launcher:
             return int(check("cuFuncGetAttribute", found, f"{attribute.name} of {name}"))
 
         declared = of_kernel(attributes.CU_FUNC_ATTRIBUTE_SHARED_SIZE_BYTES)
-        shared_bytes = max(of_device("MAX_SHARED_MEMORY_PER_BLOCK_OPTIN") - declared, 0)
-        most_dynamic = attributes.CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES
-        check("cuFuncSetAttribute", cuda.cuFuncSetAttribute(function, most_dynamic, shared_bytes), name)
+        shared_bytes = _let_have(module, function, name, max(_most_shared(module) - declared, 0))
         limits = LaunchLimits(
             threads=of_kernel(attributes.CU_FUNC_ATTRIBUTE_MAX_THREADS_PER_BLOCK),
             block=_along_axes(of_device, "MAX_BLOCK_DIM"),
@@ -119,6 +130,21 @@ def cuda_launcher(module: CudaModule, name: str, queue: CudaStream) -> Launcher:
         _launch_again(status, module, name, (function, *grid, *block, shared_bytes, queue.handle, parameters, 0))
 
     return Launcher(limits, sizes, _launch, function, queue.own_handle, 0, int, call_again)
+
+
+def _most_shared(module: CudaModule) -> int:
+    """The bytes of shared memory that the device gives a block which asks for them."""
+    return module.context.attribute("MAX_SHARED_MEMORY_PER_BLOCK_OPTIN")
+
+
+def _let_have(module: CudaModule, function: Any, name: str, shared_bytes: int) -> int:
+    """Let launches of a kernel have so many bytes of dynamic shared memory, or what the device has; returns these."""
+    if shared_bytes:
+        shared_bytes = min(shared_bytes, _most_shared(module))
+        most_dynamic = cuda.CUfunction_attribute.CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES
+        with module.context.activated():
+            check("cuFuncSetAttribute", cuda.cuFuncSetAttribute(function, most_dynamic, shared_bytes), name)
+    return shared_bytes
 
 
 def _parameter_sizes(function: Any) -> tuple[int, ...] | None:

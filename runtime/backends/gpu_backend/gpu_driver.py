@@ -197,8 +197,13 @@ class GpuDriver(ABC, Generic[LoadedModule]):
         """Load a code object; `name` is how errors call it. Raises InvalidArgument where it is cut short."""
 
     @abstractmethod
-    def function(self, module: LoadedModule, name: str, block: int, argument_size: int) -> Function:
+    def function(
+        self, module: LoadedModule, name: str, block: int, argument_size: int, shared_bytes: int = 0
+    ) -> Function:
         """What enqueues a kernel in blocks of `block` threads, whose struct has `argument_size` bytes.
+
+        NVIDIA gives a block more than 48 KiB of shared memory only at a launch: there, the kernel gets `shared_bytes`,
+        or as many as the device has. Elsewhere kernels declare all that they need.
 
         Raises InvalidKernel where the module does not have it. What is returned raises InvalidArgument for a struct of
         another size.

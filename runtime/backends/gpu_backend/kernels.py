@@ -34,24 +34,25 @@ class Kernels:
         self._prebuilt: dict[str, Any] = {}
         self._lock = threading.Lock()
 
-    def launch(self, family: str, name: str, blocks: int, arguments: bytes) -> None:
+    def launch(self, family: str, name: str, blocks: int, arguments: bytes, shared_bytes: int = 0) -> None:
         """Enqueue kernel `name` of a family on `blocks` blocks, or as many as are possible; none launch nothing.
 
-        `arguments` are the packed bytes of the kernel's one struct. The first launch of a kernel finds it and may have
-        to compile it: that raises CompilationFailed, InvalidKernel, or BackendUnavailable where no compiler is there.
+        `arguments` are the packed bytes of the kernel's one struct; `shared_bytes` are those of GpuDriver.function. The
+        first launch of a kernel finds it and may have to compile it: that raises CompilationFailed, InvalidKernel, or
+        BackendUnavailable where no compiler is there.
         """
         if blocks == 0:
             return
         function = self._functions.get(name)
         if function is None:
-            function = self._find(family, name, len(arguments))
+            function = self._find(family, name, len(arguments), shared_bytes)
         function(blocks if blocks < MOST_BLOCKS else MOST_BLOCKS, arguments)
 
     def function(self, name: str) -> Function:
         """What enqueues a kernel that was launched before, on at most MOST_BLOCKS blocks."""
         return self._functions[name]
 
-    def _find(self, family: str, name: str, argument_size: int) -> Function:
+    def _find(self, family: str, name: str, argument_size: int, shared_bytes: int) -> Function:
         fork.require_own()
         with self._lock:
             function = self._functions.get(name)
@@ -59,7 +60,8 @@ class Kernels:
                 module = self._prebuilt_module(family)
                 if module is None:
                     module = self._compiled(family, name, lambda code: self._driver.load(code, name))
-                function = self._functions[name] = self._driver.function(module, name, BLOCK_SIZE, argument_size)
+                function = self._driver.function(module, name, BLOCK_SIZE, argument_size, shared_bytes)
+                self._functions[name] = function
         return function
 
     def _prebuilt_module(self, family: str) -> Any:

@@ -328,11 +328,11 @@ class _Kernels:
     def __init__(self, recorder: Recorder) -> None:
         self._recorder = recorder
 
-    def launch(self, family: str, name: str, blocks: int, arguments: bytes) -> None:
+    def launch(self, family: str, name: str, blocks: int, arguments: bytes, shared_bytes: int = 0) -> None:
         """Launch a kernel."""
         recorder = self._recorder
         kernels = recorder._device.kernels
-        kernels.launch(family, name, blocks, arguments)
+        kernels.launch(family, name, blocks, arguments, shared_bytes)
         if blocks:
             launch, most = map(recorder.constant, (kernels.function(name), min(blocks, MOST_BLOCKS)))
             recorder.note(f"{launch}({most}, {recorder.text(arguments)})")

@@ -74,7 +74,14 @@ class Driver(GpuDriver[Module]):
     def load(self, code: bytes, name: str) -> Module:
         return HipModule(self.device, code, name)
 
-    def function(self, module: Module, name: str, block: int, argument_size: int) -> Function:
+    def function(
+        self,
+        module: Module,
+        name: str,
+        block: int,
+        argument_size: int,
+        shared_bytes: int = 0,  # noqa: ARG002 - kernels of AMD declare all that they need
+    ) -> Function:
         # Python's own partial, since it calls faster than a method does.
         return partial(_kernel(module, name, argument_size).enqueue, self.queue, block)
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Final
 
 from .....dtype import DType
 from .....kernels import arguments
-from .....kernels.constants import ACCESS_BYTES, ATTENTION_FEW_ROWS, ATTENTION_ROWS, COUNTERS
+from .....kernels.constants import ACCESS_BYTES, ATTENTION_FEW_ROWS, ATTENTION_ROWS, COUNTERS, TILE_SHARED
 from ....base.error import InvalidArgument
 from ....kernels.argument_struct import NOWHERE
 from ..libraries import AttentionParams
@@ -33,6 +33,10 @@ _BUSY_BLOCKS: Final = {"few": 1}
 _MOST_BUSY_BLOCKS: Final = 2
 _LEAST_KEYS: Final = 64
 _MANY_KEYS: Final = 512
+# Blocks of these kernels take large tiles of rows, and all keys.
+_ALL_KEYS: Final = ("tiles", "any")
+# The least normal number of f32.
+_LEAST_SCALE: Final = 2.0**-126
 NO_LENGTHS: Final = arguments.Index(NOWHERE, 0, 0, 0, 0, 0, 0)
 
 
@@ -96,10 +100,15 @@ def _attended(
     rows = group * queries
     least = held_size(op, size)
     multiprocessors = device.driver.multiprocessors
-    way, taken = _way(dtype, rows, batches * key_heads * _most_splits(rows, keys) < multiprocessors)
-    blocks = batches * key_heads * ceil_divide(rows, taken)
+    is_plain = mask is None and scale >= _LEAST_SCALE
+    key_rows = batches * key_heads
+    are_few = key_rows * _most_splits(rows, keys) < multiprocessors
+    # Blocks of many rows of f32 need a multiprocessor each; those of few rows share one.
+    are_many = 2 * key_rows * ceil_divide(rows, ATTENTION_ROWS) >= multiprocessors
+    way, taken = _way(dtype, rows, are_few, are_many, is_plain)
+    blocks = key_rows * ceil_divide(rows, taken)
     splits = 1
-    if way != "tiles" and blocks <= COUNTERS:
+    if way not in _ALL_KEYS and blocks <= COUNTERS:
         busy = _BUSY_BLOCKS.get(way, _MOST_BUSY_BLOCKS)
         splits = _splits(blocks, min(rows, taken), keys, multiprocessors, busy)
     if max(rows, keys) >= LIMIT or blocks * splits > MOST_BLOCKS:
@@ -120,7 +129,8 @@ def _attended(
         value_strides=value.strides[:3], mask_strides=(0, 0, 0, 0) if mask is None else mask.strides, batches=batches,
         heads=key_heads, group=group, queries=queries, keys=keys, head_size=size, splits=splits,
     )  # fmt: skip
-    device.kernels.launch("attention", f"attention_{dtype.value}_{least}_{way}", blocks * splits, packed)
+    shared_bytes = TILE_SHARED if way in _ALL_KEYS else 0
+    device.kernels.launch("attention", f"attention_{dtype.value}_{least}_{way}", blocks * splits, packed, shared_bytes)
     if indexes is not None:
         device.index_errors.expect()
     return result
@@ -196,15 +206,20 @@ def form(operand: Operand) -> tuple[Dims, Dims]:
     return tuple(operand.shape), operand.strides
 
 
-def _way(dtype: DType, rows: int, are_few: bool) -> tuple[str, int]:
+def _way(dtype: DType, rows: int, are_few: bool, are_many: bool, is_plain: bool) -> tuple[str, int]:
     """How the name of a kernel for so many rows of a key head ends, and how many of them a block takes.
 
-    Where there would be few blocks of many rows, more blocks read the same keys.
+    Where there would be few blocks of many rows, more blocks read the same keys. Rows are plain that have no mask and a
+    positive scale.
     """
+    if dtype is DType.F32 and rows > ATTENTION_FEW_ROWS and are_many:
+        return "tiles", ATTENTION_ROWS
     if dtype.itemsize != 2 or rows < _LEAST_ROWS or (are_few and rows <= ATTENTION_FEW_ROWS):
         taken = next((count for count in _ROWS if rows <= count), _ROWS[-1])
         return f"rows{taken}", taken
-    return ("tiles", ATTENTION_ROWS) if rows > ATTENTION_FEW_ROWS else ("few", ATTENTION_FEW_ROWS)
+    if rows <= ATTENTION_FEW_ROWS:
+        return "few", ATTENTION_FEW_ROWS
+    return "tiles" if is_plain else "any", ATTENTION_ROWS
 
 
 def _splits(blocks: int, rows: int, keys: int, multiprocessors: int, busy: int) -> int:

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Final
 
+from .....dtype import DType
 from .....kernels import arguments
-from .....kernels.constants import MATMUL_SIDE
+from .....kernels.constants import ACCESS_BYTES, MATMUL_SIDE, TILE_SHARED
 from ....base.error import InvalidArgument
 from ....kernels.argument_struct import NOWHERE, Address
 from ..matrices import Matrices, matrices
-from ..utils import ceil_divide
+from ..utils import MOST_BLOCKS, ceil_divide
 from . import copy
 from .geometry import LIMIT, parts
 from .operand import Operand, dense
@@ -19,6 +21,10 @@ if TYPE_CHECKING:
     from ..storage import GpuStorage
 
 Sizes = tuple[int, int, int, int]
+
+# What has kernels of large tiles, and the side of these.
+_TILED: Final = frozenset({DType.BF16, DType.F16, DType.F32})
+_TILE: Final = 2 * MATMUL_SIDE
 
 
 def by_library(
@@ -77,17 +83,48 @@ def as_matrices(operand: Operand) -> tuple[Operand, Matrices | None]:
 
 def _by_kernel(lhs: Operand, rhs: Operand, bmnk: Sizes, result: Address, bias: Operand | None = None) -> None:
     _, m, n, k = bmnk
-    tiles = ceil_divide(m, MATMUL_SIDE) * ceil_divide(n, MATMUL_SIDE)
+    name, side, most = _kernel(lhs, rhs, bmnk)
+    tiles = ceil_divide(m, side) * ceil_divide(n, side)
     if max(m, n, k, tiles) >= LIMIT:
         raise InvalidArgument("matmul", f"sizes {(m, n, k)} are more than a kernel can number; use smaller matrices")
     itemsize = lhs.itemsize
     strides = lhs.strides[:-2], rhs.strides[:-2]
     # Tiles are numbered too.
-    for _, first, offsets, batches, geometry in parts(1, lhs.shape[:-2], strides, ceil_divide(LIMIT, tiles)):
+    for _, first, offsets, batches, geometry in parts(1, lhs.shape[:-2], strides, ceil_divide(most, tiles)):
         packed = arguments.matmul(
             result=result + first * m * n * itemsize, lhs=lhs.address + offsets[0] * itemsize,
             rhs=rhs.address + offsets[1] * itemsize, lhs_stride_m=lhs.strides[-2], lhs_stride_k=lhs.strides[-1],
             rhs_stride_k=rhs.strides[-2], rhs_stride_n=rhs.strides[-1], bias=NOWHERE if bias is None else bias.address,
-            bias_stride=0 if bias is None else bias.strides[0], m=m, n=n, k=k, tiles=batches * tiles, geometry=geometry,
+            bias_stride=0 if bias is None else bias.strides[0], m=m, n=n, k=k, batches=batches, geometry=geometry,
         )  # fmt: skip
-        lhs.device.kernels.launch("matmul", f"matmul_{lhs.dtype.value}", batches * tiles, packed)
+        lhs.device.kernels.launch("matmul", name, batches * tiles, packed, TILE_SHARED if side == _TILE else 0)
+
+
+def _kernel(lhs: Operand, rhs: Operand, bmnk: Sizes) -> tuple[str, int, int]:
+    """The kernel for operands, the side of the smallest tiles that it makes, and how many of these it can number."""
+    _, m, n, k = bmnk
+    name = f"matmul_{lhs.dtype.value}"
+    is_large = min(m, n) > MATMUL_SIDE and ceil_divide(m, _TILE) * ceil_divide(n, _TILE) <= MOST_BLOCKS
+    if lhs.dtype in _TILED and is_large:
+        *of_rows, row_stride, lhs_step = lhs.strides
+        *of_columns, rhs_step, column_stride = rhs.strides
+        left = _dense_along(lhs, (k, lhs_step), (m, row_stride), of_rows)
+        right = _dense_along(rhs, (n, column_stride), (k, rhs_step), of_columns)
+        if left and right:
+            ending = "" if lhs.dtype is DType.F32 else f"_{left}{right}"
+            return f"{name}_tiles{ending}", _TILE, MOST_BLOCKS
+    return name, MATMUL_SIDE, LIMIT
+
+
+def _dense_along(operand: Operand, inner: tuple[int, int], outer: tuple[int, int], batch: Sequence[int]) -> str:
+    """ "n" for an operand that is dense along its inner dim, "t" along its outer one, in whole accesses; else nothing.
+
+    A dim is its size and its stride.
+    """
+    length = ACCESS_BYTES // operand.itemsize
+    if operand.address % ACCESS_BYTES or any(stride % length for stride in batch):
+        return ""
+    for letter, (size, stride), (_, other) in (("n", inner, outer), ("t", outer, inner)):
+        if stride == 1 and size % length == 0 and other % length == 0:
+            return letter
+    return ""

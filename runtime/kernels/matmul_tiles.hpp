@@ -1,0 +1,439 @@
+// Products of large matrices: a block makes a tile of the result, and brings the operands to shared memory in steps
+// along the depth, the next step while it multiplies this one. Each operand is dense along one of its two dims, and
+// whole accesses of 16 bytes are inside of it or outside.
+#pragma once
+
+#include "math.hpp"
+#include "matrix_core.hpp"
+#include "memory.hpp"
+#include "tile_memory.hpp"
+
+namespace tallow {
+
+// Where the tile of a block is. Blocks side by side make a square of tiles, so that they find in the cache what they
+// share.
+template <uint32_t Rows, uint32_t Columns> struct TileOfProduct {
+    static constexpr uint32_t square_side = 8;
+    uint32_t batch;
+    uint32_t first_row;
+    uint32_t first_column;
+
+    template <typename Arguments> TALLOW_INLINE TileOfProduct(const Arguments& arguments, uint32_t number) {
+        const uint32_t down = (arguments.m + Rows - 1) / Rows;
+        const uint32_t across = (arguments.n + Columns - 1) / Columns;
+        batch = number / (down * across);
+        number -= batch * down * across;
+        const uint32_t first = number / (square_side * across) * square_side;
+        const uint32_t height = down - first < square_side ? down - first : square_side;
+        number -= first * across;
+        first_row = (first + number % height) * Rows;
+        first_column = number / height * Columns;
+    }
+};
+
+// How an operand goes to shared memory: `Lines` rows or columns of the product, `Depth` of each.
+template <typename T, uint32_t Lines, uint32_t Depth> struct StepOfOperand {
+    static constexpr uint32_t length = access_bytes / sizeof(T);
+    static constexpr uint32_t bytes = Lines * Depth * sizeof(T);
+    static constexpr uint32_t accesses = bytes / access_bytes / block_size;
+    static_assert(accesses * access_bytes * block_size == bytes, "threads have equally many accesses");
+};
+
+// Adds the bias, where there is one, and stores sums side by side of a row of the result.
+template <typename T, uint32_t N, typename Arguments>
+TALLOW_INLINE void store_sums(const Arguments& arguments, uint32_t batch, uint32_t row, uint32_t column,
+                              const float (&sums)[N]) {
+    if (row >= arguments.m)
+        return;
+    T* const line = pointer_to<T>(arguments.result) + (uint64_t{batch} * arguments.m + row) * arguments.n;
+    Pack<T, N> pack;
+#pragma unroll
+    for (uint32_t i = 0; i < N; ++i) {
+        float sum = sums[i];
+        if (arguments.bias != 0 && column + i < arguments.n)
+            sum += to_compute(pointer_to<const T>(arguments.bias)[(column + i) * arguments.bias_stride]);
+        pack.values[i] = round_from<T>(sum);
+    }
+    store_guarded<N>(line, column, arguments.n, pack);
+}
+
+// By dot products: a thread makes four squares of four by four.
+template <typename T> struct DotTile {
+    static constexpr uint32_t side = 2 * matmul_side;
+    static constexpr uint32_t depth = 2 * access_bytes / sizeof(T);
+    using Step = StepOfOperand<T, side, depth>;
+    using Loaded = Registers<access_bytes>[Step::accesses];
+    static constexpr uint32_t part = 4;
+    // A line for each step of the depth; the padding keeps parts aligned and spreads what is transposed over the banks.
+    struct Shared {
+        alignas(access_bytes) float values[depth][side + part];
+    };
+
+    // An operand from the first of the block's lines on.
+    struct Operand {
+        const T* first;
+        uint64_t line_stride;
+        uint64_t depth_stride;
+        uint32_t lines;
+        uint32_t depth_of_all;
+
+        TALLOW_INLINE bool is_deep() const {
+            return depth_stride == 1;
+        }
+        TALLOW_INLINE void load(uint32_t from, Loaded& loaded) const {
+            const bool deep = is_deep();
+#pragma unroll
+            for (uint32_t i = 0; i < Step::accesses; ++i) {
+                const uint32_t line = deep ? deep_line(i) : wide_line();
+                const uint32_t place = from + (deep ? deep_place() : wide_place(i));
+                loaded[i] = {};
+                if (line < lines && place < depth_of_all)
+                    loaded[i] = load_registers<access_bytes>(first + line * line_stride + place * depth_stride);
+            }
+        }
+        TALLOW_INLINE void store(Shared& shared, const Loaded& loaded) const {
+            if (is_deep()) {
+#pragma unroll
+                for (uint32_t i = 0; i < Step::accesses; ++i)
+#pragma unroll
+                    for (uint32_t e = 0; e < Step::length; ++e)
+                        shared.values[deep_place() + e][deep_line(i)] = to_compute(take_element<T>(loaded[i], e));
+            } else {
+#pragma unroll
+                for (uint32_t i = 0; i < Step::accesses; ++i)
+#pragma unroll
+                    for (uint32_t e = 0; e < Step::length; e += part) {
+                        Pack<float, part> pack;
+#pragma unroll
+                        for (uint32_t j = 0; j < part; ++j)
+                            pack.values[j] = to_compute(take_element<T>(loaded[i], e + j));
+                        store_whole(shared.values[wide_place(i)] + wide_line() + e, pack);
+                    }
+            }
+        }
+
+      private:
+        // Accesses along the depth, or along the lines.
+        static TALLOW_INLINE uint32_t deep_line(uint32_t i) {
+            constexpr uint32_t in_line = depth / Step::length;
+            return thread_index() / in_line + i * (block_size / in_line);
+        }
+        static TALLOW_INLINE uint32_t deep_place() {
+            return thread_index() % (depth / Step::length) * Step::length;
+        }
+        static TALLOW_INLINE uint32_t wide_line() {
+            return thread_index() % (side / Step::length) * Step::length;
+        }
+        static TALLOW_INLINE uint32_t wide_place(uint32_t i) {
+            constexpr uint32_t in_place = side / Step::length;
+            return thread_index() / in_place + i * (block_size / in_place);
+        }
+    };
+
+    // Threads by 32 make 32 rows and 64 columns; a thread's squares are 16 rows and 32 columns apart.
+    static TALLOW_INLINE uint32_t row(uint32_t i) {
+        return thread_index() / 64 * 32 + thread_index() % 32 / 8 * part + i / part * 16 + i % part;
+    }
+    static TALLOW_INLINE uint32_t column(uint32_t i) {
+        return thread_index() / 32 % 2 * 64 + thread_index() % 8 * part + i / part * 32 + i % part;
+    }
+    static TALLOW_INLINE void multiply(const Shared& lhs, const Shared& rhs, float (&sums)[2 * part][2 * part]) {
+#pragma unroll
+        for (uint32_t d = 0; d < depth; ++d) {
+            Pack<float, part> x[2];
+            Pack<float, part> y[2];
+#pragma unroll
+            for (uint32_t i = 0; i < 2; ++i) {
+                x[i] = load_whole<part>(lhs.values[d] + row(i * part));
+                y[i] = load_whole<part>(rhs.values[d] + column(i * part));
+            }
+#pragma unroll
+            for (uint32_t i = 0; i < 2 * part; ++i)
+#pragma unroll
+                for (uint32_t j = 0; j < 2 * part; ++j)
+                    sums[i][j] = multiply_add(x[i / part].values[i % part], y[j / part].values[j % part], sums[i][j]);
+        }
+    }
+};
+
+template <typename T, typename Arguments> TALLOW_INLINE void multiply_by_dots(const Arguments& arguments) {
+    using Tile = DotTile<T>;
+    __shared__ typename Tile::Shared lhs_shared[2];
+    __shared__ typename Tile::Shared rhs_shared[2];
+    const TileOfProduct<Tile::side, Tile::side> tile(arguments, block_index());
+    uint64_t offsets[2];
+    locate(arguments, tile.batch, offsets);
+    const typename Tile::Operand lhs{
+        pointer_to<const T>(arguments.lhs) + offsets[0] + tile.first_row * arguments.lhs_stride_m,
+        arguments.lhs_stride_m, arguments.lhs_stride_k, arguments.m - tile.first_row, arguments.k};
+    const typename Tile::Operand rhs{
+        pointer_to<const T>(arguments.rhs) + offsets[1] + tile.first_column * arguments.rhs_stride_n,
+        arguments.rhs_stride_n, arguments.rhs_stride_k, arguments.n - tile.first_column, arguments.k};
+    typename Tile::Loaded lhs_loaded;
+    typename Tile::Loaded rhs_loaded;
+    lhs.load(0, lhs_loaded);
+    rhs.load(0, rhs_loaded);
+    float sums[2 * Tile::part][2 * Tile::part] = {};
+    uint32_t slot = 0;
+#pragma unroll 1
+    for (uint32_t from = 0; from < arguments.k; from += Tile::depth) {
+        lhs.store(lhs_shared[slot], lhs_loaded);
+        rhs.store(rhs_shared[slot], rhs_loaded);
+        // Those who still multiply what the other slot has are done before it is written again.
+        synchronize_block();
+        lhs.load(from + Tile::depth, lhs_loaded);
+        rhs.load(from + Tile::depth, rhs_loaded);
+        Tile::multiply(lhs_shared[slot], rhs_shared[slot], sums);
+        slot ^= 1;
+    }
+#pragma unroll
+    for (uint32_t i = 0; i < 2 * Tile::part; ++i)
+#pragma unroll
+        for (uint32_t j = 0; j < 2 * Tile::part; j += Tile::part) {
+            const float side_by_side[Tile::part] = {sums[i][j], sums[i][j + 1], sums[i][j + 2], sums[i][j + 3]};
+            store_sums<T>(arguments, tile.batch, tile.first_row + Tile::row(i), tile.first_column + Tile::column(j),
+                          side_by_side);
+        }
+}
+
+#if defined(TALLOW_MATRIX_CORE_MMA) || defined(TALLOW_MATRIX_CORE_MFMA) || defined(TALLOW_MATRIX_CORE_WMMA)
+
+// An operand on its way to matrix cores. Where it `IsDeep` it is dense along the depth, else along its lines; then it
+// is transposed on the way if matrix cores cannot read it so.
+template <typename T, uint32_t Lines, uint32_t Depth, bool IsDeep, uint32_t Slots> struct OperandLoader {
+    using Core = MatrixCore<T>;
+    using Step = StepOfOperand<T, Lines, Depth>;
+    static constexpr uint32_t length = Step::length;
+    static constexpr uint32_t accesses = Step::accesses;
+    static constexpr bool transposes = !IsDeep && !Core::reads_transposed;
+    static constexpr bool has_lines = IsDeep || transposes;
+    using Shared = SharedTile<T, has_lines ? Depth : Lines, transposes>;
+    static constexpr uint32_t in_row = (IsDeep ? Depth : Lines) / length;
+    static constexpr uint32_t apart = block_size / in_row;
+
+    uint8_t* ring;
+    const T* source;
+    uint64_t row_stride;
+    uint32_t lines;
+    uint32_t depth;
+#if !defined(TALLOW_MATRIX_CORE_MMA)
+    Registers<access_bytes> loaded[accesses];
+#endif
+
+    // The row of memory of an access, and the first element of it. Where they are transposed, a thread's rows are side
+    // by side.
+    static TALLOW_INLINE uint32_t row(uint32_t i) {
+        return transposes ? thread_index() / in_row * accesses + i : thread_index() / in_row + i * apart;
+    }
+    static TALLOW_INLINE uint32_t element() {
+        return thread_index() % in_row * length;
+    }
+    TALLOW_INLINE OperandLoader(bits128* shared, const T* first, uint64_t row_stride, uint32_t lines, uint32_t depth)
+        : ring(reinterpret_cast<uint8_t*>(shared)), source(first + row(0) * row_stride + element()),
+          row_stride(row_stride), lines(lines), depth(depth) {
+    }
+    TALLOW_INLINE bool is_inside(uint32_t from, uint32_t i) const {
+        return IsDeep ? row(i) < lines && from + element() < depth : from + row(i) < depth && element() < lines;
+    }
+    TALLOW_INLINE Shared tile(uint32_t slot) const {
+        return {ring + slot * Step::bytes};
+    }
+
+    // The step of the depth from `from` on, which are called one after the other.
+#if defined(TALLOW_MATRIX_CORE_MMA)
+    TALLOW_INLINE void begin(uint32_t from, uint32_t slot) {
+        const Shared to = tile(slot);
+        const T* const here = source + (IsDeep ? from : from * row_stride);
+#pragma unroll
+        for (uint32_t i = 0; i < accesses; ++i)
+            copy_async(to.at(row(i), element()), here + i * apart * row_stride, is_inside(from, i) ? access_bytes : 0);
+    }
+#else
+    TALLOW_INLINE void load(uint32_t from) {
+        const T* const here = source + (IsDeep ? from : from * row_stride);
+#pragma unroll
+        for (uint32_t i = 0; i < accesses; ++i) {
+            loaded[i] = {};
+            if (is_inside(from, i))
+                loaded[i] = load_registers<access_bytes>(here + i * (transposes ? 1 : apart) * row_stride);
+        }
+    }
+    TALLOW_INLINE void store(uint32_t slot) {
+        const Shared to = tile(slot);
+        if constexpr (transposes) {
+            constexpr uint32_t together = accesses * sizeof(T);
+#pragma unroll
+            for (uint32_t e = 0; e < length; ++e) {
+                Registers<together> side_by_side{};
+#pragma unroll
+                for (uint32_t i = 0; i < accesses; ++i)
+                    put_element(side_by_side, i, take_element<T>(loaded[i], e));
+                store_registers(to.at(element() + e, row(0)), side_by_side);
+            }
+        } else {
+#pragma unroll
+            for (uint32_t i = 0; i < accesses; ++i)
+                store_registers(to.at(row(i), element()), loaded[i]);
+        }
+    }
+#endif
+    static TALLOW_INLINE typename Core::Columns read(const Shared& from, uint32_t line, uint32_t place) {
+        if constexpr (has_lines)
+            return Core::read(from, line, place);
+        else
+            return Core::read_transposed(from, line, place);
+    }
+    static TALLOW_INLINE typename Core::Rows read_rows(const Shared& from, uint32_t line, uint32_t place) {
+        if constexpr (has_lines)
+            return Core::read_rows(from, line, place);
+        else
+            return Core::read_rows_transposed(from, line, place);
+    }
+};
+
+// A block's tile, of which each wave makes a part.
+struct TileOfWaves {
+    static constexpr uint32_t rows = 128;
+    static constexpr uint32_t waves_down = 2;
+    static constexpr uint32_t depth = 32;
+#if defined(TALLOW_MATRIX_CORE_MMA)
+    static constexpr uint32_t columns = 256;
+    static constexpr uint32_t slots = 3;
+#else
+    static constexpr uint32_t columns = 128;
+    static constexpr uint32_t slots = 2;
+#endif
+    static constexpr uint32_t waves_across = waves_per_block / waves_down;
+    // In squares.
+    static constexpr uint32_t down = rows / waves_down / matrix_side;
+    static constexpr uint32_t across = columns / waves_across / matrix_side;
+    static constexpr uint32_t steps = depth / matrix_side;
+    static_assert(across % 2 == 0, "two squares take turns in registers");
+
+    static TALLOW_INLINE uint32_t first_row() {
+        return wave_index() / waves_across * down * matrix_side;
+    }
+    static TALLOW_INLINE uint32_t first_column() {
+        return wave_index() % waves_across * across * matrix_side;
+    }
+};
+
+template <typename T, bool IsLhsDeep, bool IsRhsDeep, typename Arguments>
+TALLOW_INLINE void multiply_on_cores(const Arguments& arguments) {
+    using Core = MatrixCore<T>;
+    using Waves = TileOfWaves;
+    using Lhs = OperandLoader<T, Waves::rows, Waves::depth, IsLhsDeep, Waves::slots>;
+    using Rhs = OperandLoader<T, Waves::columns, Waves::depth, IsRhsDeep, Waves::slots>;
+    constexpr uint32_t lhs_bytes = Waves::slots * Lhs::Step::bytes;
+    bits128* const lhs_shared = tile_memory<lhs_bytes + Waves::slots * Rhs::Step::bytes>();
+    bits128* const rhs_shared = lhs_shared + lhs_bytes / sizeof(bits128);
+    const TileOfProduct<Waves::rows, Waves::columns> tile(arguments, block_index());
+    // The launcher counts the smallest tiles.
+    if (tile.batch >= arguments.batches)
+        return;
+    uint64_t offsets[2];
+    locate(arguments, tile.batch, offsets);
+    Lhs lhs(lhs_shared, pointer_to<const T>(arguments.lhs) + offsets[0] + tile.first_row * arguments.lhs_stride_m,
+            IsLhsDeep ? arguments.lhs_stride_m : arguments.lhs_stride_k, arguments.m - tile.first_row, arguments.k);
+    Rhs rhs(rhs_shared, pointer_to<const T>(arguments.rhs) + offsets[1] + tile.first_column * arguments.rhs_stride_n,
+            IsRhsDeep ? arguments.rhs_stride_n : arguments.rhs_stride_k, arguments.n - tile.first_column, arguments.k);
+    uint32_t slot = Waves::slots - 1;
+    uint32_t from = 0;
+    // Wait for the next step; what all threads read before is no longer needed.
+    const auto take_step = [&] {
+        slot = (slot + 1) % Waves::slots;
+#if defined(TALLOW_MATRIX_CORE_MMA)
+        await_copies<Waves::slots - 2>();
+        synchronize_block();
+        const uint32_t free = (slot + Waves::slots - 1) % Waves::slots;
+        lhs.begin(from, free);
+        rhs.begin(from, free);
+        commit_copies();
+#else
+        lhs.store(slot);
+        rhs.store(slot);
+        synchronize_block();
+        lhs.load(from);
+        rhs.load(from);
+#endif
+        from += Waves::depth;
+    };
+#if defined(TALLOW_MATRIX_CORE_MMA)
+#pragma unroll
+    for (uint32_t ahead = 0; ahead + 1 < Waves::slots; ++ahead) {
+        lhs.begin(from, ahead);
+        rhs.begin(from, ahead);
+        commit_copies();
+        from += Waves::depth;
+    }
+#else
+    lhs.load(0);
+    rhs.load(0);
+    from = Waves::depth;
+#endif
+    float sums[Waves::down][Waves::across][Core::sums] = {};
+    typename Core::Rows rows[Waves::down];
+    typename Core::Columns columns[2];
+    const auto read_rows = [&](uint32_t step, uint32_t i) {
+        return Lhs::read_rows(lhs.tile(slot), Waves::first_row() + i * matrix_side, step * matrix_side);
+    };
+    const auto read_columns = [&](uint32_t step, uint32_t j) {
+        return Rhs::read(rhs.tile(slot), Waves::first_column() + j * matrix_side, step * matrix_side);
+    };
+    take_step();
+#pragma unroll
+    for (uint32_t i = 0; i < Waves::down; ++i)
+        rows[i] = read_rows(0, i);
+    columns[0] = read_columns(0, 0);
+#pragma unroll 1
+    for (uint32_t done = 0; done < arguments.k; done += Waves::depth) {
+#pragma unroll
+        for (uint32_t step = 0; step < Waves::steps; ++step) {
+            const uint32_t next = (step + 1) % Waves::steps;
+#pragma unroll
+            for (uint32_t j = 0; j < Waves::across; ++j) {
+                // What is multiplied next is read before, and rows when they were multiplied last; behind the depth
+                // there are zeros.
+                const bool is_last = j + 1 == Waves::across;
+                if (is_last && next == 0)
+                    take_step();
+                columns[(j + 1) % 2] = is_last ? read_columns(next, 0) : read_columns(step, j + 1);
+#pragma unroll
+                for (uint32_t i = 0; i < Waves::down; ++i) {
+                    Core::multiply(sums[i][j], rows[i], columns[j % 2]);
+                    if (is_last)
+                        rows[i] = read_rows(next, i);
+                }
+            }
+        }
+    }
+#pragma unroll
+    for (uint32_t i = 0; i < Waves::down; ++i)
+#pragma unroll
+        for (uint32_t j = 0; j < Waves::across; ++j)
+#pragma unroll
+            for (uint32_t run = 0; run < Core::sums; run += Core::run) {
+                float side_by_side[Core::run];
+#pragma unroll
+                for (uint32_t e = 0; e < Core::run; ++e)
+                    side_by_side[e] = sums[i][j][run + e];
+                store_sums<T>(arguments, tile.batch,
+                              tile.first_row + Waves::first_row() + i * matrix_side + Core::row(Core::held_of(run)),
+                              tile.first_column + Waves::first_column() + j * matrix_side + Core::column(run),
+                              side_by_side);
+            }
+}
+
+#endif
+
+template <typename T, bool IsLhsDeep, bool IsRhsDeep, typename Arguments>
+TALLOW_INLINE void multiply_tiles(const Arguments& arguments) {
+#if defined(TALLOW_MATRIX_CORE_MMA) || defined(TALLOW_MATRIX_CORE_MFMA) || defined(TALLOW_MATRIX_CORE_WMMA)
+    if constexpr (sizeof(T) == 2)
+        multiply_on_cores<T, IsLhsDeep, IsRhsDeep>(arguments);
+    else
+#endif
+        multiply_by_dots<T>(arguments);
+}
+
+} // namespace tallow
