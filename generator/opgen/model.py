@@ -274,7 +274,8 @@ class DTypes:
     """The element types.
 
     Ops, kernels and backends name sets of them: `all`, `number` (all but truth values), `real` (numbers that have an
-    order), `integer`, `float`, `complex`, `wide` (real numbers of 8 bytes) and `index` (those with an `index_mark`).
+    order), `integer`, `float`, `half` (floats of 2 bytes), `complex`, `wide` (real numbers of 8 bytes) and `index`
+    (those with an `index_mark`).
     """
 
     dtypes: Annotated[tuple[DType, ...], "The dtypes by name, in the order in which they are listed everywhere."]
@@ -1040,6 +1041,7 @@ class Spec:
             "real": [dtype for dtype in self.dtypes if dtype.kind != "bool" and not dtype.is_complex],
             "integer": [dtype for dtype in self.dtypes if dtype.is_integer],
             "float": [dtype for dtype in self.dtypes if dtype.kind == "float"],
+            "half": [dtype for dtype in self.dtypes if dtype.kind == "float" and dtype.bytes == 2],
             "complex": [dtype for dtype in self.dtypes if dtype.is_complex],
             "wide": [dtype for dtype in self.dtypes if dtype.bytes == MOST_BYTES and not dtype.is_complex],
             "index": [dtype for dtype in self.dtypes if dtype.may_index],

@@ -67,7 +67,7 @@ def test_what_a_package_lacks_is_said_where_it_is_called(mylib: Project) -> None
         text=True,
         check=False,
     )
-    assert "AttributeError: a Tensor has no attribute 'exp'" in done.stderr
+    assert "AttributeError: 'Tensor' object has no attribute 'exp'" in done.stderr
 
 
 def test_new_project_is_another_name_for_it() -> None:
