@@ -17,6 +17,7 @@ from tallow import (
     cat,
     stack,
 )
+from tallow.runtime.storage.calls import MOST_JOINED
 from tallow.runtime.tensor import joining
 
 from .arrays import numbers, same
@@ -107,7 +108,7 @@ def test_cat_joins_any_layouts(device: Device, dim: int) -> None:
 
 
 def test_a_list_that_grows_leaves_no_plan_of_each_length(device: Device) -> None:
-    rows = numbers((60, 3), seed=2)
+    rows = numbers((MOST_JOINED + 12, 3), seed=2)
     tensors: list[Tensor] = []
     kept = []
     for count, row in enumerate(rows, 1):
@@ -115,7 +116,7 @@ def test_a_list_that_grows_leaves_no_plan_of_each_length(device: Device) -> None
         same(cat(tensors), rows[:count].reshape(-1))
         same(stack(tensors, -1), rows[:count].T)
         kept.append(len(device.inner.plans) + len(joining._joins))
-    assert kept[-1] == kept[20]
+    assert kept[-1] == kept[MOST_JOINED]
 
 
 def test_joins_of_nothing_and_of_what_does_not_fit(device: Device) -> None:
