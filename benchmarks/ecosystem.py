@@ -118,12 +118,12 @@ def run(label: str, scale: float, output: Path | None) -> None:
             )
             lines.append(f"| {name} | {arrays[0].size} | {ours * 1e3:.3f} | {theirs * 1e3:.3f} | {ours / theirs:.2f} |")
             click.echo(lines[-1], err=output is None)
-    text = "\n".join(lines) + "\n"
+            # At once: a run that is stopped keeps what it has measured.
+            if output is not None:
+                output.parent.mkdir(parents=True, exist_ok=True)
+                output.write_text("\n".join(lines) + "\n", encoding="utf-8")
     if output is None:
-        click.echo(text, nl=False)
-    else:
-        output.parent.mkdir(parents=True, exist_ok=True)
-        output.write_text(text, encoding="utf-8")
+        click.echo("\n".join(lines))
 
 
 @main.command()
