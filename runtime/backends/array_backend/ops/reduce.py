@@ -87,20 +87,17 @@ def _joined(
 
     def run(x: Any, *parameters: Any) -> Any:
         axis = len(x.shape) - 1
+        if element is not None and columns:
+            x = element(x) if given is None else element(x, given(x))
         own = x.dtype if result is None else result
         if columns == 0:
             assert identity is not None
             joined = library.full((*x.shape[:axis], 1), identity, own, device)
-            return joined if finish is None else finish(joined, columns, *parameters)
-        if element is not None:
-            x = element(x) if given is None else element(x, given(x))
-        # A library may join elements in their own dtype.
-        if result is not None and x.dtype != result:
-            x = library.astype(x, result)
-        own = x.dtype if result is None else result
-        if is_accumulated and wide is None:
+        elif is_accumulated and wide is None:
             joined = accumulated(library, combine, x, identity)
         else:
+            # A library may join elements in their own dtype.
+            x = x if x.dtype == own else library.astype(x, own)
             joined = combine(x, axis, own if wide is None else wide)
         return joined if finish is None else finish(joined, columns, *parameters)
 
