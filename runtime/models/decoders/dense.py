@@ -1,11 +1,11 @@
-"""What dense decoders have in common: their tensors, and the second half of a layer."""
+"""What dense decoders have in common: their tensors, and a layer or its second half."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any, Final
 
 from ...tensor import Tensor
 from ..config import ModelConfig
-from ..steps import Place, added_rms_norm, joined_linear, linears, silu_mul
+from ..steps import Place, added_rms_norm, attention, joined_linear, linears, rotated_heads, silu_mul
 
 # The tensors around the layers, and those of a layer, by the names that steps have for them.
 TENSORS: Final = {
@@ -57,6 +57,20 @@ def biases(config: ModelConfig) -> dict[str, tuple[int, ...]]:
     """The shapes of what is added to queries, keys and values, where a model has it."""
     queries, keys = config.heads * config.head_dim, config.key_heads * config.head_dim
     return {"query_bias": (queries,), "key_bias": (keys,), "value_bias": (keys,)}
+
+
+def layer(
+    rope: Callable[[Place, Tensor], Tensor], at: Place, weights: Mapping[Any, Any], x: Tensor, added: Tensor | None
+) -> tuple[Tensor, Tensor]:
+    """A layer of the sum of two (n, width), or of x alone, makes two whose sum it is: the next norm adds them.
+
+    Queries, keys and values may have biases, and what attention makes too.
+    """
+    normed, x = added_rms_norm(at, x, added, weights["attention_norm"])
+    biases = [weights["query_bias"], weights["key_bias"], weights["value_bias"]]
+    queries, keys, values = rotated_heads(at, normed, weights["query", "key", "value"], biases, rope)
+    attended = joined_linear(at, attention(at, queries, keys, values), weights["output"], weights.get("output_bias"))
+    return feed_forward(at, weights, x, attended)
 
 
 def feed_forward(at: Place, weights: Mapping[Any, Any], x: Tensor, attended: Tensor) -> tuple[Tensor, Tensor]:

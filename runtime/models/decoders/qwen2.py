@@ -1,11 +1,10 @@
 """Qwen 2 and 2.5."""
 
-from collections.abc import Mapping
-from typing import Any, Final
+from functools import partial
+from typing import Final
 
-from ...tensor import Tensor
 from ..config import ModelConfig
-from ..steps import Place, added_rms_norm, attention, joined_linear, rope_halves, rotated_heads
+from ..steps import rope_halves
 from . import dense
 
 TENSORS: Final = dense.TENSORS
@@ -26,10 +25,4 @@ def shapes(config: ModelConfig, vocabulary: int) -> dict[str, tuple[int, ...]]:
     return {**dense.shapes(config, vocabulary), **dense.biases(config)}
 
 
-def layer(at: Place, weights: Mapping[Any, Any], x: Tensor, added: Tensor | None) -> tuple[Tensor, Tensor]:
-    """A layer of the sum of two (n, width), or of x alone, makes two whose sum it is: the next norm adds them."""
-    normed, x = added_rms_norm(at, x, added, weights["attention_norm"])
-    biases = [weights["query_bias"], weights["key_bias"], weights["value_bias"]]
-    queries, keys, values = rotated_heads(at, normed, weights["query", "key", "value"], biases, rope_halves)
-    attended = joined_linear(at, attention(at, queries, keys, values), weights["output"])
-    return dense.feed_forward(at, weights, x, attended)
+layer: Final = partial(dense.layer, rope_halves)
