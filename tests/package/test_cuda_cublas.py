@@ -117,24 +117,25 @@ def test_a_handle_is_made_exact_and_given_back(context, library):
 
 
 @pytest.mark.parametrize(
-    ("dtype", "kind", "compute", "factor"),
+    ("dtype", "result", "kind", "result_kind", "compute", "factor"),
     [
-        (DType.BF16, 14, 68, ctypes.c_float),
-        (DType.F16, 2, 68, ctypes.c_float),
-        (DType.F32, 0, 68, ctypes.c_float),
-        (DType.F64, 1, 70, ctypes.c_double),
+        (DType.BF16, None, 14, 14, 68, ctypes.c_float),
+        (DType.BF16, DType.F32, 14, 0, 68, ctypes.c_float),
+        (DType.F16, None, 2, 2, 68, ctypes.c_float),
+        (DType.F32, None, 0, 0, 68, ctypes.c_float),
+        (DType.F64, None, 1, 1, 70, ctypes.c_double),
     ],
 )
-def test_a_product(context, library, dtype, kind, compute, factor):
+def test_a_product(context, library, dtype, result, kind, result_kind, compute, factor):
     blas = open_blas(context, 1234)
     library.calls.clear()
-    blas.multiply(dtype, (2, 3, 5, 7), Matrices(1000, False, 7, 21), Matrices(2000, True, 8, 40), 3000)
+    blas.multiply(dtype, (2, 3, 5, 7), Matrices(1000, False, 7, 21), Matrices(2000, True, 8, 40), 3000, False, result)
     ((name, handle, *arguments),) = library.calls
     assert (name, handle) == ("gemm_strided_batched_ex", 77)
     alpha, beta = arguments.pop(5), arguments.pop(13)
     assert [factor.from_address(address).value for address in (alpha, beta)] == [1, 0]
     # The transpose of the result: of the right side's transpose, which lies there, and the left side's.
-    assert arguments == [1, 0, 5, 3, 7, 2000, kind, 8, 40, 1000, kind, 7, 21, 3000, kind, 5, 15, 2, compute, -1]
+    assert arguments == [1, 0, 5, 3, 7, 2000, kind, 8, 40, 1000, kind, 7, 21, 3000, result_kind, 5, 15, 2, compute, -1]
 
 
 @pytest.mark.parametrize(

@@ -46,6 +46,7 @@ class StridedBatchedGemm:
         rhs: Matrices,
         result: int,
         is_added: bool = False,
+        result_dtype: DType | None = None,
     ) -> tuple[Any, ...]:
         """What follows the handle in a call: see `libraries.Blas.multiply`."""
         b, m, n, k = bmnk
@@ -73,7 +74,7 @@ class StridedBatchedGemm:
             lhs.step,
             ctypes.addressof(one if is_added else zero),
             result,
-            kind,
+            self._kinds[result_dtype or dtype],
             n,
             m * n,
             b,
@@ -111,9 +112,10 @@ class GemmLibrary(Library, ABC):
         rhs: Matrices,
         result: int,
         is_added: bool = False,
+        result_dtype: DType | None = None,
     ) -> None:
         """Enqueue the products of b matrices (m, k) with b matrices (k, n), k > 0, contiguous at `result`."""
-        self.enqueue(self._gemm.arguments(dtype, bmnk, lhs, rhs, result, is_added))
+        self.enqueue(self._gemm.arguments(dtype, bmnk, lhs, rhs, result, is_added, result_dtype))
 
     def step(self, name: str, arguments: tuple[Any, ...]) -> tuple[Callable[..., Any], tuple[Any, ...]]:
         if name == "multiply":

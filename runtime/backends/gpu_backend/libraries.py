@@ -35,11 +35,13 @@ class Blas(Protocol):
         rhs: Matrices,
         result: int,
         is_added: bool = False,
+        result_dtype: DType | None = None,
     ) -> None:
         """Enqueue the products of b matrices (m, k) with b matrices (k, n), to be written to `result`, contiguous.
 
-        There is something to multiply: b, m, n and k are above 0. f16 and bf16 accumulate in f32. What `is_added` is
-        added to what is at `result`, and rounded once. Raises LibraryError.
+        There is something to multiply: b, m, n and k are above 0. f16 and bf16 accumulate in f32, which is their result
+        where `result_dtype` says so. What `is_added` is added to what is at `result`, and rounded once. Raises
+        LibraryError.
         """
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from .....dtype import DType
 from .....kernels.constants import ACCESS_BYTES
 from . import copy, matmul
 from .operand import Operand
@@ -33,9 +34,11 @@ def by_fused_library(library: BiasedBlas, x: Operand, weight: Operand, bias: Ope
     return result if taken else None
 
 
-def by_library(library: Blas, x: Operand, weight: Operand, bias: Operand | None) -> GpuStorage | None:
-    """The same by a library that adds the product to what is there: None as of `matmul.by_library`."""
-    return matmul.by_library(library, x, _transposed(weight), _sizes(x, weight), bias)
+def by_library(
+    library: Blas, x: Operand, weight: Operand, bias: Operand | None, *, result: DType | None = None
+) -> GpuStorage | None:
+    """The same by a library that adds the product to what is there: as of `matmul.by_library`."""
+    return matmul.by_library(library, x, _transposed(weight), _sizes(x, weight), bias, result=result)
 
 
 def by_kernel(x: Operand, weight: Operand, bias: Operand | None) -> GpuStorage:

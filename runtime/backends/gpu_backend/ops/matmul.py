@@ -28,12 +28,12 @@ _TILE: Final = 2 * MATMUL_SIDE
 
 
 def by_library(
-    library: Blas, lhs: Operand, rhs: Operand, bmnk: Sizes, bias: Operand | None = None
+    library: Blas, lhs: Operand, rhs: Operand, bmnk: Sizes, bias: Operand | None = None, *, result: DType | None = None
 ) -> GpuStorage | None:
     """b products of matrices (m, k) and (k, n): (b, m, n). The layouts end in the dims of the matrices.
 
-    A bias (n) is what the products are added to. None where there is nothing to multiply, or sizes are more than the
-    library counts.
+    A bias (n) is what the products are added to. Products are in the dtype of the operands, those of halves, where that
+    is the `result`, in f32. None where there is nothing to multiply, or sizes are more than the library counts.
     """
     b, m, n, _ = bmnk
     if 0 in bmnk:
@@ -43,11 +43,11 @@ def by_library(
     rhs, right = as_matrices(rhs)
     if left is None or right is None:
         return None
-    result = lhs.device.empty(lhs.dtype, b * m * n)
+    products = lhs.device.empty(result or lhs.dtype, b * m * n)
     if bias is not None:
-        copy.copy(bias.relaid((b * m, n), (0, *bias.strides)), dense(result, (b * m, n)))
-    library.multiply(lhs.dtype, bmnk, left, right, result.memory.address, bias is not None)
-    return result
+        copy.copy(bias.relaid((b * m, n), (0, *bias.strides)), dense(products, (b * m, n)))
+    library.multiply(lhs.dtype, bmnk, left, right, products.memory.address, bias is not None, result)
+    return products
 
 
 def matmul(lhs: Operand, rhs: Operand, bmnk: Sizes, bias: Operand | None = None) -> GpuStorage:

@@ -33,8 +33,12 @@ if TYPE_CHECKING:
     from ..storage import GpuStorage, QGpuStorage
     from ..storage.backend_impl import Memory
 
-# The kernel multiplies so many rows at most without decoding the weights to memory.
-_MOST_ROWS: Final = 8
+# The kernel multiplies so many rows at once.
+_ROWS_AT_ONCE: Final = 8
+# It takes so many turns at most; more rows are quicker with weights that are decoded to memory. Those of x in f32 are
+# multiplied in f32, by units that are slower, unless x may be rounded.
+_EXACT_TURNS: Final = 4
+_ROUNDED_TURNS: Final = 2
 # Others decode weights to so many bytes at a time at most.
 _MOST_DECODED: Final = 1 << 27
 # A lane takes so many weights of a row at a time that are floats.
@@ -101,43 +105,67 @@ def embedding(blocks: QGpuStorage, ids: Operand, rows: int, hidden: int) -> GpuS
 
 
 def forward_by_library(
-    library: Blas, blocks: QGpuStorage, x: Operand, rows: int, hidden: int, _activations: str | None
+    library: Blas, blocks: QGpuStorage, x: Operand, rows: int, hidden: int, activations: str | None
 ) -> GpuStorage | None:
-    """The product of more rows than the kernel takes, by a library; None of fewer, and as of `linear.by_library`."""
-    if _is_few(blocks, x, rows):
+    """The product of more rows than the kernel takes, by a library; None of fewer, and as of `linear.by_library`.
+
+    x that may be rounded is multiplied in bf16, with sums in f32.
+    """
+    if _is_few(blocks, x, rows, activations):
         return None
-    return _decoded_product(blocks, x, rows, hidden, lambda weights: linear.by_library(library, x, weights, None))
+    dtype = x.dtype
+    if activations is not None and dtype is DType.F32:
+        x = dense(_converted(x, DType.BF16), x.shape)
+
+    def product(weights: Operand) -> GpuStorage | None:
+        return linear.by_library(library, x, weights, None, result=dtype)
+
+    return _decoded_product(blocks, x, rows, hidden, dtype, product)
 
 
 def forward(blocks: QGpuStorage, x: Operand, rows: int, hidden: int, activations: str | None) -> GpuStorage:
     """The product of x (m, hidden) and the transpose of the weights (rows, hidden), in the dtype of x."""
-    if not _is_few(blocks, x, rows):
-        made = _decoded_product(blocks, x, rows, hidden, lambda weights: linear.by_kernel(x, weights, None))
+    if not _is_few(blocks, x, rows, activations):
+        made = _decoded_product(blocks, x, rows, hidden, x.dtype, lambda weights: linear.by_kernel(x, weights, None))
         assert made is not None
         return made
-    device, held, dtype = blocks.device, x.shape[0], x.dtype
+    held, dtype = x.shape[0], x.dtype
     x = _aligned(x)
-    result = device.empty(DType.F32, held * rows)
+    result = blocks.device.empty(DType.F32, held * rows)
+    for begin in range(0, held, _ROWS_AT_ONCE):
+        turn = Operand(x.storage, x.layout.narrow(0, begin, min(_ROWS_AT_ONCE, held - begin)))
+        _multiply_few(
+            blocks, turn, rows, hidden, activations, result.memory.address + begin * rows * result.dtype.itemsize
+        )
+    return _converted(dense(result, (held * rows,)), dtype)
+
+
+def _multiply_few(
+    blocks: QGpuStorage, x: Operand, rows: int, hidden: int, activations: str | None, result: Address
+) -> None:
+    """Write the product of as many rows of x as the kernel takes at once to the address `result`."""
+    held = x.shape[0]
     kernel = "block_product" if activations is None else "rounded_product"
     weights, split_bits = blocks.memory, 0
     if blocks.block_size > 1:
         x, weights, split_bits = _arranged(blocks, x, activations), _roomy(blocks), _split_bits(rows, hidden)
     readable = max(blocks.size_in_bytes, LEAST_BLOCKS_BYTES)
     packed = arguments.block_product(
-        result=result.memory.address, blocks=weights.address, readable=readable, x=x.address, x_stride=x.strides[0],
-        x_rows=held, rows=rows, hidden=hidden, split_bits=split_bits,
+        result=result, blocks=weights.address, readable=readable, x=x.address, x_stride=x.strides[0], x_rows=held,
+        rows=rows, hidden=hidden, split_bits=split_bits,
     )  # fmt: skip
-    name = f"{kernel}_{blocks.dtype.value}_{1 if held == 1 else _MOST_ROWS}"
+    name = f"{kernel}_{blocks.dtype.value}_{1 if held == 1 else _ROWS_AT_ONCE}"
     is_alone = blocks.block_size == 1 or (held == 1 and blocks.dtype.type_size >= blocks.block_size)
     at_once = 1 if is_alone else PRODUCT_ROWS
-    device.kernels.launch("block_product", name, ceil_divide(rows << split_bits, _WAVES * at_once), packed)
-    return _converted(dense(result, (held * rows,)), dtype)
+    blocks.device.kernels.launch("block_product", name, ceil_divide(rows << split_bits, _WAVES * at_once), packed)
 
 
-def _is_few(blocks: QGpuStorage, x: Operand, rows: int) -> bool:
+def _is_few(blocks: QGpuStorage, x: Operand, rows: int, activations: str | None) -> bool:
     """Whether the kernel multiplies the rows of x; where there is nothing to add up it has nothing to write."""
     held, hidden = x.shape
-    return 0 < held <= _MOST_ROWS and rows > 0 and hidden > 0 and hidden % max(blocks.block_size, _LANE_FLOATS) == 0
+    turns = (_ROUNDED_TURNS if activations else _EXACT_TURNS) if x.dtype is DType.F32 else 1
+    is_whole = hidden % max(blocks.block_size, _LANE_FLOATS) == 0
+    return 0 < held <= turns * _ROWS_AT_ONCE and rows > 0 and hidden > 0 and is_whole
 
 
 def _split_bits(rows: int, hidden: int) -> int:
@@ -174,16 +202,21 @@ def _arranged(blocks: QGpuStorage, x: Operand, activations: str | None) -> Opera
 
 
 def _decoded_product(
-    blocks: QGpuStorage, x: Operand, rows: int, hidden: int, product: Callable[[Operand], GpuStorage | None]
+    blocks: QGpuStorage,
+    x: Operand,
+    rows: int,
+    hidden: int,
+    dtype: DType,
+    product: Callable[[Operand], GpuStorage | None],
 ) -> GpuStorage | None:
-    """The products with rows of decoded weights, as many of them at a time as `_MOST_DECODED` says."""
+    """The products, in `dtype`, with rows of weights in x's, as many of them at a time as `_MOST_DECODED` says."""
     most = max(_MOST_DECODED // (max(hidden, 1) * x.itemsize), 1)
     if rows <= most:
         return product(_weights(blocks, x.dtype, 0, rows, hidden))
     # Parts of one size share their memory.
     most = ceil_divide(rows, ceil_divide(rows, most))
     held = x.shape[0]
-    whole = dense(blocks.device.empty(x.dtype, held * rows), (held, rows))
+    whole = dense(blocks.device.empty(dtype, held * rows), (held, rows))
     for begin in range(0, rows, most):
         count = min(most, rows - begin)
         part = product(_weights(blocks, x.dtype, begin, count, hidden))
