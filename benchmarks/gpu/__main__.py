@@ -63,7 +63,10 @@ def main() -> None:
     type=click.Path(file_okay=False, path_type=Path),
     help=f"The folder for {_RESULTS}, {_PAGE} and {_PLOT}; without it, results are only printed.",
 )
-def run(device: str, exponents: tuple[int, ...], dtypes: tuple[str, ...], only: str, output: Path | None) -> None:
+@click.option("--resume", is_flag=True, help=f"Go on with the run that {_RESULTS} in --output is of, on the same GPU.")
+def run(
+    device: str, exponents: tuple[int, ...], dtypes: tuple[str, ...], only: str, output: Path | None, resume: bool
+) -> None:
     """Check and time the ops. Exit code 1 if a result is wrong or a call fails.
 
     Each result is compared with PyTorch's, in f64 where rounding differs, before it is timed; the other cases go on.
@@ -72,6 +75,7 @@ def run(device: str, exponents: tuple[int, ...], dtypes: tuple[str, ...], only: 
     python -m benchmarks.gpu run
     python -m benchmarks.gpu run --output build/benchmarks
     python -m benchmarks.gpu run --only '^unary/' --size 28 --size 10
+    python -m benchmarks.gpu run --output build/benchmarks --resume
     """  # noqa: D301 -- \b is the character that click reads
     try:
         from . import launches, loading, starting
@@ -89,6 +93,8 @@ def run(device: str, exponents: tuple[int, ...], dtypes: tuple[str, ...], only: 
     try:
         with open_libraries(device) as libraries:
             results = Results(environment(libraries, command))
+            if resume and output is not None and (output / _RESULTS).exists():
+                results = _resumed(output / _RESULTS, results)
             _measure_all(libraries, ops, exponents, dtypes, results, output)
             if not only:
                 results.launches = launches.measure(libraries.device)
@@ -107,6 +113,16 @@ def run(device: str, exponents: tuple[int, ...], dtypes: tuple[str, ...], only: 
         raise SystemExit(1)
 
 
+def _resumed(path: Path, begun: Results) -> Results:
+    """The results of a run that was cut short, if it was on the same machine and of the same sources."""
+    earlier = Results.read(path)
+    for name in begun.environment.keys() - {"command", "date"}:
+        here, there = begun.environment[name], earlier.environment.get(name)
+        if here != there:
+            raise click.ClickException(f"{path} is of another run ({name}: {there}, here {here}); leave out --resume")
+    return earlier
+
+
 def _measure_all(
     libraries: Libraries,
     ops: list[Op],
@@ -121,19 +137,24 @@ def _measure_all(
 
     console = Console(highlight=False, soft_wrap=True)
     # The largest first: they say most, should the run be cut short.
-    groups = list(product(sorted(exponents, reverse=True), dtypes))
-    cases = sum(dtype in op.dtypes for _, dtype in groups for op in ops)
+    measured = {(row.family, row.op, row.dtype, row.elements) for row in results.rows}
+    groups = {
+        (exponent, dtype): [
+            op for op in ops if dtype in op.dtypes and (op.family, op.name, dtype, 1 << exponent) not in measured
+        ]
+        for exponent, dtype in product(sorted(exponents, reverse=True), dtypes)
+    }
     console.print(table.HEAD, style="bold")
     with Progress(console=console, transient=True) if console.is_terminal else nullcontext() as progress:
-        task = progress.add_task("", total=cases) if progress else None
-        for exponent, dtype in groups:
+        task = progress.add_task("", total=sum(map(len, groups.values()))) if progress else None
+        for (exponent, dtype), left in groups.items():
+            if not left:
+                continue
             nbytes = ITEM_SIZES[dtype] << exponent
             if nbytes not in results.ceilings:
                 results.ceilings[nbytes] = copy_rates(libraries, nbytes)
             data = Data(libraries, dtype, 1 << exponent)
-            for op in ops:
-                if dtype not in op.dtypes:
-                    continue
+            for op in left:
                 if progress and task is not None:
                     progress.update(task, description=f"{op.name} {dtype} {size_text(data.elements)}")
                 row = measure(op, data)

@@ -6,12 +6,13 @@ import sys
 import xml.etree.ElementTree as ET
 from pathlib import Path
 
+import click
 import pytest
 from click.testing import CliRunner
 from pictures import crossing_texts, hidden_marks, wrong_texts
 
 from benchmarks.gpu import plot, report, sources, table
-from benchmarks.gpu.__main__ import main
+from benchmarks.gpu.__main__ import _resumed, main
 from benchmarks.gpu.results import COMPILED, Loading, Measurement, Results, Row, Start, bytes_text, size_text
 
 LARGE, SMALL = 1 << 28, 1 << 10
@@ -295,6 +296,16 @@ def test_render_writes_page_and_plot_and_leaves_the_results_where_they_are(resul
     assert sorted(path.name for path in docs.iterdir()) == ["benchmarks.md", "benchmarks.svg"]
     assert (docs / "benchmarks.md").read_text(encoding="utf-8") == report.page(results, "benchmarks.svg")
     assert (docs / "benchmarks.svg").read_text(encoding="utf-8") == plot.draw(results)
+
+
+def test_a_run_goes_on_where_another_on_the_same_machine_ended(results: Results, tmp_path: Path) -> None:
+    path = tmp_path / "benchmarks.json"
+    results.write(path)
+    begun = Results({**results.environment, "date": "later", "command": "the same --resume"})
+    assert _resumed(path, begun) == results
+    elsewhere = Results({**begun.environment, "GPU": "another"})
+    with pytest.raises(click.ClickException, match=r"is of another run \(GPU: .*, here another\); leave out --resume"):
+        _resumed(path, elsewhere)
 
 
 def test_run_without_pytorch_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
