@@ -41,6 +41,8 @@ TAKEN = {name: taken for taken, name in _NAMES.items()}
 # The kind that has those of reductions, once what they have for each result alone is known: functions of that, of an
 # element and of the result.
 _OF_REDUCTIONS = "binary_gradient"
+# What such an op has in the place of the result, where that is something else that the elements have together.
+_ROW = "y"
 # What the op of both gradients is called behind the name of the functor.
 JOINT = "_gradients"
 _COMMUTATIVE = ("x + y", MULTIPLY, "x == y", "x != y", "minimum", "maximum")
@@ -241,12 +243,15 @@ def _of_elements(
     except FormulaError:
         return
     rows, rest = rows_of(node, functor.operands[0], [it.name for it in spec.reductions])
-    takes = [*functor.operands, RESULT]
+    of_gradient = [name for name, row in rows.items() if INCOMING in names(row)]
+    others = [name for name in rows if name not in of_gradient]
+    takes = [*functor.operands, *(others or [RESULT])]
     # As one op it is no launch fewer where it is one besides what the rows have too.
     own_calls = {*calls(rest)}.difference(*map(calls, rows.values()))
-    is_left = len(rows) == 1 and {*names(rest)} == {*rows, *takes} and len(own_calls) > 1
-    if is_left and computing(rest, ops, ()) is None:
-        own = inlined(rest, dict.fromkeys(rows, Name(INCOMING)))
+    is_left = {*names(rest)} == {*of_gradient, *takes} and len(own_calls) > 1
+    if len(of_gradient) == 1 and len(others) < 2 and is_left and computing(rest, ops, ()) is None:
+        own = inlined(rest, {of_gradient[0]: Name(INCOMING), **dict.fromkeys(others, Name(_ROW))})
+        takes = [*functor.operands, _ROW if others else RESULT]
         doc = f"the gradient of {functor.operands[0]} in {functor.name}, of what `gradient` is for each result"
         gradients = {GRADIENT: _renamed(functor, own, INCOMING)}
         found = _op(spec, functor, f"{functor.name}_gradient", kind.name, kind.unsupported, own, takes, gradients, doc)

@@ -242,11 +242,12 @@ JOINED: dict[str, Callable[[Array], Any]] = {
     "count_min": lambda x: np.count_nonzero(x == np.min(x)),
     "count_max": lambda x: np.count_nonzero(x == np.max(x)),
     "count_zero": lambda x: np.count_nonzero(x == 0),
+    "sum_powers": lambda x: np.exp(x - np.max(x)).sum(),
     "prod_slope": lambda x: {0: 1.0, 1: np.prod(x[x != 0])}.get(np.count_nonzero(x == 0), 0.0),
 }
 
 
-DIFFERENTIABLE = ["sum", "prod", "prod_slope", "mean", "norm", "var", "std", "logsumexp", "min", "max"]
+DIFFERENTIABLE = ["sum", "prod", "prod_slope", "mean", "norm", "var", "std", "logsumexp", "sum_powers", "min", "max"]
 
 
 def slopes(name: str, x: Array, correction: float) -> tuple[Array, Array]:
@@ -268,6 +269,9 @@ def slopes(name: str, x: Array, correction: float) -> tuple[Array, Array]:
             return variance, distances * (2 / divisor)
         case "logsumexp":
             return np.log(np.exp(x).sum()), np.exp(x) / np.exp(x).sum()
+        case "sum_powers":
+            powers, is_largest = np.exp(x - x.max()), x == x.max()
+            return powers.sum(), np.where(is_largest, 1 - powers.sum() / np.count_nonzero(is_largest), powers)
         case "std":
             return np.sqrt(variance), distances / (np.sqrt(variance) * divisor) if variance else 0 * x
         case _:
@@ -335,6 +339,7 @@ def test_every_reduction_with_a_gradient_is_mutated() -> None:
 OF_STATES: dict[str, Callable[[Array], Any]] = {
     "moments": lambda x: np.square(x - x.mean()).sum(),
     "powers": lambda x: np.log(np.exp(x).sum()),
+    "shares": JOINED["sum_powers"],
     "maxima": lambda x: 0 if np.isnan(x).any() else JOINED["count_max"](x),
     "minima": lambda x: 0 if np.isnan(x).any() else JOINED["count_min"](x),
     "factors": JOINED["prod_slope"],

@@ -161,7 +161,7 @@ RECIPES = [
         'element: "where(isnan(x), inf, abs(x))", combine: "minimum(x, y)", '
         'gradient: {x: "where(abs(x) == result, g * sign(x), 0)"}, edges: {least_magnitude(): inf}',
         {
-            (REDUCTIONS, '"mean", "norm", "logsumexp")\n'): '"least_magnitude", ',
+            (REDUCTIONS, '"mean", "norm", "logsumexp", "sum_powers")\n'): '"least_magnitude", ',
             (REDUCTIONS, '    "any": lambda'): (
                 '    "least_magnitude": lambda name, values, dims: encode(\n'
                 "        name,\n"

@@ -46,6 +46,8 @@ SCALAR_SPILLS = {
     "gelu_erf_gradient_f64_contiguous": 2,
     "logsumexp_f64_rows": 6,
     "logsumexp_f64_columns": 9,
+    "sum_powers_f64_rows": 6,
+    "sum_powers_f64_columns": 9,
 }
 # Vector registers that go to AMD's accumulation registers: of lanes that have sums of lines of 256 elements.
 VECTOR_SPILLS = {"attention_gradient_f32_256_queries": 3}

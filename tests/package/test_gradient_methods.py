@@ -159,7 +159,10 @@ def test_what_where_did_not_choose_gives_no_nan(device: Device) -> None:
 
 @pytest.mark.parametrize(
     ("name", "most"),
-    [("sum", 0), ("mean", 0), ("norm", 1), ("var", 2), ("std", 2), ("min", 2), ("max", 2), ("prod", 2)],
+    [
+        *[("sum", 0), ("mean", 0), ("norm", 1), ("var", 2), ("std", 2), ("logsumexp", 3), ("min", 2), ("max", 2)],
+        ("prod", 2),
+    ],
 )
 def test_gradients_of_reductions_take_few_passes(
     name: str, most: int, device: Device, monkeypatch: pytest.MonkeyPatch
@@ -172,7 +175,7 @@ def test_gradients_of_reductions_take_few_passes(
     assert len(passes) == most
 
 
-REDUCTIONS = ("sum", "mean", "prod", "norm", "min", "max", "var", "std")
+REDUCTIONS = ("sum", "mean", "prod", "norm", "logsumexp", "min", "max", "var", "std")
 
 
 @pytest.mark.parametrize("name", REDUCTIONS)

@@ -76,8 +76,8 @@ def reduce_op(bench: Bench) -> None:
         rows = np.ones((4, 70), EXTENDED)
         rows[0, 3], rows[1, 5], rows[2, [7, 60]], rows[3, 9] = np.nan, np.inf, [np.inf, 0], -0.0
         check_reduction(bench, bench.place(encode(bench.name, rows)), (1,), bench.where("NaN, infinity and zeros"))
-    if bench.op == "logsumexp":
-        check_logsumexp(bench)
+    if bench.op in ("logsumexp", "sum_powers"):
+        check_sums_of_powers(bench)
     if bench.op in oracle.TERMS and bench.name in INTEGERS:
         extremes = np.full((3, 500), INTEGERS[bench.name].highest, NUMPY[bench.name])
         check_reduction(bench, bench.place(extremes), (1,), bench.where("overflow"))
@@ -127,7 +127,7 @@ def check_float_sums(bench: Bench) -> None:
     check_reduction(bench, bench.place(encode(bench.name, rows)), (1,), bench.where("NaN and infinities"))
 
 
-def check_logsumexp(bench: Bench) -> None:
+def check_sums_of_powers(bench: Bench) -> None:
     """Rows of numbers that are none, and of numbers whose exponentials overflow or vanish."""
     rows = np.ones((7, 4100), EXTENDED)
     rows[0, 3], rows[1, 5], rows[2, 7:900], rows[3, [2, 4099]] = np.nan, np.inf, -np.inf, [np.inf, -np.inf]
@@ -178,6 +178,11 @@ def check_reduction(bench: Bench, operand: Operand, dims: tuple[int, ...], where
         # An error of the sum, relative to it, is one of the logarithm. Exponentials of differences have a few more.
         slack = 4 * sum_bound(bench.name, np.ones_like(expected), count)
         assert_close(bench.name, got, expected, ROUNDED, where, slack=slack, zero_sign=False)
+        return
+    if bench.op == "sum_powers":
+        expected = oracle.sum_of_powers(bench.name, operand.values, dims)
+        slack = 4 * sum_bound(bench.name, np.nan_to_num(expected), count)
+        assert_close(bench.name, got, expected, ROUNDED, where, slack=slack)
         return
     total, magnitude = oracle.sum_exact(bench.name, operand.values, dims, bench.op)
     check_sums(bench.name, got, total, magnitude, count, where)

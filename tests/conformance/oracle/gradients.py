@@ -184,6 +184,11 @@ def gradient(
                 return found._replace(value=np.where(first == 0, incoming, found.value))
             case "min_gradient":  # of an element, and of the smallest or the largest one
                 return _exact(np.where(first == second, incoming, EXTENDED(0)))
+            case "logsumexp_gradient":  # of an element, and of the largest one
+                distance = np.where(first == second, EXTENDED(0), _held(name, first - second))
+                slope = np.exp(distance)
+                # The difference is rounded.
+                return _times(name, incoming, (slope, np.abs(distance) * slope, np.ones_like(slope)))
             case "minimum_gradient_x":
                 shared = np.where(first == second, incoming / 2, EXTENDED(0))
                 return _exact(np.where(first < second, incoming, shared))

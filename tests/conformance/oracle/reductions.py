@@ -147,6 +147,15 @@ def logsumexp_exact(name: str, values: Array, dims: Sequence[int]) -> Array:
         return np.asarray(pivot + np.log(np.exp(extended - pivot).sum(axis=axes, keepdims=True, dtype=EXTENDED)))
 
 
+def sum_of_powers(name: str, values: Array, dims: Sequence[int]) -> Array:
+    """The sum of e**(element - largest) over `dims`, kept with size 1, extended; 0 of nothing."""
+    extended, axes = decode(name, values), tuple(dims)
+    with np.errstate(all="ignore"):
+        most = extended.max(axis=axes, keepdims=True, initial=-np.inf)
+        powers = np.exp(np.where(extended == most, EXTENDED(0), extended - most))
+        return np.asarray(powers.sum(axis=axes, keepdims=True, dtype=EXTENDED))
+
+
 # The reductions with an exact result, in its dtype: of the elements over `dims`, which are kept with size 1.
 EXACT: dict[str, Callable[[str, Array, tuple[int, ...]], Array]] = {
     "any": lambda name, values, dims: np.any(decode(name, values) != 0, axis=dims, keepdims=True),
@@ -164,7 +173,7 @@ EXACT: dict[str, Callable[[str, Array, tuple[int, ...]], Array]] = {
     "argmax": lambda name, values, dims: extreme_position("argmax", name, values, dims),
 }
 # Those of floats alone.
-FLOAT_REDUCTIONS = ("prod_slope", "count_zero", "count_min", "count_max", "mean", "norm", "logsumexp")
+FLOAT_REDUCTIONS = ("prod_slope", "count_zero", "count_min", "count_max", "mean", "norm", "logsumexp", "sum_powers")
 # Those of truth values too.
 BOOL_REDUCTIONS = ("any", "all", "sum_i64", "prod_i64")
 # Those of complex numbers.
