@@ -67,7 +67,7 @@ WITHOUT_SUBROUTINES = ("copy", "fill", "index")
 # share. Those that define the same names stand apart. The first group has all others.
 APART = (
     ["attention", "block_product", "conv", "copy", "index", "matmul", "pool", "quantized", "upsample"],
-    ["fused", "graph", "scan", "sort"],
+    ["block_tiles", "fused", "graph", "scan", "sort"],
 )
 TOGETHER = ([family for family in FAMILIES if family not in chain(*APART)], *APART)
 # The first target of each generation, such as gfx11, and vendor.

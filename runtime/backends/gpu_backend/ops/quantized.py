@@ -18,13 +18,16 @@ from .....kernels.constants import (
     LEAST_BLOCKS_BYTES,
     PRODUCT_ROWS,
     PRODUCT_WAVES,
+    TILE_ROWS_OF_BLOCKS,
+    TILE_ROWS_OF_X,
+    TILE_SHARED,
 )
-from .....op import MethodOp
+from .....op import MethodOp, ReduceOp
 from ....core.layout import Layout
 from ....host.quantize import quantized
 from ....kernels.argument_struct import Address
 from ..utils import ceil_divide
-from . import copy, elementwise, index, linear
+from . import copy, elementwise, index, linear, reduce
 from .operand import Operand, dense
 
 if TYPE_CHECKING:
@@ -35,10 +38,16 @@ if TYPE_CHECKING:
 
 # The kernel multiplies so many rows at once.
 _ROWS_AT_ONCE: Final = 8
-# It takes so many turns at most; more rows are quicker with weights that are decoded to memory. Those of x in f32 are
-# multiplied in f32, by units that are slower, unless x may be rounded.
+# It takes so many turns at most where x stays in f32; more rows are quicker with weights that are decoded to memory.
 _EXACT_TURNS: Final = 4
-_ROUNDED_TURNS: Final = 2
+# More rows of x in halves, or that may be rounded, are multiplied by weights that are decoded on their way to matrix
+# cores; still more are quicker by a library, with weights that are decoded to memory.
+_MOST_TILED: Final = 64
+_HALVES: Final = frozenset({DType.BF16, DType.F16})
+# Blocks of that kernel share the depth until each multiprocessor has so many of them, in parts of so many weights.
+_BLOCKS_AT_ONCE: Final = 2
+_PART: Final = 256
+_LEAST_PARTS: Final = 4
 # Others decode weights to so many bytes at a time at most.
 _MOST_DECODED: Final = 1 << 27
 # A lane takes so many weights of a row at a time that are floats.
@@ -107,15 +116,11 @@ def embedding(blocks: QGpuStorage, ids: Operand, rows: int, hidden: int) -> GpuS
 def forward_by_library(
     library: Blas, blocks: QGpuStorage, x: Operand, rows: int, hidden: int, activations: str | None
 ) -> GpuStorage | None:
-    """The product of more rows than the kernel takes, by a library; None of fewer, and as of `linear.by_library`.
-
-    x that may be rounded is multiplied in bf16, with sums in f32.
-    """
-    if _is_few(blocks, x, rows, activations):
+    """The product of more rows than the kernels take, by a library; None of fewer, and as of `linear.by_library`."""
+    if _is_few(blocks, x, rows, activations) or (x.shape[0] <= _MOST_TILED and _is_tiled(blocks, x, rows, activations)):
         return None
     dtype = x.dtype
-    if activations is not None and dtype is DType.F32:
-        x = dense(_converted(x, DType.BF16), x.shape)
+    x = _in_halves(x, activations)
 
     def product(weights: Operand) -> GpuStorage | None:
         return linear.by_library(library, x, weights, None, result=dtype)
@@ -125,19 +130,63 @@ def forward_by_library(
 
 def forward(blocks: QGpuStorage, x: Operand, rows: int, hidden: int, activations: str | None) -> GpuStorage:
     """The product of x (m, hidden) and the transpose of the weights (rows, hidden), in the dtype of x."""
-    if not _is_few(blocks, x, rows, activations):
-        made = _decoded_product(blocks, x, rows, hidden, x.dtype, lambda weights: linear.by_kernel(x, weights, None))
+    held, dtype = x.shape[0], x.dtype
+    if _is_few(blocks, x, rows, activations):
+        x = _aligned(x)
+        result = blocks.device.empty(DType.F32, held * rows)
+        for begin in range(0, held, _ROWS_AT_ONCE):
+            turn = Operand(x.storage, x.layout.narrow(0, begin, min(_ROWS_AT_ONCE, held - begin)))
+            address = result.memory.address + begin * rows * result.dtype.itemsize
+            _multiply_few(blocks, turn, rows, hidden, activations, address)
+    elif _is_tiled(blocks, x, rows, activations):
+        result = _tiled_product(blocks, _in_halves(x, activations), rows, hidden)
+    else:
+        made = _decoded_product(blocks, x, rows, hidden, dtype, lambda weights: linear.by_kernel(x, weights, None))
         assert made is not None
         return made
-    held, dtype = x.shape[0], x.dtype
-    x = _aligned(x)
-    result = blocks.device.empty(DType.F32, held * rows)
-    for begin in range(0, held, _ROWS_AT_ONCE):
-        turn = Operand(x.storage, x.layout.narrow(0, begin, min(_ROWS_AT_ONCE, held - begin)))
-        _multiply_few(
-            blocks, turn, rows, hidden, activations, result.memory.address + begin * rows * result.dtype.itemsize
-        )
     return _converted(dense(result, (held * rows,)), dtype)
+
+
+def _is_few(blocks: QGpuStorage, x: Operand, rows: int, activations: str | None) -> bool:
+    """Whether the kernel multiplies the rows of x; where there is nothing to add up it has nothing to write."""
+    turns = 1 if _is_rounded(x, activations) else _EXACT_TURNS
+    return x.shape[0] <= turns * _ROWS_AT_ONCE and _has_whole_lanes(blocks, x, rows)
+
+
+def _is_tiled(blocks: QGpuStorage, x: Operand, rows: int, activations: str | None) -> bool:
+    """Whether the kernel that decodes weights for matrix cores multiplies the rows of x, if they are more."""
+    return _is_rounded(x, activations) and blocks.block_size > 1 and _has_whole_lanes(blocks, x, rows)
+
+
+def _is_rounded(x: Operand, activations: str | None) -> bool:
+    return x.dtype in _HALVES or activations is not None
+
+
+def _has_whole_lanes(blocks: QGpuStorage, x: Operand, rows: int) -> bool:
+    held, hidden = x.shape
+    return held > 0 and rows > 0 and hidden > 0 and hidden % max(blocks.block_size, _LANE_FLOATS) == 0
+
+
+def _in_halves(x: Operand, activations: str | None) -> Operand:
+    """x that may be rounded in bf16, which has the range of f32; else as it is."""
+    return dense(_converted(x, DType.BF16), x.shape) if _is_rounded(x, activations) and x.dtype is DType.F32 else x
+
+
+def _tiled_product(blocks: QGpuStorage, x: Operand, rows: int, hidden: int) -> GpuStorage:
+    """The product of x in halves, in f32, by the kernel that decodes weights for matrix cores."""
+    x = _in_accesses(x)
+    device, held = blocks.device, x.shape[0]
+    tiles = ceil_divide(held, TILE_ROWS_OF_X) * ceil_divide(rows, TILE_ROWS_OF_BLOCKS)
+    wanted = _BLOCKS_AT_ONCE * device.driver.multiprocessors // tiles
+    members = max(min(wanted, hidden // (_PART * _LEAST_PARTS)), 1)
+    sums = device.empty(DType.F32, members * held * rows)
+    packed = arguments.block_tiles(
+        result=sums.memory.address, blocks=blocks.memory.address, readable=blocks.size_in_bytes, x=x.address,
+        x_stride=x.strides[0], x_rows=held, rows=rows, hidden=hidden, members=members,
+    )  # fmt: skip
+    name = f"block_tiles_{blocks.dtype.value}_{x.dtype.value}"
+    device.kernels.launch("block_tiles", name, tiles * members, packed, TILE_SHARED)
+    return sums if members == 1 else reduce.reduce(ReduceOp.SUM, dense(sums, (members, held * rows)), (0,))
 
 
 def _multiply_few(
@@ -158,14 +207,6 @@ def _multiply_few(
     is_alone = blocks.block_size == 1 or (held == 1 and blocks.dtype.type_size >= blocks.block_size)
     at_once = 1 if is_alone else PRODUCT_ROWS
     blocks.device.kernels.launch("block_product", name, ceil_divide(rows << split_bits, _WAVES * at_once), packed)
-
-
-def _is_few(blocks: QGpuStorage, x: Operand, rows: int, activations: str | None) -> bool:
-    """Whether the kernel multiplies the rows of x; where there is nothing to add up it has nothing to write."""
-    held, hidden = x.shape
-    turns = (_ROUNDED_TURNS if activations else _EXACT_TURNS) if x.dtype is DType.F32 else 1
-    is_whole = hidden % max(blocks.block_size, _LANE_FLOATS) == 0
-    return 0 < held <= turns * _ROWS_AT_ONCE and rows > 0 and hidden > 0 and is_whole
 
 
 def _split_bits(rows: int, hidden: int) -> int:
@@ -233,8 +274,11 @@ def _weights(blocks: QGpuStorage, dtype: DType, begin: int, rows: int, hidden: i
 
 def _aligned(x: Operand) -> Operand:
     """Rows in f32 that lanes load whole accesses of."""
-    if x.dtype is not DType.F32:
-        return dense(_converted(x, DType.F32), x.shape)
+    return _in_accesses(x) if x.dtype is DType.F32 else dense(_converted(x, DType.F32), x.shape)
+
+
+def _in_accesses(x: Operand) -> Operand:
+    """Rows that begin with an access and are dense."""
     is_aligned = x.address % ACCESS_BYTES == 0 and x.strides[0] * x.itemsize % ACCESS_BYTES == 0
     return x if is_aligned and x.strides[1] == 1 else copy.copied(x)
 

@@ -1,0 +1,293 @@
+// Products of rows of halves and rows of weights in blocks, which are decoded to halves on their way to matrix cores.
+//
+// A block makes the products of some rows of x and of weights. It brings the bytes of a part of these to shared memory,
+// the next part while it multiplies this one, and decodes as many weights of it at a time as its threads take, 32 each.
+// Where weights have few rows, blocks share the depth: each writes its sums, which are added up afterwards.
+#pragma once
+
+#include "block_product.hpp"
+#include "matmul_tiles.hpp"
+
+namespace tallow {
+
+// Decodes a lane's weights, which begin at `i` of their block, and has each access of them stored: by `store`, which
+// takes the place of its first weight behind those.
+template <typename Block, typename T, typename Store>
+TALLOW_INLINE void decode_lane(const Block& block, uint32_t i, Store store) {
+    constexpr uint32_t length = run_length<Block> / 4;
+    constexpr uint32_t in_access = access_bytes / sizeof(T);
+    static_assert(run_length<Block> % in_access == 0 && Block::group % in_access == 0, "an access has one scale");
+    const auto loaded = block.template load<length>(i);
+#pragma unroll
+    for (uint32_t run = 0; run < runs<Block>; ++run) {
+#pragma unroll
+        for (uint32_t begin = 0; begin < run_length<Block>; begin += in_access) {
+            const uint32_t place = run * apart<Block> + begin;
+            const uint32_t group = (i + place) / Block::group;
+            const float scale = block.scale(group);
+            float offset = 0.0f;
+            if constexpr (Block::has_offset)
+                offset = block.offset(group);
+            float weights[in_access];
+#pragma unroll
+            for (uint32_t k = 0; k < in_access; ++k) {
+                const uint32_t quads = block.quads(loaded, (begin + k) / 4, i + place + k / 4 * 4);
+                weights[k] = quant_of<Block::bias>(quads, k % 4) * scale;
+                if constexpr (Block::has_offset)
+                    weights[k] += offset;
+            }
+            store(place, round_all<T>(weights));
+        }
+    }
+}
+
+template <typename Block, typename T> struct BlockTile {
+    static constexpr uint32_t rows = tile_rows_of_x;
+    static constexpr uint32_t columns = tile_rows_of_blocks;
+    // A part is what a row brings at a time, in whole blocks of every format; each thread decodes 32 weights of a step.
+    static constexpr uint32_t part = 256;
+    static constexpr uint32_t lanes_of_row = block_size / columns;
+    static constexpr uint32_t depth = lanes_of_row * lane_weights;
+    static constexpr uint32_t steps = part / depth;
+    static constexpr uint32_t together = runs<Block> == 1 ? lane_weights : runs<Block> * apart<Block>;
+    static_assert(part % depth == 0 && depth % together == 0, "lanes decode all of a step");
+    static_assert(steps % 2 == 0, "two slots take turns");
+    static constexpr uint32_t blocks = part / Block::elements;
+    static constexpr uint32_t accesses = Brought<Block>::template accesses<blocks * sizeof(Block)>;
+#if defined(TALLOW_ASYNC_COPIES)
+    static constexpr uint32_t slots = 2;
+#else
+    static constexpr uint32_t slots = 1;
+#endif
+    using Weights = SharedTile<T, depth, false>;
+    using RowsOfTile = OperandLoader<T, rows, depth, true, slots>;
+    static constexpr uint32_t weights_bytes = columns * depth * sizeof(T);
+    static constexpr uint32_t rows_bytes = rows * depth * sizeof(T);
+    // The words of a last block may end behind it.
+    static constexpr uint32_t window_bytes = columns * accesses * access_bytes;
+    static constexpr uint32_t bytes = weights_bytes + slots * (rows_bytes + window_bytes) + access_bytes;
+
+    bits128* memory;
+
+    TALLOW_INLINE Weights weights() const {
+        return {reinterpret_cast<uint8_t*>(memory)};
+    }
+    TALLOW_INLINE bits128* rows_of_tile() const {
+        return memory + weights_bytes / access_bytes;
+    }
+    TALLOW_INLINE bits128* window(uint32_t slot) const {
+        return memory + (weights_bytes + slots * rows_bytes + slot * window_bytes) / access_bytes;
+    }
+};
+
+// The bytes of rows of weights from `row` on, of which the last one stands for those behind it.
+template <typename Block, typename T, typename Arguments> struct BytesOfTile {
+    using Tile = BlockTile<Block, T>;
+    const Arguments& arguments;
+    uint32_t row;
+
+    TALLOW_INLINE uint64_t begin(uint32_t column, uint32_t part) const {
+        const uint32_t length = arguments.hidden / Block::elements * static_cast<uint32_t>(sizeof(Block));
+        const uint32_t own = row + column < arguments.rows ? row + column : arguments.rows - 1;
+        return arguments.blocks + uint64_t{own} * length + part * (Tile::blocks * static_cast<uint32_t>(sizeof(Block)));
+    }
+    // Accesses behind all weights are none.
+    TALLOW_INLINE void bring(const Tile& tile, uint32_t slot, uint32_t part) const {
+        const uint64_t end = arguments.blocks + arguments.readable;
+        const SharedPlace target = place_of_shared(tile.window(slot));
+#pragma unroll
+        for (uint32_t first = 0; first < Tile::columns * Tile::accesses; first += block_size) {
+            const uint32_t number = first + thread_index();
+            const uint64_t here = begin(number / Tile::accesses, part);
+            const uint64_t source = here - Brought<Block>::skew(here) + number % Tile::accesses * access_bytes;
+            tallow::bring(number < Tile::columns * Tile::accesses && source < end, target + number * access_bytes,
+                          pointer_to<const uint8_t>(source));
+        }
+    }
+    // Decodes step `step` of a part; what a row lacks of it is 0.
+    TALLOW_INLINE void decode(const Tile& tile, uint32_t slot, uint32_t part, uint32_t step) const {
+        const uint32_t column = thread_index() / Tile::lanes_of_row;
+        const uint32_t lane = thread_index() % Tile::lanes_of_row + step * Tile::lanes_of_row;
+        const uint32_t block = lane / lanes_of_block<Block>;
+        const uint32_t i = first_weight<Block>(lane);
+        const uint32_t first = block * Block::elements + i - step * Tile::depth;
+        const auto to = tile.weights();
+        const auto store = [&](uint32_t place, const Registers<access_bytes>& halves) {
+            store_registers(to.at(column, first + place), halves);
+        };
+        if (part * Tile::part + block * Block::elements < arguments.hidden) {
+            const uint32_t skew = Brought<Block>::skew(begin(column, part));
+            const uint8_t* const window =
+                reinterpret_cast<const uint8_t*>(tile.window(slot) + column * Tile::accesses) + skew;
+            decode_lane<Block, T>(reinterpret_cast<const Block*>(window)[block], i, store);
+        } else {
+#pragma unroll
+            for (uint32_t k = 0; k < lane_weights; k += access_bytes / sizeof(T))
+                store(k / run_length<Block> * apart<Block> + k % run_length<Block>, {});
+        }
+    }
+};
+
+#if defined(TALLOW_MATRIX_CORE_MMA) || defined(TALLOW_MATRIX_CORE_MFMA) || defined(TALLOW_MATRIX_CORE_WMMA)
+
+// The sums of a wave: all rows of x, by 16 rows of weights. Waves that share these take parts of the depth.
+template <typename Block, typename T> struct SumsOfWave {
+    using Tile = BlockTile<Block, T>;
+    using Core = MatrixCore<T>;
+    static constexpr uint32_t across = Tile::columns / matrix_side;
+    static constexpr uint32_t down = Tile::rows / matrix_side;
+    static constexpr uint32_t members = waves_per_block / across;
+    static constexpr uint32_t depth = Tile::depth / members;
+    static_assert(members * across == waves_per_block && depth % matrix_side == 0);
+
+    float sums[down][Core::sums] = {};
+
+    static TALLOW_INLINE uint32_t first_column() {
+        return wave_index() % across * matrix_side;
+    }
+    static TALLOW_INLINE uint32_t member() {
+        return wave_index() / across;
+    }
+    template <typename Rows> TALLOW_INLINE void add(const Tile& tile, const Rows& rows) {
+#pragma unroll
+        for (uint32_t d = 0; d < depth; d += matrix_side) {
+            const auto columns = Core::read(tile.weights(), first_column(), member() * depth + d);
+#pragma unroll
+            for (uint32_t i = 0; i < down; ++i)
+                Core::multiply(sums[i], Core::read_rows(rows, i * matrix_side, member() * depth + d), columns);
+        }
+    }
+    // Adds up what members have and stores it; all threads are done with the memory of the tile.
+    template <typename Arguments>
+    TALLOW_INLINE void store(const Arguments& arguments, float* shared, uint32_t first, uint32_t row, float* result) {
+        constexpr uint32_t count = down * Core::sums;
+        float* const own = shared + (wave_index() % across * wave_size + lane_index()) * count;
+        if constexpr (members != 1) {
+            static_assert(members == 2);
+            if (member() != 0)
+#pragma unroll
+                for (uint32_t i = 0; i < count; ++i)
+                    own[i] = sums[i / Core::sums][i % Core::sums];
+            synchronize_block();
+        }
+        if (member() != 0)
+            return;
+#pragma unroll
+        for (uint32_t i = 0; i < down; ++i)
+#pragma unroll
+            for (uint32_t s = 0; s < Core::sums; ++s) {
+                const uint32_t x_row = first + i * matrix_side + Core::row(Core::held_of(s));
+                const uint32_t column = row + first_column() + Core::column(s);
+                const float sum = sums[i][s] + (members == 1 ? 0.0f : own[i * Core::sums + s]);
+                if (x_row < arguments.x_rows && column < arguments.rows)
+                    result[uint64_t{x_row} * arguments.rows + column] = sum;
+            }
+    }
+};
+
+#else
+
+// The same without matrix cores: a thread makes sums of one row of weights.
+template <typename Block, typename T> struct SumsOfWave {
+    using Tile = BlockTile<Block, T>;
+    static constexpr uint32_t count = Tile::rows * Tile::columns / block_size;
+
+    float sums[count] = {};
+
+    static TALLOW_INLINE uint32_t column() {
+        return thread_index() % Tile::columns;
+    }
+    static TALLOW_INLINE uint32_t x_row(uint32_t i) {
+        return thread_index() / Tile::columns * count + i;
+    }
+    template <typename Rows> TALLOW_INLINE void add(const Tile& tile, const Rows& rows) {
+        constexpr uint32_t in_access = access_bytes / sizeof(T);
+#pragma unroll 1
+        for (uint32_t d = 0; d < Tile::depth; d += in_access) {
+            const auto weights = load_registers<access_bytes>(tile.weights().at(column(), d));
+#pragma unroll
+            for (uint32_t i = 0; i < count; ++i) {
+                const auto values = load_registers<access_bytes>(rows.at(x_row(i), d));
+#pragma unroll
+                for (uint32_t k = 0; k < in_access; ++k)
+                    sums[i] = multiply_add(to_compute(take_element<T>(weights, k)),
+                                           to_compute(take_element<T>(values, k)), sums[i]);
+            }
+        }
+    }
+    template <typename Arguments>
+    TALLOW_INLINE void store(const Arguments& arguments, float*, uint32_t first, uint32_t row, float* result) {
+#pragma unroll
+        for (uint32_t i = 0; i < count; ++i)
+            if (first + x_row(i) < arguments.x_rows && row + column() < arguments.rows)
+                result[uint64_t{first + x_row(i)} * arguments.rows + row + column()] = sums[i];
+    }
+};
+
+#endif
+
+template <typename Block, typename T, typename Arguments>
+TALLOW_INLINE void multiply_blocks(const Arguments& arguments) {
+    using Tile = BlockTile<Block, T>;
+    using RowsOfTile = typename Tile::RowsOfTile;
+    let_next_kernel_begin();
+    const Tile tile{tile_memory<Tile::bytes>()};
+    const uint32_t across = (arguments.rows + Tile::columns - 1) / Tile::columns;
+    const uint32_t down = (arguments.x_rows + Tile::rows - 1) / Tile::rows;
+    // Blocks side by side share rows of weights.
+    const uint32_t first = block_index() % down * Tile::rows;
+    const uint32_t row = block_index() / down % across * Tile::columns;
+    const uint32_t member = block_index() / down / across;
+    const uint32_t parts = (arguments.hidden + Tile::part - 1) / Tile::part;
+    const uint32_t each = (parts + arguments.members - 1) / arguments.members;
+    const uint32_t begin = member * each;
+    const uint32_t end = begin + each < parts ? begin + each : parts;
+    const BytesOfTile<Block, T, Arguments> bytes{arguments, row};
+    RowsOfTile rows(tile.rows_of_tile(), pointer_to<const T>(arguments.x) + uint64_t{first} * arguments.x_stride,
+                    arguments.x_stride, arguments.x_rows - first, arguments.hidden);
+    SumsOfWave<Block, T> sums;
+#if defined(TALLOW_ASYNC_COPIES)
+    if (begin < end)
+        bytes.bring(tile, begin % 2, begin);
+    await_previous_kernel();
+    if (begin < end)
+        rows.begin(begin * Tile::part, 0);
+    commit_copies();
+#else
+    await_previous_kernel();
+#endif
+#pragma unroll 1
+    for (uint32_t part = begin; part < end; ++part) {
+#pragma unroll
+        for (uint32_t step = 0; step < Tile::steps; ++step) {
+            const uint32_t depth = part * Tile::part + step * Tile::depth;
+#if defined(TALLOW_ASYNC_COPIES)
+            const uint32_t slot = step % 2;
+            if (part + 1 < end || step + 1 < Tile::steps)
+                rows.begin(depth + Tile::depth, (step + 1) % 2);
+            if (step == 0 && part + 1 < end)
+                bytes.bring(tile, (part + 1) % 2, part + 1);
+            commit_copies();
+            await_copies<1>();
+            synchronize_block();
+            bytes.decode(tile, part % 2, part, step);
+#else
+            const uint32_t slot = 0;
+            if (step == 0)
+                bytes.bring(tile, 0, part);
+            rows.load(depth);
+            rows.store(0);
+            synchronize_block();
+            bytes.decode(tile, 0, part, step);
+#endif
+            synchronize_block();
+            sums.add(tile, rows.tile(slot));
+            // What comes next is written where this was read.
+            synchronize_block();
+        }
+    }
+    sums.store(arguments, reinterpret_cast<float*>(tile.memory), first, row,
+               pointer_to<float>(arguments.result) + uint64_t{member} * arguments.x_rows * arguments.rows);
+}
+
+} // namespace tallow
