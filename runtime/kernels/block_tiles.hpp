@@ -1,12 +1,14 @@
 // Products of rows of halves and rows of weights in blocks, which are decoded to halves on their way to matrix cores.
 //
 // A block makes the products of some rows of x and of weights. It brings the bytes of a part of these to shared memory,
-// the next part while it multiplies this one, and decodes as many weights of it at a time as its threads take, 32 each.
-// Where weights have few rows, blocks share the depth: each writes its sums, which are added up afterwards.
+// and decodes as many weights of it at a time as its threads take, 32 each. Where copies do not wait, the next part is
+// under way, and the next step is decoded while this one is multiplied. Where weights have few rows, blocks share the
+// depth: each writes its sums, which are added up afterwards.
 #pragma once
 
 #include "block_product.hpp"
-#include "matmul_tiles.hpp"
+#include "matrix_core.hpp"
+#include "tile_memory.hpp"
 
 namespace tallow {
 
@@ -59,26 +61,51 @@ template <typename Block, typename T> struct BlockTile {
 #else
     static constexpr uint32_t slots = 1;
 #endif
-    using Weights = SharedTile<T, depth, false>;
-    using RowsOfTile = OperandLoader<T, rows, depth, true, slots>;
+    using Halves = SharedTile<T, depth, false>;
     static constexpr uint32_t weights_bytes = columns * depth * sizeof(T);
     static constexpr uint32_t rows_bytes = rows * depth * sizeof(T);
     // The words of a last block may end behind it.
     static constexpr uint32_t window_bytes = columns * accesses * access_bytes;
-    static constexpr uint32_t bytes = weights_bytes + slots * (rows_bytes + window_bytes) + access_bytes;
+    static constexpr uint32_t bytes = slots * (weights_bytes + rows_bytes + window_bytes) + access_bytes;
 
     bits128* memory;
 
-    TALLOW_INLINE Weights weights() const {
-        return {reinterpret_cast<uint8_t*>(memory)};
+    TALLOW_INLINE Halves weights(uint32_t step) const {
+        return {reinterpret_cast<uint8_t*>(memory) + step % slots * weights_bytes};
     }
-    TALLOW_INLINE bits128* rows_of_tile() const {
-        return memory + weights_bytes / access_bytes;
+    TALLOW_INLINE Halves rows_of_x(uint32_t step) const {
+        return {reinterpret_cast<uint8_t*>(memory) + slots * weights_bytes + step % slots * rows_bytes};
     }
-    TALLOW_INLINE bits128* window(uint32_t slot) const {
-        return memory + (weights_bytes + slots * rows_bytes + slot * window_bytes) / access_bytes;
+    TALLOW_INLINE bits128* window(uint32_t part) const {
+        return memory + (slots * (weights_bytes + rows_bytes) + part % slots * window_bytes) / access_bytes;
     }
 };
+
+// Brings rows of x from `first` on, `depth` elements behind their first; what they lack is 0.
+template <typename Block, typename T, typename Arguments>
+TALLOW_INLINE void bring_rows(const BlockTile<Block, T>& tile, const Arguments& arguments, uint32_t first,
+                              uint32_t part, uint32_t step) {
+    using Tile = BlockTile<Block, T>;
+    constexpr uint32_t in_access = access_bytes / sizeof(T);
+    const auto to = tile.rows_of_x(step);
+#pragma unroll
+    for (uint32_t begin = 0; begin < Tile::rows * Tile::depth; begin += block_size * in_access) {
+        const uint32_t number = begin + thread_index() * in_access;
+        const uint32_t row = number / Tile::depth;
+        const uint32_t place = part * Tile::part + step * Tile::depth + number % Tile::depth;
+        const bool is_inside = first + row < arguments.x_rows && place < arguments.hidden;
+        const T* const source = pointer_to<const T>(arguments.x) + uint64_t{first + row} * arguments.x_stride + place;
+        uint8_t* const target = to.at(row, number % Tile::depth);
+#if defined(TALLOW_ASYNC_COPIES)
+        copy_async(target, source, is_inside ? access_bytes : 0);
+#else
+        Registers<access_bytes> loaded{};
+        if (is_inside)
+            loaded = load_registers<access_bytes>(source);
+        store_registers(target, loaded);
+#endif
+    }
+}
 
 // The bytes of rows of weights from `row` on, of which the last one stands for those behind it.
 template <typename Block, typename T, typename Arguments> struct BytesOfTile {
@@ -92,9 +119,9 @@ template <typename Block, typename T, typename Arguments> struct BytesOfTile {
         return arguments.blocks + uint64_t{own} * length + part * (Tile::blocks * static_cast<uint32_t>(sizeof(Block)));
     }
     // Accesses behind all weights are none.
-    TALLOW_INLINE void bring(const Tile& tile, uint32_t slot, uint32_t part) const {
+    TALLOW_INLINE void bring(const Tile& tile, uint32_t part) const {
         const uint64_t end = arguments.blocks + arguments.readable;
-        const SharedPlace target = place_of_shared(tile.window(slot));
+        const SharedPlace target = place_of_shared(tile.window(part));
 #pragma unroll
         for (uint32_t first = 0; first < Tile::columns * Tile::accesses; first += block_size) {
             const uint32_t number = first + thread_index();
@@ -105,20 +132,20 @@ template <typename Block, typename T, typename Arguments> struct BytesOfTile {
         }
     }
     // Decodes step `step` of a part; what a row lacks of it is 0.
-    TALLOW_INLINE void decode(const Tile& tile, uint32_t slot, uint32_t part, uint32_t step) const {
+    TALLOW_INLINE void decode(const Tile& tile, uint32_t part, uint32_t step) const {
         const uint32_t column = thread_index() / Tile::lanes_of_row;
         const uint32_t lane = thread_index() % Tile::lanes_of_row + step * Tile::lanes_of_row;
         const uint32_t block = lane / lanes_of_block<Block>;
         const uint32_t i = first_weight<Block>(lane);
         const uint32_t first = block * Block::elements + i - step * Tile::depth;
-        const auto to = tile.weights();
+        const auto to = tile.weights(step);
         const auto store = [&](uint32_t place, const Registers<access_bytes>& halves) {
             store_registers(to.at(column, first + place), halves);
         };
         if (part * Tile::part + block * Block::elements < arguments.hidden) {
             const uint32_t skew = Brought<Block>::skew(begin(column, part));
             const uint8_t* const window =
-                reinterpret_cast<const uint8_t*>(tile.window(slot) + column * Tile::accesses) + skew;
+                reinterpret_cast<const uint8_t*>(tile.window(part) + column * Tile::accesses) + skew;
             decode_lane<Block, T>(reinterpret_cast<const Block*>(window)[block], i, store);
         } else {
 #pragma unroll
@@ -148,10 +175,10 @@ template <typename Block, typename T> struct SumsOfWave {
     static TALLOW_INLINE uint32_t member() {
         return wave_index() / across;
     }
-    template <typename Rows> TALLOW_INLINE void add(const Tile& tile, const Rows& rows) {
+    TALLOW_INLINE void add(const typename Tile::Halves& weights, const typename Tile::Halves& rows) {
 #pragma unroll
         for (uint32_t d = 0; d < depth; d += matrix_side) {
-            const auto columns = Core::read(tile.weights(), first_column(), member() * depth + d);
+            const auto columns = Core::read(weights, first_column(), member() * depth + d);
 #pragma unroll
             for (uint32_t i = 0; i < down; ++i)
                 Core::multiply(sums[i], Core::read_rows(rows, i * matrix_side, member() * depth + d), columns);
@@ -200,17 +227,17 @@ template <typename Block, typename T> struct SumsOfWave {
     static TALLOW_INLINE uint32_t x_row(uint32_t i) {
         return thread_index() / Tile::columns * count + i;
     }
-    template <typename Rows> TALLOW_INLINE void add(const Tile& tile, const Rows& rows) {
+    TALLOW_INLINE void add(const typename Tile::Halves& weights, const typename Tile::Halves& rows) {
         constexpr uint32_t in_access = access_bytes / sizeof(T);
 #pragma unroll 1
         for (uint32_t d = 0; d < Tile::depth; d += in_access) {
-            const auto weights = load_registers<access_bytes>(tile.weights().at(column(), d));
+            const auto factors = load_registers<access_bytes>(weights.at(column(), d));
 #pragma unroll
             for (uint32_t i = 0; i < count; ++i) {
                 const auto values = load_registers<access_bytes>(rows.at(x_row(i), d));
 #pragma unroll
                 for (uint32_t k = 0; k < in_access; ++k)
-                    sums[i] = multiply_add(to_compute(take_element<T>(weights, k)),
+                    sums[i] = multiply_add(to_compute(take_element<T>(factors, k)),
                                            to_compute(take_element<T>(values, k)), sums[i]);
             }
         }
@@ -229,7 +256,6 @@ template <typename Block, typename T> struct SumsOfWave {
 template <typename Block, typename T, typename Arguments>
 TALLOW_INLINE void multiply_blocks(const Arguments& arguments) {
     using Tile = BlockTile<Block, T>;
-    using RowsOfTile = typename Tile::RowsOfTile;
     let_next_kernel_begin();
     const Tile tile{tile_memory<Tile::bytes>()};
     const uint32_t across = (arguments.rows + Tile::columns - 1) / Tile::columns;
@@ -243,49 +269,59 @@ TALLOW_INLINE void multiply_blocks(const Arguments& arguments) {
     const uint32_t begin = member * each;
     const uint32_t end = begin + each < parts ? begin + each : parts;
     const BytesOfTile<Block, T, Arguments> bytes{arguments, row};
-    RowsOfTile rows(tile.rows_of_tile(), pointer_to<const T>(arguments.x) + uint64_t{first} * arguments.x_stride,
-                    arguments.x_stride, arguments.x_rows - first, arguments.hidden);
     SumsOfWave<Block, T> sums;
 #if defined(TALLOW_ASYNC_COPIES)
     if (begin < end)
-        bytes.bring(tile, begin % 2, begin);
+        bytes.bring(tile, begin);
+    commit_copies();
     await_previous_kernel();
     if (begin < end)
-        rows.begin(begin * Tile::part, 0);
+        bring_rows(tile, arguments, first, begin, 0);
     commit_copies();
-#else
-    await_previous_kernel();
-#endif
+    await_copies<1>();
+    synchronize_block();
+    if (begin < end)
+        bytes.decode(tile, begin, 0);
 #pragma unroll 1
     for (uint32_t part = begin; part < end; ++part) {
 #pragma unroll
         for (uint32_t step = 0; step < Tile::steps; ++step) {
-            const uint32_t depth = part * Tile::part + step * Tile::depth;
-#if defined(TALLOW_ASYNC_COPIES)
-            const uint32_t slot = step % 2;
-            if (part + 1 < end || step + 1 < Tile::steps)
-                rows.begin(depth + Tile::depth, (step + 1) % 2);
+            const bool ends_part = step + 1 == Tile::steps;
+            // What this step multiplies is there, and what the next one decodes; nobody reads what comes in its place.
+            await_copies<0>();
+            synchronize_block();
+            if (!ends_part)
+                bring_rows(tile, arguments, first, part, step + 1);
+            else if (part + 1 < end)
+                bring_rows(tile, arguments, first, part + 1, 0);
             if (step == 0 && part + 1 < end)
-                bytes.bring(tile, (part + 1) % 2, part + 1);
+                bytes.bring(tile, part + 1);
             commit_copies();
-            await_copies<1>();
-            synchronize_block();
-            bytes.decode(tile, part % 2, part, step);
+            if (!ends_part)
+                bytes.decode(tile, part, step + 1);
+            else if (part + 1 < end)
+                bytes.decode(tile, part + 1, 0);
+            sums.add(tile.weights(step), tile.rows_of_x(step));
+        }
+    }
+    synchronize_block();
 #else
-            const uint32_t slot = 0;
+    await_previous_kernel();
+#pragma unroll 1
+    for (uint32_t part = begin; part < end; ++part) {
+#pragma unroll
+        for (uint32_t step = 0; step < Tile::steps; ++step) {
             if (step == 0)
-                bytes.bring(tile, 0, part);
-            rows.load(depth);
-            rows.store(0);
+                bytes.bring(tile, part);
+            bring_rows(tile, arguments, first, part, step);
             synchronize_block();
-            bytes.decode(tile, 0, part, step);
-#endif
+            bytes.decode(tile, part, step);
             synchronize_block();
-            sums.add(tile, rows.tile(slot));
-            // What comes next is written where this was read.
+            sums.add(tile.weights(step), tile.rows_of_x(step));
             synchronize_block();
         }
     }
+#endif
     sums.store(arguments, reinterpret_cast<float*>(tile.memory), first, row,
                pointer_to<float>(arguments.result) + uint64_t{member} * arguments.x_rows * arguments.rows);
 }

@@ -42,7 +42,7 @@ _ROWS_AT_ONCE: Final = 8
 _EXACT_TURNS: Final = 4
 # More rows of x in halves, or that may be rounded, are multiplied by weights that are decoded on their way to matrix
 # cores; still more are quicker by a library, with weights that are decoded to memory.
-_MOST_TILED: Final = 64
+_MOST_TILED: Final = 32
 _HALVES: Final = frozenset({DType.BF16, DType.F16})
 # Blocks of that kernel share the depth until each multiprocessor has so many of them, in parts of so many weights.
 _BLOCKS_AT_ONCE: Final = 2
