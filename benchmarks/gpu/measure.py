@@ -48,7 +48,7 @@ def _fill(row: Row, work: Work, libraries: Libraries) -> None:
     again = libraries.as_torch(_result(work, calls["tallow"]))
     libraries.device.synchronize()
     # As bits: NaN is not equal to itself.
-    if work.repeats and not torch.equal(ours.view(torch.uint8), again.view(torch.uint8)):
+    if work.repeats and not torch.equal(_bytes(ours), _bytes(again)):
         row.failure = "tallow's result changed while it was timed"
 
 
@@ -85,6 +85,11 @@ def _right_calls(row: Row, work: Work, libraries: Libraries) -> tuple[dict[str, 
                 row.failure = f"{LIBRARIES[name]}: {problem}"
                 break
     return calls, ours
+
+
+def _bytes(tensor: torch.Tensor) -> torch.Tensor:
+    # A tensor of rank 0 cannot be seen as bytes.
+    return tensor.reshape(-1).view(torch.uint8)
 
 
 def _result(work: Work, call: Callable[[], Any]) -> Any:

@@ -86,19 +86,25 @@ template <bool Bounded> TALLOW_INLINE float pow(Brief<Bounded> x, float y) {
     return x.value == 1.0f || y == 0 ? 1.0f : is_complex ? not_a_number() : power;
 }
 
-// The absolute value of the remainder of x / y, for quotients below 2**21. Every step is exact, except that the rounded
-// quotient may be one too large.
-TALLOW_INLINE float brief_rest(float x, float y) {
-    const float rest = fma(-floor(x / y), y, x);
-    return rest < 0.0f ? rest + y : rest;
+// The absolute value of the remainder of x / y, for quotients below 2**21, by a rough reciprocal of y. Every step is
+// exact, except that the quotient may be one too small or too large.
+TALLOW_INLINE float brief_rest(float x, float y, float reciprocal) {
+    float rest = fma(-floor(x * reciprocal), y, x);
+    rest = rest < 0.0f ? rest + y : rest;
+    return rest >= y ? rest - y : rest;
 }
 // In two steps, since the quotient of two numbers of f16 may have 41 bits.
 TALLOW_INLINE float fmod(Brief<true> x, Brief<true> y) {
     const float size = fabs(x.value);
     const float divisor = fabs(y.value);
-    const float rest = brief_rest(brief_rest(size, divisor * 0x1p20f), divisor);
+    const float reciprocal = rough_reciprocal(divisor);
+    const float large = brief_rest(size, divisor * 0x1p20f, reciprocal * 0x1p-20f);
+    const float rest = brief_rest(large, divisor, reciprocal);
     const float result = divisor == infinity(float{}) && size < divisor ? size : rest;
     return bit_cast<int32_t>(x.value) < 0 ? -result : result;
+}
+template <bool Bounded> TALLOW_INLINE float remainder(Brief<Bounded> x, Brief<Bounded> y) {
+    return floored_rest(fmod(x, y), y.value);
 }
 
 // sin(x + Quarters * pi / 2) of a bounded x: the nearest multiple of pi is taken off in two steps, which leaves 18 bits

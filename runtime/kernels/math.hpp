@@ -268,7 +268,10 @@ template <typename Element, typename T> TALLOW_INLINE T nextafter(T x, T y) {
 template <typename T> TALLOW_INLINE T hardswish(T x) {
     const T above = x < -3 ? T{-3} : x;
     const T gate = above + 3 > 6 ? T{6} : above + 3;
-    return above > 3 ? above : above * (gate / 6);
+    // The quotient, rounded once: its error, found exactly, times the reciprocal corrects the product with that.
+    constexpr T reciprocal = T{1} / 6;
+    const T quotient = gate * reciprocal;
+    return above > 3 ? above : above * multiply_add(multiply_add(quotient, T{-6}, gate), reciprocal, quotient);
 }
 
 // x / y rounded down, by way of the remainder, which is exact: x / y itself may round to the integer above.
@@ -282,12 +285,13 @@ template <typename T> TALLOW_INLINE T floor_divide(T x, T y) {
     return y == 0 ? ratio : nearest == 0 ? ratio * 0 : nearest;
 }
 
-// The remainder of that, with the sign of y.
+// The remainder of that, with the sign of y, from the one whose sign is that of x.
+template <typename T> TALLOW_INLINE T floored_rest(T rest, T y) {
+    const T moved = (rest < 0) != (y < 0) ? rest + y : rest;
+    return rest == 0 ? y < 0 ? -T{0} : T{0} : moved;
+}
 template <typename T> TALLOW_INLINE T remainder(T x, T y) {
-    const T rest = fmod(x, y);
-    if (rest == 0)
-        return y < 0 ? -T{0} : T{0};
-    return (rest < 0) != (y < 0) ? rest + y : rest;
+    return floored_rest(fmod(x, y), y);
 }
 
 template <typename T> TALLOW_INLINE T reciprocal_root(T x) {
