@@ -16,6 +16,7 @@ from .rules import one_of
 from .sums import Sum, alone, flat, ways
 
 if TYPE_CHECKING:
+    from ...storage import Storage
     from .variable import Var
 
 
@@ -77,18 +78,21 @@ def backward(
     op = "backward"
     if gradient is not None:
         require_tensors(op, gradient=gradient)
-    root = _node_of(tensor)
+    root: Any = tensor._storage.node
     if root is None:
         raise GradientError(
             op,
             "this tensor does not depend on a Var by ops that have a gradient; make its operands with tallow.Var,"
             " outside of no_grad",
         )
+    one = None
     if gradient is None:
-        if tensor.elem_count != 1:
-            reason = f"the gradient of {tensor.elem_count} elements must be given"
+        count = tensor._layout.shape.elem_count
+        if count != 1:
+            reason = f"the gradient of {count} elements must be given"
             raise ShapeMismatch(op, (tensor.shape,), f"{reason}; write x.sum().backward(), or x.backward(gradient)")
-        gradient = Tensor._new(one_of(tensor), tensor._layout.dense)
+        one = one_of(tensor)
+        gradient = Tensor._new(one, tensor._layout.dense)
     else:
         if gradient.shape != tensor.shape:
             shapes = tensor.shape, gradient.shape
@@ -99,9 +103,9 @@ def backward(
     before, state.frees = state.frees, not keep
     try:
         if not (create_graph or pauses or kept_graphs):
-            return Gradients(_back(root, gradient, tensor._layout, keep, watch))
+            return Gradients(_back(root, gradient, tensor._layout, one, keep, watch))
         with graph_kept(create_graph):
-            return Gradients(_back(root, gradient, tensor._layout, keep, watch))
+            return Gradients(_back(root, gradient, tensor._layout, one, keep, watch))
     finally:
         state.frees = before
 
@@ -109,14 +113,15 @@ def backward(
 Tensor._work_back = staticmethod(backward)
 
 
-def _back(root: Node, gradient: Tensor, layout: Layout, keep: bool, watch: Watch) -> dict[Node, Tensor]:
-    """The gradients of the variables on which a node depends."""
+def _back(
+    root: Node, gradient: Tensor, layout: Layout, one: Storage | None, keep: bool, watch: Watch
+) -> dict[Node, Tensor]:
+    """The gradients of the variables on which a node depends. What is `one`, and nobody may write to, is copied."""
     # Nearly all nodes have one gradient, of which no sum is made.
     sums: dict[Node, Sum | tuple[Tensor, Layout]] = {root: (gradient, layout)}
     # The last call first: when a node's turn comes, all that depends on it is done.
     waiting: list[tuple[float, Node]] = [(-root.number, root)]
     found: dict[Node, Tensor] = {}
-    one = one_of(gradient)
     turns = _turns(root, watch.variables) if watch.variables else {}
     for variable in watch.variables:
         if variable not in turns:

@@ -27,11 +27,12 @@ class _Functor:
 
     def __init__(self, op: Op, derivatives: Mapping[str, Derivative | None]) -> None:
         self.__name__: str = op.value
-        self._operands = tuple(derivatives)
+        self._operands = {name: place for place, name in enumerate(derivatives)}
         self._derivatives = [(place, it) for place, it in enumerate(derivatives.values()) if it is not None]
         self._joint = JOINT_DERIVATIVES.get(op)
         self._places = tuple([3 * place for place, _ in self._derivatives])
         """Where nodes have what made the operands that have gradients."""
+        self._only = self._derivatives[0] if len(derivatives) == 1 and self._derivatives else None
         needs = [() if it is None else it.takes for it in derivatives.values()]
         self.keeps_x, self.keeps_result = "x" in needs[0], "result" in needs[0]
         """What the gradient of the first operand needs."""
@@ -58,10 +59,15 @@ class _Functor:
         return *kept, self._calls if any(kept) else 0
 
     def __call__(self, node: Node, g: Tensor) -> Contributions:
-        shape = _shape_of(node)
+        operands = node.operands
+        shape = operands[1].shape
         if g._layout.shape != shape:
             g = g.reshape(shape)
-        return self.contributions(node, g, shape, node.operands[-2])
+        if self._only is None:
+            return self.contributions(node, g, shape, operands[-2])
+        # Of one operand, in place: a generator takes as long as the rest.
+        place, (takes, function) = self._only
+        return ((place, function(g, *[self._part(node, name, shape, operands[-2]) for name in takes])),)
 
     def contributions(
         self, node: Node, g: Tensor, shape: Shape, given: Mapping[str, Any]
@@ -81,9 +87,10 @@ class _Functor:
                 yield place, function(g, *parts)
 
     def _part(self, node: Node, name: str, shape: Shape, given: Mapping[str, Any]) -> Any:
-        if name == "result":
-            return node.made(shape)
-        return node.operand(self._operands.index(name)) if name in self._operands else given[name]
+        place = self._operands.get(name)
+        if place is not None:
+            return node.operand(place)
+        return node.made(shape) if name == "result" else given[name]
 
 
 class _Cast(_Functor):
@@ -91,7 +98,7 @@ class _Cast(_Functor):
 
     def __call__(self, node: Node, g: Tensor) -> Contributions:
         source: Node = node.operands[0]
-        return ((0, g.reshape(_shape_of(node)).to_dtype(source.dtype)),)
+        return ((0, g.reshape(node.operands[1].shape).to_dtype(source.dtype)),)
 
 
 # By the number of a layout and the dims that are reduced: how many elements join, and the shape that keeps these dims.
@@ -142,11 +149,6 @@ class _Write(_Functor):
         if name == "result":
             return node.operand(2)._binary(self._op, node.operand(1))
         return node.operand(2) if name == "x" else super()._part(node, name, shape, given)
-
-
-def _shape_of(node: Node) -> Shape:
-    layout: Layout = node.operands[1]
-    return layout.shape
 
 
 def _class_of(op: Op) -> type[_Functor]:

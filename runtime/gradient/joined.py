@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from ...tensor_ops import DIV, SUM
 from ..tensor import Tensor
 from .node import Contributions, Node, opened, record, watched
 
@@ -26,11 +27,12 @@ def _to(node: Node, g: Tensor) -> Contributions:
 
 def joined_mean(losses: Any, counted: Any) -> Any:
     """The mean of recorded losses that count: each of them has the same gradient, also those that do not."""
-    plain, node = opened(losses._storage)
-    total = counted.sum()
-    mean = Tensor._new(plain, losses._layout).sum() / total
-    storage = record(watched(mean._storage), _mean, (node, losses._layout, None, total), 0)
-    return Tensor._new(storage, mean._layout)
+    storage, layout = losses._storage, losses._layout
+    # Short of what `sum` asks of a dtype.
+    total = counted._reduce(SUM, None, False, {})
+    mean = Tensor._new(storage.value, layout)._reduce(SUM, None, False, {})._binary(DIV, total)
+    mean._storage = record(watched(mean._storage), _mean, (storage.inner, layout, None, total), 0)
+    return mean
 
 
 Tensor._joined_mean = staticmethod(joined_mean)
@@ -38,4 +40,7 @@ Tensor._joined_mean = staticmethod(joined_mean)
 
 def _mean(node: Node, g: Tensor) -> Contributions:
     layout: Any = node.operands[1]
-    yield 0, (g.reshape(()) / node.operands[-1]).broadcast_as(layout.shape)
+    total = node.operands[-1]
+    if g._layout is not total._layout:
+        g = g.reshape(())
+    yield 0, g._binary(DIV, total).broadcast_as(layout.shape)

@@ -138,7 +138,10 @@ class Node:
         result: Any = self.operands[-1]
         if _Writes.last > self.number:
             self._require_unchanged(result)
-        return Tensor._new(_with_node(result, self), layout)
+        tensor = new(Tensor)
+        tensor._storage = _with_node(result, self) if kept_graphs else result
+        tensor._layout = layout
+        return tensor
 
     def free(self) -> None:
         """Let go of all that gradients need: they were worked out."""

@@ -76,8 +76,9 @@ class _Batch:
             storages.append(gradient._storage)
             layouts.append(gradient._layout)
         given = tuple(storages), tuple(layouts), self._state._storage, self.numbers._storage, choice
-        getattr(self._storages[0], method)(self._first_layout, *self._others, *given)
-        mark_each([storage for storage in self._storages if type(storage) is not Storage])
+        # By the method of plain storages, which leaves no mark; here are all marks together.
+        getattr(Storage, method)(self._storages[0], self._first_layout, *self._others, *given)
+        mark_each(self._storages)
         return True
 
     def _step_some(self, method: str, gradients: Sequence[Tensor | None], choice: bool) -> bool:

@@ -45,5 +45,8 @@ class GradientMethods(TensorBase):
         `GradientError` for a tensor that depends on no `Var`, the second time without `keep`, and where something that
         a gradient needs was overwritten. `ShapeMismatch` for more than one element without a gradient.
         """
-        create_graph = argument.boolean("backward", "create_graph", create_graph)
-        return self._work_back(self, gradient, argument.boolean("backward", "keep", keep) or create_graph, create_graph)
+        if type(create_graph) is not bool:
+            create_graph = argument.boolean("backward", "create_graph", create_graph)
+        if type(keep) is not bool:
+            keep = argument.boolean("backward", "keep", keep)
+        return self._work_back(self, gradient, keep or create_graph, create_graph)

@@ -11,7 +11,7 @@ from ..core.argument import checked
 from ..core.layout import Layout
 from ..core.shape import Shape
 from ..storage.calls import new
-from .base import TensorBase, parts, require_tensors
+from .base import TensorBase, require_tensors
 from .views import ViewMethods
 
 
@@ -45,8 +45,15 @@ class LinearMethods(ViewMethods):
         if rows is None:
             *outer, inner = layout.shape
             rows, storage = Layout.contiguous((math.prod(outer), inner)), self.copy()._storage
-        storage = storage.linear(rows, weight._storage, weight_layout, *parts("linear", "bias", bias))
-        return self._new(storage, made)
+        tensor: Self = new(self._result_class)
+        if bias is None:
+            tensor._storage = storage.linear(rows, weight._storage, weight_layout, None, None)
+        else:
+            if not isinstance(bias, TensorBase):
+                require_tensors("linear", bias=bias)
+            tensor._storage = storage.linear(rows, weight._storage, weight_layout, bias._storage, bias._layout)
+        tensor._layout = made
+        return tensor
 
     def __matmul__(self, other: Self) -> Self:
         if not isinstance(other, TensorBase):

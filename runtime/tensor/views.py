@@ -149,5 +149,7 @@ class ViewMethods(TensorBase):
 
 def _integers(op: str, name: str, items: tuple[Any, ...]) -> tuple[int, ...]:
     """Return the integers that a call named, one by one or in one sequence."""
+    if len(items) == 1 and type(items[0]) is Shape:
+        return items[0]
     given = items[0] if len(items) == 1 and isinstance(items[0], Iterable) else items
     return integers(op, name, given, expected="integers one by one or in one sequence")

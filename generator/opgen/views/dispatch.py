@@ -28,7 +28,14 @@ _RESULTS = {
 }
 _RESULTS_OF_CUSTOM_OPS = {"None": "changed", "tuple[Storage, Shape]": "applied"}
 # What is of these classes needs no conversion, and a call takes longer than the question.
-_OWN_CLASSES = {"complex_number": "float", "dtype": "DType", "integer": "int", "number": "float", "real": "float"}
+_OWN_CLASSES = {
+    "boolean": "bool",
+    "complex_number": "float",
+    "dtype": "DType",
+    "integer": "int",
+    "number": "float",
+    "real": "float",
+}
 
 
 # Calls that are given more than so many arguments share a list of them.
@@ -180,7 +187,11 @@ def _plan(spec: Spec, method: Method, stored: list[str]) -> View:
     shared = [f"{inner} is inner" for inner in inners[1:]] if is_written else []
     modes = ["is_deterministic()"] * any(call.any_order for call in _calls(spec, method))
     given = [inner for inner in inners if inner not in optional]
-    given += [f"*filter(None, {_tuple(optional)})"] * bool(optional)
+    if len(optional) == 1:
+        # Asked for in place, which takes less time.
+        given.append(f"*(() if {optional[0]} is None else {_tuple(optional)})")
+    elif optional:
+        given.append(f"*filter(None, {_tuple(optional)})")
     storages = [f"{', '.join(inners)} = {', '.join(_attribute(method, name, 'inner') for name in stored)}"]
     for operand in several:
         # A list that is written to has its length for good.
