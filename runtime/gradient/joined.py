@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
-from ...tensor_ops import DIV, SUM
+from ...tensor_ops import DIV
+from ..core.layout import Layout
 from ..tensor import Tensor
 from .node import Contributions, Node, opened, record, watched
 
 if TYPE_CHECKING:
     from ...device import Device
+
+
+_ONE: Final = Layout.contiguous(())
 
 
 def moved(tensor: Any, target: Device) -> Any:
@@ -28,11 +32,9 @@ def _to(node: Node, g: Tensor) -> Contributions:
 def joined_mean(losses: Any, counted: Any) -> Any:
     """The mean of recorded losses that count: each of them has the same gradient, also those that do not."""
     storage, layout = losses._storage, losses._layout
-    # Short of what `sum` asks of a dtype.
-    total = counted._reduce(SUM, None, False, {})
-    mean = Tensor._new(storage.value, layout)._reduce(SUM, None, False, {})._binary(DIV, total)
-    mean._storage = record(watched(mean._storage), _mean, (storage.inner, layout, None, total), 0)
-    return mean
+    mean, total = storage.value.ratio_of_sums(layout, counted._storage, counted._layout)
+    operands = storage.inner, layout, None, Tensor._new(total, _ONE)
+    return Tensor._new(record(watched(mean), _mean, operands, 0), _ONE)
 
 
 Tensor._joined_mean = staticmethod(joined_mean)

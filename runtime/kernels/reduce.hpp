@@ -188,6 +188,35 @@ template <typename Op, typename T, typename Arguments> TALLOW_INLINE void reduce
     }
 }
 
+// Sums of floats, as the op has them.
+template <typename T> struct SumOfFloats : ValueReduction<T, T> {
+    static TALLOW_INLINE T identity() {
+        return T{0};
+    }
+    static TALLOW_INLINE T combine(T x, T y) {
+        return x + y;
+    }
+};
+
+// The quotient of two sums, each with the bits that reduce_rows gives it.
+template <typename T, typename Arguments> TALLOW_INLINE void ratio_of_sums(const Arguments& arguments) {
+    using Op = SumOfFloats<T>;
+    const uint32_t team = arguments.team;
+    T sums[2];
+#pragma unroll
+    for (uint32_t i = 0; i < 2; ++i) {
+        const T* const source = pointer_to<const T>(i == 0 ? arguments.source : arguments.divisor);
+        T sum = 0;
+        if (thread_index() < team)
+            sum = reduce_dense<Op>(source, 0, arguments.length, thread_index(), team);
+        sums[i] = reduce_team<Op>(sum, team);
+    }
+    if (block_index() == 0 && thread_index() == 0) {
+        pointer_to<T>(arguments.result)[0] = sums[0] / sums[1];
+        pointer_to<T>(arguments.total)[0] = sums[1];
+    }
+}
+
 static_assert(is_power_of_two<reduce_in_flight> && reduce_in_flight > 1, "states are joined in halves");
 
 // How many outputs side by side a thread keeps.

@@ -122,10 +122,11 @@ class NetworkOpMethods(IndexMethods):
     def _mean_of_counted(self, counted: Self) -> Self:
         """The mean of losses, given 1 for each that counts and 0 for the others."""
         storage: Any = self._storage
-        if not storage.is_recorded:
-            return self.sum() / counted.sum()
-        mean: Self = self._joined_mean(self, counted)
-        return mean
+        if storage.is_recorded:
+            mean: Self = self._joined_mean(self, counted)
+            return mean
+        made, _ = storage.ratio_of_sums(self._layout, counted._storage, counted._layout)
+        return self._new(made, Layout.contiguous(()))
 
     def _position(self, cos: Self, position: int) -> Self:
         """A position as a tensor, which no launch is needed for; InvalidIndex at once if it is out of range."""

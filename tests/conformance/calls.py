@@ -232,6 +232,9 @@ def storage_call(cell: SupportCell, make: Make) -> tuple[tallow.Storage, str, Ar
         case "cross_entropy":
             made = layout(3, 2)
             arguments = {"layout": made, **index("targets", layout(3)), "dim": 1, "ignore_index": -100}
+        case "ratio_of_sums":
+            made = layout(3, 2)
+            arguments = {"layout": made, "divisor": held(made, name), "divisor_layout": made}
         case "cross_entropy_gradient":
             made, rows = layout(3, 2), layout(3)
             arguments = {"layout": made}

@@ -445,6 +445,7 @@ BASES = {
         _COUNT,
         f"at(2, 3); {_COUNT}; at(2); {_COUNT}; at(2); {_ROWS}; at(2); 1; 0; False",
     ),
+    "Storage.ratio_of_sums": (_COUNT, f"at(2, 3); {_COUNT}; at(2, 3)"),
     "Storage.copy_strided_src": (_COUNT, f"{_COUNT}; 3; at(2, 3)"),
     "Storage.cat": (_COUNT, f"at(2, 3); ({_COUNT},); (at(2, 4),); 1"),
     "Storage.sgd_step": (_COUNT, f"{_STEP}; {_COUNT}; {_COUNT}; False"),

@@ -49,7 +49,7 @@ METHODS_WITH_OPS = {
 # Semantics has these for floating-point dtypes only.
 FLOAT_METHODS = (
     *("unary_gradient", "binary_gradient", "binary_gradients"),
-    *("linear", "scaled_dot_product_attention", "scaled_dot_product_attention_gradient"),
+    *("ratio_of_sums", "linear", "scaled_dot_product_attention", "scaled_dot_product_attention_gradient"),
     "scaled_dot_product_attention_with_logsumexp",
     *("rfft", "avg_pool2d", "upsample_bilinear2d", "rand_uniform_f64", "rand_normal_f64", "sgd_step", "adam_step"),
     *(member.value for member in op.MethodOp if member.value not in INTEGER_METHODS),
@@ -148,7 +148,7 @@ def needs_integers(op: str | None) -> bool:
 
 def lacks_short_floats(method: str, op: str | None) -> bool:
     """Whether the dtypes of 8 and 16 bits, whose compute dtype is another one, lack the op."""
-    return method in ("rfft", *DECOMPOSITIONS)
+    return method in ("rfft", "ratio_of_sums", *DECOMPOSITIONS)
 
 
 def needs_float(method: str, op: str | None) -> bool:

@@ -32,7 +32,7 @@ from tallow.runtime.backends.gpu_backend.ops import (
 )
 from tallow.runtime.backends.gpu_backend.ops.geometry import LIMIT, divisor, parts, split, tiled
 from tallow.runtime.backends.gpu_backend.ops.index import gather, index_select, scatter_set
-from tallow.runtime.backends.gpu_backend.ops.loss import cross_entropy
+from tallow.runtime.backends.gpu_backend.ops.loss import cross_entropy, ratio_of_sums
 from tallow.runtime.backends.gpu_backend.ops.memory import synchronize
 from tallow.runtime.backends.gpu_backend.ops.operand import Operand, dense
 from tallow.runtime.backends.gpu_backend.storage import GpuStorage
@@ -848,6 +848,14 @@ def test_losses_are_one_launch_and_two_where_rows_are_few_and_long(device, shape
     cross_entropy(at(logits, shape), at(targets, shape[:1]), 1, -100)
     assert device.names == kernels
     assert device.looks == 1
+
+
+@pytest.mark.parametrize("count", [64, 7000, 1 << 20])
+def test_the_mean_of_few_losses_is_one_launch(device, count):
+    losses, counted = (at(device.empty(DType.F32, count), (count,)) for _ in range(2))
+    ratio_of_sums(losses, counted)
+    apart = ["sum_f32_rows", "sum_f32_finish"] * 2 + ["div_f32_contiguous"]
+    assert device.names == (["ratio_of_sums_f32"] if count < 1 << 20 else apart)
 
 
 def test_what_is_written_to_is_not_read(device):

@@ -345,6 +345,15 @@ def test_cross_entropy(reduction: str, gradcheck: Gradcheck) -> None:
     gradcheck(lambda x: x.T.cross_entropy(like(marked, x), reduction=reduction), rand(3, 3), second=False)
 
 
+def test_ratio_of_sums(gradcheck: Gradcheck) -> None:
+    def ratio(x: Tensor, divisor: Tensor) -> Tensor:
+        x, divisor = (each.to_dtype(each.dtype.compute) for each in (x, divisor))
+        made, _ = x.storage.ratio_of_sums(x.layout, divisor.storage, divisor.layout)
+        return Tensor.from_storage(made, ())
+
+    gradcheck(lambda x, y: ratio(x.T, y), rand(3, 4), rand(5, low=1, high=2, seed=1))
+
+
 def test_norms(gradcheck: Gradcheck) -> None:
     x, weight, bias = rand(2, 2, 4), rand(4, seed=1), rand(4, seed=2)
     other = rand(2, 2, 4, seed=3)

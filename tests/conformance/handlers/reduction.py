@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from tallow.op import ReduceOp
+from tallow import Layout
+from tallow.op import BinaryOp, ReduceOp
 from tallow.runtime.base.error import EmptyTensor
 
 from .. import values
@@ -225,6 +226,39 @@ def check_variances(bench: Bench, operand: Operand, dims: tuple[int, ...], corre
     assert_close(bench.name, bench.read(result, bench.name, shape, where), expected, ulps, where, slack=slack)
 
 
+def ratio_of_sums(bench: Bench) -> None:
+    for number, (shape, _, placement) in enumerate(REDUCTIONS):
+        x = bench.place(values.modest(bench.generator, bench.name, shape), placement)
+        # Of another number of elements, now and then.
+        others = (*shape, 2) if number % 3 == 2 else shape
+        divisor = bench.place(encode(bench.name, bench.generator.integers(1, 3, others).astype(EXTENDED)))
+        check_ratio(bench, x, divisor, bench.where(f"shape {shape}, {placement}"))
+    for count in (1, 7000, 9000, 70_000):
+        x = bench.place(values.modest(bench.generator, bench.name, (count,)))
+        counted = bench.place(encode(bench.name, (np.arange(count) % 3 < 2).astype(EXTENDED)), "offset")
+        check_ratio(bench, x, counted, bench.where(f"{count} elements, of which some count"))
+    zeros = bench.place(np.zeros(5, NUMPY[bench.name]))
+    check_ratio(bench, zeros, zeros, bench.where("zeros"))
+
+
+def check_ratio(bench: Bench, x: Operand, divisor: Operand, where: str) -> None:
+    ratio, below = x.storage.ratio_of_sums(x.layout, divisor.storage, divisor.layout)
+    (total, magnitude), (of_divisor, _) = (
+        oracle.sum_exact(bench.name, it.values, tuple(range(it.values.ndim))) for it in (x, divisor)
+    )
+    got = bench.read(below, bench.name, (), where)
+    assert_same(got, encode(bench.name, of_divisor.reshape(())), where)
+    with np.errstate(all="ignore"):
+        expected, scale = (each.reshape(()) / of_divisor.reshape(()) for each in (total, magnitude))
+    check_sums(bench.name, bench.read(ratio, bench.name, (), where), expected, scale, x.values.size, where)
+    if x.layout.is_contiguous:
+        # The loss has the bits of sums that are divided by each other.
+        op, one = ReduceOp.SUM, Layout.contiguous(())
+        sums = [it.storage.reduce_op(op, it.layout, tuple(range(it.layout.rank))) for it in (x, divisor)]
+        divided = bench.read(sums[0].binary_impl(BinaryOp.DIV, sums[1], one, one), bench.name, (), where)
+        assert_same(bench.read(ratio, bench.name, (), where), divided, where)
+
+
 def check_products(name: str, got: Array, total: Array, count: int, where: str) -> None:
     """Integers exactly; each multiplication of floats rounds once."""
     if name in INTEGERS:
@@ -441,4 +475,5 @@ HANDLERS = {
     "cumsum": cumsum,
     "cumprod": cumprod,
     "matmul": matmul,
+    "ratio_of_sums": ratio_of_sums,
 }

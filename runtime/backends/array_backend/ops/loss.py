@@ -5,11 +5,14 @@ from __future__ import annotations
 from typing import Any
 
 from .....dtype import DType
+from .....op import BinaryOp, ReduceOp
 from ....core.layout import Layout
 from .. import strided
 from ..errors import tells_errors
 from . import cast
+from .elementwise import elementwise
 from .operand import Operand
+from .reduce import reduce
 from .softmax import below_zero, total
 
 
@@ -63,3 +66,11 @@ def _rows(op: str, x: Operand, targets: Operand, dim: int, ignored: int) -> tupl
         x.device.note(op, library.reshape(targets.array, tuple(targets.layout.shape)), is_wrong, size)
     held = library.minimum(library.maximum(rows, library.constant(0, rows)), library.constant(size - 1, rows))
     return held, is_counted
+
+
+@tells_errors
+def ratio_of_sums(x: Operand, divisor: Operand) -> tuple[Any, Any]:
+    """The sum of all elements over that of the divisor's, and the latter."""
+    total, below = (reduce(ReduceOp.SUM, each, tuple(range(len(each.layout.shape)))) for each in (x, divisor))
+    one = Layout.contiguous(())
+    return elementwise(BinaryOp.DIV, type(x)(total, one), type(x)(below, one)), below

@@ -10,15 +10,15 @@ from typing import TYPE_CHECKING, Final
 from .....dtype import DType
 from .....kernels import host_arguments
 from .....kernels.constants import FOLD_COLUMNS, FOLD_LENGTH
-from .....op import MethodOp, ReduceOp
+from .....op import BinaryOp, MethodOp, ReduceOp
 from ....core.layout import Layout
 from ....helpers.host_memory import tells_lack_of_memory
 from ....host.array import contiguous
 from ....kernels.argument_struct import NOWHERE
 from ...array_backend.ops.operand import Operand
-from ...plan import planned_by
+from ...plan import Call, planned_by
 from ..kernels import THREADS, Number, Result, Scratch, bits_of
-from .native import filled, source_of
+from .native import by_plan, elementwise, filled, source_of
 
 if TYPE_CHECKING:
     from ..kernels import HostKernels
@@ -83,3 +83,23 @@ def reduce(
     rank = len(shape) - len(dims)
     transposed = Operand(operand.result(held), Layout.contiguous(held.shape))
     return reduce(kernels, op, transposed, tuple(range(rank, len(shape))), *parameters)
+
+
+@by_plan
+def ratio_of_sums(
+    kernels: HostKernels, x: Operand, divisor: Operand
+) -> Callable[..., tuple[CpuStorage, CpuStorage]] | None:
+    """As `loss.ratio_of_sums`; None where NumPy does it."""
+    of_x, of_divisor = (_plan(kernels, ReduceOp.SUM, it, tuple(range(len(it.layout.shape)))) for it in (x, divisor))
+    if of_x is None or of_divisor is None:
+        return None
+    sums = [Operand(of(it.storage), Layout.contiguous(())) for of, it in ((of_x, x), (of_divisor, divisor))]
+    quotient = Call(0, elementwise, (kernels, BinaryOp.DIV, *sums), {}).quicker
+    if quotient is None:
+        return None
+
+    def run(own: CpuStorage, other: CpuStorage) -> tuple[CpuStorage, CpuStorage]:
+        total, below = of_x(own), of_divisor(other)
+        return quotient(total, below), below
+
+    return run

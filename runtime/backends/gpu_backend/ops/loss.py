@@ -6,10 +6,11 @@ from typing import TYPE_CHECKING, Final
 
 from .....kernels import arguments
 from .....kernels.constants import ACCESS_BYTES, BLOCK_SIZE, REDUCE_IN_FLIGHT
+from .....op import BinaryOp, ReduceOp
 from ....kernels.argument_struct import NOWHERE
 from ..utils import ceil_divide, power_of_two
-from . import index, rows
-from .operand import Operand
+from . import elementwise, index, reduce, rows
+from .operand import Operand, dense
 
 if TYPE_CHECKING:
     from ..storage import GpuStorage
@@ -71,6 +72,22 @@ def cross_entropy_gradient(
         device.kernels.launch("cross_entropy", name, blocks, packed)
         device.index_errors.expect()
     return rows.moved_back(result, shape, dim)
+
+
+def ratio_of_sums(x: Operand, divisor: Operand) -> tuple[GpuStorage, GpuStorage]:
+    """The sum of all elements over that of the divisor's, and the latter, in one launch where a block sums both."""
+    device, every = x.device, (x, divisor)
+    team = reduce.team_of_one(x)
+    if team is None or x.layout.elem_count != divisor.layout.elem_count or reduce.team_of_one(divisor) is None:
+        total, below = (reduce.reduce(ReduceOp.SUM, each, tuple(range(len(each.shape)))) for each in every)
+        return elementwise.binary(BinaryOp.DIV, dense(total, ()), dense(below, ())), below
+    ratio, below = (device.empty(x.dtype, 1) for _ in every)
+    packed = arguments.ratio_of_sums(
+        result=ratio.memory.address, total=below.memory.address, source=x.address, divisor=divisor.address,
+        length=x.layout.elem_count, team=team,
+    )  # fmt: skip
+    device.kernels.launch("reduce", f"ratio_of_sums_{x.dtype.value}", 1, packed)
+    return ratio, below
 
 
 def _repeated(numbers: Operand, x: Operand) -> Operand:

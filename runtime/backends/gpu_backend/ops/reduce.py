@@ -115,6 +115,15 @@ def reduce(op: ReduceOp | MethodOp, source: Operand, dims: tuple[int, ...], *par
     return result
 
 
+def team_of_one(x: Operand) -> int | None:
+    """The threads that sum all elements in one launch; None where these lie apart, or are too many."""
+    count = x.layout.elem_count
+    if not count or not x.layout.is_contiguous:
+        return None
+    (plan,) = _plans(_elements(ReduceOp.SUM, x.dtype), (count,), (1,), (0,), x.device.driver.multiprocessors)
+    return None if plan.splits > 1 else _team(ceil_divide(count, ACCESS_BYTES // x.itemsize), _WAVE_ACCESSES)
+
+
 def _elements(op: ReduceOp | MethodOp, dtype: DType) -> _Elements:
     compute = dtype.compute.itemsize
     if op.gives_position:
