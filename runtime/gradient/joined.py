@@ -8,6 +8,7 @@ from ...tensor_ops import DIV
 from ..core.layout import Layout
 from ..tensor import Tensor
 from .node import Contributions, Node, opened, record, watched
+from .rules import one_of
 
 if TYPE_CHECKING:
     from ...device import Device
@@ -32,8 +33,8 @@ def _to(node: Node, g: Tensor) -> Contributions:
 def joined_mean(losses: Any, counted: Any) -> Any:
     """The mean of recorded losses that count: each of them has the same gradient, also those that do not."""
     storage, layout = losses._storage, losses._layout
-    mean, total = storage.value.ratio_of_sums(layout, counted._storage, counted._layout)
-    operands = storage.inner, layout, None, Tensor._new(total, _ONE)
+    mean, total, slope = storage.value.ratio_of_sums(layout, counted._storage, counted._layout)
+    operands = storage.inner, layout, None, Tensor._new(total, _ONE), Tensor._new(slope, _ONE)
     return Tensor._new(record(watched(mean), _mean, operands, 0), _ONE)
 
 
@@ -42,7 +43,7 @@ Tensor._joined_mean = staticmethod(joined_mean)
 
 def _mean(node: Node, g: Tensor) -> Contributions:
     layout: Any = node.operands[1]
-    total = node.operands[-1]
-    if g._layout is not total._layout:
-        g = g.reshape(())
-    yield 0, g._binary(DIV, total).broadcast_as(layout.shape)
+    *_, total, slope = node.operands
+    if g._storage is not one_of(g):
+        slope = g.reshape(())._binary(DIV, total)
+    yield 0, slope.broadcast_as(layout.shape)

@@ -214,6 +214,7 @@ template <typename T, typename Arguments> TALLOW_INLINE void ratio_of_sums(const
     if (block_index() == 0 && thread_index() == 0) {
         pointer_to<T>(arguments.result)[0] = sums[0] / sums[1];
         pointer_to<T>(arguments.total)[0] = sums[1];
+        pointer_to<T>(arguments.slope)[0] = T{1} / sums[1];
     }
 }
 

@@ -125,7 +125,7 @@ class NetworkOpMethods(IndexMethods):
         if storage.is_recorded:
             mean: Self = self._joined_mean(self, counted)
             return mean
-        made, _ = storage.ratio_of_sums(self._layout, counted._storage, counted._layout)
+        made, *_ = storage.ratio_of_sums(self._layout, counted._storage, counted._layout)
         return self._new(made, Layout.contiguous(()))
 
     def _position(self, cos: Self, position: int) -> Self:

@@ -854,7 +854,7 @@ def test_losses_are_one_launch_and_two_where_rows_are_few_and_long(device, shape
 def test_the_mean_of_few_losses_is_one_launch(device, count):
     losses, counted = (at(device.empty(DType.F32, count), (count,)) for _ in range(2))
     ratio_of_sums(losses, counted)
-    apart = ["sum_f32_rows", "sum_f32_finish"] * 2 + ["div_f32_contiguous"]
+    apart = ["sum_f32_rows", "sum_f32_finish"] * 2 + ["div_f32_contiguous", "recip_f32_contiguous"]
     assert device.names == (["ratio_of_sums_f32"] if count < 1 << 20 else apart)
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 from tallow import Layout
-from tallow.op import BinaryOp, ReduceOp
+from tallow.op import BinaryOp, ReduceOp, UnaryOp
 from tallow.runtime.base.error import EmptyTensor
 
 from .. import values
@@ -242,19 +242,21 @@ def ratio_of_sums(bench: Bench) -> None:
 
 
 def check_ratio(bench: Bench, x: Operand, divisor: Operand, where: str) -> None:
-    ratio, below = x.storage.ratio_of_sums(x.layout, divisor.storage, divisor.layout)
+    ratio, below, slope = x.storage.ratio_of_sums(x.layout, divisor.storage, divisor.layout)
     (total, magnitude), (of_divisor, _) = (
         oracle.sum_exact(bench.name, it.values, tuple(range(it.values.ndim))) for it in (x, divisor)
     )
     got = bench.read(below, bench.name, (), where)
     assert_same(got, encode(bench.name, of_divisor.reshape(())), where)
+    one = Layout.contiguous(())
+    reciprocal = bench.read(below.unary_impl(UnaryOp.RECIP, one), bench.name, (), where)
+    assert_same(bench.read(slope, bench.name, (), where), reciprocal, where)
     with np.errstate(all="ignore"):
         expected, scale = (each.reshape(()) / of_divisor.reshape(()) for each in (total, magnitude))
     check_sums(bench.name, bench.read(ratio, bench.name, (), where), expected, scale, x.values.size, where)
     if x.layout.is_contiguous:
         # The loss has the bits of sums that are divided by each other.
-        op, one = ReduceOp.SUM, Layout.contiguous(())
-        sums = [it.storage.reduce_op(op, it.layout, tuple(range(it.layout.rank))) for it in (x, divisor)]
+        sums = [it.storage.reduce_op(ReduceOp.SUM, it.layout, tuple(range(it.layout.rank))) for it in (x, divisor)]
         divided = bench.read(sums[0].binary_impl(BinaryOp.DIV, sums[1], one, one), bench.name, (), where)
         assert_same(bench.read(ratio, bench.name, (), where), divided, where)
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from .....dtype import DType
-from .....op import BinaryOp, ReduceOp
+from .....op import BinaryOp, ReduceOp, UnaryOp
 from ....core.layout import Layout
 from .. import strided
 from ..errors import tells_errors
@@ -69,8 +69,8 @@ def _rows(op: str, x: Operand, targets: Operand, dim: int, ignored: int) -> tupl
 
 
 @tells_errors
-def ratio_of_sums(x: Operand, divisor: Operand) -> tuple[Any, Any]:
-    """The sum of all elements over that of the divisor's, and the latter."""
+def ratio_of_sums(x: Operand, divisor: Operand) -> tuple[Any, ...]:
+    """The sum of all elements over that of the divisor's, the latter, and 1 over it."""
     total, below = (reduce(ReduceOp.SUM, each, tuple(range(len(each.layout.shape)))) for each in (x, divisor))
-    one = Layout.contiguous(())
-    return elementwise(BinaryOp.DIV, type(x)(total, one), type(x)(below, one)), below
+    above, divided = (type(x)(each, Layout.contiguous(())) for each in (total, below))
+    return elementwise(BinaryOp.DIV, above, divided), below, elementwise(UnaryOp.RECIP, divided)

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Final
 from .....dtype import DType
 from .....kernels import host_arguments
 from .....kernels.constants import FOLD_COLUMNS, FOLD_LENGTH
-from .....op import BinaryOp, MethodOp, ReduceOp
+from .....op import BinaryOp, MethodOp, ReduceOp, UnaryOp
 from ....core.layout import Layout
 from ....helpers.host_memory import tells_lack_of_memory
 from ....host.array import contiguous
@@ -86,20 +86,19 @@ def reduce(
 
 
 @by_plan
-def ratio_of_sums(
-    kernels: HostKernels, x: Operand, divisor: Operand
-) -> Callable[..., tuple[CpuStorage, CpuStorage]] | None:
+def ratio_of_sums(kernels: HostKernels, x: Operand, divisor: Operand) -> Callable[..., tuple[CpuStorage, ...]] | None:
     """As `loss.ratio_of_sums`; None where NumPy does it."""
     of_x, of_divisor = (_plan(kernels, ReduceOp.SUM, it, tuple(range(len(it.layout.shape)))) for it in (x, divisor))
     if of_x is None or of_divisor is None:
         return None
     sums = [Operand(of(it.storage), Layout.contiguous(())) for of, it in ((of_x, x), (of_divisor, divisor))]
     quotient = Call(0, elementwise, (kernels, BinaryOp.DIV, *sums), {}).quicker
-    if quotient is None:
+    reciprocal = Call(0, elementwise, (kernels, UnaryOp.RECIP, sums[1]), {}).quicker
+    if quotient is None or reciprocal is None:
         return None
 
-    def run(own: CpuStorage, other: CpuStorage) -> tuple[CpuStorage, CpuStorage]:
+    def run(own: CpuStorage, other: CpuStorage) -> tuple[CpuStorage, ...]:
         total, below = of_x(own), of_divisor(other)
-        return quotient(total, below), below
+        return quotient(total, below), below, reciprocal(below)
 
     return run

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Final
 
 from .....kernels import arguments
 from .....kernels.constants import ACCESS_BYTES, BLOCK_SIZE, REDUCE_IN_FLIGHT
-from .....op import BinaryOp, ReduceOp
+from .....op import BinaryOp, ReduceOp, UnaryOp
 from ....kernels.argument_struct import NOWHERE
 from ..utils import ceil_divide, power_of_two
 from . import elementwise, index, reduce, rows
@@ -74,20 +74,21 @@ def cross_entropy_gradient(
     return rows.moved_back(result, shape, dim)
 
 
-def ratio_of_sums(x: Operand, divisor: Operand) -> tuple[GpuStorage, GpuStorage]:
-    """The sum of all elements over that of the divisor's, and the latter, in one launch where a block sums both."""
+def ratio_of_sums(x: Operand, divisor: Operand) -> tuple[GpuStorage, ...]:
+    """The sum of all elements over that of the divisor's, the latter, and 1 over it: one launch where a block sums."""
     device, every = x.device, (x, divisor)
     team = reduce.team_of_one(x)
     if team is None or x.layout.elem_count != divisor.layout.elem_count or reduce.team_of_one(divisor) is None:
         total, below = (reduce.reduce(ReduceOp.SUM, each, tuple(range(len(each.shape)))) for each in every)
-        return elementwise.binary(BinaryOp.DIV, dense(total, ()), dense(below, ())), below
-    ratio, below = (device.empty(x.dtype, 1) for _ in every)
+        ratio = elementwise.binary(BinaryOp.DIV, dense(total, ()), dense(below, ()))
+        return ratio, below, elementwise.unary(UnaryOp.RECIP, dense(below, ()))
+    ratio, below, slope = (device.empty(x.dtype, 1) for _ in range(3))
     packed = arguments.ratio_of_sums(
-        result=ratio.memory.address, total=below.memory.address, source=x.address, divisor=divisor.address,
-        length=x.layout.elem_count, team=team,
+        result=ratio.memory.address, total=below.memory.address, slope=slope.memory.address, source=x.address,
+        divisor=divisor.address, length=x.layout.elem_count, team=team,
     )  # fmt: skip
     device.kernels.launch("reduce", f"ratio_of_sums_{x.dtype.value}", 1, packed)
-    return ratio, below
+    return ratio, below, slope
 
 
 def _repeated(numbers: Operand, x: Operand) -> Operand:
