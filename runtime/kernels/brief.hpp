@@ -103,6 +103,17 @@ TALLOW_INLINE float fmod(Brief<true> x, Brief<true> y) {
     const float result = divisor == infinity(float{}) && size < divisor ? size : rest;
     return bit_cast<int32_t>(x.value) < 0 ? -result : result;
 }
+// The quotient of two numbers of bf16 may have hundreds of bits, but seldom has more than 20.
+TALLOW_INLINE float fmod(Brief<false> x, Brief<false> y) {
+    const float size = fabs(x.value);
+    const float divisor = fabs(y.value);
+    const float reciprocal = rough_reciprocal(divisor);
+    if (divisor > 0x1p-64f && divisor < 0x1p64f && size * reciprocal < 0x1p20f) {
+        const float rest = brief_rest(size, divisor, reciprocal);
+        return bit_cast<int32_t>(x.value) < 0 ? -rest : rest;
+    }
+    return fmod(x.value, y.value);
+}
 template <bool Bounded> TALLOW_INLINE float remainder(Brief<Bounded> x, Brief<Bounded> y) {
     return floored_rest(fmod(x, y), y.value);
 }

@@ -9,7 +9,14 @@ namespace tallow {
 // How many packs a thread has in flight on the contiguous path: more than one of 4 or 8 elements. More elements, or
 // doubles, are enough work for the registers in one pack.
 template <uint32_t Length> constexpr uint32_t packs_in_flight = Length == 4 || Length == 8 ? contiguous_packs : 1;
-// The same of elements that a thread takes one by one.
+// Whether a thread loads a pack when it has stored the one before, where memory is all that counts: on an H200 that is
+// 3 % quicker than with all of them in flight.
+#if defined(TALLOW_NVIDIA)
+constexpr bool streams_packs = true;
+#else
+constexpr bool streams_packs = false;
+#endif
+// How many elements that it takes one by one a thread has in flight.
 template <uint32_t Length> constexpr uint32_t elements_in_flight = Length < 4 ? 1 : 4;
 
 template <typename Result, uint32_t N, typename Function, typename... Sources>
@@ -49,33 +56,52 @@ TALLOW_INLINE void map_elements(uint64_t first, uint64_t step, uint64_t count, F
         store_results<N>(function, result, first, step, count, load_apart<N>(sources, first, step, count)...);
 }
 
-// result[i] = function(sources[i]...) with everything dense, in whole packs. The result begins at a multiple of 16
-// bytes, as every allocation does; where a source does not, and behind the last whole step, elements are read one by
-// one. So are few, for which the launcher gives more blocks than packs need: no thread waits for the work of several.
+// result[i] = function(sources[i]...) with everything dense: a block has as many elements as its threads have packs.
+// The result begins at a multiple of 16 bytes, as every allocation does; where a source does not, and in a last block
+// that has fewer, elements are read one by one. So are few, for which the launcher gives more blocks than packs need:
+// no thread waits for the work of several. Their code is first, since they wait longer for it than for anything else.
 template <typename Result, typename Function, typename... Sources>
 TALLOW_INLINE void map_contiguous(uint64_t count, Function function, Result* result, const Sources*... sources) {
     constexpr uint32_t length = pack_length<Result, Sources...>;
     constexpr uint32_t packs_per_thread = packs_in_flight<length>;
-    constexpr uint64_t step = uint64_t{block_size} * packs_per_thread * length;
-    const uint64_t base = block_index() * step;
-    const uint64_t reached = grid_blocks() * step;
-    const bool in_packs = reached < count + step && (is_aligned<length>(sources) && ...);
-    const uint64_t whole = reached < count ? reached : count - count % step;
-    // First, since few elements wait for the code of a kernel longer than for anything else.
-    map_elements<elements_in_flight<length>>((in_packs ? whole : 0) + block_index() * block_size + thread_index(),
-                                             uint64_t{grid_blocks()} * block_size, count, function, result, sources...);
-    // A block has one step: a loop would keep the constants of functions in registers.
-    if (in_packs && base + step <= count) {
+    constexpr uint32_t step = block_size * packs_per_thread * length;
+    const uint64_t base = uint64_t{block_index()} * step;
+    const uint64_t reached = uint64_t{grid_blocks()} * step;
+    const bool are_few = reached >= count + step;
+    if (are_few || base + step > count || !(is_aligned<length>(sources) && ...)) {
+        const uint64_t first = are_few ? uint64_t{block_index()} * block_size : base;
+        const uint64_t end = are_few || base + step > count ? count : base + step;
+        map_elements<elements_in_flight<length>>(first + thread_index(),
+                                                 are_few ? uint64_t{grid_blocks()} * block_size : block_size, end,
+                                                 function, result, sources...);
+    } else {
+        // A block has one step: a loop would keep the constants of functions in registers.
         const uint64_t first = base + thread_index() * length;
-        Pack<Result, length> packs[packs_per_thread];
+        const auto map_pack = [&](uint32_t p) {
+            return map_packs<Result, length>(function, load_whole<length>(sources + first + p)...);
+        };
+        constexpr uint32_t apart = block_size * length;
+        if (streams_packs && packs_per_thread > 1 && count >= streamed_bytes / sizeof(Result)) {
 #pragma unroll
-        for (uint32_t p = 0; p < packs_per_thread; ++p)
-            packs[p] =
-                map_packs<Result, length>(function, load_whole<length>(sources + first + p * block_size * length)...);
+            for (uint32_t p = 0; p < packs_per_thread; ++p) {
+                // It is loaded after what comes before; nor does a compiler take the first one out of both branches.
+                asm volatile("" ::: "memory");
+                store_whole(result + first + p * apart, map_pack(p * apart));
+            }
+        } else {
+            Pack<Result, length> packs[packs_per_thread];
 #pragma unroll
-        for (uint32_t p = 0; p < packs_per_thread; ++p)
-            store_whole(result + first + p * block_size * length, packs[p]);
+            for (uint32_t p = 0; p < packs_per_thread; ++p)
+                packs[p] = map_pack(p * apart);
+#pragma unroll
+            for (uint32_t p = 0; p < packs_per_thread; ++p)
+                store_whole(result + first + p * apart, packs[p]);
+        }
     }
+    // There cannot be blocks enough for everything.
+    if (reached < count)
+        map_elements<1>(reached + block_index() * block_size + thread_index(), uint64_t{grid_blocks()} * block_size,
+                        count, function, result, sources...);
 }
 
 // Elements first .. first + N of operand K in row-major order: a run where they are in one row of the innermost dim,
