@@ -107,11 +107,12 @@ template <typename Number, typename T> Moments<Number> moments_of(const T* sourc
 }
 
 // Sums of e**(element - highest) of a span, which is read for the highest, and again. A NaN is in the sum.
-template <typename Number, typename T> Powers<Number> powers_of_span(const T* source, uint64_t count) {
+template <typename State, typename T> State powers_of_span(const T* source, uint64_t count) {
+    using Number = decltype(State::total);
     const auto itself = [](Number x) { return x; };
     const Number highest = join_span<HighestNumber<Number>>(source, count, -infinity(Number{}), itself);
-    const Number pivot = pivot_of(highest);
-    return {highest, join_span<AddedUp<Number>>(source, count, Number{0}, [=](Number x) { return exp(x - pivot); })};
+    const auto power = [=](Number x) { return exp(below(x, highest)); };
+    return {highest, join_span<AddedUp<Number>>(source, count, Number{0}, power)};
 }
 
 // Reductions to an element, and to the place of one.
@@ -296,7 +297,7 @@ template <typename Of, typename T, typename Shared> struct Joined {
         } else if constexpr (has_highest<State>) {
             Tree<Of, State> tree;
             for (uint64_t first = 0; first < count; first += fold_piece)
-                tree.add(powers_of_span<decltype(State::total)>(source + first, piece(count, first)));
+                tree.add(powers_of_span<State>(source + first, piece(count, first)));
             return tree.joined();
         } else if constexpr (finds_element<typename Of::Base> && is_same<T, State> && !is_integer<T>) {
             State best = Of::identity();
@@ -356,7 +357,7 @@ template <typename Of, typename T, typename Shared> struct Joined {
     // As powers_of_span, of columns of rows that a cache holds.
     static void powers_of_columns(State* states, uint64_t width, const T* source, uint64_t stride, uint64_t rows) {
         using Number = decltype(State{}.total);
-        Number highest[fold_columns], pivots[fold_columns], totals[fold_columns];
+        Number highest[fold_columns], totals[fold_columns];
         for (uint64_t c = 0; c < width; ++c) {
             highest[c] = -infinity(Number{});
             totals[c] = Number{0};
@@ -368,12 +369,10 @@ template <typename Of, typename T, typename Shared> struct Joined {
                 highest[c] = highest[c] < x ? x : highest[c];
             }
         }
-        for (uint64_t c = 0; c < width; ++c)
-            pivots[c] = pivot_of(highest[c]);
         for (uint64_t row = 0; row < rows; ++row) {
             TALLOW_INDEPENDENT
             for (uint64_t c = 0; c < width; ++c)
-                totals[c] += exp(static_cast<Number>(to_compute(source[row * stride + c])) - pivots[c]);
+                totals[c] += exp(below<Number>(to_compute(source[row * stride + c]), highest[c]));
         }
         for (uint64_t c = 0; c < width; ++c)
             states[c] = {highest[c], totals[c]};

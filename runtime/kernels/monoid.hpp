@@ -70,6 +70,7 @@ template <typename T, bool Lowest> struct ExtremeReduction : ValueReduction<T, T
 // States of the spec, which need not have them.
 template <typename Number> struct Moments;
 template <typename Number> struct Powers;
+template <typename Number> struct Shares;
 
 // States that join without a division where it is known how many elements they are of.
 template <typename State> constexpr bool has_count = false;
@@ -78,9 +79,10 @@ template <typename Number> constexpr bool has_count<Moments<Number>> = true;
 // States that are made more quickly of several elements, whose highest one is found first.
 template <typename State> constexpr bool has_highest = false;
 template <typename Number> constexpr bool has_highest<Powers<Number>> = true;
-// What is subtracted from elements: of infinite ones there is no difference.
-template <typename Number> TALLOW_INLINE Number pivot_of(Number highest) {
-    return fabs(highest) == infinity(Number{}) ? Number{0} : highest;
+template <typename Number> constexpr bool has_highest<Shares<Number>> = true;
+// How far below the highest an element is: of infinite ones there is no difference.
+template <typename Number> TALLOW_INLINE Number below(Number x, Number highest) {
+    return x == highest ? Number{0} : x - highest;
 }
 
 // Unsigned integers in the order of the numbers. 0.0 and -0.0 are the same.

@@ -62,18 +62,17 @@ TALLOW_INLINE typename Op::State reduce_part(const Pack<T, N>& pack, uint32_t in
         return Op::combine(reduce_part<Op, First, Count / 2>(pack, index),
                            reduce_part<Op, First + Count / 2, Count / 2>(pack, index));
 }
-// Sums of e**(element - highest): what is 0 has not joined. They are as exact as an element of T shows.
+// Sums of e**(element - highest), as exact as an element of T shows.
 template <typename State, uint32_t N, typename T> TALLOW_INLINE State powers_of_pack(const Pack<T, N>& pack) {
     using Number = compute_type<T>;
     Number highest = to_compute(pack.values[0]);
 #pragma unroll
     for (uint32_t i = 1; i < N; ++i)
         highest = fmax(highest, to_compute(pack.values[i]));
-    const Number pivot = pivot_of(highest);
     Number total = 0;
 #pragma unroll
     for (uint32_t i = 0; i < N; ++i) {
-        const Number x = to_compute(pack.values[i]) - pivot;
+        const Number x = below<Number>(to_compute(pack.values[i]), highest);
         if constexpr (sizeof(T) <= 2)
             total += rough_exp2(x * 1.44269504f);
         else
