@@ -39,13 +39,13 @@ def parts(result: Any) -> list[Any]:
 
 
 @pytest.fixture
-def copied(monkeypatch: pytest.MonkeyPatch) -> list[Tensor]:
-    """The tensors of more than one element that went to the host."""
+def copied(monkeypatch: pytest.MonkeyPatch, device: Device) -> list[Tensor]:
+    """The tensors of the device that have more than one element and went to the host."""
     found: list[Tensor] = []
 
     def watched(method: Any) -> Any:
         def call(tensor: Tensor, *arguments: Any, **options: Any) -> Any:
-            if tensor.size > 1:
+            if tensor.size > 1 and tensor.device == device:
                 found.append(tensor)
             return method(tensor, *arguments, **options)
 

@@ -34,7 +34,7 @@ _MOST_SPLITS: Final = 1024
 # A thread makes so many accesses at least of a split, so that the second pass stays small, and so many at most, so that
 # rounding errors of sums do.
 _LEAST_ACCESSES: Final = 4
-_MOST_ACCESSES: Final = 1024
+_MOST_ACCESSES: Final = 512
 # A whole block takes a row of more than so many accesses, or of so many where states are several numbers: those of many
 # threads take long to join.
 _WAVE_ACCESSES: Final = 128
