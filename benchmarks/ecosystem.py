@@ -98,7 +98,7 @@ def run(label: str, scale: float, output: Path | None) -> None:
     facts = {
         "command": " ".join(["python -m benchmarks.ecosystem", *sys.argv[1:]]),
         "date": f"{datetime.now(UTC):%Y-%m-%d %H:%M} UTC",
-        "device": f"{device.inner!r}",
+        "device": device.inner.driver.name if hasattr(device.inner, "driver") else device.label,
         "machine": f"{platform.machine()}, {os.cpu_count()} cores",
         "packages": ", ".join(f"{name} {version(name)}" for name in ("scipy", "scikit-learn", "einops")),
         "tallow": tl.__version__,
@@ -136,7 +136,10 @@ def render(tables: Path, page: Path) -> None:
     python -m benchmarks.ecosystem render build/benchmarks/ecosystem.md docs/ecosystem.md
     """  # noqa: D301
     text = page.read_text(encoding="utf-8").partition(HEADING)[0]
-    note = "Both libraries take turns in one run; the times are medians, with the wait for the device.\n"
+    note = (
+        "Both libraries take turns in one run; the times are medians, with the wait for the device. A ratio below 1 means\n"
+        "that tallow is faster.\n"
+    )
     page.write_text("\n".join([text + HEADING, note, tables.read_text(encoding="utf-8")]), encoding="utf-8")
 
 
