@@ -137,8 +137,8 @@ def render(tables: Path, page: Path) -> None:
     """  # noqa: D301
     text = page.read_text(encoding="utf-8").partition(HEADING)[0]
     note = (
-        "Both libraries take turns in one run; the times are medians, with the wait for the device. A ratio below 1 means\n"
-        "that tallow is faster.\n"
+        "Both libraries take turns in one run; the times are medians, with the wait for the device. A ratio below 1\n"
+        "means that tallow is faster.\n"
     )
     page.write_text("\n".join([text + HEADING, note, tables.read_text(encoding="utf-8")]), encoding="utf-8")
 
