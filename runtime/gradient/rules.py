@@ -21,11 +21,21 @@ from ..base.error import GradientError
 from ..base.error import shown as shown_value
 from ..core.conv import Params
 from ..core.layout import Layout
-from ..core.shape import Shape
 from ..custom.user_op import UserOp
 from ..tensor import Tensor
 from ..tensor.base import parts as parts_of
-from .node import Contribution, Contributions, Node, Rule, opened, record, require_writable, rewritten, watched
+from .node import (
+    Contribution,
+    Contributions,
+    Node,
+    Rule,
+    items_of,
+    opened,
+    record,
+    require_writable,
+    rewritten,
+    watched,
+)
 from .recording import graph_kept, state
 
 if TYPE_CHECKING:
@@ -44,7 +54,7 @@ def one_of(tensor: Tensor) -> Storage:
 
 def shown(gradient: Tensor, layout: Layout) -> Tensor:
     """What a layout shows of a storage, of its gradient."""
-    flat = gradient.reshape(-1).contiguous()
+    flat = gradient.contiguous()
     start = flat._layout.start_offset + layout.start_offset
     return Tensor._new(flat._storage, Layout(layout.shape, layout.strides, start))
 
@@ -52,9 +62,9 @@ def shown(gradient: Tensor, layout: Layout) -> Tensor:
 def overwritten(gradient: Tensor, layout: Layout, inside: Tensor | None = None) -> Tensor | None:
     """The gradient of a storage before what a layout shows was written to: there it is `inside`, or zeros."""
     size = gradient.elem_count
-    if inside is None and layout.start_offset == 0 and layout.elem_count == size and not layout.overlaps_itself:
+    if inside is None and layout.elem_count == size and not layout.overlaps_itself:
         return None
-    before = gradient.reshape(-1).copy()
+    before = gradient.copy()
     part = Tensor._new(before._storage, layout)
     if inside is None:
         part.zero_()
@@ -70,19 +80,16 @@ def product_left(g: Tensor, rhs: Tensor, layout: Layout) -> Tensor:
         count = math.prod(layout.shape[:-2])
         columns = g.reshape(count, m, n).transpose(0, 1).reshape(m, count * n)
         return columns.matmul(rhs.mT.reshape(count * n, k)).reshape(*_ones(layout), m, k)
-    return g.matmul(rhs.reshape(*layout.shape[:-2], k, n).mT)
+    return g.matmul(rhs.mT)
 
 
 def product_right(g: Tensor, lhs: Tensor, layout: Layout) -> Tensor:
     """That of the right operand, which `layout` shows, of a product."""
-    m, (k, n) = lhs.shape[-2], layout.shape[-2:]
+    k, n = layout.shape[-2:]
     if _is_repeated(layout):
         # As one product, which needs no memory for each of the matrices.
-        rows = math.prod(layout.shape[:-2]) * m
+        rows = math.prod(lhs.shape[:-1])
         lhs, g = lhs.reshape(rows, k), g.reshape(rows, n)
-    else:
-        batch = layout.shape[:-2]
-        lhs, g = lhs.reshape(*batch, m, k), g.reshape(*batch, m, n)
     # In the order in which the operand has its elements.
     is_transposed = layout.strides[-2] == 1 and layout.strides[-1] != 1
     product = g.mT.matmul(lhs).mT if is_transposed else lhs.mT.matmul(g)
@@ -113,8 +120,6 @@ def transposed(g: Tensor, kernel: Tensor, params: Params, shape: Sequence[int]) 
 
 def weights(image: Tensor, window: Tensor, params: Params, shape: Sequence[int]) -> Tensor:
     """That of the weights, of some shape: a convolution of the larger side with the smaller one, channel by channel."""
-    if not image.elem_count or not window.elem_count:
-        return Tensor.zeros(shape, dtype=image.dtype, device=image.device)
     convolve = getattr(image.transpose(0, 1), f"conv{image.rank - 2}d")
     # What was a step between windows is now one between weights.
     found = convolve(
@@ -130,14 +135,9 @@ def _convolution(x: Tensor, kernel: Tensor, kind: str, params: Params, **more: i
 
 
 def _cut(x: Tensor, shape: Sequence[int]) -> Tensor:
-    """The first elements along each dim, and zeros where there are not so many."""
-    if not x.elem_count:
-        return Tensor.zeros(shape, dtype=x.dtype, device=x.device)
+    """The first elements along each dim."""
     for dim, size in enumerate(shape):
-        if x.shape[dim] < size:
-            x = x.pad_with_zeros(dim, 0, size - x.shape[dim])
-        elif x.shape[dim] > size:
-            x = x.narrow(dim, 0, size)
+        x = x.narrow(dim, 0, size)
     return x
 
 
@@ -160,11 +160,11 @@ def averaged(g: Tensor, shape: Sequence[int], kernel_size: tuple[int, int], stri
 
 def largest(g: Tensor, x: Tensor, result: Tensor, kernel_size: tuple[int, int], stride: tuple[int, int]) -> Tensor:
     """That of elements of which each window took the largest: those that are equal share it."""
-    found = x.detach().zeros_like()
+    found = x.zeros_like()
     if not g.elem_count:
         return found
     counts = g.shape[2:]
-    chosen = [view.eq(result) | (view.isnan() & result.isnan()) for view in _windows(x, counts, kernel_size, stride)]
+    chosen = [view.eq(result) | view.isnan() for view in _windows(x, counts, kernel_size, stride)]
     number = chosen[0].to_dtype(g.dtype)
     for each in chosen[1:]:
         number = number + each.to_dtype(g.dtype)
@@ -179,7 +179,7 @@ def stretched(g: Tensor, shape: Sequence[int]) -> Tensor:
     for dim in range(2, len(shape)):
         size, new = shape[dim], g.shape[dim]
         if size != new:
-            places = Tensor(np.arange(new, dtype=np.int64) * size // max(new, 1), device=g.device)
+            places = Tensor(np.arange(new) * size // new, device=g.device)
             zeros = Tensor.zeros((*g.shape[:dim], size, *g.shape[dim + 1 :]), dtype=g.dtype, device=g.device)
             g = zeros.index_add(places, g, dim)
     return g
@@ -189,9 +189,9 @@ def interpolated(
     g: Tensor, shape: Sequence[int], align_corners: bool, scale_h: float | None, scale_w: float | None
 ) -> Tensor:
     """That of what was interpolated: the transposes of the matrices that interpolate rows and columns."""
-    if not g.elem_count or not math.prod(shape):
+    if not g.elem_count:
         return Tensor.zeros(shape, dtype=g.dtype, device=g.device)
-    wide = g.to_dtype(g.dtype.compute)
+    wide = _wide(g)
     if shape[2] != g.shape[2]:
         wide = _interpolation(wide, shape[2], g.shape[2], align_corners, scale_h).t().matmul(wide)
     if shape[3] != g.shape[3]:
@@ -241,9 +241,9 @@ def put(g: Tensor, layout: Layout, indexes: Tensor, dim: int) -> Tensor | None:
 
 def last_put(g: Tensor, layout: Layout, indexes: Tensor, dim: int) -> Tensor:
     """That of a source whose elements a scatter wrote: of those written to one place the last is there."""
-    order = Tensor.arange(indexes.elem_count, dtype="i64", device=g.device).reshape(indexes.shape)
-    none = Tensor.full(layout.shape, -1, dtype="i64", device=g.device)
-    is_there = none.scatter(indexes, order, dim).gather(indexes, dim).eq(order)
+    order = Tensor.arange(indexes.elem_count, device=g.device).reshape(indexes.shape)
+    places = Tensor.zeros(layout.shape, dtype="i64", device=g.device)
+    is_there = places.scatter(indexes, order, dim).gather(indexes, dim).eq(order)
     return is_there.where(shown(g, layout).gather(indexes, dim), 0)
 
 
@@ -251,22 +251,24 @@ def running_product(g: Tensor, x: Tensor, result: Tensor, dim: int) -> Tensor:
     """That of running products: before the first zero, of that zero, and behind it, where it is 0."""
     g, x = _wide(g), _wide(x)
     is_zero = x.eq(0)
-    zeros = is_zero.to_dtype("i64").cumsum(dim)
+    zeros = is_zero.cumsum(dim)
 
     def summed(products: Tensor) -> Tensor:
         return (g * products).flip(dim).cumsum(dim).flip(dim)
 
-    before = summed(_wide(result)) / is_zero.where(1.0, x)
+    factors = is_zero.where(1.0, x)
+    before = summed(_wide(result)) / factors
     # What the products would be without the zero that is the first.
-    without = zeros.eq(1).where(is_zero.where(1.0, x), x).cumprod(dim)
-    at_first = zeros.eq(1).where(is_zero.where(summed(without), 0.0), 0.0)
+    without = zeros.eq(1).where(factors, x).cumprod(dim)
+    # Behind the second zero, and of it, there is none.
+    at_first = is_zero.where(summed(without), 0.0)
     return zeros.eq(0).where(before, at_first).to_dtype(result.dtype)
 
 
 def cholesky(g: Tensor, result: Tensor) -> Tensor:
     """That of symmetric matrices, of which triangles were made: symmetric as well (Murray 2016)."""
     product = (result.mT @ g).tril()
-    halved = product - product * 0.5 * Tensor.eye(g.shape[-1], dtype=g.dtype, device=g.device)
+    halved = product - product * 0.5 * Tensor.eye(g.shape[-1], device=g.device)
     one_side = _solved(result.mT, _solved(result.mT, halved).mT)
     return (one_side + one_side.mT) * 0.5
 
@@ -334,14 +336,13 @@ def cross_entropy_gradient(
     """Those of predictions, of which their losses are made, and of the gradient of the losses."""
     # An index is no operand of a gradient, and what is not counted has none.
     wide = targets.to_dtype("i64")
-    info = np.iinfo(targets.dtype.numpy)
     is_counted = wide.ne(ignore_index)
     if targets.dtype is not DType.U8:
-        is_counted = is_counted & wide.ne(int(info.max))
+        is_counted = is_counted & wide.ne(np.iinfo(targets.dtype.numpy).max)
     place = is_counted.where(wide, 0).unsqueeze(dim)
     counted, shares = is_counted.where(gradient, 0).unsqueeze(dim), _wide(x).softmax(dim)
     of_losses = (_wide(g) * shares).sum(dim) - _wide(g).gather(place, dim).squeeze(dim)
-    return softmax(_wide(g) * counted, shares, dim).to_dtype(x.dtype), None, is_counted.where(of_losses, 0), None
+    return softmax(_wide(g) * counted, shares, dim).to_dtype(x.dtype), None, is_counted.where(of_losses, 0)
 
 
 def _normal(x: Tensor, eps: float, *, centred: bool) -> tuple[Tensor, Tensor]:
@@ -419,7 +420,8 @@ def both_gradients(
         for name, it in zip(JOINT_DERIVATIVES[of].takes, given, strict=True)
     }
     each = [derivative for derivative in (DERIVATIVES[of] or {}).values() if derivative is not None]
-    if isinstance(of, BinaryOp) and "result" not in known and any("result" in it.takes for it in each):
+    if "result" not in known and any("result" in it.takes for it in each):
+        assert isinstance(of, BinaryOp)
         known["result"] = known["x"]._binary(of, known["y"])
     return tuple([it.function(g, *[known[name] for name in it.takes]).contiguous()._storage for it in each])
 
@@ -458,16 +460,21 @@ def _norm_gradient(
 ) -> tuple[Storage, ...]:
     normal, scale = _normal(x, eps, centred=centred)
     part = given = _wide(g)
-    if weight is not None and weight_layout is not None:
-        part = part * _wide(Tensor._new(weight, weight_layout))
+    if (factors := _given(weight, weight_layout)) is not None:
+        part = part * _wide(factors)
     of_x = part - normal * (part * normal).mean(-1, keepdim=True)
     if centred:
         of_x = of_x - part.mean(-1, keepdim=True)
     of_x = of_x * scale
-    if residual is not None and residual_layout is not None:
-        of_x = of_x + _wide(Tensor._new(residual, residual_layout))
+    if (added := _given(residual, residual_layout)) is not None:
+        of_x = of_x + _wide(added)
     sums = [_summed_rows(each) for each in (*[given * normal] * of_weight, *[given] * of_bias)]
-    return tuple([each.to_dtype(x.dtype).contiguous()._storage for each in (of_x, *sums)])
+    return tuple([each.to_dtype(x.dtype)._storage for each in (of_x, *sums)])
+
+
+def _given(storage: Any, layout: Layout | None) -> Tensor | None:
+    """An operand that may have been left out."""
+    return None if layout is None else Tensor._new(storage, layout)
 
 
 def layer_norm_of_sum(
@@ -516,10 +523,10 @@ def _norm_of_sum(
         given += vector, vector_layout
     call = getattr(plain, rule.__name__.removeprefix("_"))
     made, total = call(layout, *given, plain_residual, residual_layout, eps)
-    sources = node, residual_node
     summed = total
-    if sources != (None, None):
-        summed = record(total, _add, (node, layout, None, residual_node, residual_layout, None, layout.shape), 0)
+    if node is not None or residual_node is not None:
+        items = items_of((node, residual_node), (layout, residual_layout))
+        summed = record(total, _add, (*items, layout.shape), 0)
     operands = [opened(summed)[1], layout.dense, total]
     for (_, vector_node), (_, vector_layout) in zip(opened_vectors, vectors, strict=True):
         operands += vector_node, vector_layout, None
@@ -529,7 +536,7 @@ def _norm_of_sum(
 
 def _add(node: Node, g: Tensor) -> Contributions:
     g = g.reshape(node.operands[-1])
-    return (0, g), (1, g)
+    return enumerate((g, g))
 
 
 def _layer_norm(node: Node, g: Tensor) -> Contributions:
@@ -545,7 +552,7 @@ def _rms_norm(node: Node, g: Tensor) -> Contributions:
 
 def _summed_rows(g: Tensor) -> Tensor:
     """The sum over all dims but the last."""
-    return g.sum(list(range(g.rank - 1))) if g.rank > 1 else g
+    return g.sum(range(g.rank - 1))
 
 
 def rope_table(g: Tensor, x: Tensor, table: Layout, positions: Tensor, interleaved: bool, *, is_sine: bool) -> Tensor:
@@ -554,10 +561,10 @@ def rope_table(g: Tensor, x: Tensor, table: Layout, positions: Tensor, interleav
     part = g_second * first - g_first * second if is_sine else g_first * first + g_second * second
     tokens, half = part.shape[-2:]
     # One position serves the whole batch, or each of it has its own.
-    batch = positions.elem_count if part.rank > 2 else 1
+    batch = positions.elem_count
     others = math.prod(part.shape[:-2]) // max(batch, 1)
-    part = part.reshape(batch, others, tokens, half).sum(1).reshape(batch * tokens, half)
-    rows = positions.to_dtype("i64").reshape(-1, 1) + Tensor.arange(tokens, dtype="i64", device=g.device)
+    part = part.reshape(batch, others, tokens * half).sum(1).reshape(batch * tokens, half)
+    rows = positions.to_dtype("i64").reshape(-1, 1) + Tensor.arange(tokens, device=g.device)
     return zeros(part, table).index_add(rows.reshape(-1), part, 0).to_dtype(DType.F32)
 
 
@@ -623,44 +630,38 @@ def attention_by_scores(
     q, g = q.reshape(*grouped, size), g.reshape(*grouped, size)
     scores = q.matmul(k.mT) * scale
     every = batch, heads, count, length
-    if mask is not None and mask_layout is not None:
-        scores = scores + _wide(Tensor._new(mask, mask_layout)).reshape(scores.shape)
-    seen = _seen(q.device, every, lengths, lengths_layout, is_causal)
+    if (added := _given(mask, mask_layout)) is not None:
+        scores = scores + _wide(added).reshape(scores.shape)
+    seen = _seen(q.device, every, _given(lengths, lengths_layout), is_causal)
     if seen is not None:
         scores = seen.broadcast_as(every).reshape(scores.shape).where(scores, -math.inf)
     # What sees nothing has weights of 0.
-    p = scores.max(-1, keepdim=True).eq(-math.inf).where(0.0, scores.softmax(-1)) if length else scores
+    p = scores.eq(-math.inf).where(0.0, scores.softmax(-1))
     of_p = g.matmul(v.mT)
     of_scores = p * (of_p - (of_p * p).sum(-1, keepdim=True))
     found = [of_scores.matmul(k) * scale, of_scores.mT.matmul(q) * scale, p.mT.matmul(g)]
-    if of_mask and mask is not None:
+    if of_mask:
         found.append(of_scores)
-    return tuple([each.to_dtype(queries.dtype).contiguous()._storage for each in found])
+    return tuple([each.to_dtype(queries.dtype)._storage for each in found])
 
 
-def _seen(
-    device: Device, shape: Sequence[int], lengths: Storage | None, lengths_layout: Layout | None, is_causal: bool
-) -> Tensor | None:
+def _seen(device: Device, shape: Sequence[int], lengths: Tensor | None, is_causal: bool) -> Tensor | None:
     """Where a query sees a key: (batch or 1, 1, queries or 1, keys)."""
     if lengths is None and not is_causal:
         return None
     count, length = shape[2:]
-    keys = Tensor.arange(length, dtype="i64", device=device)
-    if lengths is None or lengths_layout is None:
-        known = Tensor.full((1, 1, 1, 1), length, dtype="i64", device=device)
-    else:
-        known = Tensor._new(lengths, lengths_layout).to_dtype("i64").reshape(-1, 1, 1, 1)
-    seen = keys < known
-    if is_causal:
-        rows = Tensor.arange(count, dtype="i64", device=device).reshape(-1, 1)
-        seen = seen & (keys <= rows + (known - count))
-    return seen
+    keys = Tensor.arange(length, device=device)
+    known = length if lengths is None else lengths.to_dtype("i64").reshape(-1, 1, 1, 1)
+    if not is_causal:
+        return keys < known
+    # The last query is at the last key.
+    return keys <= Tensor.arange(count, device=device).reshape(-1, 1) + (known - count)
 
 
 def unblocked(g: Tensor, blocks: QStorage, rows: int, hidden: int) -> Tensor:
     """That of what was multiplied with weights in blocks, which have none."""
     matrix = Tensor._new(blocks.dequantize(rows * hidden), Layout.contiguous((rows, hidden)))
-    return _wide(g).matmul(matrix.to_dtype(g.dtype.compute)).to_dtype(g.dtype)
+    return _wide(g).matmul(matrix).to_dtype(g.dtype)
 
 
 def of_op(op: UserOp, result: Tensor, g: Tensor, *operands: Tensor) -> Sequence[Tensor | None]:
@@ -669,13 +670,13 @@ def of_op(op: UserOp, result: Tensor, g: Tensor, *operands: Tensor) -> Sequence[
         g = g.copy()
     with graph_kept(state.keeps_graph):
         given = op.bwd(*operands, result, g)
-    found = (given,) if len(operands) == 1 and not isinstance(given, tuple) else given
-    if not isinstance(found, tuple) or len(found) != len(operands):
+    found = given if isinstance(given, tuple) else (given,)
+    if len(found) != len(operands):
         reason = f"bwd of {type(op).__name__} gives one gradient, or None, for each of {len(operands)} operands"
         raise GradientError(op.name, f"{reason}, not {shown_value(given)}")
     for gradient, operand in zip(found, operands, strict=True):
         if gradient is not None and (not isinstance(gradient, Tensor) or gradient.shape != operand.shape):
-            what = str(gradient.shape) if isinstance(gradient, Tensor) else shown_value(gradient)
+            what = gradient.shape if isinstance(gradient, Tensor) else shown_value(gradient)
             reason = f"bwd of {type(op).__name__} gives gradients in the shapes of the operands"
             raise GradientError(op.name, f"{reason}, {operand.shape} here, not {what}")
     return found
@@ -710,8 +711,7 @@ def _inplace_op(node: Node, g: Tensor) -> Contributions:
     op, layout, _ = node.operands[-3:]
     *others, before = [node.operand(place) for place in range(1, len(node.operands) // 3 - 1)]
     inside, *found = of_op(op, node.left(layout), shown(g, layout), before, *others)
-    if node.takes(0):
-        yield 0, overwritten(g, layout, inside)
+    yield 0, overwritten(g, layout, inside)
     yield from enumerate(found, 1)
 
 
@@ -732,15 +732,15 @@ def all_reduced(g: Tensor, reduction: str, group: Group) -> Tensor:
     return _called(g, "all_reduce", g.shape, reduction, group)
 
 
-def gathered(shape: Sequence[int], group: Group) -> Shape:
+def gathered(shape: Sequence[int], group: Group) -> tuple[int, ...]:
     """The shape of what all_gather makes of elements of a shape."""
     first, *rest = shape or (1,)
-    return Shape((first * group.size, *rest))
+    return first * group.size, *rest
 
 
-def scattered(shape: Sequence[int], group: Group) -> Shape:
+def scattered(shape: Sequence[int], group: Group) -> tuple[int, ...]:
     """The shape of what reduce_scatter makes of elements of a shape."""
-    return Shape((shape[0] // group.size, *shape[1:]))
+    return shape[0] // group.size, *shape[1:]
 
 
 def reduce_scattered(g: Tensor, group: Group) -> Tensor:
