@@ -215,7 +215,7 @@ def gradient(
             case "hypot_of_operands":
                 length = _held(name, elementwise.binary("hypot", name, first, second))
                 found = _times(name, incoming, first / length)
-                is_open = found.is_open | _is_subnormal(name, length)
+                is_open = (found.is_open | _is_subnormal(name, length)) & (length != 0)
                 return found._replace(value=np.where(length == 0, EXTENDED(0), found.value), is_open=is_open)
             case "silu_mul_gradient_x" | "gelu_mul_gradient_x":
                 slope = (_silu if op.startswith("silu") else _gelu)(first)
