@@ -31,18 +31,18 @@ def of_numbers(function: Callable[..., Tensor], arrays: Sequence[Any], weights: 
     return float((result.numpy() * weights).sum())
 
 
-def differences(function: Callable[..., Tensor], arrays: Sequence[Any], weights: Any) -> list[Any]:
+def differences(function: Callable[..., Tensor], arrays: Sequence[Any], weights: Any, size: float = STEP) -> list[Any]:
     """The gradients of the weighted sum of what a function gives, by moving each number of its arguments."""
     found = []
     for place, array in enumerate(arrays):
         gradient = np.zeros(array.shape)
         for index in np.ndindex(array.shape):
             at = []
-            for step in (-STEP, STEP):
+            for step in (-size, size):
                 moved = array.copy()
                 moved[index] += step
                 at.append(of_numbers(function, [*arrays[:place], moved, *arrays[place + 1 :]], weights))
-            gradient[index] = (at[1] - at[0]) / (2 * STEP)
+            gradient[index] = (at[1] - at[0]) / (2 * size)
         found.append(gradient)
     return found
 
@@ -53,6 +53,7 @@ def gradients(function: Callable[..., Tensor], tensors: Sequence[Tensor], weight
     result = function(*variables)
     grads = result.backward(Tensor(weights, dtype=result.dtype, device=result.device))
     found = [grads.get(variable) for variable in variables]
+    assert all(part is None or part.dtype == of.dtype for part, of in zip(found, variables, strict=True))
     return [
         np.zeros(variable.shape) if gradient is None else gradient.numpy()
         for variable, gradient in zip(variables, found, strict=True)
@@ -83,14 +84,20 @@ class Gradcheck:
         weights = np.random.default_rng(1).normal(size=function(*tensors).shape)
         if self.device.is_cpu():
             arrays = [tensor.numpy() for tensor in tensors]
-            expected = differences(function, arrays, weights)
+            expected = self.differences(function, arrays, weights)
             for found, difference in zip(gradients(function, tensors, weights), expected, strict=True):
                 np.testing.assert_allclose(found, difference, rtol=1e-6, atol=1e-7)
         for dtype in self.dtypes:
             if dtype != without or self.device.is_cpu():
                 self._compare(function, tensors, weights, dtype)
         if second:
-            self(lambda *inner: _first(function, inner, weights), *tensors, second=False, without=without)
+            # The gradient of the result is an argument as well.
+            seed = Tensor(weights, dtype="f64")
+            self(lambda *inner: _first(function, *inner), *tensors, seed, second=False, without=without)
+
+    def differences(self, function: Callable[..., Tensor], arrays: Sequence[Any], weights: Any) -> list[Any]:
+        """What the gradients should be."""
+        return differences(function, arrays, weights)
 
     def _compare(self, function: Callable[..., Tensor], tensors: Sequence[Tensor], weights: Any, dtype: str) -> None:
         short = [tensor.to_dtype(dtype) for tensor in tensors]
@@ -101,18 +108,18 @@ class Gradcheck:
             np.testing.assert_allclose(one.astype(np.float64), other, rtol=0, atol=bound, err_msg=dtype)
 
 
-def _first(function: Callable[..., Tensor], tensors: Sequence[Tensor], weights: Any) -> Tensor:
-    """All first gradients in one vector, which are recorded where the tensors are."""
-    variables = [tensor if tensor.is_recorded else Var(tensor) for tensor in tensors]
+def _first(function: Callable[..., Tensor], *tensors: Tensor) -> Tensor:
+    """A sum of all first gradients for that of the result, the last of the tensors; recorded where these are."""
+    *variables, seed = [tensor if tensor.is_recorded else Var(tensor) for tensor in tensors]
     result = function(*variables)
-    seed = Tensor(weights, dtype=result.dtype, device=result.device)
-    grads = result.backward(seed, create_graph=True)
+    grads = result.backward(seed.to_dtype(result.dtype), create_graph=True)
     found = [grads.get(variable) for variable in variables]
     total = None
     for place, (variable, gradient) in enumerate(zip(variables, found, strict=True)):
         if gradient is not None:
+            assert gradient.dtype == variable.dtype
             factors = np.random.default_rng(place + 2).normal(size=variable.shape)
-            part = (gradient * Tensor(factors, dtype=result.dtype, device=result.device)).sum()
+            part = (gradient * Tensor(factors, dtype=gradient.dtype, device=gradient.device)).sum()
             total = part if total is None else total + part
     # Where first gradients do not depend on the tensors, second ones are zeros.
     return (variables[0] * 0).sum() + (total if total is not None else 0)

@@ -254,11 +254,33 @@ class Collectives:
         every = [np.concatenate(self.given((size * 2, 3), "f32", 3 + other)) for other in range(size)]
         own = np.split(np.add.reduce(every), size)[rank] if size > 1 else every[0]
         self.same(gradient(dist.all_gather, every[rank]), own)
+        # Of elements that lie in another order than in the result, whose gradient is that of one dim.
+        wide = tl.Var(self.tensor(self.given((size * 2, size * 3), "f32", 4)[rank]))
+        every = self.given((size * size * 3, size * 2), "f32", 5)
+        grads = (dist.all_gather(wide.T) * self.tensor(every[rank])).sum().backward()
+        self.same(grads[wide], np.split(np.add.reduce(every), size)[rank].T if size > 1 else every[0].T)
+        every = self.given((size * 6,), "f32", 6)
+        grads = (dist.reduce_scatter(wide.T).reshape(-1) * self.tensor(every[rank])).sum().backward()
+        self.same(grads[wide], np.concatenate(every).reshape(size * 3, size * 2).T)
+        scalar = tl.Var(self.tensor(arrays[rank][0, 0]))
+        every_scalar = dist.all_gather(scalar).reshape(-1)
+        grads = (every_scalar * self.tensor(weights[rank][:size, 0])).sum().backward()
+        self.same(grads[scalar], total[rank, 0])
+        for call in (dist.all_reduce, dist.reduce_scatter, dist.reduce) if size > 1 else ():
+            try:
+                call(scalar * self.tensor(arrays[rank]), "max").sum().backward()
+            except tl.GradientError:
+                continue
+            raise AssertionError(f"the largest of all ranks has a gradient in {call}")
         parts = [np.split(weight, size)[0] for weight in weights]
         self.same(gradient(dist.reduce_scatter, parts[rank]), np.concatenate(parts))
+        mean = gradient(lambda x: dist.reduce_scatter(x, "mean"), parts[rank])
+        self.same(mean, (np.concatenate(parts) / size).astype(np.float32))
         root = size - 1
         self.same(gradient(lambda x: dist.broadcast(x, root), weights[rank]), total if rank == root else total * 0)
         self.same(gradient(lambda x: dist.reduce(x, "sum", root), weights[rank]), weights[root])
+        mean = gradient(lambda x: dist.reduce(x, "mean", root), weights[rank])
+        self.same(mean, (weights[root] / size).astype(np.float32))
         sent = np.concatenate([np.split(weight, size)[rank] for weight in weights])
         self.same(gradient(dist.all_to_all, weights[rank]), sent)
 

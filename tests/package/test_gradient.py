@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import gc
 import inspect
+import itertools
 import pickle
 import sys
 import threading
@@ -16,6 +17,7 @@ import tallow as tl
 from tallow import (
     CustomOp1,
     CustomOp2,
+    CustomOp3,
     Device,
     GradientError,
     InplaceOp1,
@@ -224,9 +226,11 @@ def test_writing_in_place_is_recorded(gradcheck: Gradcheck) -> None:
         lambda z, y: z[::2].copy_(y * 2),
         lambda z, y: z[1, 2:].fill_(3.0),
         lambda z, y: z.fill_(3.0),
+        lambda z, y: z.storage.const_set(3.0, Layout((12,), (0,))),
         lambda z, y: z.slice_set(y.sqr().unsqueeze(0), 0, 1),
         lambda z, y: z.index_copy_(like(rows, z), tl.stack([y, y.sqr()]), 0),
         lambda z, y: z.scatter_(like(chosen, z), tl.stack([y, y.sqr()]), 0),
+        lambda z, y: z[1:].scatter_(like(chosen, z), tl.stack([y, y.sqr()]), 1),
         lambda z, y: z.T.scatter_add_(like(chosen, z).T, tl.stack([y, y.sqr()]).T, 1),
         rest,
         overlapping,
@@ -257,8 +261,8 @@ def test_copies_of_storages(gradcheck: Gradcheck) -> None:
         first, second = (Tensor.zeros(10, dtype=y.dtype, device=y.device) for _ in range(2))
         source = y * 1
         source.storage.copy_strided_src(first.storage, 2, source.reshape(2, 3).T.layout)
-        source.storage.copy2d(second.storage, 2, 2, 3, 4, 1, 2)
-        return first.sqr() + second
+        source.storage.copy2d(second.storage, 2, 3, 2, 4, 1, 2)
+        return first.sqr() + second.sqr()
 
     gradcheck(call, y)
 
@@ -300,6 +304,14 @@ def test_all_ways_to_overwrite_are_noticed(device: Device) -> None:
         write(plain)
         with pytest.raises(GradientError, match="has overwritten"):
             loss.backward()
+    weight = Tensor([1.0, 2.0], device=device)
+    for write, x in itertools.product((lambda total: total.add_(1), lambda _: weight.add_(1)), (w, weight.copy())):
+        normal, total = x.rms_norm(weight, residual=w)  # a norm
+        write(total)
+        with pytest.raises(GradientError) as caught:
+            normal.sum().backward()
+        line = call_line(test_all_ways_to_overwrite_are_noticed, "# a norm")
+        assert f"rms_norm at {__file__}:{line} needs elements" in str(caught.value)
     plain = Tensor([3.0, 4.0], device=device)
     plain.add_(1)
     loss = (w * plain).sum()
@@ -322,8 +334,27 @@ def test_ops_of_users_in_place_without_a_gradient(device: Device) -> None:
     with pytest.raises(GradientError, match=r"class Double gives no gradient; define bwd\(self, x1, result, g\)"):
         (w * 2).inplace_op1(Double())
     if device.is_cpu():
+        with pytest.raises(
+            GradientError, match=r"DoubleOfTwo gives no gradient; define bwd\(self, x1, x2, result, g\)"
+        ):
+            (w * 2).inplace_op2(w, DoubleOfTwo())
+        with pytest.raises(GradientError, match="a Var is not written to"):
+            w.inplace_op1(Square())
+        with pytest.raises(tl.InvalidArgument, match="inplace_op1"):
+            (w * 2).inplace_op1(None)
         with tl.no_grad():
             assert w.inplace_op1(Double()).tolist() == [2, 4]
+            assert (w * 1).inplace_op2(w, Raise()).tolist() == [4, 256]
+        # Integers have no gradients.
+        counts = Tensor([3, 5], dtype="i64")
+        assert not counts.inplace_op2(w, DoubleOfTwo()).is_recorded
+        assert counts.tolist() == [6, 10]
+
+
+class DoubleOfTwo(InplaceOp2):
+    def cpu_fwd(self, storage, layout, other, other_layout) -> None:
+        view = storage.view(layout)
+        view *= 2
 
 
 class Square(InplaceOp1):
@@ -349,10 +380,10 @@ class Raise(InplaceOp2):
 class Blend(InplaceOp3):
     def cpu_fwd(self, storage, layout, y, y_layout, z, z_layout) -> None:
         view = storage.view(layout)
-        view += y.view(y_layout) * z.view(z_layout)
+        view += y.view(y_layout) * z.view(z_layout) ** 2
 
     def bwd(self, x: Tensor, y: Tensor, z: Tensor, result: Tensor, g: Tensor) -> tuple[Tensor | None, ...]:
-        return g, g * z, g * y
+        return g, g * z.sqr(), g * y * z * 2
 
 
 def changed(x: Tensor, change: Callable[[Tensor], object]) -> Tensor:
@@ -370,6 +401,7 @@ def test_ops_of_users_in_place(gradcheck: Gradcheck, device: Device) -> None:
     gradcheck(lambda x, y: changed(x, lambda part: part.inplace_op2(y, Raise())), x, y)
     gradcheck(lambda x: changed(x, lambda part: part.inplace_op2(part, Raise())), x)
     gradcheck(lambda x, y, z: changed(x, lambda part: part.inplace_op3(y, z, Blend())), x, y, z)
+    gradcheck(lambda x, y: changed(x, lambda part: part.inplace_op3(y, part.T, Blend())), x, y)
     # What was plain is recorded from then on.
     gradcheck(lambda y: changed(like(x, y), lambda part: part.inplace_op2(y, Raise())), y)
 
@@ -384,6 +416,15 @@ def test_what_a_user_has_written_is_overwritten(device: Device) -> None:
     x.add_(1)
     with pytest.raises(GradientError, match="has overwritten"):
         loss.backward()
+    x, y = w * 2, Tensor([1.0, 2.0])
+    x.inplace_op2(y, Raise())
+    y.add_(1)
+    with pytest.raises(GradientError, match="has overwritten"):
+        x.sum().backward()
+    # What was detached takes no part.
+    x = w * 1
+    x.inplace_op2(x.detach(), Raise())
+    assert x.sum().backward()[w].tolist() == [1, 4]
 
 
 class Cube(CustomOp1):
@@ -392,18 +433,42 @@ class Cube(CustomOp1):
         return storage.device.storage(array), Shape(array.shape)
 
     def bwd(self, x: Tensor, result: Tensor, g: Tensor) -> Tensor:
-        return g * x * x * 3
+        return g * result / x * 3
 
 
 class Product(CustomOp2):
+    """x**2 * y, whose gradients need both, and the result."""
+
     given = None
 
     def cpu_fwd(self, storage, layout, other, other_layout):
-        array = storage.view(layout) * other.view(other_layout)
+        array = storage.view(layout) ** 2 * other.view(other_layout)
         return storage.device.storage(array), Shape(array.shape)
 
     def bwd(self, x: Tensor, y: Tensor, result: Tensor, g: Tensor):
-        return (g * y, g * x) if self.given is None else self.given
+        return (g * x * y * 2, g * result / y) if self.given is None else self.given
+
+
+class Sum(CustomOp3):
+    """x + y**2 + z**3, whose gradients change that of the result."""
+
+    def cpu_fwd(self, storage, layout, y, y_layout, z, z_layout):
+        array = storage.view(layout) + y.view(y_layout) ** 2 + z.view(z_layout) ** 3
+        return storage.device.storage(array), Shape(array.shape)
+
+    def bwd(self, x: Tensor, y: Tensor, z: Tensor, result: Tensor, g: Tensor) -> tuple[Tensor, ...]:
+        return g, g * y * 2, g * 3 * (result - x - y.sqr()) / z
+
+
+class Tripled(CustomOp1):
+    """3 * x, whose gradient is made of that of the result in place."""
+
+    def cpu_fwd(self, storage, layout):
+        array = storage.view(layout) * 3
+        return storage.device.storage(array), Shape(array.shape)
+
+    def bwd(self, x: Tensor, result: Tensor, g: Tensor) -> Tensor:
+        return g.mul_(3)
 
 
 class Silent(Cube):
@@ -416,6 +481,7 @@ def test_ops_of_users(device: Device, gradcheck: Gradcheck) -> None:
     x, y = rand(2, 3), rand(2, 3, seed=1)
     gradcheck(lambda x: x.T.apply_op1(Cube()), x)
     gradcheck(lambda x, y: x.apply_op2(y, Product()), x, y)
+    gradcheck(lambda x, y, z: x.apply_op3(y, z, Sum()), x, y, rand(2, 3, seed=2))
     w = Var(x)
     with pytest.raises(
         GradientError, match=r"Silent: class Silent gives no gradient; define bwd\(self, x1, result, g\)"
@@ -425,22 +491,27 @@ def test_ops_of_users(device: Device, gradcheck: Gradcheck) -> None:
     for given, message in (
         (w, "gives one gradient, or None, for each of 2 operands"),
         ((None, w.detach()[0]), r"in the shapes of the operands, \(2, 3\) here, not \(3,\)"),
-        ((3, None), "in the shapes of the operands"),
+        (("x", None), r"in the shapes of the operands, \(2, 3\) here, not 'x'"),
     ):
         op.given = given
         with pytest.raises(GradientError, match=message):
             w.apply_op2(w, op).sum().backward()
+    # The gradient of one number is a number that others have too.
+    one = Var(Tensor([2.0], dtype="f64"))
+    assert [one.apply_op1(Tripled()).backward()[one].item() for _ in range(2)] == [3, 3]
     op.given = (None, None)
     assert w.apply_op2(w, op).sum().backward().get(w) is None
 
 
 def test_weights_in_blocks(device: Device) -> None:
     weights = tl.QTensor.quantize(Tensor.randn((4, 32)), "Q8_0").to(device)
-    x = Tensor.randn((3, 32), device=device)
-    w = Var(x)
-    product = tl.QMatMul(weights).forward(w)
     expected = Tensor.ones((3, 4), device=device) @ weights.dequantize()
-    np.testing.assert_allclose(product.sum().backward()[w].numpy(), expected.numpy(), rtol=1e-5, atol=1e-5)
+    for dtype, tolerance in (("bf16", 2**-5), ("f16", 2**-8), ("f32", 1e-5)):
+        w = Var(Tensor.randn((3, 32), device=device).to_dtype(dtype))
+        gradient = tl.QMatMul(weights).forward(w).sum().backward()[w]
+        assert gradient.dtype == w.dtype
+        found = gradient.to_dtype("f32").numpy()
+        np.testing.assert_allclose(found, expected.numpy(), rtol=tolerance, atol=tolerance)
     storage = weights.storage.fwd(4, 32, w.storage, w.layout, None)
     made = Tensor.from_storage(storage, tl.Layout.contiguous((3, 4)))
     np.testing.assert_allclose(made.sum().backward()[w].numpy(), expected.numpy(), rtol=1e-5, atol=1e-5)
@@ -566,6 +637,11 @@ def test_empty_tensors(device: Device, gradcheck: Gradcheck) -> None:
     empty = rand(0, 3)
     gradcheck(lambda x, y: x @ y, empty, rand(3, 2))
     gradcheck(lambda x: x.exp().sum(), empty)
+    gradcheck(lambda x, k: x.conv1d(k, stride=2), rand(0, 3, 5), rand(2, 3, 2))
+    gradcheck(lambda x, k: x.conv1d(k), rand(2, 3, 5), rand(0, 3, 2), second=False)
+    gradcheck(lambda x, k: x.conv_transpose1d(k), rand(0, 3, 5), rand(3, 2, 2), second=False)
+    gradcheck(lambda x: x.upsample_bilinear2d(0, 5) + x.upsample_nearest2d(0, 5), rand(1, 1, 2, 3))
+    gradcheck(lambda x: x.upsample_bilinear2d(4, 0), rand(1, 1, 2, 3))
     gradcheck(lambda x: tl.cat([x, x + 1]), empty)
     gradcheck(lambda x: x.max(1) + x.min(1) + x.prod(1), empty)
     gradcheck(lambda x: x.T.prod(1), empty)

@@ -1,0 +1,421 @@
+"""Gradients in which one thing is another are not what differences say: those of spec/storage, and the rules' own.
+
+A mutant is Python: an expression of a method is lowered by opgen, and what comes of it records in place of what the
+package has; a function of the rules is compiled in its place. Then the cases run that use it, until one fails.
+"""
+
+from __future__ import annotations
+
+import ast
+import functools
+import importlib
+import inspect
+import itertools
+import random
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from types import CodeType, FrameType, ModuleType
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+import pytest
+from tallow import Device, Tensor, distributed
+from tallow.runtime.distributed import calls
+from tallow.runtime.gradient import rules
+from tallow.runtime.ranks.group import Group
+from tallow.runtime.ranks.mpi import Alone
+
+from . import test_gradient, test_gradient_methods
+from .gradcheck import CLOSE, Gradcheck, gradients
+from .mutants import Mutant, mutants
+from .ranks import Collectives
+
+if TYPE_CHECKING:
+    from opgen.model import Family, Method, Spec
+    from opgen.problem import Problem
+    from opgen.sources import Sources
+
+SAMPLE = 32
+PARTS = 16
+RANKS = 2
+REPOSITORY = Path(__file__).parents[2]
+MODULES = (test_gradient_methods, test_gradient)
+# What gives the same gradients, and why.
+NO_DIFFERENCE = {
+    "a sum has its terms in any order": [
+        "spec/storage/network.yaml: rope.cos: rules.rope_table(g, self, cos_layout, positions, interleaved, "
+        "is_sine=False) -> rules.rope_table(self, g, cos_layout, positions, interleaved, is_sine=False)",
+        "rules.layer_norm_of_sum: _norm_of_sum(_layer_norm, (x, layout), (residual, residual_layout), vectors, eps) -> "
+        "_norm_of_sum(_layer_norm, (residual, residual_layout), (x, layout), vectors, eps)",
+        "rules.rms_norm_of_sum: _norm_of_sum(_rms_norm, (x, layout), (residual, residual_layout), "
+        "((weight, weight_layout),), eps) -> "
+        "_norm_of_sum(_rms_norm, (residual, residual_layout), (x, layout), ((weight, weight_layout),), eps)",
+    ],
+    "both have these dims": [
+        "spec/storage/copy.yaml: cat.shape: [layout, *other_layouts] -> [*other_layouts, layout]",
+        "rules.joined: layouts[0] -> layouts[1]",
+        "rules.product_left: _ones(layout) -> _ones(g)",
+        "rules._norm: _vectors(x, columns, asked) -> _vectors(g, columns, asked)",
+        "rules.attention: (queries, keys, values) -> (queries, values, keys)",
+        "rules.attention: (queries, keys, values, mask) -> (queries, values, keys, mask)",
+        "rules.cholesky: g.shape[-1] -> g.shape[-2]",
+        "rules.det: x.shape[-1] -> x.shape[-2]",
+        "rules.det: (g * result).unsqueeze(-1).unsqueeze(-1) -> (g * result).unsqueeze(-1).unsqueeze(-2)",
+    ],
+    "where both strides are 1, either order is that of the elements": [
+        *(
+            f"rules.product_right: layout.strides[-2] == 1 and layout.strides[-1] != 1 -> {other}"
+            for other in (
+                "layout.strides[-2] == 1 or layout.strides[-1] != 1",
+                "layout.strides[-1] != 1",
+                "layout.strides[-2] == 1",
+            )
+        ),
+        "rules.product_right: layout.strides[-1] -> layout.strides[1]",
+        "rules.product_right: layout.strides[-1] != 1 -> layout.strides[-1] != 2",
+    ],
+    "a matrix alone is one that is repeated once": [
+        "rules._is_repeated: layout.rank > 2 and all((layout.strides[dim] == 0 or layout.shape[dim] == 1 for dim in "
+        "batch)) -> all((layout.strides[dim] == 0 or layout.shape[dim] == 1 for dim in batch))",
+        "rules._is_repeated: layout.rank > 2 -> layout.rank >= 2",
+    ],
+    "what is too much is cut off": [
+        "rules.convolved: params.stride - 1 -> params.stride + 1",
+        "rules.convolved: params.stride - 1 -> params.stride",
+    ],
+    "to find where a call was made only takes time": [
+        "rules._norm_of_sum: record(total, _add, (*items, layout.shape), 0) -> record(total, _add, (*items, "
+        "layout.shape))",
+        "rules._norm_of_sum: record(total, _add, (*items, layout.shape), 0) -> record(total, _add, (*items, "
+        "layout.shape), 1)",
+        "rules._norm_of_sum: record(made, rule, (*operands, layout.dense, eps), 5) -> record(made, rule, (*operands, "
+        "layout.dense, eps))",
+    ],
+    "types do not say that it is there, nor that its elements lie in their order": [
+        "rules.both_gradients: DERIVATIVES[of] or {} -> DERIVATIVES[of]",
+        "rules.both_gradients: it.function(g, *[known[name] for name in it.takes]).contiguous() -> it.function(g, "
+        "*[known[name] for name in it.takes])",
+    ],
+    "gradients never take the memory of operands on the CPU": [
+        "spec/storage/loss.yaml: cross_entropy.self: node.owns(0) -> node.owns(1)"
+    ],
+}
+
+
+@functools.cache
+def sources() -> Sources:
+    from opgen.sources import Sources
+
+    return Sources(REPOSITORY)
+
+
+@functools.cache
+def spec() -> Spec:
+    from opgen.build import build
+    from opgen.loader import load
+
+    return build(load(REPOSITORY, []), [])
+
+
+class Known(Gradcheck):
+    """A check on the CPU that works out differences once: those of a case are of gradients that nobody changed."""
+
+    def __init__(self) -> None:
+        super().__init__(Device.cpu())
+        self.known: list[list[Any]] = []
+        self.place = 0
+        self.is_tracing = False
+
+    def differences(self, function: Callable[..., Tensor], arrays: Sequence[Any], weights: Any) -> list[Any]:
+        if self.is_tracing:
+            return gradients(function, [Tensor(array, dtype="f64") for array in arrays], weights)
+        if self.place == len(self.known):
+            self.known.append(super().differences(function, arrays, weights))
+        self.place += 1
+        return self.known[self.place - 1]
+
+
+@dataclass
+class Case:
+    """A test of gradients, with what it is given."""
+
+    function: Callable[..., None]
+    given: Mapping[str, object]
+    check: Known = field(default_factory=Known)
+    seconds: float = 0
+    is_known: bool = False
+
+    def fails(self, changed: tuple[object, str, object], dtypes: Sequence[str] = ()) -> bool:
+        """Whether it fails where an attribute of something is another one; as they are, it does not."""
+        if not self.is_known:
+            self.run()
+            self.is_known = True
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(*changed)
+            try:
+                self.run(dtypes)
+            except (Exception, pytest.fail.Exception):
+                return True
+        return False
+
+    def run(self, dtypes: Sequence[str] = ()) -> None:
+        """Run it; those that it checks are of f64, and of some other dtypes."""
+        self.check.dtypes, self.check.place = [*dtypes], 0
+        with pytest.MonkeyPatch.context() as patch:
+            fixtures = {"device": self.check.device, "gradcheck": self.check, "monkeypatch": patch}
+            names = inspect.signature(self.function).parameters
+            self.function(**{name: self.given[name] if name in self.given else fixtures[name] for name in names})
+
+    @property
+    def checks(self) -> bool:
+        """Whether it compares with differences, in any dtype."""
+        return "gradcheck" in inspect.signature(self.function).parameters
+
+    def uses(self) -> set[CodeType]:
+        """The code that it runs; none where it is skipped."""
+        found = set()
+
+        def note(frame: FrameType, *_: object) -> None:
+            found.add(frame.f_code)
+
+        self.check.is_tracing, began, before = True, time.perf_counter(), sys.gettrace()
+        threading.settrace(note)
+        sys.settrace(note)
+        try:
+            self.run()
+        except pytest.skip.Exception:
+            found.clear()
+        finally:
+            sys.settrace(before)
+            threading.settrace(before)  # type: ignore[arg-type]
+            self.check.is_tracing, self.seconds = False, time.perf_counter() - began
+        return found
+
+
+def cases_of(function: Callable[..., None]) -> Iterator[Case]:
+    """Those that the parameters of a test make."""
+    each = []
+    for mark in getattr(function, "pytestmark", ()):
+        if mark.name == "parametrize":
+            names, values = mark.args
+            given = [names] if isinstance(names, str) and "," not in names else names
+            each.append([dict(zip(given, value if len(given) > 1 else [value], strict=True)) for value in values])
+    for chosen in itertools.product(*each):
+        yield Case(function, {name: value for part in chosen for name, value in part.items()})
+
+
+class Threads(Alone):
+    """What a group of threads does with arrays of the host."""
+
+    def __init__(self, rank: int, board: list[Any], barrier: threading.Barrier) -> None:
+        super().__init__()
+        self.rank, self.board, self.barrier = rank, board, barrier
+
+    def every(self, source: Any) -> list[Any]:
+        """What each rank gives."""
+        self.barrier.wait()
+        self.board[self.rank] = source
+        self.barrier.wait()
+        return [*self.board]
+
+    def all_reduce(self, source: Any, reduction: str) -> Any:
+        joined = {"max": np.maximum}.get(reduction, np.add).reduce(self.every(source))
+        return (joined / len(self.board) if reduction == "mean" else joined).astype(source.dtype)
+
+    def reduce_scatter(self, source: Any, reduction: str) -> Any:
+        return np.split(self.all_reduce(source, reduction), len(self.board))[self.rank]
+
+    def all_gather(self, source: Any) -> Any:
+        return np.concatenate(self.every(source))
+
+    def all_to_all(self, source: Any) -> Any:
+        return np.concatenate([np.split(each, len(self.board))[self.rank] for each in self.every(source)])
+
+    def broadcast(self, source: Any, root: int) -> Any:
+        return self.every(source)[root].copy()
+
+    def reduce(self, source: Any, reduction: str, root: int) -> Any:
+        joined = self.all_reduce(source, reduction)
+        return joined if self.rank == root else np.zeros_like(source)
+
+
+def test_ranks(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What each rank of `ranks.py` checks of gradients, in a thread for each."""
+    groups, barrier, board = threading.local(), threading.Barrier(RANKS, timeout=2), [None] * RANKS
+    errors: list[Exception] = []
+    monkeypatch.setattr(calls, "init", lambda: groups.own)
+    monkeypatch.setattr(distributed, "init", lambda: groups.own)
+
+    def run(rank: int) -> None:
+        groups.own = Group(range(RANKS), rank, rank, "threads", None, has_mpi=False)
+        vars(groups.own)["host"] = Threads(rank, board, barrier)
+        try:
+            Collectives(Device.cpu()).check_gradients()
+        except Exception as error:
+            errors.append(error)
+            barrier.abort()
+
+    threads = [threading.Thread(target=run, args=(rank,)) for rank in range(RANKS)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    if errors:
+        raise errors[0]
+
+
+@functools.cache
+def recording() -> Mapping[str, ModuleType]:
+    """By family, the module that records its methods."""
+    return {family.name: importlib.import_module(f"tallow.gradients.{family.name}") for family in spec().families}
+
+
+@functools.cache
+def users() -> Mapping[str, Sequence[Case]]:
+    """By the name of a function of the rules, and of a method that records, the cases that run it, short ones first."""
+    found: dict[str, list[Case]] = {}
+    files = {rules.__file__, *(module.__file__ for module in recording().values())}
+    tests = [it for module in MODULES for name, it in vars(module).items() if name.startswith("test_")]
+    cases = [case for function in (test_ranks, *tests) for case in cases_of(function)]
+    for case in cases:
+        for code in case.uses():
+            if code.co_filename in files:
+                found.setdefault(code.co_qualname.split(".<locals>")[0], []).append(case)
+    return {
+        name: sorted({id(it): it for it in each}.values(), key=lambda it: it.seconds) for name, each in found.items()
+    }
+
+
+class Changed(NamedTuple):
+    """A mutant of a function of the rules, or of an expression of a method."""
+
+    place: str
+    mutant: Mutant
+    user: str
+    """What runs it, as `users` has it."""
+    made: Callable[[ast.AST], tuple[object, str, object]]
+    """Of what the mutant makes which attribute what; SpecError where opgen refuses it."""
+
+    def __str__(self) -> str:
+        return f"{self.place}: {self.mutant}"
+
+    @property
+    def is_caught(self) -> bool:
+        """Whether opgen refuses it, or a case fails: in f64, or else in other dtypes."""
+        from opgen.problem import SpecError
+
+        try:
+            changed = self.made(self.mutant.tree)
+        except (SpecError, SyntaxError):
+            return True
+        cases = users().get(self.user, ())
+        others = [dtype for dtype in CLOSE if dtype != "f64"]
+        return any(it.fails(changed) for it in cases) or any(it.fails(changed, others) for it in cases if it.checks)
+
+
+def of_rules() -> Iterator[Changed]:
+    """The mutants of each function of the rules."""
+
+    def made(tree: ast.AST) -> tuple[object, str, object]:
+        assert isinstance(tree, ast.FunctionDef)
+        found: dict[str, Any] = {}
+        exec(compile(ast.Module([tree], []), rules.__file__, "exec"), vars(rules), found)
+        # Others may have imported the function itself.
+        return getattr(rules, tree.name), "__code__", found[tree.name].__code__
+
+    for function in ast.parse(Path(rules.__file__).read_text(encoding="utf-8")).body:
+        if isinstance(function, ast.FunctionDef):
+            for mutant in mutants(function):
+                yield Changed(f"rules.{function.name}", mutant, function.name, made)
+
+
+def of_methods() -> Iterator[Changed]:
+    """The mutants of each expression of a gradient in the spec."""
+    from opgen.views.gradients import class_of
+
+    for family in spec().families:
+        for method in family.methods:
+            for key, expression in () if method.gradient is None else method.gradient.expressions():
+
+                def made(
+                    tree: ast.AST, family: Family = family, method: Method = method, key: str = key
+                ) -> tuple[object, str, object]:
+                    name = class_of(family)
+                    changed = lowered(family, method, key, ast.unparse(tree))[name]
+                    return getattr(recording()[family.name], name), method.name, vars(changed)[method.name]
+
+                is_method = method.gradient is not None and key in method.gradient.instead
+                user = f"{class_of(family)}.{method.name}" if is_method else f"_{method.name}"
+                for mutant in mutants(ast.parse(expression.text, mode="eval")):
+                    yield Changed(f"{family.path}: {method.name}.{key}", mutant, user, made)
+
+
+def lowered(family: Family, method: Method, key: str, text: str) -> dict[str, Any]:
+    """What a family's module has where an expression is another one; SpecError where opgen refuses it."""
+    from opgen.gradients import check_gradients
+    from opgen.problem import SpecError
+    from opgen.render import environment
+    from opgen.views.gradients import recorded_module
+
+    gradient = method.gradient
+    assert gradient is not None
+    if key in gradient.functions:
+        gradient = replace(gradient, functions={**gradient.functions, key: replace(gradient.functions[key], text=text)})
+    elif key in gradient.instead:
+        gradient = replace(gradient, instead={**gradient.instead, key: replace(gradient.instead[key], text=text)})
+    else:
+        gradient = replace(gradient, **{key: replace(getattr(gradient, key), text=text)})
+    family = replace(
+        family, methods=tuple(replace(it, gradient=gradient) if it is method else it for it in family.methods)
+    )
+    changed = replace(spec(), families=(family,))
+    problems: list[Problem] = []
+    check_gradients(changed, sources(), problems)
+    if problems:
+        raise SpecError(problems)
+    template = environment(sources()).get_template("tallow/gradients/{recorded}.py.j2")
+    module = recording()[family.name]
+    made = {"__name__": module.__name__, "__package__": module.__package__}
+    exec(compile(template.render(view=recorded_module(changed, family)), module.__file__, "exec"), made)
+    return made
+
+
+@functools.cache
+def every() -> Sequence[Changed]:
+    return [*of_methods(), *of_rules()]
+
+
+def assert_caught(tried: Sequence[Changed]) -> None:
+    same = [str(it) for it in tried if str(it) in itertools.chain(*NO_DIFFERENCE.values())]
+    assert [str(it) for it in tried if not it.is_caught] == same
+
+
+@pytest.fixture(autouse=True)
+def on_the_cpu(device: Device) -> None:
+    pytest.importorskip("opgen")
+    if not device.is_cpu():
+        pytest.skip("the rules are the same on all devices")
+    if Device.cpu().inner.kernels is None:
+        pytest.skip("NumPy takes less from the rules than kernels do")
+
+
+def test_what_makes_no_difference_is_one_mutant_each() -> None:
+    texts = [str(it) for it in every()]
+    assert [text for text in itertools.chain(*NO_DIFFERENCE.values()) if texts.count(text) != 1] == []
+
+
+@pytest.mark.slow
+def test_a_sample_of_mutations_is_caught() -> None:
+    assert_caught(random.Random(0).sample(every(), SAMPLE))
+
+
+@pytest.mark.full
+@pytest.mark.parametrize("part", range(PARTS))
+def test_each_mutation_is_caught(part: int) -> None:
+    """In parts of neighbours, which the same cases check."""
+    size = -(-len(every()) // PARTS)
+    assert_caught(every()[part * size :][:size])
