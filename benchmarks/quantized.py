@@ -34,10 +34,10 @@ HEAD = """# Weights in blocks
 
 How long products with weights in blocks take on a GPU, in microseconds. Calls with different weights, so that these
 come from memory, are captured in a graph, and the fastest of several rounds counts. "exact" multiplies by the decoded
-weights, "q8_1" rounds x to integers of a byte first, as Candle and llama.cpp do. PyTorch multiplies by weights in f16,
-which are 3.6 times those of Q4K. 512 rows are in f16, for which the weights are decoded first. "PyTorch's" is the time
-of PyTorch's product of as many rows, which takes turns with it, and "of PyTorch's" is the ratio of the two. All figures
-on this page come from the command in the table, and
+weights, "q8_1" rounds x to integers of a byte first, as Candle and llama.cpp do, and more than 8 rows to bf16. PyTorch
+multiplies by weights in f16, which are 3.6 times those of Q4K. 512 rows are in f16, for which the weights are decoded
+first. "PyTorch's" is the time of PyTorch's product of as many rows, which takes turns with it, and "of PyTorch's" is
+the ratio of the two. All figures on this page come from the command in the table, and
 
     python -m benchmarks.quantized render build/benchmarks/quantized.json docs
 

@@ -36,8 +36,10 @@ TALLOW_INLINE float brief_logistic_product(float x, float u) {
     return x * (root * rough_reciprocal(fma(root, root, 1.0f))) * root;
 }
 
+// Where it is 1 in f32 it is so exactly: what is left of it decides the sign of an infinite gradient.
 template <bool Bounded> TALLOW_INLINE float sigmoid(Brief<Bounded> x) {
-    return brief_logistic_product(1.0f, x.value);
+    const float product = brief_logistic_product(1.0f, x.value);
+    return x.value > 17.5f ? 1.0f : product;
 }
 
 template <bool Bounded> TALLOW_INLINE float silu(Brief<Bounded> x) {
