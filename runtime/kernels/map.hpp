@@ -28,6 +28,24 @@ TALLOW_INLINE Pack<Result, N> map_packs(Function function, const Pack<Sources, N
     return result;
 }
 
+// A whole pack for what makes results of it. Of a wider integer compilers would load the bytes alone that narrow ones
+// keep.
+template <typename Result, uint32_t N, typename T> TALLOW_INLINE Pack<T, N> load_for(const T* source) {
+    if constexpr (is_integer<T> && is_integer<Result> && sizeof(T) > sizeof(Result)) {
+        auto registers = load_registers<sizeof(T) * N>(source);
+        Pack<T, N> pack;
+#pragma unroll
+        for (uint32_t w = 0; w < sizeof(T) * N / 4; ++w)
+            registers.values[w] = opaque(registers.values[w]);
+#pragma unroll
+        for (uint32_t i = 0; i < N; ++i)
+            pack.values[i] = take_element<T>(registers, i);
+        return pack;
+    } else {
+        return load_whole<N>(source);
+    }
+}
+
 // N elements of a dense source, `step` apart, those from `count` on left at zero and never touched.
 template <uint32_t N, typename T>
 TALLOW_INLINE Pack<T, N> load_apart(const T* source, uint64_t first, uint64_t step, uint64_t count) {
@@ -78,7 +96,7 @@ TALLOW_INLINE void map_contiguous(uint64_t count, Function function, Result* res
         // A block has one step: a loop would keep the constants of functions in registers.
         const uint64_t first = base + thread_index() * length;
         const auto map_pack = [&](uint32_t p) {
-            return map_packs<Result, length>(function, load_whole<length>(sources + first + p)...);
+            return map_packs<Result, length>(function, load_for<Result, length>(sources + first + p)...);
         };
         constexpr uint32_t apart = block_size * length;
         if (streams_packs && packs_per_thread > 1 && count >= streamed_bytes / sizeof(Result)) {

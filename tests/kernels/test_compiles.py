@@ -66,8 +66,8 @@ WITHOUT_SUBROUTINES = ("copy", "fill", "index")
 # Families whose samples are compiled together, because most of a compiler's time goes into the headers that they
 # share. Those that define the same names stand apart. The first group has all others.
 APART = (
-    ["attention", "block_product", "conv", "copy", "index", "matmul", "pool", "quantized", "upsample"],
-    ["block_tiles", "fused", "graph", "scan", "sort"],
+    ["attention", "block_product", "block_tiles", "conv", "copy", "index", "matmul", "pool", "quantized", "upsample"],
+    ["fused", "graph", "scan", "sort"],
 )
 TOGETHER = ([family for family in FAMILIES if family not in chain(*APART)], *APART)
 # The first target of each generation, such as gfx11, and vendor.

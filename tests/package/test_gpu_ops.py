@@ -873,8 +873,9 @@ class Library:
     def __init__(self):
         self.calls = []
 
-    def multiply(self, dtype, bmnk, lhs, rhs, result, is_added=False):
+    def multiply(self, dtype, bmnk, lhs, rhs, result, is_added=False, result_dtype=None):
         assert not is_added, "there is no bias"
+        assert result_dtype is None, "products are in the dtype of their operands"
         self.calls.append((dtype, bmnk, lhs, rhs))
 
 
