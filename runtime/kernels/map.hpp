@@ -31,19 +31,17 @@ TALLOW_INLINE Pack<Result, N> map_packs(Function function, const Pack<Sources, N
 // A whole pack for what makes results of it. Of a wider integer compilers would load the bytes alone that narrow ones
 // keep.
 template <typename Result, uint32_t N, typename T> TALLOW_INLINE Pack<T, N> load_for(const T* source) {
-    if constexpr (is_integer<T> && is_integer<Result> && sizeof(T) > sizeof(Result)) {
-        auto registers = load_registers<sizeof(T) * N>(source);
-        Pack<T, N> pack;
+    Pack<T, N> pack = load_whole<N>(source);
+    if constexpr (sizeof(T) > sizeof(Result)) {
+        if constexpr (is_integer<T>) {
+            auto registers = bit_cast<Registers<sizeof(T) * N>>(pack);
 #pragma unroll
-        for (uint32_t w = 0; w < sizeof(T) * N / 4; ++w)
-            registers.values[w] = opaque(registers.values[w]);
-#pragma unroll
-        for (uint32_t i = 0; i < N; ++i)
-            pack.values[i] = take_element<T>(registers, i);
-        return pack;
-    } else {
-        return load_whole<N>(source);
+            for (uint32_t w = 0; w < sizeof(T) * N / 4; ++w)
+                registers.values[w] = opaque(registers.values[w]);
+            pack = bit_cast<Pack<T, N>>(registers);
+        }
     }
+    return pack;
 }
 
 // N elements of a dense source, `step` apart, those from `count` on left at zero and never touched.
