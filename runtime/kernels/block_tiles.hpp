@@ -81,7 +81,7 @@ template <typename Block, typename T> struct BlockTile {
     }
 };
 
-// Brings rows of x from `first` on, `depth` elements behind their first; what they lack is 0.
+// Brings what a step of a part multiplies of rows of x from `first` on; what they lack of it is 0.
 template <typename Block, typename T, typename Arguments>
 TALLOW_INLINE void bring_rows(const BlockTile<Block, T>& tile, const Arguments& arguments, uint32_t first,
                               uint32_t part, uint32_t step) {
