@@ -70,6 +70,14 @@ template <uint32_t Bytes> struct Registers {
     uint32_t values[(Bytes + 3) / 4];
 };
 
+// The same words, of which compilers know nothing any more.
+template <uint32_t Bytes> TALLOW_INLINE Registers<Bytes> opaque(Registers<Bytes> pack) {
+#pragma unroll
+    for (uint32_t word = 0; word < Bytes / 4; ++word)
+        pack.values[word] = opaque(pack.values[word]);
+    return pack;
+}
+
 template <uint32_t Bytes> TALLOW_INLINE Registers<Bytes> load_registers(const void* pointer) {
     const auto word = *static_cast<const typename Word<Bytes>::type*>(pointer);
     if constexpr (Bytes == 16) {

@@ -25,19 +25,8 @@ TALLOW_INLINE void decode_lane(const Block& block, uint32_t i, Store store) {
 #pragma unroll
         for (uint32_t begin = 0; begin < run_length<Block>; begin += in_access) {
             const uint32_t place = run * apart<Block> + begin;
-            const uint32_t group = (i + place) / Block::group;
-            const float scale = block.scale(group);
-            float offset = 0.0f;
-            if constexpr (Block::has_offset)
-                offset = block.offset(group);
             float weights[in_access];
-#pragma unroll
-            for (uint32_t k = 0; k < in_access; ++k) {
-                const uint32_t quads = block.quads(loaded, (begin + k) / 4, i + place + k / 4 * 4);
-                weights[k] = quant_of<Block::bias>(quads, k % 4) * scale;
-                if constexpr (Block::has_offset)
-                    weights[k] += offset;
-            }
+            decode_loaded(block, loaded, begin / 4, i + place, weights);
             store(place, round_all<T>(weights));
         }
     }

@@ -138,7 +138,7 @@ template <typename Arguments, uint32_t Sources> struct SingleAccess {
     }
 };
 
-// As map_contiguous.
+// As map_contiguous, but that all threads share what is behind the last whole step.
 template <typename Composition, typename Arguments> TALLOW_INLINE void fused_contiguous(const Arguments& arguments) {
     constexpr uint32_t length = Composition::length;
     constexpr uint32_t packs = packs_in_flight<length>;

@@ -31,15 +31,10 @@ TALLOW_INLINE Pack<Result, N> map_packs(Function function, const Pack<Sources, N
 // A whole pack for what makes results of it. Of a wider integer compilers would load the bytes alone that narrow ones
 // keep.
 template <typename Result, uint32_t N, typename T> TALLOW_INLINE Pack<T, N> load_for(const T* source) {
-    Pack<T, N> pack = load_whole<N>(source);
+    const Pack<T, N> pack = load_whole<N>(source);
     if constexpr (sizeof(T) > sizeof(Result)) {
-        if constexpr (is_integer<T>) {
-            auto registers = bit_cast<Registers<sizeof(T) * N>>(pack);
-#pragma unroll
-            for (uint32_t w = 0; w < sizeof(T) * N / 4; ++w)
-                registers.values[w] = opaque(registers.values[w]);
-            pack = bit_cast<Pack<T, N>>(registers);
-        }
+        if constexpr (is_integer<T>)
+            return bit_cast<Pack<T, N>>(opaque(bit_cast<Registers<sizeof(T) * N>>(pack)));
     }
     return pack;
 }

@@ -8,16 +8,17 @@
 
 namespace tallow {
 
-// N weights from place i on, a multiple of N, in a block; N is 4 or 8. Where it is 8, the block is in shared memory.
-template <typename Block, uint32_t N> TALLOW_INLINE void decode(const Block& block, uint32_t i, float (&weights)[N]) {
-    const auto loaded = block.template load<N / 4>(i);
+// N weights from place i on, which share a scale, of quants that are loaded: theirs begin with word `first`.
+template <typename Block, typename Loaded, uint32_t N>
+TALLOW_INLINE void decode_loaded(const Block& block, const Loaded& loaded, uint32_t first, uint32_t i,
+                                 float (&weights)[N]) {
     const float scale = block.scale(i / Block::group);
     float offset = 0.0f;
     if constexpr (Block::has_offset)
         offset = block.offset(i / Block::group);
 #pragma unroll
     for (uint32_t quad = 0; quad < N / 4; ++quad) {
-        const uint32_t quads = block.quads(loaded, quad, i + 4 * quad);
+        const uint32_t quads = block.quads(loaded, first + quad, i + 4 * quad);
 #pragma unroll
         for (uint32_t k = 0; k < 4; ++k) {
             weights[4 * quad + k] = quant_of<Block::bias>(quads, k) * scale;
@@ -25,6 +26,10 @@ template <typename Block, uint32_t N> TALLOW_INLINE void decode(const Block& blo
                 weights[4 * quad + k] += offset;
         }
     }
+}
+// The same from place i on, a multiple of N; N is 4 or 8. Where it is 8, the block is in shared memory.
+template <typename Block, uint32_t N> TALLOW_INLINE void decode(const Block& block, uint32_t i, float (&weights)[N]) {
+    decode_loaded(block, block.template load<N / 4>(i), 0, i, weights);
 }
 
 // Numbers rounded to a type, as an access has them.

@@ -134,12 +134,7 @@ struct Team {
 // The same pack, whose elements are unpacked anew by what follows. Compilers would keep them as numbers of the compute
 // dtype, which take twice the registers.
 template <typename T> TALLOW_INLINE Registers<access_bytes> opaque_pack(Registers<access_bytes> pack) {
-    if constexpr (sizeof(T) < sizeof(compute_type<T>)) {
-#pragma unroll
-        for (uint32_t word = 0; word < access_bytes / 4; ++word)
-            pack.values[word] = opaque(pack.values[word]);
-    }
-    return pack;
+    return sizeof(T) < sizeof(compute_type<T>) ? opaque(pack) : pack;
 }
 
 // What a thread of a team holds of a row in registers: every team-th pack. The ends of the row, of which there are two

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
-from .....dtype import Array, DType
+from .....dtype import HALF, Array, DType
 from .....ggml_dtype import GgmlDType
 from .....kernels import arguments
 from .....kernels.constants import (
@@ -43,7 +43,6 @@ _EXACT_TURNS: Final = 4
 # More rows of x in halves, or that may be rounded, are multiplied by weights that are decoded on their way to matrix
 # cores; still more are quicker by a library, with weights that are decoded to memory.
 _MOST_TILED: Final = 32
-_HALVES: Final = frozenset({DType.BF16, DType.F16})
 # Blocks of that kernel share the depth until each multiprocessor has so many of them, in parts of so many weights.
 _BLOCKS_AT_ONCE: Final = 2
 _PART: Final = 256
@@ -159,7 +158,7 @@ def _is_tiled(blocks: QGpuStorage, x: Operand, rows: int, activations: str | Non
 
 
 def _is_rounded(x: Operand, activations: str | None) -> bool:
-    return x.dtype in _HALVES or activations is not None
+    return x.dtype in HALF or activations is not None
 
 
 def _has_whole_lanes(blocks: QGpuStorage, x: Operand, rows: int) -> bool:
