@@ -1,7 +1,6 @@
 // The positions of elements in order. Equal elements stay in the order of their positions.
 #pragma once
 
-#include "order_key.hpp"
 #include "sort.hpp"
 
 namespace tallow {
@@ -63,29 +62,6 @@ template <typename T, typename Arguments> TALLOW_INLINE void sort_tiles(const Ar
 #pragma unroll 1
     for (uint32_t i = thread_index(); i < length; i += block_size)
         pointer_to<uint32_t>(arguments.result)[begin + i] = pairs.positions[i];
-}
-
-// 32 bits of each key: the lowest, or those above.
-template <typename T, bool Lowest, typename Arguments> TALLOW_INLINE void make_words(const Arguments& arguments) {
-    uint32_t* const positions = pointer_to<uint32_t>(arguments.positions);
-    const uint32_t threads = grid_blocks() * block_size;
-    for (uint32_t i = block_index() * block_size + thread_index(); i < arguments.count; i += threads) {
-        const uint32_t position = Lowest ? i : positions[i];
-        const T value = pointer_to<const T>(arguments.source)[position];
-        const uint64_t key = order_key(value, arguments.descending != 0);
-        pointer_to<uint32_t>(arguments.words)[i] = static_cast<uint32_t>(Lowest ? key : key >> 32);
-        if constexpr (Lowest)
-            positions[i] = i;
-    }
-}
-
-// Of positions among all elements the lines, or the places in them.
-template <bool Lines, typename Arguments> TALLOW_INLINE void find_places(const Arguments& arguments) {
-    const uint32_t threads = grid_blocks() * block_size;
-    for (uint32_t i = block_index() * block_size + thread_index(); i < arguments.count; i += threads) {
-        const uint32_t position = pointer_to<const uint32_t>(arguments.positions)[i];
-        pointer_to<uint32_t>(arguments.result)[i] = Lines ? position / arguments.length : position % arguments.length;
-    }
 }
 
 } // namespace tallow

@@ -117,8 +117,19 @@ template <typename T> TALLOW_INLINE void atomic_add(T* address, T value) {
 template <typename T> TALLOW_INLINE void atomic_add_shared(T* address, T value) {
     __hip_atomic_fetch_add(address, value, __ATOMIC_RELAXED, __HIP_MEMORY_SCOPE_WORKGROUP);
 }
+// The number of those of the block that called this before.
+TALLOW_INLINE uint32_t take_shared(uint32_t* counter) {
+    return __hip_atomic_fetch_add(counter, 1u, __ATOMIC_RELAXED, __HIP_MEMORY_SCOPE_WORKGROUP);
+}
 TALLOW_INLINE uint32_t arrive(uint32_t* counter) {
     return __hip_atomic_fetch_add(counter, 1u, __ATOMIC_ACQ_REL, __HIP_MEMORY_SCOPE_AGENT);
+}
+// Words that other blocks of the launch read and write meanwhile.
+TALLOW_INLINE uint32_t load_relaxed(const uint32_t* address) {
+    return __hip_atomic_load(address, __ATOMIC_RELAXED, __HIP_MEMORY_SCOPE_AGENT);
+}
+TALLOW_INLINE void store_relaxed(uint32_t* address, uint32_t word) {
+    __hip_atomic_store(address, word, __ATOMIC_RELAXED, __HIP_MEMORY_SCOPE_AGENT);
 }
 
 #elif defined(TALLOW_VECTOR)
@@ -153,6 +164,9 @@ template <typename T> TALLOW_INLINE void atomic_add(T* address, T value) {
 template <typename T> TALLOW_INLINE void atomic_add_shared(T* address, T value) {
     atomicAdd(address, value);
 }
+TALLOW_INLINE uint32_t take_shared(uint32_t* counter) {
+    return atomicAdd(counter, 1u);
+}
 TALLOW_INLINE uint32_t atomic_compare_exchange(uint32_t* address, uint32_t expected, uint32_t value) {
     return atomicCAS(address, expected, value);
 }
@@ -163,6 +177,14 @@ TALLOW_INLINE uint32_t arrive(uint32_t* counter) {
     asm volatile("atom.acq_rel.gpu.global.add.u32 %0, [%1], 1;" : "=r"(arrived) : "l"(counter) : "memory");
     return arrived;
 }
+TALLOW_INLINE uint32_t load_relaxed(const uint32_t* address) {
+    uint32_t word;
+    asm volatile("ld.relaxed.gpu.global.u32 %0, [%1];" : "=r"(word) : "l"(address) : "memory");
+    return word;
+}
+TALLOW_INLINE void store_relaxed(uint32_t* address, uint32_t word) {
+    asm volatile("st.relaxed.gpu.global.u32 [%0], %1;" ::"l"(address), "r"(word) : "memory");
+}
 TALLOW_INLINE uint32_t count_bits(uint64_t bits) {
     return static_cast<uint32_t>(__popcll(bits));
 }
@@ -172,6 +194,12 @@ TALLOW_INLINE uint32_t multiply_high(uint32_t x, uint32_t y) {
 #else
 TALLOW_INLINE uint32_t arrive(uint32_t* counter) {
     return __atomic_fetch_add(counter, 1u, __ATOMIC_ACQ_REL);
+}
+TALLOW_INLINE uint32_t load_relaxed(const uint32_t* address) {
+    return __atomic_load_n(address, __ATOMIC_RELAXED);
+}
+TALLOW_INLINE void store_relaxed(uint32_t* address, uint32_t word) {
+    __atomic_store_n(address, word, __ATOMIC_RELAXED);
 }
 TALLOW_INLINE uint32_t count_bits(uint64_t bits) {
     return static_cast<uint32_t>(__builtin_popcountll(bits));

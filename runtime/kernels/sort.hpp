@@ -1,10 +1,15 @@
 // A stable radix sort of (key, position) by one digit a pass. Up to sort_tile pairs are sorted by one block, in
-// shared memory. Of more, a pass is three launches: counts by block and digit, the sums of the counts before them, and
-// each pair to its place. Nothing in it depends on the order in which threads run.
+// shared memory. Of longer lines all digits are counted first. A pass is then one launch: blocks sort a tile each, tell
+// the others how many pairs of each digit the tile has, and learn from the tiles before it in its line where its own
+// go (Adinets and Merrill, "Onesweep", 2022). The result does not depend on the order in which threads run.
 #pragma once
 
-#include "access.hpp"
+#include "order_key.hpp"
 #include "team_scan.hpp"
+
+#if defined(TALLOW_HOST)
+#include <sched.h>
+#endif
 
 namespace tallow {
 
@@ -38,50 +43,6 @@ TALLOW_INLINE LaneMask lanes_before() {
     return (LaneMask{1} << lane_index()) - 1;
 }
 
-template <typename Arguments> TALLOW_INLINE void count_digits(const Arguments& arguments) {
-    __shared__ uint32_t counts[digit_count];
-    const uint32_t* const keys = pointer_to<const uint32_t>(arguments.keys);
-    counts[thread_index()] = 0;
-    synchronize_block();
-    const uint32_t begin = block_index() * sort_tile;
-    for (uint32_t i = begin + thread_index(); i < begin + sort_tile && i < arguments.count; i += block_size)
-        atomic_add_shared(counts + (keys[i] >> arguments.shift) % digit_count, 1u);
-    synchronize_block();
-    pointer_to<uint32_t>(arguments.counts)[thread_index() * arguments.blocks + block_index()] = counts[thread_index()];
-}
-
-// In place, a digit by each block: each count becomes the sum of those before it, and the sum of all comes behind the
-// counts of all digits.
-template <typename Arguments> TALLOW_INLINE void scan_counts(const Arguments& arguments) {
-    constexpr uint32_t length = 4;
-    uint32_t* const all = pointer_to<uint32_t>(arguments.counts);
-    for (uint32_t digit = block_index(); digit < digit_count; digit += grid_blocks()) {
-        uint32_t* const counts = all + digit * arguments.blocks;
-        uint32_t before_tile = 0;
-        for (uint32_t base = 0; base < arguments.blocks; base += length * block_size) {
-            const uint32_t first = base + thread_index() * length;
-            uint32_t values[length];
-            uint32_t own = 0;
-#pragma unroll
-            for (uint32_t i = 0; i < length; ++i) {
-                values[i] = first + i < arguments.blocks ? counts[first + i] : 0;
-                own += values[i];
-            }
-            uint32_t sum;
-            uint32_t before = before_tile + joined_before_in_team<Counts>(own, block_size, sum);
-#pragma unroll
-            for (uint32_t i = 0; i < length; ++i) {
-                if (first + i < arguments.blocks)
-                    counts[first + i] = before;
-                before += values[i];
-            }
-            before_tile += sum;
-        }
-        if (thread_index() == 0)
-            all[digit_count * arguments.blocks + digit] = before_tile;
-    }
-}
-
 // The pairs of one block, and for each wave how many of its keys have a digit.
 struct SharedPairs {
     uint32_t keys[sort_tile];
@@ -91,8 +52,10 @@ struct SharedPairs {
 static_assert(sizeof(SharedPairs) <= 1u << 15, "two blocks find room on every target");
 
 // By one digit. A wave takes pairs that stand together, so that the pairs before one are those of the waves before its
-// own, and of its own wave those that it took before.
-TALLOW_INLINE void sort_by_digit(SharedPairs& pairs, uint32_t count, uint32_t shift) {
+// own, and of its own wave those that it took before. `counted` is told early how many pairs have the digit that is the
+// thread's number; the result is how many have a lower one.
+template <typename Counted>
+TALLOW_INLINE uint32_t sort_by_digit(SharedPairs& pairs, uint32_t count, uint32_t shift, Counted counted) {
     constexpr uint32_t most = sort_tile / block_size;
     constexpr uint32_t none = ~0u;
     const uint32_t thread = thread_index();
@@ -131,8 +94,10 @@ TALLOW_INLINE void sort_by_digit(SharedPairs& pairs, uint32_t count, uint32_t sh
 #pragma unroll
     for (uint32_t w = 0; w < waves_per_block; ++w)
         sum += pairs.counts[w][thread];
+    counted(sum);
     uint32_t total;
-    uint32_t before = joined_before_in_team<Counts>(sum, block_size, total);
+    const uint32_t lower = joined_before_in_team<Counts>(sum, block_size, total);
+    uint32_t before = lower;
 #pragma unroll
     for (uint32_t w = 0; w < waves_per_block; ++w) {
         const uint32_t in_wave = pairs.counts[w][thread];
@@ -149,41 +114,152 @@ TALLOW_INLINE void sort_by_digit(SharedPairs& pairs, uint32_t count, uint32_t sh
         }
     }
     synchronize_block();
+    return lower;
+}
+TALLOW_INLINE uint32_t sort_by_digit(SharedPairs& pairs, uint32_t count, uint32_t shift) {
+    return sort_by_digit(pairs, count, shift, [](uint32_t) {});
+}
+
+// Where a pass finds the words of keys that it sorts by: the lower words of elements in their order; the higher words
+// of elements in the order of the positions; or words with their positions beside them, which have the type uint32_t.
+enum class Keys { of_elements, of_positions, of_pairs };
+
+template <typename T, Keys From, typename Arguments>
+TALLOW_INLINE uint32_t word_of_key(const Arguments& arguments, uint64_t line, uint32_t i) {
+    const T* const source = pointer_to<const T>(arguments.source) + line;
+    if constexpr (From == Keys::of_positions) {
+        const uint32_t position = pointer_to<const uint32_t>(arguments.positions)[line + i];
+        return static_cast<uint32_t>(uint64_t{order_key(source[position], arguments.descending != 0)} >> 32);
+    } else if constexpr (From == Keys::of_pairs) {
+        return source[i];
+    } else {
+        return static_cast<uint32_t>(order_key(source[i], arguments.descending != 0));
+    }
+}
+
+// How often each digit occurs in a line, whose tiles `parts` blocks share. Neighbouring lanes count apart, since keys
+// have many equal digits, and lanes that add to one word wait for each other.
+template <typename T, typename Arguments> TALLOW_INLINE void count_digits(const Arguments& arguments) {
+    constexpr uint32_t copies = 16 / (sizeof(T) < 4 ? 4 : sizeof(T));
+    __shared__ uint32_t counts[sizeof(T)][digit_count * copies];
+    const uint32_t thread = thread_index();
+    const uint64_t line = block_index() / arguments.parts;
+    const T* const source = pointer_to<const T>(arguments.source) + line * arguments.length;
+#pragma unroll
+    for (uint32_t pass = 0; pass < sizeof(T); ++pass)
+        for (uint32_t i = thread; i < digit_count * copies; i += block_size)
+            counts[pass][i] = 0;
+    synchronize_block();
+    for (uint32_t begin = block_index() % arguments.parts * sort_tile; begin < arguments.length;
+         begin += arguments.parts * sort_tile) {
+        const uint32_t left = arguments.length - begin;
+        const uint32_t count = left < sort_tile ? left : sort_tile;
+#pragma unroll 4
+        for (uint32_t i = thread; i < count; i += block_size) {
+            const OrderKey<T> key = order_key(source[begin + i], arguments.descending != 0);
+#pragma unroll
+            for (uint32_t pass = 0; pass < sizeof(T); ++pass)
+                if (pass < arguments.passes)
+                    atomic_add_shared(
+                        &counts[pass][(key >> pass * digit_bits) % digit_count * copies + thread % copies], 1u);
+        }
+    }
+    synchronize_block();
+    uint32_t* const digits = pointer_to<uint32_t>(arguments.digits) + line * arguments.passes * digit_count + thread;
+#pragma unroll
+    for (uint32_t pass = 0; pass < sizeof(T); ++pass) {
+        uint32_t sum = 0;
+#pragma unroll
+        for (uint32_t copy = 0; copy < copies; ++copy)
+            sum += counts[pass][thread * copies + copy];
+        if (sum != 0)
+            atomic_add(digits + pass * digit_count, sum);
+    }
+}
+
+// What a block tells of a digit in its tile: 0 is nothing yet, `of_all` are the pairs of the line up to the tile's
+// end, and else 1 more than the pairs of the tile.
+constexpr uint32_t of_all = 1u << 31;
+
+// The pairs with the thread's digit in the tiles before; `told` is what the block tells of the digit.
+TALLOW_INLINE uint32_t pairs_before(uint32_t* told, uint32_t tile, uint32_t own) {
+    uint32_t before = 0;
+    for (uint32_t earlier = 1; earlier <= tile;) {
+        const uint32_t word = load_relaxed(told - earlier * digit_count);
+        if ((word & of_all) != 0) {
+            before += word - of_all;
+            break;
+        }
+        if (word != 0) {
+            before += word - 1;
+            ++earlier;
+        }
+#if defined(TALLOW_HOST)
+        if (word == 0)
+            sched_yield(); // blocks may share a core
+#endif
+    }
+    store_relaxed(told, of_all + before + own);
+    return before;
 }
 
 // A block sorts its pairs by the digit before it moves them, so that those of one digit go to one place side by side.
-template <typename Arguments> TALLOW_INLINE void move_pairs(const Arguments& arguments) {
+// It takes the next tile when it begins, so that all tiles before it are in blocks that have begun.
+template <typename T, Keys From, bool Last, typename Arguments>
+TALLOW_INLINE void move_pairs(const Arguments& arguments) {
     __shared__ SharedPairs pairs;
     // Where the pairs of each digit go, less where they begin among those of the block.
     __shared__ uint32_t next[digit_count];
+    __shared__ uint32_t taken;
     const uint32_t thread = thread_index();
-    const uint32_t begin = block_index() * sort_tile;
-    const uint32_t left = arguments.count - begin;
-    const uint32_t count = left < sort_tile ? left : sort_tile;
-    const uint32_t* const counts = pointer_to<const uint32_t>(arguments.counts);
-    uint32_t total;
-    const uint32_t first =
-        joined_before_in_team<Counts>(counts[digit_count * arguments.blocks + thread], block_size, total);
-    next[thread] = first + counts[thread * arguments.blocks + block_index()];
+    if (thread == 0)
+        taken = arrive(pointer_to<uint32_t>(arguments.taken));
+    synchronize_block();
+    const uint32_t tile = taken % arguments.tiles;
+    const uint64_t line_index = taken / arguments.tiles;
+    const uint64_t line = line_index * arguments.length;
+    const uint32_t begin = tile * sort_tile;
+    const uint32_t left = arguments.length - begin;
+    uint32_t count = left < sort_tile ? left : sort_tile;
+#pragma unroll 4
     for (uint32_t i = thread; i < count; i += block_size) {
-        pairs.keys[i] = pointer_to<const uint32_t>(arguments.keys)[begin + i];
+        pairs.keys[i] = word_of_key<T, From>(arguments, line, begin + i);
         pairs.positions[i] = static_cast<uint16_t>(i);
     }
+    uint32_t total;
+    const uint32_t in_line =
+        pointer_to<const uint32_t>(arguments.digits)[line_index * arguments.passes * digit_count + thread];
+    const uint32_t first = joined_before_in_team<Counts>(in_line, block_size, total);
+    uint32_t* const told = pointer_to<uint32_t>(arguments.told) + uint64_t{taken} * digit_count + thread;
+    uint32_t own = 0;
+    const uint32_t lower = sort_by_digit(pairs, count, arguments.shift, [&](uint32_t with_digit) {
+        own = with_digit;
+        store_relaxed(told, tile == 0 ? of_all + own : own + 1);
+    });
+    next[thread] = first + pairs_before(told, tile, own) - lower;
     synchronize_block();
-    sort_by_digit(pairs, count, arguments.shift);
-    for (uint32_t i = thread; i < count; i += block_size) {
-        const uint32_t digit = (pairs.keys[i] >> arguments.shift) % digit_count;
-        if (i == 0 || (pairs.keys[i - 1] >> arguments.shift) % digit_count != digit)
-            next[digit] -= i;
-    }
-    synchronize_block();
+#pragma unroll 4
     for (uint32_t i = thread; i < count; i += block_size) {
         const uint32_t key = pairs.keys[i];
-        const uint32_t place = next[(key >> arguments.shift) % digit_count] + i;
-        pointer_to<uint32_t>(arguments.sorted_keys)[place] = key;
-        pointer_to<uint32_t>(arguments.sorted_positions)[place] =
-            pointer_to<const uint32_t>(arguments.positions)[begin + pairs.positions[i]];
+        const uint32_t place_in_line = next[(key >> arguments.shift) % digit_count] + i;
+        const uint64_t place = line + place_in_line;
+        uint32_t position = begin + pairs.positions[i];
+        if constexpr (From != Keys::of_elements)
+            position = pointer_to<const uint32_t>(arguments.positions)[line + position];
+        pointer_to<uint32_t>(arguments.sorted_positions)[place] = position;
+        if constexpr (!Last)
+            pointer_to<uint32_t>(arguments.sorted_keys)[place] = key;
     }
+}
+
+template <typename T, typename Arguments> TALLOW_INLINE void move_elements(const Arguments& arguments) {
+    move_pairs<T, Keys::of_elements, sizeof(T) == 1>(arguments);
+}
+template <typename T, typename Arguments> TALLOW_INLINE void move_by_upper_words(const Arguments& arguments) {
+    move_pairs<T, Keys::of_positions, false>(arguments);
+}
+template <bool Last, typename Arguments> TALLOW_INLINE void move_words(const Arguments& arguments) {
+    move_pairs<uint32_t, Keys::of_pairs, Last>(arguments);
 }
 
 } // namespace tallow

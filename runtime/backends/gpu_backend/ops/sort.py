@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING, Final
 
 from .....dtype import DType
 from .....kernels import arguments
-from .....kernels.constants import BLOCK_SIZE, DIGIT_BITS, SORT_TILE
+from .....kernels.constants import BLOCK_SIZE, DIGIT_BITS, SELECT_COUNT, SORT_TILE
 from ....base.error import InvalidArgument
-from ....kernels.argument_struct import Address
+from ....kernels.argument_struct import NOWHERE, Address
 from ..utils import MOST_BLOCKS, ceil_divide
 from . import copy
 from .geometry import LIMIT
@@ -25,18 +25,31 @@ _WORD_BITS: Final = 32
 _WORD_BYTES: Final = 4
 # A block sorts a line by a digit in the time in which its threads make so many comparisons of all of it with all of it.
 _FEW_COMPARISONS: Final = 1 << 14
+# So many blocks keep a multiprocessor busy.
+_BLOCKS_AT_ONCE: Final = 8
+# Selecting pays where a block has so many candidates for each that it selects, and so many at least.
+_CANDIDATES_FOR_EACH: Final = 4
+_LEAST_CANDIDATES: Final = 4096
+# The tiles in which a block counts digits, where there are enough.
+_TILES_COUNTED: Final = 4
 
 
 def argsort(x: Operand, descending: bool, count: int) -> GpuStorage:
     """The positions of the first elements in order along the last dim, as u32; NaN comes last."""
-    positions = _positions(x, descending)
     length = x.shape[-1] if x.shape else 1
+    lines = math.prod(x.shape[:-1])
+    if length >= LIMIT:
+        raise InvalidArgument("argsort", f"a line has {length} elements; sort lines of at most {LIMIT - 1}")
+    if lines * count == 0:
+        return x.device.empty(DType.U32, 0)
+    source = copy.contiguous(x)
+    if length > BLOCK_SIZE and count <= min(SELECT_COUNT, length // _CANDIDATES_FOR_EACH):
+        return _selected(source, lines, length, descending, count)
+    positions = _positions(source, lines, length, descending)
     if count == length:
         return positions
-    lines = math.prod(x.shape[:-1])
     first = x.device.empty(DType.U32, lines * count)
-    if lines * count:
-        copy.copy2d(positions, first, lines, count, length, count, 0, 0)
+    copy.copy2d(positions, first, lines, count, length, count, 0, 0)
     return first
 
 
@@ -55,16 +68,29 @@ def searchsorted(x: Operand, values: Operand, right: bool) -> GpuStorage:
     return result
 
 
-def _positions(x: Operand, descending: bool) -> GpuStorage:
+def _selected(source: Operand, lines: int, length: int, descending: bool, count: int) -> GpuStorage:
+    """Those of the first `count` elements of each line, at most SELECT_COUNT."""
+    device, dtype = source.device, source.dtype
+    wanted_blocks = _BLOCKS_AT_ONCE * device.driver.multiprocessors
+    listed, candidates, parts = None, length, 0
+    while parts != 1:
+        most = candidates // max(_LEAST_CANDIDATES, _CANDIDATES_FOR_EACH * count)
+        parts = max(1, min(most, ceil_divide(wanted_blocks, lines)))
+        result = device.empty(DType.U32, lines * parts * count)
+        packed = arguments.select_first(
+            result=result.memory.address, source=source.address, listed=listed.memory.address if listed else NOWHERE,
+            lines=lines, candidates=candidates, length=length, count=count, parts=parts, descending=descending,
+        )  # fmt: skip
+        kernel = f"select_{dtype.value}_listed" if listed else f"select_{dtype.value}"
+        device.kernels.launch("sort", kernel, min(lines * parts, MOST_BLOCKS), packed)
+        listed, candidates = result, parts * count
+    return result
+
+
+def _positions(source: Operand, lines: int, length: int, descending: bool) -> GpuStorage:
     """Those of all elements."""
-    device, dtype, count = x.device, x.dtype, x.layout.elem_count
-    result = device.empty(DType.U32, count)
-    if count == 0:
-        return result
-    length, bits = x.shape[-1] if x.shape else 1, 8 * dtype.itemsize
-    if length >= LIMIT:
-        raise InvalidArgument("argsort", f"a line has {length} elements; sort lines of at most {LIMIT - 1}")
-    source, lines = copy.contiguous(x), count // length
+    device, dtype = source.device, source.dtype
+    result, bits = device.empty(DType.U32, lines * length), 8 * dtype.itemsize
     if length <= BLOCK_SIZE and length * length <= _FEW_COMPARISONS * dtype.itemsize:
         packed = arguments.sort_lines(
             result=result.memory.address, source=source.address, lines=lines, length=length, bits=bits,
@@ -83,42 +109,73 @@ def _positions(x: Operand, descending: bool) -> GpuStorage:
             )
             device.kernels.launch("sort", f"sort_{dtype.value}_tile", some, packed)
         else:
-            _sort_together(device, dtype, from_, to, some, length, descending)
+            _sort_lines(device, dtype, from_, to, some, length, descending)
     return result
 
 
-def _sort_together(
+def _sort_lines(
     device: GpuDevice, dtype: DType, source: Address, result: Address, lines: int, length: int, descending: bool
 ) -> None:
-    count = lines * length
-    words, positions = device.allocate(count * _WORD_BYTES), device.allocate(count * _WORD_BYTES)
-    launch, blocks = device.kernels.launch, ceil_divide(count, BLOCK_SIZE)
-    for part in ("first", "last")[: ceil_divide(8 * dtype.itemsize, _WORD_BITS)]:
-        packed = arguments.sort_words(
-            words=words.address, positions=positions.address, source=source, count=count, descending=descending
-        )
-        launch("sort", f"sort_{dtype.value}_{part}", blocks, packed)
-        words, positions = sort_pairs(device, words, positions, count, min(8 * dtype.itemsize, _WORD_BITS))
-    if lines > 1:
-        packed = arguments.sort_places(result=words.address, positions=positions.address, count=count, length=length)
-        launch("sort", "sort_line_numbers", blocks, packed)
-        words, positions = sort_pairs(device, words, positions, count, (lines - 1).bit_length())
-    packed = arguments.sort_places(result=result, positions=positions.address, count=count, length=length)
-    launch("sort", "sort_places", blocks, packed)
+    """Those of lines longer than a tile: a pass moves keys and positions, the last one positions alone."""
+    passes = _Passes(device, dtype, source, lines, length, dtype.itemsize, descending)
+    rooms = [
+        (device.allocate(lines * length * _WORD_BYTES), device.allocate(lines * length * _WORD_BYTES))
+        for _ in range(min(dtype.itemsize - 1, 2))
+    ]
+    keys, positions = source, NOWHERE
+    for number in range(dtype.itemsize):
+        is_last = number == dtype.itemsize - 1
+        to = (NOWHERE, result) if is_last else (rooms[number % 2][0].address, rooms[number % 2][1].address)
+        if number == 0:
+            passes.launch(number, f"sort_{dtype.value}_first", source, positions, *to)
+        elif number * DIGIT_BITS == _WORD_BITS:
+            passes.launch(number, f"sort_{dtype.value}_upper", source, positions, *to)
+        else:
+            passes.launch(number, "sort_last" if is_last else "sort_pass", keys, positions, *to)
+        keys, positions = to
 
 
 def sort_pairs(device: GpuDevice, keys: Slice, positions: Slice, count: int, bits: int) -> tuple[Slice, Slice]:
     """Pairs of a key and a position, each a u32, sorted by the lowest bits of keys. The given memory is overwritten."""
     other_keys, other_positions = device.allocate(count * _WORD_BYTES), device.allocate(count * _WORD_BYTES)
-    blocks = ceil_divide(count, SORT_TILE)
-    counts = device.allocate(_DIGITS * (blocks + 1) * _WORD_BYTES)
-    for shift in range(0, bits, DIGIT_BITS):
-        packed = arguments.sort_pass(
-            keys=keys.address, positions=positions.address, sorted_keys=other_keys.address,
-            sorted_positions=other_positions.address, counts=counts.address, count=count, shift=shift, blocks=blocks,
-        )  # fmt: skip
-        device.kernels.launch("sort", "sort_count", blocks, packed)
-        device.kernels.launch("sort", "sort_scan", _DIGITS, packed)
-        device.kernels.launch("sort", "sort_scatter", blocks, packed)
+    passes = _Passes(device, DType.U32, keys.address, 1, count, ceil_divide(bits, DIGIT_BITS), descending=False)
+    for number in range(passes.count):
+        to = other_keys.address, other_positions.address
+        passes.launch(number, "sort_pass", keys.address, positions.address, *to)
         keys, positions, other_keys, other_positions = other_keys, other_positions, keys, positions
     return keys, positions
+
+
+class _Passes:
+    """Passes of a sort of contiguous lines by the lowest digits of their keys, which are counted at once, before."""
+
+    def __init__(
+        self, device: GpuDevice, dtype: DType, source: Address, lines: int, length: int, count: int, descending: bool
+    ) -> None:
+        self.count = count
+        self._device, self._length, self._descending = device, length, descending
+        self._tiles = ceil_divide(length, SORT_TILE)
+        self._blocks = lines * self._tiles
+        self._words = count * lines * _DIGITS, count * self._blocks * _DIGITS, count
+        self._room = device.allocate(sum(self._words) * _WORD_BYTES)
+        device.driver.zero(self._room.address, self._room.nbytes)
+        wanted = ceil_divide(_BLOCKS_AT_ONCE * device.driver.multiprocessors, lines)
+        parts = min(ceil_divide(self._tiles, _TILES_COUNTED), wanted)
+        packed = arguments.sort_digits(
+            source=source, digits=self._room.address, length=length, parts=parts, passes=count, descending=descending
+        )
+        device.kernels.launch("sort", f"sort_{dtype.value}_digits", lines * parts, packed)
+
+    def launch(
+        self, number: int, kernel: str, keys: Address, positions: Address, to_keys: Address, to_positions: Address
+    ) -> None:
+        digits, told, _ = self._words
+        packed = arguments.sort_pass(
+            source=keys, positions=positions, sorted_keys=to_keys, sorted_positions=to_positions,
+            digits=self._room.address + number * _DIGITS * _WORD_BYTES,
+            taken=self._room.address + (digits + told + number) * _WORD_BYTES,
+            told=self._room.address + (digits + told // self.count * number) * _WORD_BYTES,
+            length=self._length, tiles=self._tiles, passes=self.count, shift=number * DIGIT_BITS % _WORD_BITS,
+            descending=self._descending,
+        )  # fmt: skip
+        self._device.kernels.launch("sort", kernel, self._blocks, packed)
