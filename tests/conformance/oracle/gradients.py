@@ -26,7 +26,7 @@ class Expected(NamedTuple):
     slack: Array
     """What it may be off besides units in the last place: terms may cancel, and factors be subnormal numbers."""
     is_open: Array
-    """Where it is NaN or not by a rounding: infinity times what underflows, powers of numbers below 0."""
+    """Where it is NaN or not by a rounding: infinity times what underflows or cancels, powers of numbers below 0."""
 
 
 def _both_signs(x: Array, center: Array, low: float, high: float) -> Array:
@@ -124,6 +124,8 @@ def _of_two(op: str, name: str, x: Array, y: Array) -> Array | Terms:
             return -x
         case "squared_difference_gradient_x":
             return 2 * _held(name, x - y)
+        case "squared_difference_gradient_y":
+            return 2 * _held(name, y - x)
         case "copysign_gradient_x":
             return functions.sign(x) * np.copysign(EXTENDED(1), y)
     raise AssertionError(f"no gradient is written for {op}")
@@ -257,7 +259,7 @@ OF_TWO = (
     *("div_gradient_y", "remainder_gradient_y", "minimum_gradient_x", "pow_gradient_x", "pow_gradient_y"),
     *("fmod_gradient_y", "atan2_gradient_x", "atan2_gradient_y", "hypot_gradient_x", "copysign_gradient_x"),
     *("silu_mul_gradient_x", "gelu_mul_gradient_x", "logistic_loss_gradient_x", "logistic_loss_gradient_y"),
-    "squared_difference_gradient_x",
+    *("squared_difference_gradient_x", "squared_difference_gradient_y"),
 )
 
 
@@ -309,8 +311,9 @@ def _quotient(name: str, value: Array, divisor: Array) -> Expected:
 def _times(name: str, incoming: Array, terms: Array | Terms) -> Expected:
     """What a gradient and a slope come to, whose terms may be off by a function's units each."""
     slope, magnitude, scale = terms if isinstance(terms, tuple) else (terms, EXTENDED(0), EXTENDED(1))
-    slack = np.abs(incoming) * (_finite(_tiniest(name) * np.maximum(scale, 1)) + _finite(_epsilon(name) * magnitude))
-    is_open = np.isinf(incoming) & (slope != 0) & _is_subnormal(name, slope)
+    rounding = _finite(_epsilon(name) * magnitude)
+    slack = np.abs(incoming) * (_finite(_tiniest(name) * np.maximum(scale, 1)) + rounding)
+    is_open = np.isinf(incoming) & (slope != 0) & (_is_subnormal(name, slope) | (np.abs(slope) <= rounding))
     # A function's result may be the largest number, or infinite.
     is_open |= np.abs(np.abs(slope) / EXTENDED(FLOATS[compute_name(name)].largest) - 1) < EXTENDED(2) ** -12
     return Expected(incoming * _held(name, slope), _finite(slack), is_open)
