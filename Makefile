@@ -28,7 +28,7 @@ WAVE32 := a_row_of_x or rounded_activations
 # What the loop of an edit leaves out: the compilation of kernels and what runs on GPUs.
 QUICK := --ignore tests/kernels --ignore tests/hip_host --ignore-glob '*/test_hip_*' --ignore-glob '*/test_gpu_*' --ignore-glob '*/test_cuda_*'
 # Without kernels the ops run in some dtypes, since they call NumPy alike in the others.
-SOME_DTYPES := f64 or i16 or u32 or f8e4m3
+SOME_DTYPES := f64 or i16 or u32 or f8e4m3 or complex128
 # The oracle is the same on every device, fused functions and weights in blocks on all array libraries.
 ORACLE := $(patsubst %,--ignore tests/conformance/test_%.py,oracle formula_mutations)
 ON_ARRAYS := $(ORACLE) $(patsubst %,--ignore tests/conformance/test_%.py,blocks fusion)

@@ -100,8 +100,8 @@ def joined(combine: np.ufunc, x: Array, axis: int, dtype: Any) -> Array:
         for column in range(1, x.shape[1]):
             combine(result, x[:, column : column + 1], out=result)
         return result
-    # It adds pairwise only what lies side by side, and f64 has no wider type to add in.
-    held = contiguous(x) if combine is np.add and x.dtype == np.float64 else x
+    # It adds pairwise only what lies side by side, and what has parts of f64 has no wider type to add in.
+    held = contiguous(x) if combine is np.add and x.dtype in (np.float64, np.complex128) else x
     return np.asarray(combine.reduce(held, axis=axis, dtype=dtype, keepdims=True))
 
 

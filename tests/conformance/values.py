@@ -65,7 +65,8 @@ def specials(name: str) -> Array:
     if name in COMPLEX:
         number_format = FLOATS[COMPLEX[name].part]
         smallest = 2.0**number_format.min_exponent
-        few = [0.0, -0.0, 1.0, -1.0, 0.1, -2.5, smallest, -number_format.largest, np.inf, -np.inf, np.nan]
+        largest = number_format.largest
+        few = [0.0, -0.0, 1.0, -1.0, 0.1, -2.5, smallest, largest, -largest, np.inf, -np.inf, np.nan]
         parts = encode(COMPLEX[name].part, np.array(few, EXTENDED))
         return _of_parts(name, *np.meshgrid(parts, parts)).ravel()
     if name in INTEGERS:
