@@ -13,31 +13,9 @@
 
 namespace tallow {
 
-// Numbers of elements, as a monoid.
-struct Counts {
-    using State = uint32_t;
-    static TALLOW_INLINE State identity() {
-        return 0;
-    }
-    static TALLOW_INLINE State combine(State x, State y) {
-        return x + y;
-    }
-};
-
 constexpr uint32_t digit_count = 1u << digit_bits;
 static_assert(digit_count == block_size, "a thread keeps one digit");
 static_assert(sort_tile % block_size == 0 && sort_tile <= 1u << 16, "positions have 16 bits");
-
-// The lanes whose keys have this lane's digit, of those that have a key.
-TALLOW_INLINE LaneMask lanes_of_digit(uint32_t digit, bool has_key) {
-    LaneMask alike = ballot(has_key);
-#pragma unroll
-    for (uint32_t bit = 1; bit < digit_count; bit *= 2) {
-        const LaneMask set = ballot((digit & bit) != 0);
-        alike &= (digit & bit) != 0 ? set : ~set;
-    }
-    return alike;
-}
 
 TALLOW_INLINE LaneMask lanes_before() {
     return (LaneMask{1} << lane_index()) - 1;
@@ -78,7 +56,7 @@ TALLOW_INLINE uint32_t sort_by_digit(SharedPairs& pairs, uint32_t count, uint32_
             const bool valid = place < count;
             keys[i] = valid ? pairs.keys[place] : 0;
             const uint32_t digit = (keys[i] >> shift) % digit_count;
-            const LaneMask alike = lanes_of_digit(digit, valid);
+            const LaneMask alike = lanes_alike(valid ? digit : digit_count, digit_count);
             const uint32_t rank = count_bits(alike & lanes_before());
             const uint32_t before = counts[digit];
             if (valid)

@@ -5,6 +5,17 @@
 
 namespace tallow {
 
+// Numbers of elements, as a monoid.
+struct Counts {
+    using State = uint32_t;
+    static TALLOW_INLINE State identity() {
+        return 0;
+    }
+    static TALLOW_INLINE State combine(State x, State y) {
+        return x + y;
+    }
+};
+
 // What the values of the threads before this one in its team come to, which are side by side: a power of two up to
 // row_team, or the whole block. `total` is what all of them come to.
 template <typename Monoid>

@@ -21,7 +21,7 @@ def argsort(bench: Bench) -> None:
         check_argsort(bench, bench.place(numbers, case.placement), bench.where(case))
     for shape in SHAPES if bench.full else bench.some(SHAPES[:-1]):
         # The sizes are about where lines lie, and numbers about ties: --full has both at every size.
-        kinds = (values.mixed, few_numbers) if bench.full or shape[-1] <= 4096 else (few_numbers,)
+        kinds = (values.mixed, few_numbers) if bench.full or shape[-1] <= 4096 else (few_numbers, hardly_a_number)
         for kind in kinds:
             operand = bench.place(kind(bench.generator, bench.name, shape))
             check_argsort(bench, operand, bench.where(shape, kind.__name__))
@@ -30,6 +30,11 @@ def argsort(bench: Bench) -> None:
 def few_numbers(generator: np.random.Generator, name: str, shape: tuple[int, ...]) -> np.ndarray:
     """Many of each number."""
     return generator.integers(0, 5, shape).astype(NUMPY[name])
+
+
+def hardly_a_number(generator: np.random.Generator, name: str, shape: tuple[int, ...]) -> np.ndarray:
+    """Mostly zeros: more of them than a block that selects has room for."""
+    return (generator.random(shape) < 1 / 64).astype(NUMPY[name])
 
 
 def check_argsort(bench: Bench, operand: Operand, where: str) -> None:
