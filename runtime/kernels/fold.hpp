@@ -116,9 +116,9 @@ template <typename State, typename T> State powers_of_span(const T* source, uint
 }
 
 // Reductions to an element, and to the place of one.
-template <typename Base> constexpr bool finds_element = false;
-template <typename T, bool Lowest> constexpr bool finds_element<ExtremeReduction<T, Lowest>> = true;
-template <typename Base> constexpr bool finds_place = false;
+template <typename Of> constexpr bool finds_element = false;
+template <typename Of, typename T, bool Lowest> constexpr bool finds_element<ExtremeReduction<Of, T, Lowest>> = true;
+template <typename Of> constexpr bool finds_place = false;
 template <typename T, bool Lowest> constexpr bool finds_place<IndexReduction<T, Lowest>> = true;
 
 // The lowest or highest of floats, if no NaN is among them: then one instruction compares a vector. Whether none is.
@@ -299,10 +299,10 @@ template <typename Of, typename T, typename Shared> struct Joined {
             for (uint64_t first = 0; first < count; first += fold_piece)
                 tree.add(powers_of_span<State>(source + first, piece(count, first)));
             return tree.joined();
-        } else if constexpr (finds_element<typename Of::Base> && is_same<T, State> && !is_integer<T>) {
+        } else if constexpr (finds_element<Of> && is_same<T, State> && !is_integer<T>) {
             State best = Of::identity();
-            return find_extreme<Takes<Of::Base::is_lowest>>(best, source, count) ? best : of_odd(source, count, index);
-        } else if constexpr (finds_place<typename Of::Base>) {
+            return find_extreme<Takes<Of::is_lowest>>(best, source, count) ? best : of_odd(source, count, index);
+        } else if constexpr (finds_place<Of>) {
             State best = Of::identity();
             for (uint64_t first = 0; first < count; first += fold_piece)
                 best = Of::combine(best, place_in(source + first, piece(count, first), index + first));
@@ -329,7 +329,6 @@ template <typename Of, typename T, typename Shared> struct Joined {
     }
 
     static __attribute__((noinline)) State place_in(const T* source, uint64_t count, uint64_t index) {
-        constexpr bool is_lowest = is_same<typename Of::Base, IndexReduction<T, true>>;
         constexpr uint32_t lanes = fold_lanes<State>;
         State best = Of::identity();
         uint64_t whole = count - count % fold_lanes<widened<T>>;
@@ -338,9 +337,9 @@ template <typename Of, typename T, typename Shared> struct Joined {
             if constexpr (is_small_float<T>) {
                 float held[fold_piece];
                 convert_span(whole, held, source);
-                is_found = find_best<is_lowest>(best, held, whole, index);
+                is_found = find_best<Of::is_lowest>(best, held, whole, index);
             } else {
-                is_found = find_best<is_lowest>(best, source, whole, index);
+                is_found = find_best<Of::is_lowest>(best, source, whole, index);
             }
             if (!is_found) {
                 best = Of::identity();

@@ -4,6 +4,7 @@
 #include "access.hpp"
 #include "arithmetic.hpp"
 #include "basic.hpp"
+#include "numbers.hpp"
 #include "states.hpp"
 
 namespace tallow {
@@ -41,30 +42,87 @@ template <typename State, typename Value> TALLOW_INLINE State state_of(Value val
     return static_cast<State>(value);
 }
 
-// A state of one number.
-template <typename Number> using OneNumber = Number;
+// Of a reduction's formulas, those that the spec may leave out: an element is what it contributes.
+struct Formulas {
+    template <typename T> static TALLOW_INLINE T element(T x) {
+        return x;
+    }
+};
 
-// What the reductions do with partial results: State holds one, of numbers, `element` begins one, `combine` joins two,
-// and `result` makes the result of all elements.
-template <typename T, typename R, typename Wide = void, template <typename> typename Of = OneNumber>
-struct ValueReduction {
+// What the reductions do with partial results: State holds one, `identity` that of nothing, `element` begins one,
+// `combine` joins two, `number` is what one comes to, and `result` makes the result of all elements of it. Reductions
+// that differ in their results alone have one Joining, which does the rest. Here a state is a number.
+template <typename Of, typename T, typename R, typename Wide = void> struct ValueReduction {
+    using Element = T;
     using Number = typename StateOf<T, R, Wide>::type;
-    using State = Of<Number>;
+    using State = Number;
     using Result = R;
+    using Joining = ValueReduction;
+    static TALLOW_INLINE State identity() {
+        return Of::template identity<State>();
+    }
     static TALLOW_INLINE State element(T value, uint32_t) {
-        return static_cast<State>(to_compute(value));
+        return state_of<State>(Of::element(to_compute(value)));
     }
-    template <typename Arguments> static TALLOW_INLINE Number parameter(const Arguments& arguments, uint32_t number) {
-        return static_cast<Number>(from_bits<compute_type<T>>(arguments.parameters[number]));
+    static TALLOW_INLINE State combine(State x, State y) {
+        return Of::combine(x, y);
     }
-    template <typename Arguments> static TALLOW_INLINE Result result(Number number, uint64_t, const Arguments&) {
-        return convert<R>(number);
+    static TALLOW_INLINE Number number(State state) {
+        return state;
+    }
+    template <typename Arguments> static TALLOW_INLINE Result result(State state, uint64_t, const Arguments&) {
+        return convert<R>(state);
     }
 };
 
 // The lowest or the highest of all elements.
-template <typename T, bool Lowest> struct ExtremeReduction : ValueReduction<T, T> {
+template <typename Of, typename T, bool Lowest> struct ExtremeReduction : ValueReduction<Of, T, T> {
+    using Joining = ExtremeReduction;
     static constexpr bool is_lowest = Lowest;
+};
+
+// A state is several numbers, a struct of the spec.
+template <template <typename> typename Of, typename T, typename R, typename Wide = void> struct StateReduction {
+    using Element = T;
+    using Number = typename StateOf<T, R, Wide>::type;
+    using State = Of<Number>;
+    using Result = R;
+    using Joining = StateReduction;
+    static TALLOW_INLINE State identity() {
+        return State{};
+    }
+    static TALLOW_INLINE State element(T value, uint32_t) {
+        return State::of(to_compute(value));
+    }
+    static TALLOW_INLINE State combine(State x, State y) {
+        x.add(y);
+        return x;
+    }
+    static TALLOW_INLINE Number number(State state) {
+        return state.result();
+    }
+    template <typename Arguments> static TALLOW_INLINE Result result(State state, uint64_t, const Arguments&) {
+        return convert<R>(number(state));
+    }
+};
+
+// What another reduction comes to is finished by a formula of it, of the number of elements and of some parameters.
+template <typename Joins, typename Of, uint32_t Parameters = 0> struct FinishedReduction : Joins {
+    using typename Joins::Number, typename Joins::Result, typename Joins::State;
+    template <typename Arguments>
+    static TALLOW_INLINE Result result(State state, uint64_t elements, const Arguments& arguments) {
+        return finished(state, elements, arguments, typename CountUp<Parameters>::type{});
+    }
+
+  private:
+    template <typename Arguments, uint32_t... I>
+    static TALLOW_INLINE Result finished(State state, uint64_t elements, [[maybe_unused]] const Arguments& arguments,
+                                         Numbers<I...>) {
+        using Parameter = compute_type<typename Joins::Element>;
+        const Number number = Of::finish(Joins::number(state), static_cast<Number>(elements),
+                                         static_cast<Number>(from_bits<Parameter>(arguments.parameters[I]))...);
+        return convert<Result>(number);
+    }
 };
 
 // States of the spec, which need not have them.
@@ -129,6 +187,8 @@ template <typename T, bool Lowest> struct IndexReduction {
     using Rank = decltype(rank_of(compute_type<T>{}));
     using State = decltype(placed(Rank{}, 0u));
     using Result = uint32_t;
+    using Joining = IndexReduction;
+    static constexpr bool is_lowest = Lowest;
     static TALLOW_INLINE State identity() {
         return placed(Rank{0}, ~0u);
     }

@@ -187,19 +187,8 @@ template <typename Op, typename T, typename Arguments> TALLOW_INLINE void reduce
     }
 }
 
-// Sums of floats, as the op has them.
-template <typename T> struct SumOfFloats : ValueReduction<T, T> {
-    static TALLOW_INLINE T identity() {
-        return T{0};
-    }
-    static TALLOW_INLINE T combine(T x, T y) {
-        return x + y;
-    }
-};
-
 // The quotient of two sums, each with the bits that reduce_rows gives it.
-template <typename T, typename Arguments> TALLOW_INLINE void ratio_of_sums(const Arguments& arguments) {
-    using Op = SumOfFloats<T>;
+template <typename Op, typename T, typename Arguments> TALLOW_INLINE void ratio_of_sums(const Arguments& arguments) {
     const uint32_t team = arguments.team;
     T sums[2];
 #pragma unroll

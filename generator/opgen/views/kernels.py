@@ -14,7 +14,7 @@ from opgen.memory import once_for
 from opgen.model import ANY_RESULT, BLOCKS, BOUNDS, JOINT_KIND, Functor, Monoid, Position, Spec, State
 from opgen.names import Names
 from opgen.problem import Location
-from opgen.scopes import Expression, decisive, scopes, state_scopes
+from opgen.scopes import COUNT, Scope, decisive, scopes, state_scopes
 from opgen.views.formats import struct_name
 from opgen.views.python import comment
 
@@ -31,7 +31,7 @@ def kernel_family(spec: Spec, family: KernelFamily) -> View:
         includes="\n".join(f'#include "{it}"' for it in family.headers),
         structs=tuple(_struct(struct) for struct in family.structs),
         functors=tuple(_functor(spec, functor) for functor in functors if not functor.reduction),
-        monoids=tuple(_monoid(spec, functor) for functor in functors if functor.reduction),
+        monoids=tuple(_monoid(spec, functor, functors) for functor in functors if functor.reduction),
         kernels=tuple(row for kernel in family.kernels for row in kernel_rows(spec, kernel)),
     )
 
@@ -49,14 +49,11 @@ def _functor(spec: Spec, functor: Functor) -> View:
     is_bounded = len(functor.operands) == 1 and any(primitive.bounded for primitive in primitives)
     traits = (is_brief, is_bounded, *([True] if of_dtype else []))
     statements = _statements([_body(*step) for step in steps.values()])
-    # The gradient of one operand may not depend on another.
-    read = names_in(formula.formula.node)
-    marks = ["" if name in read else "[[maybe_unused]] " for name in names]
     return View(
         made_from=(functor.location,),
         name=camel(functor.name),
         doc=functor.doc,
-        operands=", ".join(f"{mark}{kind} {name}" for mark, kind, name in zip(marks, types, names, strict=True)),
+        operands=_operands(formula, types, names),
         types=", ".join(f"typename {kind}" for kind in ([ELEMENT] if of_dtype else []) + [*dict.fromkeys(types)]),
         traits=", ".join([str(len(functor.parameters)), *map(_cpp_bool, traits)]),
         statements=statements,
@@ -84,6 +81,11 @@ def _literal(kind: str) -> Callable[[str], str]:
     return lambda text: literals.get(text, f"static_cast<{kind}>({text})")
 
 
+_LITERAL = _literal("T")
+# Of how a reduction joins, what formulas are given.
+_JOINING = {"element": ("x",), "combine": ("x", "y")}
+
+
 def kernels_states(spec: Spec) -> View:
     """The structs of states that are several numbers."""
     return View(states=[_state(spec, state) for kind in spec.functors.values() for state in kind.states.values()])
@@ -106,65 +108,54 @@ def _state(spec: Spec, state: State) -> View:
     )
 
 
-def _monoid(spec: Spec, functor: Functor) -> View:
-    reduction = functor.reduction
-    reductions = spec.functor_kind("reduce").functors
+def _monoid(spec: Spec, functor: Functor, others: Sequence[Functor]) -> View:
+    """A reduction in C++: the functions of its formulas, and its type, which joins as the first alike of `others`."""
+    reduction, struct = functor.reduction, f"{camel(functor.name)}Formulas"
+    functions: list[View] = []
     if isinstance(reduction, Position):
-        other = next(item for item in reductions if item.name == reduction.of)
-        is_lowest = isinstance(other.reduction, Monoid) and other.reduction.identity == "highest"
-        base = f"IndexReduction<T, {_cpp_bool(is_lowest)}>"
-        return _reduction(functor, base, base, is_joining=True)
-    assert reduction is not None
-    number = "typename Base::Number"
-    own = scopes(spec, functor)
-    state = spec.functor_kind("reduce").states[reduction.state] if reduction.state is not None else None
-    # The result of a state is made of its numbers.
-    finish = "x" if state is not None else None
-    if reduction.finish:
-        finish = own["finish"].expression("kernel", _literal("Number")).float
-    other = next(item for item in reductions if item is functor or _joins_alike(item, functor))
-    if other is not functor:
-        parent = f"{camel(other.name)}<T>"
-        base = f"typename {parent}::Base"
-        # It would do what the parent does with the sum.
-        if finish is None and isinstance(other.reduction, Monoid) and other.reduction.finish:
-            finish = "x"
-        return _reduction(functor, parent, base, finish=finish, is_state=state is not None)
-    result = spec.cpp_types.get(functor.result or "", "T")
-    wide = spec.cpp_types.get(reduction.accumulate or "")
-    of_state = [camel(state.name)] if state is not None else []
-    joined = [result, *([wide or "void"] if wide or of_state else []), *of_state]
-    base = f"ValueReduction<T, {', '.join(joined)}>"
-    if reduction.identity in BOUNDS and joined == ["T"] and reduction.element is None:
-        base = f"ExtremeReduction<T, {_cpp_bool(reduction.identity == 'highest')}>"
-    begin = {name: f"{name}<State>()" for name in BOUNDS}.get(reduction.identity)
-    literal = _literal("State")(reduction.identity)
-    element = None
-    combine = own["combine"].expression("kernel", _literal(number))
-    if reduction.element is not None and state is None:
-        element = own["element"].expression("kernel", _literal("compute_type<T>"))
-    if state is not None:
-        element = Expression(*["State::of(x)"] * 2)
-        combine = Expression(*["joined(x, y)"] * 2)
-    return _reduction(
-        functor,
-        base,
-        base,
-        finish=finish,
-        is_joining=True,
-        is_state=state is not None,
-        identity=begin or ("State{}" if state is not None else literal),
-        element=element,
-        combine=combine,
+        extreme = spec.functor_kind("reduce").by_name[reduction.of].reduction
+        joins = f"IndexReduction<T, {_cpp_bool(isinstance(extreme, Monoid) and extreme.identity == 'highest')}>"
+    else:
+        assert reduction is not None
+        own = scopes(spec, functor)
+        types = ", ".join(["T", spec.cpp_types.get(functor.result or "", "T")])
+        wide = spec.cpp_types.get(reduction.accumulate or "")
+        number = [wide] if wide else []
+        other = next(item for item in others if item is functor or _joins_alike(item, functor))
+        if reduction.state is not None:
+            joins = f"StateReduction<{', '.join([camel(reduction.state), types, *number])}>"
+        elif other is not functor:
+            joins = f"typename {camel(other.name)}<T>::Joining"
+        else:
+            identity = f"{reduction.identity}<T>()" if reduction.identity in BOUNDS else _LITERAL(reduction.identity)
+            functions.append(View(name="identity", operands="", statements=[f"return {identity};"]))
+            functions += [_function(own[key], key, names) for key, names in _JOINING.items() if key in own]
+            joins = f"ValueReduction<{', '.join([struct, types, *number])}>"
+            if reduction.identity in BOUNDS and types == "T, T" and not number and reduction.element is None:
+                joins = f"ExtremeReduction<{struct}, T, {_cpp_bool(reduction.identity == 'highest')}>"
+        if reduction.finish is not None:
+            functions.append(_function(own["finish"], "finish", ("x", COUNT, *functor.parameters)))
+            parameters = [str(len(functor.parameters))] if functor.parameters else []
+            joins = f"FinishedReduction<{', '.join([joins, struct, *parameters])}>"
+    name, place = camel(functor.name), functor.location
+    return View(made_from=(place,), name=name, doc=functor.doc, functions=functions, struct=struct, type=joins)
+
+
+def _function(formula: Scope, name: str, operands: Sequence[str]) -> View:
+    """A formula as a function of numbers."""
+    return View(
+        name=name,
+        operands=_operands(formula, ["T"] * len(operands), operands),
+        statements=_statements([[f"return {text};"] for text in formula.expression("kernel", _LITERAL).texts]),
     )
 
 
-def _reduction(functor: Functor, parent: str, base: str, **own: object) -> View:
-    """A reduction in C++, made of `base`, which its parent may be; of a position that has the rest."""
-    row: dict[str, object] = dict.fromkeys(("finish", "identity", "element", "combine"))
-    row |= {"is_joining": False, "is_state": False, "parameters": list(enumerate(functor.parameters)), **own}
-    name, place = camel(functor.name), functor.location
-    return View(made_from=(place,), name=name, doc=functor.doc, parent=parent, base=base, **row)
+def _operands(formula: Scope, types: Sequence[str], names: Sequence[str]) -> str:
+    # A formula may not depend on all of them, as the gradient of one operand on another.
+    read = names_in(formula.formula.node)
+    return ", ".join(
+        f"{'' if name in read else '[[maybe_unused]] '}{kind} {name}" for kind, name in zip(types, names, strict=True)
+    )
 
 
 def _joins_alike(x: Functor, y: Functor) -> bool:
