@@ -86,10 +86,9 @@ def _check_kernels(spec: Spec, family: KernelFamily, problems: Problems) -> None
     for kind, location in family.functors.items():
         if kind not in spec.functors:
             problems.unknown(location, f"unknown functor kind '{kind}'", kind, spec.functors)
-    ops = [
-        functor.name for kind in family.functors if kind in spec.functors for functor in spec.functors[kind].functors
-    ]
-    elements = [*spec.groups["all"], *spec.widths, *spec.sets[BLOCKS], *ops]
+        elif kind in family.ranged:
+            problems.note(location, f"the source has '{kind}', as kernels range over it; remove it from 'functors'")
+    elements = [*spec.groups["all"], *spec.widths, *spec.sets[BLOCKS], *spec.functor_names]
     for kernel in family.kernels:
         for axis, texts in kernel.over.items():
             place = kernel.over_locations[axis]

@@ -166,8 +166,8 @@ class Kernel:
         Mapping[str, Annotated[tuple[_Element, ...], Mark.ONE_OR_MORE]],
         Mark.MAY_BE_EMPTY,
         "What each placeholder of the name ranges over: a set of dtypes, a kind of ops (for `op`), `op` (the dtypes "
-        "of the op), or a list of dtypes, of widths of spec/kernels/widths.yaml, of formats, of numbers, or of ops of "
-        "`functors`. An op with a result of any dtype, or with a condition, is one for each of these: `to_dtype_f16`, "
+        "of the op), or a list of dtypes, of widths of spec/kernels/widths.yaml, of formats, of numbers, or of ops. "
+        "An op with a result of any dtype, or with a condition, is one for each of these: `to_dtype_f16`, "
         "`where_cond_b8`.",
     ]
     arguments: Annotated[str, names_of("struct"), "The struct of `arguments` that the kernel takes."]
@@ -220,7 +220,8 @@ class KernelFamily:
     functors: Annotated[
         Mapping[Annotated[str, names_of("kind")], Location],
         Mark.OPTIONAL,
-        "The files of spec/functors whose expressions the source needs besides those that the kernels range over.",
+        "The files of spec/functors whose ops the source has besides those that its kernels range over: all ops, for "
+        "programs that are composed of them at run time.",
     ]
     arguments: Annotated[
         Mapping[Annotated[str, defines("struct")], _Fields],
@@ -239,17 +240,21 @@ class KernelFamily:
     path: Path
 
     @property
-    def kinds(self) -> set[str]:
-        """The kinds of functors that its kernels are given."""
-        ranged = {kind for kernel in self.kernels for kind in kernel.over.get("op", ())}
-        return ranged | set(self.functors)
+    def ranged(self) -> tuple[str, ...]:
+        """The kinds of functors that its kernels range over."""
+        return tuple(kind for kernel in self.kernels for kind in kernel.over.get("op", ()))
+
+    @property
+    def kinds(self) -> tuple[str, ...]:
+        """The kinds of functors that its source has all of."""
+        return tuple(dict.fromkeys((*self.ranged, *self.functors)))
 
 
 def _needs(
     family: KernelFamily, rank: int, rooms: Mapping[str, Room], groups: Sequence[FieldGroup]
 ) -> tuple[object, ...]:
     """What decides the structs of a family."""
-    needed = ((kind, rooms[kind]) for kind in sorted(family.kinds & {*rooms}))
+    needed = ((kind, rooms[kind]) for kind in family.kinds if kind in rooms)
     return (family, rank, groups, *chain.from_iterable(needed))
 
 
@@ -259,7 +264,7 @@ def with_structs(
 ) -> tuple[KernelFamily, Sequence[Problem]]:
     """A family with its structs, and mistakes; tensors have `rank` dims at most, functors of a kind need `rooms`."""
     problems: list[Problem] = []
-    lengths = {"rank": rank, **_lengths([rooms[kind] for kind in family.functors if kind in rooms])}
+    lengths = {"rank": rank, **_lengths([rooms[kind] for kind in family.kinds if kind in rooms])}
     structs = []
     for name, fields in family.arguments.items():
         members = list(_members(fields, lengths, {group.name: group.fields for group in groups}, problems))

@@ -1163,9 +1163,22 @@ class Spec:
         """The functors of one kind."""
         return self.functors[name]
 
+    def ranged(self, texts: tuple[str, ...]) -> tuple[str, ...]:
+        """What an axis of kernels ranges over that is no op: the members of a set, or those that are listed."""
+        return self.sets.get(texts[0], texts) if len(texts) == 1 else texts
+
+    def functors_of(self, family: KernelFamily) -> Sequence[Functor]:
+        """The functors that the source of a family has: those of its kinds, and those that its kernels list."""
+        axes = [texts for kernel in family.kernels for axis, texts in kernel.over.items() if axis != "op"]
+        listed = {text for texts in axes for text in self.ranged(texts)}
+        kinds = [self.functors[kind] for kind in family.kinds if kind in self.functors]
+        found = {functor.name: functor for kind in kinds for functor in kind.functors}
+        found |= {functor.name: functor for functor in self.every_functor if functor.name in listed}
+        return tuple(found.values())
+
     def most_parameters(self, family: KernelFamily) -> int:
         """How many parameters a functor of a family's kernels may have."""
-        return max((self.functors[kind].most_parameters for kind in family.functors), default=0)
+        return max((self.functors[kind].most_parameters for kind in family.kinds), default=0)
 
     def lowered(self, backend: Backend, method: Method) -> Mapping[tuple[str | None, str | None], Lowering]:
         """What a backend does for a method, by op and dtype."""

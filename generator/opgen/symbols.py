@@ -24,7 +24,7 @@ from opgen.model import (
     Backend,
     BackendFamily,
     Callable,
-    FunctorKind,
+    Functor,
     Method,
     Monoid,
     Position,
@@ -32,7 +32,7 @@ from opgen.model import (
     Spec,
 )
 from opgen.problem import Location, Problem, Problems, did_you_mean, nearest
-from opgen.scopes import scopes, state_scopes
+from opgen.scopes import decisive, scopes, state_scopes
 from opgen.sources import BACKENDS, BASE, CORE, HEADERS, NUMERICS, RUNTIME, Sources, package_folders, place
 
 # The modules that the expressions over arrays see.
@@ -409,16 +409,18 @@ def _check_kernels(spec: Spec, sources: Sources, problems: Problems) -> None:
 @once_for(lambda spec, family: (family, spec.primitives, spec.known_dtypes, *spec.functors.values()), size=256)
 def _primitives_of(spec: Spec, family: KernelFamily) -> list[Primitive]:
     """The primitives that a family's kernels compute."""
-    kinds = [spec.functors[kind] for kind in family.kinds if kind in spec.functors]
-    used = dict.fromkeys(name for kind in kinds for name in _primitives_of_kind(spec, kind))
+    used = dict.fromkeys(name for functor in spec.functors_of(family) for name in _primitives_of_functor(spec, functor))
     return [spec.primitives[name] for name in used if name in spec.primitives]
 
 
-@once_for(lambda spec, kind: (kind, spec.primitives, spec.known_dtypes, *spec.reductions))
-def _primitives_of_kind(spec: Spec, kind: FunctorKind) -> Sequence[str]:
-    """The primitives that the functors of a kind and its states have."""
-    found = [scope for functor in kind.functors for scope in scopes(spec, functor).values()]
-    found += [scope for state in kind.states.values() for scope in state_scopes(spec, state).values()]
+@once_for(decisive)
+def _primitives_of_functor(spec: Spec, functor: Functor) -> Sequence[str]:
+    """The primitives that a functor and its state have."""
+    found = [*scopes(spec, functor).values()]
+    states = [state for kind in spec.functors.values() for state in kind.states.values()]
+    if isinstance(functor.reduction, Monoid):
+        own = (state_scopes(spec, state) for state in states if state.name == functor.reduction.state)
+        found += [scope for formulas in own for scope in formulas.values()]
     return list(dict.fromkeys(name for scope in found for name in scope.used()))
 
 

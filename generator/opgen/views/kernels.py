@@ -21,7 +21,7 @@ from opgen.views.python import comment
 
 def kernel_family(spec: Spec, family: KernelFamily) -> View:
     """The source of a family."""
-    functors = [functor for kind in family.functors for functor in spec.functor_kind(kind).functors]
+    functors = spec.functors_of(family)
     return View(
         made_from=(Location(family.path),),
         doc=family.doc,
@@ -279,7 +279,7 @@ def _range(spec: Spec, texts: tuple[str, ...], axis: str, forms: _Forms, chosen:
             return _widths(spec, functor.dtypes)
         dtypes = spec.resolve(functor.dtypes)
         return tuple(it for it in dtypes if spec.converts(it, other)) if functor.result == ANY_RESULT else dtypes
-    return spec.sets.get(texts[0], texts) if len(texts) == 1 else texts
+    return spec.ranged(texts)
 
 
 def kernels_arguments(spec: Spec) -> View:
@@ -307,7 +307,7 @@ def _arguments(spec: Spec, *, host: bool) -> View:
         groups=[_group(group, used[group.name].fields) for group in spec.field_groups if group.name in used],
         packers=list(map(_packer, structs)),
         # By family, how many of them a struct has room for.
-        parameters={family.name: spec.most_parameters(family) for family in families if family.functors},
+        parameters={family.name: spec.most_parameters(family) for family in families if family.kinds},
         # What backends have them compiled for.
         targets=[
             target
