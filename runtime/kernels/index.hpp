@@ -431,7 +431,6 @@ template <typename Arguments> TALLOW_INLINE void make_keys(const Arguments& argu
         const int64_t row = read_row(arguments, offsets[0]);
         const uint64_t place = offsets[1] + static_cast<uint64_t>(row) * arguments.row_stride;
         pointer_to<uint32_t>(arguments.keys)[index] = row == no_row ? ~0u : static_cast<uint32_t>(place);
-        pointer_to<uint32_t>(arguments.positions)[index] = index;
     }
 }
 

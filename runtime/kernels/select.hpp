@@ -78,8 +78,9 @@ template <typename T> constexpr uint32_t looked_at = sizeof(T) < 4 ? 4 : access_
 constexpr uint32_t looks = 4;
 // The bits that elements are counted by.
 constexpr uint32_t counted_bits = 11;
-static_assert(select_room >= select_count + 4 * block_size, "what threads find in a look has room beside all wanted");
-static_assert(is_power_of_two<select_room>, "a network has room");
+// So many elements are sorted as quickly as fewer are.
+constexpr uint32_t few_places = 512;
+static_assert(few_places <= select_count && is_power_of_two<select_count>, "a network has room");
 
 // The elements of a block: a part of a line or, where positions of the line's elements are listed, of the list. Of
 // equal elements the list has the lower position first.
@@ -94,17 +95,19 @@ template <typename T, bool Listed> struct Candidates {
         return Listed ? list[i] : i;
     }
 
-    // each(key, i) of every element, by the threads together in the order of i, as long as is_needed() after a look.
-    template <typename Each, typename IsNeeded> TALLOW_INLINE void look(Each each, IsNeeded is_needed) const {
+    // look(keys, i, count), by the threads together, of the elements from i on in their order until it is false.
+    template <typename Look> TALLOW_INLINE void each(Look look_at) const {
         constexpr uint32_t length = looked_at<T>;
         constexpr uint32_t together = length * block_size;
         for (uint32_t base = begin; base < end; base += looks * together) {
             const uint32_t first = base + thread_index() * length;
             Pack<T, length> packs[looks];
+            uint32_t counts[looks];
 #pragma unroll
             for (uint32_t look = 0; look < looks; ++look) {
                 const uint32_t i = first + look * together;
                 const uint32_t left = i < end ? end - i : 0;
+                counts[look] = left < length ? left : length;
                 if constexpr (Listed) {
 #pragma unroll
                     for (uint32_t e = 0; e < length; ++e)
@@ -115,12 +118,11 @@ template <typename T, bool Listed> struct Candidates {
             }
 #pragma unroll
             for (uint32_t look = 0; look < looks; ++look) {
-                const uint32_t i = first + look * together;
+                OrderKey<T> keys[length];
 #pragma unroll
                 for (uint32_t e = 0; e < length; ++e)
-                    if (i + e < end)
-                        each(order_key(packs[look].values[e], descending), i + e);
-                if (!is_needed())
+                    keys[e] = order_key(packs[look].values[e], descending);
+                if (!look_at(keys, first + look * together, counts[look]))
                     return;
             }
         }
@@ -129,17 +131,22 @@ template <typename T, bool Listed> struct Candidates {
 
 template <typename T, bool Listed, typename Arguments> TALLOW_INLINE void select_first(const Arguments& arguments) {
     using Key = OrderKey<T>;
+    constexpr uint32_t length = looked_at<T>;
     constexpr uint32_t key_bits = 8 * sizeof(T);
-    constexpr uint32_t counts_each = (1u << counted_bits) / block_size;
+    constexpr uint32_t digits = 1u << counted_bits;
+    constexpr uint32_t own_digits = digits / block_size;
     union Shared {
-        Place<T> places[select_room];
-        uint32_t counts[1u << counted_bits];
+        Place<T> places[select_count];
+        uint32_t counts[digits];
     };
     __shared__ Shared shared;
     __shared__ uint32_t kept;
     // The digit of the last one that is wanted, how many elements have lower ones, and how many this one.
     __shared__ uint32_t digit_of_last[3];
     const uint32_t thread = thread_index();
+    uint32_t room = few_places;
+    while (room < arguments.count)
+        room *= 2;
     for (uint64_t block = block_index(); block < arguments.lines * arguments.parts; block += grid_blocks()) {
         const uint64_t line = block / arguments.parts;
         const uint64_t part = block % arguments.parts;
@@ -150,77 +157,80 @@ template <typename T, bool Listed, typename Arguments> TALLOW_INLINE void select
             static_cast<uint32_t>(arguments.candidates * (part + 1) / arguments.parts),
             arguments.descending != 0,
         };
-        // The digits of the last one so far, how many bits they have, and of how many elements that have them as many
-        // are `wanted` as come before it or are it.
+        // What is known of the key of the last one that is wanted, from the highest bit on. `before` elements come
+        // before all that are `alike` so far.
         Key last = 0;
         uint32_t known = 0;
+        uint32_t before = 0;
         uint32_t alike = candidates.end - candidates.begin;
-        uint32_t wanted = arguments.count;
-        while (arguments.count - wanted + alike > select_room && known < key_bits) {
+        while (before + alike > room && known < key_bits) {
             const uint32_t bits = key_bits - known < counted_bits ? key_bits - known : counted_bits;
             const uint32_t shift = key_bits - known - bits;
             synchronize_block();
-            for (uint32_t i = thread; i < 1u << counted_bits; i += block_size)
+            for (uint32_t i = thread; i < digits; i += block_size)
                 shared.counts[i] = 0;
             synchronize_block();
-            candidates.look(
-                [&](Key key, uint32_t) {
-                    if (known == 0 || static_cast<Key>(key >> shift >> bits) == last)
-                        atomic_add_shared(shared.counts + (static_cast<uint32_t>(key >> shift) & ((1u << bits) - 1)),
-                                          1u);
-                },
-                [] { return true; });
+            candidates.each([&](const Key(&keys)[length], uint32_t, uint32_t count) {
+#pragma unroll
+                for (uint32_t e = 0; e < length; ++e)
+                    if (e < count && (known == 0 || static_cast<Key>(keys[e] >> shift >> bits) == last))
+                        atomic_add_shared(shared.counts + static_cast<uint32_t>(keys[e] >> shift) % (1u << bits), 1u);
+                return true;
+            });
             synchronize_block();
             uint32_t sum = 0;
 #pragma unroll
-            for (uint32_t i = 0; i < counts_each; ++i)
-                sum += shared.counts[thread * counts_each + i];
+            for (uint32_t i = 0; i < own_digits; ++i)
+                sum += shared.counts[thread * own_digits + i];
             uint32_t total;
-            uint32_t before = joined_before_in_team<Counts>(sum, block_size, total);
-            if (before < wanted && wanted <= before + sum) {
-                uint32_t digit = thread * counts_each;
-                while (before + shared.counts[digit] < wanted)
-                    before += shared.counts[digit++];
+            uint32_t lower = before + joined_before_in_team<Counts>(sum, block_size, total);
+            if (lower < arguments.count && arguments.count <= lower + sum) {
+                uint32_t digit = thread * own_digits;
+                while (lower + shared.counts[digit] < arguments.count)
+                    lower += shared.counts[digit++];
                 digit_of_last[0] = digit;
-                digit_of_last[1] = before;
+                digit_of_last[1] = lower;
                 digit_of_last[2] = shared.counts[digit];
             }
             synchronize_block();
-            last = static_cast<Key>((known == 0 ? 0 : last << bits) | digit_of_last[0]);
-            wanted -= digit_of_last[1];
+            last = static_cast<Key>(known == 0 ? digit_of_last[0] : last << bits | digit_of_last[0]);
+            before = digit_of_last[1];
             alike = digit_of_last[2];
             known += bits;
         }
+        const bool has_room = before + alike <= room;
         synchronize_block();
         if (thread == 0)
             kept = 0;
         synchronize_block();
-        const auto keep = [&](Key key, uint32_t i) {
-            shared.places[take_shared(&kept)] = Place<T>::of(key, candidates.position(i));
-        };
-        const bool has_room = arguments.count - wanted + alike <= select_room;
-        candidates.look(
-            [&](Key key, uint32_t i) {
-                const Key digits = known == 0 ? Key{0} : static_cast<Key>(key >> (key_bits - known));
-                if (digits < last || (digits == last && has_room))
-                    keep(key, i);
-            },
-            [] { return true; });
-        // All bits are known, and more elements are equal than there is room for: the first of them.
+        candidates.each([&](const Key(&keys)[length], uint32_t i, uint32_t count) {
+#pragma unroll
+            for (uint32_t e = 0; e < length; ++e) {
+                const Key high = known == 0 ? Key{0} : static_cast<Key>(keys[e] >> (key_bits - known));
+                if (e < count && (high < last || (high == last && has_room)))
+                    shared.places[take_shared(&kept)] = Place<T>::of(keys[e], candidates.position(i + e));
+            }
+            return true;
+        });
+        uint32_t found = has_room ? before + alike : before;
+        // All bits of the key are known, and more elements have it than there is room for: the first of them.
         if (!has_room)
-            candidates.look(
-                [&](Key key, uint32_t i) {
-                    if (key == last)
-                        keep(key, i);
-                },
-                [&] {
-                    synchronize_block();
-                    const uint32_t count = kept;
-                    synchronize_block();
-                    return count < arguments.count;
-                });
+            candidates.each([&](const Key(&keys)[length], uint32_t i, uint32_t count) {
+                uint32_t own = 0;
+#pragma unroll
+                for (uint32_t e = 0; e < length; ++e)
+                    own += e < count && keys[e] == last ? 1 : 0;
+                uint32_t total;
+                uint32_t place = found + joined_before_in_team<Counts>(own, block_size, total);
+#pragma unroll
+                for (uint32_t e = 0; e < length; ++e)
+                    if (e < count && keys[e] == last && place < arguments.count)
+                        shared.places[place++] = Place<T>::of(last, candidates.position(i + e));
+                found = found + total < arguments.count ? found + total : arguments.count;
+                return found < arguments.count;
+            });
         synchronize_block();
-        order_places<T>(shared.places, kept);
+        order_places<T>(shared.places, found);
         uint32_t* const result = pointer_to<uint32_t>(arguments.result) + block * arguments.count;
         for (uint32_t i = thread; i < arguments.count; i += block_size)
             result[i] = shared.places[i].position();

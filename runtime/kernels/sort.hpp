@@ -98,21 +98,22 @@ TALLOW_INLINE uint32_t sort_by_digit(SharedPairs& pairs, uint32_t count, uint32_
     return sort_by_digit(pairs, count, shift, [](uint32_t) {});
 }
 
-// Where a pass finds the words of keys that it sorts by: the lower words of elements in their order; the higher words
-// of elements in the order of the positions; or words with their positions beside them, which have the type uint32_t.
-enum class Keys { of_elements, of_positions, of_pairs };
+// Where a pass finds the words of keys that it sorts by: the lower words of elements in their order, the higher words
+// of elements in the order that pairs have, or those of pairs. A pair is a word, and above it a position: what goes to
+// one place in one access takes less time than two that go to two.
+enum class From { elements, positions, pairs };
+enum class To { pairs, positions, keys_and_positions };
 
-template <typename T, Keys From, typename Arguments>
+template <typename T, From from, typename Arguments>
 TALLOW_INLINE uint32_t word_of_key(const Arguments& arguments, uint64_t line, uint32_t i) {
     const T* const source = pointer_to<const T>(arguments.source) + line;
-    if constexpr (From == Keys::of_positions) {
-        const uint32_t position = pointer_to<const uint32_t>(arguments.positions)[line + i];
-        return static_cast<uint32_t>(uint64_t{order_key(source[position], arguments.descending != 0)} >> 32);
-    } else if constexpr (From == Keys::of_pairs) {
-        return source[i];
-    } else {
+    const uint64_t* const pairs = pointer_to<const uint64_t>(arguments.pairs) + line;
+    if constexpr (from == From::pairs)
+        return static_cast<uint32_t>(pairs[i]);
+    else if constexpr (from == From::positions)
+        return static_cast<uint32_t>(uint64_t{order_key(source[pairs[i] >> 32], arguments.descending != 0)} >> 32);
+    else
         return static_cast<uint32_t>(order_key(source[i], arguments.descending != 0));
-    }
 }
 
 // How often each digit occurs in a line, whose tiles `parts` blocks share. Neighbouring lanes count apart, since keys
@@ -183,8 +184,7 @@ TALLOW_INLINE uint32_t pairs_before(uint32_t* told, uint32_t tile, uint32_t own)
 
 // A block sorts its pairs by the digit before it moves them, so that those of one digit go to one place side by side.
 // It takes the next tile when it begins, so that all tiles before it are in blocks that have begun.
-template <typename T, Keys From, bool Last, typename Arguments>
-TALLOW_INLINE void move_pairs(const Arguments& arguments) {
+template <typename T, From from, To to, typename Arguments> TALLOW_INLINE void move_pairs(const Arguments& arguments) {
     __shared__ SharedPairs pairs;
     // Where the pairs of each digit go, less where they begin among those of the block.
     __shared__ uint32_t next[digit_count];
@@ -201,7 +201,7 @@ TALLOW_INLINE void move_pairs(const Arguments& arguments) {
     uint32_t count = left < sort_tile ? left : sort_tile;
 #pragma unroll 4
     for (uint32_t i = thread; i < count; i += block_size) {
-        pairs.keys[i] = word_of_key<T, From>(arguments, line, begin + i);
+        pairs.keys[i] = word_of_key<T, from>(arguments, line, begin + i);
         pairs.positions[i] = static_cast<uint16_t>(i);
     }
     uint32_t total;
@@ -222,22 +222,31 @@ TALLOW_INLINE void move_pairs(const Arguments& arguments) {
         const uint32_t place_in_line = next[(key >> arguments.shift) % digit_count] + i;
         const uint64_t place = line + place_in_line;
         uint32_t position = begin + pairs.positions[i];
-        if constexpr (From != Keys::of_elements)
-            position = pointer_to<const uint32_t>(arguments.positions)[line + position];
-        pointer_to<uint32_t>(arguments.sorted_positions)[place] = position;
-        if constexpr (!Last)
+        if constexpr (from != From::elements)
+            position = static_cast<uint32_t>(pointer_to<const uint64_t>(arguments.pairs)[line + position] >> 32);
+        if constexpr (to == To::pairs)
+            pointer_to<uint64_t>(arguments.result)[place] = key | uint64_t{position} << 32;
+        else
+            pointer_to<uint32_t>(arguments.result)[place] = position;
+        if constexpr (to == To::keys_and_positions)
             pointer_to<uint32_t>(arguments.sorted_keys)[place] = key;
     }
 }
 
 template <typename T, typename Arguments> TALLOW_INLINE void move_elements(const Arguments& arguments) {
-    move_pairs<T, Keys::of_elements, sizeof(T) == 1>(arguments);
+    move_pairs<T, From::elements, sizeof(T) == 1 ? To::positions : To::pairs>(arguments);
 }
 template <typename T, typename Arguments> TALLOW_INLINE void move_by_upper_words(const Arguments& arguments) {
-    move_pairs<T, Keys::of_positions, false>(arguments);
+    move_pairs<T, From::positions, To::pairs>(arguments);
 }
-template <bool Last, typename Arguments> TALLOW_INLINE void move_words(const Arguments& arguments) {
-    move_pairs<uint32_t, Keys::of_pairs, Last>(arguments);
+template <typename Arguments> TALLOW_INLINE void move_between(const Arguments& arguments) {
+    move_pairs<uint32_t, From::pairs, To::pairs>(arguments);
+}
+template <typename Arguments> TALLOW_INLINE void move_positions(const Arguments& arguments) {
+    move_pairs<uint32_t, From::pairs, To::positions>(arguments);
+}
+template <typename Arguments> TALLOW_INLINE void move_apart(const Arguments& arguments) {
+    move_pairs<uint32_t, From::pairs, To::keys_and_positions>(arguments);
 }
 
 } // namespace tallow

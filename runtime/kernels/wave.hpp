@@ -118,13 +118,14 @@ TALLOW_INLINE uint32_t lowest_lane(LaneMask lanes) {
 TALLOW_INLINE LaneMask lanes_alike(uint32_t value, uint64_t limit) {
     LaneMask alike = ballot(value < limit);
 #if defined(TALLOW_NVIDIA)
-    alike &= __match_any_sync(0xffffffffu, value);
-#else
+    // A match takes longer than so many ballots.
+    if (limit > 1u << 10)
+        return alike & __match_any_sync(0xffffffffu, value);
+#endif
     for (uint64_t bit = 1; bit < limit; bit *= 2) {
         const LaneMask set = ballot((value & bit) != 0);
         alike &= (value & bit) != 0 ? set : ~set;
     }
-#endif
     return alike;
 }
 

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 _DIGITS: Final = 1 << DIGIT_BITS
 _WORD_BITS: Final = 32
 _WORD_BYTES: Final = 4
+_PAIR_BYTES: Final = 8
 # A block sorts a line by a digit in the time in which its threads make so many comparisons of all of it with all of it.
 _FEW_COMPARISONS: Final = 1 << 14
 # So many blocks keep a multiprocessor busy.
@@ -116,34 +117,32 @@ def _positions(source: Operand, lines: int, length: int, descending: bool) -> Gp
 def _sort_lines(
     device: GpuDevice, dtype: DType, source: Address, result: Address, lines: int, length: int, descending: bool
 ) -> None:
-    """Those of lines longer than a tile: a pass moves keys and positions, the last one positions alone."""
+    """Those of lines longer than a tile."""
     passes = _Passes(device, dtype, source, lines, length, dtype.itemsize, descending)
-    rooms = [
-        (device.allocate(lines * length * _WORD_BYTES), device.allocate(lines * length * _WORD_BYTES))
-        for _ in range(min(dtype.itemsize - 1, 2))
-    ]
-    keys, positions = source, NOWHERE
+    rooms = [device.allocate(lines * length * _PAIR_BYTES) for _ in range(min(dtype.itemsize - 1, 2))]
     for number in range(dtype.itemsize):
         is_last = number == dtype.itemsize - 1
-        to = (NOWHERE, result) if is_last else (rooms[number % 2][0].address, rooms[number % 2][1].address)
         if number == 0:
-            passes.launch(number, f"sort_{dtype.value}_first", source, positions, *to)
+            kernel = f"sort_{dtype.value}_first"
         elif number * DIGIT_BITS == _WORD_BITS:
-            passes.launch(number, f"sort_{dtype.value}_upper", source, positions, *to)
+            kernel = f"sort_{dtype.value}_upper"
         else:
-            passes.launch(number, "sort_last" if is_last else "sort_pass", keys, positions, *to)
-        keys, positions = to
+            kernel = "sort_last" if is_last else "sort_pass"
+        pairs = rooms[(number - 1) % 2].address if number else NOWHERE
+        passes.launch(number, kernel, pairs, result if is_last else rooms[number % 2].address)
 
 
-def sort_pairs(device: GpuDevice, keys: Slice, positions: Slice, count: int, bits: int) -> tuple[Slice, Slice]:
-    """Pairs of a key and a position, each a u32, sorted by the lowest bits of keys. The given memory is overwritten."""
-    other_keys, other_positions = device.allocate(count * _WORD_BYTES), device.allocate(count * _WORD_BYTES)
-    passes = _Passes(device, DType.U32, keys.address, 1, count, ceil_divide(bits, DIGIT_BITS), descending=False)
-    for number in range(passes.count):
-        to = other_keys.address, other_positions.address
-        passes.launch(number, "sort_pass", keys.address, positions.address, *to)
-        keys, positions, other_keys, other_positions = other_keys, other_positions, keys, positions
-    return keys, positions
+def sort_keys(device: GpuDevice, keys: Slice, count: int, bits: int) -> tuple[Slice, Slice]:
+    """Keys, each a u32, sorted by their lowest bits, and their positions."""
+    passes = _Passes(device, DType.U32, keys.address, 1, count, max(2, ceil_divide(bits, DIGIT_BITS)), descending=False)
+    rooms = [device.allocate(count * _PAIR_BYTES) for _ in range(2)]
+    sorted_keys, positions = [device.allocate(count * _WORD_BYTES) for _ in range(2)]
+    passes.launch(0, "sort_u32_first", NOWHERE, rooms[0].address)
+    last = passes.count - 1
+    for number in range(1, last):
+        passes.launch(number, "sort_pass", rooms[(number - 1) % 2].address, rooms[number % 2].address)
+    passes.launch(last, "sort_split", rooms[(last - 1) % 2].address, positions.address, sorted_keys.address)
+    return sorted_keys, positions
 
 
 class _Passes:
@@ -153,7 +152,7 @@ class _Passes:
         self, device: GpuDevice, dtype: DType, source: Address, lines: int, length: int, count: int, descending: bool
     ) -> None:
         self.count = count
-        self._device, self._length, self._descending = device, length, descending
+        self._device, self._source, self._length, self._descending = device, source, length, descending
         self._tiles = ceil_divide(length, SORT_TILE)
         self._blocks = lines * self._tiles
         self._words = count * lines * _DIGITS, count * self._blocks * _DIGITS, count
@@ -166,12 +165,10 @@ class _Passes:
         )
         device.kernels.launch("sort", f"sort_{dtype.value}_digits", lines * parts, packed)
 
-    def launch(
-        self, number: int, kernel: str, keys: Address, positions: Address, to_keys: Address, to_positions: Address
-    ) -> None:
+    def launch(self, number: int, kernel: str, pairs: Address, result: Address, sorted_keys: Address = NOWHERE) -> None:
         digits, told, _ = self._words
         packed = arguments.sort_pass(
-            source=keys, positions=positions, sorted_keys=to_keys, sorted_positions=to_positions,
+            source=self._source, pairs=pairs, result=result, sorted_keys=sorted_keys,
             digits=self._room.address + number * _DIGITS * _WORD_BYTES,
             taken=self._room.address + (digits + told + number) * _WORD_BYTES,
             told=self._room.address + (digits + told // self.count * number) * _WORD_BYTES,

@@ -23,7 +23,7 @@ from . import copy, elementwise, index
 from .geometry import LIMIT, Dims, parts, strided_block
 from .index import Rows, without
 from .operand import Operand, dense
-from .sort import sort_pairs
+from .sort import sort_keys
 
 if TYPE_CHECKING:
     from ..storage import GpuStorage
@@ -288,16 +288,16 @@ def _sorted(rows: Rows, stride: int, others: Dims, reach: int) -> tuple[Slice, S
     count = indexes.layout.elem_count
     if count <= SORT_TILE:
         return _sorted_by_block(rows, stride, others, reach, None)
-    keys, positions = device.allocate(count * _KEY_BYTES), device.allocate(count * _KEY_BYTES)
+    keys = device.allocate(count * _KEY_BYTES)
     # The sort numbers all keys in 32 bits, so that their launch is one.
     (part,) = parts(BLOCK_SIZE, indexes.shape, (indexes.strides, others))
     packed = arguments.index_keys(
-        keys=keys.address, positions=positions.address, indexes=indexes.address, index=rows.fields, row_stride=stride,
-        count=part.elements, geometry=part.geometry,
+        keys=keys.address, indexes=indexes.address, index=rows.fields, row_stride=stride, count=part.elements,
+        geometry=part.geometry,
     )  # fmt: skip
     index.launch(device, "index_keys", part.blocks, packed)
     # One number more than there are keys: sorted by their last digits, those of nowhere stay apart.
-    return sort_pairs(device, keys, positions, count, reach.bit_length())
+    return sort_keys(device, keys, count, reach.bit_length())
 
 
 def _sorted_by_block(rows: Rows, stride: int, others: Dims, reach: int, starts: Slice | None) -> tuple[Slice, Slice]:
