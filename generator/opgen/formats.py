@@ -141,6 +141,8 @@ class Format:
 class Formats:
     """The block formats of GGML, in which GGUF files keep tensors.
 
+    Kernels name sets of them: `blocks` (all), `quantized` (those with a scale) and `plain` (the others).
+
     `quant`, `scale` and `offset` are expressions in Python's notation. From each come one for NumPy and one for C++.
     Products are exact in f32, so a weight is rounded once, at its last step, and has the same bits everywhere. opgen
     refuses an expression of which it cannot tell that.

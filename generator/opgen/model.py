@@ -2,11 +2,12 @@
 
 import math
 import re
+from collections.abc import Callable as Function
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
-from typing import Annotated, ClassVar, TypeAlias
+from typing import Annotated, ClassVar, Final, TypeAlias
 
 from opgen.arrays import ArrayLibrary, Word
 from opgen.cells import CELL_KEYS, CellFile, Lowering, Lowerings
@@ -1002,6 +1003,26 @@ class Callable:
         return needed <= named <= {*rest, *self.keywords} and (self.takes_more or count <= len(self.parameters))
 
 
+SETS: Final[Mapping[str, Function[[DType], bool]]] = {
+    "all": lambda _: True,
+    "number": lambda dtype: dtype.kind != "bool",
+    "real": lambda dtype: dtype.kind != "bool" and not dtype.is_complex,
+    "integer": lambda dtype: dtype.is_integer,
+    "float": lambda dtype: dtype.kind == "float",
+    "half": lambda dtype: dtype.kind == "float" and dtype.bytes == 2,
+    "complex": lambda dtype: dtype.is_complex,
+    "wide": lambda dtype: dtype.bytes == MOST_BYTES and not dtype.is_complex,
+    "index": lambda dtype: dtype.may_index,
+}
+"""The sets of dtypes that have a name: whether they have a dtype."""
+FORMAT_SETS: Final[Mapping[str, Function[[Format], bool]]] = {
+    BLOCKS: lambda _: True,
+    "quantized": lambda each: each.scale is not None,
+    "plain": lambda each: each.scale is None,
+}
+"""The sets of block formats, likewise."""
+
+
 @dataclass(frozen=True)
 class Spec:
     """The whole spec."""
@@ -1035,18 +1056,7 @@ class Spec:
     @cached_property
     def groups(self) -> Mapping[str, tuple[str, ...]]:
         """The sets of dtypes that have a name."""
-        sets = {
-            "all": self.dtypes,
-            "number": [dtype for dtype in self.dtypes if dtype.kind != "bool"],
-            "real": [dtype for dtype in self.dtypes if dtype.kind != "bool" and not dtype.is_complex],
-            "integer": [dtype for dtype in self.dtypes if dtype.is_integer],
-            "float": [dtype for dtype in self.dtypes if dtype.kind == "float"],
-            "half": [dtype for dtype in self.dtypes if dtype.kind == "float" and dtype.bytes == 2],
-            "complex": [dtype for dtype in self.dtypes if dtype.is_complex],
-            "wide": [dtype for dtype in self.dtypes if dtype.bytes == MOST_BYTES and not dtype.is_complex],
-            "index": [dtype for dtype in self.dtypes if dtype.may_index],
-        }
-        return {name: tuple(dtype.name for dtype in members) for name, members in sets.items()}
+        return {name: tuple(dtype.name for dtype in self.dtypes if has(dtype)) for name, has in SETS.items()}
 
     @cached_property
     def known_dtypes(self) -> str:
@@ -1061,8 +1071,11 @@ class Spec:
 
     @cached_property
     def sets(self) -> Mapping[str, tuple[str, ...]]:
-        """The groups, and the block formats."""
-        return {**self.groups, BLOCKS: tuple(item.name.upper() for item in self.formats)}
+        """The groups, and the sets of block formats."""
+        formats = {
+            name: tuple(item.name.upper() for item in self.formats if has(item)) for name, has in FORMAT_SETS.items()
+        }
+        return {**self.groups, **formats}
 
     def resolve(self, names: Names) -> tuple[str, ...]:
         """The dtypes, or the block formats, that `names` means, in the order of the spec."""

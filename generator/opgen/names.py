@@ -6,9 +6,6 @@ from typing import Annotated, ClassVar
 from opgen.decoder import Form, Mark, Spot, names_of
 from opgen.problem import Location
 
-SETS = ("all", "number", "real", "integer", "float", "complex", "wide", "index")
-"""The sets of dtypes that have a name."""
-
 
 @dataclass(frozen=True)
 class Names:

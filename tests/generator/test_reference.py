@@ -40,7 +40,7 @@ def test_a_page_has_formula_gradient_edges_and_support(small: Project, pages: Pa
 
 
 def test_pages_include_the_emitted_lines() -> None:
-    """Of a functor its struct, of a reduction too, of a method its branches."""
+    """Of a functor its struct, of a reduction its formulas and its type, of a method its branches."""
     folder = REPOSITORY / "build/pages"
     found = Reference(read_project(REPOSITORY), {})
     pages = {it.name: found.page(it, folder) for it in found.subjects if it.name in ("gelu", "mean", "conv2d")}
@@ -51,7 +51,8 @@ def test_pages_include_the_emitted_lines() -> None:
             lines = file.read_text(encoding="utf-8").splitlines()[int(first) - 1 : int(last)]
             firsts[name, file.name] = lines[0].strip(), lines[-1].strip()
     assert firsts["conv2d", "conv.py"][0].startswith("def conv2d(self, layout: Layout")
-    assert firsts["mean", "reduce.hip"] == ("// mean of the elements", "};")
+    assert firsts["mean", "reduce.hip"][0] == "// mean of the elements"
+    assert firsts["mean", "reduce.hip"][1].startswith("template <typename T> using Mean = FinishedReduction<")
     assert firsts["gelu", "unary.hip"][0].startswith("// GELU by tanh")
     assert firsts["gelu", "unary.hip"][1] == "};"
     assert "`gelu_{dtype}_contiguous`" in pages["gelu"]

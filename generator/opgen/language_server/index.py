@@ -8,7 +8,7 @@ from pathlib import Path
 
 from opgen.language_server.tree import Node, Steps, nodes_of
 from opgen.loader import Document
-from opgen.names import SETS
+from opgen.model import FORMAT_SETS, SETS
 from opgen.report import end_column
 
 # The kinds of names that are known in their own file alone, or in an entry of it.
@@ -81,7 +81,7 @@ class Index:
         """What may be named at a place of a file."""
         for kind in kinds:
             if kind == "set":
-                yield from (Thing(kind, name, ()) for name in (*SETS, "same", "op", "blocks"))
+                yield from (Thing(kind, name, ()) for name in (*SETS, *FORMAT_SETS, "same", "op"))
             yield from (
                 thing for thing in self.definitions if thing.kind == kind and thing.scope == _scope(kind, path, steps)
             )

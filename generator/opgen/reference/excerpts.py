@@ -47,14 +47,14 @@ def of_method(project: Project, family: str, method: str) -> Excerpt | None:
 
 
 def of_functor(project: Project, family: KernelFamily, struct: str) -> Excerpt | None:
-    """The struct that computes a functor in the kernels of a family, with the comment above it."""
+    """What computes a functor in the kernels of a family, with the comment above it."""
     file = emitted(project, "host" if family.host else "family", family.name)
     lines = file.read_text(encoding="utf-8").splitlines() if file is not None else []
-    opening = re.compile(rf"(template <.*> )?struct {struct}\b")
+    opening = re.compile(rf"struct {struct}(Formulas)?\b|template <.*> using {struct}\b")
     first = next((number for number, line in enumerate(lines) if opening.match(line)), None)
     if file is None or first is None:
         return None
-    last = next(number for number, line in enumerate(lines[first:], first) if line.startswith("}"))
+    last = lines.index("", first)
     while first and lines[first - 1].startswith("//") and "clang-format" not in lines[first - 1]:
         first -= 1
-    return Excerpt(file, first + 1, last + 1)
+    return Excerpt(file, first + 1, last)
