@@ -233,6 +233,12 @@ def zeros(g: Tensor, layout: Layout) -> Tensor:
     return Tensor.zeros(layout.shape, dtype=g.dtype, device=g.device)
 
 
+def in_order(g: Tensor, positions: Storage, layout: Layout) -> Tensor:
+    """That of elements of which some, at these positions, were put in order along the last dim."""
+    lines = zeros(g, layout) if layout.shape else zeros(g, layout).reshape((1,))
+    return lines.scatter_add(Tensor._new(positions, g._layout.dense), g, -1).reshape(layout.shape)
+
+
 def put(g: Tensor, layout: Layout, indexes: Tensor, dim: int) -> Tensor | None:
     """That of a storage before a scatter wrote to it: zeros where it did."""
     inside = shown(g, layout)

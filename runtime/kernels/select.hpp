@@ -68,9 +68,14 @@ template <typename T> TALLOW_INLINE void order_places(Place<T>* places, uint32_t
                     places[low + distance] = x;
                 }
             }
-            synchronize_block();
+            // At most wave_size apart are the places of one wave.
+            if (distance > wave_size || (distance == 1 && run > wave_size))
+                synchronize_block();
+            else
+                synchronize_wave();
         }
     }
+    synchronize_block();
 }
 
 // The elements side by side that a thread looks at, and how often it does at once.

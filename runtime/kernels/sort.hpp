@@ -102,7 +102,7 @@ TALLOW_INLINE uint32_t sort_by_digit(SharedPairs& pairs, uint32_t count, uint32_
 // of elements in the order that pairs have, or those of pairs. A pair is a word, and above it a position: what goes to
 // one place in one access takes less time than two that go to two.
 enum class From { elements, positions, pairs };
-enum class To { pairs, positions, keys_and_positions };
+enum class To { pairs, positions, keys_and_positions, elements_and_positions };
 
 template <typename T, From from, typename Arguments>
 TALLOW_INLINE uint32_t word_of_key(const Arguments& arguments, uint64_t line, uint32_t i) {
@@ -114,6 +114,17 @@ TALLOW_INLINE uint32_t word_of_key(const Arguments& arguments, uint64_t line, ui
         return static_cast<uint32_t>(uint64_t{order_key(source[pairs[i] >> 32], arguments.descending != 0)} >> 32);
     else
         return static_cast<uint32_t>(order_key(source[i], arguments.descending != 0));
+}
+
+// The element of a position, whose key has this word: read where the word does not say all of it.
+template <typename T, typename Arguments>
+TALLOW_INLINE T element_of_word(const Arguments& arguments, uint64_t line, uint32_t word, uint32_t position) {
+    if constexpr (sizeof(T) <= sizeof(word)) {
+        const auto key = static_cast<OrderKey<T>>(word);
+        if (is_of_one_element<T>(key, arguments.descending != 0))
+            return element_of_key<T>(key, arguments.descending != 0);
+    }
+    return pointer_to<const T>(arguments.source)[line + position];
 }
 
 // How often each digit occurs in a line, whose tiles `parts` blocks share. Neighbouring lanes count apart, since keys
@@ -160,21 +171,29 @@ template <typename T, typename Arguments> TALLOW_INLINE void count_digits(const 
 // end, and else 1 more than the pairs of the tile.
 constexpr uint32_t of_all = 1u << 31;
 
-// The pairs with the thread's digit in the tiles before; `told` is what the block tells of the digit.
+// The pairs with the thread's digit in the tiles before; `told` is what the block tells of the digit. Several tiles are
+// asked at once, as an answer takes long.
 TALLOW_INLINE uint32_t pairs_before(uint32_t* told, uint32_t tile, uint32_t own) {
+    constexpr uint32_t asked = 8;
     uint32_t before = 0;
-    for (uint32_t earlier = 1; earlier <= tile;) {
-        const uint32_t word = load_relaxed(told - earlier * digit_count);
-        if ((word & of_all) != 0) {
-            before += word - of_all;
-            break;
-        }
-        if (word != 0) {
-            before += word - 1;
-            ++earlier;
+    bool is_known = tile == 0;
+    for (uint32_t earlier = 1; !is_known;) {
+        uint32_t words[asked];
+#pragma unroll
+        for (uint32_t i = 0; i < asked; ++i)
+            words[i] = earlier + i <= tile ? load_relaxed(told - (earlier + i) * digit_count) : 0;
+        bool has_told = true;
+#pragma unroll
+        for (uint32_t i = 0; i < asked; ++i) {
+            has_told &= !is_known && words[i] != 0;
+            if (has_told) {
+                is_known = (words[i] & of_all) != 0;
+                before += is_known ? words[i] - of_all : words[i] - 1;
+                ++earlier;
+            }
         }
 #if defined(TALLOW_HOST)
-        if (word == 0)
+        if (!is_known)
             sched_yield(); // blocks may share a core
 #endif
     }
@@ -229,7 +248,9 @@ template <typename T, From from, To to, typename Arguments> TALLOW_INLINE void m
         else
             pointer_to<uint32_t>(arguments.result)[place] = position;
         if constexpr (to == To::keys_and_positions)
-            pointer_to<uint32_t>(arguments.sorted_keys)[place] = key;
+            pointer_to<uint32_t>(arguments.beside)[place] = key;
+        if constexpr (to == To::elements_and_positions)
+            pointer_to<T>(arguments.beside)[place] = element_of_word<T>(arguments, line, key, position);
     }
 }
 
@@ -241,6 +262,9 @@ template <typename T, typename Arguments> TALLOW_INLINE void move_by_upper_words
 }
 template <typename Arguments> TALLOW_INLINE void move_between(const Arguments& arguments) {
     move_pairs<uint32_t, From::pairs, To::pairs>(arguments);
+}
+template <typename T, typename Arguments> TALLOW_INLINE void move_with_elements(const Arguments& arguments) {
+    move_pairs<T, sizeof(T) == 1 ? From::elements : From::pairs, To::elements_and_positions>(arguments);
 }
 template <typename Arguments> TALLOW_INLINE void move_positions(const Arguments& arguments) {
     move_pairs<uint32_t, From::pairs, To::positions>(arguments);

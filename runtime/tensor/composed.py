@@ -140,21 +140,29 @@ class ComposedMethods(IndexMethods):
         Equal elements stay in the order of their positions, and NaN comes last in either order.
         """
         dim = self.shape.dim("argsort", dim)
-        return self._first_positions(dim, descending, self.shape[dim])
+        lines = self._lines(dim)
+        storage = lines._storage.argsort(lines._layout, descending, self.shape[dim])
+        return lines._new(storage, lines._layout.dense)._with_lines(dim)
 
-    def _first_positions(self, dim: int, descending: bool, count: int) -> Self:
-        if self.dtype.kind == "bool":
-            return self.to_dtype(DType.U8)._first_positions(dim, descending, count)
-        lines = self if dim == self.rank - 1 else self.transpose(dim, -1)
-        storage = lines._storage.argsort(lines._layout, descending, count)
-        positions = self._new(storage, _of_the_first(lines.shape, count))
-        return positions if lines is self else positions.transpose(dim, -1)
+    def _lines(self, dim: int) -> Self:
+        """Numbers that have an order, with a dim at the end."""
+        numbers = self.to_dtype(DType.U8) if self.dtype.kind == "bool" else self
+        return numbers._with_lines(dim)
+
+    def _with_lines(self, dim: int) -> Self:
+        return self if dim == self.rank - 1 else self.transpose(dim, -1)
+
+    def _first_in_order(self, dim: int, descending: bool, count: int) -> tuple[Self, Self]:
+        lines = self._lines(dim)
+        made = lines._storage.sort(lines._layout, descending, count)
+        elements, positions = [lines._new(storage, _of_the_first(lines.shape, count)) for storage in made]
+        return elements.to_dtype(self.dtype)._with_lines(dim), positions._with_lines(dim)
 
     @named
     def sort(self, dim: int = -1, descending: bool = False) -> tuple[Self, Self]:
         """Put the elements along a dim in order: the tensor, and the positions that `argsort` gives."""
-        positions = self.argsort(dim, descending)
-        return self.gather(positions, dim), positions
+        dim = self.shape.dim("sort", dim)
+        return self._first_in_order(dim, descending, self.shape[dim])
 
     @named
     def topk(self, count: int, dim: int = -1, largest: bool = True) -> tuple[Self, Self]:
@@ -166,8 +174,7 @@ class ComposedMethods(IndexMethods):
         size, count = self.shape[dim], argument.integer("topk", "count", count)
         if not 0 <= count <= size:
             raise InvalidArgument("topk", f"count must be from 0 to {size}, the elements along dim {dim}, not {count}")
-        positions = self._first_positions(dim, argument.boolean("topk", "largest", largest), count).contiguous()
-        return self.gather(positions, dim), positions
+        return self._first_in_order(dim, argument.boolean("topk", "largest", largest), count)
 
     @named
     def searchsorted(self, values: Self | float, side: str = "left") -> Self:

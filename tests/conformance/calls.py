@@ -168,7 +168,7 @@ def storage_call(cell: SupportCell, make: Make) -> tuple[tallow.Storage, str, Ar
             asked["svd"] = ("has_vectors", "is_full")
             arguments = {"layout": made, **dict.fromkeys(asked.get(method, ()), True)}
             arguments |= operands(values=layout(1, 3)) if method == "solve" else {}
-        case "argsort":
+        case "argsort" | "sort":
             arguments = {"layout": made, "descending": False, "count": 4}
         case "searchsorted":
             arguments = {"layout": made, **operands(values=layout(3)), "right": False}

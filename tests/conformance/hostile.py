@@ -373,6 +373,7 @@ BASES = {
     "Storage.var": (_COUNT, "at(2, 3); (1,); 1"),
     "Storage.std": (_COUNT, "at(2, 3); (1,); 1"),
     "Storage.argsort": (_COUNT, "at(2, 3); True; 2"),
+    "Storage.sort": (_COUNT, "at(2, 3); True; 2"),
     "Storage.searchsorted": (_COUNT, f"at(4); {_COUNT}; at(2, 3); True"),
     "Tensor.searchsorted": (_ROW, "ramp(d, DType.F32, 2, 3); 'right'"),
     "Tensor.bincount": ("ramp(d, DType.I64, 4)", "ramp(d, DType.F32, 4); 5"),

@@ -1,6 +1,8 @@
-"""argsort and searchsorted."""
+"""argsort, sort and searchsorted."""
 
 from __future__ import annotations
+
+from collections.abc import Iterator
 
 import numpy as np
 
@@ -16,15 +18,24 @@ SHAPES = ((300, 1), (90, 3), (3, 255), (2, 256), (2, 257), (1, 4096), (257, 5), 
 
 
 def argsort(bench: Bench) -> None:
+    for operand, where in operands(bench):
+        check_argsort(bench, operand, where)
+
+
+def sort(bench: Bench) -> None:
+    for operand, where in operands(bench):
+        check_sort(bench, operand, where)
+
+
+def operands(bench: Bench) -> Iterator[tuple[Operand, str]]:
     for case in VIEWS:
         numbers = values.mixed(bench.generator, bench.name, case.shape)
-        check_argsort(bench, bench.place(numbers, case.placement), bench.where(case))
+        yield bench.place(numbers, case.placement), bench.where(case)
     for shape in SHAPES if bench.full else bench.some(SHAPES[:-1]):
         # The sizes are about where lines lie, and numbers about ties: --full has both at every size.
         kinds = (values.mixed, few_numbers) if bench.full or shape[-1] <= 4096 else (few_numbers, hardly_a_number)
         for kind in kinds:
-            operand = bench.place(kind(bench.generator, bench.name, shape))
-            check_argsort(bench, operand, bench.where(shape, kind.__name__))
+            yield bench.place(kind(bench.generator, bench.name, shape)), bench.where(shape, kind.__name__)
 
 
 def few_numbers(generator: np.random.Generator, name: str, shape: tuple[int, ...]) -> np.ndarray:
@@ -48,6 +59,22 @@ def check_argsort(bench: Bench, operand: Operand, where: str) -> None:
             first = np.atleast_1d(expected)[..., :count]
             got = bench.read(result, "u32", first.shape, where)
             assert_same(got, first, f"{where}, descending {descending}, {count} of each line", {"x": operand.values})
+    bench.assert_untouched(operand, where)
+
+
+def check_sort(bench: Bench, operand: Operand, where: str) -> None:
+    lines = np.atleast_1d(operand.values)
+    for descending in (False, True):
+        order = np.atleast_1d(oracle.argsort(bench.name, operand.values, descending=descending))
+        for count in (lines.shape[-1], min(lines.shape[-1], 3)):
+            first = order[..., :count]
+            elements, positions = operand.storage.sort(operand.layout, descending, count)
+            told = f"{where}, descending {descending}, {count} of each line"
+            got = bench.read(elements, bench.name, first.shape, told)
+            expected = np.take_along_axis(lines, first.astype(np.int64), -1)
+            assert_same(got, expected, told, {"x": operand.values})
+            got = bench.read(positions, "u32", first.shape, told)
+            assert_same(got, first, told, {"x": operand.values})
     bench.assert_untouched(operand, where)
 
 
@@ -89,4 +116,4 @@ def searchsorted(bench: Bench) -> None:
             bench.assert_untouched(sought, where)
 
 
-HANDLERS = {"argsort": argsort, "searchsorted": searchsorted}
+HANDLERS = {"argsort": argsort, "sort": sort, "searchsorted": searchsorted}

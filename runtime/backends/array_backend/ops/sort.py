@@ -6,8 +6,10 @@ import math
 from typing import Any
 
 from .....dtype import DType
+from ....core.layout import Layout
+from ....core.shape import Shape
 from ..errors import tells_errors
-from . import cast
+from . import cast, index
 from .operand import Operand
 
 
@@ -23,6 +25,15 @@ def argsort(operand: Operand, descending: bool, count: int) -> Any:
         # Equal, so that they stay in their order, as some libraries look at the sign of zeros.
         x = x + library.constant(0, x)
     return operand.result(library.astype(library.argsort(x)[..., :count], library.DTYPES[DType.U32]), DType.U32)
+
+
+def sort(operand: Operand, descending: bool, count: int) -> tuple[Any, ...]:
+    """The first elements in order along the last dim, and their positions."""
+    layout = operand.layout if operand.layout.shape else Layout(Shape((1,)), (1,), operand.layout.start_offset)
+    shape = Shape((*layout.shape[:-1], count))
+    positions = argsort(Operand(operand.storage, layout), descending, count)
+    places = Operand(positions, Layout.contiguous(shape))
+    return index.gather(Operand(operand.storage, layout), places, len(shape) - 1), positions
 
 
 @tells_errors

@@ -25,13 +25,13 @@ if TYPE_CHECKING:
 @by_plan
 def gather(kernels: HostKernels, x: Operand, indexes: Operand, dim: int) -> Callable[..., CpuStorage] | None:
     """As `index.gather`; None where NumPy does it."""
-    return _plan_gather("gather", kernels, x, indexes, indexes.layout, dim)
+    return plan_gather("gather", kernels, x, indexes, indexes.layout, dim)
 
 
 @by_plan
 def select(kernels: HostKernels, x: Operand, indexes: Operand, dim: int) -> Callable[..., CpuStorage] | None:
     """As `index.index_select`; None where NumPy does it."""
-    return _plan_gather("index_select", kernels, x, indexes, _along(indexes.layout, x.layout.shape, dim), dim)
+    return plan_gather("index_select", kernels, x, indexes, _along(indexes.layout, x.layout.shape, dim), dim)
 
 
 @by_plan
@@ -95,7 +95,7 @@ def wrong_index(op: str, indexes: DType, size: int) -> WrongIndex:
     return WrongIndex(tell)
 
 
-def _plan_gather(
+def plan_gather(
     op: str, kernels: HostKernels, x: Operand, indexes: Operand, layout: Layout, dim: int
 ) -> Callable[..., CpuStorage] | None:
     """What chooses elements by indexes of the layout, which has the shape of the result."""

@@ -18,7 +18,7 @@ from ...array_backend.ops.operand import Operand
 from ..kernels import THREADS, Result, Scratch, bits_of
 from .native import by_plan
 from .native_copy import Dense, plan_dense
-from .native_index import index_stride, wrong_index
+from .native_index import index_stride, plan_gather, wrong_index
 
 if TYPE_CHECKING:
     from ..kernels import HostKernels
@@ -345,6 +345,33 @@ def searchsorted(kernels: HostKernels, x: Operand, values: Operand, right: bool)
 @by_plan
 def argsort(kernels: HostKernels, x: Operand, descending: bool, count: int) -> Callable[..., CpuStorage] | None:
     """As `sort.argsort`; None where NumPy does it."""
+    return _plan_order(kernels, x, descending, count)
+
+
+@by_plan
+def sort(
+    kernels: HostKernels, x: Operand, descending: bool, count: int
+) -> Callable[..., tuple[CpuStorage, ...]] | None:
+    """As `sort.sort`; None where NumPy does it."""
+    order = _plan_order(kernels, x, descending, count)
+    lines = x.layout if x.layout.shape else Layout((1,), (1,), x.layout.start_offset)
+    first, dim = Layout.contiguous((*lines.shape[:-1], count)), len(lines.shape) - 1
+    take = plan_gather("sort", kernels, Operand(x.storage, lines), _no_positions(x), first, dim)
+    if order is None or take is None:
+        return None
+
+    def run(storage: CpuStorage) -> tuple[CpuStorage, ...]:
+        positions = order(storage)
+        return take(storage, positions), positions
+
+    return run
+
+
+def _no_positions(x: Operand) -> Operand:
+    return Operand(type(x.storage)(x.device, DType.U32, np.empty(0, np.uint32)), Layout.contiguous((0,)))
+
+
+def _plan_order(kernels: HostKernels, x: Operand, descending: bool, count: int) -> Callable[..., CpuStorage] | None:
     shape, elements, dtype = x.layout.shape, x.layout.elem_count, x.dtype
     kernel = kernels.address("host_sort", f"argsort_{dtype.value}")
     length = shape[-1] if shape else 1
@@ -365,8 +392,5 @@ def argsort(kernels: HostKernels, x: Operand, descending: bool, count: int) -> C
     sort = rows.plan(kernel, packed)
     if made == count:
         return sort
-    positions = Operand(
-        type(x.storage)(x.device, DType.U32, np.empty(0, np.uint32)), Layout((lines, count), (length, 1))
-    )
-    first = plan_dense(kernels, positions)
+    first = plan_dense(kernels, Operand(_no_positions(x).storage, Layout((lines, count), (length, 1))))
     return lambda storage: first(sort(storage))

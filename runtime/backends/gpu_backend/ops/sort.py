@@ -9,9 +9,11 @@ from .....dtype import DType
 from .....kernels import arguments
 from .....kernels.constants import BLOCK_SIZE, DIGIT_BITS, SELECT_COUNT, SORT_TILE
 from ....base.error import InvalidArgument
+from ....core.layout import Layout
+from ....core.shape import Shape
 from ....kernels.argument_struct import NOWHERE, Address
 from ..utils import MOST_BLOCKS, ceil_divide
-from . import copy
+from . import copy, index
 from .geometry import LIMIT
 from .operand import Operand
 
@@ -28,8 +30,10 @@ _PAIR_BYTES: Final = 8
 _FEW_COMPARISONS: Final = 1 << 14
 # So many blocks keep a multiprocessor busy.
 _BLOCKS_AT_ONCE: Final = 8
-# Selecting pays where a block has so many candidates for each that it selects, and so many at least.
-_CANDIDATES_FOR_EACH: Final = 4
+# Selecting pays where a line has so many candidates for each that is selected, and where a block has so many at least
+# and for each.
+_SELECTED_OF: Final = 4
+_CANDIDATES_FOR_EACH: Final = 16
 _LEAST_CANDIDATES: Final = 4096
 # The tiles in which a block counts digits, where there are enough.
 _TILES_COUNTED: Final = 4
@@ -37,21 +41,38 @@ _TILES_COUNTED: Final = 4
 
 def argsort(x: Operand, descending: bool, count: int) -> GpuStorage:
     """The positions of the first elements in order along the last dim, as u32; NaN comes last."""
-    length = x.shape[-1] if x.shape else 1
-    lines = math.prod(x.shape[:-1])
-    if length >= LIMIT:
-        raise InvalidArgument("argsort", f"a line has {length} elements; sort lines of at most {LIMIT - 1}")
+    lines, length = _lines(x)
     if lines * count == 0:
         return x.device.empty(DType.U32, 0)
     source = copy.contiguous(x)
-    if length > BLOCK_SIZE and count <= min(SELECT_COUNT, length // _CANDIDATES_FOR_EACH):
+    if length > BLOCK_SIZE and count <= min(SELECT_COUNT, length // _SELECTED_OF):
         return _selected(source, lines, length, descending, count)
-    positions = _positions(source, lines, length, descending)
+    positions = _positions(source, lines, length, descending, None)
     if count == length:
         return positions
     first = x.device.empty(DType.U32, lines * count)
     copy.copy2d(positions, first, lines, count, length, count, 0, 0)
     return first
+
+
+def sort(x: Operand, descending: bool, count: int) -> tuple[GpuStorage, ...]:
+    """The first elements in order along the last dim, and their positions."""
+    lines, length = _lines(x)
+    if count == length > SORT_TILE and lines:
+        elements = x.device.empty(x.dtype, lines * length)
+        return elements, _positions(copy.contiguous(x), lines, length, descending, elements)
+    positions = argsort(x, descending, count)
+    line = x if x.shape else x.relaid((1,), (1,))
+    shape = Shape((*line.shape[:-1], count))
+    return index.gather(line, Operand(positions, Layout.contiguous(shape)), len(shape) - 1), positions
+
+
+def _lines(x: Operand) -> tuple[int, int]:
+    """How many lines are sorted, and their length."""
+    length = x.shape[-1] if x.shape else 1
+    if length >= LIMIT:
+        raise InvalidArgument("argsort", f"a line has {length} elements; sort lines of at most {LIMIT - 1}")
+    return math.prod(x.shape[:-1]), length
 
 
 def searchsorted(x: Operand, values: Operand, right: bool) -> GpuStorage:
@@ -88,8 +109,8 @@ def _selected(source: Operand, lines: int, length: int, descending: bool, count:
     return result
 
 
-def _positions(source: Operand, lines: int, length: int, descending: bool) -> GpuStorage:
-    """Those of all elements."""
+def _positions(source: Operand, lines: int, length: int, descending: bool, elements: GpuStorage | None) -> GpuStorage:
+    """Those of all elements; in order, these become `elements` of lines longer than a tile."""
     device, dtype = source.device, source.dtype
     result, bits = device.empty(DType.U32, lines * length), 8 * dtype.itemsize
     if length <= BLOCK_SIZE and length * length <= _FEW_COMPARISONS * dtype.itemsize:
@@ -110,26 +131,30 @@ def _positions(source: Operand, lines: int, length: int, descending: bool) -> Gp
             )
             device.kernels.launch("sort", f"sort_{dtype.value}_tile", some, packed)
         else:
-            _sort_lines(device, dtype, from_, to, some, length, descending)
+            beside = elements.memory.address + start * dtype.itemsize if elements else NOWHERE
+            _sort_lines(device, dtype, from_, to, beside, some, length, descending)
     return result
 
 
 def _sort_lines(
-    device: GpuDevice, dtype: DType, source: Address, result: Address, lines: int, length: int, descending: bool
-) -> None:
-    """Those of lines longer than a tile."""
+    device: GpuDevice, dtype: DType, source: Address, result: Address, elements: Address, lines: int, length: int,
+    descending: bool,
+) -> None:  # fmt: skip
+    """Those of lines longer than a tile, and with an address for them the elements."""
     passes = _Passes(device, dtype, source, lines, length, dtype.itemsize, descending)
     rooms = [device.allocate(lines * length * _PAIR_BYTES) for _ in range(min(dtype.itemsize - 1, 2))]
+    last = dtype.itemsize - 1
     for number in range(dtype.itemsize):
-        is_last = number == dtype.itemsize - 1
-        if number == 0:
+        if number == last and elements:
+            kernel = f"sort_{dtype.value}_last"
+        elif number == 0:
             kernel = f"sort_{dtype.value}_first"
         elif number * DIGIT_BITS == _WORD_BITS:
             kernel = f"sort_{dtype.value}_upper"
         else:
-            kernel = "sort_last" if is_last else "sort_pass"
+            kernel = "sort_last" if number == last else "sort_pass"
         pairs = rooms[(number - 1) % 2].address if number else NOWHERE
-        passes.launch(number, kernel, pairs, result if is_last else rooms[number % 2].address)
+        passes.launch(number, kernel, pairs, result if number == last else rooms[number % 2].address, elements)
 
 
 def sort_keys(device: GpuDevice, keys: Slice, count: int, bits: int) -> tuple[Slice, Slice]:
@@ -165,10 +190,10 @@ class _Passes:
         )
         device.kernels.launch("sort", f"sort_{dtype.value}_digits", lines * parts, packed)
 
-    def launch(self, number: int, kernel: str, pairs: Address, result: Address, sorted_keys: Address = NOWHERE) -> None:
+    def launch(self, number: int, kernel: str, pairs: Address, result: Address, beside: Address = NOWHERE) -> None:
         digits, told, _ = self._words
         packed = arguments.sort_pass(
-            source=self._source, pairs=pairs, result=result, sorted_keys=sorted_keys,
+            source=self._source, pairs=pairs, result=result, beside=beside,
             digits=self._room.address + number * _DIGITS * _WORD_BYTES,
             taken=self._room.address + (digits + told + number) * _WORD_BYTES,
             told=self._room.address + (digits + told // self.count * number) * _WORD_BYTES,
