@@ -171,31 +171,32 @@ template <typename T, typename Arguments> TALLOW_INLINE void count_digits(const 
 // end, and else 1 more than the pairs of the tile.
 constexpr uint32_t of_all = 1u << 31;
 
-// The pairs with the thread's digit in the tiles before; `told` is what the block tells of the digit. Several tiles are
-// asked at once, as an answer takes long.
+// The pairs with the thread's digit in the tiles before; `told` is what the block tells of the digit. An answer takes
+// long, so that several tiles are asked at once; but only one while it has told nothing, as questions take bandwidth.
 TALLOW_INLINE uint32_t pairs_before(uint32_t* told, uint32_t tile, uint32_t own) {
-    constexpr uint32_t asked = 8;
+    constexpr uint32_t asked = 4;
     uint32_t before = 0;
     bool is_known = tile == 0;
     for (uint32_t earlier = 1; !is_known;) {
         uint32_t words[asked];
-#pragma unroll
-        for (uint32_t i = 0; i < asked; ++i)
-            words[i] = earlier + i <= tile ? load_relaxed(told - (earlier + i) * digit_count) : 0;
-        bool has_told = true;
-#pragma unroll
-        for (uint32_t i = 0; i < asked; ++i) {
-            has_told &= !is_known && words[i] != 0;
-            if (has_told) {
-                is_known = (words[i] & of_all) != 0;
-                before += is_known ? words[i] - of_all : words[i] - 1;
-                ++earlier;
-            }
-        }
+        words[0] = load_relaxed(told - earlier * digit_count);
 #if defined(TALLOW_HOST)
-        if (!is_known)
+        if (words[0] == 0)
             sched_yield(); // blocks may share a core
 #endif
+        if (words[0] == 0)
+            continue;
+#pragma unroll
+        for (uint32_t i = 1; i < asked; ++i)
+            words[i] = earlier + i <= tile ? load_relaxed(told - (earlier + i) * digit_count) : 0;
+#pragma unroll
+        for (uint32_t i = 0; i < asked; ++i) {
+            if (is_known || words[i] == 0)
+                break;
+            is_known = (words[i] & of_all) != 0;
+            before += is_known ? words[i] - of_all : words[i] - 1;
+            ++earlier;
+        }
     }
     store_relaxed(told, of_all + before + own);
     return before;
