@@ -171,32 +171,24 @@ template <typename T, typename Arguments> TALLOW_INLINE void count_digits(const 
 // end, and else 1 more than the pairs of the tile.
 constexpr uint32_t of_all = 1u << 31;
 
-// The pairs with the thread's digit in the tiles before; `told` is what the block tells of the digit. An answer takes
-// long, so that several tiles are asked at once; but only one while it has told nothing, as questions take bandwidth.
+// The pairs with the thread's digit in the tiles before; `told` is what the block tells of the digit. To ask several
+// tiles at once takes the bandwidth that the others need.
 TALLOW_INLINE uint32_t pairs_before(uint32_t* told, uint32_t tile, uint32_t own) {
-    constexpr uint32_t asked = 4;
     uint32_t before = 0;
-    bool is_known = tile == 0;
-    for (uint32_t earlier = 1; !is_known;) {
-        uint32_t words[asked];
-        words[0] = load_relaxed(told - earlier * digit_count);
-#if defined(TALLOW_HOST)
-        if (words[0] == 0)
-            sched_yield(); // blocks may share a core
-#endif
-        if (words[0] == 0)
-            continue;
-#pragma unroll
-        for (uint32_t i = 1; i < asked; ++i)
-            words[i] = earlier + i <= tile ? load_relaxed(told - (earlier + i) * digit_count) : 0;
-#pragma unroll
-        for (uint32_t i = 0; i < asked; ++i) {
-            if (is_known || words[i] == 0)
-                break;
-            is_known = (words[i] & of_all) != 0;
-            before += is_known ? words[i] - of_all : words[i] - 1;
+    for (uint32_t earlier = 1; earlier <= tile;) {
+        const uint32_t word = load_relaxed(told - earlier * digit_count);
+        if ((word & of_all) != 0) {
+            before += word - of_all;
+            break;
+        }
+        if (word != 0) {
+            before += word - 1;
             ++earlier;
         }
+#if defined(TALLOW_HOST)
+        if (word == 0)
+            sched_yield(); // blocks may share a core
+#endif
     }
     store_relaxed(told, of_all + before + own);
     return before;

@@ -10,10 +10,12 @@ from ..libraries import Data, Operand
 from ..work import Op, Work, close
 
 _LENGTH = 4096
+_LONG = 65536
+_FIRST = 50
 
 
-def _rows(data: Data) -> Operand:
-    columns = min(_LENGTH, data.elements)
+def _rows(data: Data, length: int = _LENGTH) -> Operand:
+    columns = min(length, data.elements)
     return data.share(data.x.torch.view(-1)[: data.elements // columns * columns].view(-1, columns))
 
 
@@ -44,8 +46,35 @@ def _argsort(data: Data) -> Work:
     )
 
 
+def _sort(data: Data) -> Work:
+    x = _rows(data, data.elements)
+    return Work(
+        shape=str(data.elements),
+        nbytes=data.elements * (2 * data.itemsize + 4),
+        tallow=lambda: x.tallow.sort(-1)[1],
+        torch=lambda: torch.sort(x.torch, dim=-1, stable=True)[1],
+        cupy="CuPy's sort gives no positions",
+        check=close(lambda: torch.sort(x.torch, dim=-1, stable=True)[1], data),
+    )
+
+
+def _topk(data: Data) -> Work:
+    x = _rows(data, _LONG)
+    rows, columns = x.torch.shape
+    return Work(
+        shape=f"{rows} x {columns}",
+        nbytes=x.torch.numel() * data.itemsize,
+        tallow=lambda: x.tallow.topk(_FIRST)[0],
+        torch=lambda: torch.topk(x.torch, _FIRST)[0],
+        cupy="CuPy has no topk",
+        check=close(lambda: torch.topk(x.torch, _FIRST)[0], data),
+    )
+
+
 OPS = (
     # PyTorch's running sums of halves are off by whole units: there is nothing to compare with.
     Op("order", f"cumsum, rows of {_LENGTH}", _cumsum, ("f32",)),
     Op("order", f"argsort, rows of {_LENGTH}", _argsort),
+    Op("order", "sort of all", _sort),
+    Op("order", f"topk of {_FIRST}, rows of {_LONG}", _topk),
 )

@@ -53,12 +53,12 @@ _NEAR_ROWS: Final = 0.05
 # A step of a wave whose lanes read far from each other, and of a thread whose neighbour in the wave reads far from it.
 _APART: Final = 3.0
 # A pass of the sort, and of each key in it. One block takes longer for a key, but it is one launch.
-_SORT_PASS: Final = 15.0
-_SORT_KEY: Final = 3e-5
+_SORT_PASS: Final = 9.0
+_SORT_KEY: Final = 1.1e-5
 _BLOCK_SORT_PASS: Final = 2.0
 _BLOCK_SORT_KEY: Final = 2e-3
 # What comes before and after the passes, where keys are made and positions are read in another order.
-_SORTED: Final = 10.0
+_SORTED: Final = 15.0
 _SORTED_KEY: Final = 4e-5
 # A look at all indexes before, and of each of them.
 _CHECK: Final = 2.0
