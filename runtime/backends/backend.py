@@ -156,6 +156,8 @@ class BackendDevice:
     """Storages of numbers that tensors met."""
     composes: ClassVar[bool] = False
     """Whether programs are computed by kernels that are composed of their ops; else the ops are called one by one."""
+    joined_rows: ClassVar[int] = 0
+    """Of how many rows of x a product with weights in blocks saves a launch where it makes them itself."""
     prompt_piece: ClassVar[int] = 512
     """How many tokens of a prompt a model reads at once: enough to keep the device busy."""
 

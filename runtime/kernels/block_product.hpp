@@ -8,13 +8,12 @@
 
 #include "async_copy.hpp"
 #include "quantized.hpp"
-#include "wave.hpp"
+#include "rows_of_x.hpp"
 
 namespace tallow {
 
 // The 32 weights of a lane: runs whose quants share bytes. Where lanes share a block, none is shorter than a group, so
 // that few scales are decoded.
-constexpr uint32_t lane_weights = 32;
 template <typename Block>
 constexpr uint32_t most_runs = Block::elements == lane_weights ? lane_weights
                                : Block::group < lane_weights   ? lane_weights / Block::group
@@ -32,41 +31,6 @@ template <typename Block> TALLOW_INLINE uint32_t first_weight(uint32_t lane) {
     return runs<Block> * apart<Block> * (place / runs_side_by_side<Block>)+run_length<Block> *
            (place % runs_side_by_side<Block>);
 }
-
-// The inverse: the lane that has an element of a row, and its place among the 32.
-struct LanePlace {
-    uint32_t lane;
-    uint32_t number;
-};
-template <typename Block> TALLOW_INLINE LanePlace place_of(uint32_t element) {
-    constexpr uint32_t together = runs<Block> * apart<Block>;
-    const uint32_t i = element % together;
-    const uint32_t lane = element / together * runs_side_by_side<Block> + i % apart<Block> / run_length<Block>;
-    return {lane, i / apart<Block> * run_length<Block> + i % run_length<Block>};
-}
-
-// x is multiplied as integers, of which Planes bytes each have a plane: one of numbers that were rounded as Q8_1 has
-// them, and exact_planes of numbers that were not. So four of them meet four quants in one instruction, their sum is
-// exact, and no quant becomes a float. What a lane multiplies with its weights of a part is in accesses that all lanes
-// of a wave read side by side, plane after plane; behind those each lane has, for weights that share a scale, the step
-// of the integers and their sum, which of rounded ones is that of what they stand for.
-template <typename Block> constexpr uint32_t sum_length = Block::group < lane_weights ? Block::group : lane_weights;
-template <typename Block, uint32_t Planes> struct XPart {
-    static constexpr uint32_t elements = wave_size * lane_weights;
-    static constexpr uint32_t sums = lane_weights / sum_length<Block>;
-    static constexpr uint32_t lane_bytes = sums * 8;
-    static constexpr uint32_t bytes = elements * Planes + wave_size * lane_bytes;
-
-    static TALLOW_INLINE uint32_t place_of_quant(LanePlace place) {
-        return (place.number / access_bytes * wave_size + place.lane) * access_bytes + place.number % access_bytes;
-    }
-    static TALLOW_INLINE uint32_t place_of_sum(LanePlace place) {
-        return elements * Planes + place.lane * lane_bytes + place.number / sum_length<Block> * 8;
-    }
-    static TALLOW_INLINE uint32_t row_bytes(uint32_t hidden) {
-        return (hidden + elements - 1) / elements * bytes;
-    }
-};
 
 // A place in shared memory, as what copies to it takes it.
 #if defined(TALLOW_ASYNC_COPIES)
@@ -179,14 +143,17 @@ template <typename Block, uint32_t Rows> struct Stream {
     }
 };
 
-// Rows of x as arrange_x leaves them.
+template <typename Block> constexpr uint32_t sum_length = Block::group < lane_weights ? Block::group : lane_weights;
+
+// Rows of x, of which lanes take what their weights meet.
 template <typename Block, uint32_t Planes, uint32_t Held> struct RowsOfX {
-    using Part = XPart<Block, Planes>;
+    using Row = RowOfX<Planes, sum_length<Block>>;
+    static constexpr uint32_t part_bytes = wave_size / Row::lanes * Row::cell_bytes;
 
     // What a lane multiplies with 32 weights.
     struct Numbers {
         uint32_t quads[Planes][lane_weights / 4];
-        Registers<Part::lane_bytes> steps_and_sums;
+        Registers<Row::sum_bytes> steps_and_sums[Row::sums];
     };
 
     const uint8_t* x;
@@ -195,32 +162,37 @@ template <typename Block, uint32_t Planes, uint32_t Held> struct RowsOfX {
 
     template <typename Arguments>
     TALLOW_INLINE explicit RowsOfX(const Arguments& arguments)
-        : x(pointer_to<const uint8_t>(arguments.x)), stride(Part::row_bytes(arguments.hidden)),
-          count(arguments.x_rows) {
+        : x(pointer_to<const uint8_t>(arguments.x)), stride(Row::row_bytes(arguments.hidden)), count(arguments.x_rows) {
     }
 
     // AMD hardware has scalar registers for the offsets of all rows, but not for their addresses; NVIDIA's compiler
     // spills registers for the offsets.
     TALLOW_INLINE Numbers load(uint32_t row, uint32_t part) const {
 #if defined(TALLOW_AMD)
-        const uint8_t* const begin = x + (row * stride + part * Part::bytes);
+        const uint8_t* const begin = x + (row * stride + part * part_bytes);
 #else
-        const uint8_t* const begin = x + row * stride + part * Part::bytes;
+        const uint8_t* const begin = x + row * stride + part * part_bytes;
 #endif
+        const uint32_t first =
+            lane_index() / lanes_of_block<Block> * Block::elements + first_weight<Block>(lane_index());
         Numbers numbers;
         constexpr uint32_t words = access_bytes / 4;
 #pragma unroll
         for (uint32_t plane = 0; plane < Planes; ++plane) {
 #pragma unroll
             for (uint32_t quad = 0; quad < lane_weights / 4; quad += words) {
-                const uint32_t place = Part::place_of_quant({lane_index(), quad * 4});
-                const auto access = load_registers<access_bytes>(begin + plane * Part::elements + place);
+                const uint32_t element =
+                    first + 4 * quad / run_length<Block> * apart<Block> + 4 * quad % run_length<Block>;
+                const auto access = load_registers<access_bytes>(begin + Row::place_of_quant(element, plane));
 #pragma unroll
                 for (uint32_t k = 0; k < words; ++k)
                     numbers.quads[plane][quad + k] = access.values[k];
             }
         }
-        numbers.steps_and_sums = load_registers<Part::lane_bytes>(begin + Part::place_of_sum({lane_index(), 0}));
+#pragma unroll
+        for (uint32_t sum = 0; sum < Row::sums; ++sum)
+            numbers.steps_and_sums[sum] =
+                load_registers<Row::sum_bytes>(begin + Row::place_of_sum(first + sum * apart<Block>));
         return numbers;
     }
 
@@ -234,8 +206,8 @@ template <typename Block, uint32_t Planes, uint32_t Held> struct RowsOfX {
         constexpr bool is_signed = Block::bias == -128;
         constexpr float bias = is_signed ? 0.0f : static_cast<float>(Block::bias);
         uint32_t quads[Rows][lane_weights / 4];
-        float scales[Rows][Part::sums];
-        float offsets[Rows][Part::sums];
+        float scales[Rows][Row::sums];
+        float offsets[Rows][Row::sums];
 #pragma unroll
         for (uint32_t r = 0; r < Rows; ++r) {
             const auto loaded = blocks[r]->template load<length>(i);
@@ -245,7 +217,7 @@ template <typename Block, uint32_t Planes, uint32_t Held> struct RowsOfX {
                 quads[r][quad] = blocks[r]->quads(loaded, quad % length, place) ^ (is_signed ? 0x80808080u : 0u);
             }
 #pragma unroll
-            for (uint32_t run = 0; run < Part::sums; ++run) {
+            for (uint32_t run = 0; run < Row::sums; ++run) {
                 const uint32_t group = (i + run * apart<Block>) / Block::group;
                 scales[r][run] = blocks[r]->scale(group);
                 if constexpr (Block::has_offset)
@@ -256,9 +228,9 @@ template <typename Block, uint32_t Planes, uint32_t Held> struct RowsOfX {
         for (uint32_t h = 0; h < Held; ++h) {
             const Numbers numbers = Held == 1 ? only : load(h < count ? h : 0, part);
 #pragma unroll
-            for (uint32_t run = 0; run < Part::sums; ++run) {
-                const float step = bit_cast<float>(numbers.steps_and_sums.values[2 * run]);
-                const float sum = bit_cast<float>(numbers.steps_and_sums.values[2 * run + 1]);
+            for (uint32_t run = 0; run < Row::sums; ++run) {
+                const float step = bit_cast<float>(numbers.steps_and_sums[run].values[0]);
+                const float sum = bit_cast<float>(numbers.steps_and_sums[run].values[1]);
 #pragma unroll
                 for (uint32_t r = 0; r < Rows; ++r) {
                     float total = 0.0f;
@@ -451,107 +423,6 @@ TALLOW_INLINE void float_product(const Arguments& arguments) {
         }
         add_lanes(sums);
         write_sums(arguments, row, sums);
-    }
-}
-
-// A size that was divided by a step, rounded with the sign of its number: halves go away from zero.
-TALLOW_INLINE int rounded_size(float size, float number) {
-    const float whole = floor(size);
-    const int rounded = static_cast<int>(whole) + (size - whole >= 0.5f);
-    return number < 0.0f ? -rounded : rounded;
-}
-
-// Integers of numbers whose largest size has these bits; gives their step.
-template <uint32_t N> TALLOW_INLINE float round_as_q8_1(const float (&values)[N], uint32_t largest, int (&quants)[N]) {
-    const float step = bit_cast<float>(largest) / 127.0f;
-#pragma unroll
-    for (uint32_t k = 0; k < N; ++k) {
-        // No number, and what a step of zero makes, is 0.
-        const float size = fabs(values[k]) / step;
-        quants[k] = size <= 128.0f ? rounded_size(size, values[k]) : 0;
-    }
-    return to_float(round_from<f16>(step));
-}
-template <uint32_t N> TALLOW_INLINE float split(const float (&values)[N], uint32_t largest, int (&quants)[N]) {
-    constexpr uint32_t infinite = 0x7f800000u;
-    // The bytes of an integer are signed, so the largest is not quite 2**23: what is nearly a power of two counts as
-    // one.
-    const uint32_t exponent = (largest + (1u << 17)) >> 23;
-    // 2**(149 - exponent), which may be more than a float has, in two factors.
-    const uint32_t half = (149 + 2 * 127 - exponent) / 2;
-    const float factor = bit_cast<float>(half << 23);
-    const float other = bit_cast<float>((149 + 2 * 127 - exponent - half) << 23);
-#pragma unroll
-    for (uint32_t k = 0; k < N; ++k) {
-        const float size =
-            largest < infinite ? fabs(values[k]) * factor * other : fabs(values[k]) >= bit_cast<float>(infinite);
-        quants[k] = rounded_size(size, values[k]);
-    }
-    if (largest >= infinite)
-        return bit_cast<float>(largest);
-    return bit_cast<float>(exponent < 23 ? 1u << exponent : (exponent - 22) << 23);
-}
-
-// Makes integers of rows of x; 8 lanes take 32 elements. Those of one plane are rounded as Q8_1 has them, 32 with a
-// step. Others share a step if they meet weights that share a scale: a power of two, by which the largest of them has
-// 23 bits. Numbers that are infinite have all of such a product, and one that is none makes it none.
-template <typename Block, uint32_t Planes, typename Arguments>
-TALLOW_INLINE void arrange_x(const Arguments& arguments) {
-    using Part = XPart<Block, Planes>;
-    let_next_kernel_begin();
-    await_previous_kernel();
-    constexpr uint32_t run = 4;
-    constexpr uint32_t stepped = Planes == 1 ? lane_weights : sum_length<Block>;
-    const uint32_t runs = arguments.hidden / run;
-    const uint32_t count = runs * arguments.x_rows;
-    const uint32_t stride = Part::row_bytes(arguments.hidden);
-    // All lanes of a wave go round as often.
-    for (uint32_t begin = block_index() * block_size; begin < count; begin += grid_blocks() * block_size) {
-        const uint32_t number = begin + thread_index();
-        const uint32_t row = number / runs;
-        const uint32_t element = number % runs * run;
-        float values[run] = {};
-        if (number < count)
-            load_floats(pointer_to<const float>(arguments.x) + row * arguments.x_stride + element, values);
-        // The bits of sizes have their order.
-        uint32_t largest = 0;
-#pragma unroll
-        for (uint32_t k = 0; k < run; ++k) {
-            const uint32_t size = bit_cast<uint32_t>(values[k]) & 0x7fffffffu;
-            largest = largest < size ? size : largest;
-        }
-#pragma unroll
-        for (uint32_t mask = 1; mask < stepped / run; mask *= 2) {
-            const uint32_t other = shuffle_xor(largest, mask);
-            largest = largest < other ? other : largest;
-        }
-        int quants[run];
-        const float step = Planes == 1 ? round_as_q8_1(values, largest, quants) : split(values, largest, quants);
-        int sum_of_quants = (quants[0] + quants[1]) + (quants[2] + quants[3]);
-#pragma unroll
-        for (uint32_t mask = 1; mask < sum_length<Block> / run; mask *= 2)
-            sum_of_quants += shuffle_xor(sum_of_quants, mask);
-        const float sum = static_cast<float>(sum_of_quants) * (Planes == 1 ? step : 1.0f);
-        if (number < count) {
-            uint8_t* const part =
-                pointer_to<uint8_t>(arguments.result) + row * stride + element / Part::elements * Part::bytes;
-            const LanePlace place = place_of<Block>(element % Part::elements);
-            // From the lowest byte on, which leaves what it lacks of its number to the next one.
-#pragma unroll
-            for (uint32_t plane = Planes; plane-- > 0;) {
-                uint32_t quads = 0;
-#pragma unroll
-                for (uint32_t k = 0; k < run; ++k) {
-                    const int lowest = static_cast<int8_t>(quants[k]);
-                    quads |= (static_cast<uint32_t>(lowest) & 255u) << 8 * k;
-                    quants[k] = (quants[k] - lowest) >> 8;
-                }
-                store_registers<run>(part + plane * Part::elements + Part::place_of_quant(place), {{quads}});
-            }
-            if (element % sum_length<Block> == 0)
-                store_registers<8>(part + Part::place_of_sum(place),
-                                   {{bit_cast<uint32_t>(step), bit_cast<uint32_t>(sum)}});
-        }
     }
 }
 

@@ -172,15 +172,4 @@ template <typename Block, typename T, typename Arguments> TALLOW_INLINE void deq
         decode_tiles<Block, T>(arguments);
 }
 
-template <uint32_t N, typename T> TALLOW_INLINE void load_floats(const T* pointer, float (&values)[N]) {
-    constexpr uint32_t length = N < access_bytes / sizeof(T) ? N : access_bytes / sizeof(T);
-#pragma unroll
-    for (uint32_t begin = 0; begin < N; begin += length) {
-        const Pack<T, length> pack = load_whole<length>(pointer + begin);
-#pragma unroll
-        for (uint32_t k = 0; k < length; ++k)
-            values[begin + k] = to_compute(pack.values[k]);
-    }
-}
-
 } // namespace tallow

@@ -235,6 +235,15 @@ template <typename T, uint32_t Packs, bool Even> struct HeldRow {
         });
     }
 
+    // A pack by a number that is known at run time alone. All are read, as registers have no addresses.
+    static TALLOW_INLINE Access pack_of(const Access (&packs)[Packs], uint32_t number) {
+        Access pack = packs[0];
+#pragma unroll
+        for (uint32_t p = 1; p < Packs; ++p)
+            pack = choose(p == number, packs[p], pack);
+        return pack;
+    }
+
   private:
     TALLOW_INLINE void load_ends(const T* elements, T blank, Access (&packs)[Packs]) const {
         visit_ends([&](uint32_t end, uint32_t place) {
@@ -251,14 +260,6 @@ template <typename T, uint32_t Packs, bool Even> struct HeldRow {
             for (uint32_t p = 0; p < half; ++p)
                 parts[p] = Join::combine(parts[p], parts[p + half]);
         return parts[0];
-    }
-    // A pack by a number that is known at run time alone. All are read, as registers have no addresses.
-    static TALLOW_INLINE Access pack_of(const Access (&packs)[Packs], uint32_t number) {
-        Access pack = packs[0];
-#pragma unroll
-        for (uint32_t p = 1; p < Packs; ++p)
-            pack = choose(p == number, packs[p], pack);
-        return pack;
     }
     static TALLOW_INLINE Access choose(bool first, const Access& x, const Access& y) {
         Access chosen;

@@ -62,6 +62,13 @@ def joined_linear(at: Place, x: Tensor, weight: Weight, bias: Tensor | None = No
     return plus(at, all_reduce(linear(at, x, weight), group=at.group), bias)
 
 
+def gated_linear(at: Place, gate: Tensor, up: Tensor, weight: Weight) -> Tensor:
+    """silu(gate) * up by a weight of which each rank has a part of k, as `joined_linear` multiplies."""
+    if at.group.size == 1 and isinstance(weight, QMatMul):
+        return weight.forward_silu_mul(gate, up)
+    return joined_linear(at, silu_mul(at, gate, up), weight)
+
+
 @dataclass(frozen=True)
 class Joined:
     """Weights by which the same is multiplied: one matrix of the rows of all, or each by itself."""
@@ -71,31 +78,42 @@ class Joined:
     """Of each weight."""
 
 
-def linears(at: Place, x: Tensor, weights: Joined) -> tuple[Tensor, ...]:
-    """(n, k) by each weight (m, k): one (n, m) each."""
-    if len(weights.matrices) > 1:
-        return tuple(linear(at, x, weight) for weight in weights.matrices)
-    products = linear(at, x, weights.matrices[0])
+def normed_products(
+    at: Place, x: Tensor, added: Tensor | None, norm: Tensor, weights: Joined
+) -> tuple[tuple[Tensor, ...], Tensor]:
+    """The norm of a sum, or of x alone, by each matrix of some weights, and the sum."""
+    weight, *others = weights.matrices
+    if isinstance(weight, QMatMul) and not others:
+        summands = (x, None) if added is None else (added, x)
+        product, total = weight.forward_rms_norm(summands[0], norm, at.config.epsilon, summands[1])
+        return (product,), total
+    normed, total = added_rms_norm(at, x, added, norm)
+    return tuple(linear(at, normed, weight) for weight in weights.matrices), total
+
+
+def split(products: tuple[Tensor, ...], weights: Joined) -> tuple[Tensor, ...]:
+    """The products of each weight, of those of each matrix."""
+    if len(products) > 1:
+        return products
     ends = accumulate(weights.rows)
-    return tuple(products.narrow(1, end - rows, rows) for rows, end in zip(weights.rows, ends, strict=True))
+    return tuple(products[0].narrow(1, end - rows, rows) for rows, end in zip(weights.rows, ends, strict=True))
 
 
 def rotated_heads(
     at: Place,
-    x: Tensor,
+    products: tuple[Tensor, ...],
     weights: Joined,
     biases: Sequence[Tensor | None],
     rope: Callable[[Place, Tensor], Tensor],
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """(n, width) to queries, keys and values by heads, of which one call of `rope` rotates queries and keys."""
+    """Products as queries, keys and values by heads, of which one call of `rope` rotates queries and keys."""
     query, key, value = weights.rows
-    if len(weights.matrices) == 1 and biases.count(None) == len(biases):
-        products = linear(at, x, weights.matrices[0])
-        both, values = products.narrow(1, 0, query + key), products.narrow(1, query + key, value)
+    if len(products) == 1 and biases.count(None) == len(biases):
+        both, values = products[0].narrow(1, 0, query + key), products[0].narrow(1, query + key, value)
     else:
-        *first, values = [plus(at, *each) for each in zip(linears(at, x, weights), biases, strict=True)]
+        *first, values = [plus(at, *each) for each in zip(split(products, weights), biases, strict=True)]
         both = cat(first, 1)
-    rotated = rope(at, both.reshape(x.shape[0], -1, at.config.head_dim).transpose(0, 1))
+    rotated = rope(at, both.reshape(both.shape[0], -1, at.config.head_dim).transpose(0, 1))
     queries, keys = rotated.split((at.config.heads, at.config.key_heads))
     return queries, keys, key_heads(at, values)
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, ParamSpec, Self
 
 import numpy as np
@@ -81,10 +81,18 @@ class QStorageBase(Calls):
         storage: Storage = self.device_class._new(inner)
         return storage
 
+    def _new_each(self, inners: Iterable[BackendStorage]) -> tuple[Storage, ...]:
+        return tuple([self._new(inner) for inner in inners])
+
     def _new_planned(
         self, key: Key, function: Callable[P, BackendStorage], *arguments: P.args, **options: P.kwargs
     ) -> Storage:
         return self._new(self._planned(key, function, *arguments, **options))
+
+    def _new_each_planned(
+        self, key: Key, function: Callable[P, Iterable[BackendStorage]], *arguments: P.args, **options: P.kwargs
+    ) -> tuple[Storage, ...]:
+        return self._new_each(self._planned(key, function, *arguments, **options))
 
 
 def _on(op: str, device: object, make: Callable[[], QStorage]) -> QStorage:

@@ -89,6 +89,14 @@ def block_arguments(cell: SupportCell, make: Make) -> Arguments:
             # As many rows as a library takes.
             product = {"rows": 2, "hidden": 256, "x": make("f32", 10 * 256), "layout": layout(10, 256)}
             return {**product, "activations": None}
+        case "fwd_rms_norm":
+            product = {"rows": 2, "hidden": 256, "x": make("f32", 3 * 256), "layout": layout(3, 256)}
+            others = {"weight": make("f32", 256), "weight_layout": layout(256)}
+            others |= {"residual": make("f32", 3 * 256), "residual_layout": layout(3, 256)}
+            return {**product, **others, "activations": None, "eps": 1e-5}
+        case "fwd_silu_mul":
+            product = {"rows": 2, "hidden": 256, "x": make("f32", 3 * 256), "layout": layout(3, 256)}
+            return {**product, "y": make("f32", 3 * 256), "y_layout": layout(3, 256), "activations": None}
     raise AssertionError(f"no call is written for the method of blocks {cell.method}")
 
 

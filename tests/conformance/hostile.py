@@ -306,6 +306,11 @@ BASES = {
     "QStorage.dequantize_f16": ("blocks(d)", "64"),
     "QStorage.embedding": ("blocks(d)", f"2; 32; {_ROWS}; at(3)"),
     "QStorage.fwd": ("blocks(d)", f"2; 32; {_COUNT}; at(1, 32); 'q8_1'"),
+    "QStorage.fwd_rms_norm": (
+        "blocks(d)",
+        f"2; 32; {_COUNT}; at(1, 32); {_COUNT}; at(32); {_COUNT}; at(1, 32); 'q8_1'; 1e-5",
+    ),
+    "QStorage.fwd_silu_mul": ("blocks(d)", f"2; 32; {_COUNT}; at(1, 32); {_COUNT}; at(1, 32); 'q8_1'"),
     "QTensor": (None, "blocks(d); (2, 32)"),
     "QTensor.new": (None, "blocks(d); (2, 32)"),
     "QTensor.quantize": (None, "ramp(d, DType.F16, 2, 32); 'Q4_0'"),

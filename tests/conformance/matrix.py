@@ -35,6 +35,8 @@ DEVICE_METHODS_WITHOUT_DTYPE = (
 )
 # A CPU runs no kernels, and nothing is enqueued there.
 GPU_METHODS = ("compile", "graph")
+# Nor does it save a launch.
+JOINED_METHODS = ("fwd_rms_norm", "fwd_silu_mul")
 # The methods that choose between ops, and their ops.
 METHODS_WITH_OPS = {
     "unary_impl": op.UnaryOp,

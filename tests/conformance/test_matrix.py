@@ -116,7 +116,10 @@ def test_cpu_supports_all_that_semantics_defines():
     for cell in tallow.support():
         if cell.backend == "cpu":
             integer = cell.dtype is not None and cell.dtype.value in INTEGERS
-            lacks = (integer and matrix.needs_float(cell.method, cell.op)) or cell.method in matrix.GPU_METHODS
+            lacks = (integer and matrix.needs_float(cell.method, cell.op)) or cell.method in (
+                *matrix.GPU_METHODS,
+                *matrix.JOINED_METHODS,
+            )
             lacks |= not integer and matrix.needs_integers(cell.op)
             is_complex = cell.dtype is not None and cell.dtype.value in COMPLEX
             lacks |= is_complex and not matrix.serves_complex(cell.method, cell.op)

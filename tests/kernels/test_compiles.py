@@ -66,7 +66,21 @@ WITHOUT_SUBROUTINES = ("copy", "fill", "index")
 # Families whose samples are compiled together, because most of a compiler's time goes into the headers that they
 # share. Those that define the same names stand apart. The first group has all others.
 APART = (
-    ["attention", "block_product", "block_tiles", "conv", "copy", "index", "matmul", "pool", "quantized", "upsample"],
+    [
+        *(
+            "attention",
+            "block_product",
+            "block_tiles",
+            "conv",
+            "copy",
+            "index",
+            "make_x",
+            "matmul",
+            "pool",
+            "quantized",
+        ),
+        "upsample",
+    ],
     ["fused", "graph", "scan", "sort"],
 )
 TOGETHER = ([family for family in FAMILIES if family not in chain(*APART)], *APART)

@@ -13,6 +13,7 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 from tallow import Storage
 from tallow.dtype import DType
+from tallow.ggml_dtype import GgmlDType
 from tallow.kernels import arguments
 from tallow.kernels.constants import OPTIM_ROOM, OPTIM_TENSORS
 from tallow.op import BinaryGradientsOp, BinaryOp, CmpOp, MethodOp, ReduceOp, UnaryOp
@@ -25,6 +26,7 @@ from tallow.runtime.backends.gpu_backend.ops import (
     matmul,
     optim,
     pool,
+    quantized,
     reduce,
     rope,
     sums,
@@ -35,7 +37,7 @@ from tallow.runtime.backends.gpu_backend.ops.index import gather, index_select, 
 from tallow.runtime.backends.gpu_backend.ops.loss import cross_entropy, ratio_of_sums
 from tallow.runtime.backends.gpu_backend.ops.memory import synchronize
 from tallow.runtime.backends.gpu_backend.ops.operand import Operand, dense
-from tallow.runtime.backends.gpu_backend.storage import GpuStorage
+from tallow.runtime.backends.gpu_backend.storage import GpuStorage, QGpuStorage
 from tallow.runtime.backends.gpu_backend.utils import MOST_BLOCKS
 from tallow.runtime.base.error import InvalidArgument, InvalidIndex
 from tallow.runtime.core.conv import ParamsConv2D
@@ -848,6 +850,29 @@ def test_losses_are_one_launch_and_two_where_rows_are_few_and_long(device, shape
     cross_entropy(at(logits, shape), at(targets, shape[:1]), 1, -100)
     assert device.names == kernels
     assert device.looks == 1
+
+
+@pytest.mark.parametrize(
+    ("rows", "hidden", "joined"), [(1, 4096, True), (8, 4096, True), (9, 4096, False), (1, 8192, False)]
+)
+def test_few_rows_of_x_are_made_and_rounded_in_one_launch(device, rows, hidden, joined):
+    memory = device.empty(DType.U8, 16 * hidden // 256 * 144).memory
+    blocks = QGpuStorage(device, GgmlDType.Q4K, 16 * hidden, memory)
+    x, y = (at(device.empty(DType.F32, rows * hidden), (rows, hidden)) for _ in range(2))
+    quantized.fwd_rms_norm(blocks, x, None, y, 16, hidden, "q8_1", 1e-5)
+    product = f"rounded_product_Q4K_{1 if rows == 1 else 8}"
+    if joined:
+        assert device.names == ["rms_norm_1_32_held4", product]
+        # A block rounds a pack of each thread.
+        assert device.launches[0][2] == 4 * rows
+    else:
+        assert device.names[0].startswith("norm_f32_")
+    device.launches.clear()
+    quantized.fwd_silu_mul(blocks, x, y, 16, hidden, "q8_1")
+    if rows <= 8:
+        assert device.names == ["silu_mul_1_32", product]
+    else:
+        assert device.names[0] == "silu_mul_f32_contiguous"
 
 
 @pytest.mark.parametrize("count", [64, 7000, 1 << 20])

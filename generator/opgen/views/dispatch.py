@@ -154,8 +154,10 @@ def _numbers(spec: Spec, method: Method) -> list[str]:
     """The arguments of a method that a plan is given anew in each run: numbers but for those that a library may refuse.
 
     It may refuse floats that say how something is computed, such as a scale. What computes a functor takes all numbers,
-    and elements, which may be integers too, are refused by none.
+    and elements, which may be integers too, are refused by none. Plans of weights in blocks keep theirs.
     """
+    if method.holds_blocks:
+        return []
     may_be_refused = method.kind is None and any(call.library is not None for call in _calls(spec, method))
     types = ("int | float", "complex") if may_be_refused else ("float", "int | float", "complex")
     return [item.name for item in method.signature.parameters if item.type in types]

@@ -43,6 +43,7 @@ class GpuDevice(BackendDevice):
     """
 
     composes = True
+    joined_rows = 8
     modules: ClassVar[tuple[str, ...]]
     """The modules of Python without which there is no runtime."""
     extra: ClassVar[str]

@@ -5,7 +5,7 @@ from typing import Any, Final
 
 from ...tensor import Tensor
 from ..config import ModelConfig
-from ..steps import Place, added_rms_norm, attention, joined_linear, linears, rotated_heads, silu_mul
+from ..steps import Place, attention, gated_linear, joined_linear, normed_products, rotated_heads, split
 
 # The tensors around the layers, and those of a layer, by the names that steps have for them.
 TENSORS: Final = {
@@ -66,15 +66,17 @@ def layer(
 
     Queries, keys and values may have biases, and what attention makes too.
     """
-    normed, x = added_rms_norm(at, x, added, weights["attention_norm"])
+    joined = weights["query", "key", "value"]
+    products, x = normed_products(at, x, added, weights["attention_norm"], joined)
     biases = [weights["query_bias"], weights["key_bias"], weights["value_bias"]]
-    queries, keys, values = rotated_heads(at, normed, weights["query", "key", "value"], biases, rope)
+    queries, keys, values = rotated_heads(at, products, joined, biases, rope)
     attended = joined_linear(at, attention(at, queries, keys, values), weights["output"], weights.get("output_bias"))
     return feed_forward(at, weights, x, attended)
 
 
 def feed_forward(at: Place, weights: Mapping[Any, Any], x: Tensor, attended: Tensor) -> tuple[Tensor, Tensor]:
     """The second half of a layer, of (n, width) and what attention adds to it: their sum, and what is added to that."""
-    normed, x = added_rms_norm(at, x, attended, weights["feed_forward_norm"])
-    gate, up = linears(at, normed, weights["gate", "up"])
-    return x, joined_linear(at, silu_mul(at, gate, up), weights["down"])
+    joined = weights["gate", "up"]
+    products, x = normed_products(at, x, attended, weights["feed_forward_norm"], joined)
+    gate, up = split(products, joined)
+    return x, gated_linear(at, gate, up, weights["down"])

@@ -5,7 +5,7 @@ from typing import Any, Final
 
 from ...tensor import Tensor
 from ..config import ModelConfig
-from ..steps import Place, added_rms_norm, attention, heads, joined_linear, key_heads, linears, rms_norm, rope_halves
+from ..steps import Place, attention, heads, joined_linear, key_heads, normed_products, rms_norm, rope_halves, split
 from . import dense
 
 TENSORS: Final = dense.TENSORS
@@ -24,8 +24,9 @@ def shapes(config: ModelConfig, vocabulary: int) -> dict[str, tuple[int, ...]]:
 
 def layer(at: Place, weights: Mapping[Any, Any], x: Tensor, added: Tensor | None) -> tuple[Tensor, Tensor]:
     """A layer of the sum of two (n, width), or of x alone, makes two whose sum it is: the next norm adds them."""
-    normed, x = added_rms_norm(at, x, added, weights["attention_norm"])
-    query, key, value = linears(at, normed, weights["query", "key", "value"])
+    joined = weights["query", "key", "value"]
+    products, x = normed_products(at, x, added, weights["attention_norm"], joined)
+    query, key, value = split(products, joined)
     queries = rope_halves(at, rms_norm(at, heads(at, query), weights["query_norm"]))
     keys = rope_halves(at, rms_norm(at, key_heads(at, key), weights["key_norm"]))
     values = key_heads(at, value)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Sequence
 
 import numpy as np
@@ -172,6 +173,50 @@ def check_few(bench: Bench) -> None:
             assert_same(read(result, "f32", (held, rows), where), every[first : first + held], where)
 
 
+def joined(bench: Bench) -> None:
+    """What makes x gives the same bits joined with the product: of few rows and of more, short ones and long."""
+    length = oracle.SIZES[bench.name][0]
+    for hidden, held in (
+        *((max(length, 32), 3), (3 * max(length, 32), 9), (0, 2), (5 * 256, 0)),
+        *((256, 8), (9 * 256, 1), (16 * 256, 5), (17 * 256, 2)),
+    ):
+        blocks = on_device(bench, random_bytes(bench, 5 * hidden, (0.0, -0.5, 1.0, 0.1)))
+        for placement, activations in itertools.product(("contiguous", "transposed"), (None, "q8_1")):
+            if activations is None or length > 1:
+                where = bench.where(f"({held}, {hidden}), {placement}, {activations}")
+                x, y, weight = (
+                    bench.place(bench.generator.normal(0, 1, shape).astype(np.float32), laid, "f32")
+                    for shape, laid in (((held, hidden), placement), ((held, hidden), "offset"), ((hidden,), "offset"))
+                )
+                check_joined(bench, blocks, (x, y, weight), activations, where)
+                bench.assert_untouched(x, where)
+
+
+def check_joined(
+    bench: Bench, blocks: tallow.QStorage, operands: tuple[Operand, ...], activations: str | None, where: str
+) -> None:
+    """Compare a joined call with those that it joins."""
+    parts = [(operand.storage, operand.layout) for operand in operands]
+    (x, layout), y, weight = parts
+    held, hidden = layout.shape
+
+    def product(made: tallow.Storage) -> Array:
+        return read(blocks.fwd(5, hidden, made, calls.layout(held, hidden), activations), "f32", (held, 5), where)
+
+    if bench.cell.method == "fwd_silu_mul":
+        gated = x.binary_impl(tallow.BinaryOp.SILU_MUL, y[0], layout, y[1])
+        result = blocks.fwd_silu_mul(5, hidden, x, layout, *y, activations)
+        assert_same(read(result, "f32", (held, 5), where), product(gated), where)
+        return
+    for scale, added in itertools.product((weight, (None, None)), (y, (None, None))):
+        normed, *sums = x.rms_norm(layout, *scale, *added, 1e-5)
+        result, *others = blocks.fwd_rms_norm(5, hidden, x, layout, *scale, *added, activations, 1e-5)
+        assert_same(read(result, "f32", (held, 5), where), product(normed), where)
+        assert len(others) == len(sums)
+        for one, other in zip(others, sums, strict=True):
+            assert_same(*(read(each, "f32", (held, hidden), where) for each in (one, other)), where)
+
+
 def zeros(bench: Bench) -> None:
     for name, (length, size) in oracle.SIZES.items():
         blocks = bench.device.quantized_zeros(3 * length, name)
@@ -202,6 +247,8 @@ HANDLERS = {
     "quantize": quantize,
     "embedding": embedding,
     "fwd": fwd,
+    "fwd_rms_norm": joined,
+    "fwd_silu_mul": joined,
     "quantized_zeros": zeros,
     "quantized_from_data": from_data,
 }

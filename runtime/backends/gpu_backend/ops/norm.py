@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Final
 
 from .....kernels import arguments
-from .....kernels.constants import BLOCK_SIZE, JOINED_COLUMNS
+from .....kernels.constants import ACCESS_BYTES, BLOCK_SIZE, JOINED_COLUMNS
 from ....core.shape import Shape
-from ....kernels.argument_struct import NOWHERE
+from ....kernels.argument_struct import NOWHERE, Address
 from ..utils import ceil_divide
 from . import copy, memory, rows
 from .operand import Operand
@@ -18,6 +19,8 @@ if TYPE_CHECKING:
 
 # The most packs of a row that a thread holds, by the bytes of an element: AMD's registers have no room for more.
 _MOST_HELD: Final = {2: 4, 4: 4, 8: 2}
+# Numbers that follow each other, of which threads side by side know the largest.
+_RUN: Final = 32
 # What the measure kernel knows of a part: so many numbers of the compute dtype.
 _KNOWN: Final = 3
 # The blocks of a multiprocessor that add up columns: so many are resident, and more would leave more to add up.
@@ -36,6 +39,54 @@ def rms_norm(x: Operand, weight: Operand | None, residual: Operand | None, eps: 
     return _norm("rms_norm", x, weight, None, residual, eps, is_centered=False)
 
 
+def rms_norm_by(
+    family: str,
+    kernel: str,
+    x: Operand,
+    weight: Operand | None,
+    residual: Operand | None,
+    eps: float,
+    result: Address,
+) -> tuple[GpuStorage, ...] | None:
+    """Have a kernel that takes runs of 32 numbers write what `rms_norm` makes of rows to an address, as it has them.
+
+    This gives the sum, where there is one; None for rows that no threads side by side hold such runs of.
+    """
+    x, residual = rows.in_rows(x), None if residual is None else rows.in_rows(residual)
+    weight = None if weight is None else rows.in_rows(weight)
+    part, *others = rows.launches("rms_norm", _MOST_HELD[x.itemsize], x, x if residual is None else residual)
+    if others or not part.kernel.startswith("held") or part.team * ACCESS_BYTES < _RUN * x.itemsize:
+        return None
+    sums = () if residual is None else (x.device.empty(x.dtype, x.layout.elem_count),)
+    packed = arguments.make_normed_x(
+        norm=_fields(part, x, weight, None, residual, eps, [result, *(made.memory.address for made in sums)]),
+        rows=part.rows, length=part.length, team=part.team, is_centered=False, geometry=part.geometry,
+    )  # fmt: skip
+    blocks = part.blocks * int(part.kernel.removeprefix("held"))
+    x.device.kernels.launch(family, f"{kernel}_{part.kernel}", blocks, packed)
+    return sums
+
+
+def _fields(
+    part: rows.Rows,
+    x: Operand,
+    weight: Operand | None,
+    bias: Operand | None,
+    residual: Operand | None,
+    eps: float,
+    results: Sequence[Address],
+) -> arguments.Norm:
+    """What kernels of rows are given, whose results are to begin at these addresses."""
+    at = [NOWHERE if vector is None else vector.address for vector in (weight, bias)]
+    return arguments.Norm(
+        result=results[0], source=x.address + part.offsets[0] * x.itemsize,
+        sum=NOWHERE if residual is None else results[1],
+        residual=NOWHERE if residual is None else residual.address + part.offsets[1] * x.itemsize,
+        weight=at[0], bias=at[1], epsilon=element_bits(eps, x.dtype.compute),
+        share=element_bits(1 / x.shape[-1], x.dtype.compute),
+    )  # fmt: skip
+
+
 def _norm(
     op: str,
     x: Operand,
@@ -51,18 +102,11 @@ def _norm(
     if count == 0:
         return tuple(made)
     x, residual = rows.in_rows(x), None if residual is None else rows.in_rows(residual)
-    vectors = [None if vector is None else rows.in_rows(vector) for vector in (weight, bias)]
-    scale, shift = [NOWHERE if vector is None else vector.address for vector in vectors]
-    epsilon, share = element_bits(eps, x.dtype.compute), element_bits(1 / x.shape[-1], x.dtype.compute)
+    weight, bias = [None if vector is None else rows.in_rows(vector) for vector in (weight, bias)]
     name = f"norm_{x.dtype.value}"
     for part in rows.launches(op, _MOST_HELD[x.itemsize], x, x if residual is None else residual):
         first = part.first * part.length * itemsize
-        norm = arguments.Norm(
-            result=made[0].memory.address + first, source=x.address + part.offsets[0] * itemsize,
-            sum=NOWHERE if residual is None else made[1].memory.address + first,
-            residual=NOWHERE if residual is None else residual.address + part.offsets[1] * itemsize,
-            weight=scale, bias=shift, epsilon=epsilon, share=share,
-        )  # fmt: skip
+        norm = _fields(part, x, weight, bias, residual, eps, [storage.memory.address + first for storage in made])
         if part.team:
             packed = arguments.norm_held(
                 norm=norm, rows=part.rows, length=part.length, team=part.team, is_centered=is_centered,

@@ -22,12 +22,12 @@ from .....kernels.constants import (
     TILE_ROWS_OF_X,
     TILE_SHARED,
 )
-from .....op import MethodOp, ReduceOp
+from .....op import BinaryOp, MethodOp, ReduceOp
 from ....core.layout import Layout
 from ....host.quantize import quantized
 from ....kernels.argument_struct import Address
 from ..utils import ceil_divide
-from . import copy, elementwise, index, linear, reduce
+from . import copy, elementwise, index, linear, norm, reduce
 from .operand import Operand, dense
 
 if TYPE_CHECKING:
@@ -53,14 +53,14 @@ _MOST_DECODED: Final = 1 << 27
 _LANE_FLOATS: Final = 8
 # A block has so many waves, or half of them.
 _WAVES: Final = BLOCK_SIZE // 32
-# x is multiplied as integers, 32 of which have a step, and at most two sums with it, in f32.
-_STEPPED: Final = 32
-_STEP_BYTES: Final = 16
+# x is multiplied as integers, of which as many as a lane takes, or half of them, have a step and a sum in f32.
+_LANE_WEIGHTS: Final = 32
+_STEP_BYTES: Final = 8
 # Rows of so many weights are shared by two waves, which then have 4 parts of a row each, of 32 weights for each lane.
 _LEAST_SHARED: Final = 2 * 4 * 32 * 32
-# A lane arranges so many numbers of x, in rows of whole parts of waves of up to 64 lanes.
-_LANE_ARRANGES: Final = 4
-_MOST_PART: Final = 64 * 32
+# A lane makes integers of so many numbers of x, in rows of whole parts of waves of up to 64 lanes.
+_LANE_MAKES: Final = 4
+_MOST_PART: Final = 64 * _LANE_WEIGHTS
 
 
 def zeros(device: GpuDevice, elem_count: int, dtype: GgmlDType) -> QGpuStorage:
@@ -188,15 +188,73 @@ def _tiled_product(blocks: QGpuStorage, x: Operand, rows: int, hidden: int) -> G
     return sums if members == 1 else reduce.reduce(ReduceOp.SUM, dense(sums, (members, held * rows)), (0,))
 
 
+def fwd_rms_norm(
+    blocks: QGpuStorage,
+    x: Operand,
+    weight: Operand | None,
+    residual: Operand | None,
+    rows: int,
+    hidden: int,
+    activations: str | None,
+    eps: float,
+) -> tuple[GpuStorage, ...]:
+    """The product of what rms_norm makes of x, and the sum of x and the residual where there is one."""
+    held = x.shape[0]
+    if blocks.block_size > 1 and held <= _ROWS_AT_ONCE and _has_whole_lanes(blocks, x, rows):
+        kernel, made, row_bytes = _rows_of_x(blocks, held, hidden, activations)
+        sums = norm.rms_norm_by("make_x", f"rms_norm_{kernel}", x, weight, residual, eps, made.memory.address)
+        if sums is not None:
+            result = blocks.device.empty(DType.F32, held * rows)
+            _multiply_rows(blocks, dense(made, (held, row_bytes)), rows, hidden, activations, result.memory.address)
+            return result, *sums
+    normed, *others = norm.rms_norm(x, weight, residual, eps)
+    return forward(blocks, dense(normed, x.shape), rows, hidden, activations), *others
+
+
+def fwd_silu_mul(
+    blocks: QGpuStorage, x: Operand, y: Operand, rows: int, hidden: int, activations: str | None
+) -> GpuStorage:
+    """The product of silu(x) * y."""
+    held = x.shape[0]
+    if blocks.block_size == 1 or held > _ROWS_AT_ONCE or not _has_whole_lanes(blocks, x, rows):
+        gated = elementwise.binary(BinaryOp.SILU_MUL, x, y)
+        return forward(blocks, dense(gated, x.shape), rows, hidden, activations)
+    x, y = _in_accesses(x), _in_accesses(y)
+    kernel, made, row_bytes = _rows_of_x(blocks, held, hidden, activations)
+    packed = arguments.make_gated_x(
+        result=made.memory.address, x=x.address, x_stride=x.strides[0], y=y.address, y_stride=y.strides[0],
+        x_rows=held, hidden=hidden,
+    )  # fmt: skip
+    x.device.kernels.launch("make_x", f"silu_mul_{kernel}", _blocks_that_make(held * hidden), packed)
+    result = blocks.device.empty(DType.F32, held * rows)
+    _multiply_rows(blocks, dense(made, (held, row_bytes)), rows, hidden, activations, result.memory.address)
+    return result
+
+
 def _multiply_few(
     blocks: QGpuStorage, x: Operand, rows: int, hidden: int, activations: str | None, result: Address
 ) -> None:
     """Write the product of as many rows of x as the kernel takes at once to the address `result`."""
+    if blocks.block_size > 1:
+        held = x.shape[0]
+        kernel, made, row_bytes = _rows_of_x(blocks, held, hidden, activations)
+        packed = arguments.make_x(
+            result=made.memory.address, x=x.address, x_stride=x.strides[0], x_rows=held, hidden=hidden
+        )
+        x.device.kernels.launch("make_x", f"x_{kernel}", _blocks_that_make(held * hidden), packed)
+        x = dense(made, (held, row_bytes))
+    _multiply_rows(blocks, x, rows, hidden, activations, result)
+
+
+def _multiply_rows(
+    blocks: QGpuStorage, x: Operand, rows: int, hidden: int, activations: str | None, result: Address
+) -> None:
+    """The same of rows as the kernel reads them: of integers, or of floats for weights that are."""
     held = x.shape[0]
     kernel = "block_product" if activations is None else "rounded_product"
     weights, split_bits = blocks.memory, 0
     if blocks.block_size > 1:
-        x, weights, split_bits = _arranged(blocks, x, activations), _roomy(blocks), _split_bits(rows, hidden)
+        weights, split_bits = _roomy(blocks), _split_bits(rows, hidden)
     readable = max(blocks.size_in_bytes, LEAST_BLOCKS_BYTES)
     packed = arguments.block_product(
         result=result, blocks=weights.address, readable=readable, x=x.address, x_stride=x.strides[0], x_rows=held,
@@ -227,18 +285,18 @@ def _roomy(blocks: QGpuStorage) -> Memory:
     return roomy.memory
 
 
-def _arranged(blocks: QGpuStorage, x: Operand, activations: str | None) -> Operand:
-    """Rows of integers as lanes of the kernel of products read them: see block_product.hpp."""
-    held, hidden = x.shape
-    name, planes = ("split", EXACT_PLANES) if activations is None else ("round", 1)
-    length = ceil_divide(hidden, _MOST_PART) * _MOST_PART // _STEPPED * (_STEPPED * planes + _STEP_BYTES)
-    arranged = x.device.empty(DType.U8, held * length)
-    packed = arguments.arrange_x(
-        result=arranged.memory.address, x=x.address, x_stride=x.strides[0], x_rows=held, hidden=hidden
-    )
-    needed = ceil_divide(held * hidden, BLOCK_SIZE * _LANE_ARRANGES)
-    x.device.kernels.launch("block_product", f"{name}_{blocks.dtype.value}", needed, packed)
-    return dense(arranged, (held, length))
+def _rows_of_x(blocks: QGpuStorage, held: int, hidden: int, activations: str | None) -> tuple[str, GpuStorage, int]:
+    """How names of kernels that make rows of integers of x for these weights go on, room for the rows, and their bytes.
+
+    See rows_of_x.hpp.
+    """
+    planes, group = EXACT_PLANES if activations is None else 1, min(blocks.dtype.group_size, _LANE_WEIGHTS)
+    row_bytes = ceil_divide(hidden, _MOST_PART) * (_MOST_PART * planes + _MOST_PART // group * _STEP_BYTES)
+    return f"{planes}_{group}", blocks.device.empty(DType.U8, held * row_bytes), row_bytes
+
+
+def _blocks_that_make(count: int) -> int:
+    return ceil_divide(count, BLOCK_SIZE * _LANE_MAKES)
 
 
 def _decoded_product(
