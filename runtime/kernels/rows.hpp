@@ -35,7 +35,7 @@ template <typename T, bool Even = false> struct Row {
         return Even ? place < length : length >= pack && place <= length - pack;
     }
     // The elements of a row from a place on, which Whole says are all there; else `blank` stands for those that are
-    // not.
+    // not, which are all or none of an even row.
     template <bool Whole> TALLOW_INLINE Access load(const T* row, uint32_t place, T blank) const {
         if constexpr (Whole) {
             return load_registers<access_bytes>(row + place);
@@ -45,7 +45,7 @@ template <typename T, bool Even = false> struct Row {
             Access access{};
 #pragma unroll
             for (uint32_t i = 0; i < pack; ++i)
-                put_element(access, i, place + i < length ? row[place + i] : blank);
+                put_element(access, i, !Even && place + i < length ? row[place + i] : blank);
             return access;
         }
     }
