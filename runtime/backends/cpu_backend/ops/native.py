@@ -54,12 +54,8 @@ def elementwise(
         return None
     if op is MethodOp.TO_DTYPE and target is source:
         kernel: Address | None = MOVE
-    elif op.moves:
-        kernel = kernels.elementwise(_moved(op, first.dtype, source))
-    elif op is MethodOp.TO_DTYPE:
-        kernel = kernels.elementwise(f"{op.value}_{target.value}_{source.value}")
     else:
-        kernel = kernels.elementwise(f"{op.value}_{source.value}")
+        kernel = kernels.elementwise(op.kernel(source, first.dtype, result))
     if kernel is None:
         return None
     numbers = [argument for argument in others if not isinstance(argument, Operand)]
@@ -73,17 +69,11 @@ def joint(
     """As `binary_gradients.joint`; None where NumPy does it."""
     operands = [it for it in given if isinstance(it, Operand)]
     (storage, layout), dtype = operands[-1], operands[-1].dtype
-    name = _moved(op, operands[0].dtype, dtype) if op.moves else f"{op.value}_{dtype.value}"
-    kernel, count = kernels.elementwise(name), layout.elem_count
+    kernel, count = kernels.elementwise(op.kernel(dtype, operands[0].dtype)), layout.elem_count
     if kernel is None or count == 0:
         return None
     numbers = [it for it in given if not isinstance(it, Operand)]
     return plan_map(kernels, kernel, storage, layout.dense, dtype, operands, made=count, results=2, numbers=numbers)
-
-
-def _moved(op: ElementwiseOp, condition: DType, moved: DType) -> str:
-    """The kernel that moves elements of a dtype by a condition."""
-    return f"{op.value}_b{8 * condition.itemsize}_b{8 * moved.itemsize}"
 
 
 def plan_map(

@@ -60,7 +60,7 @@ def assign(kernels: HostKernels, target: Operand, source: Operand) -> Write | No
 @by_plan
 def binary_assign(kernels: HostKernels, op: BinaryOp, target: Operand, source: Operand) -> Write | None:
     """As `elementwise.binary_assign`; None where NumPy does it."""
-    return _plan(kernels, kernels.elementwise(f"{op.value}_{target.dtype.value}"), target, source, is_read=True)
+    return _plan(kernels, kernels.elementwise(op.kernel(target.dtype)), target, source, is_read=True)
 
 
 @by_plan

@@ -90,9 +90,8 @@ _BINARY_GRADIENT: Final = Map(
 
 def unary(op: UnaryOp | MethodOp, x: Operand, *parameters: float, result: DType | None = None) -> GpuStorage:
     """`op` of every element, in dtype `result` where that is given; the numbers are its parameters."""
-    name = op.value if result is None else f"{op.value}_{result.value}"
     bits = parameter_bits("unary", parameters, x.dtype)
-    return _map(_UNARY, f"{name}_{x.dtype.value}", (x,), result or op.result_of(x.dtype), bits)
+    return _map(_UNARY, op.kernel(x.dtype, result=result), (x,), result or op.result_of(x.dtype), bits)
 
 
 def cast(op: MethodOp, x: Operand, *, result: DType) -> GpuStorage:
@@ -102,14 +101,12 @@ def cast(op: MethodOp, x: Operand, *, result: DType) -> GpuStorage:
 
 def compare(op: CmpOp, x: Operand, y: Operand) -> GpuStorage:
     """`op` of every pair of elements as u8, 0 or 1."""
-    return _map(
-        _COMPARE, f"{op.value}_{x.dtype.value}", (x, y), op.result_of(x.dtype), parameter_bits("cmp", (), x.dtype)
-    )
+    return _map(_COMPARE, op.kernel(x.dtype), (x, y), op.result_of(x.dtype), parameter_bits("cmp", (), x.dtype))
 
 
 def binary(op: BinaryOp | MethodOp, x: Operand, y: Operand, *parameters: float) -> GpuStorage:
     """`op` of every pair of elements; the numbers are its parameters."""
-    name, dtype = f"{op.value}_{x.dtype.value}", op.result_of(x.dtype)
+    name, dtype = op.kernel(x.dtype), op.result_of(x.dtype)
     bits = parameter_bits("binary", parameters, x.dtype)
     is_dense = x.layout.is_contiguous and y.layout.is_contiguous
     is_tiled = dtype is x.dtype and not is_dense and not are_few(x.device, x.layout.elem_count)
@@ -132,7 +129,7 @@ def binary_assign(op: BinaryOp, target: Operand, source: Operand) -> None:
         return
     if source.storage.number is None and source != target:
         source = copy.apart(target, source)
-    name = f"{op.value}_{target.dtype.value}"
+    name = op.kernel(target.dtype)
     _map(_BINARY, name, (target, source), target.dtype, parameter_bits("binary", (), target.dtype), target)
 
 
@@ -162,15 +159,10 @@ def _binary_transposed(
     return result
 
 
-def _moved(op: BinaryGradientsOp | MethodOp, condition: Operand, moved: Operand) -> str:
-    """A kernel that only moves elements by a condition, so that no more than their widths count."""
-    return f"{op.value}_b{8 * condition.itemsize}_b{8 * moved.itemsize}"
-
-
 def ternary(op: MethodOp, x: Operand, y: Operand, z: Operand, *parameters: float) -> GpuStorage:
     """`op` of every three elements; the numbers are its parameters."""
-    name = _moved(op, x, z) if op.moves else f"{op.value}_{z.dtype.value}"
-    return _map(_TERNARY, name, (x, y, z), op.result_of(z.dtype), parameter_bits("ternary", parameters, z.dtype))
+    bits = parameter_bits("ternary", parameters, z.dtype)
+    return _map(_TERNARY, op.kernel(z.dtype, x.dtype), (x, y, z), op.result_of(z.dtype), bits)
 
 
 def gradient(op: UnaryGradientOp | BinaryGradientOp | MethodOp, g: Operand, *others: Operand | float) -> GpuStorage:
@@ -179,7 +171,7 @@ def gradient(op: UnaryGradientOp | BinaryGradientOp | MethodOp, g: Operand, *oth
     parameters = tuple([other for other in others if not isinstance(other, Operand)])
     kernels = _UNARY_GRADIENT if len(operands) == 2 else _BINARY_GRADIENT
     bits = parameter_bits(kernels.family, parameters, g.dtype)
-    return _map(kernels, f"{op.value}_{g.dtype.value}", operands, g.dtype, bits)
+    return _map(kernels, op.kernel(g.dtype), operands, g.dtype, bits)
 
 
 def joint(op: BinaryGradientsOp | MethodOp, first: Operand, *others: Operand | float) -> tuple[GpuStorage, ...]:
@@ -190,7 +182,7 @@ def joint(op: BinaryGradientsOp | MethodOp, first: Operand, *others: Operand | f
     bits = parameter_bits(family, tuple([other for other in others if not isinstance(other, Operand)]), dtype)
     kernels = Several(
         family,
-        _moved(op, first, operands[-1]) if op.moves else f"{op.value}_{dtype.value}",
+        op.kernel(dtype, first.dtype),
         partial(arguments.binary_gradients_contiguous, parameters=bits),
         partial(arguments.binary_gradients_strided, parameters=bits),
     )
