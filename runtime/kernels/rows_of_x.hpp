@@ -141,7 +141,7 @@ TALLOW_INLINE void write_x(uint8_t* row, uint32_t element, bool is_there, const 
     const float sum = static_cast<float>(sum_of_quants) * (Planes == 1 ? step : 1.0f);
     if (!is_there)
         return;
-    // A byte below 0 takes one from the next: it has 128 more here, and so has the sum that they make.
+    // With 128 more in each byte none is below 0, and none takes one from the next.
     constexpr uint32_t middle = 0x80808080u >> 8 * (4 - Planes);
     uint32_t words[count];
     uint32_t bytes[count];
