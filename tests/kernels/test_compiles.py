@@ -44,6 +44,8 @@ SCALAR_SPILLS = {
     "cross_entropy_f64": 18,
     "cross_entropy_gradient_f64": 6,
     "gelu_erf_gradient_f64_contiguous": 10,
+    "mish_gradient_f64_contiguous": 9,
+    "pow_gradients_f64_contiguous": 11,
     "logsumexp_f64_columns": 2,
 }
 # Vector registers that go to AMD's accumulation registers: of lanes that have sums of lines of 256 elements.
