@@ -30,7 +30,13 @@ PARTS = re.compile(r"^TALLOW_KERNEL\(((\w+?)(?:_((?:b|bf|f|i|u)\d+(?:e4m3)?)\w*)
 CUDA_STACK = (3, 40)
 # The same of kernels of 64 bits whose registers are bounded, so that enough blocks are resident.
 CUDA_STACKS = {
-    "silu_mul_f64_number_contiguous": (8, 40),
+    "silu_mul_f64_number_contiguous": (12, 16),
+    "gelu_mul_f64_number_contiguous": (12, 16),
+    # On sm_80, tiles of scores and results take all the registers that a thread may have.
+    "attention_bf16_128_tiles": (7, 24),
+    "attention_f16_128_tiles": (7, 24),
+    "attention_bf16_256_any": (4, 16),
+    "attention_f16_256_any": (5, 16),
     # What these add up of all rows takes half of the registers, and what they load of a row the rest.
     "norm_gradient_bf16_held4": (7, 32),
     "norm_gradient_f16_held4": (7, 32),
@@ -38,6 +44,8 @@ CUDA_STACKS = {
     "cross_entropy_f64": (32, 32),
     "scatter_add_f64_waves": (0, 8),
     "scatter_add_i64_waves": (0, 8),
+    "scatter_add_u64_waves": (0, 8),
+    "scatter_add_complex64_waves": (0, 8),
 }
 # Scalar registers that go to lanes of vector registers: constants of exponentials of doubles, and fields of indexes.
 SCALAR_SPILLS = {
