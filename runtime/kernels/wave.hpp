@@ -113,19 +113,29 @@ TALLOW_INLINE uint32_t lowest_lane(LaneMask lanes) {
     return count_bits(static_cast<LaneMask>(~lanes & (lanes - 1))) % wave_size;
 }
 
-// The lanes that have this lane's value, of those whose values are below `limit`; every lane of the wave must take
+// The lanes that have this lane's value, of those whose values are below `Limit`; every lane of the wave must take
 // part, and what a lane with another value gets is of no use.
+template <uint32_t Limit> TALLOW_INLINE LaneMask lanes_alike(uint32_t value) {
+    LaneMask alike = ballot(value < Limit);
+#pragma unroll
+    for (uint32_t bit = 1; bit < Limit; bit *= 2) {
+        const LaneMask set = ballot((value & bit) != 0);
+        alike &= (value & bit) != 0 ? set : ~set;
+    }
+    return alike;
+}
+
+// The same of a limit that compilers do not know; a match takes longer than the few ballots of a low one.
 TALLOW_INLINE LaneMask lanes_alike(uint32_t value, uint64_t limit) {
     LaneMask alike = ballot(value < limit);
 #if defined(TALLOW_NVIDIA)
-    // A match takes longer than so many ballots.
-    if (limit > 1u << 10)
-        return alike & __match_any_sync(0xffffffffu, value);
-#endif
+    alike &= __match_any_sync(0xffffffffu, value);
+#else
     for (uint64_t bit = 1; bit < limit; bit *= 2) {
         const LaneMask set = ballot((value & bit) != 0);
         alike &= (value & bit) != 0 ? set : ~set;
     }
+#endif
     return alike;
 }
 

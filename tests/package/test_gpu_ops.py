@@ -15,7 +15,7 @@ from tallow import Storage
 from tallow.dtype import DType
 from tallow.ggml_dtype import GgmlDType
 from tallow.kernels import arguments
-from tallow.kernels.constants import OPTIM_ROOM, OPTIM_TENSORS
+from tallow.kernels.constants import OPTIM_ROOM, OPTIM_TENSORS, SORT_TILE
 from tallow.op import BinaryGradientsOp, BinaryOp, CmpOp, MethodOp, ReduceOp, UnaryOp
 from tallow.runtime.backends.backend import BackendDevice
 from tallow.runtime.backends.gpu_backend.ops import (
@@ -29,6 +29,7 @@ from tallow.runtime.backends.gpu_backend.ops import (
     quantized,
     reduce,
     rope,
+    sort,
     sums,
     upsample,
 )
@@ -44,7 +45,6 @@ from tallow.runtime.core.conv import ParamsConv2D
 from tallow.runtime.core.layout import Layout
 from tallow.runtime.core.optim import ROOM, parts_of
 from tallow.runtime.core.shape import Shape
-from tallow.runtime.kernels.argument_struct import NOWHERE
 
 from . import backend
 
@@ -517,7 +517,7 @@ def test_indexes_into_nothing_are_looked_at(device):
     assert device.looks == len(device.launches) == 2
 
 
-PASSES = ["sort_count", "sort_scan", "sort_scatter"]
+PASSES = ["sort_u32_digits", "sort_u32_first", "sort_split"]
 
 
 @pytest.mark.parametrize(
@@ -587,7 +587,8 @@ def test_sums_of_short_floats_are_kept_in_long_ones(device):
     assert device.names == ["index_check", "scatter_add_f16_near"]
 
 
-def test_no_more_waves_than_whose_lines_stay_in_a_cache(device):
+def test_no_more_waves_than_whose_lines_stay_in_a_cache(device, monkeypatch):
+    monkeypatch.setattr(sums, "_SORT_PASS", math.inf)
     shape, x = (1 << 12, 1 << 14), device.empty(DType.F32, 1 << 26)
     indexes, source = device.empty(DType.I64, 1 << 26), device.empty(DType.F32, 1 << 26)
     sums.scatter_add(at(x, shape), at(indexes, shape), at(source, shape), 1)
@@ -622,10 +623,10 @@ def test_few_keys_are_sorted_by_one_block(device):
     assert device.filled[-1][1:] == (255, 1 << 17)
     assert arguments.SORT_KEYS.unpack(device.launches[2][3])[12:15] == (0, 16, 4096)
     sums.index_add(at(x, (300, 8)), at(indexes, (4097,)), at(source, (4097, 8)), 0)
-    assert device.names[4:] == ["index_keys", *PASSES * 2, "index_starts", "index_add_f32"]
+    assert device.names[4:] == ["index_keys", *PASSES, "index_starts", "index_add_f32"]
     assert device.filled[-1][1:] == (255, 1200)
     sums.scatter_add(at(x, (9,)), at(indexes, (4096,)), at(source, (4096,)), 0)
-    assert device.names[13:] == ["sort_keys", "scatter_add_f32_sorted"]
+    assert device.names[10:] == ["sort_keys", "scatter_add_f32_sorted"]
 
 
 def added_in_order(target, indexes, source, dim):
@@ -791,18 +792,14 @@ def test_a_scatter_of_several_parts_writes_nothing_where_an_index_is_out_of_rang
     assert target.to_numpy().tolist() == [0] * 10
 
 
-def test_counts_of_many_blocks_are_summed(gpu):
-    blocks = 2500
-    counts = np.random.default_rng(9).integers(0, 99, (256, blocks)).astype(np.int32)
-    storage = gpu.storage(np.concatenate([counts.ravel(), np.zeros(256, np.int32)]))
-    packed = arguments.sort_pass(
-        keys=NOWHERE, positions=NOWHERE, sorted_keys=NOWHERE, sorted_positions=NOWHERE,
-        counts=storage.memory.address, count=0, shift=0, blocks=blocks,
-    )  # fmt: skip
-    gpu.kernels.launch("sort", "sort_scan", 256, packed)
-    found = storage.to_numpy()
-    np.testing.assert_array_equal(found[: counts.size].reshape(counts.shape), np.cumsum(counts, 1) - counts)
-    np.testing.assert_array_equal(found[counts.size :], counts.sum(1))
+def test_tiles_of_a_long_line_follow_each_other(gpu):
+    """More of them than run at once."""
+    numbers = np.random.default_rng(9).integers(0, 1 << 10, (2, 41 * SORT_TILE + 5)).astype(np.uint16)
+    x = at(gpu.storage(numbers.ravel()), numbers.shape)
+    elements, positions = sort.sort(x, False, numbers.shape[1])
+    order = np.argsort(numbers, kind="stable")
+    np.testing.assert_array_equal(positions.to_numpy().reshape(numbers.shape), order)
+    np.testing.assert_array_equal(elements.to_numpy().reshape(numbers.shape), np.take_along_axis(numbers, order, 1))
 
 
 @pytest.mark.parametrize("looks", [0, 1 << 26])
