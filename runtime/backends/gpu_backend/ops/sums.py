@@ -58,7 +58,7 @@ _SORT_KEY: Final = 1.1e-5
 _BLOCK_SORT_PASS: Final = 2.0
 _BLOCK_SORT_KEY: Final = 2e-3
 # What comes before and after the passes, where keys are made and positions are read in another order.
-_SORTED: Final = 15.0
+_SORTED: Final = 10.0
 _SORTED_KEY: Final = 4e-5
 # A look at all indexes before, and of each of them.
 _CHECK: Final = 2.0
