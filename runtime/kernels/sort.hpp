@@ -56,7 +56,7 @@ TALLOW_INLINE uint32_t sort_by_digit(SharedPairs& pairs, uint32_t count, uint32_
             const bool valid = place < count;
             keys[i] = valid ? pairs.keys[place] : 0;
             const uint32_t digit = (keys[i] >> shift) % digit_count;
-            const LaneMask alike = lanes_alike<digit_count>(valid ? digit : digit_count);
+            const LaneMask alike = lanes_alike_by_votes(valid ? digit : digit_count, digit_count);
             const uint32_t rank = count_bits(alike & lanes_before());
             const uint32_t before = counts[digit];
             if (valid)

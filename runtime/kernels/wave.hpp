@@ -113,30 +113,22 @@ TALLOW_INLINE uint32_t lowest_lane(LaneMask lanes) {
     return count_bits(static_cast<LaneMask>(~lanes & (lanes - 1))) % wave_size;
 }
 
-// The lanes that have this lane's value, of those whose values are below `Limit`; every lane of the wave must take
-// part, and what a lane with another value gets is of no use.
-template <uint32_t Limit> TALLOW_INLINE LaneMask lanes_alike(uint32_t value) {
-    LaneMask alike = ballot(value < Limit);
-#pragma unroll
-    for (uint32_t bit = 1; bit < Limit; bit *= 2) {
+// The lanes that have this lane's value, of those whose values are below `limit`; every lane of the wave must take
+// part, and what a lane with another value gets is of no use. A vote a bit: quicker than a match where bits are few.
+template <typename Limit> TALLOW_INLINE LaneMask lanes_alike_by_votes(uint32_t value, Limit limit) {
+    LaneMask alike = ballot(value < limit);
+    for (Limit bit = 1; bit < limit; bit *= 2) {
         const LaneMask set = ballot((value & bit) != 0);
         alike &= (value & bit) != 0 ? set : ~set;
     }
     return alike;
 }
-
-// The same of a limit that compilers do not know; a match takes longer than the few ballots of a low one.
 TALLOW_INLINE LaneMask lanes_alike(uint32_t value, uint64_t limit) {
-    LaneMask alike = ballot(value < limit);
 #if defined(TALLOW_NVIDIA)
-    alike &= __match_any_sync(0xffffffffu, value);
+    return ballot(value < limit) & __match_any_sync(0xffffffffu, value);
 #else
-    for (uint64_t bit = 1; bit < limit; bit *= 2) {
-        const LaneMask set = ballot((value & bit) != 0);
-        alike &= (value & bit) != 0 ? set : ~set;
-    }
+    return lanes_alike_by_votes(value, limit);
 #endif
-    return alike;
 }
 
 } // namespace tallow
