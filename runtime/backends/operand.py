@@ -26,6 +26,12 @@ class OperandBase(NamedTuple):
         return [cls(storage.inner, layout) for storage, layout in zip(storages, layouts, strict=True)]
 
     @property
+    def with_a_dim(self) -> Self:
+        """The same elements along a dim at least, where rank 0 has one element."""
+        layout = self.layout
+        return self if layout.shape else type(self)(self.storage, Layout((1,), (1,), layout.start_offset))
+
+    @property
     def dtype(self) -> DType:
         """The dtype of the elements."""
         dtype: DType = self.storage.dtype

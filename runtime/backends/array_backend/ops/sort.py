@@ -29,11 +29,10 @@ def argsort(operand: Operand, descending: bool, count: int) -> Any:
 
 def sort(operand: Operand, descending: bool, count: int) -> tuple[Any, ...]:
     """The first elements in order along the last dim, and their positions."""
-    layout = operand.layout if operand.layout.shape else Layout(Shape((1,)), (1,), operand.layout.start_offset)
-    shape = Shape((*layout.shape[:-1], count))
-    positions = argsort(Operand(operand.storage, layout), descending, count)
-    places = Operand(positions, Layout.contiguous(shape))
-    return index.gather(Operand(operand.storage, layout), places, len(shape) - 1), positions
+    line = operand.with_a_dim
+    shape = Shape((*line.layout.shape[:-1], count))
+    positions = argsort(line, descending, count)
+    return index.gather(line, Operand(positions, Layout.contiguous(shape)), len(shape) - 1), positions
 
 
 @tells_errors

@@ -354,9 +354,9 @@ def sort(
 ) -> Callable[..., tuple[CpuStorage, ...]] | None:
     """As `sort.sort`; None where NumPy does it."""
     order = _plan_order(kernels, x, descending, count)
-    lines = x.layout if x.layout.shape else Layout((1,), (1,), x.layout.start_offset)
-    first, dim = Layout.contiguous((*lines.shape[:-1], count)), len(lines.shape) - 1
-    take = plan_gather("sort", kernels, Operand(x.storage, lines), _no_positions(x), first, dim)
+    line = x.with_a_dim
+    first = Layout.contiguous((*line.layout.shape[:-1], count))
+    take = plan_gather("sort", kernels, line, Operand(_no_positions(x), first), first, len(first.shape) - 1)
     if order is None or take is None:
         return None
 
@@ -367,8 +367,9 @@ def sort(
     return run
 
 
-def _no_positions(x: Operand) -> Operand:
-    return Operand(type(x.storage)(x.device, DType.U32, np.empty(0, np.uint32)), Layout.contiguous((0,)))
+def _no_positions(x: Operand) -> CpuStorage:
+    made: CpuStorage = type(x.storage)(x.device, DType.U32, np.empty(0, np.uint32))
+    return made
 
 
 def _plan_order(kernels: HostKernels, x: Operand, descending: bool, count: int) -> Callable[..., CpuStorage] | None:
@@ -392,5 +393,5 @@ def _plan_order(kernels: HostKernels, x: Operand, descending: bool, count: int) 
     sort = rows.plan(kernel, packed)
     if made == count:
         return sort
-    first = plan_dense(kernels, Operand(_no_positions(x).storage, Layout((lines, count), (length, 1))))
+    first = plan_dense(kernels, Operand(_no_positions(x), Layout((lines, count), (length, 1))))
     return lambda storage: first(sort(storage))

@@ -26,7 +26,7 @@ from .....op import BinaryOp, MethodOp, ReduceOp
 from ....core.layout import Layout
 from ....host.quantize import quantized
 from ....kernels.argument_struct import Address
-from ..utils import ceil_divide
+from ..utils import PRODUCT_ROWS_OF_X, ceil_divide
 from . import copy, elementwise, index, linear, norm, reduce
 from .operand import Operand, dense
 
@@ -36,8 +36,6 @@ if TYPE_CHECKING:
     from ..storage import GpuStorage, QGpuStorage
     from ..storage.backend_impl import Memory
 
-# The kernel multiplies so many rows at once.
-_ROWS_AT_ONCE: Final = 8
 # It takes so many turns at most where x stays in f32; more rows are quicker with weights that are decoded to memory.
 _EXACT_TURNS: Final = 4
 # More rows of x in halves, or that may be rounded, are multiplied by weights that are decoded on their way to matrix
@@ -133,8 +131,8 @@ def forward(blocks: QGpuStorage, x: Operand, rows: int, hidden: int, activations
     if _is_few(blocks, x, rows, activations):
         x = _aligned(x)
         result = blocks.device.empty(DType.F32, held * rows)
-        for begin in range(0, held, _ROWS_AT_ONCE):
-            turn = Operand(x.storage, x.layout.narrow(0, begin, min(_ROWS_AT_ONCE, held - begin)))
+        for begin in range(0, held, PRODUCT_ROWS_OF_X):
+            turn = Operand(x.storage, x.layout.narrow(0, begin, min(PRODUCT_ROWS_OF_X, held - begin)))
             address = result.memory.address + begin * rows * result.dtype.itemsize
             _multiply_few(blocks, turn, rows, hidden, activations, address)
     elif _is_tiled(blocks, x, rows, activations):
@@ -149,7 +147,7 @@ def forward(blocks: QGpuStorage, x: Operand, rows: int, hidden: int, activations
 def _is_few(blocks: QGpuStorage, x: Operand, rows: int, activations: str | None) -> bool:
     """Whether the kernel multiplies the rows of x; where there is nothing to add up it has nothing to write."""
     turns = 1 if _is_rounded(x, activations) else _EXACT_TURNS
-    return x.shape[0] <= turns * _ROWS_AT_ONCE and _has_whole_lanes(blocks, x, rows)
+    return x.shape[0] <= turns * PRODUCT_ROWS_OF_X and _has_whole_lanes(blocks, x, rows)
 
 
 def _is_tiled(blocks: QGpuStorage, x: Operand, rows: int, activations: str | None) -> bool:
@@ -199,14 +197,11 @@ def fwd_rms_norm(
     eps: float,
 ) -> tuple[GpuStorage, ...]:
     """The product of what rms_norm makes of x, and the sum of x and the residual where there is one."""
-    held = x.shape[0]
-    if blocks.block_size > 1 and held <= _ROWS_AT_ONCE and _has_whole_lanes(blocks, x, rows):
-        kernel, made, row_bytes = _rows_of_x(blocks, held, hidden, activations)
-        sums = norm.rms_norm_by("make_x", f"rms_norm_{kernel}", x, weight, residual, eps, made.memory.address)
+    if _makes_rows(blocks, x, rows):
+        kernel, made = _rows_of_x(blocks, x, activations)
+        sums = norm.rms_norm_by("make_x", f"rms_norm_{kernel}", x, weight, residual, eps, made.address)
         if sums is not None:
-            result = blocks.device.empty(DType.F32, held * rows)
-            _multiply_rows(blocks, dense(made, (held, row_bytes)), rows, hidden, activations, result.memory.address)
-            return result, *sums
+            return _product_of_made(blocks, made, rows, hidden, activations), *sums
     normed, *others = norm.rms_norm(x, weight, residual, eps)
     return forward(blocks, dense(normed, x.shape), rows, hidden, activations), *others
 
@@ -215,19 +210,27 @@ def fwd_silu_mul(
     blocks: QGpuStorage, x: Operand, y: Operand, rows: int, hidden: int, activations: str | None
 ) -> GpuStorage:
     """The product of silu(x) * y."""
-    held = x.shape[0]
-    if blocks.block_size == 1 or held > _ROWS_AT_ONCE or not _has_whole_lanes(blocks, x, rows):
+    if not _makes_rows(blocks, x, rows):
         gated = elementwise.binary(BinaryOp.SILU_MUL, x, y)
         return forward(blocks, dense(gated, x.shape), rows, hidden, activations)
     x, y = _in_accesses(x), _in_accesses(y)
-    kernel, made, row_bytes = _rows_of_x(blocks, held, hidden, activations)
+    kernel, made = _rows_of_x(blocks, x, activations)
     packed = arguments.make_gated_x(
-        result=made.memory.address, x=x.address, x_stride=x.strides[0], y=y.address, y_stride=y.strides[0],
-        x_rows=held, hidden=hidden,
+        result=made.address, x=x.address, x_stride=x.strides[0], y=y.address, y_stride=y.strides[0],
+        x_rows=x.shape[0], hidden=hidden,
     )  # fmt: skip
-    x.device.kernels.launch("make_x", f"silu_mul_{kernel}", _blocks_that_make(held * hidden), packed)
-    result = blocks.device.empty(DType.F32, held * rows)
-    _multiply_rows(blocks, dense(made, (held, row_bytes)), rows, hidden, activations, result.memory.address)
+    x.device.kernels.launch("make_x", f"silu_mul_{kernel}", _blocks_that_make(x), packed)
+    return _product_of_made(blocks, made, rows, hidden, activations)
+
+
+def _makes_rows(blocks: QGpuStorage, x: Operand, rows: int) -> bool:
+    """Whether what makes x can write the rows that the kernel reads, all at once."""
+    return blocks.block_size > 1 and x.shape[0] <= PRODUCT_ROWS_OF_X and _has_whole_lanes(blocks, x, rows)
+
+
+def _product_of_made(blocks: QGpuStorage, made: Operand, rows: int, hidden: int, activations: str | None) -> GpuStorage:
+    result = blocks.device.empty(DType.F32, made.shape[0] * rows)
+    _multiply_rows(blocks, made, rows, hidden, activations, result.memory.address)
     return result
 
 
@@ -236,13 +239,12 @@ def _multiply_few(
 ) -> None:
     """Write the product of as many rows of x as the kernel takes at once to the address `result`."""
     if blocks.block_size > 1:
-        held = x.shape[0]
-        kernel, made, row_bytes = _rows_of_x(blocks, held, hidden, activations)
+        kernel, made = _rows_of_x(blocks, x, activations)
         packed = arguments.make_x(
-            result=made.memory.address, x=x.address, x_stride=x.strides[0], x_rows=held, hidden=hidden
+            result=made.address, x=x.address, x_stride=x.strides[0], x_rows=x.shape[0], hidden=hidden
         )
-        x.device.kernels.launch("make_x", f"x_{kernel}", _blocks_that_make(held * hidden), packed)
-        x = dense(made, (held, row_bytes))
+        x.device.kernels.launch("make_x", f"x_{kernel}", _blocks_that_make(x), packed)
+        x = made
     _multiply_rows(blocks, x, rows, hidden, activations, result)
 
 
@@ -260,7 +262,7 @@ def _multiply_rows(
         result=result, blocks=weights.address, readable=readable, x=x.address, x_stride=x.strides[0], x_rows=held,
         rows=rows, hidden=hidden, split_bits=split_bits,
     )  # fmt: skip
-    name = f"{kernel}_{blocks.dtype.value}_{1 if held == 1 else _ROWS_AT_ONCE}"
+    name = f"{kernel}_{blocks.dtype.value}_{1 if held == 1 else PRODUCT_ROWS_OF_X}"
     is_alone = blocks.block_size == 1 or (held == 1 and blocks.dtype.type_size >= blocks.block_size)
     at_once = 1 if is_alone else PRODUCT_ROWS
     blocks.device.kernels.launch("block_product", name, ceil_divide(rows << split_bits, _WAVES * at_once), packed)
@@ -285,18 +287,19 @@ def _roomy(blocks: QGpuStorage) -> Memory:
     return roomy.memory
 
 
-def _rows_of_x(blocks: QGpuStorage, held: int, hidden: int, activations: str | None) -> tuple[str, GpuStorage, int]:
-    """How names of kernels that make rows of integers of x for these weights go on, room for the rows, and their bytes.
+def _rows_of_x(blocks: QGpuStorage, x: Operand, activations: str | None) -> tuple[str, Operand]:
+    """How names of kernels that make rows of integers of x for these weights go on, and room for the rows.
 
     See rows_of_x.hpp.
     """
+    held, hidden = x.shape
     planes, group = EXACT_PLANES if activations is None else 1, min(blocks.dtype.group_size, _LANE_WEIGHTS)
     row_bytes = ceil_divide(hidden, _MOST_PART) * (_MOST_PART * planes + _MOST_PART // group * _STEP_BYTES)
-    return f"{planes}_{group}", blocks.device.empty(DType.U8, held * row_bytes), row_bytes
+    return f"{planes}_{group}", dense(blocks.device.empty(DType.U8, held * row_bytes), (held, row_bytes))
 
 
-def _blocks_that_make(count: int) -> int:
-    return ceil_divide(count, BLOCK_SIZE * _LANE_MAKES)
+def _blocks_that_make(x: Operand) -> int:
+    return ceil_divide(x.layout.elem_count, BLOCK_SIZE * _LANE_MAKES)
 
 
 def _decoded_product(

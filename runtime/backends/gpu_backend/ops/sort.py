@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Final
 
 from .....dtype import DType
@@ -62,7 +63,7 @@ def sort(x: Operand, descending: bool, count: int) -> tuple[GpuStorage, ...]:
         elements = x.device.empty(x.dtype, lines * length)
         return elements, _positions(copy.contiguous(x), lines, length, descending, elements)
     positions = argsort(x, descending, count)
-    line = x if x.shape else x.relaid((1,), (1,))
+    line = x.with_a_dim
     shape = Shape((*line.shape[:-1], count))
     return index.gather(line, Operand(positions, Layout.contiguous(shape)), len(shape) - 1), positions
 
@@ -141,63 +142,53 @@ def _sort_lines(
     descending: bool,
 ) -> None:  # fmt: skip
     """Those of lines longer than a tile, and with an address for them the elements."""
-    passes = _Passes(device, dtype, source, lines, length, dtype.itemsize, descending)
-    rooms = [device.allocate(lines * length * _PAIR_BYTES) for _ in range(min(dtype.itemsize - 1, 2))]
-    last = dtype.itemsize - 1
-    for number in range(dtype.itemsize):
-        if number == last and elements:
-            kernel = f"sort_{dtype.value}_last"
-        elif number == 0:
-            kernel = f"sort_{dtype.value}_first"
-        elif number * DIGIT_BITS == _WORD_BITS:
-            kernel = f"sort_{dtype.value}_upper"
-        else:
-            kernel = "sort_last" if number == last else "sort_pass"
-        pairs = rooms[(number - 1) % 2].address if number else NOWHERE
-        passes.launch(number, kernel, pairs, result if number == last else rooms[number % 2].address, elements)
+    kernels = [f"sort_{dtype.value}_first", *["sort_pass"] * (dtype.itemsize - 1)]
+    if len(kernels) * DIGIT_BITS > _WORD_BITS:
+        kernels[_WORD_BITS // DIGIT_BITS] = f"sort_{dtype.value}_upper"
+    if elements:
+        kernels[-1] = f"sort_{dtype.value}_last"
+    elif len(kernels) > 1:
+        kernels[-1] = "sort_last"
+    _sort_by_digits(device, dtype, kernels, source, result, elements, lines, length, descending)
 
 
 def sort_keys(device: GpuDevice, keys: Slice, count: int, bits: int) -> tuple[Slice, Slice]:
     """Keys, each a u32, sorted by their lowest bits, and their positions."""
-    passes = _Passes(device, DType.U32, keys.address, 1, count, max(2, ceil_divide(bits, DIGIT_BITS)), descending=False)
-    rooms = [device.allocate(count * _PAIR_BYTES) for _ in range(2)]
     sorted_keys, positions = [device.allocate(count * _WORD_BYTES) for _ in range(2)]
-    passes.launch(0, "sort_u32_first", NOWHERE, rooms[0].address)
-    last = passes.count - 1
-    for number in range(1, last):
-        passes.launch(number, "sort_pass", rooms[(number - 1) % 2].address, rooms[number % 2].address)
-    passes.launch(last, "sort_split", rooms[(last - 1) % 2].address, positions.address, sorted_keys.address)
+    kernels = ["sort_u32_first", *["sort_pass"] * (ceil_divide(bits, DIGIT_BITS) - 2), "sort_split"]
+    _sort_by_digits(
+        device, DType.U32, kernels, keys.address, positions.address, sorted_keys.address, 1, count, descending=False
+    )
     return sorted_keys, positions
 
 
-class _Passes:
-    """Passes of a sort of contiguous lines by the lowest digits of their keys, which are counted at once, before."""
-
-    def __init__(
-        self, device: GpuDevice, dtype: DType, source: Address, lines: int, length: int, count: int, descending: bool
-    ) -> None:
-        self.count = count
-        self._device, self._source, self._length, self._descending = device, source, length, descending
-        self._tiles = ceil_divide(length, SORT_TILE)
-        self._blocks = lines * self._tiles
-        self._words = count * lines * _DIGITS, count * self._blocks * _DIGITS, count
-        self._room = device.allocate(sum(self._words) * _WORD_BYTES)
-        device.driver.zero(self._room.address, self._room.nbytes)
-        wanted = ceil_divide(_BLOCKS_AT_ONCE * device.driver.multiprocessors, lines)
-        parts = min(ceil_divide(self._tiles, _TILES_COUNTED), wanted)
-        packed = arguments.sort_digits(
-            source=source, digits=self._room.address, length=length, parts=parts, passes=count, descending=descending
-        )
-        device.kernels.launch("sort", f"sort_{dtype.value}_digits", lines * parts, packed)
-
-    def launch(self, number: int, kernel: str, pairs: Address, result: Address, beside: Address = NOWHERE) -> None:
-        digits, told, _ = self._words
+def _sort_by_digits(
+    device: GpuDevice, dtype: DType, kernels: Sequence[str], source: Address, result: Address, beside: Address,
+    lines: int, length: int, descending: bool,
+) -> None:  # fmt: skip
+    """Sort lines by the lowest digits of their keys, which are counted at once before: by one with each kernel."""
+    passes, tiles = len(kernels), ceil_divide(length, SORT_TILE)
+    blocks = lines * tiles
+    counts, told = passes * lines * _DIGITS, passes * blocks * _DIGITS
+    known = device.allocate((counts + told + passes) * _WORD_BYTES)
+    device.driver.zero(known.address, known.nbytes)
+    wanted = ceil_divide(_BLOCKS_AT_ONCE * device.driver.multiprocessors, lines)
+    parts = min(ceil_divide(tiles, _TILES_COUNTED), wanted)
+    packed = arguments.sort_digits(
+        source=source, digits=known.address, length=length, parts=parts, passes=passes, descending=descending
+    )
+    device.kernels.launch("sort", f"sort_{dtype.value}_digits", lines * parts, packed)
+    # Pairs go from one to the other.
+    rooms = [device.allocate(lines * length * _PAIR_BYTES) for _ in range(min(passes - 1, 2))]
+    pairs = NOWHERE
+    for number, kernel in enumerate(kernels):
+        to = result if number == passes - 1 else rooms[number % 2].address
         packed = arguments.sort_pass(
-            source=self._source, pairs=pairs, result=result, beside=beside,
-            digits=self._room.address + number * _DIGITS * _WORD_BYTES,
-            taken=self._room.address + (digits + told + number) * _WORD_BYTES,
-            told=self._room.address + (digits + told // self.count * number) * _WORD_BYTES,
-            length=self._length, tiles=self._tiles, passes=self.count, shift=number * DIGIT_BITS % _WORD_BITS,
-            descending=self._descending,
+            source=source, pairs=pairs, result=to, beside=beside,
+            digits=known.address + number * _DIGITS * _WORD_BYTES,
+            taken=known.address + (counts + told + number) * _WORD_BYTES,
+            told=known.address + (counts + number * blocks * _DIGITS) * _WORD_BYTES, length=length, tiles=tiles,
+            passes=passes, shift=number * DIGIT_BITS % _WORD_BITS, descending=descending,
         )  # fmt: skip
-        self._device.kernels.launch("sort", kernel, self._blocks, packed)
+        device.kernels.launch("sort", kernel, blocks, packed)
+        pairs = to
