@@ -3,8 +3,8 @@
 // whole accesses of 16 bytes are inside of it or outside.
 #pragma once
 
+#include "group_core.hpp"
 #include "math.hpp"
-#include "matrix_core.hpp"
 #include "memory.hpp"
 #include "tile_memory.hpp"
 
@@ -39,22 +39,33 @@ template <typename T, uint32_t Lines, uint32_t Depth> struct StepOfOperand {
     static_assert(accesses * access_bytes * block_size == bytes, "threads have equally many accesses");
 };
 
-// Adds the bias, where there is one, and stores sums side by side of a row of the result.
+// Stores elements side by side of a row of the result.
+template <typename T, uint32_t N, typename Arguments>
+TALLOW_INLINE void store_elements(const Arguments& arguments, uint32_t batch, uint32_t row, uint32_t column,
+                                  const Pack<T, N>& elements) {
+    if (row < arguments.m) {
+        T* const line = pointer_to<T>(arguments.result) + (uint64_t{batch} * arguments.m + row) * arguments.n;
+        store_guarded<N>(line, column, arguments.n, elements);
+    }
+}
+
+// The sum of a column, and of the bias where there is one.
+template <typename T, typename Arguments>
+TALLOW_INLINE float with_bias(const Arguments& arguments, uint32_t column, float sum) {
+    if (arguments.bias != 0 && column < arguments.n)
+        sum += to_compute(pointer_to<const T>(arguments.bias)[column * arguments.bias_stride]);
+    return sum;
+}
+
+// Adds the bias and stores sums side by side of a row of the result.
 template <typename T, uint32_t N, typename Arguments>
 TALLOW_INLINE void store_sums(const Arguments& arguments, uint32_t batch, uint32_t row, uint32_t column,
                               const float (&sums)[N]) {
-    if (row >= arguments.m)
-        return;
-    T* const line = pointer_to<T>(arguments.result) + (uint64_t{batch} * arguments.m + row) * arguments.n;
     Pack<T, N> pack;
 #pragma unroll
-    for (uint32_t i = 0; i < N; ++i) {
-        float sum = sums[i];
-        if (arguments.bias != 0 && column + i < arguments.n)
-            sum += to_compute(pointer_to<const T>(arguments.bias)[(column + i) * arguments.bias_stride]);
-        pack.values[i] = round_from<T>(sum);
-    }
-    store_guarded<N>(line, column, arguments.n, pack);
+    for (uint32_t i = 0; i < N; ++i)
+        pack.values[i] = round_from<T>(with_bias<T>(arguments, column + i, sums[i]));
+    store_elements(arguments, batch, row, column, pack);
 }
 
 // By dot products: a thread makes four squares of four by four.
@@ -426,14 +437,150 @@ TALLOW_INLINE void multiply_on_cores(const Arguments& arguments) {
 
 #endif
 
+#if defined(TALLOW_GROUP_CORE)
+
+// An operand on its way to the matrix cores of groups.
+template <typename T, uint32_t Lines, bool IsDeep> struct GroupLoader {
+    static constexpr uint32_t depth = 64;
+    using Step = StepOfOperand<T, Lines, depth>;
+    using Operand = GroupOperand<T, IsDeep, depth>;
+    static constexpr uint32_t in_row = 64 / Step::length;
+    static constexpr uint32_t apart = block_size / in_row;
+
+    uint8_t* ring;
+    const T* source;
+    uint64_t row_stride;
+    uint32_t lines;
+    uint32_t depth_of_all;
+
+    // The line, and the step of the depth, of an access.
+    static TALLOW_INLINE uint32_t row(uint32_t i) {
+        return thread_index() / in_row + i * apart;
+    }
+    static TALLOW_INLINE uint32_t element() {
+        return thread_index() % in_row * Step::length;
+    }
+    TALLOW_INLINE GroupLoader(bits128* shared, const T* first, uint64_t row_stride, uint32_t lines,
+                              uint32_t depth_of_all)
+        : ring(reinterpret_cast<uint8_t*>(shared)), source(first + row(0) * row_stride + element()),
+          row_stride(row_stride), lines(lines), depth_of_all(depth_of_all) {
+    }
+    TALLOW_INLINE Operand operand(uint32_t slot) const {
+        return {ring + slot * Step::bytes};
+    }
+    TALLOW_INLINE void begin(uint32_t from, uint32_t slot) {
+        uint8_t* const to = operand(slot).tile().at(row(0), element());
+        const T* const here = source + (IsDeep ? from : from * row_stride);
+#pragma unroll
+        for (uint32_t i = 0; i < Step::accesses; ++i) {
+            // Rows of lines follow each other for 64 lines, then for the next 64.
+            const uint32_t line = IsDeep ? row(i) : i * apart / depth * 64 + element();
+            const uint32_t place = IsDeep ? element() : row(0) + i * apart % depth;
+            const uint64_t offset =
+                IsDeep ? i * apart * row_stride : i * apart % depth * row_stride + i * apart / depth * 64;
+            const bool is_inside = line < lines && from + place < depth_of_all;
+            copy_async(to + i * apart * Operand::row_bytes, here + offset, is_inside ? access_bytes : 0);
+        }
+    }
+};
+
+// Adds the bias to sums of 64 rows from `row` on, by 2 * N columns, and stores them.
+template <typename T, uint32_t N, typename Arguments>
+TALLOW_INLINE void store_group(const Arguments& arguments, uint32_t batch, uint32_t row, uint32_t column,
+                               const float (&sums)[N]) {
+    // Four lanes have pairs of the same eights of columns; each stores one of four eights.
+    const uint32_t own = lane_index() % 4;
+    constexpr uint32_t eights = 4;
+#pragma unroll
+    for (uint32_t first = 0; first < N; first += 4 * eights)
+#pragma unroll
+        for (uint32_t h = 0; h < 2; ++h) {
+            Registers<access_bytes> words;
+#pragma unroll
+            for (uint32_t e = 0; e < eights; ++e) {
+                const uint32_t i = first + 4 * e + 2 * h;
+                const uint32_t pair = column + 2 * (first + 4 * e) + 2 * own;
+                words.values[e] = round_pair<T>(with_bias<T>(arguments, pair, sums[i]),
+                                                with_bias<T>(arguments, pair + 1, sums[i + 1]));
+            }
+            transpose_quads(words.values);
+            store_elements(arguments, batch, row + MatrixCore<T>::row(h), column + 2 * first + 8 * own,
+                           bit_cast<Pack<T, 8>>(words));
+        }
+}
+
+// A block of two groups makes 128 rows by so many columns.
+template <typename T, bool IsLhsDeep, bool IsRhsDeep, uint32_t Columns, typename Arguments>
+TALLOW_INLINE void multiply_by_groups(const Arguments& arguments) {
+    constexpr uint32_t rows = groups_per_block * group_rows;
+    constexpr uint32_t slots = 4;
+    using Lhs = GroupLoader<T, rows, IsLhsDeep>;
+    using Rhs = GroupLoader<T, Columns, IsRhsDeep>;
+    constexpr uint32_t depth = Lhs::depth;
+    constexpr uint32_t lhs_bytes = slots * Lhs::Step::bytes;
+    bits128* const lhs_shared = tile_memory<lhs_bytes + slots * Rhs::Step::bytes>();
+    bits128* const rhs_shared = lhs_shared + lhs_bytes / sizeof(bits128);
+    const TileOfProduct<rows, Columns> tile(arguments, block_index());
+    // The launcher counts the smallest tiles.
+    if (tile.batch >= arguments.batches)
+        return;
+    uint64_t offsets[2];
+    locate(arguments, tile.batch, offsets);
+    Lhs lhs(lhs_shared, pointer_to<const T>(arguments.lhs) + offsets[0] + tile.first_row * arguments.lhs_stride_m,
+            IsLhsDeep ? arguments.lhs_stride_m : arguments.lhs_stride_k, arguments.m - tile.first_row, arguments.k);
+    Rhs rhs(rhs_shared, pointer_to<const T>(arguments.rhs) + offsets[1] + tile.first_column * arguments.rhs_stride_n,
+            IsRhsDeep ? arguments.rhs_stride_n : arguments.rhs_stride_k, arguments.n - tile.first_column, arguments.k);
+    const auto begin = [&](uint32_t from, uint32_t slot) {
+        lhs.begin(from, slot);
+        rhs.begin(from, slot);
+        commit_copies();
+    };
+    // A slot is free when both groups are done with it, which they know a step later.
+    constexpr uint32_t ahead = slots - 2;
+#pragma unroll
+    for (uint32_t step = 0; step < ahead; ++step)
+        begin(step * depth, step);
+    float sums[Columns / 2] = {};
+    uint32_t slot = 0;
+#pragma unroll 1
+    for (uint32_t from = 0; from < arguments.k; from += depth) {
+        await_copies<ahead - 1>();
+        show_products_shared();
+        synchronize_block();
+        begin_products();
+#pragma unroll
+        for (uint32_t place = 0; place < depth; place += matrix_side)
+            multiply_group<T, !IsLhsDeep, !IsRhsDeep>(sums,
+                                                      lhs.operand(slot).describe(group_index() * group_rows, place),
+                                                      rhs.operand(slot).describe(0, place));
+        commit_products();
+        begin(from + ahead * depth, (slot + ahead) % slots);
+        await_products<1>();
+        slot = (slot + 1) % slots;
+    }
+    await_products<0>();
+    pin(sums);
+    store_group<T>(arguments, tile.batch, tile.first_row + wave_index() * matrix_side, tile.first_column, sums);
+}
+
+#endif
+
+// Products of halves.
 template <typename T, bool IsLhsDeep, bool IsRhsDeep, typename Arguments>
 TALLOW_INLINE void multiply_tiles(const Arguments& arguments) {
-#if defined(TALLOW_MATRIX_CORE_MMA) || defined(TALLOW_MATRIX_CORE_MFMA) || defined(TALLOW_MATRIX_CORE_WMMA)
-    if constexpr (sizeof(T) == 2)
-        multiply_on_cores<T, IsLhsDeep, IsRhsDeep>(arguments);
+#if defined(TALLOW_GROUP_CORE)
+    // There is a block for each tile of 128 by 128. Where these are fewer, twice as wide ones leave multiprocessors
+    // without any.
+    constexpr uint32_t few_tiles = 256;
+    if (grid_blocks() < few_tiles)
+        multiply_by_groups<T, IsLhsDeep, IsRhsDeep, 128>(arguments);
     else
+        multiply_by_groups<T, IsLhsDeep, IsRhsDeep, 256>(arguments);
+#elif defined(TALLOW_MATRIX_CORE_MMA) || defined(TALLOW_MATRIX_CORE_MFMA) || defined(TALLOW_MATRIX_CORE_WMMA)
+    multiply_on_cores<T, IsLhsDeep, IsRhsDeep>(arguments);
+#else
+    multiply_by_dots<T>(arguments);
 #endif
-        multiply_by_dots<T>(arguments);
 }
 
 } // namespace tallow

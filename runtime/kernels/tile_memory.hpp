@@ -6,7 +6,9 @@
 
 namespace tallow {
 
-#if defined(TALLOW_ASYNC_COPIES)
+#if defined(TALLOW_GROUP_CORE)
+constexpr uint32_t tile_memory_bytes = group_shared;
+#elif defined(TALLOW_ASYNC_COPIES)
 constexpr uint32_t tile_memory_bytes = tile_shared;
 #elif defined(TALLOW_NVIDIA)
 constexpr uint32_t tile_memory_bytes = 49152;
@@ -22,7 +24,7 @@ template <uint32_t Bytes> TALLOW_INLINE bits128* declared_memory() {
 template <uint32_t Bytes> TALLOW_INLINE bits128* tile_memory() {
     static_assert(Bytes <= tile_memory_bytes, "blocks have no more shared memory");
 #if defined(TALLOW_ASYNC_COPIES)
-    extern __shared__ bits128 memory_of_launch[];
+    extern __shared__ __align__(1024) bits128 memory_of_launch[];
     return memory_of_launch;
 #else
     return declared_memory<Bytes>();

@@ -41,7 +41,7 @@ def compiler() -> Nvrtc:
 @pytest.mark.parametrize("family", FAMILIES)
 def test_a_sample_of_a_family_compiles(compiler, family):
     """All of the sample at once, since headers take most of the time; and once, as long as the sources are the same."""
-    source, headers, target = kernels._source(family), kernels.headers(), "sm_90"
+    source, headers, target = kernels._source(family), kernels.headers(), "sm_90a"
     # NVRTC refuses what nvcc takes, so one kernel of each function is compiled.
     chosen = set({function: name for name, function in KERNEL.findall(source)}.values())
     source = kernels._KERNEL.sub(lambda kernel: kernel[0] if kernel[1] in chosen else "", source)
@@ -74,7 +74,7 @@ def test_a_fused_function_compiles(compiler):
     result = (x.silu() > number).where(y, x.to_dtype("bf16") / 3)
     family = family_of(trace.program([result, x.clamp(number, 1) ** 3]))
     for name in (f"{family}_contiguous", f"{family}_strided"):
-        code = compiler.compile(kernels.one_kernel(family, name), name, kernels.headers(), "sm_90")
+        code = compiler.compile(kernels.one_kernel(family, name), name, kernels.headers(), "sm_90a")
         assert f".text.{name}\0".encode() in code
 
 
@@ -85,20 +85,20 @@ def test_kernels_of_the_package_need_less_of_a_new_compiler(major, options):
 
 
 def test_products_and_sums_are_not_contracted(compiler):
-    assert "--fmad=false" in compiler.options("sm_90")
-    assert "--gpu-architecture=sm_90" in compiler.options("sm_90")
+    assert "--fmad=false" in compiler.options("sm_90a")
+    assert "--gpu-architecture=sm_90a" in compiler.options("sm_90a")
 
 
 def test_a_source_that_does_not_compile(compiler):
     with pytest.raises(
-        CompilationFailed, match=r"(?s)does not compile kernel broken for sm_90.*broken\.hip\(2\).*nonsense"
+        CompilationFailed, match=r"(?s)does not compile kernel broken for sm_90a.*broken\.hip\(2\).*nonsense"
     ):
-        compiler.compile("\nnonsense", "broken", {}, "sm_90")
+        compiler.compile("\nnonsense", "broken", {}, "sm_90a")
 
 
 def test_a_header_that_is_missing(compiler):
     with pytest.raises(CompilationFailed, match=r"gone\.hpp"):
-        compiler.compile('#include "gone.hpp"', "broken", {}, "sm_90")
+        compiler.compile('#include "gone.hpp"', "broken", {}, "sm_90a")
 
 
 def test_an_unknown_target(compiler):
@@ -119,7 +119,7 @@ def test_a_compiler_that_fails():
         nvrtcVersion=lambda: (Status(0), 13, 0), nvrtcCreateProgram=lambda *arguments: (Status(1), None)
     )
     with pytest.raises(LibraryError, match="nvrtcCreateProgram: NVRTC_ERROR_OUT_OF_MEMORY; install an NVRTC"):
-        Nvrtc(failing).compile("", "empty", {}, "sm_90")
+        Nvrtc(failing).compile("", "empty", {}, "sm_90a")
 
 
 def test_a_compiler_that_is_missing():
@@ -129,4 +129,4 @@ def test_a_compiler_that_is_missing():
     with pytest.raises(
         BackendUnavailable, match=r"libnvrtc\.so\.13\); pip install 'tallow\[cuda\]', or install a tallow"
     ):
-        Nvrtc(SimpleNamespace(nvrtcVersion=missing)).compile("", "empty", {}, "sm_90")
+        Nvrtc(SimpleNamespace(nvrtcVersion=missing)).compile("", "empty", {}, "sm_90a")

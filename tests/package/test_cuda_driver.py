@@ -80,7 +80,7 @@ def test_what_there_is(on_cuda):
     on_cuda("""
 assert (device_count(), is_available(), runtime_version()) == (2, True, "13.2")
 driver = CudaDevice(1).driver
-assert (driver.label, driver.name, driver.target) == ("cuda:1", "CUDA on the CPU", "sm_90")
+assert (driver.label, driver.name, driver.target) == ("cuda:1", "CUDA on the CPU", "sm_90a")
 assert (driver.wave_size, driver.multiprocessors) == (32, 132)
 assert driver.memory_info() == (1 << 34, 1 << 35)
 assert isinstance(driver.stream, int)

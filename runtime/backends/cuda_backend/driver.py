@@ -60,7 +60,9 @@ class Driver(GpuDriver[Module]):
         self.label = device.label
         self.name = device.name
         major, minor = (device.attribute(f"COMPUTE_CAPABILITY_{part}") for part in ("MAJOR", "MINOR"))
-        self.target = f"sm_{major}{minor}"
+        target = f"sm_{major}{minor}"
+        # With the instructions that no later GPU has.
+        self.target = "sm_90a" if target == "sm_90" else target
         self.wave_size = device.attribute("WARP_SIZE")
         self.multiprocessors = device.attribute("MULTIPROCESSOR_COUNT")
         self.compiler = Nvrtc()

@@ -45,7 +45,7 @@ class GpuDriver(ABC, Generic[LoadedModule]):
     name: str
     """What its makers call it."""
     target: str
-    """What code objects for it are built for, such as "sm_90"."""
+    """What code objects for it are built for, such as "sm_90a"."""
     wave_size: int
     """The threads that run in step."""
     multiprocessors: int

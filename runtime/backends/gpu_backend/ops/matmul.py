@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Final
 
-from .....dtype import DType
+from .....dtype import HALF, DType
 from .....kernels import arguments
-from .....kernels.constants import ACCESS_BYTES, MATMUL_SIDE, TILE_SHARED
+from .....kernels.constants import ACCESS_BYTES, GROUP_SHARED, MATMUL_SIDE
 from ....base.error import InvalidArgument
 from ....kernels.argument_struct import NOWHERE, Address
 from ..matrices import Matrices, matrices
@@ -84,6 +84,7 @@ def as_matrices(operand: Operand) -> tuple[Operand, Matrices | None]:
 def _by_kernel(lhs: Operand, rhs: Operand, bmnk: Sizes, result: Address, bias: Operand | None = None) -> None:
     _, m, n, k = bmnk
     name, side, most = _kernel(lhs, rhs, bmnk)
+    is_tiled = side == _TILE and lhs.dtype in HALF
     tiles = ceil_divide(m, side) * ceil_divide(n, side)
     if max(m, n, k, tiles) >= LIMIT:
         raise InvalidArgument("matmul", f"sizes {(m, n, k)} are more than a kernel can number; use smaller matrices")
@@ -97,7 +98,7 @@ def _by_kernel(lhs: Operand, rhs: Operand, bmnk: Sizes, result: Address, bias: O
             rhs_stride_k=rhs.strides[-2], rhs_stride_n=rhs.strides[-1], bias=NOWHERE if bias is None else bias.address,
             bias_stride=0 if bias is None else bias.strides[0], m=m, n=n, k=k, batches=batches, geometry=geometry,
         )  # fmt: skip
-        lhs.device.kernels.launch("matmul", name, batches * tiles, packed, TILE_SHARED if side == _TILE else 0)
+        lhs.device.kernels.launch("matmul", name, batches * tiles, packed, GROUP_SHARED if is_tiled else 0)
 
 
 def _kernel(lhs: Operand, rhs: Operand, bmnk: Sizes) -> tuple[str, int, int]:
