@@ -4,7 +4,7 @@
 #pragma once
 
 #include "attention.hpp"
-#include "matrix_core.hpp"
+#include "group_core.hpp"
 #include "tile_memory.hpp"
 
 namespace tallow {
@@ -35,6 +35,8 @@ struct AttentionShape {
     static constexpr bool is_few = IsFew;
     // Whether waves find some of their queries in shared memory, since registers have no room for all.
     static constexpr bool shares_queries = has_named_barriers && !IsFew && (Teams > 1 || Size > 128);
+    // The registers for those that stay there.
+    static constexpr uint32_t query_words = Teams > 1 && Size > 64 ? 0 : 32;
     // So many waves have the same rows.
     static constexpr uint32_t joined = Sharing * Teams;
     static constexpr uint32_t threads = block_size / Teams;
@@ -215,7 +217,7 @@ template <typename Shape> struct TileAttention {
     static_assert(columns * Shape::sharing * matrix_side == Shape::keys, "waves have equally many keys of a tile");
     // Larger heads leave no registers for all queries. Where these are not in shared memory they are loaded for each
     // tile of keys.
-    static constexpr uint32_t most_held = (Shape::teams > 1 && Shape::size > 64 ? 0 : 32) / (tiles * Core::words);
+    static constexpr uint32_t most_held = Shape::query_words / (tiles * Core::words);
     static constexpr uint32_t held_steps = steps <= most_held ? steps : Shape::shares_queries ? most_held : 0;
     static constexpr uint32_t shared_steps = Shape::shares_queries ? steps - held_steps : 0;
     using SharedQueries = SharedTile<T, shared_steps == 0 ? 8 * matrix_side : shared_steps * matrix_side, false>;
@@ -358,10 +360,10 @@ template <typename Shape> struct TileAttention {
                     change(first + first_key() + c * matrix_side + Core::column(i), scores[c][i]);
     }
 
-    // Masks scores, finds their maxima, and brings the sums to these.
+    // Masks scores and finds their maxima, and by which factors these change what was made before.
     template <typename Arguments>
     TALLOW_INLINE void find_maxima(const RowsOfHead<Arguments>& rows, uint32_t first,
-                                   float (&scores)[tiles][columns][Core::sums]) {
+                                   float (&scores)[tiles][columns][Core::sums], float (&changes)[tiles][held]) {
         if (scales_first(rows)) {
 #pragma unroll
             for (uint32_t t = 0; t < tiles; ++t)
@@ -389,8 +391,7 @@ template <typename Shape> struct TileAttention {
                 }
         }
 #pragma unroll
-        for (uint32_t t = 0; t < tiles; ++t) {
-            float changes[held];
+        for (uint32_t t = 0; t < tiles; ++t)
 #pragma unroll
             for (uint32_t h = 0; h < held; ++h) {
                 float maximum = maxima[t][h];
@@ -399,18 +400,24 @@ template <typename Shape> struct TileAttention {
                 for (uint32_t partner = Core::first_partner; partner <= Core::last_partner; partner *= 2)
                     maximum = larger(maximum, shuffle_xor(maximum, partner));
                 subtracted[t][h] = finite_maximum(maximum) * factor;
-                changes[h] = rough_exp2(multiply_add(maxima[t][h], factor, -subtracted[t][h]));
+                changes[t][h] = rough_exp2(multiply_add(maxima[t][h], factor, -subtracted[t][h]));
                 subtracted[t][h] -= weight_exponent<T>;
                 maxima[t][h] = maximum;
-                totals[t][h] *= changes[h];
+                totals[t][h] *= changes[t][h];
             }
+    }
+
+    // Brings the sums to new maxima.
+    TALLOW_INLINE void change_sums(const float (&changes)[tiles][held]) {
+#pragma unroll
+        for (uint32_t t = 0; t < tiles; ++t) {
 #if defined(TALLOW_MATRIX_CORE_MMA)
             // Behind the first tiles, maxima hardly ever change. AMD's compilers need too many registers for the
             // branch.
             bool has_changed = false;
 #pragma unroll
             for (uint32_t h = 0; h < held; ++h)
-                has_changed |= changes[h] != 1;
+                has_changed |= changes[t][h] != 1;
             if (ballot(has_changed) == 0)
                 continue;
 #endif
@@ -418,7 +425,7 @@ template <typename Shape> struct TileAttention {
             for (uint32_t s = 0; s < steps; ++s)
 #pragma unroll
                 for (uint32_t i = 0; i < Core::sums; ++i)
-                    sums[t][s][i] *= changes[Core::held_of(i)];
+                    sums[t][s][i] *= changes[t][Core::held_of(i)];
         }
     }
 
@@ -628,7 +635,9 @@ TALLOW_INLINE void attend_on_matrix_cores(const Arguments& arguments, uint32_t m
         const bool is_seen = first + Attention::first_key() < attention.seen_by_any;
         if (is_seen) {
             attention.score(arguments, keys, scores);
-            attention.find_maxima(rows, first, scores);
+            float changes[Attention::tiles][Attention::held];
+            attention.find_maxima(rows, first, scores, changes);
+            attention.change_sums(changes);
         }
         const auto values = loader.take_values(first);
         if (is_seen)
@@ -648,9 +657,164 @@ TALLOW_INLINE void attend_on_matrix_cores(const Arguments& arguments, uint32_t m
 
 #endif
 
+#if defined(TALLOW_GROUP_CORE)
+
+// A block whose groups of waves multiply together has 128 rows.
+template <typename Element, uint32_t Size, bool IsAny> struct GroupShape {
+    using T = Element;
+    using Core = MatrixCore<T>;
+    static constexpr uint32_t size = Size;
+    static constexpr uint32_t rows = groups_per_block * group_rows;
+    static constexpr uint32_t keys = Size <= 128 && !IsAny ? 128 : 64;
+    static constexpr uint32_t sharing = 1;
+    static constexpr uint32_t teams = 1;
+    static constexpr uint32_t joined = 1;
+    static constexpr uint32_t threads = block_size;
+    static constexpr uint32_t tiles = 1;
+    static constexpr uint32_t query_words = 0;
+    static constexpr bool shares_queries = false;
+    static constexpr bool is_any = IsAny;
+    static constexpr bool is_few = false;
+
+    template <typename Arguments> static TALLOW_INLINE uint32_t splits(const Arguments&) {
+        return 1;
+    }
+};
+
+// Starts to copy the first elements of heads from lines to an operand.
+template <uint32_t Size, typename T, uint32_t Rows, bool HasLines, typename LineOf>
+TALLOW_INLINE void bring_lines(const GroupOperand<T, HasLines, Rows>& operand, uint32_t head_size, LineOf line_of) {
+    constexpr uint32_t length = access_bytes / sizeof(T);
+    constexpr uint32_t in_line = Size / length;
+    constexpr uint32_t apart = block_size / in_line;
+    static_assert(apart % 8 == 0 && Rows % apart == 0, "the accesses of a thread are permuted alike");
+    const uint32_t element = thread_index() % in_line * length;
+    uint8_t* const target = operand.at(thread_index() / in_line, element);
+#pragma unroll
+    for (uint32_t i = 0; i < Rows / apart; ++i) {
+        const T* const line = line_of(thread_index() / in_line + i * apart);
+        copy_async(target + i * apart * operand.row_bytes, line + element,
+                   line != nullptr && element < head_size ? access_bytes : 0);
+    }
+}
+
+// The same of a tile of keys, or of values, from `first` on; from `end` on there are none.
+template <uint32_t Size, typename T, uint32_t Rows, bool HasLines>
+TALLOW_INLINE void bring_tile(const GroupOperand<T, HasLines, Rows>& operand, uint32_t head_size, const T* lines,
+                              uint64_t stride, uint32_t first, uint32_t end) {
+    if (first < end)
+        bring_lines<Size>(operand, head_size, [&](uint32_t key) {
+            return first + key < end ? lines + uint64_t{first + key} * stride : nullptr;
+        });
+}
+
+// The weights of a tile of keys are made while the values of the one before are multiplied (Shah et al. 2024,
+// FlashAttention-3).
+template <typename Shape, typename Arguments> TALLOW_INLINE void attend_by_groups(const Arguments& arguments) {
+    using T = typename Shape::T;
+    using Attention = TileAttention<Shape>;
+    using Core = typename Shape::Core;
+    constexpr uint32_t size = Shape::size;
+    constexpr uint32_t keys = Shape::keys;
+    constexpr uint32_t queries_bytes = Shape::rows * size * sizeof(T);
+    constexpr uint32_t tile_bytes = keys * size * sizeof(T);
+    uint8_t* const shared = reinterpret_cast<uint8_t*>(tile_memory<queries_bytes + 4 * tile_bytes>());
+    const GroupOperand<T, true, Shape::rows> queries{shared};
+    const auto keys_of = [&](uint32_t slot) {
+        return GroupOperand<T, true, keys>{shared + queries_bytes + slot * tile_bytes};
+    };
+    const auto values_of = [&](uint32_t slot) {
+        return GroupOperand<T, false, keys>{shared + queries_bytes + (2 + slot) * tile_bytes};
+    };
+    const uint32_t count = arguments.queries * arguments.group;
+    const uint32_t parts = (count + Shape::rows - 1) / Shape::rows;
+    const RowsOfHead<Arguments> rows(arguments, block_index() / parts);
+    // The last rows see most keys where attention is causal, and begin first.
+    const uint32_t first_row = (parts - 1 - block_index() % parts) * Shape::rows;
+    const uint32_t end_row = count - first_row > Shape::rows ? first_row + Shape::rows : count;
+    const uint32_t end = rows.seen(end_row - 1);
+    const auto bring_keys = [&](uint32_t first, uint32_t slot) {
+        bring_tile<size>(keys_of(slot), arguments.head_size, rows.template keys<T>(), arguments.key_strides[2], first,
+                         end);
+    };
+    const auto bring_values = [&](uint32_t first, uint32_t slot) {
+        bring_tile<size>(values_of(slot), arguments.head_size, rows.template values<T>(), arguments.value_strides[2],
+                         first, end);
+    };
+    bring_lines<size>(queries, arguments.head_size, [&](uint32_t row) {
+        return first_row + row < end_row ? rows.template query<T>(first_row + row) : nullptr;
+    });
+    bring_keys(0, 0);
+    commit_copies();
+    Attention attention(rows, first_row, end_row, nullptr);
+    float scores[1][Attention::columns][Core::sums];
+    typename Core::Rows weights[Attention::columns];
+    auto& all_scores = reinterpret_cast<float(&)[keys / 2]>(scores);
+    auto& sums = reinterpret_cast<float(&)[size / 2]>(attention.sums);
+    const auto multiply_values = [&](uint32_t slot) {
+#pragma unroll
+        for (uint32_t c = 0; c < Attention::columns; ++c)
+            multiply_group<T, false>(sums, weights[c], values_of(slot).describe(0, c * matrix_side));
+        commit_products();
+    };
+    uint32_t slot = 0;
+#pragma unroll 1
+    for (uint32_t first = 0; first < end; first += keys) {
+        // These keys are there, and the values before them; who read the slots of others is done.
+        await_copies<0>();
+        show_products_shared();
+        synchronize_block();
+#pragma unroll
+        for (uint32_t i = 0; i < keys / 2; ++i)
+            all_scores[i] = 0;
+        begin_products();
+#pragma unroll
+        for (uint32_t place = 0; place < size; place += matrix_side)
+            multiply_group<T, true, true>(all_scores, queries.describe(group_index() * group_rows, place),
+                                          keys_of(slot).describe(0, place));
+        commit_products();
+        if (first != 0)
+            multiply_values(slot ^ 1);
+        bring_keys(first + keys, slot ^ 1);
+        bring_values(first, slot);
+        commit_copies();
+        if (first != 0)
+            await_products<1>();
+        else
+            await_products<0>();
+        pin(all_scores);
+        float changes[1][Attention::held];
+        attention.find_maxima(rows, first, scores, changes);
+#pragma unroll
+        for (uint32_t c = 0; c < Attention::columns; ++c)
+            attention.weigh(0, scores[0][c]);
+        await_products<0>();
+        pin(sums);
+        attention.change_sums(changes);
+#pragma unroll
+        for (uint32_t c = 0; c < Attention::columns; ++c)
+            weights[c] = Core::rows_of(scores[0][c]);
+        slot ^= 1;
+    }
+    if (end != 0) {
+        await_copies<0>();
+        show_products_shared();
+        synchronize_block();
+        begin_products();
+        multiply_values(slot ^ 1);
+        await_products<0>();
+        pin(sums);
+    }
+    attention.store(rows, 0);
+}
+
+#endif
+
 template <typename T, uint32_t Size, bool IsAny, typename Arguments>
 TALLOW_INLINE void attend_tiles(const Arguments& arguments) {
-#if defined(TALLOW_MATRIX_CORE_MMA) || defined(TALLOW_MATRIX_CORE_MFMA) || defined(TALLOW_MATRIX_CORE_WMMA)
+#if defined(TALLOW_GROUP_CORE)
+    attend_by_groups<GroupShape<T, Size, IsAny>>(arguments);
+#elif defined(TALLOW_MATRIX_CORE_MMA) || defined(TALLOW_MATRIX_CORE_MFMA) || defined(TALLOW_MATRIX_CORE_WMMA)
     // Larger heads would leave too few registers.
     constexpr uint32_t teams = has_named_barriers && Size <= 128 && !IsAny ? 2 : 1;
     using Shape = AttentionShape<T, Size, attention_rows, 1, teams, false, IsAny>;

@@ -5,8 +5,7 @@
 
 #include "matrix_core.hpp"
 
-#if defined(TALLOW_MATRIX_CORE_MMA) && defined(__CUDA_ARCH_FEAT_SM90_ALL)
-#define TALLOW_GROUP_CORE 1
+#if defined(TALLOW_GROUP_CORE)
 
 namespace tallow {
 
@@ -18,30 +17,31 @@ TALLOW_INLINE uint32_t group_index() {
     return wave_index() / waves_per_group;
 }
 
-// An operand in shared memory, in rows of 128 bytes that are permuted by eights: `has_lines` where a row has 64 steps
-// of the depth of a line, else where it has 64 lines, and `depth` rows of these follow each other.
-template <typename T, bool HasLines, uint32_t Depth> struct GroupOperand {
-    using Tile = SharedTile<T, 64, false>;
-    static constexpr bool is_transposed = !HasLines;
-    static constexpr uint32_t row_bytes = 128;
+// An operand in shared memory: 64 elements of each of `Rows` rows, then the next 64. Rows are 128 bytes, permuted by
+// eights. Where it `HasLines` a row is a line, and its elements are the depth; else a row is a step of the depth.
+template <typename T, bool HasLines, uint32_t Rows> struct GroupOperand {
+    static constexpr uint32_t row_length = 64;
+    static constexpr uint32_t row_bytes = row_length * sizeof(T);
     static constexpr uint32_t alignment = 8 * row_bytes;
-    static_assert(sizeof(T) == 2 && (!HasLines || Depth == 64));
+    static_assert(row_bytes == 128 && Rows % 8 == 0);
 
     uint8_t* bytes;
 
-    TALLOW_INLINE Tile tile() const {
-        return {bytes};
+    TALLOW_INLINE uint8_t* at(uint32_t row, uint32_t element) const {
+        const SharedTile<T, row_length, false> tile{bytes + element / row_length * (Rows * row_bytes)};
+        return tile.at(row, element % row_length);
     }
-    // How instructions are told of lines from `line` on, of which there are 64 or a multiple where a row has lines, and
-    // of 16 steps of the depth from `place` on.
+    // How instructions are told of 16 steps of the depth from `place` on, of the lines from `line` on.
     TALLOW_INLINE uint64_t describe(uint32_t line, uint32_t place) const {
+        const uint32_t row = HasLines ? line : place;
+        const uint32_t element = HasLines ? place : line;
         const uint32_t offset =
-            HasLines ? line * row_bytes + place * sizeof(T) : (line / 64 * Depth + place) * row_bytes;
-        constexpr uint64_t lines_apart = HasLines ? 1 : Depth * row_bytes / 16;
-        constexpr uint64_t eights_apart = 8 * row_bytes / 16;
+            (element / row_length * Rows + row) * row_bytes + element % row_length * static_cast<uint32_t>(sizeof(T));
+        constexpr uint64_t next_elements = Rows * row_bytes / access_bytes;
+        constexpr uint64_t next_rows = alignment / access_bytes;
         constexpr uint64_t permuted = uint64_t{1} << 62;
-        const uint64_t address = (shared_address(bytes) + offset) / 16;
-        return address | lines_apart << 16 | eights_apart << 32 | permuted;
+        const uint64_t address = (shared_address(bytes) + offset) / access_bytes;
+        return address | next_elements << 16 | next_rows << 32 | permuted;
     }
 };
 
@@ -99,30 +99,49 @@ TALLOW_INLINE void transpose_quads(uint32_t (&words)[4]) {
                      "%82, %83, %84, %85, %86, %87, %88, %89, %90, %91, %92, %93, %94, %95, %96, %97, %98, %99, "      \
                      "%100, %101, %102, %103, %104, %105, %106, %107, %108, %109, %110, %111, %112, %113, %114, "      \
                      "%115, %116, %117, %118, %119, %120, %121, %122, %123, %124, %125, %126, %127"
-// sums += rows x columns, which are descriptions; `Rows` and `Columns` are those of operands. "1"s add, and negate
-// nothing.
-#define TALLOW_GROUP_PRODUCT(columns, count, type, operands)                                                           \
+// The numbers of the products are of 64 rows by `columns`, "1"s add to the sums, and negate nothing.
+#define TALLOW_GROUP_PRODUCT(columns, count, type, operands, ...)                                                      \
     asm volatile("wgmma.mma_async.sync.aligned.m64n" #columns "k16.f32." type "." type " {" TALLOW_PLACES_##count      \
                  "}, " operands                                                                                        \
                  : TALLOW_SUMS_##count(0)                                                                              \
-                 : "l"(rows), "l"(lines), "n"(AreRowsTransposed), "n"(AreLinesTransposed)                              \
+                 : __VA_ARGS__                                                                                         \
                  : "memory")
-#define TALLOW_GROUP_PRODUCTS(type)                                                                                    \
+#define TALLOW_SHARED_ROWS(type)                                                                                       \
     if constexpr (N == 128)                                                                                            \
-        TALLOW_GROUP_PRODUCT(256, 128, type, "%128, %129, 1, 1, 1, %130, %131;");                                      \
+        TALLOW_GROUP_PRODUCT(256, 128, type, "%128, %129, 1, 1, 1, %130, %131;", TALLOW_SHARED_OPERANDS);              \
     else if constexpr (N == 64)                                                                                        \
-        TALLOW_GROUP_PRODUCT(128, 64, type, "%64, %65, 1, 1, 1, %66, %67;");                                           \
+        TALLOW_GROUP_PRODUCT(128, 64, type, "%64, %65, 1, 1, 1, %66, %67;", TALLOW_SHARED_OPERANDS);                   \
     else                                                                                                               \
-        TALLOW_GROUP_PRODUCT(64, 32, type, "%32, %33, 1, 1, 1, %34, %35;")
+        TALLOW_GROUP_PRODUCT(64, 32, type, "%32, %33, 1, 1, 1, %34, %35;", TALLOW_SHARED_OPERANDS)
+#define TALLOW_SHARED_OPERANDS "l"(rows), "l"(lines), "n"(!HaveRows), "n"(!HaveLines)
+#define TALLOW_HELD_ROWS(type)                                                                                         \
+    if constexpr (N == 128)                                                                                            \
+        TALLOW_GROUP_PRODUCT(256, 128, type, "{%128, %129, %130, %131}, %132, 1, 1, 1, %133;", TALLOW_HELD_OPERANDS);  \
+    else if constexpr (N == 64)                                                                                        \
+        TALLOW_GROUP_PRODUCT(128, 64, type, "{%64, %65, %66, %67}, %68, 1, 1, 1, %69;", TALLOW_HELD_OPERANDS);         \
+    else                                                                                                               \
+        TALLOW_GROUP_PRODUCT(64, 32, type, "{%32, %33, %34, %35}, %36, 1, 1, 1, %37;", TALLOW_HELD_OPERANDS)
+#define TALLOW_HELD_OPERANDS                                                                                           \
+    "r"(rows.values[0]), "r"(rows.values[1]), "r"(rows.values[2]), "r"(rows.values[3]), "l"(lines), "n"(!HaveLines)
 
-// Begins to add products of 64 rows and 2 * N columns, of 16 steps of the depth, which operands describe.
-template <typename T, bool AreRowsTransposed, bool AreLinesTransposed, uint32_t N>
+// Begins to add products of 64 rows and 2 * N lines, of 16 steps of the depth. Operands describe both.
+template <typename T, bool HaveRows, bool HaveLines, uint32_t N>
 TALLOW_INLINE void multiply_group(float (&sums)[N], uint64_t rows, uint64_t lines) {
-    static_assert(N == 128 || N == 64 || N == 32, "64 rows by 256, 128 or 64 columns");
+    static_assert(N == 128 || N == 64 || N == 32, "64 rows by 256, 128 or 64 lines");
     if constexpr (is_same<T, bf16>) {
-        TALLOW_GROUP_PRODUCTS("bf16");
+        TALLOW_SHARED_ROWS("bf16");
     } else {
-        TALLOW_GROUP_PRODUCTS("f16");
+        TALLOW_SHARED_ROWS("f16");
+    }
+}
+// The same of rows in registers.
+template <typename T, bool HaveLines, uint32_t N>
+TALLOW_INLINE void multiply_group(float (&sums)[N], const typename MatrixCore<T>::Rows& rows, uint64_t lines) {
+    static_assert(N == 128 || N == 64 || N == 32, "64 rows by 256, 128 or 64 lines");
+    if constexpr (is_same<T, bf16>) {
+        TALLOW_HELD_ROWS("bf16");
+    } else {
+        TALLOW_HELD_ROWS("f16");
     }
 }
 

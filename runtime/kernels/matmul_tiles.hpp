@@ -443,7 +443,7 @@ TALLOW_INLINE void multiply_on_cores(const Arguments& arguments) {
 template <typename T, uint32_t Lines, bool IsDeep> struct GroupLoader {
     static constexpr uint32_t depth = 64;
     using Step = StepOfOperand<T, Lines, depth>;
-    using Operand = GroupOperand<T, IsDeep, depth>;
+    using Operand = GroupOperand<T, IsDeep, IsDeep ? Lines : depth>;
     static constexpr uint32_t in_row = 64 / Step::length;
     static constexpr uint32_t apart = block_size / in_row;
 
@@ -469,7 +469,7 @@ template <typename T, uint32_t Lines, bool IsDeep> struct GroupLoader {
         return {ring + slot * Step::bytes};
     }
     TALLOW_INLINE void begin(uint32_t from, uint32_t slot) {
-        uint8_t* const to = operand(slot).tile().at(row(0), element());
+        uint8_t* const to = operand(slot).at(row(0), element());
         const T* const here = source + (IsDeep ? from : from * row_stride);
 #pragma unroll
         for (uint32_t i = 0; i < Step::accesses; ++i) {
@@ -550,9 +550,8 @@ TALLOW_INLINE void multiply_by_groups(const Arguments& arguments) {
         begin_products();
 #pragma unroll
         for (uint32_t place = 0; place < depth; place += matrix_side)
-            multiply_group<T, !IsLhsDeep, !IsRhsDeep>(sums,
-                                                      lhs.operand(slot).describe(group_index() * group_rows, place),
-                                                      rhs.operand(slot).describe(0, place));
+            multiply_group<T, IsLhsDeep, IsRhsDeep>(sums, lhs.operand(slot).describe(group_index() * group_rows, place),
+                                                    rhs.operand(slot).describe(0, place));
         commit_products();
         begin(from + ahead * depth, (slot + ahead) % slots);
         await_products<1>();

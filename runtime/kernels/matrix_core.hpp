@@ -29,6 +29,10 @@ namespace tallow {
 #if defined(TALLOW_ASYNC_COPIES)
 #define TALLOW_MATRIX_CORE_MMA 1
 #endif
+#if defined(__CUDA_ARCH_FEAT_SM90_ALL)
+// Groups of waves can multiply together, too: see group_core.hpp.
+#define TALLOW_GROUP_CORE 1
+#endif
 #elif defined(TALLOW_AMD)
 #if defined(__gfx90a__)
 #define TALLOW_MATRIX_CORE_MFMA 2

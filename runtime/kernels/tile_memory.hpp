@@ -2,7 +2,7 @@
 // at a launch than they may declare.
 #pragma once
 
-#include "async_copy.hpp"
+#include "matrix_core.hpp"
 
 namespace tallow {
 

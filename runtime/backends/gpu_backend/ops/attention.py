@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Final
 
 from .....dtype import DType
 from .....kernels import arguments
-from .....kernels.constants import ACCESS_BYTES, ATTENTION_FEW_ROWS, ATTENTION_ROWS, COUNTERS, TILE_SHARED
+from .....kernels.constants import ACCESS_BYTES, ATTENTION_FEW_ROWS, ATTENTION_ROWS, COUNTERS, GROUP_SHARED
 from ....base.error import InvalidArgument
 from ....kernels.argument_struct import NOWHERE
 from ..libraries import AttentionParams
@@ -129,7 +129,7 @@ def _attended(
         value_strides=value.strides[:3], mask_strides=(0, 0, 0, 0) if mask is None else mask.strides, batches=batches,
         heads=key_heads, group=group, queries=queries, keys=keys, head_size=size, splits=splits,
     )  # fmt: skip
-    shared_bytes = TILE_SHARED if way in _ALL_KEYS else 0
+    shared_bytes = GROUP_SHARED if way in _ALL_KEYS else 0
     device.kernels.launch("attention", f"attention_{dtype.value}_{least}_{way}", blocks * splits, packed, shared_bytes)
     if indexes is not None:
         device.index_errors.expect()
