@@ -666,6 +666,9 @@ template <typename Element, uint32_t Size, bool IsAny> struct GroupShape {
     static constexpr uint32_t size = Size;
     static constexpr uint32_t rows = groups_per_block * group_rows;
     static constexpr uint32_t keys = Size <= 128 && !IsAny ? 128 : 64;
+    // Groups that take turns are up to a tile apart, which takes a slot more.
+    static constexpr bool takes_turns = Size <= 128;
+    static constexpr uint32_t slots = takes_turns ? 3 : 2;
     static constexpr uint32_t sharing = 1;
     static constexpr uint32_t teams = 1;
     static constexpr uint32_t joined = 1;
@@ -708,6 +711,14 @@ TALLOW_INLINE void bring_tile(const GroupOperand<T, HasLines, Rows>& operand, ui
         });
 }
 
+// Waits for the other one of two groups to release this one.
+TALLOW_INLINE void await_group(uint32_t group) {
+    asm volatile("bar.sync %0, %1;" ::"r"(group + 1), "n"(block_size) : "memory");
+}
+TALLOW_INLINE void release_group(uint32_t group) {
+    asm volatile("bar.arrive %0, %1;" ::"r"(group + 1), "n"(block_size) : "memory");
+}
+
 // The weights of a tile of keys are made while the values of the one before are multiplied (Shah et al. 2024,
 // FlashAttention-3).
 template <typename Shape, typename Arguments> TALLOW_INLINE void attend_by_groups(const Arguments& arguments) {
@@ -718,14 +729,20 @@ template <typename Shape, typename Arguments> TALLOW_INLINE void attend_by_group
     constexpr uint32_t keys = Shape::keys;
     constexpr uint32_t queries_bytes = Shape::rows * size * sizeof(T);
     constexpr uint32_t tile_bytes = keys * size * sizeof(T);
-    uint8_t* const shared = reinterpret_cast<uint8_t*>(tile_memory<queries_bytes + 4 * tile_bytes>());
+    constexpr uint32_t slots = Shape::slots;
+    constexpr uint32_t all_bytes = queries_bytes + 2 * slots * tile_bytes;
+    uint8_t* const shared = reinterpret_cast<uint8_t*>(tile_memory<all_bytes + slots * sizeof(uint64_t)>());
+    uint64_t* const places = reinterpret_cast<uint64_t*>(shared + all_bytes);
     const GroupOperand<T, true, Shape::rows> queries{shared};
     const auto keys_of = [&](uint32_t slot) {
         return GroupOperand<T, true, keys>{shared + queries_bytes + slot * tile_bytes};
     };
     const auto values_of = [&](uint32_t slot) {
-        return GroupOperand<T, false, keys>{shared + queries_bytes + (2 + slot) * tile_bytes};
+        return GroupOperand<T, false, keys>{shared + queries_bytes + (slots + slot) * tile_bytes};
     };
+    if (thread_index() < slots)
+        CopiesOfBlock(places + thread_index()).initialize();
+    synchronize_block();
     const uint32_t count = arguments.queries * arguments.group;
     const uint32_t parts = (count + Shape::rows - 1) / Shape::rows;
     const RowsOfHead<Arguments> rows(arguments, block_index() / parts);
@@ -745,63 +762,94 @@ template <typename Shape, typename Arguments> TALLOW_INLINE void attend_by_group
         return first_row + row < end_row ? rows.template query<T>(first_row + row) : nullptr;
     });
     bring_keys(0, 0);
-    commit_copies();
+    CopiesOfBlock(places).commit();
     Attention attention(rows, first_row, end_row, nullptr);
-    float scores[1][Attention::columns][Core::sums];
+    float scores[1][Attention::columns][Core::sums] = {};
     typename Core::Rows weights[Attention::columns];
     auto& all_scores = reinterpret_cast<float(&)[keys / 2]>(scores);
     auto& sums = reinterpret_cast<float(&)[size / 2]>(attention.sums);
+    const uint32_t group = group_index();
+    // Waits for the keys of a tile, and the values of the one before, and begins to multiply the keys.
+    const auto multiply_keys = [&](uint32_t slot, uint32_t turn) {
+        CopiesOfBlock(places + slot).await(turn);
+        show_products_shared();
+        begin_products();
+#pragma unroll
+        for (uint32_t place = 0; place < size; place += matrix_side) {
+            const uint64_t rows_of_group = queries.describe(group * group_rows, place);
+            const uint64_t lines = keys_of(slot).describe(0, place);
+            if (place == 0)
+                multiply_group<T, true, true, false>(all_scores, rows_of_group, lines);
+            else
+                multiply_group<T, true, true>(all_scores, rows_of_group, lines);
+        }
+        commit_products();
+    };
+    const auto bring = [&](uint32_t first, uint32_t slot, uint32_t next) {
+        bring_values(first, slot);
+        bring_keys(first + keys, next);
+        CopiesOfBlock(places + next).commit();
+    };
     const auto multiply_values = [&](uint32_t slot) {
 #pragma unroll
         for (uint32_t c = 0; c < Attention::columns; ++c)
-            multiply_group<T, false>(sums, weights[c], values_of(slot).describe(0, c * matrix_side));
+            multiply_held<T, false>(sums, weights[c], values_of(slot).describe(0, c * matrix_side));
         commit_products();
     };
-    uint32_t slot = 0;
-#pragma unroll 1
-    for (uint32_t first = 0; first < end; first += keys) {
-        // These keys are there, and the values before them; who read the slots of others is done.
-        await_copies<0>();
-        show_products_shared();
-        synchronize_block();
-#pragma unroll
-        for (uint32_t i = 0; i < keys / 2; ++i)
-            all_scores[i] = 0;
-        begin_products();
-#pragma unroll
-        for (uint32_t place = 0; place < size; place += matrix_side)
-            multiply_group<T, true, true>(all_scores, queries.describe(group_index() * group_rows, place),
-                                          keys_of(slot).describe(0, place));
-        commit_products();
-        if (first != 0)
-            multiply_values(slot ^ 1);
-        bring_keys(first + keys, slot ^ 1);
-        bring_values(first, slot);
-        commit_copies();
-        if (first != 0)
-            await_products<1>();
-        else
-            await_products<0>();
-        pin(all_scores);
-        float changes[1][Attention::held];
+    const auto make_weights = [&](uint32_t first, float(&changes)[1][Attention::held]) {
         attention.find_maxima(rows, first, scores, changes);
 #pragma unroll
         for (uint32_t c = 0; c < Attention::columns; ++c)
             attention.weigh(0, scores[0][c]);
-        await_products<0>();
-        pin(sums);
-        attention.change_sums(changes);
+    };
+    const auto round_weights = [&] {
 #pragma unroll
         for (uint32_t c = 0; c < Attention::columns; ++c)
             weights[c] = Core::rows_of(scores[0][c]);
-        slot ^= 1;
+    };
+    float changes[1][Attention::held];
+    multiply_keys(0, 0);
+    bring(0, 0, 1);
+    await_products<0>();
+    pin(all_scores);
+    make_weights(0, changes);
+    round_weights();
+    uint32_t slot = 1;
+    uint32_t before = 0;
+    uint32_t turn = 0;
+#pragma unroll 1
+    for (uint32_t first = keys; first < end; first += keys) {
+        // Groups begin products in turns: while one makes weights, the other multiplies.
+        if constexpr (Shape::takes_turns) {
+            if (group != 0 || first != keys)
+                await_group(group);
+        } else {
+            synchronize_block();
+        }
+        multiply_keys(slot, turn);
+        multiply_values(before);
+        if constexpr (Shape::takes_turns)
+            if (group == 0 || first + keys < end)
+                release_group(1 - group);
+        const uint32_t next = slot + 1 == slots ? 0 : slot + 1;
+        bring(first, slot, next);
+        await_products<1>();
+        pin(all_scores);
+        make_weights(first, changes);
+        await_products<0>();
+        pin(sums);
+        attention.change_sums(changes);
+        round_weights();
+        before = slot;
+        slot = next;
+        turn ^= next == 0 ? 1 : 0;
     }
+    // Where no key is seen there are no values.
     if (end != 0) {
-        await_copies<0>();
+        CopiesOfBlock(places + slot).await(turn);
         show_products_shared();
-        synchronize_block();
         begin_products();
-        multiply_values(slot ^ 1);
+        multiply_values(before);
         await_products<0>();
         pin(sums);
     }

@@ -45,6 +45,33 @@ template <typename T, bool HasLines, uint32_t Rows> struct GroupOperand {
     }
 };
 
+// A place in shared memory at which threads wait for asynchronous copies of all threads of the block, again and again.
+struct CopiesOfBlock {
+    uint32_t address;
+
+    TALLOW_INLINE explicit CopiesOfBlock(uint64_t* place) : address(shared_address(place)) {
+    }
+    // One thread begins, the others wait for that.
+    TALLOW_INLINE void initialize() const {
+        asm volatile("mbarrier.init.shared.b64 [%0], %1;" ::"r"(address), "n"(block_size) : "memory");
+    }
+    // The copies of the thread so far are those that are waited for.
+    TALLOW_INLINE void commit() const {
+        asm volatile("cp.async.mbarrier.arrive.noinc.shared.b64 [%0];" ::"r"(address) : "memory");
+    }
+    // Waits for those that all threads committed, for the first time in turn 0.
+    TALLOW_INLINE void await(uint32_t turn) const {
+        uint32_t is_done;
+        do
+            asm volatile("{ .reg .pred is_done; mbarrier.try_wait.parity.shared.b64 is_done, [%1], %2; "
+                         "selp.u32 %0, 1, 0, is_done; }"
+                         : "=r"(is_done)
+                         : "r"(address), "r"(turn & 1)
+                         : "memory");
+        while (is_done == 0);
+    }
+};
+
 // What was written to shared memory before, products may read.
 TALLOW_INLINE void show_products_shared() {
     asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
@@ -99,7 +126,7 @@ TALLOW_INLINE void transpose_quads(uint32_t (&words)[4]) {
                      "%82, %83, %84, %85, %86, %87, %88, %89, %90, %91, %92, %93, %94, %95, %96, %97, %98, %99, "      \
                      "%100, %101, %102, %103, %104, %105, %106, %107, %108, %109, %110, %111, %112, %113, %114, "      \
                      "%115, %116, %117, %118, %119, %120, %121, %122, %123, %124, %125, %126, %127"
-// The numbers of the products are of 64 rows by `columns`, "1"s add to the sums, and negate nothing.
+// Products of 64 rows by `columns`; "1"s negate nothing.
 #define TALLOW_GROUP_PRODUCT(columns, count, type, operands, ...)                                                      \
     asm volatile("wgmma.mma_async.sync.aligned.m64n" #columns "k16.f32." type "." type " {" TALLOW_PLACES_##count      \
                  "}, " operands                                                                                        \
@@ -108,24 +135,27 @@ TALLOW_INLINE void transpose_quads(uint32_t (&words)[4]) {
                  : "memory")
 #define TALLOW_SHARED_ROWS(type)                                                                                       \
     if constexpr (N == 128)                                                                                            \
-        TALLOW_GROUP_PRODUCT(256, 128, type, "%128, %129, 1, 1, 1, %130, %131;", TALLOW_SHARED_OPERANDS);              \
+        TALLOW_GROUP_PRODUCT(256, 128, type, "%128, %129, %130, 1, 1, %131, %132;", TALLOW_SHARED_OPERANDS);           \
     else if constexpr (N == 64)                                                                                        \
-        TALLOW_GROUP_PRODUCT(128, 64, type, "%64, %65, 1, 1, 1, %66, %67;", TALLOW_SHARED_OPERANDS);                   \
+        TALLOW_GROUP_PRODUCT(128, 64, type, "%64, %65, %66, 1, 1, %67, %68;", TALLOW_SHARED_OPERANDS);                 \
     else                                                                                                               \
-        TALLOW_GROUP_PRODUCT(64, 32, type, "%32, %33, 1, 1, 1, %34, %35;", TALLOW_SHARED_OPERANDS)
-#define TALLOW_SHARED_OPERANDS "l"(rows), "l"(lines), "n"(!HaveRows), "n"(!HaveLines)
+        TALLOW_GROUP_PRODUCT(64, 32, type, "%32, %33, %34, 1, 1, %35, %36;", TALLOW_SHARED_OPERANDS)
+#define TALLOW_SHARED_OPERANDS "l"(rows), "l"(lines), "n"(Adds), "n"(!HaveRows), "n"(!HaveLines)
 #define TALLOW_HELD_ROWS(type)                                                                                         \
     if constexpr (N == 128)                                                                                            \
-        TALLOW_GROUP_PRODUCT(256, 128, type, "{%128, %129, %130, %131}, %132, 1, 1, 1, %133;", TALLOW_HELD_OPERANDS);  \
+        TALLOW_GROUP_PRODUCT(256, 128, type, "{%128, %129, %130, %131}, %132, %133, 1, 1, %134;",                      \
+                             TALLOW_HELD_OPERANDS);                                                                    \
     else if constexpr (N == 64)                                                                                        \
-        TALLOW_GROUP_PRODUCT(128, 64, type, "{%64, %65, %66, %67}, %68, 1, 1, 1, %69;", TALLOW_HELD_OPERANDS);         \
+        TALLOW_GROUP_PRODUCT(128, 64, type, "{%64, %65, %66, %67}, %68, %69, 1, 1, %70;", TALLOW_HELD_OPERANDS);       \
     else                                                                                                               \
-        TALLOW_GROUP_PRODUCT(64, 32, type, "{%32, %33, %34, %35}, %36, 1, 1, 1, %37;", TALLOW_HELD_OPERANDS)
+        TALLOW_GROUP_PRODUCT(64, 32, type, "{%32, %33, %34, %35}, %36, %37, 1, 1, %38;", TALLOW_HELD_OPERANDS)
 #define TALLOW_HELD_OPERANDS                                                                                           \
-    "r"(rows.values[0]), "r"(rows.values[1]), "r"(rows.values[2]), "r"(rows.values[3]), "l"(lines), "n"(!HaveLines)
+    "r"(rows.values[0]), "r"(rows.values[1]), "r"(rows.values[2]), "r"(rows.values[3]), "l"(lines), "n"(Adds),         \
+        "n"(!HaveLines)
 
-// Begins to add products of 64 rows and 2 * N lines, of 16 steps of the depth. Operands describe both.
-template <typename T, bool HaveRows, bool HaveLines, uint32_t N>
+// Begins products of 64 rows and 2 * N lines, of 16 steps of the depth, and `Adds` them to the sums, or replaces these.
+// Operands describe both.
+template <typename T, bool HaveRows, bool HaveLines, bool Adds = true, uint32_t N>
 TALLOW_INLINE void multiply_group(float (&sums)[N], uint64_t rows, uint64_t lines) {
     static_assert(N == 128 || N == 64 || N == 32, "64 rows by 256, 128 or 64 lines");
     if constexpr (is_same<T, bf16>) {
@@ -135,8 +165,8 @@ TALLOW_INLINE void multiply_group(float (&sums)[N], uint64_t rows, uint64_t line
     }
 }
 // The same of rows in registers.
-template <typename T, bool HaveLines, uint32_t N>
-TALLOW_INLINE void multiply_group(float (&sums)[N], const typename MatrixCore<T>::Rows& rows, uint64_t lines) {
+template <typename T, bool HaveLines, bool Adds = true, uint32_t N>
+TALLOW_INLINE void multiply_held(float (&sums)[N], const typename MatrixCore<T>::Rows& rows, uint64_t lines) {
     static_assert(N == 128 || N == 64 || N == 32, "64 rows by 256, 128 or 64 lines");
     if constexpr (is_same<T, bf16>) {
         TALLOW_HELD_ROWS("bf16");
