@@ -13,8 +13,14 @@ constexpr uint32_t waves_per_group = 4;
 constexpr uint32_t group_rows = waves_per_group * matrix_side;
 constexpr uint32_t groups_per_block = waves_per_block / waves_per_group;
 
+// The same in all lanes, as compilers see.
 TALLOW_INLINE uint32_t group_index() {
-    return wave_index() / waves_per_group;
+    return shuffle_word(wave_index() / waves_per_group, 0);
+}
+TALLOW_INLINE uint64_t make_word64(uint32_t low, uint32_t high) {
+    uint64_t word;
+    asm("mov.b64 %0, {%1, %2};" : "=l"(word) : "r"(low), "r"(high));
+    return word;
 }
 
 // An operand in shared memory: 64 elements of each of `Rows` rows, then the next 64. Rows are 128 bytes, permuted by
@@ -25,23 +31,23 @@ template <typename T, bool HasLines, uint32_t Rows> struct GroupOperand {
     static constexpr uint32_t alignment = 8 * row_bytes;
     static_assert(row_bytes == 128 && Rows % 8 == 0);
 
-    uint8_t* bytes;
+    uint32_t address;
 
-    TALLOW_INLINE uint8_t* at(uint32_t row, uint32_t element) const {
-        const SharedTile<T, row_length, false> tile{bytes + element / row_length * (Rows * row_bytes)};
-        return tile.at(row, element % row_length);
+    static TALLOW_INLINE uint32_t offset(uint32_t row, uint32_t element) {
+        return element / row_length * (Rows * row_bytes) +
+               SharedTile<T, row_length, false>::offset(row, element % row_length);
     }
-    // How instructions are told of 16 steps of the depth from `place` on, of the lines from `line` on.
+    // How instructions are told of 16 steps of the depth from `place` on, of the lines from `line` on. The constant
+    // part of these is added in one instruction.
     TALLOW_INLINE uint64_t describe(uint32_t line, uint32_t place) const {
         const uint32_t row = HasLines ? line : place;
         const uint32_t element = HasLines ? place : line;
-        const uint32_t offset =
-            (element / row_length * Rows + row) * row_bytes + element % row_length * static_cast<uint32_t>(sizeof(T));
-        constexpr uint64_t next_elements = Rows * row_bytes / access_bytes;
-        constexpr uint64_t next_rows = alignment / access_bytes;
-        constexpr uint64_t permuted = uint64_t{1} << 62;
-        const uint64_t address = (shared_address(bytes) + offset) / access_bytes;
-        return address | next_elements << 16 | next_rows << 32 | permuted;
+        const uint32_t begin = (element / row_length * Rows + row) * (row_bytes / access_bytes) +
+                               element % row_length * static_cast<uint32_t>(sizeof(T)) / access_bytes;
+        constexpr uint32_t next_elements = Rows * row_bytes / access_bytes;
+        constexpr uint32_t next_rows = alignment / access_bytes;
+        constexpr uint32_t permuted = 1u << 30;
+        return make_word64(address / access_bytes + (begin | next_elements << 16), next_rows | permuted);
     }
 };
 
@@ -49,8 +55,6 @@ template <typename T, bool HasLines, uint32_t Rows> struct GroupOperand {
 struct CopiesOfBlock {
     uint32_t address;
 
-    TALLOW_INLINE explicit CopiesOfBlock(uint64_t* place) : address(shared_address(place)) {
-    }
     // One thread begins, the others wait for that.
     TALLOW_INLINE void initialize() const {
         asm volatile("mbarrier.init.shared.b64 [%0], %1;" ::"r"(address), "n"(block_size) : "memory");
@@ -88,7 +92,7 @@ template <uint32_t Left> TALLOW_INLINE void await_products() {
     asm volatile("wgmma.wait_group.sync.aligned %0;" ::"n"(Left) : "memory");
 }
 
-// Sums of a group, in whose registers products are pending, are read or written only behind this.
+// Numbers are made before this, and used behind it: what waits for products does not name the sums that these change.
 template <uint32_t N> TALLOW_INLINE void pin(float (&sums)[N]) {
 #pragma unroll
     for (uint32_t i = 0; i < N; ++i)

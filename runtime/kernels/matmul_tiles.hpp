@@ -447,7 +447,7 @@ template <typename T, uint32_t Lines, bool IsDeep> struct GroupLoader {
     static constexpr uint32_t in_row = 64 / Step::length;
     static constexpr uint32_t apart = block_size / in_row;
 
-    uint8_t* ring;
+    uint32_t ring;
     const T* source;
     uint64_t row_stride;
     uint32_t lines;
@@ -460,16 +460,15 @@ template <typename T, uint32_t Lines, bool IsDeep> struct GroupLoader {
     static TALLOW_INLINE uint32_t element() {
         return thread_index() % in_row * Step::length;
     }
-    TALLOW_INLINE GroupLoader(bits128* shared, const T* first, uint64_t row_stride, uint32_t lines,
-                              uint32_t depth_of_all)
-        : ring(reinterpret_cast<uint8_t*>(shared)), source(first + row(0) * row_stride + element()),
-          row_stride(row_stride), lines(lines), depth_of_all(depth_of_all) {
+    TALLOW_INLINE GroupLoader(uint32_t ring, const T* first, uint64_t row_stride, uint32_t lines, uint32_t depth_of_all)
+        : ring(ring), source(first + row(0) * row_stride + element()), row_stride(row_stride), lines(lines),
+          depth_of_all(depth_of_all) {
     }
     TALLOW_INLINE Operand operand(uint32_t slot) const {
         return {ring + slot * Step::bytes};
     }
     TALLOW_INLINE void begin(uint32_t from, uint32_t slot) {
-        uint8_t* const to = operand(slot).at(row(0), element());
+        const uint32_t to = operand(slot).address + Operand::offset(row(0), element());
         const T* const here = source + (IsDeep ? from : from * row_stride);
 #pragma unroll
         for (uint32_t i = 0; i < Step::accesses; ++i) {
@@ -518,8 +517,8 @@ TALLOW_INLINE void multiply_by_groups(const Arguments& arguments) {
     using Rhs = GroupLoader<T, Columns, IsRhsDeep>;
     constexpr uint32_t depth = Lhs::depth;
     constexpr uint32_t lhs_bytes = slots * Lhs::Step::bytes;
-    bits128* const lhs_shared = tile_memory<lhs_bytes + slots * Rhs::Step::bytes>();
-    bits128* const rhs_shared = lhs_shared + lhs_bytes / sizeof(bits128);
+    const uint32_t lhs_shared = shared_address(tile_memory<lhs_bytes + slots * Rhs::Step::bytes>());
+    const uint32_t rhs_shared = lhs_shared + lhs_bytes;
     const TileOfProduct<rows, Columns> tile(arguments, block_index());
     // The launcher counts the smallest tiles.
     if (tile.batch >= arguments.batches)

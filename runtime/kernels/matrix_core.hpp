@@ -71,10 +71,13 @@ template <typename T, uint32_t Length, bool Spread> struct SharedTile {
     static constexpr uint32_t chunks = Length / in_chunk;
     static constexpr uint32_t period = chunks < 8 ? chunks : 8;
     uint8_t* bytes;
-    TALLOW_INLINE uint8_t* at(uint32_t row, uint32_t element) const {
+    static TALLOW_INLINE uint32_t offset(uint32_t row, uint32_t element) {
         const uint32_t step = row / (8 / period) + (Spread ? row / 8 : 0);
         const uint32_t chunk = element / in_chunk ^ step % period;
-        return bytes + (row * chunks + chunk) * access_bytes + element % in_chunk * sizeof(T);
+        return (row * chunks + chunk) * access_bytes + element % in_chunk * static_cast<uint32_t>(sizeof(T));
+    }
+    TALLOW_INLINE uint8_t* at(uint32_t row, uint32_t element) const {
+        return bytes + offset(row, element);
     }
 };
 
