@@ -834,6 +834,11 @@ template <typename Shape, typename Arguments> TALLOW_INLINE void attend_by_group
     uint32_t turn = 0;
 #pragma unroll 1
     for (uint32_t first = keys; first < end; first += keys) {
+        const uint32_t next = slot + 1 == slots ? 0 : slot + 1;
+        // The second group knows before its turn that nobody needs what the next tiles replace.
+        const bool is_early = Shape::takes_turns && group == 1;
+        if (is_early)
+            bring(slot, next);
         // Groups begin products in turns: while one makes weights, the other multiplies.
         if constexpr (Shape::takes_turns) {
             if (group != 0 || first != keys)
@@ -846,8 +851,8 @@ template <typename Shape, typename Arguments> TALLOW_INLINE void attend_by_group
         if constexpr (Shape::takes_turns)
             if (group == 0 || first + keys < end)
                 release_group(1 - group);
-        const uint32_t next = slot + 1 == slots ? 0 : slot + 1;
-        bring(slot, next);
+        if (!is_early)
+            bring(slot, next);
         await_products<1>();
         pin(all_scores);
         make_weights(first, changes);
