@@ -160,6 +160,12 @@ def _check_backends(spec: Spec, problems: Problems) -> None:
             if owners.setdefault(target, backend.name) != backend.name:
                 message = f"target '{target}' is one of backend '{owners[target]}' too; remove it from one of the two"
                 problems.note(location, message)
+    for family in spec.kernels:
+        for target, location in family.targets.items():
+            if target not in owners:
+                message = f"kernels are for target '{target}', which is one of no backend"
+                problems.note(location, message + did_you_mean(target, owners))
+    for backend in spec.backends:
         for library in backend.libraries:
             if library.dtypes is not None:
                 are_known(spec, library.dtypes, (), problems)

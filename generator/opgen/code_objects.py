@@ -67,7 +67,7 @@ def code_objects(spec: Spec, kernels: Path, headers: Iterable[Path], code: Path)
         if backend.code_objects is not None
         for target in backend.code_objects.targets
         for family in families
-        if family.host == backend.code_objects.host
+        if family.host == backend.code_objects.host and (not family.targets or target in family.targets)
     )
 
 

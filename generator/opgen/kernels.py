@@ -25,6 +25,7 @@ from opgen.decoder import (
 )
 from opgen.memory import once_for
 from opgen.problem import Location, Problem, did_you_mean
+from opgen.toolchains import TARGET
 
 # The types of an argument's fields: the C++ type, the letter of Python's struct module, the bytes of one, and what
 # launchers pack.
@@ -200,6 +201,11 @@ class KernelFamily:
     name: Annotated[str, Entry("{}.yaml")]
     doc: Annotated[str, "What the kernels do: the comment at the top of their source."]
     host: Annotated[bool, "True if the kernels are C++ for the host; otherwise they are HIP for GPUs."]
+    targets: Annotated[
+        Mapping[Annotated[str, names_of("target", token=TARGET.pattern)], Location],
+        Mark.OPTIONAL,
+        "The only targets that have the kernels, whose instructions they need; without this key all of GPUs have them.",
+    ]
     early: Annotated[
         bool,
         "True if the kernels read what no kernel writes before they wait for the one in front of them, by "

@@ -10,13 +10,13 @@ from opgen.decoder import Entry, Key, Mark, Mistakes, Name, Placeholders, Spot, 
 from opgen.problem import Location, did_you_mean
 
 # The name of a folder too.
-_TARGET = re.compile(r"[a-z][a-z0-9_.-]*")
+TARGET = re.compile(r"[a-z][a-z0-9_.-]*")
 _FLAG = Placeholders(("target", "device_libraries"), among_braces=True)
 _LIBRARIES = "{device_libraries}"
 
 
 def _target(_: Spot, text: str) -> Iterator[str]:
-    if not _TARGET.fullmatch(text):
+    if not TARGET.fullmatch(text):
         yield f"'{text}' cannot be a target's name; use small letters, digits, dots, underscores and hyphens"
 
 
@@ -56,7 +56,7 @@ class Toolchain:
         tuple[Annotated[str, _FLAG], ...], "The flags of this toolchain, with {target} and {device_libraries}."
     ]
     targets: Annotated[
-        Mapping[Annotated[str, names_of("target", token=_TARGET.pattern)], tuple[Annotated[str, _FLAG], ...]],
+        Mapping[Annotated[str, names_of("target", token=TARGET.pattern)], tuple[Annotated[str, _FLAG], ...]],
         Mark.OPTIONAL,
         "The only targets that it builds, with further flags for each; without this key it builds all.",
     ]
@@ -86,7 +86,7 @@ class CodeObjects:
 
     host: Annotated[bool, "True if the kernels are those for the host: the files of spec/kernels with `host: true`."]
     targets: Annotated[
-        Mapping[Annotated[str, _target, like(_TARGET.pattern), defines("target", token=_TARGET.pattern)], Location],
+        Mapping[Annotated[str, _target, like(TARGET.pattern), defines("target", token=TARGET.pattern)], Location],
         "The targets, each the name of a folder of code objects.",
     ]
     flags: Annotated[

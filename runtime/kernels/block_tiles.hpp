@@ -32,7 +32,9 @@ TALLOW_INLINE void decode_lane(const Block& block, uint32_t i, Store store) {
     }
 }
 
-template <typename Block, typename T> struct BlockTile {
+template <typename Weights, typename Element> struct BlockTile {
+    using Block = Weights;
+    using T = Element;
     static constexpr uint32_t rows = tile_rows_of_x;
     static constexpr uint32_t columns = tile_rows_of_blocks;
     // A part is what a row brings at a time, in whole blocks of every format; each thread decodes 32 weights of a step.
@@ -64,6 +66,10 @@ template <typename Block, typename T> struct BlockTile {
     }
     TALLOW_INLINE Halves rows_of_x(uint32_t step) const {
         return {reinterpret_cast<uint8_t*>(memory) + slots * weights_bytes + step % slots * rows_bytes};
+    }
+    // Where in its part a lane's weight is that is so many behind its first one.
+    static TALLOW_INLINE uint32_t depth_of(uint32_t lane, uint32_t place) {
+        return lane / lanes_of_block<Block> * Block::elements + first_weight<Block>(lane) + place;
     }
     TALLOW_INLINE bits128* window(uint32_t part) const {
         return memory + (slots * (weights_bytes + rows_bytes) + part % slots * window_bytes) / access_bytes;
@@ -97,8 +103,9 @@ TALLOW_INLINE void bring_rows(const BlockTile<Block, T>& tile, const Arguments& 
 }
 
 // The bytes of rows of weights from `row` on, of which the last one stands for those behind it.
-template <typename Block, typename T, typename Arguments> struct BytesOfTile {
-    using Tile = BlockTile<Block, T>;
+template <typename Tile, typename Arguments> struct BytesOfTile {
+    using Block = typename Tile::Block;
+    using T = typename Tile::T;
     const Arguments& arguments;
     uint32_t row;
 
@@ -126,10 +133,9 @@ template <typename Block, typename T, typename Arguments> struct BytesOfTile {
         const uint32_t lane = thread_index() % Tile::lanes_of_row + step * Tile::lanes_of_row;
         const uint32_t block = lane / lanes_of_block<Block>;
         const uint32_t i = first_weight<Block>(lane);
-        const uint32_t first = block * Block::elements + i - step * Tile::depth;
         const auto to = tile.weights(step);
         const auto store = [&](uint32_t place, const Registers<access_bytes>& halves) {
-            store_registers(to.at(column, first + place), halves);
+            store_registers(to.at(column, Tile::depth_of(lane, place) - step * Tile::depth), halves);
         };
         if (part * Tile::part + block * Block::elements < arguments.hidden) {
             const uint32_t skew = Brought<Block>::skew(begin(column, part));
@@ -257,7 +263,7 @@ TALLOW_INLINE void multiply_blocks(const Arguments& arguments) {
     const uint32_t each = (parts + arguments.members - 1) / arguments.members;
     const uint32_t begin = member * each;
     const uint32_t end = begin + each < parts ? begin + each : parts;
-    const BytesOfTile<Block, T, Arguments> bytes{arguments, row};
+    const BytesOfTile<Tile, Arguments> bytes{arguments, row};
     SumsOfWave<Block, T> sums;
 #if defined(TALLOW_ASYNC_COPIES)
     if (begin < end)

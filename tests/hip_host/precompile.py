@@ -13,6 +13,7 @@ import json
 from concurrent.futures import ProcessPoolExecutor
 from pathlib import Path
 
+from tallow.kernels.arguments import FAMILIES
 from tallow.runtime.helpers.atomic import replacing
 from tallow.runtime.kernels.code_object import SOURCES, current, path_of, sources
 
@@ -57,7 +58,8 @@ def write(code: Path, data: bytes, checksums: dict[str, str]) -> None:
 
 def main() -> None:
     # The largest first, so that the last ones to finish are short.
-    families = [path.stem for path in sorted(SOURCES.glob("*.hip"), key=lambda path: -path.stat().st_size)]
+    everywhere = [SOURCES / f"{family}.hip" for family, targets in FAMILIES.items() if not targets]
+    families = [path.stem for path in sorted(everywhere, key=lambda path: -path.stat().st_size)]
     with ProcessPoolExecutor() as pool:
         for number, line in enumerate(pool.map(compile_family, families), 1):
             print(f"{number} of {len(families)} families for {' and '.join(TARGETS)}: {line}", flush=True)

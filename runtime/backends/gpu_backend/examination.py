@@ -30,15 +30,16 @@ def examine(device_class: type[GpuDevice]) -> Iterator[Finding]:
     driver = device.driver
     yield Finding("devices", True, f"{device_class.device_count()}, the first one {driver.name} ({driver.target})")
     compiler = _attempt("compiler", lambda: driver.compiler_version)
-    built = sum(code_object.current(code_object.path_of(driver.target, family)) is not None for family in FAMILIES)
+    families = [family for family in FAMILIES if device.kernels.has(family)]
+    built = sum(code_object.current(code_object.path_of(driver.target, family)) is not None for family in families)
     trouble = CodeCache(cache_folder()).trouble()
-    if built == len(FAMILIES):
+    if built == len(families):
         # Only kernels of users and fused functions are compiled then.
         yield compiler._replace(is_there=compiler.is_there or None)
         yield Finding("kernels", True, f"built ahead for {driver.target}")
     else:
         yield compiler
-        state = f"{built} of {len(FAMILIES)} families are built ahead for {driver.target}; the others are compiled"
+        state = f"{built} of {len(families)} families are built ahead for {driver.target}; the others are compiled"
         yield Finding("kernels", None if compiler.is_there else False, f"{state} at their first use")
     yield Finding("cache", trouble is None, trouble or f"kernels that were compiled are kept in {cache_folder()}")
     for name, library in device_class.library_classes().items():

@@ -7,6 +7,7 @@ from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
+from ....kernels.arguments import FAMILIES
 from ....kernels.constants import BLOCK_SIZE
 from ...base.error import InvalidArgument
 from ...kernels import code_object
@@ -47,6 +48,11 @@ class Kernels:
         if function is None:
             function = self._find(family, name, len(arguments), shared_bytes)
         function(blocks if blocks < MOST_BLOCKS else MOST_BLOCKS, arguments)
+
+    def has(self, family: str) -> bool:
+        """Whether the device has the kernels of a family: of some, other targets lack the instructions."""
+        targets = FAMILIES[family]
+        return not targets or self._driver.target in targets
 
     def function(self, name: str) -> Function:
         """What enqueues a kernel that was launched before, on at most MOST_BLOCKS blocks."""

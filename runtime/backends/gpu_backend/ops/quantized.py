@@ -15,6 +15,9 @@ from .....kernels.constants import (
     BLOCK_SIZE,
     DECODED_PACKS,
     EXACT_PLANES,
+    GROUP_ROWS_OF_BLOCKS,
+    GROUP_ROWS_OF_X,
+    GROUP_SHARED,
     LEAST_BLOCKS_BYTES,
     PRODUCT_ROWS,
     PRODUCT_WAVES,
@@ -41,6 +44,8 @@ _EXACT_TURNS: Final = 4
 # More rows of x in halves, or that may be rounded, are multiplied by weights that are decoded on their way to matrix
 # cores; still more are quicker by a library, with weights that are decoded to memory.
 _MOST_TILED: Final = 32
+# Where groups of waves multiply, these decode weights themselves for so many rows.
+_MOST_GROUPED: Final = 1024
 # Blocks of that kernel share the depth until each multiprocessor has so many of them, in parts of so many weights.
 _BLOCKS_AT_ONCE: Final = 2
 _PART: Final = 256
@@ -114,7 +119,12 @@ def forward_by_library(
     library: Blas, blocks: QGpuStorage, x: Operand, rows: int, hidden: int, activations: str | None
 ) -> GpuStorage | None:
     """The product of more rows than the kernels take, by a library; None of fewer, and as of `linear.by_library`."""
-    if _is_few(blocks, x, rows, activations) or (x.shape[0] <= _MOST_TILED and _is_tiled(blocks, x, rows, activations)):
+    is_few = _is_few(blocks, x, rows, activations)
+    if (
+        is_few
+        or _takes_groups(blocks, x, rows, activations)
+        or (x.shape[0] <= _MOST_TILED and _is_tiled(blocks, x, rows, activations))
+    ):
         return None
     dtype = x.dtype
     x = _in_halves(x, activations)
@@ -135,6 +145,8 @@ def forward(blocks: QGpuStorage, x: Operand, rows: int, hidden: int, activations
             turn = Operand(x.storage, x.layout.narrow(0, begin, min(PRODUCT_ROWS_OF_X, held - begin)))
             address = result.memory.address + begin * rows * result.dtype.itemsize
             _multiply_few(blocks, turn, rows, hidden, activations, address)
+    elif _takes_groups(blocks, x, rows, activations):
+        result = _grouped_product(blocks, _in_halves(x, activations), rows, hidden, dtype)
     elif _is_tiled(blocks, x, rows, activations):
         result = _tiled_product(blocks, _in_halves(x, activations), rows, hidden)
     else:
@@ -153,6 +165,15 @@ def _is_few(blocks: QGpuStorage, x: Operand, rows: int, activations: str | None)
 def _is_tiled(blocks: QGpuStorage, x: Operand, rows: int, activations: str | None) -> bool:
     """Whether the kernel that decodes weights for matrix cores multiplies the rows of x, if they are more."""
     return _is_rounded(x, activations) and blocks.block_size > 1 and _has_whole_lanes(blocks, x, rows)
+
+
+def _takes_groups(blocks: QGpuStorage, x: Operand, rows: int, activations: str | None) -> bool:
+    """Whether groups of waves multiply the rows of x by weights that they decode themselves."""
+    return (
+        _MOST_TILED < x.shape[0] <= _MOST_GROUPED
+        and _is_tiled(blocks, x, rows, activations)
+        and blocks.device.kernels.has("block_groups")
+    )
 
 
 def _is_rounded(x: Operand, activations: str | None) -> bool:
@@ -184,6 +205,24 @@ def _tiled_product(blocks: QGpuStorage, x: Operand, rows: int, hidden: int) -> G
     name = f"block_tiles_{blocks.dtype.value}_{x.dtype.value}"
     device.kernels.launch("block_tiles", name, tiles * members, packed, TILE_SHARED)
     return sums if members == 1 else reduce.reduce(ReduceOp.SUM, dense(sums, (members, held * rows)), (0,))
+
+
+def _grouped_product(blocks: QGpuStorage, x: Operand, rows: int, hidden: int, dtype: DType) -> GpuStorage:
+    """The product of x in halves, in its dtype if that is `dtype`, else in f32."""
+    x = _in_accesses(x)
+    device, held = blocks.device, x.shape[0]
+    tiles = ceil_divide(held, GROUP_ROWS_OF_X) * ceil_divide(rows, GROUP_ROWS_OF_BLOCKS)
+    # A block has a multiprocessor for itself. Those of fewer tiles share the depth.
+    members = max(min(device.driver.multiprocessors // tiles, hidden // (_PART * _LEAST_PARTS)), 1)
+    rounds = members == 1 and dtype is x.dtype
+    made = device.empty(x.dtype if rounds else DType.F32, members * held * rows)
+    packed = arguments.block_groups(
+        result=made.memory.address, blocks=blocks.memory.address, readable=blocks.size_in_bytes, x=x.address,
+        x_stride=x.strides[0], x_rows=held, rows=rows, hidden=hidden, members=members, rounds=rounds,
+    )  # fmt: skip
+    name = f"block_groups_{blocks.dtype.value}_{x.dtype.value}"
+    device.kernels.launch("block_groups", name, tiles * members, packed, GROUP_SHARED)
+    return made if members == 1 else reduce.reduce(ReduceOp.SUM, dense(made, (members, held * rows)), (0,))
 
 
 def fwd_rms_norm(
