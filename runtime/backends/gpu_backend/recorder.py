@@ -327,6 +327,7 @@ class _Kernels:
 
     def __init__(self, recorder: Recorder) -> None:
         self._recorder = recorder
+        self.has = recorder._device.kernels.has
 
     def launch(self, family: str, name: str, blocks: int, arguments: bytes, shared_bytes: int = 0) -> None:
         """Launch a kernel."""
