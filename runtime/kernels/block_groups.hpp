@@ -1,6 +1,10 @@
 // Products of many rows of halves and rows of weights in blocks on Hopper. Groups of waves multiply weights that they
-// decode to shared memory meanwhile: a step of the depth while the one before is multiplied. No weight is decoded to
+// decode to registers meanwhile: those of a step of the depth while the ones before are multiplied. No weight goes to
 // memory.
+//
+// A lane has every fourth pair of the depth of two rows of weights; what it decodes together lies side by side. So x is
+// brought into the order in which lanes decode the depth, and tiles of it as products read them, which are copied
+// whole.
 #pragma once
 
 #include "block_tiles.hpp"
@@ -10,38 +14,67 @@
 
 namespace tallow {
 
-// The depth has the order in which lanes decode weights: in one step those of two lanes, 32 each.
-template <typename Weights, typename Element> struct GroupTile {
+// A step of the depth, and the weights of a row that a lane decodes of it.
+constexpr uint32_t group_depth = 64;
+constexpr uint32_t unit_weights = group_depth / 4;
+using TileOfX = GroupOperand<bf16, true, group_rows_of_x>;
+constexpr uint32_t x_tile_bytes = group_rows_of_x * TileOfX::row_bytes;
+
+// The order of the depth.
+template <typename Block> struct UnitOrder {
+    // The weights of a unit are runs of some side by side, and these so far from each other.
+    static constexpr uint32_t runs = Block::runs < 2 ? 1 : 2;
+    static constexpr uint32_t apart = runs == 1 ? unit_weights : Block::apart;
+    static constexpr uint32_t length = unit_weights / runs;
+
+    // Where weight j of a unit is in its part.
+    static TALLOW_INLINE uint32_t place(uint32_t unit, uint32_t j) {
+        constexpr uint32_t side_by_side = apart / length;
+        return unit / side_by_side * (runs * apart) + unit % side_by_side * length + j / length * apart + j % length;
+    }
+};
+
+// Brings x into tiles, a thread an access of 8 numbers. What rows lack is 0.
+template <typename Block, typename Arguments> TALLOW_INLINE void arrange_x(const Arguments& arguments) {
+    let_next_kernel_begin();
+    await_previous_kernel();
+    constexpr uint32_t in_row = group_depth / 8;
+    const uint32_t steps = arguments.steps;
+    const uint32_t number = block_index() * block_size + thread_index();
+    const uint32_t chunk = number % in_row;
+    const uint32_t step = number / in_row % steps;
+    const uint32_t row = number / in_row / steps;
+    if (row >= arguments.padded_rows)
+        return;
+    const uint16_t* const line = pointer_to<const uint16_t>(arguments.x) + row * arguments.x_stride;
+    Registers<access_bytes> pairs;
+#pragma unroll
+    for (uint32_t unit = 0; unit < 4; ++unit) {
+        // Pairs of four lanes follow each other, then their next ones.
+        const uint32_t place = UnitOrder<Block>::place(step * 4 + unit, chunk * 2);
+        pairs.values[unit] = 0;
+        if (row < arguments.x_rows && place < arguments.hidden)
+            pairs.values[unit] = load_registers<4>(line + place).values[0];
+    }
+    const uint64_t tile = uint64_t{row / group_rows_of_x} * steps + step;
+    store_registers(pointer_to<uint8_t>(arguments.result) + tile * x_tile_bytes +
+                        TileOfX::offset(row % group_rows_of_x, chunk * 8),
+                    pairs);
+}
+
+template <typename Weights> struct GroupTile {
     using Block = Weights;
-    using T = Element;
-    static constexpr uint32_t rows = group_rows_of_x;
     static constexpr uint32_t columns = group_rows_of_blocks;
     static_assert(columns == groups_per_block * group_rows);
     static constexpr uint32_t part = 256;
-    static constexpr uint32_t depth = 64;
-    static constexpr uint32_t steps = part / depth;
-    static constexpr uint32_t lanes_of_row = depth / lane_weights;
-    static_assert(lanes_of_row * columns == block_size, "a thread decodes a lane's weights of a step");
+    static constexpr uint32_t steps = part / group_depth;
     static constexpr uint32_t blocks = part / Block::elements;
     static constexpr uint32_t accesses = Brought<Block>::template accesses<blocks * sizeof(Block)>;
-    using Lines = GroupOperand<T, true, columns>;
-    using RowsOfX = GroupOperand<T, true, rows>;
-    static constexpr uint32_t weights_bytes = columns * depth * sizeof(T);
-    static constexpr uint32_t rows_bytes = rows * depth * sizeof(T);
+    static constexpr uint32_t slots = 4;
     static constexpr uint32_t window_bytes = columns * accesses * access_bytes;
     // The words of a last block may end behind it.
-    static constexpr uint32_t other_bytes = 2 * (weights_bytes + window_bytes) + access_bytes;
-    // A group knows a step later that the other one is done with a slot of x.
-    static constexpr uint32_t slots = 4 * rows_bytes + other_bytes <= group_shared ? 4 : 3;
-    static constexpr uint32_t ahead = slots - 2;
-    static constexpr uint32_t bytes = slots * rows_bytes + other_bytes;
-
-    struct Halves {
-        uint8_t* bytes;
-        TALLOW_INLINE uint8_t* at(uint32_t row, uint32_t element) const {
-            return bytes + Lines::offset(row, element);
-        }
-    };
+    static constexpr uint32_t copies_begin = slots * x_tile_bytes + 2 * window_bytes + access_bytes;
+    static constexpr uint32_t bytes = copies_begin + 2 * slots * sizeof(uint64_t);
 
     uint8_t* memory;
     uint32_t address;
@@ -49,63 +82,56 @@ template <typename Weights, typename Element> struct GroupTile {
     TALLOW_INLINE explicit GroupTile(bits128* memory)
         : memory(reinterpret_cast<uint8_t*>(memory)), address(shared_address(memory)) {
     }
-    TALLOW_INLINE Halves weights(uint32_t step) const {
-        return {memory + step % 2 * weights_bytes};
-    }
-    TALLOW_INLINE Lines lines(uint32_t step) const {
-        return {address + step % 2 * weights_bytes + group_index() * (group_rows * Lines::row_bytes)};
-    }
-    TALLOW_INLINE RowsOfX rows_of_x(uint32_t slot) const {
-        return {address + 2 * weights_bytes + slot * rows_bytes};
-    }
     TALLOW_INLINE bits128* window(uint32_t part) const {
-        return reinterpret_cast<bits128*>(memory + 2 * weights_bytes + slots * rows_bytes + part % 2 * window_bytes);
+        return reinterpret_cast<bits128*>(memory + slots * x_tile_bytes + part % 2 * window_bytes);
     }
-    static TALLOW_INLINE uint32_t depth_of(uint32_t lane, uint32_t place) {
-        return lane * lane_weights + place / apart<Block> * run_length<Block> + place % apart<Block>;
+    TALLOW_INLINE TileOfX x(uint32_t slot) const {
+        return {address + slot * x_tile_bytes};
     }
-    // Which weight of its part is so deep.
-    static TALLOW_INLINE uint32_t weight_at(uint32_t depth) {
-        const uint32_t lane = depth / lane_weights;
-        const uint32_t place = depth % lane_weights;
-        return lane / lanes_of_block<Block> * Block::elements + first_weight<Block>(lane) +
-               place / run_length<Block> * apart<Block> + place % run_length<Block>;
+    // At which the tile of x in a slot is waited for, and until all groups are done with it.
+    TALLOW_INLINE CopiesOfBlock full(uint32_t slot) const {
+        return {address + copies_begin + slot * 8};
+    }
+    TALLOW_INLINE CopiesOfBlock empty(uint32_t slot) const {
+        return {address + copies_begin + (slots + slot) * 8};
     }
 };
 
-// Rows of x on their way to shared memory, in the order of the depth; what they lack is 0.
-template <typename Tile> struct RowsOfGroup {
-    using T = typename Tile::T;
-    static constexpr uint32_t length = access_bytes / sizeof(T);
-    static constexpr uint32_t in_row = Tile::depth / length;
-    static constexpr uint32_t apart_rows = block_size / in_row;
+// The rows of weights of a lane.
+template <typename Tile, typename T, typename Arguments> struct RowsOfLane {
+    using Block = typename Tile::Block;
+    using Core = MatrixCore<T>;
+    using Step = typename Core::Rows[Tile::steps];
 
-    const T* source;
-    uint64_t stride;
-    int left;
-    uint32_t hidden;
+    const BytesOfTile<Tile, Arguments>& bytes;
+    const Tile& tile;
 
-    static TALLOW_INLINE uint32_t row() {
-        return thread_index() / in_row;
-    }
-    static TALLOW_INLINE uint32_t place() {
-        return thread_index() % in_row * length;
-    }
-    template <typename Arguments>
-    TALLOW_INLINE RowsOfGroup(const Arguments& arguments, uint32_t first)
-        : source(pointer_to<const T>(arguments.x) + (first + row()) * arguments.x_stride), stride(arguments.x_stride),
-          left(static_cast<int>(arguments.x_rows - first - row())), hidden(arguments.hidden) {
-    }
-    TALLOW_INLINE void bring(const Tile& tile, uint32_t slot, uint32_t part, uint32_t step) const {
-        const uint32_t target = tile.rows_of_x(slot).address + Tile::RowsOfX::offset(row(), place());
-        const uint32_t element = part * Tile::part + Tile::weight_at(step * Tile::depth + place());
-        const uint32_t bytes = element < hidden ? access_bytes : 0;
-        const T* from = source + element;
+    // Decodes what the lane has of a step of a part.
+    TALLOW_INLINE void decode(uint32_t part, uint32_t step, Step& weights) const {
+        using Order = UnitOrder<Block>;
+        constexpr uint32_t length = Order::length;
+        const uint32_t place = Order::place(step * 4 + lane_index() % 4, 0);
+        const uint32_t block = place / Block::elements;
+        const uint32_t i = place % Block::elements;
 #pragma unroll
-        for (uint32_t i = 0; i < Tile::rows / apart_rows; ++i) {
-            copy_async(target + i * apart_rows * Tile::RowsOfX::row_bytes, from,
-                       static_cast<int>(i * apart_rows) < left ? bytes : 0);
-            from += apart_rows * stride;
+        for (uint32_t h = 0; h < Core::held; ++h) {
+            const uint32_t row = wave_index() * matrix_side + Core::row(h);
+            const uint32_t skew = Brought<Block>::skew(bytes.begin(row, part));
+            const uint8_t* const window =
+                reinterpret_cast<const uint8_t*>(tile.window(part) + row * Tile::accesses) + skew;
+            const Block& own = reinterpret_cast<const Block*>(window)[block];
+            const auto loaded = own.template load<length / 4>(i);
+            const bool is_inside = part * Tile::part + place < bytes.arguments.hidden;
+#pragma unroll
+            for (uint32_t begin = 0; begin < unit_weights; begin += 8) {
+                const uint32_t in_run = begin % length;
+                float decoded[8];
+                decode_loaded(own, loaded, in_run / 4, i + begin / length * Order::apart + in_run, decoded);
+                const auto halves = round_all<T>(decoded);
+#pragma unroll
+                for (uint32_t w = 0; w < 4; ++w)
+                    weights[begin / 4 + w / 2].values[w % 2 * 2 + h] = is_inside ? halves.values[w] : 0;
+            }
         }
     }
 };
@@ -128,7 +154,7 @@ TALLOW_INLINE void store_rows_of_x(const Arguments& arguments, bits128* memory, 
     constexpr uint32_t length = 4;
     constexpr uint32_t in_row = group_rows_of_blocks / length;
     const uint32_t column = thread_index() % in_row * length;
-#pragma unroll 4
+#pragma unroll 2
     for (uint32_t r = thread_index() / in_row; r < group_rows_of_x; r += block_size / in_row) {
         if (first + r >= arguments.x_rows)
             break;
@@ -143,14 +169,16 @@ TALLOW_INLINE void store_rows_of_x(const Arguments& arguments, bits128* memory, 
 
 template <typename Block, typename T, typename Arguments>
 TALLOW_INLINE void multiply_by_groups(const Arguments& arguments) {
-    using Tile = GroupTile<Block, T>;
+    using Tile = GroupTile<Block>;
+    constexpr uint32_t steps = Tile::steps;
+    constexpr uint32_t slots = Tile::slots;
     let_next_kernel_begin();
     bits128* const memory = tile_memory<Tile::bytes>();
     const Tile tile(memory);
     const uint32_t across = (arguments.rows + Tile::columns - 1) / Tile::columns;
-    const uint32_t down = (arguments.x_rows + Tile::rows - 1) / Tile::rows;
+    const uint32_t down = (arguments.x_rows + group_rows_of_x - 1) / group_rows_of_x;
     // Blocks side by side share rows of weights.
-    const uint32_t first = block_index() % down * Tile::rows;
+    const uint32_t tile_of_x = block_index() % down;
     const uint32_t row = block_index() / down % across * Tile::columns;
     const uint32_t member = block_index() / down / across;
     const uint32_t parts = (arguments.hidden + Tile::part - 1) / Tile::part;
@@ -158,57 +186,76 @@ TALLOW_INLINE void multiply_by_groups(const Arguments& arguments) {
     const uint32_t begin = member * each;
     const uint32_t end = begin + each < parts ? begin + each : parts;
     const BytesOfTile<Tile, Arguments> bytes{arguments, row};
-    const RowsOfGroup<Tile> x(arguments, first);
-    float sums[Tile::rows / 2] = {};
+    const RowsOfLane<Tile, T, Arguments> lane{bytes, tile};
+    if (thread_index() < slots) {
+        tile.full(thread_index()).template initialize<1>();
+        tile.empty(thread_index()).template initialize<groups_per_block>();
+    }
     if (begin < end)
         bytes.bring(tile, begin);
     commit_copies();
-    await_previous_kernel();
-#pragma unroll
-    for (uint32_t step = 0; step < Tile::ahead; ++step) {
-        if (begin < end)
-            x.bring(tile, step, begin, step);
-        commit_copies();
-    }
-    await_copies<Tile::ahead>();
+    await_copies<0>();
+    show_products_shared();
     synchronize_block();
+    await_previous_kernel();
+    const uint8_t* const x =
+        pointer_to<const uint8_t>(arguments.x) + uint64_t{tile_of_x} * parts * steps * x_tile_bytes;
+    // Of the member's steps, which one thread counts.
+    const uint32_t count = begin < end ? (end - begin) * steps : 0;
+    const auto bring_x = [&](uint32_t number) {
+        if (number < count)
+            tile.full(number % slots)
+                .copy(tile.x(number % slots).address, x + uint64_t{begin * steps + number} * x_tile_bytes,
+                      x_tile_bytes);
+    };
+    if (thread_index() == 0)
+        for (uint32_t number = 0; number < slots; ++number)
+            bring_x(number);
+    float sums[group_rows_of_x / 2] = {};
+    typename RowsOfLane<Tile, T, Arguments>::Step weights[2];
     if (begin < end)
-        bytes.decode(tile, begin, 0);
-    uint32_t slot = 0;
+        lane.decode(begin, 0, weights[0]);
+    uint32_t turn = 0;
 #pragma unroll 1
     for (uint32_t part = begin; part < end; ++part) {
+        const uint32_t number = (part - begin) * steps;
 #pragma unroll
-        for (uint32_t step = 0; step < Tile::steps; ++step) {
-            // What this step multiplies is there, and the bytes of what the next one decodes.
-            await_copies<Tile::ahead - 1>();
-            show_products_shared();
-            synchronize_block();
+        for (uint32_t step = 0; step < steps; ++step) {
+            tile.full(step).await(turn);
             begin_products();
 #pragma unroll
-            for (uint32_t place = 0; place < Tile::depth; place += matrix_side)
-                multiply_group<T, true, true>(sums, tile.lines(step).describe(0, place),
-                                              tile.rows_of_x(slot).describe(0, place));
+            for (uint32_t s = 0; s < steps; ++s)
+                multiply_held<T, true>(sums, weights[step % 2][s], tile.x(step).describe(0, s * matrix_side));
             commit_products();
-            const uint32_t next = step + Tile::ahead;
-            const uint32_t part_of_next = part + next / Tile::steps;
-            const uint32_t free =
-                slot + Tile::ahead < Tile::slots ? slot + Tile::ahead : slot + Tile::ahead - Tile::slots;
-            if (part_of_next < end)
-                x.bring(tile, free, part_of_next, next % Tile::steps);
             if (step == 0 && part + 1 < end)
                 bytes.bring(tile, part + 1);
             commit_copies();
-            // A group multiplies the weights that it decoded itself, and is done with those of the step before.
+            // This group is done with the step before; when the other one is as well, its slot is free.
             await_products<1>();
-            if (step + 1 < Tile::steps)
-                bytes.decode(tile, part, step + 1);
-            else if (part + 1 < end)
-                bytes.decode(tile, part + 1, 0);
-            slot = slot + 1 == Tile::slots ? 0 : slot + 1;
+            constexpr uint32_t other_slots = slots - 1;
+            const uint32_t before = (step + other_slots) % slots;
+            if (number + step != 0 && thread_index() % (block_size / groups_per_block) == 0) {
+                tile.empty(before).arrive();
+                if (thread_index() == 0 && number + step + other_slots < count) {
+                    tile.empty(before).await(step == 0 ? turn ^ 1 : turn);
+                    bring_x(number + step + other_slots);
+                }
+            }
+            if (step + 1 < steps) {
+                lane.decode(part, step + 1, weights[(step + 1) % 2]);
+            } else {
+                // The next part is there, and nobody decodes the one before it any more.
+                await_copies<0>();
+                synchronize_block();
+                if (part + 1 < end)
+                    lane.decode(part + 1, 0, weights[0]);
+            }
         }
+        turn ^= 1;
     }
     await_products<0>();
     pin(sums);
+    const uint32_t first = tile_of_x * group_rows_of_x;
     if (arguments.rounds != 0)
         store_rows_of_x(arguments, memory, first, row, pointer_to<T>(arguments.result), sums);
     else

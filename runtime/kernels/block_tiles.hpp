@@ -18,17 +18,26 @@ template <typename Block, typename T, typename Store>
 TALLOW_INLINE void decode_lane(const Block& block, uint32_t i, Store store) {
     constexpr uint32_t length = run_length<Block> / 4;
     constexpr uint32_t in_access = access_bytes / sizeof(T);
+    constexpr uint32_t in_run = run_length<Block> / in_access;
     static_assert(run_length<Block> % in_access == 0 && Block::group % in_access == 0, "an access has one scale");
     const auto loaded = block.template load<length>(i);
+    // Compilers load scales anew behind a store.
+    Registers<access_bytes> decoded[runs<Block>][in_run];
 #pragma unroll
     for (uint32_t run = 0; run < runs<Block>; ++run) {
 #pragma unroll
-        for (uint32_t begin = 0; begin < run_length<Block>; begin += in_access) {
-            const uint32_t place = run * apart<Block> + begin;
+        for (uint32_t access = 0; access < in_run; ++access) {
+            const uint32_t begin = access * in_access;
             float weights[in_access];
-            decode_loaded(block, loaded, begin / 4, i + place, weights);
-            store(place, round_all<T>(weights));
+            decode_loaded(block, loaded, begin / 4, i + run * apart<Block> + begin, weights);
+            decoded[run][access] = round_all<T>(weights);
         }
+    }
+#pragma unroll
+    for (uint32_t run = 0; run < runs<Block>; ++run) {
+#pragma unroll
+        for (uint32_t access = 0; access < in_run; ++access)
+            store(run * apart<Block> + access * in_access, decoded[run][access]);
     }
 }
 
@@ -67,10 +76,6 @@ template <typename Weights, typename Element> struct BlockTile {
     TALLOW_INLINE Halves rows_of_x(uint32_t step) const {
         return {reinterpret_cast<uint8_t*>(memory) + slots * weights_bytes + step % slots * rows_bytes};
     }
-    // Where in its part a lane's weight is that is so many behind its first one.
-    static TALLOW_INLINE uint32_t depth_of(uint32_t lane, uint32_t place) {
-        return lane / lanes_of_block<Block> * Block::elements + first_weight<Block>(lane) + place;
-    }
     TALLOW_INLINE bits128* window(uint32_t part) const {
         return memory + (slots * (weights_bytes + rows_bytes) + part % slots * window_bytes) / access_bytes;
     }
@@ -105,7 +110,6 @@ TALLOW_INLINE void bring_rows(const BlockTile<Block, T>& tile, const Arguments& 
 // The bytes of rows of weights from `row` on, of which the last one stands for those behind it.
 template <typename Tile, typename Arguments> struct BytesOfTile {
     using Block = typename Tile::Block;
-    using T = typename Tile::T;
     const Arguments& arguments;
     uint32_t row;
 
@@ -133,18 +137,19 @@ template <typename Tile, typename Arguments> struct BytesOfTile {
         const uint32_t lane = thread_index() % Tile::lanes_of_row + step * Tile::lanes_of_row;
         const uint32_t block = lane / lanes_of_block<Block>;
         const uint32_t i = first_weight<Block>(lane);
+        const uint32_t first = block * Block::elements + i - step * Tile::depth;
         const auto to = tile.weights(step);
         const auto store = [&](uint32_t place, const Registers<access_bytes>& halves) {
-            store_registers(to.at(column, Tile::depth_of(lane, place) - step * Tile::depth), halves);
+            store_registers(to.at(column, first + place), halves);
         };
         if (part * Tile::part + block * Block::elements < arguments.hidden) {
             const uint32_t skew = Brought<Block>::skew(begin(column, part));
             const uint8_t* const window =
                 reinterpret_cast<const uint8_t*>(tile.window(part) + column * Tile::accesses) + skew;
-            decode_lane<Block, T>(reinterpret_cast<const Block*>(window)[block], i, store);
+            decode_lane<Block, typename Tile::T>(reinterpret_cast<const Block*>(window)[block], i, store);
         } else {
 #pragma unroll
-            for (uint32_t k = 0; k < lane_weights; k += access_bytes / sizeof(T))
+            for (uint32_t k = 0; k < lane_weights; k += access_bytes / sizeof(typename Tile::T))
                 store(k / run_length<Block> * apart<Block> + k % run_length<Block>, {});
         }
     }

@@ -55,9 +55,20 @@ template <typename T, bool HasLines, uint32_t Rows> struct GroupOperand {
 struct CopiesOfBlock {
     uint32_t address;
 
-    // One thread begins, the others wait for that.
-    TALLOW_INLINE void initialize() const {
-        asm volatile("mbarrier.init.shared.b64 [%0], %1;" ::"r"(address), "n"(block_size) : "memory");
+    // One thread begins, the others wait for that. So many arrive each turn.
+    template <uint32_t Count = block_size> TALLOW_INLINE void initialize() const {
+        asm volatile("mbarrier.init.shared.b64 [%0], %1;" ::"r"(address), "n"(Count) : "memory");
+    }
+    TALLOW_INLINE void arrive() const {
+        asm volatile("mbarrier.arrive.shared.b64 _, [%0];" ::"r"(address) : "memory");
+    }
+    // Starts to copy so many bytes, a multiple of 16, for which one arrival waits.
+    TALLOW_INLINE void copy(uint32_t target, const void* source, uint32_t bytes) const {
+        asm volatile("mbarrier.arrive.expect_tx.shared.b64 _, [%0], %1;" ::"r"(address), "r"(bytes) : "memory");
+        asm volatile(
+            "cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1], %2, [%3];" ::"r"(target),
+            "l"(source), "r"(bytes), "r"(address)
+            : "memory");
     }
     // The copies of the thread so far are those that are waited for.
     TALLOW_INLINE void commit() const {

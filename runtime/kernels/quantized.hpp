@@ -21,9 +21,9 @@ TALLOW_INLINE void decode_loaded(const Block& block, const Loaded& loaded, uint3
         const uint32_t quads = block.quads(loaded, first + quad, i + 4 * quad);
 #pragma unroll
         for (uint32_t k = 0; k < 4; ++k) {
-            weights[4 * quad + k] = quant_of<Block::bias>(quads, k) * scale;
-            if constexpr (Block::has_offset)
-                weights[4 * quad + k] += offset;
+            const float quant = quant_of<Block::bias>(quads, k);
+            // The product is exact, so that it makes no difference that it is not rounded.
+            weights[4 * quad + k] = Block::has_offset ? multiply_add(quant, scale, offset) : quant * scale;
         }
     }
 }

@@ -46,6 +46,8 @@ _EXACT_TURNS: Final = 4
 _MOST_TILED: Final = 32
 # Where groups of waves multiply, these decode weights themselves for so many rows.
 _MOST_GROUPED: Final = 1024
+# The depth of x goes to these in steps of so many numbers.
+_GROUP_DEPTH: Final = 64
 # Blocks of that kernel share the depth until each multiprocessor has so many of them, in parts of so many weights.
 _BLOCKS_AT_ONCE: Final = 2
 _PART: Final = 256
@@ -211,14 +213,22 @@ def _grouped_product(blocks: QGpuStorage, x: Operand, rows: int, hidden: int, dt
     """The product of x in halves, in its dtype if that is `dtype`, else in f32."""
     x = _in_accesses(x)
     device, held = blocks.device, x.shape[0]
-    tiles = ceil_divide(held, GROUP_ROWS_OF_X) * ceil_divide(rows, GROUP_ROWS_OF_BLOCKS)
+    tiles_of_x, steps = ceil_divide(held, GROUP_ROWS_OF_X), ceil_divide(hidden, _PART) * (_PART // _GROUP_DEPTH)
+    tiles = tiles_of_x * ceil_divide(rows, GROUP_ROWS_OF_BLOCKS)
+    arranged = device.empty(x.dtype, tiles_of_x * GROUP_ROWS_OF_X * steps * _GROUP_DEPTH)
+    packed = arguments.arrange_x(
+        result=arranged.memory.address, x=x.address, x_stride=x.strides[0], x_rows=held,
+        padded_rows=tiles_of_x * GROUP_ROWS_OF_X, hidden=hidden, steps=steps,
+    )  # fmt: skip
+    accesses = arranged.length * x.itemsize // ACCESS_BYTES
+    device.kernels.launch("block_groups", f"arrange_x_{blocks.dtype.value}", ceil_divide(accesses, BLOCK_SIZE), packed)
     # A block has a multiprocessor for itself. Those of fewer tiles share the depth.
     members = max(min(device.driver.multiprocessors // tiles, hidden // (_PART * _LEAST_PARTS)), 1)
     rounds = members == 1 and dtype is x.dtype
     made = device.empty(x.dtype if rounds else DType.F32, members * held * rows)
     packed = arguments.block_groups(
-        result=made.memory.address, blocks=blocks.memory.address, readable=blocks.size_in_bytes, x=x.address,
-        x_stride=x.strides[0], x_rows=held, rows=rows, hidden=hidden, members=members, rounds=rounds,
+        result=made.memory.address, blocks=blocks.memory.address, readable=blocks.size_in_bytes,
+        x=arranged.memory.address, x_rows=held, rows=rows, hidden=hidden, members=members, rounds=rounds,
     )  # fmt: skip
     name = f"block_groups_{blocks.dtype.value}_{x.dtype.value}"
     device.kernels.launch("block_groups", name, tiles * members, packed, GROUP_SHARED)
