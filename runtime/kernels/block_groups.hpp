@@ -101,38 +101,108 @@ template <typename Weights> struct GroupTile {
 template <typename Tile, typename T, typename Arguments> struct RowsOfLane {
     using Block = typename Tile::Block;
     using Core = MatrixCore<T>;
-    using Step = typename Core::Rows[Tile::steps];
+    using Step = typename Core::Rows[group_depth / matrix_side];
 
     const BytesOfTile<Tile, Arguments>& bytes;
     const Tile& tile;
 
-    // Decodes what the lane has of a step of a part.
-    TALLOW_INLINE void decode(uint32_t part, uint32_t step, Step& weights) const {
-        using Order = UnitOrder<Block>;
-        constexpr uint32_t length = Order::length;
-        const uint32_t place = Order::place(step * 4 + lane_index() % 4, 0);
-        const uint32_t block = place / Block::elements;
-        const uint32_t i = place % Block::elements;
+    using Order = UnitOrder<Block>;
+    static constexpr uint32_t all = Core::held * Order::runs;
+    // Where scales take more than a load, so many lanes that have weights of the same groups find some of them each.
+    static constexpr uint32_t lanes_of_group = Block::group / Order::length < 4 ? Block::group / Order::length : 4;
+    static constexpr uint32_t alike = Block::group < Block::elements && all == 4 ? lanes_of_group : 1;
+
+    // What of the scales of a step a lane finds, and those of the runs of each row.
+    struct OwnGroups {
+        ScaleOfGroup groups[all / alike];
+    };
+    struct Groups {
+        ScaleOfGroup rows[Core::held][Order::runs];
+    };
+
+    TALLOW_INLINE OwnGroups find_groups(uint32_t part, uint32_t step) const {
+        const uint32_t place = first(step);
+        OwnGroups own;
 #pragma unroll
-        for (uint32_t h = 0; h < Core::held; ++h) {
-            const uint32_t row = wave_index() * matrix_side + Core::row(h);
-            const uint32_t skew = Brought<Block>::skew(bytes.begin(row, part));
-            const uint8_t* const window =
-                reinterpret_cast<const uint8_t*>(tile.window(part) + row * Tile::accesses) + skew;
-            const Block& own = reinterpret_cast<const Block*>(window)[block];
-            const auto loaded = own.template load<length / 4>(i);
-            const bool is_inside = part * Tile::part + place < bytes.arguments.hidden;
-#pragma unroll
-            for (uint32_t begin = 0; begin < unit_weights; begin += 8) {
-                const uint32_t in_run = begin % length;
-                float decoded[8];
-                decode_loaded(own, loaded, in_run / 4, i + begin / length * Order::apart + in_run, decoded);
-                const auto halves = round_all<T>(decoded);
-#pragma unroll
-                for (uint32_t w = 0; w < 4; ++w)
-                    weights[begin / 4 + w / 2].values[w % 2 * 2 + h] = is_inside ? halves.values[w] : 0;
-            }
+        for (uint32_t t = 0; t < all / alike; ++t) {
+            const uint32_t number = lane_index() % alike + t * alike;
+            const uint32_t i = place % Block::elements + number % Order::runs * Order::apart;
+            own.groups[t] = ScaleOfGroup::of(block_of(part, number / Order::runs, place), i / Block::group);
         }
+        return own;
+    }
+    static TALLOW_INLINE Groups share_groups(const OwnGroups& own) {
+        Groups groups;
+#pragma unroll
+        for (uint32_t number = 0; number < all; ++number) {
+            const uint32_t lane = lane_index() / alike * alike + number % alike;
+            ScaleOfGroup found = own.groups[number / alike];
+            if constexpr (alike > 1)
+                found = {shuffle_from(found.scale, lane), Block::has_offset ? shuffle_from(found.offset, lane) : 0.0f};
+            groups.rows[number / Order::runs][number % Order::runs] = found;
+        }
+        return groups;
+    }
+
+    // The quants of a step.
+    struct Quants {
+        using Loaded = typename Block::template Loaded<Order::length / 4>;
+        Loaded rows[Core::held];
+    };
+    TALLOW_INLINE Quants load(uint32_t part, uint32_t step) const {
+        Quants quants;
+#pragma unroll
+        for (uint32_t h = 0; h < Core::held; ++h)
+            quants.rows[h] =
+                block_of(part, h, first(step)).template load<Order::length / 4>(first(step) % Block::elements);
+        return quants;
+    }
+
+    // Decodes what the lane has of a row of a step.
+    TALLOW_INLINE void decode(uint32_t part, uint32_t step, uint32_t h, const Quants& quants, const Groups& groups,
+                              Step& weights) const {
+        const uint32_t place = first(step);
+        const bool is_inside = part * Tile::part + place < bytes.arguments.hidden;
+#pragma unroll
+        for (uint32_t begin = 0; begin < unit_weights; begin += 8) {
+            const uint32_t run = begin / Order::length;
+            const uint32_t in_run = begin % Order::length;
+            const uint32_t i = place % Block::elements + run * Order::apart + in_run;
+            float decoded[8];
+            decode_loaded(block_of(part, h, place), quants.rows[h], in_run / 4, i, groups.rows[h][run], decoded);
+            const auto halves = round_all<T>(decoded);
+#pragma unroll
+            for (uint32_t w = 0; w < 4; ++w)
+                weights[begin / 4 + w / 2].values[w % 2 * 2 + h] = is_inside ? halves.values[w] : 0;
+        }
+    }
+    // Decodes a step, whose scales are there, and finds the scales of step `next` of the part if there is one:
+    // compilers keep the order, in which nothing waits for what was begun just before.
+    TALLOW_INLINE void decode(uint32_t part, uint32_t step, uint32_t next, Groups& groups, Step& weights) const {
+        static_assert(Core::held == 2);
+        const Quants quants = load(part, step);
+        OwnGroups own;
+        if (next < Tile::steps)
+            own = find_groups(part, next);
+        decode(part, step, 0, quants, groups, weights);
+        Groups groups_of_next;
+        if (next < Tile::steps)
+            groups_of_next = share_groups(own);
+        decode(part, step, 1, quants, groups, weights);
+        if (next < Tile::steps)
+            groups = groups_of_next;
+    }
+
+  private:
+    // Where the lane's weights of a step begin in their part.
+    static TALLOW_INLINE uint32_t first(uint32_t step) {
+        return Order::place(step * 4 + lane_index() % 4, 0);
+    }
+    TALLOW_INLINE const Block& block_of(uint32_t part, uint32_t h, uint32_t place) const {
+        const uint32_t row = wave_index() * matrix_side + Core::row(h);
+        const uint32_t skew = Brought<Block>::skew(bytes.begin(row, part));
+        const uint8_t* const window = reinterpret_cast<const uint8_t*>(tile.window(part) + row * Tile::accesses);
+        return reinterpret_cast<const Block*>(window + skew)[place / Block::elements];
     }
 };
 
@@ -213,8 +283,14 @@ TALLOW_INLINE void multiply_by_groups(const Arguments& arguments) {
             bring_x(number);
     float sums[group_rows_of_x / 2] = {};
     typename RowsOfLane<Tile, T, Arguments>::Step weights[2];
+    // The scales of a step are found while the weights of the one before are decoded.
+    typename RowsOfLane<Tile, T, Arguments>::Groups groups;
+    const auto decode_first = [&](uint32_t part) {
+        groups = lane.share_groups(lane.find_groups(part, 0));
+        lane.decode(part, 0, 1, groups, weights[0]);
+    };
     if (begin < end)
-        lane.decode(begin, 0, weights[0]);
+        decode_first(begin);
     uint32_t turn = 0;
 #pragma unroll 1
     for (uint32_t part = begin; part < end; ++part) {
@@ -224,44 +300,57 @@ TALLOW_INLINE void multiply_by_groups(const Arguments& arguments) {
             tile.full(step).await(turn);
             begin_products();
 #pragma unroll
-            for (uint32_t s = 0; s < steps; ++s)
+            for (uint32_t s = 0; s < group_depth / matrix_side; ++s)
                 multiply_held<T, true>(sums, weights[step % 2][s], tile.x(step).describe(0, s * matrix_side));
             commit_products();
             if (step == 0 && part + 1 < end)
                 bytes.bring(tile, part + 1);
             commit_copies();
-            // This group is done with the step before; when the other one is as well, its slot is free.
+            // This group is done with the step before.
             await_products<1>();
-            constexpr uint32_t other_slots = slots - 1;
-            const uint32_t before = (step + other_slots) % slots;
-            if (number + step != 0 && thread_index() % (block_size / groups_per_block) == 0) {
-                tile.empty(before).arrive();
-                if (thread_index() == 0 && number + step + other_slots < count) {
-                    tile.empty(before).await(step == 0 ? turn ^ 1 : turn);
-                    bring_x(number + step + other_slots);
-                }
+            if (number + step != 0 && thread_index() % (block_size / groups_per_block) == 0)
+                tile.empty((step + slots - 1) % slots).arrive();
+            // The other group may be behind; of the step in front of that it knows.
+            if (thread_index() == 0 && number + step >= 2 && number + step + slots - 2 < count) {
+                tile.empty((step + slots - 2) % slots).await(step >= 2 ? turn : turn ^ 1);
+                bring_x(number + step + slots - 2);
             }
             if (step + 1 < steps) {
-                lane.decode(part, step + 1, weights[(step + 1) % 2]);
+                lane.decode(part, step + 1, step + 2, groups, weights[(step + 1) % 2]);
             } else {
                 // The next part is there, and nobody decodes the one before it any more.
                 await_copies<0>();
                 synchronize_block();
                 if (part + 1 < end)
-                    lane.decode(part + 1, 0, weights[0]);
+                    decode_first(part + 1);
             }
         }
         turn ^= 1;
     }
     await_products<0>();
     pin(sums);
+    if (arguments.members > 1) {
+        // The last one of two members adds what the other one has: a sum of two has no order.
+        constexpr uint32_t tile_sums = group_rows_of_x * group_rows_of_blocks;
+        const uint32_t number = block_index() % (down * across);
+        float* const parts_of_tile =
+            pointer_to<float>(arguments.parts) + uint64_t{number} * 2 * tile_sums + thread_index();
+        float* const own = parts_of_tile + member * tile_sums;
+        const float* const other = parts_of_tile + (1 - member) * tile_sums;
+#pragma unroll
+        for (uint32_t i = 0; i < group_rows_of_x / 2; ++i)
+            own[i * block_size] = sums[i];
+        if (!is_last_block(pointer_to<uint32_t>(arguments.counters) + number, 2, reinterpret_cast<uint32_t*>(memory)))
+            return;
+#pragma unroll
+        for (uint32_t i = 0; i < group_rows_of_x / 2; ++i)
+            sums[i] += other[i * block_size];
+    }
     const uint32_t first = tile_of_x * group_rows_of_x;
     if (arguments.rounds != 0)
         store_rows_of_x(arguments, memory, first, row, pointer_to<T>(arguments.result), sums);
     else
-        store_rows_of_x(arguments, memory, first, row,
-                        pointer_to<float>(arguments.result) + uint64_t{member} * arguments.x_rows * arguments.rows,
-                        sums);
+        store_rows_of_x(arguments, memory, first, row, pointer_to<float>(arguments.result), sums);
 }
 
 } // namespace tallow

@@ -29,7 +29,8 @@ TALLOW_INLINE void decode_lane(const Block& block, uint32_t i, Store store) {
         for (uint32_t access = 0; access < in_run; ++access) {
             const uint32_t begin = access * in_access;
             float weights[in_access];
-            decode_loaded(block, loaded, begin / 4, i + run * apart<Block> + begin, weights);
+            const uint32_t first = i + run * apart<Block> + begin;
+            decode_loaded(block, loaded, begin / 4, first, ScaleOfGroup::of(block, first / Block::group), weights);
             decoded[run][access] = round_all<T>(weights);
         }
     }

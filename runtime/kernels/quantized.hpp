@@ -8,14 +8,23 @@
 
 namespace tallow {
 
+// What the quants of a group are multiplied by, and what is added.
+struct ScaleOfGroup {
+    float scale;
+    float offset;
+
+    template <typename Block> static TALLOW_INLINE ScaleOfGroup of(const Block& block, uint32_t group) {
+        if constexpr (Block::has_offset)
+            return {block.scale(group), block.offset(group)};
+        else
+            return {block.scale(group), 0.0f};
+    }
+};
+
 // N weights from place i on, which share a scale, of quants that are loaded: theirs begin with word `first`.
 template <typename Block, typename Loaded, uint32_t N>
 TALLOW_INLINE void decode_loaded(const Block& block, const Loaded& loaded, uint32_t first, uint32_t i,
-                                 float (&weights)[N]) {
-    const float scale = block.scale(i / Block::group);
-    float offset = 0.0f;
-    if constexpr (Block::has_offset)
-        offset = block.offset(i / Block::group);
+                                 const ScaleOfGroup& group, float (&weights)[N]) {
 #pragma unroll
     for (uint32_t quad = 0; quad < N / 4; ++quad) {
         const uint32_t quads = block.quads(loaded, first + quad, i + 4 * quad);
@@ -23,13 +32,14 @@ TALLOW_INLINE void decode_loaded(const Block& block, const Loaded& loaded, uint3
         for (uint32_t k = 0; k < 4; ++k) {
             const float quant = quant_of<Block::bias>(quads, k);
             // The product is exact, so that it makes no difference that it is not rounded.
-            weights[4 * quad + k] = Block::has_offset ? multiply_add(quant, scale, offset) : quant * scale;
+            weights[4 * quad + k] =
+                Block::has_offset ? multiply_add(quant, group.scale, group.offset) : quant * group.scale;
         }
     }
 }
 // The same from place i on, a multiple of N; N is 4 or 8. Where it is 8, the block is in shared memory.
 template <typename Block, uint32_t N> TALLOW_INLINE void decode(const Block& block, uint32_t i, float (&weights)[N]) {
-    decode_loaded(block, block.template load<N / 4>(i), 0, i, weights);
+    decode_loaded(block, block.template load<N / 4>(i), 0, i, ScaleOfGroup::of(block, i / Block::group), weights);
 }
 
 // Numbers rounded to a type, as an access has them.

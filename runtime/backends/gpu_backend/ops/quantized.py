@@ -28,7 +28,7 @@ from .....kernels.constants import (
 from .....op import BinaryOp, MethodOp, ReduceOp
 from ....core.layout import Layout
 from ....host.quantize import quantized
-from ....kernels.argument_struct import Address
+from ....kernels.argument_struct import NOWHERE, Address
 from ..utils import PRODUCT_ROWS_OF_X, ceil_divide
 from . import copy, elementwise, index, linear, norm, reduce
 from .operand import Operand, dense
@@ -45,7 +45,7 @@ _EXACT_TURNS: Final = 4
 # cores; still more are quicker by a library, with weights that are decoded to memory.
 _MOST_TILED: Final = 32
 # Where groups of waves multiply, these decode weights themselves for so many rows.
-_MOST_GROUPED: Final = 1024
+_MOST_GROUPED: Final = 2048
 # The depth of x goes to these in steps of so many numbers.
 _GROUP_DEPTH: Final = 64
 # Blocks of that kernel share the depth until each multiprocessor has so many of them, in parts of so many weights.
@@ -210,7 +210,7 @@ def _tiled_product(blocks: QGpuStorage, x: Operand, rows: int, hidden: int) -> G
 
 
 def _grouped_product(blocks: QGpuStorage, x: Operand, rows: int, hidden: int, dtype: DType) -> GpuStorage:
-    """The product of x in halves, in its dtype if that is `dtype`, else in f32."""
+    """The product of x in halves, in its dtype or in f32."""
     x = _in_accesses(x)
     device, held = blocks.device, x.shape[0]
     tiles_of_x, steps = ceil_divide(held, GROUP_ROWS_OF_X), ceil_divide(hidden, _PART) * (_PART // _GROUP_DEPTH)
@@ -222,17 +222,20 @@ def _grouped_product(blocks: QGpuStorage, x: Operand, rows: int, hidden: int, dt
     )  # fmt: skip
     accesses = arranged.length * x.itemsize // ACCESS_BYTES
     device.kernels.launch("block_groups", f"arrange_x_{blocks.dtype.value}", ceil_divide(accesses, BLOCK_SIZE), packed)
-    # A block has a multiprocessor for itself. Those of fewer tiles share the depth.
-    members = max(min(device.driver.multiprocessors // tiles, hidden // (_PART * _LEAST_PARTS)), 1)
-    rounds = members == 1 and dtype is x.dtype
-    made = device.empty(x.dtype if rounds else DType.F32, members * held * rows)
+    # A block has a multiprocessor for itself. Two share the depth where there are so few tiles.
+    members = 2 if 2 * tiles <= device.driver.multiprocessors and hidden >= 2 * _PART * _LEAST_PARTS else 1
+    rounds = dtype is x.dtype
+    result = device.empty(dtype, held * rows)
+    parts = device.empty(DType.F32, members * tiles * GROUP_ROWS_OF_X * GROUP_ROWS_OF_BLOCKS) if members > 1 else None
     packed = arguments.block_groups(
-        result=made.memory.address, blocks=blocks.memory.address, readable=blocks.size_in_bytes,
+        result=result.memory.address, blocks=blocks.memory.address, readable=blocks.size_in_bytes,
         x=arranged.memory.address, x_rows=held, rows=rows, hidden=hidden, members=members, rounds=rounds,
+        parts=NOWHERE if parts is None else parts.memory.address,
+        counters=NOWHERE if parts is None else device.counters,
     )  # fmt: skip
     name = f"block_groups_{blocks.dtype.value}_{x.dtype.value}"
     device.kernels.launch("block_groups", name, tiles * members, packed, GROUP_SHARED)
-    return made if members == 1 else reduce.reduce(ReduceOp.SUM, dense(made, (members, held * rows)), (0,))
+    return result
 
 
 def fwd_rms_norm(
