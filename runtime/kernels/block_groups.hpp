@@ -330,21 +330,26 @@ TALLOW_INLINE void multiply_by_groups(const Arguments& arguments) {
     await_products<0>();
     pin(sums);
     if (arguments.members > 1) {
-        // The last one of two members adds what the other one has: a sum of two has no order.
+        // The last member adds up what all have, in their order.
         constexpr uint32_t tile_sums = group_rows_of_x * group_rows_of_blocks;
         const uint32_t number = block_index() % (down * across);
         float* const parts_of_tile =
-            pointer_to<float>(arguments.parts) + uint64_t{number} * 2 * tile_sums + thread_index();
-        float* const own = parts_of_tile + member * tile_sums;
-        const float* const other = parts_of_tile + (1 - member) * tile_sums;
+            pointer_to<float>(arguments.parts) + uint64_t{number} * arguments.members * tile_sums + thread_index();
 #pragma unroll
         for (uint32_t i = 0; i < group_rows_of_x / 2; ++i)
-            own[i * block_size] = sums[i];
-        if (!is_last_block(pointer_to<uint32_t>(arguments.counters) + number, 2, reinterpret_cast<uint32_t*>(memory)))
+            parts_of_tile[member * tile_sums + i * block_size] = sums[i];
+        uint32_t* const counter = pointer_to<uint32_t>(arguments.counters) + number;
+        if (!is_last_block(counter, arguments.members, reinterpret_cast<uint32_t*>(memory)))
             return;
 #pragma unroll
         for (uint32_t i = 0; i < group_rows_of_x / 2; ++i)
-            sums[i] += other[i * block_size];
+            sums[i] = parts_of_tile[i * block_size];
+#pragma unroll 1
+        for (uint32_t other = 1; other < arguments.members; ++other) {
+#pragma unroll
+            for (uint32_t i = 0; i < group_rows_of_x / 2; ++i)
+                sums[i] += parts_of_tile[other * tile_sums + i * block_size];
+        }
     }
     const uint32_t first = tile_of_x * group_rows_of_x;
     if (arguments.rounds != 0)

@@ -44,8 +44,10 @@ _EXACT_TURNS: Final = 4
 # More rows of x in halves, or that may be rounded, are multiplied by weights that are decoded on their way to matrix
 # cores; still more are quicker by a library, with weights that are decoded to memory.
 _MOST_TILED: Final = 32
-# Where groups of waves multiply, these decode weights themselves for so many rows.
-_MOST_GROUPED: Final = 2048
+# Where groups of waves multiply, these decode weights themselves for so many rows, but of one format, whose scales and
+# quants begin anywhere, in more time than it takes to decode it to memory.
+_MOST_GROUPED: Final = 512
+_DECODED_FIRST: Final = GgmlDType.Q3K
 # The depth of x goes to these in steps of so many numbers.
 _GROUP_DEPTH: Final = 64
 # Blocks of that kernel share the depth until each multiprocessor has so many of them, in parts of so many weights.
@@ -173,6 +175,7 @@ def _takes_groups(blocks: QGpuStorage, x: Operand, rows: int, activations: str |
     """Whether groups of waves multiply the rows of x by weights that they decode themselves."""
     return (
         _MOST_TILED < x.shape[0] <= _MOST_GROUPED
+        and blocks.dtype is not _DECODED_FIRST
         and _is_tiled(blocks, x, rows, activations)
         and blocks.device.kernels.has("block_groups")
     )
@@ -222,8 +225,8 @@ def _grouped_product(blocks: QGpuStorage, x: Operand, rows: int, hidden: int, dt
     )  # fmt: skip
     accesses = arranged.length * x.itemsize // ACCESS_BYTES
     device.kernels.launch("block_groups", f"arrange_x_{blocks.dtype.value}", ceil_divide(accesses, BLOCK_SIZE), packed)
-    # A block has a multiprocessor for itself. Two share the depth where there are so few tiles.
-    members = 2 if 2 * tiles <= device.driver.multiprocessors and hidden >= 2 * _PART * _LEAST_PARTS else 1
+    # A block has a multiprocessor for itself. Blocks of fewer tiles share the depth.
+    members = max(min(device.driver.multiprocessors // tiles, hidden // (_PART * _LEAST_PARTS)), 1)
     rounds = dtype is x.dtype
     result = device.empty(dtype, held * rows)
     parts = device.empty(DType.F32, members * tiles * GROUP_ROWS_OF_X * GROUP_ROWS_OF_BLOCKS) if members > 1 else None
