@@ -57,12 +57,10 @@ What keeps them slow, as far as it is known, and what was tried:
   straight to the registers of products on matrix cores, which takes a fifth less time than dot products of what comes
   through shared memory. More splits, two blocks for each multiprocessor, keys fetched ahead into the cache and accesses
   that bypass the nearest one took longer. In f32 there are no matrix cores, since they round to TF32.
-- attention by own kernels: a warp multiplies by mma, as PyTorch's flash attention does. Two teams of warps take turns:
-  one makes weights while the other multiplies. cuDNN's has the wgmma of Hopper, which is about twice as fast and runs
-  beside the weights.
-- matmul by own kernels: warps multiply halves by mma, where cuBLAS has wgmma; AMD hardware has nothing like that. Tiles
-  of 128 by 256 need much of what the L2 cache delivers. Tiles of 192 by 256 need less, but have too few registers, and
-  smaller tiles, steps of 64 and more steps ahead took as long or longer. f32 is bound by reads of shared memory.
+- attention by own kernels: groups of four warps multiply by Hopper's wgmma, as cuDNN's does, and take turns: one makes
+  weights while the other multiplies. The weights take most of what warps issue; the tensor cores wait for them.
+- matmul by own kernels: groups of warps multiply halves by wgmma, as cuBLAS does. Threads copy the operands, where
+  cuBLAS has one thread copy tiles for several multiprocessors at once. f32 is bound by reads of shared memory.
 - On the host: about half of a small call is the vendor's call that enqueues the kernel, made through Python. The rest
   is the key of its plan, the memory and the object of the result. matmul and linear also pay for what nvmath-python
   checks, and random numbers for a lock around their counter.

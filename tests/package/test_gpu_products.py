@@ -7,8 +7,8 @@ from typing import Any
 
 import numpy as np
 import pytest
-from tallow import Device, Storage, Tensor
-from tallow.kernels.constants import GROUP_SHARED
+from tallow import Device, QStorage, Storage, Tensor
+from tallow.kernels.constants import GROUP_ROWS_OF_BLOCKS, GROUP_ROWS_OF_X, GROUP_SHARED
 
 from . import backend
 
@@ -52,3 +52,37 @@ def test_products_by_large_tiles_however_operands_lie(
         result = Tensor.from_storage(Storage(made), (b, m, n)).to_dtype("f64").numpy()
         expected = x @ y + bias
         assert np.abs(result - expected).max() <= least * np.abs(expected).max(), (left, right)
+
+
+@pytest.mark.parametrize(
+    ("held", "rows", "way"),
+    [
+        (32, 256, "block_tiles_Q4K_f16"),
+        (33, 256, "block_groups_Q4K_f16"),
+        (300, 256, "block_groups_Q4K_f16"),
+        (513, 256, "block_tiles_Q4K_f16"),
+    ],
+)
+def test_groups_multiply_many_rows_with_weights_in_blocks_where_a_device_has_them(
+    gpu: Any, monkeypatch: pytest.MonkeyPatch, held: int, rows: int, way: str
+) -> None:
+    from tallow.runtime.backends.gpu_backend.kernels import Kernels
+    from tallow.runtime.backends.gpu_backend.ops import quantized
+    from tallow.runtime.backends.gpu_backend.ops.operand import Operand
+
+    device, hidden = Device(gpu), 2048
+    launched: list[tuple[str, int]] = []
+    # No HIP runtime has the kernels of groups.
+    monkeypatch.setattr(Kernels, "has", lambda *_: True)
+    monkeypatch.setattr(Kernels, "launch", lambda _, family, name, blocks, *rest: launched.append((name, blocks)))
+    blocks = QStorage.zeros(device, rows * hidden, "Q4K").inner
+    x = Tensor(np.zeros((held, hidden), np.float16), device=device)
+    made = quantized.forward(blocks, Operand(x.storage.inner, x.layout), rows, hidden, None)
+    assert made.dtype.value == "f16" and made.length == held * rows
+    names = dict(launched)
+    assert way in names
+    if way.startswith("block_groups"):
+        tiles = -(-held // GROUP_ROWS_OF_X) * (rows // GROUP_ROWS_OF_BLOCKS)
+        # Two parts of the depth are enough for a block.
+        assert names[way] == tiles * max(min(device.inner.driver.multiprocessors // tiles, 2), 1)
+        assert "arrange_x_Q4K" in names
