@@ -743,14 +743,14 @@ template <typename Shape, typename Arguments> TALLOW_INLINE void attend_by_group
     constexpr uint32_t queries_bytes = Shape::rows * size * sizeof(T);
     constexpr uint32_t tile_bytes = keys * size * sizeof(T);
     constexpr uint32_t all_bytes = queries_bytes + 2 * slots * tile_bytes;
-    const uint32_t queries = shared_address(tile_memory<all_bytes + slots * sizeof(uint64_t)>());
+    const uint32_t queries = shared_address(tile_memory<all_bytes + slots * SharedBarrier::bytes>());
     const uint32_t ring_of_keys = queries + queries_bytes;
     const uint32_t ring_of_values = ring_of_keys + slots * tile_bytes;
-    const auto copies = [&](uint32_t slot) {
-        return CopiesOfBlock{queries + all_bytes + slot * static_cast<uint32_t>(sizeof(uint64_t))};
+    const auto barrier = [&](uint32_t slot) {
+        return SharedBarrier{queries + all_bytes + slot * SharedBarrier::bytes};
     };
     if (thread_index() < slots)
-        copies(thread_index()).initialize();
+        barrier(thread_index()).template initialize<block_size>();
     synchronize_block();
     const uint32_t count = arguments.queries * arguments.group;
     const uint32_t parts = (count + Shape::rows - 1) / Shape::rows;
@@ -772,7 +772,7 @@ template <typename Shape, typename Arguments> TALLOW_INLINE void attend_by_group
     Lines lines_of_keys(rows.template keys<T>(), arguments.key_strides[2], end, arguments.head_size);
     Lines lines_of_values(rows.template values<T>(), arguments.value_strides[2], end, arguments.head_size);
     lines_of_keys.bring(ring_of_keys);
-    copies(0).commit();
+    barrier(0).arrive_behind_copies();
     Attention attention(rows, first_row, end_row, nullptr);
     float scores[1][Attention::columns][Core::sums] = {};
     typename Core::Rows weights[Attention::columns];
@@ -782,7 +782,7 @@ template <typename Shape, typename Arguments> TALLOW_INLINE void attend_by_group
     const Queries own_queries{queries + group * (group_rows * Queries::row_bytes)};
     // Waits for the keys of a tile, and the values of the one before, and begins to multiply the keys.
     const auto multiply_keys = [&](uint32_t slot, uint32_t turn) {
-        copies(slot).await(turn);
+        barrier(slot).await(turn);
         show_products_shared();
         begin_products();
 #pragma unroll
@@ -799,7 +799,7 @@ template <typename Shape, typename Arguments> TALLOW_INLINE void attend_by_group
     const auto bring = [&](uint32_t slot, uint32_t next) {
         lines_of_values.bring(ring_of_values + slot * tile_bytes);
         lines_of_keys.bring(ring_of_keys + next * tile_bytes);
-        copies(next).commit();
+        barrier(next).arrive_behind_copies();
     };
     const auto multiply_values = [&](uint32_t slot) {
         const Values values{ring_of_values + slot * tile_bytes};
@@ -866,7 +866,7 @@ template <typename Shape, typename Arguments> TALLOW_INLINE void attend_by_group
     }
     // Where no key is seen there are no values.
     if (end != 0) {
-        copies(slot).await(turn);
+        barrier(slot).await(turn);
         show_products_shared();
         begin_products();
         multiply_values(before);

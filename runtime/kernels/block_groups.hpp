@@ -73,8 +73,8 @@ template <typename Weights> struct GroupTile {
     static constexpr uint32_t slots = 4;
     static constexpr uint32_t window_bytes = columns * accesses * access_bytes;
     // The words of a last block may end behind it.
-    static constexpr uint32_t copies_begin = slots * x_tile_bytes + 2 * window_bytes + access_bytes;
-    static constexpr uint32_t bytes = copies_begin + 2 * slots * sizeof(uint64_t);
+    static constexpr uint32_t barriers_begin = slots * x_tile_bytes + 2 * window_bytes + access_bytes;
+    static constexpr uint32_t bytes = barriers_begin + 2 * slots * SharedBarrier::bytes;
 
     uint8_t* memory;
     uint32_t address;
@@ -89,11 +89,11 @@ template <typename Weights> struct GroupTile {
         return {address + slot * x_tile_bytes};
     }
     // At which the tile of x in a slot is waited for, and until all groups are done with it.
-    TALLOW_INLINE CopiesOfBlock full(uint32_t slot) const {
-        return {address + copies_begin + slot * 8};
+    TALLOW_INLINE SharedBarrier full(uint32_t slot) const {
+        return {address + barriers_begin + slot * SharedBarrier::bytes};
     }
-    TALLOW_INLINE CopiesOfBlock empty(uint32_t slot) const {
-        return {address + copies_begin + (slots + slot) * 8};
+    TALLOW_INLINE SharedBarrier empty(uint32_t slot) const {
+        return {address + barriers_begin + (slots + slot) * SharedBarrier::bytes};
     }
 };
 
@@ -275,8 +275,8 @@ TALLOW_INLINE void multiply_by_groups(const Arguments& arguments) {
     const auto bring_x = [&](uint32_t number) {
         if (number < count)
             tile.full(number % slots)
-                .copy(tile.x(number % slots).address, x + uint64_t{begin * steps + number} * x_tile_bytes,
-                      x_tile_bytes);
+                .arrive_behind_copy(tile.x(number % slots).address, x + uint64_t{begin * steps + number} * x_tile_bytes,
+                                    x_tile_bytes);
     };
     if (thread_index() == 0)
         for (uint32_t number = 0; number < slots; ++number)

@@ -51,30 +51,33 @@ template <typename T, bool HasLines, uint32_t Rows> struct GroupOperand {
     }
 };
 
-// A place in shared memory at which threads wait for asynchronous copies of all threads of the block, again and again.
-struct CopiesOfBlock {
+// A barrier in shared memory (PTX's mbarrier), of 8 bytes: threads wait until a turn is over, and others arrive
+// meanwhile.
+struct SharedBarrier {
+    static constexpr uint32_t bytes = 8;
+
     uint32_t address;
 
-    // One thread begins, the others wait for that. So many arrive each turn.
-    template <uint32_t Count = block_size> TALLOW_INLINE void initialize() const {
+    // So many arrive each turn. One thread does this, and the others wait for that.
+    template <uint32_t Count> TALLOW_INLINE void initialize() const {
         asm volatile("mbarrier.init.shared.b64 [%0], %1;" ::"r"(address), "n"(Count) : "memory");
     }
     TALLOW_INLINE void arrive() const {
         asm volatile("mbarrier.arrive.shared.b64 _, [%0];" ::"r"(address) : "memory");
     }
-    // Starts to copy so many bytes, a multiple of 16, for which one arrival waits.
-    TALLOW_INLINE void copy(uint32_t target, const void* source, uint32_t bytes) const {
+    // Arrives when all asynchronous copies that the thread has begun so far are done.
+    TALLOW_INLINE void arrive_behind_copies() const {
+        asm volatile("cp.async.mbarrier.arrive.noinc.shared.b64 [%0];" ::"r"(address) : "memory");
+    }
+    // Arrives when so many bytes, a multiple of 16, are copied.
+    TALLOW_INLINE void arrive_behind_copy(uint32_t target, const void* source, uint32_t bytes) const {
         asm volatile("mbarrier.arrive.expect_tx.shared.b64 _, [%0], %1;" ::"r"(address), "r"(bytes) : "memory");
         asm volatile(
             "cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1], %2, [%3];" ::"r"(target),
             "l"(source), "r"(bytes), "r"(address)
             : "memory");
     }
-    // The copies of the thread so far are those that are waited for.
-    TALLOW_INLINE void commit() const {
-        asm volatile("cp.async.mbarrier.arrive.noinc.shared.b64 [%0];" ::"r"(address) : "memory");
-    }
-    // Waits for those that all threads committed, for the first time in turn 0.
+    // Waits until a turn is over, of which the first has number 0.
     TALLOW_INLINE void await(uint32_t turn) const {
         uint32_t is_done;
         do
