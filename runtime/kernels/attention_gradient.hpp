@@ -134,7 +134,7 @@ template <typename T, uint32_t Size> struct GradientShape {
 #if defined(TALLOW_MATRIX_CORE_MMA)
     static constexpr uint32_t part = 64;
 #else
-    static constexpr uint32_t part = sizeof(T) == 2 && Size > 64 ? 128 : 64;
+    static constexpr uint32_t part = sizeof(T) == 2 && Size == 128 ? 128 : 64;
 #endif
 #endif
     static constexpr uint32_t columns = lines / matrix_side;

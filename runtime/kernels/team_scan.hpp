@@ -27,10 +27,12 @@ TALLOW_INLINE typename Monoid::State joined_before_in_team(typename Monoid::Stat
     State joined = value;
     for (uint32_t distance = 1; distance < lanes; distance *= 2) {
         const State earlier = shuffle_from(joined, (lane_index() - distance) % wave_size);
-        joined = place >= distance ? Monoid::combine(earlier, joined) : joined;
+        if (place >= distance)
+            joined = Monoid::combine(earlier, joined);
     }
     State before = shuffle_from(joined, (lane_index() - 1) % wave_size);
-    before = place == 0 ? Monoid::identity() : before;
+    if (place == 0)
+        before = Monoid::identity();
     total = shuffle_from(joined, lane_index() | (lanes - 1));
     if (team == block_size) {
         __shared__ State waves[waves_per_block];
@@ -41,7 +43,8 @@ TALLOW_INLINE typename Monoid::State joined_before_in_team(typename Monoid::Stat
         total = Monoid::identity();
 #pragma unroll
         for (uint32_t w = 0; w < waves_per_block; ++w) {
-            earlier = w == wave_index() ? total : earlier;
+            if (w == wave_index())
+                earlier = total;
             total = Monoid::combine(total, waves[w]);
         }
         before = Monoid::combine(earlier, before);

@@ -43,6 +43,20 @@ CUDA_STACKS = {
     # What these add up of all rows takes half of the registers, and what they load of a row the rest.
     "norm_gradient_bf16_held4": (7, 32),
     "norm_gradient_f16_held4": (7, 32),
+    # The same on sm_100.
+    "attention_f32_256_tiles": (13, 32),
+    "attention_gradient_f32_128_queries": (15, 40),
+    "attention_gradient_f32_256_queries": (12, 24),
+    "block_product_Q2K_8": (8, 32),
+    "block_product_Q3K_8": (4, 16),
+    "block_product_Q6K_8": (4, 16),
+    "sum_powers_f8e4m3_columns": (10, 8),
+    "sum_powers_f8e5m2_columns": (10, 8),
+    "logsumexp_f8e4m3_columns": (10, 8),
+    "logsumexp_f8e5m2_columns": (10, 8),
+    "scatter_add_complex128_waves": (3, 8),
+    "pow_complex64_number_contiguous": (2, 48),
+    "cos_complex128_contiguous": (2, 48),
     # The compiler calls exponentials of doubles that several kernels of a family have.
     "cross_entropy_f64": (32, 32),
     "scatter_add_f64_waves": (0, 8),
@@ -58,6 +72,19 @@ SCALAR_SPILLS = {
     "mish_gradient_f64_contiguous": 9,
     "pow_gradients_f64_contiguous": 11,
     "logsumexp_f64_columns": 2,
+    # The same of complex numbers, and of powers; and what gradients of heads of 64 know of two operands.
+    "sin_complex128_contiguous": 2,
+    "cos_complex128_contiguous": 2,
+    "sinh_complex128_contiguous": 2,
+    "cosh_complex128_contiguous": 2,
+    "pow_complex64_number_contiguous": 1,
+    "pow_gradients_f32_contiguous": 2,
+    "attention_gradient_bf16_64_queries": 2,
+    "attention_gradient_f16_64_queries": 2,
+    # Of three of a hundred alike: the masks of lanes that reduce a row.
+    "sum_i64_bool_rows": 5,
+    "count_zero_f8e4m3_rows": 22,
+    "sum_powers_bf16_rows": 11,
 }
 # Vector registers that go to AMD's accumulation registers: of lanes that have sums of lines of 256 elements.
 VECTOR_SPILLS = {"attention_gradient_f32_256_queries": 3}
