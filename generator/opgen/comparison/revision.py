@@ -2,8 +2,8 @@
 
 import io
 import subprocess
-import tarfile
 import tempfile
+import zipfile
 from pathlib import Path
 
 from opgen.folders import FOLDERS
@@ -25,11 +25,11 @@ def spec_at(root: Path, revision: str) -> Spec:
     names = _git(root, "ls-tree", "--name-only", commit, "--", *FOLDERS).decode().split()
     if FOLDERS[0] not in names:
         raise Refusal(f"there is no spec/ at '{revision}'; give a commit that has one")
-    archive = _git(root, "archive", "--format=tar", commit, "--", *names)
+    archive = _git(root, "archive", "--format=zip", commit, "--", *names)
     with tempfile.TemporaryDirectory(prefix="opgen-") as name:
         folder = Path(name)
-        with tarfile.open(fileobj=io.BytesIO(archive)) as tar:
-            tar.extractall(folder, filter="data")
+        with zipfile.ZipFile(io.BytesIO(archive)) as files:
+            files.extractall(folder)
         try:
             return read_spec_alone(folder)
         except SpecError as error:
