@@ -18,8 +18,9 @@ from typing import Final, TypeAlias
 Files: TypeAlias = tuple[str, ...]
 """Of each file its path and a checksum of its content."""
 
-# Spaces and comments, of which a line may have some anywhere between the words of a directive.
-_GAP: Final = r"(?:[^\S\n]|/\*(?:[^*]|\*(?!/))*+\*/)*+"
+# Spaces and comments, of which a line may have some anywhere between the words of a directive. Until Python 3.11.4
+# possessive quantifiers of what backtracks find less than there is.
+_GAP: Final = r"(?:[^\S\n]|/\*[^*]*\*+(?:[^*/][^*]*\*+)*/)*"
 _NAME: Final = r'(?:"([^"\n]+)"|<([^>\n]+)>)'
 _INCLUDE: Final = re.compile(
     rf"(?:\#|%:|\?\?=){_GAP}(?:include|include_next|import|embed)\b{_GAP}(?:{_NAME}|(?P<macro>[^\W\d]|[\\$]))"
