@@ -251,10 +251,9 @@ TALLOW_INLINE void multiply_by_groups(const Arguments& arguments) {
     const uint32_t tile_of_x = block_index() % down;
     const uint32_t row = block_index() / down % across * Tile::columns;
     const uint32_t member = block_index() / down / across;
-    const uint32_t parts = (arguments.hidden + Tile::part - 1) / Tile::part;
-    const uint32_t each = (parts + arguments.members - 1) / arguments.members;
-    const uint32_t begin = member * each;
-    const uint32_t end = begin + each < parts ? begin + each : parts;
+    const PartsOfMember range(arguments, Tile::part, member);
+    const uint32_t begin = range.begin;
+    const uint32_t end = range.end;
     const BytesOfTile<Tile, Arguments> bytes{arguments, row};
     const RowsOfLane<Tile, T, Arguments> lane{bytes, tile};
     if (thread_index() < slots) {
@@ -269,7 +268,7 @@ TALLOW_INLINE void multiply_by_groups(const Arguments& arguments) {
     synchronize_block();
     await_previous_kernel();
     const uint8_t* const x =
-        pointer_to<const uint8_t>(arguments.x) + uint64_t{tile_of_x} * parts * steps * x_tile_bytes;
+        pointer_to<const uint8_t>(arguments.x) + uint64_t{tile_of_x} * range.all * steps * x_tile_bytes;
     // Of the member's steps, which one thread counts.
     const uint32_t count = begin < end ? (end - begin) * steps : 0;
     const auto bring_x = [&](uint32_t number) {

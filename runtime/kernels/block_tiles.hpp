@@ -82,6 +82,21 @@ template <typename Weights, typename Element> struct BlockTile {
     }
 };
 
+// The parts of the depth that a member takes of all.
+struct PartsOfMember {
+    uint32_t all;
+    uint32_t begin;
+    uint32_t end;
+
+    template <typename Arguments>
+    TALLOW_INLINE PartsOfMember(const Arguments& arguments, uint32_t part, uint32_t member)
+        : all((arguments.hidden + part - 1) / part) {
+        const uint32_t each = (all + arguments.members - 1) / arguments.members;
+        begin = member * each;
+        end = begin + each < all ? begin + each : all;
+    }
+};
+
 // Brings what a step of a part multiplies of rows of x from `first` on; what they lack of it is 0.
 template <typename Block, typename T, typename Arguments>
 TALLOW_INLINE void bring_rows(const BlockTile<Block, T>& tile, const Arguments& arguments, uint32_t first,
@@ -265,10 +280,9 @@ TALLOW_INLINE void multiply_blocks(const Arguments& arguments) {
     const uint32_t first = block_index() % down * Tile::rows;
     const uint32_t row = block_index() / down % across * Tile::columns;
     const uint32_t member = block_index() / down / across;
-    const uint32_t parts = (arguments.hidden + Tile::part - 1) / Tile::part;
-    const uint32_t each = (parts + arguments.members - 1) / arguments.members;
-    const uint32_t begin = member * each;
-    const uint32_t end = begin + each < parts ? begin + each : parts;
+    const PartsOfMember range(arguments, Tile::part, member);
+    const uint32_t begin = range.begin;
+    const uint32_t end = range.end;
     const BytesOfTile<Tile, Arguments> bytes{arguments, row};
     SumsOfWave<Block, T> sums;
 #if defined(TALLOW_ASYNC_COPIES)

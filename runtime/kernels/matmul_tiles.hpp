@@ -444,7 +444,7 @@ template <typename T, uint32_t Lines, bool IsDeep> struct GroupLoader {
     static constexpr uint32_t depth = 64;
     using Step = StepOfOperand<T, Lines, depth>;
     using Operand = GroupOperand<T, IsDeep, IsDeep ? Lines : depth>;
-    static constexpr uint32_t in_row = 64 / Step::length;
+    static constexpr uint32_t in_row = Operand::row_length / Step::length;
     static constexpr uint32_t apart = block_size / in_row;
 
     uint32_t ring;
@@ -472,11 +472,12 @@ template <typename T, uint32_t Lines, bool IsDeep> struct GroupLoader {
         const T* const here = source + (IsDeep ? from : from * row_stride);
 #pragma unroll
         for (uint32_t i = 0; i < Step::accesses; ++i) {
-            // Rows of lines follow each other for 64 lines, then for the next 64.
-            const uint32_t line = IsDeep ? row(i) : i * apart / depth * 64 + element();
-            const uint32_t place = IsDeep ? element() : row(0) + i * apart % depth;
-            const uint64_t offset =
-                IsDeep ? i * apart * row_stride : i * apart % depth * row_stride + i * apart / depth * 64;
+            // Rows of lines are all of the depth for the first lines, then for the next ones.
+            const uint32_t next_lines = i * apart / depth * Operand::row_length;
+            const uint32_t next_places = i * apart % depth;
+            const uint32_t line = IsDeep ? row(i) : next_lines + element();
+            const uint32_t place = IsDeep ? element() : row(0) + next_places;
+            const uint64_t offset = IsDeep ? i * apart * row_stride : next_places * row_stride + next_lines;
             const bool is_inside = line < lines && from + place < depth_of_all;
             copy_async(to + i * apart * Operand::row_bytes, here + offset, is_inside ? access_bytes : 0);
         }
