@@ -29,9 +29,10 @@ WAVE32 := a_row_of_x or rounded_activations
 QUICK := --ignore tests/kernels --ignore tests/hip_host --ignore-glob '*/test_hip_*' --ignore-glob '*/test_gpu_*' --ignore-glob '*/test_cuda_*'
 # Without kernels the ops run in some dtypes, since they call NumPy alike in the others.
 SOME_DTYPES := f64 or i16 or u32 or f8e4m3 or complex128
-# The oracle is the same on every device, fused functions and weights in blocks on all array libraries.
+# The oracle is the same on every device, and the CPU's stage has it; fused functions and weights in blocks are the same
+# on all array libraries.
 ORACLE := $(patsubst %,--ignore tests/conformance/test_%.py,oracle formula_mutations)
-ON_ARRAYS := $(ORACLE) $(patsubst %,--ignore tests/conformance/test_%.py,blocks fusion)
+ON_ARRAYS := $(patsubst %,--ignore tests/conformance/test_%.py,blocks fusion)
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check
 # What test-gpu and bench-gpu run on. Another GPU_PYTHON has pytest, PyTorch and the rest already: nothing is installed
 # for it, and it finds the packages where they lie.
@@ -73,7 +74,7 @@ test-tallow: $(VENV)/tallow.stamp
 test-wave64: $(VENV)/tallow.stamp
 	@echo "3 of 7, about 100 s: on rocm with waves of 64, cells of every op and of every dtype, late, replayed, each allocation of its exact size; models"
 	@$(ON_HIP_HOST) HIP_HOST_WAVE=64 TALLOW_MEMORY_CACHE=0 $(LATE) $(PYTEST) --device rocm --replay \
-		tests/conformance $(MODELS) $(if $(FULL),,--part 0/6 $(ORACLE) -k "not ($(COMMON) or $(WAVE32))")
+		tests/conformance $(MODELS) $(ORACLE) -k "not ($(COMMON)$(if $(FULL),, or $(WAVE32)))" $(if $(FULL),,--part 0/6)
 
 test-wave32: $(VENV)/tallow.stamp
 	@echo "4 of 7, about 35 s: on rocm with waves of 32, other cells of every op and of every dtype, gradients, SciPy and scikit-learn"
@@ -92,7 +93,8 @@ test-numpy: $(VENV)/tallow.stamp
 
 test-metal: $(VENV)/tallow.stamp
 	@echo "7 of 7, about 40 s: on metal, other cells of every op and of every dtype, gradients, by its library's CPU"
-	@TALLOW_METAL_CPU=1 $(PYTEST) tests/conformance $(GRADIENTS) --device metal $(if $(FULL),,--part 4/6 $(ON_ARRAYS) -k "not $(COMMON)")
+	@TALLOW_METAL_CPU=1 $(PYTEST) tests/conformance $(GRADIENTS) --device metal $(ORACLE) -k "not $(COMMON)" \
+		$(if $(FULL),,--part 4/6 $(ON_ARRAYS))
 
 # The array API's own tests, at a commit of 3 April 2026: 1,100 of them, fetched once, since no package index has them.
 # pytest takes the folder of a path that follows an option of theirs after a space for the root of their names.

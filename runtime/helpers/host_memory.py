@@ -5,13 +5,13 @@ from __future__ import annotations
 import functools
 import math
 from collections.abc import Callable, Iterable
-from typing import TYPE_CHECKING, ParamSpec, TypeVar
+from typing import ParamSpec, TypeVar
 
+import numpy as np
+
+from ...dtype import Array, DType
 from ..base.error import OutOfMemory
 from ..core.shape import MOST_ELEMENTS
-
-if TYPE_CHECKING:
-    from ...dtype import DType
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -40,3 +40,10 @@ def tells_lack_of_memory(function: Callable[P, T]) -> Callable[P, T]:
             raise OutOfMemory("cpu", nbytes) from None
 
     return call
+
+
+@tells_lack_of_memory
+def zero_bytes(count: int) -> Array:
+    """So many bytes of zeros."""
+    require_room((count,), DType.U8)
+    return np.zeros(count, np.uint8)

@@ -183,9 +183,9 @@ class ConvolutionMethods(CreationMethods):
     ) -> Self:
         window = _pair(op, "kernel_size", kernel_size)
         step = window if stride is None else _pair(op, "stride", stride)
+        pads = _pair(op, "padding", padding)
         source = self
-        if padding != 0:
-            pads = _pair(op, "padding", padding)
+        if pads != (0, 0):
             if any(not 0 <= 2 * pad <= size for pad, size in zip(pads, window, strict=True)):
                 raise InvalidArgument(op, f"padding is from 0 to half of the window {window}, not {pads}")
             if self.rank != 4:
@@ -244,7 +244,7 @@ def _pooled(shape: Shape, window: tuple[int, int], step: tuple[int, int]) -> Lay
 def _pair(op: str, name: str, size: int | Iterable[int]) -> tuple[int, int]:
     """Return the integers for (h, w) that one integer for both, or a pair of them, means."""
     if type(size) is int:
-        return size, size
+        return (integer(op, name, size),) * 2
     given = size if isinstance(size, Iterable) else (size, size)
     height, width = integers(op, name, given, 2, "an integer or a pair of integers")
     return height, width

@@ -33,7 +33,8 @@ class StandardMethods(InteropMethods):
 
         What it makes of no tensor is on this tensor's device, unless a call states another.
         """
-        if api_version not in _VERSIONS:
+        # Arrays are equal to nothing.
+        if not isinstance(api_version, str | None) or api_version not in _VERSIONS:
             versions = ", ".join(version for version in _VERSIONS if version)
             reason = f"there is no api_version {shown(api_version)}; the versions are {versions}"
             raise InvalidArgument("array_namespace", reason)

@@ -7,7 +7,7 @@ import functools
 
 import numpy as np
 import pytest
-from tallow import DType, InvalidArgument, InvalidLayout, Layout, Shape, Tensor
+from tallow import DType, InvalidArgument, InvalidLayout, Layout, OutOfMemory, Shape, Tensor
 from tallow.op import ReduceOp, UnaryOp
 from tallow.runtime.core.conv import ParamsConv1D, ParamsConv2D, ParamsConvTranspose2D
 
@@ -169,3 +169,28 @@ def test_arguments_of_other_types_are_named(device, x):
     ):
         with pytest.raises(InvalidArgument, match=message):
             call()
+
+
+def test_integers_of_thousands_of_digits_are_refused_without_being_printed(device):
+    huge, images = 10**5000, Tensor.ones((1, 1, 4, 4), device=device)
+    for call in (
+        lambda: device.rand_integers(huge, 9, Shape((2,))),
+        lambda: device.rand_integers(0, huge, Shape((2,))),
+        lambda: device.set_seed(huge),
+        lambda: device.quantized_zeros(huge, "Q4_0"),
+        lambda: images.max_pool2d(2, padding=huge),
+        lambda: images.avg_pool2d(huge),
+    ):
+        with pytest.raises(InvalidArgument, match="must have at most 256 bits, not 16610"):
+            call()
+    with pytest.raises(OutOfMemory):
+        device.quantized_zeros(10**30 // 32 * 32, "Q4_0")
+
+
+@pytest.mark.parametrize("array", [np.ones(2)[:0], np.zeros(2, [("a", int)])], ids=["empty", "fields"])
+def test_arrays_that_compare_with_nothing_are_refused(device, array):
+    images = Tensor.ones((1, 1, 4, 4), device=device)
+    with pytest.raises(InvalidArgument, match="padding must be an integer or a pair of integers"):
+        images.avg_pool2d(2, padding=array)
+    with pytest.raises(InvalidArgument, match="there is no api_version"):
+        images.__array_namespace__(api_version=array)

@@ -241,7 +241,9 @@ def _coercions(method: Method) -> Iterable[str]:
         elif made.converter == "integers" and not made.is_optional:
             yield f"if type({name}) is not argument.Checked: {name} = {_converted(label, name, made)}"
         elif made.converter is not None:
-            own = None if made.is_optional else _OWN_CLASSES.get(made.converter)
+            # Where there are plans, one of too many bits is let through until they are asked.
+            is_checked_later = made.converter != "integer" or has_plans(method)
+            own = _OWN_CLASSES.get(made.converter) if is_checked_later and not made.is_optional else None
             kept = f"None if {name} is None else " if made.is_optional else ""
             kept = f"{name} if type({name}) is {own} else " if own is not None else kept
             yield f"{name} = {kept}{_converted(label, name, made)}"
@@ -265,7 +267,7 @@ def _refusals(method: Method) -> Iterable[str]:
         elif has_plans(method) and (
             made.converter == "objects" or (made.converter == "integer" and not made.is_optional)
         ):
-            # One of too many bits was let through.
+            # See _coercions.
             yield _converted(label, name, made)
     for operand in method.operands:
         if operand.layout is not None and method.is_optional(operand.name):

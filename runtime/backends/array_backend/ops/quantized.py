@@ -9,6 +9,7 @@ import numpy as np
 from .....dtype import Array, DType
 from .....ggml_dtype import GgmlDType
 from ....core.shape import Shape
+from ....helpers.host_memory import zero_bytes
 from ....host import cast as host
 from ....host.quantize import quantized
 from ....host.weights import FEW_ROWS, decode, rounded
@@ -25,7 +26,7 @@ if TYPE_CHECKING:
 
 def zeros(device: ArrayDevice, elem_count: int, dtype: GgmlDType) -> Any:
     """Blocks of zero bytes."""
-    return device.blocks_class(device, dtype, np.zeros(elem_count // dtype.block_size * dtype.type_size, np.uint8))
+    return device.blocks_class(device, dtype, zero_bytes(elem_count // dtype.block_size * dtype.type_size))
 
 
 def from_data(device: ArrayDevice, data: Array, dtype: GgmlDType) -> Any:

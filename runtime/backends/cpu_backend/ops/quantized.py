@@ -9,7 +9,7 @@ import numpy as np
 from .....dtype import Array, DType
 from .....ggml_dtype import GgmlDType
 from ....core.layout import Layout
-from ....helpers.host_memory import require_room, tells_lack_of_memory
+from ....helpers.host_memory import require_room, tells_lack_of_memory, zero_bytes
 from ....host import cast
 from ....host.quantize import quantized
 from ....host.weights import FEW_ROWS, decode, rounded
@@ -25,10 +25,9 @@ if TYPE_CHECKING:
 _CHUNK: Final = 1 << 16
 
 
-@tells_lack_of_memory
 def zeros(device: CpuDevice, elem_count: int, dtype: GgmlDType) -> QCpuStorage:
     """Blocks of zero bytes."""
-    return device.blocks_class(device, dtype, np.zeros(elem_count // dtype.block_size * dtype.type_size, np.uint8))
+    return device.blocks_class(device, dtype, zero_bytes(elem_count // dtype.block_size * dtype.type_size))
 
 
 @tells_lack_of_memory
