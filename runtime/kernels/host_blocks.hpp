@@ -190,9 +190,11 @@ TALLOW_JOINING void multiply_row(const Block* blocks, const FewRowOfX<Block>* x,
                 dots += load_whole_vector<Integers>(facts.starts);
             sums[r][chain] += __builtin_convertvector(dots, Floats) * (scale * facts.step);
             if constexpr (Block::has_offset)
-                for (uint32_t g = 0; g < groups; ++g)
-                    rests[r][chain * groups + g] +=
-                        block.offset((first + g * (run_length / groups)) / Block::group) * facts.sums[g];
+                for (uint32_t g = 0; g < groups; ++g) {
+                    // Compilers make vectors of some of these numbers, and join only what was not moved between.
+                    float& rest = rests[r][chain * groups + g];
+                    rest = fma(block.offset((first + g * (run_length / groups)) / Block::group), facts.sums[g], rest);
+                }
         }
     };
     uint64_t i = 0;
