@@ -235,7 +235,7 @@ def zeros(g: Tensor, layout: Layout) -> Tensor:
 
 def in_order(g: Tensor, positions: Storage, layout: Layout) -> Tensor:
     """That of elements of which some, at these positions, were put in order along the last dim."""
-    lines = zeros(g, layout) if layout.shape else zeros(g, layout).reshape((1,))
+    lines = zeros(g, layout).reshape(layout.shape or (1,))
     return lines.scatter_add(Tensor._new(positions, g._layout.dense), g, -1).reshape(layout.shape)
 
 

@@ -249,6 +249,12 @@ def test_views_and_methods_of_one_tensor(name: str, gradcheck: Gradcheck) -> Non
     gradcheck(VIEWS[name], rand(2, 3, 4))
 
 
+def test_one_element_in_order(gradcheck: Gradcheck) -> None:
+    """The storage's method takes it without dims."""
+    line = Layout.contiguous((1,))
+    gradcheck(lambda x: Tensor.from_storage(x.storage.sort(x.layout, False, 1)[0], line).sqr(), rand())
+
+
 def test_overlapping_layouts(gradcheck: Gradcheck) -> None:
     windows = tl.Layout((3, 2), (1, 1))
     gradcheck(lambda x: Tensor.from_storage(x.copy().storage, windows).sqr(), rand(4))

@@ -78,6 +78,10 @@ NO_DIFFERENCE = {
         "rules.product_right: layout.strides[-1] -> layout.strides[1]",
         "rules.product_right: layout.strides[-1] != 1 -> layout.strides[-1] != 2",
     ],
+    "in the end a gradient is given the shape of its variable": [
+        "rules.in_order: lines.scatter_add(Tensor._new(positions, g._layout.dense), g, -1).reshape(layout.shape) -> "
+        "lines.scatter_add(Tensor._new(positions, g._layout.dense), g, -1)",
+    ],
     "a matrix alone is one that is repeated once": [
         "rules._is_repeated: layout.rank > 2 and all((layout.strides[dim] == 0 or layout.shape[dim] == 1 for dim in "
         "batch)) -> all((layout.strides[dim] == 0 or layout.shape[dim] == 1 for dim in batch))",
