@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 import functools
+import math
 import os
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Any, Final, ParamSpec, TypeVar
 
 from ...base.error import OutOfMemory, TallowError
 
 if TYPE_CHECKING:
     from ....dtype import DType
-    from ...core.shape import Shape
     from .device import ArrayDevice
 
 P = ParamSpec("P")
@@ -20,6 +20,9 @@ T = TypeVar("T")
 
 # Libraries have no class of their own for a lack of memory.
 _NO_MEMORY: Final = re.compile(r"memory|alloc|maximum size|too (big|large)", re.IGNORECASE)
+
+# Nobody need ask whether so many bytes are there.
+_LARGE: Final = 1 << 26
 
 
 def tells_errors(function: Callable[P, T]) -> Callable[P, T]:
@@ -51,8 +54,14 @@ def _device(arguments: tuple[Any, ...]) -> ArrayDevice | type[ArrayDevice]:
     return found
 
 
-def require_room(device: ArrayDevice, shape: Shape, dtype: DType) -> None:
-    """Raise OutOfMemory for more than the host has, of a library that would find out later."""
-    nbytes = shape.elem_count * dtype.itemsize
-    if device.library.start is not None and nbytes > os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE"):
-        raise OutOfMemory(device.backend, nbytes)
+def require_room(device: ArrayDevice, shape: Iterable[int], dtype: DType) -> None:
+    """Raise OutOfMemory for more than the process may have, of a library that would end it later."""
+    nbytes = math.prod(shape) * dtype.itemsize
+    if nbytes > _LARGE and device.library.start is not None:
+        # Windows has neither this module nor such a library.
+        import resource
+
+        most, _ = resource.getrlimit(resource.RLIMIT_DATA)
+        whole = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+        if nbytes > (whole if most == resource.RLIM_INFINITY else min(whole, most)):
+            raise OutOfMemory(device.backend, nbytes)

@@ -10,7 +10,7 @@ from ...core.layout import Layout
 from ..backend import BackendStorage
 from ..plan import kind_of
 from . import strided, transfer
-from .errors import tells_errors
+from .errors import require_room, tells_errors
 
 if TYPE_CHECKING:
     from ....array_library import Library
@@ -52,6 +52,7 @@ class ArrayStorage(BackendStorage):
     def result(self, values: Any, dtype: DType) -> Self:
         """A new storage of `values` on the same device."""
         library = self.library
+        require_room(self.device, values.shape, dtype)
         data = values if len(values.shape) == 1 else library.reshape(values, (-1,))
         if library.start is not None:
             library.start(data)

@@ -75,8 +75,7 @@ def _surrounded(library: Any, x: Any, pad: tuple[int, int]) -> Any:
     """(.., h, w) with zeros around."""
     for axis, width in zip((2, 3), pad, strict=True):
         if width:
-            shape = tuple(width if dim == axis else count for dim, count in enumerate(x.shape))
-            edge = library.broadcast_to(library.reshape(library.constant(0, x), (1,) * 4), shape)
+            edge = _blank(library, x, tuple(width if dim == axis else count for dim, count in enumerate(x.shape)))
             x = library.concat([edge, x, edge], axis)
     return x
 
@@ -113,22 +112,25 @@ def _spread(
 
 def _placed(library: Any, x: Any, axis: int, first: int, stride: int, count: int) -> Any:
     """Elements along an axis at places first, first + stride .. of `count`, with zeros between; some may be outside."""
-    size = x.shape[axis]
-    shape = [*x.shape]
-    if stride > 1:
-        gap = [*shape[: axis + 1], stride - 1, *shape[axis + 1 :]]
-        zero = library.broadcast_to(library.reshape(library.constant(0, x), (1,) * len(gap)), tuple(gap))
-        x = library.concat([library.reshape(x, (*shape[: axis + 1], 1, *shape[axis + 1 :])), zero], axis + 1)
-        size *= stride
-        x = library.reshape(x, (*shape[:axis], size, *shape[axis + 1 :]))
-    before, after = max(first, 0), max(count - first - size, 0)
-    parts = []
-    for length in (before, after):
-        edge = (*shape[:axis], length, *shape[axis + 1 :])
-        parts.append(library.broadcast_to(library.reshape(library.constant(0, x), (1,) * len(edge)), edge))
+    begin, end = max(-(first // stride), 0), min((count - 1 - first) // stride + 1, x.shape[axis])
+    before, after = x.shape[:axis], x.shape[axis + 1 :]
+    if begin >= end:
+        return _blank(library, x, (*before, count, *after))
     every = (slice(None),) * axis
-    begin, end = max(-first, 0), min(max(count - first, 0), size)
-    # A library may refuse to begin behind the end.
-    kept = x[(*every, slice(begin, end) if begin < end else slice(0, 0), ...)]
-    result = library.concat([parts[0], kept, parts[1]], axis)
-    return result[(*every, slice(0, count), ...)]
+    x = x[(*every, slice(begin, end), ...)]
+    first += begin * stride
+    size = end - begin
+    # Strides may be far longer than the result, where one element is inside.
+    if size > 1 and stride > 1:
+        gap = _blank(library, x, (*before, size, stride - 1, *after))
+        x = library.concat([library.reshape(x, (*before, size, 1, *after)), gap], axis + 1)
+        x = library.reshape(x, (*before, size * stride, *after))
+        size = (size - 1) * stride + 1
+        x = x[(*every, slice(0, size), ...)]
+    edges = [_blank(library, x, (*before, length, *after)) for length in (first, count - first - size)]
+    return library.concat([edges[0], x, edges[1]], axis)
+
+
+def _blank(library: Any, x: Any, shape: tuple[int, ...]) -> Any:
+    """Zeros of a shape, in the dtype of x and where it is."""
+    return library.broadcast_to(library.reshape(library.constant(0, x), (1,) * len(shape)), shape)

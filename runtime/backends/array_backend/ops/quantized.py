@@ -8,7 +8,6 @@ import numpy as np
 
 from .....dtype import Array, DType
 from .....ggml_dtype import GgmlDType
-from ....core.shape import Shape
 from ....helpers.host_memory import zero_bytes
 from ....host import cast as host
 from ....host.quantize import quantized
@@ -58,7 +57,7 @@ def dequantize_f16(blocks: QArrayStorage, _elem_count: int) -> Any:
 def embedding(blocks: QArrayStorage, ids: Operand, rows: int, hidden: int) -> Any:
     """The rows that the vector `ids` names; at a mark those of zero bytes."""
     library, count = ids.library, ids.layout.elem_count
-    require_room(blocks.device, Shape((count, hidden)), DType.F32)
+    require_room(blocks.device, (count, hidden), DType.F32)
     # Behind the rows stands that of zero bytes.
     every = np.concatenate([blocks.bytes, np.zeros(hidden // blocks.block_size * blocks.dtype.type_size, np.uint8)])
     weights = library.reshape(_weights(blocks, every), (rows + 1, hidden))
@@ -69,7 +68,7 @@ def embedding(blocks: QArrayStorage, ids: Operand, rows: int, hidden: int) -> An
 def forward(blocks: QArrayStorage, x: Operand, rows: int, hidden: int, activations: str | None) -> Any:
     """The product of x (m, hidden) and the transpose of the weights (rows, hidden), in the dtype of x."""
     library, count = x.library, x.layout.shape[0]
-    require_room(blocks.device, Shape((count, rows)), DType.F32)
+    require_room(blocks.device, (count, rows), DType.F32)
     if blocks.weights is None:
         blocks.weights = _weights(blocks, blocks.bytes)
     wide = cast.widen(library, x.array, x.dtype)
