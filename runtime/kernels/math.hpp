@@ -111,7 +111,10 @@ TALLOW_INLINE double atan2(double y, double x) {
 }
 #if !defined(TALLOW_VECTOR)
 TALLOW_INLINE double hypot(double x, double y) {
-    return ::hypot(x, y);
+    const double wide = ::fabs(x), high = ::fabs(y);
+    const double larger = wide > high ? wide : high, smaller = wide > high ? high : wide;
+    // Some libraries round what a small one adds to the largest numbers up, to infinity.
+    return smaller <= larger * 0x1p-27 ? larger : ::hypot(x, y);
 }
 TALLOW_INLINE float atan2(float y, float x) {
     return ::atan2f(y, x);

@@ -78,6 +78,14 @@ SCALAR_SPILLS = {
     "sinh_complex128_contiguous": 2,
     "cosh_complex128_contiguous": 2,
     "pow_complex64_number_contiguous": 1,
+    # The same with waves of 32.
+    "pow_complex64_contiguous": 1,
+    "powf_complex64_contiguous": 1,
+    "erf_f64_contiguous": 1,
+    "gelu_erf_f64_contiguous": 1,
+    "expm1_complex128_contiguous": 3,
+    "tan_complex128_contiguous": 18,
+    "tanh_complex128_contiguous": 18,
     "pow_gradients_f32_contiguous": 2,
     "attention_gradient_bf16_64_queries": 2,
     "attention_gradient_f16_64_queries": 2,
@@ -98,6 +106,13 @@ WAVE32_STACKS = {
     "attention_gradient_f32_128_keys": (68, 276),
     "attention_gradient_f32_256_keys": (72, 292),
     "attention_gradient_f32_256_queries": (35, 132),
+}
+# RDNA 2 has no matrix cores, and its compiler keeps more of a head at once.
+RDNA2_STACKS = WAVE32_STACKS | {
+    "attention_gradient_bf16_64_keys": (9, 40),
+    "attention_gradient_f16_64_keys": (41, 160),
+    "attention_gradient_bf16_128_keys": (22, 84),
+    "attention_gradient_f16_128_keys": (41, 160),
 }
 WITHOUT_SUBROUTINES = ("copy", "fill", "index")
 # Families whose samples are compiled together, because most of a compiler's time goes into the headers that they
@@ -136,8 +151,9 @@ def check(target: str, family: str, usages: Iterable[Usage], names: Iterable[str
     usual = CUDA_STACK if is_cuda and family not in WITHOUT_SUBROUTINES else (0, 0)
     for usage in by_name.values():
         own = (VECTOR_SPILLS.get(usage.kernel, 0), 0)
-        if target.startswith(("gfx11", "gfx12")):
-            own = WAVE32_STACKS.get(usage.kernel, (0, 0))
+        if target.startswith(("gfx10", "gfx11", "gfx12")):
+            stacks = RDNA2_STACKS if target.startswith("gfx10") else WAVE32_STACKS
+            own = stacks.get(usage.kernel, (0, 0))
         spills, scratch = CUDA_STACKS.get(usage.kernel, usual) if is_cuda else own
         assert usage.spills <= spills, usage
         assert usage.scratch <= scratch, usage
