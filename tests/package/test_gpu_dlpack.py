@@ -275,6 +275,7 @@ def test_pytorch_shares_both_ways(device: Device, torch: Any, dtype: DType, view
         assert (given.numpy() == np.array(3).astype(dtype.numpy)).all()
 
 
+@pytest.mark.filterwarnings("ignore:ComplexHalf support is experimental")
 def test_pytorch_booleans_and_odd_places(torch: Any) -> None:
     taken = Tensor.from_dlpack(torch.tensor([True, False, True], device="cuda"))
     assert (taken.dtype, taken.tolist()) == (DType.BOOL, [True, False, True])
