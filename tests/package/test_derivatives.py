@@ -129,8 +129,8 @@ def test_gradients_of_other_dtypes_are_those_of_f64(op: BinaryOp | ReduceOp | Un
             continue
         found = gradient(op, derivative, rounded, Tensor(weights, dtype)).to_dtype(DType.F64).numpy()
         expected = gradient(op, derivative, wide, Tensor(weights, "f64")).numpy()
-        # Each of the steps of a reduction's formula rounds once; others are one op, which does, or a function of NumPy's
-        # and a product with it.
+        # Each of the steps of a reduction's formula rounds once; others are one op, which does, or without kernels a
+        # function of NumPy's and a product with it.
         is_reduction = isinstance(op, ReduceOp) or op.value in ("var", "std")
         steps = 24 if is_reduction else 1 if Device.cpu().inner.kernels is not None else 2
         np.testing.assert_allclose(found, expected, rtol=steps * unit, atol=steps * unit / 2, err_msg=operand)
