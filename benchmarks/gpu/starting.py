@@ -33,9 +33,10 @@ def measure(device: str) -> list[Start]:
 def _in_a_process(way: str, device: str, cache: str) -> Start:
     begin = perf_counter()
     command = [sys.executable, "-m", "benchmarks.gpu.small_program", device]
-    done = subprocess.run(
-        command, env=os.environ | {"TALLOW_CACHE": cache}, capture_output=True, text=True, check=False
-    )
+    environment = os.environ | {"TALLOW_CACHE": cache}
+    # The modules of Python are compiled by an installer, or where a tree is used by the first process, of several.
+    environment.pop("PYTHONDONTWRITEBYTECODE", None)
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
     taken = perf_counter() - begin
     if done.returncode:
         return Start(way, reason=done.stderr.strip().splitlines()[-1])
