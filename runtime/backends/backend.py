@@ -205,12 +205,19 @@ class BackendDevice:
         """
         if isinstance(key, Exception):
             raise key
+        if key is None:
+            return self.unplanned(function, arguments, options)
         call = Call(numbers, function, arguments, options)
         plan = self.plan_of(key, call)
-        if key is not None:
-            self.plans.keep(key, plan)
+        self.plans.keep(key, plan)
         result: Result = plan(*call.operands(arguments))
         return result
+
+    def unplanned(
+        self, function: Callable[..., Result], arguments: tuple[Any, ...], options: Mapping[str, Any]
+    ) -> Result:
+        """What `function` makes of its arguments, in a call that leaves no plan."""
+        return function(*arguments, **options)
 
     def plan_of(self, _key: Key, call: Call) -> Plan:
         """The plan of a call that is made for the first time."""

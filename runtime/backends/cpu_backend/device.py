@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, ClassVar, TypeVar, final
 
@@ -62,14 +62,26 @@ class CpuDevice(ArrayDevice):
         return Replay(self)
 
     def plan_of(self, key: Key, call: Call) -> Plan:
+        self._leave_replay()
+        return self._quiet(super().plan_of(key, call), call.parts)
+
+    def unplanned(
+        self, function: Callable[..., Result], arguments: tuple[Any, ...], options: Mapping[str, Any]
+    ) -> Result:
+        self._leave_replay()
+        return self._quiet(function, arguments)(*arguments, **options)
+
+    def _leave_replay(self) -> None:
+        """There is nothing to make again yet."""
         if isinstance(self.plans, Replay):
-            # There is nothing to make again yet.
             self.plans.whole = False
-        plan = super().plan_of(key, call)
-        if isinstance(call.parts[0], HostKernels | Onednn):
-            return plan
-        # NumPy warns of what is part of the meaning here, such as 1 / 0.
-        quiet: Plan = np.errstate(all="ignore")(plan)
+
+    @staticmethod
+    def _quiet(function: Callable[..., Result], arguments: Sequence[Any]) -> Callable[..., Result]:
+        """A function of such arguments, of which NumPy warns of nothing that is part of the meaning, such as 1 / 0."""
+        if isinstance(arguments[0], HostKernels | Onednn):
+            return function
+        quiet: Callable[..., Result] = np.errstate(all="ignore")(function)
         return quiet
 
     def beside(self, group: Group, call: Callable[[], Result]) -> Callable[[], Result]:

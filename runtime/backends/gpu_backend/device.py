@@ -141,8 +141,6 @@ class GpuDevice(BackendDevice):
         return self.blocks_class(self, dtype, length, storage.memory)
 
     def plan_of(self, key: Key, call: Call) -> Plan:
-        if key is None:
-            return call
         from .recorder import PlanToRecord
 
         return PlanToRecord(self, key, call)
