@@ -47,6 +47,16 @@ class ElementType(Named):
 
     __hash__ = Named.__hash__
 
+    @classmethod
+    def _is_misspelt(cls, text: str) -> bool:
+        """See Named; also a name of a library, such as "torch.float32", and one that NumPy knows, such as "half"."""
+        name = text.rpartition(".")[2].casefold()
+        try:
+            numpy_name = np.dtype(name).name
+        except Exception:
+            return super()._is_misspelt(name)
+        return numpy_name in _by_numpy_name(cls) or super()._is_misspelt(name)
+
     @cached_property
     def is_float(self) -> bool:
         """Whether it is a type of real floating-point numbers."""

@@ -221,8 +221,11 @@ def test_a_dtype_is_equal_to_its_names() -> None:
     assert DType.F32 != "f16"
     assert DType.F32 != DType.F16
     assert DType.F32 != 32
-    with pytest.raises(InvalidArgument, match="'f31' is no DType; use one of"):
-        DType.F32 == "f31"  # noqa: B015
+    for name in ("f31", "F32", "Float32", "half", "double", "long", "single", "torch.float16", "<f4"):
+        with pytest.raises(InvalidArgument, match=f"'{name}' is no DType; use one of"):
+            DType.F32 == name  # noqa: B015
+    for other in ("object", "category", "str", "longdouble", "datetime64[ns]", ""):
+        assert DType.F32 != other
 
 
 def test_wrong_calls_name_the_fix(device: Device) -> None:
