@@ -56,6 +56,10 @@ template <bool Bounded> TALLOW_INLINE float mish(Brief<Bounded> x) {
     return x.value < -170.0f ? -0.0f : product;
 }
 
+template <bool Bounded> TALLOW_INLINE float sqrt(Brief<Bounded> x) {
+    return rough_sqrt(x.value);
+}
+
 template <bool Bounded> TALLOW_INLINE float reciprocal_root(Brief<Bounded> x) {
     return rsqrt(x.value);
 }

@@ -374,6 +374,9 @@ TALLOW_INLINE float rough_reciprocal(float x) {
 TALLOW_INLINE float rough_exp2(float x) {
     return __ocml_native_exp2_f32(x);
 }
+TALLOW_INLINE float rough_sqrt(float x) {
+    return __builtin_amdgcn_sqrtf(x);
+}
 #elif defined(TALLOW_NVIDIA)
 TALLOW_INLINE float rough_reciprocal(float x) {
     float result;
@@ -383,6 +386,11 @@ TALLOW_INLINE float rough_reciprocal(float x) {
 TALLOW_INLINE float rough_exp2(float x) {
     float result;
     asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(result) : "f"(x));
+    return result;
+}
+TALLOW_INLINE float rough_sqrt(float x) {
+    float result;
+    asm("sqrt.approx.f32 %0, %1;" : "=f"(result) : "f"(x));
     return result;
 }
 #else
@@ -395,6 +403,9 @@ TALLOW_INLINE float rough_exp2(float x) {
 #else
     return ::exp2f(x);
 #endif
+}
+TALLOW_INLINE float rough_sqrt(float x) {
+    return sqrt(x);
 }
 #endif
 

@@ -68,142 +68,135 @@ TALLOW_INLINE void store_sums(const Arguments& arguments, uint32_t batch, uint32
     store_elements(arguments, batch, row, column, pack);
 }
 
-// By dot products: a thread makes four squares of four by four.
-template <typename T> struct DotTile {
-    static constexpr uint32_t side = 2 * matmul_side;
-    static constexpr uint32_t depth = 2 * access_bytes / sizeof(T);
-    using Step = StepOfOperand<T, side, depth>;
-    using Loaded = Registers<access_bytes>[Step::accesses];
+// An operand of dot products on its way to shared memory, where a thread brings one access of each step. What it reads in
+// place of lines outside of the operand belongs to sums that nobody stores.
+template <typename T, uint32_t Lines, bool IsDeep> struct DotOperand {
+    static constexpr uint32_t length = access_bytes / sizeof(T);
+    static constexpr uint32_t depth = block_size * length / Lines;
     static constexpr uint32_t part = 4;
-    // A line for each step of the depth; the padding keeps parts aligned and spreads what is transposed over the banks.
+    // From one step of the depth to the next; the padding keeps parts aligned and spreads what is transposed over the
+    // banks.
+    static constexpr uint32_t stride = Lines + part;
     struct Shared {
-        alignas(access_bytes) float values[depth][side + part];
+        alignas(access_bytes) float values[depth * stride];
     };
 
-    // An operand from the first of the block's lines on.
-    struct Operand {
-        const T* first;
-        uint64_t line_stride;
-        uint64_t depth_stride;
-        uint32_t lines;
-        uint32_t depth_of_all;
+    const T* next;
+    uint64_t step;
+    uint32_t depth_of_all;
+    // Where the thread's access goes; compilers would find it again in every step.
+    uint32_t to;
+    Registers<access_bytes> loaded{};
 
-        TALLOW_INLINE bool is_deep() const {
-            return depth_stride == 1;
-        }
-        TALLOW_INLINE void load(uint32_t from, Loaded& loaded) const {
-            const bool deep = is_deep();
+    // The line, and the place in the depth, of the thread's access.
+    static TALLOW_INLINE uint32_t line() {
+        return IsDeep ? thread_index() / (depth / length) : thread_index() % (Lines / length) * length;
+    }
+    static TALLOW_INLINE uint32_t place() {
+        return IsDeep ? thread_index() % (depth / length) * length : thread_index() / (Lines / length);
+    }
+    // Of `lines` lines from `first` on.
+    TALLOW_INLINE DotOperand(const T* first, uint64_t line_stride, uint64_t depth_stride, uint32_t lines,
+                             uint32_t depth_of_all)
+        : step(depth * depth_stride), depth_of_all(depth_of_all), to(opaque(place() * stride + line())) {
+        const uint32_t last = lines - (IsDeep ? 1 : length);
+        next = first + (line() < last ? line() : last) * line_stride + place() * depth_stride;
+    }
+    // The step of the depth from `from` on, which are called one after the other.
+    TALLOW_INLINE void load(uint32_t from) {
+        loaded = {};
+        if (from + place() < depth_of_all)
+            loaded = load_registers<access_bytes>(next);
+        next += step;
+    }
+    TALLOW_INLINE void store(Shared& shared) const {
 #pragma unroll
-            for (uint32_t i = 0; i < Step::accesses; ++i) {
-                const uint32_t line = deep ? deep_line(i) : wide_line();
-                const uint32_t place = from + (deep ? deep_place() : wide_place(i));
-                loaded[i] = {};
-                if (line < lines && place < depth_of_all)
-                    loaded[i] = load_registers<access_bytes>(first + line * line_stride + place * depth_stride);
-            }
-        }
-        TALLOW_INLINE void store(Shared& shared, const Loaded& loaded) const {
-            if (is_deep()) {
+        for (uint32_t e = 0; e < length; e += part) {
+            Pack<float, part> pack;
 #pragma unroll
-                for (uint32_t i = 0; i < Step::accesses; ++i)
+            for (uint32_t j = 0; j < part; ++j)
+                pack.values[j] = to_compute(take_element<T>(loaded, e + j));
+            if constexpr (IsDeep) {
 #pragma unroll
-                    for (uint32_t e = 0; e < Step::length; ++e)
-                        shared.values[deep_place() + e][deep_line(i)] = to_compute(take_element<T>(loaded[i], e));
+                for (uint32_t j = 0; j < part; ++j)
+                    shared.values[to + (e + j) * stride] = pack.values[j];
             } else {
-#pragma unroll
-                for (uint32_t i = 0; i < Step::accesses; ++i)
-#pragma unroll
-                    for (uint32_t e = 0; e < Step::length; e += part) {
-                        Pack<float, part> pack;
-#pragma unroll
-                        for (uint32_t j = 0; j < part; ++j)
-                            pack.values[j] = to_compute(take_element<T>(loaded[i], e + j));
-                        store_whole(shared.values[wide_place(i)] + wide_line() + e, pack);
-                    }
+                store_whole(shared.values + to + e, pack);
             }
-        }
-
-      private:
-        // Accesses along the depth, or along the lines.
-        static TALLOW_INLINE uint32_t deep_line(uint32_t i) {
-            constexpr uint32_t in_line = depth / Step::length;
-            return thread_index() / in_line + i * (block_size / in_line);
-        }
-        static TALLOW_INLINE uint32_t deep_place() {
-            return thread_index() % (depth / Step::length) * Step::length;
-        }
-        static TALLOW_INLINE uint32_t wide_line() {
-            return thread_index() % (side / Step::length) * Step::length;
-        }
-        static TALLOW_INLINE uint32_t wide_place(uint32_t i) {
-            constexpr uint32_t in_place = side / Step::length;
-            return thread_index() / in_place + i * (block_size / in_place);
-        }
-    };
-
-    // Threads by 32 make 32 rows and 64 columns; a thread's squares are 16 rows and 32 columns apart.
-    static TALLOW_INLINE uint32_t row(uint32_t i) {
-        return thread_index() / 64 * 32 + thread_index() % 32 / 8 * part + i / part * 16 + i % part;
-    }
-    static TALLOW_INLINE uint32_t column(uint32_t i) {
-        return thread_index() / 32 % 2 * 64 + thread_index() % 8 * part + i / part * 32 + i % part;
-    }
-    static TALLOW_INLINE void multiply(const Shared& lhs, const Shared& rhs, float (&sums)[2 * part][2 * part]) {
-#pragma unroll
-        for (uint32_t d = 0; d < depth; ++d) {
-            Pack<float, part> x[2];
-            Pack<float, part> y[2];
-#pragma unroll
-            for (uint32_t i = 0; i < 2; ++i) {
-                x[i] = load_whole<part>(lhs.values[d] + row(i * part));
-                y[i] = load_whole<part>(rhs.values[d] + column(i * part));
-            }
-#pragma unroll
-            for (uint32_t i = 0; i < 2 * part; ++i)
-#pragma unroll
-                for (uint32_t j = 0; j < 2 * part; ++j)
-                    sums[i][j] = multiply_add(x[i / part].values[i % part], y[j / part].values[j % part], sums[i][j]);
         }
     }
 };
 
-template <typename T, typename Arguments> TALLOW_INLINE void multiply_by_dots(const Arguments& arguments) {
-    using Tile = DotTile<T>;
-    __shared__ typename Tile::Shared lhs_shared[2];
-    __shared__ typename Tile::Shared rhs_shared[2];
-    const TileOfProduct<Tile::side, Tile::side> tile(arguments, block_index());
+// By dot products: a thread makes `Side` by `Side` squares of four by four.
+template <typename T, bool IsLhsDeep, bool IsRhsDeep, uint32_t Side, typename Arguments>
+TALLOW_INLINE void multiply_by_dots(const Arguments& arguments) {
+    constexpr uint32_t lines = Side * matmul_side;
+    using Lhs = DotOperand<T, lines, IsLhsDeep>;
+    using Rhs = DotOperand<T, lines, IsRhsDeep>;
+    using SmallestShared = typename DotOperand<T, matmul_side, false>::Shared;
+    constexpr uint32_t depth = Lhs::depth;
+    constexpr uint32_t part = Lhs::part;
+    const TileOfProduct<lines, lines> tile(arguments, block_index());
+    // The launcher counts the smallest tiles.
+    if (tile.batch >= arguments.batches)
+        return;
+    struct Step {
+        typename Lhs::Shared lhs;
+        typename Rhs::Shared rhs;
+    };
+    // Of the smallest tiles, which have most padding: all share it.
+    Step* const shared = reinterpret_cast<Step*>(declared_memory<4 * sizeof(SmallestShared)>());
+    static_assert(2 * sizeof(Step) <= 4 * sizeof(SmallestShared), "two steps fit");
     uint64_t offsets[2];
     locate(arguments, tile.batch, offsets);
-    const typename Tile::Operand lhs{
-        pointer_to<const T>(arguments.lhs) + offsets[0] + tile.first_row * arguments.lhs_stride_m,
-        arguments.lhs_stride_m, arguments.lhs_stride_k, arguments.m - tile.first_row, arguments.k};
-    const typename Tile::Operand rhs{
-        pointer_to<const T>(arguments.rhs) + offsets[1] + tile.first_column * arguments.rhs_stride_n,
-        arguments.rhs_stride_n, arguments.rhs_stride_k, arguments.n - tile.first_column, arguments.k};
-    typename Tile::Loaded lhs_loaded;
-    typename Tile::Loaded rhs_loaded;
-    lhs.load(0, lhs_loaded);
-    rhs.load(0, rhs_loaded);
-    float sums[2 * Tile::part][2 * Tile::part] = {};
+    Lhs lhs(pointer_to<const T>(arguments.lhs) + offsets[0] + tile.first_row * arguments.lhs_stride_m,
+            arguments.lhs_stride_m, arguments.lhs_stride_k, arguments.m - tile.first_row, arguments.k);
+    Rhs rhs(pointer_to<const T>(arguments.rhs) + offsets[1] + tile.first_column * arguments.rhs_stride_n,
+            arguments.rhs_stride_n, arguments.rhs_stride_k, arguments.n - tile.first_column, arguments.k);
+    // 32 threads make 16 rows and 32 columns for each square of a thread. Threads side by side share columns, and every
+    // second one rows, so that NVIDIA's shared memory serves them at once.
+    constexpr uint32_t rows_apart = 4 * part;
+    constexpr uint32_t columns_apart = 8 * part;
+    const uint32_t lane = thread_index() % 32;
+    const uint32_t row = opaque(thread_index() / 64 * Side * rows_apart + (lane % 2 + lane / 16 * 2) * part);
+    const uint32_t column = opaque(thread_index() / 32 % 2 * Side * columns_apart + lane % 16 / 2 * part);
+    lhs.load(0);
+    rhs.load(0);
+    float sums[Side * part][Side * part] = {};
     uint32_t slot = 0;
 #pragma unroll 1
-    for (uint32_t from = 0; from < arguments.k; from += Tile::depth) {
-        lhs.store(lhs_shared[slot], lhs_loaded);
-        rhs.store(rhs_shared[slot], rhs_loaded);
+    for (uint32_t from = 0; from < arguments.k; from += depth) {
+        Step& now = shared[slot];
+        lhs.store(now.lhs);
+        rhs.store(now.rhs);
         // Those who still multiply what the other slot has are done before it is written again.
         synchronize_block();
-        lhs.load(from + Tile::depth, lhs_loaded);
-        rhs.load(from + Tile::depth, rhs_loaded);
-        Tile::multiply(lhs_shared[slot], rhs_shared[slot], sums);
+        lhs.load(from + depth);
+        rhs.load(from + depth);
+#pragma unroll
+        for (uint32_t d = 0; d < depth; ++d) {
+            Pack<float, part> x[Side];
+            Pack<float, part> y[Side];
+#pragma unroll
+            for (uint32_t i = 0; i < Side; ++i) {
+                x[i] = load_whole<part>(now.lhs.values + d * Lhs::stride + row + i * rows_apart);
+                y[i] = load_whole<part>(now.rhs.values + d * Rhs::stride + column + i * columns_apart);
+            }
+#pragma unroll
+            for (uint32_t i = 0; i < Side * part; ++i)
+#pragma unroll
+                for (uint32_t j = 0; j < Side * part; ++j)
+                    sums[i][j] = multiply_add(x[i / part].values[i % part], y[j / part].values[j % part], sums[i][j]);
+        }
         slot ^= 1;
     }
 #pragma unroll
-    for (uint32_t i = 0; i < 2 * Tile::part; ++i)
+    for (uint32_t i = 0; i < Side * part; ++i)
 #pragma unroll
-        for (uint32_t j = 0; j < 2 * Tile::part; j += Tile::part) {
-            const float side_by_side[Tile::part] = {sums[i][j], sums[i][j + 1], sums[i][j + 2], sums[i][j + 3]};
-            store_sums<T>(arguments, tile.batch, tile.first_row + Tile::row(i), tile.first_column + Tile::column(j),
-                          side_by_side);
+        for (uint32_t j = 0; j < Side * part; j += part) {
+            const float side_by_side[part] = {sums[i][j], sums[i][j + 1], sums[i][j + 2], sums[i][j + 3]};
+            store_sums<T>(arguments, tile.batch, tile.first_row + row + i / part * rows_apart + i % part,
+                          tile.first_column + column + j / part * columns_apart, side_by_side);
         }
 }
 
@@ -564,22 +557,29 @@ TALLOW_INLINE void multiply_by_groups(const Arguments& arguments) {
 
 #endif
 
-// Products of halves.
+// The launcher counts the smallest tiles: of 128 by 128 halves, and of 64 by 64 floats. Where these are few, larger ones
+// would leave multiprocessors without any.
 template <typename T, bool IsLhsDeep, bool IsRhsDeep, typename Arguments>
 TALLOW_INLINE void multiply_tiles(const Arguments& arguments) {
+    if constexpr (sizeof(T) == sizeof(float)) {
+        constexpr uint32_t few_tiles = 1024;
+        if (grid_blocks() < few_tiles)
+            multiply_by_dots<T, IsLhsDeep, IsRhsDeep, 1>(arguments);
+        else
+            multiply_by_dots<T, IsLhsDeep, IsRhsDeep, 2>(arguments);
+    } else {
 #if defined(TALLOW_GROUP_CORE)
-    // There is a block for each tile of 128 by 128. Where these are fewer, twice as wide ones leave multiprocessors
-    // without any.
-    constexpr uint32_t few_tiles = 256;
-    if (grid_blocks() < few_tiles)
-        multiply_by_groups<T, IsLhsDeep, IsRhsDeep, 128>(arguments);
-    else
-        multiply_by_groups<T, IsLhsDeep, IsRhsDeep, 256>(arguments);
+        constexpr uint32_t few_tiles = 256;
+        if (grid_blocks() < few_tiles)
+            multiply_by_groups<T, IsLhsDeep, IsRhsDeep, 128>(arguments);
+        else
+            multiply_by_groups<T, IsLhsDeep, IsRhsDeep, 256>(arguments);
 #elif defined(TALLOW_MATRIX_CORE_MMA) || defined(TALLOW_MATRIX_CORE_MFMA) || defined(TALLOW_MATRIX_CORE_WMMA)
-    multiply_on_cores<T, IsLhsDeep, IsRhsDeep>(arguments);
+        multiply_on_cores<T, IsLhsDeep, IsRhsDeep>(arguments);
 #else
-    multiply_by_dots<T>(arguments);
+        multiply_by_dots<T, IsLhsDeep, IsRhsDeep, 2>(arguments);
 #endif
+    }
 }
 
 } // namespace tallow

@@ -22,9 +22,8 @@ if TYPE_CHECKING:
 
 Sizes = tuple[int, int, int, int]
 
-# What has kernels of large tiles, and the side of these.
-_TILED: Final = frozenset({DType.BF16, DType.F16, DType.F32})
-_TILE: Final = 2 * MATMUL_SIDE
+# The side of the smallest tiles of halves.
+_HALF_TILE: Final = 2 * MATMUL_SIDE
 
 
 def by_library(
@@ -84,7 +83,6 @@ def as_matrices(operand: Operand) -> tuple[Operand, Matrices | None]:
 def _by_kernel(lhs: Operand, rhs: Operand, bmnk: Sizes, result: Address, bias: Operand | None = None) -> None:
     _, m, n, k = bmnk
     name, side, most = _kernel(lhs, rhs, bmnk)
-    is_tiled = side == _TILE and lhs.dtype in HALF
     tiles = ceil_divide(m, side) * ceil_divide(n, side)
     if max(m, n, k, tiles) >= LIMIT:
         raise InvalidArgument("matmul", f"sizes {(m, n, k)} are more than a kernel can number; use smaller matrices")
@@ -98,22 +96,22 @@ def _by_kernel(lhs: Operand, rhs: Operand, bmnk: Sizes, result: Address, bias: O
             rhs_stride_k=rhs.strides[-2], rhs_stride_n=rhs.strides[-1], bias=NOWHERE if bias is None else bias.address,
             bias_stride=0 if bias is None else bias.strides[0], m=m, n=n, k=k, batches=batches, geometry=geometry,
         )  # fmt: skip
-        lhs.device.kernels.launch("matmul", name, batches * tiles, packed, GROUP_SHARED if is_tiled else 0)
+        lhs.device.kernels.launch("matmul", name, batches * tiles, packed, GROUP_SHARED if side == _HALF_TILE else 0)
 
 
 def _kernel(lhs: Operand, rhs: Operand, bmnk: Sizes) -> tuple[str, int, int]:
     """The kernel for operands, the side of the smallest tiles that it makes, and how many of these it can number."""
     _, m, n, k = bmnk
     name = f"matmul_{lhs.dtype.value}"
-    is_large = min(m, n) > MATMUL_SIDE and ceil_divide(m, _TILE) * ceil_divide(n, _TILE) <= MOST_BLOCKS
-    if lhs.dtype in _TILED and is_large:
+    side = _HALF_TILE if lhs.dtype in HALF else MATMUL_SIDE
+    is_large = min(m, n) > MATMUL_SIDE and ceil_divide(m, side) * ceil_divide(n, side) <= MOST_BLOCKS
+    if (lhs.dtype in HALF or lhs.dtype is DType.F32) and is_large:
         *of_rows, row_stride, lhs_step = lhs.strides
         *of_columns, rhs_step, column_stride = rhs.strides
         left = _dense_along(lhs, (k, lhs_step), (m, row_stride), of_rows)
         right = _dense_along(rhs, (n, column_stride), (k, rhs_step), of_columns)
         if left and right:
-            ending = "" if lhs.dtype is DType.F32 else f"_{left}{right}"
-            return f"{name}_tiles{ending}", _TILE, MOST_BLOCKS
+            return f"{name}_tiles_{left}{right}", side, MOST_BLOCKS
     return name, MATMUL_SIDE, LIMIT
 
 
