@@ -178,6 +178,13 @@ class Kernel:
         "the type of what the op gives, {sources} are those of its operands, {sources_but_last} all but the last of "
         "these.",
     ]
+    resident: Annotated[
+        int,
+        Range(1),
+        Mark.OPTIONAL,
+        "How many blocks a multiprocessor of NVIDIA holds at least: the compiler uses no more registers than that "
+        "lets it. Without this key the compiler is free.",
+    ]
     location: Location = field(compare=False)
     call_location: Annotated[Location, Place("call")] = field(compare=False)
     over_locations: Annotated[Mapping[str, Location], Place("over")] = field(compare=False)
@@ -210,13 +217,6 @@ class KernelFamily:
         bool,
         "True if the kernels read what no kernel writes before they wait for the one in front of them, by "
         "await_previous_kernel(); others wait before they begin.",
-    ]
-    resident: Annotated[
-        int,
-        Range(1),
-        Mark.OPTIONAL,
-        "How many blocks a multiprocessor of NVIDIA holds at least: the compiler uses no more registers than that "
-        "lets it. Without this key the compiler is free.",
     ]
     headers: Annotated[
         Mapping[Annotated[str, names_of("header", token=r"[\w./]+")], Location],

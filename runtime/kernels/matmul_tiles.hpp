@@ -557,29 +557,31 @@ TALLOW_INLINE void multiply_by_groups(const Arguments& arguments) {
 
 #endif
 
-// The launcher counts the smallest tiles: of 128 by 128 halves, and of 64 by 64 floats. Where these are few, larger ones
-// would leave multiprocessors without any.
+// Products of floats. The launcher counts tiles of 64 by 64; larger ones would leave multiprocessors without any where
+// these are few.
+template <typename T, bool IsLhsDeep, bool IsRhsDeep, typename Arguments>
+TALLOW_INLINE void multiply_floats(const Arguments& arguments) {
+    constexpr uint32_t few_tiles = 1024;
+    if (grid_blocks() < few_tiles)
+        multiply_by_dots<T, IsLhsDeep, IsRhsDeep, 1>(arguments);
+    else
+        multiply_by_dots<T, IsLhsDeep, IsRhsDeep, 2>(arguments);
+}
+
+// Products of halves, of which the launcher counts tiles of 128 by 128.
 template <typename T, bool IsLhsDeep, bool IsRhsDeep, typename Arguments>
 TALLOW_INLINE void multiply_tiles(const Arguments& arguments) {
-    if constexpr (sizeof(T) == sizeof(float)) {
-        constexpr uint32_t few_tiles = 1024;
-        if (grid_blocks() < few_tiles)
-            multiply_by_dots<T, IsLhsDeep, IsRhsDeep, 1>(arguments);
-        else
-            multiply_by_dots<T, IsLhsDeep, IsRhsDeep, 2>(arguments);
-    } else {
 #if defined(TALLOW_GROUP_CORE)
-        constexpr uint32_t few_tiles = 256;
-        if (grid_blocks() < few_tiles)
-            multiply_by_groups<T, IsLhsDeep, IsRhsDeep, 128>(arguments);
-        else
-            multiply_by_groups<T, IsLhsDeep, IsRhsDeep, 256>(arguments);
+    constexpr uint32_t few_tiles = 256;
+    if (grid_blocks() < few_tiles)
+        multiply_by_groups<T, IsLhsDeep, IsRhsDeep, 128>(arguments);
+    else
+        multiply_by_groups<T, IsLhsDeep, IsRhsDeep, 256>(arguments);
 #elif defined(TALLOW_MATRIX_CORE_MMA) || defined(TALLOW_MATRIX_CORE_MFMA) || defined(TALLOW_MATRIX_CORE_WMMA)
-        multiply_on_cores<T, IsLhsDeep, IsRhsDeep>(arguments);
+    multiply_on_cores<T, IsLhsDeep, IsRhsDeep>(arguments);
 #else
-        multiply_by_dots<T, IsLhsDeep, IsRhsDeep, 2>(arguments);
+    multiply_by_dots<T, IsLhsDeep, IsRhsDeep, 2>(arguments);
 #endif
-    }
 }
 
 } // namespace tallow

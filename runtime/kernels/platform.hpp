@@ -36,8 +36,9 @@
 #define TALLOW_INLINE inline __device__ __attribute__((always_inline))
 #endif
 
-// What the compiler is told of blocks: their threads and, where a family says so, how many a multiprocessor holds.
-#if defined(TALLOW_NVIDIA) && defined(TALLOW_RESIDENT)
+// What the compiler is told of blocks: their threads and, where the spec says so, how many a multiprocessor holds.
+#define TALLOW_RESIDENT 0
+#if defined(TALLOW_NVIDIA)
 #define TALLOW_BOUNDS __launch_bounds__(tallow::block_size, TALLOW_RESIDENT)
 #else
 #define TALLOW_BOUNDS __launch_bounds__(tallow::block_size)

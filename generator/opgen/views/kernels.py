@@ -25,9 +25,7 @@ def kernel_family(spec: Spec, family: KernelFamily) -> View:
     return View(
         made_from=(Location(family.path),),
         doc=family.doc,
-        settings={
-            name: value for name, value in (("EARLY", int(family.early)), ("RESIDENT", family.resident)) if value
-        },
+        settings={"EARLY": 1} if family.early else {},
         includes="\n".join(f'#include "{it}"' for it in family.headers),
         structs=tuple(_struct(struct) for struct in family.structs),
         functors=tuple(_functor(spec, functor) for functor in functors if not functor.reduction),
@@ -238,6 +236,7 @@ def _of_pattern(spec: Spec, types: Mapping[str, str], kernel: Kernel, functor: F
             name=name,
             arguments=kernel.arguments,
             call=call,
+            resident=kernel.resident or 0,
         )
 
 
