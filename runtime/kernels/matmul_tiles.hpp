@@ -68,8 +68,8 @@ TALLOW_INLINE void store_sums(const Arguments& arguments, uint32_t batch, uint32
     store_elements(arguments, batch, row, column, pack);
 }
 
-// An operand of dot products on its way to shared memory, where a thread brings one access of each step. What it reads in
-// place of lines outside of the operand belongs to sums that nobody stores.
+// An operand of dot products on its way to shared memory, where a thread brings one access of each step. What it reads
+// in place of lines outside of the operand belongs to sums that nobody stores.
 template <typename T, uint32_t Lines, bool IsDeep> struct DotOperand {
     static constexpr uint32_t length = access_bytes / sizeof(T);
     static constexpr uint32_t depth = block_size * length / Lines;
@@ -84,8 +84,6 @@ template <typename T, uint32_t Lines, bool IsDeep> struct DotOperand {
     const T* next;
     uint64_t step;
     uint32_t depth_of_all;
-    // Where the thread's access goes; compilers would find it again in every step.
-    uint32_t to;
     Registers<access_bytes> loaded{};
 
     // The line, and the place in the depth, of the thread's access.
@@ -96,11 +94,11 @@ template <typename T, uint32_t Lines, bool IsDeep> struct DotOperand {
         return IsDeep ? thread_index() % (depth / length) * length : thread_index() / (Lines / length);
     }
     // Of `lines` lines from `first` on.
-    TALLOW_INLINE DotOperand(const T* first, uint64_t line_stride, uint64_t depth_stride, uint32_t lines,
-                             uint32_t depth_of_all)
-        : step(depth * depth_stride), depth_of_all(depth_of_all), to(opaque(place() * stride + line())) {
+    TALLOW_INLINE DotOperand(const T* first, uint64_t row_stride, uint32_t lines, uint32_t depth_of_all)
+        : step(IsDeep ? depth : depth * row_stride), depth_of_all(depth_of_all) {
         const uint32_t last = lines - (IsDeep ? 1 : length);
-        next = first + (line() < last ? line() : last) * line_stride + place() * depth_stride;
+        const uint32_t near = line() < last ? line() : last;
+        next = first + (IsDeep ? near * row_stride + place() : place() * row_stride + near);
     }
     // The step of the depth from `from` on, which are called one after the other.
     TALLOW_INLINE void load(uint32_t from) {
@@ -110,6 +108,7 @@ template <typename T, uint32_t Lines, bool IsDeep> struct DotOperand {
         next += step;
     }
     TALLOW_INLINE void store(Shared& shared) const {
+        float* const to = shared.values + place() * stride + line();
 #pragma unroll
         for (uint32_t e = 0; e < length; e += part) {
             Pack<float, part> pack;
@@ -119,9 +118,9 @@ template <typename T, uint32_t Lines, bool IsDeep> struct DotOperand {
             if constexpr (IsDeep) {
 #pragma unroll
                 for (uint32_t j = 0; j < part; ++j)
-                    shared.values[to + (e + j) * stride] = pack.values[j];
+                    to[(e + j) * stride] = pack.values[j];
             } else {
-                store_whole(shared.values + to + e, pack);
+                store_whole(to + e, pack);
             }
         }
     }
@@ -150,16 +149,16 @@ TALLOW_INLINE void multiply_by_dots(const Arguments& arguments) {
     uint64_t offsets[2];
     locate(arguments, tile.batch, offsets);
     Lhs lhs(pointer_to<const T>(arguments.lhs) + offsets[0] + tile.first_row * arguments.lhs_stride_m,
-            arguments.lhs_stride_m, arguments.lhs_stride_k, arguments.m - tile.first_row, arguments.k);
+            IsLhsDeep ? arguments.lhs_stride_m : arguments.lhs_stride_k, arguments.m - tile.first_row, arguments.k);
     Rhs rhs(pointer_to<const T>(arguments.rhs) + offsets[1] + tile.first_column * arguments.rhs_stride_n,
-            arguments.rhs_stride_n, arguments.rhs_stride_k, arguments.n - tile.first_column, arguments.k);
+            IsRhsDeep ? arguments.rhs_stride_n : arguments.rhs_stride_k, arguments.n - tile.first_column, arguments.k);
     // 32 threads make 16 rows and 32 columns for each square of a thread. Threads side by side share columns, and every
     // second one rows, so that NVIDIA's shared memory serves them at once.
     constexpr uint32_t rows_apart = 4 * part;
     constexpr uint32_t columns_apart = 8 * part;
     const uint32_t lane = thread_index() % 32;
-    const uint32_t row = opaque(thread_index() / 64 * Side * rows_apart + (lane % 2 + lane / 16 * 2) * part);
-    const uint32_t column = opaque(thread_index() / 32 % 2 * Side * columns_apart + lane % 16 / 2 * part);
+    const uint32_t row = thread_index() / 64 * Side * rows_apart + (lane % 2 + lane / 16 * 2) * part;
+    const uint32_t column = thread_index() / 32 % 2 * Side * columns_apart + lane % 16 / 2 * part;
     lhs.load(0);
     rhs.load(0);
     float sums[Side * part][Side * part] = {};

@@ -47,6 +47,7 @@ CUDA_STACKS = {
     "attention_f32_256_tiles": (13, 32),
     "attention_gradient_f32_128_queries": (15, 40),
     "attention_gradient_f32_256_queries": (12, 24),
+    **dict.fromkeys((f"matmul_f32_tiles_{layout}" for layout in ("nn", "nt", "tn", "tt")), (11, 48)),
     "block_product_Q2K_8": (8, 32),
     "block_product_Q3K_8": (4, 16),
     "block_product_Q6K_8": (4, 16),

@@ -39,6 +39,10 @@ def test_functions_keep_the_sign_of_zero(machine: Machine, reduced: Reduced, tmp
             file.write(PROBE.format(functor=functor, dtype=dtype, zero=ZEROS[dtype]))
     code = machine_code(machine.compile(target, source, tmp_path).file)
     for probe in probes:
+        if probe == "Sqrt_f16":
+            # The instruction gives -0.0 of -0.0, as AMD documents it; compilers make no constant of it.
+            assert "v_sqrt_f32" in code[probe]
+            continue
         assert not re.search(r"\bv_(?:mul|add|fma)", code[probe]), f"{probe} is not constant"
         # 0x80000000, which is 1 with its bits reversed.
         assert re.search(r"\bv_bfrev_b32_e32 v\d+, 1\b", code[probe]), probe

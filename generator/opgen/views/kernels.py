@@ -30,7 +30,9 @@ def kernel_family(spec: Spec, family: KernelFamily) -> View:
         structs=tuple(_struct(struct) for struct in family.structs),
         functors=tuple(_functor(spec, functor) for functor in functors if not functor.reduction),
         monoids=tuple(_monoid(spec, functor, functors) for functor in functors if functor.reduction),
-        kernels=tuple(row for kernel in family.kernels for row in kernel_rows(spec, kernel)),
+        patterns=tuple(
+            View(resident=kernel.resident, kernels=tuple(kernel_rows(spec, kernel))) for kernel in family.kernels
+        ),
     )
 
 
@@ -236,7 +238,6 @@ def _of_pattern(spec: Spec, types: Mapping[str, str], kernel: Kernel, functor: F
             name=name,
             arguments=kernel.arguments,
             call=call,
-            resident=kernel.resident or 0,
         )
 
 
