@@ -46,10 +46,13 @@ What keeps them slow, as far as it is known, and what was tried:
   "both in any order" and "both deterministic" compare like with like. More than a thousand indexes are checked in a
   launch of their own, since nothing may be written if one is out of range.
 - divide by a number: PyTorch multiplies by the reciprocal, which rounds twice; tallow divides.
+- floor_divide: it takes the remainder by fmod, as Python does, which is exact for any quotient.
 - Small calls: they wait for their launch, and then for the code of the kernel. One element for each thread of about as
   many blocks as there are multiprocessors took less time than whole packs in fewer blocks, and so did the code of few
   elements in front of that of many. What remains is the size of that code.
-- gelu, gelu_erf and silu in f32: they are accurate to 4 units in the last place everywhere, which is more arithmetic.
+- mish, atanh, gelu, gelu_erf, silu, sigmoid, rsqrt, sin, cos and tan in f32, and what halves share with them: they are
+  accurate to 4 units in the last place everywhere, which is more arithmetic. It shows where memory does not bound a
+  call: at 2^20 elements, which stay in the cache, and for mish at every size.
 - index_select and index_add: each index is compared with the size and with the mark, and one out of range is recorded.
 - sum over all: a second launch adds up what the blocks of the first one have. The last block could do that in one.
 - attention of one token: a third of the time is not spent reading keys: it is the launch, and the last block joining
@@ -59,8 +62,18 @@ What keeps them slow, as far as it is known, and what was tried:
   that bypass the nearest one took longer. In f32 there are no matrix cores, since they round to TF32.
 - attention by own kernels: groups of four warps multiply by Hopper's wgmma, as cuDNN's does, and take turns: one makes
   weights while the other multiplies. The weights take most of what warps issue; the tensor cores wait for them.
-- matmul by own kernels: groups of warps multiply halves by wgmma, as cuBLAS does. Threads copy the operands, where
-  cuBLAS has one thread copy tiles for several multiprocessors at once. f32 is bound by reads of shared memory.
+- attention in f32: tiles of 128 rows leave multiprocessors without a block in small calls. At 2^28 elements, two
+  thirds of the time that reads of shared memory take, by lanes side by side that share columns, made no difference.
+  Scores and results take 237 registers, so that one block of 8 warps fits a multiprocessor, and no other block works
+  while it waits at its barriers.
+- matmul of halves by own kernels: groups of warps multiply by wgmma, as cuBLAS does. Threads copy the operands, where
+  cuBLAS has one thread copy tiles for several multiprocessors at once. Sides of 1,024 and less make fewer tiles of 128
+  by 128 than there are multiprocessors, and nobody shares the depth.
+- matmul of f32 by own kernels: 512 of the 604 instructions of a step multiply; the rest read shared memory, find
+  addresses and wait. Half of the time of these reads went with lanes side by side that share columns (4 -> 2 cycles a
+  read). Tiles of 256 by 128 took 5 % longer with one block a multiprocessor than two blocks with tiles of 128 by 128;
+  addresses kept in registers made no difference. Few tiles are of 64 by 64, each thread of which reads shared memory
+  twice as often for what it multiplies.
 - On the host: about half of a small call is the vendor's call that enqueues the kernel, made through Python. The rest
   is the key of its plan, the memory and the object of the result. matmul and linear also pay for what nvmath-python
   checks, and random numbers for a lock around their counter.
