@@ -14,13 +14,16 @@ from . import backend
 
 backend.require_package()
 
-# b, m, n and k: neither fills its tiles, nor the depth its steps.
-SIZES = 2, 72, 264, 40
+# b, m, n and k: neither fills its tiles, nor the depth its steps; and so many that floats take the larger tiles.
+FEW = 2, 72, 264, 40
+MANY = 256, 72, 72, 12
 
 
-@pytest.mark.parametrize(("dtype", "least"), [("f32", 1e-6), ("f16", 2**-11), ("bf16", 2**-8)])
+@pytest.mark.parametrize(
+    ("dtype", "sizes", "least"), [("f32", FEW, 1e-6), ("f32", MANY, 1e-6), ("f16", FEW, 2**-11), ("bf16", FEW, 2**-8)]
+)
 def test_products_by_large_tiles_however_operands_lie(
-    gpu: Any, monkeypatch: pytest.MonkeyPatch, dtype: str, least: float
+    gpu: Any, monkeypatch: pytest.MonkeyPatch, dtype: str, sizes: tuple[int, int, int, int], least: float
 ) -> None:
     from tallow.runtime.backends.gpu_backend.kernels import Kernels
     from tallow.runtime.backends.gpu_backend.ops.matmul import matmul
@@ -34,7 +37,7 @@ def test_products_by_large_tiles_however_operands_lie(
 
     monkeypatch.setattr(Kernels, "launch", note)
     generator = np.random.default_rng(0)
-    b, m, n, k = SIZES
+    b, m, n, k = sizes
     for left, right in product("nt", repeat=2):
         shapes = (b, m, k), (b, k, n), (n,)
         numbers = [Tensor(generator.normal(size=shape).astype("f4")).to_dtype(dtype) for shape in shapes]
@@ -46,9 +49,8 @@ def test_products_by_large_tiles_however_operands_lie(
             rhs = rhs.transpose(1, 2).contiguous().transpose(1, 2)
         operands = [Operand(each.storage.inner, each.layout) for each in (lhs, rhs, added)]
         launched.clear()
-        made = matmul(operands[0], operands[1], SIZES, operands[2])
-        ending = "" if dtype == "f32" else f"_{left}{right}"
-        assert launched == [(f"matmul_{dtype}_tiles{ending}", GROUP_SHARED if ending else 0)]
+        made = matmul(operands[0], operands[1], sizes, operands[2])
+        assert launched == [(f"matmul_{dtype}_tiles_{left}{right}", 0 if dtype == "f32" else GROUP_SHARED)]
         result = Tensor.from_storage(Storage(made), (b, m, n)).to_dtype("f64").numpy()
         expected = x @ y + bias
         assert np.abs(result - expected).max() <= least * np.abs(expected).max(), (left, right)
