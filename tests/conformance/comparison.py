@@ -112,7 +112,7 @@ def assert_close(
             error = complex_error(name, got, expected, unit, loose=loose)
         else:
             unit = spacing(name, expected)
-            error = ulp_error(name, got, expected, zero_sign=zero_sign)
+            error = ulp_error(name, got, expected, zero_sign=zero_sign, unit=unit)
         allowed: Array | float = ulps
         if np.any(slack):
             allowed = ulps + np.asarray(slack, EXTENDED) / unit
