@@ -74,13 +74,13 @@ test-tallow: $(VENV)/tallow.stamp
 test-wave64: $(VENV)/tallow.stamp
 	@echo "3 of 7, about 100 s: on rocm with waves of 64, cells of every op and of every dtype, late, replayed, each allocation of its exact size; models"
 	@$(ON_HIP_HOST) HIP_HOST_WAVE=64 TALLOW_MEMORY_CACHE=0 $(LATE) $(PYTEST) --device rocm --replay \
-		tests/conformance $(MODELS) $(ORACLE) -k "not ($(COMMON)$(if $(FULL),, or $(WAVE32)))" $(if $(FULL),,--part 0/6)
+		tests/conformance $(MODELS) $(ORACLE) -k "not ($(COMMON)$(if $(FULL),, or $(WAVE32)))" $(if $(FULL),,--part 0/8)
 
 test-wave32: $(VENV)/tallow.stamp
 	@echo "4 of 7, about 35 s: on rocm with waves of 32, other cells of every op and of every dtype, gradients, SciPy and scikit-learn"
 	@$(ON_HIP_HOST) HIP_HOST_WAVE=32 $(PYTEST) --device rocm \
 		tests/conformance/test_cells.py tests/conformance/test_blocks.py $(GRADIENTS) tests/package/test_ecosystem.py \
-		$(if $(FULL),$(MODELS),--part 2/6)
+		$(if $(FULL),$(MODELS),--part 2/8)
 
 test-devices: $(VENV)/tallow.stamp
 	@echo "5 of 7, about 41 s: two devices on rocm"
@@ -94,7 +94,7 @@ test-numpy: $(VENV)/tallow.stamp
 test-metal: $(VENV)/tallow.stamp
 	@echo "7 of 7, about 40 s: on metal, other cells of every op and of every dtype, gradients, by its library's CPU"
 	@TALLOW_METAL_CPU=1 $(PYTEST) tests/conformance $(GRADIENTS) --device metal $(ORACLE) -k "not $(COMMON)" \
-		$(if $(FULL),,--part 4/6 $(ON_ARRAYS))
+		$(if $(FULL),,--part 4/8 $(ON_ARRAYS))
 
 # The array API's own tests, at a commit of 3 April 2026: 1,100 of them, fetched once, since no package index has them.
 # pytest takes the folder of a path that follows an option of theirs after a space for the root of their names.

@@ -43,12 +43,12 @@ def reductions_of(dtype: str) -> tuple[str, ...]:
 class Collectives:
     """Calls of all ranks, on a device."""
 
-    def __init__(self, device: Device, seed: int = 0, programs: int = 10) -> None:
+    def __init__(self, device: Device, seed: int = 0, *, full: bool = False) -> None:
         self.group = dist.init()
         self.device = device
         self.joined_dtypes = [name for name in JOINED if device.supports(name)]
         self.seed = seed
-        self.programs = programs
+        self.full = full
 
     def generator(self, rank: int, *key: int) -> np.random.Generator:
         """The random numbers of a rank."""
@@ -203,7 +203,7 @@ class Collectives:
     def check_random_programs(self) -> None:
         """Each call of a program works on what the one before made."""
         rank, size = self.group.rank, self.group.size
-        for number in range(self.programs):
+        for number in range(1000 if self.full and self.group.size == 4 else 10):
             shared = np.random.default_rng([self.seed, number])
             shape = (size * int(shared.integers(1, 4)), int(shared.integers(1, 5)))
             arrays = self.given(shape, "i64", 1000 + number)
@@ -408,7 +408,9 @@ class Collectives:
     def check_model(self) -> None:
         """Ranks that share a model have the logits of one that has all of it, of a file of which each reads a part."""
         size, sizes = self.group.size, {"width": 256, "hidden": 512, "head_dim": 128}
-        of_files, of_memory = {2: (("F16", "Q4K"), ("F32", "Q8_0")), 4: (("Q8_0",), ())}.get(size, ((), ()))
+        of_files, of_memory = {2: (("Q4K", "F16"), ("F32", "Q8_0")), 4: (("Q8_0",), ())}.get(size, ((), ()))
+        if not self.full:
+            of_files, of_memory = of_files[:1], of_memory[:1]
         if not of_files:
             return
         import decoders
@@ -601,12 +603,12 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("backend")
     parser.add_argument("--checks", default="")
-    parser.add_argument("--programs", type=int, default=10)
+    parser.add_argument("--full", action="store_true", help="more random programs, and models in more formats")
     parser.add_argument("--scene", choices=["mismatch", "death"])
     parser.add_argument("--kind", default="")
     options = parser.parse_args()
     group = dist.init()
-    collectives = Collectives(dist.device(options.backend), programs=options.programs)
+    collectives = Collectives(dist.device(options.backend), full=options.full)
     if options.scene:
         {"mismatch": mismatch, "death": death}[options.scene](collectives, options.kind)
         done = "is done"

@@ -65,7 +65,7 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
 def test_ranks_make_what_numpy_makes(backend: str, ranks: int, full: bool) -> None:
     # The HIP runtime for the CPU does in one run all that it can only when somebody waits for it.
     lazy = str(int(ranks == 2))
-    done = launch(backend, ranks, "--programs", "1000" if full and ranks == 4 else "10", HIP_HOST_LAZY=lazy)
+    done = launch(backend, ranks, *(["--full"] if full else []), HIP_HOST_LAZY=lazy)
     assert done.returncode == 0, done.stderr
     assert sorted(done.stdout.splitlines()) == [f"rank {rank} of {ranks} made 18 checks" for rank in range(ranks)]
 
