@@ -36,7 +36,7 @@ and in the plot come from this command; `make bench-gpu` runs it again:
   and are listed at the top.
 """
 
-# Of the ops that were slow on an H200. Figures are in the tables alone.
+# Of the ops that were slow on an H200. Times are in the tables alone.
 _CAUSES = """\
 What keeps them slow, as far as it is known, and what was tried:
 
@@ -62,9 +62,9 @@ What keeps them slow, as far as it is known, and what was tried:
   that bypass the nearest one took longer. In f32 there are no matrix cores, since they round to TF32.
 - attention by own kernels: groups of four warps multiply by Hopper's wgmma, as cuDNN's does, and take turns: one makes
   weights while the other multiplies. The weights take most of what warps issue; the tensor cores wait for them.
-- attention in f32: tiles of 128 rows leave multiprocessors without a block in small calls. At 2^28 elements, two
-  thirds of the time that reads of shared memory take, by lanes side by side that share columns, made no difference.
-  Scores and results take 237 registers, so that one block of 8 warps fits a multiprocessor, and no other block works
+- attention in f32: tiles of 128 rows leave multiprocessors without a block in small calls. At 2^28 elements
+  lanes side by side that share columns, which take two thirds of the time to read shared memory, made no difference.
+  Scores and results take 233 registers, so that one block of 8 warps fits a multiprocessor, and no other block works
   while it waits at its barriers.
 - matmul of halves by own kernels: groups of warps multiply by wgmma, as cuBLAS does. Threads copy the operands, where
   cuBLAS has one thread copy tiles for several multiprocessors at once. Sides of 1,024 and less make fewer tiles of 128

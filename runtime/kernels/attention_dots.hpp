@@ -9,8 +9,7 @@
 namespace tallow {
 
 template <typename T, uint32_t Size> struct DotAttention {
-    // So many threads, every second one, share rows. Those side by side share columns: NVIDIA's shared memory serves
-    // them at once.
+    // Threads side by side share rows.
     static constexpr uint32_t sharing = 16;
     static constexpr uint32_t height = attention_rows * sharing / block_size;
     static constexpr uint32_t part = 4;
@@ -77,14 +76,14 @@ template <typename T, uint32_t Size> struct DotAttention {
         return thread_index() % (Size / length) * length;
     }
     static TALLOW_INLINE uint32_t row(uint32_t i) {
-        return thread_index() / (2 * sharing) * 2 * height + (thread_index() % 2 + i / part * 2) * part + i % part;
+        return thread_index() / sharing * height + i;
     }
     static TALLOW_INLINE uint32_t column(uint32_t i) {
-        return i / part * apart + thread_index() % (2 * sharing) / 2 * part + i % part;
+        return i / part * apart + thread_index() % sharing * part + i % part;
     }
     // The first of four rows of a key's weights.
     TALLOW_INLINE float* weights(uint32_t key, uint32_t half) const {
-        return shared.weights[key] + (row(half * part) / part ^ key / part * 2 % 8) * part;
+        return shared.weights[key] + (row(half * part) / part ^ key / part % 8) * part;
     }
 
     TALLOW_INLINE void load_operands(uint32_t first, uint32_t from) {
@@ -285,7 +284,7 @@ TALLOW_INLINE void attend_in_tiles(const Arguments& arguments) {
             for (uint32_t j = 0; j < Attention::key_parts * part; ++j)
                 maximum = larger(maximum, scores[i][j]);
 #pragma unroll
-            for (uint32_t partner = 2; partner <= Attention::sharing; partner *= 2)
+            for (uint32_t partner = 1; partner < Attention::sharing; partner *= 2)
                 maximum = larger(maximum, shuffle_xor(maximum, partner));
             const float subtracted = finite_maximum(maximum);
             const float change = rough_exp2(maxima[i] - subtracted);
@@ -316,7 +315,7 @@ TALLOW_INLINE void attend_in_tiles(const Arguments& arguments) {
     for (uint32_t i = 0; i < height; ++i) {
         float total = totals[i];
 #pragma unroll
-        for (uint32_t partner = 2; partner <= Attention::sharing; partner *= 2)
+        for (uint32_t partner = 1; partner < Attention::sharing; partner *= 2)
             total += shuffle_xor(total, partner);
         const uint32_t row = first_row + Attention::row(i);
         if (row >= end_row)
