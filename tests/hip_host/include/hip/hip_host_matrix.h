@@ -52,43 +52,45 @@ inline Sums multiply_matrices(const Vector& a, const Vector& b, Sums sums, Row r
 
 } // namespace hip_host
 
-// GCC mangles no name that begins so, and two instances of one name clash where they are not inlined.
+// GCC mangles no name that begins so, and two instances of one name clash where they are not inlined. hiprtc.cpp takes
+// the attribute without underscores from kernels.
 
 // gfx90a and gfx942, waves of 64; what is subnormal is taken as gfx90a does.
 template <class Vector, class Sums>
-[[gnu::always_inline]] inline Sums __builtin_amdgcn_mfma_f32_16x16x16f16(Vector a, Vector b, Sums c, int, int, int) {
+[[gnu::__always_inline__]] inline Sums __builtin_amdgcn_mfma_f32_16x16x16f16(Vector a, Vector b, Sums c, int, int,
+                                                                             int) {
     return hip_host::multiply_matrices<4>(
         a, b, c, [](unsigned lane, unsigned i) { return lane / 16 * 4 + i; }, __builtin_LINE(), true);
 }
 template <class Sums>
-[[gnu::always_inline]] inline Sums __builtin_amdgcn_mfma_f32_16x16x4f32(float a, float b, Sums c, int, int, int) {
+[[gnu::__always_inline__]] inline Sums __builtin_amdgcn_mfma_f32_16x16x4f32(float a, float b, Sums c, int, int, int) {
     return hip_host::multiply_matrices<1, 4>(
         a, b, c, [](unsigned lane, unsigned i) { return lane / 16 * 4 + i; }, __builtin_LINE());
 }
 template <class Vector, class Sums>
-[[gnu::always_inline]] inline Sums __builtin_amdgcn_mfma_f32_16x16x16bf16_1k(Vector a, Vector b, Sums c, int, int,
-                                                                             int) {
+[[gnu::__always_inline__]] inline Sums __builtin_amdgcn_mfma_f32_16x16x16bf16_1k(Vector a, Vector b, Sums c, int, int,
+                                                                                 int) {
     return __builtin_amdgcn_mfma_f32_16x16x16f16(a, b, c, 0, 0, 0);
 }
 
 // gfx11, waves of 32: both halves of a wave hold all of A and B.
 template <class Vector, class Sums>
-[[gnu::always_inline]] inline Sums __builtin_amdgcn_wmma_f32_16x16x16_f16_w32(Vector a, Vector b, Sums c) {
+[[gnu::__always_inline__]] inline Sums __builtin_amdgcn_wmma_f32_16x16x16_f16_w32(Vector a, Vector b, Sums c) {
     return hip_host::multiply_matrices<16>(
         a, b, c, [](unsigned lane, unsigned i) { return 2 * i + lane / 16; }, __builtin_LINE());
 }
 template <class Vector, class Sums>
-[[gnu::always_inline]] inline Sums __builtin_amdgcn_wmma_f32_16x16x16_bf16_w32(Vector a, Vector b, Sums c) {
+[[gnu::__always_inline__]] inline Sums __builtin_amdgcn_wmma_f32_16x16x16_bf16_w32(Vector a, Vector b, Sums c) {
     return __builtin_amdgcn_wmma_f32_16x16x16_f16_w32(a, b, c);
 }
 
 // gfx12, waves of 32.
 template <class Vector, class Sums>
-[[gnu::always_inline]] inline Sums __builtin_amdgcn_wmma_f32_16x16x16_f16_w32_gfx12(Vector a, Vector b, Sums c) {
+[[gnu::__always_inline__]] inline Sums __builtin_amdgcn_wmma_f32_16x16x16_f16_w32_gfx12(Vector a, Vector b, Sums c) {
     return hip_host::multiply_matrices<8>(
         a, b, c, [](unsigned lane, unsigned i) { return lane / 16 * 8 + i; }, __builtin_LINE());
 }
 template <class Vector, class Sums>
-[[gnu::always_inline]] inline Sums __builtin_amdgcn_wmma_f32_16x16x16_bf16_w32_gfx12(Vector a, Vector b, Sums c) {
+[[gnu::__always_inline__]] inline Sums __builtin_amdgcn_wmma_f32_16x16x16_bf16_w32_gfx12(Vector a, Vector b, Sums c) {
     return __builtin_amdgcn_wmma_f32_16x16x16_f16_w32_gfx12(a, b, c);
 }
