@@ -119,6 +119,12 @@ struct KeyRange {
     }
 };
 
+// The splits that attend to so many keys: where the device alone knows how many there are, a launch is for as many as
+// there may be, and to join blocks would take longer than few keys do.
+TALLOW_INLINE uint32_t used_splits(uint32_t seen, uint32_t splits) {
+    return seen <= few_keys ? 1 : splits;
+}
+
 // Where one split of a row leaves the weighted sums of values, and the maximum and the total of the weights. Size is
 // that of a head, or more: sums are lines of so many.
 template <uint32_t Size> struct PartsOfRow {
@@ -505,11 +511,11 @@ struct JoinedParts {
 // Joins the splits of the rows [first_row, end_row), which blocks side by side have, by the last of these and always in
 // the same order, `Together` of them loaded at once. `shared` is free, and has room for what each thread has joined.
 template <typename T, uint32_t Size, uint32_t Together = 8, typename Arguments>
-TALLOW_INLINE void join_splits(const RowsOfHead<Arguments>& rows, uint32_t first_row, uint32_t end_row,
+TALLOW_INLINE void join_splits(const RowsOfHead<Arguments>& rows, uint32_t first_row, uint32_t end_row, uint32_t splits,
                                bits128* shared) {
     const Arguments& arguments = rows.arguments;
     uint32_t* const counter = pointer_to<uint32_t>(arguments.counters) + block_index() / arguments.splits;
-    if (!is_last_block(counter, arguments.splits, reinterpret_cast<uint32_t*>(shared)))
+    if (!is_last_block(counter, splits, reinterpret_cast<uint32_t*>(shared)))
         return;
     // Not known before, so that no register keeps what follows from it while keys are attended to.
     const uint32_t thread = opaque(thread_index());
@@ -530,12 +536,12 @@ TALLOW_INLINE void join_splits(const RowsOfHead<Arguments>& rows, uint32_t first
         if (is_there) {
             const PartsOfRow<Size> parts(rows, row, 0);
 #pragma unroll 1
-            for (uint32_t split = place; split < arguments.splits; split += Together * sharing) {
+            for (uint32_t split = place; split < splits; split += Together * sharing) {
                 JoinedParts loaded[Together];
 #pragma unroll
                 for (uint32_t k = 0; k < Together; ++k) {
                     const uint32_t of = split + k * sharing;
-                    if (of < arguments.splits)
+                    if (of < splits)
                         loaded[k] = {load_whole<JoinedParts::elements>(parts.sums + of * Size + element),
                                      parts.state[2 * of], parts.state[2 * of + 1]};
                 }
@@ -569,14 +575,14 @@ template <typename Attention> struct JoinedWaves {
 
 // One split of the keys for some rows, by a block. `shared` has room for keys and values, and then for what is joined.
 template <typename Attention, typename Arguments>
-TALLOW_INLINE void attend_split(const RowsOfHead<Arguments>& rows, uint32_t first_row, uint32_t split,
+TALLOW_INLINE void attend_split(const RowsOfHead<Arguments>& rows, uint32_t first_row, uint32_t split, uint32_t splits,
                                 bits128* shared) {
     using Joined = JoinedWaves<Attention>;
     auto& joined = *reinterpret_cast<Joined*>(shared);
     const Arguments& arguments = rows.arguments;
     const uint32_t left = rows.count - first_row;
     const uint32_t seen = rows.seen(first_row + (Attention::rows < left ? Attention::rows : left) - 1);
-    const KeyRange range(seen, Attention::step, split, arguments.splits);
+    const KeyRange range(seen, Attention::step, split, splits);
     Attention attention;
     attention.attend(rows, first_row, range.begin, range.end, shared);
     attention.join_teams();
@@ -602,7 +608,7 @@ TALLOW_INLINE void attend_split(const RowsOfHead<Arguments>& rows, uint32_t firs
                                   joined.maxima[wave][first + r], joined.totals[wave][first + r]};
             JoinedParts own;
             own.add(of_waves);
-            if (arguments.splits == 1) {
+            if (splits == 1) {
                 own.store_means(rows.template result<typename Attention::Element>(row), element, arguments.head_size);
                 if (element == 0)
                     rows.note_sum(row, own.maximum, own.total);
@@ -629,14 +635,18 @@ TALLOW_INLINE void attend_rows(const Arguments& arguments, uint32_t most_rows = 
     const RowsOfHead<Arguments> rows(arguments, group / parts);
     const uint32_t first_row = group % parts * most_rows;
     const uint32_t end_row = count - first_row > most_rows ? first_row + most_rows : count;
+    const uint32_t split = block_index() % arguments.splits;
+    const uint32_t splits = used_splits(rows.seen(end_row - 1), arguments.splits);
+    if (split >= splits)
+        return;
 #pragma unroll 1
     for (uint32_t taken = 0; taken < most_rows; taken += Attention::rows)
         if (first_row + taken < end_row)
-            attend_split<Attention>(rows, first_row + taken, block_index() % arguments.splits, shared);
+            attend_split<Attention>(rows, first_row + taken, split, splits, shared);
     // Many teams share the splits of one row.
-    if (arguments.splits > 1)
-        join_splits<typename Attention::Element, Attention::size, Attention::rows == 1 ? 4 : 8>(rows, first_row,
-                                                                                                end_row, shared);
+    if (splits > 1)
+        join_splits<typename Attention::Element, Attention::size, Attention::rows == 1 ? 4 : 8>(
+            rows, first_row, end_row, splits, shared);
 }
 
 } // namespace tallow

@@ -651,7 +651,7 @@ TALLOW_INLINE void attend_on_matrix_cores(const Arguments& arguments, uint32_t m
     if constexpr (Shape::joined > 1) {
         static_assert(sizeof(JoinedParts) * block_size <= ring_bytes, "threads join what they have where tiles were");
         if (splits > 1)
-            join_splits<T, Shape::size>(rows, first_row, end_row, ring);
+            join_splits<T, Shape::size>(rows, first_row, end_row, splits, ring);
     }
 }
 

@@ -297,7 +297,7 @@ struct Round {
     TALLOW_INLINE uint32_t begin(uint32_t row, uint32_t split_bits) const {
         // Numbers that follow each other, times 2**32 over the golden ratio, lie far apart.
         constexpr uint32_t golden = 2654435769u;
-        return first + (multiply_high(row / product_rows * golden, count) << split_bits);
+        return first + (multiply_high(row / exact_product_rows * golden, count) << split_bits);
     }
     TALLOW_INLINE uint32_t after(uint32_t part) const {
         return part + step < parts ? part + step : first;
@@ -352,12 +352,22 @@ TALLOW_INLINE void add_parts(const Arguments& arguments, Windows<Block, Rows>& w
     }
 }
 
+// The rows of weights that a wave takes at a time. They share what is read of x, but windows of large blocks would
+// leave room for few on their way.
+template <typename Block, uint32_t Planes, uint32_t Held> TALLOW_INLINE constexpr uint32_t rows_at_once() {
+    if (Held != 1)
+        return product_rows;
+    if (sizeof(Block) >= Block::elements)
+        return 1;
+    const bool has_few_bits = sizeof(Block) * 8 < Block::elements * exact_product_bits;
+    return Planes == exact_planes && has_few_bits ? exact_product_rows : product_rows;
+}
+
 // Where rows are few, waves share some: each takes parts of its own, and the first of them adds the sums up.
 template <typename Block, uint32_t Planes, uint32_t Held, typename Arguments>
 TALLOW_INLINE void block_product(const Arguments& arguments) {
     let_next_kernel_begin();
-    // Rows of weights share what is read of x, but not where windows so large would leave room for few on their way.
-    constexpr uint32_t count = Held == 1 && sizeof(Block) >= Block::elements ? 1 : product_rows;
+    constexpr uint32_t count = rows_at_once<Block, Planes, Held>();
     __shared__ Windows<Block, count> shared[waves_per_block];
     __shared__ float partial[waves_per_block][count][Held];
     const uint32_t split = 1u << arguments.split_bits;

@@ -15,6 +15,8 @@ from .....kernels.constants import (
     BLOCK_SIZE,
     DECODED_PACKS,
     EXACT_PLANES,
+    EXACT_PRODUCT_BITS,
+    EXACT_PRODUCT_ROWS,
     GROUP_ROWS_OF_BLOCKS,
     GROUP_ROWS_OF_X,
     GROUP_SHARED,
@@ -318,9 +320,16 @@ def _multiply_rows(
         rows=rows, hidden=hidden, split_bits=split_bits,
     )  # fmt: skip
     name = f"{kernel}_{blocks.dtype.value}_{1 if held == 1 else PRODUCT_ROWS_OF_X}"
-    is_alone = blocks.block_size == 1 or (held == 1 and blocks.dtype.type_size >= blocks.block_size)
-    at_once = 1 if is_alone else PRODUCT_ROWS
+    at_once = _rows_at_once(blocks, held, activations)
     blocks.device.kernels.launch("block_product", name, ceil_divide(rows << split_bits, _WAVES * at_once), packed)
+
+
+def _rows_at_once(blocks: QGpuStorage, held: int, activations: str | None) -> int:
+    """The rows of weights that a wave multiplies at a time by so many rows of x."""
+    if blocks.block_size == 1 or (held == 1 and blocks.dtype.type_size >= blocks.block_size):
+        return 1
+    has_few_bits = 8 * blocks.dtype.type_size < EXACT_PRODUCT_BITS * blocks.block_size
+    return EXACT_PRODUCT_ROWS if held == 1 and activations is None and has_few_bits else PRODUCT_ROWS
 
 
 def _split_bits(rows: int, hidden: int) -> int:
