@@ -8,11 +8,11 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 import numpy as np
+import own_spec
 import pytest
 import tallow
 from tallow.op import BinaryOp, CmpOp, ReduceOp, UnaryOp
 
-from . import spec
 from .bench import Bench
 from .calls import layout
 from .oracle.formats import COMPLEX, NUMPY, Array
@@ -20,7 +20,7 @@ from .oracle.formats import COMPLEX, NUMPY, Array
 if TYPE_CHECKING:
     from opgen.model import Functor
 
-FUNCTORS = [functor for kind in spec.read().functors.values() for functor in kind.functors if functor.edges]
+FUNCTORS = [functor for kind in own_spec.read().functors.values() for functor in kind.functors if functor.edges]
 # What a name in the place of a number stands for.
 FINITE = (0.0, -0.0, 1.0, -2.5)
 # Enough for vectors, and what is left behind them.

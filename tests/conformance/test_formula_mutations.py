@@ -9,12 +9,13 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+import own_spec
 import pytest
 from tallow.cpu_backend import library
 from tallow.dtype import DType
 from tallow.runtime.numerics.numerics import Numerics
 
-from . import spec, values
+from . import values
 from .comparison import assert_close, tolerance
 from .handlers.elementwise import PARAMETERS, slack_of_logaddexp, slack_of_logistic_loss
 from .oracle import elementwise, gradients
@@ -98,7 +99,7 @@ def computed(functor: Functor, node: Node, operands: Sequence[Array], parameters
     from opgen.formula import lowered
 
     names = (*functor.operands, *functor.parameters)
-    text = lowered(node, "array", dict.fromkeys(names, "float"), spec.read().primitives)
+    text = lowered(node, "array", dict.fromkeys(names, "float"), own_spec.read().primitives)
     known: dict[str, Any] = {"np": library, "numerics": Numerics(library), "inf": np.inf, "nan": np.nan}  # type: ignore[arg-type]
     known["dtype"] = DType.F64
     numbers = [np.float64(number) for number in parameters]
@@ -163,7 +164,7 @@ def caught(change: Callable[[], None]) -> bool:
 
 def functors() -> list[Functor]:
     """Those of floats; what only integers have is one primitive."""
-    whole = spec.read()
+    whole = own_spec.read()
     return [
         functor
         for kind in whole.functors.values()
@@ -195,7 +196,7 @@ def step_gradients() -> list[tuple[Functor, str]]:
     from opgen.gradient_ops import by_size, computing, is_step
     from opgen.scopes import derivatives, is_differentiable
 
-    whole = spec.read()
+    whole = own_spec.read()
     found = []
     for functor in functors():
         if functor.kind in ("unary", "binary") and is_differentiable(whole, functor):
@@ -224,10 +225,10 @@ def test_differences_catch_each_mutation_of_a_gradient(functor: Functor, operand
 
     def check_gradient(node: Node) -> None:
         kinds = dict.fromkeys(known, "float")
-        found = eval(lowered(node, "array", kinds, spec.read().primitives), known)
+        found = eval(lowered(node, "array", kinds, own_spec.read().primitives), known)
         np.testing.assert_allclose(found, expected.astype(np.float64), rtol=1e-8)
 
-    node = derivatives(spec.read(), functor)[operand]
+    node = derivatives(own_spec.read(), functor)[operand]
     check_gradient(node)
     every = list(mutants(node))
     kept = [text_of(mutant) for mutant in every if not caught(lambda mutant=mutant: check_gradient(mutant))]  # type: ignore[misc]
@@ -299,7 +300,7 @@ def evaluated(node: Node, known: dict[str, Any]) -> Any:
             of = {f"a{place}": np.asarray(value) for place, value in enumerate(given)}
             kinds = {name: "bool" if value.dtype == bool else "float" for name, value in of.items()}
             call = Call(primitive, tuple(map(Name, of)))
-            text = lowered(call, "array", kinds, spec.read().primitives)  # type: ignore[arg-type]
+            text = lowered(call, "array", kinds, own_spec.read().primitives)  # type: ignore[arg-type]
             return eval(text, {"np": library, "numerics": Numerics(library)} | of)  # type: ignore[arg-type]
 
 
@@ -315,7 +316,7 @@ def assert_each_mutation_is_caught(node: Node, check_gradient: Callable[[Node], 
 def test_closed_forms_catch_each_mutation_of_a_gradient_of_a_reduction(name: str) -> None:
     from opgen.scopes import derivatives
 
-    (functor,) = (functor for functor in spec.read().functors["reduce"].functors if functor.name == name)
+    (functor,) = (functor for functor in own_spec.read().functors["reduce"].functors if functor.name == name)
 
     def check_gradient(node: Node) -> None:
         for numbers, correction in VECTORS:
@@ -326,14 +327,14 @@ def test_closed_forms_catch_each_mutation_of_a_gradient_of_a_reduction(name: str
                 found = np.broadcast_to(evaluated(node, known), x.shape)
             np.testing.assert_allclose(found, 3 * slope, rtol=1e-12)
 
-    assert_each_mutation_is_caught(derivatives(spec.read(), functor)["x"], check_gradient)
+    assert_each_mutation_is_caught(derivatives(own_spec.read(), functor)["x"], check_gradient)
 
 
 def test_every_reduction_with_a_gradient_is_mutated() -> None:
     from opgen.formula import Number
     from opgen.scopes import derivatives, is_differentiable
 
-    whole = spec.read()
+    whole = own_spec.read()
     reductions = [functor for functor in whole.functors["reduce"].functors if is_differentiable(whole, functor)]
     changing = [it.name for it in reductions if derivatives(whole, it)["x"] != Number(0)]
     assert changing == DIFFERENTIABLE
@@ -363,10 +364,10 @@ def test_each_mutation_of_a_formula_of_a_state_is_caught(name: str) -> None:
     from opgen.formula import text_of
     from opgen.scopes import state_scopes
 
-    states = spec.read().functors["reduce"].states
+    states = own_spec.read().functors["reduce"].states
     assert list(states) == list(OF_STATES)
     parts = [part.name for part in states[name].parts]
-    formulas = {key: scope.formula.node for key, scope in state_scopes(spec.read(), states[name]).items()}
+    formulas = {key: scope.formula.node for key, scope in state_scopes(own_spec.read(), states[name]).items()}
 
     def joined(formulas: dict[str, Node], x: dict[str, Any], y: dict[str, Any]) -> dict[str, Any]:
         known = {f"{side}.{part}": value[part] for side, value in (("x", x), ("y", y)) for part in parts}
@@ -405,7 +406,7 @@ def test_each_mutation_of_a_move_is_caught(name: str) -> None:
     from opgen.scopes import derivatives
 
     (functor,) = (
-        functor for kind in spec.read().functors.values() for functor in kind.functors if functor.name == name
+        functor for kind in own_spec.read().functors.values() for functor in kind.functors if functor.name == name
     )
     g, x, y = np.array([3.0, -2.0, 0.5, 7.0]), np.array([1.5, -4.0, 2.0, 0.25]), np.array([-1.0, 5.0, 6.0, -0.5])
     condition = np.array([1, 0, 2, 0])
@@ -418,5 +419,5 @@ def test_each_mutation_of_a_move_is_caught(name: str) -> None:
     assert functor.formula is not None
     moved = [1.5, 5.0, 2.0, -0.5] if functor.condition is not None else x.tolist()
     assert_each_mutation_is_caught(functor.formula.node, check_against(moved))
-    for operand, node in derivatives(spec.read(), functor).items():
+    for operand, node in derivatives(own_spec.read(), functor).items():
         assert_each_mutation_is_caught(node, check_against(expected[operand]))

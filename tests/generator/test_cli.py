@@ -11,12 +11,12 @@ from itertools import product
 from pathlib import Path
 from typing import Any
 
+import own_spec
 import pytest
 import yaml
 from click.testing import CliRunner
 from opgen import __version__
 from opgen.cli import main
-from opgen.project import read_spec
 
 from .project import OPGEN, REPOSITORY, Project
 
@@ -56,9 +56,7 @@ def is_of_blocks(method: dict[str, Any]) -> bool:
 def test_matrix_is_complete_and_says_nothing_twice(cells: list[Row]) -> None:
     functors = in_spec("functors/*[!st].yaml", "ops")
     # opgen finds which gradients are ops.
-    for kind in (
-        kind for kind in read_spec(REPOSITORY).functors.values() if kind.name.endswith(("_gradient", "_gradients"))
-    ):
+    for kind in (kind for kind in own_spec.read().functors.values() if kind.name.endswith(("_gradient", "_gradients"))):
         functors[kind.name] = {
             functor.name: dict.fromkeys(["parameters"] * functor.is_method) for functor in kind.functors
         }

@@ -7,6 +7,7 @@ from functools import cache
 from typing import Any
 
 import numpy as np
+import own_spec
 import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
@@ -35,12 +36,9 @@ from opgen.formula import (
     simplified,
     text_of,
 )
-from opgen.project import read_spec
 from tallow.cpu_backend import library
 from tallow.dtype import DType
 from tallow.runtime.numerics.numerics import Numerics
-
-from .project import REPOSITORY
 
 FLOATS: Mapping[str, Kind] = {"x": "float", "y": "float", "g": "float"}
 STEP = 1e-6
@@ -48,7 +46,7 @@ STEP = 1e-6
 
 @cache
 def primitives() -> Primitives:
-    return read_spec(REPOSITORY).primitives
+    return own_spec.read().primitives
 
 
 def value(node: Node, **numbers: float) -> float:
@@ -132,7 +130,7 @@ def test_gradients_of_random_formulas_are_their_differences(node: Node, x: float
 POINTS = (-30.0, -3.7, -1.3, -0.25, 0.3, 0.55, 0.9, 1.7, 2.6, 4.2, 30.0)
 
 
-@pytest.mark.parametrize("name", [name for name, it in read_spec(REPOSITORY).primitives.items() if it.gradient])
+@pytest.mark.parametrize("name", [name for name, it in own_spec.read().primitives.items() if it.gradient])
 def test_gradients_of_primitives_are_their_differences(name: str) -> None:
     primitive = primitives()[name]
     tried = 0

@@ -283,7 +283,14 @@ def lay(project: Project, *recipes: Recipe) -> None:
 
 def add_tests(project: Project) -> None:
     """The conformance tests, which find the package of the project by PYTHONPATH."""
-    for name in ("pyproject.toml", "tests/conftest.py", "tests/forks.py", "tests/hip_runtime.py", "tests/conformance"):
+    for name in (
+        "pyproject.toml",
+        "tests/conftest.py",
+        "tests/forks.py",
+        "tests/hip_runtime.py",
+        "tests/own_spec.py",
+        "tests/conformance",
+    ):
         copy = shutil.copytree if (REPOSITORY / name).is_dir() else shutil.copy
         (project.root / name).parent.mkdir(exist_ok=True)
         copy(REPOSITORY / name, project.root / name)

@@ -11,11 +11,11 @@ from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 
+import own_spec
 import pytest
 from opgen.code_objects import CodeObject, code_objects
 from opgen.compile import choose_compilers
 from opgen.compilers import Compiler
-from opgen.project import read_spec
 from tallow.runtime.kernels.code_cache import CodeCache, cache_folder
 
 REPOSITORY = Path(__file__).parent.parent.parent
@@ -43,12 +43,12 @@ class Machine:
     @cached_property
     def objects(self) -> dict[tuple[str, str], CodeObject]:
         """Every code object by its target and family, kept from one run of the tests to the next."""
-        objects = code_objects(read_spec(REPOSITORY), KERNELS, (HEADERS,), REPOSITORY / "build" / "code_objects")
+        objects = code_objects(own_spec.read(), KERNELS, (HEADERS,), REPOSITORY / "build" / "code_objects")
         return {(code_object.target, code_object.family): code_object for code_object in objects}
 
     @cached_property
     def _compilers(self) -> tuple[dict[str, Compiler], list[str]]:
-        return choose_compilers(read_spec(REPOSITORY), self.objects.values(), REPOSITORY / "build", jobs=2)
+        return choose_compilers(own_spec.read(), self.objects.values(), REPOSITORY / "build", jobs=2)
 
     def compiler(self, target: str) -> Compiler:
         """The compiler of a target."""

@@ -8,18 +8,18 @@ from collections.abc import Callable, Iterable, Sequence
 from itertools import chain
 from pathlib import Path
 
+import own_spec
 import pytest
 import tallow as tl
 from opgen.compile import compile_objects
-from opgen.project import read_spec
 from opgen.resources import Usage, read_report
 from tallow.runtime.backends.gpu_backend import kernels
 from tallow.runtime.backends.gpu_backend.ops.fused import family_of
 from tallow.runtime.graph.traced import Trace
 
-from .conftest import KERNELS, REPOSITORY, Machine, check_addresses, names
+from .conftest import KERNELS, Machine, check_addresses, names
 
-SPEC = read_spec(REPOSITORY)
+SPEC = own_spec.read()
 GPUS = [backend.code_objects for backend in SPEC.backends if backend.code_objects and not backend.code_objects.host]
 TARGETS = [target for code_objects in GPUS for target in code_objects.targets]
 ON_GPUS = [family for family in SPEC.kernels if family.kernels and not family.host]

@@ -7,12 +7,12 @@ from collections.abc import Callable, Iterable
 from itertools import product
 from pathlib import Path
 
+import own_spec
 import pytest
-from opgen.project import read_spec
 
-from .conftest import REPOSITORY, Machine, machine_code, names
+from .conftest import Machine, machine_code, names
 
-SPEC = read_spec(REPOSITORY)
+SPEC = own_spec.read()
 BYTES = {dtype.name: dtype.bytes for dtype in SPEC.dtypes}
 RESULTS = {functor.name: functor.result for kind in SPEC.functors.values() for functor in kind.functors}
 # The dtype of the parts of each complex one; of others it is itself.
