@@ -1,6 +1,7 @@
 """What a look at a backend found."""
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from functools import cache
 from typing import NamedTuple
 
 from ..base.error import BackendUnavailable, TallowError
@@ -22,15 +23,23 @@ class Finding(NamedTuple):
 
 def modules(names: Iterable[str], extra: str | None) -> Iterator[Finding]:
     """Modules of Python with the packages that they belong to, which `extra` of tallow installs."""
-    from importlib.metadata import packages_distributions, version
+    from importlib.metadata import version
 
-    packages = packages_distributions()
+    packages = packages_of_modules()
     for name in names:
         if not installed(name):
             yield Finding(name, False, "the module is not installed", f"pip install 'tallow[{extra}]'" if extra else "")
             continue
         found = [f"{package} {version(package)}" for package in dict.fromkeys(packages.get(name.partition(".")[0], ()))]
         yield Finding(name, True, ", ".join(found) or "a module that no package brought")
+
+
+@cache
+def packages_of_modules() -> Mapping[str, Sequence[str]]:
+    """The packages that brought each module at the top, which takes reading the lists of files of all of them."""
+    from importlib.metadata import packages_distributions
+
+    return packages_distributions()
 
 
 def reason(error: TallowError) -> str:

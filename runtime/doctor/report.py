@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
-from .finding import Finding
+from .finding import Finding, packages_of_modules
 
 if TYPE_CHECKING:
     from ..backends.backend import BackendDevice
@@ -66,6 +66,8 @@ def doctor() -> Report:
     from ... import __version__
     from ...device_base import DeviceBase
 
+    # Packages may have been installed since the last time.
+    packages_of_modules.cache_clear()
     system = f"tallow {__version__}, Python {platform.python_version()}, {platform.system()} {platform.machine()}"
     return Report(system, tuple(_examined(name, device) for name, device in DeviceBase.backends().items()))
 

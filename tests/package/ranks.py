@@ -406,7 +406,7 @@ class Collectives:
             assert threads == {"tallow-ranks-beside"}
 
     def check_model(self) -> None:
-        """Ranks that share a model have the logits of one that has all of it, of a file of which each reads a part."""
+        """Ranks that share a model have the logits of a CPU that has all of it, of a file of which each reads a part."""
         size, sizes = self.group.size, {"width": 256, "hidden": 512, "head_dim": 128}
         of_files, of_memory = {2: (("Q4K", "F16"), ("F32", "Q8_0")), 4: (("Q8_0",), ())}.get(size, ((), ()))
         if not self.full:
@@ -423,7 +423,7 @@ class Collectives:
             with tempfile.TemporaryDirectory() as folder:
                 path = Path(folder, "m.gguf")
                 save_gguf(decoders.in_blocks(arrays, format), path, keys)
-                whole = ModelRuntime.load_from_gguf(path, self.device)
+                whole = ModelRuntime.load_from_gguf(path, Device.cpu())
                 shared = ModelRuntime.load_from_gguf(path, self.device, group=self.group)
             for tokens in (decoders.TOKENS, *([token] for token in decoders.TOKENS[:2])):
                 self.near(shared.decode_step(tokens), whole.decode_step(tokens))
@@ -432,9 +432,9 @@ class Collectives:
             assert read[1] < read[0] * (1 / size + 0.1)
         config = ModelConfig.from_metadata(keys)
         for format in of_memory:
-            tensors = decoders.in_blocks(arrays, format, self.device)
             whole, shared = (
-                ModelRuntime(ExecutionPlan(config, tensors, self.device, group=group)) for group in (None, self.group)
+                ModelRuntime(ExecutionPlan(config, decoders.in_blocks(arrays, format, device), device, group=group))
+                for device, group in ((Device.cpu(), None), (self.device, self.group))
             )
             self.near(shared.decode_step(decoders.TOKENS), whole.decode_step(decoders.TOKENS))
 
