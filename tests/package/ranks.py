@@ -406,7 +406,7 @@ class Collectives:
             assert threads == {"tallow-ranks-beside"}
 
     def check_model(self) -> None:
-        """Ranks that share a model have the logits of a CPU that has all of it, of a file of which each reads a part."""
+        """Ranks that share a model have the logits of a CPU with all of it, of a file of which each reads a part."""
         size, sizes = self.group.size, {"width": 256, "hidden": 512, "head_dim": 128}
         of_files, of_memory = {2: (("Q4K", "F16"), ("F32", "Q8_0")), 4: (("Q8_0",), ())}.get(size, ((), ()))
         if not self.full:
