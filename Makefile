@@ -11,7 +11,10 @@ LATE := HIP_HOST_LAZY=1 HIP_HOST_SHUFFLE=3
 # sweeps of a stage: make test-metal FULL=--full
 STAGES := opgen tallow wave64 wave32 devices numpy metal
 FULL :=
-PYTEST = $(BIN)/pytest -n auto --dist worksteal $(FULL)
+# How many stages run side by side, each with its share of the processors: on two of them two processes, none of which
+# hands out what others run.
+SHARE := 1
+PYTEST = $(BIN)/pytest -n $(or $(filter-out 1,$(shell expr `getconf _NPROCESSORS_ONLN` / $(SHARE))),0) --dist worksteal $(FULL)
 TWO_DEVICES := $(wildcard tests/package/test_hip_*.py) $(patsubst %,tests/package/test_gpu_%.py,graphs objects loader peers user_kernels)
 # The CPU without its kernels, which take a minute to compile.
 BY_NUMPY := TALLOW_THREADS=0
@@ -58,7 +61,8 @@ compile-host: $(VENV)/opgen.stamp
 	@$(BIN)/opgen compile --host
 
 # What has passed the check need not be generated.
-test: check compile-host hip-host $(STAGES:%=test-%)  ## what every change must pass
+test: check compile-host hip-host  ## what every change must pass
+	@$(MAKE) --no-print-directory -j 2 --output-sync=line SHARE=2 FULL='$(FULL)' $(STAGES:%=test-%)
 
 test-full: FULL := --full
 test-full: test docs  ## the same with the slow sweeps; test-opgen FULL=--full, and so on, runs one stage of it

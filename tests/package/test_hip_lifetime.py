@@ -299,12 +299,17 @@ def test_many_cycles_leave_nothing(rocm, host, monkeypatch, full, use):
 
         for _ in range(100):
             exec(cycle, given)
-        before, blocks = live(), sys.getallocatedblocks()
+        before = live()
         cycles = 1000 if full else 100
-        for _ in range(cycles):
-            exec(cycle, given)
-        now = live()
+        # What other threads of the tests allocate meanwhile they do not allocate again and again.
+        for _ in range(5):
+            blocks = sys.getallocatedblocks()
+            for _ in range(cycles):
+                exec(cycle, given)
+            now, left = live(), sys.getallocatedblocks() - blocks
+            if left < cycles // 2:
+                break
         # What was copied last may still be kept.
         assert all(count <= before[0].get(kind, 0) + 1 for kind, count in now[0].items())
         assert now[1] == before[1]
-        assert sys.getallocatedblocks() - blocks < 200 + cycles // 2, "objects of Python's are left"
+        assert left < cycles // 2, "objects of Python's are left"
