@@ -49,7 +49,10 @@ unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := build
 .DELETE_ON_ERROR:
+# Stages that share the processors are all that runs side by side.
+ifeq ($(SHARE),1)
 .NOTPARALLEL:
+endif
 .PHONY: build host-kernels compile-host test test-full test-quick test-array-api $(STAGES:%=test-%) test-gpu hip-host wheel compile generate check lint docs bench bench-gpu bench-model bench-training clean help
 
 build: generate $(VENV)/tallow.stamp host-kernels  ## set everything up, generate the package and train the example on it
