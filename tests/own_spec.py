@@ -1,4 +1,4 @@
-"""The spec, which says what is tested of refusals and of edges. What results are right, the oracle alone says."""
+"""The spec of this repository, which says what is tested. What results are right, the oracle alone says."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 @cache
 def read() -> Spec:
-    """The spec of this repository, as its files have it; without PyYAML, which a GPU's machine may lack, a skip."""
+    """The spec as its files have it, read once; without PyYAML, which a GPU's machine may lack, a skip."""
     pytest.importorskip("yaml")
     from opgen.build import build
     from opgen.loader import load

@@ -42,7 +42,8 @@ def compiler() -> Nvrtc:
 def test_a_sample_of_a_family_compiles(compiler, family):
     """All of the sample at once, since headers take most of the time; and once, as long as the sources are the same."""
     source, headers, target = kernels._source(family), kernels.headers(), "sm_90a"
-    # NVRTC refuses what nvcc takes, so one kernel of each function is compiled: the first one, of the fewest elements.
+    # NVRTC refuses what nvcc takes, so one kernel of each function is compiled: the first, of attention that of small
+    # heads.
     chosen = set({function: name for name, function in reversed(KERNEL.findall(source))}.values())
     source = kernels._KERNEL.sub(lambda kernel: kernel[0] if kernel[1] in chosen else "", source)
     code = CodeCache(cache_folder()).get(

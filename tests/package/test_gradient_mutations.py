@@ -22,6 +22,7 @@ from types import CodeType, FrameType, ModuleType
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
+import own_spec
 import pytest
 from tallow import Device, Tensor, distributed
 from tallow.runtime.distributed import calls
@@ -35,7 +36,7 @@ from .mutants import Mutant, mutants
 from .ranks import Collectives
 
 if TYPE_CHECKING:
-    from opgen.model import Family, Method, Spec
+    from opgen.model import Family, Method
     from opgen.problem import Problem
     from opgen.sources import Sources
 
@@ -115,14 +116,6 @@ def sources() -> Sources:
     from opgen.sources import Sources
 
     return Sources(REPOSITORY)
-
-
-@functools.cache
-def spec() -> Spec:
-    from opgen.build import build
-    from opgen.loader import load
-
-    return build(load(REPOSITORY, []), [])
 
 
 class Known(Gradcheck):
@@ -275,7 +268,9 @@ def test_ranks(monkeypatch: pytest.MonkeyPatch) -> None:
 @functools.cache
 def recording() -> Mapping[str, ModuleType]:
     """By family, the module that records its methods."""
-    return {family.name: importlib.import_module(f"tallow.gradients.{family.name}") for family in spec().families}
+    return {
+        family.name: importlib.import_module(f"tallow.gradients.{family.name}") for family in own_spec.read().families
+    }
 
 
 @functools.cache
@@ -341,7 +336,7 @@ def of_methods() -> Iterator[Changed]:
     """The mutants of each expression of a gradient in the spec."""
     from opgen.views.gradients import class_of
 
-    for family in spec().families:
+    for family in own_spec.read().families:
         for method in family.methods:
             for key, expression in () if method.gradient is None else method.gradient.expressions():
 
@@ -376,7 +371,7 @@ def lowered(family: Family, method: Method, key: str, text: str) -> dict[str, An
     family = replace(
         family, methods=tuple(replace(it, gradient=gradient) if it is method else it for it in family.methods)
     )
-    changed = replace(spec(), families=(family,))
+    changed = replace(own_spec.read(), families=(family,))
     problems: list[Problem] = []
     check_gradients(changed, sources(), problems)
     if problems:
