@@ -22,16 +22,14 @@ compile() {
     "$compiler" "${flags[@]}" -c "$1" -o "$2.new" && mv "$2.new" "$2"
 }
 
+# The largest first, so that the last ones to finish are short.
 jobs=()
-for source in "$here"/source/*.cpp; do
-    object=$target/objects/$(basename "$source" .cpp).o
-    if stale "$source" "$object"; then
-        compile "$source" "$object" &
+for source in $(cd "$here/source" && ls -S -- *.cpp); do
+    object=$target/objects/${source%.cpp}.o
+    if stale "$here/source/$source" "$object"; then
+        (($(jobs -rp | wc -l) < $(nproc))) || wait -n
+        compile "$here/source/$source" "$object" &
         jobs+=($!)
-        if ((${#jobs[@]} >= $(nproc))); then
-            wait "${jobs[0]}"
-            jobs=("${jobs[@]:1}")
-        fi
     fi
 done
 for job in "${jobs[@]}"; do wait "$job"; done

@@ -708,6 +708,12 @@ def test_what_does_not_read_the_wave_size_is_compiled_once(tmp_path, monkeypatch
         assert codes[:2] == codes[2:] and codes[0] != codes[1], "a code object names its target"
 
 
+def test_options_for_the_compiler_follow_those_of_the_runtime(monkeypatch):
+    monkeypatch.setenv("HIP_HOST_CXXFLAGS", "-O0 -fno-such-option")
+    with pytest.raises(CallError, match="-fno-such-option"):
+        compile_source(f'extern "C" __global__ void fill_{uuid4().hex}() {{}}')
+
+
 # ---- Launches
 
 

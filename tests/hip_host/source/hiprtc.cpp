@@ -10,6 +10,7 @@
 #include <fstream>
 #include <iterator>
 #include <optional>
+#include <sstream>
 #include <vector>
 
 using namespace hip_host;
@@ -194,6 +195,10 @@ hiprtcResult compile(Program& program, const std::vector<std::string>& given) {
         return HIPRTC_ERROR_COMPILATION;
     const std::string text = rewrite_kernels(without(root / "", read_file(root / "expanded.ii")));
     translate.push_back("-Wno-unknown-pragmas"); // `#pragma unroll` is the device compiler's
+    const char* added = std::getenv("HIP_HOST_CXXFLAGS");
+    std::istringstream words(added ? added : "");
+    for (std::string word; words >> word;)
+        translate.push_back(word);
     if (compiler.find("clang") == std::string::npos)
         // A shared variable of a template must not be the same one in every module of the process.
         translate.push_back("-fno-gnu-unique");
