@@ -1,7 +1,7 @@
 // Matrix products on the host.
 #pragma once
 
-#include "tile_product.hpp"
+#include "pair_product.hpp"
 
 namespace tallow {
 
@@ -19,10 +19,13 @@ constexpr uint64_t parts_of_thread = 2;
 // The parts of a result (m, n): a part has one tile, or several one below the other whose right side stays in the
 // cache. No sum depends on them.
 struct PartSizes {
-    uint64_t rows = tile_rows;
-    uint32_t columns = product_columns;
+    uint64_t rows;
+    uint32_t columns;
 
-    TALLOW_INLINE PartSizes(uint64_t batches, uint64_t m, uint64_t n, uint64_t k, uint64_t threads) {
+    // Of at most so many rows and columns, and rows in whole steps.
+    TALLOW_INLINE PartSizes(uint64_t batches, uint64_t m, uint64_t n, uint64_t k, uint64_t threads, uint32_t most_rows,
+                            uint32_t most_columns, uint32_t row_step)
+        : rows(most_rows), columns(most_columns) {
         const uint64_t enough = threads > 1 ? threads * parts_of_thread : 1;
         while (rows * columns * k > part_products && columns > 64 && batches * count(m, n) < enough)
             columns /= 2;
@@ -30,10 +33,10 @@ struct PartSizes {
             rows /= 2;
         const uint64_t fewest = rows / 2;
         if (k <= tile_terms && batches * count(m, n) > enough)
-            rows = (batches * across(n) * m / enough / strip_rows + 1) * strip_rows;
+            rows = (batches * across(n) * m / enough / row_step + 1) * row_step;
         // Threads that get as many parts as others end at the same time.
         const auto time = [&] { return (batches * count(m, n) + threads - 1) / threads * (rows + rows_of_side); };
-        const uint64_t step = (rows / most_sizes / strip_rows + 1) * strip_rows;
+        const uint64_t step = (rows / most_sizes / row_step + 1) * row_step;
         uint64_t best = rows;
         uint64_t least = time();
         for (; rows > fewest + step; rows -= step)
@@ -53,43 +56,6 @@ struct PartSizes {
         return down(m) * across(n);
     }
 };
-
-#if defined(__clang__) || __GNUC__ >= 12
-template <int... Lane> struct LanesOf {};
-template <int Count, int... Lane> struct LanesUpTo : LanesUpTo<Count - 1, Count - 1, Lane...> {};
-template <int... Lane> struct LanesUpTo<0, Lane...> {
-    using type = LanesOf<Lane...>;
-};
-
-template <uint32_t Step, typename Vector, int... Lane>
-TALLOW_INLINE void exchange_lanes(Vector& x, Vector& y, LanesOf<Lane...>) {
-    constexpr int lanes = sizeof...(Lane), step = Step;
-    const Vector before = x;
-    x = __builtin_shufflevector(x, y, ((Lane & step) != 0 ? lanes + Lane - step : Lane)...);
-    y = __builtin_shufflevector(before, y, ((Lane & step) != 0 ? lanes + Lane : Lane + step)...);
-}
-#endif
-
-// As many rows as a vector has lanes, of which the columns become rows: each step exchanges lanes that are `Step`
-// apart.
-template <uint32_t Step = 1, typename Vector, uint32_t Lanes>
-TALLOW_INLINE void transpose_square(Vector (&rows)[Lanes]) {
-#if defined(__clang__) || __GNUC__ >= 12
-    if constexpr (Step < Lanes) {
-        for (uint32_t i = 0; i < Lanes; ++i)
-            if ((i & Step) == 0)
-                exchange_lanes<Step>(rows[i], rows[i + Step], typename LanesUpTo<Lanes>::type());
-        transpose_square<2 * Step>(rows);
-    }
-#else
-    for (uint32_t i = 0; i < Lanes; ++i)
-        for (uint32_t j = 0; j < i; ++j) {
-            const auto held = rows[i][j];
-            rows[i][j] = rows[j][i];
-            rows[j][i] = held;
-        }
-#endif
-}
 
 // The rows of a block of a matrix with any strides, `Stride` apart in the compute type.
 template <uint32_t Stride, typename T>
@@ -119,17 +85,48 @@ TALLOW_INLINE void take_block(const T* source, const int64_t* steps, uint32_t ro
     }
 }
 
-// The host gives where each matrix begins.
-template <typename T, typename Arguments> TALLOW_INLINE void multiply_matrices(const Arguments& arguments) {
+// The sides of a product and the sums of a tile: numbers of the compute type.
+template <typename T> struct NumberSides {
     using Value = compute_type<T>;
+    static constexpr uint32_t most_terms = tile_terms;
+    static constexpr uint32_t most_rows = tile_rows;
+    static constexpr uint32_t most_columns = product_columns;
+    static constexpr uint32_t row_step = strip_rows;
+    static constexpr uint32_t column_step = Tile<Value>::strip_columns;
     // Rows that follow one another lie in different sets of the cache.
-    constexpr uint32_t rhs_stride = product_columns + 16;
+    static constexpr uint32_t rhs_stride = product_columns + 16;
     static_assert(rhs_stride * tile_terms <= tile_numbers && product_columns * tile_rows <= tile_sums);
-    const PartSizes sizes(arguments.batches, arguments.m, arguments.n, arguments.k, arguments.threads);
+
+    Tile<Value>& tile;
+    Value* const sums = tile.sums;
+
+    TALLOW_INLINE explicit NumberSides(uint64_t terms) : tile(Tile<Value>::of_thread()) {
+        for (uint32_t i = 0; i < terms && i < most_terms; ++i)
+            tile.places[i] = i * rhs_stride;
+    }
+    TALLOW_INLINE void take_lhs(const T* source, const int64_t* steps, uint32_t rows, uint32_t terms) {
+        take_block<Tile<Value>::lhs_stride>(source, steps, rows, terms, tile.lhs);
+    }
+    TALLOW_INLINE void take_rhs(const T* source, const int64_t* steps, uint32_t terms, uint32_t columns) {
+        take_block<rhs_stride>(source, steps, terms, columns, tile.rhs);
+    }
+    // Adds the products of so many terms to sums, whose rows are `width` apart.
+    TALLOW_INLINE void multiply(uint32_t rows, uint32_t columns, uint32_t terms, Value* result, uint32_t width) {
+        multiply_strips<Tile<Value>::lhs_stride, 1>(rows, columns, tile.lhs, tile.rhs, tile.places, terms, result,
+                                                    width);
+    }
+};
+
+// The host gives where each matrix begins.
+template <typename T, typename Sides, typename Arguments>
+TALLOW_INLINE void multiply_sides(const Arguments& arguments) {
+    using Value = typename Sides::Value;
+    const PartSizes sizes(arguments.batches, arguments.m, arguments.n, arguments.k, arguments.threads, Sides::most_rows,
+                          Sides::most_columns, Sides::row_step);
     const uint64_t across = sizes.across(arguments.n);
     const uint64_t parts = sizes.down(arguments.m) * across;
     do_parts(arguments, arguments.batches * parts, [&](uint64_t part) {
-        auto& tile = Tile<Value>::of_thread();
+        Sides sides(arguments.k);
         const uint64_t batch = part / parts;
         const uint64_t first = part % parts / across * sizes.rows;
         const uint64_t end = arguments.m - first < sizes.rows ? arguments.m : first + sizes.rows;
@@ -138,34 +135,32 @@ template <typename T, typename Arguments> TALLOW_INLINE void multiply_matrices(c
             static_cast<uint32_t>(arguments.n - column < sizes.columns ? arguments.n - column : sizes.columns);
         const T* rhs = pointer_to<const T>(arguments.rhs) + pointer_to<const int64_t>(arguments.rhs_begins)[batch] +
                        static_cast<int64_t>(column) * arguments.rhs_strides[1];
-        const uint64_t most_terms = arguments.k < tile_terms ? arguments.k : tile_terms;
-        for (uint32_t i = 0; i < most_terms; ++i)
-            tile.places[i] = i * rhs_stride;
-        constexpr uint32_t strip = Tile<Value>::strip_columns;
-        const uint32_t width = (columns + strip - 1) / strip * strip;
-        Value shift[product_columns];
+        const uint32_t width = (columns + Sides::column_step - 1) / Sides::column_step * Sides::column_step;
+        Value shift[Sides::most_columns];
         if (arguments.bias != 0)
             widen_span(columns, shift, pointer_to<const T>(arguments.bias) + column);
-        for (uint64_t row = first; row < end; row += tile_rows) {
-            const auto rows = static_cast<uint32_t>(end - row < tile_rows ? end - row : tile_rows);
+        for (uint64_t row = first; row < end; row += Sides::most_rows) {
+            const auto rows = static_cast<uint32_t>(end - row < Sides::most_rows ? end - row : Sides::most_rows);
             const T* lhs = pointer_to<const T>(arguments.lhs) + pointer_to<const int64_t>(arguments.lhs_begins)[batch] +
                            static_cast<int64_t>(row) * arguments.lhs_strides[0];
             for (uint32_t i = 0; i < rows * width; ++i)
-                tile.sums[i] = 0;
-            for (uint64_t term = 0; term < arguments.k; term += tile_terms) {
-                const auto terms =
-                    static_cast<uint32_t>(arguments.k - term < tile_terms ? arguments.k - term : tile_terms);
+                sides.sums[i] = 0;
+            for (uint64_t term = 0; term < arguments.k; term += Sides::most_terms) {
+                const uint64_t rest = arguments.k - term;
+                const auto terms = static_cast<uint32_t>(rest < Sides::most_terms ? rest : Sides::most_terms);
                 const auto place = static_cast<int64_t>(term);
-                take_block<Tile<Value>::lhs_stride>(lhs + place * arguments.lhs_strides[1], arguments.lhs_strides, rows,
-                                                    terms, tile.lhs);
-                if (row == first || arguments.k > tile_terms)
-                    take_block<rhs_stride>(rhs + place * arguments.rhs_strides[0], arguments.rhs_strides, terms,
-                                           columns, tile.rhs);
-                multiply_tile(tile, rows, columns, terms, width);
+                if (row == first || arguments.k > Sides::most_terms)
+                    sides.take_rhs(rhs + place * arguments.rhs_strides[0], arguments.rhs_strides, terms, columns);
+                for (uint32_t i = 0; i < rows; i += tile_rows) {
+                    const uint32_t count = rows - i < tile_rows ? rows - i : tile_rows;
+                    sides.take_lhs(lhs + i * arguments.lhs_strides[0] + place * arguments.lhs_strides[1],
+                                   arguments.lhs_strides, count, terms);
+                    sides.multiply(count, columns, terms, sides.sums + i * width, width);
+                }
             }
             T* const result = pointer_to<T>(arguments.result) + (batch * arguments.m + row) * arguments.n + column;
             for (uint32_t i = 0; i < rows; ++i) {
-                Value* const sums = tile.sums + i * width;
+                Value* const sums = sides.sums + i * width;
                 if (arguments.bias != 0)
                     for (uint32_t j = 0; j < columns; ++j)
                         sums[j] += shift[j];
@@ -173,6 +168,13 @@ template <typename T, typename Arguments> TALLOW_INLINE void multiply_matrices(c
             }
         }
     });
+}
+
+template <typename T, typename Arguments> TALLOW_INLINE void multiply_matrices(const Arguments& arguments) {
+    if constexpr (is_same<T, bf16> && may_have_pairs)
+        if (has_pairs())
+            return multiply_sides<T, PairSides>(arguments);
+    multiply_sides<T, NumberSides<T>>(arguments);
 }
 
 } // namespace tallow

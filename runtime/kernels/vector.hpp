@@ -49,4 +49,41 @@ TALLOW_INLINE T joined_lanes(const Vector<T, Bytes>& lanes, Join join) {
     }
 }
 
+#if defined(__clang__) || __GNUC__ >= 12
+template <int... Lane> struct LanesOf {};
+template <int Count, int... Lane> struct LanesUpTo : LanesUpTo<Count - 1, Count - 1, Lane...> {};
+template <int... Lane> struct LanesUpTo<0, Lane...> {
+    using type = LanesOf<Lane...>;
+};
+
+template <uint32_t Step, typename Vector, int... Lane>
+TALLOW_INLINE void exchange_lanes(Vector& x, Vector& y, LanesOf<Lane...>) {
+    constexpr int lanes = sizeof...(Lane), step = Step;
+    const Vector before = x;
+    x = __builtin_shufflevector(x, y, ((Lane & step) != 0 ? lanes + Lane - step : Lane)...);
+    y = __builtin_shufflevector(before, y, ((Lane & step) != 0 ? lanes + Lane : Lane + step)...);
+}
+#endif
+
+// As many rows as a vector has lanes, of which the columns become rows: each step exchanges lanes that are `Step`
+// apart.
+template <uint32_t Step = 1, typename Vector, uint32_t Lanes>
+TALLOW_INLINE void transpose_square(Vector (&rows)[Lanes]) {
+#if defined(__clang__) || __GNUC__ >= 12
+    if constexpr (Step < Lanes) {
+        for (uint32_t i = 0; i < Lanes; ++i)
+            if ((i & Step) == 0)
+                exchange_lanes<Step>(rows[i], rows[i + Step], typename LanesUpTo<Lanes>::type());
+        transpose_square<2 * Step>(rows);
+    }
+#else
+    for (uint32_t i = 0; i < Lanes; ++i)
+        for (uint32_t j = 0; j < i; ++j) {
+            const auto held = rows[i][j];
+            rows[i][j] = rows[j][i];
+            rows[j][i] = held;
+        }
+#endif
+}
+
 } // namespace tallow

@@ -27,7 +27,8 @@ def check(got: tl.Tensor, expected: tl.Tensor) -> None:
 
 # Around the sizes of tiles, strips and blocks of terms.
 @pytest.mark.parametrize(
-    "sizes", [(1, 130, 200), (97, 1, 192), (7, 129, 193), (100, 200, 385), (25, 65, 1), (50, 50, 50)]
+    "sizes",
+    [(1, 130, 200), (97, 1, 192), (7, 129, 193), (100, 200, 385), (25, 65, 1), (50, 50, 50), (401, 271, 33)],
 )
 @pytest.mark.parametrize("dtype", DTYPES)
 def test_products(sizes: tuple[int, int, int], dtype: tl.DType) -> None:

@@ -1,0 +1,234 @@
+// Products of bf16 on the host by instructions that multiply pairs of terms, where the machine has them.
+#pragma once
+
+#include "tile_product.hpp"
+
+#if defined(__AVX512BW__) && defined(__linux__)
+#include <cpuid.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+#endif
+
+namespace tallow {
+
+// A register holds a tile of so many rows of pairs of terms, or of sums of as many columns.
+constexpr uint32_t pair_side = 16;
+constexpr uint32_t tile_pairs = pair_side * pair_side;
+
+struct PairSides;
+
+#if defined(__AVX512BW__) && defined(__linux__)
+constexpr bool may_have_pairs = true;
+
+// Whether this machine has AMX for bf16. Linux lets a process use it that asks, unless a thread has too small a stack
+// for signals.
+inline bool has_pairs() {
+    static const bool has = [] {
+        constexpr uint32_t tiles_of_bf16 = 1u << 22 | 1u << 24;
+        constexpr long ask_permission = 0x1023;
+        constexpr long tile_data = 18;
+        uint32_t eax = 0, ebx = 0, ecx = 0, edx = 0;
+        return __get_cpuid_count(7, 0, &eax, &ebx, &ecx, &edx) != 0 && (edx & tiles_of_bf16) == tiles_of_bf16 &&
+               syscall(SYS_arch_prctl, ask_permission, tile_data) == 0;
+    }();
+    return has;
+}
+
+// The shape of registers of tiles, as LDTILECFG reads it: each of the eight has 16 rows of 64 bytes.
+struct alignas(64) TileShapes {
+    uint8_t palette = 1;
+    uint8_t unused[15] = {};
+    uint16_t row_bytes[16] = {64, 64, 64, 64, 64, 64, 64, 64};
+    uint8_t rows[16] = {16, 16, 16, 16, 16, 16, 16, 16};
+};
+static_assert(sizeof(TileShapes) == 64);
+
+// Compilers do not use these registers, and need not know that they are overwritten.
+#define TALLOW_LOAD_TILE(number, rows, stride)                                                                         \
+    asm volatile("tileloadd (%0,%1,1), %%tmm" #number ::"r"(rows), "r"(uint64_t{stride} * 4) : "memory")
+#define TALLOW_STORE_TILE(number, rows, stride)                                                                        \
+    asm volatile("tilestored %%tmm" #number ", (%0,%1,1)" ::"r"(rows), "r"(uint64_t{stride} * 4) : "memory")
+#define TALLOW_MULTIPLY_TILES(sums, lhs, rhs) asm volatile("tdpbf16ps %%tmm" #rhs ", %%tmm" #lhs ", %%tmm" #sums ::)
+
+// Adds products of bf16 to two tiles of sums, or to four of `Rows` = 2 rows of tiles. A row of tiles on the left, or a
+// column of them on the right, begins `Side` pairs behind the one before; its tiles follow one another.
+template <uint32_t Rows, uint32_t Side>
+TALLOW_INLINE void multiply_tiles_of_pairs(const uint32_t* lhs, const uint32_t* rhs, uint32_t pairs, float* sums,
+                                           uint64_t stride) {
+    float* const below = sums + pair_side * stride;
+    TALLOW_LOAD_TILE(0, sums, stride);
+    TALLOW_LOAD_TILE(1, sums + pair_side, stride);
+    if constexpr (Rows == 2) {
+        TALLOW_LOAD_TILE(2, below, stride);
+        TALLOW_LOAD_TILE(3, below + pair_side, stride);
+    }
+    const uint32_t* const end = lhs + pairs * pair_side;
+    for (; lhs < end; lhs += tile_pairs, rhs += tile_pairs) {
+        TALLOW_LOAD_TILE(6, rhs, pair_side);
+        TALLOW_LOAD_TILE(4, lhs, pair_side);
+        TALLOW_MULTIPLY_TILES(0, 4, 6);
+        TALLOW_LOAD_TILE(7, rhs + Side, pair_side);
+        TALLOW_MULTIPLY_TILES(1, 4, 7);
+        if constexpr (Rows == 2) {
+            TALLOW_LOAD_TILE(5, lhs + Side, pair_side);
+            TALLOW_MULTIPLY_TILES(2, 5, 6);
+            TALLOW_MULTIPLY_TILES(3, 5, 7);
+        }
+    }
+    TALLOW_STORE_TILE(0, sums, stride);
+    TALLOW_STORE_TILE(1, sums + pair_side, stride);
+    if constexpr (Rows == 2) {
+        TALLOW_STORE_TILE(2, below, stride);
+        TALLOW_STORE_TILE(3, below + pair_side, stride);
+    }
+}
+
+using Pairs = Vector<uint32_t, sizeof(uint32_t) * pair_side>;
+
+// Up to a vector of numbers that follow one another; those beyond are zero.
+template <typename V> TALLOW_INLINE V load_numbers(const bf16* source, uint32_t count) {
+    V result = {};
+    if (count >= sizeof result / sizeof(bf16))
+        __builtin_memcpy(&result, source, sizeof result);
+    else
+        __builtin_memcpy(&result, source, count * sizeof(bf16));
+    return result;
+}
+// The pairs of a line's terms.
+TALLOW_INLINE Pairs pairs_of_line(const bf16* source, int64_t step, uint32_t terms) {
+    if (step == 1)
+        return load_numbers<Pairs>(source, terms);
+    bf16 held[2 * pair_side] = {};
+    for (uint32_t i = 0; i < 2 * pair_side && i < terms; ++i)
+        held[i] = source[static_cast<int64_t>(i) * step];
+    return load_numbers<Pairs>(held, 2 * pair_side);
+}
+// A pair of terms, of lines that lie side by side.
+TALLOW_INLINE Pairs pair_of_lines(const bf16* low, const bf16* high, uint32_t lines, uint32_t terms) {
+    using Halves = Vector<uint16_t, sizeof(uint16_t) * pair_side>;
+    return __builtin_convertvector(load_numbers<Halves>(low, terms > 0 ? lines : 0), Pairs) |
+           __builtin_convertvector(load_numbers<Halves>(high, terms > 1 ? lines : 0), Pairs) << 16;
+}
+
+// The pairs of a block of so many lines and terms, in tiles: those of 16 lines follow one another, and begin `Side`
+// pairs behind those of the lines before. A row of a tile holds pairs of a line, or of all its lines. Terms are rounded
+// up to whole tiles with zeros.
+template <uint32_t Side, bool ByLine>
+TALLOW_INLINE void take_pairs(const bf16* source, const int64_t* steps, uint32_t lines, uint32_t terms,
+                              uint32_t* target) {
+    constexpr uint32_t square_terms = 2 * pair_side;
+    const int64_t line_step = steps[0], term_step = steps[1];
+    const auto rest = [](uint32_t done, uint32_t all) { return done < all ? all - done : 0; };
+    const auto store = [](uint32_t* to, const Pairs& pairs) { __builtin_memcpy(to, &pairs, sizeof pairs); };
+    const bool lies_by_line = line_step != 1 || term_step == 1;
+    if (lies_by_line && ByLine) {
+        for (uint32_t line = 0; line < lines; ++line) {
+            const bf16* from = source + line * line_step;
+            uint32_t* to = target + line / pair_side * Side + line % pair_side * pair_side;
+            for (uint32_t term = 0; term < terms; term += square_terms, to += tile_pairs) {
+                __builtin_prefetch(from + 2 * line_step);
+                store(to, pairs_of_line(from, term_step, terms - term));
+                from += square_terms * term_step;
+            }
+        }
+    } else if (!lies_by_line && !ByLine) {
+        const uint32_t end = (terms + square_terms - 1) / square_terms * square_terms;
+        for (uint32_t term = 0; term < end; term += 2) {
+            const bf16* const low = source + term * term_step;
+            const bf16* const high = low + term_step;
+            uint32_t* to = target + term / square_terms * tile_pairs + term % square_terms / 2 * pair_side;
+            for (uint32_t line = 0; line < lines; line += pair_side, to += Side) {
+                __builtin_prefetch(low + line + 8 * term_step);
+                __builtin_prefetch(high + line + 8 * term_step);
+                store(to, pair_of_lines(low + line, high + line, lines - line, rest(term, terms)));
+            }
+        }
+    } else {
+        for (uint32_t line = 0; line < lines; line += pair_side)
+            for (uint32_t term = 0; term < terms; term += square_terms) {
+                const bf16* const from = source + line * line_step + term * term_step;
+                // Four squares later come these terms, or the first ones of the next lines.
+                const uint32_t later = term + 4 * square_terms;
+                const int64_t ahead = later < terms
+                                          ? 4 * square_terms * term_step
+                                          : pair_side * line_step + (int64_t{later} - terms - term) * term_step;
+                Pairs square[pair_side];
+                for (uint32_t i = 0; i < pair_side; ++i)
+                    if (lies_by_line) {
+                        const bf16* const of_line = from + i * line_step;
+                        __builtin_prefetch(of_line + ahead);
+                        square[i] = pairs_of_line(of_line, term_step, i < lines - line ? terms - term : 0);
+                    } else {
+                        const bf16* const low = from + 2 * i * term_step;
+                        square[i] = pair_of_lines(low, low + term_step, lines - line, rest(term + 2 * i, terms));
+                    }
+                transpose_square(square);
+                uint32_t* const to = target + line / pair_side * Side + term / square_terms * tile_pairs;
+                for (uint32_t i = 0; i < pair_side; ++i)
+                    store(to + i * pair_side, square[i]);
+            }
+    }
+}
+
+// As NumberSides, with pairs of bf16. Rows, columns and terms are rounded up to whole tiles, for which there is room;
+// no one reads the sums of the others.
+struct PairSides {
+    using Value = float;
+    static constexpr uint32_t most_terms = 2 * tile_terms;
+    static constexpr uint32_t most_rows = 4 * tile_rows;
+    static constexpr uint32_t most_columns = 2 * product_columns;
+    static constexpr uint32_t row_step = pair_side;
+    static constexpr uint32_t column_step = 2 * pair_side;
+    // Of the tiles of 16 lines. Those of the next ones lie in another set of the cache.
+    static constexpr uint32_t side = most_terms / 2 * pair_side + pair_side;
+    static_assert(tile_terms % pair_side == 0 && tile_rows % row_step == 0 && most_columns % column_step == 0);
+
+    struct alignas(64) Block {
+        uint32_t lhs[tile_rows / pair_side * side];
+        uint32_t rhs[most_columns / pair_side * side];
+        float sums[most_rows * most_columns];
+
+        static Block& of_thread() {
+            static thread_local Block block;
+            return block;
+        }
+    };
+    Block& block = Block::of_thread();
+    float* const sums = block.sums;
+
+    TALLOW_INLINE explicit PairSides(uint64_t) {
+        static constexpr TileShapes shapes{};
+        asm volatile("ldtilecfg %0" ::"m"(shapes));
+    }
+    TALLOW_INLINE ~PairSides() {
+        asm volatile("tilerelease" ::);
+    }
+    TALLOW_INLINE void take_lhs(const bf16* source, const int64_t* steps, uint32_t rows, uint32_t terms) {
+        take_pairs<side, true>(source, steps, rows, terms, block.lhs);
+    }
+    TALLOW_INLINE void take_rhs(const bf16* source, const int64_t* steps, uint32_t terms, uint32_t columns) {
+        const int64_t turned[2] = {steps[1], steps[0]};
+        take_pairs<side, false>(source, turned, columns, terms, block.rhs);
+    }
+    TALLOW_INLINE void multiply(uint32_t rows, uint32_t, uint32_t terms, float* result, uint32_t width) {
+        const uint32_t pairs = (terms + 2 * pair_side - 1) / (2 * pair_side) * pair_side;
+        for (uint32_t column = 0; column < width; column += column_step)
+            for (uint32_t row = 0; row < rows; row += 2 * pair_side) {
+                const uint32_t* const lhs = block.lhs + row / pair_side * side;
+                const uint32_t* const rhs = block.rhs + column / pair_side * side;
+                float* const to = result + row * width + column;
+                if (rows - row > pair_side)
+                    multiply_tiles_of_pairs<2, side>(lhs, rhs, pairs, to, width);
+                else
+                    multiply_tiles_of_pairs<1, side>(lhs, rhs, pairs, to, width);
+            }
+    }
+};
+#else
+constexpr bool may_have_pairs = false;
+TALLOW_INLINE bool has_pairs() {
+    return false;
+}
+#endif
+
+} // namespace tallow
