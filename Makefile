@@ -9,7 +9,7 @@ ON_HIP_HOST := ROCM_PATH='$(HIP_HOST)' TALLOW_CACHE='$(CURDIR)/build/kernel_cach
 LATE := HIP_HOST_LAZY=1 HIP_HOST_SHUFFLE=3
 # The stages of `make test`, each a target of its own; they say how long they take side by side on two cores. FULL=--full
 # adds the slow sweeps of a stage: make test-metal FULL=--full
-STAGES := opgen tallow wave64 wave32 devices numpy metal
+STAGES := opgen tallow wave64 wave32 devices metal numpy
 FULL :=
 # How many stages run side by side, each with its share of the processors: on two of them two processes, none of which
 # hands out what others run.
@@ -93,15 +93,15 @@ test-devices: $(VENV)/tallow.stamp
 	@echo "5 of 7, about 75 s: two devices on rocm"
 	@$(ON_HIP_HOST) HIP_HOST_DEVICES=2 $(LATE) $(PYTEST) $(TWO_DEVICES)
 
-test-numpy: $(VENV)/tallow.stamp
-	@echo "6 of 7, about 15 s: the CPU without its kernels, by NumPy alone"
-	@$(BY_NUMPY) $(PYTEST) tests/conformance/test_cells.py \
-		-k 'cpu and (unary or binary or reduce or to_dtype or matmul or linear or conv)$(if $(FULL),, and ($(SOME_DTYPES)))'
-
 test-metal: $(VENV)/tallow.stamp
-	@echo "7 of 7, about 60 s: on metal, other cells of every op and of every dtype, gradients, by its library's CPU"
+	@echo "6 of 7, about 60 s: on metal, other cells of every op and of every dtype, gradients, by its library's CPU"
 	@TALLOW_METAL_CPU=1 $(PYTEST) tests/conformance $(GRADIENTS) --device metal $(ORACLE) -k "not $(COMMON)" \
 		$(if $(FULL),,--part 4/8 $(ON_ARRAYS))
+
+test-numpy: $(VENV)/tallow.stamp
+	@echo "7 of 7, about 15 s: the CPU without its kernels, by NumPy alone"
+	@$(BY_NUMPY) $(PYTEST) tests/conformance/test_cells.py \
+		-k 'cpu and (unary or binary or reduce or to_dtype or matmul or linear or conv)$(if $(FULL),, and ($(SOME_DTYPES)))'
 
 # The array API's own tests, at a commit of 3 April 2026: 1,100 of them, fetched once, since no package index has them.
 # pytest takes the folder of a path that follows an option of theirs after a space for the root of their names.

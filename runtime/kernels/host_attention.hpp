@@ -3,7 +3,7 @@
 
 #include "host_indexes.hpp"
 #include "math.hpp"
-#include "tile_product.hpp"
+#include "pair_product.hpp"
 
 namespace tallow {
 
@@ -123,6 +123,75 @@ TALLOW_INLINE void weigh_columns(Attended& at, uint32_t keys, uint32_t queries, 
     __builtin_memcpy(at.largest, most, sizeof most);
 }
 
+// What is multiplied for many queries, as floats, on a machine that has nothing quicker.
+struct AttendedNumbers {
+    static constexpr bool are_pairs = false;
+};
+
+#if defined(TALLOW_PAIRS)
+// The same as pairs of bf16.
+struct AttendedPairs {
+    static constexpr bool are_pairs = true;
+    static constexpr uint32_t row_side = pairs_of_lines(most_size);
+    static constexpr uint32_t key_side = pairs_of_lines(attended_keys);
+
+    UsesTiles tiles;
+    bf16 rows[attended_rows * most_size];
+    alignas(64) uint32_t queries[attended_rows / pair_side * row_side];
+    alignas(64) uint32_t keys[attended_keys / pair_side * row_side];
+    alignas(64) uint32_t values[most_size / pair_side * key_side];
+    alignas(64) uint32_t weights[2][attended_rows / pair_side * key_side];
+
+    TALLOW_INLINE void take_queries(uint32_t count, uint32_t size) {
+        const int64_t steps[2] = {most_size, 1};
+        take_pairs<row_side, false>(rows, steps, count, size, queries);
+    }
+    TALLOW_INLINE void take_keys(const bf16* key, int64_t key_step, const bf16* value, int64_t value_step,
+                                 uint32_t count, uint32_t size) {
+        const int64_t key_steps[2] = {key_step, 1}, value_steps[2] = {1, value_step};
+        take_pairs<row_side, true>(key, key_steps, count, size, keys);
+        take_pairs<key_side, false>(value, value_steps, size, count, values);
+    }
+    TALLOW_INLINE void add_scores(uint32_t count, uint32_t columns, uint32_t size, float* scores) {
+        multiply_pairs<row_side, row_side>(count, columns, size, keys, queries, scores, attended_rows);
+    }
+    // Weights are sums of two numbers, which have 16 bits between them. Neither is 0 but where the weight is: 0 times
+    // infinity would be NaN.
+    TALLOW_INLINE void take_weights(uint32_t columns, uint32_t count, const float* scores) {
+        constexpr uint32_t upper = 0xffff0000, last_bit = 1 << 16, half_bit = 1 << 15;
+        for (uint32_t column = 0; column < columns; column += pair_side)
+            for (uint32_t first = 0; first < count; first += 2 * pair_side) {
+                Pairs squares[2][pair_side];
+                for (uint32_t i = 0; i < pair_side; ++i) {
+                    Pairs parts[2][2];
+                    for (uint32_t j = 0; j < 2; ++j) {
+                        const uint32_t key = first + 2 * i + j;
+                        Vector<float, sizeof(Pairs)> weight = {};
+                        if (key < count)
+                            __builtin_memcpy(&weight, scores + key * attended_rows + column, sizeof weight);
+                        const auto bits = (Pairs)weight;
+                        parts[0][j] = ((bits > last_bit ? bits : last_bit) - last_bit) & upper;
+                        parts[1][j] = (Pairs)(weight - (Vector<float, sizeof(Pairs)>)parts[0][j]) + half_bit;
+                    }
+                    for (uint32_t part = 0; part < 2; ++part)
+                        squares[part][i] = parts[part][0] >> 16 | (parts[part][1] & upper);
+                }
+                for (uint32_t part = 0; part < 2; ++part) {
+                    transpose_square(squares[part]);
+                    __builtin_memcpy(weights[part] + column / pair_side * key_side + first / 2 * pair_side,
+                                     squares[part], sizeof squares[part]);
+                }
+            }
+    }
+    TALLOW_INLINE void add_values(uint32_t count, uint32_t columns, uint32_t keys_here, uint32_t padded,
+                                  const float* scores, float* found) {
+        take_weights(columns, keys_here, scores);
+        for (const auto& part : weights)
+            multiply_pairs<key_side, key_side>(count, padded, keys_here, part, values, found, padded);
+    }
+};
+#endif
+
 // Where a row of a head begins.
 template <typename T, typename Strides>
 TALLOW_INLINE const T* row_at(uint64_t address, const Strides& strides, uint64_t batch, uint64_t head, uint64_t row) {
@@ -137,7 +206,7 @@ TALLOW_INLINE uint64_t keys_seen(const Arguments& arguments, uint64_t query, uin
     return !arguments.is_causal ? keys : keys > behind ? keys - behind : 0;
 }
 
-template <typename T, typename Arguments> TALLOW_INLINE void attend_rows(const Arguments& arguments) {
+template <typename T, typename Sides, typename Arguments> TALLOW_INLINE void attend_with(const Arguments& arguments) {
     constexpr uint32_t strip = Tile<float>::strip_columns;
     const auto size = static_cast<uint32_t>(arguments.size);
     const uint32_t padded = (size + strip - 1) / strip * strip;
@@ -158,6 +227,8 @@ template <typename T, typename Arguments> TALLOW_INLINE void attend_rows(const A
         const bool is_few = rows <= few_queries;
         const uint32_t columns = is_few ? rows : (rows + strip - 1) / strip * strip;
         Attended at;
+        [[maybe_unused]] Sides sides;
+        const bool in_pairs = Sides::are_pairs && !is_few;
         for (uint32_t i = 0; i < size; ++i)
             at.query_places[i] = i * attended_rows;
         for (uint32_t i = 0; i < attended_keys; ++i)
@@ -176,17 +247,28 @@ template <typename T, typename Arguments> TALLOW_INLINE void attend_rows(const A
             const uint64_t query = (first + row) % queries;
             const uint64_t head = key_head * arguments.group + (first + row) / queries;
             const T* const source = row_at<T>(arguments.query, arguments.query_strides, batch, head, query);
+            if constexpr (Sides::are_pairs)
+                __builtin_memcpy(sides.rows + row * most_size, source, size * sizeof(T));
             if (is_few)
                 load_row(at.queries + row * most_size, source, size, padded);
-            else
+            else if (!in_pairs)
                 for (uint32_t i = 0; i < size; ++i)
                     at.queries[i * attended_rows + row] = to_compute(source[i]);
             at.seen[row] = keys_seen(arguments, query, keys);
             end = at.seen[row] > end ? at.seen[row] : end;
         }
+        if constexpr (Sides::are_pairs)
+            if (in_pairs)
+                sides.take_queries(rows, size);
         for (uint64_t first_key = 0; first_key < end; first_key += attended_keys) {
             const auto there = static_cast<uint32_t>(end - first_key < attended_keys ? end - first_key : attended_keys);
-            for (uint32_t key = 0; key < there; ++key) {
+            if constexpr (Sides::are_pairs)
+                if (in_pairs)
+                    sides.take_keys(row_at<T>(arguments.key, arguments.key_strides, batch, key_head, first_key),
+                                    arguments.key_strides[2],
+                                    row_at<T>(arguments.value, arguments.value_strides, batch, key_head, first_key),
+                                    arguments.value_strides[2], there, size);
+            for (uint32_t key = 0; key < there && !in_pairs; ++key) {
                 const uint64_t place = first_key + key;
                 load_row(at.keys + key * key_stride,
                          row_at<T>(arguments.key, arguments.key_strides, batch, key_head, place), size, padded);
@@ -203,8 +285,11 @@ template <typename T, typename Arguments> TALLOW_INLINE void attend_rows(const A
                     weigh_row(at, row, there, scale);
             } else {
                 __builtin_memset(at.scores, 0, there * attended_rows * sizeof(float));
-                multiply_strips<key_stride, 1>(there, columns, at.keys, at.queries, at.query_places, size, at.scores,
-                                               attended_rows);
+                if constexpr (Sides::are_pairs)
+                    sides.add_scores(there, columns, size, at.scores);
+                else
+                    multiply_strips<key_stride, 1>(there, columns, at.keys, at.queries, at.query_places, size,
+                                                   at.scores, attended_rows);
                 weigh_columns(at, there, columns, scale);
             }
             for (uint32_t row = 0; row < rows; ++row) {
@@ -215,6 +300,8 @@ template <typename T, typename Arguments> TALLOW_INLINE void attend_rows(const A
             if (is_few)
                 multiply_strips<attended_keys, 1>(rows, padded, at.scores, at.values, at.value_places, there, at.found,
                                                   padded);
+            else if constexpr (Sides::are_pairs)
+                sides.add_values(rows, columns, there, padded, at.scores, at.found);
             else
                 multiply_strips<1, attended_rows>(rows, padded, at.scores, at.values, at.value_places, there, at.found,
                                                   padded);
@@ -232,6 +319,15 @@ template <typename T, typename Arguments> TALLOW_INLINE void attend_rows(const A
                     total == 0.0f ? infinity(float{}) : at.largest[row] + log(total);
         }
     });
+}
+
+template <typename T, typename Arguments> TALLOW_INLINE void attend_rows(const Arguments& arguments) {
+#if defined(TALLOW_PAIRS)
+    if constexpr (is_same<T, bf16>)
+        if (has_pairs())
+            return attend_with<T, AttendedPairs>(arguments);
+#endif
+    attend_with<T, AttendedNumbers>(arguments);
 }
 
 } // namespace tallow

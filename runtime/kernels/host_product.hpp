@@ -171,9 +171,11 @@ TALLOW_INLINE void multiply_sides(const Arguments& arguments) {
 }
 
 template <typename T, typename Arguments> TALLOW_INLINE void multiply_matrices(const Arguments& arguments) {
-    if constexpr (is_same<T, bf16> && may_have_pairs)
+#if defined(TALLOW_PAIRS)
+    if constexpr (is_same<T, bf16>)
         if (has_pairs())
             return multiply_sides<T, PairSides>(arguments);
+#endif
     multiply_sides<T, NumberSides<T>>(arguments);
 }
 

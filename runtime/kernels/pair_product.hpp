@@ -4,21 +4,16 @@
 #include "tile_product.hpp"
 
 #if defined(__AVX512BW__) && defined(__linux__)
+#define TALLOW_PAIRS
 #include <cpuid.h>
 #include <sys/syscall.h>
 #include <unistd.h>
-#endif
 
 namespace tallow {
 
 // A register holds a tile of so many rows of pairs of terms, or of sums of as many columns.
 constexpr uint32_t pair_side = 16;
 constexpr uint32_t tile_pairs = pair_side * pair_side;
-
-struct PairSides;
-
-#if defined(__AVX512BW__) && defined(__linux__)
-constexpr bool may_have_pairs = true;
 
 // Whether this machine has AMX for bf16. Linux lets a process use it that asks, unless a thread has too small a stack
 // for signals.
@@ -50,9 +45,9 @@ static_assert(sizeof(TileShapes) == 64);
     asm volatile("tilestored %%tmm" #number ", (%0,%1,1)" ::"r"(rows), "r"(uint64_t{stride} * 4) : "memory")
 #define TALLOW_MULTIPLY_TILES(sums, lhs, rhs) asm volatile("tdpbf16ps %%tmm" #rhs ", %%tmm" #lhs ", %%tmm" #sums ::)
 
-// Adds products of bf16 to two tiles of sums, or to four of `Rows` = 2 rows of tiles. A row of tiles on the left, or a
-// column of them on the right, begins `Side` pairs behind the one before; its tiles follow one another.
-template <uint32_t Rows, uint32_t Side>
+// Adds products of bf16 to two tiles of sums, or to four of `Rows` = 2 rows of tiles. A row of tiles on the left begins
+// `LhsSide` pairs behind the one before, a column of them on the right `RhsSide`; its tiles follow one another.
+template <uint32_t Rows, uint32_t LhsSide, uint32_t RhsSide>
 TALLOW_INLINE void multiply_tiles_of_pairs(const uint32_t* lhs, const uint32_t* rhs, uint32_t pairs, float* sums,
                                            uint64_t stride) {
     float* const below = sums + pair_side * stride;
@@ -67,10 +62,10 @@ TALLOW_INLINE void multiply_tiles_of_pairs(const uint32_t* lhs, const uint32_t* 
         TALLOW_LOAD_TILE(6, rhs, pair_side);
         TALLOW_LOAD_TILE(4, lhs, pair_side);
         TALLOW_MULTIPLY_TILES(0, 4, 6);
-        TALLOW_LOAD_TILE(7, rhs + Side, pair_side);
+        TALLOW_LOAD_TILE(7, rhs + RhsSide, pair_side);
         TALLOW_MULTIPLY_TILES(1, 4, 7);
         if constexpr (Rows == 2) {
-            TALLOW_LOAD_TILE(5, lhs + Side, pair_side);
+            TALLOW_LOAD_TILE(5, lhs + LhsSide, pair_side);
             TALLOW_MULTIPLY_TILES(2, 5, 6);
             TALLOW_MULTIPLY_TILES(3, 5, 7);
         }
@@ -81,6 +76,39 @@ TALLOW_INLINE void multiply_tiles_of_pairs(const uint32_t* lhs, const uint32_t* 
         TALLOW_STORE_TILE(2, below, stride);
         TALLOW_STORE_TILE(3, below + pair_side, stride);
     }
+}
+
+// The same of any number of rows, and of two columns of tiles at a time. Rows and terms are rounded up to whole tiles.
+template <uint32_t LhsSide, uint32_t RhsSide>
+TALLOW_INLINE void multiply_pairs(uint32_t rows, uint32_t columns, uint32_t terms, const uint32_t* lhs,
+                                  const uint32_t* rhs, float* sums, uint64_t stride) {
+    const uint32_t pairs = (terms + 2 * pair_side - 1) / (2 * pair_side) * pair_side;
+    for (uint32_t column = 0; column < columns; column += 2 * pair_side)
+        for (uint32_t row = 0; row < rows; row += 2 * pair_side) {
+            const uint32_t* const left = lhs + row / pair_side * LhsSide;
+            const uint32_t* const right = rhs + column / pair_side * RhsSide;
+            float* const to = sums + row * stride + column;
+            if (rows - row > pair_side)
+                multiply_tiles_of_pairs<2, LhsSide, RhsSide>(left, right, pairs, to, stride);
+            else
+                multiply_tiles_of_pairs<1, LhsSide, RhsSide>(left, right, pairs, to, stride);
+        }
+}
+
+// Between its begin and its end a thread may multiply tiles.
+struct UsesTiles {
+    TALLOW_INLINE UsesTiles() {
+        static constexpr TileShapes shapes{};
+        asm volatile("ldtilecfg %0" ::"m"(shapes));
+    }
+    TALLOW_INLINE ~UsesTiles() {
+        asm volatile("tilerelease" ::);
+    }
+};
+
+// The pairs of so many terms of 16 lines, and a few more: those of the next lines lie in another set of the cache.
+constexpr uint32_t pairs_of_lines(uint32_t terms) {
+    return terms / 2 * pair_side + pair_side;
 }
 
 using Pairs = Vector<uint32_t, sizeof(uint32_t) * pair_side>;
@@ -179,8 +207,7 @@ struct PairSides {
     static constexpr uint32_t most_columns = 2 * product_columns;
     static constexpr uint32_t row_step = pair_side;
     static constexpr uint32_t column_step = 2 * pair_side;
-    // Of the tiles of 16 lines. Those of the next ones lie in another set of the cache.
-    static constexpr uint32_t side = most_terms / 2 * pair_side + pair_side;
+    static constexpr uint32_t side = pairs_of_lines(most_terms);
     static_assert(tile_terms % pair_side == 0 && tile_rows % row_step == 0 && most_columns % column_step == 0);
 
     struct alignas(64) Block {
@@ -193,15 +220,11 @@ struct PairSides {
             return block;
         }
     };
+    const UsesTiles tiles;
     Block& block = Block::of_thread();
     float* const sums = block.sums;
 
     TALLOW_INLINE explicit PairSides(uint64_t) {
-        static constexpr TileShapes shapes{};
-        asm volatile("ldtilecfg %0" ::"m"(shapes));
-    }
-    TALLOW_INLINE ~PairSides() {
-        asm volatile("tilerelease" ::);
     }
     TALLOW_INLINE void take_lhs(const bf16* source, const int64_t* steps, uint32_t rows, uint32_t terms) {
         take_pairs<side, true>(source, steps, rows, terms, block.lhs);
@@ -211,24 +234,9 @@ struct PairSides {
         take_pairs<side, false>(source, turned, columns, terms, block.rhs);
     }
     TALLOW_INLINE void multiply(uint32_t rows, uint32_t, uint32_t terms, float* result, uint32_t width) {
-        const uint32_t pairs = (terms + 2 * pair_side - 1) / (2 * pair_side) * pair_side;
-        for (uint32_t column = 0; column < width; column += column_step)
-            for (uint32_t row = 0; row < rows; row += 2 * pair_side) {
-                const uint32_t* const lhs = block.lhs + row / pair_side * side;
-                const uint32_t* const rhs = block.rhs + column / pair_side * side;
-                float* const to = result + row * width + column;
-                if (rows - row > pair_side)
-                    multiply_tiles_of_pairs<2, side>(lhs, rhs, pairs, to, width);
-                else
-                    multiply_tiles_of_pairs<1, side>(lhs, rhs, pairs, to, width);
-            }
+        multiply_pairs<side, side>(rows, width, terms, block.lhs, block.rhs, result, width);
     }
 };
-#else
-constexpr bool may_have_pairs = false;
-TALLOW_INLINE bool has_pairs() {
-    return false;
-}
-#endif
 
 } // namespace tallow
+#endif
