@@ -75,6 +75,15 @@ template <typename T, typename Arguments> TALLOW_INLINE void fill_strided(const 
 template <typename T, typename Arguments> TALLOW_INLINE void copy_strided(const Arguments& arguments) {
     T* const result = pointer_to<T>(arguments.result);
     const T* const source = pointer_to<const T>(arguments.source);
+    // Few elements have a thread each.
+    if (arguments.count <= grid_blocks() * block_size) {
+        const uint32_t index = block_index() * block_size + thread_index();
+        uint64_t offsets[2];
+        locate(arguments, index, offsets);
+        if (index < arguments.count)
+            store_whole(result + offsets[0], load_whole<1>(source + offsets[1]));
+        return;
+    }
     const uint32_t step = grid_blocks() * block_size * copy_elements;
     for (uint32_t base = block_index() * block_size * copy_elements; base < arguments.count; base += step) {
         Pack<T, 1> values[copy_elements];

@@ -134,7 +134,7 @@ def _copy_plan(shape: Dims, to: Dims, from_: Dims, itemsize: int, alignment: int
     transposed = None if is_apart else tiled(dims, strides, 1, width)
     if transposed is not None:
         return _Plan(f"copy_b{8 * width}_transposed", True, width, transposed)
-    launches = parts(COPY_ELEMENTS * BLOCK_SIZE, dims, strides)
+    launches = parts(BLOCK_SIZE if few else COPY_ELEMENTS * BLOCK_SIZE, dims, strides)
     return _Plan(f"copy_b{8 * width}_strided", False, width, launches)
 
 

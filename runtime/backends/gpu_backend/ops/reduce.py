@@ -35,6 +35,8 @@ _MOST_SPLITS: Final = 1024
 # rounding errors of sums do.
 _LEAST_ACCESSES: Final = 4
 _MOST_ACCESSES: Final = 512
+# So few splits save less time than the second pass takes.
+_FEW_SPLITS: Final = 2
 # A whole block takes a row of more than so many accesses, or of so many where states are several numbers: those of many
 # threads take long to join.
 _WAVE_ACCESSES: Final = 128
@@ -259,6 +261,8 @@ def _team(accesses: int, most_of_wave: int) -> int:
 def _splits(length: int, wanted: int, unit: int, least: int) -> tuple[int, int]:
     """Into how many splits the `length` elements of an output go, and how many each takes, whole units if many."""
     splits = min(wanted, length // (_LEAST_ACCESSES * unit), _MOST_SPLITS)
+    if splits <= _FEW_SPLITS:
+        splits = 1
     splits = max(splits, ceil_divide(length, _MOST_ACCESSES * unit))
     if splits <= least:
         return least, ceil_divide(length, least)
