@@ -49,6 +49,27 @@ def test_a_mask_of_truth_values_says_which_keys_are_seen(device: Device) -> None
         query.to_dtype("f8e4m3").scaled_dot_product_attention(*(key.to_dtype("f8e4m3"),) * 2, seen)
 
 
+# Around the sizes of tiles of queries, keys and elements.
+@pytest.mark.parametrize(("queries", "keys", "size"), [(5, 300, 80), (33, 65, 20), (70, 130, 192)])
+def test_attention_of_bf16_on_the_cpu_rounds_no_weight_to_8_bits(queries: int, keys: int, size: int) -> None:
+    given = [drawn(1, 2, length, size).to_dtype("bf16") for length in (queries, keys, keys)]
+    result = given[0].scaled_dot_product_attention(*given[1:]).to_dtype("f64").numpy()
+    expected = Tensor(by_hand(*(each.to_dtype("f64") for each in given)), device="cpu")
+    rounded = expected.to_dtype("bf16").to_dtype("f64").numpy()
+    np.testing.assert_allclose(result, rounded, rtol=2**-7, atol=2**-13)
+    # Two fifths of them would be others if weights had 8 bits.
+    assert (result != rounded).mean() < 0.03
+
+
+def test_an_infinite_value_that_is_seen_is_what_all_get() -> None:
+    key = drawn(1, 1, 70, 8).to_dtype("bf16")
+    value = key.to_dtype("f64").numpy()
+    value[..., 0, 3] = np.inf
+    result = key.scaled_dot_product_attention(key, Tensor(value, device="cpu").to_dtype("bf16"), causal=True)
+    infinite = np.isposinf(result.to_dtype("f64").numpy())
+    assert infinite[..., 3].all() and infinite.sum() == 70
+
+
 def test_a_key_head_serves_several_heads_in_a_row() -> None:
     query, key = drawn(1, 6, 4, 8), drawn(1, 2, 5, 8)
     repeated = Tensor(np.repeat(key.numpy(), 3, 1), device="cpu")
