@@ -132,28 +132,28 @@ struct AttendedNumbers {
 // The same as pairs of bf16.
 struct AttendedPairs {
     static constexpr bool are_pairs = true;
-    static constexpr uint32_t row_side = pairs_of_lines(most_size);
-    static constexpr uint32_t key_side = pairs_of_lines(attended_keys);
+    static constexpr uint32_t row_stride = lines_stride(most_size);
+    static constexpr uint32_t keys_stride = lines_stride(attended_keys);
 
     UsesTiles tiles;
     bf16 rows[attended_rows * most_size];
-    alignas(64) uint32_t queries[attended_rows / pair_side * row_side];
-    alignas(64) uint32_t keys[attended_keys / pair_side * row_side];
-    alignas(64) uint32_t values[most_size / pair_side * key_side];
-    alignas(64) uint32_t weights[2][attended_rows / pair_side * key_side];
+    alignas(64) uint32_t queries[attended_rows / pair_side * row_stride];
+    alignas(64) uint32_t keys[attended_keys / pair_side * row_stride];
+    alignas(64) uint32_t values[most_size / pair_side * keys_stride];
+    alignas(64) uint32_t weights[2][attended_rows / pair_side * keys_stride];
 
     TALLOW_INLINE void take_queries(uint32_t count, uint32_t size) {
         const int64_t steps[2] = {most_size, 1};
-        take_pairs<row_side, false>(rows, steps, count, size, queries);
+        take_pairs<row_stride, false>(rows, steps, count, size, queries);
     }
     TALLOW_INLINE void take_keys(const bf16* key, int64_t key_step, const bf16* value, int64_t value_step,
                                  uint32_t count, uint32_t size) {
         const int64_t key_steps[2] = {key_step, 1}, value_steps[2] = {1, value_step};
-        take_pairs<row_side, true>(key, key_steps, count, size, keys);
-        take_pairs<key_side, false>(value, value_steps, size, count, values);
+        take_pairs<row_stride, true>(key, key_steps, count, size, keys);
+        take_pairs<keys_stride, false>(value, value_steps, size, count, values);
     }
     TALLOW_INLINE void add_scores(uint32_t count, uint32_t columns, uint32_t size, float* scores) {
-        multiply_pairs<row_side, row_side>(count, columns, size, keys, queries, scores, attended_rows);
+        multiply_pairs<row_stride>(count, columns, size, keys, queries, scores, attended_rows);
     }
     // Weights are sums of two numbers, which have 16 bits between them. Neither is 0 but where the weight is: 0 times
     // infinity would be NaN.
@@ -178,7 +178,7 @@ struct AttendedPairs {
                 }
                 for (uint32_t part = 0; part < 2; ++part) {
                     transpose_square(squares[part]);
-                    __builtin_memcpy(weights[part] + column / pair_side * key_side + first / 2 * pair_side,
+                    __builtin_memcpy(weights[part] + column / pair_side * keys_stride + first / 2 * pair_side,
                                      squares[part], sizeof squares[part]);
                 }
             }
@@ -187,7 +187,7 @@ struct AttendedPairs {
                                   const float* scores, float* found) {
         take_weights(columns, keys_here, scores);
         for (const auto& part : weights)
-            multiply_pairs<key_side, key_side>(count, padded, keys_here, part, values, found, padded);
+            multiply_pairs<keys_stride>(count, padded, keys_here, part, values, found, padded);
     }
 };
 #endif
@@ -247,11 +247,11 @@ template <typename T, typename Sides, typename Arguments> TALLOW_INLINE void att
             const uint64_t query = (first + row) % queries;
             const uint64_t head = key_head * arguments.group + (first + row) / queries;
             const T* const source = row_at<T>(arguments.query, arguments.query_strides, batch, head, query);
-            if constexpr (Sides::are_pairs)
-                __builtin_memcpy(sides.rows + row * most_size, source, size * sizeof(T));
             if (is_few)
                 load_row(at.queries + row * most_size, source, size, padded);
-            else if (!in_pairs)
+            else if constexpr (Sides::are_pairs)
+                __builtin_memcpy(sides.rows + row * most_size, source, size * sizeof(T));
+            else
                 for (uint32_t i = 0; i < size; ++i)
                     at.queries[i * attended_rows + row] = to_compute(source[i]);
             at.seen[row] = keys_seen(arguments, query, keys);
@@ -268,13 +268,14 @@ template <typename T, typename Sides, typename Arguments> TALLOW_INLINE void att
                                     arguments.key_strides[2],
                                     row_at<T>(arguments.value, arguments.value_strides, batch, key_head, first_key),
                                     arguments.value_strides[2], there, size);
-            for (uint32_t key = 0; key < there && !in_pairs; ++key) {
-                const uint64_t place = first_key + key;
-                load_row(at.keys + key * key_stride,
-                         row_at<T>(arguments.key, arguments.key_strides, batch, key_head, place), size, padded);
-                load_row(at.values + key * padded,
-                         row_at<T>(arguments.value, arguments.value_strides, batch, key_head, place), size, padded);
-            }
+            if (!in_pairs)
+                for (uint32_t key = 0; key < there; ++key) {
+                    const uint64_t place = first_key + key;
+                    load_row(at.keys + key * key_stride,
+                             row_at<T>(arguments.key, arguments.key_strides, batch, key_head, place), size, padded);
+                    load_row(at.values + key * padded,
+                             row_at<T>(arguments.value, arguments.value_strides, batch, key_head, place), size, padded);
+                }
             for (uint32_t row = 0; row < columns; ++row) {
                 const uint64_t seen = at.seen[row] > first_key ? at.seen[row] - first_key : 0;
                 at.seen_here[row] = seen < there ? static_cast<uint32_t>(seen) : there;

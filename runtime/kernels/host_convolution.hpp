@@ -87,7 +87,7 @@ template <typename T, typename Arguments> TALLOW_INLINE void convolve(const Argu
                     tile.places[i] = static_cast<uint32_t>(
                         (first + i) / arguments.weights * arguments.lines * arguments.line_length +
                         static_cast<uint64_t>(weight_places[(first + i) % arguments.weights]));
-                multiply_tile(tile, rows, columns, terms, stride);
+                multiply_tile(tile, rows, columns, terms, tile.sums, stride);
             }
         }
         for (uint32_t i = 0; i < rows; ++i)

@@ -112,8 +112,7 @@ template <typename T> struct NumberSides {
     }
     // Adds the products of so many terms to sums, whose rows are `width` apart.
     TALLOW_INLINE void multiply(uint32_t rows, uint32_t columns, uint32_t terms, Value* result, uint32_t width) {
-        multiply_strips<Tile<Value>::lhs_stride, 1>(rows, columns, tile.lhs, tile.rhs, tile.places, terms, result,
-                                                    width);
+        multiply_tile(tile, rows, columns, terms, result, width);
     }
 };
 

@@ -45,9 +45,9 @@ static_assert(sizeof(TileShapes) == 64);
     asm volatile("tilestored %%tmm" #number ", (%0,%1,1)" ::"r"(rows), "r"(uint64_t{stride} * 4) : "memory")
 #define TALLOW_MULTIPLY_TILES(sums, lhs, rhs) asm volatile("tdpbf16ps %%tmm" #rhs ", %%tmm" #lhs ", %%tmm" #sums ::)
 
-// Adds products of bf16 to two tiles of sums, or to four of `Rows` = 2 rows of tiles. A row of tiles on the left begins
-// `LhsSide` pairs behind the one before, a column of them on the right `RhsSide`; its tiles follow one another.
-template <uint32_t Rows, uint32_t LhsSide, uint32_t RhsSide>
+// Adds products of bf16 to two tiles of sums, or to four of `Rows` = 2 rows of tiles. A row of tiles on the left, or a
+// column of them on the right, begins `Stride` pairs behind the one before; its tiles follow one another.
+template <uint32_t Rows, uint32_t Stride>
 TALLOW_INLINE void multiply_tiles_of_pairs(const uint32_t* lhs, const uint32_t* rhs, uint32_t pairs, float* sums,
                                            uint64_t stride) {
     float* const below = sums + pair_side * stride;
@@ -62,10 +62,10 @@ TALLOW_INLINE void multiply_tiles_of_pairs(const uint32_t* lhs, const uint32_t* 
         TALLOW_LOAD_TILE(6, rhs, pair_side);
         TALLOW_LOAD_TILE(4, lhs, pair_side);
         TALLOW_MULTIPLY_TILES(0, 4, 6);
-        TALLOW_LOAD_TILE(7, rhs + RhsSide, pair_side);
+        TALLOW_LOAD_TILE(7, rhs + Stride, pair_side);
         TALLOW_MULTIPLY_TILES(1, 4, 7);
         if constexpr (Rows == 2) {
-            TALLOW_LOAD_TILE(5, lhs + LhsSide, pair_side);
+            TALLOW_LOAD_TILE(5, lhs + Stride, pair_side);
             TALLOW_MULTIPLY_TILES(2, 5, 6);
             TALLOW_MULTIPLY_TILES(3, 5, 7);
         }
@@ -79,19 +79,19 @@ TALLOW_INLINE void multiply_tiles_of_pairs(const uint32_t* lhs, const uint32_t* 
 }
 
 // The same of any number of rows, and of two columns of tiles at a time. Rows and terms are rounded up to whole tiles.
-template <uint32_t LhsSide, uint32_t RhsSide>
+template <uint32_t Stride>
 TALLOW_INLINE void multiply_pairs(uint32_t rows, uint32_t columns, uint32_t terms, const uint32_t* lhs,
                                   const uint32_t* rhs, float* sums, uint64_t stride) {
     const uint32_t pairs = (terms + 2 * pair_side - 1) / (2 * pair_side) * pair_side;
     for (uint32_t column = 0; column < columns; column += 2 * pair_side)
         for (uint32_t row = 0; row < rows; row += 2 * pair_side) {
-            const uint32_t* const left = lhs + row / pair_side * LhsSide;
-            const uint32_t* const right = rhs + column / pair_side * RhsSide;
+            const uint32_t* const left = lhs + row / pair_side * Stride;
+            const uint32_t* const right = rhs + column / pair_side * Stride;
             float* const to = sums + row * stride + column;
             if (rows - row > pair_side)
-                multiply_tiles_of_pairs<2, LhsSide, RhsSide>(left, right, pairs, to, stride);
+                multiply_tiles_of_pairs<2, Stride>(left, right, pairs, to, stride);
             else
-                multiply_tiles_of_pairs<1, LhsSide, RhsSide>(left, right, pairs, to, stride);
+                multiply_tiles_of_pairs<1, Stride>(left, right, pairs, to, stride);
         }
 }
 
@@ -106,8 +106,9 @@ struct UsesTiles {
     }
 };
 
-// The pairs of so many terms of 16 lines, and a few more: those of the next lines lie in another set of the cache.
-constexpr uint32_t pairs_of_lines(uint32_t terms) {
+// Behind so many pairs the tiles of the next 16 lines begin: those of so many terms, and a few more, so that the next
+// ones lie in another set of the cache.
+constexpr uint32_t lines_stride(uint32_t terms) {
     return terms / 2 * pair_side + pair_side;
 }
 
@@ -138,10 +139,10 @@ TALLOW_INLINE Pairs pair_of_lines(const bf16* low, const bf16* high, uint32_t li
            __builtin_convertvector(load_numbers<Halves>(high, terms > 1 ? lines : 0), Pairs) << 16;
 }
 
-// The pairs of a block of so many lines and terms, in tiles: those of 16 lines follow one another, and begin `Side`
+// The pairs of a block of so many lines and terms, in tiles: those of 16 lines follow one another, and begin `Stride`
 // pairs behind those of the lines before. A row of a tile holds pairs of a line, or of all its lines. Terms are rounded
 // up to whole tiles with zeros.
-template <uint32_t Side, bool ByLine>
+template <uint32_t Stride, bool ByLine>
 TALLOW_INLINE void take_pairs(const bf16* source, const int64_t* steps, uint32_t lines, uint32_t terms,
                               uint32_t* target) {
     constexpr uint32_t square_terms = 2 * pair_side;
@@ -152,7 +153,7 @@ TALLOW_INLINE void take_pairs(const bf16* source, const int64_t* steps, uint32_t
     if (lies_by_line && ByLine) {
         for (uint32_t line = 0; line < lines; ++line) {
             const bf16* from = source + line * line_step;
-            uint32_t* to = target + line / pair_side * Side + line % pair_side * pair_side;
+            uint32_t* to = target + line / pair_side * Stride + line % pair_side * pair_side;
             for (uint32_t term = 0; term < terms; term += square_terms, to += tile_pairs) {
                 __builtin_prefetch(from + 2 * line_step);
                 store(to, pairs_of_line(from, term_step, terms - term));
@@ -165,7 +166,7 @@ TALLOW_INLINE void take_pairs(const bf16* source, const int64_t* steps, uint32_t
             const bf16* const low = source + term * term_step;
             const bf16* const high = low + term_step;
             uint32_t* to = target + term / square_terms * tile_pairs + term % square_terms / 2 * pair_side;
-            for (uint32_t line = 0; line < lines; line += pair_side, to += Side) {
+            for (uint32_t line = 0; line < lines; line += pair_side, to += Stride) {
                 __builtin_prefetch(low + line + 8 * term_step);
                 __builtin_prefetch(high + line + 8 * term_step);
                 store(to, pair_of_lines(low + line, high + line, lines - line, rest(term, terms)));
@@ -191,7 +192,7 @@ TALLOW_INLINE void take_pairs(const bf16* source, const int64_t* steps, uint32_t
                         square[i] = pair_of_lines(low, low + term_step, lines - line, rest(term + 2 * i, terms));
                     }
                 transpose_square(square);
-                uint32_t* const to = target + line / pair_side * Side + term / square_terms * tile_pairs;
+                uint32_t* const to = target + line / pair_side * Stride + term / square_terms * tile_pairs;
                 for (uint32_t i = 0; i < pair_side; ++i)
                     store(to + i * pair_side, square[i]);
             }
@@ -207,12 +208,12 @@ struct PairSides {
     static constexpr uint32_t most_columns = 2 * product_columns;
     static constexpr uint32_t row_step = pair_side;
     static constexpr uint32_t column_step = 2 * pair_side;
-    static constexpr uint32_t side = pairs_of_lines(most_terms);
+    static constexpr uint32_t stride = lines_stride(most_terms);
     static_assert(tile_terms % pair_side == 0 && tile_rows % row_step == 0 && most_columns % column_step == 0);
 
     struct alignas(64) Block {
-        uint32_t lhs[tile_rows / pair_side * side];
-        uint32_t rhs[most_columns / pair_side * side];
+        uint32_t lhs[tile_rows / pair_side * stride];
+        uint32_t rhs[most_columns / pair_side * stride];
         float sums[most_rows * most_columns];
 
         static Block& of_thread() {
@@ -227,14 +228,14 @@ struct PairSides {
     TALLOW_INLINE explicit PairSides(uint64_t) {
     }
     TALLOW_INLINE void take_lhs(const bf16* source, const int64_t* steps, uint32_t rows, uint32_t terms) {
-        take_pairs<side, true>(source, steps, rows, terms, block.lhs);
+        take_pairs<stride, true>(source, steps, rows, terms, block.lhs);
     }
     TALLOW_INLINE void take_rhs(const bf16* source, const int64_t* steps, uint32_t terms, uint32_t columns) {
         const int64_t turned[2] = {steps[1], steps[0]};
-        take_pairs<side, false>(source, turned, columns, terms, block.rhs);
+        take_pairs<stride, false>(source, turned, columns, terms, block.rhs);
     }
     TALLOW_INLINE void multiply(uint32_t rows, uint32_t, uint32_t terms, float* result, uint32_t width) {
-        multiply_pairs<side, side>(rows, width, terms, block.lhs, block.rhs, result, width);
+        multiply_pairs<stride>(rows, width, terms, block.lhs, block.rhs, result, width);
     }
 };
 

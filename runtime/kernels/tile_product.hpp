@@ -82,11 +82,12 @@ TALLOW_INLINE void multiply_strips(uint32_t rows, uint32_t columns, const T* lhs
                                                          sums + row * stride + column, stride);
 }
 
-// Adds the product of a tile's sides to its sums, whose rows are `stride` apart: of whole strips of columns, of which
+// Adds the product of a tile's sides to sums, whose rows are `stride` apart: of whole strips of columns, of which
 // those behind `columns` mean nothing.
 template <typename T>
-TALLOW_INLINE void multiply_tile(Tile<T>& tile, uint32_t rows, uint32_t columns, uint32_t terms, uint32_t stride) {
-    multiply_strips<Tile<T>::lhs_stride, 1>(rows, columns, tile.lhs, tile.rhs, tile.places, terms, tile.sums, stride);
+TALLOW_INLINE void multiply_tile(const Tile<T>& tile, uint32_t rows, uint32_t columns, uint32_t terms, T* sums,
+                                 uint32_t stride) {
+    multiply_strips<Tile<T>::lhs_stride, 1>(rows, columns, tile.lhs, tile.rhs, tile.places, terms, sums, stride);
 }
 
 template <typename T> TALLOW_INLINE void widen_span(uint64_t count, compute_type<T>* result, const T* source) {
