@@ -54,10 +54,10 @@ What keeps them slow, as far as it is known, and what was tried:
   accurate to 4 units in the last place everywhere, which is more arithmetic. It shows where memory does not bound a
   call: at 2^20 elements, which stay in the cache, and for mish at every size.
 - index_select and index_add: each index is compared with the size and with the mark, and one out of range is recorded.
-- softmax and log_softmax, rows of 64: 4 or 8 threads take a row however many rows there are, so that the bits of a row do
-  not depend on the others. 1,024 rows take 16 or 32 blocks, where PyTorch has 128.
-- sum and max over the first dim of 2^10 elements: one block, whose threads join what they have of 4 or 8 columns in five
-  or six steps through shared memory. rms_norm of a single row: one warp takes it, and writes it as well.
+- softmax and log_softmax, rows of 64: 4 or 8 threads take a row however many rows there are, so that the bits of a row
+  do not depend on the others. 1,024 rows take 16 or 32 blocks, where PyTorch has 128.
+- sum and max over the first dim of 2^10 elements: one block, whose threads join what they have of 4 or 8 columns in
+  five or six steps through shared memory. rms_norm of a single row: one warp takes it, and writes it as well.
 - sum over all: a second launch adds up what the blocks of the first one have. The last block could do that in one.
 - attention of one token: a third of the time is not spent reading keys: it is the launch, and the last block joining
   the splits, which waits for what the others write, for their counter and for its own reads. Halves go from memory
