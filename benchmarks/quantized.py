@@ -35,7 +35,7 @@ HEAD = """# Weights in blocks
 
 How long products with weights in blocks take on a GPU, in microseconds. Calls with different weights, so that these
 come from memory, are captured in a graph, and the fastest of several rounds counts. "exact" multiplies by the decoded
-weights, "q8_1" rounds x to integers of a byte first, as Candle and llama.cpp do, and more than 8 rows to bf16. PyTorch
+weights, "q8_1" rounds x to integers of a byte first, as Candle and llama.cpp do, and more than 16 rows to bf16. PyTorch
 multiplies by weights in f16, which are 3.6 times those of Q4K. 128 and 512 rows are in f16: the kernels of Hopper
 decode the weights while they multiply, but those of Q3K, which are decoded to memory first. "PyTorch's" is the time of
 PyTorch's product of as many rows, which takes turns with it, and "of PyTorch's" is the ratio of the two. All figures

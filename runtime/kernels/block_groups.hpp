@@ -200,9 +200,7 @@ template <typename Tile, typename T, typename Arguments> struct RowsOfLane {
     }
     TALLOW_INLINE const Block& block_of(uint32_t part, uint32_t h, uint32_t place) const {
         const uint32_t row = wave_index() * matrix_side + Core::row(h);
-        const uint32_t skew = Brought<Block>::skew(bytes.begin(row, part));
-        const uint8_t* const window = reinterpret_cast<const uint8_t*>(tile.window(part) + row * Tile::accesses);
-        return reinterpret_cast<const Block*>(window + skew)[place / Block::elements];
+        return bytes.blocks_of(tile.window(part), row, part)[place / Block::elements];
     }
 };
 
@@ -261,7 +259,7 @@ TALLOW_INLINE void multiply_by_groups(const Arguments& arguments) {
         tile.empty(thread_index()).template initialize<groups_per_block>();
     }
     if (begin < end)
-        bytes.bring(tile, begin);
+        bytes.bring(tile.window(begin), begin);
     commit_copies();
     await_copies<0>();
     show_products_shared();
@@ -303,7 +301,7 @@ TALLOW_INLINE void multiply_by_groups(const Arguments& arguments) {
                 multiply_held<T, true>(sums, weights[step % 2][s], tile.x(step).describe(0, s * matrix_side));
             commit_products();
             if (step == 0 && part + 1 < end)
-                bytes.bring(tile, part + 1);
+                bytes.bring(tile.window(part + 1), part + 1);
             commit_copies();
             // This group is done with the step before.
             await_products<1>();

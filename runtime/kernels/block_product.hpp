@@ -1,66 +1,15 @@
-// Products of few rows of x and rows of weights in blocks.
+// Products of a row of x and rows of weights in blocks.
 //
 // A wave takes rows of weights. It brings the bytes of a part of each to shared memory in whole accesses, wherever
 // blocks begin, and then each lane takes 32 weights of each row. Sums have one order, whatever else is computed: that
 // of a lane's parts, then the lanes by halves, then the waves that share a row. So a row of x has the same result alone
-// and among others.
+// and among others: see block_rows.hpp.
 #pragma once
 
-#include "async_copy.hpp"
-#include "quantized.hpp"
+#include "block_bytes.hpp"
 #include "rows_of_x.hpp"
 
 namespace tallow {
-
-// The 32 weights of a lane: runs whose quants share bytes. Where lanes share a block, none is shorter than a group, so
-// that few scales are decoded.
-template <typename Block>
-constexpr uint32_t most_runs = Block::elements == lane_weights ? lane_weights
-                               : Block::group < lane_weights   ? lane_weights / Block::group
-                                                               : 1;
-template <typename Block> constexpr uint32_t runs = Block::runs < most_runs<Block> ? Block::runs : most_runs<Block>;
-template <typename Block> constexpr uint32_t apart = runs<Block> == 1 ? Block::elements : Block::apart;
-template <typename Block> constexpr uint32_t run_length = lane_weights / runs<Block>;
-
-template <typename Block> constexpr uint32_t lanes_of_block = Block::elements / lane_weights;
-template <typename Block> constexpr uint32_t runs_side_by_side = apart<Block> / run_length<Block>;
-
-// Where those of a lane begin in their block.
-template <typename Block> TALLOW_INLINE uint32_t first_weight(uint32_t lane) {
-    const uint32_t place = lane % lanes_of_block<Block>;
-    return runs<Block> * apart<Block> * (place / runs_side_by_side<Block>)+run_length<Block> *
-           (place % runs_side_by_side<Block>);
-}
-
-// A place in shared memory, as what copies to it takes it.
-#if defined(TALLOW_ASYNC_COPIES)
-using SharedPlace = uint32_t;
-TALLOW_INLINE SharedPlace place_of_shared(bits128* pointer) {
-    return shared_address(pointer);
-}
-TALLOW_INLINE const uint8_t* pointer_of_shared(SharedPlace place) {
-    return static_cast<const uint8_t*>(__cvta_shared_to_generic(place));
-}
-TALLOW_INLINE void bring(bool is_needed, SharedPlace target, const uint8_t* source) {
-    copy_async_if(is_needed, target, source);
-}
-#else
-using SharedPlace = uint8_t*;
-TALLOW_INLINE SharedPlace place_of_shared(bits128* pointer) {
-    return reinterpret_cast<uint8_t*>(pointer);
-}
-TALLOW_INLINE const uint8_t* pointer_of_shared(SharedPlace place) {
-    return place;
-}
-TALLOW_INLINE void commit_copies() {
-}
-template <uint32_t> TALLOW_INLINE void await_copies() {
-}
-TALLOW_INLINE void bring(bool is_needed, SharedPlace target, const uint8_t* source) {
-    if (is_needed)
-        store_registers(target, load_registers<access_bytes>(source));
-}
-#endif
 
 // What a block's windows take of the 48 KiB of shared memory; the rest has what waves hand each other.
 constexpr uint32_t most_windows_bytes = 46 << 10;
@@ -145,8 +94,33 @@ template <typename Block, uint32_t Rows> struct Stream {
 
 template <typename Block> constexpr uint32_t sum_length = Block::group < lane_weights ? Block::group : lane_weights;
 
-// Rows of x, of which lanes take what their weights meet.
-template <typename Block, uint32_t Planes, uint32_t Held> struct RowsOfX {
+// Adds the products of a dot of quants, and of their bias, with numbers of x, which have this step and sum, and of an
+// offset that weights have in common.
+template <typename Block, uint32_t Planes>
+TALLOW_INLINE void add_product(const int (&dots)[Planes], float step, float sum, const ScaleOfGroup& group,
+                               float& total) {
+    // Quants of 8 bits are signed as they stand.
+    constexpr float bias = Block::bias == -128 ? 0.0f : static_cast<float>(Block::bias);
+    float dot = 0.0f;
+#pragma unroll
+    for (uint32_t plane = 0; plane < Planes; ++plane)
+        dot = multiply_add(dot, 256.0f, static_cast<float>(dots[plane]));
+    // A step that is infinite meets weights, and not what these are made of.
+    const float product = bias == 0.0f  ? dot * step
+                          : Planes == 1 ? multiply_add(dot, step, bias * sum)
+                                        : multiply_add(bias, sum, dot) * step;
+    total = multiply_add(group.scale, product, total);
+    if constexpr (Block::has_offset)
+        total = multiply_add(group.offset, Planes == 1 ? sum : sum * step, total);
+}
+
+// Quants as products take them, which are signed.
+template <typename Block> TALLOW_INLINE uint32_t signed_quads(uint32_t quads) {
+    return quads ^ (Block::bias == -128 ? 0x80808080u : 0u);
+}
+
+// The row of x, of which lanes take what their weights meet.
+template <typename Block, uint32_t Planes> struct OnlyRowOfX {
     using Row = RowOfX<Planes, sum_length<Block>>;
     static constexpr uint32_t part_bytes = wave_size / Row::lanes * Row::cell_bytes;
 
@@ -156,23 +130,8 @@ template <typename Block, uint32_t Planes, uint32_t Held> struct RowsOfX {
         Registers<Row::sum_bytes> steps_and_sums[Row::sums];
     };
 
-    const uint8_t* x;
-    uint32_t stride;
-    uint32_t count;
-
-    template <typename Arguments>
-    TALLOW_INLINE explicit RowsOfX(const Arguments& arguments)
-        : x(pointer_to<const uint8_t>(arguments.x)), stride(Row::row_bytes(arguments.hidden)), count(arguments.x_rows) {
-    }
-
-    // AMD hardware has scalar registers for the offsets of all rows, but not for their addresses; NVIDIA's compiler
-    // spills registers for the offsets.
-    TALLOW_INLINE Numbers load(uint32_t row, uint32_t part) const {
-#if defined(TALLOW_AMD)
-        const uint8_t* const begin = x + (row * stride + part * part_bytes);
-#else
-        const uint8_t* const begin = x + row * stride + part * part_bytes;
-#endif
+    static TALLOW_INLINE Numbers load(uint64_t x, uint32_t part) {
+        const uint8_t* const begin = pointer_to<const uint8_t>(x) + part * part_bytes;
         const uint32_t first =
             lane_index() / lanes_of_block<Block> * Block::elements + first_weight<Block>(lane_index());
         Numbers numbers;
@@ -196,88 +155,52 @@ template <typename Block, uint32_t Planes, uint32_t Held> struct RowsOfX {
         return numbers;
     }
 
-    // Adds the products with a lane's weights, which begin at `i` of their block; one row of x is there already.
+    // Adds the products with a lane's weights, which begin at `i` of their block.
     template <uint32_t Rows>
-    TALLOW_INLINE void add(const Block* const (&blocks)[Rows], uint32_t part, uint32_t i, const Numbers& only,
-                           float (&sums)[Rows][Held]) const {
+    static TALLOW_INLINE void add(const Block* const (&blocks)[Rows], uint32_t i, const Numbers& numbers,
+                                  float (&sums)[Rows]) {
         constexpr uint32_t length = run_length<Block> / 4;
         constexpr uint32_t quads_of_sum = sum_length<Block> / 4;
-        // Quants of 8 bits are signed as they stand.
-        constexpr bool is_signed = Block::bias == -128;
-        constexpr float bias = is_signed ? 0.0f : static_cast<float>(Block::bias);
         uint32_t quads[Rows][lane_weights / 4];
-        float scales[Rows][Row::sums];
-        float offsets[Rows][Row::sums];
+        ScaleOfGroup groups[Rows][Row::sums];
 #pragma unroll
         for (uint32_t r = 0; r < Rows; ++r) {
             const auto loaded = blocks[r]->template load<length>(i);
 #pragma unroll
             for (uint32_t quad = 0; quad < lane_weights / 4; ++quad) {
                 const uint32_t place = i + quad / length * apart<Block> + quad % length * 4;
-                quads[r][quad] = blocks[r]->quads(loaded, quad % length, place) ^ (is_signed ? 0x80808080u : 0u);
+                quads[r][quad] = signed_quads<Block>(blocks[r]->quads(loaded, quad % length, place));
             }
 #pragma unroll
-            for (uint32_t run = 0; run < Row::sums; ++run) {
-                const uint32_t group = (i + run * apart<Block>) / Block::group;
-                scales[r][run] = blocks[r]->scale(group);
-                if constexpr (Block::has_offset)
-                    offsets[r][run] = blocks[r]->offset(group);
-            }
+            for (uint32_t run = 0; run < Row::sums; ++run)
+                groups[r][run] = ScaleOfGroup::of(*blocks[r], (i + run * apart<Block>) / Block::group);
         }
 #pragma unroll
-        for (uint32_t h = 0; h < Held; ++h) {
-            const Numbers numbers = Held == 1 ? only : load(h < count ? h : 0, part);
+        for (uint32_t run = 0; run < Row::sums; ++run) {
+            const float step = bit_cast<float>(numbers.steps_and_sums[run].values[0]);
+            const float sum = bit_cast<float>(numbers.steps_and_sums[run].values[1]);
 #pragma unroll
-            for (uint32_t run = 0; run < Row::sums; ++run) {
-                const float step = bit_cast<float>(numbers.steps_and_sums[run].values[0]);
-                const float sum = bit_cast<float>(numbers.steps_and_sums[run].values[1]);
+            for (uint32_t r = 0; r < Rows; ++r) {
+                int dots[Planes] = {};
 #pragma unroll
-                for (uint32_t r = 0; r < Rows; ++r) {
-                    float total = 0.0f;
+                for (uint32_t plane = 0; plane < Planes; ++plane) {
 #pragma unroll
-                    for (uint32_t plane = 0; plane < Planes; ++plane) {
-                        int dot = 0;
-#pragma unroll
-                        for (uint32_t quad = run * quads_of_sum; quad < (run + 1) * quads_of_sum; ++quad)
-                            dot = dot_of_bytes(quads[r][quad], numbers.quads[plane][quad], dot);
-                        total = multiply_add(total, 256.0f, static_cast<float>(dot));
-                    }
-                    // A step that is infinite meets weights, and not what these are made of.
-                    const float product = bias == 0.0f  ? total * step
-                                          : Planes == 1 ? multiply_add(total, step, bias * sum)
-                                                        : multiply_add(bias, sum, total) * step;
-                    sums[r][h] = multiply_add(scales[r][run], product, sums[r][h]);
-                    if constexpr (Block::has_offset)
-                        sums[r][h] = multiply_add(offsets[r][run], Planes == 1 ? sum : sum * step, sums[r][h]);
+                    for (uint32_t quad = run * quads_of_sum; quad < (run + 1) * quads_of_sum; ++quad)
+                        dots[plane] = dot_of_bytes(quads[r][quad], numbers.quads[plane][quad], dots[plane]);
                 }
+                add_product<Block>(dots, step, sum, groups[r][run], sums[r]);
             }
         }
     }
 };
 
 // Adds up sums of the lanes of a wave; every lane has them then.
-template <uint32_t Rows, uint32_t Held> TALLOW_INLINE void add_lanes(float (&sums)[Rows][Held]) {
+template <uint32_t Count> TALLOW_INLINE void add_lanes(float (&sums)[Count]) {
 #pragma unroll
-    for (uint32_t r = 0; r < Rows; ++r) {
+    for (uint32_t i = 0; i < Count; ++i) {
 #pragma unroll
-        for (uint32_t h = 0; h < Held; ++h) {
-#pragma unroll
-            for (uint32_t mask = wave_size / 2; mask > 0; mask /= 2)
-                sums[r][h] += shuffle_xor(sums[r][h], mask);
-        }
-    }
-}
-
-// Writes the sums of rows from `row` on.
-template <uint32_t Rows, uint32_t Held, typename Arguments>
-TALLOW_INLINE void write_sums(const Arguments& arguments, uint32_t row, const float (&sums)[Rows][Held]) {
-#pragma unroll
-    for (uint32_t r = 0; r < Rows; ++r) {
-#pragma unroll
-        for (uint32_t h = 0; h < Held; ++h) {
-            if (lane_index() == 0 && row + r < arguments.rows && h < arguments.x_rows)
-                pointer_to<float>(arguments.result)[static_cast<uint64_t>(h) * arguments.rows + row + r] = sums[r][h];
-        }
+        for (uint32_t mask = wave_size / 2; mask > 0; mask /= 2)
+            sums[i] += shuffle_xor(sums[i], mask);
     }
 }
 
@@ -297,7 +220,7 @@ struct Round {
     TALLOW_INLINE uint32_t begin(uint32_t row, uint32_t split_bits) const {
         // Numbers that follow each other, times 2**32 over the golden ratio, lie far apart.
         constexpr uint32_t golden = 2654435769u;
-        return first + (multiply_high(row / exact_product_rows * golden, count) << split_bits);
+        return first + (multiply_high(row / block_rows * golden, count) << split_bits);
     }
     TALLOW_INLINE uint32_t after(uint32_t part) const {
         return part + step < parts ? part + step : first;
@@ -305,12 +228,12 @@ struct Round {
 };
 
 // The sums of the parts that a wave takes of rows from `row` on.
-template <typename Block, uint32_t Planes, uint32_t Rows, uint32_t Held, typename Arguments>
+template <typename Block, uint32_t Planes, uint32_t Rows, typename Arguments>
 TALLOW_INLINE void add_parts(const Arguments& arguments, Windows<Block, Rows>& windows, uint32_t row, uint32_t member,
-                             float (&sums)[Rows][Held]) {
+                             float (&sums)[Rows]) {
     using Wave = Windows<Block, Rows>;
+    using X = OnlyRowOfX<Block, Planes>;
     constexpr uint32_t ahead = Wave::slots - 1;
-    const RowsOfX<Block, Planes, Held> x(arguments);
     const Stream<Block, Rows> stream(windows, arguments, row);
     const uint32_t length = arguments.hidden / Block::elements;
     const Round round(member, arguments.split_bits, (length + Wave::blocks - 1) / Wave::blocks);
@@ -325,9 +248,9 @@ TALLOW_INLINE void add_parts(const Arguments& arguments, Windows<Block, Rows>& w
         next = round.after(next);
     }
     await_previous_kernel();
-    typename RowsOfX<Block, Planes, Held>::Numbers numbers;
-    if (Held == 1 && round.count != 0)
-        numbers = x.load(0, part);
+    typename X::Numbers numbers;
+    if (round.count != 0)
+        numbers = X::load(arguments.x, part);
     uint32_t slot = 0;
 #pragma unroll 1
     for (uint32_t left = round.count; left != 0; --left) {
@@ -342,21 +265,19 @@ TALLOW_INLINE void add_parts(const Arguments& arguments, Windows<Block, Rows>& w
         for (uint32_t r = 0; r < Rows; ++r)
             blocks[r] = &stream.block_of(slot, r, part * Wave::bytes);
         if (part * Wave::blocks + lane_index() / lanes_of_block<Block> < length)
-            x.add(blocks, part, first_weight<Block>(lane_index()), numbers, sums);
+            X::add(blocks, first_weight<Block>(lane_index()), numbers, sums);
         synchronize_wave();
         part = round.after(part);
         // It comes from a cache, but that takes long as well.
-        if (Held == 1 && left != 1)
-            numbers = x.load(0, part);
+        if (left != 1)
+            numbers = X::load(arguments.x, part);
         slot = slot == ahead ? 0 : slot + 1;
     }
 }
 
 // The rows of weights that a wave takes at a time. They share what is read of x, but windows of large blocks would
 // leave room for few on their way.
-template <typename Block, uint32_t Planes, uint32_t Held> TALLOW_INLINE constexpr uint32_t rows_at_once() {
-    if (Held != 1)
-        return product_rows;
+template <typename Block, uint32_t Planes> TALLOW_INLINE constexpr uint32_t rows_at_once() {
     if (sizeof(Block) >= Block::elements)
         return 1;
     const bool has_few_bits = sizeof(Block) * 8 < Block::elements * exact_product_bits;
@@ -364,19 +285,19 @@ template <typename Block, uint32_t Planes, uint32_t Held> TALLOW_INLINE constexp
 }
 
 // Where rows are few, waves share some: each takes parts of its own, and the first of them adds the sums up.
-template <typename Block, uint32_t Planes, uint32_t Held, typename Arguments>
+template <typename Block, uint32_t Planes, typename Arguments>
 TALLOW_INLINE void block_product(const Arguments& arguments) {
     let_next_kernel_begin();
-    constexpr uint32_t count = rows_at_once<Block, Planes, Held>();
+    constexpr uint32_t count = rows_at_once<Block, Planes>();
     __shared__ Windows<Block, count> shared[waves_per_block];
-    __shared__ float partial[waves_per_block][count][Held];
+    __shared__ float partial[waves_per_block][count];
     const uint32_t split = 1u << arguments.split_bits;
     const uint32_t member = wave_index() & (split - 1);
     const uint32_t groups = (arguments.rows + count - 1) / count;
     const uint32_t step = waves_per_block >> arguments.split_bits;
     for (uint32_t first = block_index() * step; first < groups; first += grid_blocks() * step) {
         const uint32_t row = (first + (wave_index() >> arguments.split_bits)) * count;
-        float sums[count][Held] = {};
+        float sums[count] = {};
         if (row < arguments.rows) {
             add_parts<Block, Planes>(arguments, shared[wave_index()], row, member, sums);
             add_lanes(sums);
@@ -384,25 +305,21 @@ TALLOW_INLINE void block_product(const Arguments& arguments) {
         if (split != 1) {
             if (lane_index() == 0 && member != 0) {
 #pragma unroll
-                for (uint32_t r = 0; r < count; ++r) {
-#pragma unroll
-                    for (uint32_t h = 0; h < Held; ++h)
-                        partial[wave_index()][r][h] = sums[r][h];
-                }
+                for (uint32_t r = 0; r < count; ++r)
+                    partial[wave_index()][r] = sums[r];
             }
             synchronize_block();
             for (uint32_t other = 1; member == 0 && other < split; ++other) {
 #pragma unroll
-                for (uint32_t r = 0; r < count; ++r) {
-#pragma unroll
-                    for (uint32_t h = 0; h < Held; ++h)
-                        sums[r][h] += partial[wave_index() + other][r][h];
-                }
+                for (uint32_t r = 0; r < count; ++r)
+                    sums[r] += partial[wave_index() + other][r];
             }
             synchronize_block();
         }
-        if (member == 0)
-            write_sums(arguments, row, sums);
+#pragma unroll
+        for (uint32_t r = 0; r < count; ++r)
+            if (member == 0 && lane_index() == 0 && row + r < arguments.rows)
+                pointer_to<float>(arguments.result)[row + r] = sums[r];
     }
 }
 
@@ -417,7 +334,7 @@ TALLOW_INLINE void float_product(const Arguments& arguments) {
     for (uint32_t row = block_index() * waves_per_block + wave_index(); row < arguments.rows; row += waves) {
         const Block* const weights =
             pointer_to<const Block>(arguments.blocks) + static_cast<uint64_t>(row) * arguments.hidden;
-        float sums[1][Held] = {};
+        float sums[Held] = {};
         for (uint32_t i = lane_index() * run; i < arguments.hidden; i += wave_size * run) {
             float factors[run];
             load_floats(&weights[i].value, factors);
@@ -428,11 +345,14 @@ TALLOW_INLINE void float_product(const Arguments& arguments) {
                 load_floats(x + held * arguments.x_stride + i, values);
 #pragma unroll
                 for (uint32_t k = 0; k < run; ++k)
-                    sums[0][h] = multiply_add(factors[k], values[k], sums[0][h]);
+                    sums[h] = multiply_add(factors[k], values[k], sums[h]);
             }
         }
         add_lanes(sums);
-        write_sums(arguments, row, sums);
+#pragma unroll
+        for (uint32_t h = 0; h < Held; ++h)
+            if (lane_index() == 0 && h < arguments.x_rows)
+                pointer_to<float>(arguments.result)[static_cast<uint64_t>(h) * arguments.rows + row] = sums[h];
     }
 }
 

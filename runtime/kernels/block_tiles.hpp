@@ -6,8 +6,7 @@
 // depth: each writes its sums, which are added up afterwards.
 #pragma once
 
-#include "block_product.hpp"
-#include "matrix_core.hpp"
+#include "block_bytes.hpp"
 #include "tile_memory.hpp"
 
 namespace tallow {
@@ -123,53 +122,28 @@ TALLOW_INLINE void bring_rows(const BlockTile<Block, T>& tile, const Arguments& 
     }
 }
 
-// The bytes of rows of weights from `row` on, of which the last one stands for those behind it.
-template <typename Tile, typename Arguments> struct BytesOfTile {
+// Decodes step `step` of a part of rows of weights; what a row lacks of it is 0.
+template <typename Tile, typename Arguments>
+TALLOW_INLINE void decode_step(const Tile& tile, const BytesOfTile<Tile, Arguments>& bytes, uint32_t part,
+                               uint32_t step) {
     using Block = typename Tile::Block;
-    const Arguments& arguments;
-    uint32_t row;
-
-    TALLOW_INLINE uint64_t begin(uint32_t column, uint32_t part) const {
-        const uint32_t length = arguments.hidden / Block::elements * static_cast<uint32_t>(sizeof(Block));
-        const uint32_t own = row + column < arguments.rows ? row + column : arguments.rows - 1;
-        return arguments.blocks + uint64_t{own} * length + part * (Tile::blocks * static_cast<uint32_t>(sizeof(Block)));
-    }
-    // Accesses behind all weights are none.
-    TALLOW_INLINE void bring(const Tile& tile, uint32_t part) const {
-        const uint64_t end = arguments.blocks + arguments.readable;
-        const SharedPlace target = place_of_shared(tile.window(part));
+    const uint32_t column = thread_index() / Tile::lanes_of_row;
+    const uint32_t lane = thread_index() % Tile::lanes_of_row + step * Tile::lanes_of_row;
+    const uint32_t block = lane / lanes_of_block<Block>;
+    const uint32_t i = first_weight<Block>(lane);
+    const uint32_t first = block * Block::elements + i - step * Tile::depth;
+    const auto to = tile.weights(step);
+    const auto store = [&](uint32_t place, const Registers<access_bytes>& halves) {
+        store_registers(to.at(column, first + place), halves);
+    };
+    if (part * Tile::part + block * Block::elements < bytes.arguments.hidden) {
+        decode_lane<Block, typename Tile::T>(bytes.blocks_of(tile.window(part), column, part)[block], i, store);
+    } else {
 #pragma unroll
-        for (uint32_t first = 0; first < Tile::columns * Tile::accesses; first += block_size) {
-            const uint32_t number = first + thread_index();
-            const uint64_t here = begin(number / Tile::accesses, part);
-            const uint64_t source = here - Brought<Block>::skew(here) + number % Tile::accesses * access_bytes;
-            tallow::bring(number < Tile::columns * Tile::accesses && source < end, target + number * access_bytes,
-                          pointer_to<const uint8_t>(source));
-        }
+        for (uint32_t k = 0; k < lane_weights; k += access_bytes / sizeof(typename Tile::T))
+            store(k / run_length<Block> * apart<Block> + k % run_length<Block>, {});
     }
-    // Decodes step `step` of a part; what a row lacks of it is 0.
-    TALLOW_INLINE void decode(const Tile& tile, uint32_t part, uint32_t step) const {
-        const uint32_t column = thread_index() / Tile::lanes_of_row;
-        const uint32_t lane = thread_index() % Tile::lanes_of_row + step * Tile::lanes_of_row;
-        const uint32_t block = lane / lanes_of_block<Block>;
-        const uint32_t i = first_weight<Block>(lane);
-        const uint32_t first = block * Block::elements + i - step * Tile::depth;
-        const auto to = tile.weights(step);
-        const auto store = [&](uint32_t place, const Registers<access_bytes>& halves) {
-            store_registers(to.at(column, first + place), halves);
-        };
-        if (part * Tile::part + block * Block::elements < arguments.hidden) {
-            const uint32_t skew = Brought<Block>::skew(begin(column, part));
-            const uint8_t* const window =
-                reinterpret_cast<const uint8_t*>(tile.window(part) + column * Tile::accesses) + skew;
-            decode_lane<Block, typename Tile::T>(reinterpret_cast<const Block*>(window)[block], i, store);
-        } else {
-#pragma unroll
-            for (uint32_t k = 0; k < lane_weights; k += access_bytes / sizeof(typename Tile::T))
-                store(k / run_length<Block> * apart<Block> + k % run_length<Block>, {});
-        }
-    }
-};
+}
 
 #if defined(TALLOW_MATRIX_CORE_MMA) || defined(TALLOW_MATRIX_CORE_MFMA) || defined(TALLOW_MATRIX_CORE_WMMA)
 
@@ -287,7 +261,7 @@ TALLOW_INLINE void multiply_blocks(const Arguments& arguments) {
     SumsOfWave<Block, T> sums;
 #if defined(TALLOW_ASYNC_COPIES)
     if (begin < end)
-        bytes.bring(tile, begin);
+        bytes.bring(tile.window(begin), begin);
     commit_copies();
     await_previous_kernel();
     if (begin < end)
@@ -296,7 +270,7 @@ TALLOW_INLINE void multiply_blocks(const Arguments& arguments) {
     await_copies<1>();
     synchronize_block();
     if (begin < end)
-        bytes.decode(tile, begin, 0);
+        decode_step(tile, bytes, begin, 0);
 #pragma unroll 1
     for (uint32_t part = begin; part < end; ++part) {
 #pragma unroll
@@ -310,12 +284,12 @@ TALLOW_INLINE void multiply_blocks(const Arguments& arguments) {
             else if (part + 1 < end)
                 bring_rows(tile, arguments, first, part + 1, 0);
             if (step == 0 && part + 1 < end)
-                bytes.bring(tile, part + 1);
+                bytes.bring(tile.window(part + 1), part + 1);
             commit_copies();
             if (!ends_part)
-                bytes.decode(tile, part, step + 1);
+                decode_step(tile, bytes, part, step + 1);
             else if (part + 1 < end)
-                bytes.decode(tile, part + 1, 0);
+                decode_step(tile, bytes, part + 1, 0);
             sums.add(tile.weights(step), tile.rows_of_x(step));
         }
     }
@@ -327,10 +301,10 @@ TALLOW_INLINE void multiply_blocks(const Arguments& arguments) {
 #pragma unroll
         for (uint32_t step = 0; step < Tile::steps; ++step) {
             if (step == 0)
-                bytes.bring(tile, part);
+                bytes.bring(tile.window(part), part);
             bring_rows(tile, arguments, first, part, step);
             synchronize_block();
-            bytes.decode(tile, part, step);
+            decode_step(tile, bytes, part, step);
             synchronize_block();
             sums.add(tile.weights(step), tile.rows_of_x(step));
             synchronize_block();

@@ -64,9 +64,7 @@ TALLOW_INLINE void make_normed_x(const Arguments& arguments) {
         for (uint32_t k = 0; k < 4; ++k)
             values[k] = take_element<float>(made, k);
     }
-    write_x<Planes, Group>(pointer_to<uint8_t>(arguments.result) +
-                               number * RowOfX<Planes, Group>::row_bytes(arguments.length),
-                           place, row.is_whole(place), values);
+    write_x<Planes, Group>(arguments, number, arguments.length, place, row.is_whole(place), values);
 }
 
 } // namespace tallow

@@ -25,7 +25,8 @@ constexpr uint32_t lane_weights = 32;
 // them, and exact_planes of numbers that were not. So four of them meet four quants in one instruction, their sum is
 // exact, and no quant becomes a float. A row has cells, of what 32 lanes multiply: in accesses that they read side by
 // side, plane after plane. Behind those each lane has, for each Group of numbers, which meet weights that share a
-// scale, the step of the integers and their sum, which of rounded ones is that of what they stand for.
+// scale, the step of the integers and their sum, which of rounded ones is that of what they stand for. Several rows lie
+// `together`: an access of each side by side, so that lanes that have rows of their own read whole lines.
 template <uint32_t Planes, uint32_t Group> struct RowOfX {
     static_assert(Planes == 1 || Planes == exact_planes, "numbers are rounded, or exact");
     static_assert(Group == lane_weights || Group == lane_weights / 2, "a lane has one scale, or two");
@@ -42,22 +43,27 @@ template <uint32_t Planes, uint32_t Group> struct RowOfX {
         constexpr uint32_t part = 64 * lane_weights;
         return (hidden + part - 1) / part * (part / cell * cell_bytes);
     }
-    static TALLOW_INLINE uint32_t place_of_quant(uint32_t element, uint32_t plane) {
+    static constexpr TALLOW_INLINE uint32_t place_of_quant(uint32_t element, uint32_t plane) {
         const uint32_t lane = lane_of(element);
         const uint32_t number = group_of(element) * Group + element % Group;
         return lane / lanes * cell_bytes + plane * cell +
                (number / access_bytes * lanes + lane % lanes) * access_bytes + number % access_bytes;
     }
-    static TALLOW_INLINE uint32_t place_of_sum(uint32_t element) {
+    static constexpr TALLOW_INLINE uint32_t place_of_sum(uint32_t element) {
         const uint32_t lane = lane_of(element);
         return lane / lanes * cell_bytes + cell * Planes + (lane % lanes * sums + group_of(element)) * sum_bytes;
     }
+    // Where a place of a row is in the memory of all, which have `bytes` each.
+    static TALLOW_INLINE uint32_t offset(uint32_t row, uint32_t together, uint32_t bytes, uint32_t place) {
+        return row / together * together * bytes + row % together * access_bytes +
+               place / access_bytes * access_bytes * together + place % access_bytes;
+    }
 
   private:
-    static TALLOW_INLINE uint32_t lane_of(uint32_t element) {
+    static constexpr TALLOW_INLINE uint32_t lane_of(uint32_t element) {
         return element / (sums * apart) * (apart / Group) + element % apart / Group;
     }
-    static TALLOW_INLINE uint32_t group_of(uint32_t element) {
+    static constexpr TALLOW_INLINE uint32_t group_of(uint32_t element) {
         return element / apart % sums;
     }
 };
@@ -111,12 +117,13 @@ TALLOW_INLINE void transpose_bytes(const uint32_t (&words)[4], uint32_t (&bytes)
     bytes[3] = third >> 16 | (fourth & 0xffff0000u);
 }
 
-// Writes four numbers of a row, from `element` on, if they are there. All lanes of a wave take part, and eight side by
-// side have 32 numbers that follow each other. Those of one plane are rounded as Q8_1 has them, 32 with a step. Others
-// share a step if they meet weights that share a scale: a power of two, by which the largest of them has 23 bits.
-// Numbers that are infinite have all of such a product, and one that is none makes it none.
-template <uint32_t Planes, uint32_t Group>
-TALLOW_INLINE void write_x(uint8_t* row, uint32_t element, bool is_there, const float (&values)[4]) {
+// Writes four numbers of a row of so many, from `element` on, if they are there. All lanes of a wave take part, and
+// eight side by side have 32 numbers that follow each other. Those of one plane are rounded as Q8_1 has them, 32 with a
+// step. Others share a step if they meet weights that share a scale: a power of two, by which the largest of them has
+// 23 bits. Numbers that are infinite have all of such a product, and one that is none makes it none.
+template <uint32_t Planes, uint32_t Group, typename Arguments>
+TALLOW_INLINE void write_x(const Arguments& arguments, uint32_t row, uint32_t length, uint32_t element, bool is_there,
+                           const float (&values)[4]) {
     using Row = RowOfX<Planes, Group>;
     constexpr uint32_t count = 4;
     constexpr uint32_t stepped = Planes == 1 ? lane_weights : Group;
@@ -143,6 +150,8 @@ TALLOW_INLINE void write_x(uint8_t* row, uint32_t element, bool is_there, const 
         return;
     // With 128 more in each byte none is below 0, and none takes one from the next.
     constexpr uint32_t middle = 0x80808080u >> 8 * (4 - Planes);
+    uint8_t* const result = pointer_to<uint8_t>(arguments.result);
+    const uint32_t row_bytes = Row::row_bytes(length);
     uint32_t words[count];
     uint32_t bytes[count];
 #pragma unroll
@@ -151,9 +160,12 @@ TALLOW_INLINE void write_x(uint8_t* row, uint32_t element, bool is_there, const 
     transpose_bytes(words, bytes);
 #pragma unroll
     for (uint32_t plane = 0; plane < Planes; ++plane)
-        store_registers<count>(row + Row::place_of_quant(element, plane), {{bytes[Planes - 1 - plane] ^ 0x80808080u}});
+        store_registers<count>(result +
+                                   Row::offset(row, arguments.together, row_bytes, Row::place_of_quant(element, plane)),
+                               {{bytes[Planes - 1 - plane] ^ 0x80808080u}});
     if (element % Group == 0)
-        store_registers<Row::sum_bytes>(row + Row::place_of_sum(element),
+        store_registers<Row::sum_bytes>(result +
+                                            Row::offset(row, arguments.together, row_bytes, Row::place_of_sum(element)),
                                         {{bit_cast<uint32_t>(step), bit_cast<uint32_t>(sum)}});
 }
 
@@ -163,7 +175,6 @@ TALLOW_INLINE void write_rows_of_x(const Arguments& arguments, Load load) {
     constexpr uint32_t run = 4;
     const uint32_t runs = arguments.hidden / run;
     const uint32_t count = runs * arguments.x_rows;
-    const uint32_t stride = RowOfX<Planes, Group>::row_bytes(arguments.hidden);
     // All lanes of a wave go round as often.
     for (uint32_t begin = block_index() * block_size; begin < count; begin += grid_blocks() * block_size) {
         const uint32_t number = begin + thread_index();
@@ -172,7 +183,7 @@ TALLOW_INLINE void write_rows_of_x(const Arguments& arguments, Load load) {
         float values[run] = {};
         if (number < count)
             load(row, element, values);
-        write_x<Planes, Group>(pointer_to<uint8_t>(arguments.result) + row * stride, element, number < count, values);
+        write_x<Planes, Group>(arguments, row, arguments.hidden, element, number < count, values);
     }
 }
 

@@ -36,7 +36,7 @@ class JoinedProducts:
         """Give the product of what `x.rms_norm(weight, eps, residual)` makes first, and the sum of x and the residual.
 
         Both have the same bits as by calls apart; without a residual the sum is x. A GPU needs one launch less for up
-        to 8 rows in f32 of which nothing is recorded. Raises as `forward` and `Tensor.rms_norm` do.
+        to 16 rows in f32 of which nothing is recorded. Raises as `forward` and `Tensor.rms_norm` do.
         """
         require_tensors("forward_rms_norm", x=x)
         scale = parts("forward_rms_norm", "weight", weight)
@@ -59,7 +59,7 @@ class JoinedProducts:
     def forward_silu_mul(self, x: Tensor, y: Tensor) -> Tensor:
         """Give the product of `x.silu_mul(y)`, of tensors of one shape.
 
-        It has the same bits as by calls apart. A GPU needs one launch less for up to 8 rows in f32 of which nothing is
+        It has the same bits as by calls apart. A GPU needs one launch less for up to 16 rows in f32 of which nothing is
         recorded. Raises as `forward` and `Tensor.silu_mul` do.
         """
         require_tensors("forward_silu_mul", x=x, y=y)

@@ -97,14 +97,18 @@ def test_a_row_of_x_has_the_same_product_alone_and_among_others(
     if dtype not in dtypes_of(device.backend):
         pytest.skip(f"{device.backend} has no {dtype}")
     weights, _ = of_random_blocks(format, device)
-    x = Tensor(np.random.default_rng(3).standard_normal((8, HIDDEN), np.float32)).to_dtype(dtype).to(device)
+    # GPUs round more than 16 that may be rounded to halves; the CPU decodes weights for more than 8.
+    most = 8
+    if isinstance(device.inner, GpuDevice):
+        most = 33 if (dtype, activations) == ("f32", None) else 16
+    x = Tensor(np.random.default_rng(3).standard_normal((most, HIDDEN), np.float32)).to_dtype(dtype).to(device)
     product = QMatMul(weights, activations=activations)
 
     def bits(first: int, count: int) -> np.ndarray:
         return product.forward(x.narrow(0, first, count)).to_dtype("f32").numpy().view(np.uint32)
 
-    whole = bits(0, 8)
-    for first, count in (*((row, 1) for row in range(8)), (3, 2), (1, 4), (0, 7), (0, 8)):
+    whole = bits(0, most)
+    for first, count in (*((row, 1) for row in range(8)), (3, 2), (1, 4), (0, 7), (0, 8), (most - 1, 1), (2, most - 7)):
         assert np.array_equal(bits(first, count), whole[first : first + count])
 
 

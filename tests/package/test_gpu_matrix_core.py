@@ -58,6 +58,44 @@ extern "C" __global__ void bf16_tiles(float* sums, const bf16* rows, const bf16*
     multiply(sums, rows, columns, transposed);
 }
 """
+# A product of bytes by a wave, of a depth of two chunks and of one; the columns that a tile lacks are left as they are.
+BYTES = """
+#include "byte_core.hpp"
+
+using namespace tallow;
+
+template <uint32_t Chunks> TALLOW_INLINE void multiply(int* sums, const int8_t* rows, const int8_t* columns) {
+    using Core = ByteCore;
+    for (uint32_t first = 0; first < 16; first += Core::columns) {
+        int result[Core::sums] = {};
+        for (uint32_t step = 0; step < 64; step += 16 * Chunks) {
+            uint32_t own[Core::held][Chunks][Core::words];
+            uint32_t others[Core::held_columns][Chunks][Core::words];
+            for (uint32_t place = 0; place < 16 * Chunks; place += 16) {
+                const uint32_t depth = step + place + Core::first_depth();
+                for (uint32_t w = 0; w < Core::words; ++w) {
+                    for (uint32_t h = 0; h < Core::held; ++h)
+                        own[h][place / 16][w] = load_registers<4>(rows + Core::row(h) * 64 + depth + 4 * w).values[0];
+                    for (uint32_t k = 0; k < Core::held_columns; ++k)
+                        others[k][place / 16][w] =
+                            load_registers<4>(columns + (first + Core::held_column(k)) * 64 + depth + 4 * w).values[0];
+                }
+            }
+            Core::multiply(result, own, others);
+        }
+        for (uint32_t i = 0; i < Core::sums; ++i)
+            sums[Core::row(Core::held_of(i)) * 16 + first + Core::column(i)] = result[i];
+    }
+    for (uint32_t place = 0; place < Core::alike; ++place)
+        if (Core::place_of_alike() == place && Core::lane_of_alike(place) != lane_index())
+            sums[0] = -1;
+}
+
+extern "C" __global__ void byte_tiles(int* sums, const int8_t* rows, const int8_t* columns) {
+    multiply<1>(sums, rows, columns);
+    multiply<2>(sums + 256, rows, columns);
+}
+"""
 ABOUT = """
 #include "matrix_core.hpp"
 
@@ -100,3 +138,24 @@ def test_sums_of_one_product_are_rows_of_the_next(
     # Where columns are read transposed, row r of the tile is what all of them have at depth r.
     part = transposed[:, 32:48]
     np.testing.assert_array_equal(second, first @ (part if reads_transposed.all() else part.T))
+
+
+@pytest.mark.parametrize(
+    ("options", "lanes"),
+    [((), 0), (("-DTALLOW_MATRIX_CORE_WMMA=12",), 32), (("-DTALLOW_MATRIX_CORE_MFMA=3",), 64)],
+    ids=["", "RDNA 4", "CDNA 3"],
+)
+def test_products_of_bytes_are_exact(device: Device, options: tuple[str, ...], lanes: int) -> None:
+    facts = Tensor.zeros((2,), dtype="u32", device=device)
+    Kernel.compile("about", ABOUT, device, signature="unsigned*").launch(1, 1, facts)
+    wave_size = int(facts.numpy()[0])
+    if options and (wave_size != lanes or Host.found() is None):
+        pytest.skip("the device has no such matrix cores")
+    generator = np.random.default_rng(4)
+    rows, columns = (generator.integers(-128, 128, (16, 64)).astype(np.int8) for _ in range(2))
+    sums = Tensor.zeros((2, 16, 16), dtype="i32", device=device)
+    operands = [Tensor(each, device=device) for each in (rows, columns)]
+    signature = "int*, const signed char*, const signed char*"
+    Kernel.compile("byte_tiles", BYTES, device, options, signature=signature).launch(1, wave_size, sums, *operands)
+    expected = rows.astype(np.int32) @ columns.astype(np.int32).T
+    np.testing.assert_array_equal(sums.numpy(), np.stack([expected, expected]))

@@ -19,7 +19,7 @@ from ..plan import Call, Key, Plan
 from . import capture, fork, slow_path
 from .libraries import Library
 from .storage import GpuStorage, QGpuStorage, Slice
-from .utils import PRODUCT_ROWS_OF_X
+from .utils import MOST_ROWS_OF_X
 
 if TYPE_CHECKING:
     from ...custom.user_kernel import Kernel
@@ -44,7 +44,7 @@ class GpuDevice(BackendDevice):
     """
 
     composes = True
-    joined_rows = PRODUCT_ROWS_OF_X
+    joined_rows = MOST_ROWS_OF_X
     modules: ClassVar[tuple[str, ...]]
     """The modules of Python without which there is no runtime."""
     extra: ClassVar[str]

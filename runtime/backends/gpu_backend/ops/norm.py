@@ -47,10 +47,12 @@ def rms_norm_by(
     residual: Operand | None,
     eps: float,
     result: Address,
+    together: int,
 ) -> tuple[GpuStorage, ...] | None:
     """Have a kernel that takes runs of 32 numbers write what `rms_norm` makes of rows to an address, as it has them.
 
-    This gives the sum, where there is one; None for rows that no threads side by side hold such runs of.
+    So many rows lie together there. This gives the sum, where there is one; None for rows that no threads side by side
+    hold such runs of.
     """
     x, residual = rows.in_rows(x), None if residual is None else rows.in_rows(residual)
     weight = None if weight is None else rows.in_rows(weight)
@@ -60,7 +62,8 @@ def rms_norm_by(
     sums = () if residual is None else (x.device.empty(x.dtype, x.layout.elem_count),)
     packed = arguments.make_normed_x(
         norm=_fields(part, x, weight, None, residual, eps, [result, *(made.memory.address for made in sums)]),
-        rows=part.rows, length=part.length, team=part.team, is_centered=False, geometry=part.geometry,
+        rows=part.rows, length=part.length, team=part.team, is_centered=False, together=together,
+        geometry=part.geometry,
     )  # fmt: skip
     blocks = part.blocks * int(part.kernel.removeprefix("held"))
     x.device.kernels.launch(family, f"{kernel}_{part.kernel}", blocks, packed)

@@ -12,6 +12,7 @@ from .....ggml_dtype import GgmlDType
 from .....kernels import arguments
 from .....kernels.constants import (
     ACCESS_BYTES,
+    BLOCK_ROWS,
     BLOCK_SIZE,
     DECODED_PACKS,
     EXACT_PLANES,
@@ -26,12 +27,13 @@ from .....kernels.constants import (
     TILE_ROWS_OF_BLOCKS,
     TILE_ROWS_OF_X,
     TILE_SHARED,
+    X_ROWS_TOGETHER,
 )
 from .....op import BinaryOp, MethodOp, ReduceOp
 from ....core.layout import Layout
 from ....host.quantize import quantized
 from ....kernels.argument_struct import NOWHERE, Address
-from ..utils import PRODUCT_ROWS_OF_X, ceil_divide
+from ..utils import FEW_ROWS_OF_X, MOST_ROWS_OF_X, ceil_divide
 from . import copy, elementwise, index, linear, norm, reduce
 from .operand import Operand, dense
 
@@ -41,8 +43,10 @@ if TYPE_CHECKING:
     from ..storage import GpuStorage, QGpuStorage
     from ..storage.backend_impl import Memory
 
-# It takes so many turns at most where x stays in f32; more rows are quicker with weights that are decoded to memory.
-_EXACT_TURNS: Final = 4
+# Products take so many turns at most where x stays in f32, and so many of them by weights that are floats; more rows
+# are quicker with weights that are decoded to memory.
+_EXACT_TURNS: Final = 32
+_FLOAT_TURNS: Final = 4
 # More rows of x in halves, or that may be rounded, are multiplied by weights that are decoded on their way to matrix
 # cores; still more are quicker by a library, with weights that are decoded to memory.
 _MOST_TILED: Final = 32
@@ -60,6 +64,8 @@ _LEAST_PARTS: Final = 4
 _MOST_DECODED: Final = 1 << 27
 # A lane takes so many weights of a row at a time that are floats.
 _LANE_FLOATS: Final = 8
+# Kernels count the bytes of their rows of weights and of x in 32 bits.
+_MOST_HIDDEN: Final = 1 << 25
 # A block has so many waves, or half of them.
 _WAVES: Final = BLOCK_SIZE // 32
 # x is multiplied as integers, of which as many as a lane takes, or half of them, have a step and a sum in f32.
@@ -147,8 +153,9 @@ def forward(blocks: QGpuStorage, x: Operand, rows: int, hidden: int, activations
     if _is_few(blocks, x, rows, activations):
         x = _aligned(x)
         result = blocks.device.empty(DType.F32, held * rows)
-        for begin in range(0, held, PRODUCT_ROWS_OF_X):
-            turn = Operand(x.storage, x.layout.narrow(0, begin, min(PRODUCT_ROWS_OF_X, held - begin)))
+        at_once = MOST_ROWS_OF_X if blocks.block_size > 1 else FEW_ROWS_OF_X
+        for begin in range(0, held, at_once):
+            turn = Operand(x.storage, x.layout.narrow(0, begin, min(at_once, held - begin)))
             address = result.memory.address + begin * rows * result.dtype.itemsize
             _multiply_few(blocks, turn, rows, hidden, activations, address)
     elif _takes_groups(blocks, x, rows, activations):
@@ -164,8 +171,9 @@ def forward(blocks: QGpuStorage, x: Operand, rows: int, hidden: int, activations
 
 def _is_few(blocks: QGpuStorage, x: Operand, rows: int, activations: str | None) -> bool:
     """Whether the kernel multiplies the rows of x; where there is nothing to add up it has nothing to write."""
-    turns = 1 if _is_rounded(x, activations) else _EXACT_TURNS
-    return x.shape[0] <= turns * PRODUCT_ROWS_OF_X and _has_whole_lanes(blocks, x, rows)
+    at_once, turns = (MOST_ROWS_OF_X, _EXACT_TURNS) if blocks.block_size > 1 else (FEW_ROWS_OF_X, _FLOAT_TURNS)
+    most = at_once if _is_rounded(x, activations) else turns * at_once
+    return x.shape[0] <= most and _has_whole_lanes(blocks, x, rows)
 
 
 def _is_tiled(blocks: QGpuStorage, x: Operand, rows: int, activations: str | None) -> bool:
@@ -189,7 +197,7 @@ def _is_rounded(x: Operand, activations: str | None) -> bool:
 
 def _has_whole_lanes(blocks: QGpuStorage, x: Operand, rows: int) -> bool:
     held, hidden = x.shape
-    return held > 0 and rows > 0 and hidden > 0 and hidden % max(blocks.block_size, _LANE_FLOATS) == 0
+    return held > 0 and rows > 0 and 0 < hidden <= _MOST_HIDDEN and hidden % max(blocks.block_size, _LANE_FLOATS) == 0
 
 
 def _in_halves(x: Operand, activations: str | None) -> Operand:
@@ -255,10 +263,10 @@ def fwd_rms_norm(
 ) -> tuple[GpuStorage, ...]:
     """The product of what rms_norm makes of x, and the sum of x and the residual where there is one."""
     if _makes_rows(blocks, x, rows):
-        kernel, made = _rows_of_x(blocks, x, activations)
-        sums = norm.rms_norm_by("make_x", f"rms_norm_{kernel}", x, weight, residual, eps, made.address)
+        kernel, made, together = _rows_of_x(blocks, x, activations)
+        sums = norm.rms_norm_by("make_x", f"rms_norm_{kernel}", x, weight, residual, eps, made.memory.address, together)
         if sums is not None:
-            return _product_of_made(blocks, made, rows, hidden, activations), *sums
+            return _product_of_made(blocks, made.memory.address, x.shape[0], rows, hidden, activations), *sums
     normed, *others = norm.rms_norm(x, weight, residual, eps)
     return forward(blocks, dense(normed, x.shape), rows, hidden, activations), *others
 
@@ -271,23 +279,25 @@ def fwd_silu_mul(
         gated = elementwise.binary(BinaryOp.SILU_MUL, x, y)
         return forward(blocks, dense(gated, x.shape), rows, hidden, activations)
     x, y = _in_accesses(x), _in_accesses(y)
-    kernel, made = _rows_of_x(blocks, x, activations)
+    kernel, made, together = _rows_of_x(blocks, x, activations)
     packed = arguments.make_gated_x(
-        result=made.address, x=x.address, x_stride=x.strides[0], y=y.address, y_stride=y.strides[0],
-        x_rows=x.shape[0], hidden=hidden,
+        result=made.memory.address, x=x.address, x_stride=x.strides[0], y=y.address, y_stride=y.strides[0],
+        x_rows=x.shape[0], hidden=hidden, together=together,
     )  # fmt: skip
     x.device.kernels.launch("make_x", f"silu_mul_{kernel}", _blocks_that_make(x), packed)
-    return _product_of_made(blocks, made, rows, hidden, activations)
+    return _product_of_made(blocks, made.memory.address, x.shape[0], rows, hidden, activations)
 
 
 def _makes_rows(blocks: QGpuStorage, x: Operand, rows: int) -> bool:
     """Whether what makes x can write the rows that the kernel reads, all at once."""
-    return blocks.block_size > 1 and x.shape[0] <= PRODUCT_ROWS_OF_X and _has_whole_lanes(blocks, x, rows)
+    return blocks.block_size > 1 and x.shape[0] <= MOST_ROWS_OF_X and _has_whole_lanes(blocks, x, rows)
 
 
-def _product_of_made(blocks: QGpuStorage, made: Operand, rows: int, hidden: int, activations: str | None) -> GpuStorage:
-    result = blocks.device.empty(DType.F32, made.shape[0] * rows)
-    _multiply_rows(blocks, made, rows, hidden, activations, result.memory.address)
+def _product_of_made(
+    blocks: QGpuStorage, made: Address, held: int, rows: int, hidden: int, activations: str | None
+) -> GpuStorage:
+    result = blocks.device.empty(DType.F32, held * rows)
+    _multiply_rows(blocks, made, 0, held, rows, hidden, activations, result.memory.address)
     return result
 
 
@@ -295,41 +305,58 @@ def _multiply_few(
     blocks: QGpuStorage, x: Operand, rows: int, hidden: int, activations: str | None, result: Address
 ) -> None:
     """Write the product of as many rows of x as the kernel takes at once to the address `result`."""
-    if blocks.block_size > 1:
-        kernel, made = _rows_of_x(blocks, x, activations)
-        packed = arguments.make_x(
-            result=made.address, x=x.address, x_stride=x.strides[0], x_rows=x.shape[0], hidden=hidden
-        )
-        x.device.kernels.launch("make_x", f"x_{kernel}", _blocks_that_make(x), packed)
-        x = made
-    _multiply_rows(blocks, x, rows, hidden, activations, result)
+    stride, held = x.strides[0], x.shape[0]
+    if blocks.block_size == 1:
+        _multiply_rows(blocks, x.address, stride, held, rows, hidden, activations, result)
+        return
+    kernel, made, together = _rows_of_x(blocks, x, activations)
+    packed = arguments.make_x(
+        result=made.memory.address, x=x.address, x_stride=stride, x_rows=held, hidden=hidden, together=together
+    )
+    x.device.kernels.launch("make_x", f"x_{kernel}", _blocks_that_make(x), packed)
+    _multiply_rows(blocks, made.memory.address, 0, held, rows, hidden, activations, result)
 
 
 def _multiply_rows(
-    blocks: QGpuStorage, x: Operand, rows: int, hidden: int, activations: str | None, result: Address
+    blocks: QGpuStorage,
+    x: Address,
+    stride: int,
+    held: int,
+    rows: int,
+    hidden: int,
+    activations: str | None,
+    result: Address,
 ) -> None:
     """The same of rows as the kernel reads them: of integers, or of floats for weights that are."""
-    held = x.shape[0]
     kernel = "block_product" if activations is None else "rounded_product"
     weights, split_bits = blocks.memory, 0
     if blocks.block_size > 1:
         weights, split_bits = _roomy(blocks), _split_bits(rows, hidden)
     readable = max(blocks.size_in_bytes, LEAST_BLOCKS_BYTES)
     packed = arguments.block_product(
-        result=result, blocks=weights.address, readable=readable, x=x.address, x_stride=x.strides[0], x_rows=held,
-        rows=rows, hidden=hidden, split_bits=split_bits,
+        result=result, blocks=weights.address, readable=readable, x=x, x_stride=stride, x_rows=held, rows=rows,
+        hidden=hidden, split_bits=split_bits,
     )  # fmt: skip
-    name = f"{kernel}_{blocks.dtype.value}_{1 if held == 1 else PRODUCT_ROWS_OF_X}"
-    at_once = _rows_at_once(blocks, held, activations)
-    blocks.device.kernels.launch("block_product", name, ceil_divide(rows << split_bits, _WAVES * at_once), packed)
+    waves = rows << split_bits
+    if held > 1 and blocks.block_size > 1:
+        count = ceil_divide(rows, BLOCK_ROWS)
+    else:
+        count = ceil_divide(waves, _WAVES * _rows_at_once(blocks, activations))
+    name = f"{kernel}_{blocks.dtype.value}_{_most_rows(held)}"
+    blocks.device.kernels.launch("block_product", name, count, packed)
 
 
-def _rows_at_once(blocks: QGpuStorage, held: int, activations: str | None) -> int:
-    """The rows of weights that a wave multiplies at a time by so many rows of x."""
-    if blocks.block_size == 1 or (held == 1 and blocks.dtype.type_size >= blocks.block_size):
+def _most_rows(held: int) -> int:
+    """The rows of x that the kernel for so many of them takes at most."""
+    return next(most for most in (1, FEW_ROWS_OF_X, MOST_ROWS_OF_X) if held <= most)
+
+
+def _rows_at_once(blocks: QGpuStorage, activations: str | None) -> int:
+    """The rows of weights that a wave multiplies at a time by a row of x, or of floats by several."""
+    if blocks.dtype.type_size >= blocks.block_size:
         return 1
     has_few_bits = 8 * blocks.dtype.type_size < EXACT_PRODUCT_BITS * blocks.block_size
-    return EXACT_PRODUCT_ROWS if held == 1 and activations is None and has_few_bits else PRODUCT_ROWS
+    return EXACT_PRODUCT_ROWS if activations is None and has_few_bits else PRODUCT_ROWS
 
 
 def _split_bits(rows: int, hidden: int) -> int:
@@ -351,15 +378,16 @@ def _roomy(blocks: QGpuStorage) -> Memory:
     return roomy.memory
 
 
-def _rows_of_x(blocks: QGpuStorage, x: Operand, activations: str | None) -> tuple[str, Operand]:
-    """How names of kernels that make rows of integers of x for these weights go on, and room for the rows.
+def _rows_of_x(blocks: QGpuStorage, x: Operand, activations: str | None) -> tuple[str, GpuStorage, int]:
+    """How names of kernels that make rows of integers of x for these weights go on, room, and how many lie together.
 
     See rows_of_x.hpp.
     """
     held, hidden = x.shape
     planes, group = EXACT_PLANES if activations is None else 1, min(blocks.dtype.group_size, _LANE_WEIGHTS)
     row_bytes = ceil_divide(hidden, _MOST_PART) * (_MOST_PART * planes + _MOST_PART // group * _STEP_BYTES)
-    return f"{planes}_{group}", dense(blocks.device.empty(DType.U8, held * row_bytes), (held, row_bytes))
+    made = blocks.device.empty(DType.U8, _most_rows(held) * row_bytes)
+    return f"{planes}_{group}", made, 1 if held == 1 else X_ROWS_TOGETHER
 
 
 def _blocks_that_make(x: Operand) -> int:

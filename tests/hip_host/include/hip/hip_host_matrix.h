@@ -1,6 +1,6 @@
 // The instructions of AMD's matrix cores, on the CPU: D = A B + C of 16 by 16 by a depth of 16, or of 4 numbers of
-// f32, with the operands spread over the lanes of a wave as AMD documents it. A and B hold columns of the depth,
-// `Depth` elements a lane.
+// f32, or of 32 bytes, with the operands spread over the lanes of a wave as AMD documents it. A and B hold columns of
+// the depth, `Depth` elements a lane.
 #pragma once
 
 namespace hip_host {
@@ -33,6 +33,13 @@ inline float element(float value, unsigned, bool) { return value; }
 template <class Vector> inline float element(const Vector& vector, unsigned k, bool flushes) {
     return widen(vector[k], flushes);
 }
+// Signed bytes, four in each word of what a lane holds.
+template <class Words> struct Bytes {
+    Words words;
+};
+template <class Words> inline int element(const Bytes<Words>& bytes, unsigned k, bool) {
+    return reinterpret_cast<const signed char*>(&bytes.words)[k];
+}
 
 // `row(lane, i)` is the row of D that value i of a lane belongs to; its column is lane % 16.
 template <unsigned Depth, unsigned Whole = 16, class Vector, class Sums, class Row>
@@ -41,10 +48,10 @@ inline Sums multiply_matrices(const Vector& a, const Vector& b, Sums sums, Row r
     collect(a, all_a, line);
     collect(b, all_b, line);
     const unsigned lane = __lane_id();
-    float column[Whole];
+    decltype(element(b, 0, flushes)) column[Whole];
     for (unsigned k = 0; k < Whole; ++k)
         column[k] = element(all_b[lane % 16 + k / Depth * 16], k % Depth, flushes);
-    for (unsigned i = 0; i < sizeof(Sums) / sizeof(float); ++i)
+    for (unsigned i = 0; i < sizeof(Sums) / sizeof(column[0]); ++i)
         for (unsigned k = 0; k < Whole; ++k)
             sums[i] += element(all_a[row(lane, i) + k / Depth * 16], k % Depth, flushes) * column[k];
     return sums;
@@ -73,6 +80,20 @@ template <class Vector, class Sums>
     return __builtin_amdgcn_mfma_f32_16x16x16f16(a, b, c, 0, 0, 0);
 }
 
+// Of bytes, on gfx90a, and on gfx942, whose depth is 32.
+template <class Sums>
+[[gnu::__always_inline__]] inline Sums __builtin_amdgcn_mfma_i32_16x16x16i8(int a, int b, Sums c, int, int, int) {
+    return hip_host::multiply_matrices<4>(
+        hip_host::Bytes<int>{a}, hip_host::Bytes<int>{b}, c,
+        [](unsigned lane, unsigned i) { return lane / 16 * 4 + i; }, __builtin_LINE());
+}
+template <class Sums>
+[[gnu::__always_inline__]] inline Sums __builtin_amdgcn_mfma_i32_16x16x32_i8(long a, long b, Sums c, int, int, int) {
+    return hip_host::multiply_matrices<8, 32>(
+        hip_host::Bytes<long>{a}, hip_host::Bytes<long>{b}, c,
+        [](unsigned lane, unsigned i) { return lane / 16 * 4 + i; }, __builtin_LINE());
+}
+
 // gfx11, waves of 32: both halves of a wave hold all of A and B.
 template <class Vector, class Sums>
 [[gnu::__always_inline__]] inline Sums __builtin_amdgcn_wmma_f32_16x16x16_f16_w32(Vector a, Vector b, Sums c) {
@@ -93,4 +114,20 @@ template <class Vector, class Sums>
 template <class Vector, class Sums>
 [[gnu::__always_inline__]] inline Sums __builtin_amdgcn_wmma_f32_16x16x16_bf16_w32_gfx12(Vector a, Vector b, Sums c) {
     return __builtin_amdgcn_wmma_f32_16x16x16_f16_w32_gfx12(a, b, c);
+}
+
+// The same of bytes, which are signed where the flag in front of them says so; here they always are.
+template <class Words, class Sums>
+[[gnu::__always_inline__]] inline Sums __builtin_amdgcn_wmma_i32_16x16x16_iu8_w32(bool, Words a, bool, Words b, Sums c,
+                                                                                  bool) {
+    return hip_host::multiply_matrices<16>(
+        hip_host::Bytes<Words>{a}, hip_host::Bytes<Words>{b}, c,
+        [](unsigned lane, unsigned i) { return 2 * i + lane / 16; }, __builtin_LINE());
+}
+template <class Words, class Sums>
+[[gnu::__always_inline__]] inline Sums __builtin_amdgcn_wmma_i32_16x16x16_iu8_w32_gfx12(bool, Words a, bool, Words b,
+                                                                                        Sums c, bool) {
+    return hip_host::multiply_matrices<8>(
+        hip_host::Bytes<Words>{a}, hip_host::Bytes<Words>{b}, c,
+        [](unsigned lane, unsigned i) { return lane / 16 * 8 + i; }, __builtin_LINE());
 }

@@ -1,0 +1,426 @@
+// Products of several rows of x and rows of weights in blocks.
+//
+// A block takes 16 rows of weights, parts of which it brings to shared memory. Matrix cores that multiply bytes make
+// sums of 32 weights, or of 16 that share a scale, for all rows of x at once. What a lane of the product of one row
+// adds up, see block_product.hpp, a wave has sums of here, for some of those lanes. So sums have the same order there.
+#pragma once
+
+#include "block_product.hpp"
+#include "byte_core.hpp"
+
+namespace tallow {
+
+template <typename Weights> struct RowsTile {
+    using Block = Weights;
+    static constexpr uint32_t columns = block_rows;
+    static_assert(block_rows == matrix_side);
+    static constexpr uint32_t blocks = wave_size * lane_weights / Block::elements;
+    // An odd number, so that lanes which read of rows side by side meet different banks.
+    static constexpr uint32_t accesses = Brought<Block>::template accesses<blocks * sizeof(Block)> | 1;
+    static constexpr uint32_t window = columns * accesses;
+#if defined(TALLOW_ASYNC_COPIES)
+    static constexpr uint32_t most_slots = (most_windows_bytes - (4 << 10)) / (window * access_bytes);
+    static constexpr uint32_t slots = most_slots < 4 ? most_slots : 4;
+    static_assert(slots > 1, "a part is under way while another one is multiplied");
+#else
+    static constexpr uint32_t slots = 1;
+#endif
+};
+
+// The parts of rows from `row` on: those of the waves that would share a row, one wave after the other.
+struct PartsInOrder {
+    uint32_t row;
+    uint32_t split_bits;
+    uint32_t all;
+    uint32_t member = 0;
+    uint32_t part = 0;
+    uint32_t left = 0;
+
+    TALLOW_INLINE PartsInOrder(uint32_t row, uint32_t split_bits, uint32_t all)
+        : row(row), split_bits(split_bits), all(all) {
+        begin();
+    }
+    // Whether this part is the last one of its wave.
+    TALLOW_INLINE bool ends_member() const {
+        return left == 1;
+    }
+    TALLOW_INLINE void advance() {
+        if (ends_member()) {
+            ++member;
+            begin();
+        } else {
+            part = Round(member, split_bits, all).after(part);
+            --left;
+        }
+    }
+
+  private:
+    TALLOW_INLINE void begin() {
+        const Round round(member, split_bits, all);
+        part = round.begin(row, split_bits);
+        left = round.count;
+    }
+};
+
+// How a block brings parts of its rows of weights: each thread some accesses. The last row of all stands for those
+// behind it. Offsets are from the access in which the first row begins.
+template <typename Block> struct RowsInParts {
+    using Tile = RowsTile<Block>;
+    static constexpr uint32_t part_bytes = Tile::blocks * sizeof(Block);
+    static constexpr uint32_t rounds = (Tile::window + block_size - 1) / block_size;
+
+    const uint8_t* begin;
+    uint32_t reach;
+    // Where the accesses of a thread are, and where the rows of a lane begin, in the first part.
+    uint32_t accesses[rounds];
+    uint32_t rows[ByteCore::held];
+
+    template <typename Arguments> TALLOW_INLINE RowsInParts(const Arguments& arguments, uint32_t row) {
+        constexpr uint64_t far = 1u << 31;
+        const uint32_t length = arguments.hidden / Block::elements * static_cast<uint32_t>(sizeof(Block));
+        const uint32_t last = arguments.rows - 1 - row;
+        const uint64_t first = arguments.blocks + uint64_t{row} * length;
+        const uint32_t skew = Brought<Block>::skew(first);
+        const uint64_t left = arguments.blocks + arguments.readable - (first - skew);
+        begin = pointer_to<const uint8_t>(first - skew);
+        reach = static_cast<uint32_t>(left < far ? left : far);
+#pragma unroll
+        for (uint32_t round = 0; round < rounds; ++round) {
+            const uint32_t number = round * block_size + thread_index();
+            const uint32_t own = number / Tile::accesses < last ? number / Tile::accesses : last;
+            accesses[round] = skew + own * length + number % Tile::accesses * access_bytes;
+        }
+#pragma unroll
+        for (uint32_t h = 0; h < ByteCore::held; ++h)
+            rows[h] = skew + (ByteCore::row(h) < last ? ByteCore::row(h) : last) * length;
+    }
+    // Accesses behind all weights are none.
+    TALLOW_INLINE void bring(bits128* window, uint32_t part) const {
+        const SharedPlace target = place_of_shared(window + thread_index());
+#pragma unroll
+        for (uint32_t round = 0; round < rounds; ++round) {
+            const uint32_t here = accesses[round] + part * part_bytes;
+            const uint32_t source = here - Brought<Block>::skew(here);
+            const bool is_inside =
+                (round + 1) * block_size <= Tile::window || round * block_size + thread_index() < Tile::window;
+            tallow::bring(is_inside && source < reach, target + round * (block_size * access_bytes), begin + source);
+        }
+    }
+    // The blocks of a part of held row h in such a window.
+    TALLOW_INLINE const Block* blocks_of(const bits128* window, uint32_t h, uint32_t part) const {
+        const auto* const own = reinterpret_cast<const uint8_t*>(window + ByteCore::row(h) * Tile::accesses);
+        return reinterpret_cast<const Block*>(own + Brought<Block>::skew(rows[h] + part * part_bytes));
+    }
+};
+
+// The sums that a wave has: of every lane whose index has its own one as remainder, by as many columns as there are
+// rows of x.
+template <typename Block, uint32_t Planes, uint32_t Held, typename Arguments> struct SumsOfLanes {
+    using Core = ByteCore;
+    using Row = RowOfX<Planes, sum_length<Block>>;
+    static constexpr uint32_t lanes = wave_size / waves_per_block;
+    static constexpr uint32_t across = Held > Core::columns ? Held / Core::columns : 1;
+    static constexpr uint32_t chunks = sum_length<Block> / 16;
+    // Lanes of a wave follow each other by so many weights, in each of which a row of x has the same order.
+    static constexpr uint32_t step = waves_per_block * lane_weights;
+    static constexpr uint32_t in_block = lanes_of_block<Block>;
+    static_assert(Core::columns % x_rows_together == 0 && step % 128 == 0 &&
+                  (waves_per_block % in_block == 0 || in_block % waves_per_block == 0));
+    // Columns of a lane's sums.
+    static constexpr uint32_t own_columns = Core::sums / Core::held;
+    static constexpr uint32_t part_bytes = wave_size / Row::lanes * Row::cell_bytes;
+
+    // What the rows of x have for the weights of a lane.
+    struct Numbers {
+        uint32_t quads[Row::sums][Planes][Core::held_columns][chunks][Core::words];
+        Registers<Row::sum_bytes> steps_and_sums[Row::sums][own_columns];
+    };
+    using Quads = uint32_t[Row::sums][Core::held][chunks][Core::words];
+    struct Groups {
+        ScaleOfGroup groups[Row::sums][Core::held];
+    };
+    // Where scales take more than a load, those who hold the same rows find them for some lanes each.
+    static constexpr uint32_t alike = Block::group < Block::elements ? Core::alike : 1;
+
+    float sums[lanes][across][Core::sums] = {};
+    const Arguments& arguments;
+    const uint32_t row_bytes;
+
+    TALLOW_INLINE explicit SumsOfLanes(const Arguments& arguments)
+        : arguments(arguments), row_bytes(Row::row_bytes(arguments.hidden)) {
+    }
+
+    // A place of one of the rows of x that lie together.
+    static constexpr TALLOW_INLINE uint32_t spread(uint32_t place) {
+        return place / access_bytes * (access_bytes * x_rows_together) + place % access_bytes;
+    }
+    TALLOW_INLINE uint32_t begin_of(uint32_t column) const {
+        return Row::offset(Held < Core::columns ? column % Held : column, x_rows_together, row_bytes, 0);
+    }
+    // Where the weights of the first lane begin in a part, and those of its block.
+    static TALLOW_INLINE uint32_t first_element() {
+        return wave_index() / in_block * Block::elements + first_weight<Block>(wave_index() % in_block);
+    }
+
+    TALLOW_INLINE Numbers load(uint32_t lane, uint32_t n, uint32_t part) const {
+        Numbers numbers;
+        const uint8_t* const x = pointer_to<const uint8_t>(arguments.x);
+        const uint32_t begin = part * spread(part_bytes) + n * Core::columns * row_bytes;
+        const uint32_t of_quads = begin + spread(Row::place_of_quant(lane * step, 0));
+        const uint32_t of_sums = begin + spread(Row::place_of_sum(lane * step) - Row::place_of_sum(0));
+#pragma unroll
+        for (uint32_t run = 0; run < Row::sums; ++run) {
+#pragma unroll
+            for (uint32_t k = 0; k < Core::held_columns; ++k) {
+                const uint32_t column = begin_of(Core::held_column(k));
+#pragma unroll
+                for (uint32_t chunk = 0; chunk < chunks; ++chunk) {
+                    const uint32_t place = (run * chunks + chunk) * 16;
+                    const uint32_t element =
+                        first_element() + place / run_length<Block> * apart<Block> + place % run_length<Block>;
+                    const uint8_t* const source =
+                        x + (of_quads + (column + spread(Row::place_of_quant(element, 0)) + Core::first_depth()));
+#pragma unroll
+                    for (uint32_t plane = 0; plane < Planes; ++plane) {
+                        const auto words = load_registers<4 * Core::words>(source + plane * spread(Row::cell));
+#pragma unroll
+                        for (uint32_t w = 0; w < Core::words; ++w)
+                            numbers.quads[run][plane][k][chunk][w] = words.values[w];
+                    }
+                }
+            }
+#pragma unroll
+            for (uint32_t c = 0; c < own_columns; ++c)
+                numbers.steps_and_sums[run][c] = load_registers<Row::sum_bytes>(
+                    x + (of_sums + (begin_of(Core::column(c)) +
+                                    spread(Row::place_of_sum(first_element() + run * apart<Block>)))));
+        }
+        return numbers;
+    }
+
+    // Where the weights of a lane are: a block of the part, and the first one's place in it.
+    static TALLOW_INLINE uint32_t block_of(uint32_t lane) {
+        return lane * waves_per_block / in_block + wave_index() / in_block;
+    }
+    static TALLOW_INLINE uint32_t place_of(uint32_t lane) {
+        return first_weight<Block>(lane * waves_per_block % in_block + wave_index() % in_block);
+    }
+    // The scales of a lane's weights, of which the rows have these blocks.
+    static TALLOW_INLINE Groups groups_of(uint32_t lane, const Block* const (&blocks)[Core::held]) {
+        Groups found;
+#pragma unroll
+        for (uint32_t h = 0; h < Core::held; ++h)
+#pragma unroll
+            for (uint32_t run = 0; run < Row::sums; ++run)
+                found.groups[run][h] =
+                    ScaleOfGroup::of(blocks[h][block_of(lane)], (place_of(lane) + run * apart<Block>) / Block::group);
+        return found;
+    }
+    static TALLOW_INLINE Groups groups_from(const Groups& own, uint32_t lane) {
+        Groups found;
+#pragma unroll
+        for (uint32_t h = 0; h < Core::held; ++h)
+#pragma unroll
+            for (uint32_t run = 0; run < Row::sums; ++run) {
+                const ScaleOfGroup& group = own.groups[run][h];
+                found.groups[run][h] = {shuffle_from(group.scale, lane),
+                                        Block::has_offset ? shuffle_from(group.offset, lane) : 0.0f};
+            }
+        return found;
+    }
+    static TALLOW_INLINE void load_weights(uint32_t lane, const Block* const (&blocks)[Core::held], Quads& quads) {
+#pragma unroll
+        for (uint32_t h = 0; h < Core::held; ++h) {
+            const Block& block = blocks[h][block_of(lane)];
+#pragma unroll
+            for (uint32_t place = 0; place < lane_weights; place += 16) {
+                const uint32_t first = place_of(lane) + place % run_length<Block> + Core::first_depth();
+                const auto loaded = block.template load<Core::words>(first);
+#pragma unroll
+                for (uint32_t w = 0; w < Core::words; ++w)
+                    quads[place / 16 / chunks][h][place / 16 % chunks][w] = signed_quads<Block>(
+                        block.quads(loaded, w, first + place / run_length<Block> * apart<Block> + 4 * w));
+            }
+        }
+    }
+
+    static TALLOW_INLINE void add_lane(const Quads& quads, const Groups& groups, const Numbers& numbers,
+                                       float (&own)[Core::sums]) {
+#pragma unroll
+        for (uint32_t run = 0; run < Row::sums; ++run) {
+            int dots[Planes][Core::sums] = {};
+#pragma unroll
+            for (uint32_t plane = 0; plane < Planes; ++plane)
+                Core::multiply(dots[plane], quads[run], numbers.quads[run][plane]);
+#pragma unroll
+            for (uint32_t s = 0; s < Core::sums; ++s) {
+                const auto& known = numbers.steps_and_sums[run][s % own_columns];
+                int of_planes[Planes];
+#pragma unroll
+                for (uint32_t plane = 0; plane < Planes; ++plane)
+                    of_planes[plane] = dots[plane][s];
+                add_product<Block>(of_planes, bit_cast<float>(known.values[0]), bit_cast<float>(known.values[1]),
+                                   groups.groups[run][Core::held_of(s)], own[s]);
+            }
+        }
+    }
+    // Adds the products with a part, of whose numbers those for the first row of x may be there. The last one may lack
+    // blocks, on which all lanes of a wave agree.
+    template <bool IsWhole>
+    TALLOW_INLINE void add_part(uint32_t length, const Block* const (&blocks)[Core::held], uint32_t part,
+                                const Numbers (&loaded)[lanes]) {
+        Groups own[lanes / alike];
+#pragma unroll
+        for (uint32_t k = 0; k < lanes / alike && alike != 1; ++k)
+            own[k] = groups_of(k * alike + Core::place_of_alike() % alike, blocks);
+#pragma unroll
+        for (uint32_t lane = 0; lane < lanes; ++lane) {
+            if (!IsWhole && part * RowsTile<Block>::blocks + block_of(lane) >= length)
+                continue;
+            const Groups groups = alike == 1 ? groups_of(lane, blocks)
+                                             : groups_from(own[lane / alike], Core::lane_of_alike(lane % alike));
+            Quads quads;
+            load_weights(lane, blocks, quads);
+#pragma unroll
+            for (uint32_t n = 0; n < across; ++n)
+                add_lane(quads, groups, loads_ahead ? loaded[lane] : load(lane, n, part), sums[lane][n]);
+        }
+    }
+    // Without branches between them lanes are loaded together, which takes registers that others than NVIDIA's compiler
+    // then spill.
+    TALLOW_INLINE void add(uint32_t length, const Block* const (&blocks)[Core::held], uint32_t part,
+                           const Numbers (&loaded)[lanes]) {
+#if defined(TALLOW_NVIDIA)
+        if ((part + 1) * RowsTile<Block>::blocks <= length) {
+            add_part<true>(length, blocks, part, loaded);
+            return;
+        }
+#endif
+        add_part<false>(length, blocks, part, loaded);
+    }
+
+    // Registers have room for the numbers of a part, so that these are on their way before they are needed.
+#if defined(TALLOW_ASYNC_COPIES)
+    static constexpr bool loads_ahead = across == 1;
+#else
+    static constexpr bool loads_ahead = false;
+#endif
+    TALLOW_INLINE void load_ahead(uint32_t part, Numbers (&loaded)[lanes]) const {
+        if constexpr (loads_ahead) {
+#pragma unroll
+            for (uint32_t lane = 0; lane < lanes; ++lane)
+                loaded[lane] = load(lane, 0, part);
+        }
+    }
+
+    // What waves hand each other: a column of x, then rows of weights.
+    using Shared = float[waves_per_block][Core::columns * block_rows];
+
+    // Adds up what all lanes have, by halves, and the result to what the thread has of each column, if anything; then
+    // there are new sums.
+    TALLOW_INLINE void join(Shared& shared, bool is_first, float (&totals)[across]) {
+#pragma unroll
+        for (uint32_t n = 0; n < across; ++n) {
+#pragma unroll
+            for (uint32_t count = lanes / 2; count > 0; count /= 2) {
+#pragma unroll
+                for (uint32_t lane = 0; lane < count; ++lane)
+#pragma unroll
+                    for (uint32_t s = 0; s < Core::sums; ++s)
+                        sums[lane][n][s] += sums[lane + count][n][s];
+            }
+#pragma unroll
+            for (uint32_t s = 0; s < Core::sums; ++s)
+                shared[wave_index()][Core::column(s) * block_rows + Core::row(Core::held_of(s))] = sums[0][n][s];
+            synchronize_block();
+            if (thread_index() < Core::columns * block_rows) {
+                float values[waves_per_block];
+#pragma unroll
+                for (uint32_t w = 0; w < waves_per_block; ++w)
+                    values[w] = shared[w][thread_index()];
+#pragma unroll
+                for (uint32_t count = waves_per_block / 2; count > 0; count /= 2) {
+#pragma unroll
+                    for (uint32_t w = 0; w < count; ++w)
+                        values[w] += values[w + count];
+                }
+                totals[n] = is_first ? values[0] : totals[n] + values[0];
+            }
+            synchronize_block();
+#pragma unroll
+            for (uint32_t lane = 0; lane < lanes; ++lane)
+#pragma unroll
+                for (uint32_t s = 0; s < Core::sums; ++s)
+                    sums[lane][n][s] = 0.0f;
+        }
+    }
+};
+
+template <typename Block, uint32_t Planes, uint32_t Held, typename Arguments>
+TALLOW_INLINE void multiply_rows(const Arguments& arguments) {
+    using Tile = RowsTile<Block>;
+    using Sums = SumsOfLanes<Block, Planes, Held, Arguments>;
+    let_next_kernel_begin();
+    // The words of a last block may end behind it.
+    __shared__ bits128 windows[Tile::slots * Tile::window + 1];
+    __shared__ typename Sums::Shared shared;
+    constexpr uint32_t ahead = Tile::slots - 1;
+    const uint32_t length = arguments.hidden / Block::elements;
+    const uint32_t parts = (length + Tile::blocks - 1) / Tile::blocks;
+    for (uint32_t row = block_index() * block_rows; row < arguments.rows; row += grid_blocks() * block_rows) {
+        const RowsInParts<Block> rows(arguments, row);
+        PartsInOrder next(row, arguments.split_bits, parts);
+        PartsInOrder current = next;
+#pragma unroll 1
+        for (uint32_t slot = 0; slot < ahead; ++slot) {
+            if (slot < parts)
+                rows.bring(windows + slot * Tile::window, next.part);
+            commit_copies();
+            next.advance();
+        }
+        await_previous_kernel();
+        Sums sums(arguments);
+        typename Sums::Numbers loaded[Sums::lanes];
+        sums.load_ahead(current.part, loaded);
+        float totals[Sums::across] = {};
+        uint32_t slot = 0;
+#pragma unroll 1
+        for (uint32_t left = parts; left != 0; --left) {
+            if constexpr (ahead == 0) {
+                synchronize_block();
+                rows.bring(windows, current.part);
+                synchronize_block();
+            } else {
+                await_copies<ahead - 1>();
+                synchronize_block();
+                if (left > ahead)
+                    rows.bring(windows + (slot == 0 ? ahead : slot - 1) * Tile::window, next.part);
+                commit_copies();
+                next.advance();
+            }
+            const Block* blocks[ByteCore::held];
+#pragma unroll
+            for (uint32_t h = 0; h < ByteCore::held; ++h)
+                blocks[h] = rows.blocks_of(windows + slot * Tile::window, h, current.part);
+            sums.add(length, blocks, current.part, loaded);
+            const bool ends_member = current.ends_member();
+            const bool is_first = current.member == 0;
+            current.advance();
+            if (left != 1)
+                sums.load_ahead(current.part, loaded);
+            if (ends_member)
+                sums.join(shared, is_first, totals);
+            slot = slot == ahead ? 0 : slot + 1;
+        }
+        const uint32_t own = row + thread_index() % block_rows;
+#pragma unroll
+        for (uint32_t n = 0; n < Sums::across; ++n) {
+            const uint32_t column = thread_index() / block_rows + n * ByteCore::columns;
+            if (thread_index() < ByteCore::columns * block_rows && column < arguments.x_rows && own < arguments.rows)
+                pointer_to<float>(arguments.result)[uint64_t{column} * arguments.rows + own] = totals[n];
+        }
+        synchronize_block();
+    }
+}
+
+} // namespace tallow

@@ -1,0 +1,200 @@
+// Products of tiles of bytes by the lanes of one wave, on the matrix cores of each target, or without them:
+//
+//     sums[row][column] += rows[row][depth] * columns[column][depth], added up over the depth
+//
+// A tile has 16 rows, `columns` columns, and a depth of 16 bytes or twice that, in chunks of 16. What a lane holds of
+// it differs between the targets:
+//
+//   sums            how many sums a lane holds
+//   held            to how many rows these belong
+//   row(h)          the row of held row h
+//   held_of(i)      the held row of sum i
+//   column(i)       the column of sum i
+//   words           four elements each, how many a lane holds of a chunk of a row or a column; side by side
+//   first_depth()   the depth of the first one
+//   held_columns    of how many columns a lane holds words
+//   held_column(k)  held column k
+//   alike           how many lanes hold the same rows
+//   place_of_alike(), lane_of_alike(place)   the place of a lane among those, and the lane that has a place
+#pragma once
+
+#include "matrix_core.hpp"
+#include "quads.hpp"
+
+namespace tallow {
+
+#if defined(TALLOW_MATRIX_CORE_MMA)
+
+// mma.m16n8k16 and mma.m16n8k32.
+struct ByteCore {
+    static constexpr uint32_t columns = 8;
+    static constexpr uint32_t sums = 4;
+    static constexpr uint32_t held = 2;
+    static constexpr uint32_t words = 1;
+    static constexpr uint32_t held_columns = 1;
+    static TALLOW_INLINE uint32_t row(uint32_t h) {
+        return lane_index() / 4 + 8 * h;
+    }
+    static constexpr TALLOW_INLINE uint32_t held_of(uint32_t i) {
+        return i / 2;
+    }
+    static TALLOW_INLINE uint32_t column(uint32_t i) {
+        return lane_index() % 4 * 2 + i % 2;
+    }
+    static TALLOW_INLINE uint32_t first_depth() {
+        return lane_index() % 4 * 4;
+    }
+    static TALLOW_INLINE uint32_t held_column(uint32_t) {
+        return lane_index() / 4;
+    }
+    static constexpr uint32_t alike = 4;
+    static TALLOW_INLINE uint32_t place_of_alike() {
+        return lane_index() % 4;
+    }
+    static TALLOW_INLINE uint32_t lane_of_alike(uint32_t place) {
+        return lane_index() / 4 * 4 + place;
+    }
+    template <uint32_t Chunks>
+    static TALLOW_INLINE void multiply(int (&d)[sums], const uint32_t (&rows)[held][Chunks][words],
+                                       const uint32_t (&own)[held_columns][Chunks][words]) {
+        if constexpr (Chunks == 1)
+            asm("mma.sync.aligned.m16n8k16.row.col.s32.s8.s8.s32 {%0, %1, %2, %3}, {%4, %5}, {%6}, {%0, %1, %2, %3};"
+                : "+r"(d[0]), "+r"(d[1]), "+r"(d[2]), "+r"(d[3])
+                : "r"(rows[0][0][0]), "r"(rows[1][0][0]), "r"(own[0][0][0]));
+        else
+            asm("mma.sync.aligned.m16n8k32.row.col.s32.s8.s8.s32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, "
+                "{%0, %1, %2, %3};"
+                : "+r"(d[0]), "+r"(d[1]), "+r"(d[2]), "+r"(d[3])
+                : "r"(rows[0][0][0]), "r"(rows[1][0][0]), "r"(rows[0][1][0]), "r"(rows[1][1][0]), "r"(own[0][0][0]),
+                  "r"(own[0][1][0]));
+    }
+};
+
+#elif defined(TALLOW_MATRIX_CORE_MFMA) || defined(TALLOW_MATRIX_CORE_WMMA)
+
+// AMD's: of the product of columns and transposed rows a lane holds sums of one row. The depth is split among the
+// lanes, but by RDNA 3, where each half of a wave holds all of it.
+struct ByteCore {
+#if defined(TALLOW_MATRIX_CORE_WMMA) && TALLOW_MATRIX_CORE_WMMA == 11
+    static constexpr bool is_doubled = true;
+#else
+    static constexpr bool is_doubled = false;
+#endif
+    static constexpr uint32_t columns = 16;
+    static constexpr uint32_t sums = 256 / wave_size;
+    static constexpr uint32_t held = 1;
+    static constexpr uint32_t words = is_doubled ? 4 : sums / 4;
+    static constexpr uint32_t held_columns = 1;
+    static TALLOW_INLINE uint32_t row(uint32_t) {
+        return lane_index() % 16;
+    }
+    static constexpr TALLOW_INLINE uint32_t held_of(uint32_t) {
+        return 0;
+    }
+    static TALLOW_INLINE uint32_t column(uint32_t i) {
+        return is_doubled ? 2 * i + lane_index() / 16 : lane_index() / 16 * sums + i;
+    }
+    static TALLOW_INLINE uint32_t first_depth() {
+        return is_doubled ? 0 : lane_index() / 16 * sums;
+    }
+    static TALLOW_INLINE uint32_t held_column(uint32_t) {
+        return lane_index() % 16;
+    }
+    static constexpr uint32_t alike = wave_size / 16;
+    static TALLOW_INLINE uint32_t place_of_alike() {
+        return lane_index() / 16;
+    }
+    static TALLOW_INLINE uint32_t lane_of_alike(uint32_t place) {
+        return lane_index() % 16 + 16 * place;
+    }
+    template <uint32_t Chunks>
+    static TALLOW_INLINE void multiply(int (&values)[sums], const uint32_t (&rows)[held][Chunks][words],
+                                       const uint32_t (&own)[held_columns][Chunks][words]) {
+        using Sums = int __attribute__((vector_size(4 * sums)));
+        Sums d;
+#pragma unroll
+        for (uint32_t i = 0; i < sums; ++i)
+            d[i] = values[i];
+#if defined(TALLOW_MATRIX_CORE_MFMA) && TALLOW_MATRIX_CORE_MFMA == 3
+        // A depth of 32 at once: where there is a chunk, the other one is 0.
+        d = __builtin_amdgcn_mfma_i32_16x16x32_i8(both(own[0]), both(rows[0]), d, 0, 0, 0);
+#else
+#pragma unroll
+        for (uint32_t chunk = 0; chunk < Chunks; ++chunk) {
+#if defined(TALLOW_MATRIX_CORE_MFMA)
+            d = __builtin_amdgcn_mfma_i32_16x16x16i8(static_cast<int>(own[0][chunk][0]),
+                                                     static_cast<int>(rows[0][chunk][0]), d, 0, 0, 0);
+#else
+            using Words = int __attribute__((vector_size(4 * words)));
+            Words column;
+            Words row;
+#pragma unroll
+            for (uint32_t w = 0; w < words; ++w) {
+                column[w] = static_cast<int>(own[0][chunk][w]);
+                row[w] = static_cast<int>(rows[0][chunk][w]);
+            }
+#if TALLOW_MATRIX_CORE_WMMA == 11
+            d = __builtin_amdgcn_wmma_i32_16x16x16_iu8_w32(true, column, true, row, d, false);
+#else
+            d = __builtin_amdgcn_wmma_i32_16x16x16_iu8_w32_gfx12(true, column, true, row, d, false);
+#endif
+#endif
+        }
+#endif
+#pragma unroll
+        for (uint32_t i = 0; i < sums; ++i)
+            values[i] = d[i];
+    }
+
+  private:
+    template <uint32_t Chunks> static TALLOW_INLINE long both(const uint32_t (&chunks)[Chunks][words]) {
+        return static_cast<long>(chunks[0][0] | (Chunks == 1 ? 0 : uint64_t{chunks[Chunks - 1][0]} << 32));
+    }
+};
+
+#else
+
+// Without matrix cores: a lane multiplies a row by some columns.
+struct ByteCore {
+    static constexpr uint32_t columns = 8;
+    static constexpr uint32_t sums = matrix_side * columns / wave_size;
+    static constexpr uint32_t held = 1;
+    static constexpr uint32_t words = 4;
+    static constexpr uint32_t held_columns = sums;
+    static TALLOW_INLINE uint32_t row(uint32_t) {
+        return lane_index() % matrix_side;
+    }
+    static constexpr TALLOW_INLINE uint32_t held_of(uint32_t) {
+        return 0;
+    }
+    static TALLOW_INLINE uint32_t column(uint32_t i) {
+        return lane_index() / matrix_side * sums + i;
+    }
+    static TALLOW_INLINE uint32_t first_depth() {
+        return 0;
+    }
+    static TALLOW_INLINE uint32_t held_column(uint32_t k) {
+        return column(k);
+    }
+    static constexpr uint32_t alike = wave_size / matrix_side;
+    static TALLOW_INLINE uint32_t place_of_alike() {
+        return lane_index() / matrix_side;
+    }
+    static TALLOW_INLINE uint32_t lane_of_alike(uint32_t place) {
+        return lane_index() % matrix_side + matrix_side * place;
+    }
+    template <uint32_t Chunks>
+    static TALLOW_INLINE void multiply(int (&values)[sums], const uint32_t (&rows)[held][Chunks][words],
+                                       const uint32_t (&own)[held_columns][Chunks][words]) {
+#pragma unroll
+        for (uint32_t i = 0; i < sums; ++i) {
+#pragma unroll
+            for (uint32_t k = 0; k < Chunks * words; ++k)
+                values[i] = dot_of_bytes(rows[0][k / words][k % words], own[i][k / words][k % words], values[i]);
+        }
+    }
+};
+
+#endif
+
+} // namespace tallow
