@@ -14,8 +14,11 @@ import statistics
 import sys
 import tempfile
 from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ProcessPoolExecutor
 from datetime import UTC, datetime
+from functools import partial
 from importlib.util import find_spec
+from multiprocessing import get_context
 from pathlib import Path
 from time import perf_counter, sleep
 from typing import Any, Protocol
@@ -41,8 +44,8 @@ A llama of random weights on the CPU, beside llama-cpp-python with as many threa
 in f32: "prefill" reads a prompt of 512 tokens at once, "decode" reads 32 tokens after it one by one. Both libraries
 read one file and take turns; once the logits agree, the medians are compared. "exact" multiplies by the decoded
 weights, of which it keeps no copy; "q8_1" rounds what meets weights in blocks to integers of a byte first, as llama.cpp
-does. "memory" is by how much the process grows until the first token is decoded, less the cache of keys and values,
-over the size of the file. All figures on this page come from the command in the table, and
+does. "memory" is by how much a process grows until the first token is decoded, less the cache of keys and values, over
+the size of the file. All figures on this page come from the command in the table, and
 
     python -m benchmarks.tokens render build/benchmarks/tokens.json docs
 
@@ -159,6 +162,22 @@ def resident_bytes() -> int:
     return int(Path("/proc/self/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
 
 
+def taken_by(load: Callable[[], Model], tokens: Sequence[int], threads: int) -> int:
+    """The bytes by which a process of its own grows until a model has decoded a token, less the cache."""
+    with ProcessPoolExecutor(1, get_context("spawn")) as process:
+        return process.submit(growth, load, tokens, threads).result()
+
+
+def growth(load: Callable[[], Model], tokens: Sequence[int], threads: int) -> int:
+    """The same of this process."""
+    tl.set_threads(threads)
+    before = resident_bytes()
+    model = load()
+    model.prefill(tokens)
+    model.decode(tokens[0])
+    return resident_bytes() - before - CACHE_BYTES
+
+
 def timed(models: Sequence[Model], tokens: Sequence[int]) -> Iterator[tuple[float, float]]:
     """The tokens a second of each model in prefill and in decode: medians of turns."""
     taken: list[list[tuple[float, float]]] = [[] for _ in models]
@@ -180,19 +199,13 @@ def measure(kind: str, threads: int, folder: Path) -> Iterator[dict[str, Any]]:
     path = folder / f"{kind}.gguf"
     weights = write_model(path, kind)
     tokens = np.random.default_rng(1).integers(3, VOCABULARY, PROMPT).tolist()
-    loads: dict[str, Callable[[], Model]] = {"tallow, exact": lambda: Tallow(path, None)}
+    loads: dict[str, Callable[[], Model]] = {"tallow, exact": partial(Tallow, path, None)}
     if kind != "F32":
-        loads["tallow, q8_1"] = lambda: Tallow(path, "q8_1")
+        loads["tallow, q8_1"] = partial(Tallow, path, "q8_1")
     if find_spec("llama_cpp"):
-        loads[PEER] = lambda: LlamaCpp(path, threads)
-    models: dict[str, Model] = {}
-    memory = {}
-    for name, load in loads.items():
-        before = resident_bytes()
-        models[name] = load()
-        models[name].prefill(tokens)
-        models[name].decode(tokens[0])
-        memory[name] = (resident_bytes() - before - CACHE_BYTES) / path.stat().st_size
+        loads[PEER] = partial(LlamaCpp, path, threads)
+    memory = {name: taken_by(load, tokens, threads) / path.stat().st_size for name, load in loads.items()}
+    models = {name: load() for name, load in loads.items()}
     # llama.cpp rounds what weights in blocks multiply.
     require_agreement(list(models.values()), tokens[:64], 1e-4 if kind == "F32" else 0.2)
     speeds = dict(zip(models, timed(list(models.values()), tokens), strict=True))

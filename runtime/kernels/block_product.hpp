@@ -101,9 +101,9 @@ TALLOW_INLINE void add_product(const int (&dots)[Planes], float step, float sum,
                                float& total) {
     // Quants of 8 bits are signed as they stand.
     constexpr float bias = Block::bias == -128 ? 0.0f : static_cast<float>(Block::bias);
-    float dot = 0.0f;
+    float dot = static_cast<float>(dots[0]);
 #pragma unroll
-    for (uint32_t plane = 0; plane < Planes; ++plane)
+    for (uint32_t plane = 1; plane < Planes; ++plane)
         dot = multiply_add(dot, 256.0f, static_cast<float>(dots[plane]));
     // A step that is infinite meets weights, and not what these are made of.
     const float product = bias == 0.0f  ? dot * step
@@ -284,6 +284,15 @@ template <typename Block, uint32_t Planes> TALLOW_INLINE constexpr uint32_t rows
     return Planes == exact_planes && has_few_bits ? exact_product_rows : product_rows;
 }
 
+// Where group `number` of `Count` rows begins. The parts of 16 rows have one order, so waves side by side take rows of
+// different ones.
+template <uint32_t Count> TALLOW_INLINE uint32_t row_of_group(uint32_t number) {
+    constexpr uint32_t in_tile = block_rows / Count;
+    const uint32_t place = number % (block_rows_apart * in_tile);
+    const uint32_t tile = number / (block_rows_apart * in_tile) * block_rows_apart + place % block_rows_apart;
+    return tile * block_rows + place / block_rows_apart * Count;
+}
+
 // Where rows are few, waves share some: each takes parts of its own, and the first of them adds the sums up.
 template <typename Block, uint32_t Planes, typename Arguments>
 TALLOW_INLINE void block_product(const Arguments& arguments) {
@@ -293,10 +302,11 @@ TALLOW_INLINE void block_product(const Arguments& arguments) {
     __shared__ float partial[waves_per_block][count];
     const uint32_t split = 1u << arguments.split_bits;
     const uint32_t member = wave_index() & (split - 1);
-    const uint32_t groups = (arguments.rows + count - 1) / count;
+    constexpr uint32_t apart_rows = block_rows_apart * block_rows;
+    const uint32_t groups = (arguments.rows + apart_rows - 1) / apart_rows * (apart_rows / count);
     const uint32_t step = waves_per_block >> arguments.split_bits;
     for (uint32_t first = block_index() * step; first < groups; first += grid_blocks() * step) {
-        const uint32_t row = (first + (wave_index() >> arguments.split_bits)) * count;
+        const uint32_t row = row_of_group<count>(first + (wave_index() >> arguments.split_bits));
         float sums[count] = {};
         if (row < arguments.rows) {
             add_parts<Block, Planes>(arguments, shared[wave_index()], row, member, sums);

@@ -244,7 +244,7 @@ template <typename Block, uint32_t Planes, uint32_t Held, typename Arguments> st
         }
     }
 
-    static TALLOW_INLINE void add_lane(const Quads& quads, const Groups& groups, const Numbers& numbers,
+    static TALLOW_INLINE void add_lane(bool is_there, const Quads& quads, const Groups& groups, const Numbers& numbers,
                                        float (&own)[Core::sums]) {
 #pragma unroll
         for (uint32_t run = 0; run < Row::sums; ++run) {
@@ -259,44 +259,37 @@ template <typename Block, uint32_t Planes, uint32_t Held, typename Arguments> st
 #pragma unroll
                 for (uint32_t plane = 0; plane < Planes; ++plane)
                     of_planes[plane] = dots[plane][s];
+                float sum = own[s];
                 add_product<Block>(of_planes, bit_cast<float>(known.values[0]), bit_cast<float>(known.values[1]),
-                                   groups.groups[run][Core::held_of(s)], own[s]);
+                                   groups.groups[run][Core::held_of(s)], sum);
+                own[s] = is_there ? sum : own[s];
             }
         }
     }
-    // Adds the products with a part, of whose numbers those for the first row of x may be there. The last one may lack
-    // blocks, on which all lanes of a wave agree.
-    template <bool IsWhole>
-    TALLOW_INLINE void add_part(uint32_t length, const Block* const (&blocks)[Core::held], uint32_t part,
-                                const Numbers (&loaded)[lanes]) {
+    // Adds the products with a part, of whose numbers those for the first row of x may be there. The last part may lack
+    // blocks, on which all lanes of a wave agree. Without branches between them the loads of several lanes are under
+    // way together. That takes registers, which others than NVIDIA's compiler then spill.
+    TALLOW_INLINE void add(uint32_t length, const Block* const (&blocks)[Core::held], uint32_t part,
+                           const Numbers (&loaded)[lanes]) {
         Groups own[lanes / alike];
 #pragma unroll
         for (uint32_t k = 0; k < lanes / alike && alike != 1; ++k)
             own[k] = groups_of(k * alike + Core::place_of_alike() % alike, blocks);
 #pragma unroll
         for (uint32_t lane = 0; lane < lanes; ++lane) {
-            if (!IsWhole && part * RowsTile<Block>::blocks + block_of(lane) >= length)
+            const bool is_there = part * RowsTile<Block>::blocks + block_of(lane) < length;
+#if !defined(TALLOW_NVIDIA)
+            if (!is_there)
                 continue;
+#endif
             const Groups groups = alike == 1 ? groups_of(lane, blocks)
                                              : groups_from(own[lane / alike], Core::lane_of_alike(lane % alike));
             Quads quads;
             load_weights(lane, blocks, quads);
 #pragma unroll
             for (uint32_t n = 0; n < across; ++n)
-                add_lane(quads, groups, loads_ahead ? loaded[lane] : load(lane, n, part), sums[lane][n]);
+                add_lane(is_there, quads, groups, loads_ahead ? loaded[lane] : load(lane, n, part), sums[lane][n]);
         }
-    }
-    // Without branches between them lanes are loaded together, which takes registers that others than NVIDIA's compiler
-    // then spill.
-    TALLOW_INLINE void add(uint32_t length, const Block* const (&blocks)[Core::held], uint32_t part,
-                           const Numbers (&loaded)[lanes]) {
-#if defined(TALLOW_NVIDIA)
-        if ((part + 1) * RowsTile<Block>::blocks <= length) {
-            add_part<true>(length, blocks, part, loaded);
-            return;
-        }
-#endif
-        add_part<false>(length, blocks, part, loaded);
     }
 
     // Registers have room for the numbers of a part, so that these are on their way before they are needed.

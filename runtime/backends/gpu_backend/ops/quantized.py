@@ -13,6 +13,7 @@ from .....kernels import arguments
 from .....kernels.constants import (
     ACCESS_BYTES,
     BLOCK_ROWS,
+    BLOCK_ROWS_APART,
     BLOCK_SIZE,
     DECODED_PACKS,
     EXACT_PLANES,
@@ -337,11 +338,13 @@ def _multiply_rows(
         result=result, blocks=weights.address, readable=readable, x=x, x_stride=stride, x_rows=held, rows=rows,
         hidden=hidden, split_bits=split_bits,
     )  # fmt: skip
-    waves = rows << split_bits
-    if held > 1 and blocks.block_size > 1:
+    if blocks.block_size == 1:
+        count = ceil_divide(rows, _WAVES)
+    elif held > 1:
         count = ceil_divide(rows, BLOCK_ROWS)
     else:
-        count = ceil_divide(waves, _WAVES * _rows_at_once(blocks, activations))
+        whole = ceil_divide(rows, BLOCK_ROWS * BLOCK_ROWS_APART) * BLOCK_ROWS * BLOCK_ROWS_APART
+        count = ceil_divide(whole << split_bits, _WAVES * _rows_at_once(blocks, activations))
     name = f"{kernel}_{blocks.dtype.value}_{_most_rows(held)}"
     blocks.device.kernels.launch("block_product", name, count, packed)
 
@@ -352,7 +355,7 @@ def _most_rows(held: int) -> int:
 
 
 def _rows_at_once(blocks: QGpuStorage, activations: str | None) -> int:
-    """The rows of weights that a wave multiplies at a time by a row of x, or of floats by several."""
+    """The rows of weights that a wave multiplies at a time by a row of x."""
     if blocks.dtype.type_size >= blocks.block_size:
         return 1
     has_few_bits = 8 * blocks.dtype.type_size < EXACT_PRODUCT_BITS * blocks.block_size
