@@ -1,7 +1,7 @@
 """How many tokens a second a model of random weights reads on the CPU, beside llama-cpp-python in the same run.
 
 python -m benchmarks.tokens run --threads 2 --output build/benchmarks
-python -m benchmarks.tokens render build/benchmarks/tokens.json docs
+python -m benchmarks.tokens render build/benchmarks/tokens.json docs  # or the files of several runs
 """
 
 from __future__ import annotations
@@ -29,6 +29,7 @@ import tallow as tl
 from tallow.gguf import save_gguf
 from tallow.models import ModelRuntime
 
+from .processor import processor
 from .quantized import table
 
 LAYERS, WIDTH, HIDDEN, HEADS, KEY_HEADS, HEAD_DIM, VOCABULARY = 8, 1024, 2816, 16, 4, 64, 32000
@@ -49,7 +50,16 @@ the size of the file. All figures on this page come from the command in the tabl
 
     python -m benchmarks.tokens render build/benchmarks/tokens.json docs
 
-renders the page."""
+renders the page.
+
+What keeps these from the speed of llama-cpp-python, as far as it is known:
+
+- "exact" with many rows decodes weights to f32 and multiplies by NumPy's BLAS, where llama.cpp multiplies bytes. In f32
+  and "exact", BLAS keeps its threads spinning after a product, and kernels of tallow's own wait for cores: with 16
+  threads and OPENBLAS_THREAD_TIMEOUT=4, Q4_0 decodes behind a prompt at 405 tokens a second in place of 215, but a prompt
+  takes 1.7 times as long, since BLAS then wakes its threads for each product.
+- With 16 threads a token of this model is about a hundred calls of some 20 us each: to wake and join the threads takes a
+  part of each."""
 
 
 class Model(Protocol):
@@ -235,6 +245,7 @@ def run(threads: int, kinds: tuple[str, ...], output: Path | None) -> None:
         "command": " ".join(["python -m benchmarks.tokens", *sys.argv[1:]]),
         "date": f"{datetime.now(UTC):%Y-%m-%d %H:%M} UTC",
         "Python": platform.python_version(),
+        "processor": processor(),
         "tallow": tl.__version__,
         "NumPy": np.__version__,
         "rows": rows,
@@ -248,13 +259,15 @@ def run(threads: int, kinds: tuple[str, ...], output: Path | None) -> None:
 
 
 @main.command()
-@click.argument("file", type=click.Path(exists=True, dir_okay=False, path_type=Path))
+@click.argument("files", type=click.Path(exists=True, dir_okay=False, path_type=Path), nargs=-1, required=True)
 @click.argument("folder", type=click.Path(file_okay=False, path_type=Path))
-def render(file: Path, folder: Path) -> None:
-    """Write the page of a run."""
-    results = json.loads(file.read_text(encoding="utf-8"))
-    facts = [f"| {key} | {value} |" for key, value in results.items() if key != "rows"]
-    page = [HEAD, "", "|  |  |", "| --- | --- |", *facts, "", *table(results["rows"])]
+def render(files: Sequence[Path], folder: Path) -> None:
+    """Write the page of runs."""
+    page = [HEAD]
+    for file in files:
+        results = json.loads(file.read_text(encoding="utf-8"))
+        facts = [f"| {key} | {value} |" for key, value in results.items() if key != "rows"]
+        page += ["", f"## {results['processor']}", "", "|  |  |", "| --- | --- |", *facts, "", *table(results["rows"])]
     (folder / PAGE).write_text("\n".join(page) + "\n", encoding="utf-8")
 
 

@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 import os
-import platform
 import statistics
 from collections.abc import Mapping, Sequence
 from importlib.metadata import version
-from pathlib import Path
 from time import perf_counter, process_time, sleep
 from typing import Any
 
 import numpy as np
 import tallow as tl
+
+from benchmarks.processor import processor
 
 from .cases import Call, Case
 from .results import Machine
@@ -97,14 +97,7 @@ def this_machine(torch: Any) -> Machine:
         "PyTorch": torch and torch.__version__,
         "oneDNN": None if cpu.onednn is None else version("onednn-cpu-gomp"),
     }
-    return Machine(_processor(), _cores(), versions, cpu.kernels is not None)
-
-
-def _processor() -> str:
-    information = Path("/proc/cpuinfo")
-    lines = information.read_text(encoding="utf-8").splitlines() if information.exists() else []
-    names = [line.partition(": ")[2] for line in lines if line.startswith("model name")]
-    return names[0] if names else platform.machine()
+    return Machine(processor(), _cores(), versions, cpu.kernels is not None)
 
 
 def _cores() -> int:

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from ..kernels import HostKernels
     from ..storage import CpuStorage, QCpuStorage
 
-# Weights that are decoded at a time for a product by BLAS.
+# Weights that each thread decodes at a time for a product by BLAS.
 _DECODED: Final = 1 << 18
 # What a rounded number of x takes, with its part of what 32 of them share.
 _ROUNDED_BYTES: Final = 3
@@ -76,11 +76,11 @@ def _by_library(kernels: HostKernels, x: Operand, outputs: int, length: int) -> 
     """Products by BLAS with a part of the weights after the other."""
     rows, dtype, layout = x.layout.shape[0], x.dtype, x.layout
     require_room((rows, outputs), DType.F32)
-    step = max(_DECODED // length, 1)
 
     @tells_lack_of_memory
     def run(blocks: QCpuStorage, x: CpuStorage) -> CpuStorage:
         wide, result = cast.widen(x.array(layout), dtype), np.empty((rows, outputs), np.float32)
+        step = max(_DECODED * get_threads() // length, 1)
         every = blocks.bytes.reshape(outputs, -1)
         held = np.empty((min(step, outputs), length), np.float32)
         for begin in range(0, outputs, step):
