@@ -56,10 +56,11 @@ What keeps these from the speed of llama-cpp-python, as far as it is known:
 
 - "exact" with many rows decodes weights to f32 and multiplies by NumPy's BLAS, where llama.cpp multiplies bytes. In f32
   and "exact", BLAS keeps its threads spinning after a product, and kernels of tallow's own wait for cores: with 16
-  threads and OPENBLAS_THREAD_TIMEOUT=4, Q4_0 decodes behind a prompt at 405 tokens a second in place of 215, but a prompt
-  takes 1.7 times as long, since BLAS then wakes its threads for each product.
-- With 16 threads a token of this model is about a hundred calls of some 20 us each: to wake and join the threads takes a
-  part of each."""
+  threads and OPENBLAS_THREAD_TIMEOUT=4, Q4_0 decodes behind a prompt at 405 tokens a second in place of 215, but a
+  prompt takes 1.7 times as long, since BLAS then wakes its threads for each product.
+- "exact" decode multiplies each row of weights as floats, with vectors; llama.cpp rounds x to bytes first, as "q8_1".
+- With 16 threads a token of this model is about a hundred calls of some 20 us each: to wake and join the threads takes
+  a part of each."""
 
 
 class Model(Protocol):
@@ -245,7 +246,7 @@ def run(threads: int, kinds: tuple[str, ...], output: Path | None) -> None:
         "command": " ".join(["python -m benchmarks.tokens", *sys.argv[1:]]),
         "date": f"{datetime.now(UTC):%Y-%m-%d %H:%M} UTC",
         "Python": platform.python_version(),
-        "processor": processor(),
+        "processor": f"{processor()}, {len(os.sched_getaffinity(0))} cores",
         "tallow": tl.__version__,
         "NumPy": np.__version__,
         "rows": rows,

@@ -185,6 +185,7 @@ class Kernel:
         "How many blocks a multiprocessor of NVIDIA holds at least: the compiler uses no more registers than that "
         "lets it. Without this key the compiler is free.",
     ]
+    waves: Annotated[int, Range(1), Mark.OPTIONAL, "The same of the waves that a SIMD of CDNA 3 holds."]
     location: Location = field(compare=False)
     call_location: Annotated[Location, Place("call")] = field(compare=False)
     over_locations: Annotated[Mapping[str, Location], Place("over")] = field(compare=False)

@@ -44,6 +44,14 @@
 #define TALLOW_BOUNDS __launch_bounds__(tallow::block_size)
 #endif
 
+// The same of the waves that a SIMD of CDNA 3 holds: of a block of 256 threads each has one.
+#define TALLOW_WAVES
+#if defined(__gfx942__) || defined(__gfx950__)
+#define TALLOW_LEAST_WAVES(count) __attribute__((amdgpu_waves_per_eu(count)))
+#else
+#define TALLOW_LEAST_WAVES(count)
+#endif
+
 // A kernel: its name, its struct, and the function of the struct that its threads call.
 #if defined(TALLOW_VECTOR)
 #define TALLOW_KERNEL(name, Arguments, ...)                                                                            \
@@ -52,7 +60,7 @@
     }
 #else
 #define TALLOW_KERNEL(name, Arguments, ...)                                                                            \
-    extern "C" __global__ void TALLOW_BOUNDS name(Arguments arguments) {                                               \
+    extern "C" __global__ void TALLOW_BOUNDS TALLOW_WAVES name(Arguments arguments) {                                  \
         tallow::begin_kernel();                                                                                        \
         __VA_ARGS__(arguments);                                                                                        \
     }
