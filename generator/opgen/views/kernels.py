@@ -31,7 +31,8 @@ def kernel_family(spec: Spec, family: KernelFamily) -> View:
         functors=tuple(_functor(spec, functor) for functor in functors if not functor.reduction),
         monoids=tuple(_monoid(spec, functor, functors) for functor in functors if functor.reduction),
         patterns=tuple(
-            View(resident=kernel.resident, waves=kernel.waves, kernels=tuple(kernel_rows(spec, kernel))) for kernel in family.kernels
+            View(resident=kernel.resident, waves=kernel.waves, kernels=tuple(kernel_rows(spec, kernel)))
+            for kernel in family.kernels
         ),
     )
 
