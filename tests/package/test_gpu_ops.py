@@ -850,14 +850,15 @@ def test_losses_are_one_launch_and_two_where_rows_are_few_and_long(device, shape
 
 
 @pytest.mark.parametrize(
-    ("rows", "hidden", "joined"), [(1, 4096, True), (8, 4096, True), (9, 4096, False), (1, 8192, False)]
+    ("rows", "hidden", "joined"),
+    [(1, 4096, True), (8, 4096, True), (9, 4096, True), (16, 4096, True), (17, 4096, False), (1, 8192, False)],
 )
 def test_few_rows_of_x_are_made_and_rounded_in_one_launch(device, rows, hidden, joined):
     memory = device.empty(DType.U8, 16 * hidden // 256 * 144).memory
     blocks = QGpuStorage(device, GgmlDType.Q4K, 16 * hidden, memory)
     x, y = (at(device.empty(DType.F32, rows * hidden), (rows, hidden)) for _ in range(2))
     quantized.fwd_rms_norm(blocks, x, None, y, 16, hidden, "q8_1", 1e-5)
-    product = f"rounded_product_Q4K_{1 if rows == 1 else 8}"
+    product = f"rounded_product_Q4K_{1 if rows == 1 else 8 if rows <= 8 else 16}"
     if joined:
         assert device.names == ["rms_norm_1_32_held4", product]
         # A block rounds a pack of each thread.
@@ -866,7 +867,7 @@ def test_few_rows_of_x_are_made_and_rounded_in_one_launch(device, rows, hidden, 
         assert device.names[0].startswith("norm_f32_")
     device.launches.clear()
     quantized.fwd_silu_mul(blocks, x, y, 16, hidden, "q8_1")
-    if rows <= 8:
+    if rows <= 16:
         assert device.names == ["silu_mul_1_32", product]
     else:
         assert device.names[0] == "silu_mul_f32_contiguous"
