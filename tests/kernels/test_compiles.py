@@ -49,12 +49,12 @@ CUDA_STACKS = {
     "attention_gradient_f32_256_queries": (12, 24),
     **dict.fromkeys((f"matmul_f32_tiles_{layout}" for layout in ("nn", "nt", "tn", "tt")), (11, 48)),
     # The numbers of x that are on their way, and sums of 16 rows of them.
-    "block_product_Q2K_8": (13, 56),
-    "block_product_Q3K_8": (9, 40),
-    "block_product_Q6K_8": (8, 32),
+    "block_product_Q2K_8": (8, 32),
+    "block_product_Q3K_8": (3, 16),
     **dict.fromkeys(
-        (f"{way}_product_{format.name}_16" for way in ("block", "rounded") for format in SPEC.formats), (6, 24)
+        (f"{way}_product_{format.name.upper()}_16" for way in ("block", "rounded") for format in SPEC.formats), (6, 24)
     ),
+    "block_product_Q2K_16": (11, 32),
     "sum_powers_f8e4m3_columns": (10, 8),
     "sum_powers_f8e5m2_columns": (10, 8),
     "logsumexp_f8e4m3_columns": (10, 8),
