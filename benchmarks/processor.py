@@ -1,7 +1,8 @@
-"""The processor of the machine at hand."""
+"""The processor of the machine at hand, and its cores."""
 
 from __future__ import annotations
 
+import os
 import platform
 from pathlib import Path
 
@@ -12,3 +13,8 @@ def processor() -> str:
     lines = information.read_text(encoding="utf-8").splitlines() if information.exists() else []
     names = [line.partition(": ")[2] for line in lines if line.startswith("model name")]
     return names[0] if names else platform.machine()
+
+
+def cores() -> int:
+    """How many of them this process may use."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1

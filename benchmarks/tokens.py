@@ -29,7 +29,7 @@ import tallow as tl
 from tallow.gguf import save_gguf
 from tallow.models import ModelRuntime
 
-from .processor import processor
+from .processor import cores, processor
 from .quantized import table
 
 LAYERS, WIDTH, HIDDEN, HEADS, KEY_HEADS, HEAD_DIM, VOCABULARY = 8, 1024, 2816, 16, 4, 64, 32000
@@ -246,7 +246,7 @@ def run(threads: int, kinds: tuple[str, ...], output: Path | None) -> None:
         "command": " ".join(["python -m benchmarks.tokens", *sys.argv[1:]]),
         "date": f"{datetime.now(UTC):%Y-%m-%d %H:%M} UTC",
         "Python": platform.python_version(),
-        "processor": f"{processor()}, {len(os.sched_getaffinity(0))} cores",
+        "processor": f"{processor()}, {cores()} cores",
         "tallow": tl.__version__,
         "NumPy": np.__version__,
         "rows": rows,

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import statistics
 from collections.abc import Mapping, Sequence
 from importlib.metadata import version
@@ -12,7 +11,7 @@ from typing import Any
 import numpy as np
 import tallow as tl
 
-from benchmarks.processor import processor
+from benchmarks.processor import cores, processor
 
 from .cases import Call, Case
 from .results import Machine
@@ -97,8 +96,4 @@ def this_machine(torch: Any) -> Machine:
         "PyTorch": torch and torch.__version__,
         "oneDNN": None if cpu.onednn is None else version("onednn-cpu-gomp"),
     }
-    return Machine(processor(), _cores(), versions, cpu.kernels is not None)
-
-
-def _cores() -> int:
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    return Machine(processor(), cores(), versions, cpu.kernels is not None)

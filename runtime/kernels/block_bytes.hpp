@@ -1,9 +1,9 @@
 // How products bring the bytes of weights in blocks to shared memory, and which weights a lane takes.
 #pragma once
 
+#include "async_copy.hpp"
 #include "quantized.hpp"
 #include "rows_of_x.hpp"
-#include "tile_memory.hpp"
 
 namespace tallow {
 
@@ -25,6 +25,11 @@ template <typename Block> TALLOW_INLINE uint32_t first_weight(uint32_t lane) {
     const uint32_t place = lane % lanes_of_block<Block>;
     return runs<Block> * apart<Block> * (place / runs_side_by_side<Block>)+run_length<Block> *
            (place % runs_side_by_side<Block>);
+}
+
+// The same from the first weight of what the lanes of a wave take at a time on.
+template <typename Block> TALLOW_INLINE uint32_t first_element(uint32_t lane) {
+    return lane / lanes_of_block<Block> * Block::elements + first_weight<Block>(lane);
 }
 
 // A place in shared memory, as what copies to it takes it.

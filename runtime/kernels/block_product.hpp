@@ -122,7 +122,6 @@ template <typename Block> TALLOW_INLINE uint32_t signed_quads(uint32_t quads) {
 // The row of x, of which lanes take what their weights meet.
 template <typename Block, uint32_t Planes> struct OnlyRowOfX {
     using Row = RowOfX<Planes, sum_length<Block>>;
-    static constexpr uint32_t part_bytes = wave_size / Row::lanes * Row::cell_bytes;
 
     // What a lane multiplies with 32 weights.
     struct Numbers {
@@ -131,9 +130,8 @@ template <typename Block, uint32_t Planes> struct OnlyRowOfX {
     };
 
     static TALLOW_INLINE Numbers load(uint64_t x, uint32_t part) {
-        const uint8_t* const begin = pointer_to<const uint8_t>(x) + part * part_bytes;
-        const uint32_t first =
-            lane_index() / lanes_of_block<Block> * Block::elements + first_weight<Block>(lane_index());
+        const uint8_t* const begin = pointer_to<const uint8_t>(x) + part * Row::part_bytes;
+        const uint32_t first = first_element<Block>(lane_index());
         Numbers numbers;
         constexpr uint32_t words = access_bytes / 4;
 #pragma unroll

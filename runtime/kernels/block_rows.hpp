@@ -128,7 +128,6 @@ template <typename Block, uint32_t Planes, uint32_t Held, typename Arguments> st
                   (waves_per_block % in_block == 0 || in_block % waves_per_block == 0));
     // Columns of a lane's sums.
     static constexpr uint32_t own_columns = Core::sums / Core::held;
-    static constexpr uint32_t part_bytes = wave_size / Row::lanes * Row::cell_bytes;
 
     // What the rows of x have for the weights of a lane.
     struct Numbers {
@@ -150,22 +149,16 @@ template <typename Block, uint32_t Planes, uint32_t Held, typename Arguments> st
         : arguments(arguments), row_bytes(Row::row_bytes(arguments.hidden)) {
     }
 
-    // A place of one of the rows of x that lie together.
     static constexpr TALLOW_INLINE uint32_t spread(uint32_t place) {
-        return place / access_bytes * (access_bytes * x_rows_together) + place % access_bytes;
+        return Row::spread(x_rows_together, place);
     }
     TALLOW_INLINE uint32_t begin_of(uint32_t column) const {
         return Row::offset(Held < Core::columns ? column % Held : column, x_rows_together, row_bytes, 0);
     }
-    // Where the weights of the first lane begin in a part, and those of its block.
-    static TALLOW_INLINE uint32_t first_element() {
-        return wave_index() / in_block * Block::elements + first_weight<Block>(wave_index() % in_block);
-    }
-
     TALLOW_INLINE Numbers load(uint32_t lane, uint32_t n, uint32_t part) const {
         Numbers numbers;
         const uint8_t* const x = pointer_to<const uint8_t>(arguments.x);
-        const uint32_t begin = part * spread(part_bytes) + n * Core::columns * row_bytes;
+        const uint32_t begin = part * spread(Row::part_bytes) + n * Core::columns * row_bytes;
         const uint32_t of_quads = begin + spread(Row::place_of_quant(lane * step, 0));
         const uint32_t of_sums = begin + spread(Row::place_of_sum(lane * step) - Row::place_of_sum(0));
 #pragma unroll
@@ -176,8 +169,8 @@ template <typename Block, uint32_t Planes, uint32_t Held, typename Arguments> st
 #pragma unroll
                 for (uint32_t chunk = 0; chunk < chunks; ++chunk) {
                     const uint32_t place = (run * chunks + chunk) * 16;
-                    const uint32_t element =
-                        first_element() + place / run_length<Block> * apart<Block> + place % run_length<Block>;
+                    const uint32_t element = first_element<Block>(wave_index()) +
+                                             place / run_length<Block> * apart<Block> + place % run_length<Block>;
                     const uint8_t* const source =
                         x + (of_quads + (column + spread(Row::place_of_quant(element, 0)) + Core::first_depth()));
 #pragma unroll
@@ -192,8 +185,9 @@ template <typename Block, uint32_t Planes, uint32_t Held, typename Arguments> st
 #pragma unroll
             for (uint32_t c = 0; c < own_columns; ++c)
                 numbers.steps_and_sums[run][c] = load_registers<Row::sum_bytes>(
-                    x + (of_sums + (begin_of(Core::column(c)) +
-                                    spread(Row::place_of_sum(first_element() + run * apart<Block>)))));
+                    x +
+                    (of_sums + (begin_of(Core::column(c)) +
+                                spread(Row::place_of_sum(first_element<Block>(wave_index()) + run * apart<Block>)))));
         }
         return numbers;
     }

@@ -7,6 +7,7 @@
 #pragma once
 
 #include "block_bytes.hpp"
+#include "matrix_core.hpp"
 #include "tile_memory.hpp"
 
 namespace tallow {

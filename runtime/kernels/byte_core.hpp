@@ -70,11 +70,31 @@ struct ByteCore {
     }
 };
 
-#elif defined(TALLOW_MATRIX_CORE_MFMA) || defined(TALLOW_MATRIX_CORE_WMMA)
+#else
+
+// The rows where a lane has sums of one, and lanes side by side have those of rows side by side.
+struct ByteRows {
+    static constexpr uint32_t held = 1;
+    static constexpr uint32_t alike = wave_size / matrix_side;
+    static TALLOW_INLINE uint32_t row(uint32_t) {
+        return lane_index() % matrix_side;
+    }
+    static constexpr TALLOW_INLINE uint32_t held_of(uint32_t) {
+        return 0;
+    }
+    static TALLOW_INLINE uint32_t place_of_alike() {
+        return lane_index() / matrix_side;
+    }
+    static TALLOW_INLINE uint32_t lane_of_alike(uint32_t place) {
+        return lane_index() % matrix_side + matrix_side * place;
+    }
+};
+
+#if defined(TALLOW_MATRIX_CORE_MFMA) || defined(TALLOW_MATRIX_CORE_WMMA)
 
 // AMD's: of the product of columns and transposed rows a lane holds sums of one row. The depth is split among the
 // lanes, but by RDNA 3, where each half of a wave holds all of it.
-struct ByteCore {
+struct ByteCore : ByteRows {
 #if defined(TALLOW_MATRIX_CORE_WMMA) && TALLOW_MATRIX_CORE_WMMA == 11
     static constexpr bool is_doubled = true;
 #else
@@ -82,15 +102,8 @@ struct ByteCore {
 #endif
     static constexpr uint32_t columns = 16;
     static constexpr uint32_t sums = 256 / wave_size;
-    static constexpr uint32_t held = 1;
     static constexpr uint32_t words = is_doubled ? 4 : sums / 4;
     static constexpr uint32_t held_columns = 1;
-    static TALLOW_INLINE uint32_t row(uint32_t) {
-        return lane_index() % 16;
-    }
-    static constexpr TALLOW_INLINE uint32_t held_of(uint32_t) {
-        return 0;
-    }
     static TALLOW_INLINE uint32_t column(uint32_t i) {
         return is_doubled ? 2 * i + lane_index() / 16 : lane_index() / 16 * sums + i;
     }
@@ -99,13 +112,6 @@ struct ByteCore {
     }
     static TALLOW_INLINE uint32_t held_column(uint32_t) {
         return lane_index() % 16;
-    }
-    static constexpr uint32_t alike = wave_size / 16;
-    static TALLOW_INLINE uint32_t place_of_alike() {
-        return lane_index() / 16;
-    }
-    static TALLOW_INLINE uint32_t lane_of_alike(uint32_t place) {
-        return lane_index() % 16 + 16 * place;
     }
     template <uint32_t Chunks>
     static TALLOW_INLINE void multiply(int (&values)[sums], const uint32_t (&rows)[held][Chunks][words],
@@ -155,18 +161,11 @@ struct ByteCore {
 #else
 
 // Without matrix cores: a lane multiplies a row by some columns.
-struct ByteCore {
+struct ByteCore : ByteRows {
     static constexpr uint32_t columns = 8;
     static constexpr uint32_t sums = matrix_side * columns / wave_size;
-    static constexpr uint32_t held = 1;
     static constexpr uint32_t words = 4;
     static constexpr uint32_t held_columns = sums;
-    static TALLOW_INLINE uint32_t row(uint32_t) {
-        return lane_index() % matrix_side;
-    }
-    static constexpr TALLOW_INLINE uint32_t held_of(uint32_t) {
-        return 0;
-    }
     static TALLOW_INLINE uint32_t column(uint32_t i) {
         return lane_index() / matrix_side * sums + i;
     }
@@ -175,13 +174,6 @@ struct ByteCore {
     }
     static TALLOW_INLINE uint32_t held_column(uint32_t k) {
         return column(k);
-    }
-    static constexpr uint32_t alike = wave_size / matrix_side;
-    static TALLOW_INLINE uint32_t place_of_alike() {
-        return lane_index() / matrix_side;
-    }
-    static TALLOW_INLINE uint32_t lane_of_alike(uint32_t place) {
-        return lane_index() % matrix_side + matrix_side * place;
     }
     template <uint32_t Chunks>
     static TALLOW_INLINE void multiply(int (&values)[sums], const uint32_t (&rows)[held][Chunks][words],
@@ -195,6 +187,7 @@ struct ByteCore {
     }
 };
 
+#endif
 #endif
 
 } // namespace tallow

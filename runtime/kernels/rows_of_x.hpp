@@ -35,6 +35,8 @@ template <uint32_t Planes, uint32_t Group> struct RowOfX {
     static constexpr uint32_t sum_bytes = 8;
     static constexpr uint32_t cell = lanes * lane_weights;
     static constexpr uint32_t cell_bytes = cell * Planes + lanes * sums * sum_bytes;
+    // What the lanes of a wave take at a time.
+    static constexpr uint32_t part_bytes = wave_size / lanes * cell_bytes;
     // From the first of two groups of a lane to the second one.
     static constexpr uint32_t apart = sums == 1 ? lane_weights : 64;
 
@@ -53,10 +55,13 @@ template <uint32_t Planes, uint32_t Group> struct RowOfX {
         const uint32_t lane = lane_of(element);
         return lane / lanes * cell_bytes + cell * Planes + (lane % lanes * sums + group_of(element)) * sum_bytes;
     }
-    // Where a place of a row is in the memory of all, which have `bytes` each.
+    // Where a place of the first of rows that lie together is, and one of any row in the memory of all, of `bytes`
+    // each.
+    static constexpr TALLOW_INLINE uint32_t spread(uint32_t together, uint32_t place) {
+        return place / access_bytes * (access_bytes * together) + place % access_bytes;
+    }
     static TALLOW_INLINE uint32_t offset(uint32_t row, uint32_t together, uint32_t bytes, uint32_t place) {
-        return row / together * together * bytes + row % together * access_bytes +
-               place / access_bytes * access_bytes * together + place % access_bytes;
+        return row / together * together * bytes + row % together * access_bytes + spread(together, place);
     }
 
   private:

@@ -106,26 +106,38 @@ extern "C" __global__ void about(unsigned* facts) {
 """
 
 
+# Options for a generation of matrix cores, and the size of its waves.
+GENERATIONS = pytest.mark.parametrize(
+    ("options", "lanes"),
+    [((), 0), (("-DTALLOW_MATRIX_CORE_WMMA=12",), 32), (("-DTALLOW_MATRIX_CORE_MFMA=3",), 64)],
+    ids=["", "RDNA 4", "CDNA 3"],
+)
+
+
+def about(device: Device, options: tuple[str, ...], lanes: int) -> tuple[int, bool]:
+    """The size of the device's waves, and whether it has matrix cores; skips a generation that it is not of."""
+    facts = Tensor.zeros((2,), dtype="u32", device=device)
+    Kernel.compile("about", ABOUT, device, signature="unsigned*").launch(1, 1, facts)
+    wave_size, has_matrix_cores = facts.numpy().tolist()
+    # Those of a named generation are in the HIP runtime for the CPU, with waves of its size.
+    if options and (wave_size != lanes or Host.found() is None):
+        pytest.skip("the device has no such matrix cores")
+    return wave_size, bool(has_matrix_cores)
+
+
 @pytest.fixture
 def device(gpu: Any) -> Device:
     return Device(gpu)
 
 
 @pytest.mark.parametrize("dtype", ["f16", "bf16"])
-@pytest.mark.parametrize(
-    ("options", "lanes"),
-    [((), 0), (("-DTALLOW_MATRIX_CORE_WMMA=12",), 32), (("-DTALLOW_MATRIX_CORE_MFMA=3",), 64)],
-    ids=["", "RDNA 4", "CDNA 3"],
-)
+@GENERATIONS
 def test_sums_of_one_product_are_rows_of_the_next(
     device: Device, dtype: str, options: tuple[str, ...], lanes: int
 ) -> None:
-    facts = Tensor.zeros((2,), dtype="u32", device=device)
-    Kernel.compile("about", ABOUT, device, signature="unsigned*").launch(1, 1, facts)
-    wave_size, has_matrix_cores = facts.numpy().tolist()
-    # Those of a named generation are in the HIP runtime for the CPU, with waves of its size.
-    if not has_matrix_cores or (options and (wave_size != lanes or Host.found() is None)):
-        pytest.skip("the device has no such matrix cores")
+    wave_size, has_matrix_cores = about(device, options, lanes)
+    if not has_matrix_cores:
+        pytest.skip("the device has no matrix cores")
     generator = np.random.default_rng(3)
     rows, columns, transposed = (generator.integers(-2, 3, (16, 64)).astype(np.float32) for _ in range(3))
     sums = Tensor.zeros((3, 16, 16), device=device)
@@ -140,17 +152,9 @@ def test_sums_of_one_product_are_rows_of_the_next(
     np.testing.assert_array_equal(second, first @ (part if reads_transposed.all() else part.T))
 
 
-@pytest.mark.parametrize(
-    ("options", "lanes"),
-    [((), 0), (("-DTALLOW_MATRIX_CORE_WMMA=12",), 32), (("-DTALLOW_MATRIX_CORE_MFMA=3",), 64)],
-    ids=["", "RDNA 4", "CDNA 3"],
-)
+@GENERATIONS
 def test_products_of_bytes_are_exact(device: Device, options: tuple[str, ...], lanes: int) -> None:
-    facts = Tensor.zeros((2,), dtype="u32", device=device)
-    Kernel.compile("about", ABOUT, device, signature="unsigned*").launch(1, 1, facts)
-    wave_size = int(facts.numpy()[0])
-    if options and (wave_size != lanes or Host.found() is None):
-        pytest.skip("the device has no such matrix cores")
+    wave_size, _ = about(device, options, lanes)
     generator = np.random.default_rng(4)
     rows, columns = (generator.integers(-128, 128, (16, 64)).astype(np.int8) for _ in range(2))
     sums = Tensor.zeros((2, 16, 16), dtype="i32", device=device)
