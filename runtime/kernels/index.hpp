@@ -166,8 +166,45 @@ template <typename T, typename Arguments> struct GatherMaker {
         return pack;
     }
 };
+// Elements of a whole access: of many, a thread has several in flight, since each waits for its index first. The others
+// are a block apart.
+template <uint32_t N, typename T, typename Arguments>
+TALLOW_INLINE void gather_accesses(const Arguments& arguments, uint32_t first) {
+    uint64_t places[N];
+    uint64_t in_source[N];
+#pragma unroll
+    for (uint32_t i = 0; i < N; ++i) {
+        const uint32_t number = first + i * block_size;
+        uint64_t offsets[2];
+        locate(arguments, number < arguments.count ? number : arguments.count - 1, offsets);
+        places[i] = offsets[0];
+        in_source[i] = offsets[1];
+    }
+    uint64_t loaded[N];
+    load_indexes(arguments, places, loaded);
+    int64_t rows[N];
+    find_rows(arguments, loaded, rows);
+    T values[N];
+#pragma unroll
+    for (uint32_t i = 0; i < N; ++i) {
+        const uint64_t place = in_source[i] + static_cast<uint64_t>(rows[i]) * arguments.row_stride;
+        values[i] = rows[i] == no_row ? T{} : pointer_to<const T>(arguments.source)[place];
+    }
+#pragma unroll
+    for (uint32_t i = 0; i < N; ++i)
+        if (first + i * block_size < arguments.count)
+            pointer_to<T>(arguments.result)[first + i * block_size] = values[i];
+}
 template <typename T, typename Arguments> TALLOW_INLINE void gather(const Arguments& arguments) {
-    produce_packs<2, T>(arguments, GatherMaker<T, Arguments>{arguments});
+    if constexpr (strided_length<T> != 1) {
+        produce_packs<2, T>(arguments, GatherMaker<T, Arguments>{arguments});
+    } else if (grid_blocks() * block_size >= arguments.count) {
+        gather_accesses<1, T>(arguments, block_index() * block_size + thread_index());
+    } else {
+        const uint32_t step = grid_blocks() * block_size * copy_elements;
+        for (uint32_t base = block_index() * block_size * copy_elements; base < arguments.count; base += step)
+            gather_accesses<copy_elements, T>(arguments, base + thread_index());
+    }
 }
 
 // Calls function(position, place in the destination, place in the source) for every source element that has a row.

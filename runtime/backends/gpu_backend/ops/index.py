@@ -6,7 +6,7 @@ from functools import lru_cache
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from .....kernels import arguments
-from .....kernels.constants import ACCESS_BYTES, BLOCK_SIZE
+from .....kernels.constants import ACCESS_BYTES, BLOCK_SIZE, COPY_ELEMENTS
 from ....core.layout import Layout
 from ....core.shape import Shape
 from ....kernels.argument_struct import NOWHERE
@@ -21,6 +21,8 @@ if TYPE_CHECKING:
 
 # A block looks at so many indexes at once.
 FEW: Final = 4 * BLOCK_SIZE
+# A thread that gathers whole accesses has several in flight where there are so many for each multiprocessor.
+_MANY: Final = 8192
 # Of an entry in the table of winners, a u32.
 _WINNER_BYTES: Final = 4
 
@@ -102,7 +104,8 @@ def _gather(op: str, x: Operand, indexes: Operand, shape: Dims, index_strides: D
         check(rows)
         return result
     alignment = copy.alignment_of(x.address | stride * x.itemsize)
-    plan = _gather_plan(layout.shape, index_strides, without(x.strides, dim), x.itemsize, alignment)
+    several = x.device.driver.multiprocessors * _MANY <= result.memory.nbytes // ACCESS_BYTES
+    plan = _gather_plan(layout.shape, index_strides, without(x.strides, dim), x.itemsize, alignment, several)
     for blocks, first, (index_offset, offset), count, geometry in plan.parts:
         packed = arguments.gather(
             result=result.memory.address + first * plan.width, source=x.address + offset * plan.width,
@@ -121,10 +124,12 @@ class _GatherPlan(NamedTuple):
 
 
 @lru_cache(maxsize=4096)
-def _gather_plan(shape: Dims, indexes: Dims, source: Dims, itemsize: int, alignment: int) -> _GatherPlan:
+def _gather_plan(shape: Dims, indexes: Dims, source: Dims, itemsize: int, alignment: int, several: bool) -> _GatherPlan:
     dims, (source, indexes) = merged(shape, (source, indexes))
     width, dims, (source, indexes) = copy.widened(dims, (source,), (indexes,), itemsize, alignment, ACCESS_BYTES)
     per_block = packed_block(width, dims[-1] if dims else 1)
+    if width == ACCESS_BYTES and several:
+        per_block *= COPY_ELEMENTS
     return _GatherPlan(width, parts(per_block, dims, (indexes, source)))
 
 
