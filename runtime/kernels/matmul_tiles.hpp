@@ -18,14 +18,23 @@ template <uint32_t Rows, uint32_t Columns> struct TileOfProduct {
     uint32_t first_row;
     uint32_t first_column;
 
+    template <typename Arguments> static TALLOW_INLINE uint32_t down(const Arguments& arguments) {
+        return (arguments.m + Rows - 1) / Rows;
+    }
+    template <typename Arguments> static TALLOW_INLINE uint32_t across(const Arguments& arguments) {
+        return (arguments.n + Columns - 1) / Columns;
+    }
+    template <typename Arguments> static TALLOW_INLINE uint32_t count(const Arguments& arguments) {
+        return arguments.batches * down(arguments) * across(arguments);
+    }
     template <typename Arguments> TALLOW_INLINE TileOfProduct(const Arguments& arguments, uint32_t number) {
-        const uint32_t down = (arguments.m + Rows - 1) / Rows;
-        const uint32_t across = (arguments.n + Columns - 1) / Columns;
-        batch = number / (down * across);
-        number -= batch * down * across;
-        const uint32_t first = number / (square_side * across) * square_side;
-        const uint32_t height = down - first < square_side ? down - first : square_side;
-        number -= first * across;
+        const uint32_t tiles_down = down(arguments);
+        const uint32_t tiles_across = across(arguments);
+        batch = number / (tiles_down * tiles_across);
+        number -= batch * tiles_down * tiles_across;
+        const uint32_t first = number / (square_side * tiles_across) * square_side;
+        const uint32_t height = tiles_down - first < square_side ? tiles_down - first : square_side;
+        number -= first * tiles_across;
         first_row = (first + number % height) * Rows;
         first_column = number / height * Columns;
     }
@@ -567,12 +576,14 @@ TALLOW_INLINE void multiply_floats(const Arguments& arguments) {
         multiply_by_dots<T, IsLhsDeep, IsRhsDeep, 2>(arguments);
 }
 
-// Products of halves, of which the launcher counts tiles of 128 by 128.
+// Products of halves, of which the launcher counts tiles of 128 by 128, or where these are few, of half the columns.
 template <typename T, bool IsLhsDeep, bool IsRhsDeep, typename Arguments>
 TALLOW_INLINE void multiply_tiles(const Arguments& arguments) {
 #if defined(TALLOW_GROUP_CORE)
     constexpr uint32_t few_tiles = 256;
-    if (grid_blocks() < few_tiles)
+    if (grid_blocks() > TileOfProduct<128, 128>::count(arguments))
+        multiply_by_groups<T, IsLhsDeep, IsRhsDeep, 64>(arguments);
+    else if (grid_blocks() < few_tiles)
         multiply_by_groups<T, IsLhsDeep, IsRhsDeep, 128>(arguments);
     else
         multiply_by_groups<T, IsLhsDeep, IsRhsDeep, 256>(arguments);

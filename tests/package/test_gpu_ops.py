@@ -33,6 +33,7 @@ from tallow.runtime.backends.gpu_backend.ops import (
     sums,
     upsample,
 )
+from tallow.runtime.backends.gpu_backend.ops import index as indexing
 from tallow.runtime.backends.gpu_backend.ops.geometry import LIMIT, divisor, parts, split, tiled
 from tallow.runtime.backends.gpu_backend.ops.index import gather, index_select, scatter_set
 from tallow.runtime.backends.gpu_backend.ops.loss import cross_entropy, ratio_of_sums
@@ -372,6 +373,17 @@ def test_no_elements_launch_nothing(device):
     assert not device.zeroed
 
 
+def test_products_of_halves_have_narrower_tiles_where_these_are_fewer_than_multiprocessors(device):
+    device.driver.multiprocessors = 132
+    x = device.empty(DType.F16, 1 << 22)
+    for side in (1024, 2048):
+        matmul.matmul(at(x, (1, side, side)), at(x, (1, side, side)), (1, side, side, side))
+    assert [(name, blocks) for _, name, blocks, _ in device.launches] == [
+        ("matmul_f16_tiles_nn", 8 * 16),
+        ("matmul_f16_tiles_nn", 16 * 16),
+    ]
+
+
 def test_few_rows_are_reduced_in_one_pass_by_blocks_of_few_columns(device):
     device.driver.multiprocessors = 132
     x = device.empty(DType.F16, 1 << 28)
@@ -505,6 +517,13 @@ def test_rows_are_gathered_in_wide_elements(device):
     assert (errors, size, call, row_stride, count) == (64, 10, 1, 8, 80)
     assert of_indexes == [(1 << 63) - 1, 8, 8, 0]
     assert device.looks == 2
+
+
+def test_a_block_gathers_more_where_there_are_many_accesses_for_each_multiprocessor(device):
+    x = device.empty(DType.F16, 640)
+    for rows in (4095, 4096):
+        index_select(at(x, (10, 64)), at(device.empty(DType.I64, rows), (rows,)), 0)
+    assert [(name, blocks) for _, name, blocks, _ in device.launches] == [("gather_b128", 128), ("gather_b128", 32)]
 
 
 def test_indexes_into_nothing_are_looked_at(device):
@@ -699,6 +718,25 @@ def test_every_way_adds_in_the_order_of_positions(gpu, way, dtype, request):
         add(at(target, shape, strides), *(at(gpu.storage(array), index_shape) for array in (indexes, source)), dim)
         wide[..., 0] = added_in_order(x, indexes, source, dim)
         np.testing.assert_array_equal(target.to_numpy().reshape(wide.shape), wide, f"{order} of {index_shape}")
+
+
+@pytest.mark.parametrize("many", [1, 1 << 20])
+def test_whole_accesses_are_gathered(gpu, many, monkeypatch):
+    monkeypatch.setattr(indexing, "_MANY", many)
+    # 3 accesses a row, and a last block that is not full.
+    x = np.arange(37 * 12, dtype=np.float32).reshape(37, 12)
+    chosen = np.random.default_rng(7).integers(0, 37, 12345)
+    expected = x[chosen]
+    chosen[::10], expected[::10] = np.iinfo(np.int64).max, 0
+
+    def gathered():
+        return index_select(at(gpu.storage(x), x.shape), at(gpu.storage(chosen), chosen.shape), 0)
+
+    np.testing.assert_array_equal(gathered().to_numpy().reshape(expected.shape), expected)
+    chosen[-1] = 37
+    gathered()
+    with pytest.raises(InvalidIndex, match="index_select: index 37 is out of range; use one from 0 to 36"):
+        synchronize(gpu)
 
 
 @pytest.mark.parametrize("way", ["sorted", "threads", "waves", "near"])

@@ -96,7 +96,11 @@ def _by_kernel(lhs: Operand, rhs: Operand, bmnk: Sizes, result: Address, bias: O
             rhs_stride_k=rhs.strides[-2], rhs_stride_n=rhs.strides[-1], bias=NOWHERE if bias is None else bias.address,
             bias_stride=0 if bias is None else bias.strides[0], m=m, n=n, k=k, batches=batches, geometry=geometry,
         )  # fmt: skip
-        lhs.device.kernels.launch("matmul", name, batches * tiles, packed, GROUP_SHARED if side == _HALF_TILE else 0)
+        blocks = batches * tiles
+        if side == _HALF_TILE and blocks < lhs.device.driver.multiprocessors:
+            # Tiles of half the columns, for targets that make them.
+            blocks = batches * ceil_divide(m, side) * ceil_divide(n, side // 2)
+        lhs.device.kernels.launch("matmul", name, blocks, packed, GROUP_SHARED if side == _HALF_TILE else 0)
 
 
 def _kernel(lhs: Operand, rhs: Operand, bmnk: Sizes) -> tuple[str, int, int]:
