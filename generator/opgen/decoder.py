@@ -626,7 +626,7 @@ def blank(hint: Any, location: Location) -> Any:
     hint, _ = split(hint)
     if NoneType in get_args(hint):
         return None
-    hint = options(hint)[0]
+    hint, _ = split(options(hint)[0])
     origin, inner = get_origin(hint) or hint, get_args(hint)
     if origin in (Location, Path):
         return location if hint is Location else location.path

@@ -179,11 +179,10 @@ class Kernel:
         "these.",
     ]
     resident: Annotated[
-        int,
-        Range(1),
+        Annotated[int, Range(1)] | Mapping[Annotated[str, exactly("|".join(SIZES))], Annotated[int, Range(1)]],
         Mark.OPTIONAL,
-        "How many blocks a multiprocessor of NVIDIA holds at least: the compiler uses no more registers than that "
-        "lets it. Without this key the compiler is free.",
+        "How many blocks a multiprocessor of NVIDIA holds at least, or how many for sizes of an element in bytes: the "
+        "compiler uses no more registers than that lets it. Without this key, or a size of it, the compiler is free.",
     ]
     waves: Annotated[int, Range(1), Mark.OPTIONAL, "The same of the waves that a SIMD of CDNA 3 holds."]
     location: Location = field(compare=False)
@@ -196,6 +195,8 @@ class Kernel:
         given = ("result", "sources", "sources_but_last") if {"op", "dtype"} <= {*self.over} else ()
         for key, text, known in (("name", self.name, ()), ("call", self.call, given)):
             yield from ((key, flaw) for flaw in Placeholders((*self.over, *known)).flaws(f"'{key}' of {what}", text))
+        if isinstance(self.resident, Mapping) and "dtype" not in self.over:
+            yield "resident", f"'resident' of {what} has sizes of elements, but 'over' no dtype; give one number"
 
 
 @dataclass(frozen=True)

@@ -31,10 +31,22 @@ def kernel_family(spec: Spec, family: KernelFamily) -> View:
         functors=tuple(_functor(spec, functor) for functor in functors if not functor.reduction),
         monoids=tuple(_monoid(spec, functor, functors) for functor in functors if functor.reduction),
         patterns=tuple(
-            View(resident=kernel.resident, waves=kernel.waves, kernels=tuple(kernel_rows(spec, kernel)))
+            View(resident=resident, waves=kernel.waves, kernels=tuple(rows))
             for kernel in family.kernels
+            for resident, rows in _by_resident(spec, kernel).items()
         ),
     )
+
+
+def _by_resident(spec: Spec, kernel: Kernel) -> Mapping[int | None, Sequence[View]]:
+    """The kernels of one pattern, by how many blocks of them a multiprocessor of NVIDIA holds."""
+    rows: dict[int | None, list[View]] = {}
+    for row in kernel_rows(spec, kernel):
+        resident = kernel.resident
+        if isinstance(resident, Mapping):
+            resident = resident.get(str(spec.sizes[row.dtype]))
+        rows.setdefault(resident, []).append(row)
+    return rows
 
 
 @once_for(decisive)
