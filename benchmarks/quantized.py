@@ -64,7 +64,8 @@ What keeps these from the speed of the memory, or from that of PyTorch's product
   and the products wait for it. Weights that go through shared memory took a quarter more time, scales that each lane
   finds 5 %.
 - The model: a token takes 12 launches a layer. Norms and silu(x) * y write x as products read it, queries and keys have
-  one rope, and norms add what the layer before leaves."""
+  one rope, and norms add what the layer before leaves. With "q8_1" 129 of 396 launches are products; on an H100 some
+  kernel runs for 94 % of a step."""
 
 
 def driver_of(device: tl.Device) -> Any:
