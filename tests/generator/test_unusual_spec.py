@@ -288,3 +288,25 @@ print(json.dumps([
     texts = json.loads(run_python(repository, code))
     assert all(f'"{MEANT}' in " ".join(text.split()) for text in texts), texts
     assert len(texts) == 12
+
+
+def test_a_reduction_may_begin_with_an_infinity_of_either_sign(repository: Project) -> None:
+    ops = """\
+  {name}:
+    doc: "the extreme of the magnitudes"
+    dtypes: float
+    identity: {identity}
+    element: "{element}"
+    combine: "{combine}(x, y)"
+    gradient: {{x: "where(x == result, g, 0)"}}
+    note: none
+"""
+    reductions = repository.root / "spec/functors/reduce.yaml"
+    with reductions.open("a", encoding="utf-8") as file:
+        file.write(ops.format(name="least_magnitude", identity="inf", element="abs(x)", combine="minimum"))
+        file.write(ops.format(name="nearest_below", identity="-inf", element="-abs(x)", combine="maximum"))
+    repository.generate()
+    source = (repository.output / "tallow/kernels/reduce.hip").read_text(encoding="utf-8")
+    for name, identity in (("LeastMagnitude", "infinity<T>()"), ("NearestBelow", "-infinity<T>()")):
+        formulas = source.partition(f"struct {name}Formulas")[2].partition("};")[0]
+        assert f"return {identity};" in formulas

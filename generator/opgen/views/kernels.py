@@ -90,7 +90,7 @@ def _statements(bodies: Sequence[list[str]]) -> list[str]:
 
 def _literal(kind: str) -> Callable[[str], str]:
     """How kernels write a number that is computed with in the type `kind`."""
-    literals = {"inf": f"infinity<{kind}>()", "nan": f"not_a_number<{kind}>()"}
+    literals = {"inf": f"infinity<{kind}>()", "-inf": f"-infinity<{kind}>()", "nan": f"not_a_number<{kind}>()"}
     return lambda text: literals.get(text, f"static_cast<{kind}>({text})")
 
 
