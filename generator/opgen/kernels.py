@@ -157,6 +157,18 @@ def _rounded(number: int, step: int) -> int:
     return -(-number // step) * step
 
 
+def _bytes(spot: Spot) -> dict[int, int]:
+    for size, entry in spot.entries().items():
+        if size not in SIZES:
+            message = f"'{size}' is no size of an element in bytes; sizes are {', '.join(SIZES)}"
+            entry.problem(message, entry.value.key_location)
+    return {SIZES.get(size, 0): entry.decode(int) for size, entry in spot.entries().items()}
+
+
+# A number for each size of an element.
+_BySize = Annotated[Mapping[int, int], Using(_bytes, Mapping[Annotated[str, exactly("|".join(SIZES))], int])]
+
+
 @dataclass(frozen=True)
 class Kernel:
     """Kernels of one pattern: their names range over ops, dtypes or widths."""
@@ -179,7 +191,7 @@ class Kernel:
         "these.",
     ]
     resident: Annotated[
-        Annotated[int, Range(1)] | Mapping[Annotated[str, exactly("|".join(SIZES))], Annotated[int, Range(1)]],
+        Annotated[int, Range(1)] | _BySize,
         Mark.OPTIONAL,
         "How many blocks a multiprocessor of NVIDIA holds at least, or how many for sizes of an element in bytes: the "
         "compiler uses no more registers than that lets it. Without this key, or a size of it, the compiler is free.",
@@ -195,8 +207,12 @@ class Kernel:
         given = ("result", "sources", "sources_but_last") if {"op", "dtype"} <= {*self.over} else ()
         for key, text, known in (("name", self.name, ()), ("call", self.call, given)):
             yield from ((key, flaw) for flaw in Placeholders((*self.over, *known)).flaws(f"'{key}' of {what}", text))
-        if isinstance(self.resident, Mapping) and "dtype" not in self.over:
-            yield "resident", f"'resident' of {what} has sizes of elements, but 'over' no dtype; give one number"
+        if isinstance(self.resident, Mapping):
+            if "dtype" not in self.over:
+                yield "resident", f"'resident' of {what} has sizes of elements, but 'over' no dtype; give one number"
+            for size, number in self.resident.items():
+                if number < 1:
+                    yield ("resident", str(size)), f"'resident' of {what} must be 1 or more, not {number}"
 
 
 @dataclass(frozen=True)
@@ -377,14 +393,6 @@ class TupleTypes:
             known.append(f"[{described.name}]")
 
 
-def _bytes(spot: Spot) -> dict[int, int]:
-    for size, entry in spot.entries().items():
-        if size not in SIZES:
-            message = f"'{size}' is no size of an element in bytes; sizes are {', '.join(SIZES)}"
-            entry.problem(message, entry.value.key_location)
-    return {SIZES.get(size, 0): entry.decode(int) for size, entry in spot.entries().items()}
-
-
 @dataclass(frozen=True)
 class Constant:
     """A number that kernels and their launchers share, or one for each size of an element in bytes."""
@@ -392,7 +400,7 @@ class Constant:
     name: Annotated[Name, Entry("constant '{}'")]
     doc: Annotated[str, "What the number is, for a comment."]
     value: Annotated[
-        int | Annotated[Mapping[int, int], Using(_bytes, Mapping[Annotated[str, exactly("|".join(SIZES))], int])],
+        int | _BySize,
         "The number, or one for each size of an element in bytes.",
     ]
     location: Location = field(compare=False)

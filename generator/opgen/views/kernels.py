@@ -40,11 +40,10 @@ def kernel_family(spec: Spec, family: KernelFamily) -> View:
 
 def _by_resident(spec: Spec, kernel: Kernel) -> Mapping[int | None, Sequence[View]]:
     """The kernels of one pattern, by how many blocks of them a multiprocessor of NVIDIA holds."""
+    wanted = kernel.resident
     rows: dict[int | None, list[View]] = {}
     for row in kernel_rows(spec, kernel):
-        resident = kernel.resident
-        if isinstance(resident, Mapping):
-            resident = resident.get(str(spec.sizes[row.dtype]))
+        resident = wanted.get(spec.sizes[row.dtype]) if isinstance(wanted, Mapping) else wanted
         rows.setdefault(resident, []).append(row)
     return rows
 
