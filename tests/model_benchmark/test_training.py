@@ -80,7 +80,7 @@ def test_a_run_times_every_way_that_is_there(label: str, device: tl.Device, tmp_
             assert (graph.first_loss, graph.last_loss) == (row.first_loss, row.last_loss)
             assert row.peak_bytes > 0
     page = (tmp_path / "training-steps.md").read_text(encoding="utf-8")
-    assert "batch 2 x 7, f32" in page
+    assert "batch 1 x 4, f32" in page
 
 
 @pytest.fixture
