@@ -40,7 +40,8 @@ and in the plot come from this command; `make bench-gpu` runs it again:
 
 # Of the ops that were slow on an H200. Times are in the tables alone.
 _CAUSES = """\
-What keeps them slow, as far as it is known, and what was tried:
+What keeps them slow, as far as it is known, and what was tried. Shares of cycles are Nsight Compute's, of a call in
+`ncu --clock-control none python -m benchmarks.gpu run --only '/mish$' --size 28 --dtype f32`, for example.
 
 - scatter_add: each sum has the same bits on every run, so its elements are added one after the other in the order of
   their positions, where PyTorch adds with atomics. Lines that fit into shared memory are summed there, longer ones in
@@ -57,12 +58,12 @@ What keeps them slow, as far as it is known, and what was tried:
 - gelu, gelu_erf, silu, sigmoid, rsqrt, sin, cos and tan in f32, and what halves share with them: they are accurate to
   4 units in the last place everywhere, which is more arithmetic. It shows where memory does not bound a call: at 2^20
   elements, which stay in the cache.
-- mish in f32, sinh and hypot of halves, remainder of f16 and rand_normal at 2^28 are bound by instructions. By Nsight
-  Compute, warps issue in 77 % of the cycles of mish and of rand_normal and in 84 % of those of sinh, whose two
-  exponentials keep the unit of special functions busy for 70 %. CuPy draws by XORWOW, which is shorter than Philox.
-  Kernels of one operand use at most 32 registers, so that 8 blocks fill a multiprocessor in place of 6: that took
-  mish from 0.88 of PyTorch's speed to 0.94, atanh from 0.92 to 1.00 and log1p of bf16 from 0.94 to 1.01. With two
-  operands div would spill.
+- mish in f32, sinh and hypot of halves, remainder of f16 and rand_normal at 2^28 are bound by instructions. Warps
+  issue in 78 % of the cycles of rand_normal and in 84 % of those of sinh, whose two exponentials keep the unit of
+  special functions busy for 70 %; in mish they did in 77 % when six blocks filled a multiprocessor. Kernels of one
+  operand now use at most 32 registers, so that eight do: that took mish from 0.88 of PyTorch's speed to 0.94, atanh
+  from 0.92 to 1.00 and log1p of bf16 from 0.94 to 1.01. With two operands div would spill. CuPy draws by XORWOW,
+  which is shorter than Philox.
 - index_select and index_add: each index is compared with the size and with the mark, and one out of range is
   recorded. Of many rows a thread has four accesses in flight, which took index_select from 0.90 of PyTorch's speed to
   0.99; of few rows that took longer.
