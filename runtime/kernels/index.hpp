@@ -142,13 +142,19 @@ template <typename Arguments> TALLOW_INLINE void check_indexes(const Arguments& 
     visit_runs<4, 1>(arguments, IndexChecker<Arguments>{arguments});
 }
 
+// The element of a row of the source, of which `place` is the place in row 0; 0 where there is no such row.
+template <typename T, typename Arguments>
+TALLOW_INLINE T element_of_row(const Arguments& arguments, int64_t row, uint64_t place_in_first) {
+    const uint64_t place = place_in_first + static_cast<uint64_t>(row) * arguments.row_stride;
+    return row == no_row ? T{} : pointer_to<const T>(arguments.source)[place];
+}
+
 // Operand 0 is the indexes, operand 1 the source, whose stride along the chosen dim is row_stride instead. Several
 // indexes are loaded before any of their elements is.
 template <typename T, typename Arguments> struct GatherMaker {
     const Arguments& arguments;
     template <uint32_t N> TALLOW_INLINE Pack<T, N> make(const Run<2>& run) const {
         constexpr uint32_t ahead = N < 4 ? N : 4;
-        const T* const source = pointer_to<const T>(arguments.source);
         Pack<T, N> pack;
 #pragma unroll
         for (uint32_t begin = 0; begin < N; begin += ahead) {
@@ -157,11 +163,9 @@ template <typename T, typename Arguments> struct GatherMaker {
             int64_t rows[ahead];
             find_rows(arguments, loaded, rows);
 #pragma unroll
-            for (uint32_t i = 0; i < ahead; ++i) {
-                const uint64_t place = run.place(1, begin + i, arguments.strides[max_rank]) +
-                                       static_cast<uint64_t>(rows[i]) * arguments.row_stride;
-                pack.values[begin + i] = rows[i] == no_row ? T{} : source[place];
-            }
+            for (uint32_t i = 0; i < ahead; ++i)
+                pack.values[begin + i] =
+                    element_of_row<T>(arguments, rows[i], run.place(1, begin + i, arguments.strides[max_rank]));
         }
         return pack;
     }
@@ -186,10 +190,8 @@ TALLOW_INLINE void gather_accesses(const Arguments& arguments, uint32_t first) {
     find_rows(arguments, loaded, rows);
     T values[N];
 #pragma unroll
-    for (uint32_t i = 0; i < N; ++i) {
-        const uint64_t place = in_source[i] + static_cast<uint64_t>(rows[i]) * arguments.row_stride;
-        values[i] = rows[i] == no_row ? T{} : pointer_to<const T>(arguments.source)[place];
-    }
+    for (uint32_t i = 0; i < N; ++i)
+        values[i] = element_of_row<T>(arguments, rows[i], in_source[i]);
 #pragma unroll
     for (uint32_t i = 0; i < N; ++i)
         if (first + i * block_size < arguments.count)

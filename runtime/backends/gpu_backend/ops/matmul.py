@@ -83,7 +83,8 @@ def as_matrices(operand: Operand) -> tuple[Operand, Matrices | None]:
 def _by_kernel(lhs: Operand, rhs: Operand, bmnk: Sizes, result: Address, bias: Operand | None = None) -> None:
     _, m, n, k = bmnk
     name, side, most = _kernel(lhs, rhs, bmnk)
-    tiles = ceil_divide(m, side) * ceil_divide(n, side)
+    down = ceil_divide(m, side)
+    tiles = down * ceil_divide(n, side)
     if max(m, n, k, tiles) >= LIMIT:
         raise InvalidArgument("matmul", f"sizes {(m, n, k)} are more than a kernel can number; use smaller matrices")
     itemsize = lhs.itemsize
@@ -99,7 +100,7 @@ def _by_kernel(lhs: Operand, rhs: Operand, bmnk: Sizes, result: Address, bias: O
         blocks = batches * tiles
         if side == _HALF_TILE and blocks < lhs.device.driver.multiprocessors:
             # Tiles of half the columns, for targets that make them.
-            blocks = batches * ceil_divide(m, side) * ceil_divide(n, side // 2)
+            blocks = batches * down * ceil_divide(n, side // 2)
         lhs.device.kernels.launch("matmul", name, blocks, packed, GROUP_SHARED if side == _HALF_TILE else 0)
 
 
