@@ -66,7 +66,7 @@ def test_steps_are_taken_in_turns() -> None:
 
 
 def test_a_run_times_every_way_that_is_there(label: str, device: tl.Device, tmp_path: Path) -> None:
-    sizes = ["--model", "tiny", "--batch", "1", "--length", "4", "--dtype", "f32", "--steps", "2", "--no-compiled"]
+    sizes = ["--model", "tiny", "--batch", "2", "--length", "7", "--dtype", "f32", "--steps", "3", "--no-compiled"]
     done = CliRunner().invoke(main, ["run", "--device", label, *sizes, "--output", str(tmp_path)])
     assert done.exit_code == 0, done.output
     rows = {(row.network, row.way): row for row in Results.read(tmp_path / "training.json").rows}
@@ -80,7 +80,7 @@ def test_a_run_times_every_way_that_is_there(label: str, device: tl.Device, tmp_
             assert (graph.first_loss, graph.last_loss) == (row.first_loss, row.last_loss)
             assert row.peak_bytes > 0
     page = (tmp_path / "training-steps.md").read_text(encoding="utf-8")
-    assert "batch 1 x 4, f32" in page
+    assert "batch 2 x 7, f32" in page
 
 
 @pytest.fixture
