@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from heapq import heappop, heappush
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, NoReturn
 
 from ..base.error import GradientError, InvalidArgument, ShapeMismatch, shown
 from ..core.layout import Layout
@@ -51,6 +51,10 @@ class Gradients:
 
     def __len__(self) -> int:
         return len(self._of)
+
+    def __reduce_ex__(self, _: Any) -> NoReturn:
+        reason = "gradients are neither copied nor pickled, since they are those of variables in memory"
+        raise InvalidArgument("Gradients", f"{reason}; copy the tensor that grads[w] gives")
 
     def __repr__(self) -> str:
         return f"<gradients of {len(self._of)} variables>"

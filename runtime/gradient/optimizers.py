@@ -3,34 +3,28 @@
 from __future__ import annotations
 
 import itertools
-import math
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, ClassVar, Final, NamedTuple, NoReturn, TypeAlias
+from collections.abc import Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, ClassVar, Final, NamedTuple, NoReturn
 
 from ...device import Device
 from ...dtype import DType
-from ...storage import Storage
 from ..base.bounded_cache import BoundedCache
-from ..base.error import DTypeMismatch, GradientError, InvalidArgument, ShapeMismatch, shown
-from ..core.argument import boolean, real
+from ..base.error import DeviceMismatch, DTypeMismatch, GradientError, InvalidArgument, ShapeMismatch, shown
+from ..core.argument import boolean
 from ..core.layout import Layout
-from ..core.optim import parts_of
 from ..helpers.batches import batches
 from ..tensor import Tensor, stack
 from ..tensor import names as familiar
 from ..tensor.base import require_tensors
 from .backward import Gradients
-from .node import Node, mark_each
+from .node import opened
+from .parameters import ParameterBatch, Parameters, betas_setting, number_setting, parameter_groups
 from .recording import no_grad
 from .variable import Var
 
-Variables: TypeAlias = "Iterable[Var] | Mapping[str, Var]"
-Parameters: TypeAlias = "Variables | Iterable[Mapping[str, Any]]"
-
 __all__ = ["SGD", "Adam", "AdamW", "Group", "Optimizer", "clip_by_norm"]
 
-_PARAMETERS: Final = "parameters"
 _RATE: Final = "learning_rate"
 _STEPS: Final = "steps"
 _NESTEROV: Final = "nesterov"
@@ -38,75 +32,17 @@ _NESTEROV: Final = "nesterov"
 _MOST_TOGETHER: Final = 1 << 24
 
 
-class _Batch:
-    """The parameters of a group that are of one device and dtype: one call takes a step of all of them."""
-
-    def __init__(self, names: Sequence[str], variables: Sequence[Var], kinds: int, numbers: Tensor) -> None:
-        self.names, self.variables, self.numbers = names, variables, numbers
-        self._kinds = kinds
-        self._places = parts_of(variable.elem_count for variable in variables)
-        self._state = Tensor.zeros(kinds * self._places[-1], dtype=numbers.dtype, device=numbers.device)
-        # A variable has one node for as long as it lives.
-        self.nodes: list[Node] = [variable._storage.inner for variable in variables]
-        self._storages: list[Storage] = [variable._storage.value for variable in variables]
-        layouts = [variable._layout for variable in variables]
-        self._shapes = [layout.shape for layout in layouts]
-        self._first_layout, self._others = layouts[0], (tuple(self._storages[1:]), tuple(layouts[1:]))
-
-    def set_number(self, place: int, value: float) -> None:
-        """Write one of the numbers, where graphs that were captured see it."""
-        self.numbers._storage.const_set(value, Layout((1,), (1,), place))
-
-    def parts(self, kind: int) -> Iterator[tuple[str, Tensor]]:
-        """The parts of one kind of the state, which are views, by the names of their parameters."""
-        for name, variable, place in zip(self.names, self.variables, self._places[:-1], strict=True):
-            begin = kind * self._places[-1] + place
-            yield name, Tensor._new(self._state._storage, Layout.contiguous(variable.shape, begin))
-
-    def step(self, method: str, gradients: Sequence[Tensor | None], choice: bool) -> bool:
-        """Change the parameters that have gradients, and tell whether there are any."""
-        storages: list[Storage] = []
-        layouts: list[Layout] = []
-        for number, gradient in enumerate(gradients):
-            if gradient is None:
-                return self._step_some(method, gradients, choice)
-            shape = self._shapes[number]
-            if gradient._layout.shape != shape:
-                gradient = gradient.reshape(shape)
-            storages.append(gradient._storage)
-            layouts.append(gradient._layout)
-        given = tuple(storages), tuple(layouts), self._state._storage, self.numbers._storage, choice
-        # By the method of plain storages, which leaves no mark; here are all marks together.
-        getattr(Storage, method)(self._storages[0], self._first_layout, *self._others, *given)
-        mark_each(self._storages)
-        return True
-
-    def _step_some(self, method: str, gradients: Sequence[Tensor | None], choice: bool) -> bool:
-        """Change these alone; the state of the others stays as it is."""
-        chosen = [number for number, gradient in enumerate(gradients) if gradient is not None]
-        if not chosen:
-            return False
-        names, variables = [self.names[number] for number in chosen], [self.variables[number] for number in chosen]
-        some = _Batch(names, variables, self._kinds, self.numbers)
-        kinds = range(self._kinds)
-        held = [part for kind in kinds for name, part in self.parts(kind) if name in names]
-        copies = [part for kind in kinds for _, part in some.parts(kind)]
-        for part, copy in zip(held, copies, strict=True):
-            copy.copy_(part)
-        some.step(method, [gradients[number] for number in chosen], choice)
-        for part, copy in zip(held, copies, strict=True):
-            part.copy_(copy)
-        return True
-
-
 class Group:
     """Parameters of an optimiser that share their settings."""
 
-    def __init__(self, op: str, batches: Sequence[_Batch], settings: Mapping[str, Any]) -> None:
+    def __init__(self, op: str, batches: Sequence[ParameterBatch], settings: Mapping[str, Any]) -> None:
         self._op = op
         self._batches = batches
         self.settings = dict(settings)
         """The learning rate and the others, as they were given last."""
+
+    def __reduce_ex__(self, _: Any) -> NoReturn:
+        _refuse_copy(self._op)
 
     @property
     def learning_rate(self) -> float:
@@ -116,16 +52,20 @@ class Group:
 
     @learning_rate.setter
     def learning_rate(self, value: float) -> None:
-        rate = _number(self._op, _RATE, value)
+        rate = self._settable_rate(value)
+        if rate != self.settings[_RATE]:
+            self.settings[_RATE] = rate
+            for batch in self._batches:
+                batch.set_number(0, rate)
+
+    def _settable_rate(self, value: float) -> float:
+        """Return a learning rate as a float, or refuse it before anything is set."""
         for batch in self._batches:
             # Each replay would set it again, to the same.
             batch.numbers._storage.inner.device.refuse_in_capture(
                 "a learning rate that is set", "set it before the capture, and again between replays"
             )
-        if rate != self.settings[_RATE]:
-            self.settings[_RATE] = rate
-            for batch in self._batches:
-                batch.set_number(0, rate)
+        return number_setting(self._op, _RATE, value)
 
     @property
     def variables(self) -> list[Var]:
@@ -153,18 +93,21 @@ class Optimizer(ABC):
     _method: ClassVar[str]
     _kinds: ClassVar[tuple[str, ...]]
     _is_decoupled: ClassVar = False
+    _steps_index: ClassVar[int | None] = None
+    """Which of a batch's numbers counts its steps, if one does."""
 
     def __init__(self, parameters: Parameters, settings: Mapping[str, Any]) -> None:
         op = type(self).__name__
         self.groups: list[Group] = []
         """The groups of parameters, in their order: `optimizer.groups[1].learning_rate = 0.01`."""
         self._variables: dict[str, Var] = {}
-        for named, own in _groups(op, parameters, settings):
+        for named, own in parameter_groups(op, parameters, settings):
             for name, variable in named.items():
                 self._add(op, name, variable)
             self._check(own)
             self.groups.append(Group(op, list(self._batches_of(named, own)), own))
         self._batches = [(group, batch) for group in self.groups for batch in group._batches]
+        self._written = {id(storage.inner) for _, batch in self._batches for storage in batch.storages}
 
     def _add(self, op: str, name: str, variable: Var) -> None:
         if name in self._variables:
@@ -176,13 +119,13 @@ class Optimizer(ABC):
             raise InvalidArgument(op, f"{reason}, so leave one out")
         self._variables[name] = variable
 
-    def _batches_of(self, named: Mapping[str, Var], settings: Mapping[str, Any]) -> Iterator[_Batch]:
+    def _batches_of(self, named: Mapping[str, Var], settings: Mapping[str, Any]) -> Iterator[ParameterBatch]:
         alike: dict[tuple[Device, DType], dict[str, Var]] = {}
         for name, variable in named.items():
             alike.setdefault((variable.device, variable.dtype), {})[name] = variable
         for (device, dtype), chosen in alike.items():
             numbers = Tensor(self._numbers(settings), dtype=dtype.compute, device=device)
-            yield _Batch([*chosen], [*chosen.values()], len(self._kinds_of(settings)), numbers)
+            yield ParameterBatch([*chosen], [*chosen.values()], len(self._kinds_of(settings)), numbers)
 
     def _check(self, settings: dict[str, Any]) -> None:
         """Make settings Python's numbers, or refuse them."""
@@ -191,9 +134,9 @@ class Optimizer(ABC):
             if isinstance(value, bool) or name == _NESTEROV:
                 settings[name] = boolean(op, name, value)
             elif name == "betas":
-                settings[name] = _betas(op, value)
+                settings[name] = betas_setting(op, value)
             else:
-                settings[name] = _number(op, name, value)
+                settings[name] = number_setting(op, name, value)
 
     @abstractmethod
     def _numbers(self, settings: Mapping[str, Any]) -> list[float]:
@@ -215,6 +158,8 @@ class Optimizer(ABC):
     @learning_rate.setter
     def learning_rate(self, value: float) -> None:
         for group in self.groups:
+            group._settable_rate(value)
+        for group in self.groups:
             group.learning_rate = value
 
     def step(self, gradients: Gradients | Sequence[Tensor | None]) -> None:
@@ -222,7 +167,8 @@ class Optimizer(ABC):
 
         Gradients may also be a tensor for each parameter, in their order, as `value_and_grad` gives them. A parameter
         on which the loss does not depend stays as it is, and so does its state, as in Candle; where that is so of all
-        of them, GradientError. Nothing is recorded.
+        of them, GradientError. Nothing is recorded. InvalidArgument, ShapeMismatch, DTypeMismatch and DeviceMismatch
+        for a gradient that does not fit its parameter: then nothing has changed.
         """
         if type(gradients) is Gradients:
             of = gradients._of
@@ -244,15 +190,28 @@ class Optimizer(ABC):
         if len(gradients) != len(self._variables):
             reason = f"{len(self._variables)} parameters need as many gradients, not {len(gradients)}"
             raise InvalidArgument("step", f"{reason}; None stands for one that is missing")
-        named = dict(zip(self._variables, gradients, strict=True))
-        for name, gradient in named.items():
-            if gradient is not None:
-                require_tensors("step", gradient=gradient)
-                shape = self._variables[name].shape
-                if gradient.shape != shape:
-                    reason = "a gradient has the shape of its parameter; give them in the order of the parameters"
-                    raise ShapeMismatch("step", (shape, gradient.shape), reason)
+        named = {name: self._checked(name, gradient) for name, gradient in zip(self._variables, gradients, strict=True)}
         return [[named[name] for name in batch.names] for _, batch in self._batches]
+
+    def _checked(self, name: str, gradient: Any) -> Tensor | None:
+        """Return the gradient of a parameter, which must fit it, in memory that no step writes to."""
+        if gradient is None:
+            return None
+        require_tensors("step", gradient=gradient)
+        variable = self._variables[name]
+        if gradient.shape != variable.shape:
+            reason = "a gradient has the shape of its parameter; give them in the order of the parameters"
+            raise ShapeMismatch("step", (variable.shape, gradient.shape), reason)
+        if gradient.dtype is not variable.dtype:
+            reason = f"parameter '{name}' is in {variable.dtype.value}, and its gradient in {gradient.dtype.value}"
+            raise DTypeMismatch("step", (variable.dtype, gradient.dtype), reason)
+        if gradient.device != variable.device:
+            devices = variable.device.label, gradient.device.label
+            raise DeviceMismatch(
+                "step", devices, f"parameter '{name}' is on {devices[0]}, its gradient on {devices[1]}"
+            )
+        plain: Tensor = Tensor._new(opened(gradient._storage)[0], gradient._layout)
+        return plain.copy() if id(plain._storage.inner) in self._written else plain
 
     def state(self) -> dict[str, Tensor]:
         """What steps have worked out, by name, for `save_safetensors`: a copy, with the number of steps.
@@ -273,31 +232,41 @@ class Optimizer(ABC):
             raise InvalidArgument("load_state", f"tensors must be a dict of tensors by name, not {shown(tensors)}")
         for words, names in (("lacks", own.keys() - tensors.keys()), ("has", tensors.keys() - own.keys())):
             if names:
-                reason = f"the state {words} '{min(names)}'"
+                reason = f"the state {words} {min(map(shown, names))}"
                 raise InvalidArgument("load_state", f"{reason}; load one of the same parameters and kind of optimiser")
-        for name, held in own.items():
+        for name, part in own.items():
             require_tensors("load_state", **{name: tensors[name]})
-            if tensors[name].shape != held.shape:
+            if tensors[name].shape != part.shape:
                 reason = f"'{name}' is of a parameter of another shape; load a state of the same parameters"
-                raise ShapeMismatch("load_state", (held.shape, tensors[name].shape), reason)
-            if tensors[name].dtype is not held.dtype:
-                raise DTypeMismatch("load_state", (held.dtype, tensors[name].dtype))
+                raise ShapeMismatch("load_state", (part.shape, tensors[name].shape), reason)
+            if tensors[name].dtype is not part.dtype:
+                raise DTypeMismatch("load_state", (part.dtype, tensors[name].dtype))
+        if self._steps_index is not None:
+            for _, batch in self._batches:
+                _require_one_count(batch.names, tensors)
         with no_grad():
-            for name, held in own.items():
-                held.copy_(tensors[name].detach().to(held.device))
-            self._count(own)
+            loaded = {name: tensors[name].detach().to(part.device) for name, part in own.items()}
+            for name, part in own.items():
+                part.copy_(loaded[name])
 
     def _state(self) -> dict[str, Tensor]:
         """Views of the state by name."""
         return {
             f"{name}.{kind}": part
             for group, batch in self._batches
-            for number, kind in enumerate(self._kinds_of(group.settings))
-            for name, part in batch.parts(number)
+            for kind, parts in self._parts_of(group, batch).items()
+            for name, part in zip(batch.names, parts, strict=True)
         }
 
-    def _count(self, own: Mapping[str, Tensor]) -> None:  # noqa: B027 -- nothing to do where steps are not counted
-        """Take the number of steps from a state that was loaded."""
+    def _parts_of(self, group: Group, batch: ParameterBatch) -> dict[str, list[Tensor]]:
+        """Views of each kind of state, one for each parameter of a batch."""
+        parts = {kind: batch.parts(number) for number, kind in enumerate(self._kinds_of(group.settings))}
+        if self._steps_index is not None:
+            parts[_STEPS] = [batch.numbers[self._steps_index]] * len(batch.names)
+        return parts
+
+    def __reduce_ex__(self, _: Any) -> NoReturn:
+        _refuse_copy(type(self).__name__)
 
     if not TYPE_CHECKING:
         # Only called for what is not there.
@@ -357,13 +326,15 @@ class Adam(Optimizer):
         v = beta2 * v + (1 - beta2) * g**2
         x = x - learning_rate * (m / (1 - beta1**t)) / (sqrt(v / (1 - beta2**t)) + epsilon)
 
-    The step is counted in the device's memory, for all parameters of a group together. The settings are those of
+    The step is counted in the device's memory, for all parameters of a group together that are on one device and of
+    one dtype. The settings are those of
     torch.optim.Adam. `InvalidArgument` for what is no Var, a Var that is given twice, numbers below 0, betas that are
     not below 1, and an unknown setting of a group. See `Optimizer` for groups.
     """
 
     _method = "adam_step"
     _kinds = ("first_moment", "second_moment")
+    _steps_index = 5
 
     def __init__(
         self,
@@ -378,15 +349,8 @@ class Adam(Optimizer):
         super().__init__(parameters, {_RATE: learning_rate, **settings})
 
     def _numbers(self, settings: Mapping[str, Any]) -> list[float]:
-        # The steps that were made, and what they make of the betas.
+        # Behind the settings the number of steps, and the two factors that follow from it and the betas.
         return [settings[_RATE], *settings["betas"], settings["epsilon"], settings["weight_decay"], 0.0, 0.0, 0.0]
-
-    def _state(self) -> dict[str, Tensor]:
-        return {_STEPS: self._batches[0][1].numbers[5], **super()._state()}
-
-    def _count(self, own: Mapping[str, Tensor]) -> None:
-        for _, batch in self._batches[1:]:
-            batch.numbers[5:6] = own[_STEPS].reshape(1).to_dtype(batch.numbers.dtype).to(batch.numbers.device)
 
 
 class AdamW(Adam):
@@ -410,6 +374,28 @@ class AdamW(Adam):
         super().__init__(parameters, learning_rate, betas=betas, epsilon=epsilon, weight_decay=weight_decay)
 
 
+def _require_one_count(names: Sequence[str], tensors: Mapping[str, Tensor]) -> None:
+    """Check that a state has one number of steps for parameters whose steps are counted together."""
+    counts = {name: tensors[f"{name}.{_STEPS}"].item() for name in names}
+    first = names[0]
+    for name, steps in counts.items():
+        if not (steps >= 0 and steps % 1 == 0):
+            raise InvalidArgument("load_state", f"'{name}.{_STEPS}' is {steps}, which counts nothing; save it again")
+        if steps != counts[first]:
+            reason = (
+                f"'{first}' made {counts[first]:g} steps and '{name}' {steps:g}, and their group counts both as one"
+            )
+            raise InvalidArgument("load_state", f"{reason}; group parameters as they were when the state was saved")
+
+
+def _refuse_copy(op: str) -> NoReturn:
+    """Raise the error of copy and pickle: a copy would change nothing, as its state belongs to other variables."""
+    reason = "an optimiser is neither copied nor pickled, since it changes its own parameters"
+    raise InvalidArgument(
+        op, f"{reason}; make one of the copied parameters, and give its load_state this one's state()"
+    )
+
+
 def clip_by_norm(gradients: Gradients, max_norm: float) -> Tensor:
     """Scale gradients so that their norm, of all of them together, is at most `max_norm`; give the norm before.
 
@@ -420,7 +406,7 @@ def clip_by_norm(gradients: Gradients, max_norm: float) -> Tensor:
     op = "clip_by_norm"
     if not isinstance(gradients, Gradients):
         raise InvalidArgument(op, f"gradients are what loss.backward() gives, not of type {type(gradients).__name__}")
-    limit = _number(op, "max_norm", max_norm)
+    limit = number_setting(op, "max_norm", max_norm)
     if not limit:
         raise InvalidArgument(op, "max_norm is above 0; leave the step out to change nothing")
     if not gradients._of:
@@ -477,61 +463,3 @@ def _batches_of(gradients: Sequence[Tensor]) -> tuple[_Joined, ...]:
     dtypes = [gradient.dtype for gradient in gradients]
     together = batches(range(len(gradients)), dtypes.__getitem__, sizes.__getitem__, _MOST_TOGETHER)
     return tuple(map(joined, together))
-
-
-def _groups(
-    op: str, parameters: Any, settings: Mapping[str, Any]
-) -> Iterator[tuple[Mapping[str, Var], dict[str, Any]]]:
-    """The parameters of each group by name, with its settings."""
-    if isinstance(parameters, Var | str) or not isinstance(parameters, Iterable):
-        raise InvalidArgument(
-            op, f"parameters are a list of Vars, a dict of them or of groups, not {shown(parameters)}"
-        )
-    listed = parameters if isinstance(parameters, Mapping) else list(parameters)
-    if not listed:
-        raise InvalidArgument(op, "there are no parameters; give the Vars that it changes")
-    groups = [{_PARAMETERS: listed}]
-    if not isinstance(listed, Mapping) and any(isinstance(each, Mapping) for each in listed):
-        groups = listed
-    count = 0
-    for group in groups:
-        if not isinstance(group, Mapping) or _PARAMETERS not in group:
-            reason = f"a group is a dict with '{_PARAMETERS}' and settings, not of type {type(group).__name__}"
-            raise InvalidArgument(op, reason)
-        own = {name: value for name, value in group.items() if name != _PARAMETERS}
-        for name in own:
-            if name not in settings:
-                reason = f"'{name}' is no setting of {op}; these are {', '.join(settings)}"
-                raise InvalidArgument(op, reason)
-        variables = group[_PARAMETERS]
-        if isinstance(variables, Var):
-            variables = [variables]
-        named = (
-            variables if isinstance(variables, Mapping) else {f"{count + i}": each for i, each in enumerate(variables)}
-        )
-        count += len(named)
-        for name, variable in named.items():
-            if not isinstance(variable, Var):
-                reason = f"parameter '{name}' must be a Var, not of type {type(variable).__name__}"
-                raise InvalidArgument(op, f"{reason}; make it with tallow.Var(tensor)")
-        if not named:
-            raise InvalidArgument(op, "a group has no parameters; leave it out")
-        yield named, {**settings, **own}
-
-
-def _number(op: str, name: str, value: Any) -> float:
-    number = real(op, name, value)
-    if not 0 <= number < math.inf:
-        raise InvalidArgument(op, f"{name} is a finite number of 0 or more, not {number}")
-    return number
-
-
-def _betas(op: str, value: Any) -> tuple[float, float]:
-    try:
-        first, second = value
-    except (TypeError, ValueError):
-        raise InvalidArgument(op, f"betas are two numbers such as (0.9, 0.999), not {shown(value)}") from None
-    betas = _number(op, "betas[0]", first), _number(op, "betas[1]", second)
-    if max(betas) >= 1:
-        raise InvalidArgument(op, f"betas are below 1, not {betas}: moments forget by them")
-    return betas

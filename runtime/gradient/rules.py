@@ -685,7 +685,10 @@ def of_op(op: UserOp, result: Tensor, g: Tensor, *operands: Tensor) -> Sequence[
             what = gradient.shape if isinstance(gradient, Tensor) else shown_value(gradient)
             reason = f"bwd of {type(op).__name__} gives gradients in the shapes of the operands"
             raise GradientError(op.name, f"{reason}, {operand.shape} here, not {what}")
-    return found
+        if gradient is not None and gradient.device != operand.device:
+            reason = f"bwd of {type(op).__name__} gives gradients on the devices of the operands"
+            raise GradientError(op.name, f"{reason}, {operand.device.label} here, not {gradient.device.label}")
+    return [each if each is None else each.to_dtype(x.dtype) for each, x in zip(found, operands, strict=True)]
 
 
 def changed_by(op: UserOp, first: tuple[Any, Layout], *others: tuple[Any, Layout]) -> None:

@@ -185,7 +185,8 @@ def test_a_parameter_without_a_gradient_stays(make: Make, device: Device) -> Non
     trained(optimizer, [w, b], 1)
     assert c.tolist() == [4.0]
     assert numbers_of([w, b]) == numbers_of(alone)
-    names = [name for name in state if name.startswith("1.")]
+    # The steps of a group's parameters are counted together.
+    names = [name for name in state if name.startswith("1.") and name != "1.steps"]
     assert all(not state[name].numpy().any() for name in names)
     with pytest.raises(GradientError, match="none of the parameters"):
         make([c]).step((w * w).sum().backward())
@@ -263,6 +264,10 @@ REFUSED: dict[str, tuple[Callable[[Var, Var], object], type[TallowError], str]] 
     ),
     "no group": (lambda w, b: optim.SGD([{"parameters": [w]}, b]), InvalidArgument, "a group is a dict"),
     "empty group": (lambda w, b: optim.SGD([{"parameters": []}]), InvalidArgument, "group has no parameters"),
+    "a name of a number": (lambda w, b: optim.Adam({5: w, "5": b}), InvalidArgument, "name.*must be a str, not 5"),
+    "a name of bytes in a group": (
+        lambda w, b: optim.SGD([{"parameters": {"w": w}}, {"parameters": {b"b": b}}]), InvalidArgument, "must be a str",
+    ),
     "rate of text": (lambda w, b: optim.SGD([w], "0.1"), InvalidArgument, "learning_rate"),
     "negative rate": (lambda w, b: optim.SGD([w], -0.1), InvalidArgument, "learning_rate is a finite number of 0"),
     "rate of NaN": (lambda w, b: optim.SGD([w], math.nan), InvalidArgument, "learning_rate is a finite number"),
@@ -278,6 +283,14 @@ REFUSED: dict[str, tuple[Callable[[Var, Var], object], type[TallowError], str]] 
     "another kind of state": (
         lambda w, b: optim.Adam([w]).load_state(optim.SGD([w], momentum=0.9).state()),
         InvalidArgument, "same parameters",
+    ),
+    "counts that differ": (
+        lambda w, b: optim.Adam([w, b]).load_state({**optim.Adam([w, b]).state(), "1.steps": Tensor(2.0)}),
+        InvalidArgument, "'0' made 0 steps and '1' 2",
+    ),
+    "a count of halves": (
+        lambda w, b: optim.Adam([w]).load_state({**optim.Adam([w]).state(), "0.steps": Tensor(0.5)}),
+        InvalidArgument, r"'0\.steps' is 0\.5",
     ),
     "the state of another model": (
         lambda w, b: optim.Adam([w]).load_state(optim.Adam([b]).state()), ShapeMismatch, "another shape",
