@@ -279,14 +279,11 @@ def _contiguous(shape: Shape, start_offset: int) -> Layout:
 @lru_cache(maxsize=4096)
 def _broadcast(source: Shape, strides: tuple[int, ...], start_offset: int, target: Shape) -> Layout:
     extra = len(target) - len(source)
-    steps = [0] * extra
-    for size, old_size, stride in zip(target[max(extra, 0) :], source, strides, strict=False):
-        if size != old_size and old_size != 1:
-            break
-        steps.append(stride if size == old_size else 0)
-    if len(steps) != len(target):
+    if extra < 0 or any(old not in (1, size) for old, size in zip(source, target[extra:], strict=True)):
         reason = "the first does not broadcast to the second: only dims of size 1 stretch, and new ones go in front"
         raise ShapeMismatch("broadcast_as", (source, target), reason)
+    stretched = zip(source, strides, target[extra:], strict=True)
+    steps = [*[0] * extra, *[stride if old == size else 0 for old, stride, size in stretched]]
     return Layout._trusted(target, tuple(steps), start_offset)
 
 

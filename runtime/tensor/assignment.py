@@ -20,7 +20,7 @@ from .arithmetic import OPERANDS
 from .base import TensorBase, require_tensors
 from .composed import ComposedMethods
 from .indexing import Index, forward, indexed, is_backward
-from .selection import has_tensors, selection
+from .selection import has_tensors, selection, without_leading
 
 
 class AssignmentMethods(ComposedMethods):
@@ -66,7 +66,8 @@ class AssignmentMethods(ComposedMethods):
     def __setitem__(self, index: Index | tuple[Index, ...], value: Self | float) -> None:
         """Set the elements that an index chooses, by integers, slices, None, `...` and tensors.
 
-        Of several values for one element the last one wins. A number is set where a mask is True without a wait.
+        A tensor broadcasts to what is chosen, and may have more dims of size 1 in front, as in NumPy. Of several values
+        for one element the last one wins. A number is set where a mask is True without a wait.
         """
         items = index if isinstance(index, tuple) else (index,)
         if has_tensors(items):
@@ -79,7 +80,7 @@ class AssignmentMethods(ComposedMethods):
         if not isinstance(value, TensorBase):
             view._filled("index", value)
             return
-        source = self._fitted(value)
+        source = without_leading(self._fitted(value), view.rank)
         if dims:
             self._written("index", lambda: view._assigned("index", source.broadcast_as(view.shape)._reversed(dims)))
         else:

@@ -51,11 +51,12 @@ class LogicMethods(ArithmeticMethods):
 
     @named
     def masked_fill(self, mask: Self, value: Self | float) -> Self:
-        """Copy the tensor with a number, or a tensor that broadcasts to it, where a mask is not 0.
+        """Copy the tensor with a number, or the elements of another tensor, where a mask is not 0.
 
-        The mask broadcasts to the tensor.
+        Mask and value broadcast to the shape of the tensor.
         """
-        return self._mask("masked_fill", mask).where(self._operand("masked_fill", value, "value"), self)
+        filling = self._operand("masked_fill", value, "value").broadcast_as(self.shape)
+        return self._mask("masked_fill", mask).where(filling, self)
 
     def _mask(self, op: str, mask: Self) -> Self:
         """Stretch a mask to this tensor."""

@@ -49,10 +49,11 @@ class Selection(NamedTuple):
         return chosen.permute(order) if self.place else chosen
 
     def assign(self, value: Any) -> None:
-        """Set what is chosen to a tensor that broadcasts to it."""
+        """Set what is chosen to a tensor that broadcasts to it, but for leading dims of size 1."""
         rest = self.merged[1:]
         ahead, place = len(self.shape), self.place
-        source = value.broadcast_as((*rest[:place], *self.shape, *rest[place:]))
+        shape = *rest[:place], *self.shape, *rest[place:]
+        source = without_leading(value, len(shape)).broadcast_as(shape)
         source = source.permute([*range(place, place + ahead), *range(place), *range(place + ahead, source.rank)])
         source = source.reshape(self.rows.elem_count, *rest)
         layout = self.view.layout.reshape(self.merged)
@@ -61,6 +62,13 @@ class Selection(NamedTuple):
         else:
             # No strides step through dims that lie apart as through one.
             self.view.copy_(self.view.reshape(self.merged).index_copy_(self.rows, source, 0).reshape(self.view.shape))
+
+
+def without_leading(value: T, rank: int) -> T:
+    """Drop leading dims of size 1 beyond `rank`, as NumPy does where an index is assigned to."""
+    while value.rank > rank and value.shape[0] == 1:
+        value = value.squeeze(0)
+    return value
 
 
 def has_tensors(items: Sequence[Any]) -> bool:

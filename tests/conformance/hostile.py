@@ -25,6 +25,7 @@ from tallow import (
     Tensor,
     UnaryGradientOp,
     UnaryOp,
+    array_api,
 )
 from tallow.runtime.backends.backend import BackendBlocks, BackendDevice, BackendStorage
 from tallow.runtime.custom.user_op import UserOp
@@ -212,7 +213,13 @@ FITTING: dict[str, list[Value]] = {
     "tuple": SHAPES + values("(1, 2, 2, 3); (0, 1); (2, 2)"),
     "Iterable": SHAPES,
     "Sequence": SHAPES + values("[0.5, 2]; []; (0, -1)"),
-    "T": values("[ramp(d, DType.F32, 2, 3)] * 2; []; (ramp(d, DType.F32, 2, 3), ramp(d, DType.I64, 4))"),
+    "T": values("""
+        [ramp(d, DType.F32, 2, 3)]; [ramp(d, DType.F32, 2, 3)] * 2; []
+        (ramp(d, DType.F32, 2, 3), ramp(d, DType.I64, 4))
+    """),
+    "Axes": values("0; -1; (0, 1); ()"),
+    "Number": values("2; 2.5; True; ramp(d, DType.F32, 3)"),
+    "Scalar": values("2; 2.5; True"),
     "Array": values("np.ones((2, 3), np.float32); np.arange(4); np.array(True); np.zeros((3, 0))"),
     "ArrayLike": values("[[1, 2], [3, 4]]; 2.5; [True]; np.ones(3, np.int16)"),
     "ndarray": values("np.ones((2, 3), np.float32); np.arange(4)"),
@@ -481,7 +488,7 @@ BASES = {
     "Tensor.index_select": ("ramp(d, DType.F32, 4)", "ramp(d, DType.I64, 4); 0"),
     "Tensor.index_add": _SCATTERED,
     "Tensor.index_copy_": _SCATTERED,
-    "Tensor.__setitem__": (_ROW, "slice(None, None, 2); 1.5"),
+    "Tensor.__setitem__": (_ROW, f"slice(None, None, 2); {_PAIR}"),
     "Tensor.slice_set": (_ROW, "ramp(d, DType.F32, 2); 0; 1"),
     "Tensor.scatter": _SCATTERED,
     "Tensor.scatter_": _SCATTERED,
@@ -546,6 +553,21 @@ def surface() -> dict[str, Call]:
     return {call.name: call for call in found}
 
 
+@cache
+def array_api_surface() -> dict[str, Call]:
+    """Every function of the array API's namespace and of its extensions, by name."""
+    functions = {}
+    for prefix, namespace in (("xp", array_api), ("xp.linalg", array_api.linalg), ("xp.fft", array_api.fft)):
+        for name in namespace.__all__:
+            function = getattr(namespace, name)
+            if inspect.isfunction(function):
+                full_name = f"{prefix}.{name}"
+                functions[full_name] = Call(
+                    full_name, None, lambda _, function=function: function, _parameters(function)
+                )
+    return functions
+
+
 _HELD = (tallow.TallowError, BackendBlocks, BackendDevice, BackendStorage, UserOp)
 
 
@@ -590,6 +612,7 @@ def fitting(call: Call, parameter: inspect.Parameter) -> list[Value]:
     """What fits a parameter by the words of its annotation; nothing where none of them is known."""
     own = call.name.partition(".")[0]
     text = re.sub(r"\bSelf\b|\bTensorBase\b", own if own in FITTING else "Tensor", str(parameter.annotation))
+    text = text.replace("Sequence[Tensor]", "T")
     words = dict.fromkeys(re.findall(r"[A-Za-z_]\w*", text))
     return FITTING["T"] if "T" in words else [value for word in words for value in FITTING.get(word, ())]
 
@@ -609,15 +632,22 @@ class Example(NamedTuple):
     def changed(self, new: dict[str, Value]) -> Example:
         """The same call with other arguments for some parameters."""
         by_place = [parameter.name for parameter in self.call.parameters if parameter.kind is parameter.POSITIONAL_ONLY]
-        arguments = [new.get(name, value) for name, value in zip(by_place, self.arguments, strict=True)]
+        arguments = [new.get(name, value) for name, value in zip(by_place, self.arguments, strict=False)]
+        # One that has a default may follow.
+        arguments += [new[name] for name in by_place[len(arguments) :][:1] if name in new]
         keywords = self.keywords | {name: value for name, value in new.items() if name not in by_place}
         return self._replace(arguments=tuple(arguments), keywords=keywords)
 
-    def run(self, device: Device) -> Any:
-        """Make the call."""
+    def made(self, device: Device) -> tuple[Callable[..., Any], list[Any], dict[str, Any]]:
+        """The function, and its arguments by position and by name."""
         function = self.call.find(None if self.of is None else self.of.make(device))
         arguments = [value.make(device) for value in self.arguments]
-        return function(*arguments, **{name: value.make(device) for name, value in self.keywords.items()})
+        return function, arguments, {name: value.make(device) for name, value in self.keywords.items()}
+
+    def run(self, device: Device) -> Any:
+        """Make the call."""
+        function, arguments, keywords = self.made(device)
+        return function(*arguments, **keywords)
 
 
 def base_of(call: Call) -> Example:
