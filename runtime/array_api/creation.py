@@ -153,7 +153,7 @@ def linspace(
 
 
 def meshgrid(*arrays: Tensor, indexing: Literal["xy", "ij"] = "xy") -> tuple[Tensor, ...]:
-    """Make a tensor of coordinates of each vector: of the points of the grid that the vectors span."""
+    """View each vector as coordinates of the points of the grid that the vectors span."""
     return tuple(_meshgrid(*arrays, indexing=indexing))
 
 

@@ -19,7 +19,7 @@ def matmul(x1: Tensor, x2: Tensor, /) -> Tensor:
 
 
 def matrix_transpose(x: Tensor, /) -> Tensor:
-    """Swap the last two axes."""
+    """View a tensor with its last two axes swapped."""
     return x.mT
 
 

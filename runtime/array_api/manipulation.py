@@ -27,13 +27,13 @@ def broadcast_shapes(*shapes: tuple[int, ...]) -> tuple[int, ...]:
 
 
 def broadcast_arrays(*arrays: Tensor) -> tuple[Tensor, ...]:
-    """Stretch tensors to the shape to which they broadcast."""
+    """Stretch tensors to the shape to which they broadcast: views, in which repeated elements exist once."""
     shape = broadcast_shapes(*[array.shape for array in arrays])
     return tuple(array.broadcast_as(shape) for array in arrays)
 
 
 def broadcast_to(x: Tensor, /, shape: tuple[int, ...]) -> Tensor:
-    """Stretch a tensor to a shape; the repeated elements exist once."""
+    """Stretch a tensor to a shape: a view, in which repeated elements exist once."""
     return x.broadcast_as(shape)
 
 
@@ -44,7 +44,7 @@ def concat(arrays: Sequence[Tensor], /, *, axis: int | None = 0) -> Tensor:
 
 
 def expand_dims(x: Tensor, /, axis: Axes) -> Tensor:
-    """Insert an axis of size 1 at each position of the result that is named."""
+    """View a tensor with an axis of size 1 inserted at each position of the result that is named."""
     axes = _listed(axis)
     rank = x.rank + len(axes)
     positions = sorted({_position("expand_dims", one, rank) for one in axes})
@@ -67,12 +67,12 @@ def flip(x: Tensor, /, *, axis: Axes | None = None) -> Tensor:
 
 
 def moveaxis(x: Tensor, source: Axes, destination: Axes, /) -> Tensor:
-    """Move axes to other places; the others stay in their order."""
+    """View a tensor with axes at other positions; the others stay in their order."""
     return x.movedim(source, destination)
 
 
 def permute_dims(x: Tensor, /, axes: tuple[int, ...]) -> Tensor:
-    """Reorder the axes: axis i of the result is axis `axes[i]`."""
+    """View a tensor with its axes reordered: axis i of the result is axis `axes[i]`."""
     return x.permute(axes)
 
 
@@ -93,7 +93,7 @@ def roll(x: Tensor, /, shift: Axes, *, axis: Axes | None = None) -> Tensor:
 
 
 def squeeze(x: Tensor, /, axis: Axes) -> Tensor:
-    """Drop axes of size 1."""
+    """View a tensor without some axes of size 1."""
     positions = {x.shape.dim("squeeze", one, "axis") for one in _listed(axis)}
     if any(x.shape[position] != 1 for position in positions):
         raise ShapeMismatch("squeeze", (x.shape,), f"axis {axis} is not of size 1; reduce it, or index it")
@@ -109,7 +109,7 @@ def stack(arrays: Sequence[Tensor], /, *, axis: int = 0) -> Tensor:
 
 def tile(x: Tensor, repetitions: tuple[int, ...], /) -> Tensor:
     """Copy a tensor, repeated along each axis; fewer numbers than axes stand for the last ones."""
-    return x.repeat((*[1] * (x.rank - len(repetitions)), *repetitions))
+    return x.tile(repetitions)
 
 
 def unstack(x: Tensor, /, *, axis: int = 0) -> tuple[Tensor, ...]:

@@ -62,7 +62,9 @@ class ComposedMethods(IndexMethods):
             if count != 1:
                 outer, inner = math.prod(repeated[:dim]), math.prod(shape[dim:])
                 result = result.reshape(outer, 1, inner).broadcast_as(outer, count, inner)
-        return result.copy().reshape(repeated) if result is self else result.reshape(repeated)
+        result = result.reshape(repeated)
+        # A single dim repeated, or a dim of size 1, is still a view.
+        return result.copy() if result._storage is self._storage else result.contiguous()
 
     @named
     def chunk(self, chunks: int, dim: int = 0) -> list[Self]:

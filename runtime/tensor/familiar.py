@@ -99,7 +99,7 @@ class FamiliarMethods(RearrangingMethods, ContractionMethods, MoveMethods, Netwo
 
     @named
     def movedim(self, source: int | Sequence[int], destination: int | Sequence[int]) -> Self:
-        """Move dims to other places; the others stay in their order."""
+        """View the tensor with dims at other positions; the others stay in their order."""
         places = []
         for name, given in (("source", source), ("destination", destination)):
             dims = argument.integers("movedim", name, given if isinstance(given, Sequence) else (given,))

@@ -132,7 +132,7 @@ class ViewMethods(TensorBase):
         return self._seen(Layout.unsqueeze, dim)
 
     def broadcast_as(self, *shape: int | Sequence[int]) -> Self:
-        """Stretch the tensor to `shape` by NumPy's rules; the repeated elements exist once."""
+        """Stretch the tensor to `shape` by NumPy's rules: a view, in which the repeated elements exist once."""
         sizes = _integers("broadcast_as", "shape", shape)
         key = "broadcast_as", self._layout.number, sizes
         return self._view(_views.get(key) or _views.keep(key, self._layout.broadcast_as(sizes)))

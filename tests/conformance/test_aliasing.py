@@ -1,0 +1,150 @@
+"""Results share memory with operands only where the docs say so, and writes read operands first that share theirs."""
+
+from __future__ import annotations
+
+import inspect
+import re
+from collections.abc import Iterator
+
+import numpy as np
+import pytest
+from tallow import Device, Layout, Tensor, Var, no_grad
+
+from . import hostile
+from .oracle.formats import NUMPY
+from .test_broadcasting import cases, is_tensor
+
+# What a docstring says of a result that has the memory of an operand.
+SHARES = r"\bviews?\b|\bitself\b|\bshares?\b|\bin place\b|\bwithout a copy\b"
+# Python asks for these two: `+x` is x, and a shallow copy has the elements of x.
+OPERATORS = ("__pos__", "__copy__")
+
+
+def gives_tensors(call: hostile.Call) -> bool:
+    """Whether the annotations say that tensors are given and come back, not for methods of other classes."""
+    if call.owner not in (None, "Tensor"):
+        return False
+    signature = inspect.signature(call.find(Tensor))
+    taken = "Self" if call.owner else str(signature.parameters.values())
+    return all(re.search(r"\b(Tensor|Self|T|Any)\b", words) for words in (taken, str(signature.return_annotation)))
+
+
+CALLS = {name: call for name, call in (hostile.surface() | hostile.array_api_surface()).items() if gives_tensors(call)}
+
+
+@pytest.mark.parametrize("name", CALLS)
+def test_a_result_shares_memory_only_where_the_docs_say_so(device: Device, full: bool, name: str) -> None:
+    call = CALLS[name]
+    is_documented = shares_memory(call)
+    for example in examples(call, full):
+        try:
+            function, arguments, keywords = example.made(device)
+            result = function(*arguments, **keywords)
+            device.synchronize()
+        except Exception:  # what other tests say of arguments that do not fit each other
+            continue
+        operands = [*tensors([getattr(function, "__self__", None), arguments, [*keywords.values()]])]
+        for part in tensors(result):
+            is_view = part.layout.overlaps_itself or any(reaches(part, operand) for operand in operands)
+            assert is_documented or not is_view, f"{example}: a write to the result reaches an operand"
+
+
+def examples(call: hostile.Call, full: bool) -> Iterator[hostile.Example]:
+    """Calls that differ from one that fits in one argument, and in what a method is called on."""
+    base = hostile.base_of(call)
+    owners = [base.of] if call.owner is None else [base.of, *hostile.FITTING[call.owner]]
+    for of in owners if full else owners[:3]:
+        example = base._replace(of=of)
+        yield example
+        for parameter in call.parameters:
+            fitting = hostile.fitting(call, parameter)
+            if parameter.kind is parameter.VAR_POSITIONAL:
+                # Sizes, dims and counts that leave a tensor as it is, or nearly so.
+                alike = hostile.values("(); (1,); (1, 1); (1, 1, 1); (2, 1, 1); (1, 2, 3)")
+                yield from (example._replace(arguments=(*base.arguments, value)) for value in [*alike, *fitting])
+            elif parameter.kind is not parameter.VAR_KEYWORD:
+                yield from (example.changed({parameter.name: value}) for value in fitting)
+
+
+def tensors(value: object) -> Iterator[Tensor]:
+    """The tensors among values."""
+    if isinstance(value, Tensor):
+        yield value
+    elif isinstance(value, list | tuple):
+        for item in value:
+            yield from tensors(item)
+
+
+def reaches(result: Tensor, operand: Tensor) -> bool:
+    """Whether a write to a result changes an operand."""
+    if not result.elem_count or isinstance(result, Var):
+        return False
+    with no_grad():
+        seen = set()
+        for number in (0, 1):
+            result.fill_(number)
+            seen.add(operand.numpy().tobytes())
+    return len(seen) > 1
+
+
+def shares_memory(call: hostile.Call) -> bool:
+    """Whether the docs of a call, or of the class that has it, say that a result may be a view or the operand."""
+    name = call.name.rpartition(".")[2]
+    if call.owner is None:
+        return says_so(inspect.getdoc(call.find(None)))
+    if name in OPERATORS or re.fullmatch(r"__i\w+__", name):
+        return True
+    defining = next(owner for owner in Tensor.__mro__ if name in vars(owner))
+    documented = inspect.getdoc(getattr(Tensor, name))
+    return says_so(documented) or (says_so(defining.__doc__) and not says_so(documented, r"\bcop(y|ies)\b"))
+
+
+def says_so(documentation: str | None, words: str = SHARES) -> bool:
+    """Whether a docstring has one of some words, or names a method whose docstring has."""
+    if documentation is None:
+        return False
+    named = [getattr(Tensor, name, None) for name in re.findall(r"`(\w+)`", documentation)]
+    return any(re.search(words, text or "", re.IGNORECASE) for text in (documentation, *map(inspect.getdoc, named)))
+
+
+WRITES = {
+    name: call
+    for name, call in hostile.surface().items()
+    if re.fullmatch(r"Tensor\.(\w+[a-z]_|__i\w+__|__setitem__|slice_set)", name)
+    and any(map(is_tensor, call.parameters))
+}
+ELEMENTS = 60
+
+
+@pytest.mark.parametrize("name", WRITES)
+def test_a_write_reads_operands_that_share_memory_as_copies_of_them(device: Device, full: bool, name: str) -> None:
+    call = WRITES[name]
+    example = hostile.base_of(call)
+    names = [parameter.name for parameter in call.parameters if is_tensor(parameter)]
+    target = example.of.make(Device.cpu())
+    operands = [example.keywords[name].make(Device.cpu()) for name in names]
+    shapes = [(2, 3)] * 2 if name in cases() else [tensor.shape for tensor in (target, *operands)]
+    dtype = cases()[name].dtypes[0] if name in cases() else "i64"
+    generator = np.random.default_rng(len(name))
+    for _ in range(300 if full else 20):
+        elements = generator.integers(0, 3, ELEMENTS).astype(NUMPY[dtype])
+        layouts = [drawn(generator, shape, is_target=not place) for place, shape in enumerate(shapes)]
+        results = []
+        for is_copied in (False, True):
+            whole = Tensor(elements, device=device)
+            first, *rest = [Tensor.from_storage(whole.storage, layout) for layout in layouts]
+            given = {one: view.copy() if is_copied else view for one, view in zip(names, rest, strict=True)}
+            others = {one: value.make(device) for one, value in example.keywords.items() if one not in names}
+            call.find(first)(**others, **given)
+            results.append(whole.numpy())
+        np.testing.assert_array_equal(*results, err_msg=f"{name} of {layouts}")
+
+
+def drawn(generator: np.random.Generator, shape: tuple[int, ...], is_target: bool) -> Layout:
+    """A layout within the elements; one that is written to has each element once."""
+    strides, step = [0] * len(shape), int(generator.integers(1, 3))
+    for dim in generator.permutation(len(shape)):
+        strides[dim] = step if is_target or generator.integers(3) else int(generator.integers(0, 3))
+        step = step * shape[dim] + int(generator.integers(0, 2))
+    length = Layout(shape, strides).end
+    return Layout(shape, strides, int(generator.integers(0, ELEMENTS - length + 1)))
