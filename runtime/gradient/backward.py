@@ -11,7 +11,7 @@ from ..core.layout import Layout
 from ..tensor import Tensor
 from ..tensor.base import TensorBase, require_tensors
 from .node import Node, opened
-from .recording import graph_kept, kept_graphs, pauses, state
+from .recording import Mode, mode, set_mode
 from .rules import one_of
 from .sums import Sum, alone, flat, ways
 
@@ -104,17 +104,21 @@ def backward(
         gradient = gradient.to_dtype(tensor.dtype)
         if not create_graph:
             gradient = Tensor._new(opened(gradient._storage)[0], gradient._layout)
-    before, state.frees = state.frees, not keep
+    before = mode()
     try:
-        if not (create_graph or pauses or kept_graphs):
-            return Gradients(_back(root, gradient, tensor._layout, one, keep, watch))
-        with graph_kept(create_graph):
-            return Gradients(_back(root, gradient, tensor._layout, one, keep, watch))
+        set_mode(_MODES[create_graph, keep])
+        return Gradients(_back(root, gradient, tensor._layout, one, keep, watch))
     finally:
-        state.frees = before
+        set_mode(before)
 
 
 Tensor._work_back = staticmethod(backward)
+
+_MODES: Final = {
+    (records, keep): Mode(records=records, keeps_graph=records, frees=not keep)
+    for records in (False, True)
+    for keep in (False, True)
+}
 
 
 def _back(

@@ -16,7 +16,7 @@ from ..core.layout import Layout
 from ..core.shape import Shape
 from ..tensor import Tensor
 from .node import Contributions, Node, opened, require_writable, rewritten, watched
-from .recording import state
+from .recording import mode
 from .rules import overwritten, shown
 
 NO_PARAMETERS: Final[Mapping[str, float]] = {}
@@ -181,7 +181,7 @@ def changed(storage: Storage, op: BinaryOp, layout: Layout, source: Storage, sou
     source_value, source_node = opened(source)
     require_writable(op.value, node)
     write = _WRITES.get(op)
-    if write is None or not state.records:
+    if write is None or not mode().records:
         value.binary_assign(op, layout, source_value, source_layout)
         return
     keeps_x, keeps_source = write.kept[node is not None][source_node is not None]

@@ -14,7 +14,7 @@ from ..base.error import GradientError
 from ..core.layout import Layout
 from ..storage.calls import new
 from ..tensor import Tensor
-from .recording import Place, frame_at, kept_graphs, latest_code, line_of, outside, pauses, place, state, users_files
+from .recording import Place, frame_at, latest_code, line_of, mode, outside, place, users_files
 
 if TYPE_CHECKING:
     from ...device import Device
@@ -113,7 +113,7 @@ class Node:
         if _Writes.last > self.number:
             self._require_unchanged(value)
         tensor = new(Tensor)
-        tensor._storage = _with_node(value, node) if kept_graphs else value
+        tensor._storage = value if node is None or not mode().keeps_graph else recorded_of(value, node)
         tensor._layout = layout
         return tensor
 
@@ -127,7 +127,7 @@ class Node:
         inner = value.inner
         # The tuple and the tensor that a gradient works with have it besides, and the value its inner.
         is_alone = getrefcount(value) == 2 + _OF_A_NAME and getrefcount(inner) == 1 + _OF_A_NAME
-        return state.frees and is_alone and inner.owns_memory()
+        return mode().frees and is_alone and inner.owns_memory()
 
     def made(self, shape: Iterable[int]) -> Tensor:
         """The result, which must be as it was."""
@@ -139,7 +139,7 @@ class Node:
         if _Writes.last > self.number:
             self._require_unchanged(result)
         tensor = new(Tensor)
-        tensor._storage = _with_node(result, self) if kept_graphs else result
+        tensor._storage = recorded_of(result, self) if mode().keeps_graph else result
         tensor._layout = layout
         return tensor
 
@@ -261,13 +261,6 @@ def mark_each(storages: Iterable[Storage], calls: int = 4) -> None:
     _Writes.note(number)
 
 
-def _with_node(value: Storage, node: Node | None) -> Storage:
-    """A storage as gradients see it: as a plain one, unless they are to have gradients themselves."""
-    if node is None or not kept_graphs or not state.keeps_graph:
-        return value
-    return recorded_of(value, node)
-
-
 def recorded_of(value: Storage, node: Node) -> Storage:
     """A storage that a node has made."""
     storage: Storage = recorded_storage()
@@ -283,7 +276,7 @@ def record(made: Storage, rule: Rule, operands: tuple[Any, ...], calls: int = 3)
     least so many `calls`, less one; 0 where gradients need nothing that may be overwritten. All is done in place: an op
     takes little more time than calls of functions.
     """
-    if pauses and not state.records:
+    if not mode().records:
         return made
     inner = made.inner
     node = Node()
@@ -314,7 +307,7 @@ def record(made: Storage, rule: Rule, operands: tuple[Any, ...], calls: int = 3)
 
 def require_writable(op: str, node: Node | None) -> None:
     """Raise GradientError for a variable that is written to while calls are recorded."""
-    if node is not None and node.rule is None and state.records:
+    if node is not None and node.rule is None and mode().records:
         raise GradientError(
             op,
             "a Var is not written to while calls are recorded, since its gradient would be lost;"
@@ -324,7 +317,7 @@ def require_writable(op: str, node: Node | None) -> None:
 
 def require_real(op: str, made: Storage) -> None:
     """Raise GradientError where a call that is recorded has made complex numbers."""
-    if made.inner.dtype.is_complex and state.records:
+    if made.inner.dtype.is_complex and mode().records:
         raise GradientError(
             op, "complex numbers have no gradients; detach the tensor, or compute with real and imaginary parts"
         )
@@ -332,7 +325,7 @@ def require_real(op: str, made: Storage) -> None:
 
 def rewritten(storage: Storage, rule: Rule, operands: tuple[Any, ...], needs_result: bool = False) -> None:
     """Record that a call has written to a storage, the first of its operands: all views of it see that."""
-    if pauses and not state.records:
+    if not mode().records:
         return
     inner: Any = storage.inner
     is_recorded = type(inner) is Node

@@ -1,13 +1,16 @@
-"""Whether this thread records, and where in a user's code a call was made."""
+"""Whether calls are recorded, and where in a user's code a call was made."""
 
 from __future__ import annotations
 
 import sys
-import threading
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
+from contextvars import ContextVar
 from types import CodeType, FrameType
-from typing import Final, TypeAlias
+from typing import Any, Final, TypeAlias, TypeVar
+
+from ..helpers.stepwise import decorated
+
+F = TypeVar("F", bound=Callable[..., Any])
 
 # What is behind the last frame of the package: the code of a user and the instruction in it.
 Place: TypeAlias = tuple[CodeType, int]
@@ -22,57 +25,63 @@ _MOST_FILES: Final = 1 << 12
 frame_at: Final = sys._getframe
 
 
-class _State(threading.local):
-    """What each thread has of its own."""
+class Mode:
+    """Whether calls are recorded, and how gradients are worked out: of each thread, and of each task of asyncio."""
 
-    records = True
-    frees = False
-    """Whether gradients are worked out that let go of what they needed."""
-    keeps_graph = False
-    """Whether gradients are recorded as they are worked out, so that they have gradients themselves."""
+    __slots__ = ("frees", "keeps_graph", "outer", "records")
 
-
-state = _State()
-
-
-# An item for each block of a thread that does not record, and for each in which gradients are recorded. While there are
-# none, nobody asks a thread's state, which takes time.
-pauses: Final[list[None]] = []
-kept_graphs: Final[list[None]] = []
+    def __init__(
+        self, *, records: bool = True, frees: bool = False, keeps_graph: bool = False, outer: Mode | None = None
+    ) -> None:
+        self.records = records
+        self.frees = frees
+        """Whether gradients are worked out that let go of what they needed."""
+        self.keeps_graph = keeps_graph
+        """Whether gradients are recorded as they are worked out, so that they have gradients themselves."""
+        self.outer = outer
+        """That of the code around a block that does not record."""
 
 
-@contextmanager
-def no_grad() -> Iterator[None]:
+_RECORDING: Final = Mode()
+_mode: Final = ContextVar("tallow_mode", default=_RECORDING)
+# To look at it takes as long as to look at a global variable twice.
+mode: Final = _mode.get
+set_mode: Final = _mode.set
+
+
+class NoGrad:
+    """What `no_grad` returns: a context manager without a state of its own, so that it serves many times at once."""
+
+    __slots__ = ()
+
+    def __enter__(self) -> None:
+        before = mode()
+        try:
+            set_mode(Mode(records=False, frees=before.frees, keeps_graph=before.keeps_graph, outer=before))
+        except BaseException:
+            # An interrupt may come behind any call.
+            set_mode(before)
+            raise
+
+    def __exit__(self, kind: object, error: object, traceback: object) -> None:
+        # Blocks of generators may end in another order than they began in: each takes one from this context.
+        set_mode(mode().outer or _RECORDING)
+
+    def __call__(self, function: F) -> F:
+        """Decorate a function; a generator or a coroutine records nothing in each of its steps."""
+        return decorated(function, self)
+
+
+def no_grad() -> NoGrad:
     """Record nothing in a `with` block, or in a function that this decorates; other threads are not affected.
 
         with tl.no_grad():
             w -= 0.1 * grads[w]
 
     What is computed in it has no gradient, and takes no memory for one. Only there a `Var` is written to in place.
+    Neither are other tasks of asyncio affected, nor what takes the values of a generator that this decorates.
     """
-    with _recording(False, state.keeps_graph):
-        yield
-
-
-@contextmanager
-def graph_kept(keeps: bool) -> Iterator[None]:
-    """Record the gradients that are worked out in a `with` block if `keeps`, and nothing otherwise."""
-    with _recording(keeps, keeps):
-        yield
-
-
-@contextmanager
-def _recording(records: bool, keeps_graph: bool) -> Iterator[None]:
-    before = state.records, state.keeps_graph
-    state.records, state.keeps_graph = records, keeps_graph
-    pauses.extend([None] * (not records))
-    kept_graphs.extend([None] * keeps_graph)
-    try:
-        yield
-    finally:
-        del pauses[: not records]
-        del kept_graphs[:keeps_graph]
-        state.records, state.keeps_graph = before
+    return NoGrad()
 
 
 def place(calls: int) -> Place:

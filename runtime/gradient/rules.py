@@ -36,7 +36,7 @@ from .node import (
     rewritten,
     watched,
 )
-from .recording import graph_kept, state
+from .recording import mode
 
 if TYPE_CHECKING:
     from ...device import Device
@@ -674,8 +674,7 @@ def of_op(op: UserOp, result: Tensor, g: Tensor, *operands: Tensor) -> Sequence[
     """Those that a user's op gives of its operands."""
     if g._storage is one_of(g):
         g = g.copy()
-    with graph_kept(state.keeps_graph):
-        given = op.bwd(*operands, result, g)
+    given = op.bwd(*operands, result, g)
     found = given if isinstance(given, tuple) else (given,)
     if len(found) != len(operands):
         reason = f"bwd of {type(op).__name__} gives one gradient, or None, for each of {len(operands)} operands"
@@ -697,7 +696,7 @@ def changed_by(op: UserOp, first: tuple[Any, Layout], *others: tuple[Any, Layout
     plain = [(opened(other)[0], shown) for other, shown in others]
     call = partial(getattr(value, f"inplace_op{1 + len(others)}"), layout)
     # A plain storage refuses what is no op.
-    if not state.records or not value.inner.dtype.is_float or not isinstance(op, UserOp):
+    if not mode().records or not value.inner.dtype.is_float or not isinstance(op, UserOp):
         call(*[part for pair in plain for part in pair], op)
         return
     require_writable(op.name, node)

@@ -12,7 +12,7 @@ from ..base.bounded_cache import BoundedCache
 from ..core.layout import Layout
 from ..core.shape import Shape
 from ..tensor import Tensor
-from .recording import state
+from .recording import mode
 
 
 class _Way(NamedTuple):
@@ -95,7 +95,7 @@ class Sum:
         so_far = None
         if self._total is not None and layout.is_contiguous and layout.elem_count == self._length:
             # What is recorded is added by an op of its own.
-            so_far = None if state.keeps_graph else self._total.reshape(layout.shape)
+            so_far = None if mode().keeps_graph else self._total.reshape(layout.shape)
         if so_far is None:
             self.add(add(None), layout)
         else:

@@ -271,7 +271,7 @@ def _statements(spec: Spec, method: Method) -> Iterator[str]:
             return
         yield f"if {name} is not None: {gives}{call.text}"
     if gradient is not None and gradient.missing is not None:
-        yield f"if state.records: raise GradientError({quoted(method.name)}, {quoted(gradient.missing)})"
+        yield f"if mode().records: raise GradientError({quoted(method.name)}, {quoted(gradient.missing)})"
     stored = _given(method)
     for operand in stored:
         yield from _opening(method, operand)
