@@ -6,37 +6,42 @@ from collections.abc import Callable, Mapping, Sequence
 from heapq import heappop, heappush
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, NoReturn
 
-from ..base.error import GradientError, InvalidArgument, ShapeMismatch, shown
+from ..base.error import DeviceMismatch, DTypeMismatch, GradientError, InvalidArgument, ShapeMismatch, shown
 from ..core.layout import Layout
 from ..tensor import Tensor
 from ..tensor.base import TensorBase, require_tensors
 from .node import Node, opened
 from .recording import Mode, mode, set_mode
 from .rules import one_of
-from .sums import Sum, alone, flat, ways
+from .sums import Sum, alone, flat, share_elements, ways
 
 if TYPE_CHECKING:
-    from ...storage import Storage
     from .variable import Var
 
 
 class Gradients:
-    """The gradients of variables, which `backward` gives: `grads[w]` is that of w, in its shape and dtype."""
+    """The gradients of variables, which `backward` gives: `grads[w]` is that of w, in its shape and dtype.
+
+    Each has memory of its own, so that `grads[w] += others[w]` sums up those of several losses.
+    """
 
     __slots__ = ("_of",)
 
     def __init__(self, of: Mapping[Node, Tensor]) -> None:
         if type(of) is not dict and not isinstance(of, Mapping):
             raise InvalidArgument("Gradients", f"of must be a mapping, not {shown(of)}; x.backward() gives gradients")
-        self._of = of
+        self._of: dict[Node, Tensor] = of if type(of) is dict else dict(of)
 
     def get(self, variable: Var) -> Tensor | None:
         """Return the gradient of a variable; None of one on which the result does not depend."""
-        node = _node_of(variable)
-        if node is None or node.rule is not None:
-            raise GradientError("grads", f"variable must be a Var, whose gradient was asked for, not {shown(variable)}")
+        node = _variable_node(variable)
         found = self._of.get(node)
-        return None if found is None else found.reshape(variable.shape)
+        if found is None:
+            return None
+        if found.shape != variable.shape:
+            # What is written to it shall be found the next time, also where a reshape takes a copy.
+            found = self._of[node] = found.reshape(variable.shape)
+        return found
 
     def __getitem__(self, variable: Var) -> Tensor:
         """Return the gradient of a variable; GradientError for one on which the result does not depend."""
@@ -45,6 +50,19 @@ class Gradients:
             reason = f"the result does not depend on this Var of shape {variable.shape}"
             raise GradientError("grads", f"{reason}, or does so by ops without a gradient; grads.get(w) gives None")
         return found
+
+    def __setitem__(self, variable: Var, gradient: Tensor) -> None:
+        """Set the gradient of a variable, as `grads[w] += other` and `grads[w] = clipped` do."""
+        require_tensors("grads", gradient=gradient)
+        node = _variable_node(variable)
+        if gradient.shape != variable.shape:
+            shapes = variable.shape, gradient.shape
+            raise ShapeMismatch("grads", shapes, "the gradient has the shape of the variable")
+        if gradient.dtype is not variable.dtype:
+            raise DTypeMismatch("grads", (variable.dtype, gradient.dtype))
+        if gradient.device != variable.device:
+            raise DeviceMismatch("grads", (variable.device.label, gradient.device.label))
+        self._of[node] = gradient
 
     def __contains__(self, variable: Var) -> bool:
         return self.get(variable) is not None
@@ -60,8 +78,14 @@ class Gradients:
         return f"<gradients of {len(self._of)} variables>"
 
 
-def _node_of(tensor: Any) -> Node | None:
-    return opened(tensor._storage)[1] if isinstance(tensor, TensorBase) else None
+def _variable_node(variable: Any) -> Node:
+    """Return the node of a variable, or of a tensor that shows all its elements in their order."""
+    node = opened(variable._storage)[1] if isinstance(variable, TensorBase) else None
+    if node is None or node.rule is not None:
+        raise GradientError("grads", f"variable must be a Var, whose gradient was asked for, not {shown(variable)}")
+    if not variable._layout.is_contiguous or variable.elem_count != node.length:
+        raise GradientError("grads", "variable must be a Var, not a view of it; take the view of the gradient")
+    return node
 
 
 class Watch(NamedTuple):
@@ -89,14 +113,12 @@ def backward(
             "this tensor does not depend on a Var by ops that have a gradient; make its operands with tallow.Var,"
             " outside of no_grad",
         )
-    one = None
     if gradient is None:
         count = tensor._layout.shape.elem_count
         if count != 1:
             reason = f"the gradient of {count} elements must be given"
             raise ShapeMismatch(op, (tensor.shape,), f"{reason}; write x.sum().backward(), or x.backward(gradient)")
-        one = one_of(tensor)
-        gradient = Tensor._new(one, tensor._layout.dense)
+        gradient = Tensor._new(one_of(tensor), tensor._layout.dense)
     else:
         if gradient.shape != tensor.shape:
             shapes = tensor.shape, gradient.shape
@@ -107,7 +129,7 @@ def backward(
     before = mode()
     try:
         set_mode(_MODES[create_graph, keep])
-        return Gradients(_back(root, gradient, tensor._layout, one, keep, watch))
+        return Gradients(_back(root, gradient, tensor._layout, keep, watch))
     finally:
         set_mode(before)
 
@@ -121,15 +143,14 @@ _MODES: Final = {
 }
 
 
-def _back(
-    root: Node, gradient: Tensor, layout: Layout, one: Storage | None, keep: bool, watch: Watch
-) -> dict[Node, Tensor]:
-    """The gradients of the variables on which a node depends. What is `one`, and nobody may write to, is copied."""
+def _back(root: Node, gradient: Tensor, layout: Layout, keep: bool, watch: Watch) -> dict[Node, Tensor]:
+    """The gradients of the variables on which a node depends."""
     # Nearly all nodes have one gradient, of which no sum is made.
     sums: dict[Node, Sum | tuple[Tensor, Layout]] = {root: (gradient, layout)}
     # The last call first: when a node's turn comes, all that depends on it is done.
     waiting: list[tuple[float, Node]] = [(-root.number, root)]
     found: dict[Node, Tensor] = {}
+    taken: dict[int, list[Layout] | None] = {id(opened(gradient._storage)[0].inner): None}
     turns = _turns(root, watch.variables) if watch.variables else {}
     for variable in watch.variables:
         if variable not in turns:
@@ -150,7 +171,7 @@ def _back(
             continue
         rule = node.rule
         if rule is None:
-            found[node] = total.copy() if total._storage is one else total
+            found[node] = _owned(total, taken)
             if node in turns:
                 watch.tell(node, found[node])
             continue
@@ -181,6 +202,25 @@ def _back(
         if variable not in found:
             watch.tell(variable, None)
     return found
+
+
+def _owned(gradient: Tensor, taken: dict[int, list[Layout] | None]) -> Tensor:
+    """Return a gradient in memory that no other result has and that can be written to: itself, or a copy of it.
+
+    By the ids of storages `taken` says what results show of them, and None of the seed, which is another's. No rule
+    gives memory that a call keeps for its gradients.
+    """
+    storage: Any = gradient._storage
+    key = id(storage.value.inner if storage.is_recorded else storage.inner)
+    layout = gradient._layout
+    if layout.is_contiguous and key not in taken:
+        taken[key] = [layout]
+        return gradient
+    others = taken.setdefault(key, [])
+    if others is None or layout.overlaps_itself or any(share_elements(layout, other) for other in others):
+        return gradient.copy()
+    others.append(layout)
+    return gradient
 
 
 def _turns(root: Node, variables: Sequence[Node]) -> dict[Node, float]:

@@ -8,6 +8,7 @@ from ...tensor_ops import DIV
 from ..core.layout import Layout
 from ..tensor import Tensor
 from .node import Contributions, Node, opened, record, watched
+from .recording import mode
 from .rules import one_of
 
 if TYPE_CHECKING:
@@ -46,4 +47,6 @@ def _mean(node: Node, g: Tensor) -> Contributions:
     *_, total, slope = node.operands
     if g._storage is not one_of(g):
         slope = g.reshape(())._binary(DIV, total)
+    elif not mode().frees:
+        slope = slope.copy()
     yield 0, slope.broadcast_as(layout.shape)

@@ -229,6 +229,19 @@ def watched(value: Storage | None) -> Any:
     return value
 
 
+def unshared(tensors: tuple[Tensor | None, ...]) -> list[Tensor | None]:
+    """Tensors, each a copy unless the tuple alone has it and its elements: whoever gets one may write to it."""
+    found: list[Tensor | None] = []
+    for tensor in tensors:
+        if tensor is None:
+            found.append(None)
+            continue
+        storage = tensor._storage
+        is_alone = getrefcount(tensor) == 1 + _OF_A_NAME and getrefcount(storage) == 1 + _OF_A_NAME
+        found.append(tensor if is_alone else tensor.copy())
+    return found
+
+
 def opened(storage: Any) -> tuple[Any, Node | None]:
     """The plain storage of one that may be recorded, and its node."""
     node = storage.node

@@ -34,6 +34,7 @@ from .node import (
     record,
     require_writable,
     rewritten,
+    unshared,
     watched,
 )
 from .recording import mode
@@ -670,11 +671,14 @@ def unblocked(g: Tensor, blocks: QStorage, rows: int, hidden: int) -> Tensor:
     return _wide(g).matmul(matrix).to_dtype(g.dtype)
 
 
-def of_op(op: UserOp, result: Tensor, g: Tensor, *operands: Tensor) -> Sequence[Tensor | None]:
+def of_op(op: UserOp, result: Tensor, g: Tensor, *operands: Tensor) -> list[Tensor | None]:
     """Those that a user's op gives of its operands."""
-    if g._storage is one_of(g):
-        g = g.copy()
-    given = op.bwd(*operands, result, g)
+    # The op may change it in place, and gradients of other calls' operands may be the same tensor.
+    return unshared(_checked(op, op.bwd(*operands, result, g.copy()), operands))
+
+
+def _checked(op: UserOp, given: object, operands: Sequence[Tensor]) -> tuple[Any, ...]:
+    """What a user's op gives: a gradient or None for each operand."""
     found = given if isinstance(given, tuple) else (given,)
     if len(found) != len(operands):
         reason = f"bwd of {type(op).__name__} gives one gradient, or None, for each of {len(operands)} operands"

@@ -157,6 +157,24 @@ def _are_all(layouts: tuple[Layout, ...], length: int) -> bool:
     return found
 
 
+# By the numbers of two layouts.
+_shared: Final[BoundedCache[tuple[int, int], bool]] = BoundedCache(1 << 12)
+
+
+def share_elements(first: Layout, second: Layout) -> bool:
+    """Tell whether two layouts show an element of a storage both."""
+    key = first.number, second.number
+    found = _shared.get(key)
+    if found is None:
+        elements = np.empty(max(first.end, second.end), np.uint8)
+        one, other = [
+            np.lib.stride_tricks.as_strided(elements[layout.start_offset :], layout.shape, layout.strides)
+            for layout in (first, second)
+        ]
+        found = _shared.keep(key, np.shares_memory(one, other))
+    return found
+
+
 def _places(layout: Layout) -> list[int]:
     """The places of the elements that a layout shows."""
     steps = zip(np.indices(layout.shape), layout.strides, strict=True)

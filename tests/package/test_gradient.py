@@ -104,6 +104,32 @@ def test_backward_of_more_elements(device: Device) -> None:
     assert w.backward(Tensor([5.0, 6.0], device=device))[w].tolist() == [5, 6]
 
 
+def test_gradients_are_summed_up_in_place(device: Device) -> None:
+    a, b, c = (Var(Tensor([1.0, 2.0], device=device)) for _ in range(3))
+    grads, others = ((a + b).relu().sum().backward() for _ in range(2))
+    for variable in (a, b):
+        grads[variable].add_(others[variable])
+        assert grads[variable].tolist() == [2, 2]
+        grads[variable] += others[variable]
+    assert [grads[variable].tolist() for variable in (a, b)] == [[3, 3], [3, 3]]
+    assert [others[variable].tolist() for variable in (a, b)] == [[1, 1], [1, 1]]
+    grads[c] = others[a]
+    assert grads[c] is others[a]
+    matrix = Var(Tensor([[1.0, 2.0], [3.0, 4.0], [5.0, 6.0]], device=device))
+    grads = (matrix.T.reshape(-1) * Tensor([1.0, 2.0, 3.0, 4.0, 5.0, 6.0], device=device)).sum().backward()
+    grads[matrix].mul_(2)
+    assert grads[matrix].tolist() == [[2, 8], [4, 10], [6, 12]]
+    with pytest.raises(GradientError, match="grads: variable must be a Var, not a view of it"):
+        grads[matrix.T]
+    with pytest.raises(ShapeMismatch, match=r"grads: .*the gradient has the shape of the variable"):
+        grads[a] = others[a][:1]
+    with pytest.raises(tl.DTypeMismatch, match=r"grads: .*one dtype, not f32, f16"):
+        grads[a] = others[a].to_dtype("f16")
+    for wrong in (a * 2, "a"):
+        with pytest.raises(GradientError, match="variable must be a Var"):
+            grads[wrong] = others[a]
+
+
 def test_what_has_no_gradient_says_so(device: Device) -> None:
     w = Var(Tensor([1.0, 2.0], device=device))
     for plain in (w.argmax(), Tensor([1.0], device=device), w.detach()[0]):
