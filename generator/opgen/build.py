@@ -5,6 +5,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Generic, TypeVar
 
+from opgen.cache.memo import memoize
 from opgen.decoder import blank, decode, module_name
 from opgen.formats import Format, Formats
 from opgen.formula import PrimitiveFile
@@ -13,7 +14,6 @@ from opgen.gradients import Expression, Gradient
 from opgen.kernels import Constants, FieldGroups, KernelFamily, Room, TupleTypes, Widths, with_structs
 from opgen.libraries import CLibrary
 from opgen.loader import Document
-from opgen.memory import once_for
 from opgen.model import (
     ANY_RESULT,
     DEVICE,
@@ -188,18 +188,18 @@ def _functor_kind(document: Document, problems: list[Problem]) -> FunctorKind:
     return whole if whole.family is not None else _with_reasons(whole)
 
 
-@once_for(lambda whole: (whole,), size=16)
+@memoize(lambda whole: (whole,), size=16)
 def _with_reasons(whole: FunctorKind) -> FunctorKind:
     """A kind of functors that lack dtypes for the same reason, unless they give their own."""
     return replace(whole, functors=tuple(_with_reason(each, whole.unsupported) for each in whole.functors))
 
 
-@once_for(lambda functor, reason: (functor, reason))
+@memoize(lambda functor, reason: (functor, reason))
 def _with_reason(functor: Functor, reason: str) -> Functor:
     return replace(functor, unsupported=functor.unsupported or reason)
 
 
-@once_for(lambda family, kinds: (family, *kinds.values()))
+@memoize(lambda family, kinds: (family, *kinds.values()))
 def _with_functors(family: Family, kinds: Mapping[str, FunctorKind]) -> Family:
     """A family of storage methods with the functors that are methods of their own, beside the method of their kind."""
     names = {method.kind for method in family.methods}
@@ -208,7 +208,7 @@ def _with_functors(family: Family, kinds: Mapping[str, FunctorKind]) -> Family:
     return replace(family, methods=(*family.methods, *functors))
 
 
-@once_for(lambda kind, functor: (kind.name, functor))
+@memoize(lambda kind, functor: (kind.name, functor))
 def _functor_method(kind: FunctorKind, functor: Functor) -> Method:
     """The storage method, and the tensor method, of a functor that is one."""
     others = ["other" if name == "y" else name for name in functor.operands[1:]]

@@ -3,7 +3,7 @@
 import re
 from collections.abc import Iterator, Sequence
 
-from opgen.memory import once_for
+from opgen.cache.memo import memoize
 
 _TOKEN = re.compile(
     r"""(?P<comment> //[^\n]* | /\*.*?\*/ )
@@ -46,7 +46,7 @@ def names_in(expression: str) -> list[str]:
     ]
 
 
-@once_for(lambda header: (header,), size=256)
+@memoize(lambda header: (header,), size=256)
 def defined_in(header: str) -> frozenset[str]:
     """The functions, types and constants that a header defines outside of classes and functions."""
     macros = _MACRO.findall(header)

@@ -26,8 +26,8 @@ from pathlib import Path
 from types import NoneType, UnionType
 from typing import Annotated, Any, TypeAlias, TypeVar, Union, get_args, get_origin, get_type_hints
 
+from opgen.cache.memo import memoize, persistent
 from opgen.loader import Document, Value
-from opgen.memory import lasting, once_for
 from opgen.problem import Location, Problem, did_you_mean, nearest
 
 Found = TypeVar("Found")
@@ -253,7 +253,7 @@ def decode(kind: type[Found], document: Document, problems: list[Problem], varia
     return record
 
 
-@once_for(lambda kind, document, variant: (kind, document, variant), size=1024)
+@memoize(lambda kind, document, variant: (kind, document, variant), size=1024)
 def _decoded(kind: Hashable, document: Document, variant: str) -> tuple[Any, Sequence[Problem]]:
     """The record, and what is wrong with it."""
     problems: list[Problem] = []
@@ -365,10 +365,10 @@ def _decode(spot: Spot, hint: Any, notes: Notes) -> Any:
     if origin is tuple:
         leading = entry(split(inner[0])[0])
         if leading is not None:
-            return tuple(_kept(entry, inner[0]) for entry in spot.entries(leading, *notes).values())
+            return tuple(_kept(entry, inner[0], spot.key) for entry in spot.entries(leading, *notes).values())
         return tuple(element.decode(inner[0]) for element in spot.elements(*notes))
     if origin is Mapping and inner[1] is not Location:
-        return {key: _kept(entry, inner[1]) for key, entry in spot.entries(inner[0], *notes).items()}
+        return {key: _kept(entry, inner[1], spot.key) for key, entry in spot.entries(inner[0], *notes).items()}
     if origin is Mapping:
         return _places(spot, inner[0])
     return _scalar(spot, hint, notes)
@@ -376,13 +376,16 @@ def _decode(spot: Spot, hint: Any, notes: Notes) -> Any:
 
 # By place, what tells the value that an entry had last, the record that was made of it, its mistakes, and what was
 # unreadable.
-_KEPT: dict[Hashable, tuple[bytes, Any, list[Problem], list[Location]]] = lasting("entries", {})
+_KEPT: dict[Hashable, tuple[bytes, Any, list[Problem], list[Location]]] = persistent("entries", {})
 
 
-def _kept(spot: Spot, hint: Any) -> Any:
-    """The record of an entry: the same one as long as the entry is the same, as an editor changes one of many."""
-    # A place has one type. What is kept of an earlier process has no types that are equal to those of this one.
-    place = (spot.value.location.path, spot.variant, spot.owner, spot.key)
+def _kept(spot: Spot, hint: Any, holder: str) -> Any:
+    """The record of an entry: the same one as long as the entry is the same, as an editor changes one of many.
+
+    `holder` is the key of the mapping that has the entry.
+    """
+    # All values of such a place have one type. Types of an earlier process are not equal to those of this one.
+    place = (spot.value.location.path, spot.variant, spot.owner, holder, spot.key)
     if place not in _KEPT or _KEPT[place][0] != spot.value.digest:
         own = dataclasses.replace(spot, problems=[], unreadable=[])
         _KEPT[place] = spot.value.digest, own.decode(hint), own.problems, own.unreadable

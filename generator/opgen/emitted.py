@@ -8,7 +8,7 @@ from functools import lru_cache
 from pathlib import PurePosixPath
 from typing import Any, NamedTuple
 
-from opgen.memory import lasting, once_for
+from opgen.cache.memo import memoize, persistent
 from opgen.plan import Output
 from opgen.problem import Location, Problem, SpecError
 from opgen.sources import RUNTIME, TEMPLATES, Sources, place
@@ -16,7 +16,7 @@ from opgen.sources import RUNTIME, TEMPLATES, Sources, place
 _PACKAGE = "__init__"
 _WORD = re.compile(r"\w+")
 # The texts of the last package that was whole, and what stood around each.
-_sound: list[Any] = lasting("sound texts", [])
+_sound: list[Any] = persistent("sound texts", [])
 _IMPORT = re.compile(r"^[ \t]*from (\.+)([\w.]*) import (\([^)]*\)|.*)", re.MULTILINE)
 
 
@@ -129,7 +129,15 @@ class _Whole:
 
     def _files(self, path: PurePosixPath, text: str) -> Iterator[Problem]:
         """What a pyproject.toml names of files that are not there."""
-        settings = tomllib.loads(text)
+        try:
+            settings = tomllib.loads(text)
+        except tomllib.TOMLDecodeError as error:
+            reason, _, position = str(error).partition(" (at ")
+            line = re.search(r"line (\d+)", position)
+            start = sum(map(len, text.splitlines(keepends=True)[: int(line[1]) - 1])) if line is not None else 0
+            message = f"generated/{path} would be no TOML ({reason}); mend the template or its view"
+            yield Problem(self._place(path, text, start), message)
+            return
         project, setuptools = settings.get("project", {}), settings.get("tool", {}).get("setuptools", {})
         data = setuptools.get("package-data", {}).values()
         licenses = project.get("license-files", ())
@@ -139,7 +147,7 @@ class _Whole:
                 yield Problem(self._place(path, text, text.index(f'"{name}"')), f"{message}, or remove the name")
 
 
-@once_for(lambda sources, mount: (sources, mount), size=1)
+@memoize(lambda sources, mount: (sources, mount), size=1)
 def _mounted(sources: Sources, mount: PurePosixPath) -> Mapping[PurePosixPath, str]:
     """The files of the runtime, by where they are in the package."""
     return {mount / path.relative_to(RUNTIME): sources.text(path) or "" for path in sources.below(RUNTIME)}

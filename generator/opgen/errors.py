@@ -5,7 +5,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import PurePosixPath
 
-from opgen.memory import once_for
+from opgen.cache.memo import memoize
 from opgen.model import Method, Spec
 from opgen.problem import Problem
 from opgen.sources import CORE, RUNTIME, Sources
@@ -23,7 +23,7 @@ class _Module:
     imported: Mapping[str, PurePosixPath]
 
 
-@once_for(lambda sources: (sources,), size=4)
+@memoize(lambda sources: (sources,), size=4)
 def raised_by_checks(sources: Sources) -> dict[str, frozenset[str]]:
     """The errors that each function of the package's check module raises, itself or by what it calls."""
     modules: dict[PurePosixPath, _Module] = {}

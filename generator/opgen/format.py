@@ -6,7 +6,7 @@ import tempfile
 from collections.abc import Mapping
 from pathlib import Path, PurePosixPath
 
-from opgen.memory import lasting
+from opgen.cache.memo import persistent
 from opgen.problem import Refusal
 from opgen.views.python import LINE_LENGTH
 
@@ -15,8 +15,8 @@ from opgen.views.python import LINE_LENGTH
 _RULES = ("F401,TC005", "I,RUF022")
 _SETTINGS = (f"--line-length={LINE_LENGTH}", "--target-version=py311", "--isolated", "--no-cache")
 
-# What the last run laid out. A module is laid out by itself, whatever the others are.
-_kept: dict[tuple[PurePosixPath, str], str] = lasting("layouts", {})
+# The layouts of the last run. That of a module depends on nothing else than its text and the names of own packages.
+_layouts: dict[tuple[PurePosixPath, str, str], str] = persistent("layouts", {})
 
 
 class FormatError(Refusal):
@@ -26,17 +26,17 @@ class FormatError(Refusal):
 def formatted(texts: Mapping[PurePosixPath, str]) -> dict[PurePosixPath, str]:
     """The texts by their paths, those of Python as `ruff format` lays them out."""
     python = {path: text for path, text in texts.items() if path.suffix == ".py"}
-    packages = sorted({path.parts[0] for path in python})
-    new = _laid_out({path: text for path, text in python.items() if (path, text) not in _kept}, packages)
-    kept = {(path, text): new[path] if path in new else _kept[path, text] for path, text in python.items()}
-    _kept.clear()
-    _kept.update(kept)
-    return {path: kept.get((path, text), text) for path, text in texts.items()}
-
-
-def _laid_out(texts: Mapping[PurePosixPath, str], packages: list[str]) -> dict[PurePosixPath, str]:
     # Else ruff looks for the modules of a package, which need not be among those that are laid out.
-    first_party = f"lint.isort.known-first-party={json.dumps(packages)}"
+    first_party = f"lint.isort.known-first-party={json.dumps(sorted({path.parts[0] for path in python}))}"
+    keys = {path: (path, text, first_party) for path, text in python.items()}
+    new = _laid_out({path: text for path, text in python.items() if keys[path] not in _layouts}, first_party)
+    layouts = {path: new[path] if path in new else _layouts[key] for path, key in keys.items()}
+    _layouts.clear()
+    _layouts.update((keys[path], layout) for path, layout in layouts.items())
+    return {path: layouts.get(path, text) for path, text in texts.items()}
+
+
+def _laid_out(texts: Mapping[PurePosixPath, str], first_party: str) -> dict[PurePosixPath, str]:
     with tempfile.TemporaryDirectory(prefix="opgen-") as name:
         folder = Path(name)
         python = {path: folder / path for path in texts}

@@ -14,9 +14,9 @@ from functools import cache, cached_property
 from pathlib import Path
 from typing import Annotated, Any, ClassVar, Final, Literal, TypeAlias
 
+from opgen.cache.memo import memoize
 from opgen.decoder import Choice, Entry, Form, Mark, Mistakes, Spot, defines, like, names_of
 from opgen.decoder import Name as Name_
-from opgen.memory import once_for
 from opgen.problem import Location, Problem, did_you_mean
 
 Kind: TypeAlias = Literal["bool", "integer", "float", "complex"]
@@ -80,10 +80,22 @@ class FormulaError(ValueError):
 
 @dataclass(frozen=True)
 class Number:
-    """A number as it is written: an integer has the kind that it meets."""
+    """A number as it is written: an integer has the kind that it meets.
+
+    Two are equal if they are written alike: 2 is not 2.0, nor 0.0 -0.0.
+    """
 
     value: int | float
     offset: int = field(default=0, compare=False)
+
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, Number) or self.value != other.value:
+            return False
+        # Zero alone has two signs.
+        return type(self.value) is type(other.value) and (self.value != 0 or str(self.value) == str(other.value))
+
+    def __hash__(self) -> int:
+        return hash(self.value)
 
 
 @dataclass(frozen=True)
@@ -396,7 +408,7 @@ class Primitives(dict[str, Primitive]):
         return self._gradients[key]
 
 
-@once_for(lambda *primitives: primitives)
+@memoize(lambda *primitives: primitives)
 def _chosen(*primitives: Primitive) -> Primitives:
     return Primitives({primitive.name: primitive for primitive in primitives})
 
@@ -494,6 +506,11 @@ def pattern(text: str) -> tuple[str, tuple[str, ...]] | None:
     if len(names) < len(node.arguments) or len({*names}) < len(names) or INCOMING in names:
         return None
     return (node.primitive, tuple(names)) if node.primitive in OPERATORS or "(" in text else None
+
+
+def is_zero(node: Node) -> bool:
+    """Return True of the number 0, of either type and sign."""
+    return isinstance(node, Number) and node.value == 0
 
 
 def inlined(node: Node, parts: Mapping[str, Node]) -> Node:
@@ -766,7 +783,7 @@ def gradients(node: Node, wanted: Collection[str], primitives: Primitives) -> di
 
     visit(whole, Name(INCOMING))
     for name, part in reversed(parts.items()):
-        if found.get(name, Number(0)) != Number(0):
+        if not is_zero(found.get(name, Number(0))):
             visit(part, found[name])
     bodies: dict[str, Node] = {}
     for name, part in parts.items():
@@ -834,15 +851,15 @@ def _simplified(node: Call) -> Node:
         case (("x * y" | "x / y"), (x, Call(primitive="-x", arguments=(y,)))):
             return simplified(Call(NEGATE, (simplified(Call(node.primitive, (x, y))),)))
         # A choice of which one side is 0 takes the factor in.
-        case (("x * y" | "x / y"), (Call(primitive="where", arguments=(c, a, b)), y)) if Number(0) in (a, b):
+        case (("x * y" | "x / y"), (Call(primitive="where", arguments=(c, a, b)), y)) if is_zero(a) or is_zero(b):
             return simplified(Call(WHERE, (c, *(Call(node.primitive, (branch, y)) for branch in (a, b)))))
-        case "x * y", (x, Call(primitive="where", arguments=(c, a, b))) if Number(0) in (a, b):
+        case "x * y", (x, Call(primitive="where", arguments=(c, a, b))) if is_zero(a) or is_zero(b):
             return simplified(Call(WHERE, (c, *(Call(MULTIPLY, (x, branch)) for branch in (a, b)))))
         case "-x", (Number(value=x),):
             return Number(-x)
         case "-x", (Call(primitive="-x", arguments=(x,)),):
             return x
-        case "-x", (Call(primitive="where", arguments=(c, a, b)),) if Number(0) in (a, b):
+        case "-x", (Call(primitive="where", arguments=(c, a, b)),) if is_zero(a) or is_zero(b):
             return simplified(Call(WHERE, (c, *(Call(NEGATE, (branch,)) for branch in (a, b)))))
         case "where", (_, x, y) if x == y:
             return x

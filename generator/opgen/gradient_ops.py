@@ -7,6 +7,7 @@ from functools import lru_cache
 from itertools import permutations
 from typing import TypeAlias
 
+from opgen.cache.memo import memoize
 from opgen.formula import (
     BOTH,
     INCOMING,
@@ -27,7 +28,6 @@ from opgen.formula import (
     size,
     walk,
 )
-from opgen.memory import once_for
 from opgen.model import GRADIENT_KINDS, JOINT_KIND, Functor, FunctorKind, Spec
 from opgen.names import Names
 from opgen.problem import Problems
@@ -50,7 +50,7 @@ _TURNED = {"x > y": "x < y", "x >= y": "x <= y"}
 Ops: TypeAlias = Mapping[int, Sequence[Functor]]
 
 
-@once_for(lambda spec: (spec.primitives, spec.known_dtypes, spec.package, *spec.functors.values()), size=4)
+@memoize(lambda spec: (spec.primitives, spec.known_dtypes, spec.package, *spec.functors.values()), size=4)
 def with_gradients(spec: Spec) -> dict[str, FunctorKind]:
     """The kinds of functors, with the gradients that are found of others."""
     kinds = dict(spec.functors)
@@ -77,7 +77,7 @@ def is_step(node: Node) -> bool:
     return not isinstance(node, Call) or not any(isinstance(argument, Call) for argument in node.arguments)
 
 
-@once_for(tuple, size=4)
+@memoize(tuple, size=4)
 def by_size(functors: Sequence[Functor]) -> Ops:
     """Elementwise ops by how many parts their formulas have, in which those that compute the same agree."""
     found: dict[int, list[Functor]] = {}
@@ -92,7 +92,7 @@ def computing(node: Node, ops: Ops, numbers: Collection[str]) -> tuple[Functor, 
     return _computing(node, ops.get(size(node), ()), numbers)
 
 
-@once_for(lambda node, ops, numbers: (node, *ops, *numbers))
+@memoize(lambda node, ops, numbers: (node, *ops, *numbers))
 def _computing(node: Node, ops: Sequence[Functor], numbers: Collection[str]) -> tuple[Functor, tuple[str, ...]] | None:
     known, form, made_of = names(node), _form(node), _made_of(node)
     for functor in ops:
@@ -144,7 +144,7 @@ def primitives_by_ops(spec: Spec) -> Primitives:
     return _by_ops(spec.primitives, ops)
 
 
-@once_for(lambda primitives, gradients: (primitives, *gradients), size=1)
+@memoize(lambda primitives, gradients: (primitives, *gradients), size=1)
 def _by_ops(primitives: Primitives, gradients: Sequence[Functor]) -> Primitives:
     found, ops = dict(primitives), by_size(gradients)
     for primitive in primitives.values():
@@ -155,7 +155,7 @@ def _by_ops(primitives: Primitives, gradients: Sequence[Functor]) -> Primitives:
     return Primitives(found)
 
 
-@once_for(lambda primitive, functor, given: (primitive, functor, *given))
+@memoize(lambda primitive, functor, given: (primitive, functor, *given))
 def _by_op(primitive: Primitive, functor: Functor, given: Sequence[str]) -> Primitive:
     """A primitive whose gradient is an op, of what is given."""
     formula = Formula(Call(functor.name, tuple(map(Name, given))), functor.location)
@@ -205,7 +205,7 @@ def _joint(spec: Spec, kind: FunctorKind, functor: Functor) -> Iterator[Functor]
     return iter(_of_both(spec, kind.name, kind.unsupported, functor))
 
 
-@once_for(lambda spec, kind, unsupported, functor: (kind, unsupported, *decisive(spec, functor)))
+@memoize(lambda spec, kind, unsupported, functor: (kind, unsupported, *decisive(spec, functor)))
 def _of_both(spec: Spec, kind: str, unsupported: str, functor: Functor) -> Sequence[Functor]:
     """The op of both gradients, if there is one."""
     found = _found(spec, functor)
@@ -264,7 +264,7 @@ def _padded(functor: Functor, takes: Sequence[str], room: int) -> list[str]:
     return [*takes, *[name for name in functor.operands if name not in takes][: room - len(takes)]]
 
 
-@once_for(lambda spec, kind, unsupported, functor: (kind, unsupported, *decisive(spec, functor)))
+@memoize(lambda spec, kind, unsupported, functor: (kind, unsupported, *decisive(spec, functor)))
 def _of_several_steps(spec: Spec, kind: str, unsupported: str, functor: Functor) -> Sequence[tuple[Node, Functor]]:
     """The gradients of a functor that are no step, each as a formula and as a functor."""
     found, room = [], len(functor.operands)

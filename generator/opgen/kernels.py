@@ -7,6 +7,7 @@ from itertools import accumulate, chain
 from pathlib import Path
 from typing import Annotated, ClassVar, TypeAlias
 
+from opgen.cache.memo import memoize
 from opgen.decoder import (
     Entry,
     Form,
@@ -23,7 +24,6 @@ from opgen.decoder import (
     exactly,
     names_of,
 )
-from opgen.memory import once_for
 from opgen.problem import Location, Problem, did_you_mean
 from opgen.toolchains import TARGET
 
@@ -282,7 +282,7 @@ def _needs(
     return (family, rank, groups, *chain.from_iterable(needed))
 
 
-@once_for(_needs)
+@memoize(_needs)
 def with_structs(
     family: KernelFamily, rank: int, rooms: Mapping[str, Room], groups: Sequence[FieldGroup]
 ) -> tuple[KernelFamily, Sequence[Problem]]:

@@ -12,7 +12,7 @@ from types import MappingProxyType
 
 import yaml
 
-from opgen.memory import once_for
+from opgen.cache.memo import memoize
 from opgen.problem import Location, Problem
 
 Scalar = str | int | float | bool | None
@@ -115,7 +115,7 @@ def load(
     return documents
 
 
-@once_for(lambda text, path: (text, path), size=1024)
+@memoize(lambda text, path: (text, path), size=1024)
 def parsed(text: str, path: Path) -> tuple[Document | None, Sequence[Problem]]:
     """What a file holds, and what is wrong with it."""
     problems: list[Problem] = []

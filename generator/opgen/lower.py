@@ -5,9 +5,9 @@ from dataclasses import dataclass, replace
 from types import MappingProxyType
 from typing import NamedTuple, TypeAlias
 
+from opgen.cache.memo import memoize
 from opgen.cells import PARTS, FunctionCall, Lowering, Lowerings
 from opgen.check import are_known
-from opgen.memory import once_for
 from opgen.model import COMPLEX_RESULT, FUNCTOR_KINDS, Backend, Method, Owner, Spec
 from opgen.names import Names
 from opgen.problem import Location, Problem, Problems, did_you_mean
@@ -138,7 +138,7 @@ def _what_decides(spec: Spec, owners: Sequence[Owner], backend: Backend, subject
     return tuple(parts)
 
 
-@once_for(_what_decides)
+@memoize(_what_decides)
 def _of_op(spec: Spec, owners: Sequence[Owner], backend: Backend, subject: _Subject) -> _Done:
     """What a backend does for an op of a method."""
     method, op, module, keys, _ = subject

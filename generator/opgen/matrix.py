@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from functools import cache
 from typing import NamedTuple
 
-from opgen.memory import once_for
+from opgen.cache.memo import memoize
 from opgen.model import Backend, Method, Spec
 from opgen.problem import Location
 from opgen.scopes import is_differentiable
@@ -86,7 +86,7 @@ def op_cells(spec: Spec, method: Method, op: str | None) -> Iterator[Cell]:
 
 
 # Several outputs have them.
-@once_for(_made_of, 1)
+@memoize(_made_of, 1)
 def alike_by_op(spec: Spec) -> list[Sequence[Alike]]:
     """The cells of each op of each method, in the same order."""
     return [alike(spec, method, op) for method in spec.methods for op in spec.ops(method)]
@@ -98,7 +98,7 @@ def _decisive(spec: Spec, method: Method, op: str | None) -> tuple[object, ...]:
     return (method, op, spec.functor(method, op), *facts, *lowerings)
 
 
-@once_for(_decisive)
+@memoize(_decisive)
 def alike(spec: Spec, method: Method, op: str | None) -> Sequence[Alike]:
     """The cells of one op: those that a backend has for the same reason together."""
     return _one_of_equals(tuple(own for backend in spec.backends for own in _on_backend(spec, method, op, backend)))

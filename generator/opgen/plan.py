@@ -7,7 +7,7 @@ from functools import partial
 from pathlib import Path, PurePosixPath
 from typing import Any
 
-from opgen.kept import Memory
+from opgen.cache.views import ViewCache
 from opgen.model import Spec
 from opgen.problem import Location, Problems
 from opgen.sources import BACKENDS, TEMPLATES, Sources, package_folders, place
@@ -26,14 +26,14 @@ class Output:
     path: PurePosixPath  # below generated/
     template: PurePosixPath
     view: Callable[[], object]
-    known: Callable[[], object] = lambda: None  # what a process that goes on knows the view by, if that is the same
+    find_view: Callable[[], object] = lambda: None  # the identity of the view, as long as it is the same
 
 
 def nothing() -> None:
     """The view of a template that sees nothing."""
 
 
-def plan(spec: Spec, sources: Sources, problems: Problems, memory: Memory | None = None) -> list[Output]:
+def plan(spec: Spec, sources: Sources, problems: Problems, views: ViewCache | None = None) -> list[Output]:
     """Every output of the templates, in the order of their paths; what cannot be planned goes to `problems`.
 
     A template's path mirrors its output's, with the ending .j2. A `{placeholder}` in it stands for each member of a
@@ -47,7 +47,7 @@ def plan(spec: Spec, sources: Sources, problems: Problems, memory: Memory | None
         if all(problem.location != spec.package.location for problem in problems):
             problems.note(spec.package.location, message)
         return []
-    templates = _Templates(spec, sources, problems, memory or Memory())
+    templates = _Templates(spec, sources, problems, views or ViewCache())
     outputs: dict[PurePosixPath, Output] = {}
     own_first = sorted(sources.below(TEMPLATES), key=lambda path: (_has_placeholder(path), not sources.is_own(path)))
     for template in own_first:
@@ -92,12 +92,12 @@ def _check_made(spec: Spec, sources: Sources, outputs: Collection[PurePosixPath]
 class _Templates:
     """What templates make of a spec. Those that see the same have one view."""
 
-    def __init__(self, spec: Spec, sources: Sources, problems: Problems, memory: Memory) -> None:
+    def __init__(self, spec: Spec, sources: Sources, problems: Problems, views: ViewCache) -> None:
         self._spec, self._sources, self._problems = spec, sources, problems
         self._folders = package_folders(spec.package)
         self._members = {placeholder: [*members.of(spec)] for placeholder, members in MEMBERS.items()}
-        self._memory = memory
-        memory.begin(spec)
+        self._views = views
+        views.begin(spec)
 
     def outputs(self, template: PurePosixPath) -> Iterator[Output]:
         """The outputs of a template."""
@@ -150,8 +150,8 @@ class _Templates:
     def _output(
         self, made: PurePosixPath, template: PurePosixPath, key: Hashable, member: object, view: View
     ) -> Output:
-        memory = self._memory
-        return Output(made, template, partial(memory.view, key, member, view), partial(memory.known, key, member))
+        views = self._views
+        return Output(made, template, partial(views.view, key, member, view), partial(views.find, key, member))
 
     def _without_members(self, made: PurePosixPath, template: PurePosixPath) -> Output:
         """The output of a template without a placeholder."""

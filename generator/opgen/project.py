@@ -6,12 +6,14 @@ from pathlib import Path, PurePosixPath
 
 from opgen.base import with_base
 from opgen.build import SINGLE_FILES, build
+from opgen.cache import state
+from opgen.cache.state import State
+from opgen.cache.views import ViewCache
 from opgen.check import check
 from opgen.emitted import check_syntax, check_whole
 from opgen.errors import check_errors
 from opgen.format import FormatError, formatted
 from opgen.gradients import check_gradients
-from opgen.kept import Memory
 from opgen.loader import Document, load
 from opgen.lower import lower
 from opgen.model import Spec
@@ -19,7 +21,6 @@ from opgen.plan import Output, plan
 from opgen.problem import Problem, Problems, SpecError
 from opgen.render import render, with_banners
 from opgen.sources import OWN_RUNTIME, RUNTIME, Sources
-from opgen.store import Recalled, leave, recall
 from opgen.symbols import check_symbols, read_symbols
 from opgen.write import Change, Mount, changes
 
@@ -32,13 +33,13 @@ class Project:
     spec: Spec
     sources: Sources
     outputs: Sequence[Output]
-    memory: Memory
+    views: ViewCache
     documents: Mapping[Path, Document] = field(default_factory=dict)
     is_new: bool = False  # to the next run
 
     def changes(self, output: Path) -> list[Change]:
         """How the tree below `output` differs from what the spec and the sources say."""
-        bodies = render(self.outputs, self.sources, self.memory)
+        bodies = render(self.outputs, self.sources, self.views)
         package = PurePosixPath(self.spec.package.name)
         runtime = package / (RUNTIME if self.sources.base is None else OWN_RUNTIME)
         mounts = [Mount(runtime, self.root / RUNTIME)]
@@ -51,7 +52,7 @@ class Project:
             raise
         found = changes(with_banners(self.outputs, bodies), output, mounts)
         if self.is_new:
-            leave(self.root, Recalled(self.documents, self.sources, self.memory))
+            state.save(self.root, State(self.documents, self.sources, self.views))
         return found
 
 
@@ -61,15 +62,15 @@ def read_project(root: Path) -> Project:
     return compose(root, *read_files(root, problems), problems)
 
 
-def recalled_project(root: Path) -> Project:
-    """The project below `root`, of which nothing is found anew that an earlier run has found."""
-    recalled = recall(root)
+def resumed_project(root: Path) -> Project:
+    """The project below `root`, of which nothing is computed again that an earlier run has saved."""
+    saved = state.load(root)
     problems = Problems()
     documents, sources = read_files(root, problems)
-    if sources == recalled.sources:
-        sources = recalled.sources
-    project = compose(root, documents, sources, problems, recalled.memory)
-    return replace(project, is_new=not recalled.is_all(documents, sources), documents=documents)
+    if sources == saved.sources:
+        sources = saved.sources
+    project = compose(root, documents, sources, problems, saved.views)
+    return replace(project, is_new=not saved.is_of(documents, sources), documents=documents)
 
 
 def read_files(root: Path, problems: Problems) -> tuple[Mapping[Path, Document], Sources]:
@@ -84,15 +85,15 @@ def compose(
     documents: Mapping[Path, Document],
     sources: Sources,
     problems: Iterable[Problem],
-    memory: Memory | None = None,
+    views: ViewCache | None = None,
 ) -> Project:
     """The project of files that are loaded; SpecError lists `problems`, and every mistake in the files."""
-    memory = memory or Memory()
+    views = views or ViewCache()
     noted = Problems(problems)
-    spec, outputs = examine(root, documents, sources, noted, memory)
+    spec, outputs = examine(root, documents, sources, noted, views)
     if noted:
         raise SpecError(noted)
-    return Project(root, spec, sources, outputs, memory)
+    return Project(root, spec, sources, outputs, views)
 
 
 def examine(
@@ -100,7 +101,7 @@ def examine(
     documents: Mapping[Path, Document],
     sources: Sources,
     problems: Problems,
-    memory: Memory | None = None,
+    views: ViewCache | None = None,
 ) -> tuple[Spec, Sequence[Output]]:
     """The spec of files that are loaded, and its outputs, as far as they are right; mistakes go to `problems`."""
     is_whole = _is_whole(documents, problems)
@@ -109,7 +110,7 @@ def examine(
         # One whose name cannot be is noted already.
         if folder.isidentifier() and not (root / folder).is_dir():
             problems.note(place, f"'shared' names the folder '{folder}', which is not here; make it or remove the name")
-    outputs = plan(spec, sources, problems, memory) if is_whole else ()
+    outputs = plan(spec, sources, problems, views) if is_whole else ()
     problems += sources.problems
     return spec, outputs
 

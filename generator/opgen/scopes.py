@@ -5,6 +5,7 @@ from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Final, NamedTuple
 
+from opgen.cache.memo import memoize
 from opgen.formula import (
     BOTH,
     INCOMING,
@@ -23,6 +24,7 @@ from opgen.formula import (
     Primitives,
     calls,
     inlined,
+    is_zero,
     kind_of,
     lowered,
     names,
@@ -32,7 +34,6 @@ from opgen.formula import (
     with_both,
     with_result,
 )
-from opgen.memory import once_for
 from opgen.model import Functor, FunctorKind, Monoid, Spec, State
 from opgen.problem import Problems
 
@@ -160,7 +161,7 @@ def decisive(spec: Spec, functor: Functor, primitives: Primitives | None = None)
     return (functor, known.behind(functor.nodes), spec.known_dtypes, spec.package, *others)
 
 
-@once_for(decisive)
+@memoize(decisive)
 def scopes(spec: Spec, functor: Functor) -> Mapping[str, Scope]:
     """The formulas of a functor by their keys."""
     reduction, op = functor.reduction, f"op '{functor.name}'"
@@ -231,7 +232,7 @@ def _with_reductions(spec: Spec, functor: Functor, primitives: Primitives, *, an
     return Primitives({**own, **primitives})
 
 
-@once_for(lambda functor, kinds: (functor, *kinds))
+@memoize(lambda functor, kinds: (functor, *kinds))
 def _as_primitive(functor: Functor, kinds: tuple[Kind, ...]) -> Primitive:
     """A reduction of the elements in their formulas. By an element it is as good as a number that is given."""
     return Primitive(
@@ -290,7 +291,7 @@ def state_scopes(spec: Spec, state: State) -> Mapping[str, Scope]:
     return found
 
 
-@once_for(decisive)
+@memoize(decisive)
 def derivatives(spec: Spec, functor: Functor, primitives: Primitives | None = None) -> dict[str, Node]:
     """The gradients of a functor's operands: what it says, and what follows from its formula.
 
@@ -348,7 +349,7 @@ def check_formulas(spec: Spec, problems: Problems) -> None:
             problems.note(primitive.location, f"primitive '{name}' is in no formula; remove it")
 
 
-@once_for(lambda spec: (spec.primitives, spec.known_dtypes, spec.package, *spec.functors.values()), size=4)
+@memoize(lambda spec: (spec.primitives, spec.known_dtypes, spec.package, *spec.functors.values()), size=4)
 def _checked_formulas(spec: Spec) -> tuple[Problems, Collection[str]]:
     """What is wrong with formulas and gradients, and the primitives that formulas have."""
     problems, used = Problems(), set[str]()
@@ -382,7 +383,7 @@ class _Checked(NamedTuple):
     computed: Collection[str]
 
 
-@once_for(decisive)
+@memoize(decisive)
 def _checked_functor(spec: Spec, functor: Functor) -> _Checked:
     """What is found of a functor's formulas and gradients."""
     problems = Problems()
@@ -390,7 +391,7 @@ def _checked_functor(spec: Spec, functor: Functor) -> _Checked:
     own = scopes(spec, functor).values()
     for scope in own:
         scope.check(problems)
-    is_read = not isinstance(functor.reduction, Monoid) or functor.reduction.combine.node != Number(0)
+    is_read = not isinstance(functor.reduction, Monoid) or not is_zero(functor.reduction.combine.node)
     if not problems and is_read:
         computed = _check_gradient(spec, functor, problems)
     return _Checked(problems, {primitive for scope in own for primitive in scope.used()}, computed)

@@ -14,12 +14,12 @@ from functools import cache, cached_property
 from pathlib import Path, PurePosixPath
 
 from opgen.arrays import LIBRARY, ArrayLibrary, Spelling
+from opgen.cache.memo import memoize
 from opgen.cells import FunctionCall
 from opgen.cpp import names_in
 from opgen.errors import raised_by_checks
 from opgen.formula import Primitive, text_of
 from opgen.kernels import KernelFamily
-from opgen.memory import once_for
 from opgen.model import (
     Backend,
     BackendFamily,
@@ -73,7 +73,7 @@ def read_symbols(spec: Spec, sources: Sources, problems: Problems) -> Spec:
     )
 
 
-@once_for(lambda packages, sources: (*packages, sources), size=4)
+@memoize(lambda packages, sources: (*packages, sources), size=4)
 def _functions_of_ops(
     packages: tuple[str, ...], sources: Sources
 ) -> Mapping[str, Mapping[str, Mapping[str, Callable]]]:
@@ -150,7 +150,7 @@ def _check_members(spec: Spec, sources: Sources, problems: Problems) -> None:
             taken.setdefault(name, location)
 
 
-@once_for(lambda text: (text,))
+@memoize(lambda text: (text,))
 def _members_in(text: str) -> Sequence[str]:
     """The methods of the classes of a text, and the names that their instances have room for."""
     return [*_METHOD.findall(text), *(name for listed in _SLOTS.findall(text) for name in re.findall(r"\w+", listed))]
@@ -264,7 +264,7 @@ class _Runtime:
         return _misfit(method, call, functions, str(path))
 
 
-@once_for(lambda *given: given)
+@memoize(lambda *given: given)
 def _misfit(method: Method, call: FunctionCall, functions: Mapping[str, Callable], path: str) -> str | None:
     """The end of the message about a call that no function of a module answers; None where one does."""
     function = functions.get(call.function)
@@ -281,7 +281,7 @@ def _misfit(method: Method, call: FunctionCall, functions: Mapping[str, Callable
 # What expressions name.
 
 
-@once_for(lambda expression: (expression,))
+@memoize(lambda expression: (expression,))
 def _outer_names(expression: str) -> Sequence[tuple[str, ...]]:
     """The names, with their attributes, that an expression of Python takes from its surroundings."""
     try:
@@ -406,14 +406,14 @@ def _check_kernels(spec: Spec, sources: Sources, problems: Problems) -> None:
                 problems.unknown(location, f"unknown name '{name}' in {what}", name, defined, mend)
 
 
-@once_for(lambda spec, family: (family, spec.primitives, spec.known_dtypes, *spec.functors.values()), size=256)
+@memoize(lambda spec, family: (family, spec.primitives, spec.known_dtypes, *spec.functors.values()), size=256)
 def _primitives_of(spec: Spec, family: KernelFamily) -> list[Primitive]:
     """The primitives that a family's kernels compute."""
     used = dict.fromkeys(name for functor in spec.functors_of(family) for name in _primitives_of_functor(spec, functor))
     return [spec.primitives[name] for name in used if name in spec.primitives]
 
 
-@once_for(decisive)
+@memoize(decisive)
 def _primitives_of_functor(spec: Spec, functor: Functor) -> Sequence[str]:
     """The primitives that a functor and its state have."""
     found = [*scopes(spec, functor).values()]
@@ -424,7 +424,7 @@ def _primitives_of_functor(spec: Spec, functor: Functor) -> Sequence[str]:
     return list(dict.fromkeys(name for scope in found for name in scope.used()))
 
 
-@once_for(lambda headers, folders, sources: (*headers, *folders, sources), size=1024)
+@memoize(lambda headers, folders, sources: (*headers, *folders, sources), size=1024)
 def _reached(
     headers: tuple[str, ...], folders: tuple[PurePosixPath, ...], sources: Sources
 ) -> tuple[frozenset[str], Sequence[Problem]]:

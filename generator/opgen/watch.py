@@ -4,8 +4,8 @@ from collections.abc import Iterable
 from pathlib import Path
 
 from opgen.base import with_base
+from opgen.cache.views import ViewCache
 from opgen.folders import FOLDERS
-from opgen.kept import Memory
 from opgen.loader import load
 from opgen.problem import Problems
 from opgen.project import Project, compose
@@ -18,7 +18,7 @@ class Watcher:
 
     def __init__(self, root: Path) -> None:
         self._root = root
-        self._memory = Memory()
+        self._views = ViewCache()
         self._sources: Sources | None = None
 
     def update(self, output: Path, changed: Iterable[Path] = ()) -> tuple[Project, list[Change]]:
@@ -30,7 +30,7 @@ class Watcher:
         sources = self._sources
         if sources is None or sources.base != base or sources.problems or not is_spec:
             sources = self._sources = Sources(self._root, base)
-        project = compose(self._root, documents, sources, problems, self._memory)
+        project = compose(self._root, documents, sources, problems, self._views)
         found = project.changes(output)
         write(found, output, force=False)
         return project, found

@@ -1,14 +1,12 @@
 """opgen check."""
 
-import time
 from pathlib import Path
 
 import click
 
-from opgen import unchanged
+from opgen.cache.up_to_date import Outputs, Run
 from opgen.commands.options import patience, root_option, tell_outputs
 from opgen.report import FORMATS, Findings
-from opgen.unchanged import Outputs
 
 
 @click.command()
@@ -40,28 +38,28 @@ def check(root: Path, diff: bool, style: str, against: str | None) -> None:
     """  # noqa: D301 -- \b is the character that click reads
     if diff and style != "text":
         raise click.UsageError("--diff is for people; leave --format out")
-    begun = time.time_ns()
-    known = unchanged.recall(root) if against is None else None
+    run = Run(root)
+    known = run.outputs if against is None else None
     if style != "text":
-        found = _findings(root, against, begun) if known is None else []
+        found = _findings(root, against, run) if known is None else []
         click.echo(FORMATS[style](found))
         raise SystemExit(1 if found else 0)
-    tell_outputs(known or _up_to_date(root, against, begun, diff=diff), "all up to date")
+    tell_outputs(known or _up_to_date(root, against, run, diff=diff), "all up to date")
 
 
-def _findings(root: Path, against: str | None, begun: int) -> Findings:
+def _findings(root: Path, against: str | None, run: Run) -> Findings:
     # Of a project that has not changed, most of opgen is not needed.
     from opgen.commands.findings import findings
 
-    return findings(root, against, begun)
+    return findings(root, against, run)
 
 
-def _up_to_date(root: Path, against: str | None, begun: int, *, diff: bool) -> Outputs:
+def _up_to_date(root: Path, against: str | None, run: Run, *, diff: bool) -> Outputs:
     """What there is to say where all is up to date; else print what is not, and exit."""
     from opgen.commands.findings import look
 
     with patience("checking"):
-        found = look(root, against, begun)
+        found = look(root, against, run)
     if diff:
         for change in found.changes:
             for line in change.diff().splitlines():

@@ -5,15 +5,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple
 
-from opgen import unchanged
 from opgen.build import FILE_KINDS
+from opgen.cache.up_to_date import Outputs, Run
 from opgen.commands.code_objects import out_of_date_kernels
 from opgen.folders import FOLDERS, OUTPUT
 from opgen.problem import Location, Problem, SpecError
-from opgen.project import Project, recalled_project
+from opgen.project import Project, resumed_project
 from opgen.report import BREAK, DIFFERENCE, MISTAKE, Findings
 from opgen.schema import FOLDER, stale_files
-from opgen.unchanged import Outputs
 from opgen.write import Change
 
 
@@ -35,12 +34,12 @@ class Found:
     outputs: Outputs
 
 
-def look(root: Path, against: str | None, begun: int) -> Found:
+def look(root: Path, against: str | None, run: Run) -> Found:
     """What there is to find; SpecError lists every mistake, or what breaks callers of the commit `against`.
 
-    Where all is up to date, the next run is told what was read after `begun`.
+    Where all is up to date, `run` records it.
     """
-    project = recalled_project(root)
+    project = resumed_project(root)
     if against is not None:
         # Most checks compare nothing, and the rules take long to import.
         from opgen.comparison.changes import compare
@@ -54,7 +53,7 @@ def look(root: Path, against: str | None, begun: int) -> Found:
     differences = list(_differences(root, changes))
     outputs = Outputs(len(project.outputs), () if differences else tuple(out_of_date_kernels(root, project.spec)))
     if not differences:
-        unchanged.leave(root, begun, _folders(root, project), project.sources.base, outputs)
+        run.finish(_folders(root, project), project.sources.base, outputs)
     files = len(project.outputs) + (len(FILE_KINDS) + 1 if _has_schemas(root) else 0)
     return Found(files, changes, differences, outputs)
 
@@ -90,10 +89,10 @@ def _has_schemas(root: Path) -> bool:
     return (root / FOLDER).is_dir()
 
 
-def findings(root: Path, against: str | None, begun: int) -> Findings:
+def findings(root: Path, against: str | None, run: Run) -> Findings:
     """All that is wrong: the mistakes or, where there are none, the files that differ."""
     try:
-        differences = look(root, against, begun).differences
+        differences = look(root, against, run).differences
     except SpecError as error:
         from opgen.comparison.rules import CallersError
 

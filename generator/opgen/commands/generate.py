@@ -4,10 +4,9 @@ from pathlib import Path
 
 import click
 
-from opgen import unchanged
+from opgen.cache.up_to_date import Outputs, Run
 from opgen.commands.options import lock, patience, root_option, tell_file, tell_outputs
 from opgen.folders import OUTPUT
-from opgen.unchanged import Outputs
 
 
 @click.command()
@@ -22,20 +21,20 @@ def generate(root: Path, force: bool) -> None:
     opgen generate
     opgen generate --force     lose edits made by hand in generated/
     """  # noqa: D301 -- \b is the character that click reads
-    known = unchanged.recall(root)
+    known = Run(root).outputs
     if known is not None:
         tell_outputs(known, "0 changed")
         return
     # Of a project that has not changed, most of opgen is not needed.
     from opgen.commands.code_objects import out_of_date_kernels
-    from opgen.project import recalled_project
+    from opgen.project import resumed_project
     from opgen.write import write
 
     output = root / OUTPUT
     # Held from before the spec is read, so that what is written last is what was read last.
     with lock(output):
         with patience("generating"):
-            project = recalled_project(root)
+            project = resumed_project(root)
             found = project.changes(output)
         write(found, output, force=force)
     copies = [change for change in found if change.mount is not None and not (output / change.path).is_symlink()]

@@ -10,9 +10,9 @@ from pathlib import Path, PurePath
 
 import click
 
+from opgen.cache.up_to_date import Outputs
 from opgen.folders import PACKAGE_FILE, root_above
 from opgen.problem import SpecError, did_you_mean
-from opgen.unchanged import Outputs
 
 ROOT_KEY = "opgen.root"
 """By which the context of a command knows the project's folder."""

@@ -8,13 +8,13 @@ from pathlib import Path
 from typing import Any, TypeAlias
 
 from opgen.arrays import Spelling
+from opgen.cache.memo import memoize
 from opgen.cells import Cell
 from opgen.errors import errors_of
 from opgen.formula import Formula, Node, shared, text_of
 from opgen.gradients import Expression
 from opgen.kernels import Kernel
 from opgen.matrix import cells
-from opgen.memory import once_for
 from opgen.model import BackendFamily, Functor, Method, Spec
 from opgen.names import Names
 from opgen.problem import Location
@@ -205,7 +205,7 @@ def _what_kernels_are_made_of(spec: Spec, kernel: Kernel) -> tuple[object, ...]:
     return (kernel, element_types(spec), *map(spec.functors.get, kernel.over.get("op", ())))
 
 
-@once_for(_what_kernels_are_made_of)
+@memoize(_what_kernels_are_made_of)
 def _whole_kernel(spec: Spec, kernel: Kernel) -> Sequence[object]:
     """A pattern, and its kernels: these are many."""
     return kernel, {"kernels": {row.name: row.call for row in kernel_rows(spec, kernel)}}
@@ -215,7 +215,7 @@ def _without(record: Any, *names: str) -> Mapping[str, object]:
     return {each.name: getattr(record, each.name) for each in dataclasses.fields(record) if each.name not in names}
 
 
-@once_for(lambda value, place: (value, place))
+@memoize(lambda value, place: (value, place))
 def _leaves_of(value: object, place: Location) -> Sequence[tuple[Keys, Leaf]]:
     """What describes a subject, value by value."""
     return [*_leaves(value, (), place)]

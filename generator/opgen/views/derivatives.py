@@ -5,6 +5,7 @@ from collections.abc import Mapping
 from types import SimpleNamespace as View
 from typing import NamedTuple
 
+from opgen.cache.memo import memoize
 from opgen.formula import (
     ADD,
     BOTH,
@@ -21,6 +22,7 @@ from opgen.formula import (
     Primitive,
     Primitives,
     calls,
+    is_zero,
     names,
     operated,
     shared,
@@ -28,7 +30,6 @@ from opgen.formula import (
     tree_of,
 )
 from opgen.gradient_ops import JOINT, TAKEN, Ops, by_size, is_step, op_of, primitives_by_ops, rows_of
-from opgen.memory import once_for
 from opgen.model import GRADIENT_KINDS, JOINT_KIND, METHOD_OP, Functor, Monoid, Position, Spec
 from opgen.scopes import COUNT, decisive, derivatives, is_differentiable, tensor_methods
 from opgen.views.dispatch import op_classes
@@ -98,7 +99,7 @@ def docs_formulas(spec: Spec) -> View:
     return View(kinds=kinds, primitives=[*map(_primitive, spec.primitives.values())])
 
 
-@once_for(lambda primitive: (primitive,))
+@memoize(lambda primitive: (primitive,))
 def _primitive(primitive: Primitive) -> View:
     gradients = {operand: formula.with_parts(primitive.let).node for operand, formula in primitive.gradient.items()}
     doc = f"a truth value: {primitive.doc}" if primitive.result is not None else primitive.doc
@@ -110,7 +111,7 @@ def _primitive(primitive: Primitive) -> View:
     return View(made_from=made_from, call=primitive.call, kinds=primitive.kinds, doc=doc, gradients=shown)
 
 
-@once_for(decisive)
+@memoize(decisive)
 def _row(spec: Spec, functor: Functor, primitives: Primitives) -> View:
     reduction = functor.reduction
     if isinstance(reduction, Monoid):
@@ -196,7 +197,7 @@ def _decisive(
     return (functor, operand, node, *called, *map(words.of, called), *given)
 
 
-@once_for(_decisive)
+@memoize(_decisive)
 def _operand(
     functor: Functor,
     operand: str,
@@ -271,13 +272,14 @@ def _text(node: Node, numbers: set[str], words: _Words, chooser: str | None = No
 
     def chosen(call: Call, condition: ast.expr, body: ast.expr, other: ast.expr) -> ast.expr:
         test, *branches = call.arguments
-        if isinstance(test, Call) and test.arguments == (Name(chooser or ""), Number(0)):
-            condition = ast.Name(chooser or "")  # != 0
+        match test:
+            case Call(arguments=(Name(text=name), Number(value=0))) if name == chooser:
+                condition = ast.Name(name)  # != 0
         if is_number(test):
             zeros = ast.Call(ast.Attribute(ast.Name("g"), "zeros_like"), [], [])
             return ast.IfExp(
                 condition,
-                *(zeros if it == Number(0) else tree for it, tree in zip(branches, (body, other), strict=True)),
+                *(zeros if is_zero(it) else tree for it, tree in zip(branches, (body, other), strict=True)),
             )
         if not all(map(is_number, branches)):
             return ast.Call(ast.Attribute(condition, WHERE), [body, other], [])

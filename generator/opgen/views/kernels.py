@@ -7,10 +7,10 @@ from functools import cache
 from types import SimpleNamespace as View
 from typing import TypeAlias
 
+from opgen.cache.memo import memoize
 from opgen.formula import ELEMENT
 from opgen.formula import names as names_in
 from opgen.kernels import FIELD_TYPES, ITEM_TYPES, Field, FieldGroup, Kernel, KernelFamily, Member, Struct, TupleType
-from opgen.memory import once_for
 from opgen.model import ANY_RESULT, BLOCKS, BOUNDS, JOINT_KIND, Functor, Monoid, Position, Spec, State
 from opgen.names import Names
 from opgen.problem import Location
@@ -48,7 +48,7 @@ def _by_resident(spec: Spec, kernel: Kernel) -> Mapping[int | None, Sequence[Vie
     return rows
 
 
-@once_for(decisive)
+@memoize(decisive)
 def _functor(spec: Spec, functor: Functor) -> View:
     first = ["T"] if functor.condition is None else ["C"]
     types = [*first, *["T"] * (len(functor.operands) - 1), *["P"] * len(functor.parameters)]
@@ -215,7 +215,7 @@ def kernel_rows(spec: Spec, kernel: Kernel) -> Iterator[View]:
         yield from _rows(spec, types, kernel, functor)
 
 
-@once_for(lambda spec: (spec.known_elements, spec.widths, spec.formats), size=1)
+@memoize(lambda spec: (spec.known_elements, spec.widths, spec.formats), size=1)
 def element_types(spec: Spec) -> Mapping[str, str]:
     """What C++ calls what kernels are made for: dtypes, widths, block formats and ops."""
     types = {**spec.cpp_types, **{name: cpp for name, (cpp, _) in spec.widths.items()}}
@@ -223,7 +223,7 @@ def element_types(spec: Spec) -> Mapping[str, str]:
     return types | {name: camel(name) for name in spec.functor_names}
 
 
-@once_for(lambda _, types, kernel, functor: (types, kernel, functor))
+@memoize(lambda _, types, kernel, functor: (types, kernel, functor))
 def _rows(spec: Spec, types: Mapping[str, str], kernel: Kernel, functor: Functor | None) -> Sequence[View]:
     """The kernels of one pattern, and of one functor if it has some."""
     return list(_of_pattern(spec, types, kernel, functor))

@@ -5,8 +5,8 @@ import re
 from collections.abc import Callable, Mapping
 from types import SimpleNamespace as View
 
+from opgen.cache.memo import memoize
 from opgen.formula import DTYPE, text_of
-from opgen.memory import once_for
 from opgen.model import (
     ANY_RESULT,
     BOUNDS,
@@ -89,7 +89,7 @@ def array_functors(spec: Spec) -> View:
     return View(classes=_classes(spec), functions=functions, reductions=reductions)
 
 
-@once_for(decisive)
+@memoize(decisive)
 def _function(spec: Spec, functor: Functor) -> View:
     """A functor as a function of arrays."""
     own = scopes(spec, functor)["formula"]

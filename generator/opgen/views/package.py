@@ -7,8 +7,8 @@ from itertools import chain
 from pathlib import PurePosixPath
 from types import SimpleNamespace as View
 
+from opgen.cache.memo import memoize
 from opgen.matrix import Alike, alike_by_op
-from opgen.memory import once_for
 from opgen.model import BasePackage, PublicModule, Spec
 from opgen.problem import Location
 from opgen.sources import OWN_RUNTIME, RUNTIME
@@ -35,7 +35,7 @@ def readme(spec: Spec) -> View:
     return _counts(spec, alike_by_op(spec))
 
 
-@once_for(lambda spec, by_op: (spec.package, *spec.backends, *by_op), size=1)
+@memoize(lambda spec, by_op: (spec.package, *spec.backends, *by_op), size=1)
 def _counts(spec: Spec, by_op: Sequence[Sequence[Alike]]) -> View:
     statuses = Counter[tuple[str, str]]()
     for own in chain.from_iterable(by_op):

@@ -7,8 +7,8 @@ from functools import cache, lru_cache
 from itertools import chain
 from types import SimpleNamespace as View
 
+from opgen.cache.memo import memoize
 from opgen.matrix import Alike, alike_by_op
-from opgen.memory import once_for
 from opgen.model import Spec
 from opgen.problem import Location
 from opgen.views.python import LINE_LENGTH, in_triple_quotes
@@ -19,7 +19,7 @@ def support_table(spec: Spec) -> View:
     return _table(spec, alike_by_op(spec))
 
 
-@once_for(lambda spec, by_op: (spec.known_dtypes, spec.formats, *spec.backends, *by_op), size=1)
+@memoize(lambda spec, by_op: (spec.known_dtypes, spec.formats, *spec.backends, *by_op), size=1)
 def _table(spec: Spec, by_op: Sequence[Sequence[Alike]]) -> View:
     named = {frozenset(members): name for name, members in reversed([*spec.sets.items()])}
     dtypes_of = cache(lambda dtypes: named.get(frozenset(dtypes), " ".join(dtype or "-" for dtype in dtypes)))
