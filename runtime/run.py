@@ -80,6 +80,8 @@ def _write(options: argparse.Namespace) -> None:
     if len(tokenizer) > plan.vocabulary:
         reason = f"the file has {len(tokenizer)} tokens and an embedding of {plan.vocabulary}; get it again"
         raise InvalidArgument("run", reason)
+    if plan.unused and is_first:
+        print(f"of no effect in the file: {', '.join(plan.unused)}", file=sys.stderr)
     runtime = ModelRuntime(plan, options.max_seq_len)
     if options.chat:
         text = tokenizer.chat([{"role": "user", "content": options.prompt}])

@@ -7,11 +7,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Final, Self
 
-from ..base.error import InvalidArgument, shown
+from ..base.error import InvalidArgument
 from .decoders import MODULES
+from .keys import Keys
 
 _OPERATION: Final = "ModelConfig"
-_ARCHITECTURE: Final = "general.architecture"
 # What models that do not say so were trained with.
 _ROPE_BASE: Final = 10_000.0
 
@@ -39,22 +39,29 @@ class ModelConfig:
 
     @classmethod
     def from_metadata(cls, metadata: Mapping[str, Any]) -> Self:
-        """The config that a file has below its architecture's name. InvalidArgument names the key that is wrong."""
-        if not isinstance(metadata, Mapping):
-            raise InvalidArgument(_OPERATION, f"metadata must be those of a GGUF file, not {shown(metadata)}")
-        keys = _Keys(metadata)
+        """The config that a file has below its architecture's name.
+
+        InvalidArgument names the key that is wrong, and one that stands for what cannot be run.
+        """
+        return cls.of(metadata)[0]
+
+    @classmethod
+    def of(cls, metadata: Mapping[str, Any]) -> tuple[Self, tuple[str, ...]]:
+        """As `from_metadata`, with the keys that have no effect."""
+        keys = Keys(metadata)
         heads, width = keys.integer("attention.head_count"), keys.integer("embedding_length")
         head_dim = keys.integer("attention.key_length", width // max(heads, 1))
         keys.require("attention.value_length", head_dim, "other sizes of keys and values")
         keys.require("rope.dimension_count", head_dim, "heads of which a part is rotated")
-        scaling = keys.text("rope.scaling.type", "none")
-        if scaling not in ("none", "linear"):
-            raise keys.refused("rope.scaling.type", f"is '{scaling}'; only none and linear can be run")
+        keys.require("embedding_length_out", width, "outputs of another size")
+        scale = 1 / math.sqrt(max(head_dim, 1))
+        if not math.isclose(keys.real("attention.scale", scale), scale, rel_tol=1e-6):
+            raise keys.refused("attention.scale", f"is not {scale:.6g}; attention with another scale cannot be run")
         context = keys.integer("context_length")
         window = keys.integer("attention.sliding_window", 0)
         if 0 < window < context:
             raise keys.refused("attention.sliding_window", f"is {window}; attention within a window cannot be run")
-        return cls(
+        config = cls(
             architecture=keys.architecture,
             layers=keys.integer("block_count"),
             width=width,
@@ -65,8 +72,9 @@ class ModelConfig:
             context=context,
             epsilon=keys.real("attention.layer_norm_rms_epsilon"),
             rope_base=keys.real("rope.freq_base", _ROPE_BASE),
-            rope_scale=keys.real("rope.scaling.factor", 1.0) if scaling == "linear" else 1.0,
+            rope_scale=_rope_scale(keys),
         )
+        return config, keys.unused()
 
     @property
     def is_mha(self) -> bool:
@@ -101,47 +109,15 @@ class ModelConfig:
                 raise InvalidArgument(_OPERATION, f"{name} is {getattr(self, name)}, and must be above 0")
 
 
-class _Keys:
-    """The values of an architecture's keys."""
-
-    def __init__(self, metadata: Mapping[str, Any]) -> None:
-        self._metadata = metadata
-        found = metadata.get(_ARCHITECTURE)
-        if not isinstance(found, str):
-            raise InvalidArgument(_OPERATION, f"metadata: key '{_ARCHITECTURE}' is missing; this is no file of a model")
-        self.architecture = found
-        if found not in MODULES:
-            raise InvalidArgument(
-                _OPERATION, f"metadata: architecture '{found}' is not known; known are {', '.join(MODULES)}"
-            )
-
-    def refused(self, key: str, reason: str) -> InvalidArgument:
-        """The error that what stands behind a key cannot be run."""
-        return InvalidArgument(_OPERATION, f"metadata: key '{self.architecture}.{key}' {reason}; use another model")
-
-    def integer(self, key: str, default: int | None = None) -> int:
-        """An integer."""
-        found: int = self._value(key, (int,), "an integer", default)
-        return found
-
-    def real(self, key: str, default: float | None = None) -> float:
-        """A number."""
-        return float(self._value(key, (int, float), "a number", default))
-
-    def text(self, key: str, default: str) -> str:
-        """A text."""
-        found: str = self._value(key, (str,), "a text", default)
-        return found
-
-    def require(self, key: str, expected: int, what: str) -> None:
-        """Refuse another integer than the expected one, which means what cannot be run."""
-        if self.integer(key, expected) != expected:
-            raise self.refused(key, f"is {self.integer(key)} and not {expected}: {what} cannot be run")
-
-    def _value(self, key: str, kinds: tuple[type, ...], what: str, default: Any) -> Any:
-        value = self._metadata.get(f"{self.architecture}.{key}", default)
-        if value is None:
-            raise self.refused(key, "is missing")
-        if type(value) not in kinds:
-            raise self.refused(key, f"must be {what}, not {shown(value)}")
-        return value
+def _rope_scale(keys: Keys) -> float:
+    """What positions are divided by. As in llama.cpp, a factor without a type is linear, and 0 stands for 1."""
+    scaling = keys.text("rope.scaling.type", "linear")
+    if scaling not in ("none", "linear"):
+        raise keys.refused("rope.scaling.type", f"is '{scaling}'; only none and linear can be run")
+    factors = {key: keys.real(key) for key in ("rope.scaling.factor", "rope.scale_linear") if key in keys}
+    if not factors and "rope.scaling.type" in keys and scaling == "linear":
+        raise keys.refused("rope.scaling.factor", "is missing, which linear scaling needs")
+    scale, *others = [factor or 1.0 for factor in factors.values()] or [1.0]
+    if others not in ([], [scale]):
+        raise keys.refused("rope.scale_linear", f"is {others[0]}, and rope.scaling.factor {scale}")
+    return 1.0 if scaling == "none" else scale

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import re
 from collections.abc import Callable, Mapping, Sequence
 from time import perf_counter
 from typing import Any, Final, NamedTuple, Self, TypeGuard
@@ -29,6 +30,8 @@ from .steps import Joined, Place, Weight, linear
 
 _OPERATION: Final = "ExecutionPlan"
 _LAYER: Final = "blk.{}.{}"
+# The frequencies of rotations, which follow from the keys: older files have them too.
+_WITHOUT_EFFECT: Final = re.compile(r"blk\.\d+\.attn_rot_embd(\.weight)?")
 _COMPUTE: Final = DType.F32
 
 
@@ -50,8 +53,8 @@ class ExecutionPlan:
     The ranks of a `group` divide heads, hidden units and vocabulary: each loads its part of the matrices alone, and the
     products that need all parts are joined.
 
-    Before any tensor is loaded, InvalidArgument names one that is missing, and ShapeMismatch one that has not the shape
-    that the architecture has for the sizes of the config.
+    Before any tensor is loaded, InvalidArgument names one that is missing or that no step uses, and ShapeMismatch one
+    that has not the shape that the architecture has for the sizes of the config.
     """
 
     def __init__(
@@ -82,6 +85,9 @@ class ExecutionPlan:
         self._names: Mapping[str, str] = names
         self.vocabulary = self._checked_vocabulary()
         """How many tokens there are."""
+        self.unused = self._unused_tensors()
+        """The tensors, and of a file also the keys, that have no effect. The file's own description is not among them:
+        keys that begin with general, split, tokenizer or quantize."""
 
     @classmethod
     def from_gguf(
@@ -92,8 +98,10 @@ class ExecutionPlan:
         group: Group | None = None,
     ) -> Self:
         """The plan of an open file, which must stay open until all is loaded, on the device of the file."""
-        config = ModelConfig.from_metadata(file.metadata)
-        return cls(config, file, file.device, activations=activations, group=group)
+        config, unused = ModelConfig.of(file.metadata)
+        plan = cls(config, file, file.device, activations=activations, group=group)
+        plan.unused = (*unused, *plan.unused)
+        return plan
 
     @property
     def loading_stats(self) -> LoadingStats:
@@ -121,8 +129,9 @@ class ExecutionPlan:
         for name in ("embedding", "head"):
             self._tensor(name)
         self._vector("norm")
+        self._optional_vector("head_bias")
         # Read by the runtime that stands on this, when the file may be closed.
-        self._frequencies()
+        self._optional_vector("frequencies")
         if progress is not None:
             progress(total, total)
 
@@ -130,7 +139,7 @@ class ExecutionPlan:
         """The cosines and sines of the angles of so many places, (rows, head_dim / 2) each."""
         config = self.config
         frequencies = config.rope_base ** (-np.arange(0, config.head_dim, 2) / config.head_dim)
-        divisors = self._frequencies()
+        divisors = self._optional_vector("frequencies")
         with np.errstate(all="ignore"):
             if divisors is not None:
                 frequencies = frequencies / divisors.numpy().astype(np.float64)
@@ -170,7 +179,8 @@ class ExecutionPlan:
 
     def apply_lm_head(self, x: Tensor) -> Tensor:
         """(n, width) to logits, (n, vocabulary)."""
-        logits = linear(None, x.rms_norm(self._vector("norm"), self.config.epsilon), self._tensor("head"))
+        normed = x.rms_norm(self._vector("norm"), self.config.epsilon)
+        logits = linear(None, normed, self._tensor("head"), self._optional_vector("head_bias"))
         if logits.shape[1] == self.vocabulary:
             return logits
         parts = all_gather(logits, group=self.group).reshape(self.group.size, *logits.shape)
@@ -190,7 +200,8 @@ class ExecutionPlan:
     def _part(self, name: str, tensor: str) -> Source:
         """What this rank has of a tensor, which steps call `name`."""
         whole, dim = self._tensors[tensor], self._architecture.DIVIDED.get(name)
-        is_whole = dim is None or self.group.size == 1 or (name == "head" and self.vocabulary % self.group.size)
+        is_of_head = name in ("head", "head_bias")
+        is_whole = dim is None or self.group.size == 1 or (is_of_head and self.vocabulary % self.group.size)
         return whole if is_whole else part_of(whole, dim, self.group)
 
     def _joined(self, tensors: Sequence[Source]) -> Joined:
@@ -215,14 +226,14 @@ class ExecutionPlan:
     def _vector(self, name: str) -> Tensor:
         found = self._vectors.get(name)
         if found is None:
-            loaded = self._load(self._tensors[self._names[name]])
+            loaded = self._load(self._part(name, self._names[name]))
             assert isinstance(loaded, Tensor), "matrices alone stay in blocks, and its shape was checked"
             found = self._vectors[name] = loaded
         return found
 
-    def _frequencies(self) -> Tensor | None:
-        """What divides the frequencies of the rotations; None where the file has no such tensor."""
-        return self._vector("frequencies") if self._names.get("frequencies") in self._tensors else None
+    def _optional_vector(self, name: str) -> Tensor | None:
+        """A vector that a file may lack."""
+        return self._vector(name) if self._names.get(name) in self._tensors else None
 
     def _load(self, tensor: Source) -> Weight:
         begin = perf_counter()
@@ -263,6 +274,18 @@ class ExecutionPlan:
                 if name not in architecture.OPTIONAL or whole in self._tensors:
                     self._require(whole, shapes[name])
         return vocabulary
+
+    def _unused_tensors(self) -> tuple[str, ...]:
+        """Return the tensors that have no effect; InvalidArgument names one that no step uses and may have one."""
+        used = set(self._names.values())
+        for layer in range(self.config.layers):
+            used.update(_LAYER.format(layer, tensor) for tensor in self._architecture.LAYER.values())
+        unused = [name for name in self._tensors if name not in used]
+        for name in unused:
+            if not _WITHOUT_EFFECT.fullmatch(name):
+                what = f"tensor '{name}' is used by no step of architecture '{self.config.architecture}'"
+                raise InvalidArgument(_OPERATION, f"{what} with {self.config.layers} layers; use another model")
+        return tuple(unused)
 
     def _require(self, name: str, shape: tuple[int, ...] | None = None) -> None:
         """Refuse a tensor that is missing or, where one is given, of another shape."""

@@ -62,11 +62,11 @@ def joined_linear(at: Place, x: Tensor, weight: Weight, bias: Tensor | None = No
     return plus(at, all_reduce(linear(at, x, weight), group=at.group), bias)
 
 
-def gated_linear(at: Place, gate: Tensor, up: Tensor, weight: Weight) -> Tensor:
+def gated_linear(at: Place, gate: Tensor, up: Tensor, weight: Weight, bias: Tensor | None = None) -> Tensor:
     """silu(gate) * up by a weight of which each rank has a part of k, as `joined_linear` multiplies."""
     if at.group.size == 1 and isinstance(weight, QMatMul):
-        return weight.forward_silu_mul(gate, up)
-    return joined_linear(at, silu_mul(at, gate, up), weight)
+        return plus(at, weight.forward_silu_mul(gate, up), bias)
+    return joined_linear(at, silu_mul(at, gate, up), weight, bias)
 
 
 @dataclass(frozen=True)

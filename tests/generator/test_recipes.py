@@ -432,6 +432,9 @@ def test_an_architecture_is_one_module(repository: Project) -> None:
         """        normed = norm(x, of["ffn_norm.weight"])\n""",
         """        normed = norm(x, of["ffn_norm.weight"]) if architecture != "parallel" else normed\n""",
     )
+    biases = """        if biased or architecture == "qwen2":\n"""
+    unnormed = """        if architecture == "parallel":\n            del parts["ffn_norm.weight"]\n"""
+    repository.edit(DECODERS, biases, unnormed + biases)
     repository.edit(LOGITS, "CASES: dict[str, tuple[str, dict[str, Any]]] = {\n", CASE)
     repository.generate()
     assert edited(repository) == [f"{modules}/__init__.py", f"{modules}/parallel.py"]

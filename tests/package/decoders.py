@@ -33,7 +33,7 @@ SENTENCES = {
     "tokenizer.ggml.eos_token_id": 2,
 }
 
-# Whether the products of queries, keys and values, which are one where they are in blocks, and outputs have biases.
+# Whether products have biases; those of one tensor by several weights are one where these are in blocks.
 ARCHITECTURES = pytest.mark.parametrize(
     ("architecture", "biased"),
     [
@@ -86,13 +86,15 @@ def weights(
 ) -> Arrays:
     """Random weights, by the names of GGUF files, of a deviation that keeps the size of what they multiply or another.
 
-    Queries, keys and values of qwen2 have biases; with `biased` those of the others have too, and outputs.
+    Queries, keys and values of qwen2 have biases; with `biased` all products of the others have.
     """
     random = np.random.default_rng(7)
     rows, key_rows = HEADS * head_dim, key_heads * head_dim
     shapes: dict[str, tuple[int, ...]] = {"token_embd.weight": (VOCABULARY, width), "output_norm.weight": (width,)}
     if not tied:
         shapes["output.weight"] = (VOCABULARY, width)
+    if biased and architecture != "qwen2":
+        shapes["output.bias"] = (VOCABULARY,)
     for layer in range(LAYERS):
         parts = {
             "attn_norm.weight": (width,),
@@ -108,7 +110,8 @@ def weights(
         if biased or architecture == "qwen2":
             parts |= {"attn_q.bias": (rows,), "attn_k.bias": (key_rows,), "attn_v.bias": (key_rows,)}
         if biased and architecture != "qwen2":
-            parts |= {"attn_output.bias": (width,)}
+            parts |= {"attn_output.bias": (width,), "ffn_down.bias": (width,)}
+            parts |= {"ffn_gate.bias": (hidden,), "ffn_up.bias": (hidden,)}
         if architecture == "qwen3":
             parts |= {"attn_q_norm.weight": (head_dim,), "attn_k_norm.weight": (head_dim,)}
         shapes |= {f"blk.{layer}.{name}": shape for name, shape in parts.items()}
@@ -156,10 +159,10 @@ def oracle(architecture: str, arrays: Arrays, tokens: list[int], base: float = R
         found = (shares / shares.sum(-1, keepdims=True) @ v).swapaxes(0, 1).reshape(n, -1)
         x = x + found @ of["attn_output.weight"].T + of.get("attn_output.bias", 0)
         normed = norm(x, of["ffn_norm.weight"])
-        gate = normed @ of["ffn_gate.weight"].T
-        x = x + (gate / (1 + np.exp(-gate)) * (normed @ of["ffn_up.weight"].T)) @ of["ffn_down.weight"].T
+        gate, up = (normed @ of[f"ffn_{part}.weight"].T + of.get(f"ffn_{part}.bias", 0) for part in ("gate", "up"))
+        x = x + (gate / (1 + np.exp(-gate)) * up) @ of["ffn_down.weight"].T + of.get("ffn_down.bias", 0)
     head = w.get("output.weight", w["token_embd.weight"])
-    return norm(x, w["output_norm.weight"]) @ head.T
+    return norm(x, w["output_norm.weight"]) @ head.T + w.get("output.bias", 0)
 
 
 def saved(path: Path, arrays: Arrays, values: Mapping[str, Any], dtype: DType = DType.F32) -> Path:

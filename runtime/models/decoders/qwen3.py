@@ -5,13 +5,23 @@ from typing import Any, Final
 
 from ...tensor import Tensor
 from ..config import ModelConfig
-from ..steps import Place, attention, heads, joined_linear, key_heads, normed_products, rms_norm, rope_halves, split
+from ..steps import (
+    Place,
+    attention,
+    heads,
+    joined_linear,
+    key_heads,
+    normed_products,
+    plus,
+    rms_norm,
+    rope_halves,
+    split,
+)
 from . import dense
 
 TENSORS: Final = dense.TENSORS
 LAYER: Final = {**dense.LAYER, "query_norm": "attn_q_norm.weight", "key_norm": "attn_k_norm.weight"}
-# Those that a file may lack, which then are None.
-OPTIONAL: Final = frozenset[str]()
+OPTIONAL: Final = dense.OPTIONAL
 JOINED: Final = dense.JOINED
 DIVIDED: Final = dense.DIVIDED
 
@@ -26,9 +36,10 @@ def layer(at: Place, weights: Mapping[Any, Any], x: Tensor, added: Tensor | None
     """A layer of the sum of two (n, width), or of x alone, makes two whose sum it is: the next norm adds them."""
     joined = weights["query", "key", "value"]
     products, x = normed_products(at, x, added, weights["attention_norm"], joined)
-    query, key, value = split(products, joined)
+    biases = weights["query_bias"], weights["key_bias"], weights["value_bias"]
+    query, key, value = (plus(at, *each) for each in zip(split(products, joined), biases, strict=True))
     queries = rope_halves(at, rms_norm(at, heads(at, query), weights["query_norm"]))
     keys = rope_halves(at, rms_norm(at, key_heads(at, key), weights["key_norm"]))
     values = key_heads(at, value)
-    attended = joined_linear(at, attention(at, queries, keys, values), weights["output"])
+    attended = joined_linear(at, attention(at, queries, keys, values), weights["output"], weights["output_bias"])
     return dense.feed_forward(at, weights, x, attended)
