@@ -1,4 +1,4 @@
-"""How ranks find each other and notice that one of them has ended: a line to rank 0, on which they exchange texts.
+"""How the ranks of a job find each other, and notice that one of them has ended: a connection to rank 0.
 
 No element of a tensor goes this way. What ranks exchange is how communicators of libraries begin, the groups that they
 split into, and, while calls are compared, what each of them calls.
@@ -7,11 +7,7 @@ split into, and, while calls are compared, what each of them calls.
 from __future__ import annotations
 
 import atexit
-import contextlib
-import json
 import os
-import selectors
-import socket
 import sys
 import threading
 import time
@@ -19,177 +15,28 @@ from collections.abc import Callable, Sequence
 from typing import Any, Final
 
 from ..base.error import BackendUnavailable, CollectiveMismatch, RankLost
+from .connection import Connection, Job, ProtocolError, connect
+from .server import KILLED, Server
 
-# Ports behind the first one where others may listen already.
-_PORTS: Final = 16
-_GREETING: Final = "tallow"
-# A thread that waits for a lost rank inside of a library is not heard of again.
-_SECONDS_TO_TELL: Final = 2.0
-_SECONDS_TO_START: Final = 300.0
-_BYTES: Final = 1 << 16
-_KILLED: Final = "ended without a word, as a process that is killed does"
-
-
-def _seconds_to_start() -> float:
-    """How long ranks wait for each other in the beginning."""
-    return float(os.environ.get("TALLOW_DISTRIBUTED_TIMEOUT") or _SECONDS_TO_START)
-
-
-class _Line:
-    """A connection on which messages come and go, each a line of JSON."""
-
-    def __init__(self, connection: socket.socket) -> None:
-        self.socket = connection
-        connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        self._received = b""
-        self._lock = threading.Lock()
-
-    def send(self, **message: object) -> None:
-        """Send a message; nothing where the other end is closed, which its reader notices."""
-        with contextlib.suppress(OSError), self._lock:
-            self.socket.sendall(json.dumps(message).encode() + b"\n")
-
-    def close(self) -> None:
-        """End the line: both ends receive None."""
-        with contextlib.suppress(OSError):
-            self.socket.shutdown(socket.SHUT_RDWR)
-
-    def receive(self) -> list[dict[str, Any]] | None:
-        """The messages that came since the last call; None at the end of the line."""
-        try:
-            data = self.socket.recv(_BYTES)
-        except OSError:
-            data = b""
-        if not data:
-            return None
-        *lines, self._received = (self._received + data).split(b"\n")
-        try:
-            return [json.loads(line) for line in lines]
-        except ValueError:  # of somebody who looks at ports
-            return None
-
-
-class Server(threading.Thread):
-    """What rank 0 does for all ranks, itself included."""
-
-    def __init__(self, listener: socket.socket, size: int) -> None:
-        super().__init__(name="tallow-ranks-server", daemon=True)
-        self.port: int = listener.getsockname()[1]
-        self._listener = listener
-        self._size = size
-        self._lines: dict[int, _Line] = {}
-        self._ended: set[int] = set()
-        self._given: dict[str, dict[int, object]] = {}
-        self._wanted: dict[str, Sequence[int]] = {}
-        # While calls are compared, what each rank that waits for others has called, and under which key.
-        self._calls: dict[int, tuple[str, str]] = {}
-
-    def run(self) -> None:
-        """Serve until every rank has ended."""
-        selector = selectors.DefaultSelector()
-        selector.register(self._listener, selectors.EVENT_READ)
-        ranks: dict[_Line, int] = {}
-        while len(self._ended) < self._size:
-            for key, _ in selector.select():
-                if key.data is None:
-                    line = _Line(self._listener.accept()[0])
-                    selector.register(line.socket, selectors.EVENT_READ, line)
-                    continue
-                line = key.data
-                messages = line.receive()
-                for message in messages or ():
-                    if message.get("hello") == _GREETING:
-                        ranks[line] = message["rank"]
-                        self._lines[message["rank"]] = line
-                        line.send(hello=_GREETING)
-                    elif line in ranks:
-                        self._take(ranks[line], message)
-                if messages is None:
-                    selector.unregister(line.socket)
-                    line.socket.close()
-                    if line in ranks:
-                        self._end(ranks[line], None, _KILLED)
-        # The readers of all ranks wait for that, and ranks for their readers.
-        for line in self._lines.values():
-            line.close()
-            line.socket.close()
-        self._listener.close()
-        selector.close()
-
-    def absent(self) -> list[int]:
-        """The ranks that did not come."""
-        return [rank for rank in range(self._size) if rank not in self._lines]
-
-    def _take(self, rank: int, message: dict[str, Any]) -> None:
-        if "bye" in message:
-            self._end(rank, message["bye"], message["reason"])
-            return
-        key = message["key"]
-        self._wanted[key] = message["ranks"]
-        self._given.setdefault(key, {})[rank] = message["value"]
-        if message["call"] is not None:
-            self._calls[rank] = key, message["call"]
-        self._answer(key)
-        if rank in self._calls:
-            self._part(self._stuck(rank))
-
-    def _answer(self, key: str) -> None:
-        given, wanted = self._given[key], self._wanted[key]
-        lacking = [rank for rank in wanted if rank not in given]
-        lost = [rank for rank in lacking if rank in self._ended]
-        if lacking and not lost:
-            return
-        answer = {"lost": lost[0]} if lost else {"values": [given[rank] for rank in wanted]}
-        for rank in given:
-            self._lines[rank].send(key=key, **answer)
-            if rank in self._calls and self._calls[rank][0] == key:
-                del self._calls[rank]
-        if not lacking:
-            del self._given[key], self._wanted[key]
-
-    def _awaited(self, rank: int) -> set[int]:
-        """The ranks that one waits for, of which some may wait too."""
-        key = self._calls[rank][0]
-        return {other for other in self._wanted[key] if other not in self._given[key]}
-
-    def _stuck(self, rank: int) -> set[int]:
-        """The ranks that wait for ever since one made its call: in a circle with it, or for one in that circle."""
-        reached: set[int] = set()
-        waiting = [rank]
-        while waiting:
-            for other in self._awaited(waiting.pop()) & self._calls.keys() - reached:
-                reached.add(other)
-                waiting.append(other)
-        if rank not in reached:
-            return set()
-        stuck = {rank}
-        while more := {each for each in self._calls.keys() - stuck if self._awaited(each) & stuck}:
-            stuck |= more
-        return stuck
-
-    def _part(self, ranks: set[int]) -> None:
-        """Tell ranks that their calls do not match, which they have then not made."""
-        calls = {rank: self._calls.pop(rank) for rank in sorted(ranks)}
-        texts = [[rank, text] for rank, (_, text) in calls.items()]
-        for rank, (key, _) in calls.items():
-            del self._given[key][rank]
-            self._lines[rank].send(key=key, mismatch=texts)
-
-    def _end(self, rank: int, counts: dict[str, int] | None, reason: str) -> None:
-        if rank in self._ended:
-            return
-        self._ended.add(rank)
-        for other, line in self._lines.items():
-            if other != rank:
-                line.send(ended=rank, counts=counts, reason=reason)
-        for key in [key for key, wanted in self._wanted.items() if rank in wanted]:
-            self._answer(key)
+# A thread that waits for a lost rank inside of a library does not return.
+_SECONDS_TO_GIVE_UP: Final = 2.0
+# Between the end of a process's connection and the moment when its parent knows its exit code.
+_SECONDS_TO_EXIT: Final = 0.2
+# A stopped rank is noticed after the seconds of the job; a thread of its own sends heartbeats while others compile.
+_MAX_SECONDS_OF_BEAT: Final = 5.0
 
 
 class Coordinator:
-    """The line of this process to rank 0."""
+    """The connection of this process to rank 0."""
 
-    def __init__(self, rank: int, line: _Line, server: Server | None, received: Sequence[dict[str, Any]]) -> None:
+    def __init__(
+        self,
+        rank: int,
+        connection: Connection,
+        received: Sequence[dict[str, Any]],
+        server: Server | None,
+        seconds: float,
+    ) -> None:
         self.rank = rank
         self.counts: dict[str, int] = {}
         """By the names of groups, and of pairs of ranks, how many calls this rank made with the others."""
@@ -200,27 +47,62 @@ class Coordinator:
         """What ends the waiting of this process for a rank that is lost."""
         self.at_end: list[Callable[[], object]] = []
         """What has to be done before this rank ends."""
-        self._line = line
+        self.after_end: list[Callable[[], object]] = []
+        """What has to be done when all ranks have ended, unless others have lost this one."""
+        self._connection = connection
+        # Never closed: the connection ends with the process, by which others see that its exit code is known.
+        os.dup(connection.socket.fileno())
         self._server = server
+        self._seconds = seconds
         self._process = os.getpid()
         self._answers: dict[str, dict[str, Any]] = {}
         self._changed = threading.Condition()
         # By rank, how many calls it made with each group, if it said that, and how it ended.
         self._ends: dict[int, tuple[dict[str, int] | None, str]] = {}
         self._lost: tuple[int, str] | None = None
-        self._is_told = threading.Event()
+        # The ranks whose processes are no more.
+        self._gone: set[int] = set()
+        # Whether another rank waits for a call that this one, which is ending, did not make.
+        self._is_missed = False
+        self._is_finishing = False
+        self._is_reported = threading.Event()
+        self._has_left = threading.Event()
         self._reader = threading.Thread(target=self._read, args=(received,), name="tallow-ranks", daemon=True)
+        self._heart = threading.Thread(target=self._beat, name="tallow-ranks-heartbeat", daemon=True)
         self._reader.start()
+        self._heart.start()
         atexit.register(self._finish)
 
+    @classmethod
+    def start(cls, rank: int, job: Job, address: str, port: int, server: Server | None, seconds: float) -> Coordinator:
+        """Connect to rank 0; BackendUnavailable if it does not answer within so many seconds."""
+        connection, received = connect(rank, job, address, port, seconds, is_exact=server is not None)
+        return cls(rank, connection, received, server, seconds)
+
     def meet(self, name: str, ranks: Sequence[int]) -> None:
-        """Wait until all ranks are here. BackendUnavailable where some do not come."""
-        seconds = _seconds_to_start()
-        if self.exchange("init", name, ranks, None, seconds):
-            return
+        """Wait until all ranks are here. BackendUnavailable if some do not come."""
+        try:
+            if self.exchange("init", name, ranks, None, self._seconds):
+                return
+        except BaseException as error:
+            self._leave(f"gave up: {type(error).__name__}")
+            raise
         absent = "some ranks" if self._server is None else f"ranks {', '.join(map(str, self._server.absent()))}"
-        reason = f"{absent} did not come within {seconds:g} s; see whether they run, and whether they reach rank 0"
+        reason = (
+            f"{absent} did not come within {self._seconds:g} s; see whether they run, and whether they reach rank 0"
+        )
+        self._leave("gave up waiting for the others")
         raise BackendUnavailable("distributed", reason)
+
+    def _leave(self, reason: str) -> None:
+        """Tell the others that this rank is none of theirs any more, and wait for none of them at the end."""
+        atexit.unregister(self._finish)
+        self._connection.send(bye=None, reason=reason)
+        self._has_left.set()
+        if self._server is not None:
+            self._server.stop()
+            self._server.join(_SECONDS_TO_GIVE_UP)
+        self._connection.close()
 
     def exchange(
         self,
@@ -238,7 +120,7 @@ class Coordinator:
         """
         number = self._exchanges[name] = self._exchanges.get(name, 0) + 1
         key = f"{name} {number}"
-        self._line.send(key=key, ranks=list(ranks), value=value, call=call)
+        self._connection.send(key=key, ranks=list(ranks), value=value, call=call)
         with self._changed:
             if not self._changed.wait_for(lambda: key in self._answers or self._lost is not None, seconds):
                 return []
@@ -259,7 +141,7 @@ class Coordinator:
     def require_all(self, op: str) -> None:
         """RankLost where a rank ended that others need."""
         if self._lost is not None:
-            self._is_told.set()
+            self._is_reported.set()
             raise RankLost(op, *self._lost)
 
     def count(self, op: str, name: str) -> None:
@@ -270,19 +152,41 @@ class Coordinator:
         self.require_all(op)
 
     def _read(self, messages: Sequence[dict[str, Any]] | None) -> None:
-        while messages is not None:
-            for message in messages:
-                if "ended" in message:
-                    end = message["counts"], message["reason"]
-                    self._ends = {**self._ends, message["ended"]: end}
-                    self._consider(message["ended"], *end)
-                else:
-                    with self._changed:
-                        self._answers[message["key"]] = message
-                        self._changed.notify_all()
-            messages = self._line.receive()
-        if 0 not in self._ends:
-            self._lose(0, _KILLED)
+        reason = KILLED
+        try:
+            while messages is not None:
+                for message in messages:
+                    self._take(message)
+                messages = self._connection.receive()
+        except TimeoutError:
+            reason = f"has been silent for {self._seconds:g} s: it is stopped, or its host cannot be reached"
+        except ProtocolError as error:
+            reason = f"sent {error}"
+        if 0 not in self._ends and not self._has_left.is_set():
+            self._lose(0, reason)
+        with self._changed:
+            self._gone.add(0)
+            self._changed.notify_all()
+
+    def _take(self, message: dict[str, Any]) -> None:
+        if "ended" in message:
+            end = message["counts"], message["reason"]
+            self._ends = {**self._ends, message["ended"]: end}
+            self._consider(message["ended"], *end)
+            return
+        with self._changed:
+            if "gone" in message:
+                self._gone.add(message["gone"])
+            elif "missed" in message:
+                self._is_missed = True
+            elif "key" in message:
+                self._answers[message["key"]] = message
+            self._changed.notify_all()
+
+    def _beat(self) -> None:
+        """Say that this process runs, which rank 0 answers."""
+        while not self._has_left.wait(min(_MAX_SECONDS_OF_BEAT, self._seconds / 4)):
+            self._connection.send(beat=True)
 
     def _consider(self, rank: int, counts: dict[str, int] | None, reason: str) -> None:
         """Whether a rank that ended is missing: it was killed, or made fewer calls than this one."""
@@ -300,18 +204,21 @@ class Coordinator:
                 return
             self._lost = rank, reason
             self._changed.notify_all()
-        threading.Thread(target=self._give_up, name="tallow-ranks-end", daemon=True).start()
+        # It may be ending already, and wait for this one.
+        self._connection.send(missing=rank)
+        if not self._is_finishing:
+            threading.Thread(target=self._give_up, name="tallow-ranks-end", daemon=True).start()
 
     def _give_up(self) -> None:
         """End the process if it does not notice the loss: a thread that waits inside of a library cannot be woken."""
         for release in self.at_loss:
             release()
-        if not self._is_told.wait(_SECONDS_TO_TELL):
-            self._tell()
+        if not self._is_reported.wait(_SECONDS_TO_GIVE_UP):
+            self._report_loss()
             os._exit(1)
 
-    def _tell(self) -> None:
-        if self._lost is not None and not self._is_told.is_set():
+    def _report_loss(self) -> None:
+        if self._lost is not None and not self._is_reported.is_set():
             sys.stderr.write(f"tallow: {RankLost(f'rank {self.rank}', *self._lost)}; this process ends too\n")
             sys.stderr.flush()
 
@@ -319,66 +226,43 @@ class Coordinator:
         """Say goodbye, with how many calls were made or with what went wrong, before libraries wait for each other."""
         if os.getpid() != self._process:
             return
+        self._is_finishing = True
         error = getattr(sys, "last_value", None)
         if error is not None or self._lost is not None:
-            self._tell()
-            self._line.send(bye=None, reason=f"ended with {type(error).__name__}: {error}" if error else "gave up")
-            self._wait_for_others(_SECONDS_TO_TELL)
-            for stream in (sys.stdout, sys.stderr):
-                stream.flush()
-            # MPI would wait for ranks that are no more.
-            os._exit(1)
+            self._fail(error)
         for finish in self.at_end:
             finish()
-        self._line.send(bye=self.counts, reason="has ended")
-        self._wait_for_others()
+        self._connection.send(bye=self.counts, reason="has ended")
+        # Others may still read what this rank sent, and rank 0 serves. But if one of them misses a call of this rank,
+        # the exit code of this process should be the first that a launcher sees.
+        self._wait(lambda: self._is_missed)
+        if not self._is_missed:
+            for finish in self.after_end:
+                finish()
+        self._has_left.set()
+        self._heart.join()
 
-    def _wait_for_others(self, seconds: float | None = None) -> None:
-        """Stay until all ranks have ended, or for so long: they may still read what this one sent; rank 0 serves."""
-        # A thread that still runs when Python ends is stopped wherever it is, which can crash the process.
-        self._reader.join(seconds)
-        if self._server is not None:
-            self._server.join(seconds)
+    def _fail(self, error: BaseException | None) -> None:
+        """End the process, which MPI would have wait for ranks that are no more."""
+        self._report_loss()
+        if self._lost is not None:
+            # The first exit code that a launcher sees should be that of the rank that is to blame.
+            lost = self._lost[0]
+            self._wait(lambda: lost in self._gone, _SECONDS_TO_GIVE_UP)
+            time.sleep(_SECONDS_TO_EXIT)
+        reason = f"ended with {type(error).__name__}: {error}" if error else "gave up"
+        self._connection.send(bye=None, reason=reason)
+        self._wait(lambda: False, _SECONDS_TO_GIVE_UP)
+        for stream in (sys.stdout, sys.stderr):
+            stream.flush()
+        os._exit(1)
 
-
-def listen(address: str | None, port: int) -> socket.socket:
-    """A socket of rank 0, at the first of some ports that is free. This host alone reaches it by a loopback address."""
-    host = address if address in ("127.0.0.1", "localhost") else ""
-    error: OSError | None = None
-    for candidate in range(port, port + _PORTS) if port else (0,):
-        listener = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
-        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        try:
-            listener.bind((host, candidate))
-        except OSError as caught:
-            listener.close()
-            error = caught
-            continue
-        listener.listen(1024)
-        return listener
-    raise BackendUnavailable(
-        "distributed", f"no port from {port} to {port + _PORTS - 1} is free ({error}); set MASTER_PORT"
-    )
-
-
-def connect(rank: int, address: str, port: int, server: Server | None = None) -> Coordinator:
-    """The line to rank 0, which may listen at one of some ports; BackendUnavailable where it does not answer."""
-    deadline = time.monotonic() + _seconds_to_start()
-    ports = range(port, port + (_PORTS if server is None else 1))
-    while True:
-        for candidate in ports:
-            with contextlib.suppress(OSError, ValueError):
-                line = _Line(socket.create_connection((address, candidate), timeout=5))
-                line.send(hello=_GREETING, rank=rank)
-                first, *others = line.receive() or [{}]
-                if first.get("hello") == _GREETING:
-                    line.socket.settimeout(None)
-                    return Coordinator(rank, line, server, others)
-                line.socket.close()
-        if time.monotonic() > deadline:
-            where = f"{address}, ports {ports[0]} to {ports[-1]}"
-            raise BackendUnavailable(
-                "distributed",
-                f"rank 0 does not answer rank {rank} at {where}; see whether it runs, and set MASTER_ADDR",
-            )
-        time.sleep(0.05)
+    def _wait(self, is_over: Callable[[], bool], seconds: float | None = None) -> None:
+        """Wait until something is over, all ranks have ended, or for so many seconds."""
+        with self._changed:
+            self._changed.wait_for(lambda: is_over() or 0 in self._gone, seconds)
+        if 0 in self._gone:
+            # A thread that still runs when Python ends is stopped wherever it is, which can crash the process.
+            self._reader.join(seconds)
+            if self._server is not None:
+                self._server.join(seconds)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import cached_property
 from itertools import count
 from typing import TYPE_CHECKING, Any, Final, Self
@@ -148,22 +148,30 @@ def start() -> Group:
     if place is None or place.size == 1:
         return Group.alone()
     # Most programs have one process.
-    from .coordinator import Server, connect, listen
+    from .connection import Job, listen
+    from .coordinator import Coordinator
+    from .server import Server
 
+    seconds = environment.timeout()
+    job = Job(place.job, place.size, os.environ.get("TALLOW_DISTRIBUTED_SECRET", ""))
     has_mpi = place.has_mpi and _can_import_mpi()
     server = None
     address, port = place.address, place.port
     if place.rank == 0:
-        server = Server(listen(address, port), place.size)
+        server = Server(listen(address, port), job, seconds)
         port = server.port
         server.start()
+    end_mpi: Callable[[], object] = lambda: None  # noqa: E731
     if has_mpi:
         from . import mpi
 
+        end_mpi = mpi.start()
         address, port = mpi.shared((address or mpi.host_name(), port))
     if address is None:
         raise BackendUnavailable("distributed", "no variable says where rank 0 is; set MASTER_ADDR and MASTER_PORT")
-    coordinator = connect(place.rank, "127.0.0.1" if server is not None else address, port, server)
+    own = "127.0.0.1" if server is not None else address
+    coordinator = Coordinator.start(place.rank, job, own, port, server, seconds)
+    coordinator.after_end.append(end_mpi)
     group = Group(range(place.size), place.rank, place.local_rank, _WORLD, coordinator, has_mpi)
     coordinator.meet(_WORLD, group.ranks)
     return group

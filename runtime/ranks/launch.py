@@ -3,21 +3,25 @@
 from __future__ import annotations
 
 import argparse
+import contextlib
 import os
+import secrets
 import shutil
 import signal
 import socket
 import subprocess
 import sys
+import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Final
+from queue import Empty, SimpleQueue
+from typing import Any, Final
 
 # Ranks that hear of one that failed end by themselves, and say why.
 _SECONDS_TO_END: Final = 10.0
-_SECONDS_BETWEEN: Final = 0.02
+_SECONDS_BETWEEN: Final = 0.2
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -39,21 +43,20 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def start(command: Sequence[str], count: int) -> int:
-    """Run a command as so many ranks: by mpirun where MPI is installed, else one process after the other."""
-    variables = {**os.environ, "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(_free_port())}
+    """Run a command as the ranks of one group: by mpirun where MPI is installed, else as so many processes.
+
+    Returns the exit code of the first that failed, or 0. SIGINT, SIGTERM and SIGHUP go to the ranks, which have some
+    seconds to end; the code is then 128 and the signal's number, as a shell's.
+    """
+    variables = {"TALLOW_DISTRIBUTED_SECRET": secrets.token_hex(16), **os.environ}
+    variables |= {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(_free_port())}
     by_mpi = mpirun()
     if by_mpi is not None:
         flags = ["--allow-run-as-root"] if hasattr(os, "getuid") and os.getuid() == 0 else []
         flags += ["--map-by", ":OVERSUBSCRIBE", "--bind-to", "none"]
-        return subprocess.run([by_mpi, *flags, "-n", str(count), *command], env=variables, check=False).returncode
-    ranks = [
-        subprocess.Popen(
-            command,
-            env={**variables, "RANK": str(rank), "LOCAL_RANK": str(rank), "WORLD_SIZE": str(count)},
-        )
-        for rank in range(count)
-    ]
-    return _wait(ranks)
+        return _Processes([([by_mpi, *flags, "-n", str(count), *command], variables)], "mpirun").wait()
+    ranks = ({"RANK": str(rank), "LOCAL_RANK": str(rank), "WORLD_SIZE": str(count)} for rank in range(count))
+    return _Processes([(command, variables | rank) for rank in ranks], "rank").wait()
 
 
 def mpirun() -> str | None:
@@ -71,29 +74,86 @@ def _free_port() -> int:
     return port
 
 
-def _wait(ranks: Sequence[subprocess.Popen[bytes]]) -> int:
-    """Wait for all; where one fails, the others have some seconds to end too."""
-    failed: int | None = None
-    deadline = float("inf")
-    try:
-        codes: list[int | None] = [None]
-        while None in codes and time.monotonic() <= deadline:
-            time.sleep(_SECONDS_BETWEEN)
-            codes = [rank.poll() for rank in ranks]
-            first = next((number for number, code in enumerate(codes) if code), None)
-            if failed is None and first is not None:
-                failed = first
-                deadline = time.monotonic() + _SECONDS_TO_END
-                sys.stderr.write(f"tallow.launch: rank {first} {_ending(codes[first] or 0)}\n")
-    finally:
-        for rank in ranks:
-            if rank.poll() is None:
-                rank.kill()
-            rank.wait()
-    if failed is None:
-        return 0
-    code = ranks[failed].returncode
-    return code if code > 0 else 128 - code
+class _Processes:
+    """Processes that begin and end together, each the leader of a session, so that all that it started ends too."""
+
+    def __init__(self, commands: Iterable[tuple[Sequence[str], Mapping[str, str]]], name: str) -> None:
+        self._name = name
+        self._signal: int | None = None
+        self._deadline = float("inf")
+        self._processes: list[subprocess.Popen[bytes]] = []
+        self._ends: SimpleQueue[tuple[int, int]] = SimpleQueue()
+        self._previous = _take_over(self._forward)
+        try:
+            for number, (command, variables) in enumerate(commands):
+                process = subprocess.Popen(command, env=variables, start_new_session=True)
+                self._processes.append(process)
+                waiter = threading.Thread(target=self._report_end, args=(number, process), daemon=True)
+                waiter.start()
+        except BaseException:
+            self._end()
+            raise
+
+    def _report_end(self, number: int, process: subprocess.Popen[bytes]) -> None:
+        self._ends.put((number, process.wait()))
+
+    def _forward(self, number: int, _frame: object) -> None:
+        """Give a signal to the processes; a second one ends them at once."""
+        self._deadline = time.monotonic() + (_SECONDS_TO_END if self._signal is None else 0.0)
+        self._signal = self._signal or number
+        self._send(number)
+
+    def _send(self, number: int) -> None:
+        for process in self._processes:
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(process.pid, number)
+
+    def wait(self) -> int:
+        """Wait for all; where one fails, the others have some seconds to end too."""
+        failed: int | None = None
+        running = len(self._processes)
+        try:
+            while running and time.monotonic() <= self._deadline:
+                try:
+                    number, code = self._ends.get(timeout=_SECONDS_BETWEEN)
+                except Empty:
+                    continue
+                running -= 1
+                if code and failed is None:
+                    failed = code
+                    self._deadline = min(self._deadline, time.monotonic() + _SECONDS_TO_END)
+                    if self._signal is None and self._name == "rank":
+                        sys.stderr.write(f"tallow.launch: rank {number} {_ending(code)}\n")
+        finally:
+            self._end()
+        if self._signal is not None:
+            return 128 + self._signal
+        if failed is None:
+            return 0
+        return failed if failed > 0 else 128 - failed
+
+    def _end(self) -> None:
+        """End what is left, processes that the ranks started included."""
+        self._send(signal.SIGKILL)
+        for process in self._processes:
+            process.wait()
+        for number, handler in self._previous.items():
+            signal.signal(number, handler)
+
+
+def _take_over(handler: Callable[[int, object], None]) -> dict[int, Any]:
+    """Handle the signals that end a program, but for those that are ignored, as SIGHUP is below nohup.
+
+    Returns the handlers that there were.
+    """
+    if threading.current_thread() is not threading.main_thread():
+        return {}
+    ending = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+    previous: dict[int, Any] = {number: signal.getsignal(number) for number in ending}
+    taken = {number: before for number, before in previous.items() if before not in (signal.SIG_IGN, None)}
+    for number in taken:
+        signal.signal(number, handler)
+    return taken
 
 
 def _ending(code: int) -> str:

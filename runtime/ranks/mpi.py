@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import socket
+import sys
 import threading
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future
@@ -208,6 +209,22 @@ def _ordered(bits: Array) -> Array:
     limits = np.iinfo(bits.dtype)
     turned: Array = bits ^ ((bits >> (8 * bits.itemsize - 1)) & limits.max)
     return turned
+
+
+def start() -> Callable[[], object]:
+    """Start MPI. Returns what ends it, which waits for all ranks: nothing if the program has started MPI before.
+
+    mpi4py would end it when Python ends, where a rank that the others gave up would wait for them, and end with their
+    exit code in place of its own.
+    """
+    if "mpi4py.MPI" in sys.modules:
+        return lambda: None
+    import mpi4py
+
+    mpi4py.rc.finalize = False
+    from mpi4py import MPI
+
+    return MPI.Finalize
 
 
 def shared(value: Any) -> Any:

@@ -8,7 +8,6 @@ from __future__ import annotations
 import json
 import os
 import re
-import socket
 import subprocess
 import sys
 import time
@@ -18,10 +17,7 @@ import pytest
 import tallow as tl
 import tallow.launch
 from tallow import Tensor
-from tallow.runtime.ranks import environment
 from tallow.runtime.ranks import launch as launch_module
-from tallow.runtime.ranks.coordinator import Server, _Line, listen
-from tallow.runtime.ranks.environment import Place
 from tallow.runtime.ranks.group import Group
 
 from .decoders import SENTENCES, metadata, saved, weights
@@ -88,32 +84,6 @@ def test_calls_that_differ_are_named(backend: str) -> None:
     assert sorted(done.stdout.splitlines()) == ["rank 0 of 2 is done", "rank 1 of 2 is done"]
 
 
-def test_all_ranks_that_wait_for_ever_are_told() -> None:
-    """Rank 2 takes from rank 0 what that never sends; rank 1 waits for both; rank 3 computes, and may send yet."""
-    server = Server(listen("127.0.0.1", 0), 4)
-    server.start()
-    lines = [_Line(socket.create_connection(("127.0.0.1", server.port), timeout=MOST_SECONDS)) for _ in range(4)]
-    for rank, line in enumerate(lines):
-        line.send(hello="tallow", rank=rank)
-        assert line.receive() == [{"hello": "tallow"}]
-    calls = {1: ("half 1", [0, 1], "barrier()"), 0: ("world 1", [0, 2, 3], "all_reduce()")}
-    calls[2] = "world 0>2 1", [0, 2], "recv(from 0)"
-    for rank, (key, ranks, call) in calls.items():
-        lines[rank].send(key=key, ranks=ranks, value=1, call=call)
-        if rank != 2:
-            # The server has that when it answers what comes behind.
-            lines[rank].send(key=f"behind {rank}", ranks=[rank], value=2, call=None)
-            assert lines[rank].receive() == [{"key": f"behind {rank}", "values": [2]}]
-    told = {"mismatch": [[0, "all_reduce()"], [1, "barrier()"], [2, "recv(from 0)"]]}
-    for rank, (key, _, _) in calls.items():
-        assert lines[rank].receive() == [{"key": key, **told}]
-    for line in lines:
-        line.send(bye={}, reason="has ended")
-    server.join()
-    for line in lines:
-        line.socket.close()
-
-
 @pytest.mark.parametrize(
     ("kind", "reason"),
     [
@@ -155,22 +125,6 @@ def test_the_launcher_says_what_it_needs(
     assert message in capsys.readouterr().err
 
 
-@pytest.mark.parametrize("code", [0, 3])
-def test_the_launcher_gives_the_exit_code_of_the_ranks(
-    code: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
-) -> None:
-    monkeypatch.setattr(launch_module, "mpirun", lambda: None)
-    program = tmp_path / "program.py"
-    program.write_text(
-        f"import os, sys, time\nif os.environ['RANK'] == '1': sys.exit({code})\ntime.sleep({60 * (code > 0)})",
-        encoding="utf-8",
-    )
-    # The others would have some seconds to notice.
-    monkeypatch.setattr(launch_module, "_SECONDS_TO_END", 0.1)
-    assert launch_module.main(["-n", "2", str(program)]) == code
-    assert ("rank 1 ended with exit code 3" in capfd.readouterr().err) is (code > 0)
-
-
 def test_the_launcher_starts_modules(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
@@ -205,66 +159,6 @@ def test_devices_that_share_a_model_write_the_same(tmp_path: Path) -> None:
     three = subprocess.run([*command, "--devices", "3"], capture_output=True, text=True, check=False)
     assert three.returncode == 1
     assert "3 ranks cannot share heads, which are 4; use a number that divides them" in three.stderr
-
-
-LAUNCHERS = {
-    "torchrun": (
-        {"RANK": "3", "WORLD_SIZE": "4", "LOCAL_RANK": "1", "MASTER_ADDR": "a", "MASTER_PORT": "29500",
-         "TORCHELASTIC_USE_AGENT_STORE": "True"},
-        Place(3, 4, 1, "a", 29501, has_mpi=False),
-    ),
-    "mpirun": (
-        {"OMPI_COMM_WORLD_RANK": "1", "OMPI_COMM_WORLD_SIZE": "2", "OMPI_COMM_WORLD_LOCAL_RANK": "0"},
-        Place(1, 2, 0, None, 0, has_mpi=True),
-    ),
-    "srun": (
-        {"SLURM_PROCID": "5", "SLURM_NTASKS": "8", "SLURM_LOCALID": "1", "SLURM_STEP_ID": "0", "SLURM_JOB_ID": "123456",
-         "SLURM_JOB_NODELIST": "node[03-07,9],other"},
-        Place(5, 8, 1, "node03", 23456, has_mpi=False),
-    ),
-    "sbatch": ({"SLURM_PROCID": "0", "SLURM_NTASKS": "8", "SLURM_JOB_NODELIST": "node1"}, None),
-    "none": ({}, None),
-}  # fmt: skip
-
-
-@pytest.mark.parametrize("launcher", LAUNCHERS)
-def test_what_launchers_say(launcher: str) -> None:
-    variables, place = LAUNCHERS[launcher]
-    assert environment.place(variables) == place
-
-
-@pytest.mark.parametrize(
-    ("variables", "message"),
-    [
-        ({"RANK": "x", "WORLD_SIZE": "2"}, "init: the variable RANK must be an integer, not 'x'"),
-        ({"RANK": "2", "WORLD_SIZE": "2"}, "init: RANK is 2, which must be from 0 to WORLD_SIZE - 1 = 1"),
-        ({"RANK": "0", "WORLD_SIZE": "2", "MASTER_ADDR": "a"}, "init: the variable MASTER_PORT must be an integer"),
-    ],
-)
-def test_what_launchers_should_not_say(variables: dict[str, str], message: str) -> None:
-    with pytest.raises(tl.InvalidArgument, match=message):
-        environment.place(variables)
-
-
-@pytest.mark.parametrize(
-    ("rank", "message"),
-    [
-        ("0", "ranks 1 did not come within 1 s; see whether they run"),
-        ("1", "rank 0 does not answer rank 1 at 127.0.0.1"),
-    ],
-)
-def test_a_rank_does_not_wait_for_ever_for_the_others(rank: str, message: str) -> None:
-    variables = {"RANK": rank, "WORLD_SIZE": "2", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": "29871"}
-    done = subprocess.run(
-        [sys.executable, "-c", "import tallow; tallow.distributed.init()"],
-        env={**os.environ, **variables, "TALLOW_DISTRIBUTED_TIMEOUT": "1"},
-        capture_output=True,
-        text=True,
-        timeout=MOST_SECONDS,
-        check=False,
-    )
-    assert done.returncode == 1
-    assert message in done.stderr
 
 
 def test_a_group_of_one_does_nothing() -> None:
