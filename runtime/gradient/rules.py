@@ -691,7 +691,7 @@ def _checked(op: UserOp, given: object, operands: Sequence[Tensor]) -> tuple[Any
         if gradient is not None and gradient.device != operand.device:
             reason = f"bwd of {type(op).__name__} gives gradients on the devices of the operands"
             raise GradientError(op.name, f"{reason}, {operand.device.label} here, not {gradient.device.label}")
-    return [each if each is None else each.to_dtype(x.dtype) for each, x in zip(found, operands, strict=True)]
+    return tuple([each if each is None else each.to_dtype(x.dtype) for each, x in zip(found, operands, strict=True)])
 
 
 def changed_by(op: UserOp, first: tuple[Any, Layout], *others: tuple[Any, Layout]) -> None:
