@@ -85,12 +85,11 @@ def _write(options: argparse.Namespace) -> None:
     runtime = ModelRuntime(plan, options.max_seq_len)
     if options.chat:
         text = tokenizer.chat([{"role": "user", "content": options.prompt}])
-        # A template writes the token that begins a text itself.
-        prompt = tokenizer.encode(text, add_special=False, parse_special=True)
+        prompt = tokenizer.encode(text, parse_special=True)
     else:
         prompt = tokenizer.encode(options.prompt)
     begin = perf_counter()
-    stream, count, first = tokenizer.stream(), 0, begin
+    stream, count, first = tokenizer.stream(prompt), 0, begin
     # All ranks draw the same tokens, of the same bits.
     for token in runtime.generate(prompt, options.max_tokens, sampler, tokenizer.ends):
         count += 1

@@ -20,6 +20,7 @@ def render_chat(
     A template is one of Jinja's, and runs in its sandbox: it comes from a file that somebody else wrote. What it may
     compute is bounded: a template that loops or makes text for more than some seconds is refused. With
     `add_generation_prompt` the text ends where the model shall go on. `variables` are known to the template too.
+    As in transformers, `tools` and `documents` are None unless they are among these.
 
     `InvalidArgument` where the template fails, computes too much or refuses the messages; `MissingPackage` where jinja2
     is not installed.
@@ -28,10 +29,10 @@ def render_chat(
         raise MissingPackage(_OPERATION, "jinja2", "model")
     from .sandbox import Sandbox, TooMuch
 
-    known = {"messages": [*messages], "add_generation_prompt": add_generation_prompt} | variables
+    known = {"messages": [*messages], "add_generation_prompt": add_generation_prompt, "tools": None, "documents": None}
     try:
         sandbox = Sandbox({"raise_exception": _refuse, "strftime_now": strftime_now})
-        return sandbox.from_string(template).render(known)
+        return sandbox.from_string(template).render(known | variables)
     except InvalidArgument:
         raise
     except TooMuch:

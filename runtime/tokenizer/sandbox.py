@@ -11,7 +11,8 @@ from typing import Any, Final
 
 from jinja2 import nodes, pass_context
 from jinja2.environment import Template
-from jinja2.ext import loopcontrols
+from jinja2.ext import Extension, loopcontrols
+from jinja2.parser import Parser
 from jinja2.runtime import Context
 from jinja2.sandbox import ImmutableSandboxedEnvironment
 from jinja2.utils import Namespace
@@ -45,6 +46,21 @@ class TooMuch(Exception):
     """A template computes more than it may."""
 
 
+class Generation(Extension):
+    """`{% generation %}` blocks, which mark what an assistant said for training, and are what is in them."""
+
+    tags = {"generation"}  # noqa: RUF012 -- so declared by Jinja
+
+    def parse(self, parser: Parser) -> nodes.Node:
+        """Make the block a call, so that its variables are its own, as in transformers."""
+        line = next(parser.stream).lineno
+        body = parser.parse_statements(("name:endgeneration",), drop_needle=True)
+        return nodes.CallBlock(self.call_method("_text"), [], [], body).set_lineno(line)
+
+    def _text(self, caller: Callable[[], str]) -> str:
+        return caller()
+
+
 class Sandbox(ImmutableSandboxedEnvironment):
     """An environment for one run of one template. Raises TooMuch.
 
@@ -55,7 +71,9 @@ class Sandbox(ImmutableSandboxedEnvironment):
     intercepted_binops = frozenset(ImmutableSandboxedEnvironment.default_binop_table)
 
     def __init__(self, functions: Mapping[str, Callable[..., Any]]) -> None:
-        super().__init__(trim_blocks=True, lstrip_blocks=True, extensions=[loopcontrols], finalize=self._printed)
+        super().__init__(
+            trim_blocks=True, lstrip_blocks=True, extensions=[Generation, loopcontrols], finalize=self._printed
+        )
         self.left = MOST_WORK
         """The work that it may still do."""
         del self.globals["lipsum"], self.filters["urlize"]
@@ -181,12 +199,20 @@ class Sandbox(ImmutableSandboxedEnvironment):
         self._look_into(parts)
         return "".join(map(str, parts))
 
-    def _json(self, value: Any, indent: int | None = None) -> str:
-        # Jinja's own escapes what HTML does not like.
-        if indent is None:
-            return json.dumps(value, ensure_ascii=False)
+    def _json(
+        self,
+        value: Any,
+        ensure_ascii: bool = False,
+        indent: int | str | None = None,
+        separators: tuple[str, str] | None = None,
+        sort_keys: bool = False,
+    ) -> str:
+        """Write JSON with the arguments of transformers; Jinja's own filter escapes what HTML does not like."""
+        encoder = json.JSONEncoder(ensure_ascii=ensure_ascii, indent=indent, separators=separators, sort_keys=sort_keys)
+        if indent is None and separators is None:
+            return encoder.encode(value)
         parts = []
-        for part in json.JSONEncoder(ensure_ascii=False, indent=int(indent)).iterencode(value):
+        for part in encoder.iterencode(value):
             self.spend(_work(part))
             parts.append(part)
         return "".join(parts)

@@ -27,6 +27,15 @@ _ENDS: Final = (
     "<|end_of_text|>",
     "<|eom_id|>",
 )
+# The names that chat templates have for tokens, by their keys.
+_SPECIAL: Final = {
+    "bos": "bos_token",
+    "eos": "eos_token",
+    "unknown": "unk_token",
+    "seperator": "sep_token",
+    "padding": "pad_token",
+    "mask": "mask_token",
+}
 
 
 class Tokenizer:
@@ -52,6 +61,10 @@ class Tokenizer:
         """What a text begins with; None where there is no such token."""
         self.eos = vocabulary.token("eos")
         """What a text ends with; None where there is no such token."""
+        special = {name: vocabulary.token(key) for key, name in _SPECIAL.items()}
+        # Templates write these two without asking whether they are there.
+        self._special = {"bos_token": "", "eos_token": ""}
+        self._special |= {name: self._tokens[number] for name, number in special.items() if number is not None}
         named = [vocabulary.ids[name] for name in _ENDS if name in vocabulary.ids]
         keyed = [self.eos, vocabulary.token("eot"), vocabulary.token("eom")]
         self.ends: frozenset[int] = frozenset(number for number in (*keyed, *named) if number is not None)
@@ -73,6 +86,7 @@ class Tokenizer:
     def encode(self, text: str, *, add_special: bool = True, parse_special: bool = False) -> list[int]:
         """The tokens of a text, between those that the model begins and ends a text with unless `add_special` is False.
 
+        One of these that the text has itself, as a chat template may write it, is not added again.
         With `parse_special` the names of control tokens, as `<|im_end|>`, are these tokens, as in a prompt that a chat
         template wrote; else they are text like any other. What a stranger wrote is no place for them.
         """
@@ -86,7 +100,7 @@ class Tokenizer:
                 raise InvalidArgument("Tokenizer.encode", "text has characters that UTF-8 lacks; remove them") from None
         if add_special and self._first is not None and tokens[:1] != [self._first]:
             tokens.insert(0, self._first)
-        if add_special and self._last is not None:
+        if add_special and self._last is not None and tokens[-1:] != [self._last]:
             tokens.append(self._last)
         return tokens
 
@@ -98,9 +112,9 @@ class Tokenizer:
         checked = self._checked("Tokenizer.decode", tokens)
         return self._without_space(self._bytes_of(checked, skip_special).decode("utf-8", "replace"))
 
-    def stream(self) -> TextStream:
-        """What makes text of tokens as they come."""
-        return TextStream(self)
+    def stream(self, prompt: Iterable[int] = ()) -> TextStream:
+        """Return what makes text of tokens as they come, behind the tokens of a prompt that was shown already."""
+        return TextStream(self, prompt)
 
     def chat(self, messages: Iterable[Mapping[str, Any]], *, add_generation_prompt: bool = True) -> str:
         """The prompt of a conversation, as the chat template of the file says; see `render_chat`."""
@@ -110,8 +124,7 @@ class Tokenizer:
             self.chat_template,
             messages,
             add_generation_prompt=add_generation_prompt,
-            bos_token=self._text(self.bos),
-            eos_token=self._text(self.eos),
+            **self._special,
         )
 
     def _bytes_of(self, tokens: Iterable[int], skip_special: bool) -> bytes:
@@ -121,9 +134,6 @@ class Tokenizer:
     def _without_space(self, text: str) -> str:
         """A text without the space that the tokenizer put in front of it."""
         return text[1:] if self._drops_space and text[:1] == " " else text
-
-    def _text(self, token: int | None) -> str:
-        return "" if token is None else self._tokens[token]
 
     def _checked(self, operation: str, tokens: Iterable[int]) -> list[int]:
         found = argument.integers(operation, "tokens", tokens)
@@ -141,13 +151,16 @@ class Tokenizer:
 class TextStream:
     """Text of tokens that come one by one: what `push` and at last `flush` give is what `decode` makes of all of them.
 
-    A character whose bytes are several tokens is given with the last one. At most three bytes wait for it.
+    Behind a prompt it is what `decode` makes of both without the text of the prompt, so its first space is kept. A
+    character whose bytes are several tokens is given with the last one. At most three bytes wait for it.
     """
 
-    def __init__(self, tokenizer: Tokenizer) -> None:
+    def __init__(self, tokenizer: Tokenizer, prompt: Iterable[int] = ()) -> None:
         self._tokenizer = tokenizer
         self._decoder = codecs.getincrementaldecoder("utf-8")("replace")
         self._has_begun = False
+        before = tokenizer._checked("Tokenizer.stream", prompt)
+        self._text(self._decoder.decode(tokenizer._bytes_of(before, skip_special=True)))
 
     def push(self, token: int) -> str:
         """The text that a token completes; empty where there is none. Bytes that are no UTF-8 become U+FFFD."""

@@ -13,46 +13,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from tallow import InvalidArgument, MissingPackage
-from tallow.gguf import open_gguf, save_gguf
+from tallow.gguf import open_gguf
 
 pytest.importorskip("tokenizers", reason="what a tokenizer stands on")
 
 from tallow.tokenizer import Tokenizer, render_chat
 
+from .vocabularies import CONTROL, NORMAL, SYMBOLS, USER_DEFINED, byte_level, sentence_piece
+
 VOCABULARIES = "TALLOW_VOCABULARIES"
 """The environment variable that names a folder of llama.cpp's `ggml-vocab-*.gguf` with their .inp and .out files."""
-
-NORMAL, UNKNOWN, CONTROL, USER_DEFINED, BYTE = 1, 2, 3, 4, 6
-SYMBOLS = [chr(byte) for byte in range(33, 127)] + ["Ġ", "Ċ", "Ã", "¼"]
-"""What byte-level BPE makes of ASCII, of a space, of a line end, and of the two bytes of 'ü'."""
-
-
-def byte_level(pre: str | None = "gpt-2", *merges: str, **more: Any) -> dict[str, Any]:
-    """The metadata of a vocabulary of bytes and of what the merges make of them, with two tokens for control."""
-    made = ["".join(merge.split(" ")) for merge in merges]
-    tokens = [*SYMBOLS, *made, "<|im_end|>", "<|endoftext|>", "[user]"]
-    kinds = np.array([NORMAL] * (len(tokens) - 3) + [CONTROL, CONTROL, USER_DEFINED], np.int32)
-    values = {"model": "gpt2", "tokens": tokens, "token_type": kinds, "merges": list(merges), "pre": pre, **more}
-    return {f"tokenizer.ggml.{key}": value for key, value in values.items() if value is not None}
-
-
-def sentence_piece(**more: Any) -> dict[str, Any]:
-    """The metadata of a vocabulary of a few words, with scores, and of the 256 bytes."""
-    pieces = ["▁", "a", "b", "c", "ab", "bc", "abc", "▁a", "▁ab"]
-    scores = [-9.0, -9, -9, -9, -2, -1, -3, -4, -5]
-    tokens = ["<unk>", "<s>", "</s>", *(f"<0x{byte:02X}>" for byte in range(256)), *pieces]
-    kinds = [UNKNOWN, CONTROL, CONTROL, *[BYTE] * 256, *[NORMAL] * len(pieces)]
-    values = {
-        "model": "llama",
-        "tokens": tokens,
-        "scores": np.array([0.0] * 259 + scores, np.float32),
-        "token_type": np.array(kinds, np.int32),
-        "unknown_token_id": 0,
-        "bos_token_id": 1,
-        "eos_token_id": 2,
-        **more,
-    }
-    return {f"tokenizer.ggml.{key}": value for key, value in values.items() if value is not None}
 
 
 def pieces(metadata: dict[str, Any], text: str, **options: Any) -> list[str]:
@@ -191,6 +161,17 @@ def test_a_stream_gives_what_decode_gives_and_holds_three_bytes_at_most(name: st
 
 
 @pytest.mark.parametrize("name", STREAMED)
+@given(prompt=st.text(st.characters(exclude_categories=["Cs"]), max_size=9), data=st.data())
+def test_a_stream_behind_a_prompt_gives_what_decode_adds(name: str, prompt: str, data: st.DataObject) -> None:
+    tokenizer = Tokenizer(STREAMED[name])
+    before = tokenizer.encode(prompt)
+    tokens = data.draw(st.lists(st.integers(0, len(tokenizer) - 1), max_size=9))
+    stream = tokenizer.stream(before)
+    text = "".join(map(stream.push, tokens)) + stream.flush()
+    assert tokenizer.decode(before) + text == tokenizer.decode([*before, *tokens])
+
+
+@pytest.mark.parametrize("name", STREAMED)
 @given(text=st.text(st.characters(exclude_categories=["Cs"]), max_size=20))
 def test_tokens_of_a_text_are_decoded_as_the_tokenizers_library_does(name: str, text: str) -> None:
     metadata = STREAMED[name]
@@ -254,139 +235,6 @@ def test_a_package_that_is_missing_is_named_with_its_extra(
     monkeypatch.setitem(sys.modules, name, None)
     with pytest.raises(MissingPackage, match=rf"{name} is not installed; run pip install 'tallow\[model\]'"):
         call()
-
-
-def test_a_conversation_is_written_by_the_template_of_the_file(tmp_path: Path) -> None:
-    template = (
-        "{{ bos_token }}{% for message in messages %}\n<{{ message.role }}>{{ message.content | tojson }}\n"
-        "{% endfor %}{% if add_generation_prompt %}<answer>{% endif %}"
-    )
-    metadata = sentence_piece() | {"tokenizer.chat_template": template}
-    save_gguf({}, tmp_path / "model.gguf", metadata)
-    with open_gguf(tmp_path / "model.gguf") as file:
-        tokenizer = Tokenizer(file.metadata)
-    messages = [{"role": "user", "content": "<ü>"}]
-    assert tokenizer.chat(messages) == '<s><user>"<ü>"\n<answer>'
-    assert tokenizer.chat(messages, add_generation_prompt=False) == '<s><user>"<ü>"\n'
-    with pytest.raises(InvalidArgument, match="the file has no chat template"):
-        Tokenizer(sentence_piece()).chat(messages)
-
-
-@pytest.mark.parametrize(
-    ("template", "reason"),
-    [
-        ("{{ raise_exception('roles must alternate') }}", "messages: the template refuses them: roles must alternate"),
-        ("{{ messages.__class__.__mro__ }}", "template: SecurityError"),
-        ("{% set _ = messages.append(1) %}", "template: SecurityError"),
-        ("{% if %}", "template: TemplateSyntaxError"),
-        ("{{ 1 // 0 }}", "template: ZeroDivisionError"),
-        ("{% for _ in range(999999999) %}{% endfor %}", "template: OverflowError"),
-        ("{{ 'a\t'.expandtabs(10**9) }}", "template: SecurityError"),
-        ("{{ (1).to_bytes(10**9) }}", "template: SecurityError"),
-        ("{{ 'a'.translate({97: 'aa'}) }}", "template: SecurityError"),
-        ("{{ " + "(" * 1000 + ")" * 1000 + " }}", "template: RecursionError"),
-        ("{% if 1 %}" * 200 + "{% endif %}" * 200, "template: IndentationError"),
-        ("{% for a in b %}" * 30 + "{% endfor %}" * 30, "template: SyntaxError"),
-        ("{% macro f(n) %}{{ f(n) }}{% endmacro %}{{ f(0) }}", "template: RecursionError"),
-    ],
-)
-def test_a_template_that_fails_or_reaches_too_far_is_refused(template: str, reason: str) -> None:
-    with pytest.raises(InvalidArgument, match=f"^render_chat: {reason}"):
-        render_chat(template, [])
-
-
-def repeated(body: str, start: str = "'a'", times: int = 60) -> str:
-    """A template that computes `ns.x` again and again from what it was."""
-    step = f"{{% for _ in range({times}) %}}{{% set ns.x = {body} %}}{{% endfor %}}"
-    return f"{{% set ns = namespace(x={start}) %}}{step}{{{{ ns.x == 1 }}}}"
-
-
-LONG = "{% set long = 'a' * 400000 %}"
-"""What a template may well make; a tenth of what it may do here, and less than a thousandth of it elsewhere."""
-TOO_MUCH = {
-    "indent of JSON": "{{ messages | tojson(indent=10**9) }}",
-    "depth of JSON": "{% set ns = namespace(x=[1] * 999) %}"
-    + repeated("[ns.x]", "[1] * 999")[37:-15]
-    + "{{ ns.x | tojson(4000) }}",
-    "times": "{% set n = 10**10 %}{{ 'a' * n }}",
-    "times, swapped": "{% set n = 10**10 %}{{ n * [1] }}",
-    "power": "{{ 9 ** (9 ** 9) }}",
-    "large integers": repeated("ns.x * ns.x", "9"),
-    "digits": "{{ 1.5 | round(10**9, 'ceil') }}",
-    "padding by a filter": "{{ 'a' | center(10**10) }}",
-    "padding by a method": "{{ 'a'.ljust(10**10) }}",
-    "indented text": "{{ 'a\n' | indent(10**9) }}",
-    "indented lines": "{{ ('a\n' * 99999) | indent(4000) }}",
-    "a batch": "{{ [1] | batch(10**9, 'x') | list }}",
-    "slices": "{{ [1] | slice(10**9) | list }}",
-    "width": "{{ '%999999999d' % 1 }}",
-    "width as an argument": "{{ '%*d' % (10**9, 1) }}",
-    "width of a filter": "{{ '%999999999d' | format(1) }}",
-    "width in braces": "{{ '{:>1000000000}'.format(1) }}",
-    "width in braces as an argument": "{{ '{:{}}'.format(1, 10**9) }}",
-    "width of a date": "{{ strftime_now('%999999999d') }}",
-    "joined text": repeated("ns.x ~ ns.x"),
-    "added text": repeated("ns.x + ns.x"),
-    "captured text": repeated("ns.x").replace(
-        "{% set ns.x = ns.x %}", "{% set y %}{{ ns.x }}{{ ns.x }}{% endset %}{% set ns.x = y %}"
-    ),
-    "nested lists": repeated("[ns.x, ns.x]"),
-    "nested dicts": repeated("dict(a=ns.x, b=ns.x)"),
-    "nested sums": repeated("[ns.x] + [ns.x]"),
-    "nested namespaces": repeated("namespace(a=ns.x, b=ns.x)").replace("ns.x == 1", "ns.x"),
-    "loops": "{% for _ in range(99999) %}{% for _ in range(99999) %}{% endfor %}{% endfor %}",
-    "loops that skip": "{% for _ in range(99999) %}{% for _ in range(99999) if false %}{% endfor %}{% endfor %}",
-    "text in a loop": "{% for _ in range(9999) %}" + "x" * 9999 + "{% endfor %}",
-    "calls": "{% macro f(n) %}{% if n %}{{ f(n - 1) }}{{ f(n - 1) }}{% endif %}{% endmacro %}{{ f(60) }}",
-    "a method that replaces": LONG + "{{ long.replace('a', long) }}",
-    "a filter that replaces": LONG + "{{ long | replace('a', long) }}",
-    "a method that joins": LONG + "{{ long.join(range(9999) | map('string')) }}",
-    "a filter that joins": LONG + "{{ range(9999) | map('string') | join(long) }}",
-    "sums of lists": "{{ ([[1]] * 1000) | sum(start=[]) }}",
-    "comparisons": LONG + "{% set b = long ~ 'b' %}{% for _ in range(999) %}{{ b == long ~ 'b' }}{% endfor %}",
-    "parts of a text": LONG + "{% for _ in range(999) %}{{ long[1:] | length }}{% endfor %}",
-    "tests of lists": "{% set a = [1] * 9999 %}{% for _ in range(999) %}{{ a is upper }}{% endfor %}",
-    "a long template": "a" * 300000,
-}
-
-
-@pytest.mark.parametrize("name", TOO_MUCH)
-def test_a_template_that_computes_too_much_is_refused(monkeypatch: pytest.MonkeyPatch, name: str) -> None:
-    # So that it is refused at once.
-    monkeypatch.setattr("tallow.runtime.tokenizer.sandbox.MOST_WORK", 1 << 18)
-    with pytest.raises(InvalidArgument, match="render_chat: template: it computes too much"):
-        render_chat(TOO_MUCH[name], [{"role": "user", "content": "hello"}])
-
-
-CONVERSATION = """
-{%- macro text(content) %}{% if content is string %}{{ content | trim }}{% else %}{{ content | tojson(2) }}{% endif %}
-{%- endmacro %}
-{%- if messages[0].role == 'system' %}{% set system, rest = messages[0].content, messages[1:] %}
-{%- else %}{% set system, rest = '', messages %}{% endif %}
-{%- set ns = namespace(turns=[], last=-1) %}
-{%- for m in rest if m.role in ['user', 'assistant'] %}
-    {%- set ns.turns = ns.turns + [m] %}{% set ns.last = loop.index0 %}
-{%- endfor %}
-{%- for m in ns.turns %}
-    {%- if (m.role == 'user') != (loop.index0 % 2 == 0) %}{{ raise_exception('roles alternate') }}{% endif %}
-    {{- '<' ~ m['role'] ~ '>' + text(m.content) + ('' if loop.last else '\\n') }}
-    {%- if loop.index0 > ns.last - 2 and '</think>' in m.content %}{{ m.content.split('</think>')[-1] }}{% endif %}
-    {%- if loop.first and system %}{{ "{}: {:5}|%d%%|".format(system, 1) % 7 }}{% endif %}
-{%- endfor %}
-{%- if add_generation_prompt %}{{ ['<', 'assistant', '>'] | join }}{% endif %}"""
-
-
-def test_a_long_conversation_is_a_small_part_of_what_a_template_may_compute(monkeypatch: pytest.MonkeyPatch) -> None:
-    from jinja2.sandbox import ImmutableSandboxedEnvironment
-
-    turns = [{"role": ("user", "assistant")[i % 2], "content": f" {i}</think>{'ü ' * 500}"} for i in range(300)]
-    messages = [{"role": "system", "content": "be brief"}, *turns, {"role": "user", "content": [{"a": "<b>"}]}]
-    plain = ImmutableSandboxedEnvironment(trim_blocks=True, lstrip_blocks=True)
-    plain.policies["json.dumps_kwargs"] = {"ensure_ascii": False}
-    expected = plain.from_string(CONVERSATION).render(messages=messages, add_generation_prompt=True)
-    monkeypatch.setattr("tallow.runtime.tokenizer.sandbox.MOST_WORK", 1 << 19)
-    assert len(expected) > 300000
-    assert render_chat(CONVERSATION, messages) == expected.replace(r"\u003c", "<").replace(r"\u003e", ">")
 
 
 @pytest.mark.full
