@@ -5,6 +5,7 @@ from collections.abc import Iterable
 from pathlib import Path
 
 from opgen.arguments import KNOWN_TYPES, coercion
+from opgen.claims import check_claims
 from opgen.kernels import KernelFamily
 from opgen.model import (
     BLOCKS,
@@ -51,7 +52,8 @@ def check(spec: Spec, problems: Problems) -> None:
                 message = f"unknown dtype '{functor.result}'"
                 problems.unknown(functor.location, message, functor.result or "", spec.groups["all"])
             _check_reduction(spec, kind, functor, problems)
-    check_formulas(spec, problems)
+    if check_formulas(spec, problems):
+        check_claims(spec, problems)
     for family in spec.kernels:
         _check_kernels(spec, family, problems)
 

@@ -301,6 +301,11 @@ class Primitive:
     ]
     bounded: Annotated[bool, "Whether the function has an overload in vector_math.hpp, quick for floats of up to 1e5."]
     let: Annotated[Mapping[Annotated[Name_, defines("local")], Formula], Mark.OPTIONAL, "Named parts of the gradients."]
+    formula: Annotated[
+        Formula | None,
+        "The formula of what it computes, of other primitives, where neither language has an expression of NumPy's "
+        "functions or of C's. Nothing is made of it: `opgen check` compares expressions, gradients and edges with it.",
+    ]
     gradient: Annotated[
         Mapping[str, Formula],
         Mark.OPTIONAL,
@@ -344,6 +349,12 @@ class Primitive:
     def gradient_of(self, operand: str) -> "Node | None":
         """The gradient of an operand; None where it has none."""
         return self.gradient[operand].with_parts(self.let).node if operand in self.gradient else None
+
+    @property
+    def formulas(self) -> tuple[Formula, ...]:
+        """All that is written of it as formulas."""
+        own = () if self.formula is None else (self.formula,)
+        return (*own, *self.gradient.values(), *self.let.values())
 
     def mistakes(self, what: str) -> Mistakes:
         """Note operands that it does not have."""
@@ -393,7 +404,7 @@ class Primitives(dict[str, Primitive]):
             found, waiting = {name}, [name]
             while waiting:
                 primitive = self.get(waiting.pop())
-                formulas = (*primitive.gradient.values(), *primitive.let.values()) if primitive is not None else ()
+                formulas = primitive.formulas if primitive is not None else ()
                 new = {call.primitive for formula in formulas for call in calls(formula.node)} - found
                 found |= new
                 waiting += new
@@ -427,6 +438,7 @@ _BOTH: Final = Primitive(
     of_dtype=False,
     bounded=False,
     let={},
+    formula=None,
     gradient={},
     location=Location(Path()),
 )

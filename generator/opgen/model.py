@@ -310,6 +310,12 @@ class State:
     result: Annotated[Formula, "The formula of what the contributions come to, over the parts."]
     location: Location = field(compare=False)
 
+    @property
+    def nodes(self) -> tuple[Node, ...]:
+        """All its formulas."""
+        formulas = (formula for part in self.parts for formula in (part.element, part.combine))
+        return tuple(formula.node for formula in (*self.let.values(), *formulas, self.result))
+
 
 _IDENTITY = Annotated[int | float | str, exactly("|".join((*BOUNDS, *_INFINITIES)))]
 
@@ -358,6 +364,7 @@ class Monoid:
         "element once, where array libraries read them again.",
     ]
     identity_location: Annotated[Location, Place("identity")] = field(compare=False)
+    state_location: Annotated[Location, Place("state")] = field(compare=False)
 
     def mistakes(self, what: str) -> Mistakes:
         """Note a state of which nothing would have no result."""
@@ -482,6 +489,7 @@ class Functor:
         "False if no tensor method is this op alone; a tensor method of the same name is then in the runtime.",
     ]
     location: Location = field(compare=False)
+    result_location: Annotated[Location, Place("result")] = field(compare=False)
 
     @cached_property
     def operands(self) -> tuple[str, ...]:
@@ -571,6 +579,12 @@ class FunctorKind:
 
     An op with parameters, with operands that it names, or with a result of any dtype is a storage method and a tensor
     method of its own. The argument `op` of the storage method that names the kind in its `ops` chooses the others.
+
+    `opgen check` computes what an op claims, on sample numbers of each dtype: its edges; its gradients, in f64, against
+    differences of its formula (at a kink, a slope of one side or 0 is right); that the identity of a reduction changes
+    no contribution, that `combine` is associative and commutative, that `state` gives the results of `element` and
+    `combine`, and that `result` holds what elements contribute. Formats and functions that opgen does not know are left
+    to tests.
     """
 
     name: Annotated[str, Entry("{}.yaml")]

@@ -249,6 +249,7 @@ def _as_primitive(functor: Functor, kinds: tuple[Kind, ...]) -> Primitive:
         of_dtype=False,
         bounded=False,
         let={},
+        formula=None,
         gradient={"x": Formula(Number(0), functor.location)},
         location=functor.location,
     )
@@ -339,14 +340,18 @@ def _of_sum(spec: Spec, functor: Functor, monoid: Monoid) -> Node:
     return simplified(inlined(found, {INCOMING: incoming}))
 
 
-def check_formulas(spec: Spec, problems: Problems) -> None:
-    """Note what is wrong with formulas, ops without a gradient, and primitives that no formula has."""
+def check_formulas(spec: Spec, problems: Problems) -> bool:
+    """Note what is wrong with formulas, ops without a gradient, and primitives that no formula has.
+
+    Whether nothing is wrong with formulas, so that they can be computed.
+    """
     mistakes, used = _checked_formulas(spec)
     problems += mistakes
     # What a mistake stands in may be what it is for.
     for name, primitive in () if problems else spec.primitives.items():
         if name not in used and not primitive.location.is_of_base:
             problems.note(primitive.location, f"primitive '{name}' is in no formula; remove it")
+    return not mistakes
 
 
 @memoize(lambda spec: (spec.primitives, spec.known_dtypes, spec.package, *spec.functors.values()), size=4)
@@ -355,7 +360,7 @@ def _checked_formulas(spec: Spec) -> tuple[Problems, Collection[str]]:
     problems, used = Problems(), set[str]()
     reductions = [functor.name for functor in spec.every_functor if functor.reduction is not None]
     ops = {*OPERATORS, WHERE, *tensor_methods(spec), *reductions}
-    others = [scope for primitive in spec.primitives.values() for scope in _gradient_scopes(spec, primitive)]
+    others = [scope for primitive in spec.primitives.values() for scope in _primitive_scopes(spec, primitive)]
     for kind in spec.functors.values():
         for functor in kind.functors:
             if isinstance(functor.reduction, Monoid):
@@ -397,10 +402,14 @@ def _checked_functor(spec: Spec, functor: Functor) -> _Checked:
     return _Checked(problems, {primitive for scope in own for primitive in scope.used()}, computed)
 
 
-def _gradient_scopes(spec: Spec, primitive: Primitive) -> Iterator[Scope]:
+def _primitive_scopes(spec: Spec, primitive: Primitive) -> Iterator[Scope]:
     kinds: dict[str, Kind] = {**dict.fromkeys(primitive.parameters, "float"), INCOMING: "float"}
     if primitive.condition is not None:
         kinds[primitive.condition] = "bool"
+    if primitive.formula is not None:
+        own = {kind: dict.fromkeys(primitive.parameters, kind) for kind in primitive.kinds}
+        what = f"'formula' of primitive '{primitive.name}'"
+        yield Scope(what, primitive.formula, own, spec.primitives, primitive.result is not None)
     for formula in primitive.gradient.values():
         yield Scope(
             f"'gradient' of primitive '{primitive.name}'",

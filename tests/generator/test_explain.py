@@ -148,7 +148,7 @@ def test_what_the_spec_says_there_changes_the_line(
 def test_which_kernel_computes_an_op_in_what_and_what_to_edit(checked: Checked) -> None:
     found = explain(checked, "gelu", Scope("rocm", "bf16"))
     assert (found[0].label, found[0].text) == ("op", "unary.gelu")
-    assert told(found, "formula") == ["gelu(x)"]
+    assert told(found, "formula")[0] == "gelu(x)"
     assert told(found, "on rocm") == ["elementwise.unary of bf16"]
     assert told(found, "function") == ["gpu_backend.ops.elementwise.unary"]
     assert told(found, "kernel") == ["gelu_bf16_contiguous", "gelu_bf16_strided"]

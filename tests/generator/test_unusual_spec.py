@@ -298,13 +298,15 @@ def test_a_reduction_may_begin_with_an_infinity_of_either_sign(repository: Proje
     identity: {identity}
     element: "{element}"
     combine: "{combine}(x, y)"
-    gradient: {{x: "where(x == result, g, 0)"}}
+    gradient: {{x: "where({element} == result, {slope}, 0)"}}
     note: none
 """
     reductions = repository.root / "spec/functors/reduce.yaml"
     with reductions.open("a", encoding="utf-8") as file:
-        file.write(ops.format(name="least_magnitude", identity="inf", element="abs(x)", combine="minimum"))
-        file.write(ops.format(name="nearest_below", identity="-inf", element="-abs(x)", combine="maximum"))
+        least = {"element": "abs(x)", "combine": "minimum", "slope": "g * sign(x)"}
+        nearest = {"element": "-abs(x)", "combine": "maximum", "slope": "-(g * sign(x))"}
+        file.write(ops.format(name="least_magnitude", identity="inf", **least))
+        file.write(ops.format(name="nearest_below", identity="-inf", **nearest))
     repository.generate()
     source = (repository.output / "tallow/kernels/reduce.hip").read_text(encoding="utf-8")
     for name, identity in (("LeastMagnitude", "infinity<T>()"), ("NearestBelow", "-infinity<T>()")):

@@ -1,0 +1,45 @@
+"""Expressions of primitives: whether arrays and kernels compute the same function."""
+
+from collections.abc import Iterator
+from itertools import product
+
+from opgen.claims.comparison import are_close, format_number, format_numbers
+from opgen.claims.context import Context
+from opgen.claims.evaluation import Evaluator
+from opgen.claims.formats import Integers
+from opgen.formula import Language, Primitive
+from opgen.problem import Location, Problem
+
+_FLOATS = (0.5, -0.25, 1.0, 2.0, -3.0, 0.875, 7.5, 0.0)
+_INTEGERS = (Integers(-128, 127), Integers(0, 255))
+
+
+def implementation_problems(context: Context, primitive: Primitive) -> Iterator[Problem]:
+    """Yield the first expression of a primitive with other results than its formula or another expression."""
+    for evaluator in (context.floats, *(Evaluator(context.primitives, integers) for integers in _INTEGERS)):
+        functions = [*evaluator.implementations(primitive)] if evaluator.kind in primitive.kinds else []
+        for (key, function), (other_key, other) in product(functions[:1], functions[1:]):
+            for arguments in _samples(primitive, evaluator):
+                expected, found = function(*arguments), other(*arguments)
+                if not are_close(found, expected):
+                    message = (
+                        f"'{other_key}' of primitive '{primitive.name}' gives {format_number(found)} for "
+                        f"{format_numbers(arguments)}, but {f'{key!r}' if key else 'the operator'} gives "
+                        f"{format_number(expected)}; write expressions of one function"
+                    )
+                    yield Problem(_location(primitive, other_key), message)
+                    return
+
+
+def _samples(primitive: Primitive, evaluator: Evaluator) -> Iterator[tuple[float, ...]]:
+    numbers = _FLOATS if evaluator.integers is None else evaluator.integers.samples
+    count = len(primitive.parameters)
+    for arguments in product(numbers[:: 1 if count < 3 else 3], repeat=count):
+        yield (arguments[0] > 0, *arguments[1:]) if primitive.condition is not None else arguments
+
+
+def _location(primitive: Primitive, key: str) -> Location:
+    languages: dict[str, Language] = {"array": "array", "kernel": "kernel"}
+    if key in languages:
+        return primitive.implementation(languages[key]).location
+    return primitive.formula.location if primitive.formula is not None else primitive.location

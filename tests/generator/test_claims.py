@@ -1,0 +1,145 @@
+"""`opgen check` computes what the spec claims: each claim of the repository's spec, made false, is refused."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+
+import own_spec
+import pytest
+from opgen.claims import of_functor, of_primitive
+from opgen.claims.context import Context
+from opgen.formula import INCOMING, Call, Formula, Implementation, Name, Node, Number, Primitive, Primitives
+from opgen.model import BOUNDS, Functor, Monoid, Position, Spec
+
+SPEC = own_spec.read()
+# The claims of one kind that are tried, without --full.
+SAMPLE = 12
+NUMBERS = ("1", "0", "nan", "-inf", "5")
+# What only tests know: complex numbers, and slopes at infinity.
+BEYOND = {"implementation: array of angle", "gradient: g for the gradient of nan_to_num"}
+
+
+@dataclass(frozen=True)
+class Falsehood:
+    """One claim of the spec, made false."""
+
+    kind: str
+    what: str
+    of: Functor | Primitive
+
+    def __str__(self) -> str:
+        return f"{self.kind}: {self.what} of {self.of.name}"
+
+    def problems(self) -> list[str]:
+        of = self.of
+        if isinstance(of, Primitive):
+            primitives = Primitives({**SPEC.primitives, of.name: of})
+            return [*map(str, of_primitive(Context(SPEC, primitives), of))]
+        kinds = {
+            name: replace(kind, functors=tuple(of if each.name == of.name else each for each in kind.functors))
+            for name, kind in SPEC.functors.items()
+        }
+        spec: Spec = replace(SPEC, functors=kinds)
+        return [*map(str, of_functor(Context(spec, spec.primitives), of))]
+
+
+def with_node(formula: Formula, node: Node) -> Formula:
+    return replace(formula, node=node)
+
+
+def wrong_gradients(formula: Formula) -> Iterator[tuple[str, Formula]]:
+    if formula.node != Number(0):
+        yield "7 times the gradient", with_node(formula, Call("x * y", (Number(7), formula.node)))
+        yield "the gradient's negative", with_node(formula, Call("-x", (formula.node,)))
+        yield "the gradient times g", with_node(formula, Call("x * y", (Name(INCOMING), formula.node)))
+        yield "0 for the gradient", with_node(formula, Number(0))
+    yield "g for the gradient", with_node(formula, Name(INCOMING))
+
+
+def falsehoods() -> Iterator[Falsehood]:
+    for functor in SPEC.every_functor:
+        if functor.is_gradient:
+            continue
+        for position, edge in enumerate(functor.edges):
+            for value in (*NUMBERS, f"-({edge.value})"):
+                if not same(value, edge.value):
+                    edges = [*functor.edges]
+                    edges[position] = replace(edge, value=value)
+                    yield Falsehood("edge", f"{edge.call} is {value}", replace(functor, edges=tuple(edges)))
+        for operand, formula in functor.gradients.items():
+            for what, wrong in wrong_gradients(formula):
+                if wrong.node != formula.node:
+                    yield Falsehood("gradient", what, replace(functor, gradients={**functor.gradients, operand: wrong}))
+        monoid = functor.reduction
+        if isinstance(monoid, Monoid):
+            yield from wrong_monoids(functor, monoid)
+        if isinstance(monoid, Position):
+            yield Falsehood("result", "a byte", replace(functor, result="u8"))
+            yield Falsehood("result", "a float", replace(functor, result="f32"))
+    for primitive in SPEC.primitives.values():
+        for operand, formula in primitive.gradient.items():
+            for what, wrong in wrong_gradients(formula):
+                if wrong.node != formula.node:
+                    gradient = {**primitive.gradient, operand: wrong}
+                    yield Falsehood(
+                        "primitive's gradient", f"{what} of {operand}", replace(primitive, gradient=gradient)
+                    )
+        yield from wrong_implementations(primitive)
+
+
+def wrong_monoids(functor: Functor, monoid: Monoid) -> Iterator[Falsehood]:
+    # Of truth values the lowest is 0.
+    is_of_truth = functor.result == "bool"
+    for identity in ("0", "1") if is_of_truth else ("0", "1", "2", "-1", "highest", "lowest"):
+        if identity != monoid.identity and not (monoid.state is not None and identity in BOUNDS):
+            wrong = replace(monoid, identity=identity)
+            yield Falsehood("identity", f"{identity} for {monoid.identity}", replace(functor, reduction=wrong))
+    x, y = Name("x"), Name("y")
+    for node in (Call("x - y", (x, y)), x, Call("x * y", (Number(2), Call("x + y", (x, y))))):
+        wrong = replace(monoid, combine=with_node(monoid.combine, node))
+        yield Falsehood("combine", "another one", replace(functor, reduction=wrong))
+    states = [state for kind in SPEC.functors.values() for state in kind.states]
+    for state in states if monoid.state is not None else ():
+        if state != monoid.state:
+            yield Falsehood("state", state, replace(functor, reduction=replace(monoid, state=state)))
+    if functor.result not in (None, "bool"):
+        yield Falsehood("result", "a byte", replace(functor, result="u8"))
+        yield Falsehood("result", "without a sign", replace(functor, result="u64"))
+
+
+def wrong_implementations(primitive: Primitive) -> Iterator[Falsehood]:
+    for key in ("array", "kernel"):
+        written = getattr(primitive, key)
+        if written is not None:
+            x = primitive.parameters[-1]
+            wrong = Implementation(written.integer, f"{x} * 3 + 1", written.location)
+            if "float" in primitive.kinds:
+                yield Falsehood("implementation", key, replace(primitive, **{key: wrong}))
+    if primitive.formula is not None:
+        wrong_formula = with_node(primitive.formula, Call("x * y", (Number(3), primitive.formula.node)))
+        yield Falsehood("implementation", "formula", replace(primitive, formula=wrong_formula))
+
+
+def same(one: str, other: str) -> bool:
+    """Whether two values of edges are one number: NaN has no sign, and an integer 0 has none."""
+    first, second = (text.replace("(", "").replace(")", "").removesuffix(".0") or text for text in (one, other))
+    return (first == second and one != f"-({other})") or (other in ("nan", "0") and one == f"-({other})")
+
+
+FALSEHOODS = [falsehood for falsehood in falsehoods() if str(falsehood) not in BEYOND]
+KINDS = list(dict.fromkeys(falsehood.kind for falsehood in FALSEHOODS))
+
+
+def test_what_the_spec_claims_is_true() -> None:
+    context = Context(SPEC, SPEC.primitives)
+    assert not [*(problem for functor in SPEC.every_functor for problem in of_functor(context, functor))]
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_what_is_false_is_refused(kind: str, full: bool) -> None:
+    tried = [falsehood for falsehood in FALSEHOODS if falsehood.kind == kind]
+    if not full:
+        tried = random.Random(0).sample(tried, min(SAMPLE, len(tried)))
+    assert [str(each) for each in tried if not each.problems()] == []
