@@ -10,8 +10,10 @@ import numpy as np
 
 from ...device import Device
 from ...dtype import DType
-from ..tensor import Tensor
+from ..base.error import GradientError
+from ..tensor import Tensor, stack
 from ..tensor import meshgrid as _meshgrid
+from ..tensor.base import device_of
 from .data_types import Scalar, result_type
 from .linear_algebra import diagonal
 
@@ -38,7 +40,10 @@ def asarray(
             raise ValueError("asarray: a tensor of Python numbers is always a copy; leave out copy=False")
         inner = list(_tensors(obj))
         if inner:
-            dtype, obj = dtype or result_type(*inner), _plain(obj)
+            dtype = dtype or result_type(*inner)
+            if any(tensor.is_recorded for tensor in inner):
+                return _stacked(obj, dtype, device)
+            obj = _plain(obj)
         return Tensor(obj, dtype=dtype, device=device)
     if copy is False and isinstance(obj, Tensor) and result is not obj:
         raise ValueError("asarray: another dtype or device needs a copy; leave out copy=False")
@@ -52,6 +57,13 @@ def _tensors(obj: Any) -> Iterator[Tensor]:
     elif isinstance(obj, list | tuple):
         for item in obj:
             yield from _tensors(item)
+
+
+def _stacked(obj: Any, dtype: DType, device: Device | None) -> Tensor:
+    """Join what nested sequences have by calls that are recorded."""
+    if isinstance(obj, list | tuple):
+        return stack([_stacked(item, dtype, device) for item in obj])
+    return asarray(obj, dtype=dtype, device=device)
 
 
 def _plain(obj: Any) -> Any:
@@ -73,12 +85,18 @@ def arange(
     """Make the vector start, start + step, .. that ends before `stop`; of one number, count up to it from 0."""
     if dtype is not None and dtype.is_complex:
         return arange(start, stop, step, dtype=dtype.real, device=device).to_dtype(dtype)
-    last = None if stop is None else _number(stop)
-    return Tensor.arange(_number(start), last, _number(step), dtype=dtype, device=device)
+    last = None if stop is None else _number("arange", stop)
+    return Tensor.arange(_number("arange", start), last, _number("arange", step), dtype=dtype, device=device)
 
 
-def _number(value: Number) -> Any:
-    return value.item() if isinstance(value, Tensor) else value
+def _number(op: str, value: Number) -> Any:
+    """Return a Python number, which is that of a tensor of rank 0; GradientError for one that is recorded."""
+    if not isinstance(value, Tensor):
+        return value
+    if value.is_recorded:
+        reason = "the host reads the number, which has no gradient; detach it, or add and multiply tensors"
+        raise GradientError(op, reason)
+    return value.item()
 
 
 def empty(shape: Shape, *, dtype: DType | None = None, device: Device | None = None) -> Tensor:
@@ -120,7 +138,9 @@ def full(
 ) -> Tensor:
     """Make a tensor of one number, which may be a tensor of rank 0."""
     dtype = result_type(fill_value) if dtype is None else dtype
-    return Tensor.full(shape, _number(fill_value), dtype=dtype, device=device)
+    if isinstance(fill_value, Tensor) and fill_value.is_recorded:
+        return fill_value.to(device=device_of(device), dtype=dtype).broadcast_as(shape).copy()
+    return Tensor.full(shape, _number("full", fill_value), dtype=dtype, device=device)
 
 
 def full_like(
@@ -141,7 +161,7 @@ def linspace(
     endpoint: builtins.bool = True,
 ) -> Tensor:
     """Make a vector of `num` numbers at equal distances from `start` to `stop`, without `stop` if not `endpoint`."""
-    first, last = _number(start), _number(stop)
+    first, last = _number("linspace", start), _number("linspace", stop)
     is_complex = isinstance(first, complex) or isinstance(last, complex)
     if dtype is None:
         dtype = DType.COMPLEX64 if is_complex else DType.F32

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from heapq import heappop, heappush
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, NoReturn
 
@@ -223,6 +223,24 @@ def _owned(gradient: Tensor, taken: dict[int, list[Layout] | None]) -> Tensor:
     return gradient
 
 
+def depends_on_others(tensor: Tensor, variables: Collection[Node]) -> bool:
+    """Tell whether a tensor depends on another variable than these."""
+    return any(node.rule is None and node not in variables for node in _nodes(opened(tensor._storage)[1]))
+
+
+def _nodes(root: Node | None) -> Iterator[Node]:
+    """The calls on which a result depends, and their variables."""
+    if root is None:
+        return
+    seen, waiting = {root}, [root]
+    while waiting:
+        node = waiting.pop()
+        yield node
+        sources = {source for source in node.operands if type(source) is Node} - seen
+        seen |= sources
+        waiting += sources
+
+
 def _turns(root: Node, variables: Sequence[Node]) -> dict[Node, float]:
     """When the gradients of variables are final: each behind the last call that is gone back through and uses it.
 
@@ -230,15 +248,8 @@ def _turns(root: Node, variables: Sequence[Node]) -> dict[Node, float]:
     """
     places = {variable: place for place, variable in enumerate(variables, 1)}
     last: dict[Node, int] = {root: root.number} if root in places else {}
-    seen, waiting = {root}, [root]
-    while waiting:
-        node = waiting.pop()
+    for node in _nodes(root):
         for source in node.operands:
-            if not isinstance(source, Node):
-                continue
-            if source in places:
+            if isinstance(source, Node) and source in places:
                 last[source] = min(last.get(source, node.number), node.number)
-            elif source not in seen:
-                seen.add(source)
-                waiting.append(source)
     return {variable: places[variable] / (len(places) + 1) - number for variable, number in last.items()}

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from sys import getrefcount
 from types import CodeType
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
@@ -229,8 +229,8 @@ def watched(value: Storage | None) -> Any:
     return value
 
 
-def unshared(tensors: tuple[Tensor | None, ...]) -> list[Tensor | None]:
-    """Tensors, each a copy unless the tuple alone has it and its elements: whoever gets one may write to it."""
+def unshared(tensors: Sequence[Tensor | None]) -> list[Tensor | None]:
+    """Tensors, each a copy unless the sequence alone has it and its elements: whoever gets one may write to it."""
     found: list[Tensor | None] = []
     for tensor in tensors:
         if tensor is None:
@@ -316,6 +316,18 @@ def record(made: Storage, rule: Rule, operands: tuple[Any, ...], calls: int = 3)
     storage.value = made
     storage.inner = node
     return storage
+
+
+def without_gradients(op: str, results: Iterable[Storage]) -> Iterator[Storage]:
+    """Results besides the first one of a recorded call: `backward` refuses those of floats."""
+    for result in results:
+        yield record(result, _refused, (op,), 0) if result.inner.dtype.is_float else result
+
+
+def _refused(node: Node, _: Tensor) -> Contributions:
+    """The rule of a result through which no gradient goes."""
+    op = node.operands[0]
+    raise GradientError(op, "its first result alone has a gradient; detach the others")
 
 
 def require_writable(op: str, node: Node | None) -> None:

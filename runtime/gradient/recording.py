@@ -28,18 +28,30 @@ frame_at: Final = sys._getframe
 class Mode:
     """Whether calls are recorded, and how gradients are worked out: of each thread, and of each task of asyncio."""
 
-    __slots__ = ("frees", "keeps_graph", "outer", "records")
+    __slots__ = ("frees", "is_inner", "keeps_graph", "outer", "records")
 
     def __init__(
-        self, *, records: bool = True, frees: bool = False, keeps_graph: bool = False, outer: Mode | None = None
+        self,
+        *,
+        records: bool = True,
+        frees: bool = False,
+        keeps_graph: bool = False,
+        is_inner: bool = False,
+        outer: Mode | None = None,
     ) -> None:
         self.records = records
         self.frees = frees
         """Whether gradients are worked out that let go of what they needed."""
         self.keeps_graph = keeps_graph
         """Whether gradients are recorded as they are worked out, so that they have gradients themselves."""
+        self.is_inner = is_inner
+        """Whether `value_and_grad` runs its function, whose variables are arguments of others."""
         self.outer = outer
-        """That of the code around a block that does not record."""
+        """That of the code around a block."""
+
+    def inside(self, *, records: bool, is_inner: bool) -> Mode:
+        """That of a block in code that has this one."""
+        return Mode(records=records, frees=self.frees, keeps_graph=self.keeps_graph, is_inner=is_inner, outer=self)
 
 
 _RECORDING: Final = Mode()
@@ -57,7 +69,7 @@ class NoGrad:
     def __enter__(self) -> None:
         before = mode()
         try:
-            set_mode(Mode(records=False, frees=before.frees, keeps_graph=before.keeps_graph, outer=before))
+            set_mode(before.inside(records=False, is_inner=before.is_inner))
         except BaseException:
             # An interrupt may come behind any call.
             set_mode(before)

@@ -352,6 +352,13 @@ def cross_entropy_gradient(
     return softmax(_wide(g) * counted, shares, dim).to_dtype(x.dtype), None, is_counted.where(of_losses, 0)
 
 
+def ratio_of_sums(x: tuple[Storage, Layout], divisor: tuple[Storage, Layout]) -> tuple[Storage, ...]:
+    """What ratio_of_sums gives: each op is recorded."""
+    count = Tensor._new(*divisor).sum()
+    slope = count.recip()
+    return (Tensor._new(*x).sum() / count)._storage, count._storage, slope._storage
+
+
 def _normal(x: Tensor, eps: float, *, centred: bool) -> tuple[Tensor, Tensor]:
     """The normalised elements, in the dtype in which they are computed, and what they were multiplied by."""
     x = _wide(x)
@@ -677,7 +684,7 @@ def of_op(op: UserOp, result: Tensor, g: Tensor, *operands: Tensor) -> list[Tens
     return unshared(_checked(op, op.bwd(*operands, result, g.copy()), operands))
 
 
-def _checked(op: UserOp, given: object, operands: Sequence[Tensor]) -> tuple[Any, ...]:
+def _checked(op: UserOp, given: object, operands: Sequence[Tensor]) -> list[Tensor | None]:
     """What a user's op gives: a gradient or None for each operand."""
     found = given if isinstance(given, tuple) else (given,)
     if len(found) != len(operands):
@@ -691,7 +698,7 @@ def _checked(op: UserOp, given: object, operands: Sequence[Tensor]) -> tuple[Any
         if gradient is not None and gradient.device != operand.device:
             reason = f"bwd of {type(op).__name__} gives gradients on the devices of the operands"
             raise GradientError(op.name, f"{reason}, {operand.device.label} here, not {gradient.device.label}")
-    return tuple([each if each is None else each.to_dtype(x.dtype) for each, x in zip(found, operands, strict=True)])
+    return [each if each is None else each.to_dtype(x.dtype) for each, x in zip(found, operands, strict=True)]
 
 
 def changed_by(op: UserOp, first: tuple[Any, Layout], *others: tuple[Any, Layout]) -> None:

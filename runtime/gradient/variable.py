@@ -11,9 +11,9 @@ from ..base.error import GradientError, InvalidArgument, ShapeMismatch, TallowEr
 from ..core.layout import Layout
 from ..tensor import Tensor
 from ..tensor.base import require_tensors
-from .backward import Gradients
-from .node import Node, recorded_of, watched
-from .recording import no_grad
+from .backward import Gradients, depends_on_others
+from .node import Contributions, Node, opened, recorded_of, watched
+from .recording import mode, no_grad, set_mode
 
 P = ParamSpec("P")
 
@@ -94,28 +94,54 @@ def value_and_grad(function: Callable[P, Tensor]) -> Callable[P, tuple[Tensor, t
 
     The function gives a tensor of one element. The gradients are those of all arguments that are tensors of floats, in
     their order, those given by keyword last; of one on which the result does not depend the gradient is zeros.
+
+    One such function may call another one. The result and the gradients are recorded if an argument came of a variable,
+    or if the function uses other variables than its arguments; in a block of `no_grad` they never are.
     """
 
     if not callable(function):
         raise InvalidArgument("value_and_grad", f"function must be a function, not {shown(function)}")
 
     def call(*arguments: P.args, **named: P.kwargs) -> tuple[Tensor, tuple[Tensor, ...]]:
+        sources: list[Tensor] = []
         variables: list[Var] = []
 
         def variable(argument: Any) -> Any:
             if not isinstance(argument, Tensor) or not argument.dtype.is_float:
                 return argument
+            sources.append(argument)
             variables.append(Var(argument))
             return variables[-1]
 
         given = [variable(argument) for argument in arguments]
-        result = function(*given, **{name: variable(argument) for name, argument in named.items()})
+        around = mode()
+        try:
+            set_mode(around.inside(records=True, is_inner=True))
+            result = function(*given, **{name: variable(argument) for name, argument in named.items()})
+        finally:
+            set_mode(around)
         require_tensors("value_and_grad", result=result)
-        grads: Gradients = result.backward()
+        leaves = [each._storage.inner for each in variables]
+        # Elsewhere the caller has the gradient of a variable from this call.
+        is_part = any(it.is_recorded and (around.is_inner or not is_variable(it)) for it in sources)
+        is_recorded = around.records and (is_part or depends_on_others(result, leaves))
+        grads: Gradients = result.backward(create_graph=is_recorded)
         found = [grads.get(each) for each in variables]
         gradients = [
             each.detach().zeros_like() if grad is None else grad for each, grad in zip(variables, found, strict=True)
         ]
-        return result.detach(), tuple(gradients)
+        if is_variable(result):
+            # The elements are those of a variable.
+            result = result.copy()
+        if not is_recorded:
+            return result.detach(), tuple(gradients)
+        for leaf, source in zip(leaves, sources, strict=True):
+            leaf.rule, leaf.operands = _argument, (opened(source._storage)[1], source._layout, None)
+        return result, tuple(gradients)
 
     return call
+
+
+def _argument(node: Node, g: Tensor) -> Contributions:
+    """The gradient of an argument of `value_and_grad`, which was a variable while the function's were worked out."""
+    yield 0, g.reshape(node.operands[1].shape)

@@ -8,9 +8,9 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from ...device import Device
-from ...dtype import Array
+from ...dtype import Array, DType
 from ...storage import Storage
-from ..base.error import InvalidArgument, TallowError, UnsupportedDType
+from ..base.error import GradientError, InvalidArgument, TallowError, UnsupportedDType
 from ..core import argument, check
 from ..core.argument import DTypeLike
 from ..core.layout import Layout
@@ -29,6 +29,20 @@ class SupportsDLPack(Protocol):
     def __dlpack_device__(self) -> tuple[Any, Any]: ...
 
 
+def _require_plain(op: str, data: object) -> None:
+    """Raise GradientError for nested lists with a recorded tensor, of which NumPy would take the elements alone."""
+    if not isinstance(data, list | tuple):
+        return
+    kinds = set(map(type, data))
+    if any(issubclass(kind, TensorBase) for kind in kinds) and any(
+        isinstance(item, TensorBase) and item._storage.is_recorded for item in data
+    ):
+        raise GradientError(op, "a list of recorded tensors is joined by stack; use tallow.stack, or detach them")
+    if any(issubclass(kind, list | tuple) for kind in kinds):
+        for item in data:
+            _require_plain(op, item)
+
+
 class InteropMethods(LogicMethods):
     """Conversions."""
 
@@ -44,13 +58,24 @@ class InteropMethods(LogicMethods):
         `InvalidArgument`, as are ints that i64 lacks where there is no `dtype`, and lists of uneven lengths.
         """
         target = None if dtype is None else argument.dtype("tensor", "dtype", dtype)
-        if isinstance(data, np.ndarray | np.generic | TensorBase):
-            array = np.asarray(data)
+        if isinstance(data, TensorBase):
+            tensor = self._copied(data, target, device_of(device))
         else:
-            array, target = from_lists(data, target)
-        tensor = self._of_array("tensor", array, Device.cpu())
-        tensor = (tensor if target is None else tensor.to_dtype(target)).to(device_of(device))
+            if isinstance(data, np.ndarray | np.generic):
+                array = np.asarray(data)
+            else:
+                _require_plain("tensor", data)
+                array, target = from_lists(data, target)
+            tensor = self._of_array("tensor", array, Device.cpu())
+            tensor = (tensor if target is None else tensor.to_dtype(target)).to(device_of(device))
         self._storage, self._layout = tensor._storage, tensor._layout
+
+    @classmethod
+    def _copied(cls, source: Any, dtype: DType | None, device: Device) -> Self:
+        """Copy a tensor, recorded if it is."""
+        there = source.to(device, source.dtype if dtype is None else dtype)
+        copy: Self = source.copy() if there._storage is source._storage else there
+        return copy
 
     @classmethod
     def from_numpy(cls, array: Array, device: Device | str | None = None) -> Self:
@@ -58,6 +83,9 @@ class InteropMethods(LogicMethods):
 
         `InvalidArgument` for a dtype that no tensor has.
         """
+        if isinstance(array, TensorBase):
+            return cls._copied(array, None, device_of(device))
+        _require_plain("from_numpy", array)
         try:
             found = np.asarray(array)
         except (TypeError, ValueError) as error:
@@ -229,6 +257,8 @@ class InteropMethods(LogicMethods):
                 if chosen == host.dlpack and copy is not False:
                     return self.to(host).__dlpack__(max_version=max_version)
                 raise BufferError(f"the elements are on {self.device.label}; use to() to move them first")
+        if self._storage.is_recorded:
+            raise GradientError("dlpack", "other libraries record nothing of this tensor; export x.detach()")
         self._layout.check("dlpack", self._storage.length)
         options: dict[str, Any] = {}
         if stream is not None:

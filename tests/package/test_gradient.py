@@ -614,6 +614,71 @@ def test_value_and_grad(device: Device) -> None:
         tl.value_and_grad(lambda x: 3)(x)
 
 
+def test_value_and_grad_of_functions_that_use_it(device: Device) -> None:
+    x, y = Tensor([1.0, 2.0], device=device), Tensor([3.0, 4.0], device=device)
+    slope = tl.value_and_grad(lambda x: (x**4).sum())
+    curvature = tl.value_and_grad(lambda x: slope(x)[1][0].sum())
+    assert curvature(x)[1][0].tolist() == [12, 48]
+    assert tl.value_and_grad(lambda x: curvature(x)[1][0].sum())(x)[1][0].tolist() == [24, 48]
+    assert tl.value_and_grad(lambda x: slope(x)[0])(x)[1][0].tolist() == [4, 32]
+
+    def product(w: Tensor) -> tuple[Tensor, Tensor]:
+        value, (gradient,) = tl.value_and_grad(lambda y: (y * y * w).sum())(y)
+        return value, gradient
+
+    # Of what the inner function uses besides its arguments.
+    assert tl.value_and_grad(lambda w: product(w)[0])(x)[1][0].tolist() == [9, 16]
+    assert tl.value_and_grad(lambda w: (product(w)[1] * w).sum())(x)[1][0].tolist() == [12, 32]
+    w = Var(x)
+    for argument in (w * 1, w + 0):
+        value, (gradient,) = slope(argument)
+        grads = (value + gradient.sum()).backward()
+        assert grads[w].tolist() == [4 + 12, 32 + 48]
+        assert len(grads) == 1
+    value, gradient = product(w)
+    assert (value + gradient.sum()).backward()[w].tolist() == [9 + 6, 16 + 8]
+    with tl.no_grad():
+        value, (gradient,) = slope(w * 1)
+        assert gradient.tolist() == [4, 32]
+    for plain in (value, gradient, *product(w.detach()), slope(w)[0]):
+        assert not plain.is_recorded
+
+
+def test_results_of_value_and_grad_have_memory_of_their_own(device: Device) -> None:
+    number, w = Tensor(2.0, device=device), Var(Tensor(5.0, device=device))
+    for function in (lambda x: x, lambda x: x.reshape(1)[0], lambda x: w, lambda x: w * x):
+        value, (gradient,) = tl.value_and_grad(function)(number)
+        with tl.no_grad():
+            value.fill_(7)
+            gradient.fill_(8)
+        assert (value.item(), gradient.item(), number.item(), w.item()) == (7, 8, 2, 5)
+
+
+def test_recorded_numbers_of_new_tensors(device: Device) -> None:
+    xp = Tensor(0.0, device=device).__array_namespace__()
+    w = Var(Tensor([2.0, 3.0], device=device))
+    filled = xp.full((2, 2), w[0], dtype=tl.DType.F16)
+    assert (filled.device, filled.dtype, filled.tolist()) == (device, tl.DType.F16, [[2, 2], [2, 2]])
+    assert filled.sum().backward()[w].tolist() == [4, 0]
+    assert not xp.full(2, w[0], dtype=xp.int32).is_recorded
+    nested = xp.asarray([[w[0], 1.0], [w[1], w[0]]])
+    assert (nested.device, nested.tolist()) == (device, [[2, 1], [3, 2]])
+    assert nested.sum().backward()[w].tolist() == [2, 1]
+    copied = Tensor(w, dtype="f16", device=device)
+    with tl.no_grad():
+        copied.fill_(0)
+    assert w.tolist() == [2, 3]
+    assert Tensor(w, device=device).sum().backward()[w].tolist() == [1, 1]
+    for call in (
+        lambda: xp.linspace(w[0], 3.0, 3, dtype=xp.float32),
+        lambda: xp.arange(w[0]),
+        lambda: Tensor([1.0, w[0]]),
+        lambda: tl.from_dlpack(w),
+    ):
+        with pytest.raises(GradientError, match="detach"):
+            call()
+
+
 def test_gradients_of_gradients(device: Device) -> None:
     x = Var(Tensor([1.0, 2.0], device=device))
     first = (x**3).sum().backward(create_graph=True)[x]

@@ -224,7 +224,8 @@ def _ends(method: Method) -> Iterator[str]:
     signature, gradient = method.signature, method.gradient
     assert gradient is not None
     kept, result = _kept(method, gradient), _kept_result(method, gradient)
-    arguments = ["results[1:]" if name == OTHERS else name for name in _arguments(method, gradient)]
+    names = _arguments(method, gradient)
+    arguments = ["results[1:]" if name == OTHERS else name for name in names]
     items = [*_operands(method, kept), *arguments, *([] if result is None else [result])]
     operands = f"({', '.join(items)})"
     if writes(method):
@@ -237,7 +238,9 @@ def _ends(method: Method) -> Iterator[str]:
     if signature.returns == "tuple[Storage, ...]":
         yield "made = results[0]"
         yield f"first = {call}"
-        yield "return (first, *results[1:]) if len(results) > 1 else (first,)"
+        # What gradients are made of depends on the operands as well.
+        others = f"without_gradients({quoted(method.name)}, results[1:])" if OTHERS in names else "results[1:]"
+        yield f"return (first, *{others}) if len(results) > 1 else (first,)"
     elif _gives_shape(method):
         # A user's op may make integers.
         yield f"return ({call} if made.dtype.is_float else made), shape"

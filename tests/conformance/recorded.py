@@ -1,0 +1,316 @@
+"""Public calls with recorded operands: what they give, and how that changes with the operands."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Iterator, Sequence
+from functools import cache
+from types import ModuleType
+from typing import Any, NamedTuple
+
+import numpy as np
+import tallow
+from tallow import DType, Storage, Tensor, Var, array_api, distributed, optim
+from tallow.array_api import fft, linalg
+
+from . import hostile
+
+_MODULES: dict[str, ModuleType] = {
+    "array_api": array_api,
+    "array_api.linalg": linalg,
+    "array_api.fft": fft,
+    "distributed": distributed,
+    "optim": optim,
+}
+_MATRIX, _SQUARE = "ramp(d, DType.F32, 2, 3)", "ramp(d, DType.F32, 3, 3)"
+_PRODUCT = f"{_MATRIX}; ramp(d, DType.F32, 3, 2)"
+# Arguments by place, where those of `hostile` do not fit or are none of floats; those of methods begin with the object.
+EXAMPLES = {
+    "einsum": f"'ij,jk->ik'; {_PRODUCT}",
+    "meshgrid": "ramp(d, DType.F32, 3); ramp(d, DType.F32, 2)",
+    "Tensor.broadcast_as": f"{_MATRIX}; 2; 2; 3",
+    "Tensor.expand": f"{_MATRIX}; 2; 2; 3",
+    "Tensor.permute": f"{_MATRIX}; 1; 0",
+    "Tensor.repeat": f"{_MATRIX}; 1; 2",
+    "Tensor.reshape": f"{_MATRIX}; 3; 2",
+    "Tensor.view": f"{_MATRIX}; 3; 2",
+    "Storage.cholesky": "d.storage(np.ones(4, dtype=np.float32)); at(2, 2)",
+    "Storage.round_to": "d.storage(np.arange(4, dtype=np.float32)); at(4); 4; 1",
+    "Storage.scaled_dot_product_attention_with_logsumexp": "; ".join(
+        ["d.storage(np.arange(16, dtype=np.float32)); at(1, 2, 2, 4)"]
+        + ["d.storage(np.arange(12, dtype=np.float32)); at(1, 1, 3, 4)"] * 2
+        + ["None; None; None; None; False; 0.5"]
+    ),
+    "array_api.broadcast_arrays": f"{_MATRIX}; ramp(d, DType.F32, 3)",
+    "array_api.matmul": _PRODUCT,
+    "array_api.meshgrid": "ramp(d, DType.F32, 3); ramp(d, DType.F32, 2)",
+    "array_api.permute_dims": f"{_MATRIX}; (1, 0)",
+    "array_api.result_type": _MATRIX,
+    "array_api.squeeze": "ramp(d, DType.F32, 1, 3); 0",
+    "array_api.take": "ramp(d, DType.F32, 4); ramp(d, DType.I64, 3)",
+    "array_api.where": f"ramp(d, DType.F32, 2, 3) > 0; {_MATRIX}; {_MATRIX}",
+    "array_api.linalg.matmul": _PRODUCT,
+    "array_api.linalg.matrix_power": f"{_SQUARE}; 2",
+    "array_api.linalg.solve": f"{_SQUARE}; {_SQUARE}",
+    **{
+        f"array_api.linalg.{name}": _SQUARE
+        for name in ("cholesky", "det", "eig", "eigh", "eigvals", "eigvalsh", "inv", "slogdet")
+    },
+}
+# Tensors in the place of any argument, and in lists and mappings there.
+FORMS = hostile.values("""
+    ramp(d, DType.F32, 1)[0]; ramp(d, DType.F32, 3); ramp(d, DType.F32, 2, 3)
+    [ramp(d, DType.F32, 1)[0], 1.0]; [[ramp(d, DType.F32, 1)[0]] * 2] * 2; {'a': ramp(d, DType.F32, 2)}
+""")
+EXEMPT = {
+    "Tensor.detach": "it ends a record by its very meaning",
+    "Storage.cross_entropy_gradient": "of its operands, losses are what cross_entropy gives for the first",
+    "distributed.send": "it needs another rank",
+}
+# What is of symmetric matrices, whose gradients are symmetric too.
+SYMMETRIC = {"Storage.cholesky", "array_api.linalg.cholesky"}
+# The size of a step in each dtype, and how near differences are; results may be of 16 bits.
+STEPS = {DType.F64: ((1e-6, 1e-5), (0.125, 0.02)), DType.F32: ((2e-3, 0.02), (0.125, 0.02))}
+
+
+def _spread(count: int, seed: int) -> Any:
+    """Numbers between 0 and 1, none of which is near another one."""
+    generator = np.random.default_rng(seed)
+    return (generator.permutation(count) + generator.uniform(0.3, 0.7, count)) / max(count, 1)
+
+
+def _definite(count: int, seed: int) -> Any:
+    """The elements of a symmetric matrix near twice the identity."""
+    size = max(int(count**0.5), 1)
+    noise = _spread(size * size, seed).reshape(size, size) * 0.1
+    return np.resize((2 * np.eye(size) + noise + noise.T).reshape(-1), count)
+
+
+# Numbers of operands, by where functions are defined.
+RANGES: tuple[Callable[[int, int], Any], ...] = (
+    lambda count, seed: 0.2 + 0.6 * _spread(count, seed),
+    lambda count, seed: 1.2 + 0.6 * _spread(count, seed),
+    _definite,
+)
+
+
+def _direction(array: Any, seed: int) -> Any:
+    """A direction in which numbers change; what is symmetric stays so."""
+    size = int(array.size**0.5)
+    direction = 0.5 + _spread(array.size, seed + 1)
+    if size * size == array.size:
+        matrix = array.reshape(size, size)
+        if np.array_equal(matrix, matrix.T):
+            square = direction.reshape(size, size)
+            return ((square + square.T) / 2).reshape(-1)
+    return direction
+
+
+@cache
+def surface() -> dict[str, hostile.Call]:
+    """Every public call, with those of the public modules that take tensors."""
+    found = dict(hostile.surface())
+    for prefix, module in _MODULES.items():
+        names = getattr(module, "__all__", None) or [name for name in vars(module) if not name.startswith("_")]
+        for name in names:
+            function = getattr(module, name)
+            if inspect.isfunction(function):
+                parameters = tuple(inspect.signature(function).parameters.values())
+                label = f"{prefix}.{name}"
+                found[label] = hostile.Call(label, None, lambda _, function=function: function, parameters)
+    return found
+
+
+class Given(NamedTuple):
+    """The object that a call is made on, and its arguments."""
+
+    of: Any
+    arguments: Sequence[Any]
+    keywords: dict[str, Any]
+
+
+def example(call: hostile.Call) -> Given:
+    """Arguments that fit a call, each yet to be made."""
+    if call.name in EXAMPLES:
+        of, *arguments = [None] * (call.owner is None) + hostile.values(EXAMPLES[call.name])
+        return Given(of, arguments, {})
+    base = hostile.base_of(call)
+    return Given(base.of, base.arguments, base.keywords)
+
+
+def variants(call: hostile.Call) -> Iterator[tuple[str, Given]]:
+    """The same with a tensor, or what has some, in the place of each argument in turn; most calls refuse it."""
+    base = hostile.base_of(call)
+    for parameter in call.parameters:
+        for form in FORMS:
+            if parameter.kind is parameter.VAR_POSITIONAL:
+                yield f"*{form}", Given(base.of, [*base.arguments, *base.keywords.values(), form, form], {})
+            elif parameter.kind is not parameter.VAR_KEYWORD:
+                changed = base.changed({parameter.name: form})
+                yield f"{parameter.name}={form}", Given(changed.of, changed.arguments, changed.keywords)
+
+
+def mapped(value: Any, change: Callable[[Any], Any]) -> Any:
+    """The same with each tensor and each storage in it changed, also those in sequences and mappings."""
+    if isinstance(value, Given):
+        return Given(*[mapped(part, change) for part in value])
+    if isinstance(value, Tensor | Storage):
+        return change(value)
+    if type(value) in (list, tuple):
+        return type(value)([mapped(part, change) for part in value])
+    if type(value) is dict:
+        return {key: mapped(part, change) for key, part in value.items()}
+    return value
+
+
+def leaves(value: Any) -> list[Any]:
+    """The tensors and the storages in a value."""
+    found: list[Any] = []
+    mapped(value, found.append)
+    return found
+
+
+def is_operand(leaf: Any) -> bool:
+    """Whether a leaf is of floats; variables stay as they are."""
+    return leaf.dtype.is_float and not isinstance(leaf, Var)
+
+
+def shown(leaf: Tensor | Storage) -> Tensor:
+    """A vector of what a leaf has."""
+    return leaf.reshape(-1) if isinstance(leaf, Tensor) else Tensor.from_storage(leaf, leaf.length)
+
+
+def elements(leaf: Tensor | Storage) -> Any:
+    """The same as numbers of at least 64 bits."""
+    array = shown(leaf).numpy()
+    return array.astype(np.result_type(array.dtype, np.float64))
+
+
+def storage_of(leaf: Tensor | Storage) -> Storage:
+    return leaf.storage if isinstance(leaf, Tensor) else leaf
+
+
+class Trial:
+    """A call with numbers for all its operands of floats."""
+
+    def __init__(self, call: hostile.Call, made: Given, device: tallow.Device, dtype: DType) -> None:
+        self.call = call
+        self.made = made
+        self.device = device
+        self.dtype = dtype
+        self.arrays: list[Any] = []
+        self.directions: list[Any] = []
+
+    def given(self) -> Given:
+        """The object and the arguments, made anew."""
+        of, arguments, keywords = self.made
+        make = lambda value: value.make(self.device)  # noqa: E731
+        given = [make(value) for value in arguments]
+        return Given(None if of is None else make(of), given, {name: make(it) for name, it in keywords.items()})
+
+    def take(self, numbers: Callable[[int, int], Any]) -> None:
+        """Take numbers for the operands, and the directions in which they change."""
+        operands = filter(is_operand, leaves(self.given()))
+        self.arrays = [numbers(storage_of(leaf).length, seed) for seed, leaf in enumerate(operands)]
+        self.directions = [_direction(array, seed) for seed, array in enumerate(self.arrays)]
+
+    def run(
+        self, places: frozenset[int] = frozenset(), step: float = 0.0, is_recorded: bool = False
+    ) -> tuple[list[Any], dict[int, Var]]:
+        """Make the call, with some operands moved by a step or recorded: what it gives, and the variables.
+
+        What it gives are the tensors and storages of floats that it returns, and those that it writes to.
+        """
+        variables: dict[int, Var] = {}
+        moved = [
+            array + step * direction * (place in places)
+            for place, (array, direction) in enumerate(zip(self.arrays, self.directions, strict=True))
+        ]
+        numbers = iter(enumerate(moved))
+
+        def changed(leaf: Any) -> Any:
+            if not is_operand(leaf):
+                return leaf
+            place, array = next(numbers)
+            flat = Tensor(array, dtype=self.dtype, device=self.device)
+            if is_recorded and place in places:
+                variables[place] = Var(flat)
+                flat = variables[place] * 1.0
+            return Tensor.from_storage(flat.storage, leaf.layout) if isinstance(leaf, Tensor) else flat.storage
+
+        given = mapped(self.given(), changed)
+        before = [elements(leaf) for leaf in leaves(given)]
+        self.device.set_seed(0)
+        results = leaves(self.call.find(given.of)(*given.arguments, **given.keywords))
+        for old, leaf in zip(before, leaves(given), strict=True):
+            if not any(leaf is other for other in results) and not np.array_equal(old, elements(leaf), equal_nan=True):
+                results.append(leaf)
+        return [leaf for leaf in results if not isinstance(leaf, Var) and leaf.dtype.is_inexact], variables
+
+    def rate(self, places: frozenset[int], step: float) -> complex:
+        """How the weighted sum of what the call gives changes along the directions of some operands."""
+        below, above = [
+            sum(np.dot(elements(leaf), factors) for leaf, factors in weighted(self.run(places, sign * step)[0]))
+            for sign in (-1, 1)
+        ]
+        return complex(above - below) / (2 * step)
+
+    def recorded_rate(self, places: frozenset[int]) -> float:
+        """The same by gradients: what is not recorded does not change."""
+        results, variables = self.run(places, is_recorded=True)
+        rate = 0.0
+        for leaf, factors in weighted(results):
+            if not storage_of(leaf).is_recorded:
+                continue
+            grads = shown(leaf).backward(Tensor(factors, dtype=leaf.dtype, device=leaf.device), keep=True)
+            for place, variable in variables.items():
+                if variable in grads:
+                    rate += float(np.dot(elements(grads[variable]), self.directions[place]))
+        return rate
+
+    def fault(self, places: frozenset[int]) -> str:
+        """What is wrong where some operands are recorded; nothing if it raises GradientError."""
+        try:
+            found = self.recorded_rate(places)
+        except tallow.GradientError:
+            return ""
+        rates = []
+        for step, tolerance in STEPS[self.dtype]:
+            rates.append(self.rate(places, step))
+            if abs(found - rates[-1]) <= tolerance * max(1, abs(rates[-1])):
+                return ""
+        return f"{self.call.name}: operands {sorted(places)} have the rate {found}, and differences {rates}"
+
+
+def weighted(results: list[Any]) -> Iterator[tuple[Any, Any]]:
+    """Results, each with numbers by which it is multiplied before all is summed up."""
+    for seed, leaf in enumerate(results):
+        yield leaf, 0.5 + _spread(shown(leaf).elem_count, seed)
+
+
+def is_accepted(call: hostile.Call, made: Given, device: tallow.Device) -> bool:
+    """Whether a call takes arguments."""
+    try:
+        given = Trial(call, made, device, DType.F32).given()
+        call.find(given.of)(*given.arguments, **given.keywords)
+    except Exception:
+        return False
+    return True
+
+
+def trial(call: hostile.Call, made: Given, device: tallow.Device) -> Trial | Exception | None:
+    """The call with numbers with which it gives finite ones; why there are none; None without operands of floats."""
+    reason: Exception | None = None
+    for dtype in STEPS:
+        for numbers in RANGES[-1:] if call.name in SYMMETRIC else RANGES:
+            found = Trial(call, made, device, dtype)
+            try:
+                found.take(numbers)
+                if not found.arrays:
+                    return None
+                if all(np.isfinite(elements(leaf)).all() for leaf in found.run()[0]):
+                    return found
+                reason = ValueError(f"{call.name} gives no finite numbers")
+            except Exception as error:
+                reason = error
+    return reason

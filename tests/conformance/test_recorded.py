@@ -1,0 +1,59 @@
+"""A public call with recorded operands gives a recorded result with the right gradient, or raises GradientError."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+import tallow
+from tallow import BackendUnavailable, GradientError, UnsupportedDevice, UnsupportedDType
+
+from . import recorded
+
+# An op of integers, a device that is not there, or gradients that are asked for.
+MAY_REFUSE = (UnsupportedDType, UnsupportedDevice, BackendUnavailable, GradientError)
+
+# Coprime to the number of forms.
+PARTS = 11
+
+
+@pytest.fixture(autouse=True)
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+
+
+def test_operands_of_every_call(device: tallow.Device, full: bool) -> None:
+    faults, count = [], 0
+    # What records is the same on every device.
+    calls = list(recorded.surface().items())[:: 1 if device.is_cpu() or full else 4]
+    for name, call in calls:
+        trial = recorded.trial(call, recorded.example(call), device)
+        if trial is None or name in recorded.EXEMPT:
+            continue
+        if isinstance(trial, Exception):
+            if not isinstance(trial, MAY_REFUSE):
+                faults.append(f"{name}: no arguments fit: {trial}")
+            continue
+        count += 1
+        every = range(len(trial.arrays))
+        for places in {frozenset(every), *(frozenset([place]) for place in every)}:
+            faults.append(trial.fault(places))
+    assert not [*filter(None, faults)]
+    assert count > len(calls) / 3
+
+
+@pytest.mark.parametrize("part", [0, *[pytest.param(part, marks=pytest.mark.full) for part in range(1, PARTS)]])
+def test_tensors_as_any_argument(part: int, device: tallow.Device) -> None:
+    """Also where a number, a list or something else is expected."""
+    every = [(call, *variant) for call in recorded.surface().values() for variant in recorded.variants(call)]
+    faults, count = [], 0
+    for call, label, made in every[part::PARTS]:
+        if not recorded.is_accepted(call, made, device):
+            continue
+        trial = recorded.trial(call, made, device)
+        if isinstance(trial, recorded.Trial):
+            count += 1
+            fault = trial.fault(frozenset(range(len(trial.arrays))))
+            faults.append(fault and f"{label}: {fault}")
+    assert not [*filter(None, faults)]
+    assert count > 50
