@@ -11,6 +11,7 @@ import numpy as np
 from ...device import Device
 from ...dtype import DType
 from ..base.error import GradientError
+from ..core.argument import boolean, integer
 from ..tensor import Tensor, stack
 from ..tensor import meshgrid as _meshgrid
 from ..tensor.base import device_of
@@ -30,6 +31,7 @@ def asarray(
     With `copy` None or False a tensor that has the dtype and is on the device already is returned itself;
     ValueError with False if it must be copied.
     """
+    copy = None if copy is None else boolean("asarray", "copy", copy)
     if isinstance(obj, Tensor):
         result = obj.to(device=device, dtype=dtype) if device is not None or dtype is not None else obj
     elif hasattr(obj, "__dlpack__") and copy is not True:
@@ -126,6 +128,7 @@ def eye(
 
 def from_dlpack(x: Any, /, *, device: Device | None = None, copy: builtins.bool | None = None) -> Tensor:
     """Import the tensor of another library by DLPack, as `Tensor.from_dlpack` does, and move it to `device`."""
+    copy = None if copy is None else boolean("from_dlpack", "copy", copy)
     result = Tensor.from_dlpack(x)
     moved = result if device is None else result.to(device)
     if copy is False and moved is not result:
@@ -161,6 +164,7 @@ def linspace(
     endpoint: builtins.bool = True,
 ) -> Tensor:
     """Make a vector of `num` numbers at equal distances from `start` to `stop`, without `stop` if not `endpoint`."""
+    num, endpoint = integer("linspace", "num", num), boolean("linspace", "endpoint", endpoint)
     first, last = _number("linspace", start), _number("linspace", stop)
     is_complex = isinstance(first, complex) or isinstance(last, complex)
     if dtype is None:

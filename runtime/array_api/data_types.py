@@ -14,7 +14,7 @@ from ...device import Device
 from ...dtype import DType
 from ...promotion import promoted
 from ..base.error import DTypeMismatch, InvalidArgument, shown
-from ..core.argument import instance
+from ..core.argument import boolean, instance
 from ..tensor import Tensor
 
 Scalar: TypeAlias = "builtins.bool | int | float | complex"
@@ -101,7 +101,7 @@ def astype(x: Tensor, dtype: DType, /, *, copy: builtins.bool = True, device: De
     """Convert the elements, as `Tensor.to_dtype` does; a copy unless `copy` is False."""
     moved = x if device is None else x.to(device)
     result = moved.to_dtype(dtype)
-    return result.copy() if copy and result is x else result
+    return result.copy() if boolean("astype", "copy", copy) and result is x else result
 
 
 def result_type(*arrays_and_dtypes: Tensor | Scalar | DType) -> DType:
@@ -119,6 +119,8 @@ def result_type(*arrays_and_dtypes: Tensor | Scalar | DType) -> DType:
         else:
             instance("result_type", "an operand", item, bool | int | float | complex, "Tensor, DType or number")
             numbers.append(item)
+    if not arrays_and_dtypes:
+        raise InvalidArgument("result_type", "there are no operands; give at least one")
     if not dtypes:
         return _joined("result_type", map(_default, numbers))
     result = _joined("result_type", dtypes)

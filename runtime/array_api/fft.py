@@ -16,9 +16,10 @@ import numpy as np
 from ...device import Device
 from ...dtype import DType
 from ..base.error import InvalidArgument, UnsupportedDType, shown
+from ..core.argument import integer, integers, real
 from ..tensor import Tensor
 from .elementwise import conj
-from .manipulation import roll
+from .manipulation import axes_of, roll
 
 __all__ = [
     "fft",
@@ -44,12 +45,12 @@ _REVERSED: dict[Norm, Norm] = {"backward": "forward", "ortho": "ortho", "forward
 
 def fft(x: Tensor, /, *, n: int | None = None, axis: int = -1, norm: Norm = "backward") -> Tensor:
     """Transform along an axis, cut or padded with zeros to `n` points."""
-    return _transformed("fft", x, *_one(n, axis), norm, inverse=False)
+    return _transformed("fft", x, *_one("fft", n, axis), norm, inverse=False)
 
 
 def ifft(x: Tensor, /, *, n: int | None = None, axis: int = -1, norm: Norm = "backward") -> Tensor:
     """Transform back what `fft` transformed."""
-    return _transformed("ifft", x, *_one(n, axis), norm, inverse=True)
+    return _transformed("ifft", x, *_one("ifft", n, axis), norm, inverse=True)
 
 
 def fftn(
@@ -68,12 +69,12 @@ def ifftn(
 
 def rfft(x: Tensor, /, *, n: int | None = None, axis: int = -1, norm: Norm = "backward") -> Tensor:
     """Transform real numbers; the half of the result that the other half follows from is left out."""
-    return _of_real("rfft", x, *_one(n, axis), norm)
+    return _of_real("rfft", x, *_one("rfft", n, axis), norm)
 
 
 def irfft(x: Tensor, /, *, n: int | None = None, axis: int = -1, norm: Norm = "backward") -> Tensor:
     """Transform back what `rfft` transformed, to `n` points, by default an even number."""
-    return _to_real("irfft", x, *_one(n, axis), norm)
+    return _to_real("irfft", x, *_one("irfft", n, axis), norm)
 
 
 def rfftn(
@@ -92,42 +93,53 @@ def irfftn(
 
 def hfft(x: Tensor, /, *, n: int | None = None, axis: int = -1, norm: Norm = "backward") -> Tensor:
     """Transform the half of a Hermitian sequence to `n` real numbers."""
-    return _to_real("hfft", conj(x), *_one(n, axis), _REVERSED.get(norm, norm))
+    return _to_real("hfft", conj(x), *_one("hfft", n, axis), _REVERSED.get(norm, norm))
 
 
 def ihfft(x: Tensor, /, *, n: int | None = None, axis: int = -1, norm: Norm = "backward") -> Tensor:
     """Transform back what `hfft` transformed."""
-    return conj(_of_real("ihfft", x, *_one(n, axis), _REVERSED.get(norm, norm)))
+    return conj(_of_real("ihfft", x, *_one("ihfft", n, axis), _REVERSED.get(norm, norm)))
 
 
 def fftfreq(n: int, /, *, d: float = 1.0, dtype: DType | None = None, device: Device | None = None) -> Tensor:
     """Return the frequencies of the results of `fft` of `n` points at distances `d`."""
-    return Tensor(np.fft.fftfreq(n, d), dtype=DType.F32 if dtype is None else dtype, device=device)
+    points = _sampled("fftfreq", n, d)
+    return Tensor(np.fft.fftfreq(*points), dtype=DType.F32 if dtype is None else dtype, device=device)
 
 
 def rfftfreq(n: int, /, *, d: float = 1.0, dtype: DType | None = None, device: Device | None = None) -> Tensor:
     """Return the frequencies of the results of `rfft` of `n` points at distances `d`."""
-    return Tensor(np.fft.rfftfreq(n, d), dtype=DType.F32 if dtype is None else dtype, device=device)
+    points = _sampled("rfftfreq", n, d)
+    return Tensor(np.fft.rfftfreq(*points), dtype=DType.F32 if dtype is None else dtype, device=device)
 
 
 def fftshift(x: Tensor, /, *, axes: int | Sequence[int] | None = None) -> Tensor:
     """Move frequency 0 to the middle of some axes, by default all."""
-    chosen = _chosen(x, axes)
+    chosen = _chosen("fftshift", x, axes)
     return roll(x, tuple(x.shape[axis] // 2 for axis in chosen), axis=chosen)
 
 
 def ifftshift(x: Tensor, /, *, axes: int | Sequence[int] | None = None) -> Tensor:
     """Move back what `fftshift` moved."""
-    chosen = _chosen(x, axes)
+    chosen = _chosen("ifftshift", x, axes)
     return roll(x, tuple(-(x.shape[axis] // 2) for axis in chosen), axis=chosen)
 
 
-def _chosen(x: Tensor, axes: int | Sequence[int] | None) -> tuple[int, ...]:
-    return tuple(range(x.rank)) if axes is None else (axes,) if isinstance(axes, int) else tuple(axes)
+def _sampled(op: str, n: int, d: float) -> tuple[int, float]:
+    count, distance = integer(op, "n", n), real(op, "d", d)
+    if count < 1 or distance == 0:
+        raise InvalidArgument(op, f"n is 1 or more and d is not 0, not n {n} and d {d}")
+    return count, distance
 
 
-def _one(n: int | None, axis: int) -> tuple[Sequence[int] | None, Sequence[int]]:
-    return None if n is None else [n], [axis]
+def _chosen(op: str, x: Tensor, axes: int | Sequence[int] | None) -> tuple[int, ...]:
+    if axes is None:
+        return tuple(range(x.rank))
+    return tuple([x.shape.dim(op, axis, "axes") for axis in axes_of(op, axes, "axes")])
+
+
+def _one(op: str, n: int | None, axis: int) -> tuple[Sequence[int] | None, Sequence[int]]:
+    return None if n is None else [integer(op, "n", n)], [integer(op, "axis", axis)]
 
 
 def _transformed(
@@ -167,10 +179,11 @@ def _to_real(op: str, x: Tensor, s: Sequence[int] | None, axes: Sequence[int] | 
 
 def _points(op: str, x: Tensor, s: Sequence[int] | None, axes: Sequence[int] | None) -> dict[int, int]:
     """Return the number of points along each axis that is transformed."""
+    sizes = None if s is None else integers(op, "s", s)
     if axes is None:
-        axes = range(x.rank) if s is None else range(x.rank - len(s), x.rank)
-    chosen = [x.shape.dim(op, axis, "axis") for axis in axes]
-    counts = [x.shape[axis] for axis in chosen] if s is None else list(s)
+        axes = range(x.rank) if sizes is None else range(x.rank - len(sizes), x.rank)
+    chosen = [x.shape.dim(op, axis, "axis") for axis in integers(op, "axes", axes)]
+    counts = [x.shape[axis] for axis in chosen] if sizes is None else list(sizes)
     if not chosen or len({*chosen}) != len(chosen) or len(counts) != len(chosen):
         raise InvalidArgument(op, f"there are {len(chosen)} axes; name one or more, each once, with as many sizes")
     if min(counts) < 1:

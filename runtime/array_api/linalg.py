@@ -13,6 +13,7 @@ import numpy as np
 
 from ..base.error import InvalidArgument, ShapeMismatch, shown
 from ..core import check
+from ..core.argument import boolean, integer
 from ..tensor import Tensor
 from .data_types import promoted_operands
 from .elementwise import abs as _abs
@@ -89,6 +90,7 @@ class SVDResult(NamedTuple):
 
 def cholesky(x: Tensor, /, *, upper: builtins.bool = False) -> Tensor:
     """Find the lower triangular L with L L^H = x for positive definite matrices; with `upper`, U with U^H U = x."""
+    upper = boolean("cholesky", "upper", upper)
     # The upper triangle has the conjugates of the lower one.
     given = _conjugate_transpose(x) if upper and x.rank >= 2 else x
     factor = Tensor.from_storage(given.storage.cholesky(given.layout), x.shape)
@@ -138,6 +140,7 @@ def inv(x: Tensor, /) -> Tensor:
 
 def matrix_norm(x: Tensor, /, *, keepdims: builtins.bool = False, ord: Order = "fro") -> Tensor:
     """Norms of matrices: "fro", "nuc", and 1, 2, inf and their opposites, of columns, singular values and rows."""
+    keepdims = boolean("matrix_norm", "keepdims", keepdims)
     if ord in ("fro", None):
         return vector_norm(x, axis=(-2, -1), keepdims=keepdims)
     if ord in (1, -1, np.inf, -np.inf):
@@ -158,6 +161,7 @@ def matrix_norm(x: Tensor, /, *, keepdims: builtins.bool = False, ord: Order = "
 
 def matrix_power(x: Tensor, n: int, /) -> Tensor:
     """Multiply square matrices `n` times with themselves; their inverses if `n` is negative."""
+    n = integer("matrix_power", "n", n)
     if x.rank < 2 or x.shape[-1] != x.shape[-2]:
         raise ShapeMismatch("matrix_power", (x.shape,), "the matrices are square")
     base = inv(x) if n < 0 else x

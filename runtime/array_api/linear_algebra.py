@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 from ...dtype import DType
 from ..base.error import ShapeMismatch
+from ..core.argument import integer
 from ..core.layout import Layout
 from ..tensor import Tensor, stack
 from .data_types import promoted_operands
@@ -38,7 +39,7 @@ def vecdot(x1: Tensor, x2: Tensor, /, *, axis: int = -1) -> Tensor:
 def cross(x1: Tensor, x2: Tensor, /, *, axis: int = -1) -> Tensor:
     """Cross products of vectors of 3 elements along an axis; the other axes broadcast."""
     left, right = promoted_operands("cross", x1, x2)
-    if left.shape[axis] != 3 or right.shape[axis] != 3:
+    if any(operand.shape[operand.shape.dim("cross", axis, "axis")] != 3 for operand in (left, right)):
         raise ShapeMismatch("cross", (left.shape, right.shape), f"axis {axis} has 3 elements in both")
     (a, b, c), (d, e, f) = left.unbind(axis), right.unbind(axis)
     rows = [b * f - c * e, c * d - a * f, a * e - b * d]
@@ -53,6 +54,7 @@ def outer(x1: Tensor, x2: Tensor, /) -> Tensor:
 
 def diagonal(x: Tensor, /, *, offset: int = 0) -> Tensor:
     """Return the view of a diagonal of matrices as the last axis: 0 is the main one, 1 that above it, -1 that below."""
+    offset = integer("diagonal", "offset", offset)
     if x.rank < 2:
         raise ShapeMismatch("diagonal", (x.shape,), "a matrix has 2 axes; expand_dims first")
     layout = x.layout

@@ -8,6 +8,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from ..base.error import InvalidArgument, InvalidDim, ShapeMismatch
+from ..core.argument import boolean, integers
 from ..tensor import Tensor
 from ..tensor import cat as _cat
 from ..tensor import stack as _stack
@@ -17,13 +18,15 @@ from .data_types import promoted_operands
 Axes = int | tuple[int, ...]
 
 
-def _listed(axis: Axes) -> tuple[int, ...]:
-    return axis if isinstance(axis, tuple) else (axis,)
+def axes_of(op: str, axis: int | Sequence[int], name: str = "axis") -> tuple[int, ...]:
+    """Return one axis or several as a tuple; `InvalidArgument` for what is no integer."""
+    axes = axis if isinstance(axis, Sequence) else (axis,)
+    return integers(op, name, axes, expected="an integer or a sequence of integers")
 
 
 def broadcast_shapes(*shapes: tuple[int, ...]) -> tuple[int, ...]:
     """Return the shape to which shapes broadcast; ValueError if there is none."""
-    return np.broadcast_shapes(*shapes)
+    return np.broadcast_shapes(*[integers("broadcast_shapes", "shapes", shape) for shape in shapes])
 
 
 def broadcast_arrays(*arrays: Tensor) -> tuple[Tensor, ...]:
@@ -45,14 +48,17 @@ def concat(arrays: Sequence[Tensor], /, *, axis: int | None = 0) -> Tensor:
 
 def expand_dims(x: Tensor, /, axis: Axes) -> Tensor:
     """View a tensor with an axis of size 1 inserted at each position of the result that is named."""
-    axes = _listed(axis)
+    axes = axes_of("expand_dims", axis)
     rank = x.rank + len(axes)
-    positions = sorted({_position("expand_dims", one, rank) for one in axes})
-    if len(positions) != len(axes):
-        raise InvalidArgument("expand_dims", f"{axes} names an axis twice; name each once")
-    for position in positions:
+    for position in sorted(_distinct("expand_dims", [_position("expand_dims", one, rank) for one in axes])):
         x = x.unsqueeze(position)
     return x
+
+
+def _distinct(op: str, axes: list[int]) -> list[int]:
+    if len({*axes}) != len(axes):
+        raise InvalidArgument(op, f"{tuple(axes)} names an axis twice; name each once")
+    return axes
 
 
 def _position(op: str, axis: int, rank: int) -> int:
@@ -63,7 +69,7 @@ def _position(op: str, axis: int, rank: int) -> int:
 
 def flip(x: Tensor, /, *, axis: Axes | None = None) -> Tensor:
     """Copy a tensor with the order along some axes reversed, by default all."""
-    return x.flip(tuple(range(x.rank)) if axis is None else _listed(axis))
+    return x.flip(tuple(range(x.rank)) if axis is None else axes_of("flip", axis))
 
 
 def moveaxis(x: Tensor, source: Axes, destination: Axes, /) -> Tensor:
@@ -83,8 +89,9 @@ def repeat(x: Tensor, repeats: int | Tensor, /, *, axis: int | None = None) -> T
 
 def reshape(x: Tensor, /, shape: tuple[int, ...], *, copy: builtins.bool | None = None) -> Tensor:
     """Give the elements another shape: a view if the strides allow, unless `copy`; with False never a copy."""
-    result = x.view(shape) if copy is False else x.reshape(shape)
-    return result.copy() if copy else result
+    must_copy = None if copy is None else boolean("reshape", "copy", copy)
+    result = x.view(shape) if must_copy is False else x.reshape(shape)
+    return result.copy() if must_copy else result
 
 
 def roll(x: Tensor, /, shift: Axes, *, axis: Axes | None = None) -> Tensor:
@@ -94,7 +101,7 @@ def roll(x: Tensor, /, shift: Axes, *, axis: Axes | None = None) -> Tensor:
 
 def squeeze(x: Tensor, /, axis: Axes) -> Tensor:
     """View a tensor without some axes of size 1."""
-    positions = {x.shape.dim("squeeze", one, "axis") for one in _listed(axis)}
+    positions = _distinct("squeeze", [x.shape.dim("squeeze", one, "axis") for one in axes_of("squeeze", axis)])
     if any(x.shape[position] != 1 for position in positions):
         raise ShapeMismatch("squeeze", (x.shape,), f"axis {axis} is not of size 1; reduce it, or index it")
     for position in sorted(positions, reverse=True):
@@ -123,9 +130,11 @@ def take(x: Tensor, indices: Tensor, /, *, axis: int | None = None) -> Tensor:
         if x.rank != 1:
             raise InvalidArgument("take", f"a tensor of rank {x.rank} needs an axis; state axis=")
         axis = 0
+    axis = x.shape.dim("take", axis, "axis")
     return x.index_select(from_the_front(indices, x.shape[axis]), axis)
 
 
 def take_along_axis(x: Tensor, indices: Tensor, /, *, axis: int = -1) -> Tensor:
     """Return result[.., i, ..] = x[.., indices[.., i, ..], ..] along an axis; the other axes broadcast."""
+    axis = x.shape.dim("take_along_axis", axis, "axis")
     return x.take_along_dim(from_the_front(indices, x.shape[axis]), axis)

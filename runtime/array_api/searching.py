@@ -7,6 +7,7 @@ from typing import Literal, NamedTuple
 
 from ...dtype import DType
 from ..base.error import ShapeMismatch
+from ..core.argument import boolean
 from ..tensor import Tensor
 from .creation import full
 from .data_types import Scalar, promoted_operands
@@ -52,11 +53,13 @@ def where(condition: Tensor, x1: Tensor | Scalar, x2: Tensor | Scalar, /) -> Ten
 
 def sort(x: Tensor, /, *, axis: int = -1, descending: builtins.bool = False, stable: builtins.bool = True) -> Tensor:
     """Put the elements along an axis in order; NaN comes last. The order is always stable."""
+    boolean("sort", "stable", stable)
     return x.sort(axis, descending)[0]
 
 
 def argsort(x: Tensor, /, *, axis: int = -1, descending: builtins.bool = False, stable: builtins.bool = True) -> Tensor:
     """Find the positions of the elements along an axis in order; NaN comes last. The order is always stable."""
+    boolean("argsort", "stable", stable)
     return x.argsort(axis, descending).to_dtype(DType.I64)
 
 
@@ -111,6 +114,7 @@ def unique_values(x: Tensor, /) -> Tensor:
 
 def isin(x1: Tensor | Scalar, x2: Tensor | Scalar, /, *, invert: builtins.bool = False) -> Tensor:
     """Tell of each element of `x1` whether it is among those of `x2`; the opposite with `invert`."""
+    invert = boolean("isin", "invert", invert)
     elements, among = promoted_operands("isin", x1, x2)
     line = among.flatten()
     if not line.size:

@@ -6,6 +6,7 @@ import builtins
 from collections.abc import Callable
 
 from ...dtype import DType
+from ..core.argument import boolean
 from ..tensor import Tensor, cat
 from .manipulation import Axes
 
@@ -57,7 +58,7 @@ def _cumulative(
 ) -> Tensor:
     along = 0 if axis is None else axis
     result = _accumulated(x, dtype, lambda x: compute(x, along))
-    if not include_initial:
+    if not boolean(compute.__name__, "include_initial", include_initial):
         return result
     shape = [*x.shape]
     shape[along] = 1

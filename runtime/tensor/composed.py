@@ -86,7 +86,9 @@ class ComposedMethods(IndexMethods):
     def flip(self, *dims: int | Sequence[int]) -> Self:
         """Copy the tensor with the order of some dims reversed."""
         given = dims[0] if len(dims) == 1 and isinstance(dims[0], Sequence) else dims
-        chosen = {self.shape.dim("flip", dim) for dim in argument.integers("flip", "dims", given)}
+        chosen = [self.shape.dim("flip", dim) for dim in argument.integers("flip", "dims", given)]
+        if len({*chosen}) != len(chosen):
+            raise InvalidArgument("flip", f"dims {tuple(chosen)} name a dim twice; name each once")
         return self._reversed(sorted(chosen)) if chosen else self.copy()
 
     @named

@@ -289,6 +289,7 @@ _ROW, _PAIR = "ramp(d, DType.F32, 4)", "ramp(d, DType.F32, 2)"
 _SCATTERED = (_ROW, f"ramp(d, DType.I64, 4); {_ROW}; 0")
 _MATRIX, _VECTOR = "ramp(d, DType.F32, 2, 3)", "ramp(d, DType.F32, 3)"
 _SCALAR = "ramp(d, DType.F32, 1)[0]"
+_SQUARE = "tl.Tensor.eye(3, device=d)"
 # Calls whose arguments must fit each other, as they hardly ever do by chance: what each is called on, and these.
 BASES = {
     "load_safetensors": (None, "'made.safetensors'; 'cpu'; print"),
@@ -521,6 +522,16 @@ BASES = {
     "Layout.squeeze": ("Layout.contiguous((2, 1, 3))", "1"),
     "Layout.narrow": ("Layout.contiguous((2, 3))", "1; 0; 2; 1"),
     "Layout": (None, "(2, 3); (3, 1); 2"),
+    "xp.asarray": (None, "[1, 2]; DType.I64; d; True"),
+    "xp.from_dlpack": (None, f"{_MATRIX}; d; True"),
+    "xp.take": (None, f"{_ROW}; ramp(d, DType.I64, 4); 0"),
+    "xp.squeeze": (None, "ramp(d, DType.F32, 1, 2, 4); 0"),
+    "xp.permute_dims": (None, f"{_MATRIX}; (1, 0)"),
+    "xp.fft.fftfreq": (None, "4; 0.5; DType.F32; d"),
+    "xp.fft.rfftfreq": (None, "4; 0.5; DType.F32; d"),
+    "xp.linalg.cholesky": (None, f"{_SQUARE}; False"),
+    "xp.linalg.matrix_power": (None, f"{_SQUARE}; 2"),
+    "xp.linalg.cross": (None, f"{_MATRIX}; {_MATRIX}; -1"),
     "ParamsConv1D": (None, "1; 4; 1; 1; 2; 0; 1; 1"),
     "ParamsConv2D": (None, "1; 2; 2; 1; 2; 1; 1; 0; 1; 1"),
     "ParamsConvTranspose1D": (None, "1; 4; 1; 1; 2; 0; 0; 1; 1"),

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import inspect
 import itertools
 import re
 import resource
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -136,6 +138,79 @@ def test_an_argument_of_a_strange_class_is_named(room: None, device: tallow.Devi
                 pass
             else:
                 assert result is NotImplemented, case
+
+
+# Among what protocols of Python and of DLPack call.
+CONVERTS_ITSELF = {"Tensor.__array__ copy", "Tensor.__format__ spec"}
+
+
+def of_other_types(parameter: inspect.Parameter) -> list[hostile.Value]:
+    """Values that an annotation does not allow, though they are close to such: 2 for a bool, 0.5 for an integer."""
+    words = {*re.findall(r"[A-Za-z_]\w*", str(parameter.annotation))} - {"None", "builtins", "typing", "Union"}
+    sequences = words & {"Axes", "Iterable", "Sequence", "Shape", "Size", "tuple"}
+    if words == {"bool"}:
+        return hostile.values("2; 0; 0.5; 'True'; [True]")
+    if words == {"float"}:
+        return hostile.values("'1'; (1.0,)")
+    if words == {"str"}:
+        return hostile.values("1; b'cpu'")
+    if words - sequences - {"int"}:
+        return []
+    single = hostile.values("0.5; 1.0; float('nan'); '1'")
+    return single + hostile.values("(0.5,); (1.0, 0.5); (float('nan'),)") if sequences else single
+
+
+@pytest.mark.parametrize("kind", [*CLASSES, "xp"])
+def test_an_argument_of_another_type_is_refused(room: None, device: tallow.Device, kind: str) -> None:
+    calls = hostile.array_api_surface().values() if kind == "xp" else [SURFACE[name] for name in CLASSES[kind]]
+    accepted = []
+    for call in calls:
+        base = hostile.base_of(call)
+        for parameter in call.parameters:
+            case = f"{call.name} {parameter.name}"
+            if case in TAKES_ANYTHING | CONVERTS_ITSELF:
+                continue
+            for value in of_other_types(parameter):
+                is_variadic = parameter.kind is parameter.VAR_POSITIONAL
+                others = base._replace(arguments=(*base.arguments, value)) if is_variadic else None
+                example = others or base.changed({parameter.name: value})
+                try:
+                    result = example.run(device)
+                    device.synchronize()
+                except TallowError as error:
+                    assert str(error)
+                else:
+                    accepted += [example] if result is not NotImplemented else []
+    assert accepted == []
+
+
+def off_by_one(device: tallow.Device, value: Any) -> Iterator[hostile.Value]:
+    """Tensors and sequences that are longer or shorter by one than another."""
+    if isinstance(value, tallow.Tensor):
+        for dim, step in itertools.product(range(value.rank), (1, -1)):
+            shape = [*value.shape]
+            shape[dim] = max(shape[dim] + step, 0)
+            yield hostile.Value(
+                f"{value.dtype} of {shape}", lambda d, shape=shape: hostile.ramp(d, value.dtype, *shape)
+            )
+    elif isinstance(value, tuple | list) and value:
+        for other in (type(value)([*value, value[-1]]), type(value)(value[:-1])):
+            yield hostile.Value(repr(other), lambda _, other=other: other)
+
+
+@pytest.mark.parametrize("kind", [*CLASSES, "xp"])
+def test_sizes_that_are_off_by_one_meet_errors_of_tallow(room: None, device: tallow.Device, kind: str) -> None:
+    calls = hostile.array_api_surface().values() if kind == "xp" else [SURFACE[name] for name in CLASSES[kind]]
+    for call in calls:
+        base = hostile.base_of(call)
+        try:
+            _, arguments, keywords = base.made(device)
+        except TallowError:
+            continue
+        by_position = [name.name for name in call.parameters if name.kind is name.POSITIONAL_ONLY]
+        for name, value in [*zip(by_position, arguments, strict=False), *keywords.items()]:
+            for other in off_by_one(device, value):
+                check(base.changed({name: other}), device)
 
 
 @pytest.fixture
