@@ -591,10 +591,11 @@ def _methods(owner: type) -> Iterator[Call]:
     for name in dir(owner):
         static = inspect.getattr_static(owner, name)
         code = getattr(getattr(static, "__func__", static), "__code__", None)
-        # What dataclasses, enums and tuples bring along is Python's. The class itself stands for its constructor.
+        # What dataclasses, enums and tuples bring along is Python's, and what copy and pickle ask for. The class itself
+        # stands for its constructor.
         is_ours = code is not None and Path(tallow.__file__).parent in Path(code.co_filename).parents
         is_private = re.fullmatch("_[^_].*", name) is not None
-        if not is_ours or is_private or name in ("__init__", "__new__", "__getattr__"):
+        if not is_ours or is_private or name in ("__init__", "__new__", "__getattr__", "__reduce_ex__"):
             continue
         # What a class inherits from another one that is public is that one's.
         if any(name in vars(base) for base in _bases(owner, name)):

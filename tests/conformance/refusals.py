@@ -80,12 +80,15 @@ class Valid:
     cell: SupportCell
     label: str
 
-    def made(self, device: tallow.Device) -> tuple[Any, dict[str, Any]]:
-        """What the method is called on, and the arguments by name, `self` first."""
+    def made(self, device: tallow.Device, room: int | None = ROOM) -> tuple[Any, dict[str, Any]]:
+        """What the method is called on, and the arguments by name, `self` first.
+
+        Storages have so many elements, or as many as the call needs where `room` is None.
+        """
 
         def make(name: str, length: int) -> tallow.Storage:
             # Of a matrix more than the first one there is no decomposition.
-            return stored(device, name, self.cell.method in matrix.DECOMPOSITIONS)
+            return stored(device, name, self.cell.method in matrix.DECOMPOSITIONS, length if room is None else room)
 
         if self.cell.method in matrix.DEVICE_METHODS:
             return device, {"self": device, **calls.device_arguments(self.cell)}
@@ -101,9 +104,9 @@ class Valid:
             arguments["op"] = op
         return storage, {"self": storage, **arguments}
 
-    def refusal(self, device: tallow.Device, change: Change | None = None) -> Refusal | None:
+    def refusal(self, device: tallow.Device, change: Change | None = None, room: int | None = ROOM) -> Refusal | None:
         """What becomes of the call with a change: None where it is made."""
-        owner, arguments = self.made(device)
+        owner, arguments = self.made(device, room)
         if change is not None:
             arguments[change.argument] = change.value
         owner = arguments.pop("self", owner)
@@ -120,10 +123,10 @@ class Valid:
             return Refusal(error, *origin(error, self.cell.method))
 
 
-def stored(device: tallow.Device, name: str, has_one: bool = False) -> tallow.Storage:
-    """Zeros, behind a one if it is asked for, with room for every layout."""
-    elements = np.zeros(ROOM, NUMPY[name])
-    elements[0] = has_one
+def stored(device: tallow.Device, name: str, has_one: bool = False, length: int = ROOM) -> tallow.Storage:
+    """Zeros, behind a one if it is asked for; by default with room for every layout."""
+    elements = np.zeros(length, NUMPY[name])
+    elements[:1] = has_one
     return device.storage(elements)
 
 
@@ -196,14 +199,16 @@ def changes(valid: Valid, device: tallow.Device) -> Iterator[Change]:
 def others(valid: Valid, device: tallow.Device, name: str, value: Any) -> Iterator[Other]:
     """Other values for an argument: some for each of the ways in which it may be wrong."""
     match value:
-        case bool() | DType() | tallow.Shape():
+        case DType() | tallow.Shape():
             return
+        case bool():
+            yield from (Other(f" = {other}", other) for other in (2, 0.5))
         case Layout():
             yield from of_layout(value)
         case tallow.Storage():
             yield from of_storage(device, name, value)
         case int():
-            yield from (Other(f" = {other}", other) for other in (-1, value + 1, 10 * ROOM))
+            yield from (Other(f" = {other}", other) for other in (-1, value + 1, 10 * ROOM, 0.5, float("nan")))
         case float():
             yield from (Other(f" = {other}", other) for other in (-1.0, 0.0, float("inf"), float("nan"), 1e300))
         case GgmlDType():
@@ -232,20 +237,42 @@ def others(valid: Valid, device: tallow.Device, name: str, value: Any) -> Iterat
             yield Other(" with a text", [*value, "1"])
         case (int(), *_):
             for position, item in enumerate(value):
-                for other in (-1, 0, item + 1, 10 * ROOM):
+                for other in (-1, 0, item + 1, 10 * ROOM, 0.5):
                     changed = (*value[:position], other, *value[position + 1 :])
                     yield Other(f"[{position}] = {other}", changed)
             yield Other(" twice", (*value, *value))
-        case (_, *rest):
-            firsts = others(valid, device, name, value[0])
-            yield from (Other(f"[0]{first.what}", (first.value, *rest)) for first in firsts)
-            yield Other(" with one less", tuple(rest))
+            yield Other(" with one more", (*value, value[-1]))
+            yield Other(" with one less", value[:-1])
+        case (_, *_):
+            for position, item in enumerate(value):
+                for other in others(valid, device, name, item):
+                    changed = (*value[:position], other.value, *value[position + 1 :])
+                    yield Other(f"[{position}]{other.what}", changed)
+            yield Other(" with one less", value[:-1])
+            yield Other(" with one more", (*value, value[-1]))
+
+
+def shortened(valid: Valid, device: tallow.Device) -> Iterator[Change]:
+    """Each storage, of those that are as long as the call needs, with one element less."""
+
+    def shorter(storage: tallow.Storage) -> tallow.Storage:
+        return device.storage(storage.to_numpy()[:-1])
+
+    _, arguments = valid.made(device, room=None)
+    for name, value in arguments.items():
+        if isinstance(value, tallow.Storage):
+            yield Change(name, " with an element less", shorter(value))
+        elif isinstance(value, tuple) and value and isinstance(value[0], tallow.Storage):
+            for position, item in enumerate(value):
+                changed = (*value[:position], shorter(item), *value[position + 1 :])
+                yield Change(name, f"[{position}] with an element less", changed)
 
 
 def of_layout(value: Layout) -> Iterator[Other]:
     """Other sizes, other ranks, one place for several elements, places outside."""
     for dim, size in enumerate(value.shape):
-        for word, other in (("longer", 2 * size + 1), ("empty", 0)):
+        shorter = {"shorter": size - 1} if size > 1 else {}
+        for word, other in {"empty": 0, **shorter, "longer": size + 1, "far longer": 2 * size + 1}.items():
             sizes = (*value.shape[:dim], other, *value.shape[dim + 1 :])
             yield Other(f"[{dim}] {word}", Layout.contiguous(sizes))
         if size > 1:

@@ -103,7 +103,7 @@ def says_so(documentation: str | None, words: str = SHARES) -> bool:
     """Whether a docstring has one of some words, or names a method whose docstring has."""
     if documentation is None:
         return False
-    named = [getattr(Tensor, name, None) for name in re.findall(r"`(\w+)`", documentation)]
+    named = [getattr(Tensor, name, None) for name in re.findall(r"`(?:Tensor\.)?(\w+)`", documentation)]
     return any(re.search(words, text or "", re.IGNORECASE) for text in (documentation, *map(inspect.getdoc, named)))
 
 

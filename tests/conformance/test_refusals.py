@@ -16,7 +16,7 @@ import own_spec
 import pytest
 import tallow
 from tallow.op import MethodOp
-from tallow.runtime.base.error import InvalidArgument, ShapeMismatch
+from tallow.runtime.base.error import InvalidArgument, InvalidLayout, ShapeMismatch
 
 from . import matrix, refusals
 from .calls import error_op
@@ -115,6 +115,17 @@ def test_a_method_refuses_what_does_not_fit(method: str, device: tallow.Device, 
     elsewhere = ELSEWHERE | ({"InvalidArgument"} if method in SEARCHING else set())
     assert raised - elsewhere == refusals.promised(method) - elsewhere, "the docs list what is raised, and no more"
     assert found == sorted(checks_of(method)), "each check refuses something by itself"
+
+
+def test_a_storage_with_an_element_less_than_is_needed_is_refused(method: str, device: tallow.Device) -> None:
+    for valid in refusals.valid_calls(device.backend)[method]:
+        assert valid.refusal(device, room=None) is None, f"{valid.label}: the lengths are those that the call needs"
+        for change in refusals.shortened(valid, device):
+            refusal = valid.refusal(device, change, room=None)
+            assert refusal is not None, f"{valid.label}: {change} is accepted"
+            assert isinstance(refusal.error, InvalidLayout | InvalidArgument), (
+                f"{valid.label}: {change}: {refusal.error}"
+            )
 
 
 def is_there(what: str, backend: str) -> bool:

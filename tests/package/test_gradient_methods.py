@@ -235,6 +235,7 @@ VIEWS: dict[str, Callable[[Tensor], Tensor]] = {
     "layer_norm": lambda x: x.layer_norm(),
     "rms_norm": lambda x: x.rms_norm(),
     "clone": lambda x: cloned(x.copy()).sqr(),
+    "clone by a part": lambda x: Tensor.from_storage(x.storage.try_clone(x[1].layout), x.layout).sqr(),
 }
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import re
+from decimal import ROUND_HALF_UP, Decimal
 
 import numpy as np
 import pytest
@@ -17,6 +18,7 @@ from tallow import (
     ShapeMismatch,
     Tensor,
     UnsupportedDType,
+    Var,
 )
 from tallow.runtime.tensor import names
 
@@ -145,6 +147,27 @@ def test_round_takes_decimals(device: Device) -> None:
         whole.round(-1)
     with pytest.raises(InvalidArgument, match="decimals must be an integer"):
         x.round(0.5)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("dtype", ["f32", "f64"])
+def test_numbers_of_few_bits_are_rounded_to_any_decimals(device: Device, dtype: str) -> None:
+    if device.is_metal() and dtype == "f64":
+        pytest.skip("metal has no f64")
+    numbers = [sign * whole / 8 for whole in (0, 1, 3, 4, 12, 20, 500, 1999, 8008, 12345) for sign in (1, -1)]
+    x = Var(Tensor(numbers, dtype, device))
+    for decimals in (*range(-5, 4), -400, 30, 300, 308, 309, 400):
+        rounded = x.round(decimals)
+        step = Decimal(1).scaleb(-decimals)
+        expected = [
+            # What is finer than the last place leaves a number as it is.
+            number if decimals > 3 else float((Decimal(number) / step).quantize(Decimal(1), ROUND_HALF_UP) * step)
+            for number in numbers
+        ]
+        epsilon = float(np.finfo(rounded.dtype.numpy).eps)
+        np.testing.assert_allclose(rounded.numpy(), expected, rtol=2 * epsilon)
+        assert np.signbit(rounded.numpy()).tolist() == np.signbit(x.numpy()).tolist()
+        gradient = rounded.sum().backward().get(x)
+        assert gradient is None or gradient.count_nonzero().item() == 0
 
 
 def test_nan_to_num_takes_the_largest_numbers_by_default(device: Device) -> None:
