@@ -15,7 +15,7 @@ from .oracle.formats import NUMPY
 from .test_broadcasting import cases, is_tensor
 
 # What a docstring says of a result that has the memory of an operand.
-SHARES = r"\bviews?\b|\bitself\b|\bshares?\b|\bin place\b|\bwithout a copy\b"
+SHARES = r"\bviews?\b|\bitself\b|\bshare[sd]?\b|\bin place\b|\bwithout a copy\b"
 # Python asks for these two: `+x` is x, and a shallow copy has the elements of x.
 OPERATORS = ("__pos__", "__copy__")
 
