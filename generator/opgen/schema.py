@@ -12,14 +12,16 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path, PurePosixPath
 from typing import Any, TypeAlias, get_args, get_origin
 
+from opgen.banner import SCHEMA
 from opgen.build import FILE_KINDS, FileKind, file_kind
 from opgen.decoder import Mark, Member, Notes, Using, entry, exactly, first, members, options, others, split
 from opgen.problem import Location
+from opgen.write import Change, changes
 
 Schema: TypeAlias = dict[str, Any]
 
-FOLDER = PurePosixPath("spec/schema")
-README = PurePosixPath("spec/README.md")
+SPEC = PurePosixPath("spec")
+_FOLDER, _README = PurePosixPath("schema"), PurePosixPath("README.md")
 _DIALECT = "https://json-schema.org/draft/2020-12/schema"
 _TEXT = r"\S"
 _SCALARS = {str: "string", int: "integer", float: "number", bool: "boolean"}
@@ -46,7 +48,12 @@ def modeline(kind: FileKind[Any]) -> str:
 def with_modeline(root: Path, path: Path, text: str) -> str:
     """A new file of the spec that names its schema, if the project below `root` keeps schemas."""
     kind = file_kind(path)
-    return text if kind is None or not (root / FOLDER).is_dir() else f"{modeline(kind)}\n{text}"
+    return text if kind is None or not has_schemas(root) else f"{modeline(kind)}\n{text}"
+
+
+def has_schemas(root: Path) -> bool:
+    """Return True if a project keeps schemas."""
+    return (root / SPEC / _FOLDER).is_dir()
 
 
 def schema_of(kind: FileKind[Any]) -> Schema:
@@ -56,24 +63,23 @@ def schema_of(kind: FileKind[Any]) -> Schema:
     return {"$schema": _DIALECT, "title": str(kind.path), **root, "$defs": records.definitions}
 
 
-def stale_files(root: Path) -> dict[PurePosixPath, str | None]:
-    """What `editor_files` has to change in a project: new texts, and None for what is left over."""
-    found = editor_files()
-    left: dict[PurePosixPath, str | None] = {
-        FOLDER / file.name: None for file in (root / FOLDER).glob("*.json") if FOLDER / file.name not in found
-    }
-    for path, text in found.items():
-        file = root / path
-        if not file.is_file() or file.read_bytes() != text.encode():
-            left[path] = text
-    return left
+def stale_files(root: Path) -> list[Change]:
+    """What has to change in the folder SPEC of a project, so that its schemas are those of this opgen."""
+    return changes(_files(), root / SPEC, banner=SCHEMA)
 
 
-def editor_files() -> dict[PurePosixPath, str]:
+def _files() -> dict[PurePosixPath, str]:
     """All that a project keeps for editors, and for those who read its spec: the schemas, and the page."""
     schemas = {kind.name: schema_of(kind) for kind in FILE_KINDS}
-    files = {FOLDER / f"{name}.json": f"{json.dumps(_public(schema), indent=1)}\n" for name, schema in schemas.items()}
-    return {**files, README: _page(schemas)}
+    files = {_FOLDER / f"{name}.json": _signed(_public(schema)) for name, schema in schemas.items()}
+    page = _page(schemas)
+    return {**files, _README: SCHEMA.line(page, "<!-- ", " -->") + page}
+
+
+def _signed(schema: Schema) -> str:
+    """A schema as JSON, with the banner in its first line."""
+    _, _, body = f"{json.dumps(schema, indent=1)}\n".partition("\n")
+    return SCHEMA.line(body, '{ "$comment": "', '",') + body
 
 
 def _public(schema: Any) -> Any:

@@ -1,6 +1,6 @@
 """A new project: the starter of the package that it stands on, with the project's name in it."""
 
-import shutil
+import tempfile
 from collections.abc import Iterator, Mapping
 from importlib.metadata import entry_points
 from pathlib import Path, PurePosixPath
@@ -9,7 +9,6 @@ from opgen.base import Base, find_base
 from opgen.folders import PACKAGE_FILE
 from opgen.loader import load_file
 from opgen.problem import Problem, Refusal, SpecError, did_you_mean
-from opgen.write import temporary_of
 
 # What packages that projects can stand on declare in their metadata.
 _GROUP = "opgen.base"
@@ -36,20 +35,18 @@ def start(base: Base, name: str, target: Path) -> list[PurePosixPath]:
     """Write the project `name` to the folder `target`, all of it or nothing; its files."""
     if target.exists() or target.is_symlink():
         raise Refusal(f"{target} is there already; choose another name, or remove it")
-    made = temporary_of(target)
-    shutil.rmtree(made, ignore_errors=True)  # of a run that was killed
     words = {"name": name, "base": base.package, "version": _version(base)}
     files = dict(_filled(base.folder / _STARTER, words))
     try:
-        for path, text in files.items():
-            file = made / path
-            file.parent.mkdir(parents=True, exist_ok=True)
-            file.write_text(text, encoding="utf-8")
-        made.rename(target)
+        with tempfile.TemporaryDirectory(prefix=".opgen-", dir=target.parent, ignore_cleanup_errors=True) as temporary:
+            whole = Path(temporary, name)
+            for path, text in files.items():
+                file = whole / path
+                file.parent.mkdir(parents=True, exist_ok=True)
+                file.write_text(text, encoding="utf-8", newline="\n")
+            whole.rename(target)
     except OSError as error:
         raise Refusal(f"{target}: {error.strerror}; nothing was written") from error
-    finally:
-        shutil.rmtree(made, ignore_errors=True)
     return [*files]
 
 

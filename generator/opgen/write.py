@@ -15,8 +15,8 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 
+from opgen.banner import GENERATE, Banner, digest
 from opgen.problem import Refusal
-from opgen.render import digest, is_conflicted, is_edited, is_generated
 
 if sys.platform != "win32":
     import fcntl
@@ -49,15 +49,14 @@ class Change:
     old: str | None
     new: str | None
     mount: Mount | None = None  # of a link to a folder, whose texts say where it leads
+    banner: Banner = GENERATE
 
     @property
     def is_edit_lost(self) -> bool:
         """Whether the change would lose what somebody wrote by hand."""
         if self.mount is not None:
             return self.old == _EDITED_COPY
-        if self.old is None or is_conflicted(self.old):
-            return False
-        return not is_generated(self.old) or is_edited(self.old)
+        return self.old is not None and self.banner.is_own_work(self.old)
 
     def diff(self) -> str:
         """The change as a unified diff."""
@@ -120,8 +119,10 @@ def _wait_for_lock(handle: int, wait: Callable[[], None]) -> None:
         pass  # some file systems have no locks
 
 
-def changes(texts: Mapping[PurePosixPath, str], output: Path, mounts: Sequence[Mount]) -> list[Change]:
-    """How the tree below `output` differs from `texts`: files to write, and generated files to remove."""
+def changes(
+    texts: Mapping[PurePosixPath, str], output: Path, mounts: Sequence[Mount] = (), banner: Banner = GENERATE
+) -> list[Change]:
+    """How the tree below `output` differs from `texts`: files to write, and files with the same banner to remove."""
     found = []
     mounts = [mount for mount in mounts if mount.source.is_dir()]
     for mount in mounts:
@@ -143,26 +144,23 @@ def changes(texts: Mapping[PurePosixPath, str], output: Path, mounts: Sequence[M
             raise WriteError(f"{file} leads to {file.resolve()}; remove the link")
         old = _read(file)
         if old != new:
-            found.append(Change(path, old, new))
+            found.append(Change(path, old, new, banner=banner))
     for file in _files(output):
         path = PurePosixPath(file.relative_to(output).as_posix())
         # What a killed run left may be torn, which is not an edit; `write` removes it.
         if path not in texts and mounted.isdisjoint((path, *path.parents)) and not _is_temporary(file):
             old = _read(file)
-            if old is not None and is_generated(old):
-                found.append(Change(path, old, None))
+            if old is not None and banner.is_in(old):
+                found.append(Change(path, old, None, banner=banner))
     return sorted(found, key=lambda change: change.path)
 
 
-def write(found: list[Change], output: Path, *, force: bool) -> None:
+def write(found: Sequence[Change], output: Path, *, force: bool = False) -> None:
     """Make the changes. A file that was edited by hand stops everything before the first write, unless `force`."""
     edited = [change for change in found if change.is_edit_lost]
     if edited and not force:
         names = "\n".join(f"  {output / change.path}" for change in edited)
-        raise WriteError(
-            f"edited by hand, not overwritten:\n{names}\n"
-            "move the edit to templates/, runtime/ or spec/, or run 'opgen generate --force' to lose it"
-        )
+        raise WriteError(f"edited by hand, not overwritten:\n{names}\n{edited[0].banner.mend}")
     for file in _files(output):
         if _is_temporary(file):  # left by a run that was killed
             file.unlink(missing_ok=True)
@@ -179,7 +177,7 @@ def write(found: list[Change], output: Path, *, force: bool) -> None:
         except OSError as error:
             raise WriteError(
                 f"{file}: {error.strerror}; every file is still whole, the old or the new one: "
-                "run 'opgen generate' again once that is mended"
+                f"run '{change.banner.command}' again once that is mended"
             ) from error
 
 
@@ -251,7 +249,7 @@ def _read(file: Path) -> str | None:
     try:
         if not stat.S_ISREG(file.stat().st_mode):
             raise IsADirectoryError  # or another kind, whose reading may never end
-        return file.read_bytes().decode("utf-8")
+        return file.read_bytes().decode("utf-8").replace("\r\n", "\n")  # which git may write at a checkout
     except FileNotFoundError:
         return None
     except UnicodeDecodeError:
@@ -289,11 +287,12 @@ def _is_regular(file: Path) -> bool:
 
 def temporary_of(file: Path) -> Path:
     """What `file` is written to before it takes its name. The checksum tells it from anybody else's file."""
-    return file.with_name(f"{_TEMPORARY}{digest(file.name)}-{file.name}")
+    # No stage reads a file of this ending.
+    return file.with_name(f"{_TEMPORARY}{digest(file.name)}-{file.name}.tmp")
 
 
 def _is_temporary(file: Path) -> bool:
-    checksum, _, name = file.name.removeprefix(_TEMPORARY).partition("-")
+    checksum, _, name = file.name.removeprefix(_TEMPORARY).removesuffix(".tmp").partition("-")
     return file.name.startswith(_TEMPORARY) and checksum == digest(name)
 
 

@@ -244,7 +244,7 @@ def test_check_tells_what_differs_and_writes_nothing(small: Project) -> None:
         "edited generated/tallow/storage/index.py",
     ]
     assert result.stderr == (
-        "4 of 7 files differ; move what was edited by hand to templates/, runtime/ or spec/, "
+        "4 of 7 files differ; move the edit to templates/, runtime/ or spec/, "
         "or run 'opgen generate --force' to lose it\n"
     )
     assert (small.files(), small.times()) == before

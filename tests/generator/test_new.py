@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import shutil
+import subprocess
 from pathlib import Path
+from typing import Any
 
 import pytest
 import yaml
+from opgen import write as write_stage
 
-from .project import HERE, Project
+from .project import HERE, OPGEN, Project
 
 NEW = ("new", "backend")
 FILE = "spec/backends/slates.yaml"
@@ -219,3 +222,52 @@ def test_what_cannot_be_added_changes_nothing(
     result = small.run("new", *arguments)
     assert (result.exit_code, message in result.stderr) == (code, True), result.output
     assert {file: file.read_bytes() for file in small.root.rglob("*.yaml")} == before
+
+
+WRITERS = {
+    "op": ("new", "op", "twice", "--kind", "unary", "--formula", "x + x"),
+    "dtype": ("new", "dtype", "i64"),
+    "method": ("new", "method", "trace", "--file", "elementwise"),
+    "backend": ("new", "backend", "slates", "--family", "arrays", "--module", "slates"),
+    "schema": ("schema",),
+    "generate": ("generate",),
+}
+
+
+@pytest.mark.parametrize("name", WRITERS)
+def test_what_another_run_writes_before_the_lock_is_free_is_not_lost(
+    arrays: Project, name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    entries = {
+        "spec/functors/unary.yaml": ("ops:\n", "ops:\n  # another\n"),
+        "spec/storage/elementwise.yaml": ("methods:\n", "methods:\n  # another\n"),
+        "spec/dtypes.yaml": ("dtypes:\n", "dtypes:\n  # another\n"),
+        "spec/package.yaml": ("max_rank: 8", "max_rank: 9"),
+    }
+    real, waits = write_stage._wait_for_lock, []
+
+    def wait(*arguments: Any) -> None:
+        for file, (find, replace) in entries.items() if not waits else ():
+            arrays.edit(file, find, replace)
+        waits.append(arguments)
+        real(*arguments)
+
+    monkeypatch.setattr(write_stage, "_wait_for_lock", wait)
+    result = arrays.run(*WRITERS[name])
+    assert result.exit_code == 0, result.output
+    assert len(waits) == 1
+    if name == "generate":
+        assert b"MAX_RANK = 9" in arrays.files()["tallow/limits.py"]
+    assert all(entry in (arrays.root / file).read_text(encoding="utf-8") for file, (_, entry) in entries.items())
+    arrays.generate()
+
+
+@pytest.mark.full
+def test_18_runs_at_once_lose_nothing(small: Project) -> None:
+    names = [f"op_{number}" for number in range(18)]
+    options = ("--kind", "unary", "--formula", "x * x")
+    started = [subprocess.Popen([OPGEN, "--root", small.root, "new", "op", name, *options]) for name in names]
+    assert [process.wait() for process in started] == [0] * len(started)
+    text = (small.root / "spec/functors/unary.yaml").read_text(encoding="utf-8")
+    assert {*names} <= yaml.safe_load(text)["ops"].keys()
+    small.generate()

@@ -6,9 +6,10 @@ from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 
 import pytest
+from opgen.banner import GENERATE, digest, is_edited
 from opgen.plan import Output
 from opgen.problem import SpecError
-from opgen.render import digest, is_edited, is_generated, render, with_banners
+from opgen.render import render, with_banners
 from opgen.sources import Sources
 
 from .project import OPGEN, Project
@@ -95,10 +96,10 @@ def test_the_banner_names_the_template(tmp_path: Path) -> None:
 
 def test_the_banner_tells_an_edited_file(tmp_path: Path) -> None:
     text = render_one(tmp_path, "module.py.j2", "x = 1\n", View("tallow"))
-    assert is_generated(text)
+    assert GENERATE.is_in(text)
     assert not is_edited(text)
     assert is_edited(text + "y = 2\n")
-    assert not is_generated("x = 1\n")
+    assert not GENERATE.is_in("x = 1\n")
 
 
 def test_two_processes_give_the_same_bytes(repository: Project, generated_from_repository: Project) -> None:

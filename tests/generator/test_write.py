@@ -8,6 +8,7 @@ import subprocess
 from pathlib import Path
 
 import pytest
+from click.testing import Result
 from opgen.write import locked, temporary_of
 
 from .project import OPGEN, Project
@@ -331,7 +332,7 @@ def test_a_failing_disk_leaves_each_file_whole(
 
     with monkeypatch.context() as patch:
         # What is left to the next run is a file too.
-        patch.setattr("opgen.project.leave", lambda *_: None)
+        patch.setattr("opgen.project.state.save", lambda *_: None)
         patch.setattr(*((Path, "replace", replace) if broken == "replace" else (os, "fdopen", fdopen)))
         result = small.run("generate")
     assert result.exit_code == 1
@@ -453,3 +454,68 @@ def test_a_copy_that_fails_leaves_the_last_one_whole(copied: Project, monkeypatc
     assert copied.run("generate").exit_code == 0
     assert (copy / "backends/new.py").is_file()
     assert not [path for path in copied.output.rglob(".opgen-*") if path.name != ".opgen-copy"]
+
+
+# Each command that writes many files, and the folder that it writes to.
+WRITERS = {"generate": "generated", "schema": "spec", "reference": "pages"}
+
+
+def run_writer(project: Project, name: str) -> Result:
+    return project.run(name, *([str(project.root / WRITERS[name])] if name == "reference" else []))
+
+
+def written_by(project: Project, name: str) -> dict[Path, bytes]:
+    """The files that a command writes, with their contents; none is left."""
+    if name == "generate":
+        shutil.rmtree(project.output)
+    folder = project.root / WRITERS[name]
+    before = {path for path in folder.rglob("*") if path.is_file()}
+    assert run_writer(project, name).exit_code == 0
+    paths = sorted(path for path in folder.rglob("*") if path.is_file() and path not in before)
+    contents = {path: path.read_bytes() for path in paths}
+    for path in paths:
+        path.unlink()
+    return contents
+
+
+@pytest.mark.parametrize("name", WRITERS)
+def test_no_command_overwrites_what_it_has_not_written(small: Project, name: str) -> None:
+    contents = written_by(small, name)
+    assert len(contents) > 5
+    for kind in ("foreign", "edited", "not a text"):
+        for path, content in contents.items():
+            own = {"foreign": b"mine\n", "edited": content + b"mine\n", "not a text": b"\xff\x00"}[kind]
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_bytes(own)
+        own_files = {path: path.read_bytes() for path in contents}
+        result = run_writer(small, name)
+        assert result.exit_code == 1
+        assert all(f"  {path}\n" in result.stderr for path in contents), kind
+        assert {path: path.read_bytes() for path in contents} == own_files, kind
+    # One is enough.
+    first, *others = contents
+    for path in others:
+        path.unlink()
+    assert run_writer(small, name).exit_code == 1
+    assert not any(path.exists() for path in others), "nothing is written"
+    first.unlink()
+    assert written_by(small, name) == contents
+
+
+@pytest.mark.parametrize("name", WRITERS)
+def test_no_command_removes_what_it_has_not_written(small: Project, name: str) -> None:
+    contents = written_by(small, name)
+    for path, content in contents.items():
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(content)
+    left_over, own = [], {}
+    for path in {path.parent: path for path in contents}.values():
+        copy, mine = (path.with_name(f"{word}_{path.name}") for word in ("copy", "mine"))
+        copy.write_bytes(contents[path])
+        left_over.append(copy)
+        own |= {mine: b"mine\n", mine.with_suffix(".other"): b"\xff"}
+    for path, content in own.items():
+        path.write_bytes(content)
+    assert run_writer(small, name).exit_code == 0
+    assert not any(path.exists() for path in left_over)
+    assert {path: path.read_bytes() for path in own} == own

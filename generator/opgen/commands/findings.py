@@ -12,7 +12,7 @@ from opgen.folders import FOLDERS, OUTPUT
 from opgen.problem import Location, Problem, SpecError
 from opgen.project import Project, resumed_project
 from opgen.report import BREAK, DIFFERENCE, MISTAKE, Findings
-from opgen.schema import FOLDER, stale_files
+from opgen.schema import SPEC, has_schemas, stale_files
 from opgen.write import Change
 
 
@@ -54,7 +54,7 @@ def look(root: Path, against: str | None, run: Run) -> Found:
     outputs = Outputs(len(project.outputs), () if differences else tuple(out_of_date_kernels(root, project.spec)))
     if not differences:
         run.finish(_folders(root, project), project.sources.base, outputs)
-    files = len(project.outputs) + (len(FILE_KINDS) + 1 if _has_schemas(root) else 0)
+    files = len(project.outputs) + (len(FILE_KINDS) + 1 if has_schemas(root) else 0)
     return Found(files, changes, differences, outputs)
 
 
@@ -67,26 +67,19 @@ def _folders(root: Path, project: Project) -> Iterator[Path]:
 
 
 def _differences(root: Path, found: Sequence[Change]) -> Iterator[Difference]:
-    mend = "run 'opgen generate'"
-    if any(change.is_edit_lost for change in found):
-        mend = (
-            "move what was edited by hand to templates/, runtime/ or spec/, or run 'opgen generate --force' to lose it"
-        )
-    for change in found:
-        state = (
-            "edited" if change.is_edit_lost
-            else "missing" if change.old is None
-            else "left over" if change.new is None
-            else "differs"
-        )  # fmt: skip
-        yield Difference(f"{OUTPUT}/{change.path}", state, mend)
-    for path, text in stale_files(root).items() if _has_schemas(root) else ():
-        yield Difference(str(path), "left over" if text is None else "differs", "run 'opgen schema'")
-
-
-def _has_schemas(root: Path) -> bool:
-    """Whether a project keeps what 'opgen schema' writes."""
-    return (root / FOLDER).is_dir()
+    schemas = stale_files(root) if has_schemas(root) else []
+    for folder, changes in ((OUTPUT, found), (str(SPEC), schemas)):
+        # What is edited is to be moved before anything else is written.
+        edited = next((change for change in changes if change.is_edit_lost), None)
+        for change in changes:
+            state = (
+                "edited" if change.is_edit_lost
+                else "missing" if change.old is None
+                else "left over" if change.new is None
+                else "differs"
+            )  # fmt: skip
+            mend = f"run '{change.banner.command}'" if edited is None else edited.banner.mend
+            yield Difference(f"{folder}/{change.path}", state, mend)
 
 
 def findings(root: Path, against: str | None, run: Run) -> Findings:

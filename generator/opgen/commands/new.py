@@ -1,6 +1,7 @@
 """opgen new."""
 
-from collections.abc import Iterable
+import contextlib
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 import click
@@ -8,9 +9,10 @@ import click
 from opgen.additions import Additions
 from opgen.arrays import is_module
 from opgen.commands.init import init
-from opgen.commands.options import check_names, root_option
+from opgen.commands.options import check_names, lock, root_option
 from opgen.decoder import is_name
 from opgen.entries import KINDS, add_dtype, add_method, add_op, has_method
+from opgen.folders import OUTPUT
 from opgen.project import read_spec
 
 
@@ -47,8 +49,8 @@ def new_op(root: Path, name: str, kind: str, formula: str | None, gradient: str 
     opgen new op total --kind reduce --formula "x + y"
     """  # noqa: D301 -- \b is the character that click reads
     _require_name(name)
-    additions = Additions(root)
-    _write(additions, add_op(additions, name, kind, formula, gradient))
+    with _additions(root) as additions:
+        _write(additions, add_op(additions, name, kind, formula, gradient))
     if not has_method(additions, kind):
         click.echo(
             f"no storage method chooses between ops of {kind}: write one with 'ops: {kind}' to spec/storage", err=True
@@ -73,8 +75,8 @@ def new_dtype(root: Path, name: str, kind: str | None, size: int | None) -> None
     opgen new dtype float8_e3m4 --kind float --bytes 1
     """  # noqa: D301 -- \b is the character that click reads
     _require_name(name)
-    additions = Additions(root)
-    _write(additions, add_dtype(additions, name, kind, size))
+    with _additions(root) as additions:
+        _write(additions, add_dtype(additions, name, kind, size))
 
 
 @new.command(name="method")
@@ -94,8 +96,8 @@ def new_method(root: Path, name: str, family: str | None) -> None:
     """  # noqa: D301 -- \b is the character that click reads
     _require_name(name)
     _require_name(family or name)
-    additions = Additions(root)
-    _write(additions, add_method(additions, name, family or name))
+    with _additions(root) as additions:
+        _write(additions, add_method(additions, name, family or name))
 
 
 @new.command(name="backend")
@@ -125,10 +127,17 @@ def new_backend(root: Path, name: str, family: str, module: str) -> None:
     _require_name(name)
     if not is_module(module):
         raise click.BadParameter(f"'{module}' is no module; write what Python imports", param_hint="--module")
-    additions = Additions(root)
     path = Path("spec", "backends", f"{name}.yaml")
-    additions.create(path, text_of(spec, families[family], name, module))
-    _write(additions, [path])
+    with _additions(root) as additions:
+        additions.create(path, text_of(spec, families[family], name, module))
+        _write(additions, [path])
+
+
+@contextlib.contextmanager
+def _additions(root: Path) -> Iterator[Additions]:
+    """What is added to a spec, from reading it to writing it under the lock: what other runs add is not lost."""
+    with lock(root / OUTPUT):
+        yield Additions(root)
 
 
 def _require_name(name: str) -> None:

@@ -21,7 +21,7 @@ def reference(root: Path, output: Path, notes: Path | None) -> None:
 
     The pages are Markdown for Sphinx with MyST. They include emitted code from generated/, which 'opgen generate'
     writes. Put OUTPUT/index and OUTPUT/matrix into a toctree. Only pages that change are written; pages of ops that the
-    spec no longer has are removed.
+    spec no longer has are removed. A page of the same name that opgen did not write stops it.
 
     \b
     opgen reference build/docs/source/reference
