@@ -86,7 +86,8 @@ class Additions:
         compose(self._root, self.documents, self._sources, [])
         for path, text in self.texts.items():
             try:
-                write_atomically(self._root / path, text.encode())
+                # A link stays one.
+                write_atomically((self._root / path).resolve(), text.encode())
             except OSError as error:
                 raise Refusal(f"{path.as_posix()} cannot be written: {error.strerror}; let it be written") from None
 

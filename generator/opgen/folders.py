@@ -1,13 +1,57 @@
 """Where the files of a project are."""
 
+import errno
+import os
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 PACKAGE_FILE = Path("spec", "package.yaml")
 FOLDERS = ("spec", "templates", "runtime")
 """Those on whose files what is emitted depends."""
+# What Python makes beside sources, and what git has in a submodule.
+_SKIPPED = ("__pycache__", ".git")
 OUTPUT = "generated"
 
 
 def root_above(folder: Path) -> Path | None:
     """The project that a folder is in."""
     return next((each for each in (folder, *folder.parents) if (each / PACKAGE_FILE).is_file()), None)
+
+
+def walk(top: Path, on_error: Callable[[OSError], None]) -> Iterator[Path]:
+    """The files below a folder, also behind links to folders.
+
+    What cannot be read, or leads nowhere or back to a folder that holds it, goes to `on_error`.
+    """
+    return map(Path, _walk(os.fspath(top), (), on_error))
+
+
+def _walk(folder: str, above: tuple[str, ...], on_error: Callable[[OSError], None]) -> Iterator[str]:
+    real = os.path.realpath(folder)
+    if real in above:
+        on_error(OSError(errno.ELOOP, "it leads to a folder that holds it", folder))
+        return
+    try:
+        entries = sorted((it for it in os.scandir(folder) if it.name not in _SKIPPED), key=lambda entry: entry.name)
+    except OSError as error:
+        on_error(error)
+        return
+    for entry in entries:
+        try:
+            if entry.is_symlink():
+                entry.stat()
+            is_folder = entry.is_dir()
+        except OSError as error:
+            # Editors lock files by hidden links that lead nowhere.
+            if not entry.name.startswith("."):
+                reason = (
+                    f"it leads to {Path(entry.path).readlink()}: {error.strerror}"
+                    if entry.is_symlink()
+                    else error.strerror
+                )
+                on_error(OSError(error.errno, reason, entry.path))
+            continue
+        if not is_folder:
+            yield entry.path
+        else:
+            yield from _walk(entry.path, (*above, real), on_error)

@@ -1,7 +1,6 @@
 """Stage 1: YAML files to plain values that know their line and column."""
 
 import hashlib
-import os
 import re
 import stat
 from collections.abc import Iterator, Mapping, Sequence
@@ -13,6 +12,7 @@ from types import MappingProxyType
 import yaml
 
 from opgen.cache.memo import memoize
+from opgen.folders import walk
 from opgen.problem import Location, Problem
 
 Scalar = str | int | float | bool | None
@@ -141,10 +141,7 @@ def _files(root: Path, problems: list[Problem]) -> Iterator[Path]:
         if folder != root / "spec" or folder.exists():  # that a whole spec is missing, the missing files tell
             problems.append(Problem(Location(folder.relative_to(root)), unreadable(error)))
 
-    for folder, _, names in os.walk(root / "spec", onerror=note):
-        for name in names:
-            if Path(name).suffix.lower() in (".yaml", ".yml"):
-                yield Path(folder, name)
+    return (file for file in walk(root / "spec", note) if file.suffix.lower() in (".yaml", ".yml"))
 
 
 def read_text(file: Path, shown: Path, problems: list[Problem]) -> str | None:
@@ -155,7 +152,7 @@ def read_text(file: Path, shown: Path, problems: list[Problem]) -> str | None:
             problems.append(Problem(Location(shown), "cannot be read: it is no regular file; write one or remove it"))
             return None
         content = file.read_bytes()
-        return content.decode("utf-8")
+        return content.decode("utf-8").replace("\r\n", "\n")
     except UnicodeDecodeError as error:
         place = _place_after(content[: error.start].decode("utf-8"), shown)
         problems.append(Problem(place, "cannot be read: it is not UTF-8; save it as a text in UTF-8"))

@@ -1,7 +1,6 @@
 """The texts of templates/ and runtime/, and the names in them that the spec must keep clear of or may refer to."""
 
 import ast
-import os
 from collections.abc import Iterator, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from functools import cache, lru_cache
@@ -9,6 +8,7 @@ from pathlib import Path, PurePosixPath
 
 from opgen.base import Base
 from opgen.cpp import defined_in
+from opgen.folders import walk
 from opgen.loader import read_text, unreadable
 from opgen.model import Callable, Package, PublicModule
 from opgen.problem import Location, Problem
@@ -88,15 +88,12 @@ class Sources:
             if len(folder.parts) > 1 or not isinstance(error, FileNotFoundError):
                 self.problems.append(Problem(Location(folder), unreadable(error)))
 
-        for folder, names, files in os.walk(root / top, onerror=note):
-            names[:] = [name for name in names if name != "__pycache__"]
-            inside = PurePosixPath(Path(folder).relative_to(root).as_posix()) if files else top
-            for file in files:
-                path = inside / file
-                if str(path).isprintable():
-                    yield path
-                else:
-                    self.problems.append(Problem(place(path), "its name cannot be printed; rename it"))
+        for file in walk(root / top, note):
+            path = PurePosixPath(file.relative_to(root).as_posix())
+            if str(path).isprintable():
+                yield path
+            else:
+                self.problems.append(Problem(place(path), "its name cannot be printed; rename it"))
 
     def text(self, path: PurePosixPath) -> str | None:
         """The text of a file; None where it is missing or cannot be read."""

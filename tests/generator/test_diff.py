@@ -118,6 +118,15 @@ def test_a_commit_that_cannot_be_read_is_refused(committed: Project, revision: s
         assert result.stdout == ""
 
 
+def test_what_equals_but_is_written_differently_differs(committed: Project) -> None:
+    for old, new in (("1.0", "0.0"), ("0.0", "-0.0"), ("-0.0", "0"), ("0", "null")):
+        committed.edit(UNARY, f"{{alpha: {old}}}", f"{{alpha: {new}}}")
+        text = committed.run("diff").stdout
+        assert "parameters.alpha" in text, (old, new, text)
+        git(committed.root, "commit", "--quiet", "--all", "--message", new)
+        assert committed.run("diff").stdout == "no change of the spec since HEAD\n"
+
+
 def test_a_folder_without_git_is_refused(small: Project, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("GIT_CEILING_DIRECTORIES", str(small.root.parent))
     result = small.run("diff")

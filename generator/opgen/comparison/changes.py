@@ -4,6 +4,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Literal, TypeAlias
 
+from opgen.cache import exact
 from opgen.comparison.records import ORDER, Keys, Leaf, Record, Subject, records
 from opgen.model import Spec
 from opgen.problem import Location
@@ -80,8 +81,7 @@ def _differences(old: Mapping[Keys, Leaf], new: Mapping[Keys, Leaf]) -> Iterator
             before, after = old[path].value, new[path].value
             if path[-1:] == (ORDER,):
                 before, after = _common(before, after), _common(after, before)
-            # True is no 1 here.
-            if before != after or type(before) is not type(after):
+            if not exact.Comparison().same(before, after):
                 yield Difference("changed", path, before, after, new[path].location)
 
 
