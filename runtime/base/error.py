@@ -155,6 +155,10 @@ class InvalidArgument(TallowError, ValueError):
         return f"{self.op}: {self.reason}"
 
 
+class FileFormatError(InvalidArgument):
+    """A file is damaged, was cut short or is of another format; `reason` names it and what is wrong."""
+
+
 class InvalidDim(InvalidArgument, IndexError):
     """A tensor does not have the dim that is named, or not so many dims."""
 

@@ -7,7 +7,7 @@ import os
 import stat
 import threading
 from abc import abstractmethod
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import BinaryIO, Final, TypeAlias, TypeVar
@@ -15,7 +15,8 @@ from typing import BinaryIO, Final, TypeAlias, TypeVar
 import numpy as np
 
 from ...dtype import Array
-from ..base.error import FileError, InvalidArgument, MissingFile, MissingTensor, shown
+from ..base.error import FileError, FileFormatError, InvalidArgument, MissingFile, MissingTensor, shown
+from ..core.layout import Layout
 from ..helpers.atomic import replacing
 from ..helpers.closing import Closing
 
@@ -29,7 +30,8 @@ _ADVICE: Final = {
     errno.ENOSPC: "make room on the disk, or choose another one",
     errno.EDQUOT: "make room on the disk, or choose another one",
 }
-
+# What is read at once of elements that lie apart, between the first and the last.
+_LARGEST_SPAN: Final = 1 << 16
 
 T = TypeVar("T")
 
@@ -47,19 +49,42 @@ class Content:
     def read_into(self, target: memoryview, begin: int) -> None:
         """Fill `target` with the bytes from `begin` on."""
 
-    @abstractmethod
-    def mapped(self, begin: int, nbytes: int) -> Array:
-        """The bytes as they are, in an array that nothing may write to."""
+    def read_strided(self, begin: int, layout: Layout, itemsize: int) -> Array:
+        """Read the elements of a layout without negative strides, whose storage begins at a byte, as bytes of rows."""
+        elements = np.empty((*layout.shape, itemsize), np.uint8)
+        strides = *(stride * itemsize for stride in layout.strides), 1
+        if elements.size:
+            self._read_strided(elements, begin + layout.start_offset * itemsize, strides)
+        return elements
+
+    def _read_strided(self, target: Array, begin: int, strides: tuple[int, ...]) -> None:
+        """Fill an array whose elements lie with strides in the file, by pieces between the first and the last."""
+        span = 1 + sum((size - 1) * stride for size, stride in zip(target.shape, strides, strict=True))
+        if span == target.size:
+            self.read_into(target.reshape(-1).data, begin)
+        elif span <= _LARGEST_SPAN:
+            piece = np.empty(span, np.uint8)
+            self.read_into(piece.data, begin)
+            target[...] = np.ndarray(target.shape, np.uint8, piece, 0, strides)
+        else:
+            # As many rows at once as lie in a piece, else one, which has a dim less.
+            rows = _LARGEST_SPAN // max(strides[0], 1)
+            for first in range(0, len(target), max(rows, 1)):
+                place = begin + first * strides[0]
+                if rows > 1:
+                    self._read_strided(target[first : first + rows], place, strides)
+                else:
+                    self._read_strided(target[first], place, strides[1:])
 
     def close(self) -> None:
-        """Give up what holds the bytes."""
+        """Give up what holds the bytes, as soon as nothing reads them."""
 
     def require_open(self) -> None:
         """Raise InvalidArgument after `close`."""
 
-    def refused(self, reason: str) -> InvalidArgument:
+    def refused(self, reason: str) -> FileFormatError:
         """The error that the file is wrong."""
-        return InvalidArgument(self.operation, f"{self.name}: {reason}")
+        return FileFormatError(self.operation, f"{self.name}: {reason}")
 
 
 class TensorFile(Closing, Mapping[str, T]):
@@ -103,9 +128,6 @@ class _Memory(Content):
     def read_into(self, target: memoryview, begin: int) -> None:
         np.copyto(np.frombuffer(target, np.uint8), self._bytes[begin : begin + target.nbytes])
 
-    def mapped(self, begin: int, nbytes: int) -> Array:
-        return self._bytes[begin : begin + nbytes]
-
 
 class _File(Content):
     """A file on a disk. It is read, not mapped: a process dies of a mapped file that another one cuts short."""
@@ -116,9 +138,27 @@ class _File(Content):
             self._stream = Path(path).open("rb", buffering=0)  # noqa: SIM115 - until `close`
             super().__init__(operation, f"path '{path}'", os.fstat(self._stream.fileno()).st_size)
         self._lock = threading.Lock()
+        # Of the position in the file, where a read cannot name one.
+        self._position_lock = threading.Lock()
+        self._readers = 0
+        self._is_closed = False
+
+    @contextmanager
+    def _reading(self) -> Iterator[None]:
+        """Keep the descriptor open: once closed, its number may be that of another file."""
+        with self._lock:
+            self.require_open()
+            self._readers += 1
+        try:
+            yield
+        finally:
+            with self._lock:
+                self._readers -= 1
+                if self._is_closed and not self._readers:
+                    self._stream.close()
 
     def read_into(self, target: memoryview, begin: int) -> None:
-        with told(self.operation, self._path):
+        with self._reading(), told(self.operation, self._path):
             while target:
                 count = self._read(target, begin)
                 if not count:
@@ -128,21 +168,20 @@ class _File(Content):
     def _read(self, target: memoryview, begin: int) -> int:
         if hasattr(os, "preadv"):
             return os.preadv(self._stream.fileno(), [target], begin)
-        with self._lock:
+        with self._position_lock:
             self._stream.seek(begin)
             return self._stream.readinto(target) or 0
 
-    def mapped(self, begin: int, nbytes: int) -> Array:
-        # Only here, for parts that lie all over the file.
-        with told(self.operation, self._path):
-            return np.memmap(self._stream, np.uint8, "r")[begin : begin + nbytes]
-
     def close(self) -> None:
-        self._stream.close()
+        with self._lock:
+            self._is_closed = True
+            if not self._readers:
+                self._stream.close()
 
     def require_open(self) -> None:
-        if self._stream.closed:
-            raise self.refused("it is closed; read it before close() or inside its with block")
+        if self._is_closed:
+            reason = "it is closed; read it before close() or inside its with block"
+            raise InvalidArgument(self.operation, f"{self.name}: {reason}")
 
 
 def opened(operation: str, source: object, *, takes_pipe: bool = True) -> Content:
@@ -189,15 +228,24 @@ def told(operation: str, name: str) -> Iterator[None]:
         raise FileError(operation, name, number, _ADVICE.get(number, _CHOOSE_ANOTHER)) from None
 
 
+class Appending:
+    """A stream without positions, as devices and pipes are."""
+
+    def __init__(self, stream: BinaryIO | Appending) -> None:
+        self.write: Callable[[bytes | memoryview], int] = stream.write
+        self.flush: Callable[[], None] = stream.flush
+        self.close: Callable[[], None] = stream.close
+
+
 @contextmanager
-def written(operation: str, name: str) -> Iterator[BinaryIO]:
+def written(operation: str, name: str) -> Iterator[BinaryIO | Appending]:
     """Open a file that is replaced at once, or whatever else the path names (a pipe, say) as it is. FileError."""
     with told(operation, name), _written(name) as stream:
         yield stream
 
 
 @contextmanager
-def _written(name: str) -> Iterator[BinaryIO]:
+def _written(name: str) -> Iterator[BinaryIO | Appending]:
     try:
         old = Path(name).stat()
     except FileNotFoundError:
@@ -206,7 +254,7 @@ def _written(name: str) -> Iterator[BinaryIO]:
         raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR))
     if old is not None and not stat.S_ISREG(old.st_mode):
         with Path(name).open("wb") as stream:
-            yield stream
+            yield Appending(stream)
         return
     # Until it has its owner, group and mode, nobody else may open what takes the place of a file.
     with replacing(Path(name).resolve(), 0o666 if old is None else 0o600) as stream:

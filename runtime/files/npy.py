@@ -2,36 +2,44 @@
 
 from __future__ import annotations
 
+import errno
+import math
 import os
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
-from typing import BinaryIO, Final
+from typing import IO, TYPE_CHECKING, Any, Final
 
 import numpy as np
 
 from ...device import Device
 from ...dtype import Array
-from ..base.error import InvalidArgument, UnsupportedDType
+from ..base.error import FileFormatError, InvalidArgument, TallowError, UnsupportedDType
 from ..helpers.host_memory import tells_lack_of_memory
 from ..tensor.base import device_of, require_tensors
 from ..tensor.tensor import Tensor
-from .content import checked_path, told, written
+from .content import Appending, checked_path, told, written
+
+if TYPE_CHECKING:
+    import zipfile
 
 _SUFFIX: Final = ".npy"
+# A zip file counts the bytes of a name in 16 bits.
+_LONGEST_NAME: Final = (1 << 16) - 1 - len(_SUFFIX)
+# Deflate makes at most so many bytes of one.
+_MOST_DEFLATED: Final = 1032
 
 
 @tells_lack_of_memory
 def read_npy(path: str | os.PathLike[str], device: Device | str | None = None) -> Tensor:
     """Read the array of a .npy file to a device, by default the CPU.
 
-    `FileError` where the file cannot be read, `MissingFile` where there is none; `InvalidArgument` if it is no such
+    `FileError` where the file cannot be read, `MissingFile` where there is none; `FileFormatError` if it is no such
     file, was cut short, or has elements that no tensor has.
     """
     target = device_of(device)
     with _read("read_npy", path) as stream:
-        array = np.lib.format.read_array(stream, allow_pickle=False)
-    return Tensor._of_array("read_npy", array, target)
+        return _tensor("read_npy", stream, os.fstat(stream.fileno()).st_size, target)
 
 
 @tells_lack_of_memory
@@ -40,12 +48,17 @@ def read_npz(path: str | os.PathLike[str], device: Device | str | None = None) -
     # With what it decompresses it takes longer to import than most modules.
     import zipfile
 
-    target, tensors = device_of(device), {}
+    target, tensors = device_of(device), dict[str, Tensor]()
     with _read("read_npz", path) as stream, zipfile.ZipFile(stream) as archive:
-        for name in archive.namelist():
-            with archive.open(name) as member:
-                array = np.lib.format.read_array(member, allow_pickle=False)
-            tensors[name.removesuffix(_SUFFIX)] = Tensor._of_array("read_npz", array, target)
+        for member in archive.infolist():
+            if member.is_dir():
+                continue
+            name = member.filename.removesuffix(_SUFFIX)
+            if name in tensors:
+                raise ValueError(f"two members are called '{name}'")
+            _require_possible(member)
+            with archive.open(member) as content:
+                tensors[name] = _tensor("read_npz", content, member.file_size, target)
     return tensors
 
 
@@ -57,15 +70,20 @@ def write_npy(tensor: Tensor, path: str | os.PathLike[str]) -> None:
     require_tensors("write_npy", tensor=tensor)
     array = _array("write_npy", tensor)
     with written("write_npy", checked_path("write_npy", path)) as stream:
-        np.lib.format.write_array(stream, array, allow_pickle=False)
+        # NumPy writes past what it takes for a file, and does not report why that fails.
+        np.lib.format.write_array(Appending(stream), array, allow_pickle=False)
 
 
 def write_npz(tensors: Mapping[str, Tensor], path: str | os.PathLike[str]) -> None:
-    """Write tensors by name to a .npz file. The errors are those of `write_npy`."""
+    """Write tensors by name to a .npz file. The errors are those of `write_npy`, and InvalidArgument for a name that
+    such files cannot hold: one with a null character, that UTF-8 lacks, or of more than 65,531 bytes.
+    """
     import zipfile
 
-    if not isinstance(tensors, Mapping) or not all(isinstance(name, str) for name in tensors):
+    if not isinstance(tensors, Mapping):
         raise InvalidArgument("write_npz", "tensors must be a dict of tensors by name")
+    for name in tensors:
+        _require_name(name)
     require_tensors("write_npz", **{f"tensors[{name!r}]": tensor for name, tensor in tensors.items()})
     arrays = {name: _array("write_npz", tensor) for name, tensor in tensors.items()}
     with written("write_npz", checked_path("write_npz", path)) as stream, zipfile.ZipFile(stream, "w") as archive:
@@ -81,17 +99,65 @@ def _array(operation: str, tensor: Tensor) -> Array:
     return tensor.numpy()
 
 
+def _require_name(name: object) -> None:
+    """Refuse a name that a reader of zip files would not get back."""
+    if not isinstance(name, str):
+        raise InvalidArgument("write_npz", "tensors must be a dict of tensors by name")
+    try:
+        fits = len(name.encode()) <= _LONGEST_NAME and "\0" not in name
+    except UnicodeEncodeError:
+        fits = False
+    if not fits:
+        reason = f"a name must be UTF-8 of at most {_LONGEST_NAME} bytes without null characters"
+        raise InvalidArgument("write_npz", f"tensors: {reason}, not {name[:40]!r}; use another, or save_safetensors")
+
+
+def _tensor(operation: str, stream: IO[bytes], nbytes: int, device: Device) -> Tensor:
+    """The tensor of a stream of so many bytes. ValueError if the header claims more."""
+    _require_whole(stream, nbytes)
+    stream.seek(0)
+    return Tensor._of_array(operation, np.lib.format.read_array(stream, allow_pickle=False), device)
+
+
+def _require_whole(stream: IO[bytes], nbytes: int) -> None:
+    """Check that a stream has all elements that its header has, before there is memory for them."""
+    version = np.lib.format.read_magic(stream)
+    readers: Any = {(1, 0): np.lib.format.read_array_header_1_0, (2, 0): np.lib.format.read_array_header_2_0}
+    reader = readers.get(version)
+    if reader is None:
+        # Only names in structures, which no tensor has, need another.
+        return
+    try:
+        shape, _, dtype = reader(stream)
+    except MemoryError:
+        raise ValueError("its header is nested too deep") from None
+    needed = stream.tell() + math.prod(shape) * dtype.itemsize
+    if min(shape, default=0) < 0 or needed > nbytes:
+        raise ValueError(f"an array of shape {shape} and type {dtype} ends at byte {needed} of {nbytes}")
+
+
+def _require_possible(member: zipfile.ZipInfo) -> None:
+    """Check that a member can have as many bytes as the archive says."""
+    most = {0: member.compress_size, 8: _MOST_DEFLATED * (member.compress_size + 1)}
+    if member.file_size > most.get(member.compress_type, member.file_size):
+        reason = f"cannot be {member.file_size} bytes in {member.compress_size}"
+        raise ValueError(f"member '{member.filename}' {reason}")
+
+
 @contextmanager
-def _read(operation: str, path: object) -> Iterator[BinaryIO]:
-    """Open a file, and tell what is wrong with it."""
+def _read(operation: str, path: object) -> Iterator[IO[bytes]]:
+    """Open a file, and report whatever its content makes NumPy and zipfile raise as its format's error."""
     name = checked_path(operation, path)
     with told(operation, name), Path(name).open("rb") as stream:
         try:
             yield stream
+        except MemoryError:
+            raise
         except Exception as error:
-            from zipfile import BadZipFile
-
-            if not isinstance(error, ValueError | EOFError | KeyError | SyntaxError | BadZipFile):
+            # A position before the file, which only its content can ask for, is an invalid argument to the system.
+            is_of_system = isinstance(error, OSError) and error.errno not in (None, errno.EINVAL)
+            if is_of_system or (isinstance(error, TallowError) and not isinstance(error, InvalidArgument)):
                 raise
-            reason = f"path '{name}': it is no whole file of NumPy's with numbers alone: {error}"
-            raise InvalidArgument(operation, f"{reason}; write it again with write_{operation[5:]}") from None
+            reason = error.reason if isinstance(error, InvalidArgument) else error
+            text = f"path '{name}': it is no whole file of NumPy's with numbers alone: {reason}"
+            raise FileFormatError(operation, f"{text}; write it again with write_{operation[5:]}") from None

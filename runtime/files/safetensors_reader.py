@@ -85,8 +85,8 @@ class StoredTensor:
         if layout.is_contiguous:
             (storage,) = self._device.inner.load([self._part(layout)])
         else:
-            whole = self._content.mapped(self._begin, self.nbytes).view(self.dtype.numpy)
-            storage = self._device.storage(whole.reshape(self.shape)[index]).inner
+            elements = self._content.read_strided(self._begin, layout, self.dtype.itemsize)
+            storage = self._device.storage(elements.view(self.dtype.numpy).reshape(layout.shape)).inner
         return Tensor._new(Storage(storage), Layout.contiguous(layout.shape))
 
     def _part(self, layout: Layout) -> Part:

@@ -8,18 +8,20 @@ import resource
 import subprocess
 import sys
 import tracemalloc
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from safetensors.numpy import save, save_file
 from tallow import (
     Device,
     DType,
     FileError,
+    FileFormatError,
     InvalidArgument,
     InvalidIndex,
     MissingFile,
@@ -30,6 +32,7 @@ from tallow import (
     open_safetensors,
     save_safetensors,
 )
+from tallow.gguf import open_gguf, save_gguf
 
 from .arrays import numbers, same
 from .test_files import content, entry
@@ -172,8 +175,12 @@ def test_parts_of_every_dtype_at_any_place(device: Device, tmp_path: Path, dtype
             same(file["x"][1:, ::2], array[1:, ::2])
 
 
-@given(st.data())
-def test_any_index_reads_what_it_chooses(data: st.DataObject) -> None:
+# A piece holds an element, some, or all.
+@pytest.mark.parametrize("span", [1, 2, 6, 16, 40, 1 << 16])
+@given(data=st.data())
+@settings(max_examples=30, suppress_health_check=[HealthCheck.function_scoped_fixture])
+def test_any_index_reads_what_it_chooses(span: int, data: st.DataObject, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("tallow.runtime.files.content._LARGEST_SPAN", span)
     shape = data.draw(st.lists(st.integers(0, 4), max_size=4).map(tuple))
     array = np.arange(np.prod(shape), dtype=np.int16).reshape(shape)
     slices = st.builds(
@@ -182,6 +189,75 @@ def test_any_index_reads_what_it_chooses(data: st.DataObject) -> None:
     index = tuple(data.draw(slices | st.integers(-size, size - 1) if size else slices) for size in shape)
     with open_safetensors(save({"x": array})) as file:
         same(file["x"][index], array[index])
+
+
+def stored_in(kind: str, path: Path, array: np.ndarray) -> Callable[[], Any]:
+    """Write an array to a file; what opens it."""
+    if kind == "gguf":
+        save_gguf({"x": Tensor(array)}, path)
+        return lambda: open_gguf(path)
+    save_file({"x": array}, path)
+    return lambda: open_safetensors(path)
+
+
+# How a tensor is read: at once, and by pieces.
+READS: dict[str, tuple[str, Callable[[Any], Tensor]]] = {
+    "safetensors": ("safetensors", lambda file: file["x"][...]),
+    "safetensors, strided": ("safetensors", lambda file: file["x"][:, ::2]),
+    "gguf": ("gguf", lambda file: file["x"].load()),
+    "gguf, blocks": ("gguf", lambda file: file["x"].blocks().dequantize()),
+    "gguf, columns": ("gguf", lambda file: file["x"].part(1, 1, 2).load()),
+}
+
+
+@pytest.mark.parametrize("name", READS)
+def test_a_file_that_is_closed_while_it_is_read_gives_its_own_bytes(
+    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if not hasattr(os, "preadv"):
+        pytest.skip("the system reads by the object, whose number is its own")
+    kind, read = READS[name]
+    array = np.arange(1 << 15, dtype=np.float32).reshape(128, 256)
+    opens = stored_in(kind, tmp_path / "x", array)
+    (tmp_path / "other").write_bytes(b"other" * (1 << 16))
+    with opens() as file:
+        expected = read(file).numpy()
+    file, others, preadv = opens(), [], os.preadv
+
+    def closed_first(*given: Any) -> int:
+        # As another thread would between the look at the descriptor and the read.
+        if not others:
+            file.close()
+            others.append((tmp_path / "other").open("rb"))
+        return preadv(*given)
+
+    monkeypatch.setattr(os, "preadv", closed_first)
+    try:
+        same(read(file), expected)
+    except InvalidArgument as error:  # what is read by pieces ends behind one
+        assert "it is closed" in str(error)
+    finally:
+        for other in others:
+            other.close()
+    with pytest.raises(InvalidArgument, match="it is closed"):
+        read(file)
+
+
+@pytest.mark.parametrize("name", READS)
+def test_a_file_that_is_cut_short_once_it_is_open(name: str, tmp_path: Path) -> None:
+    kind, read = READS[name]
+    with stored_in(kind, tmp_path / "x", np.ones((128, 256), np.float32))() as file:
+        os.truncate(tmp_path / "x", 1 << 16)
+        with pytest.raises(FileFormatError, match="it was cut short while it was read"):
+            read(file)
+
+
+def test_an_index_that_names_a_tensor_twice(tmp_path: Path) -> None:
+    save_file(ARRAYS, tmp_path / "a.safetensors")
+    index = tmp_path / "model.safetensors.index.json"
+    index.write_text('{"weight_map": {"a": "a.safetensors", "a": "b.safetensors"}}')
+    with pytest.raises(FileFormatError, match="twice"):
+        load_safetensors(index)
 
 
 def test_an_index_out_of_range(path: Path) -> None:

@@ -15,7 +15,7 @@ from ...base.error import InvalidArgument, shown
 from ...core import argument
 from ...quantized import QTensor
 from ...tensor import Tensor
-from ..content import checked_path, written
+from ..content import Appending, checked_path, written
 from .file import PLAIN
 from .header import ALIGNMENT, MAGIC, MOST_DIMS, VERSIONS, alignment_of
 from .metadata import ARRAY, ARRAY_HEAD, KIND, MOST_NESTED, NUMBERS, SIZE, TEXT, Value
@@ -77,7 +77,7 @@ def _bytes(tensor: Tensor | QTensor) -> memoryview:
     return found.reshape(-1).view(np.uint8).data
 
 
-def _pad(stream: BinaryIO, nbytes: int, alignment: int) -> None:
+def _pad(stream: BinaryIO | Appending, nbytes: int, alignment: int) -> None:
     stream.write(bytes(-nbytes % alignment))
 
 
