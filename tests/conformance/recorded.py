@@ -215,9 +215,9 @@ class Trial:
         self.directions = [_direction(array, seed) for seed, array in enumerate(self.arrays)]
 
     def run(
-        self, places: frozenset[int] = frozenset(), step: float = 0.0, is_recorded: bool = False
+        self, places: frozenset[int] = frozenset(), step: float = 0.0, record: Callable[[Var], Tensor] | None = None
     ) -> tuple[list[Any], dict[int, Var]]:
-        """Make the call, with some operands moved by a step or recorded: what it gives, and the variables.
+        """Make the call, with some operands moved by a step, or made of variables: what it gives, and the variables.
 
         What it gives are the tensors and storages of floats that it returns, and those that it writes to.
         """
@@ -233,9 +233,9 @@ class Trial:
                 return leaf
             place, array = next(numbers)
             flat = Tensor(array, dtype=self.dtype, device=self.device)
-            if is_recorded and place in places:
+            if record is not None and place in places:
                 variables[place] = Var(flat)
-                flat = variables[place] * 1.0
+                flat = record(variables[place])
             return Tensor.from_storage(flat.storage, leaf.layout) if isinstance(leaf, Tensor) else flat.storage
 
         given = mapped(self.given(), changed)
@@ -257,7 +257,8 @@ class Trial:
 
     def recorded_rate(self, places: frozenset[int]) -> float:
         """The same by gradients: what is not recorded does not change."""
-        results, variables = self.run(places, is_recorded=True)
+        # A variable itself is not written to.
+        results, variables = self.run(places, record=lambda variable: variable * 1.0)
         rate = 0.0
         for leaf, factors in weighted(results):
             if not storage_of(leaf).is_recorded:
@@ -280,6 +281,52 @@ class Trial:
             if abs(found - rates[-1]) <= tolerance * max(1, abs(rates[-1])):
                 return ""
         return f"{self.call.name}: operands {sorted(places)} have the rate {found}, and differences {rates}"
+
+    def sharing(self, is_sum: bool, create_graph: bool) -> str:
+        """What else changes when a gradient is written to, of operands that are variables or sums of two of them."""
+        others: list[Var] = []
+
+        def record(variable: Var) -> Tensor:
+            if not is_sum:
+                return variable
+            others.append(Var(variable.zeros_like()))
+            return variable + others[-1]
+
+        try:
+            results, variables = self.run(frozenset(range(len(self.arrays))), record=record)
+            every = [*variables.values(), *others]
+            for leaf, factors in weighted(results):
+                if storage_of(leaf).is_recorded:
+                    seed = Tensor(factors, dtype=leaf.dtype, device=leaf.device)
+                    if what := _shared(shown(leaf), seed, every, create_graph):
+                        return f"{self.call.name}: {what} changed"
+        except tallow.GradientError as error:
+            # Variables are not written to, and not all functions have gradients.
+            return f"{self.call.name}: {error}" if "has overwritten" in str(error) else ""
+        return ""
+
+
+def _shared(result: Tensor, seed: Tensor, variables: list[Var], create_graph: bool) -> str:
+    """What changes when gradients are written to, one after the other."""
+    grads = result.backward(seed, keep=True, create_graph=create_graph)
+    found = {f"gradient {place}": grads[it] for place, it in enumerate(variables) if it in grads}
+    first = {name: elements(gradient) for name, gradient in found.items()}
+    shared = {"the seed": seed, "the result": result} | {f"variable {place}": it for place, it in enumerate(variables)}
+    watched = {name: elements(leaf) for name, leaf in {**found, **shared}.items()}
+    for name, gradient in found.items():
+        with tallow.no_grad():
+            gradient.add_(1000)
+        watched[name] = elements(gradient)
+        for other, leaf in {**found, **shared}.items():
+            if not np.array_equal(elements(leaf), watched[other], equal_nan=True):
+                return f"{other}, when {name} was written to,"
+        if not np.allclose(elements(gradient), first[name] + 1000):
+            return f"{name} once more, or not at all,"
+    again = result.backward(seed, keep=True, create_graph=create_graph)
+    for place, variable in enumerate(variables):
+        if variable in again and not np.array_equal(elements(again[variable]), first[f"gradient {place}"]):
+            return f"gradient {place} of a second backward"
+    return ""
 
 
 def weighted(results: list[Any]) -> Iterator[tuple[Any, Any]]:

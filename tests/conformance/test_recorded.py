@@ -8,10 +8,16 @@ import pytest
 import tallow
 from tallow import BackendUnavailable, GradientError, UnsupportedDevice, UnsupportedDType
 
-from . import recorded
+from . import hostile, recorded
 
 # An op of integers, a device that is not there, or gradients that are asked for.
 MAY_REFUSE = (UnsupportedDType, UnsupportedDevice, BackendUnavailable, GradientError)
+
+
+def calls_of(device: tallow.Device, full: bool) -> list[tuple[str, hostile.Call]]:
+    """The calls that are made: what records is the same on every device."""
+    return list(recorded.surface().items())[:: 1 if device.is_cpu() or full else 4]
+
 
 # Coprime to the number of forms.
 PARTS = 11
@@ -23,9 +29,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_operands_of_every_call(device: tallow.Device, full: bool) -> None:
-    faults, count = [], 0
-    # What records is the same on every device.
-    calls = list(recorded.surface().items())[:: 1 if device.is_cpu() or full else 4]
+    faults, count, calls = [], 0, calls_of(device, full)
     for name, call in calls:
         trial = recorded.trial(call, recorded.example(call), device)
         if trial is None or name in recorded.EXEMPT:
@@ -55,5 +59,17 @@ def test_tensors_as_any_argument(part: int, device: tallow.Device) -> None:
             count += 1
             fault = trial.fault(frozenset(range(len(trial.arrays))))
             faults.append(fault and f"{label}: {fault}")
+    assert not [*filter(None, faults)]
+    assert count > 50
+
+
+@pytest.mark.parametrize("create_graph", [False, True])
+def test_gradients_share_no_memory(create_graph: bool, device: tallow.Device, full: bool) -> None:
+    faults, count = [], 0
+    for _, call in calls_of(device, full):
+        trial = recorded.trial(call, recorded.example(call), device)
+        if isinstance(trial, recorded.Trial):
+            count += 1
+            faults += [trial.sharing(is_sum, create_graph) for is_sum in (False, True)]
     assert not [*filter(None, faults)]
     assert count > 50
