@@ -16,7 +16,6 @@ import numpy as np
 from ...dtype import DType
 from ...gradients.functors import DERIVATIVES, JOINT_DERIVATIVES, Op
 from ...op import BinaryOp
-from ..backends.array_backend.ops.upsample import neighbours
 from ..base.error import GradientError
 from ..base.error import shown as shown_value
 from ..core.conv import Params
@@ -180,7 +179,7 @@ def stretched(g: Tensor, shape: Sequence[int]) -> Tensor:
     for dim in range(2, len(shape)):
         size, new = shape[dim], g.shape[dim]
         if size != new:
-            places = Tensor(np.arange(new) * size // new, device=g.device)
+            places = Tensor.arange(new, device=g.device) * size // new
             zeros = Tensor.zeros((*g.shape[:dim], size, *g.shape[dim + 1 :]), dtype=g.dtype, device=g.device)
             g = zeros.index_add(places, g, dim)
     return g
@@ -201,11 +200,9 @@ def interpolated(
 
 
 def _interpolation(like: Tensor, old: int, new: int, align_corners: bool, factor: float | None) -> Tensor:
-    before, after, share = neighbours(old, new, align_corners, factor)
-    matrix = np.zeros((new, old))
-    np.add.at(matrix, (np.arange(new), before), 1 - share)
-    np.add.at(matrix, (np.arange(new), after), share)
-    return Tensor(matrix, dtype=like.dtype, device=like.device)
+    """The matrix (new, old) of an interpolation, which is what it makes of the columns of the identity."""
+    identity = Tensor.eye(old, dtype=like.dtype, device=like.device).reshape(1, 1, old, old)
+    return identity.upsample_bilinear2d(new, old, align_corners, factor).reshape(new, old)
 
 
 def parts(g: Tensor, first: Layout, others: Sequence[Layout], dim: int) -> list[Tensor]:

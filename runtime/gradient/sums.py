@@ -8,6 +8,7 @@ from typing import Final, NamedTuple
 
 import numpy as np
 
+from ...device import Device
 from ..base.bounded_cache import BoundedCache
 from ..core.layout import Layout
 from ..core.shape import Shape
@@ -132,8 +133,8 @@ class Sum:
         if not gradient.elem_count:
             return
         if way.overlaps:
-            places = Tensor(_places(way.layout), dtype="i64", device=gradient.device)
-            self._total = total.reshape(-1).index_add(places, gradient.reshape(-1), 0)
+            positions = _positions(way.layout, gradient.device)
+            self._total = total.reshape(-1).index_add(positions, gradient.reshape(-1), 0)
         else:
             Tensor._new(total._storage, way.layout).add_(gradient)
 
@@ -175,11 +176,13 @@ def share_elements(first: Layout, second: Layout) -> bool:
     return found
 
 
-def _places(layout: Layout) -> list[int]:
-    """The places of the elements that a layout shows."""
-    steps = zip(np.indices(layout.shape), layout.strides, strict=True)
-    places: list[int] = (layout.start_offset + sum(index * step for index, step in steps)).reshape(-1).tolist()
-    return places
+def _positions(layout: Layout, device: Device) -> Tensor:
+    """The position in the storage of each element that a layout shows, computed on a device, as a graph may do."""
+    found = Tensor.full(1, layout.start_offset, device=device)
+    for size, step in zip(layout.shape, layout.strides, strict=True):
+        if size > 1:
+            found = (found.unsqueeze(-1) + Tensor.arange(0, size * step, step, device=device)).reshape(-1)
+    return found
 
 
 def flat(length: int) -> Layout:

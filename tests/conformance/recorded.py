@@ -175,6 +175,11 @@ def is_operand(leaf: Any) -> bool:
     return leaf.dtype.is_float and not isinstance(leaf, Var)
 
 
+def _is_result(leaf: Any) -> bool:
+    """Whether a leaf has a gradient by nature; a variable begins a record."""
+    return leaf.dtype.is_inexact and not isinstance(leaf, Var)
+
+
 def shown(leaf: Tensor | Storage) -> Tensor:
     """A vector of what a leaf has."""
     return leaf.reshape(-1) if isinstance(leaf, Tensor) else Tensor.from_storage(leaf, leaf.length)
@@ -214,13 +219,10 @@ class Trial:
         self.arrays = [numbers(storage_of(leaf).length, seed) for seed, leaf in enumerate(operands)]
         self.directions = [_direction(array, seed) for seed, array in enumerate(self.arrays)]
 
-    def run(
-        self, places: frozenset[int] = frozenset(), step: float = 0.0, record: Callable[[Var], Tensor] | None = None
-    ) -> tuple[list[Any], dict[int, Var]]:
-        """Make the call, with some operands moved by a step, or made of variables: what it gives, and the variables.
-
-        What it gives are the tensors and storages of floats that it returns, and those that it writes to.
-        """
+    def operands(
+        self, places: frozenset[int], step: float, record: Callable[[Var], Tensor] | None
+    ) -> tuple[Given, dict[int, Var]]:
+        """The arguments with the numbers, some moved by a step, or made of variables; and the variables."""
         variables: dict[int, Var] = {}
         moved = [
             array + step * direction * (place in places)
@@ -238,14 +240,26 @@ class Trial:
                 flat = record(variables[place])
             return Tensor.from_storage(flat.storage, leaf.layout) if isinstance(leaf, Tensor) else flat.storage
 
-        given = mapped(self.given(), changed)
+        return mapped(self.given(), changed), variables
+
+    def results(self, given: Given) -> list[Any]:
+        """The tensors and storages of floats that the call returns."""
+        every = leaves(self.call.find(given.of)(*given.arguments, **given.keywords))
+        return list(filter(_is_result, every))
+
+    def run(
+        self, places: frozenset[int] = frozenset(), step: float = 0.0, record: Callable[[Var], Tensor] | None = None
+    ) -> tuple[list[Any], dict[int, Var]]:
+        """Make the call with such operands: what it returns, besides what it writes to; and the variables."""
+        given, variables = self.operands(places, step, record)
         before = [elements(leaf) for leaf in leaves(given)]
         self.device.set_seed(0)
-        results = leaves(self.call.find(given.of)(*given.arguments, **given.keywords))
+        results = self.results(given)
         for old, leaf in zip(before, leaves(given), strict=True):
-            if not any(leaf is other for other in results) and not np.array_equal(old, elements(leaf), equal_nan=True):
+            is_new = _is_result(leaf) and not any(leaf is other for other in results)
+            if is_new and not np.array_equal(old, elements(leaf), equal_nan=True):
                 results.append(leaf)
-        return [leaf for leaf in results if not isinstance(leaf, Var) and leaf.dtype.is_inexact], variables
+        return results, variables
 
     def rate(self, places: frozenset[int], step: float) -> complex:
         """How the weighted sum of what the call gives changes along the directions of some operands."""
@@ -282,6 +296,35 @@ class Trial:
                 return ""
         return f"{self.call.name}: operands {sorted(places)} have the rate {found}, and differences {rates}"
 
+    def fault_of_capture(self, device: tallow.Device) -> str:
+        """What is wrong with gradients that a graph works out; nothing where it cannot make the call itself."""
+        every = frozenset(range(len(self.arrays)))
+        record = lambda variable: variable + 0.0  # noqa: E731
+        given, variables = self.operands(every, 0.0, record)
+        device.set_seed(0)
+        try:
+            results = self.results(given)
+            seeds = [Tensor(it, dtype=leaf.dtype, device=device) for leaf, it in weighted(results)]
+            expected = [elements(it) for it in _found(results, seeds, variables)]
+        except tallow.GradientError:
+            return ""
+        with tallow.Graph(device) as graph:
+            given, variables = self.operands(every, 0.0, record)
+            device.set_seed(0)
+            is_done = False
+            try:
+                with graph.capture():
+                    results = self.results(given)
+                    is_done = True
+                    found = _found(results, seeds, variables)
+            except tallow.CaptureError as error:
+                return f"{self.call.name}: {error}" if is_done else ""
+            graph.replay()
+            for one, other in zip(found, expected, strict=True):
+                if not np.array_equal(elements(one), other, equal_nan=True):
+                    return f"{self.call.name}: a graph gives {elements(one)} in place of {other}"
+        return ""
+
     def sharing(self, is_sum: bool, create_graph: bool) -> str:
         """What else changes when a gradient is written to, of operands that are variables or sums of two of them."""
         others: list[Var] = []
@@ -304,6 +347,16 @@ class Trial:
             # Variables are not written to, and not all functions have gradients.
             return f"{self.call.name}: {error}" if "has overwritten" in str(error) else ""
         return ""
+
+
+def _found(results: list[Any], seeds: list[Tensor], variables: dict[int, Var]) -> list[Tensor]:
+    """The gradients of variables by each result that is recorded."""
+    found = []
+    for leaf, seed in zip(results, seeds, strict=True):
+        if storage_of(leaf).is_recorded:
+            grads = shown(leaf).backward(seed, keep=True)
+            found += [grads[variable] for variable in variables.values() if variable in grads]
+    return found
 
 
 def _shared(result: Tensor, seed: Tensor, variables: list[Var], create_graph: bool) -> str:

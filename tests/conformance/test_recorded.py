@@ -73,3 +73,18 @@ def test_gradients_share_no_memory(create_graph: bool, device: tallow.Device, fu
             faults += [trial.sharing(is_sum, create_graph) for is_sum in (False, True)]
     assert not [*filter(None, faults)]
     assert count > 50
+
+
+def test_a_graph_works_gradients_out(device: tallow.Device, full: bool) -> None:
+    try:
+        tallow.Graph(device).close()
+    except UnsupportedDevice as error:
+        pytest.skip(error.reason)
+    faults, count = [], 0
+    for _, call in calls_of(device, full):
+        trial = recorded.trial(call, recorded.example(call), device)
+        if isinstance(trial, recorded.Trial):
+            count += 1
+            faults.append(trial.fault_of_capture(device))
+    assert not [*filter(None, faults)]
+    assert count > 50
