@@ -197,11 +197,14 @@ class BackendDevice:
         function: Callable[..., Result],
         arguments: tuple[Any, ...],
         options: Mapping[str, Any],
+        *,
+        may_refuse: bool = False,
     ) -> Result:
-        """What `function` makes of its arguments, the last of which are so many numbers.
+        """Call `function` with its arguments, the last of which are so many numbers, and return its result.
 
         How that is done is kept as the plan of the key, if there is one. The dispatch gives a plan other storages and
-        numbers.
+        numbers. A function that may refuse returns None or False if it does, and then has no plan: the dispatch goes on
+        to another function, whose plan has the same key.
         """
         if isinstance(key, Exception):
             raise key
@@ -209,8 +212,9 @@ class BackendDevice:
             return self.unplanned(function, arguments, options)
         call = Call(numbers, function, arguments, options)
         plan = self.plan_of(key, call)
-        self.plans.keep(key, plan)
         result: Result = plan(*call.operands(arguments))
+        if not may_refuse or (result is not None and result is not False):
+            self.plans.keep(key, plan)
         return result
 
     def unplanned(

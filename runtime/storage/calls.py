@@ -79,10 +79,17 @@ class Calls:
     inner: Any
 
     def _planned(self, key: Key, function: Callable[P, Result], *arguments: P.args, **options: P.kwargs) -> Result:
-        """What a function of a backend makes: see `BackendDevice.planned`."""
+        """Call a function of a backend, and keep its plan: see `BackendDevice.planned`."""
         device: BackendDevice = self.inner.device
-        numbers = self.numbers.get(key[0], 0) if isinstance(key, tuple) else 0
-        return device.planned(key, numbers, function, arguments, options)
+        return device.planned(key, self._count_numbers(key), function, arguments, options)
+
+    def _attempt(self, key: Key, function: Callable[P, Result], *arguments: P.args, **options: P.kwargs) -> Result:
+        """Call a function that may refuse, by returning None or False; its plan is kept only if it does not."""
+        device: BackendDevice = self.inner.device
+        return device.planned(key, self._count_numbers(key), function, arguments, options, may_refuse=True)
+
+    def _count_numbers(self, key: Key) -> int:
+        return self.numbers.get(key[0], 0) if isinstance(key, tuple) else 0
 
 
 class ElementCalls(Calls):

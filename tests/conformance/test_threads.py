@@ -7,10 +7,13 @@ import sys
 import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from typing import Any
 
 import numpy as np
 import pytest
 import tallow as tl
+from tallow.runtime.backends.gpu_backend.recorder import PlanToRecord
+from tallow.runtime.base.bounded_cache import BoundedCache
 
 from . import matrix
 from .oracle.formats import Array
@@ -91,6 +94,43 @@ def test_threads_share_a_device(device: tl.Device, switching: None) -> None:
 
     with ThreadPoolExecutor(THREADS) as pool:
         assert list(pool.map(work, range(THREADS))) == [[]] * THREADS
+
+
+# What kernels of the host or a library refuse for some reason, so that another function does it.
+REFUSED: dict[str, Program] = {
+    "power": lambda x, *_: x.powf(2.5).to_dtype("i16").flip(1),
+    "many short tensors": lambda x, *_: tl.cat([x[:1]] * 20),
+    "rolled": lambda x, *_: x.roll(1, 0),
+    "products of integers": lambda _, __, i: i.T @ i,
+    "sort of columns": lambda x, *_: x.sort(0)[0],
+}
+
+
+class Recorded(BoundedCache[object, Any]):
+    """Plans, with the keys of those that were put there."""
+
+    def __init__(self) -> None:
+        super().__init__(1 << 14)
+        self.keys_of_plans: list[object] = []
+
+    def keep(self, key: object, value: Any) -> Any:
+        """Note the key, unless a GPU's plan is replaced by the recording of its second run."""
+        if key not in self or isinstance(value, PlanToRecord) or not isinstance(self[key], PlanToRecord):
+            self.keys_of_plans.append(key)
+        return super().keep(key, value)
+
+
+def test_no_plan_refuses(device: tl.Device, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A plan of a function that refuses a call would be found by another thread before the right one is there."""
+    generator = np.random.default_rng(7)
+    arrays = *generator.standard_normal((2, 96, 80), np.float32), generator.integers(0, 80, (96, 80))
+    x, y, i = (tl.Tensor(array, device=device) for array in arrays)
+    for name, program in (PROGRAMS | REFUSED).items():
+        plans = Recorded()
+        monkeypatch.setattr(x.storage.inner.device, "plans", plans)
+        program(x, y, i).numpy()
+        twice = {key for key in plans.keys_of_plans if plans.keys_of_plans.count(key) > 1}
+        assert twice == set(), name
 
 
 def test_threads_pass_tensors_on(device: tl.Device, switching: None) -> None:
