@@ -12,7 +12,7 @@ from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
 from pathlib import Path
 
-from opgen.process import run
+from opgen.process import SECONDS_TO_ANSWER, run
 from opgen.toolchains import DeviceLibraries, Toolchain
 
 
@@ -66,7 +66,8 @@ def find_native(
         for target in targets:
             library = Path(scratch, target)
             compiler = compilers[target]
-            answer = asyncio.run(run(compiler.command(target, source, library, folders), compiler.environment))
+            command = compiler.command(target, source, library, folders)
+            answer = asyncio.run(run(command, compiler.environment, SECONDS_TO_ANSWER))
             if answer.code == 0 and _is_supported(library):
                 return target
     return None
@@ -114,7 +115,7 @@ async def _choose(
         async with limit:
             for compiler in filter(lambda compiler: compiler.toolchain.may_build(target), found):
                 command = compiler.command(target, empty, scratch / target)
-                if (await run(command, compiler.environment)).code == 0:
+                if (await run(command, compiler.environment, SECONDS_TO_ANSWER)).code == 0:
                     return compiler
         return None
 
@@ -132,7 +133,7 @@ async def _examine(
     environment.update(toolchain.environment)
     # Some compilers look for a GPU when they are not told the target.
     flags = _filled(toolchain.flags, target=target, device_libraries="")
-    answer = await run([path, *_subcommand(toolchain), *flags, "--version"], environment)
+    answer = await run([path, *_subcommand(toolchain), *flags, "--version"], environment, SECONDS_TO_ANSWER)
     if answer.code != 0:
         return None
     libraries = None
@@ -197,7 +198,9 @@ async def _complete(
             text = Path(temporary, f"{name}.ll")
             (filled,) = _filled([libraries.text], constant=str(number))
             text.write_text(filled + "\n", encoding="utf-8")
-            answer = await run([path, *libraries.flags, str(text), "-o", str(made / name)], environment)
+            answer = await run(
+                [path, *libraries.flags, str(text), "-o", str(made / name)], environment, SECONDS_TO_ANSWER
+            )
             if answer.code != 0:
                 return folder  # which serves the targets that need no such constant
         try:

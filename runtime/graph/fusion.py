@@ -28,6 +28,8 @@ P = ParamSpec("P")
 Result = TypeVar("Result")
 
 _MOST_KINDS: Final = 1 << 12
+# Traces of one kind of arguments, by the numbers that decide what a function does: a step count is another each time.
+_MAX_NUMBERS: Final = 1 << 7
 
 
 def fuse(function: Callable[P, Result]) -> Callable[P, Result]:
@@ -78,7 +80,7 @@ class _Kind:
 
     def __init__(self) -> None:
         self._read: tuple[int, ...] = ()
-        self._traced: dict[tuple[str, ...], _Traced] = {}
+        self._traced: BoundedCache[tuple[str, ...], _Traced] = BoundedCache(_MAX_NUMBERS)
         self.only: _Traced | None = None
         """What it does where no number decides."""
 
@@ -87,9 +89,9 @@ class _Kind:
 
     def keep(self, numbers: Sequence[float], read: set[int], traced: _Traced) -> None:
         if not read.issubset(self._read):
-            self._traced = {}
+            self._traced = BoundedCache(_MAX_NUMBERS)
             self._read = tuple(sorted(read.union(self._read)))
-        self._traced[self._key(numbers)] = traced
+        self._traced.keep(self._key(numbers), traced)
         self.only = None if self._read else traced
 
     def _key(self, numbers: Sequence[float]) -> tuple[str, ...]:

@@ -6,9 +6,10 @@ from typing import Self
 
 import numpy as np
 
-from ...dtype import DType
+from ...dtype import Array, DType
 from ..base.error import InvalidArgument, ShapeMismatch, UnsupportedDType
 from ..core import argument
+from ..helpers.host_memory import tells_lack_of_memory
 from .base import broadcast, named, require_tensors
 from .composed import ComposedMethods
 from .joining import cat, stack
@@ -67,7 +68,7 @@ class CountingMethods(ComposedMethods):
         """
         host = self._host_view()
         if host is not None:
-            return self.from_numpy(np.argwhere(host), device=self.device)
+            return self.from_numpy(_nonzero_indexes(host), device=self.device)
         flags = self.ne(0).flatten() if self.dtype is not DType.BOOL else self.flatten()
         numbers = flags.cumsum(0)
         count = int(numbers[-1].item()) if self.elem_count else 0
@@ -118,3 +119,17 @@ class CountingMethods(ComposedMethods):
             self.ones(1, dtype=DType.I64, device=self.device).broadcast_as(self.shape) if weights is None else weights
         )
         return self.zeros(least, dtype=terms.dtype, device=self.device).scatter_add_(numbers, terms, 0)
+
+
+@tells_lack_of_memory
+def _nonzero_indexes(array: Array) -> Array:
+    """The indexes of the elements that are not 0, a row for each. OutOfMemory before they are looked for.
+
+    A stretched array may have more elements than memory holds, all of them equal along the stretched dims.
+    """
+    different = array[tuple([slice(0, 1 if stride == 0 else None) for stride in array.strides])]
+    count = np.count_nonzero(different) * (array.size // max(different.size, 1))
+    if count == 0:
+        return np.empty((0, array.ndim), np.int64)
+    np.empty((count, array.ndim), np.int64)
+    return np.argwhere(array)

@@ -272,6 +272,15 @@ def test_more_elements_than_memory_holds_are_viewed_or_refused(room: None, devic
                 check(example.changed({parameter: huge}), device)
 
 
+@pytest.mark.parametrize("call", ["nonzero", "log_softmax", "softmax", "sort", "exp", "cumsum"])
+def test_results_of_more_elements_than_memory_holds_are_refused_at_once(device: tallow.Device, call: str) -> None:
+    """And not after the hours that 2^40 elements take."""
+    stretched = tallow.Tensor([1.0], device=device).broadcast_as(2**20, 2**20)
+    dims = () if call in ("nonzero", "exp") else (1,)
+    with pytest.raises(tallow.OutOfMemory):
+        getattr(stretched, call)(*dims)
+
+
 def test_only_a_name_is_looked_up_among_formats(device: tallow.Device) -> None:
     for wrong in (np.array([1, 2]), [1], 3, None):
         with pytest.raises(tallow.TallowError, match="dtype must be a GgmlDType or its name, not"):

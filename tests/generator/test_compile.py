@@ -1,5 +1,6 @@
 """Code objects: what is compiled when, by which compiler, and what stays when something goes wrong."""
 
+import asyncio
 import os
 import pty
 import signal
@@ -9,7 +10,9 @@ from pathlib import Path
 
 import pytest
 from opgen.compilers import locate
+from opgen.process import run
 from opgen.resources import Usage, read_report, table, without_report
+from processes import is_running
 
 from .compilation import SETTINGS, Compilation
 from .project import OPGEN
@@ -426,6 +429,16 @@ def test_so_many_at_once(compilation: Compilation, jobs: int) -> None:
         running += 1 if line.startswith("start") else -1
         most = max(most, running)
     assert (running, most) == (0, jobs)
+
+
+def test_a_compiler_that_hangs_is_killed_with_what_it_started(tmp_path: Path) -> None:
+    compiler = tmp_path / "compiler"
+    compiler.write_text(f"#!/bin/sh\nsleep 600 &\necho $$ $! > {tmp_path}/started\nwait\n", encoding="utf-8")
+    compiler.chmod(0o755)
+    answer = asyncio.run(run([str(compiler)], os.environ, 1.0))
+    assert (answer.code, answer.errors) == (124, f"{compiler}: had not ended after 1 seconds, and was killed")
+    for number in (tmp_path / "started").read_text(encoding="utf-8").split():
+        assert not is_running(int(number))
 
 
 def test_interrupted(compilation: Compilation, tmp_path: Path) -> None:

@@ -348,6 +348,15 @@ def test_a_function_is_traced_once_for_each_combination_of_layouts_and_dtypes(x)
     assert len(runs) == 5
 
 
+def test_numbers_that_decide_leave_no_more_than_so_many_traces(x):
+    """A step count that decides what a function does is another one in each call."""
+    code = tl.fuse(lambda x, step: x * 2 if step % 2 else x + 1)
+    for step in range(1000):
+        code(x, step)
+    (kind,) = code._kinds.values()
+    assert 0 < len(kind._traced) <= 128
+
+
 def test_numbers_are_those_of_each_call_and_traced_again_only_where_they_decide(x):
     runs = []
 

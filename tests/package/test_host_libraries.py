@@ -10,10 +10,13 @@ import sys
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import NoReturn
 
 import pytest
 import tallow as tl
+from processes import is_running
 from tallow.kernels.host_arguments import FAMILIES, TARGETS
+from tallow.kernels.toolchains import TOOLCHAINS
 from tallow.runtime.backends.cpu_backend import host_compiler
 from tallow.runtime.backends.cpu_backend.host_compiler import HostCompiler
 from tallow.runtime.kernels.code_cache import CodeCache
@@ -156,6 +159,27 @@ def test_what_a_compiler_refuses_is_told(fresh: Fresh) -> None:
     (fresh.folder / "tools/broken").unlink()
     assert fresh.run()[0].startswith("True")
     assert "fold" in fresh.compiled()
+
+
+def test_a_compiler_that_hangs_is_killed_with_what_it_started(tmp_path: Path) -> None:
+    compiler = tmp_path / "compiler"
+    compiler.write_text(f"#!/bin/sh\nsleep 600 &\necho $$ $! > {tmp_path}/started\nwait\n", encoding="utf-8")
+    compiler.chmod(0o755)
+    with pytest.raises(subprocess.TimeoutExpired):
+        host_compiler._run([str(compiler)], os.environ, 1.0)
+    for number in (tmp_path / "started").read_text(encoding="utf-8").split():
+        assert not is_running(int(number))
+
+
+def test_what_a_compiler_that_hangs_leaves_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    def run(*_: object) -> NoReturn:
+        raise subprocess.TimeoutExpired("g++", 60)
+
+    monkeypatch.setattr(host_compiler, "_run", run)
+    compiler = host_compiler.Compiler(TOOLCHAINS[0], "/usr/bin/g++", next(iter(TOOLCHAINS[0].targets)))
+    message = "does not compile probe.cpp for .*: error: it had not ended after 60 seconds, and was killed; install"
+    with pytest.raises(host_compiler.CannotCompile, match=message):
+        compiler.compile("", "probe.cpp")
 
 
 def test_nothing_is_compiled_that_cannot_be_kept(fresh: Fresh) -> None:

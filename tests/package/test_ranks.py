@@ -15,6 +15,7 @@ from typing import Any
 
 import pytest
 import tallow as tl
+from processes import is_running
 from tallow.runtime.ranks import environment
 from tallow.runtime.ranks import launch as launch_module
 from tallow.runtime.ranks.connection import Connection, Job, connect, listen
@@ -468,14 +469,6 @@ def test_a_signal_ends_the_ranks_and_what_they_started(starter: str, number: sig
         left = {pid for pid in processes if is_running(pid)} | (set(os.listdir("/dev/shm")) - before)
         time.sleep(0.05)
     assert left == set()
-
-
-def is_running(pid: int) -> bool:
-    try:
-        state = Path(f"/proc/{pid}/stat").read_text(encoding="utf-8").rpartition(")")[2].split()[0]
-    except FileNotFoundError:
-        return False
-    return state not in "ZX"
 
 
 @pytest.mark.parametrize("code", [0, 3])

@@ -4,16 +4,26 @@ from __future__ import annotations
 
 import ctypes
 import os
+import signal
 import sys
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
-from typing import NamedTuple
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from ....kernels.host_arguments import TARGETS
 from ....kernels.toolchains import PROBE, TOOLCHAINS, Toolchain
 from ...kernels import code_object
 from ...kernels.code_cache import CodeCache
+
+if TYPE_CHECKING:
+    from subprocess import Popen
+
+_PROBE_SOURCE: Final = "probe.cpp"
+# A compiler that hangs must not stop the program that met the first op.
+_SECONDS_TO_PROBE: Final = 60
+_SECONDS_TO_COMPILE: Final = 1800
+_running: Final[set[Popen[str]]] = set()
 
 
 class CannotCompile(Exception):
@@ -42,18 +52,53 @@ class Compiler(NamedTuple):
             command = [self.path, *self.toolchain.subcommand, *flags, str(source), "-o", str(output)]
             # What compilers put aside goes with the folder, even if they are killed.
             environment = {**os.environ, "TMPDIR": folder}
+            limit = _SECONDS_TO_PROBE if name == _PROBE_SOURCE else _SECONDS_TO_COMPILE
             try:
-                answer = subprocess.run(
-                    command, env=environment, stdin=subprocess.DEVNULL, capture_output=True, text=True, errors="replace"
-                )
-                if answer.returncode == 0:
+                code, answer = _run(command, environment, limit)
+                if code == 0:
                     return output.read_bytes()
-                told = (answer.stderr + answer.stdout).strip() or f"it ended with code {answer.returncode}"
+                told = answer.strip() or f"it ended with code {code}"
             except OSError as error:
                 told = f"{error.filename}: {error.strerror}"
+            except subprocess.TimeoutExpired:
+                told = f"error: it had not ended after {limit} seconds, and was killed"
         lines = told.splitlines()
         line = next((line for line in lines if "error" in line), lines[0])
         raise CannotCompile(f"{self.path} does not compile {name} for {self.target}: {line}; {advice()}")
+
+
+def _run(command: Sequence[str], environment: Mapping[str, str], seconds: float) -> tuple[int, str]:
+    """Run a compiler, and return its exit code and what it wrote. Raises OSError and subprocess.TimeoutExpired.
+
+    Whatever ends the wait kills the compiler with every process that it has started.
+    """
+    import subprocess
+
+    process = subprocess.Popen(
+        command,
+        env=environment,
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        errors="replace",
+        start_new_session=True,
+    )
+    with process:
+        _running.add(process)
+        try:
+            answer, _ = process.communicate(timeout=seconds)
+        finally:
+            _kill(process)
+            _running.discard(process)
+    return process.returncode, answer
+
+
+def _kill(process: Popen[str]) -> None:
+    # The leader of a group that has ended may have another one's number.
+    if process.poll() is None:
+        with suppress(ProcessLookupError):
+            os.killpg(process.pid, signal.SIGKILL)
 
 
 def compilers(target: str) -> Iterable[Compiler]:
@@ -129,6 +174,12 @@ class HostCompiler:
         pool = ThreadPoolExecutor(_cores())
         try:
             return dict(pool.map(one, order))
+        except BaseException:
+            # Ctrl-C reaches this process alone, and a compiler may take minutes.
+            pool.shutdown(wait=False, cancel_futures=True)
+            for process in list(_running):
+                _kill(process)
+            raise
         finally:
             pool.shutdown(cancel_futures=True)
 
@@ -138,7 +189,7 @@ def _first(target: str) -> tuple[Compiler, bytes]:
     trouble = CannotCompile(f"no compiler was found that builds them for {target}; {advice()}")
     for number, compiler in enumerate(compilers(target)):
         try:
-            return compiler, compiler.compile(f'#include "{PROBE}"\n', "probe.cpp")
+            return compiler, compiler.compile(f'#include "{PROBE}"\n', _PROBE_SOURCE)
         except CannotCompile as error:
             trouble = trouble if number else error
     raise trouble
