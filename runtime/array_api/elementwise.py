@@ -91,7 +91,6 @@ negative = _unary("negative", "neg")
 nextafter = _binary("nextafter", "nextafter")
 not_equal = _binary("not_equal", "ne")
 positive = _unary("positive", "copy")
-pow = _binary("pow", "pow")
 real = _unary("real", "real", unchanged=_REAL)
 reciprocal = _unary("reciprocal", "recip")
 remainder = _binary("remainder", "remainder")
@@ -123,6 +122,13 @@ def _predicate(name: str, method: str, of_integers: bool) -> Callable[[Tensor], 
 isfinite = _predicate("isfinite", "isfinite", True)
 isinf = _predicate("isinf", "isinf", False)
 isnan = _predicate("isnan", "isnan", False)
+
+
+def pow(x1: Tensor | Scalar, x2: Tensor | Scalar, /) -> Tensor:
+    """Raise x1 to the power x2, as `Tensor.pow` does."""
+    base, exponent = promoted_operands("pow", x1, x2)
+    # A number stays one, because no negative one is an exponent of integers.
+    return base.pow(exponent if isinstance(x2, Tensor) else x2)
 
 
 def clip(x: Tensor, /, min: Tensor | Scalar | None = None, max: Tensor | Scalar | None = None) -> Tensor:

@@ -138,7 +138,7 @@ class ArithmeticMethods(ReductionMethods, ViewMethods):
     def __pow__(self, exponent: Self | float) -> Self:
         is_of_integers = self._storage.inner.dtype.is_integer
         if is_of_integers or isinstance(exponent, TensorBase | complex | np.complexfloating):
-            return self._binary(POW, exponent)
+            return self.pow(exponent)
         exponent = argument.real("powf", "the exponent", exponent)
         return self.sqr() if exponent == 2 else self.powf(exponent)
 
@@ -189,6 +189,19 @@ class ArithmeticMethods(ReductionMethods, ViewMethods):
         if other.dtype is not self.dtype:
             return self._binary(DIV, other)
         return self.to_dtype(DType.F32)._binary(DIV, other.to_dtype(DType.F32))
+
+    def pow(self, other: Self | float) -> Self:
+        """Raise x to the power y, as C's pow does; integers wrap.
+
+        A negative number as the exponent of integers is `InvalidArgument`. A tensor may have negative ones, which give
+        1 / x ** -y truncated toward zero, and 0 where x is 0.
+        """
+        if self._storage.inner.dtype.is_integer and not isinstance(other, TensorBase):
+            exponent = as_number("pow", other, self.dtype)
+            if exponent < 0:  # type: ignore[operator]
+                reason = f"{exponent} is negative, and such powers of integers are fractions"
+                raise InvalidArgument("pow", f"{reason}; {CONVERT.format('floating-point')}")
+        return self._binary(POW, other)
 
     def where(self, on_true: Self | float, on_false: Self | float) -> Self:
         """Take the elements of `on_true` where this tensor, the condition, is not 0, else those of `on_false`.

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import cache
 from typing import Never, Self
 
@@ -190,7 +190,8 @@ class FamiliarMethods(RearrangingMethods, ContractionMethods, MoveMethods, Netwo
     def clamp(self, min: float | None = None, max: float | None = None, **unknown: Never) -> Self:
         """Keep elements between two numbers, of which one may be left out; NaN stays.
 
-        Where `min` is above `max` the result is `max`.
+        Where `min` is above `max` the result is `max`. For integers the bounds are rounded inwards: `clamp(0.5, 2.5)`
+        is `clamp(1, 2)`, and NaN is `InvalidArgument`.
         """
         if unknown:
             refuse_keywords("clamp", unknown)
@@ -200,6 +201,8 @@ class FamiliarMethods(RearrangingMethods, ContractionMethods, MoveMethods, Netwo
             min = _bound("min", min, -math.inf)
         if type(max) is not float:
             max = _bound("max", max, math.inf)
+        if self._storage.inner.dtype.is_integer:
+            min, max = _whole("min", min, math.ceil), _whole("max", max, math.floor)
         return self._like(self._storage.clamp(self._layout, min, max))
 
     def half(self) -> Self:
@@ -229,3 +232,10 @@ def _bound(name: str, given: float | None, otherwise: float) -> float:
     if given is None:
         return otherwise
     return given if isinstance(given, NumberLike) else argument.number("clamp", name, given)
+
+
+def _whole(name: str, bound: float, rounded: Callable[[float], int]) -> float:
+    """Round a bound of integers inwards; infinities stay."""
+    if bound != bound:
+        raise InvalidArgument("clamp", f"{name} is NaN, which bounds no integer; leave it out")
+    return bound if abs(bound) == math.inf else rounded(bound)

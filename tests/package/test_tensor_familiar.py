@@ -189,6 +189,59 @@ def test_clamp_has_one_bound_or_two(device: Device) -> None:
         on(device).clamp()
 
 
+INTEGERS = [dtype for dtype in DType if dtype.is_integer]
+
+
+@pytest.mark.parametrize("dtype", INTEGERS, ids=str)
+def test_clamp_of_integers_rounds_bounds_inwards(device: Device, dtype: DType) -> None:
+    limits = np.iinfo(dtype.numpy)
+    elements = [max(number, int(limits.min)) for number in (int(limits.min), -3, -1, 0, 1, 2, 3, int(limits.max))]
+    x = Tensor(np.array(elements, dtype.numpy), device=device)
+    bounds = (None, -math.inf, -1e30, limits.min - 1, -1.5, -0.5, 0, 0.5, 1.5, 2, limits.max + 1, 1e30, math.inf)
+    for low in bounds:
+        for high in bounds:
+            if (low, high) == (None, None):
+                continue
+            # In the order of real numbers; a bound that the dtype lacks is its nearest number.
+            least = limits.min if low is None or low == -math.inf else limits.max if low == math.inf else math.ceil(low)
+            most = (
+                limits.max
+                if high is None or high == math.inf
+                else limits.min
+                if high == -math.inf
+                else math.floor(high)
+            )
+            least, most = (min(max(bound, int(limits.min)), int(limits.max)) for bound in (least, most))
+            assert x.clamp(low, high).tolist() == [min(max(e, least), most) for e in elements], (low, high)
+    for bounds in ((math.nan, None), (None, math.nan), (math.nan, 1), (0, np.float32("nan"))):
+        with pytest.raises(InvalidArgument, match=r"^clamp: m(in|ax) is NaN"):
+            x.clamp(*bounds)
+    clamp = tallow.fuse(lambda x, low: x.clamp(low, 3) + 0)
+    for low in (1.5, -0.5, math.inf):
+        assert clamp(x, low).tolist() == x.clamp(low, 3).tolist(), low
+
+
+@pytest.mark.parametrize("dtype", INTEGERS, ids=str)
+def test_powers_of_integers(device: Device, dtype: DType) -> None:
+    """Products that wrap; a negative number is no exponent, in whatever way it is written."""
+    least, bits = (np.iinfo(dtype.numpy).min, 8 * dtype.itemsize)
+    x = Tensor(np.array([max(least, n) for n in (-3, -2, -1, 0, 1, 2, 3, 7)], dtype.numpy), device=device)
+    power = tallow.array_api.pow
+    ways = (lambda x, n: x**n, Tensor.pow, power, tallow.fuse(lambda x, n: x**n + 0))
+    for exponent in (0, 1, 2, 3, 40, 63, 100):
+        expected = [pow(element, exponent) for element in x.tolist()]
+        wrapped = [(number - least) % 2**bits + least for number in expected]
+        for way in (*ways, lambda x, n: x.pow(Tensor(np.array(n, dtype.numpy), device=device))):
+            assert way(x, exponent).tolist() == wrapped, exponent
+    for exponent in (-1, np.int8(-3)):
+        for way in ways:
+            with pytest.raises((InvalidArgument, DTypeMismatch)):
+                way(x, exponent)
+    if least:
+        negative = Tensor(np.full(8, -3, dtype.numpy), device=device)
+        assert x.pow(negative).tolist() == [0, 0, -1, 0, 1, 0, 0, 0]
+
+
 def test_to_takes_a_device_a_dtype_or_both(device: Device) -> None:
     x = Tensor(ARRAY)
     assert x.to("f16").dtype is DType.F16
