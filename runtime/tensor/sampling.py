@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable
 from typing import Final, Never, Self
 
@@ -86,6 +87,9 @@ class SamplingMethods(ComposedMethods):
         where the running sum passes a random share of the sum. Without it the positions are those of the smallest of
         random numbers of the exponential distribution, each over its element; so a row has `count` elements above 0, or
         others follow them. Other backends round other sums and logarithms: rarely a position differs.
+
+        `InvalidArgument` where an element is negative, NaN or infinite, or a row has no element above 0: the host reads
+        whether one is, and waits for the device.
         """
         op = "multinomial"
         self._require_floats(op)
@@ -96,14 +100,21 @@ class SamplingMethods(ComposedMethods):
         if drawn < 0 or (drawn > size and not with_replacement):
             raise InvalidArgument(op, f"count is 0 or more, and without replacement at most {size}, not {drawn}")
         weights = self.to_dtype(self.dtype.compute).contiguous()
+        largest = weights.max(-1, keepdim=True)
+        if not bool((weights.ge(0).all(-1, keepdim=True) & largest.gt(0) & largest.lt(math.inf)).all()):
+            raise InvalidArgument(op, "weights are finite and 0 or more, and one of each row is above 0")
+        # No sum overflows, and no weight is so small that its share is rounded away.
+        weights, has_weight = weights.div(largest), weights.gt(0)
         if not with_replacement:
-            # 1 - u is above 0.
+            # 1 - u is above 0. NaN comes last, also behind infinite waits.
             waits = weights.rand_like().neg().log1p().neg().div(weights)
-            return waits.topk(drawn, largest=False)[1].to_dtype(DType.I64)
+            return has_weight.where(waits, math.nan).topk(drawn, largest=False)[1].to_dtype(DType.I64)
         ends = weights.cumsum(-1)
         shape = (*self.shape[:-1], drawn)
         shares = self.rand(shape, dtype=weights.dtype, device=self.device).mul(ends.narrow(-1, size - 1, 1))
-        return ends.searchsorted(shares, "right").minimum(size - 1)
+        positions = ends.searchsorted(shares, "right").minimum(size - 1)
+        # Parallel sums are rounded in different orders, so that one may exceed the next one by an ulp.
+        return has_weight.gather(positions, -1).where(positions, weights.argmax(-1, keepdim=True).to_dtype(DType.I64))
 
     def _require_floats(self, op: str) -> None:
         if not self.dtype.is_float:

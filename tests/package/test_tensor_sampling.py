@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from typing import Any
 
+import ml_dtypes
 import numpy as np
 import pytest
 import tallow as tl
@@ -78,6 +80,36 @@ def test_multinomial(device: Device) -> None:
         first.append(chosen[0])
     np.testing.assert_allclose(np.bincount(first, minlength=6) / 300, weights[0] / 8, atol=0.12)
     assert Tensor(weights, "f16", device).multinomial(2).shape == (2, 2)
+
+
+@pytest.mark.parametrize("with_replacement", [False, True])
+@pytest.mark.parametrize("dtype", [dtype for dtype in DType if dtype.is_float], ids=str)
+def test_weights_of_multinomial(device: Device, dtype: DType, with_replacement: bool) -> None:
+    """What no weights are is refused in any row, and what has no weight is never drawn, however large others are."""
+    if not device.supports(dtype):
+        pytest.skip(f"{device.label} lacks {dtype}")
+    largest, least = (float(getattr(ml_dtypes.finfo(dtype.numpy), name)) for name in ("max", "smallest_subnormal"))
+    for numbers in ([0.0, 0.0], [1.0, -1.0], [1.0, math.nan], [math.inf, 1.0], [-math.inf, 1.0], [-0.0, -least]):
+        weights = np.array(numbers, dtype.numpy)
+        if not np.array_equal(weights.astype(float), numbers, equal_nan=True):
+            continue  # the dtype has no infinity
+        for x in (weights, np.stack([np.ones(2, dtype.numpy), weights])):
+            with pytest.raises(InvalidArgument, match="multinomial: weights are finite and 0 or more, and one of each"):
+                Tensor(x, device=device).multinomial(1, with_replacement)
+    device.set_seed(1)
+    for weight in (largest, least):
+        rows = np.array([[0, weight, 0, weight, 0], [weight, 0, 0, 0, weight]], dtype.numpy)
+        found = Tensor(rows, device=device).multinomial(500 if with_replacement else 2, with_replacement).numpy()
+        assert [set(row) for row in found] == [{1, 3}, {0, 4}]
+    assert Tensor(np.zeros((0, 3), dtype.numpy), device=device).multinomial(2, with_replacement).shape == (0, 2)
+
+
+def test_sums_that_fall_draw_nothing_without_weight(device: Device) -> None:
+    """Parallel running sums are not monotone."""
+    generator = np.random.default_rng(0)
+    weights = np.where(generator.random(20_000) < 0.6, 0, generator.random(20_000) ** 3).astype(np.float32)
+    device.set_seed(2)
+    assert (weights[Tensor(weights, device=device).multinomial(20_000, True).numpy()] > 0).all()
 
 
 REFUSED: dict[str, tuple[type[TallowError], Callable[[Any], object]]] = {
