@@ -1,7 +1,7 @@
 """Linear algebra: decompositions by cuSOLVER or hipSOLVER where they are, else on the host, by NumPy's LAPACK.
 
 eig and eigvals are always computed on the host. Matrices are the last two axes. Only f32, f64, complex64 and complex128
-have decompositions.
+have decompositions. All results of a matrix with a NaN or an infinity are NaN; its rank is `InvalidArgument`.
 """
 
 from __future__ import annotations
@@ -186,6 +186,8 @@ def matrix_rank(x: Tensor, /, *, rtol: float | Tensor | None = None) -> Tensor:
     if x.rank < 2:
         raise ShapeMismatch("matrix_rank", (x.shape,), "a matrix has 2 axes; expand_dims first")
     values = svdvals(x)
+    if bool(values.isnan().any()):
+        raise InvalidArgument("matrix_rank", "a matrix with NaN or an infinity has no rank")
     return (values > _tolerance(x, rtol, values)).sum(-1)
 
 

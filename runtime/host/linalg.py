@@ -1,4 +1,8 @@
-"""Decompositions of matrices in host memory by NumPy's LAPACK, for all backends."""
+"""Decompositions of matrices in host memory by NumPy's LAPACK, for all backends.
+
+All results of a matrix with a NaN or an infinity are NaN. What LAPACK does with one depends on its implementation: some
+functions compare NaN away and return finite numbers, others fail for the whole batch.
+"""
 
 from __future__ import annotations
 
@@ -18,7 +22,7 @@ def no_result(op: str, reason: object) -> InvalidArgument:
 
 def cholesky(x: Array) -> tuple[Array, ...]:
     """Lower triangles."""
-    return _found("cholesky", np.linalg.cholesky, x)
+    return _found("cholesky", np.linalg.cholesky, x, is_lower=True)
 
 
 def det(x: Array) -> tuple[Array, ...]:
@@ -33,7 +37,9 @@ def slogdet(x: Array) -> tuple[Array, ...]:
 
 def solve(x: Array, values: Array) -> tuple[Array, ...]:
     """Columns of which matrices make these."""
-    return _found("solve", np.linalg.solve, x, values)
+    columns = _found("solve", np.linalg.solve, x, np.where(np.isfinite(values), values, 0))[0]
+    # Each column is of its own.
+    return (np.where(np.isfinite(values).all(-2, keepdims=True), columns, np.nan),)
 
 
 def eig(x: Array, has_vectors: bool) -> tuple[Array, ...]:
@@ -44,7 +50,7 @@ def eig(x: Array, has_vectors: bool) -> tuple[Array, ...]:
 
 def eigh(x: Array, has_vectors: bool) -> tuple[Array, ...]:
     """Eigenvalues and eigenvectors of Hermitian matrices."""
-    return _found("eigh", np.linalg.eigh if has_vectors else np.linalg.eigvalsh, x)
+    return _found("eigh", np.linalg.eigh if has_vectors else np.linalg.eigvalsh, x, is_lower=True)
 
 
 def qr(x: Array, is_complete: bool) -> tuple[Array, ...]:
@@ -57,9 +63,22 @@ def svd(x: Array, has_vectors: bool, is_full: bool) -> tuple[Array, ...]:
     return _found("svd", lambda array: np.linalg.svd(array, is_full) if has_vectors else np.linalg.svdvals(array), x)
 
 
-def _found(op: str, compute: Callable[..., Any], *matrices: Array) -> tuple[Array, ...]:
+def _found(op: str, compute: Callable[..., Any], x: Array, *others: Array, is_lower: bool = False) -> tuple[Array, ...]:
+    """Call a function of NumPy's, which reads the lower triangle alone with `is_lower`."""
+    is_finite = np.isfinite(np.tril(x) if is_lower else x).all((-2, -1))
+    if not is_finite.all():
+        x = np.where(is_finite[..., None, None], x, np.eye(*x.shape[-2:], dtype=x.dtype))
     try:
-        found = compute(*matrices)
+        found = compute(x, *others)
     except np.linalg.LinAlgError as error:
         raise no_result(op, error) from None
-    return tuple(map(np.asarray, found if isinstance(found, tuple) else (found,)))
+    results = [np.asarray(array) for array in (found if isinstance(found, tuple) else (found,))]
+    if is_finite.all():
+        return tuple(results)
+    rank = is_finite.ndim
+    return tuple(
+        [
+            np.where(is_finite.reshape((*is_finite.shape, *[1] * (array.ndim - rank))), array, array.dtype.type(np.nan))
+            for array in results
+        ]
+    )

@@ -378,3 +378,56 @@ def test_tensors_lead_to_the_namespace(device: Device) -> None:
     assert info.default_device() == Device.cpu()
     assert info.capabilities()["max dimensions"] == 8
     assert set(info.dtypes(kind="integral")) == {name for name in DTYPES if "int" in name}
+
+
+LINEAR_ALGEBRA = [name for name in strict.linalg.__all__ if inspect.isfunction(getattr(strict.linalg, name))]
+
+
+@pytest.mark.parametrize("name", LINEAR_ALGEBRA)
+@pytest.mark.parametrize("dtype", ["float32", "complex128"])
+def test_linear_algebra_hands_on_nan_and_infinity(device: Device, name: str, dtype: str) -> None:
+    """A matrix with NaN has NaN in each result, one with infinity no finite result, or they are refused."""
+    if not device.supports(dtype):
+        pytest.skip(f"{device.label} lacks {dtype}")
+    function = getattr(namespace_of(device).linalg, name)
+    required = [p for p in inspect.signature(function).parameters.values() if p.default is p.empty]
+    good = sample(dtype, (3, 3)) @ sample(dtype, (3, 3)).conj().T + 3 * np.eye(3, dtype=dtype)
+
+    def results(x: np.ndarray) -> list[np.ndarray]:
+        given = [3 if p.annotation == "int" else Tensor(x, device=device) for p in required]
+        made = function(*given)
+        return [tensor.numpy() for tensor in (made if isinstance(made, tuple) else (made,))]
+
+    for number, place in itertools.product((np.nan, np.inf, -np.inf), range(3)):
+        bad = good.copy()
+        bad[place, place] = number
+        try:
+            found = results(bad)
+        except tl.InvalidArgument:
+            continue
+        for array in found:
+            assert not np.isfinite(array).all(), (number, place)
+            assert np.isnan(array).any() or not np.isnan(number), (number, place)
+
+
+BY_MATRIX = {name for name in LINEAR_ALGEBRA if name not in ("cross", "outer", "tensordot", "vecdot", "vector_norm")}
+
+
+@pytest.mark.parametrize("name", sorted(BY_MATRIX - {"matrix_rank"}))
+def test_a_matrix_of_nan_changes_no_other(device: Device, name: str) -> None:
+    function = getattr(namespace_of(device).linalg, name)
+    required = [p for p in inspect.signature(function).parameters.values() if p.default is p.empty]
+    good = sample("float32", (40, 3, 3)) + 8 * np.eye(3, dtype="float32")
+    good += good.swapaxes(-1, -2)
+
+    def results(x: np.ndarray) -> list[np.ndarray]:
+        made = function(*[3 if p.annotation == "int" else Tensor(x, device=device) for p in required])
+        return [tensor.numpy() for tensor in (made if isinstance(made, tuple) else (made,))]
+
+    bad = good.copy()
+    bad[7, 1, 1], bad[9, 2, 0] = np.nan, np.inf
+    others = [place for place in range(len(good)) if place not in (7, 9)]
+    for found, expected in zip(results(bad), results(good), strict=True):
+        assert found.dtype == expected.dtype
+        np.testing.assert_array_equal(found[others], expected[others])
+        assert np.isnan(found[7]).any()

@@ -1,25 +1,28 @@
 """Matrices: triangles, and decompositions by a library, else on the host.
 
-The libraries have columns first: what lies there row by row is the transposed matrix.
+The libraries have columns first: what lies there row by row is the transposed matrix. They are never given a NaN or an
+infinity, of which they return finite numbers, or fail for the whole batch: all results of such a matrix are NaN, as on
+the host.
 """
 
 from __future__ import annotations
 
 import math
-from functools import lru_cache
-from typing import TYPE_CHECKING, cast
+from collections.abc import Callable
+from functools import lru_cache, wraps
+from typing import TYPE_CHECKING, Concatenate, ParamSpec, TypeAlias, TypeVar, cast
 
 import numpy as np
 
 from .....dtype import Array, DType
 from .....kernels import arguments
 from .....kernels.constants import BLOCK_SIZE, COPY_ELEMENTS
-from .....op import BinaryOp, UnaryOp
+from .....op import BinaryOp, MethodOp, ReduceOp, UnaryOp
 from ....host import linalg
 from ....kernels.argument_struct import NOWHERE, Address
 from ..solver import are_few_columns, are_many
 from ..utils import blocks_for
-from . import copy, elementwise, matmul, on_host
+from . import copy, elementwise, matmul, on_host, reduce
 from .geometry import Dims, Part, parts
 from .operand import Operand, dense
 
@@ -28,8 +31,77 @@ if TYPE_CHECKING:
     from ..solver import SolverLibrary
     from ..storage import GpuStorage
 
+P = ParamSpec("P")
+Result = TypeVar("Result", "GpuStorage", "tuple[GpuStorage, ...]")
+# By a library; None where it cannot.
+ByLibrary: TypeAlias = "Callable[Concatenate[SolverLibrary, Operand, P], Result | None]"
+
 # What a kernel adds to positions as numbers of 64 bits, which wrap.
 _WRAP = 1 << 64
+
+
+def _of_finite(is_lower: bool = False) -> Callable[[ByLibrary[P, Result]], ByLibrary[P, Result]]:
+    """Give a function identity matrices in place of those with a NaN or an infinity, whose results become NaN.
+
+    With `is_lower` it reads the lower triangle alone.
+    """
+
+    def decorate(function: ByLibrary[P, Result]) -> ByLibrary[P, Result]:
+        @wraps(function)
+        def compute(library: SolverLibrary, x: Operand, *args: P.args, **kwargs: P.kwargs) -> Result | None:
+            if not x.layout.elem_count:
+                return None
+            outer = x.layout.rank - 2
+            read = dense(triangle(x, 0, False), x.shape) if is_lower else x
+            finite = _all_finite(read, (outer, outer + 1))
+            flags = dense(finite, x.shape[:-2])
+            identity = _identity(x)
+            given = _where(
+                flags.relaid(x.shape, (*flags.strides, 0, 0)),
+                x,
+                identity.relaid(x.shape, (*[0] * outer, *identity.strides)),
+            )
+            made = function(library, dense(given, x.shape), *args, **kwargs)
+            if made is None:
+                return None
+            if isinstance(made, tuple):
+                return tuple([_nan_unless(finite, storage) for storage in made])
+            return _nan_unless(finite, made)
+
+        return compute
+
+    return decorate
+
+
+def _all_finite(x: Operand, dims: Dims) -> GpuStorage:
+    """Whether neither NaN nor infinity is among the elements along some dims."""
+    return reduce.reduce(ReduceOp.ALL, dense(elementwise.unary(UnaryOp.ISFINITE, x), x.shape), dims)
+
+
+def _identity(x: Operand) -> Operand:
+    """One identity matrix of the shape of these."""
+    rows, columns = x.shape[-2:]
+    result = dense(x.device.empty(x.dtype, rows * columns), (rows, columns))
+    x.device.driver.zero(result.address, rows * columns * x.itemsize)
+    copy.const_set(result.relaid((min(rows, columns),), (columns + 1,)), 1)
+    return result
+
+
+def _where(condition: Operand, x: Operand, y: Operand) -> GpuStorage:
+    return elementwise.ternary(MethodOp.WHERE_COND, condition, x, y)
+
+
+def _nan_unless(finite: GpuStorage, made: GpuStorage) -> GpuStorage:
+    """Results, of which each matrix has as many, that are NaN where it was not finite."""
+    count = finite.length
+    x = dense(made, (count, made.length // count))
+    return _where(dense(finite, (count,)).relaid(x.shape, (1, 0)), x, _nan_like(x))
+
+
+def _nan_like(x: Operand) -> Operand:
+    nan = dense(x.device.empty(x.dtype, 1), (1,))
+    copy.const_set(nan, math.nan)
+    return nan.relaid(x.shape, (0,) * x.layout.rank)
 
 
 def triangle(x: Operand, diagonal: int, is_upper: bool) -> GpuStorage:
@@ -57,42 +129,35 @@ def _diagonal_parts(shape: Dims, strides: Dims, direction: int) -> tuple[Part, .
     return parts(COPY_ELEMENTS * BLOCK_SIZE, shape, (copy.row_major(shape), strides, numbers))
 
 
+@_of_finite(is_lower=True)
 def cholesky_by_library(library: SolverLibrary, x: Operand) -> GpuStorage | None:
     """Lower triangles, which are the transposed upper ones of the transposed matrices."""
-    if not x.layout.elem_count:
-        return None
     factor = copy.copied(x)
     places = _places(factor)
     library.cholesky(x.dtype, x.shape[-1], _count(x), factor.address, _address(places))
     return triangle(factor, 0, False)
 
 
+@_of_finite()
 def det_by_library(library: SolverLibrary, x: Operand) -> GpuStorage | None:
     """Determinants, the products of diagonals, which the host multiplies."""
-    found = _diagonal(library, x)
-    if found is None:
-        return None
-    sign, diagonal = found
+    sign, diagonal = _diagonal(library, x)
     with np.errstate(all="ignore"):
         return on_host.stored(x, sign * diagonal.prod(-1))
 
 
+@_of_finite()
 def slogdet_by_library(library: SolverLibrary, x: Operand) -> tuple[GpuStorage, ...] | None:
     """Their signs, and the logarithms of their absolute values."""
-    found = _diagonal(library, x)
-    if found is None:
-        return None
-    sign, diagonal = found
+    sign, diagonal = _diagonal(library, x)
     with np.errstate(all="ignore"):
         size = np.abs(diagonal)
         signs = sign * np.where(size == 0, size, diagonal / size).prod(-1)
         return on_host.stored(x, signs), on_host.stored(x, np.log(size).sum(-1))
 
 
-def _diagonal(library: SolverLibrary, x: Operand) -> tuple[Array, Array] | None:
+def _diagonal(library: SolverLibrary, x: Operand) -> tuple[Array, Array]:
     """The signs of row exchanges and the diagonals of upper triangles, on the host."""
-    if not x.layout.elem_count:
-        return None
     size, count = x.shape[-1], _count(x)
     factors, pivots = copy.copied(x), x.device.empty(DType.I32, count * size)
     places = _places(factors)
@@ -103,9 +168,10 @@ def _diagonal(library: SolverLibrary, x: Operand) -> tuple[Array, Array] | None:
     return np.where(exchanges % 2, -1, 1).astype(x.dtype.numpy), on_host.read(diagonal)
 
 
+@_of_finite()
 def solve_by_library(library: SolverLibrary, x: Operand, values: Operand) -> GpuStorage | None:
-    """The columns of which matrices make `values`."""
-    if not x.layout.elem_count or not values.layout.elem_count:
+    """The columns of which matrices make `values`; of a column with a NaN or an infinity all are NaN."""
+    if not values.layout.elem_count:
         return None
     size, columns, count = x.shape[-1], values.shape[-1], _count(x)
     factors, pivots = copy.copied(x), x.device.empty(DType.I32, count * size)
@@ -113,23 +179,24 @@ def solve_by_library(library: SolverLibrary, x: Operand, values: Operand) -> Gpu
     places, value_places = _places(factors), _places(found, size)
     operands = (factors.address, pivots.memory.address, found.address, _address(places), _address(value_places))
     library.solve(x.dtype, size, columns, count, *operands)
-    return copy.fresh(_transposed(found))
+    outer = values.shape[:-2]
+    finite = dense(_all_finite(values, (len(outer),)), (*outer, columns))
+    result = _transposed(found)
+    return _where(finite.relaid(result.shape, (*finite.strides[:-1], 0, 1)), result, _nan_like(result))
 
 
+@_of_finite(is_lower=True)
 def eigh_by_library(library: SolverLibrary, x: Operand, has_vectors: bool) -> tuple[GpuStorage, ...] | None:
     """Eigenvalues and eigenvectors of Hermitian matrices."""
-    if not x.layout.elem_count:
-        return None
     size, count = x.shape[-1], _count(x)
     columns, values = copy.copied(_transposed(x)), x.device.empty(x.dtype.real, count * size)
     library.eigh(x.dtype, size, count, has_vectors, columns.address, values.memory.address)
     return (values, copy.fresh(_transposed(columns))) if has_vectors else (values,)
 
 
+@_of_finite()
 def qr_by_library(library: SolverLibrary, x: Operand, is_complete: bool) -> tuple[GpuStorage, ...] | None:
     """Orthonormal columns and upper triangles."""
-    if not x.layout.elem_count:
-        return None
     *outer, rows, columns = x.shape
     count, reflectors = _count(x), min(rows, columns)
     made = rows if is_complete else reflectors
@@ -169,9 +236,7 @@ def _reflected(library: SolverLibrary, matrices: Operand, factors: Operand, made
     assert solved is not None, "no matrix is empty"
     sizes = (count, rows, made, reflectors)
     taken_off = dense(matmul.matmul(_transposed(lines), dense(solved, given.shape), sizes), (count, rows, made))
-    identity = dense(lines.device.empty(lines.dtype, rows * made), (rows, made))
-    lines.device.driver.zero(identity.address, rows * made * lines.itemsize)
-    copy.const_set(identity.relaid((made,), (made + 1,)), 1)
+    identity = _identity(taken_off)
     return elementwise.binary(BinaryOp.SUB, identity.relaid(taken_off.shape, (0, *identity.strides)), taken_off)
 
 
@@ -189,6 +254,7 @@ def _scaled(x: Operand, factors: Operand) -> Operand:
     return dense(elementwise.binary(BinaryOp.MUL, x, scale), x.shape)
 
 
+@_of_finite()
 def svd_by_library(
     library: SolverLibrary, x: Operand, has_vectors: bool, is_full: bool
 ) -> tuple[GpuStorage, ...] | None:
@@ -196,8 +262,6 @@ def svd_by_library(
 
     Where the rotations of the library's method do not come to an end, the host finds them.
     """
-    if not x.layout.elem_count:
-        return None
     *outer, rows, columns = x.shape
     count, (few, many) = _count(x), sorted((rows, columns))
     # Of wide matrices the library is given the transposed ones, whose left vectors are the right ones, in rows.
