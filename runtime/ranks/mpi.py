@@ -14,6 +14,7 @@ import numpy as np
 
 from ...dtype import Array, DType
 from ..base.error import InvalidArgument
+from ..host import cast
 
 Result = TypeVar("Result")
 
@@ -195,11 +196,11 @@ def _joinable(source: Array, reduction: str, ranks: int) -> tuple[Array, Callabl
         keys = np.where(np.isnan(source), np.array(winner, integers), _ordered(source.view(integers)))
         nan = np.array(np.nan, source.dtype)
         return keys, lambda joined: np.where(joined == winner, nan, _ordered(joined).view(source.dtype))
-    wide = source if source.itemsize >= 4 else source.astype(np.float32)
+    wide = cast.widen(source, dtype)
 
     def finished(joined: Array) -> Array:
         made = joined / joined.dtype.type(ranks) if reduction == "mean" else joined
-        return np.where(np.isnan(made), made.dtype.type(np.nan), made).astype(source.dtype, copy=False)
+        return cast.narrow(np.where(np.isnan(made), made.dtype.type(np.nan), made), dtype)
 
     return wide, finished
 

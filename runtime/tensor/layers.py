@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Self
 
 from ...dtype import DType
+from ...promotion import promoted
 from ..base.error import InvalidArgument, ShapeMismatch, UnsupportedDType
 from ..core import argument
 from .assignment import AssignmentMethods
@@ -32,8 +33,9 @@ class LayerMethods(AssignmentMethods, GradientMethods, NetworkOpMethods):
         """Normalise each channel of (b, c, ..): (x - mean) / sqrt(variance + eps) * weight + bias, of vectors (c).
 
         In training mean and variance are those of the batch, the variance the biased one, and the running ones, if
-        given, take a share `momentum` of them, in place, of the unbiased variance. Else they are the running ones. bf16
-        and f16 are computed in f32 and rounded once.
+        given, take a share `momentum` of them, in place, of the unbiased variance; a batch with at most one element for
+        each channel leaves them. Else they are the running ones. bf16 and f16 are computed in f32 and rounded once, and
+        so are running ones of 16 bits.
         """
         op = "batch_norm"
         statistics = {"running_mean": running_mean, "running_var": running_var}
@@ -45,10 +47,12 @@ class LayerMethods(AssignmentMethods, GradientMethods, NetworkOpMethods):
             dims = [dim for dim in range(self.rank) if dim != 1]
             mean, var = wide.mean(dims), wide.var(dims, correction=0)
             count = self.elem_count // max(self.shape[1], 1)
-            found = mean.detach(), var.detach().affine(count / max(count - 1, 1), 0.0)
-            for running, new in zip(statistics.values(), found, strict=True):
-                if running is not None:
-                    running.mul_(1 - share).add_(new.affine(share, 0.0).to_dtype(running.dtype))
+            # Of one element or none there is no unbiased variance.
+            if count > 1:
+                found = mean.detach(), var.detach().affine(count / (count - 1), 0.0)
+                for running, new in zip(statistics.values(), found, strict=True):
+                    if running is not None:
+                        running._averaged_in(new, share)
         elif running_mean is None or running_var is None:
             raise InvalidArgument(op, "running_mean and running_var are needed; or write training=True")
         else:
@@ -58,6 +62,15 @@ class LayerMethods(AssignmentMethods, GradientMethods, NetworkOpMethods):
         if weight is not None:
             scale = scale.mul(weight.to_dtype(wide.dtype))
         return centred.mul(scale._as_channels(self.rank))._shifted(bias, self.dtype)
+
+    def _averaged_in(self, new: Self, share: float) -> None:
+        """Move a running statistic by a share towards a new one, in place and rounded once."""
+        common = promoted(self.dtype.compute, new.dtype) or self.dtype
+        added = new.to_dtype(common).affine(share, 0.0)
+        if self.dtype is common:
+            self.mul_(1 - share).add_(added)
+        else:
+            self.copy_(self.to_dtype(common).affine(1 - share, 0.0).add(added).to_dtype(self.dtype))
 
     @named
     def group_norm(self, groups: int, weight: Self | None = None, bias: Self | None = None, eps: float = 1e-5) -> Self:

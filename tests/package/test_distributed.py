@@ -13,12 +13,14 @@ import sys
 import time
 from pathlib import Path
 
+import numpy as np
 import pytest
 import tallow as tl
 import tallow.launch
 from tallow import Tensor
 from tallow.runtime.ranks import launch as launch_module
 from tallow.runtime.ranks.group import Group
+from tallow.runtime.ranks.mpi import _joinable
 
 from .decoders import SENTENCES, metadata, saved, weights
 
@@ -191,6 +193,22 @@ def test_what_no_reduction_is(dtype: str, reduction: str, message: str) -> None:
     x = tl.ones(3, dtype=dtype)
     with pytest.raises(tl.InvalidArgument, match=message):
         x.storage.all_reduce(x.layout, reduction, Group.alone())
+
+
+@pytest.mark.parametrize("dtype", [dtype for dtype in tl.DType if dtype.is_float], ids=str)
+def test_sums_by_mpi_are_rounded_as_those_of_tensors(dtype: tl.DType) -> None:
+    """Of all elements of 8 bits with all others, and so with sums that overflow."""
+    patterns = np.arange(256).astype(np.uint8)
+    elements = patterns.view(dtype.numpy) if dtype.itemsize == 1 else (patterns - 127.5).astype(dtype.numpy) * 250
+    given = [np.repeat(elements, 256), np.tile(elements, 256)]
+    x, y = (tl.Tensor(array).to_dtype(dtype.compute) for array in given)
+    for reduction, expected in (("sum", x + y), ("mean", (x + y) / 2), ("prod", x * y)):
+        (first, finished), (second, _) = (_joinable(array, reduction, 2) for array in given)
+        with np.errstate(all="ignore"):
+            joined = first * second if reduction == "prod" else first + second
+        found = finished(joined)
+        assert found.dtype == dtype.numpy
+        np.testing.assert_array_equal(found.astype(float), expected.to_dtype(dtype).numpy().astype(float))
 
 
 def test_averages_are_of_variables() -> None:

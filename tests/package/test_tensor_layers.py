@@ -51,6 +51,36 @@ def test_batch_norm(device: Device, array: np.ndarray, dtype: str) -> None:
     close(x.batch_norm(training=True, eps=1e-3), expected, bound)
 
 
+@pytest.mark.parametrize("dtype", ["f16", "bf16", "f32", "f64"])
+@pytest.mark.parametrize("running", ["f16", "bf16", "f32", "f64"])
+def test_running_statistics_are_rounded_once(device: Device, dtype: str, running: str) -> None:
+    if not (device.supports(dtype) and device.supports(running)):
+        pytest.skip(f"{device.label} lacks one of the dtypes")
+    x = Tensor(np.random.default_rng(1).normal(3, 2, (6, 64, 2)), dtype, device)
+    wide = x.to_dtype("f64").numpy()
+    old = np.random.default_rng(2).uniform(0.5, 2, (2, 64))
+    mean, var = (Tensor(numbers, running, device) for numbers in old)
+    old = [numbers.to_dtype("f64").numpy() for numbers in (mean, var)]
+    x.batch_norm(mean, var, training=True, momentum=0.3)
+    for found, before, new in zip((mean, var), old, (wide.mean((0, 2)), wide.var((0, 2), ddof=1)), strict=True):
+        expected = Tensor(0.7 * before + 0.3 * new, running, device)
+        if running in ("f16", "bf16"):
+            assert (found.numpy() != expected.numpy()).mean() < 0.05  # ties, as f32 has them
+        np.testing.assert_allclose(
+            found.to_dtype("f64").numpy(),
+            expected.to_dtype("f64").numpy(),
+            rtol=2**-7 if running == "bf16" else 2**-10 if running == "f16" else 1e-6,
+        )
+
+
+@pytest.mark.parametrize("shape", [(0, 3), (1, 3), (0, 3, 2), (1, 3, 1), (4, 3, 0)], ids=str)
+def test_a_batch_without_variance_leaves_running_statistics(device: Device, shape: tuple[int, ...]) -> None:
+    mean, var = Tensor([1.0, 2.0, 3.0], device=device), Tensor([4.0, 5.0, 6.0], device=device)
+    result = Tensor.ones(shape, device=device).batch_norm(mean, var, training=True)
+    assert result.shape == shape
+    assert (mean.tolist(), var.tolist()) == ([1, 2, 3], [4, 5, 6])
+
+
 @pytest.mark.parametrize("groups", [1, 2, 4])
 def test_group_norm(device: Device, groups: int) -> None:
     for array in (IMAGES, ROWS):
