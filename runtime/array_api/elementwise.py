@@ -128,7 +128,7 @@ def pow(x1: Tensor | Scalar, x2: Tensor | Scalar, /) -> Tensor:
     """Raise x1 to the power x2, as `Tensor.pow` does."""
     base, exponent = promoted_operands("pow", x1, x2)
     # A number stays one, because no negative one is an exponent of integers.
-    return base.pow(exponent if isinstance(x2, Tensor) else x2)
+    return base.pow(exponent if isinstance(x2, Tensor | complex) else x2)
 
 
 def clip(x: Tensor, /, min: Tensor | Scalar | None = None, max: Tensor | Scalar | None = None) -> Tensor:

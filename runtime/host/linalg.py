@@ -65,7 +65,7 @@ def svd(x: Array, has_vectors: bool, is_full: bool) -> tuple[Array, ...]:
 
 def _found(op: str, compute: Callable[..., Any], x: Array, *others: Array, is_lower: bool = False) -> tuple[Array, ...]:
     """Call a function of NumPy's, which reads the lower triangle alone with `is_lower`."""
-    is_finite = np.isfinite(np.tril(x) if is_lower else x).all((-2, -1))
+    is_finite = np.asarray(np.isfinite(np.tril(x) if is_lower else x).all((-2, -1)))
     if not is_finite.all():
         x = np.where(is_finite[..., None, None], x, np.eye(*x.shape[-2:], dtype=x.dtype))
     try:

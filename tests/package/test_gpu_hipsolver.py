@@ -78,8 +78,7 @@ def test_the_host_finds_singular_values_that_the_library_did_not(rocm, library, 
     x = Tensor(X, device=device)
     for _ in range(3):
         np.testing.assert_allclose(array_api.linalg.svdvals(x).numpy(), np.linalg.svdvals(X), rtol=1e-4, atol=1e-5)
-    with pytest.raises(tl.InvalidArgument, match="svd: SVD did not converge; there is no result"):
-        array_api.linalg.svdvals(x * np.nan)
+    assert np.isnan(array_api.linalg.svdvals(x * np.nan).numpy()).all()
 
 
 def test_a_failure_names_the_function(rocm, library, host):

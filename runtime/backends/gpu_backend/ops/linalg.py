@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from ..storage import GpuStorage
 
 P = ParamSpec("P")
-Result = TypeVar("Result", "GpuStorage", "tuple[GpuStorage, ...]")
+Result = TypeVar("Result", bound="GpuStorage | tuple[GpuStorage, ...]")
 # By a library; None where it cannot.
 ByLibrary: TypeAlias = "Callable[Concatenate[SolverLibrary, Operand, P], Result | None]"
 
@@ -48,7 +48,7 @@ def _of_finite(is_lower: bool = False) -> Callable[[ByLibrary[P, Result]], ByLib
 
     def decorate(function: ByLibrary[P, Result]) -> ByLibrary[P, Result]:
         @wraps(function)
-        def compute(library: SolverLibrary, x: Operand, *args: P.args, **kwargs: P.kwargs) -> Result | None:
+        def compute(library: SolverLibrary, x: Operand, /, *args: P.args, **kwargs: P.kwargs) -> Result | None:
             if not x.layout.elem_count:
                 return None
             outer = x.layout.rank - 2
@@ -65,8 +65,8 @@ def _of_finite(is_lower: bool = False) -> Callable[[ByLibrary[P, Result]], ByLib
             if made is None:
                 return None
             if isinstance(made, tuple):
-                return tuple([_nan_unless(finite, storage) for storage in made])
-            return _nan_unless(finite, made)
+                return cast("Result", tuple([_nan_unless(finite, storage) for storage in made]))
+            return cast("Result", _nan_unless(finite, made))
 
         return compute
 
