@@ -730,6 +730,9 @@ def _printed(tree: ast.expr, literal: Callable[[str], str], *, is_operand: bool)
             return f"({inner})", _ATOM
         case ast.UnaryOp(op=operator, operand=operand):
             precedence = _PRECEDENCES[type(operator)]
+            if isinstance(operand, _Written) and not is_operand:
+                # A negative number is given to a function as others are.
+                return f"{_SIGNS[type(operator)]}{literal(repr(operand.value))}", precedence
             # Two signs in a row would be another operator.
             return f"{_SIGNS[type(operator)]}{part(operand, precedence + 1)}", precedence
         case (
@@ -791,7 +794,7 @@ def gradients(node: Node, wanted: Collection[str], primitives: Primitives) -> di
             if partial is None:
                 message = f"'{primitive.name}' has no gradient of '{parameter}'; write 'gradient' to the op"
                 raise FormulaError(message, node.offset)
-            visit(argument, simplified(inlined(partial, {**given, INCOMING: incoming})))
+            visit(argument, simplified(_by_cases(incoming, partial, given)))
 
     visit(whole, Name(INCOMING))
     for name, part in reversed(parts.items()):
@@ -801,6 +804,51 @@ def gradients(node: Node, wanted: Collection[str], primitives: Primitives) -> di
     for name, part in parts.items():
         bodies[name] = inlined(part, bodies)
     return {name: inlined(found[name], bodies) for name in wanted}
+
+
+def _by_cases(incoming: Node, partial: Node, given: Mapping[str, Node]) -> Node:
+    """The gradient of an operand, of that of the result: `partial` of each case in which `incoming` is not 0.
+
+    A gradient is linear in that of the result, but 0 times an infinite slope would be NaN: a case that was not chosen
+    must not reach a product.
+    """
+    terms = list(_terms(incoming))
+    # In the cases of several terms their sum is what is passed on.
+    whole = inlined(partial, {**given, INCOMING: incoming})
+    if not all(map(_has_zero, terms)):
+        return whole
+    if len(terms) == 1:
+        return _mapped(incoming, lambda case: inlined(partial, {**given, INCOMING: case}), Number(0))
+    found: Node = Number(0)
+    for term in reversed(terms):
+        found = _mapped(term, lambda _: whole, found)
+    return found
+
+
+def _terms(node: Node) -> Iterator[Node]:
+    """The terms of a sum, whatever their signs."""
+    if isinstance(node, Call) and node.primitive in (ADD, SUBTRACT):
+        for argument in node.arguments:
+            yield from _terms(argument)
+    else:
+        yield node
+
+
+def _has_zero(node: Node) -> bool:
+    """Whether a formula is chosen by cases, in one of which it is 0."""
+    if not isinstance(node, Call) or node.primitive != WHERE:
+        return node == Number(0)
+    return any(map(_has_zero, node.arguments[1:]))
+
+
+def _mapped(node: Node, of_case: Callable[[Node], Node], zero: Node) -> Node:
+    """Something of each case of a formula, and `zero` in those in which it is 0."""
+    if node == Number(0):
+        return zero
+    if isinstance(node, Call) and node.primitive == WHERE:
+        condition, *cases = node.arguments
+        return Call(WHERE, (condition, *(_mapped(case, of_case, zero) for case in cases)))
+    return of_case(node)
 
 
 def with_result(gradient: Node, formula: Node) -> Node:

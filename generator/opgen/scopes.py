@@ -7,8 +7,10 @@ from typing import Final, NamedTuple
 
 from opgen.cache.memo import memoize
 from opgen.formula import (
+    ADD,
     BOTH,
     INCOMING,
+    MULTIPLY,
     OPERATORS,
     RESULT,
     WHERE,
@@ -265,14 +267,17 @@ def given(kind: FunctorKind, monoid: Monoid) -> Functor | None:
 
 def with_given(scope: Scope, reduction: str) -> Scope:
     """The contribution of an element with the result of a reduction of all of them by the name `GIVEN`."""
-
-    def named(node: Node) -> Node:
-        if isinstance(node, Call) and node.primitive == reduction:
-            return Name(GIVEN)
-        return Call(node.primitive, tuple(map(named, node.arguments))) if isinstance(node, Call) else node
-
     kinds = {kind: {**names, GIVEN: kind} for kind, names in scope.kinds.items()}
-    return Scope(scope.what, Formula(named(scope.formula.node), scope.formula.location), kinds, scope.primitives)
+    formula = Formula(_with_given(scope.formula.node, reduction), scope.formula.location)
+    return Scope(scope.what, formula, kinds, scope.primitives)
+
+
+def _with_given(node: Node, reduction: str) -> Node:
+    if isinstance(node, Call) and node.primitive == reduction:
+        return Name(GIVEN)
+    if not isinstance(node, Call):
+        return node
+    return Call(node.primitive, tuple(_with_given(argument, reduction) for argument in node.arguments))
 
 
 def state_scopes(spec: Spec, state: State) -> Mapping[str, Scope]:
@@ -325,7 +330,7 @@ def tensor_methods(spec: Spec) -> Mapping[str, str]:
 
 def _of_sum(spec: Spec, functor: Functor, monoid: Monoid) -> Node:
     """The gradient of the elements of a sum: the sum's own, of what each contributes."""
-    if monoid.combine.node != Call("x + y", (Name("x"), Name("y"))):
+    if not _is_sum(monoid):
         raise FormulaError("only a sum's gradient follows from its formulas; write 'gradient'", 0)
     incoming: Node = Name(INCOMING)
     if monoid.finish is not None:
@@ -335,9 +340,41 @@ def _of_sum(spec: Spec, functor: Functor, monoid: Monoid) -> Node:
             raise FormulaError("the gradient needs what the elements come to; write 'gradient'", 0)
     if monoid.element is None:
         return incoming
-    # By the mean that it may depend on it needs no gradient: the distances from that add up to 0.
-    found = _with_reductions(spec, functor, spec.primitives).gradients(monoid.element.node, ["x"])["x"]
-    return simplified(inlined(found, {INCOMING: incoming}))
+    other = given(spec.functors[functor.kind], monoid)
+    element = monoid.element.node if other is None else _with_given(monoid.element.node, other.name)
+    found = _with_reductions(spec, functor, spec.primitives).gradients(element, ["x", GIVEN])
+    own = inlined(found["x"], {INCOMING: incoming})
+    if other is not None:
+        # Each element also changes what the contributions of all of them depend on.
+        joint = _added_up(spec, inlined(found[GIVEN], {INCOMING: incoming}))
+        own = Call(ADD, (own, _of_other(spec, other, simplified(joint))))
+        own = inlined(own, {GIVEN: Call(other.name, (Name("x"),))})
+    return simplified(own)
+
+
+def _is_sum(monoid: Monoid) -> bool:
+    return monoid.combine.node == Call(ADD, (Name("x"), Name("y")))
+
+
+def _added_up(spec: Spec, node: Node) -> Node:
+    """The sum over the elements of a formula of them."""
+    if node == Number(0):
+        return node
+    if "x" not in names(node):
+        return Call(MULTIPLY, (node, Name(COUNT)))
+    for functor in spec.reductions:
+        monoid = functor.reduction
+        plain = isinstance(monoid, Monoid) and _is_sum(monoid) and monoid.element is None and monoid.finish is None
+        if plain and functor.result is None:
+            return Call(functor.name, (node,))
+    raise FormulaError("the gradient needs a reduction that is the sum, which the spec lacks; write 'gradient'", 0)
+
+
+def _of_other(spec: Spec, functor: Functor, incoming: Node) -> Node:
+    """The gradient of the elements of a reduction of which `incoming` is that of the result."""
+    if incoming == Number(0) or not is_differentiable(spec, functor):
+        return Number(0)
+    return inlined(derivatives(spec, functor)["x"], {INCOMING: incoming, RESULT: Name(GIVEN)})
 
 
 def check_formulas(spec: Spec, problems: Problems) -> bool:
@@ -426,13 +463,32 @@ def _check_reduction(kind: FunctorKind, functor: Functor, monoid: Monoid, proble
     other = given(kind, monoid)
     if other is None or monoid.element is None:
         return
-    if {call for call in calls(monoid.element.node) if call.primitive == other.name} != {
-        Call(other.name, (Name("x"),))
-    }:
+    what, reductions = f"'element' of op '{functor.name}'", {it.name for it in kind.functors}
+    found = {call for call in calls(monoid.element.node) if call.primitive in reductions}
+    if len({call.primitive for call in found}) > 1:
+        several = " and ".join(sorted({call.primitive for call in found}))
         message = (
-            f"'element' of op '{functor.name}' may have the reduction of its elements alone; write {other.name}(x)"
+            f"{what} has several other reductions, {several}; write one, or a reduction that has the other in turn"
         )
         problems.note(monoid.element.location, message)
+    elif found != {Call(other.name, (Name("x"),))}:
+        message = f"{what} may have the reduction of its elements alone; write {other.name}(x)"
+        problems.note(monoid.element.location, message)
+    elif monoid.state is None:
+        message = f"{what} has '{other.name}', which kernels do not know before they have read all elements"
+        problems.note(monoid.element.location, f"{message}; write the 'state' by which they read these once")
+    elif functor is not other and functor in _behind(kind, other):
+        message = f"{what} has '{other.name}', which has '{functor.name}' in turn; remove one of them"
+        problems.note(monoid.element.location, message)
+
+
+def _behind(kind: FunctorKind, functor: Functor | None) -> list[Functor]:
+    """A reduction, that whose result its elements depend on, and so on."""
+    found: list[Functor] = []
+    while functor is not None and functor not in found:
+        found.append(functor)
+        functor = given(kind, functor.reduction) if isinstance(functor.reduction, Monoid) else None
+    return found
 
 
 def _check_gradient(spec: Spec, functor: Functor, problems: Problems) -> Collection[str]:

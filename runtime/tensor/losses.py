@@ -2,18 +2,15 @@
 
 from __future__ import annotations
 
-from typing import Final, Self
+from typing import Self
 
 from ...promotion import promoted
-from ...tensor_ops import LOGISTIC_LOSS, SQUARED_DIFFERENCE
+from ...tensor_ops import BERNOULLI_LOSS, LOGISTIC_LOSS, SQUARED_DIFFERENCE
 from ..base.error import InvalidArgument, ShapeMismatch, shown
 from ..core import argument
 from .base import named, require_tensors
 from .composed import ComposedMethods
 from .network_ops import NetworkOpMethods
-
-# The least logarithm of a probability that counts, so that no loss is infinite: PyTorch's.
-_LEAST_LOGARITHM: Final = -100.0
 
 
 class LossMethods(ComposedMethods, NetworkOpMethods):
@@ -46,11 +43,12 @@ class LossMethods(ComposedMethods, NetworkOpMethods):
     def binary_cross_entropy(self, target: Self, reduction: str = "mean") -> Self:
         """Return the mean of -(y log p + (1 - y) log(1 - p)) of probabilities p, this tensor, and targets y in [0, 1].
 
-        Logarithms below -100 count as -100. Of logits, `binary_cross_entropy_with_logits` keeps more digits.
+        Logarithms below -100 count as -100, and the gradient is finite at 0 and 1. Of logits,
+        `binary_cross_entropy_with_logits` keeps more digits.
         """
         self._require_alike("binary_cross_entropy", target)
-        yes, no = self.log().maximum(_LEAST_LOGARITHM), self.neg().log1p().maximum(_LEAST_LOGARITHM)
-        return no.sub(yes).mul(target).sub(no)._joined_losses("binary_cross_entropy", reduction)
+        losses: Self = self._binary(BERNOULLI_LOSS, target)
+        return losses._joined_losses("binary_cross_entropy", reduction)
 
     @named
     def binary_cross_entropy_with_logits(self, target: Self, reduction: str = "mean") -> Self:

@@ -27,7 +27,9 @@ ULPS = {
     # A product may have half the unit of its factor.
     **dict.fromkeys(["silu_mul", "gelu_mul"], 2 * FUNCTION + ROUNDED),
     **dict.fromkeys(["relu_gradient", "abs_gradient", "clamp_gradient", "min_gradient"], EXACT),
-    **dict.fromkeys(["sqr_gradient", "sqrt_gradient", "leaky_relu_gradient", "minimum_gradient_x"], ROUNDED),
+    **dict.fromkeys(
+        ["sqr_gradient", "sqrt_gradient", "leaky_relu_gradient", "minimum_gradient_x", "maximum_gradient_x"], ROUNDED
+    ),
     **dict.fromkeys(["product", "quotient"], ROUNDED),
     **dict.fromkeys(["recip_gradient", "log1p_gradient", "rsqrt_gradient", "div_gradient_y"], 2 * ROUNDED + ROUNDED),
     **dict.fromkeys(["remainder_gradient_y", "fmod_gradient_y"], 2 * ROUNDED + ROUNDED),

@@ -17,7 +17,7 @@ from tallow.runtime.numerics.numerics import Numerics
 
 from . import values
 from .comparison import assert_close, tolerance
-from .handlers.elementwise import PARAMETERS, slack_of_logaddexp, slack_of_logistic_loss
+from .handlers.elementwise import PARAMETERS, slack_of_bernoulli_loss, slack_of_logaddexp, slack_of_logistic_loss
 from .oracle import elementwise, gradients
 from .oracle.formats import EXTENDED, Array
 
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from opgen.model import Functor
 
 # With numbers next to each other around those at which formulas choose, ties, and where powers are constant.
-NEAR = [-7.25, -3.25, -2.5, -1.3125, -0.625, 0.0, 0.4375, 1.0, 1.1875, 2.75, 3.25, 5.5]
+NEAR = [-7.25, -3.25, -2.5, -1.3125, -0.625, 0.0, 1e-50, 0.4375, 1.0, 1.1875, 2.75, 3.25, 5.5]
 # What is put in the place of an operator, and of a function of one operand.
 OTHERS = {
     "x + y": "x - y",
@@ -43,6 +43,7 @@ OTHERS = {
     "maximum": "minimum",
     "hypot": "maximum",
     "tanh": "sin",
+    "isinf": "isnan",
 }
 # Numbers far out, of a grid, or between two ways to compute the same: others near them would do too.
 ANY_WOULD_DO = {*(40, -40, 750, -750, 64), -1}
@@ -145,6 +146,8 @@ def check(functor: Functor, node: Node, place: int = 0) -> None:
                 expected = oracle(functor.name, "f64", *operands)
         if functor.name == "logaddexp":
             slack = slack_of_logaddexp("f64", *(operand.astype(EXTENDED) for operand in operands))
+        if functor.name == "bernoulli_loss":
+            slack = slack_of_bernoulli_loss("f64", *(operand.astype(EXTENDED) for operand in operands))
         if functor.name == "logistic_loss":
             slack = slack_of_logistic_loss("f64", *(operand.astype(EXTENDED) for operand in operands))
         found = computed(functor, node, operands, parameters)
@@ -239,15 +242,31 @@ def test_differences_catch_each_mutation_of_a_gradient(functor: Functor, operand
 # With ties, zeros, and vectors of which there is no slope; with what is taken off the number of elements.
 VECTORS = [([0.5, -1.25, 2.0, 3.5], 1.0), ([1.5, 2.0], 1.5), ([3.0, -2.0, 3.0, -2.0, 0.5], 0.0)]
 VECTORS += [([0.0, 2.0, -3.0], 1.0), ([0.0, 1.5, 0.0], 1.0), ([0.0, 0.0, 0.0], 1.0), ([2.0, 2.0], 1.0)]
+# The mean of these is rounded.
+VECTORS += [([0.1] * 6, 1.0)]
+# Infinities, where differences would be NaN.
+INFINITE = [([np.inf, 1.0, np.inf], 1.0), ([-np.inf, -np.inf], 1.0), ([-np.inf, 2.5], 1.0)]
+LOST = [([1.0, np.nan, 3.0, np.nan], 1.0), ([np.nan, np.inf], 1.0)]
+ALSO = {"logsumexp": INFINITE, "sum_powers": INFINITE, "min": INFINITE + LOST, "max": INFINITE + LOST}
+
+
+def _powers(x: Array) -> Array:
+    return np.where(x == np.max(x), 1.0, np.exp(x - np.max(x)))
+
+
+def _distances(x: Array) -> Array:
+    return np.zeros_like(x) if (x == x[0]).all() else x - x.mean()
+
+
 JOINED: dict[str, Callable[[Array], Any]] = {
     "sum": np.sum,
     "mean": np.mean,
     "prod": np.prod,
     "max": np.max,
-    "count_min": lambda x: np.count_nonzero(x == np.min(x)),
-    "count_max": lambda x: np.count_nonzero(x == np.max(x)),
+    "count_min": lambda x: np.count_nonzero(x == np.min(x)) or np.count_nonzero(np.isnan(x)),
+    "count_max": lambda x: np.count_nonzero(x == np.max(x)) or np.count_nonzero(np.isnan(x)),
     "count_zero": lambda x: np.count_nonzero(x == 0),
-    "sum_powers": lambda x: np.exp(x - np.max(x)).sum(),
+    "sum_powers": lambda x: _powers(x).sum(),
     "prod_slope": lambda x: {0: 1.0, 1: np.prod(x[x != 0])}.get(np.count_nonzero(x == 0), 0.0),
 }
 
@@ -257,7 +276,7 @@ DIFFERENTIABLE = ["sum", "prod", "prod_slope", "mean", "norm", "var", "std", "lo
 
 def slopes(name: str, x: Array, correction: float) -> tuple[Array, Array]:
     """What a reduction makes of a vector, and its derivative for each element."""
-    distances, divisor = x - x.mean(), max(x.size - correction, 0)
+    distances, divisor = _distances(x), max(x.size - correction, 0)
     variance = np.square(distances).sum() / divisor
     match name:
         case "sum" | "mean":
@@ -273,15 +292,16 @@ def slopes(name: str, x: Array, correction: float) -> tuple[Array, Array]:
         case "var":
             return variance, distances * (2 / divisor)
         case "logsumexp":
-            return np.log(np.exp(x).sum()), np.exp(x) / np.exp(x).sum()
+            return np.log(np.exp(x).sum()), _powers(x) / _powers(x).sum()
         case "sum_powers":
-            powers, is_largest = np.exp(x - x.max()), x == x.max()
+            powers, is_largest = _powers(x), x == x.max()
             return powers.sum(), np.where(is_largest, 1 - powers.sum() / np.count_nonzero(is_largest), powers)
         case "std":
             return np.sqrt(variance), distances / (np.sqrt(variance) * divisor) if variance else 0 * x
         case _:
             extreme = getattr(np, name)(x)
-            return extreme, (x == extreme) / np.count_nonzero(x == extreme)
+            chosen = np.isnan(x) if np.isnan(extreme) else x == extreme
+            return extreme, chosen / np.count_nonzero(chosen)
 
 
 def evaluated(node: Node, known: dict[str, Any]) -> Any:
@@ -319,7 +339,7 @@ def test_closed_forms_catch_each_mutation_of_a_gradient_of_a_reduction(name: str
     (functor,) = (functor for functor in own_spec.read().functors["reduce"].functors if functor.name == name)
 
     def check_gradient(node: Node) -> None:
-        for numbers, correction in VECTORS:
+        for numbers, correction in (*VECTORS, *ALSO.get(name, [])):
             x = np.array(numbers)
             with np.errstate(all="ignore"):
                 result, slope = slopes(name, x, correction)
@@ -342,11 +362,11 @@ def test_every_reduction_with_a_gradient_is_mutated() -> None:
 
 # Of each state what kernels make of elements, in whichever order they join them.
 OF_STATES: dict[str, Callable[[Array], Any]] = {
-    "moments": lambda x: np.square(x - x.mean()).sum(),
+    "moments": lambda x: np.square(_distances(x)).sum(),
     "powers": lambda x: np.log(np.exp(x).sum()),
     "shares": JOINED["sum_powers"],
-    "maxima": lambda x: 0 if np.isnan(x).any() else JOINED["count_max"](x),
-    "minima": lambda x: 0 if np.isnan(x).any() else JOINED["count_min"](x),
+    "maxima": JOINED["count_max"],
+    "minima": JOINED["count_min"],
     "factors": JOINED["prod_slope"],
 }
 

@@ -508,7 +508,8 @@ STEP = EXTENDED(2) ** -10
 def test_gradients_of_one_operand_are_slopes_of_the_oracle(op):
     functor = op.removesuffix("_gradient")
     x = np.array(NEAR, EXTENDED)
-    x = np.abs(x) if functor in ("sqrt", "rsqrt", "log1p", "powf") else x
+    x = np.abs(x) if functor in ("sqrt", "rsqrt", "log1p", "log2", "log10", "powf") else x
+    x = x / 8 if functor in ("asin", "acos", "atanh") else x
     numbers = PARAMETERS.get(functor, ())
     given = elementwise.unary(functor, "f64", x) if functor in ("sqrt", "tan", "exp2") else x
     found = gradients.gradient(op, "f64", np.full_like(x, 3), given, parameters=numbers)
@@ -520,17 +521,9 @@ def test_gradients_of_two_operands_are_slopes_of_the_oracle(op):
     functor = op.partition("_gradient")[0]
     x, y = (np.array(numbers, EXTENDED) for numbers in np.meshgrid(NEAR, NEAR[1::2]))
     x, y = np.abs(x) if functor == "pow" else x, y + EXTENDED(0.3)  # no multiple
+    x = np.abs(x) / 8 if functor == "bernoulli_loss" else x
     given, numbers = (x, y), PARAMETERS.get(functor, ())
     if functor in ("div", "hypot"):
         given = {"div": y, "hypot": x}[functor], elementwise.binary(functor, "f64", x, y)
     found = gradients.gradient(op, "f64", np.full_like(x, 3), *given, parameters=numbers)
     np.testing.assert_allclose(found.value / 3, gradients.slope(op, [x, y], numbers, STEP), rtol=1e-8, atol=1e-8)
-
-
-def test_a_gradient_without_a_closed_form_is_a_difference():
-    x = np.array([0.0, 0.5, 1.25, -3.0], np.float32)
-    g = np.array([2.0, -1.0, 0.5, 4.0], np.float32)
-    # That of exp is a product, and so no op of its own.
-    found = gradients.gradient("exp_gradient", "f32", g, x)
-    np.testing.assert_allclose(found.value.astype(np.float64), g * np.exp(x), rtol=1e-6)
-    assert found.is_open.tolist() == [True, False, False, False]  # 0 is not moderate

@@ -29,6 +29,8 @@ PARAMETERS = {
 POSITIVE = {"log", "log2", "log10", "sqrt", "rsqrt", "log1p", "powf", "pow"}
 # Of numbers between -1 and 1, and of numbers above 1.
 SHARES, ABOVE_ONE = {"asin", "acos", "atanh"}, {"acosh"}
+# Of probabilities.
+PROBABILITIES = {"bernoulli_loss"}
 OPS = [op for op, gradients in DERIVATIVES.items() if gradients is not None]
 DIMS = (1,)
 
@@ -36,6 +38,8 @@ DIMS = (1,)
 def arrays_of(op: object) -> dict[str, np.ndarray]:  # type: ignore[type-arg]
     name = op.value  # type: ignore[attr-defined]
     x = np.abs(X) if name in POSITIVE else X / 4 if name in SHARES else 1 + np.abs(X) if name in ABOVE_ONE else X
+    if name in PROBABILITIES:
+        return {"x": np.abs(X) / 4, "y": Y / 4}
     if isinstance(op, BinaryOp) or name == "huber":
         return {"x": x, "y": Y}
     if name == "where_cond":

@@ -86,7 +86,7 @@ def test_gradients_of_both_operands_are_one_pass_of_the_same_bits(
 ) -> None:
     # Those of hypot need its result, which the pass computes again, in 16 bits without rounding it.
     for dtype in ("f32",) if name == "hypot_gradients" else ("f32", "bf16"):
-        plain = [rand(5, 7, low=0.1, high=2, seed=seed).to(device, dtype) for seed in range(3)]
+        plain = [rand(5, 7, low=0.1, high=0.95, seed=seed).to(device, dtype) for seed in range(3)]
         g, *given = [plain[0].T, plain[1].T, plain[2].reshape(7, 5)]
         x, y = map(tl.Var, given)
         results = [JOINT[name](x, given[1]), JOINT[name](given[0], y), JOINT[name](x, y)]

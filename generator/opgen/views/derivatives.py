@@ -1,7 +1,8 @@
 """Views of the functors' gradients, as functions of tensors."""
 
 import ast
-from collections.abc import Mapping
+from collections.abc import Collection, Iterator, Mapping
+from dataclasses import replace
 from types import SimpleNamespace as View
 from typing import NamedTuple
 
@@ -9,8 +10,11 @@ from opgen.cache.memo import memoize
 from opgen.formula import (
     ADD,
     BOTH,
+    DIVIDE,
     INCOMING,
+    LITERALS,
     MULTIPLY,
+    NEGATE,
     OPERATORS,
     RESULT,
     SUBTRACT,
@@ -26,6 +30,7 @@ from opgen.formula import (
     names,
     operated,
     shared,
+    simplified,
     text_of,
     tree_of,
 )
@@ -37,6 +42,23 @@ from opgen.views.python import quoted
 
 # Python's functions of numbers that are primitives.
 _OF_NUMBERS = {"maximum": "max", "minimum": "min"}
+# Whose slopes are finite, and those of the slopes, wherever the operands are.
+_GENTLE = {
+    WHERE,
+    ADD,
+    SUBTRACT,
+    MULTIPLY,
+    NEGATE,
+    "abs",
+    "sign",
+    "maximum",
+    "minimum",
+    "round",
+    "sin",
+    "cos",
+    "tanh",
+    "sigmoid",
+}
 
 
 class _Words(NamedTuple):
@@ -48,6 +70,8 @@ class _Words(NamedTuple):
     """The members of enums that reductions are."""
     gradients: Mapping[str, str]
     """Those that ops are which are gradients."""
+    gentle: Collection[str]
+    """Those gradients whose slopes are finite."""
 
     def of(self, name: str) -> str:
         """What is said of one."""
@@ -70,6 +94,7 @@ def _derivatives(spec: Spec, *, are_gradients: bool) -> View:
         tensor_methods(spec),
         {functor.name: functor.member for functor in spec.every_functor if isinstance(functor.reduction, Monoid)},
         {functor.name: functor.member for functor in spec.every_functor if functor.is_gradient},
+        {functor.name for functor in spec.every_functor if functor.is_gradient and _is_gentle(functor)},
     )
     functors = [functor for functor in spec.every_functor if functor.is_gradient == are_gradients]
     ops = by_size(spec.every_functor)
@@ -210,7 +235,11 @@ def _operand(
     if isinstance(node, Number):
         return View(operand=operand, text=None, parts=())
     numbers = {*functor.parameters, COUNT}
-    parts, whole = shared(node) if op is None else (_shared_rows(rows), node)
+    by_cases = _Cases(numbers, words)
+    if op is None:
+        parts, whole = shared(simplified(by_cases.apart(node)))
+    else:
+        parts, whole = _shared_rows({name: simplified(by_cases.apart(row)) for name, row in rows.items()}), node
     bodies = []
     for name, part in parts.items():
         if {*names(part)} <= numbers:
@@ -231,6 +260,87 @@ def _operand(
         if op is None
         else _called(words, *op, stretched="" if functor.reduction is None else operand),
     )
+
+
+def _is_gentle(functor: Functor) -> bool:
+    """Whether a formula is of functions with finite slopes."""
+    return functor.formula is not None and all(call.primitive in _GENTLE for call in calls(functor.formula.node))
+
+
+class _Case(NamedTuple):
+    """A case of a formula."""
+
+    choices: Mapping[Node, int]
+    """The place of what each condition chooses there."""
+    tensors: Mapping[Node, Node]
+    """Tensors that are 1 outside of it."""
+
+
+class _Cases:
+    """What keeps the cases of a formula apart where the functions of tensors that compute it are differentiated.
+
+    Backward through a case that was not chosen, 0 times an infinite slope is NaN. There 1 takes the place of what such
+    a slope is of, and the choice of that makes the NaN 0 again.
+    """
+
+    def __init__(self, numbers: Collection[str], words: _Words) -> None:
+        self._numbers = {*numbers, *LITERALS}
+        self._words = words
+
+    def apart(self, node: Node, case: _Case | None = None, *, is_steep: bool = False) -> Node:
+        """The formula in a case; `is_steep` says that the slope of what it is part of may be infinite."""
+        case = case or _Case({}, {})
+        if self._is_tensor(node):
+            return case.tensors.get(node, node) if is_steep else node
+        if not isinstance(node, Call):
+            return node
+        condition = node.arguments[0]
+        if node.primitive == WHERE and condition in case.choices:
+            return self.apart(node.arguments[case.choices[condition]], case, is_steep=is_steep)
+        steep = self._steep(node)
+        arguments = []
+        for place, argument in enumerate(node.arguments):
+            own = case
+            if node.primitive == WHERE and place:
+                own = self._chosen(condition, place, argument, case)
+            is_condition = node.primitive == WHERE and not place
+            apart = argument if is_condition else self.apart(argument, own, is_steep=is_steep or place in steep)
+            arguments.append(apart)
+        return replace(node, arguments=tuple(arguments))
+
+    def _chosen(self, condition: Node, place: int, argument: Node, case: _Case) -> _Case:
+        choices = {**case.choices, condition: place}
+        if {*names(condition)} <= self._numbers:
+            return _Case(choices, case.tensors)
+        tensors = {**case.tensors}
+        for tensor in self._tensors(argument):
+            choice = case.tensors.get(tensor, tensor), Number(1)
+            tensors[tensor] = Call(WHERE, (condition, *(choice if place == 1 else reversed(choice))))
+        return _Case(choices, tensors)
+
+    def _is_tensor(self, node: Node) -> bool:
+        if isinstance(node, Call):
+            # Reductions are of the elements of all cases.
+            return node.primitive in self._words.reductions
+        return isinstance(node, Name) and node.text not in self._numbers
+
+    def _tensors(self, node: Node) -> Iterator[Node]:
+        if self._is_tensor(node):
+            yield node
+        elif isinstance(node, Call):
+            for argument in node.arguments:
+                yield from self._tensors(argument)
+
+    def _steep(self, call: Call) -> Collection[int]:
+        """The places of the arguments by which the slope of a call may be infinite."""
+        if call.primitive in _GENTLE:
+            return ()
+        if call.primitive == DIVIDE:
+            return (1,)
+        if call.primitive in self._words.gradients:
+            # They are linear in the gradient.
+            return () if call.primitive in self._words.gentle else range(1, len(call.arguments))
+        return range(len(call.arguments))
 
 
 def _called(words: _Words, functor: Functor, given: tuple[str, ...], stretched: str) -> str:
@@ -283,10 +393,12 @@ def _text(node: Node, numbers: set[str], words: _Words, chooser: str | None = No
             )
         if not all(map(is_number, branches)):
             return ast.Call(ast.Attribute(condition, WHERE), [body, other], [])
-        # A condition is 0 or 1.
-        whole = ast.Call(ast.Attribute(condition, "to_dtype"), [ast.Attribute(ast.Name("g"), "dtype")], [])
         if branches == [Number(1), Number(0)]:
-            return whole
-        return operated(ADD, [operated(MULTIPLY, [whole, operated(SUBTRACT, [body, other])]), other])
+            # A condition is 0 or 1.
+            return ast.Call(ast.Attribute(condition, "to_dtype"), [ast.Attribute(ast.Name("g"), "dtype")], [])
+        given = [ast.Constant(WHERE), body, ast.Constant("on_true")]
+        return ast.Call(
+            ast.Attribute(condition, WHERE), [ast.Call(ast.Attribute(ast.Name("g"), "_operand"), given, []), other], []
+        )
 
     return ast.unparse(tree_of(node, called))

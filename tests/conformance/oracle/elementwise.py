@@ -137,6 +137,7 @@ def binary(op: str, name: str, x: Array, y: Array) -> Array:
             "logaddexp": np.logaddexp,
             "squared_difference": lambda x, y: np.square(round_values(compute_name(name), x - y)),
             "logistic_loss": lambda x, y: np.where(x > 0, x * (1 - y), -x * y) + np.log1p(np.exp(-np.abs(x))),
+            "bernoulli_loss": lambda x, y: -(y * functions.held_log(x) + (1 - y) * functions.held_log1p(-x)),
             # The function of x is a number of the compute dtype before it is multiplied.
             "silu_mul": lambda x, y: round_values(compute_name(name), functions.silu(x)) * y,
             "gelu_mul": lambda x, y: round_values(compute_name(name), functions.gelu(x)) * y,

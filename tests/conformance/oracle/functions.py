@@ -150,3 +150,13 @@ def sin_turns(turns: Array) -> Array:
     angle = (quarter - nearest) * HALF_PI
     quadrant = nearest.astype(np.int64) % 4
     return np.choose(quadrant, [np.sin(angle), np.cos(angle), -np.sin(angle), -np.cos(angle)])
+
+
+def held_log(x: Array) -> Array:
+    """The logarithm of a probability, not below -100."""
+    return np.maximum(np.log(x), EXTENDED(-100))
+
+
+def held_log1p(x: Array) -> Array:
+    """The logarithm of 1 + x, not below -100."""
+    return np.maximum(np.log1p(x), EXTENDED(-100))

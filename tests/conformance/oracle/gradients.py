@@ -77,6 +77,11 @@ _OF_ONE: dict[str, Callable[[Array], Array | Terms]] = {
     "gelu_erf_gradient": _gelu_erf,
     "erf_gradient": lambda x: _both_signs(x, 2 / np.sqrt(functions.PI) * functions.gauss(x) ** 2, 0, 0),
     "silu_gradient": _silu,
+    "asin_gradient": lambda x: 1 / np.sqrt((1 - x) * (1 + x)),
+    "acos_gradient": lambda x: -1 / np.sqrt((1 - x) * (1 + x)),
+    "atan_gradient": lambda x: 1 / (1 + x * x),
+    "asinh_gradient": lambda x: 1 / np.hypot(x, 1),
+    "acosh_gradient": lambda x: 1 / (np.sqrt(x - 1) * np.sqrt(x + 1)),
     "sigmoid_gradient": lambda x: 1 / (2 + np.exp(x) + np.exp(-x)),
     "abs_gradient": functions.sign,
     "expm1_gradient": np.exp,
@@ -122,12 +127,19 @@ def _of_two(op: str, name: str, x: Array, y: Array) -> Array | Terms:
             return functions.sigmoid(x) - y, functions.sigmoid(x) + np.abs(y), np.ones_like(x)
         case "logistic_loss_gradient_y":
             return -x
+        case "bernoulli_loss_gradient_x":
+            return _held(name, x - y) / np.maximum(x * (1 - x), EXTENDED("1e-12"))
+        case "bernoulli_loss_gradient_y":
+            yes, no = functions.held_log(x), functions.held_log1p(-x)
+            return no - yes, np.abs(no) + np.abs(yes), np.ones_like(x)
         case "squared_difference_gradient_x":
             return 2 * _held(name, x - y)
         case "squared_difference_gradient_y":
             return 2 * _held(name, y - x)
         case "copysign_gradient_x":
             return functions.sign(x) * np.copysign(EXTENDED(1), y)
+        case "silu_mul_gradient_y" | "gelu_mul_gradient_y":
+            return (functions.silu if op.startswith("silu") else functions.gelu)(x)
     raise AssertionError(f"no gradient is written for {op}")
 
 
@@ -145,13 +157,19 @@ def gradient(
             case "quotient":
                 return _exact(incoming / first)
             case "relu_gradient":
-                return _exact(np.where(first > 0, incoming, EXTENDED(0)))
+                return _exact(np.where(first <= 0, EXTENDED(0), incoming))
             case "recip_gradient":
                 return _quotient(name, -_held(name, incoming / first), first)
             case "sqr_gradient":
                 return _exact(2 * incoming * first)
             case "sqrt_gradient":  # of the result
                 return _quotient(name, incoming, _held(name, 2 * first))
+            case "atanh_gradient":
+                return _quotient(name, incoming, _held(name, (1 - first) * (1 + first)))
+            case "log2_gradient":
+                return _quotient(name, _held(name, incoming / np.log(EXTENDED(2))), first)
+            case "log10_gradient":
+                return _quotient(name, _held(name, incoming / np.log(EXTENDED(10))), first)
             case "rsqrt_gradient":
                 return _quotient(name, -_held(name, incoming / first), 2 * np.sqrt(first))
             case "log1p_gradient":
@@ -185,15 +203,25 @@ def gradient(
                 found = _times(name, incoming, _held(name, second / first))
                 return found._replace(value=np.where(first == 0, incoming, found.value))
             case "min_gradient":  # of an element, and of the smallest or the largest one
-                return _exact(np.where(first == second, incoming, EXTENDED(0)))
+                # NaN is both.
+                return _exact(np.where((first == second) | np.isnan(first), incoming, EXTENDED(0)))
             case "logsumexp_gradient":  # of an element, and of the largest one
                 distance = np.where(first == second, EXTENDED(0), _held(name, first - second))
                 slope = np.exp(distance)
                 # The difference is rounded.
                 return _times(name, incoming, (slope, np.abs(distance) * slope, np.ones_like(slope)))
-            case "minimum_gradient_x":
-                shared = np.where(first == second, incoming / 2, EXTENDED(0))
-                return _exact(np.where(first < second, incoming, shared))
+            case "logaddexp_gradient_x":
+                distance = np.where(first == second, EXTENDED(0), _held(name, first - second))
+                share, rest = functions.sigmoid(distance), functions.sigmoid(-distance)
+                # The difference is rounded.
+                slack = np.where(np.isinf(distance), EXTENDED(0), np.abs(distance) * share * rest)
+                return _times(name, incoming, (share, slack, np.ones_like(share)))
+            case "minimum_gradient_x" | "maximum_gradient_x":
+                # NaN wins.
+                lost, beaten = np.isnan(first), np.isnan(second)
+                is_further = first < second if op == "minimum_gradient_x" else first > second
+                wins, ties = is_further | (lost & ~beaten), (first == second) | (lost & beaten)
+                return _exact(np.where(wins, incoming, np.where(ties, incoming / 2, EXTENDED(0))))
             case "pow_gradient_x":
                 found = _times(name, incoming, _pow_x(name, first, second))
                 # Of a number below 0, other powers than whole ones are NaN.
@@ -227,7 +255,7 @@ def gradient(
             return _times(name, incoming, _OF_ONE[op](first))
         if op in OF_TWO:
             return _times(name, incoming, _of_two(op, name, first, second))
-        return _by_differences(op, name, incoming, [first] if y is None else [first, second], parameters)
+    raise AssertionError(f"no gradient is written for {op}")
 
 
 # By what gives both, the gradients of x and of y, each with whether its operands change places; of a division these are
@@ -236,7 +264,7 @@ _OF_EACH = {
     "mul": (("product", True), ("product", False)),
     "div": (("quotient", False), ("div_gradient_y", False)),
     "minimum": (("minimum_gradient_x", False), ("minimum_gradient_x", True)),
-    "maximum": (("minimum_gradient_x", True), ("minimum_gradient_x", False)),
+    "maximum": (("maximum_gradient_x", False), ("maximum_gradient_x", True)),
     "hypot": (("hypot_of_operands", False), ("hypot_of_operands", True)),
     "huber": (("huber_gradient_x", False), ("huber_gradient_x", True)),
     "logaddexp": (("logaddexp_gradient_x", False), ("logaddexp_gradient_x", True)),
@@ -253,12 +281,14 @@ def of_each(op: str) -> tuple[tuple[str, bool], ...]:
 OF_ONE = (
     *_OF_ONE,
     *("recip_gradient", "sqr_gradient", "sqrt_gradient", "rsqrt_gradient", "log1p_gradient"),
-    *("relu_gradient", "hardswish_gradient"),
+    *("relu_gradient", "hardswish_gradient", "log2_gradient", "log10_gradient", "atanh_gradient"),
 )
 OF_TWO = (
-    *("div_gradient_y", "remainder_gradient_y", "minimum_gradient_x", "pow_gradient_x", "pow_gradient_y"),
+    *("div_gradient_y", "remainder_gradient_y", "minimum_gradient_x", "maximum_gradient_x"),
+    *("pow_gradient_x", "pow_gradient_y", "logaddexp_gradient_x"),
     *("fmod_gradient_y", "atan2_gradient_x", "atan2_gradient_y", "hypot_gradient_x", "copysign_gradient_x"),
     *("silu_mul_gradient_x", "gelu_mul_gradient_x", "logistic_loss_gradient_x", "logistic_loss_gradient_y"),
+    *("silu_mul_gradient_y", "gelu_mul_gradient_y", "bernoulli_loss_gradient_x", "bernoulli_loss_gradient_y"),
     *("squared_difference_gradient_x", "squared_difference_gradient_y"),
 )
 
@@ -282,20 +312,6 @@ def slope(op: str, operands: list[Array], parameters: tuple[float, ...], step: A
 
     whole, half = ((function(x + size) - function(x - size)) / (2 * size) for size in (step, step / 2))
     return np.asarray((4 * half - whole) / 3)
-
-
-def _by_differences(
-    op: str, name: str, incoming: Array, operands: list[Array], parameters: tuple[float, ...]
-) -> Expected:
-    """The gradient of an op of the oracle without a closed form here: of moderate numbers, where it is smooth."""
-    x = operands[op.endswith("_y")]
-    step = np.where(x == 0, EXTENDED(2) ** -36, np.abs(x) * EXTENDED(2) ** -12)
-    found, finer = (slope(op, operands, parameters, size) for size in (step, step / 4))
-    is_smooth = np.abs(found - finer) <= EXTENDED(2) ** -20 * np.abs(finer)
-    parts = [incoming, *operands]
-    is_moderate = np.logical_and.reduce([np.abs(np.log2(np.abs(part))) < 8 for part in parts])
-    slack = np.abs(incoming) * (EXTENDED(2) ** -26 + 4 * _epsilon(name)) * (1 + np.abs(finer))
-    return Expected(incoming * finer, _finite(slack), ~(is_smooth & is_moderate))
 
 
 def _exact(value: Array) -> Expected:

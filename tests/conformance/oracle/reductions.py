@@ -101,11 +101,11 @@ def slope_of_product(name: str, values: Array, dims: Sequence[int]) -> Array:
 
 
 def counted(op: str, name: str, values: Array, dims: Sequence[int]) -> Array:
-    """How many elements are the smallest or the largest, in dtype `name`; none where there is a NaN."""
+    """How many elements are the smallest or the largest, in dtype `name`, or NaN where there is one."""
     rows, shape = rows_of(decode(name, values), dims)
     extremes = [getattr(np, op)(row, initial=-np.inf if op == "max" else np.inf) for row in rows]
     return encode(
-        name, np.array([EXTENDED((row == it).sum()) for row, it in zip(rows, extremes, strict=True)])
+        name, np.array([EXTENDED(((row == it) | np.isnan(row)).sum()) for row, it in zip(rows, extremes, strict=True)])
     ).reshape(shape)
 
 
