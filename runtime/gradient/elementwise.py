@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import Any, Final
+from typing import Any, Final, Never
 
 from ...gradients.functors import DERIVATIVES, JOINT_DERIVATIVES, Derivative, Op
 from ...gradients.second import SECOND_DERIVATIVES
@@ -16,10 +16,12 @@ from ..core.layout import Layout
 from ..core.shape import Shape
 from ..tensor import Tensor
 from .node import Contributions, Node, opened, require_writable, rewritten, watched
+from .products import product_of_others
 from .recording import mode
-from .rules import overwritten, shown
+from .rules import overwritten, shown, widened, zeros
 
 NO_PARAMETERS: Final[Mapping[str, float]] = {}
+_NO_KEYWORDS: Final[Mapping[str, Never]] = {}
 
 
 class _Functor:
@@ -112,17 +114,57 @@ def _kept_shape(sizes: Shape, dims: tuple[int, ...]) -> tuple[int, Shape]:
 
 
 class _Reduction(_Functor):
-    """The gradients of a reduction."""
+    """The gradients of a reduction, of short floats in f32: counts and products may leave the dtype."""
+
+    def __init__(self, op: ReduceOp | MethodOp, derivatives: Mapping[str, Derivative | None]) -> None:
+        super().__init__(op, derivatives)
+        self._op = op
 
     def __call__(self, node: Node, g: Tensor) -> Contributions:
         layout: Any = node.operands[1]
         dims, parameters, _ = node.operands[3:]
         key = layout.number, dims
         count, shape = _kept_shapes.get(key) or _kept_shapes.keep(key, _kept_shape(layout.shape, dims))
-        given = {"dims": dims, "count": count, **parameters}
-        for place, gradient in self.contributions(node, g.reshape(shape), shape, given):
-            assert gradient is not None
-            yield place, gradient.broadcast_as(layout.shape)
+        if not self._derivatives:
+            return
+        if not count:
+            yield 0, zeros(g, layout)
+            return
+        takes, function = self._derivatives[0][1]
+        g = g.reshape(shape)
+        if takes:
+            known = {"dims": dims, "count": count, **parameters}
+            gradient = function(widened(g), *[self._part(node, name, shape, known) for name in takes]).to_dtype(g.dtype)
+        else:
+            gradient = function(g)
+        yield 0, gradient.broadcast_as(layout.shape)
+
+    def _part(self, node: Node, name: str, shape: Shape, given: Mapping[str, Any]) -> Any:
+        if name == "x":
+            return widened(node.operand(0))
+        if name != "result":
+            return given[name]
+        result = node.made(shape)
+        if result.dtype is result.dtype.compute:
+            return result
+        # It was rounded, and may have overflowed.
+        dims, parameters, _ = node.operands[3:]
+        return widened(node.operand(0))._reduce(self._op, dims, True, _NO_KEYWORDS, *parameters.values())
+
+
+class _Product(_Reduction):
+    """The gradient of a product, which is recorded without quotients: these have no slope where an element is 0."""
+
+    def __call__(self, node: Node, g: Tensor) -> Contributions:
+        if not mode().keeps_graph:
+            yield from super().__call__(node, g)
+            return
+        x, dims = node.operand(0), node.operands[3]
+        if x.elem_count:
+            others = product_of_others(widened(x), dims)
+            yield 0, (widened(g.reshape(_kept_shape(x.shape, dims)[1])) * others).to_dtype(g.dtype)
+        else:
+            yield 0, zeros(g, x._layout)
 
 
 class _Write(_Functor):
@@ -152,6 +194,8 @@ class _Write(_Functor):
 
 
 def _class_of(op: Op) -> type[_Functor]:
+    if op is ReduceOp.PROD:
+        return _Product
     if isinstance(op, ReduceOp) or op in (MethodOp.VAR, MethodOp.STD):
         return _Reduction
     return _Cast if op is MethodOp.TO_DTYPE else _Functor

@@ -23,6 +23,8 @@ from ..core.layout import Layout
 from ..custom.user_op import UserOp
 from ..tensor import Tensor
 from ..tensor.base import parts as parts_of
+from ..tensor.joining import cat
+from .matrices import cofactors, solved
 from .node import (
     Contribution,
     Contributions,
@@ -36,6 +38,7 @@ from .node import (
     unshared,
     watched,
 )
+from .products import before
 from .recording import mode
 
 if TYPE_CHECKING:
@@ -108,6 +111,8 @@ def _ones(layout: Layout) -> list[int]:
 
 def convolved(g: Tensor, kernel: Tensor, params: Params, shape: Sequence[int]) -> Tensor:
     """That of the input, of some shape, of a convolution."""
+    if not g.elem_count or not kernel.elem_count:
+        return Tensor.zeros(shape, dtype=g.dtype, device=g.device)
     # What is cut off is not in the result: one padding serves dims that need different ones.
     extra = params.stride - 1
     return _cut(_convolution(g, kernel, "conv_transpose", params, output_padding=extra), shape)
@@ -115,11 +120,15 @@ def convolved(g: Tensor, kernel: Tensor, params: Params, shape: Sequence[int]) -
 
 def transposed(g: Tensor, kernel: Tensor, params: Params, shape: Sequence[int]) -> Tensor:
     """That of the input, of some shape, of a transposed convolution."""
+    if not g.elem_count or not kernel.elem_count:
+        return Tensor.zeros(shape, dtype=g.dtype, device=g.device)
     return _cut(_convolution(g, kernel, "conv", params), shape)
 
 
 def weights(image: Tensor, window: Tensor, params: Params, shape: Sequence[int]) -> Tensor:
     """That of the weights, of some shape: a convolution of the larger side with the smaller one, channel by channel."""
+    if not image.elem_count or not window.elem_count:
+        return Tensor.zeros(shape, dtype=image.dtype, device=image.device)
     convolve = getattr(image.transpose(0, 1), f"conv{image.rank - 2}d")
     # What was a step between windows is now one between weights.
     found = convolve(
@@ -150,28 +159,41 @@ def _windows(x: Tensor, counts: Sequence[int], kernel_size: tuple[int, int], str
 
 def averaged(g: Tensor, shape: Sequence[int], kernel_size: tuple[int, int], stride: tuple[int, int]) -> Tensor:
     """That of what windows averaged."""
-    found = Tensor.zeros(shape, dtype=g.dtype, device=g.device)
+    found = Tensor.zeros(shape, dtype=g.dtype.compute, device=g.device)
     if g.elem_count:
-        share = g / (kernel_size[0] * kernel_size[1])
+        share = widened(g) / (kernel_size[0] * kernel_size[1])
         for view in _windows(found, g.shape[2:], kernel_size, stride):
             view.add_(share)
-    return found
+    return found.to_dtype(g.dtype)
 
 
-def largest(g: Tensor, x: Tensor, result: Tensor, kernel_size: tuple[int, int], stride: tuple[int, int]) -> Tensor:
-    """That of elements of which each window took the largest: those that are equal share it."""
-    found = x.zeros_like()
+def largest(
+    g: Tensor,
+    x: Tensor,
+    result: Tensor,
+    kernel_size: tuple[int, int],
+    stride: tuple[int, int],
+    is_element: Tensor | None = None,
+) -> Tensor:
+    """That of elements of which each window took the largest: those that are equal share it.
+
+    `is_element` is false in padding, which takes none.
+    """
+    found = Tensor.zeros(x.shape, dtype=g.dtype.compute, device=g.device)
     if not g.elem_count:
-        return found
+        return found.to_dtype(g.dtype)
     counts = g.shape[2:]
     chosen = [view.eq(result) | view.isnan() for view in _windows(x, counts, kernel_size, stride)]
-    number = chosen[0].to_dtype(g.dtype)
+    if is_element is not None:
+        windows = _windows(is_element, counts, kernel_size, stride)
+        chosen = [each & view for each, view in zip(chosen, windows, strict=True)]
+    number = chosen[0].to_dtype(found.dtype)
     for each in chosen[1:]:
-        number = number + each.to_dtype(g.dtype)
-    share = g / number
+        number = number + each.to_dtype(found.dtype)
+    share = widened(g) / number
     for view, each in zip(_windows(found, counts, kernel_size, stride), chosen, strict=True):
         view.add_(each.where(share, 0))
-    return found
+    return found.to_dtype(g.dtype)
 
 
 def stretched(g: Tensor, shape: Sequence[int]) -> Tensor:
@@ -191,7 +213,7 @@ def interpolated(
     """That of what was interpolated: the transposes of the matrices that interpolate rows and columns."""
     if not g.elem_count:
         return Tensor.zeros(shape, dtype=g.dtype, device=g.device)
-    wide = _wide(g)
+    wide = widened(g)
     if shape[2] != g.shape[2]:
         wide = _interpolation(wide, shape[2], g.shape[2], align_corners, scale_h).t().matmul(wide)
     if shape[3] != g.shape[3]:
@@ -251,46 +273,46 @@ def last_put(g: Tensor, layout: Layout, indexes: Tensor, dim: int) -> Tensor:
     return is_there.where(shown(g, layout).gather(indexes, dim), 0)
 
 
-def running_product(g: Tensor, x: Tensor, result: Tensor, dim: int) -> Tensor:
-    """That of running products: before the first zero, of that zero, and behind it, where it is 0."""
-    g, x = _wide(g), _wide(x)
-    is_zero = x.eq(0)
-    zeros = is_zero.cumsum(dim)
+def running_product(g: Tensor, x: Tensor, dim: int) -> Tensor:
+    """That of running products: for each element the product of those before it, times what follows of the others.
 
-    def summed(products: Tensor) -> Tensor:
-        return (g * products).flip(dim).cumsum(dim).flip(dim)
-
-    factors = is_zero.where(1.0, x)
-    before = summed(_wide(result)) / factors
-    # What the products would be without the zero that is the first.
-    without = zeros.eq(1).where(factors, x).cumprod(dim)
-    # Behind the second zero, and of it, there is none.
-    at_first = is_zero.where(summed(without), 0.0)
-    return zeros.eq(0).where(before, at_first).to_dtype(result.dtype)
+    Nothing is divided: quotients by 0 have no slope, and products that underflow have lost theirs.
+    """
+    size = x.shape[dim]
+    if not size:
+        return g
+    sums, factors = widened(g), widened(x)
+    earlier = before(factors, dim)
+    # What follows is s[i] = g[i] + x[i + 1] s[i + 1]; each step joins twice as many elements.
+    factors, distance = factors.narrow(dim, 1, size - 1), 1
+    while distance < size:
+        rest = size - distance
+        joined = sums.narrow(dim, 0, rest) + factors * sums.narrow(dim, distance, rest)
+        sums = cat([joined, sums.narrow(dim, rest, distance)], dim)
+        if rest > distance:
+            rest -= distance
+            factors = factors.narrow(dim, 0, rest) * factors.narrow(dim, distance, rest)
+        distance *= 2
+    return (earlier * sums).to_dtype(g.dtype)
 
 
 def cholesky(g: Tensor, result: Tensor) -> Tensor:
     """That of symmetric matrices, of which triangles were made: symmetric as well (Murray 2016)."""
     product = (result.mT @ g).tril()
     halved = product - product * 0.5 * Tensor.eye(g.shape[-1], device=g.device)
-    one_side = _solved(result.mT, _solved(result.mT, halved).mT)
+    one_side = solved(result.mT, solved(result.mT, halved).mT)
     return (one_side + one_side.mT) * 0.5
 
 
 def det(g: Tensor, x: Tensor, result: Tensor) -> Tensor:
-    """That of matrices, which have to have an inverse."""
-    ones = Tensor.eye(x.shape[-1], dtype=x.dtype, device=x.device).broadcast_as(x.shape)
-    return (g * result).unsqueeze(-1).unsqueeze(-1) * _solved(x.mT, ones)
+    """That of matrices, singular ones too: the cofactors."""
+    return g.unsqueeze(-1).unsqueeze(-1) * cofactors(x, result)
 
 
 def solve(g: Tensor, x: Tensor, result: Tensor) -> tuple[Tensor, Tensor]:
     """Those of matrices and of the values that they make of the result."""
-    of_values = _solved(x.mT, g)
+    of_values = solved(x.mT, g)
     return -(of_values @ result.mT), of_values
-
-
-def _solved(x: Tensor, values: Tensor) -> Tensor:
-    return Tensor.from_storage(x.storage.solve(x.layout, values.storage, values.layout), values.shape)
 
 
 def softmax(g: Tensor, result: Tensor, dim: int) -> Tensor:
@@ -300,7 +322,7 @@ def softmax(g: Tensor, result: Tensor, dim: int) -> Tensor:
 
 def softmax_result(g: Tensor, result: Tensor, gradient: Tensor, dim: int) -> Tensor:
     """That of the result of softmax, of which and of its gradient that of softmax was made."""
-    g_wide, y, before = _wide(g), _wide(result), _wide(gradient)
+    g_wide, y, before = widened(g), widened(result), widened(gradient)
     sums = (g_wide * y).sum(dim, keepdim=True), (before * y).sum(dim, keepdim=True)
     return (g_wide * (before - sums[1]) - before * sums[0]).to_dtype(g.dtype)
 
@@ -312,16 +334,17 @@ def log_softmax(g: Tensor, result: Tensor, dim: int) -> Tensor:
 
 def log_softmax_gradient(g: Tensor, result: Tensor, dim: int) -> Tensor:
     """That of the gradient of which that of log_softmax was made."""
-    g_wide = _wide(g)
-    return (g_wide - (g_wide * _wide(result).exp()).sum(dim, keepdim=True)).to_dtype(g.dtype)
+    g_wide = widened(g)
+    return (g_wide - (g_wide * widened(result).exp()).sum(dim, keepdim=True)).to_dtype(g.dtype)
 
 
 def log_softmax_result(g: Tensor, result: Tensor, gradient: Tensor, dim: int) -> Tensor:
     """That of the result of log_softmax, of which and of its gradient that of log_softmax was made."""
-    return (-_wide(g) * _wide(result).exp() * _wide(gradient).sum(dim, keepdim=True)).to_dtype(g.dtype)
+    return (-widened(g) * widened(result).exp() * widened(gradient).sum(dim, keepdim=True)).to_dtype(g.dtype)
 
 
-def _wide(x: Tensor) -> Tensor:
+def widened(x: Tensor) -> Tensor:
+    """A tensor in the dtype in which its elements are computed."""
     return x.to_dtype(x.dtype.compute)
 
 
@@ -344,9 +367,9 @@ def cross_entropy_gradient(
     if targets.dtype is not DType.U8:
         is_counted = is_counted & wide.ne(np.iinfo(targets.dtype.numpy).max)
     place = is_counted.where(wide, 0).unsqueeze(dim)
-    counted, shares = is_counted.where(gradient, 0).unsqueeze(dim), _wide(x).softmax(dim)
-    of_losses = (_wide(g) * shares).sum(dim) - _wide(g).gather(place, dim).squeeze(dim)
-    return softmax(_wide(g) * counted, shares, dim).to_dtype(x.dtype), None, is_counted.where(of_losses, 0)
+    counted, shares = is_counted.where(gradient, 0).unsqueeze(dim), widened(x).softmax(dim)
+    of_losses = (widened(g) * shares).sum(dim) - widened(g).gather(place, dim).squeeze(dim)
+    return softmax(widened(g) * counted, shares, dim).to_dtype(x.dtype), None, is_counted.where(of_losses, 0)
 
 
 def ratio_of_sums(x: tuple[Storage, Layout], divisor: tuple[Storage, Layout]) -> tuple[Storage, ...]:
@@ -358,7 +381,7 @@ def ratio_of_sums(x: tuple[Storage, Layout], divisor: tuple[Storage, Layout]) ->
 
 def _normal(x: Tensor, eps: float, *, centred: bool) -> tuple[Tensor, Tensor]:
     """The normalised elements, in the dtype in which they are computed, and what they were multiplied by."""
-    x = _wide(x)
+    x = widened(x)
     if centred:
         x = x - x.mean(-1, keepdim=True)
     scale = (x.sqr().mean(-1, keepdim=True) + eps).rsqrt()
@@ -470,15 +493,15 @@ def _norm_gradient(
     centred: bool,
 ) -> tuple[Storage, ...]:
     normal, scale = _normal(x, eps, centred=centred)
-    part = given = _wide(g)
+    part = given = widened(g)
     if (factors := _given(weight, weight_layout)) is not None:
-        part = part * _wide(factors)
+        part = part * widened(factors)
     of_x = part - normal * (part * normal).mean(-1, keepdim=True)
     if centred:
         of_x = of_x - part.mean(-1, keepdim=True)
     of_x = of_x * scale
     if (added := _given(residual, residual_layout)) is not None:
-        of_x = of_x + _wide(added)
+        of_x = of_x + widened(added)
     sums = [_summed_rows(each) for each in (*[given * normal] * of_weight, *[given] * of_bias)]
     return tuple([each.to_dtype(x.dtype)._storage for each in (of_x, *sums)])
 
@@ -568,7 +591,7 @@ def _summed_rows(g: Tensor) -> Tensor:
 
 def rope_table(g: Tensor, x: Tensor, table: Layout, positions: Tensor, interleaved: bool, *, is_sine: bool) -> Tensor:
     """That of a table of cosines or sines."""
-    (g_first, g_second), (first, second) = (_pairs(_wide(each), interleaved) for each in (g, x))
+    (g_first, g_second), (first, second) = (_pairs(widened(each), interleaved) for each in (g, x))
     part = g_second * first - g_first * second if is_sine else g_first * first + g_second * second
     tokens, half = part.shape[-2:]
     # One position serves the whole batch, or each of it has its own.
@@ -635,14 +658,14 @@ def attention_by_scores(
     rows = heads // max(key_heads, 1) * count
     grouped = batch, key_heads, rows
     q, k, v, g = [
-        _wide(Tensor._new(*each))
+        widened(Tensor._new(*each))
         for each in ((queries, layout), (keys, keys_layout), (values, values_layout), (gradient, gradient_layout))
     ]
     q, g = q.reshape(*grouped, size), g.reshape(*grouped, size)
     scores = q.matmul(k.mT) * scale
     every = batch, heads, count, length
     if (added := _given(mask, mask_layout)) is not None:
-        scores = scores + _wide(added).reshape(scores.shape)
+        scores = scores + widened(added).reshape(scores.shape)
     seen = _seen(q.device, every, _given(lengths, lengths_layout), is_causal)
     if seen is not None:
         scores = seen.broadcast_as(every).reshape(scores.shape).where(scores, -math.inf)
@@ -672,7 +695,7 @@ def _seen(device: Device, shape: Sequence[int], lengths: Tensor | None, is_causa
 def unblocked(g: Tensor, blocks: QStorage, rows: int, hidden: int) -> Tensor:
     """That of what was multiplied with weights in blocks, which have none."""
     matrix = Tensor._new(blocks.dequantize(rows * hidden), Layout.contiguous((rows, hidden)))
-    return _wide(g).matmul(matrix).to_dtype(g.dtype)
+    return widened(g).matmul(matrix).to_dtype(g.dtype)
 
 
 def of_op(op: UserOp, result: Tensor, g: Tensor, *operands: Tensor) -> list[Tensor | None]:

@@ -101,7 +101,9 @@ template <typename Number> struct HighestNumber {
 template <typename Number, typename T> Moments<Number> moments_of(const T* source, uint64_t count) {
     using Sum = AddedUp<Number>;
     const auto all = static_cast<Number>(count);
-    const Number mean = join_span<Sum>(source, count, Number{0}, [](Number x) { return x; }) / all;
+    // The mean of equal elements may be rounded, that of their distances from the first one is 0.
+    const auto first = static_cast<Number>(to_compute(source[0]));
+    const Number mean = first + join_span<Sum>(source, count, Number{0}, [=](Number x) { return x - first; }) / all;
     const auto square = [=](Number x) { return (x - mean) * (x - mean); };
     return {all, mean, join_span<Sum>(source, count, Number{0}, square)};
 }

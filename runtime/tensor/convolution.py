@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import cache, lru_cache
-from typing import Final, Self
+from typing import Any, ClassVar, Final, Self
 
 import numpy as np
 
@@ -29,6 +29,9 @@ class ConvolutionMethods(CreationMethods):
     """Convolutions, pooling and upsampling."""
 
     __slots__ = ()
+
+    # What records writes itself here.
+    _padded_max_pool: ClassVar[Callable[..., Any]]
 
     def conv1d(
         self,
@@ -190,6 +193,10 @@ class ConvolutionMethods(CreationMethods):
                 raise InvalidArgument(op, f"padding is from 0 to half of the window {window}, not {pads}")
             if self.rank != 4:
                 raise ShapeMismatch(op, (self.shape,), "images are (b, c, h, w); unsqueeze or reshape them first")
+            if around and self._storage.is_recorded:
+                # Elements that are as low as the padding do not share their gradient with it.
+                recorded: Self = self._padded_max_pool(self, window, step, pads)
+                return recorded
             source = self._padded([(pad, pad) for pad in pads], around)
         storage = getattr(source._storage, op)(source._layout, window, step)
         return self._new(storage, _pooled(source._layout.shape, window, step))

@@ -64,8 +64,7 @@ NO_DIFFERENCE = {
         "rules.attention: (queries, keys, values) -> (queries, values, keys)",
         "rules.attention: (queries, keys, values, mask) -> (queries, values, keys, mask)",
         "rules.cholesky: g.shape[-1] -> g.shape[-2]",
-        "rules.det: x.shape[-1] -> x.shape[-2]",
-        "rules.det: (g * result).unsqueeze(-1).unsqueeze(-1) -> (g * result).unsqueeze(-1).unsqueeze(-2)",
+        "rules.det: g.unsqueeze(-1).unsqueeze(-1) -> g.unsqueeze(-1).unsqueeze(-2)",
     ],
     "where both strides are 1, either order is that of the elements": [
         *(

@@ -21,6 +21,8 @@ if TYPE_CHECKING:
 
 # Sums of so many f32 in a row are added up by a library as it likes.
 _BLOCK: Final = 1 << 6
+# Reductions of distances from the mean.
+_CENTRED: Final = (MethodOp.VAR, MethodOp.STD)
 
 
 @by_plan
@@ -56,6 +58,9 @@ def reduce(
         x = cast.widen(library, library.permute_dims(x, order) if is_moved else x, dtype)
         if rows:
             x = library.reshape(x, rows)
+        if op in _CENTRED and columns:
+            # The mean of equal elements may be rounded, their distances from the first one are 0.
+            x = x - x[..., :1]
         numbers = given or parameters
         found = joined(x, *[cast.scalar(library, number, dtype.compute, device) for number in numbers])
         if target.is_inexact:

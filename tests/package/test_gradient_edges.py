@@ -1,0 +1,258 @@
+"""Gradients where slopes are infinite, factors 0, elements equal or NaN, or where there are none."""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import ml_dtypes
+import numpy as np
+import pytest
+import tallow as tl
+from tallow import Device, Tensor, Var
+from tallow.gradients.functors import DERIVATIVES
+from tallow.op import MethodOp, ReduceOp
+
+REDUCTIONS = [op for op in DERIVATIVES if isinstance(op, ReduceOp) or op in (MethodOp.VAR, MethodOp.STD)]
+DIFFERENTIABLE = [op for op in REDUCTIONS if any((DERIVATIVES[op] or {}).values())]
+INF, NAN = math.inf, math.nan
+
+
+def var(numbers: Any, device: Device, dtype: str = "f64") -> Var:
+    return Var(Tensor(np.array(numbers, np.float64), dtype=dtype, device=device))
+
+
+def wide(device: Device) -> str:
+    return "f32" if device.is_metal() else "f64"
+
+
+def reduced(op: ReduceOp | MethodOp, x: Tensor) -> Tensor:
+    parameters = (1.0,) if isinstance(op, MethodOp) else ()
+    return x._reduce(op, 0, False, {}, *parameters)
+
+
+def gradient(result: Tensor, x: Var, **options: bool) -> Tensor:
+    found = result.backward(**options).get(x)
+    return found if found is not None else x.zeros_like()
+
+
+def hessian(function: Callable[[Tensor], Tensor], x: Var) -> np.ndarray:  # type: ignore[type-arg]
+    first = gradient(function(x), x, create_graph=True).reshape(-1)
+    rows = [
+        gradient(first.narrow(0, place, 1).sum(), x, keep=True).numpy().reshape(-1)
+        if first.is_recorded
+        else np.zeros(first.elem_count)
+        for place in range(first.elem_count)
+    ]
+    return np.array(rows)
+
+
+# The first gradient, and the second one of the sum of the first.
+EDGES: list[tuple[str, Callable[[Tensor], Tensor], list[Any], list[Any] | None, list[list[float]] | None]] = [
+    ("prod", lambda x: x.prod(), [0, 2, 3], [6, 0, 0], [[0, 3, 2], [3, 0, 0], [2, 0, 0]]),
+    ("prod", lambda x: x.prod(), [0, 0, 3], [0, 0, 0], [[0, 3, 0], [3, 0, 0], [0, 0, 0]]),
+    ("cumprod", lambda x: x.cumprod(0).sum(), [0, 2, 3], [9, 0, 0], [[0, 4, 2], [4, 0, 0], [2, 0, 0]]),
+    ("cumprod", lambda x: x.cumprod(0).sum(), [2, 0, 0], [1, 2, 0], [[0, 1, 0], [1, 0, 2], [0, 2, 0]]),
+    ("logsumexp", lambda x: x.logsumexp(0), [0, 0], [0.5, 0.5], [[0.25, -0.25], [-0.25, 0.25]]),
+    ("logsumexp", lambda x: x.logsumexp(0), [-INF, -INF], [0.5, 0.5], None),
+    ("logsumexp", lambda x: x.logsumexp(0), [INF, 1], [1, 0], None),
+    ("logaddexp", lambda x: x[0].logaddexp(x[1]), [3, 3], [0.5, 0.5], [[0.25, -0.25], [-0.25, 0.25]]),
+    ("logaddexp", lambda x: x[0].logaddexp(x[1]), [INF, INF], [0.5, 0.5], None),
+    ("logaddexp", lambda x: x[0].logaddexp(x[1]), [-INF, -INF], [0.5, 0.5], None),
+    ("logaddexp", lambda x: x[0].logaddexp(x[1]), [INF, -INF], [1, 0], None),
+    ("elu", lambda x: x.elu(1.0).sum(), [1000, -INF, 0], [1, 0, 1], [[0, 0, 0], [0, 0, 0], [0, 0, 1]]),
+    ("max", lambda x: x.max(), [1, NAN, 3, NAN], [0, 0.5, 0, 0.5], np.zeros((4, 4)).tolist()),
+    ("min", lambda x: x.min(), [NAN, INF, 3], [1, 0, 0], np.zeros((3, 3)).tolist()),
+    ("maximum", lambda x: x[0].maximum(x[1]), [NAN, 2], [1, 0], np.zeros((2, 2)).tolist()),
+    ("maximum", lambda x: x[0].maximum(x[1]), [2, NAN], [0, 1], np.zeros((2, 2)).tolist()),
+    ("minimum", lambda x: x[0].minimum(x[1]), [NAN, NAN], [0.5, 0.5], np.zeros((2, 2)).tolist()),
+    ("minimum", lambda x: x[0].minimum(x[1]), [INF, INF], [0.5, 0.5], np.zeros((2, 2)).tolist()),
+    ("relu", lambda x: x.relu().sum(), [NAN, 0, -INF, INF], [1, 0, 0, 1], np.zeros((4, 4)).tolist()),
+    ("std", lambda x: x.std(), [0.5, 0.5, 0.5], [0, 0, 0], np.zeros((3, 3)).tolist()),
+    ("var", lambda x: x.var(), [0.5, 0.5, 0.5], [0, 0, 0], np.zeros((3, 3)).tolist()),
+    ("hypot", lambda x: x[0].hypot(x[1]), [0, 0], [0, 0], np.zeros((2, 2)).tolist()),
+    ("atan2", lambda x: x[0].atan2(x[1]), [0, 0], [0, 0], np.zeros((2, 2)).tolist()),
+    ("pow", lambda x: x[0].pow(x[1]), [0, 2], [0, 0], [[2, 0], [0, 0]]),
+    ("gelu_erf", lambda x: x.gelu_erf().sum(), [0], [0.5], [[math.sqrt(2 / math.pi)]]),
+]
+
+
+@pytest.mark.parametrize(("name", "function", "x", "first", "second"), EDGES, ids=[edge[0] for edge in EDGES])
+def test_gradients_at_edges(
+    name: str,
+    function: Callable[[Tensor], Tensor],
+    x: list[float],
+    first: list[float],
+    second: list[list[float]] | None,
+    device: Device,
+) -> None:
+    variable = var(x, device, wide(device))
+    np.testing.assert_allclose(gradient(function(variable), variable).numpy(), first, rtol=1e-6)
+    if second is not None:
+        np.testing.assert_allclose(hessian(function, variable), second, rtol=1e-5, atol=1e-7)
+
+
+# Functions of one element with cases, and of which a case has an infinite slope where it is not chosen.
+CASES: dict[str, tuple[Callable[[Tensor], Tensor], list[float]]] = {
+    "elu": (lambda x: x.elu(1.5), [1000.0, 0.5]),
+    "leaky_relu": (lambda x: x.leaky_relu(0.1), [1e30, -2.0]),
+    "gelu_erf": (lambda x: x.gelu_erf(), [0.0, 1e30]),
+    "clamp": (lambda x: x.clamp(-1.0, 2.0), [INF, -INF]),
+    "powf": (lambda x: x.powf(3.0), [0.0, 1.0]),
+    "powf of 1": (lambda x: x.powf(1.0), [0.0, INF]),
+    "silu": (lambda x: x.silu(), [1e30, -1e30]),
+    "nan_to_num": (lambda x: x.nan_to_num(), [NAN, INF]),
+}
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_a_case_that_is_not_chosen_reaches_no_gradient_of_any_order(name: str, device: Device) -> None:
+    function, numbers = CASES[name]
+    x = var(numbers, device, wide(device))
+    found = function(x).sum()
+    for order in range(1, 5):
+        found = gradient(found, x, create_graph=True).sum()
+        assert math.isfinite(found.item()), order
+        if not found.is_recorded:
+            break
+
+
+@pytest.mark.parametrize("dtype", ["f16", "bf16"])
+@pytest.mark.parametrize("op", DIFFERENTIABLE, ids=lambda op: op.value)
+def test_gradients_of_many_short_floats_are_those_of_f64(op: ReduceOp | MethodOp, dtype: str, device: Device) -> None:
+    # A count of these is no f16, nor is the product of the deviation with it.
+    many = 70_000
+    numbers = np.random.default_rng(0).normal(size=many) * 60
+    if op in (ReduceOp.PROD, ReduceOp.PROD_SLOPE):
+        # The product is no f16 either, and that of two is.
+        numbers = np.concatenate([[300.0, 400.0, 0.01], np.ones(many - 3)])
+        numbers[-1] = 0 if op is ReduceOp.PROD_SLOPE else 1
+    if op in (ReduceOp.MAX, ReduceOp.MIN, ReduceOp.LOGSUMEXP, ReduceOp.SUM_POWERS):
+        numbers = np.full(many, 2.5)
+    x = Var(Tensor(numbers, device=device).to_dtype(dtype))
+    exact = Var(x.detach().to_dtype(wide(device)))
+    g = 0.5 if op in (ReduceOp.PROD, ReduceOp.PROD_SLOPE) else 64.0
+    found = gradient(reduced(op, x) * g, x).to_dtype("f32").numpy()
+    expected = gradient(reduced(op, exact) * g, exact).numpy().astype(np.float64)
+    info = ml_dtypes.finfo(x.dtype.numpy)
+    np.testing.assert_allclose(found, expected, rtol=float(info.eps), atol=float(info.smallest_subnormal))
+    assert op is ReduceOp.SUM_POWERS or np.abs(expected).max() > 0
+
+
+EMPTY = (0, 2)
+
+
+@pytest.mark.parametrize("op", ["conv1d", "conv2d", "conv_transpose1d", "conv_transpose2d"])
+def test_gradients_of_convolutions_of_no_elements_are_zeros(op: str, device: Device) -> None:
+    dims, is_transposed = int(op[-2]), "transpose" in op
+    for batch, inner, outer in itertools.product(EMPTY, EMPTY, EMPTY):
+        for padding in (0, 1):
+            x = Var(Tensor.ones((batch, inner, *[3] * dims), device=device))
+            channels = (inner, outer) if is_transposed else (outer, inner)
+            kernel = Var(Tensor.ones((*channels, *[2] * dims), device=device))
+            grads = getattr(x, op)(kernel, padding=padding).sum().backward(create_graph=True)
+            is_empty = 0 in (batch, inner, outer)
+            for variable in (x, kernel):
+                assert grads[variable].shape == variable.shape
+                assert not is_empty or not np.any(grads[variable].numpy())
+
+
+@pytest.mark.parametrize("lowest", [-INF, NAN, 1.0])
+def test_padding_takes_no_gradient_of_max_pooling(lowest: float, device: Device) -> None:
+    numbers = np.full((1, 2, 4, 5), lowest)
+    numbers[0, 1, 0, 0] = 3.0
+    x = var(numbers, device, wide(device))
+    result = x.max_pool2d(3, 2, 1)
+    weights = np.arange(1.0, 1 + result.elem_count).reshape(result.shape)
+    found = result.backward(Tensor(weights, dtype=x.dtype, device=device))[x].numpy()
+    expected = np.zeros(numbers.shape)
+    for b, c, i, j in np.ndindex(*result.shape):
+        rows, columns = (slice(max(2 * at - 1, 0), 2 * at + 2) for at in (i, j))
+        window = numbers[b, c, rows, columns]
+        chosen = np.isnan(window) if np.isnan(window).any() else window == window.max()
+        expected[b, c, rows, columns] += chosen * weights[b, c, i, j] / chosen.sum()
+    np.testing.assert_allclose(found, expected, rtol=1e-6)
+
+
+def cofactors(x: np.ndarray) -> np.ndarray:  # type: ignore[type-arg]
+    size = len(x)
+    found = np.empty((size, size))
+    for i, j in np.ndindex(size, size):
+        minor = np.delete(np.delete(x, i, 0), j, 1)
+        found[i, j] = (-1) ** (i + j) * (np.linalg.det(minor) if size > 1 else 1)
+    return found
+
+
+@pytest.mark.parametrize("size", [1, 2, 3, 5, 9])
+def test_gradients_of_determinants_are_cofactors(size: int, device: Device) -> None:
+    generator = np.random.default_rng(size)
+    whole = generator.normal(size=(size, size))
+    matrices = [whole]
+    for rank in range(size - 1, max(size - 3, -1), -1):
+        left, right = generator.normal(size=(size, rank)), generator.normal(size=(rank, size))
+        matrices.append(left @ right)
+    x = var(np.array(matrices), device, wide(device))
+    det = x.__array_namespace__().linalg.det
+    expected = np.array(list(map(cofactors, matrices)))
+    np.testing.assert_allclose(gradient(det(x).sum(), x).numpy(), expected, atol=1e-4 if device.is_metal() else 1e-10)
+    if 1 < size < 9:
+        first = gradient(det(x).sum(), x, create_graph=True)
+        np.testing.assert_allclose(first.numpy(), expected, atol=1e-4 if device.is_metal() else 1e-10)
+        factors = generator.normal(size=expected.shape)
+        second = gradient((first * Tensor(factors, dtype=x.dtype, device=device)).sum(), x).numpy()
+        step = 1e-5
+        for place, (matrix, factor) in enumerate(zip(matrices, factors, strict=True)):
+            moved = (cofactors(matrix + step * factor) - cofactors(matrix - step * factor)) / (2 * step)
+            np.testing.assert_allclose(second[place], moved, atol=1e-2 if device.is_metal() else 1e-7)
+
+
+def test_second_gradients_of_large_singular_matrices_are_refused(device: Device) -> None:
+    x = Var(Tensor(np.ones((9, 9)), dtype=wide(device), device=device))
+    det = x.__array_namespace__().linalg.det
+    with pytest.raises(tl.GradientError, match="second gradient"):
+        det(x).backward(create_graph=True)
+
+
+@pytest.mark.parametrize("dtype", ["f32", "f64"])
+def test_binary_cross_entropy_is_finite_at_0_and_1(dtype: str, device: Device) -> None:
+    if dtype == "f64" and device.is_metal():
+        pytest.skip("metal has no f64")
+    p, y = np.meshgrid([0.0, 1e-3, 0.5, 1.0], [0.0, 0.25, 1.0])
+    x, target = var(p, device, dtype), Tensor(y, dtype=dtype, device=device)
+    losses = x.binary_cross_entropy(target, "none")
+    with np.errstate(divide="ignore"):
+        terms = y * np.maximum(np.log(p), -100), (1 - y) * np.maximum(np.log1p(-p), -100)
+    np.testing.assert_allclose(losses.numpy(), -sum(terms), rtol=1e-5, atol=1e-7)
+    found = losses.sum().backward(create_graph=True)[x]
+    np.testing.assert_allclose(found.numpy(), (p - y) / np.maximum(p * (1 - p), 1e-12), rtol=1e-4)
+    assert np.isfinite(gradient(found.sum(), x).numpy()).all()
+
+
+def test_no_elements_have_no_gradients(device: Device) -> None:
+    for op in DIFFERENTIABLE:
+        if op not in (ReduceOp.MAX, ReduceOp.MIN):
+            x = var([], device, "f32")
+            found = gradient(reduced(op, x), x, create_graph=True)
+            assert found.shape == (0,)
+
+
+def constants() -> Sequence[tuple[float, int]]:
+    return [*itertools.product((0.1, 1.7, 1e30, 1e-30), (1, 2, 3, 6, 7, 1000))]
+
+
+@pytest.mark.parametrize("dtype", ["f32", "f64", "f16"])
+def test_deviations_of_equal_elements_are_0_and_so_are_their_gradients(dtype: str, device: Device) -> None:
+    if dtype == "f64" and device.is_metal():
+        pytest.skip("metal has no f64")
+    for value, count in constants():
+        if dtype == "f16" and not 1e-4 < value < 1e4:
+            continue
+        for name in ("var", "std"):
+            x = var(np.full(count, value), device, dtype)
+            result = getattr(x, name)(correction=0)
+            assert result.item() == 0, (name, value, count)
+            first = gradient(result, x, create_graph=True)
+            assert not first.numpy().any()
+            assert not gradient((first * first).sum() + first.sum(), x).numpy().any()
