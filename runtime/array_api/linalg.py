@@ -185,7 +185,8 @@ def matrix_rank(x: Tensor, /, *, rtol: float | Tensor | None = None) -> Tensor:
     """Count the singular values above `rtol` times the largest, by default the dtype's precision times the size."""
     if x.rank < 2:
         raise ShapeMismatch("matrix_rank", (x.shape,), "a matrix has 2 axes; expand_dims first")
-    values = svdvals(x)
+    # A count has no gradient.
+    values = svdvals(x.detach())
     if bool(values.isnan().any()):
         raise InvalidArgument("matrix_rank", "a matrix with NaN or an infinity has no rank")
     return (values > _tolerance(x, rtol, values)).sum(-1)

@@ -400,8 +400,8 @@ def clip_by_norm(gradients: Gradients, max_norm: float) -> Tensor:
     """Scale gradients so that their norm, of all of them together, is at most `max_norm`; give the norm before.
 
     The norm is a tensor of rank 0 in the compute dtype, and nothing is read from the device. Gradients of one device.
-    Small ones are joined first, so that their number hardly counts. InvalidArgument for a norm that is not above 0. As
-    torch.nn.utils.clip_grad_norm_.
+    Small ones are joined first, so that their number hardly counts. Where the gradients are recorded, so is all that is
+    made of them. InvalidArgument for a norm that is not above 0. As torch.nn.utils.clip_grad_norm_.
     """
     op = "clip_by_norm"
     if not isinstance(gradients, Gradients):
@@ -411,21 +411,20 @@ def clip_by_norm(gradients: Gradients, max_norm: float) -> Tensor:
         raise InvalidArgument(op, "max_norm is above 0; leave the step out to change nothing")
     if not gradients._of:
         raise GradientError(op, "there are no gradients; those of a loss that depends on a Var have some")
-    with no_grad():
-        found = [it if it._layout.is_contiguous else it.contiguous() for it in gradients._of.values()]
-        key = tuple([part for it in found for part in (it._layout.number, it._storage.inner.dtype)])
-        joined = [(batch, batch.join(found)) for batch in _batches.get(key) or _batches.keep(key, _batches_of(found))]
-        compute = max((flat.dtype.compute for _, flat in joined), key=lambda dtype: dtype.itemsize)
-        norms = [flat.to_dtype(flat.dtype.compute).norm().to_dtype(compute) for _, flat in joined]
-        total = stack(norms).norm() if len(norms) > 1 else norms[0]
-        # As in PyTorch, a norm of 0 divides nothing.
-        scale = (limit / (total + 1e-6)).clamp(0.0, 1.0)
-        for batch, flat in joined:
-            each = (flat.to_dtype(flat.dtype.compute) * scale.to_dtype(flat.dtype.compute)).to_dtype(flat.dtype)
-            for place, layout in zip(batch.places, batch.parts, strict=True):
-                found[place] = Tensor._new(each._storage, layout)
-        gradients._of = dict(zip(gradients._of, found, strict=True))
-        return total
+    found = [it if it._layout.is_contiguous else it.contiguous() for it in gradients._of.values()]
+    key = tuple([part for it in found for part in (it._layout.number, it._storage.inner.dtype)])
+    joined = [(batch, batch.join(found)) for batch in _batches.get(key) or _batches.keep(key, _batches_of(found))]
+    compute = max((flat.dtype.compute for _, flat in joined), key=lambda dtype: dtype.itemsize)
+    norms = [flat.to_dtype(flat.dtype.compute).norm().to_dtype(compute) for _, flat in joined]
+    total = stack(norms).norm() if len(norms) > 1 else norms[0]
+    # As in PyTorch, a norm of 0 divides nothing.
+    scale = (limit / (total + 1e-6)).clamp(0.0, 1.0)
+    for batch, flat in joined:
+        each = (flat.to_dtype(flat.dtype.compute) * scale.to_dtype(flat.dtype.compute)).to_dtype(flat.dtype)
+        for place, layout in zip(batch.places, batch.parts, strict=True):
+            found[place] = Tensor._new(each._storage, layout)
+    gradients._of = dict(zip(gradients._of, found, strict=True))
+    return total
 
 
 class _Joined(NamedTuple):

@@ -221,6 +221,16 @@ def test_gradients_are_clipped_by_their_norm(dtype: str, device: Device) -> None
     assert grads[w].tolist() == again
 
 
+def test_clipped_gradients_have_gradients(device: Device) -> None:
+    w, b = variable([1.0, 2.0], device), variable([[2.0]], device)
+    grads = (w.sqr().sum() + b.sqr().sum()).backward(create_graph=True)
+    norm = optim.clip_by_norm(grads, 0.5)
+    # The norm is 2 |x|, and each gradient 0.5 x / |x|, at a vector x of the norm 3.
+    found = (norm + grads[w].sum()).backward()
+    np.testing.assert_allclose(found[w].numpy(), [2 / 3 + 0.5 * (1 / 3 - 3 / 27), 4 / 3 + 0.5 * (1 / 3 - 6 / 27)], 1e-5)
+    np.testing.assert_allclose(found[b].numpy(), [[4 / 3 - 0.5 * 6 / 27]], rtol=1e-5)
+
+
 @pytest.mark.parametrize("most", [1 << 24, 6])
 def test_gradients_are_clipped_together(most: int, device: Device, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(optimizers, "_MOST_TOGETHER", most)
