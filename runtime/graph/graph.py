@@ -21,7 +21,8 @@ class Graph(Closing):
     range is raised by the next call that waits, as if the calls had been made in the place of the replay.
 
     Tensors that are made in the capture have memory that no other tensor gets while the graph or they themselves live.
-    A tensor that was made before and is read in the capture must live as long as the graph is replayed.
+    The graph also holds the memory of tensors that were made before and are read or written in the capture, so they may
+    be dropped. Memory that a user's kernel is given by its address alone must live as long as the graph is replayed.
 
     Raises UnsupportedDevice on a device that has no graphs, as the CPU, BackendUnavailable where there is no such
     device.

@@ -181,6 +181,99 @@ def test_other_tensors_never_get_the_memory_of_a_capture(device: Device) -> None
     assert z.tolist() == [2 * (number + 1) for number in range(1000)]
 
 
+def neighbours(device: Device) -> list[Tensor]:
+    """Tensors in all memory that tensors of their size have given back."""
+    return [Tensor.ones(1000, device=device) * 7 for _ in range(30)]
+
+
+# What works on tensors of 1,000 elements that were made before a capture. Results are in memory of the graph.
+WORK: dict[str, Callable[[Tensor, Tensor], object]] = {
+    "an op": lambda x, y: x + y,
+    "in place": lambda x, y: [x.add_(y)].clear(),
+    "a copy": lambda x, y: [x.copy_(y)].clear(),
+    "a view": lambda x, y: x[3:] * y[:-3],
+    "an index": lambda x, y: x.gather(y.to_dtype("i64"), 0),
+    "a sum": lambda x, y: x.sum() + y.max(),
+    "many": lambda x, y: tallow.cat([x, y] * 40),
+    "a product": lambda x, y: x.reshape(10, 100) @ y.reshape(100, 10),
+    "fused": lambda x, y: tallow.fuse(lambda a, b: a * 2 + b.exp())(x, y),
+    "a fill": lambda x, y: [x.fill_(3.0), y[::2].fill_(2.0)].clear(),
+}
+
+
+@pytest.mark.parametrize("work", WORK)
+@pytest.mark.parametrize("runs", [0, 1, 3])
+def test_a_graph_holds_what_it_works_on(device: Device, work: str, runs: int) -> None:
+    """Also where its plans are made, recorded, or run in the capture."""
+
+    def operands() -> tuple[Tensor, Tensor]:
+        return Tensor.ones(1000, device=device) * 1, Tensor.ones(1000, device=device) * 1
+
+    expected = WORK[work](*operands())
+    for _ in range(runs):
+        WORK[work](*operands())
+    x, y = operands()
+    graph = Graph(device)
+    with graph.capture():
+        result = WORK[work](x, y)
+    allocated = device.inner.allocator.statistics().allocated
+    del x, y
+    gc.collect()
+    others = neighbours(device)
+    for _ in range(3):
+        graph.replay()
+    assert all((other.numpy() == 7).all() for other in others)
+    if isinstance(result, Tensor) and isinstance(expected, Tensor):
+        assert np.array_equal(result.numpy(), expected.numpy())
+    del others, result
+    graph.close()
+    gc.collect()
+    assert device.inner.allocator.statistics().allocated < allocated
+
+
+def test_a_graph_holds_what_kernels_of_a_user_work_on(device: Device) -> None:
+    source = 'extern "C" __global__ void add_one(float* x) { x[threadIdx.x] += 1; }'
+    add_one = Kernel.compile("add_one", source, device, signature="float*")
+    x, y = (Tensor.ones(1000, device=device) * 1 for _ in range(2))
+    graph = Graph(device)
+    with graph.capture():
+        add_one.launch(1, 256, x)
+        add_one.launch(1, 256, y.storage)
+    del x, y
+    others = neighbours(device)
+    graph.replay()
+    assert all((other.numpy() == 7).all() for other in others)
+
+
+def test_a_graph_of_a_training_step_holds_what_it_works_on(device: Device) -> None:
+    def step(x: Tensor, w: tallow.Var, optimizer: Any) -> Tensor:
+        loss = ((x.reshape(10, 100) @ w.reshape(100, 10)).tanh() ** 2).sum()
+        optimizer.step(loss.backward())
+        return loss
+
+    def start() -> tuple[Tensor, tallow.Var, Any]:
+        w = tallow.Var(Tensor.ones(1000, device=device) / 100)
+        return Tensor.ones(1000, device=device) * 1, w, tallow.optim.Adam({"w": w}, 0.01)
+
+    state = start()
+    expected = [step(*state).item() for _ in range(6)][2:]
+    state = start()
+    for _ in range(2):
+        step(*state)
+    graph = Graph(device)
+    with graph.capture():
+        loss = step(*state)
+    del state
+    gc.collect()
+    others = neighbours(device)
+    losses = []
+    for _ in range(4):
+        graph.replay()
+        losses.append(loss.item())
+    assert losses == expected
+    assert all((other.numpy() == 7).all() for other in others)
+
+
 def test_a_tensor_of_a_capture_outlives_the_graph(device: Device) -> None:
     graph = Graph(device)
     x = ramp(device, 1000)

@@ -7,14 +7,17 @@ its handle, a thread that captures gets that of the capture. `slow_path.required
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
+from functools import partial
 from threading import Lock, get_ident
 from typing import TYPE_CHECKING, Any
 
+from ...base.bounded_cache import BoundedCache
 from ...base.error import CaptureError
 from ...core.random import RandomState
 from ...kernels.argument_struct import Address
+from ..plan import Plan
 from . import fork, slow_path
 
 if TYPE_CHECKING:
@@ -43,6 +46,8 @@ class Capture:
         self.has_indexes = False
         self.is_empty = True
         """Whether nobody has asked so far for the handle of a stream to enqueue something in."""
+        self.held: dict[int, object] = {}
+        """Memory of before the capture that its work reads or writes, by its id."""
         self._driver = driver
         self._keys = (driver, driver.queue.address)
 
@@ -50,6 +55,17 @@ class Capture:
         """The address of the state, for a kernel that works with it."""
         self.has_state = True
         return self.state.address
+
+    def hold(self, operands: Iterable[object]) -> None:
+        """Hold the memory of operands for as long as the graph may be replayed; memory of the graph is held anyway."""
+        for operand in operands:
+            if isinstance(operand, tuple | list):
+                self.hold(operand)
+                continue
+            # A number has no memory as long as nothing asks for it.
+            memory = getattr(operand, "__dict__", {}).get("memory")
+            if memory is not None and getattr(memory, "pool", None) is not self.pool:
+                self.held[id(memory)] = memory
 
     def index_record(self) -> Address:
         """Where kernels record an index out of range."""
@@ -70,6 +86,34 @@ class Capture:
         finally:
             for key in self._keys:
                 del _captures[thread, key]
+
+
+class HoldingPlans(BoundedCache[object, Plan]):
+    """The plans of a device during a capture, which holds the operands of those that its thread runs."""
+
+    def __init__(self, plans: BoundedCache[object, Plan], captured: Capture) -> None:
+        super().__init__(0)
+        self._plans = plans
+        self._captured = captured
+        self._thread = get_ident()
+
+    def get(self, key: object, default: Any = None) -> Any:
+        """The plan of a key."""
+        plan = self._plans.get(key, default)
+        return plan if plan is None or get_ident() != self._thread else partial(self._run, plan)
+
+    def keep(self, key: object, value: Plan) -> Plan:
+        """Keep a plan where the others are."""
+        return self._plans.keep(key, value)
+
+    def clear(self) -> None:
+        """Forget all plans."""
+        self._plans.clear()
+
+    def _run(self, plan: Plan, *operands: Any) -> Any:
+        result = plan(*operands)
+        self._captured.hold(operands)
+        return result
 
 
 _under_way: list[Capture] = []

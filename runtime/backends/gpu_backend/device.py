@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, contextmanager
 from typing import TYPE_CHECKING, Any, ClassVar, Self, TypeVar
 
 import numpy as np
@@ -89,13 +89,17 @@ class GpuDevice(BackendDevice):
 
         runtime = runtime_of(type(self), ordinal)
         self._runtime = runtime
-        self.plans = runtime.plans
+        runtime.serve(self)
         self.driver = runtime.driver
         self.allocator = runtime.allocator
         self.kernels = runtime.kernels
         self.index_errors = runtime.index_errors
         self.counters = runtime.counters
         self.random = runtime.random
+
+    def holding(self, captured: capture.Capture) -> AbstractContextManager[None]:
+        """Hold the operands of a capture's calls inside: see `HoldingPlans`."""
+        return self._runtime.plans_replaced(capture.HoldingPlans(self.plans, captured))
 
     def __reduce__(self) -> tuple[type[GpuDevice], tuple[int]]:
         return type(self), (self.ordinal,)
@@ -139,6 +143,21 @@ class GpuDevice(BackendDevice):
     def blocks_in(self, storage: Any, dtype: GgmlDType) -> QGpuStorage:
         length = storage.length // dtype.type_size * dtype.block_size
         return self.blocks_class(self, dtype, length, storage.memory)
+
+    def planned(
+        self,
+        key: Key,
+        numbers: int,
+        function: Callable[..., Result],
+        arguments: tuple[Any, ...],
+        options: Mapping[str, Any],
+        *,
+        may_refuse: bool = False,
+    ) -> Result:
+        result = super().planned(key, numbers, function, arguments, options, may_refuse=may_refuse)
+        if slow_path.required and (captured := capture.of(self.driver)) is not None:
+            captured.hold(arguments)
+        return result
 
     def plan_of(self, key: Key, call: Call) -> Plan:
         from .recorder import PlanToRecord

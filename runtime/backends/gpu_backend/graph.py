@@ -32,6 +32,8 @@ class _Captured(NamedTuple):
     has_indexes: bool
     state: Slice | None
     """What kernels read and write at each replay: GraphState of kernels/graph.hpp."""
+    held: tuple[object, ...]
+    """Memory of before the capture that a replay reads or writes."""
 
 
 @final
@@ -100,13 +102,15 @@ class GpuGraph(Resource, BackendGraph):
         # Before anything else has memory of the pool: a tensor that had the same before would write to it in replays.
         state = Slice(self._pool, capture.STATE_BYTES)
         with device.driver.captured(self._pool, state) as (recording, finish):
-            yield
+            with device.holding(recording):
+                yield
             if recording.has_state:
                 packed = graph_finish(state=state.address, blocks=recording.random.next_block)
                 device.kernels.launch("graph", "graph_finish", 1, packed)
             recorded = None if recording.is_empty else finish()
         kept = state if recording.has_state else None
-        return _Captured(recorded, recording.random.next_block, recording.has_indexes, kept)
+        held = tuple(recording.held.values())
+        return _Captured(recorded, recording.random.next_block, recording.has_indexes, kept, held)
 
     def replay(self) -> None:
         """See `tallow.Graph.replay`."""

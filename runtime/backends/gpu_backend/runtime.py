@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, TypeVar
+from weakref import WeakValueDictionary
 
 from ....kernels.constants import COUNTERS
 from ...base.bounded_cache import BoundedCache
@@ -38,10 +40,32 @@ class Runtime:
         driver.zero(self.counters, 4 * COUNTERS)
         self.random = RandomState()
         self.plans: BoundedCache[object, Plan] = BoundedCache(MOST_PLANS)
+        # By their ids, since objects of one device are equal.
+        self._devices: WeakValueDictionary[int, GpuDevice] = WeakValueDictionary()
         self._lock = threading.Lock()
         self._libraries: dict[object, Any] = {}
         self._loader: Loader[Any, Any] | None = None
         self._user_kernels: UserKernels | None = None
+
+    def serve(self, device: GpuDevice) -> None:
+        """Give a device object its plans, now and when they change."""
+        self._devices[id(device)] = device
+        device.plans = self.plans
+
+    @contextmanager
+    def plans_replaced(self, plans: BoundedCache[object, Plan]) -> Iterator[None]:
+        """Have all objects of the device look for plans elsewhere inside."""
+        before = self.plans
+        try:
+            self._use(plans)
+            yield
+        finally:
+            self._use(before)
+
+    def _use(self, plans: BoundedCache[object, Plan]) -> None:
+        self.plans = plans
+        for device in list(self._devices.values()):
+            device.plans = plans
 
     def library(self, open_library: Callable[[GpuDriver[Any], CachingAllocator], Library | None]) -> Library | None:
         """What `open_library` opens at the first use, which takes longer than opening the device; None for nothing."""

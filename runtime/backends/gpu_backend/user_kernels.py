@@ -21,7 +21,7 @@ from ...host.numbers import numbers
 from ...tensor import Tensor
 from ...tensor.base import TensorBase
 from ..backend import BackendStorage
-from . import fork, slow_path
+from . import capture, fork, slow_path
 from .error import InvalidKernel
 from .includes import Files, files_of
 from .kernels import compiled, headers
@@ -214,7 +214,11 @@ class GpuKernel(Kernel):
         self._free: list[_Packed] = []
 
     def launch(self, grid: Size, block: Size, *arguments: Any, shared_bytes: int = 0) -> None:
-        stream = self._driver.queue.handle if slow_path.required else self._stream
+        stream = self._stream
+        if slow_path.required:
+            stream = self._driver.queue.handle
+            if (captured := capture.of(self._driver)) is not None:
+                captured.hold(map(_storage_of, arguments))
         if len(arguments) != self._count:
             raise self._miscounted(arguments)
         y = z = block_y = block_z = 1
@@ -417,6 +421,12 @@ def _require_sizes(name: str, declared: tuple[int, ...], known: tuple[int, ...] 
         there, here = (", ".join(map(str, sizes)) or "no" for sizes in (known, declared))
         reason = f"signature: it has parameters of {here} bytes, and kernel {name} has some of {there} bytes"
         raise InvalidArgument("compile", f"{reason}; write the kernel's own")
+
+
+def _storage_of(value: object) -> object:
+    """The storage of a backend that an argument is or has; the argument itself if it is a number or an address."""
+    storage = value.storage if isinstance(value, TensorBase) else value
+    return storage.inner if isinstance(storage, StorageBase) else storage
 
 
 def _usual(parameter: Parameter) -> DType | type[float] | None:

@@ -11,11 +11,11 @@ class Slice:
     Raises OutOfMemory when the memory does not suffice with the cache emptied; what was allocated before stays usable.
     """
 
-    __slots__ = ("_blocks", "_pool", "address", "nbytes")
+    __slots__ = ("_blocks", "address", "nbytes", "pool")
 
     address: Address
     _blocks: Blocks
-    _pool: Pool
+    pool: Pool
 
     def __init__(self, pool: Pool, nbytes: int) -> None:
         if slow_path.required or pool.needs_attention:
@@ -25,7 +25,7 @@ class Slice:
             self.address = blocks.free.pop()
         except (KeyError, IndexError):
             blocks, self.address = pool.more(nbytes)
-        self._pool = pool
+        self.pool = pool
         self.nbytes = nbytes
         self._blocks = blocks
         pool.allocated = allocated = pool.allocated + blocks.size
@@ -40,4 +40,4 @@ class Slice:
         except AttributeError:  # there was no memory
             return
         blocks.free.append(self.address)
-        self._pool.allocated -= blocks.size
+        self.pool.allocated -= blocks.size
