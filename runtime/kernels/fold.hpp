@@ -331,17 +331,21 @@ template <typename Of, typename T, typename Shared> struct Joined {
     }
 
     static __attribute__((noinline)) State place_in(const T* source, uint64_t count, uint64_t index) {
+        using Compared = compute_type<T>;
         constexpr uint32_t lanes = fold_lanes<State>;
         State best = Of::identity();
-        uint64_t whole = count - count % fold_lanes<widened<T>>;
+        uint64_t whole = count - count % fold_lanes<Compared>;
         if (whole != 0) {
             bool is_found;
-            if constexpr (is_small_float<T>) {
-                float held[fold_piece];
-                convert_span(whole, held, source);
-                is_found = find_best<Of::is_lowest>(best, held, whole, index);
-            } else {
+            if constexpr (is_same<T, Compared>) {
                 is_found = find_best<Of::is_lowest>(best, source, whole, index);
+            } else {
+                Compared converted[fold_piece];
+                if constexpr (is_small_float<T>)
+                    convert_span(whole, converted, source);
+                else
+                    map_span(whole, [](T x) { return to_compute(x); }, converted, source);
+                is_found = find_best<Of::is_lowest>(best, converted, whole, index);
             }
             if (!is_found) {
                 best = Of::identity();

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 import tallow
-from tallow import Device, DType, DTypeMismatch, InvalidArgument, ShapeMismatch, Tensor, UnsupportedDType
+from tallow import Device, DType, DTypeMismatch, EmptyTensor, InvalidArgument, ShapeMismatch, Tensor, UnsupportedDType
 
 from .arrays import NUMBERS, numbers, same
 
@@ -44,6 +44,9 @@ def test_bytes_of_others_that_are_neither_0_nor_1_are_true(device: Device) -> No
         np.testing.assert_array_equal(tensor.numpy().view(np.uint8), [0, 1, 1, 1])
         same(tensor.to_dtype(DType.U8), np.array([0, 1, 1, 1], np.uint8))
         same(tensor.sum(), np.array(3))
+        # The first of equals, whatever its byte.
+        same(tensor.argmax(), np.array(1, np.uint32))
+        same(tensor.min(), np.array(False))
         same(tensor == True, np.array([False, True, True, True]))  # noqa: E712
 
 
@@ -98,7 +101,7 @@ def test_what_masks_do_not_do() -> None:
             call()
     with pytest.raises(InvalidArgument, match=r"^fill_: 2 is neither True nor False.* with to_dtype first$"):
         mask.fill_(2)
-    for name in ("neg", "abs", "max", "argmax"):
+    for name in ("neg", "abs", "norm"):
         with pytest.raises(UnsupportedDType, match="convert with to_dtype"):
             getattr(mask, name)()
 
@@ -112,9 +115,16 @@ def test_reductions_of_masks(device: Device) -> None:
         same(mask.prod(dim), TRUTHS.prod(dim))
         same(mask.count_nonzero(dim), np.asarray(np.count_nonzero(TRUTHS, dim)))
         same(mask.mean(dim), TRUTHS.mean(dim, dtype=np.float32))
+        for name in ("max", "min"):
+            same(getattr(mask, name)(dim), np.asarray(getattr(TRUTHS, name)(dim)))
+            expected = getattr(TRUTHS, f"arg{name}")(dim)
+            same(getattr(mask, f"arg{name}")(dim), np.asarray(expected, np.uint32))
     same(mask.cumsum(1), TRUTHS.cumsum(1))
     floats = np.array([0.0, -0.0, np.nan, 3.5], np.float32)
     same(Tensor(floats, device=device).count_nonzero(0, keepdim=True), np.array([2]))
+    for name in ("max", "argmin"):
+        with pytest.raises(EmptyTensor):
+            getattr(mask[:0], name)(0)
     with pytest.raises(InvalidArgument, match=r"^count_nonzero: dim 2 does not exist"):
         mask.count_nonzero(2)
 

@@ -175,7 +175,7 @@ EXACT: dict[str, Callable[[str, Array, tuple[int, ...]], Array]] = {
 # Those of floats alone.
 FLOAT_REDUCTIONS = ("prod_slope", "count_zero", "count_min", "count_max", "mean", "norm", "logsumexp", "sum_powers")
 # Those of truth values too.
-BOOL_REDUCTIONS = ("any", "all", "sum_i64", "prod_i64")
+BOOL_REDUCTIONS = ("any", "all", "sum_i64", "prod_i64", "min", "max", "argmin", "argmax")
 # Those of complex numbers.
 COMPLEX_REDUCTIONS = ("sum", "prod", "mean", "any", "all")
 # Those of which nothing has no result.
