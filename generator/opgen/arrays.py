@@ -9,6 +9,7 @@ from functools import cached_property
 from typing import Annotated, ClassVar, TypeVar
 
 from opgen.decoder import Entry, Form, Key, Mark, Mistakes, Name, Spot, defines, exactly, like, names_of
+from opgen.expression import ExpressionError, parse_expression, parse_statements
 from opgen.formula import Formula
 from opgen.problem import Location
 
@@ -37,7 +38,7 @@ class Spelling:
     @property
     def tree(self) -> ast.Module:
         """The function that it is."""
-        return ast.parse("def spelling():\n" + textwrap.indent("\n".join(self.lines), "    "))
+        return parse_statements("def spelling():\n" + textwrap.indent("\n".join(self.lines), "    "))
 
     @classmethod
     def decode(cls, spot: Spot) -> "Spelling":
@@ -192,10 +193,10 @@ def _flaw(spelling: Spelling) -> str | None:
     """Why a spelling is no function's body; None where it is one."""
     try:
         if "\n" not in spelling.text:
-            ast.parse(spelling.text, mode="eval")
+            parse_expression(spelling.text)
         body = spelling.tree.body
-    except (SyntaxError, ValueError) as error:
-        return error.msg if isinstance(error, SyntaxError) else str(error)
+    except ExpressionError as error:
+        return str(error)
     function = body[0]
     # Lines that are indented less than the first would leave the function.
     if len(body) > 1 or not isinstance(function, ast.FunctionDef):

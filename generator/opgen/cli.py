@@ -1,6 +1,8 @@
 """The command line."""
 
 import atexit
+import contextlib
+import errno
 import gc
 import importlib
 import os
@@ -41,10 +43,8 @@ class _Command(click.Group):
             return super().__call__(*arguments, **options)
         except SystemExit as end:
             atexit._run_exitfuncs()
-            for stream in (sys.stdout, sys.stderr):
-                if not stream.closed:
-                    stream.flush()
-            os._exit(end.code if isinstance(end.code, int) else 0 if end.code is None else 1)
+            code = end.code if isinstance(end.code, int) else 0 if end.code is None else 1
+            os._exit(code if _flush() else code or 1)
 
     def list_commands(self, _context: click.Context) -> list[str]:
         return sorted(_COMMANDS)
@@ -67,9 +67,33 @@ class _Command(click.Group):
             tell_mistakes(error, context.meta.get(ROOT_KEY))
         except Refusal as error:
             click.secho(str(error), fg="red", err=True)
+        except OSError as error:
+            # Of a reader that went away, click ends the program.
+            if error.errno == errno.EPIPE:
+                raise
+            _tell_system_error(error)
         finally:
             gc.enable()
         raise SystemExit(1)
+
+
+def _flush() -> bool:
+    """Write what is buffered; False where that fails, as on a full disk."""
+    try:
+        for stream in (sys.stdout, sys.stderr):
+            # A program may be started without them.
+            if stream is not None and not stream.closed:
+                stream.flush()
+    except OSError:
+        return False
+    return True
+
+
+def _tell_system_error(error: OSError) -> None:
+    """Print what the system refused: a full disk, a folder that cannot be written to."""
+    reason = error.strerror or str(error)
+    with contextlib.suppress(OSError):  # of standard error itself
+        click.secho(f"{error.filename}: {reason}" if error.filename else reason, fg="red", err=True)
 
 
 @click.group(cls=_Command, context_settings={"help_option_names": ["-h", "--help"]})

@@ -120,7 +120,7 @@ def _is_foreign(record: Path) -> bool:
     """Whether another program wrote a record: all of opgen's name the target."""
     try:
         content = json.loads(record.read_bytes())
-    except (OSError, ValueError):
+    except (OSError, ValueError, RecursionError):
         return False
     return isinstance(content, dict) and "target" not in content
 
@@ -146,5 +146,5 @@ def remove_stale(code_objects: Iterable[CodeObject]) -> None:
 def _recorded_sources(code_object: CodeObject) -> object:
     try:
         return json.loads(code_object.record.read_bytes()).get("sources")
-    except (OSError, ValueError, AttributeError):
+    except (OSError, ValueError, AttributeError, RecursionError):
         return None

@@ -127,11 +127,12 @@ async def _compile(code_object: CodeObject, compiler: Compiler, scratch: Path) -
     answer = await run(
         compiler.command(code_object.target, code_object.source, output, code_object.folders), environment
     )
-    if answer.code != 0 or not output.is_file():
+    code = output.read_bytes() if output.is_file() else b""
+    if answer.code != 0 or not code:
         messages = without_report(answer.errors + answer.output).strip()
-        return Result(code_object, "failed", messages=messages or f"{compiler.path} ended with code {answer.code}")
+        ended = f"{compiler.path} ended with code {answer.code}" + ", but wrote nothing" * (answer.code == 0)
+        return Result(code_object, "failed", messages=messages or ended)
     usages = read_report(answer.errors)
-    code = output.read_bytes()
     record = {**made_of, "code": checksum(code), "kernels": [asdict(usage) for usage in usages]}
     # No record may ever stand beside an object that it does not describe.
     code_object.record.unlink(missing_ok=True)
@@ -145,8 +146,8 @@ def _recorded(code_object: CodeObject, made_of: Mapping[str, object]) -> tuple[U
     """What the kernels of an object take that is up to date; None where it is not."""
     try:
         record = json.loads(code_object.record.read_bytes())
-        kernels = tuple(Usage(**kernel) for kernel in record.pop("kernels"))
+        kernels = tuple(Usage.of_record(kernel) for kernel in record["kernels"])
         code = checksum(code_object.file.read_bytes())
-    except (OSError, ValueError, TypeError, KeyError, AttributeError):
+    except (OSError, ValueError, TypeError, KeyError, AttributeError, RecursionError):
         return None
-    return kernels if record == {**made_of, "code": code} else None
+    return kernels if record == {**made_of, "code": code, "kernels": [asdict(usage) for usage in kernels]} else None

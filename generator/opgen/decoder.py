@@ -38,12 +38,14 @@ Notes: TypeAlias = tuple[object, ...]
 Rule: TypeAlias = Callable[["Spot", Any], Iterator[str]]
 
 # Names become file names, module names and identifiers, so nothing else may stand in one: no path leaves the output.
-_NAME = re.compile(r"[a-z][a-z0-9_]*")
+# Kernels and files are called after several of them together.
+_MOST_LETTERS = 64
+_NAME = re.compile(rf"[a-z][a-z0-9_]{{0,{_MOST_LETTERS - 1}}}")
+# Several times the longest that anybody wrote: emitted code repeats texts, and tools take long over longer lines.
+_MOST_CHARACTERS = 20_000
 # A placeholder, and a brace that belongs to none. Where braces stand for themselves too, a placeholder holds a word.
 _PLACEHOLDER = re.compile(r"{([^{}]*)}|[{}]")
 _PLACEHOLDER_AMONG_BRACES = re.compile(r"{(\w*)}")
-# YAML wants a point before an exponent, and a sign in it.
-_EXPONENT = re.compile(r"(?P<number>[+-]?\d+\.?\d*)[eE](?P<exponent>[+-]?\d+)")
 _SCALARS = {str: "text", int: "an integer", float: "a number", bool: "true or false"}
 
 
@@ -219,7 +221,9 @@ class Placeholders:
 
 def module_name(_: "Spot | None", text: str) -> Iterator[str]:
     """Note what cannot be a file's and a module's name."""
-    if not _NAME.fullmatch(text):
+    if len(text) > _MOST_LETTERS:
+        yield f"'{text}' cannot be a name, it has more than {_MOST_LETTERS} letters; use a shorter one"
+    elif not _NAME.fullmatch(text):
         yield f"'{text}' cannot be a name; use small letters, digits and underscores"
     elif keyword.iskeyword(text):
         yield f"'{text}' cannot be a name, it is a word of Python; use another one"
@@ -233,16 +237,6 @@ Name: TypeAlias = Annotated[
 def is_name(text: str) -> bool:
     """Whether `text` can be a file's and a module's name."""
     return not any(module_name(None, text))
-
-
-def number_mend(value: Value) -> str:
-    """The end of the message about a text that a person takes for a number, and YAML does not."""
-    match = _EXPONENT.fullmatch(str(value.content)) if isinstance(value.content, str) else None
-    if match is None:
-        return ""
-    number, exponent = match["number"], match["exponent"]
-    spelled = f"{number if '.' in number else f'{number}.0'}e{exponent if exponent[0] in '+-' else f'+{exponent}'}"
-    return f"; YAML reads {value.content} as text, write {spelled}"
 
 
 def decode(kind: type[Found], document: Document, problems: list[Problem], variant: str = "") -> Found:
@@ -339,8 +333,11 @@ class Spot:
         if not is_one or isinstance(content, bool) != (kind is bool):
             wanted = f"{_SCALARS[kind]} or null" if Mark.NULL in notes else _SCALARS[kind]
             is_number = kind is str and isinstance(content, int | float)
-            mend = "; put it in quotes" if is_number else number_mend(self.value) if kind is float else ""
+            mend = "; put it in quotes" if is_number else ""
             self.no_value(f"{self.what} must be {wanted}, not {self.value.type_name}{mend}")
+            return None
+        if isinstance(content, str) and len(content) > _MOST_CHARACTERS:
+            self.no_value(f"{self.what} has {len(content)} characters; write at most {_MOST_CHARACTERS}")
             return None
         # Texts become docstrings and comments, in which such a character could not stand.
         hidden = next((c for c in str(content) if not c.isprintable() and not c.isspace()), None)

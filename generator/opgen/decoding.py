@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final, NamedTuple
 
+from opgen.expression import ExpressionError, parse_expression
 from opgen.problem import did_you_mean
 
 
@@ -77,9 +78,9 @@ def decode(text: str, fields: Mapping[str, tuple[str, int | None]], place: str, 
     ValueError where it is none, names what there is not, reaches outside a field, or may not be exact.
     """
     try:
-        tree = ast.parse(text, mode="eval").body
-    except SyntaxError as error:
-        raise ValueError(f"'{text}' is no expression of Python ({error.msg}); write one over the fields") from None
+        tree = parse_expression(text)
+    except ExpressionError as error:
+        raise ValueError(f"'{text}' is no expression of Python ({error}); write one over the fields") from None
     part = _Translator(fields, place, count).part(tree)
     return Decoding(text, ast.unparse(part.numpy), _bare(part.cpp), part.exact_bits, part.bits > 0, part.has_place)
 

@@ -7,6 +7,8 @@ from dataclasses import dataclass, field
 from typing import Annotated, ClassVar
 
 from opgen.decoder import Entry, Form, Mark, Spot, names_of
+from opgen.expression import ExpressionError, parse_expression
+from opgen.loader import is_representable
 from opgen.problem import Location
 
 _FORM = "write it like 'silu(-inf): -0.0'"
@@ -72,8 +74,8 @@ class Edge:
 def _called(text: str) -> tuple[str, tuple[str, ...]] | None:
     """The name and the arguments of a call; None where `text` is none."""
     try:
-        call = ast.parse(text, mode="eval").body
-    except (SyntaxError, ValueError, RecursionError, MemoryError):
+        call = parse_expression(text)
+    except ExpressionError:
         return None
     if not isinstance(call, ast.Call) or not isinstance(call.func, ast.Name) or call.keywords:
         return None
@@ -83,19 +85,19 @@ def _called(text: str) -> tuple[str, tuple[str, ...]] | None:
 def _is_number(text: str, names: Iterable[str]) -> bool:
     try:
         _evaluated(text, {**_NUMBERS, **dict.fromkeys(names, 1.0)})
-    except (SyntaxError, ValueError, OverflowError, RecursionError, MemoryError):
+    except (ValueError, OverflowError):
         return False
     return True
 
 
 def _evaluated(text: str, known: Mapping[str, float]) -> float:
     """The number that an expression of numbers and names is; ValueError for any other expression."""
-    return _number(ast.parse(text, mode="eval").body, known)
+    return _number(parse_expression(text), known)
 
 
 def _number(node: ast.expr, known: Mapping[str, float]) -> float:
     match node:
-        case ast.Constant(value=int() | float() as value) if not isinstance(value, bool):
+        case ast.Constant(value=int() | float() as value) if not isinstance(value, bool) and is_representable(value):
             return value
         case ast.Name(id=name) if name in known:
             return known[name]

@@ -28,7 +28,7 @@ from opgen.matrix import Cell, op_cells
 from opgen.model import BOUNDS, Backend, DType, Functor, FunctorKind, Method, Monoid, Position, Spec
 from opgen.names import Names
 from opgen.plan import Output
-from opgen.problem import Location, Problems, Refusal, did_you_mean
+from opgen.problem import Location, Problems, Refusal, did_you_mean, lines_of
 from opgen.project import Project
 from opgen.provenance import Origin, Source, marked
 from opgen.render import with_banners
@@ -346,7 +346,7 @@ class Explainer:
         pattern = re.compile(rf"(?:^|[ *&]){re.escape(function)}\(")
         for path in sources.below(HEADERS):
             if function in sources.defined(path):
-                lines = enumerate((sources.text(path) or "").splitlines(), 1)
+                lines = enumerate(lines_of(sources.text(path) or ""), 1)
                 found = (number for number, line in lines if pattern.search(line) and "return" not in line)
                 yield from (place(path, number) for number in islice(found, 1))
 
@@ -354,7 +354,7 @@ class Explainer:
         pattern = re.compile(rf"\b{re.escape(name)}\b")
         for output in self.project.outputs:
             if output.path.stem == family.name and output.path.suffix != ".py":
-                for number, line in enumerate(_text_of(self.project, output.path).splitlines(), 1):
+                for number, line in enumerate(lines_of(_text_of(self.project, output.path)), 1):
                     if pattern.search(line):
                         return _generated(output.path, number)
         return None
@@ -387,7 +387,7 @@ class Explainer:
         key = re.compile(rf"^\s*(?:def {re.escape(name)}\b|[\"']?{re.escape(name)}[\"']?\s*[:=])")
         found: list[tuple[bool, Location, str]] = []
         for file in sorted((self.project.root / _TESTS).rglob("*.py")):
-            lines = list(enumerate(file.read_text(encoding="utf-8", errors="replace").splitlines(), 1))
+            lines = list(enumerate(lines_of(file.read_text(encoding="utf-8", errors="replace")), 1))
             matching = [(number, line) for number, line in lines if word.search(line)]
             defining = [(number, line) for number, line in matching if key.search(line)]
             for number, line in (defining or matching)[:1]:
@@ -610,7 +610,7 @@ def _line_of(project: Project, place: Location) -> str:
             text = (project.root / place.path).read_text(encoding="utf-8")
         except OSError:  # of the package that the project stands on
             return ""
-    lines = text.splitlines()
+    lines = lines_of(text)
     if place == Location(place.path):
         return "the whole file"
     return lines[place.line - 1].strip() if place.line <= len(lines) else ""
@@ -631,7 +631,7 @@ def _defined_in_cpp(project: Project, name: str) -> Iterator[tuple[str, str, Loc
     """Where emitted sources of kernels define a name."""
     pattern = re.compile(rf"\b(struct|class|enum|using|constexpr|#define)\b[\w\s]*?\b{re.escape(name)}\b(?!\s*[;>,])")
     for output in project.outputs:
-        for number, line in enumerate(_text_of(project, output.path).splitlines() if _is_cpp(output) else (), 1):
+        for number, line in enumerate(lines_of(_text_of(project, output.path)) if _is_cpp(output) else (), 1):
             match = pattern.search(line)
             if match is not None:
                 yield name, match[1].removeprefix("#"), _generated(output.path, number)

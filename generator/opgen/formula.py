@@ -6,7 +6,6 @@ the primitives have implementations.
 """
 
 import ast
-import math
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
@@ -17,6 +16,8 @@ from typing import Annotated, Any, ClassVar, Final, Literal, TypeAlias
 from opgen.cache.memo import memoize
 from opgen.decoder import Choice, Entry, Form, Mark, Mistakes, Spot, defines, like, names_of
 from opgen.decoder import Name as Name_
+from opgen.expression import MOST_NESTED, ExpressionError, parse_expression
+from opgen.loader import is_representable
 from opgen.problem import Location, Problem, did_you_mean
 
 Kind: TypeAlias = Literal["bool", "integer", "float", "complex"]
@@ -34,6 +35,8 @@ DTYPE: Final = "dtype"
 ELEMENT: Final = "Element"
 """What those of kernels call the type of elements."""
 WHERE: Final = "where"
+MOST_PARTS: Final = 500
+"""How many operands and calls a formula may have: its gradients have their square, and ops have them as code."""
 BOTH: Final = "both"
 """What gives two results, which opgen alone writes."""
 
@@ -66,6 +69,8 @@ _SIGNS: Final[Mapping[type[ast.AST], str]] = {
 }
 
 
+# As much of a text that is no formula its message quotes.
+_MOST_SHOWN = 80
 # A function of an array library in an expression over arrays.
 _OF_LIBRARY: Final = r"(?<=np\.)\w+"
 
@@ -153,6 +158,11 @@ class Call:
         return 1 + sum(size(argument) for argument in self.arguments)
 
     @cached_property
+    def depth(self) -> int:
+        """How many calls stand inside each other, itself among them."""
+        return 1 + max((argument.depth for argument in self.arguments if isinstance(argument, Call)), default=0)
+
+    @cached_property
     def simplified(self) -> "Node":
         """It without what changes nothing: see `simplified`."""
         found = _simplified(self)
@@ -192,11 +202,29 @@ class Formula:
         return Problem(place, f"{wrong} in {what}; {fix}")
 
     def with_parts(self, parts: Mapping[str, "Formula"]) -> "Formula":
-        """The formula with named parts in the place of their names; each part may name those before it."""
+        """The formula with named parts in the place of their names; each part may name those before it.
+
+        It is 0 if it would be too long, which `too_long` reports.
+        """
         known: dict[str, Node] = {}
         for name, part in parts.items():
             known[name] = inlined(part.node, known)
-        return replace(self, node=inlined(self.node, known))
+            if _is_too_long(known[name]):
+                return replace(self, node=Number(0))
+        node = inlined(self.node, known)
+        return replace(self, node=Number(0) if _is_too_long(node) else node)
+
+
+def too_long(formulas: Mapping[str, Formula], parts: Mapping[str, Formula], what: str) -> Mistakes:
+    """Note each of `formulas`, by its key, that is too long with its named parts written out."""
+    for key, formula in formulas.items():
+        if formula.node != Number(0) and formula.with_parts(parts).node == Number(0):
+            message = f"'{key}' of {what} has more than {MOST_PARTS} parts, or {MOST_NESTED} inside each other"
+            yield formula.location, f"{message}, with those of 'let' written out; write a shorter formula"
+
+
+def _is_too_long(node: Node) -> bool:
+    return isinstance(node, Call) and (node.size > MOST_PARTS or node.depth > MOST_NESTED)
 
 
 @dataclass(frozen=True)
@@ -239,9 +267,9 @@ class Implementation:
 
 def _is_expression(_: Spot, text: str) -> Iterator[str]:
     try:
-        ast.parse(text or "0", mode="eval")
-    except SyntaxError as error:
-        yield f"'{text}' is no expression ({error.msg}); write one over the primitive's parameters"
+        parse_expression(text or "0")
+    except ExpressionError as error:
+        yield f"'{text}' is no expression ({error}); write one over the primitive's parameters"
 
 
 def _is_pattern(_: Spot, text: str) -> Iterator[str]:
@@ -367,6 +395,7 @@ class Primitive:
             for key, written in (("array", self.array), ("kernel", self.kernel)):
                 if written is not None and len(written.texts) > 1:
                     yield key, f"'{key}' of {what} says again what 'integer' says; write the expression of floats alone"
+        yield from too_long(self.gradient, self.let, what)
         for operand in self.gradient:
             if self.result is not None:
                 yield ("gradient", operand, None), f"truth values such as {what} have no gradient; remove it"
@@ -469,20 +498,17 @@ def parse(text: str) -> Node:
     if not text.strip():
         raise FormulaError("nothing is written; write it like 'x * sigmoid(x)'", 0)
     try:
-        tree = ast.parse(text.strip(), mode="eval")
-    except SyntaxError as error:
-        raise FormulaError(
-            f"'{text}' is no formula ({error.msg}); write it like 'x * sigmoid(x)'", (error.offset or 1) - 1
-        ) from None
-    except (ValueError, RecursionError, MemoryError):
-        raise FormulaError("it is too long for a formula; name its parts in 'let'", 0) from None
-    return _node(tree.body)
+        tree = parse_expression(text.strip())
+    except ExpressionError as error:
+        message = f"'{_shortened(text)}' is no formula ({error}); write it like 'x * sigmoid(x)'"
+        raise FormulaError(message, error.offset) from None
+    return _node(tree)
 
 
 def _node(tree: ast.expr) -> Node:
     offset = tree.col_offset
     match tree:
-        case ast.Constant(value=int() | float() as value) if not isinstance(value, bool) and math.isfinite(value):
+        case ast.Constant(value=int() | float() as value) if not isinstance(value, bool) and is_representable(value):
             return Number(value, offset)
         case ast.Name(id=name):
             return Name(name, offset)
@@ -499,10 +525,12 @@ def _node(tree: ast.expr) -> Node:
         case ast.Compare(ops=[_, _, *_]):
             raise FormulaError("comparisons cannot be chained; write where(..., where(...), 0)", offset)
     signs = ", ".join(dict.fromkeys(_SIGNS.values()))
-    raise FormulaError(
-        f"'{ast.unparse(tree)}' cannot stand; write names, numbers, primitives and {signs}",
-        offset,
-    )
+    shown = _shortened(ast.unparse(tree))
+    raise FormulaError(f"'{shown}' cannot stand; write names, numbers, primitives and {signs}", offset)
+
+
+def _shortened(text: str) -> str:
+    return text if len(text) <= _MOST_SHOWN else f"{text[:_MOST_SHOWN]}..."
 
 
 @cache

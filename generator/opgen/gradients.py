@@ -8,6 +8,7 @@ from pathlib import PurePosixPath
 from typing import TYPE_CHECKING, Annotated, ClassVar
 
 from opgen.decoder import Mark, Mistakes, Name, Spot, members, names_of
+from opgen.expression import ExpressionError, parse_expression
 from opgen.formula import INCOMING, RESULT
 from opgen.problem import Location, Problem, did_you_mean
 from opgen.signature import is_optional
@@ -39,10 +40,10 @@ class Expression:
         """The text of one."""
         text: str = spot.decode(str)
         try:
-            ast.parse(text or "0", mode="eval")
-        except SyntaxError as error:
+            parse_expression(text or "0")
+        except ExpressionError as error:
             mend = f"write one over {INCOMING} and the operands"
-            spot.no_value(f"'{text}' is no expression of Python ({error.msg}); {mend}")
+            spot.no_value(f"'{text}' is no expression of Python ({error}); {mend}")
             text = "0"
         return cls(text or "0", spot.value.location)
 

@@ -1,31 +1,55 @@
 """Stage 1: YAML files to plain values that know their line and column."""
 
 import hashlib
+import math
 import re
 import stat
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 from types import MappingProxyType
+from typing import ClassVar
 
 import yaml
 
 from opgen.cache.memo import memoize
 from opgen.folders import walk
-from opgen.problem import Location, Problem
+from opgen.problem import Location, Problem, lines_of
 
 Scalar = str | int | float | bool | None
 
+
 # libyaml's parser is ten times faster; PyYAML's own gives the same nodes where libyaml is missing.
-_SafeLoader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
+class _Loader(getattr(yaml, "CSafeLoader", yaml.SafeLoader)):  # type: ignore[misc]
+    """YAML with the core schema of version 1.2: PyYAML's own 1.1 reads 010 as 8, 1:30 as 90, on as true."""
+
+    yaml_implicit_resolvers: ClassVar[dict[str, list[tuple[str, re.Pattern[str]]]]] = {}
+
+
+# By its tag, the plain scalars of a type, what these may begin with, and how their text is read.
+_TAG = "tag:yaml.org,2002:"
+_CORE_SCHEMA: Mapping[str, tuple[str, str, Callable[[str], Scalar]]] = {
+    "null": ("~|null|Null|NULL|", "~nN", lambda _: None),
+    "bool": ("true|True|TRUE|false|False|FALSE", "tTfF", lambda text: text.lower() == "true"),
+    "int": (r"[-+]?[0-9]+|0o[0-7]+|0x[0-9a-fA-F]+", "-+0123456789", lambda text: _integer(text)),
+    "float": (
+        r"[-+]?(?:\.[0-9]+|[0-9]+(?:\.[0-9]*)?)(?:[eE][-+]?[0-9]+)?|[-+]?\.(?:inf|Inf|INF)|\.(?:nan|NaN|NAN)",
+        "-+0123456789.",
+        lambda text: float(re.sub(r"\.(?=[a-zA-Z])", "", text)),
+    ),
+    "str": ("(?!)", "", str),
+}
+for _name, (_pattern, _first, _) in _CORE_SCHEMA.items():
+    _Loader.add_implicit_resolver(_TAG + _name, re.compile(rf"(?:{_pattern})\Z"), [*_first, *[""] * (_name == "null")])
+# Version 1.1, which libyaml implements, ends lines at these too; editors and version 1.2 do not.
+_LINE_ENDS_OF_OLD = re.compile("[\x85\u2028\u2029]")
 # Aliases of aliases grow like powers; no file that a person writes comes near.
 _MOST_VALUES = 100_000
 _TOO_DEEP = "brackets or lists stand too deep inside each other; close them"
 # An entry of a mapping in lines, and a value that ends with its line.
-_ENTRY = re.compile(r"^(?P<indentation> *)(?P<key>[\w.-]+):(?: +(?P<value>[^\s#].*?))? *(?:#.*)?$")
+_ENTRY = re.compile(r"(?P<indentation> *)(?P<key>[\w.-]+):(?: +(?P<value>[^\s#].*)| *(?:#.*)?)")
 _WHOLE_VALUE = re.compile(r"[^|>&*'\"{\[].*|'.*'|\".*\"|{.*}|\[.*\]")
-_scalars = yaml.SafeLoader("")
 
 
 @dataclass(frozen=True)
@@ -168,12 +192,16 @@ def unreadable(error: OSError) -> str:
 
 def _place_after(text: str, path: Path) -> Location:
     """The place of what follows `text`."""
-    return Location(path, text.count("\n") + 1, len(text) - text.rfind("\n"))
+    lines = lines_of(text)
+    return Location(path, len(lines), len(lines[-1]) + 1)
 
 
 def _parse(text: str, path: Path, problems: list[Problem]) -> Value | None:
+    if (refused := _LINE_ENDS_OF_OLD.search(text)) is not None:
+        problems.append(_refused_character(text, path, refused))
+        return None
     try:
-        node = yaml.compose(text, Loader=_SafeLoader)
+        node = yaml.compose(text, Loader=_Loader)
     except yaml.MarkedYAMLError as error:
         # libyaml counts levels from 0.2.6 on; others recurse until Python ends that.
         if "nesting depth" in str(error.problem):
@@ -186,9 +214,12 @@ def _parse(text: str, path: Path, problems: list[Problem]) -> Value | None:
     except yaml.YAMLError as error:
         # Of the characters that YAML refuses, its errors do not tell line and column.
         refused = yaml.reader.Reader.NON_PRINTABLE.search(text)
-        place = _place_after(text[: refused.start()], path) if refused else Location(path)
-        reason = f"it holds U+{ord(refused[0]):04X}" if refused else " ".join(str(error).split())
-        problems.append(Problem(place, f"not valid YAML: {reason}; remove that character"))
+        reason = " ".join(str(error).split())
+        problems.append(
+            _refused_character(text, path, refused)
+            if refused
+            else Problem(Location(path), f"not valid YAML: {reason}; remove that character")
+        )
         return None
     except RecursionError:
         problems.append(Problem(Location(path), _TOO_DEEP))
@@ -210,6 +241,11 @@ def _parse(text: str, path: Path, problems: list[Problem]) -> Value | None:
     except RecursionError:
         problems.append(Problem(Location(path), _TOO_DEEP))
         return None
+
+
+def _refused_character(text: str, path: Path, match: re.Match[str]) -> Problem:
+    message = f"not valid YAML: it holds U+{ord(match[0]):04X}; remove that character"
+    return Problem(_place_after(text[: match.start()], path), message)
 
 
 class _AliasError(Exception):
@@ -240,7 +276,7 @@ def _count(node: yaml.Node, path: Path, key_location: Location, counts: dict[int
 
 
 def _syntax_message(text: str, location: Location, error: yaml.MarkedYAMLError) -> str:
-    lines = text.splitlines()
+    lines = lines_of(text)
     line = lines[location.line - 1] if location.line <= len(lines) else ""
     if "\t" in line[: len(line) - len(line.lstrip())]:
         return "a tab indents this line; indent it with spaces"
@@ -257,18 +293,24 @@ def _syntax_message(text: str, location: Location, error: yaml.MarkedYAMLError) 
 
 def _lost_entry(lines: Sequence[str]) -> str | None:
     """Of lines whose last one is a mistake, the message where it is an entry below a key that has a value already."""
-    entries = [match for line in lines if (match := _ENTRY.match(line)) is not None]
+    entries = [match for line in lines if (match := _ENTRY.fullmatch(line)) is not None]
     written = [line for line in lines if line.strip() and not line.lstrip().startswith("#")]
     if len(entries) < 2 or written[-2:] != [match.string for match in entries[-2:]]:
         return None
     *above, entry = entries
     owner = above[-1]
-    if len(owner["indentation"]) >= len(entry["indentation"]) or not _WHOLE_VALUE.fullmatch(owner["value"] or ""):
+    if len(owner["indentation"]) >= len(entry["indentation"]) or not _WHOLE_VALUE.fullmatch(
+        _without_comment(owner["value"])
+    ):
         return None
     message = f"'{entry['key']}' is indented below '{owner['key']}', which has a value"
     holders = [one["key"] for one in above if not one["value"] and len(one["indentation"]) < len(entry["indentation"])]
     place = f"move it to the end of '{holders[-1]}'" if holders else "move it below its own key"
     return f"{message}; {place}, or indent it like '{owner['key']}'"
+
+
+def _without_comment(value: str | None) -> str:
+    return (value or "").partition(" #")[0].rstrip()
 
 
 def _location(node: yaml.Node, path: Path) -> Location:
@@ -297,13 +339,29 @@ def _value(node: yaml.Node, path: Path, key_location: Location, problems: list[P
 
 
 def _scalar(node: yaml.Node, location: Location, problems: list[Problem]) -> Scalar:
+    kind = node.tag.removeprefix(_TAG)
+    pattern, _, read = _CORE_SCHEMA.get(kind, ("(?!)", "", str))
     try:
-        content = _scalars.construct_object(node)
-    except (yaml.YAMLError, ValueError) as error:
-        reason = getattr(error, "problem", None) or str(error)
-        problems.append(Problem(location, f"not a value that a spec may hold: {reason}"))
-        return None
-    if content is None or isinstance(content, str | int | float):
-        return content
-    # Dates and other YAML types have no use in a spec: they are the text that was written.
-    return str(node.value)
+        if kind == "str" or re.fullmatch(pattern, node.value):
+            return read(node.value)
+        reason = f"'{node.value}' is no {kind}" if kind in _CORE_SCHEMA else f"it has the unknown tag '{node.tag}'"
+    except ValueError:
+        reason = "it is a number of too many digits"
+    problems.append(Problem(location, f"not a value that a spec may hold: {reason}; write plain text or a number"))
+    return None
+
+
+def _integer(text: str) -> int:
+    """An integer of YAML's core schema: decimal, even after a 0, or with the prefix 0o or 0x."""
+    number = int(text, 0) if text[:2] in ("0o", "0x") else int(text)
+    if not is_representable(number):
+        raise ValueError(text)
+    return number
+
+
+def is_representable(number: float) -> bool:
+    """Whether a number is finite and not beyond the largest double."""
+    try:
+        return math.isfinite(number)
+    except OverflowError:  # of an integer
+        return False

@@ -10,6 +10,7 @@ from opgen.cache.memo import memoize
 from opgen.model import Backend, Method, Spec
 from opgen.problem import Location
 from opgen.scopes import is_differentiable
+from opgen.streams import is_terminal
 
 
 @dataclass(frozen=True)
@@ -190,7 +191,7 @@ def laid_out(head: Sequence[str], rows: Rows, *, is_markdown: bool) -> Iterator[
     from rich.console import Console
     from rich.table import Table
 
-    is_wide = is_markdown or not sys.stdout.isatty()
+    is_wide = is_markdown or not is_terminal(sys.stdout)
     console = Console(
         width=sys.maxsize if is_wide else None, color_system=None, markup=False, highlight=False, emoji=False
     )

@@ -32,11 +32,10 @@ from opgen.decoder import (
     is_name,
     like,
     names_of,
-    number_mend,
 )
 from opgen.edges import Edge
 from opgen.formats import Format
-from opgen.formula import BOTH, Formula, Node, Primitives
+from opgen.formula import BOTH, Formula, Node, Primitives, too_long
 from opgen.formula import Call as FormulaCall
 from opgen.gradients import Gradient
 from opgen.kernels import Constant, FieldGroup, KernelFamily, TupleType
@@ -325,8 +324,7 @@ def _identity(spot: Spot) -> str:
     is_number = isinstance(content, int | float) and not isinstance(content, bool) and math.isfinite(content)
     if is_number or str(content) in (*BOUNDS, *_INFINITIES):
         return str(content)
-    message = f"{spot.what} must be a number, 'inf', '-inf', 'highest' or 'lowest'"
-    spot.no_value(message + number_mend(spot.value))
+    spot.no_value(f"{spot.what} must be a number, 'inf', '-inf', 'highest' or 'lowest'")
     return "0"
 
 
@@ -549,6 +547,8 @@ class Functor:
 
     def mistakes(self, what: str) -> Mistakes:
         """Note parameters that calls could not give, edges that are no calls of it, and a dtype that it cannot have."""
+        own = {} if self.reduction is not None else {"formula": self.written}
+        yield from too_long({**own, **{f"gradient.{name}": it for name, it in self.gradients.items()}}, self.let, what)
         defaults = list(self.parameters.values())
         for position, name in enumerate(self.parameters):
             if name in self.named:

@@ -5,7 +5,7 @@ from collections.abc import Callable, Collection, Hashable, Iterator
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path, PurePosixPath
-from typing import Any
+from typing import Any, Final
 
 from opgen.cache.views import ViewCache
 from opgen.model import Spec
@@ -14,6 +14,17 @@ from opgen.sources import BACKENDS, TEMPLATES, Sources, package_folders, place
 from opgen.views import MEMBERS, PLACEHOLDER, View, view_of
 
 _TEMPLATE_ENDING = ".j2"
+COMMENTS: Final = {
+    ".py": ("# ", ""),
+    ".toml": ("# ", ""),
+    ".typed": ("# ", ""),
+    ".md": ("<!-- ", " -->"),
+    ".svg": ("<!-- ", " -->"),
+    ".hip": ("// ", ""),
+    ".cpp": ("// ", ""),
+    ".hpp": ("// ", ""),
+}
+"""How a file of each ending that templates make holds a comment of one line: its banner is one."""
 # A part of other templates, which import it.
 _PART_ENDING = ".include.j2"
 _VIEW = re.compile(r"{[{%][^}]*\bview\b")
@@ -41,6 +52,8 @@ def plan(spec: Spec, sources: Sources, problems: Problems, views: ViewCache | No
     """
     package = spec.package.name
     folder, *_ = folders = package_folders(spec.package)
+    if not package:  # which is noted
+        return []
     if not any(map(sources.below, folders)):
         message = f"the package is named '{package}', but {folder} is missing; rename one"
         # Of a name that is noted already, there is no more to say.
@@ -109,6 +122,10 @@ class _Templates:
             message = f"the name of a template ends in {_TEMPLATE_ENDING}; add it, or move code that the spec does not"
             self._problems.note(place(template), f"{message} change to runtime/")
             return
+        if PurePosixPath(target).suffix not in COMMENTS:
+            message = f"the name of a template ends in one of {', '.join(COMMENTS)} before {_TEMPLATE_ENDING}"
+            self._problems.note(place(template), f"{message}; rename it")
+            return
         placeholders = list(dict.fromkeys(PLACEHOLDER.findall(target)))
         unknown = [placeholder for placeholder in placeholders if placeholder not in MEMBERS]
         for placeholder in unknown:
@@ -123,7 +140,7 @@ class _Templates:
             return
         members, folder = self._members[placeholders[0]], MEMBERS[placeholders[0]].folder
         for name, member in members:
-            made = PurePosixPath(PLACEHOLDER.sub(name, target))
+            made = PurePosixPath(target.replace(f"{{{placeholders[0]}}}", name))
             yield self._of_member(made, template, placeholders[0], name, member)
         if folder is not None and not members:
             message = f"no file is here, and {template} makes one of each; write one or remove the template"

@@ -1,9 +1,12 @@
 """Where a mistake in a spec is, and what it is."""
 
 import difflib
+import re
 from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
+
+_LINE_END = re.compile(r"\r\n|\n|\r")
 
 
 @dataclass(frozen=True, order=True)
@@ -52,6 +55,17 @@ class SpecError(Exception):
 
 class Refusal(Exception):
     """What was asked for cannot be done; the message says why, and what to do."""
+
+
+def lines_of(text: str, *, keep_ends: bool = False) -> list[str]:
+    """The lines of `text`; one that ends with a line end has an empty last line.
+
+    Editors and YAML 1.2 end lines at these alone, while `str.splitlines` ends them at U+2028 and others too.
+    """
+    lines = _LINE_END.split(text)
+    if keep_ends:
+        return [f"{line}{end}" for line, end in zip(lines, [*_LINE_END.findall(text), ""], strict=True)]
+    return lines
 
 
 def one_line(text: str) -> str:

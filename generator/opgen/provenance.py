@@ -5,6 +5,7 @@ each expression, and which names are defined around it, so the marks say both: w
 the view that it was made of. Rows hold records of the spec, or say in `made_from` where those stand.
 """
 
+import io
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -130,7 +131,7 @@ class _Marker(NodeTransformer):
         pieces: list[nodes.Expr] = []
         for child in node.nodes:
             if isinstance(child, nodes.TemplateData):
-                for number, text in enumerate(child.data.splitlines(keepends=True)):
+                for number, text in enumerate(io.StringIO(child.data)):
                     line = child.lineno + number
                     pieces += [self._mark(_TEXT, line, ()), nodes.TemplateData(text, lineno=line)]
             else:

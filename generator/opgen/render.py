@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from opgen.banner import GENERATE
 from opgen.cache.views import ViewCache
-from opgen.plan import Output
+from opgen.plan import COMMENTS, Output
 from opgen.problem import Problem, SpecError
 from opgen.sources import TEMPLATES, Sources, place
 from opgen.views.python import comment, docstring, quoted
@@ -16,17 +16,6 @@ from opgen.views.python import comment, docstring, quoted
 if TYPE_CHECKING:
     import jinja2
 
-# How a file of each kind holds a comment of one line.
-_COMMENTS = {
-    ".py": ("# ", ""),
-    ".toml": ("# ", ""),
-    ".typed": ("# ", ""),
-    ".md": ("<!-- ", " -->"),
-    ".svg": ("<!-- ", " -->"),
-    ".hip": ("// ", ""),
-    ".cpp": ("// ", ""),
-    ".hpp": ("// ", ""),
-}
 # How the file names of templates begin in tracebacks.
 _FRAME = f"{TEMPLATES}/"
 
@@ -117,4 +106,4 @@ def _mistake(error: Exception, output: Output) -> Problem:
 
 
 def _banner(template: PurePosixPath, path: PurePosixPath, body: str) -> str:
-    return GENERATE.line(body, *_COMMENTS[path.suffix], source=f"{template} and spec/")
+    return GENERATE.line(body, *COMMENTS[path.suffix], source=f"{template} and spec/")

@@ -11,7 +11,7 @@ from urllib.parse import quote
 import click
 
 from opgen import __version__
-from opgen.problem import Problem, one_line
+from opgen.problem import Problem, lines_of, one_line
 
 _SCHEMA = "https://docs.oasis-open.org/sarif/sarif/v2.1.0/errata01/os/schemas/sarif-schema-2.1.0.json"
 _KEY = re.compile(r"(\"[^\"]*\"|'[^']*'|[^\s:,\[\]{}#]+)(?=\s*:(?:\s|$))")
@@ -72,7 +72,7 @@ def with_sources(problems: Sequence[Problem], root: Path) -> Iterator[str]:
         path = problem.location.path
         if path not in texts:
             try:
-                texts[path] = (root / path).read_text(encoding="utf-8", errors="replace").splitlines()
+                texts[path] = lines_of((root / path).read_text(encoding="utf-8", errors="replace"))
             except OSError:
                 texts[path] = ()
         yield with_source(problem, texts[path])

@@ -1,8 +1,8 @@
 """What kernels take of a GPU, read from what a compiler reports: clang's remarks, or ptxas told to be verbose."""
 
 import re
-from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, replace
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, fields, replace
 from typing import Any
 
 _REMARK = re.compile(r": remark: +([^:\n]+): (\S+) \[-Rpass-analysis=kernel-resource-usage\]$", re.MULTILINE)
@@ -44,6 +44,14 @@ class Usage:
     scratch: int = 0  # bytes of a lane
     lds: int = 0  # bytes of a block
     occupancy: int = 0  # waves of a SIMD
+
+    @classmethod
+    def of_record(cls, record: Mapping[str, str | int]) -> "Usage":
+        """What `asdict` gave; TypeError where a record was damaged."""
+        for field in fields(cls):
+            if type(record[field.name]) is not field.type:
+                raise TypeError(field.name)
+        return cls(**record)  # type: ignore[arg-type]
 
     @property
     def is_spilled(self) -> bool:

@@ -4,7 +4,6 @@ A schema says what one file may hold by itself, as far as JSON Schema can say it
 It refuses nothing that the records accept.
 """
 
-import inspect
 import json
 import re
 import sys
@@ -15,6 +14,7 @@ from typing import Any, TypeAlias, get_args, get_origin
 from opgen.banner import SCHEMA
 from opgen.build import FILE_KINDS, FileKind, file_kind
 from opgen.decoder import Mark, Member, Notes, Using, entry, exactly, first, members, options, others, split
+from opgen.docstrings import docstring_of
 from opgen.problem import Location
 from opgen.write import Change, changes
 
@@ -224,7 +224,7 @@ def doc_of(notes: Notes) -> str:
 
 def doc_of_record(kind: Any) -> str:
     """What a record is, a line for each paragraph."""
-    return "\n\n".join(" ".join(text.split()) for text in (inspect.getdoc(kind) or "").split("\n\n"))
+    return "\n\n".join(" ".join(text.split()) for text in docstring_of(kind).split("\n\n"))
 
 
 def _page(schemas: Mapping[str, Schema]) -> str:

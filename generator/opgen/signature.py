@@ -4,6 +4,8 @@ import ast
 from dataclasses import dataclass
 from functools import cached_property
 
+from opgen.expression import ExpressionError, parse_expression, parse_statements
+
 OPTIONAL = " | None"
 """How the type of an argument ends that may be None."""
 
@@ -50,9 +52,9 @@ class Signature:
     def parse(text: str) -> "Signature":
         """Parse `text`; ValueError says what is wrong with it."""
         try:
-            function = ast.parse(f"def {text}: pass").body[0]
-        except SyntaxError as error:
-            raise ValueError(f"'{text}' is not a signature ({error.msg}); write {_SIGNATURE_FORM}") from None
+            function = parse_statements(f"def {text}: pass").body[0]
+        except ExpressionError as error:
+            raise ValueError(f"'{text}' is not a signature ({error}); write {_SIGNATURE_FORM}") from None
         if not isinstance(function, ast.FunctionDef) or function.returns is None:
             raise ValueError(f"'{text}' is not a signature; write {_SIGNATURE_FORM}")
         parameters = []
@@ -69,6 +71,10 @@ class Signature:
         return signature
 
 
+def _is_spread(argument: ast.expr) -> bool:
+    return isinstance(argument, ast.Starred)
+
+
 @dataclass(frozen=True)
 class Call:
     """A call of a check as the spec writes it: `name(argument, ...)`."""
@@ -80,12 +86,13 @@ class Call:
     def parse(text: str) -> "Call":
         """Parse `text`; ValueError says what is wrong with it."""
         try:
-            expression = ast.parse(text, mode="eval").body
-        except SyntaxError as error:
-            raise ValueError(f"'{text}' is not a call ({error.msg}); write 'name(argument, ...)'") from None
-        if not isinstance(expression, ast.Call) or not isinstance(expression.func, ast.Name) or expression.keywords:
-            raise ValueError(f"'{text}' is not a call; write 'name(argument, ...)'")
-        return Call(expression.func.id, tuple(map(ast.unparse, expression.args)))
+            expression = parse_expression(text)
+        except ExpressionError as error:
+            raise ValueError(f"'{text}' is not a call ({error}); write 'name(argument, ...)'") from None
+        match expression:
+            case ast.Call(func=ast.Name(id=name), args=arguments, keywords=[]) if not any(map(_is_spread, arguments)):
+                return Call(name, tuple(map(ast.unparse, arguments)))
+        raise ValueError(f"'{text}' is not a call; write 'name(argument, ...)'")
 
     @cached_property
     def names(self) -> tuple[str, ...]:

@@ -1,11 +1,14 @@
 """Code objects: what is compiled when, by which compiler, and what stays when something goes wrong."""
 
 import asyncio
+import itertools
+import json
 import os
 import pty
 import signal
 import subprocess
 import time
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -153,6 +156,53 @@ def test_a_failure_keeps_the_old_object_and_the_others_go_on(compilation: Compil
     assert compilation.built() == ["one/scale"]
     (compilation.kernels / "scale.hip").write_text("", encoding="utf-8")
     compilation.succeed("--target", "one")
+
+
+def test_a_compiler_that_writes_nothing_has_failed(compilation: Compilation) -> None:
+    compiler = compilation.tools / "first"
+    text = compiler.read_text(encoding="utf-8")
+    assert '> "$output"\n' in text
+    compiler.write_text(f'{text}: > "$output"\n', encoding="utf-8")
+    result = compilation.run("--target", "one")
+    assert result.exit_code == 1
+    assert f"one/scale: {compiler} ended with code 0, but wrote nothing" in result.stderr
+    assert compilation.code() == {}
+
+
+ODD = (None, 1, "x", [], ["x"], [{}], {}, {"x": 1})
+
+
+def damaged(record: bytes) -> Iterator[bytes]:
+    """A record that was cut short, or that another program wrote."""
+    yield from (record[:size] for size in range(0, len(record), max(1, len(record) // 8)))
+    content = json.loads(record)
+    # Without kernels a record is whole too: not every compiler reports them.
+    odd = (value for value in itertools.product([*content, "another"], ODD) if value != ("kernels", []))
+    for key, value in odd:
+        yield json.dumps({**content, key: value}).encode()
+    for field in content["kernels"][0]:
+        yield json.dumps(
+            {**content, "kernels": [{**content["kernels"][0], field: "\0" if field != "kernel" else 1}]}
+        ).encode()
+        yield json.dumps(
+            {**content, "kernels": [{k: v for k, v in content["kernels"][0].items() if k != field}]}
+        ).encode()
+    yield from (b"null", b"[]", b"1", b"\xff", b"[" * 100_000, b'{"kernels": ' * 100_000)
+
+
+def test_a_damaged_record_is_none(compilation: Compilation, full: bool) -> None:
+    """What it stands beside is compiled again, whatever is asked of it."""
+    (compilation.tools / "report").write_text(REPORT.format(kernel="small", vgprs=8, spills=0), encoding="utf-8")
+    arguments = ("--target", "one", "--family", "scale", "--stats")
+    compilation.succeed(*arguments)
+    file = compilation.kernels / "code/one/scale.json"
+    whole = file.read_bytes()
+    for content in itertools.islice(damaged(whole), 0, None, 1 if full else 9):
+        file.write_bytes(content)
+        assert isinstance(compilation.project.run("check").exception, SystemExit)
+        result = compilation.succeed(*arguments)
+        assert content == whole or "1 compiled" in result.output, content[:200]
+        assert file.read_bytes() == whole
 
 
 def test_a_folder_that_cannot_be_written_to(compilation: Compilation) -> None:

@@ -1,15 +1,21 @@
 """The loader: every value knows its line and column."""
 
 import itertools
+import json
+import math
 import os
+import re
+import sys
 from pathlib import Path
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from opgen.loader import Value, load
+from opgen.loader import Value, load, parsed
 from opgen.problem import Location, Problem, SpecError, did_you_mean
 
+# What ends a line for Python's `str.splitlines`, and for no editor.
+OTHER_LINE_ENDS = [c for c in map(chr, range(sys.maxunicode)) if c not in "\r\n" and len(f"a{c}b".splitlines()) > 1]
 TEXT = """\
 # A comment.
 name: tallow
@@ -101,6 +107,10 @@ def test_files_are_read_in_order_and_named_by_their_stems(tmp_path: Path) -> Non
         (b"? [a, b]\n: value\n", (1, 3), "a key must be a word; put it in quotes"),
         ("ä: 1\nkey: ü\x01\n".encode(), (2, 7), "not valid YAML: it holds U+0001; remove that character"),
         (b"one: 1\r\ntwo: \x00\r\n", (2, 6), "not valid YAML: it holds U+0000; remove that character"),
+        *(
+            (f"one: 1\r\ntwo: 2\n# {end}\n".encode(), (3, 3), f"not valid YAML: it holds U+{ord(end):04X}")
+            for end in OTHER_LINE_ENDS
+        ),
     ],
 )
 def test_what_cannot_be_read_is_a_mistake(tmp_path: Path, content: bytes, place: tuple[int, int], message: str) -> None:
@@ -110,6 +120,49 @@ def test_what_cannot_be_read_is_a_mistake(tmp_path: Path, content: bytes, place:
     load(tmp_path, problems)
     assert [problem.location for problem in problems] == [Location(Path("spec/file.yaml"), *place)]
     assert message in problems[0].message
+
+
+def scalar(text: str) -> object:
+    document, problems = parsed(f"key: {text}\n", Path("file.yaml"))
+    assert document is not None
+    assert not problems
+    content = inner(document.root, "key").content
+    return [each.content for each in content] if isinstance(content, list) else content
+
+
+@given(text=st.from_regex(r"-?(0|[1-9][0-9]{0,20})(\.[0-9]{1,20})?([eE][-+]?[0-9]{1,2})?", fullmatch=True))
+def test_a_number_of_json_is_that_number(text: str) -> None:
+    """YAML 1.2 has all of JSON."""
+    found, expected = scalar(text), json.loads(text)
+    assert (type(found), repr(found)) == (type(expected), repr(expected))
+
+
+@given(text=st.from_regex(r"[-+]?[0-9]{1,6}", fullmatch=True))
+def test_an_integer_is_decimal_whatever_it_begins_with(text: str) -> None:
+    found = scalar(text)
+    assert (type(found), found) == (int, int(text, 10))
+
+
+@pytest.mark.parametrize(
+    ("texts", "expected"),
+    [
+        ("0o17 0xF 15 +15 015", 15),
+        ("1e-5 1E-5 .00001 1.e-5 +1e-05", 1e-5),
+        ("true True TRUE", True),
+        ("~ null Null NULL", None),
+        ("-.inf -.Inf -.INF", -math.inf),
+        ('!!int "7" !!int 7 07', 7),
+    ],
+)
+def test_the_core_schema_of_yaml(texts: str, expected: object) -> None:
+    for text in re.findall(r"!!int \S+|\S+", texts):
+        found = scalar(text)
+        assert (type(found), found) == (type(expected), expected), text
+
+
+def test_what_older_yaml_takes_for_something_else_is_text() -> None:
+    texts = "1:30 1_000 0b1 0o8 0xG 1e 1:30.5 yes no on off Yes NO y n tRUE = << 2026-01-31"
+    assert scalar(f"[{', '.join(texts.split())}]") == texts.split()
 
 
 BOMB = "a: &a [x, x, x, x, x, x, x, x, x, x]\n" + "".join(

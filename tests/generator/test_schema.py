@@ -24,7 +24,7 @@ SAMPLE, ALL = 400, 5_000
 # What a record refuses that no schema can say; besides these the rules between the keys of a record.
 BEYOND_SCHEMAS = (
     # Grammars: of formulas, of expressions, of signatures and calls, of Python.
-    r" is no formula | cannot stand in | cannot be chained in |nothing is written in |it is too long for a formula",
+    r" is no formula | cannot stand in | cannot be chained in |nothing is written in | has more than 500 parts",
     r" is no expression| is not a signature| is not a call| lacks its type| would be emitted as | is no Python ",
     r"' is no primitive; | is no edge of ",
     # Words that are like keys: a key of a cell that is misspelt, a library of such a name.
@@ -33,7 +33,7 @@ BEYOND_SCHEMAS = (
     r" must be (an|a name or an) integer, not a number$| must be a finite number, not nan",
     r" has '.*' twice; keep one| must be 3 names, not 2$",
     # A text that a terminal does not print.
-    r" which cannot be printed; ",
+    r" which cannot be printed; | characters; write at most ",
 )
 VALIDATORS = {kind: Draft202012Validator(schema_of(kind)) for kind in FILE_KINDS}
 ODD: tuple[Any, ...] = (

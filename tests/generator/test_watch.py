@@ -70,8 +70,14 @@ def test_a_mistake_writes_nothing_and_is_over_when_it_is_mended(small: Project) 
     assert watcher.update(small.output, [file])[1] == []
 
 
-def test_the_command_tells_what_changed_until_it_is_interrupted(small: Project) -> None:
-    command = [sys.executable, "-u", "-m", "opgen", "watch", "--root", str(small.root)]
+@pytest.mark.parametrize("root", ["", ".", "link"])
+def test_the_command_tells_what_changed_until_it_is_interrupted(
+    small: Project, root: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also of a project that a relative path or a link leads to."""
+    Path(small.root.parent, "link").symlink_to(small.root)
+    monkeypatch.chdir(small.root if root == "." else small.root.parent)
+    command = [sys.executable, "-u", "-m", "opgen", "watch", "--root", root or str(small.root)]
     # A shell that runs the tests in the background has it ignored.
     interruptible = partial(signal.signal, signal.SIGINT, signal.default_int_handler)
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, preexec_fn=interruptible) as process:

@@ -16,6 +16,7 @@ from opgen.commands.options import check_names, lock, root_option
 from opgen.folders import OUTPUT
 from opgen.project import read_spec
 from opgen.resources import table
+from opgen.streams import is_terminal
 
 if TYPE_CHECKING:
     from opgen.compile import Result
@@ -117,7 +118,7 @@ def _compile(
         def show(result: "Result") -> None:
             bar.update(1, result.object.name)
             # Elsewhere than on a terminal the bar is its label alone.
-            if result.status == "compiled" and not sys.stderr.isatty():
+            if result.status == "compiled" and not is_terminal(sys.stderr):
                 click.echo(f"compiled {result.object.name}, {bar.pos} of {bar.length}", err=True)
 
         results = compile_objects(possible, compilers, jobs, show)

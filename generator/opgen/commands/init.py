@@ -5,7 +5,7 @@ from pathlib import Path
 
 import click
 
-from opgen.decoder import is_name
+from opgen.decoder import module_name
 from opgen.start import choose_base, start
 
 
@@ -25,8 +25,8 @@ def init(name: str, base: str | None) -> None:
     make build && make test
     """  # noqa: D301 -- \b is the character that click reads
     stands_on = choose_base(base)
-    if not is_name(name):
-        raise click.BadParameter(f"'{name}' cannot be a name; use small letters, digits and underscores")
+    for flaw in module_name(None, name):
+        raise click.BadParameter(flaw)
     if name == stands_on.package or name in sys.stdlib_module_names:
         raise click.BadParameter(f"'{name}' is the name of another package; choose one of your own")
     for path in start(stands_on, name, Path(name)):

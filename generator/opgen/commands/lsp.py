@@ -1,5 +1,6 @@
 """opgen lsp."""
 
+import sys
 from pathlib import Path
 
 import click
@@ -27,4 +28,6 @@ def lsp(context: click.Context, root: Path | None, stdio: bool) -> None:  # noqa
         if error.name not in ("pygls", "lsprotocol"):
             raise
         raise Refusal(f"the language server needs {error.name}; install it with: pip install 'opgen[lsp]'") from None
+    if sys.stdin is None or sys.stdout is None:
+        raise Refusal("the language server speaks on standard input and output, which are closed; let editors start it")
     make_server(root or context.obj).start_io()

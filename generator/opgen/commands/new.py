@@ -10,7 +10,7 @@ from opgen.additions import Additions
 from opgen.arrays import is_module
 from opgen.commands.init import init
 from opgen.commands.options import check_names, lock, root_option
-from opgen.decoder import is_name
+from opgen.decoder import module_name
 from opgen.entries import KINDS, add_dtype, add_method, add_op, has_method
 from opgen.folders import OUTPUT
 from opgen.project import read_spec
@@ -141,8 +141,8 @@ def _additions(root: Path) -> Iterator[Additions]:
 
 
 def _require_name(name: str) -> None:
-    if not is_name(name):
-        raise click.BadParameter(f"'{name}' cannot be a name; use small letters, digits and underscores")
+    for flaw in module_name(None, name):
+        raise click.BadParameter(flaw)
 
 
 def _write(additions: Additions, paths: Iterable[Path]) -> None:

@@ -13,6 +13,7 @@ import click
 from opgen.cache.up_to_date import Outputs
 from opgen.folders import PACKAGE_FILE, root_above
 from opgen.problem import SpecError, did_you_mean
+from opgen.streams import is_terminal
 
 ROOT_KEY = "opgen.root"
 """By which the context of a command knows the project's folder."""
@@ -34,7 +35,8 @@ def _found(root: Path | None) -> Path:
         # A project may lack a file of its spec, which is a mistake like any other.
         if not (root / PACKAGE_FILE.parent).is_dir():
             raise click.UsageError(f"{root} is no project of opgen: it has no folder '{PACKAGE_FILE.parent}'")
-        return root
+        # Files that a watch names are absolute.
+        return root.absolute()
     if (above := root_above(Path.cwd())) is None:
         raise click.UsageError(f"no {PACKAGE_FILE} here or above; change to the project's folder or give --root")
     return above
@@ -65,7 +67,7 @@ def patience(doing: str) -> Iterator[None]:
         begun.enter_context(Console(stderr=True).status(f"{doing} ..."))
 
     timer = threading.Timer(_PATIENCE, begin)
-    if sys.stderr.isatty() and not os.environ.get("NO_COLOR"):
+    if is_terminal(sys.stderr) and not os.environ.get("NO_COLOR"):
         timer.start()
     try:
         yield
@@ -98,7 +100,7 @@ def tell_outputs(outputs: Outputs, state: str) -> None:
 
 def tell_mistakes(error: SpecError, root: Path | None) -> None:
     """Print the mistakes of a spec: on a terminal with the lines that they are in."""
-    if root is not None and sys.stderr.isatty():
+    if root is not None and is_terminal(sys.stderr):
         from opgen.report import with_sources
 
         for text in with_sources(error.problems, root):

@@ -6,6 +6,8 @@ from dataclasses import dataclass, field
 
 import click
 
+from opgen.streams import is_terminal
+
 
 @dataclass
 class Branch:
@@ -20,7 +22,7 @@ class Branch:
 def show(branches: Sequence[Branch]) -> None:
     """Print them."""
     for branch in branches:
-        for line in lines(branch, is_tree=sys.stdout.isatty()):
+        for line in lines(branch, is_tree=is_terminal(sys.stdout)):
             click.echo(line)
 
 

@@ -3,7 +3,6 @@
 A rule is a function of one difference: it returns how that breaks callers, or None.
 """
 
-import inspect
 import re
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
@@ -11,6 +10,7 @@ from typing import TypeAlias
 
 from opgen.comparison.changes import Change, Comparison, Difference
 from opgen.comparison.records import ORDER, UNSUPPORTED, Keys
+from opgen.docstrings import docstring_of
 from opgen.model import Functor, Spec
 from opgen.problem import Location, Problem, SpecError
 
@@ -139,7 +139,7 @@ def _rule(*places: tuple[str, frozenset[str], str]) -> Callable[[Test], Test]:
     def register(test: Test) -> Test:
         found = tuple(Place(kind, kinds, tuple(filter(None, path.split(".")))) for kind, kinds, path in places)
         name = test.__name__.upper()
-        RULES[name] = Rule(name, inspect.getdoc(test) or "", found, test)
+        RULES[name] = Rule(name, docstring_of(test), found, test)
         return test
 
     return register

@@ -1,0 +1,57 @@
+"""Expressions of Python's grammar, as formulas, checks, edges, spellings and decoders write them."""
+
+import ast
+import warnings
+from typing import Final
+
+MOST_NESTED: Final = 50
+"""How deep an expression may be nested: its second gradient is several times as deep, and Python's stack is finite."""
+_TOO_DEEP = f"it nests or chains more than {MOST_NESTED} operations"
+
+
+class ExpressionError(ValueError):
+    """Why a text is no expression, and where in it."""
+
+    def __init__(self, reason: str, offset: int = 0) -> None:
+        super().__init__(reason)
+        self.offset = offset
+
+
+def parse_expression(text: str) -> ast.expr:
+    """The syntax tree of an expression.
+
+    Raises ExpressionError where `text` is none, or is nested deeper than `MOST_NESTED`.
+    """
+    tree = _parsed(text, "eval")
+    assert isinstance(tree, ast.Expression)
+    return tree.body
+
+
+def parse_statements(text: str) -> ast.Module:
+    """The syntax tree of statements.
+
+    Raises ExpressionError as `parse_expression` does.
+    """
+    tree = _parsed(text, "exec")
+    assert isinstance(tree, ast.Module)
+    return tree
+
+
+def _parsed(text: str, mode: str) -> ast.AST:
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # of escapes in strings
+            tree = ast.parse(text, mode=mode)
+    except SyntaxError as error:
+        raise ExpressionError(error.msg, max((error.offset or 1) - 1, 0)) from None
+    except (RecursionError, MemoryError):
+        raise ExpressionError(_TOO_DEEP) from None
+    except ValueError as error:
+        raise ExpressionError(str(error)) from None
+    # Level by level: recursion is what a deep tree must not meet.
+    level: list[ast.AST] = [tree]
+    for _ in range(MOST_NESTED + 2):
+        level = [child for node in level for child in ast.iter_child_nodes(node)]
+        if not level:
+            return tree
+    raise ExpressionError(_TOO_DEEP)
