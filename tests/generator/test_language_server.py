@@ -15,11 +15,17 @@ from typing import Any
 from urllib.parse import unquote
 
 import pytest
+from hypothesis import assume, given
+from hypothesis import strategies as st
 
 from .editor import Editor
 from .project import OPGEN, REPOSITORY, Project
+from .test_loader import OTHER_LINE_ENDS
 
+types = pytest.importorskip("lsprotocol.types", reason="opgen[lsp] is not installed")
 pytest.importorskip("pygls", reason="opgen[lsp] is not installed")
+from opgen.language_server.documents import Columns, Document  # noqa: E402 -- it needs what was looked for above
+from pygls.workspace import PositionCodec  # noqa: E402
 
 UNARY, REDUCE = "spec/functors/unary.yaml", "spec/functors/reduce.yaml"
 GPU, CPU, CONV = "spec/families/gpu.yaml", "spec/backends/cpu.yaml", "spec/storage/conv.yaml"
@@ -158,10 +164,83 @@ def test_references_and_rename(editor: Editor) -> None:
         ((UNARY, "  leaky_relu:\n", 4), "relu", "is taken; choose another one"),
         ((UNARY, "\nunsupported: ", 4), "x", "no name that the spec defines"),
         ((GPU, "  unary: elementwise.unary", 4), "x", "rename the file"),
+        ((UNARY, "  leaky_relu:\n", 4), "class", "cannot be a name"),
+        ((UNARY, "slope * x)", 2), "class", "cannot be a name"),
+        ((UNARY, "slope * x)", 2), "x", "the name is taken"),
     ],
 )
 def test_names_that_cannot_be_changed(editor: Editor, place: tuple[str, str, int], name: str, message: str) -> None:
     assert message in editor.ask("textDocument/rename", {**editor.at(*place), "newName": name})
+
+
+@pytest.mark.parametrize("scheme", ["git", "untitled", "vscode-vfs", "output", "vscode-notebook-cell", "http"])
+def test_documents_that_are_no_files_are_left_alone(editor: Editor, scheme: str) -> None:
+    """An editor shows an earlier revision of a file by a URI with the file's path."""
+    uri = editor.uri(UNARY).replace("file:", f"{scheme}:")
+    editor.tell("textDocument/didOpen", {"textDocument": {"uri": uri, "languageId": "yaml", "version": 1, "text": "["}})
+    change = {"textDocument": {"uri": uri, "version": 2}, "contentChanges": [{"text": "{"}]}
+    editor.tell("textDocument/didChange", change)
+    assert (
+        editor.ask("textDocument/hover", {**editor.at(UNARY, "  leaky_relu:\n", 4), "textDocument": {"uri": uri}})
+        is None
+    )
+    editor.tell("textDocument/didClose", {"textDocument": {"uri": uri}})
+    assert "leaky_relu" in editor.ask("textDocument/hover", editor.at(UNARY, "  leaky_relu:\n", 4))["contents"]["value"]
+    assert not any(editor.diagnostics.values())
+
+
+@pytest.mark.parametrize("method", ["completion", "hover", "definition", "references", "prepareRename", "rename"])
+def test_places_behind_the_end(editor: Editor, method: str) -> None:
+    """Editors ask of places in a text that they have not sent yet."""
+    lines = editor.texts[UNARY].split("\n")
+    for line, character in ((len(lines) - 1, 9), (len(lines), 0), (len(lines) + 7, 3), (3, 10_000), (10**6, 10**6)):
+        place = {"textDocument": {"uri": editor.uri(UNARY)}, "position": {"line": line, "character": character}}
+        more = {"newName": "other", "context": {"includeDeclaration": True, "triggerKind": 1}}
+        answer = editor.ask(f"textDocument/{method}", {**place, **more})
+        assert not isinstance(answer, str) or "no name that the spec defines" in answer
+
+
+@pytest.mark.parametrize("end", OTHER_LINE_ENDS)
+def test_only_line_ends_of_the_protocol_end_lines(editor: Editor, end: str) -> None:
+    editor.type(UNARY, "# Functions of one element x", f"# Functions{end} of one element x")
+    editor.wait(UNARY, f"it holds U+{ord(end):04X}")
+    editor.type(UNARY, f"# Functions{end} of one element x", "# Functions of one element x")
+    editor.wait(UNARY)
+
+
+@given(
+    text=st.text(st.sampled_from("ab\r\n\u2028\x85\x0c\u00e4\u20ac\U0001f600"), max_size=12),
+    new=st.text(st.sampled_from("x\n\r\U0001f600"), max_size=4),
+    cut=st.tuples(st.integers(0, 12), st.integers(0, 12)),
+    encoding=st.sampled_from(["utf-8", "utf-16", "utf-32"]),
+)
+def test_edits_in_every_encoding(text: str, new: str, cut: tuple[int, int], encoding: str) -> None:
+    columns = Columns(encoding)
+    start, end = sorted(min(each, len(text)) for each in cut)
+    # No place is between the two characters of one line end.
+    assume(all(text[each - 1 : each + 1] != "\r\n" for each in (start, end)))
+
+    def position(offset: int) -> types.Position:
+        *above, line = re.split(r"\r\n|\n|\r", text[:offset])
+        return types.Position(len(above), columns.to_units(line, len(line) + 1))
+
+    document = Document("file:///a.yaml", text, position_codec=PositionCodec(encoding))
+    document.apply_change(types.TextDocumentContentChangePartial(types.Range(position(start), position(end)), new))
+    assert document.source == text[:start] + new + text[end:]
+
+
+def test_a_project_behind_a_link(small: Project, tmp_path: Path) -> None:
+    """Mistakes are shown in the document that is open, by whichever path the editor has it."""
+    (tmp_path / "link").symlink_to(small.root)
+    (tmp_path / "alone.yaml").symlink_to(small.root / "spec/functors/unary.yaml")
+    for root, file in ((tmp_path / "link", "spec/functors/unary.yaml"), (tmp_path, "alone.yaml")):
+        editor = Editor.start(root)
+        editor.open(file)
+        editor.type(file, "formula: -x", "formula: -z")
+        editor.wait(file, "unknown name 'z'")
+        assert [uri for uri, found in editor.diagnostics.items() if found] == [editor.uri(file)]
+        assert editor.ask("textDocument/definition", editor.at(file, "exp(x)"))[0]["uri"].startswith("file://")
+        editor.close()
 
 
 def test_a_rename_leaves_a_spec_that_works(few_ops: Project) -> None:

@@ -40,6 +40,8 @@ def completions(workspace: Workspace, path: Path, line: int, column: int) -> lis
 def _places(workspace: Workspace, path: Path, line: int, column: int) -> Iterator[tuple[Node, Sequence[Node]]]:
     """The key or the value that is being written, in a file that can be read."""
     lines = [*workspace.lines(path), ""]
+    if line > len(lines):  # an editor may be ahead of the text that it sent
+        return
     own = lines[line - 1]
     begin = column - 1 - len(_word(own, column))
     end = column - 1 + len(own[column - 1 :]) - len(re.sub(r"^[\w.]*", "", own[column - 1 :]))

@@ -9,6 +9,7 @@ from pathlib import Path
 from opgen.language_server.tree import Node, Steps, nodes_of
 from opgen.loader import Document
 from opgen.model import FORMAT_SETS, SETS
+from opgen.problem import lines_of
 from opgen.report import end_column
 
 # The kinds of names that are known in their own file alone, or in an entry of it.
@@ -113,7 +114,7 @@ def _scope(kind: str, path: Path, steps: Steps) -> Scope:
 @lru_cache(maxsize=1024)
 def _words(document: Document, text: str) -> Sequence[Word]:
     """The words of a file that may be names."""
-    lines = text.splitlines()
+    lines = lines_of(text)
     found = []
     for node in nodes_of(document):
         for keyword in ("x-defines", "x-names"):

@@ -4,10 +4,11 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
+from opgen.decoder import module_name
 from opgen.language_server.index import Span, Thing
 from opgen.language_server.workspace import PYTHON_KINDS, Workspace
 from opgen.model import Method, Spec
-from opgen.problem import Location, one_line
+from opgen.problem import Location, lines_of, one_line
 from opgen.sources import HEADERS
 
 # What has the name of its file.
@@ -67,7 +68,10 @@ def renamed(workspace: Workspace, path: Path, line: int, column: int, name: str)
     word = workspace.index.at(path, line, column)
     thing = None if word is None else workspace.index.meaning(word)
     assert thing is not None
-    if not re.fullmatch(_NAMES.get(thing.kind, r"[a-z][a-z0-9_]*"), name):
+    if thing.kind not in _NAMES:
+        for flaw in module_name(None, name):
+            raise CannotRename(one_line(flaw))
+    elif not re.fullmatch(_NAMES[thing.kind], name):
         raise CannotRename(f"'{one_line(name)}' cannot be a name; use small letters, digits and underscores")
     if Thing(thing.kind, name, thing.scope) in workspace.index.definitions:
         raise CannotRename(f"the name '{name}' is taken; choose another one")
@@ -76,7 +80,19 @@ def renamed(workspace: Workspace, path: Path, line: int, column: int, name: str)
         if Location(span.path).is_of_base:
             raise CannotRename(f"'{thing.name}' stands in {span.path.as_posix()}, which is not part of the project")
         found.setdefault(span.path, []).append(span)
+    texts = {file: _replaced(workspace.text(file), spans, name) for file, spans in found.items()}
+    for problem in workspace.mistakes_with(texts):
+        raise CannotRename(problem.message)
     return found
+
+
+def _replaced(text: str, spans: Sequence[Span], name: str) -> str:
+    """A text with a name in the place of others."""
+    lines = lines_of(text, keep_ends=True)
+    for span in sorted(spans, key=lambda span: (span.line, span.start), reverse=True):
+        line = lines[span.line - 1]
+        lines[span.line - 1] = f"{line[: span.start - 1]}{name}{line[span.end - 1 :]}"
+    return "".join(lines)
 
 
 def _branches(workspace: Workspace, thing: Thing, path: Path) -> Iterator[Span]:

@@ -2,9 +2,9 @@
 
 import asyncio
 import gc
+import os
 from collections.abc import Sequence
 from pathlib import Path
-from urllib.parse import unquote, urlparse
 
 from lsprotocol import types
 from pygls.exceptions import JsonRpcInvalidParams
@@ -13,6 +13,7 @@ from pygls.lsp.server import LanguageServer
 from opgen import __version__
 from opgen.folders import root_above
 from opgen.language_server.completion import completions
+from opgen.language_server.documents import Columns, Document, line_at, path_of
 from opgen.language_server.hover import hover
 from opgen.language_server.index import Span
 from opgen.language_server.places import CannotRename, definitions, renamable, renamed, uses
@@ -41,21 +42,30 @@ class SpecServer(LanguageServer):
         self._told: set[Path] = set()  # the files whose mistakes the editor shows
         self._pending: asyncio.TimerHandle | None = None
 
-    def begin(self, folder: Path) -> Workspace | None:
-        """The project of a folder, if there is none yet."""
+    def begin(self, path: Path) -> Workspace | None:
+        """The project of a folder, or of a file, if there is none yet."""
         if self.project is None:
-            root = self.given_root or root_above(folder)
+            # A link may lead to the project, or from outside to one of its files.
+            root = self.given_root or root_above(path) or root_above(_real(path))
             if root is not None:
-                self.project = Workspace(root.resolve())
+                self.project = Workspace(root.absolute())
         return self.project
 
     def file(self, uri: str) -> tuple[Workspace, Path] | None:
-        """The file of the project that an editor means."""
-        path = _path(uri)
-        project = self.begin(path.parent)
-        if project is None or not path.is_relative_to(project.root):
+        """The file of the project that an editor means; None of any other document, such as an earlier revision."""
+        path = path_of(uri)
+        project = None if path is None else self.begin(path)
+        if path is None or project is None:
             return None
-        return project, path.relative_to(project.root)
+        for root, file in ((project.root, path), (_real(project.root), _real(path))):
+            if file.is_relative_to(root):
+                return project, file.relative_to(root)
+        return None
+
+    @property
+    def columns(self) -> Columns:
+        """How the editor counts columns."""
+        return Columns(str(self.workspace.position_encoding or types.PositionEncodingKind.Utf16.value))
 
     def soon(self) -> None:
         """Look for mistakes when nothing is typed for a moment."""
@@ -86,48 +96,27 @@ class SpecServer(LanguageServer):
         by_file: dict[Path, list[types.Diagnostic]] = {path: [] for path in self._told}
         for problem in project.problems:
             path = problem.location.path
-            by_file.setdefault(path, []).append(_diagnostic(problem, project.lines(path)))
+            by_file.setdefault(path, []).append(self._diagnostic(problem, project.lines(path)))
         for path, diagnostics in by_file.items():
-            uri = project.absolute(path).as_uri()
-            self.text_document_publish_diagnostics(types.PublishDiagnosticsParams(uri=uri, diagnostics=diagnostics))
+            for uri in project.uris(path):
+                self.text_document_publish_diagnostics(types.PublishDiagnosticsParams(uri=uri, diagnostics=diagnostics))
         self._told = {path for path, diagnostics in by_file.items() if diagnostics}
 
+    def _diagnostic(self, problem: Problem, lines: Sequence[str]) -> types.Diagnostic:
+        place = problem.location
+        end = end_column(line_at(lines, place.line), place.column)
+        where = self.columns.range(lines, place.line, place.column, end)
+        return types.Diagnostic(where, problem.message, types.DiagnosticSeverity.Error, source="opgen")
 
-def _path(uri: str) -> Path:
-    return Path(unquote(urlparse(uri).path)).resolve()
-
-
-def _units(line: str, column: int) -> int:
-    """A column as the protocol counts: from 0, in units of UTF-16."""
-    return len(line[: column - 1].encode("utf-16-le")) // 2
-
-
-def _column(line: str, units: int) -> int:
-    """A column from 1, from that of the protocol."""
-    return len(line.encode("utf-16-le")[: 2 * units].decode("utf-16-le", "ignore")) + 1
+    def location(self, project: Workspace, span: Span) -> types.Location:
+        """Part of a line, as the editor has it."""
+        where = self.columns.range(project.lines(span.path), span.line, span.start, span.end)
+        return types.Location(project.uris(span.path)[0], where)
 
 
-def _line(lines: Sequence[str], number: int) -> str:
-    return lines[number - 1] if 0 < number <= len(lines) else ""
-
-
-def _range(lines: Sequence[str], line: int, start: int, end: int) -> types.Range:
-    text = _line(lines, line)
-    begin = types.Position(line - 1, _units(text, start))
-    return types.Range(begin, types.Position(line - 1, max(begin.character, _units(text, end))))
-
-
-def _diagnostic(problem: Problem, lines: Sequence[str]) -> types.Diagnostic:
-    place = problem.location
-    end = end_column(_line(lines, place.line), place.column)
-    return types.Diagnostic(
-        _range(lines, place.line, place.column, end), problem.message, types.DiagnosticSeverity.Error, source="opgen"
-    )
-
-
-def _location(project: Workspace, span: Span) -> types.Location:
-    uri = project.absolute(span.path).as_uri()
-    return types.Location(uri, _range(project.lines(span.path), span.line, span.start, span.end))
+def _real(path: Path) -> Path:
+    # Path.resolve raises an error where links lead in a circle.
+    return Path(os.path.realpath(path))
 
 
 def _at(
@@ -139,7 +128,8 @@ def _at(
         return None
     project, path = found
     line = position.line + 1
-    return project, (path, line, _column(_line(project.lines(path), line), position.character))
+    text = line_at(project.lines(path), line)
+    return project, (path, line, server.columns.from_units(text, position.character))
 
 
 def make_server(root: Path | None = None) -> SpecServer:
@@ -149,7 +139,8 @@ def make_server(root: Path | None = None) -> SpecServer:
     @server.feature(types.INITIALIZED)
     def initialized(server: SpecServer, _: types.InitializedParams) -> None:
         folder = server.workspace.root_uri
-        if folder is not None and server.begin(_path(folder)) is not None:
+        path = path_of(folder) if folder is not None else None
+        if path is not None and server.begin(path) is not None:
             server.soon()
         watched = server.client_capabilities.workspace and server.client_capabilities.workspace.did_change_watched_files
         if watched and watched.dynamic_registration:
@@ -160,11 +151,15 @@ def make_server(root: Path | None = None) -> SpecServer:
 
     @server.feature(types.TEXT_DOCUMENT_DID_OPEN)
     def opened(server: SpecServer, params: types.DidOpenTextDocumentParams) -> None:
-        _changed(server, params.text_document.uri)
+        document = params.text_document
+        server.workspace.text_documents[document.uri] = Document(
+            document.uri, document.text, document.version, position_codec=server.workspace.position_codec
+        )
+        _take_over(server, document.uri)
 
     @server.feature(types.TEXT_DOCUMENT_DID_CHANGE)
     def changed(server: SpecServer, params: types.DidChangeTextDocumentParams) -> None:
-        _changed(server, params.text_document.uri)
+        _take_over(server, params.text_document.uri)
 
     @server.feature(types.TEXT_DOCUMENT_DID_SAVE)
     def saved(server: SpecServer, params: types.DidSaveTextDocumentParams) -> None:
@@ -177,7 +172,7 @@ def make_server(root: Path | None = None) -> SpecServer:
     def closed(server: SpecServer, params: types.DidCloseTextDocumentParams) -> None:
         found = server.file(params.text_document.uri)
         if found is not None:
-            found[0].unsaved.pop(found[1], None)
+            found[0].close(found[1], params.text_document.uri)
         server.soon()
 
     @server.feature(types.WORKSPACE_DID_CHANGE_WATCHED_FILES)
@@ -195,7 +190,7 @@ def make_server(root: Path | None = None) -> SpecServer:
         lines = project.lines(path)
         items = []
         for item in completions(project, path, line, column):
-            edit = types.TextEdit(_range(lines, line, item.start, column), item.text)
+            edit = types.TextEdit(server.columns.range(lines, line, item.start, column), item.text)
             doc = types.MarkupContent(types.MarkupKind.Markdown, item.doc) if item.doc else None
             kind = _ITEM_KINDS.get(item.kind, types.CompletionItemKind.Reference)
             label = item.text.removesuffix(": ")
@@ -211,12 +206,12 @@ def make_server(root: Path | None = None) -> SpecServer:
     @server.feature(types.TEXT_DOCUMENT_DEFINITION)
     def define(server: SpecServer, params: types.DefinitionParams) -> list[types.Location]:
         found = _at(server, params.text_document, params.position)
-        return [] if found is None else [_location(found[0], span) for span in definitions(found[0], *found[1])]
+        return [] if found is None else [server.location(found[0], span) for span in definitions(found[0], *found[1])]
 
     @server.feature(types.TEXT_DOCUMENT_REFERENCES)
     def refer(server: SpecServer, params: types.ReferenceParams) -> list[types.Location]:
         found = _at(server, params.text_document, params.position)
-        return [] if found is None else [_location(found[0], span) for span in uses(found[0], *found[1])]
+        return [] if found is None else [server.location(found[0], span) for span in uses(found[0], *found[1])]
 
     @server.feature(types.TEXT_DOCUMENT_PREPARE_RENAME)
     def prepare(server: SpecServer, params: types.PrepareRenameParams) -> types.Range | None:
@@ -227,7 +222,7 @@ def make_server(root: Path | None = None) -> SpecServer:
             span = renamable(found[0], *found[1])
         except CannotRename as error:
             raise JsonRpcInvalidParams(str(error)) from None
-        return _location(found[0], span).range
+        return server.location(found[0], span).range
 
     @server.feature(types.TEXT_DOCUMENT_RENAME, types.RenameOptions(prepare_provider=True))
     def rename(server: SpecServer, params: types.RenameParams) -> types.WorkspaceEdit | None:
@@ -240,8 +235,8 @@ def make_server(root: Path | None = None) -> SpecServer:
         except CannotRename as error:
             raise JsonRpcInvalidParams(str(error)) from None
         edits = {
-            (project.root / file).as_uri(): [
-                types.TextEdit(_location(project, span).range, params.new_name) for span in of_file
+            project.uris(file)[0]: [
+                types.TextEdit(server.location(project, span).range, params.new_name) for span in of_file
             ]
             for file, of_file in spans.items()
         }
@@ -250,12 +245,12 @@ def make_server(root: Path | None = None) -> SpecServer:
     return server
 
 
-def _changed(server: SpecServer, uri: str) -> None:
+def _take_over(server: SpecServer, uri: str) -> None:
     """Take over what the editor has of a file."""
     found = server.file(uri)
     if found is None:
         return
     project, path = found
     if path.parts[0] == "spec" and path.suffix in (".yaml", ".yml"):
-        project.unsaved[path] = server.workspace.get_text_document(uri).source
+        project.open(path, uri, server.workspace.get_text_document(uri).source)
         server.soon()

@@ -7,10 +7,12 @@ from functools import cached_property
 from pathlib import Path, PurePosixPath
 
 from opgen.base import Base, with_base
+from opgen.build import build
+from opgen.check import check
 from opgen.language_server.index import Index, index_of
 from opgen.loader import Document, load
 from opgen.model import Spec
-from opgen.problem import Location, Problem, Problems
+from opgen.problem import Location, Problem, Problems, lines_of
 from opgen.project import examine
 from opgen.sources import BACKENDS, BASE, CORE, HEADERS, RUNTIME, Sources
 
@@ -33,6 +35,7 @@ class Workspace:
         self.documents: Mapping[Path, Document] = {}  # of those files that are no YAML now, as they were last
         self.texts: dict[Path, str] = {}
         self.problems: Sequence[Problem] = ()
+        self._uris: dict[Path, list[str]] = {}  # by which the editor has opened files
         self._spec: Spec | None = None
         self._base: Base | None = None
         self._sources: Sources | None = None
@@ -55,6 +58,35 @@ class Workspace:
             return self.sources.paths[posix] / path
         is_of_base = Location(path).is_of_base and self._base is not None and self._base.package == path.parts[0]
         return self._base.folder / Path(*path.parts[1:]) if is_of_base and self._base is not None else self.root / path
+
+    def open(self, path: Path, uri: str, text: str) -> None:
+        """Take a text in place of the file's: the editor's document of this URI."""
+        self.unsaved[path] = text
+        uris = self._uris.setdefault(path, [])
+        if uri not in uris:
+            uris.append(uri)
+
+    def close(self, path: Path, uri: str) -> None:
+        """Take the file's own text again, once no document of the editor is it."""
+        remaining = [each for each in self._uris.pop(path, []) if each != uri]
+        if remaining:
+            self._uris[path] = remaining
+        else:
+            self.unsaved.pop(path, None)
+
+    def uris(self, path: Path) -> Sequence[str]:
+        """What the editor calls a file: as it has opened it, perhaps by several links."""
+        return self._uris.get(path) or [self.absolute(path).as_uri()]
+
+    def mistakes_with(self, texts: Mapping[Path, str]) -> Sequence[Problem]:
+        """What would be wrong in the spec alone with other texts in place of those of files, and is not wrong now."""
+        problems = Problems()
+        documents = load(self.root, problems, {**self.unsaved, **texts})
+        with_base(documents, problems)
+        spec = build(documents, problems)
+        if not problems:
+            check(spec, problems)
+        return sorted({*problems} - {*self.problems})
 
     @property
     def spec(self) -> Spec | None:
@@ -90,7 +122,7 @@ class Workspace:
 
     def lines(self, path: Path) -> Sequence[str]:
         """The lines of a file."""
-        return self.text(path).splitlines()
+        return lines_of(self.text(path))
 
     def packages(self, path: Path) -> list[str]:
         """The packages whose ops the cells of a file call: its own, and those of what it extends."""
