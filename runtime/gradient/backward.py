@@ -10,6 +10,7 @@ from ..base.error import DeviceMismatch, DTypeMismatch, GradientError, InvalidAr
 from ..core.layout import Layout
 from ..tensor import Tensor
 from ..tensor.base import TensorBase, require_tensors
+from .claims import Claim, active
 from .node import Node, opened
 from .recording import Mode, mode, set_mode
 from .rules import one_of
@@ -129,7 +130,8 @@ def backward(
     before = mode()
     try:
         set_mode(_MODES[create_graph, keep])
-        return Gradients(_back(root, gradient, tensor._layout, keep, watch))
+        with Claim(keeps=keep) as claim:
+            return Gradients(_back(root, gradient, tensor._layout, keep, watch, claim))
     finally:
         set_mode(before)
 
@@ -143,7 +145,7 @@ _MODES: Final = {
 }
 
 
-def _back(root: Node, gradient: Tensor, layout: Layout, keep: bool, watch: Watch) -> dict[Node, Tensor]:
+def _back(root: Node, gradient: Tensor, layout: Layout, keep: bool, watch: Watch, claim: Claim) -> dict[Node, Tensor]:
     """The gradients of the variables on which a node depends."""
     # Nearly all nodes have one gradient, of which no sum is made.
     sums: dict[Node, Sum | tuple[Tensor, Layout]] = {root: (gradient, layout)}
@@ -169,14 +171,17 @@ def _back(root: Node, gradient: Tensor, layout: Layout, keep: bool, watch: Watch
             total = given.total
         if total is None:
             continue
-        rule = node.rule
-        if rule is None:
+        if node.rule is None:
             found[node] = _owned(total, taken)
             if node in turns:
                 watch.tell(node, found[node])
             continue
+        claim.node = node
+        if len(active) > 1:
+            claim.require_alone()
+        # Another thread may have freed the node before that, and its rule then raises.
         operands = node.operands
-        for place, contribution in rule(node, total):
+        for place, contribution in node.rule(node, total):
             source = operands[3 * place]
             if source is None or contribution is None:
                 continue
@@ -196,7 +201,9 @@ def _back(root: Node, gradient: Tensor, layout: Layout, keep: bool, watch: Watch
                 before.join(contribution, shown)
             else:
                 before.add(contribution, shown)
-        if not keep:
+        if keep:
+            claim.node = None
+        else:
             node.free()
     for variable in turns:
         if variable not in found:
