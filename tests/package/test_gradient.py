@@ -533,6 +533,45 @@ def test_ops_of_users(device: Device, gradcheck: Gradcheck) -> None:
     assert w.apply_op2(w, op).sum().backward().get(w) is None
 
 
+class Twice(CustomOp2):
+    """x + y, whose gradients are what `given` makes of those that the op has."""
+
+    constant = Tensor([1.0, 1.0])
+
+    def __init__(self, given: Callable[[Tensor, Tensor, Tensor, Tensor], tuple[Tensor, Tensor]]) -> None:
+        self.given = given
+
+    def cpu_fwd(self, storage, layout, other, other_layout):
+        array = storage.view(layout) + other.view(other_layout)
+        return storage.device.storage(array), Shape(array.shape)
+
+    def bwd(self, x: Tensor, y: Tensor, result: Tensor, g: Tensor) -> tuple[Tensor, Tensor]:
+        return self.given(x, y, result, g)
+
+
+def test_gradients_of_ops_of_users_share_no_memory(device: Device) -> None:
+    if not device.is_cpu():
+        pytest.skip("the ops are those of the CPU")
+    x, y = Var(Tensor([2.0, 3.0])), Var(Tensor([5.0, 7.0]))
+    for create_graph in (False, True):
+        for given, expected in (
+            (lambda x, y, result, g: (g, g), [[1, 1], [1, 1]]),
+            (lambda x, y, result, g: (y, x), [[5, 7], [2, 3]]),
+            (lambda x, y, result, g: (result, result), [[7, 10], [7, 10]]),
+            (lambda x, y, result, g: (Twice.constant, Twice.constant), [[1, 1], [1, 1]]),
+            (lambda x, y, result, g: (g * 2, g.mul_(3)), [[2, 2], [3, 3]]),
+        ):
+            # The gradient of the sum is that of the op and of y.
+            loss = (x.apply_op2(y, Twice(given)) + y).sum()
+            for _ in range(2):
+                grads = loss.backward(keep=True, create_graph=create_graph)
+                assert [grads[x].tolist(), (grads[y] - 1).tolist()] == expected
+                with tl.no_grad():
+                    grads[x].add_(10)
+                    grads[y].add_(20)
+                assert [x.tolist(), y.tolist(), Twice.constant.tolist()] == [[2, 3], [5, 7], [1, 1]]
+
+
 def test_weights_in_blocks(device: Device) -> None:
     weights = tl.QTensor.quantize(Tensor.randn((4, 32)), "Q8_0").to(device)
     expected = Tensor.ones((3, 4), device=device) @ weights.dequantize()
