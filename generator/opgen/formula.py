@@ -64,6 +64,7 @@ _PRECEDENCES: Final[Mapping[type[ast.AST], int]] = {
     ast.USub: 6,
 }
 _CONDITIONAL, _ATOM = 1, 7
+_MAX_SIGNED: Final = 2**63 - 1
 _SIGNS: Final[Mapping[type[ast.AST], str]] = {
     kind: text.replace("x", "").replace("y", "").strip() for kind, text in _OPERATORS.items()
 }
@@ -682,7 +683,12 @@ def lowered(
     def named(text: str) -> ast.expr:
         return ast.Name(literal(text) if text in LITERALS and text not in kinds else text)
 
-    return printed(tree_of(node, implemented, named, _Written), literal)
+    def number(value: float) -> ast.expr:
+        # C++ takes plain literals for signed.
+        is_unsigned = language == "kernel" and value > _MAX_SIGNED and isinstance(value, int)
+        return ast.Name(literal(f"{value}u")) if is_unsigned else _Written(value)
+
+    return printed(tree_of(node, implemented, named, number), literal)
 
 
 def with_both(primitives: Primitives) -> Primitives:

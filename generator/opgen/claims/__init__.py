@@ -10,6 +10,7 @@ from opgen.cache.memo import memoize
 from opgen.claims.context import Context
 from opgen.claims.edges import edge_problems
 from opgen.claims.implementations import implementation_problems
+from opgen.claims.literals import float_literal_problems, literal_problems
 from opgen.claims.monoids import reduction_problems
 from opgen.claims.slopes import gradient_problems, primitive_problems
 from opgen.formula import Primitive
@@ -29,6 +30,9 @@ def check_claims(spec: Spec, problems: Problems) -> None:
     for primitive in spec.primitives.values():
         if not primitive.location.is_of_base:
             problems += of_primitive(context, primitive)
+    for kind in spec.functors.values():
+        for state in kind.listed if kind.path not in invalid else ():
+            problems += float_literal_problems(context, state)
     for functor in spec.every_functor:
         if functor.location.path not in invalid:
             problems += of_functor(context, functor)
@@ -37,7 +41,8 @@ def check_claims(spec: Spec, problems: Problems) -> None:
 @memoize(lambda context, primitive: (primitive, context.primitives))
 def of_primitive(context: Context, primitive: Primitive) -> Sequence[Problem]:
     """Return the false claims of a primitive."""
-    return [*implementation_problems(context, primitive), *primitive_problems(context, primitive)]
+    kinds = (float_literal_problems, implementation_problems, primitive_problems)
+    return next(filter(None, ([*problems_of(context, primitive)] for problems_of in kinds)), ())
 
 
 def _key(context: Context, functor: Functor) -> tuple[object, ...]:
@@ -53,5 +58,5 @@ def _key(context: Context, functor: Functor) -> tuple[object, ...]:
 @memoize(_key)
 def of_functor(context: Context, functor: Functor) -> Sequence[Problem]:
     """Return the false claims of an op; a wrong reduction also makes gradients wrong, and both make edges wrong."""
-    kinds = (reduction_problems, gradient_problems, edge_problems)
+    kinds = (literal_problems, reduction_problems, gradient_problems, edge_problems)
     return next(filter(None, ([*problems_of(context, functor)] for problems_of in kinds)), ())

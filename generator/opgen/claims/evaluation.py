@@ -38,7 +38,7 @@ from opgen.formula import (
 
 Kind: TypeAlias = Literal["integer", "float"]
 _Called: TypeAlias = Callable[[str], Function]
-_LANGUAGES: Sequence[Language] = ("array", "kernel")
+LANGUAGES: Sequence[Language] = ("array", "kernel")
 _TEXTS = {name: name.replace("x", "{0}").replace("y", "{1}") for name in OPERATORS} | {
     WHERE: "{1} if {0} else {2}",
     DIVIDE: "_divide({0}, {1})",
@@ -91,7 +91,7 @@ class Evaluator:
         if primitive.formula is not None:
             with contextlib.suppress(Unknown):
                 yield "formula", self.function(primitive.formula.node, primitive.parameters)
-        for language in _LANGUAGES:
+        for language in LANGUAGES:
             with contextlib.suppress(Unknown):
                 yield language, self._implemented(primitive, language)
 
@@ -129,7 +129,7 @@ class Evaluator:
 
         implementation = primitive.implementation(language)
         expression = implementation.float if self.integers is None else implementation.integer
-        return self._compile(_node(ast.parse(expression, mode="eval").body), primitive.parameters, called)
+        return self._compile(node_of(ast.parse(expression, mode="eval").body), primitive.parameters, called)
 
     def _compile(self, node: Node, names: Sequence[str], called: _Called) -> Function:
         parts, result = shared(node)
@@ -148,7 +148,7 @@ class Evaluator:
         """Return a formula as Python text, and put the functions that it calls into `scope`."""
         match node:
             case Number(value=value):
-                return f"({float(value)!r})" if self.integers is None else f"({value!r})"
+                return f"({_as_float(value)!r})" if self.integers is None else f"({value!r})"
             case Name(text=text):
                 if text not in local and text not in LITERALS:
                     raise Unknown(text)
@@ -162,20 +162,27 @@ class Evaluator:
         return f"_wrap({text})" if self.integers is not None and node.primitive in _WRAPPING else f"({text})"
 
 
+def _as_float(value: float) -> float:
+    try:
+        return float(value)
+    except OverflowError:
+        return math.copysign(math.inf, value)
+
+
 @cache
 def _code(source: str) -> CodeType:
     """Compile a function once: that of the integers of all dtypes has the same text."""
     return compile(source, "<formula>", "exec")
 
 
-def _node(tree: ast.expr) -> Node:
+def node_of(tree: ast.expr) -> Node:
     """Convert an expression of an implementation to a formula. Raises Unknown for syntax that formulas lack."""
     x, y = ast.Name("x"), ast.Name("y")
     match tree:
         case ast.IfExp(test=test, body=body, orelse=other):
-            return Call(WHERE, (_node(test), _node(body), _node(other)))
+            return Call(WHERE, (node_of(test), node_of(body), node_of(other)))
         case ast.Call(func=function, args=arguments, keywords=[]):
-            return Call(ast.unparse(function), tuple(map(_node, arguments)))
+            return Call(ast.unparse(function), tuple(map(node_of, arguments)))
         case ast.BinOp(left=left, op=operator, right=right):
             return _operated(ast.BinOp(x, operator, y), left, right)
         case ast.Compare(left=left, ops=[comparison], comparators=[right]):
@@ -191,4 +198,4 @@ def _operated(pattern: ast.expr, *operands: ast.expr) -> Node:
     operator = ast.unparse(pattern)
     if operator not in OPERATORS:
         raise Unknown(operator)
-    return Call(operator, tuple(map(_node, operands)))
+    return Call(operator, tuple(map(node_of, operands)))
