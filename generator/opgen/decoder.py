@@ -476,7 +476,10 @@ class _Keys:
         spot = self.at(key)
         if spot.value.content in ([], {}) and not member.may_be_empty:
             spot.problem(f"{spot.what} is empty; write what it holds")
-        return spot.decode(hint, *notes)
+        found = spot.decode(hint, *notes)
+        if hint is bool and spot.value.content is False:
+            spot.problem(f"{spot.what} is false without the key; remove it")
+        return found
 
     def other(self, hint: Any, notes: Notes, members: Iterable["Member"]) -> Any:
         """What a field holds that is no key."""

@@ -598,6 +598,13 @@ class FunctorKind:
     ]
     path: Path
 
+    def mistakes(self, _: str) -> Mistakes:
+        """Note reasons that ops have of their file."""
+        for functor in self.functors:
+            if functor.unsupported and functor.unsupported == self.unsupported:
+                message = f"'unsupported' of op '{functor.name}' is that of its file; remove it"
+                yield ("ops", functor.name, "unsupported"), message
+
     @property
     def family(self) -> str | None:
         """The file of spec/storage that its methods join, where none chooses between its ops."""

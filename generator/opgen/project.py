@@ -22,6 +22,7 @@ from opgen.problem import Problem, Problems, SpecError
 from opgen.render import render, with_banners
 from opgen.sources import OWN_RUNTIME, RUNTIME, Sources
 from opgen.symbols import check_symbols, read_symbols
+from opgen.unused import check_headers, check_unused
 from opgen.write import Change, Mount, changes
 
 
@@ -45,6 +46,7 @@ class Project:
         mounts = [Mount(runtime, self.root / RUNTIME)]
         mounts += [Mount(package / name, self.root / name) for name in self.spec.package.shared]
         check_whole(self.outputs, bodies, self.sources, package / RUNTIME)
+        check_headers(self.spec, self.sources, bodies)
         try:
             bodies = formatted(bodies)
         except FormatError:
@@ -130,6 +132,7 @@ def _checked(documents: Mapping[Path, Document], sources: Sources, problems: Pro
         check_symbols(spec, sources, problems)
         check_gradients(spec, sources, problems)
         check_errors(spec, problems)
+        check_unused(spec, sources, problems)
     return spec
 
 

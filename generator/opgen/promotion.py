@@ -20,6 +20,15 @@ def check_promotion(dtypes: Mapping[str, DType], problems: Problems) -> None:
             problems.note(dtypes[name].location, f"dtype '{name}' is promoted to itself in the end; remove a step")
 
 
+def redundant(dtypes: Mapping[str, DType], dtype: DType) -> Iterator[str]:
+    """Yield the dtypes in `promotes_to` that another one there leads to."""
+    above = _reached(dtypes)
+    for index, name in enumerate(dtype.promotes_to):
+        others = (*dtype.promotes_to[:index], *dtype.promotes_to[index + 1 :])
+        if name in dtype.promotes_to[:index] or any(name in above[other] for other in others if other != name):
+            yield name
+
+
 def promotions(dtypes: Mapping[str, DType]) -> Iterator[tuple[str, dict[str, str]]]:
     """Each dtype, with the dtype that it has together with each other dtype that goes with it."""
     reached = {name: above | {name} for name, above in _reached(dtypes).items()}

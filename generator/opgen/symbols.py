@@ -368,13 +368,15 @@ def _check_kernels(spec: Spec, sources: Sources, problems: Problems) -> None:
             if header not in headers:
                 mend = f"write a header to {HEADERS}"
                 problems.unknown(location, f"unknown header '{header}'", header, headers, mend)
-        reached, flaws = _reached(tuple(family.headers), folders, sources)
+        defined_there, flaws = reached(tuple(family.headers), folders, sources)
         problems += flaws
         # A header that is missing would have defined something.
         if len(problems) > before:
             is_whole = False
             continue
-        known = reached | {struct.name for struct in family.structs} | {constant.name for constant in spec.constants}
+        known = (
+            defined_there | {struct.name for struct in family.structs} | {constant.name for constant in spec.constants}
+        )
         for kernel in family.kernels:
             for name in names_in(_PLACEHOLDER.sub("", kernel.call)):
                 if name not in known:
@@ -385,9 +387,9 @@ def _check_kernels(spec: Spec, sources: Sources, problems: Problems) -> None:
             texts = primitive.implementation("kernel").texts
             keys = {first: primitive.written_in("kernel", text) for text in texts for first, *_ in _outer_names(text)}
             for name, key in keys.items():
-                if name not in reached and name not in primitive.parameters:
+                if name not in defined_there and name not in primitive.parameters:
                     unknown.setdefault((primitive.name, name, key), []).append(family.path.as_posix())
-        defined_anywhere |= reached
+        defined_anywhere |= defined_there
     # One primitive serves several families.
     for (primitive_name, name, key), families in unknown.items():
         parameters = spec.primitives[primitive_name].parameters
@@ -425,7 +427,7 @@ def _primitives_of_functor(spec: Spec, functor: Functor) -> Sequence[str]:
 
 
 @memoize(lambda headers, folders, sources: (*headers, *folders, sources), size=1024)
-def _reached(
+def reached(
     headers: tuple[str, ...], folders: tuple[PurePosixPath, ...], sources: Sources
 ) -> tuple[frozenset[str], Sequence[Problem]]:
     """What headers define, and those that they include; and what is wrong there."""

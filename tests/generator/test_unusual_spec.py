@@ -61,7 +61,7 @@ LISTS = {
     "spec/functors/unary.yaml": {
         "dtypes: [float, complex]\n    formula: exp(x)": "dtypes: [bf16, f16, f32, f64]\n    formula: exp(x)",
         "dtypes: number\n    result: real\n    formula: abs(x)": (
-            "dtypes: [u8, u32, i16, i32, i64, bf16, f16, f32, f64]\n    result: real\n    formula: abs(x)"
+            "dtypes: [u8, u32, i16, i32, i64, bf16, f16, f32, f64]\n    formula: abs(x)"
         ),
         "dtypes: [float, complex]\n    parameters: {alpha: null}\n    formula: pow(x, alpha)": (
             "dtypes: [f32, f64, f16, bf16, f8e4m3]\n    parameters: {alpha: null}\n    formula: pow(x, alpha)"
