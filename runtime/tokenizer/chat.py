@@ -27,7 +27,8 @@ def render_chat(
     """
     if not installed("jinja2"):
         raise MissingPackage(_OPERATION, "jinja2", "model")
-    from .sandbox import Sandbox, TooMuch
+    from .cost import TooMuch
+    from .sandbox import Sandbox
 
     known = {"messages": [*messages], "add_generation_prompt": add_generation_prompt, "tools": None, "documents": None}
     try:

@@ -1,11 +1,14 @@
-"""Jinja's sandbox with a bound on what a template computes: the template comes from a file that somebody else wrote."""
+"""Jinja's sandbox with a bound on what a template computes: the template comes from a file that somebody else wrote.
+
+Whatever a template may call has a cost, which is counted before the call, from the sizes of its operands alone. Filters
+and methods of Python's types that are not listed here with their cost cannot be called.
+"""
 
 from __future__ import annotations
 
 import functools
 import json
-import re
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from types import GeneratorType
 from typing import Any, Final
 
@@ -18,32 +21,58 @@ from jinja2.sandbox import ImmutableSandboxedEnvironment
 from jinja2.utils import Namespace
 from jinja2.visitor import NodeTransformer
 
+from .cost import CALL, Cost, TooMuch, is_container, of_braces, of_percent, size_of
+
 MOST_WORK: Final = 1 << 24
-"""What a template may compute, in units of about a quarter of a microsecond."""
-MOST_CHARACTERS: Final = 1 << 18
+"""What a template may compute, in units of about a quarter of a microsecond, and of 64 bytes of memory."""
+MOST_CHARACTERS: Final = 1 << 16
 """Of a template."""
-_CALL: Final = 4
-"""The work of a call. An element of what it is given or gives is a unit, and so are sixteen characters."""
-_LARGEST_SIZE: Final = 1 << 12
 _MOST_BITS: Final = 1 << 12
-_SIZED: Final = ("batch", "center", "indent", "ljust", "rjust", "round", "slice", "tojson", "zfill")
-"""What takes a number that its result may be as large as."""
-_FORMATS: Final = ("%", "format", "format_map", "strftime_now")
-_WIDE: Final = re.compile(r"%[^%a-zA-Z]*(\d{5}|\*)|\{[^{}]*:[^{}]*(\d{5}|\{)")
-"""A format with a width of five digits, or one that is an argument."""
-_REFUSED: Final = ("expandtabs", "to_bytes", "translate")
-"""Methods whose results may be far larger than what they are given, and that no conversation needs."""
-_SHALLOW_FILTERS: Final = (
-    *("attr", "batch", "count", "d", "default", "first", "items", "last", "length", "list", "map"),
-    *("reject", "rejectattr", "reverse", "select", "selectattr", "slice"),
+_LINEAR: Final = Cost()
+_SHALLOW: Final = Cost(is_shallow=True)
+_COMPARED: Final = Cost(is_compared=True)
+_SIZED: Final = Cost(has_sizes=True)
+_ITERATED: Final = Cost(is_shallow=True, is_iterated=True)
+# What is compared, as often as a sort of a million elements compares each.
+_SORTED: Final = Cost(is_iterated=True, factor=20)
+FILTERS: Final = {
+    **dict.fromkeys(("attr", "count", "d", "default", "first", "items", "last", "length", "safe"), _SHALLOW),
+    **dict.fromkeys(("list", "map", "reject", "rejectattr", "reverse", "select", "selectattr"), _ITERATED),
+    **dict.fromkeys(("abs", "capitalize", "e", "escape", "float", "forceescape", "int", "lower", "replace"), _LINEAR),
+    **dict.fromkeys(("string", "title", "trim", "truncate", "upper", "urlencode", "wordcount"), _LINEAR),
+    **dict.fromkeys(("join", "sum"), Cost(is_iterated=True)),
+    **dict.fromkeys(("center", "indent", "round", "tojson"), _SIZED),
+    **dict.fromkeys(("batch", "slice"), Cost(is_shallow=True, is_iterated=True, has_sizes=True)),
+    **dict.fromkeys(("dictsort", "groupby", "max", "min", "sort", "unique"), _SORTED),
+    "format": Cost(widths=of_percent),
+}
+"""Jinja's filters that a template may call. Others make more of their operands than their sizes tell."""
+_TESTS: Final = dict.fromkeys(
+    (
+        *("boolean", "callable", "defined", "divisibleby", "escaped", "even", "false", "filter", "float", "integer"),
+        *("iterable", "mapping", "none", "number", "odd", "sameas", "sequence", "string", "test", "true", "undefined"),
+    ),
+    _SHALLOW,
 )
-"""Filters that don't look into the elements of a list."""
-_SHALLOW_TESTS: Final = ("defined", "undefined", "none", "mapping", "sequence", "iterable", "string")
+# Other tests compare.
+_METHODS: Final[Mapping[type, Mapping[str, Cost]]] = {
+    str: {
+        **dict.fromkeys(("capitalize", "casefold", "count", "endswith", "find", "index", "join", "lower"), _LINEAR),
+        **dict.fromkeys(("lstrip", "partition", "removeprefix", "removesuffix", "replace", "rfind"), _LINEAR),
+        **dict.fromkeys(("rindex", "rpartition", "rsplit", "rstrip", "split", "splitlines", "startswith"), _LINEAR),
+        **dict.fromkeys(("strip", "swapcase", "title", "upper"), _LINEAR),
+        **dict.fromkeys((name for name in dir(str) if name.startswith("is")), _LINEAR),
+        **dict.fromkeys(("center", "ljust", "rjust", "zfill"), _SIZED),
+        **dict.fromkeys(("format", "format_map"), Cost(widths=of_braces)),
+    },
+    list: dict.fromkeys(("copy", "count", "index"), _LINEAR),
+    tuple: dict.fromkeys(("count", "index"), _LINEAR),
+    Mapping: dict.fromkeys(("copy", "get", "items", "keys", "values"), _SHALLOW),
+}
+_OPERATORS: Final = {"*": Cost(is_shallow=True, has_sizes=True), "%": Cost(widths=of_percent)}
+# They join.
+_OTHER_OPERATORS: Final = Cost(is_shallow=True, is_compared=True)
 _BODIES: Final = (nodes.For, nodes.Macro, nodes.CallBlock, nodes.Block)
-
-
-class TooMuch(Exception):
-    """A template computes more than it may."""
 
 
 class Generation(Extension):
@@ -65,7 +94,7 @@ class Sandbox(ImmutableSandboxedEnvironment):
     """An environment for one run of one template. Raises TooMuch.
 
     Work is counted before it is done. A body of a loop or a macro counts its nodes each time; calls, filters, tests and
-    operators count what they are given and what they give; and those whose result may be far larger count that too.
+    operators count what they are given and what they give.
     """
 
     intercepted_binops = frozenset(ImmutableSandboxedEnvironment.default_binop_table)
@@ -76,12 +105,12 @@ class Sandbox(ImmutableSandboxedEnvironment):
         )
         self.left = MOST_WORK
         """The work that it may still do."""
-        del self.globals["lipsum"], self.filters["urlize"]
+        del self.globals["lipsum"]
         self.globals.update(functions)
-        self.filters["tojson"] = self._json
-        for known, shallow in ((self.filters, _SHALLOW_FILTERS), (self.tests, _SHALLOW_TESTS)):
-            known.update({name: self._counted(name, function, shallow) for name, function in known.items()})
-        for function in (self._enter, self._made, self._joined, self._seen):
+        known = {**self.filters, "tojson": self._json}
+        self.filters = {name: self._counted(cost, name, known[name]) for name, cost in FILTERS.items()}
+        self.tests = {name: self._counted(_TESTS.get(name, _COMPARED), name, test) for name, test in self.tests.items()}
+        for function in (self._enter, self._iterated, self._joined, self._made, self._seen):
             self.filters[function.__name__] = function
 
     def from_string(self, source: Any, *arguments: Any, **options: Any) -> Template:
@@ -94,30 +123,33 @@ class Sandbox(ImmutableSandboxedEnvironment):
         return super()._generate(_Counting().visit(source), *arguments, **options)
 
     def is_safe_attribute(self, obj: Any, attr: str, value: Any) -> bool:
-        """Whether a template may have an attribute."""
-        return attr not in _REFUSED and super().is_safe_attribute(obj, attr, value)
+        """Whether a template may have an attribute: of a value of Python's types, a method whose cost is known."""
+        is_unknown = callable(value) and _is_of_python(obj) and _cost_of_method(obj, attr) is None
+        return not is_unknown and super().is_safe_attribute(obj, attr, value)
 
     def call(self, context: Context, obj: Any, /, *arguments: Any, **named: Any) -> Any:
         """What a call gives."""
         method = getattr(obj, "__wrapped__", obj)
-        owner = getattr(method, "__self__", None)
+        owner, name = getattr(method, "__self__", None), getattr(method, "__name__", "")
         arguments = tuple(map(_settled, arguments))
-        given = (*arguments, *named.values())
-        if isinstance(owner, str | bytes):
-            given = (owner, *given)
-        self._foresee(getattr(method, "__name__", ""), given)
+        operands = (*arguments, *named.values())
+        cost: Cost | None = _SHALLOW
+        if owner is not None and _is_of_python(owner):
+            operands, cost = (owner, *operands), _cost_of_method(owner, name)
+        elif name == "strftime_now":
+            cost = Cost(widths=of_percent)
+        # A method without a known cost is refused as an attribute; here it is one that the caller passed.
+        self._count(cost or _LINEAR, name, operands)
         return self._seen(super().call(context, obj, *arguments, **named))
 
     def call_binop(self, context: Context, operator: str, left: Any, right: Any) -> Any:
         """What an operator gives."""
-        match operator, left, right:
-            case "**", int(), int():
+        if isinstance(left, int | float) and isinstance(right, int | float):
+            self.spend(CALL)
+            if operator == "**" and isinstance(left, int) and isinstance(right, int):
                 self._require(max(right, 0) * left.bit_length() <= _MOST_BITS)
-            case "*", _, int():
-                self.spend(_work(left) * max(right, 0))
-            case "*", int(), _:
-                self.spend(_work(right) * max(left, 0))
-        self._foresee(operator, (left, right))
+        else:
+            self._count(_OPERATORS.get(operator, _OTHER_OPERATORS), operator, (left, right))
         return self._seen(super().call_binop(context, operator, left, right))
 
     def spend(self, work: int) -> None:
@@ -129,70 +161,66 @@ class Sandbox(ImmutableSandboxedEnvironment):
         if not condition:
             raise TooMuch
 
-    def _foresee(self, name: str, given: Sequence[Any]) -> None:
-        """Count what a call is given, and its result where that may be far larger."""
-        self.spend(_CALL + sum(map(_work, given)))
-        first, others = (given[0], given[1:]) if given else ("", ())
-        if name in _SIZED:
-            for size in others:
-                if isinstance(size, int):
-                    self._require(abs(size) <= _LARGEST_SIZE)
-                    self.spend(_work(first) * abs(size))
-        if name in _FORMATS and isinstance(first, str):
-            self._require(not _WIDE.search(first))
-            self._look_into(others)
-        match name, others:
-            case "replace", (old, new, *_):
-                self.spend(str(first).count(str(old)) * len(str(new)))
-            case "join", (other, *_):
-                # A filter has the separator behind the list, the method of a text in front of it.
-                separator, parts = (first, other) if isinstance(first, str) else (other, first)
-                self.spend((1 + _work(separator)) * _work(parts))
-            case "sum", _:
+    def _count(self, cost: Cost, name: str, operands: Sequence[Any]) -> None:
+        """Count a call, and its result where that may be larger than its operands."""
+        if not cost.is_shallow:
+            before = self.left
+            for operand in operands:
+                self._look_into(operand)
+            self.spend((before - self.left) * (cost.factor - 1))
+        match name, operands:
+            case "replace", (text, old, new, *_) if isinstance(text, str) and isinstance(old, str):
+                # What replaces is written as often as it is found, which is looked for first.
+                self.spend(cost.of((text, old)))
+                self.spend(text.count(old) * size_of(new))
+            case "sum", (_, *others):
                 # To add lists takes the square of their number.
-                self._require(not any(map(_is_container, others)))
+                self._require(not any(map(is_container, others)))
+                self.spend(cost.of(operands))
+            case _:
+                self.spend(cost.of(operands))
 
-    def _counted(self, name: str, function: Any, shallow: Sequence[str]) -> Callable[..., Any]:
+    def _counted(self, cost: Cost, name: str, function: Any) -> Callable[..., Any]:
         """A filter or a test that counts."""
         skipped = 1 if hasattr(function, "jinja_pass_arg") else 0
 
         @functools.wraps(function)
         def counted(*arguments: Any, **named: Any) -> Any:
             arguments = tuple(map(_settled, arguments))
-            given = (*arguments[skipped:], *named.values())
-            if name not in shallow:
-                self._look_into(given)
-            self._foresee(name, given)
+            self._count(cost, name, (*arguments[skipped:], *named.values()))
             return self._seen(function(*arguments, **named))
 
         return counted
 
-    def _look_into(self, values: Iterable[Any]) -> None:
-        """Count the elements of lists, and what they hold."""
-        waiting = [*values]
+    def _look_into(self, value: Any) -> None:
+        """Count the elements of a list, and what they hold."""
+        waiting = [value]
         while waiting:
             value = waiting.pop()
             # It is written with all that it holds.
             self._require(not isinstance(value, Namespace))
-            if not _is_container(value):
-                self.spend(_work(value))
-                continue
-            self.spend(_CALL * (1 + len(value)))
-            waiting += value
-            if isinstance(value, Mapping):
-                waiting += value.values()
+            self.spend(size_of(value))
+            if is_container(value):
+                waiting += value
+                if isinstance(value, Mapping):
+                    waiting += value.values()
 
     def _seen(self, value: Any) -> Any:
-        self.spend(_work(value))
+        self.spend(size_of(value))
         self._require(not isinstance(value, int) or value.bit_length() <= _MOST_BITS)
         return value
 
     def _printed(self, value: Any) -> Any:
-        self._look_into((value,))
+        self._look_into(value)
+        return value
+
+    def _iterated(self, value: Any) -> Any:
+        # A loop may look at the last of its elements first, and then has them all.
+        self.spend(_ITERATED.of((value,)))
         return value
 
     def _made(self, value: Any) -> Any:
-        self._look_into((value,))
+        self._look_into(value)
         return value
 
     def _joined(self, parts: Sequence[Any]) -> str:
@@ -213,14 +241,24 @@ class Sandbox(ImmutableSandboxedEnvironment):
             return encoder.encode(value)
         parts = []
         for part in encoder.iterencode(value):
-            self.spend(_work(part))
+            self.spend(size_of(part))
             parts.append(part)
         return "".join(parts)
 
     @pass_context
     def _enter(self, _: Context, work: int) -> str:
-        self.spend(_CALL + work)
+        self.spend(CALL + work)
         return ""
+
+
+def _is_of_python(value: Any) -> bool:
+    """Whether a value's methods are Python's own, not those of Jinja or of the caller's classes."""
+    return isinstance(value, str | Mapping) or type(value).__module__ == "builtins"
+
+
+def _cost_of_method(value: Any, name: str) -> Cost | None:
+    """The cost of a method of a value of Python's types; None of one that a template may not call."""
+    return next((costs.get(name) for kind, costs in _METHODS.items() if isinstance(value, kind)), None)
 
 
 class _Counting(NodeTransformer):
@@ -243,8 +281,10 @@ class _Counting(NodeTransformer):
                 return _filter("_seen", node)
         if work is not None:
             node.body.insert(0, nodes.Output([_filter("_enter", work)]))
-            if isinstance(node, nodes.For) and node.test is not None:
-                node.test = nodes.Or(_filter("_enter", work), node.test)
+            if isinstance(node, nodes.For):
+                node.iter = _filter("_iterated", node.iter)
+                if node.test is not None:
+                    node.test = nodes.Or(_filter("_enter", work), node.test)
         return node
 
 
@@ -253,19 +293,8 @@ def _size(node: nodes.Node) -> int:
     return sum(1 for _ in node.find_all(nodes.Node)) + sum(len(text.data) for text in node.find_all(nodes.TemplateData))
 
 
-def _filter(name: str, node: nodes.Expr) -> nodes.Filter:
+def _filter(name: str, node: Any) -> nodes.Filter:
     return nodes.Filter(node, name, [], [], None, None)
-
-
-def _is_container(value: Any) -> bool:
-    return isinstance(value, list | tuple | set | frozenset | Mapping)
-
-
-def _work(value: Any) -> int:
-    """That of reading a value once."""
-    if isinstance(value, str | bytes):
-        return (len(value) + 15) // 16
-    return len(value) if isinstance(value, range) or _is_container(value) else 0
 
 
 def _settled(value: Any) -> Any:
