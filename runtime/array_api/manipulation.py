@@ -31,6 +31,10 @@ def broadcast_shapes(*shapes: tuple[int, ...]) -> tuple[int, ...]:
 
 def broadcast_arrays(*arrays: Tensor) -> tuple[Tensor, ...]:
     """Stretch tensors to the shape to which they broadcast: views, in which repeated elements exist once."""
+    for place, array in enumerate(arrays, 1):
+        if not isinstance(array, Tensor):
+            reason = f"argument {place} must be a Tensor, not of type {type(array).__name__}"
+            raise InvalidArgument("broadcast_arrays", reason)
     shape = broadcast_shapes(*[array.shape for array in arrays])
     return tuple(array.broadcast_as(shape) for array in arrays)
 

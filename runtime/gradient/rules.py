@@ -718,7 +718,11 @@ def _checked(op: UserOp, given: object, operands: Sequence[Tensor]) -> list[Tens
         if gradient is not None and gradient.device != operand.device:
             reason = f"bwd of {type(op).__name__} gives gradients on the devices of the operands"
             raise GradientError(op.name, f"{reason}, {operand.device.label} here, not {gradient.device.label}")
-    return [each if each is None else each.to_dtype(x.dtype) for each, x in zip(found, operands, strict=True)]
+        if gradient is not None and gradient.dtype is not operand.dtype:
+            reason = f"bwd of {type(op).__name__} gives gradients in the dtypes of the operands"
+            advice = f"end with to_dtype('{operand.dtype}')"
+            raise GradientError(op.name, f"{reason}, {operand.dtype} here, not {gradient.dtype}; {advice}")
+    return list(found)
 
 
 def changed_by(op: UserOp, first: tuple[Any, Layout], *others: tuple[Any, Layout]) -> None:

@@ -114,10 +114,15 @@ def value_and_grad(function: Callable[P, Tensor]) -> Callable[P, tuple[Tensor, t
             return variables[-1]
 
         given = [variable(argument) for argument in arguments]
+        given_by_name = {name: variable(argument) for name, argument in named.items()}
+        if not variables:
+            kinds = ", ".join(shown(argument) for argument in (*arguments, *named.values())) or "nothing"
+            reason = f"no argument is a Tensor of floats, but {kinds}; give tensors as arguments of their own"
+            raise InvalidArgument("value_and_grad", reason)
         around = mode()
         try:
             set_mode(around.inside(records=True, is_inner=True))
-            result = function(*given, **{name: variable(argument) for name, argument in named.items()})
+            result = function(*given, **given_by_name)
         finally:
             set_mode(around)
         require_tensors("value_and_grad", result=result)

@@ -117,7 +117,13 @@ class Fused:
             return self
         known = id(instance)
         if known not in self._objects:
-            self._objects[known] = weakref.ref(instance, lambda _: self._objects.pop(known, None)), object()
+            try:
+                reference = weakref.ref(instance, lambda _: self._objects.pop(known, None))
+            except TypeError:
+                kind = type(instance).__name__
+                reason = f"objects of class {kind} have no weak references; add '__weakref__' to its __slots__"
+                raise InvalidArgument(self._name, reason) from None
+            self._objects[known] = reference, object()
         return types.MethodType(self, instance)
 
     def __call__(self, *arguments: Any, **named: Any) -> Any:

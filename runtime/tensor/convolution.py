@@ -83,7 +83,7 @@ class ConvolutionMethods(CreationMethods):
         The sizes of the result follow as in `conv1d`, along both dims. Padding is one for both, or one for each, of
         which each may be a pair of those in front and behind.
         """
-        pads = padding if isinstance(padding, Sequence) else (padding, padding)
+        pads = padding if isinstance(padding, tuple | list) else (padding, padding)
         padded, least = self._padded_unevenly("conv2d", [_ends(pad) for pad in pads])
         steps = {"padding": least, "stride": stride, "dilation": dilation}
         return padded._convolved("conv2d", kernel, groups, steps, bias)

@@ -6,8 +6,6 @@ from collections.abc import Callable, Iterator, Sequence
 from types import EllipsisType
 from typing import Self, SupportsIndex, TypeGuard
 
-import numpy as np
-
 from ...dtype import DType
 from ..base.bounded_cache import BoundedCache
 from ..base.error import InvalidArgument, InvalidIndex, ShapeMismatch, TallowError, UnsizedTensor
@@ -16,7 +14,7 @@ from ..core.layout import Layout
 from ..core.shape import Shape
 from .base import TensorBase, named, require_tensors
 from .create import CreationMethods
-from .selection import has_tensors, selection, spelled_out
+from .selection import has_tensors, integer_index, selection, spelled_out
 
 Index = SupportsIndex | slice | EllipsisType | None
 """What chooses a view of a tensor."""
@@ -262,13 +260,7 @@ def _sliced(layout: Layout, dim: int, item: slice) -> Layout:
 
 def _at(layout: Layout, dim: int, item: Index) -> Layout:
     size = layout.shape[dim]
-    is_array = isinstance(item, np.ndarray) and item.ndim > 0
-    if is_array or isinstance(item, bool) or not isinstance(item, SupportsIndex):
-        reason = f"an index must be an integer, a slice, None or '...', not of type {type(item).__name__}"
-        raise InvalidArgument(
-            "index", f"{reason}; read through a tensor of indexes, write with index_copy_ or scatter_"
-        )
-    position = integer("index", "an index", item)
+    position = integer_index(item)
     if not -size <= position < size:
         raise InvalidIndex("index", position, size)
     return layout.narrow(dim, position % size, 1).squeeze(dim)

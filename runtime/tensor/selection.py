@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from operator import index
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, NamedTuple, SupportsIndex, TypeVar
 
 import numpy as np
 
 from ...dtype import DType
 from ..base.error import IndexMismatch, InvalidArgument, InvalidDim, InvalidIndex
+from ..core.argument import integer
 from ..core.shape import Shape
 from .base import TensorBase
 
@@ -100,7 +100,7 @@ def selection(tensor: T, items: Sequence[Any]) -> Selection:
             dim += item is not None
             continue
         else:
-            parts = [index(item)]
+            parts = [integer_index(item)]
         for part in parts:
             chosen.append((len(basic), from_the_front(part, tensor.shape[dim])))
             basic.append(_WHOLE)
@@ -123,6 +123,17 @@ def selection(tensor: T, items: Sequence[Any]) -> Selection:
     adjacent = dims == list(range(dims[0], dims[0] + len(dims)))
     order = [*dims, *[place for place in range(view.rank) if place not in dims]]
     return Selection(view.permute(order), rows.flatten(), len(dims), shape, dims[0] if adjacent else 0)
+
+
+def integer_index(item: Any) -> int:
+    """Return an item of an index as an integer. InvalidArgument if it is of another type."""
+    is_array = isinstance(item, np.ndarray) and item.ndim > 0
+    if is_array or isinstance(item, bool) or not isinstance(item, SupportsIndex):
+        reason = f"an index must be an integer, a slice, None or '...', not of type {type(item).__name__}"
+        raise InvalidArgument(
+            "index", f"{reason}; read through a tensor of indexes, write with index_copy_ or scatter_"
+        )
+    return integer("index", "an index", item)
 
 
 def _common_shape(shapes: Sequence[tuple[int, ...]]) -> tuple[int, ...]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from ..base.error import InvalidArgument, TallowError
+from ..helpers.public import assembled
 from . import names
 from .attention import AttentionMethods
 from .convolution import ConvolutionMethods
@@ -14,6 +15,14 @@ from .losses import LossMethods
 from .sampling import SamplingMethods
 
 
+class TensorType(type):
+    """The class of the class Tensor, whose `dir` leaves out names that only say what to use in their place."""
+
+    def __dir__(cls) -> list[str]:
+        return [name for name in super().__dir__() if not isinstance(vars(Tensor).get(name), names.Elsewhere)]
+
+
+@assembled
 class Tensor(
     LayerMethods,
     LossMethods,
@@ -22,6 +31,7 @@ class Tensor(
     AttentionMethods,
     ConvolutionMethods,
     CustomMethods,
+    metaclass=TensorType,
 ):
     """Elements of one dtype on one device, in at most `limits.MAX_RANK` dims.
 
@@ -48,7 +58,7 @@ class Tensor(
         return f"<pre>{escape(pretty(self))}</pre>"
 
     def __dir__(self) -> list[str]:
-        return [name for name in super().__dir__() if not isinstance(vars(Tensor).get(name), names.Elsewhere)]
+        return dir(type(self))
 
     def __format__(self, spec: str) -> str:
         """Format the only element as a number; without a format, as `str` does."""

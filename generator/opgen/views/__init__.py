@@ -77,11 +77,6 @@ def _is_of_kernels(spec: Spec, each: Backend) -> bool:
     return family is not None and not family.vocabulary
 
 
-def _is_imported(spec: Spec, each: Backend) -> bool:
-    """Whether the runtime has no devices for an array library: the library is imported when a device is opened."""
-    return each.array is not None and "device" not in spec.own_modules.get(each.package or "", ())
-
-
 MEMBERS: Mapping[str, Members] = {
     "storage": Members(_named(lambda spec: spec.families), dispatch.family_module, "spec/storage"),
     "recorded": Members(_named(lambda spec: spec.families), gradients.recorded_module),
@@ -92,7 +87,7 @@ MEMBERS: Mapping[str, Members] = {
     "library": Members(_named(lambda spec: spec.c_libraries), libraries.functions, "spec/libraries"),
     "gpu": Members(_runtimes(_is_of_kernels), backend.kernel_backend),
     "array": Members(_runtimes(lambda _, each: each.array is not None), arrays.spelled_library),
-    "imported": Members(_runtimes(_is_imported), arrays.imported_backend),
+    "imported": Members(_runtimes(backend.has_error_class), arrays.imported_backend),
     "runtime": Members(_runtimes(lambda *_: True), backend.ops),
     "mounted": Members(lambda spec: [(str(RUNTIME), b) for b in [spec.package.base] if b], package.mounted_runtime),
     "public": Members(_named(lambda spec: spec.public.values()), package.public_module),

@@ -12,9 +12,9 @@ def backends(spec: Spec) -> View:
     """The choice between each backend's runtime and its dummy."""
     devices, storages = backend_classes(spec, "Device"), backend_classes(spec, "Storage")
     blocks = backend_classes(spec, "Storage", "Q")
-    exports = (*devices, *storages, *blocks, *ops_names(spec))
+    exports = (*devices, *storages, *blocks, *error_classes(spec), *ops_names(spec))
     return View(
-        backends=list(map(_import, spec.backends)),
+        backends=[_import(spec, backend) for backend in spec.backends],
         exports=list(map(quoted, exports)),
         devices=devices,
         storages=storages,
@@ -22,7 +22,17 @@ def backends(spec: Spec) -> View:
     )
 
 
-def _import(backend: Backend) -> View:
+def has_error_class(spec: Spec, backend: Backend) -> bool:
+    """Return whether opgen emits the class of errors of a backend's library."""
+    return backend.array is not None and "device" not in spec.own_modules.get(backend.package or "", ())
+
+
+def error_classes(spec: Spec) -> list[str]:
+    """Return the classes of errors of the libraries of backends."""
+    return [f"{backend.class_prefix}Error" for backend in spec.backends if has_error_class(spec, backend)]
+
+
+def _import(spec: Spec, backend: Backend) -> View:
     """Where the classes and the ops of one backend come from."""
     prefix, dummy = backend.class_prefix, f"dummy_{backend.name}_backend"
     ops = [] if backend.package is None else [f"ops as {backend.name}"]
@@ -32,7 +42,13 @@ def _import(backend: Backend) -> View:
         condition=" and ".join([] if backend.package is None else installed),  # where its runtime is imported
         module=backend.package or dummy,
         dummy=dummy,
-        names=[f"{prefix}Device", f"{prefix}Storage", f"Q{prefix}Storage", *ops],
+        names=[
+            f"{prefix}Device",
+            f"{prefix}Storage",
+            f"Q{prefix}Storage",
+            *([f"{prefix}Error"] if has_error_class(spec, backend) else []),
+            *ops,
+        ],
     )
 
 
@@ -41,7 +57,12 @@ def dummy(spec: Spec, backend: Backend) -> View:
     reason = f"its packages are not installed; pip install '{spec.package.name}[{backend.extra}]'"
     # Without these it takes the place of the runtime, if there is one.
     modules = () if backend.package is None else backend.modules
-    return View(backend=backend, reason=backend.missing or reason, modules=modules)
+    return View(
+        backend=backend,
+        reason=backend.missing or reason,
+        modules=modules,
+        has_error_class=has_error_class(spec, backend),
+    )
 
 
 def ops(spec: Spec, backend: Backend) -> View:

@@ -12,6 +12,7 @@ from opgen.matrix import Alike, alike_by_op
 from opgen.model import BasePackage, PublicModule, Spec
 from opgen.problem import Location
 from opgen.sources import OWN_RUNTIME, RUNTIME
+from opgen.views.backend import error_classes
 from opgen.views.dispatch import op_classes
 from opgen.views.python import quoted
 
@@ -25,6 +26,7 @@ def package(spec: Spec) -> View:
     """The package itself: the classes that it exports because the spec names them."""
     classes = ("{}Device", "{}Storage", "Q{}Storage")
     backends = [name.format(backend.class_prefix) for backend in spec.backends for name in classes]
+    backends += error_classes(spec)
     custom = [method.custom_class for method in spec.storage_methods() if method.custom_class is not None]
     ops = op_classes(spec)
     return View(package=spec.package, backends=backends, ops=ops, custom_ops=custom, named=[*backends, *ops, *custom])
