@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Generator
 from contextvars import ContextVar
 from types import CodeType, FrameType
 from typing import Any, Final, TypeAlias, TypeVar
@@ -61,27 +61,47 @@ mode: Final = _mode.get
 set_mode: Final = _mode.set
 
 
-class NoGrad:
-    """What `no_grad` returns: a context manager without a state of its own, so that it serves many times at once."""
+def _unrecorded() -> Generator[None]:
+    """Record nothing between the first step and the second one."""
+    before = after = mode()
+    own = before.inside(records=False, is_inner=before.is_inner)
+    try:
+        set_mode(own)
+        yield
+        # Blocks of generators may end in another order than they began in: each takes one from this context.
+        after = mode().outer or before
+    except GeneratorExit:
+        # An interrupt came before the end of the block, and nobody has the generator any more.
+        if mode() is not own:
+            after = mode()
+    finally:
+        set_mode(after)
 
-    __slots__ = ()
+
+class NoGrad:
+    """What `no_grad` returns: a context manager that is entered again, also inside itself and by several threads."""
+
+    __slots__ = ("_blocks",)
+
+    def __init__(self) -> None:
+        self._blocks: list[Generator[None]] = []
 
     def __enter__(self) -> None:
-        before = mode()
+        block = _unrecorded()
+        self._blocks.append(block)
         try:
-            set_mode(before.inside(records=False, is_inner=before.is_inner))
+            next(block)
         except BaseException:
             # An interrupt may come behind any call.
-            set_mode(before)
+            block.close()
             raise
 
     def __exit__(self, kind: object, error: object, traceback: object) -> None:
-        # Blocks of generators may end in another order than they began in: each takes one from this context.
-        set_mode(mode().outer or _RECORDING)
+        next(self._blocks.pop(), None)
 
     def __call__(self, function: F) -> F:
         """Decorate a function; a generator or a coroutine records nothing in each of its steps."""
-        return decorated(function, self)
+        return decorated(function, NoGrad)
 
 
 def no_grad() -> NoGrad:

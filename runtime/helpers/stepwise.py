@@ -7,13 +7,14 @@ from collections.abc import AsyncGenerator, Callable, Generator
 from contextlib import AbstractContextManager
 from functools import wraps
 from types import coroutine
-from typing import Any, TypeVar, cast
+from typing import Any, TypeAlias, TypeVar, cast
 
 F = TypeVar("F", bound=Callable[..., Any])
+Context: TypeAlias = "Callable[[], AbstractContextManager[object]]"
 
 
-def decorated(function: F, context: AbstractContextManager[object]) -> F:
-    """Return a function of the same kind that enters the context around each of its steps, and leaves it in between.
+def decorated(function: F, context: Context) -> F:
+    """Return a function of the same kind that enters a new context around each of its steps, and leaves it in between.
 
     So what consumes a generator, or runs while a coroutine waits, is outside of the context.
     """
@@ -27,27 +28,27 @@ def decorated(function: F, context: AbstractContextManager[object]) -> F:
 
     @wraps(function)
     def call(*arguments: Any, **named: Any) -> Any:
-        with context:
+        with context():
             return function(*arguments, **named)
 
     return cast("F", call)
 
 
-def _generator(function: Callable[..., Any], context: AbstractContextManager[object]) -> Callable[..., Any]:
+def _generator(function: Callable[..., Any], context: Context) -> Callable[..., Any]:
     def call(*arguments: Any, **named: Any) -> Any:
         return (yield from _stepped(function(*arguments, **named), context))
 
     return call
 
 
-def _coroutine(function: Callable[..., Any], context: AbstractContextManager[object]) -> Callable[..., Any]:
+def _coroutine(function: Callable[..., Any], context: Context) -> Callable[..., Any]:
     async def call(*arguments: Any, **named: Any) -> Any:
         return await _awaited(function(*arguments, **named), context)
 
     return call
 
 
-def _async_generator(function: Callable[..., Any], context: AbstractContextManager[object]) -> Callable[..., Any]:
+def _async_generator(function: Callable[..., Any], context: Context) -> Callable[..., Any]:
     async def call(*arguments: Any, **named: Any) -> AsyncGenerator[Any, Any]:
         generator = function(*arguments, **named)
         step = generator.asend(None)
@@ -67,18 +68,18 @@ def _async_generator(function: Callable[..., Any], context: AbstractContextManag
     return call
 
 
-def _stepped(steps: Any, context: AbstractContextManager[object]) -> Generator[Any, Any, Any]:
+def _stepped(steps: Any, context: Context) -> Generator[Any, Any, Any]:
     """Forward what is sent to a generator, a coroutine, or a step of an async generator, which runs in the context."""
     advance, argument = steps.send, None
     try:
         while True:
-            with context:
+            with context():
                 value = advance(argument)
             try:
                 argument = yield value
                 advance = steps.send
             except GeneratorExit:
-                with context:
+                with context():
                     steps.close()
                 raise
             except BaseException as error:

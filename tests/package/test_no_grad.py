@@ -212,6 +212,7 @@ def test_decorated_async_generators_record_between_their_steps(x: Var) -> None:
 # What begins lines that restore the state, or that are traced once more before they do, when Python cannot be
 # interrupted there.
 RESTORING = "set_mode(", "finally:", "with "
+MODULES = "gradient.recording", "gradient.backward", "helpers.stepwise"
 
 
 @functools.cache
@@ -220,7 +221,7 @@ def restores(file: str, line: int) -> bool:
 
 
 def test_an_interrupt_leaves_no_trace(x: Var) -> None:
-    """Raise an error at each line of the block, of the functions that enter it, and of backward."""
+    """Raise an error at each call and each line of the block, of the functions that enter it, and of backward."""
 
     @tl.no_grad()
     def function() -> Iterator[Tensor]:
@@ -233,14 +234,15 @@ def test_an_interrupt_leaves_no_trace(x: Var) -> None:
             pass
         (x * x).sum().backward()
 
-    def lines_until(place: int) -> int:
-        """Run it up to a line of tallow, and count those that ran."""
+    def events_until(place: int) -> int:
+        """Run it up to a call or a line of MODULES, and count them."""
         count = 0
 
         def trace(frame: Any, event: str, _: object) -> Any:
             nonlocal count
-            is_own = frame.f_globals.get("__name__", "").startswith("tallow.")
-            if event == "line" and is_own and not restores(frame.f_code.co_filename, frame.f_lineno):
+            is_own = frame.f_globals.get("__name__", "").endswith(MODULES)
+            is_line = event == "line" and not restores(frame.f_code.co_filename, frame.f_lineno)
+            if is_own and (event == "call" or is_line):
                 count += 1
                 if count == place:
                     raise KeyboardInterrupt
@@ -256,10 +258,10 @@ def test_an_interrupt_leaves_no_trace(x: Var) -> None:
             sys.settrace(before)
         return count
 
-    count = lines_until(0)
+    count = events_until(0)
     assert count > 100
     for place in range(1, count + 1):
-        lines_until(place)
+        events_until(place)
         assert is_recording(), place
 
 
