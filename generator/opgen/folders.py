@@ -18,15 +18,15 @@ def root_above(folder: Path) -> Path | None:
     return next((each for each in (folder, *folder.parents) if (each / PACKAGE_FILE).is_file()), None)
 
 
-def walk(top: Path, on_error: Callable[[OSError], None]) -> Iterator[Path]:
-    """The files below a folder, also behind links to folders.
+def walk(top: Path, on_error: Callable[[OSError], None]) -> Iterator[str]:
+    """The files below a folder, also behind links to folders: their paths from there, with slashes.
 
     What cannot be read, or leads nowhere or back to a folder that holds it, goes to `on_error`.
     """
-    return map(Path, _walk(os.fspath(top), (), on_error))
+    return _walk(os.fspath(top), "", (), on_error)
 
 
-def _walk(folder: str, above: tuple[str, ...], on_error: Callable[[OSError], None]) -> Iterator[str]:
+def _walk(folder: str, inside: str, above: tuple[str, ...], on_error: Callable[[OSError], None]) -> Iterator[str]:
     real = os.path.realpath(folder)
     if real in above:
         on_error(OSError(errno.ELOOP, "it leads to a folder that holds it", folder))
@@ -44,14 +44,10 @@ def _walk(folder: str, above: tuple[str, ...], on_error: Callable[[OSError], Non
         except OSError as error:
             # Editors lock files by hidden links that lead nowhere.
             if not entry.name.startswith("."):
-                reason = (
-                    f"it leads to {Path(entry.path).readlink()}: {error.strerror}"
-                    if entry.is_symlink()
-                    else error.strerror
-                )
+                reason = f"it leads to {Path(entry.path).readlink()}: {error.strerror}"
                 on_error(OSError(error.errno, reason, entry.path))
             continue
-        if not is_folder:
-            yield entry.path
+        if is_folder:
+            yield from _walk(entry.path, f"{inside}{entry.name}/", (*above, real), on_error)
         else:
-            yield from _walk(entry.path, (*above, real), on_error)
+            yield f"{inside}{entry.name}"

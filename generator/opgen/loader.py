@@ -165,7 +165,7 @@ def _files(root: Path, problems: list[Problem]) -> Iterator[Path]:
         if folder != root / "spec" or folder.exists():  # that a whole spec is missing, the missing files tell
             problems.append(Problem(Location(folder.relative_to(root)), unreadable(error)))
 
-    return (file for file in walk(root / "spec", note) if file.suffix.lower() in (".yaml", ".yml"))
+    return (root / "spec" / file for file in walk(root / "spec", note) if file.lower().endswith((".yaml", ".yml")))
 
 
 def read_text(file: Path, shown: Path, problems: list[Problem]) -> str | None:

@@ -89,8 +89,8 @@ class Sources:
                 self.problems.append(Problem(Location(folder), unreadable(error)))
 
         for file in walk(root / top, note):
-            path = PurePosixPath(file.relative_to(root).as_posix())
-            if str(path).isprintable():
+            path = top / file
+            if file.isprintable():
                 yield path
             else:
                 self.problems.append(Problem(place(path), "its name cannot be printed; rename it"))

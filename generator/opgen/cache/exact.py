@@ -6,11 +6,12 @@ Fields of dataclasses that are declared with `compare=False`, such as locations,
 
 import dataclasses
 import hashlib
-from collections.abc import Hashable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from enum import Enum
 from functools import cache
 from pathlib import PurePath
 from types import BuiltinFunctionType, FunctionType
+from typing import Any
 
 
 class Comparison:
@@ -29,6 +30,10 @@ class Comparison:
             pair = one, other = waiting.pop()
             if type(one) is not type(other):
                 return False
+            if type(one) is str:
+                if one != other:
+                    return False
+                continue
             key = id(one), id(other)
             if key in self._equal or key in equal:
                 continue
@@ -71,23 +76,24 @@ def digest(value: object) -> bytes:
 
 def _parts(value: object) -> Sequence[object] | None:
     """What a container or a record is made of, in its order; None of anything else."""
-    match value:
-        case Mapping():
-            return [part for entry in value.items() for part in entry]
-        case tuple() | list():
-            return value
-        case set() | frozenset():
-            return sorted(map(digest, value))
-    fields = _compared(type(value))  # type: ignore[arg-type]  # which mypy takes for no Hashable
-    return None if fields is None else [getattr(value, name) for name in fields]
+    taken_apart = _taking_apart(type(value))  # type: ignore[arg-type]  # which mypy takes for no Hashable
+    return None if taken_apart is None else taken_apart(value)
 
 
 @cache
-def _compared(kind: Hashable) -> Sequence[str] | None:
-    """The fields by which records of a class are compared; None of a class that compares identities, or is none."""
-    if not dataclasses.is_dataclass(kind) or getattr(kind, "__eq__", None) is object.__eq__:
+def _taking_apart(kind: Hashable) -> Callable[[Any], Sequence[object]] | None:
+    """What gives the parts of values of a class; None of one that has none, or that compares identities."""
+    assert isinstance(kind, type)
+    if issubclass(kind, Mapping):
+        return lambda mapping: [part for entry in mapping.items() for part in entry]
+    if issubclass(kind, tuple | list):
+        return lambda items: items
+    if issubclass(kind, set | frozenset):
+        return lambda items: sorted(map(digest, items))
+    if not dataclasses.is_dataclass(kind) or kind.__eq__ is object.__eq__:
         return None
-    return [field.name for field in dataclasses.fields(kind) if field.compare]
+    names = [field.name for field in dataclasses.fields(kind) if field.compare]
+    return lambda record: [getattr(record, name) for name in names]
 
 
 def _content(value: object) -> bytes | None:
