@@ -85,9 +85,12 @@ class Additions:
         """Write the files; SpecError if the spec would have a mistake then, and then nothing is written."""
         compose(self._root, self.documents, self._sources, [])
         for path, text in self.texts.items():
+            # A link stays one, and so do the ends of lines.
+            file = (self._root / path).resolve()
             try:
-                # A link stays one.
-                write_atomically((self._root / path).resolve(), text.encode())
+                if file.is_file() and b"\r\n" in file.read_bytes():
+                    text = text.replace("\n", "\r\n")
+                write_atomically(file, text.encode())
             except OSError as error:
                 raise Refusal(f"{path.as_posix()} cannot be written: {error.strerror}; let it be written") from None
 

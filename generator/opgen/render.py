@@ -73,8 +73,17 @@ def _bytecode_cache() -> "jinja2.BytecodeCache | None":
 
     import jinja2
 
+    class Cache(jinja2.FileSystemBytecodeCache):
+        """A damaged file counts as missing, of which Jinja's own class raises errors of pickle."""
+
+        def load_bytecode(self, bucket: "jinja2.bccache.Bucket") -> None:
+            try:
+                super().load_bytecode(bucket)
+            except Exception:
+                bucket.reset()
+
     try:
-        return jinja2.FileSystemBytecodeCache(pattern=f"opgen-jinja-{metadata.version('jinja2')}-%s.cache")
+        return Cache(pattern=f"opgen-jinja-{metadata.version('jinja2')}-%s.cache")
     except (OSError, RuntimeError):
         return None
 

@@ -7,19 +7,23 @@ import os
 import pickle
 import random
 import shutil
+import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from itertools import pairwise
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from opgen.cache import files, memo, up_to_date
+from opgen.cache import files, memo, state, up_to_date
+from opgen.cache.views import ViewCache
 from opgen.folders import FOLDERS
 from opgen.formula import Call
 from opgen.problem import Refusal, SpecError
 from opgen.project import Project as Opened
 from opgen.project import read_project, resumed_project
-from opgen.render import render
+from opgen.render import environment, render
 from opgen.start import choose_base, start
 
 from .edits import edited
@@ -115,6 +119,70 @@ def test_1000_edits_with_and_without_a_cache_give_the_same_bytes(small: Project,
     assert check_random_edits(small, 100, seed) > 20
 
 
+LEAKY = """\
+  leaky:
+    doc: leaky
+    dtypes: float
+    parameters: {slope: 0.0, second: 1.0, third: 2}
+    formula: where(x > 0, x, slope * x + second + third * 2)
+"""
+# Each text in the place of the one before it: `==` sees no difference, and outputs have one.
+REWRITTEN = [
+    ["{slope: 0.0, second: 1.0, third: 2}", "{second: 1.0, slope: 0.0, third: 2}"],
+    ["second: 1.0,", "second: 1,"],
+    ["slope: 0.0,", "slope: -0.0,", "slope: 0,"],
+    ["third * 2)", "third * 2.0)", "2 * third)"],
+    # An entry of another mapping in the same place of the file.
+    ["    parameters: {", "    let:        {"],
+]
+
+
+def test_edits_that_equality_does_not_see_are_seen(tmp_path: Path) -> None:
+    start(choose_base(None), "mylib", tmp_path / "mylib")
+    project = Project(tmp_path / "mylib")
+    project.edit("spec/functors/unary.yaml", "ops:\n", f"ops:\n{LEAKY}")
+    assert isinstance(results_of(resumed_project, project), dict)
+    for texts in REWRITTEN:
+        for find, replace in pairwise(texts):
+            project.edit("spec/functors/unary.yaml", find, replace)
+            resumed = results_of(resumed_project, project)
+            memo.forget()
+            fresh = results_of(read_project, project)
+            assert repr(resumed) == repr(fresh), replace
+            assert isinstance(fresh, dict) or replace.startswith("    "), fresh
+
+
+@pytest.mark.parametrize(
+    ("one", "other"),
+    [(2, 2.0), (0.0, -0.0), (1, True), ({"a": 1, "b": 2}, {"b": 2, "a": 1}), ((1, {"a": 2}), (1, {"a": 2.0}))],
+)
+def test_views_are_made_again_of_what_equality_does_not_tell_apart(one: object, other: object) -> None:
+    """Of a member, of what a spec answers, and of what it answers to a call."""
+    views, made = ViewCache(), []
+
+    def view(member: object, answer: object) -> None:
+        spec: Any = SimpleNamespace(package=answer, resolve=lambda _: answer)
+        views.begin(spec)
+        for key, make in {"attribute": lambda spec: spec.package, "method": lambda spec: spec.resolve(1)}.items():
+            views.view(key, member, lambda spec, key=key, make=make: made.append(key) or repr(make(spec)))
+
+    assert one == other
+    for number, (member, answer) in enumerate([(one, one), (one, one), (other, one), (other, other), (other, other)]):
+        view(member, answer)
+        assert len(made) == (2, 2, 4, 6, 6)[number]
+
+
+def test_imports_are_sorted_by_the_packages_of_the_project(small: Project) -> None:
+    template = small.root / "templates/tallow/limits.py.j2"
+    template.write_text('"""Numbers."""\n\nimport json\nimport numpy\nimport other\n\nNAMES = json, numpy, other\n')
+    before = results_of(resumed_project, small)
+    (small.root / "templates/other").mkdir()
+    (small.root / "templates/other/__init__.py.j2").write_text('"""Another package."""\n')
+    resumed = results_of(resumed_project, small)
+    memo.forget()
+    assert resumed == results_of(read_project, small) != before
+
+
 @pytest.mark.full
 def test_edits_of_a_project_that_stands_on_another_give_the_same_bytes(tmp_path: Path) -> None:
     start(choose_base(None), "mylib", tmp_path / "mylib")
@@ -155,6 +223,116 @@ def test_what_others_may_have_written_is_not_read(small: Project, mode: int, mon
     file.parent.chmod(0o777)
     assert small.run("check").exit_code == 0
     assert not file.exists()
+
+
+def damaged(content: bytes) -> Iterator[bytes]:
+    """What is left of a file after a crash, a full disk or a fault of memory."""
+    yield b""
+    for position in (1, 31, 32, 63, 64, 65, len(content) // 2, len(content) - 1):
+        yield content[:position]
+        yield content[:position] + bytes([content[position] ^ 1]) + content[position + 1 :]
+        yield content[:position] + bytes(len(content) - position)
+    yield content + b"\0"
+    yield content[64:]
+
+
+@pytest.mark.parametrize("suffix", [".state", ".up_to_date"])
+def test_a_damaged_file_counts_as_missing(small: Project, suffix: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(up_to_date, "_TICK", -(10**12))
+    small.run("generate")
+    right = [small.run("check") for _ in range(3)][-1]
+    file = file_of(small).with_suffix(suffix)
+    content = file.read_bytes()
+    assert files.load(small.root, suffix) is not None
+    for number, damage in enumerate(damaged(content)):
+        file.write_bytes(damage)
+        assert files.load(small.root, suffix) is None, number
+        result = small.run("check")
+        assert (result.exit_code, result.output) == (0, right.output), number
+    file.unlink()
+    file.mkdir()
+    assert small.run("check").output == right.output
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        b"",
+        b"garbage",
+        b"cno_such_module\nname\n.",
+        b"copgen.cache.state\nno_such_name\n.",
+        pickle.dumps(None),
+        pickle.dumps((None, None)),
+        pickle.dumps((None, {"results": {"opgen.loader.parsed": [None]}, "containers": {}})),
+    ],
+)
+def test_a_file_of_other_classes_counts_as_missing(
+    small: Project, content: bytes, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    small.run("generate")
+    monkeypatch.setattr(files, "load", lambda *_: content)
+    assert resumed_project(small.root).is_new
+    assert resumed_project(small.root).changes(small.output) == []
+
+
+def test_two_runs_that_save_at_once_leave_a_whole_file(small: Project) -> None:
+    """One of them is in the middle of writing when the other one begins and ends; or it is killed there."""
+    file = file_of(small.generate())
+    before = {*file.parent.iterdir()}
+
+    class Killed(BaseException):
+        pass
+
+    def killed(*_: object) -> None:
+        raise Killed
+
+    real = os.fdopen
+
+    def open_while_another_saves(handle: int, mode: str) -> Any:
+        os.write(handle, b"half of it")
+        with pytest.MonkeyPatch.context() as inner:
+            inner.setattr(os, "fdopen", real)
+            files.save(small.root, ".state", lambda: b"other")
+        assert files.load(small.root, ".state") == b"other"
+        os.lseek(handle, 0, os.SEEK_SET)
+        return real(handle, mode)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(os, "fdopen", open_while_another_saves)
+        files.save(small.root, ".state", lambda: b"one")
+    assert files.load(small.root, ".state") == b"one"
+    with pytest.MonkeyPatch.context() as patch, pytest.raises(Killed):
+        patch.setattr(Path, "replace", killed)
+        files.save(small.root, ".state", lambda: b"two")
+    assert files.load(small.root, ".state") == b"one"
+    assert {*file.parent.iterdir()} == before
+
+
+def test_damaged_bytecode_of_templates_counts_as_missing(
+    small: Project, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    (small.root / "templates/tallow/limits.py.j2").write_text("# {{ 1 + 1 }}\n", encoding="utf-8")
+    environment.cache_clear()
+    project = read_project(small.root)
+    right = {change.path: change.new for change in project.changes(small.output)}
+    bytecode = [path for path in tmp_path.rglob("*opgen-jinja*") if path.is_file()]
+    assert bytecode
+    for path in bytecode:
+        content = path.read_bytes()
+        for position in (0, 10, 20, 40, 60, len(content) // 2):
+            path.write_bytes(content[:position])
+            environment.cache_clear()
+            project = read_project(small.root)
+            assert {change.path: change.new for change in project.changes(small.output)} == right, position
+
+
+def test_a_formula_too_deep_to_be_saved_is_none_to_save(small: Project, monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(_: object) -> bytes:
+        raise RecursionError
+
+    monkeypatch.setattr(state, "_pickled", fail)
+    assert small.run("generate").exit_code == 0
 
 
 def test_files_of_old_projects_go(small: Project, tmp_path: Path) -> None:

@@ -127,6 +127,15 @@ def test_line_ends_are_no_difference(small: Project, top: str) -> None:
     assert small.run("generate").exit_code == 0
 
 
+def test_a_file_keeps_its_line_ends(small: Project) -> None:
+    file = small.root / "spec/functors/unary.yaml"
+    with_crlf(file)
+    assert small.run("new", "op", "twice", "--kind", "unary", "--formula", "x + x").exit_code == 0
+    content = file.read_bytes()
+    assert b"twice:" in content and content.count(b"\n") == content.count(b"\r\n")
+    small.generate()
+
+
 def test_pages_of_a_checkout_are_no_difference(small: Project) -> None:
     pages = small.root / "pages"
     assert small.run("reference", str(pages)).exit_code == 0

@@ -44,8 +44,7 @@ def load(root: Path) -> State:
     except Exception:  # of classes that are not what they were, anything may come
         memo.forget()
         return State()
-    found: State = state
-    return found
+    return state if isinstance(state, State) else State()
 
 
 def save(root: Path, state: State) -> None:
