@@ -7,6 +7,7 @@ have decompositions. All results of a matrix with a NaN or an infinity are NaN; 
 from __future__ import annotations
 
 import builtins
+import math
 from typing import Literal, NamedTuple
 
 import numpy as np
@@ -260,4 +261,17 @@ def vector_norm(
         return size.sum(axis, keepdims)
     if ord == 2:
         return size.norm(axis, keepdims)
-    return size.powf(ord).sum(axis, keepdims).powf(1 / ord)
+    # Of elements up to 1, or from 1 on where `ord` is below 0, no power overflows, and one of them is 1. A factor of
+    # all elements is one of the norm too: gradients take it for a constant.
+    wide = size.to_dtype(size.dtype.compute)
+    powers, scale = wide, wide.detach().sum(axis, True)
+    if wide.elem_count:
+        extreme = wide.detach().max(axis, True) if ord > 0 else wide.detach().min(axis, True)
+        scale = (extreme.eq(0) | extreme.isinf()).where(1.0, extreme)
+        powers = wide.div(scale)
+    total = powers.powf(ord).sum(axis, True)
+    # The root of 0 has an infinite slope.
+    is_zero = total.eq(0)
+    norms = is_zero.where(0.0 if ord > 0 else math.inf, is_zero.where(1.0, total).powf(1 / ord).mul(scale))
+    result = norms if keepdims else norms.reshape(size.sum(axis).shape)
+    return result.to_dtype(size.dtype)

@@ -17,9 +17,11 @@
 
 namespace tallow {
 
-// States of so many bytes are filled side by side: enough for the vector instructions that are under way at once.
+// States of so many bytes are filled side by side: enough for the vector instructions that are under way at once. Those
+// of three numbers are fewer, since lanes join in pairs.
 constexpr uint64_t lanes_bytes = 256;
-template <typename State> constexpr uint32_t fold_lanes = lanes_bytes / sizeof(State);
+template <typename State>
+constexpr uint32_t fold_lanes = lanes_bytes / (sizeof(State) % 3 == 0 ? sizeof(State) / 3 * 4 : sizeof(State));
 // Elements, or rows of columns, that are joined before the partial results are: this keeps sums accurate.
 constexpr uint64_t fold_piece = 2048;
 constexpr uint64_t fold_height = 64;
@@ -115,6 +117,26 @@ template <typename State, typename T> State powers_of_span(const T* source, uint
     const Number highest = join_span<HighestNumber<Number>>(source, count, -infinity(Number{}), itself);
     const auto power = [=](Number x) { return exp(below(x, highest)); };
     return {highest, join_span<AddedUp<Number>>(source, count, Number{0}, power)};
+}
+
+// The sums of squares, of which one says what the others are. Whether it does: it lost no square.
+template <typename Number> TALLOW_INLINE bool is_ordinary(Number plain) {
+    return grow(plain) >= 1 && !is_infinite(plain);
+}
+template <typename Number> TALLOW_INLINE Lengths<Number> lengths_from(Number plain) {
+    return {shrink(shrink(plain)), plain, grow(grow(plain))};
+}
+
+// The sums of squares of a span, which the nearest cache holds. It is seldom read again.
+template <typename State, typename T> State lengths_of_span(const T* source, uint64_t count) {
+    using Number = decltype(State::plain);
+    using Sum = AddedUp<Number>;
+    const Number plain = join_span<Sum>(source, count, Number{0}, [](Number x) { return x * x; });
+    if (is_ordinary(plain))
+        return lengths_from(plain);
+    const auto shrunk = [](Number x) { return shrink(x) * shrink(x); };
+    const auto grown = [](Number x) { return grow(x) * grow(x); };
+    return {join_span<Sum>(source, count, Number{0}, shrunk), plain, join_span<Sum>(source, count, Number{0}, grown)};
 }
 
 // Reductions to an element, and to the place of one.
@@ -301,6 +323,11 @@ template <typename Of, typename T, typename Shared> struct Joined {
             for (uint64_t first = 0; first < count; first += fold_piece)
                 tree.add(powers_of_span<State>(source + first, piece(count, first)));
             return tree.joined();
+        } else if constexpr (has_plain<State>) {
+            Tree<Of, State> tree;
+            for (uint64_t first = 0; first < count; first += fold_piece)
+                tree.add(lengths_of_span<State>(source + first, piece(count, first)));
+            return tree.joined();
         } else if constexpr (finds_element<Of> && is_same<T, State> && !is_integer<T>) {
             State best = Of::identity();
             return find_extreme<Takes<Of::is_lowest>>(best, source, count) ? best : of_odd(source, count, index);
@@ -383,6 +410,61 @@ template <typename Of, typename T, typename Shared> struct Joined {
             states[c] = {highest[c], totals[c]};
     }
 
+    // Joins rows begin to end of columns with what is held of these.
+    template <typename Held, typename Join>
+    static TALLOW_INLINE void join_rows(Held* held, uint64_t width, const T* source, uint64_t stride, uint64_t begin,
+                                        uint64_t end, Join join) {
+        uint64_t row = begin;
+        for (; row + rows_at_once <= end; row += rows_at_once) {
+            const T* const rows = source + row * stride;
+            const auto join_some = [=](uint64_t first, uint64_t count) {
+                TALLOW_INDEPENDENT
+                for (uint64_t c = first; c < first + count; ++c) {
+                    Held state = held[c];
+#pragma GCC unroll 4
+                    for (uint64_t i = 0; i < rows_at_once; ++i)
+                        state = join(state, rows[i * stride + c], row + i);
+                    held[c] = state;
+                }
+            };
+            // Processors do not look at the next pages by themselves.
+            constexpr uint64_t length = line_bytes / sizeof(T);
+            uint64_t c = 0;
+            for (; stride * sizeof(T) >= page_bytes && c + length <= width; c += length) {
+                for (uint64_t i = 0; i < rows_at_once; ++i)
+                    __builtin_prefetch(rows + (rows_at_once + i) * stride + c);
+                join_some(c, length);
+            }
+            join_some(c, width - c);
+        }
+        for (; row < end; ++row) {
+            TALLOW_INDEPENDENT
+            for (uint64_t c = 0; c < width; ++c)
+                held[c] = join(held[c], source[row * stride + c], row);
+        }
+    }
+
+    // As lengths_of_span, of columns of rows that a cache holds.
+    static void lengths_of_columns(State* states, uint64_t width, const T* source, uint64_t stride, uint64_t begin,
+                                   uint64_t end) {
+        using Number = decltype(State{}.plain);
+        Number plain[fold_columns] = {};
+        join_rows(plain, width, source, stride, begin, end, [](Number sum, const T& element, uint64_t) {
+            const auto x = static_cast<Number>(to_compute(element));
+            return sum + x * x;
+        });
+        TALLOW_INDEPENDENT
+        for (uint64_t c = 0; c < width; ++c)
+            states[c] = lengths_from(plain[c]);
+        for (uint64_t c = 0; c < width; ++c) {
+            if (is_ordinary(plain[c]))
+                continue;
+            states[c] = Of::identity();
+            for (uint64_t row = begin; row < end; ++row)
+                states[c] = joined(states[c], source[row * stride + c], row);
+        }
+    }
+
     // Joins columns of rows, which are `stride` apart, with states.
     static __attribute__((noinline)) void join_columns(State* states, uint64_t width, const T* source, uint64_t stride,
                                                        uint64_t begin, uint64_t end) {
@@ -391,37 +473,14 @@ template <typename Of, typename T, typename Shared> struct Joined {
             const uint64_t last = end - row < fold_height ? end : row + fold_height;
             if constexpr (has_highest<State>) {
                 powers_of_columns(near, width, source + row * stride, stride, last - row);
-                row = last;
+            } else if constexpr (has_plain<State>) {
+                lengths_of_columns(near, width, source, stride, row, last);
             } else {
                 Shared::begin(near, width);
+                join_rows(near, width, source, stride, row, last,
+                          [](State state, const T& value, uint64_t index) { return joined(state, value, index); });
             }
-            for (; row + rows_at_once <= last; row += rows_at_once) {
-                const T* const rows = source + row * stride;
-                const auto join_some = [=, &near](uint64_t first, uint64_t count) {
-                    TALLOW_INDEPENDENT
-                    for (uint64_t c = first; c < first + count; ++c) {
-                        State state = near[c];
-#pragma GCC unroll 4
-                        for (uint64_t i = 0; i < rows_at_once; ++i)
-                            state = joined(state, rows[i * stride + c], row + i);
-                        near[c] = state;
-                    }
-                };
-                // Processors do not look at the next pages by themselves.
-                constexpr uint64_t length = line_bytes / sizeof(T);
-                uint64_t c = 0;
-                for (; stride * sizeof(T) >= page_bytes && c + length <= width; c += length) {
-                    for (uint64_t i = 0; i < rows_at_once; ++i)
-                        __builtin_prefetch(rows + (rows_at_once + i) * stride + c);
-                    join_some(c, length);
-                }
-                join_some(c, width - c);
-            }
-            for (; row < last; ++row) {
-                TALLOW_INDEPENDENT
-                for (uint64_t c = 0; c < width; ++c)
-                    near[c] = joined(near[c], source[row * stride + c], row);
-            }
+            row = last;
             Shared::join(states, near, width);
         }
     }

@@ -297,6 +297,20 @@ template <typename T> TALLOW_INLINE T remainder(T x, T y) {
     return floored_rest(fmod(x, y), y);
 }
 
+// Between the powers of two of the least and the largest number, so that squares of either have all digits.
+TALLOW_INLINE float shrink(float x) {
+    return x * 0x1p-90f;
+}
+TALLOW_INLINE double shrink(double x) {
+    return x * 0x1p-700;
+}
+TALLOW_INLINE float grow(float x) {
+    return x * 0x1p+90f;
+}
+TALLOW_INLINE double grow(double x) {
+    return x * 0x1p+700;
+}
+
 template <typename T> TALLOW_INLINE T reciprocal_root(T x) {
     return 1 / sqrt(x);
 }

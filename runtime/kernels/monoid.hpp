@@ -81,11 +81,53 @@ template <typename Of, typename T, bool Lowest> struct ExtremeReduction : ValueR
     static constexpr bool is_lowest = Lowest;
 };
 
+// States of the spec, which need not have them.
+template <typename Number> struct Moments;
+template <typename Number> struct Powers;
+template <typename Number> struct Shares;
+template <typename Number> struct Lengths;
+
+// Lengths of what has no squares that overflow or underflow.
+template <typename Number> struct SumOfSquares {
+    Number sum;
+
+    static TALLOW_INLINE SumOfSquares of(Number x) {
+        return {x * x};
+    }
+    template <typename Function> TALLOW_INLINE SumOfSquares each(Function function) const {
+        return {function(sum)};
+    }
+    TALLOW_INLINE Number result() const {
+        return sqrt(sum);
+    }
+    TALLOW_INLINE void add(const SumOfSquares& y) {
+        sum += y.sum;
+    }
+};
+template <typename Number> constexpr bool has_parts<SumOfSquares<Number>> = true;
+// Whether squares of T are numbers: on the host those of f32 are f64. Floats of 8 bits are joined as bf16.
+template <typename T, typename Number>
+constexpr bool has_all_squares = is_same<T, f16> || (is_same<T, float> && is_same<Number, double>);
+
+// The state of elements T that are joined as Number.
+template <template <typename> typename Of, typename T, typename Number> struct StateFor {
+    using type = Of<Number>;
+};
+template <bool All, typename Number> struct LengthsFor {
+    using type = Lengths<Number>;
+};
+template <typename Number> struct LengthsFor<true, Number> {
+    using type = SumOfSquares<Number>;
+};
+template <typename T, typename Number> struct StateFor<Lengths, T, Number> {
+    using type = typename LengthsFor<has_all_squares<T, Number>, Number>::type;
+};
+
 // A state is several numbers, a struct of the spec.
 template <template <typename> typename Of, typename T, typename R, typename Wide = void> struct StateReduction {
     using Element = T;
     using Number = typename StateOf<T, R, Wide>::type;
-    using State = Of<Number>;
+    using State = typename StateFor<Of, T, Number>::type;
     using Result = R;
     using Joining = StateReduction;
     static TALLOW_INLINE State identity() {
@@ -125,14 +167,13 @@ template <typename Joins, typename Of, uint32_t Parameters = 0> struct FinishedR
     }
 };
 
-// States of the spec, which need not have them.
-template <typename Number> struct Moments;
-template <typename Number> struct Powers;
-template <typename Number> struct Shares;
-
 // States that join without a division where it is known how many elements they are of.
 template <typename State> constexpr bool has_count = false;
 template <typename Number> constexpr bool has_count<Moments<Number>> = true;
+
+// States of which one part says what the others are, unless a square overflowed or underflowed.
+template <typename State> constexpr bool has_plain = false;
+template <typename Number> constexpr bool has_plain<Lengths<Number>> = true;
 
 // States that are made more quickly of several elements, whose highest one is found first.
 template <typename State> constexpr bool has_highest = false;

@@ -273,6 +273,18 @@ class Numerics:
         result = library.astype(library.power(library.astype(x, wide), library.astype(exponent, wide)), own)
         return library.where(exponent == self.number(x, 0), self.number(x, 1), result)
 
+    def shrink(self, x: Any) -> Any:
+        """x times a power of two so low that no square of the result overflows."""
+        return x * self.number(x, 2.0 ** -self._middle(x))
+
+    def grow(self, x: Any) -> Any:
+        """x divided by the power of two of `shrink`, so that the square of no small x underflows."""
+        return x * self.number(x, 2.0 ** self._middle(x))
+
+    def _middle(self, x: Any) -> int:
+        """An exponent between zero and those of the least and the largest number."""
+        return 700 if x.dtype == self._library.DTYPES.get(DType.F64) else 90
+
     def hardswish(self, x: Any) -> Any:
         """x * min(max(x + 3, 0), 6) / 6; -0.0 at -inf."""
         library = self._library

@@ -431,3 +431,40 @@ def test_a_matrix_of_nan_changes_no_other(device: Device, name: str) -> None:
         assert found.dtype == expected.dtype
         np.testing.assert_array_equal(found[others], expected[others])
         assert np.isnan(found[7]).any()
+
+
+ORDERS = (-40, -3, -1, -0.5, 0.5, 1, 1.5, 2, 3, 6, 40, np.inf, -np.inf)
+
+
+@pytest.mark.parametrize("dtype", [dtype for dtype in tl.DType if dtype.is_float and dtype.itemsize > 1], ids=str)
+def test_vector_norms_of_extreme_numbers(device: Device, dtype: tl.DType) -> None:
+    """The norm of one number is its absolute value, whatever its powers are; gradients are ratios to the norm."""
+    if not device.supports(dtype):
+        pytest.skip(f"{device.label} lacks {dtype}")
+    norm, info = namespace_of(device).linalg.vector_norm, ml_dtypes.finfo(dtype.numpy)
+    largest, least, eps = (float(getattr(info, name)) for name in ("max", "smallest_normal", "eps"))
+    for number in (-largest, 8.5, least, np.sqrt(least), np.sqrt(largest) * 8):
+        x = Tensor(np.array([number], dtype.numpy), device=device)
+        for order in ORDERS:
+            assert norm(x, ord=order).tolist() == x.abs().sum().tolist(), (number, order)
+    for unit in (largest / 256, least * 256, 1.0):
+        x = tl.Var(Tensor(np.array([3, -4, 12, 1, 2], np.float64) * unit, device=device).to_dtype(dtype))
+        exact = x.detach().to_dtype("f64").numpy().astype(np.longdouble)
+        for order in (-1, 0.5, 1.5, 2, 3, 6):
+            found = norm(x, ord=order)
+            size = np.abs(exact) / np.longdouble(unit)
+            expected = (size**order).sum() ** (1 / np.longdouble(order))
+            if expected * unit > largest:
+                continue
+            np.testing.assert_allclose(float(found.to_dtype("f64").item()), float(expected * unit), rtol=2 * eps)
+            slope = found.backward()[x].to_dtype("f64").numpy()
+            np.testing.assert_allclose(
+                slope, np.float64(np.sign(exact) * (size / expected) ** (order - 1)), rtol=8 * eps
+            )
+    zero = tl.Var(Tensor(np.zeros(3, dtype.numpy), device=device))
+    for order in (1.5, 2, 3):
+        assert norm(zero, ord=order).backward()[zero].tolist() == [0, 0, 0]
+    for order in ORDERS:
+        assert np.isnan(norm(Tensor(np.array([1, np.nan, np.inf], dtype.numpy), device=device), ord=order).item())
+        assert norm(zero.detach(), ord=order).item() == 0
+    assert norm(Tensor(np.zeros((0, 2), dtype.numpy), device=device), ord=3, axis=0).tolist() == [0, 0]

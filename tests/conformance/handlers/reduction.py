@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ml_dtypes
 import numpy as np
 import pytest
 from tallow import Layout
@@ -77,6 +78,8 @@ def reduce_op(bench: Bench) -> None:
         rows = np.ones((4, 70), EXTENDED)
         rows[0, 3], rows[1, 5], rows[2, [7, 60]], rows[3, 9] = np.nan, np.inf, [np.inf, 0], -0.0
         check_reduction(bench, bench.place(encode(bench.name, rows)), (1,), bench.where("NaN, infinity and zeros"))
+    if bench.op == "norm":
+        check_extreme_norms(bench)
     if bench.op in ("logsumexp", "sum_powers"):
         check_sums_of_powers(bench)
     if bench.op in oracle.TERMS and bench.name in INTEGERS:
@@ -126,6 +129,22 @@ def check_float_sums(bench: Bench) -> None:
     rows = np.ones((5, 70), EXTENDED)
     rows[0, 3], rows[1, 5], rows[2, 7], rows[3, [2, 50]] = np.nan, np.inf, -np.inf, [np.inf, -np.inf]
     check_reduction(bench, bench.place(encode(bench.name, rows)), (1,), bench.where("NaN and infinities"))
+
+
+def check_extreme_norms(bench: Bench) -> None:
+    """Rows of numbers from the least to the largest, of all of them, and of NaN beside infinity."""
+    info = ml_dtypes.finfo(NUMPY[bench.name])
+    # The root of the number of elements is below 2**7.
+    exponents = np.linspace(np.log2(EXTENDED(info.smallest_subnormal)), np.log2(EXTENDED(info.max)) - 7, 9)
+    for count in (1, 3, 65, 5000):
+        digits = bench.generator.uniform(0.5, 1, (11, count)).astype(EXTENDED)
+        rows = np.exp2([*exponents, 0, 0])[:, None] * digits
+        rows[9] = np.exp2(bench.generator.choice(exponents, count)) * digits[9]
+        rows[10, :2] = [np.inf, np.nan][:count]
+        rows = rows[..., 0] if count == 1 else rows
+        for placement in ("contiguous", "transposed") if count > 1 else ("contiguous",):
+            where = bench.where(f"{count} extreme numbers, {placement}")
+            check_reduction(bench, bench.place(encode(bench.name, rows), placement), (1,) if count > 1 else (), where)
 
 
 def check_sums_of_powers(bench: Bench) -> None:
