@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Final, NamedTuple, Protocol, Se
 from ...dtype import Array, DType
 from ...ggml_dtype import GgmlDType
 from ..base.bounded_cache import BoundedCache
+from ..base.unpicklable import Unpicklable
 from ..core.layout import Layout
 from .plan import MOST_PLANS, Call, Key, Plan, Planned, kind_of
 
@@ -43,10 +44,12 @@ class Part(NamedTuple):
 
 # No class here is an ABC: the metaclass would make each pattern of a dispatch that fails several times slower. A type
 # checker finds the methods that a backend's own class lacks, because it is final.
-class BackendStorage(Planned):
+class BackendStorage(Planned, Unpicklable):
     """Elements on a device of one backend: `length` of them, flat."""
 
     __slots__ = ()
+
+    copy_advice = "copy or pickle the Storage that has it"
 
     device: "BackendDevice"
     dtype: DType
@@ -69,8 +72,10 @@ class BackendStorage(Planned):
         """A DLPack capsule that shares the elements which `layout` reaches; options are those of `__dlpack__`."""
 
 
-class BackendBlocks(Planned):
+class BackendBlocks(Planned, Unpicklable):
     """Weights in blocks of GGML's formats, on a device of one backend: `length` of them."""
+
+    copy_advice = "copy or pickle the QStorage that has it"
 
     device: "BackendDevice"
     dtype: GgmlDType

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
+from ..base.unpicklable import Unpicklable
 from ..helpers.closing import Closing
 
 if TYPE_CHECKING:
@@ -13,7 +14,7 @@ if TYPE_CHECKING:
     from ..backends.backend import BackendGraph
 
 
-class Graph(Closing):
+class Graph(Closing, Unpicklable):
     """What calls on a device enqueue, captured once and replayed as often as one likes, at the cost of one call.
 
     A replay does what the calls would do again, on the same memory: change the tensors that they read in place, with
@@ -29,6 +30,8 @@ class Graph(Closing):
     """
 
     __slots__ = ("inner",)
+
+    copy_advice = "capture the calls again"
 
     def __init__(self, device: Device | str) -> None:
         # A device imports this module.

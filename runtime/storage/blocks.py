@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from typing import TYPE_CHECKING, ParamSpec, Self
+from typing import TYPE_CHECKING, Any, ParamSpec, Self
 
 import numpy as np
 
@@ -57,6 +57,10 @@ class QStorageBase(Calls):
         except (TypeError, ValueError):
             raise argument.wrong_type("from_data", "data", data, "bytes") from None
         return _on("from_data", device, lambda: device.quantized_from_data(held, dtype))
+
+    def __reduce__(self) -> tuple[Callable[..., QStorage], tuple[Any, ...]]:
+        """Copy or pickle the blocks and the device, to which they return."""
+        return type(self).from_data, (np.array(self.inner.data), self.device, self.dtype)
 
     def __repr__(self) -> str:
         return f"QStorage({self.length}, {self.dtype}, {self.device.label})"

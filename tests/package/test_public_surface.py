@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import inspect
 import pickle
 from collections.abc import Callable, Iterator
@@ -99,3 +100,36 @@ def test_the_error_of_metal_is_at_the_top() -> None:
     """As Candle exports it, whether the library of the backend is installed or not."""
     assert issubclass(tl.MetalError, tl.TallowError)
     assert issubclass(tl.MetalError, RuntimeError)
+
+
+def test_what_is_pickled_comes_back_and_what_is_not_says_so(device: tl.Device) -> None:
+    """By copy, by deepcopy and by pickle, on the device of the tests."""
+    x = tl.ones((2, 32), device=device) * 3
+    blocks = tl.QTensor.quantize(x, "Q8_0")
+    for value in (x, x.storage, blocks, blocks.storage, device, x.layout, x.shape, x.dtype, tl.QMatMul(blocks)):
+        for again in (copy.copy(value), copy.deepcopy(value), pickle.loads(pickle.dumps(value))):
+            assert type(again) is type(value)
+            assert dump(again) == dump(value)
+    gradients = (tl.Var(x) * 2).sum().backward()
+    optimizer = tl.optim.SGD({"w": tl.Var(x)}, 0.1)
+    graphs = [tl.Graph(device)] if device.backend in ("cuda", "rocm") else []
+    for value in (x.storage.inner, blocks.storage.inner, gradients, optimizer, *graphs):
+        for use in (copy.copy, copy.deepcopy, pickle.dumps):
+            with pytest.raises(tl.InvalidArgument, match=r"neither copied nor pickled|state\(\)"):
+                use(value)
+
+
+def dump(value: object) -> object:
+    """What two equal objects have in common."""
+    match value:
+        case tl.QMatMul():
+            return dump(value.qtensor)
+        case tl.QTensor():
+            return value.shape, value.dtype, value.dequantize().tolist()
+        case Tensor():
+            return value.dtype, value.tolist()
+        case tl.QStorage():
+            return value.inner.data.tobytes()
+        case tl.Storage():
+            return value.to_numpy().tolist()
+    return value

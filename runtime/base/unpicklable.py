@@ -1,0 +1,18 @@
+"""Objects that are neither copied nor pickled."""
+
+from typing import Any, ClassVar, NoReturn
+
+from .error import InvalidArgument
+
+
+class Unpicklable:
+    """An object of a device or of this process, which `copy` and `pickle` refuse with InvalidArgument."""
+
+    __slots__ = ()
+
+    copy_advice: ClassVar[str]
+    """What to do instead."""
+
+    def __reduce_ex__(self, _: Any) -> NoReturn:
+        reason = f"an object of class {type(self).__name__} is neither copied nor pickled"
+        raise InvalidArgument(type(self).__name__, f"{reason}; {self.copy_advice}")
