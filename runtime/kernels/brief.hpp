@@ -29,6 +29,10 @@ template <typename T, typename Number> TALLOW_INLINE auto brief(Number x) {
     return static_cast<typename BriefOf<T>::type>(x);
 }
 
+template <bool Bounded> TALLOW_INLINE bool is_infinite(Brief<Bounded> x) {
+    return is_infinite(x.value);
+}
+
 // x / (1 + e**-u) = (x * s / (1 + s * s)) * s with s = e**(u / 2): neither factor overflows, and a subnormal result
 // comes of the last product alone. Beyond u = 20 nothing changes any more.
 TALLOW_INLINE float brief_logistic_product(float x, float u) {
