@@ -28,8 +28,8 @@ def asarray(
 ) -> Tensor:
     """Make a tensor of a tensor, an array, a Python number or nested sequences of numbers.
 
-    With `copy` None or False a tensor that has the dtype and is on the device already is returned itself;
-    ValueError with False if it must be copied.
+    With `copy` None or False a tensor that has the dtype and is on the device already is returned itself, and the
+    memory of an array is shared; ValueError with False if it must be copied.
     """
     copy = None if copy is None else boolean("asarray", "copy", copy)
     if isinstance(obj, Tensor):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import inspect
 import re
 from collections.abc import Iterator
+from typing import Any
 
 import numpy as np
 import pytest
@@ -15,21 +16,24 @@ from .oracle.formats import NUMPY
 from .test_broadcasting import cases, is_tensor
 
 # What a docstring says of a result that has the memory of an operand.
-SHARES = r"\bviews?\b|\bitself\b|\bshare[sd]?\b|\bin place\b|\bwithout a copy\b"
+SHARES = r"\bviews?\b|\b(itself|themselves)\b|\bshare[sd]?\b|\bin place\b|\bwithout a copy\b"
 # Python asks for these two: `+x` is x, and a shallow copy has the elements of x.
 OPERATORS = ("__pos__", "__copy__")
 
 
-def gives_tensors(call: hostile.Call) -> bool:
-    """Whether the annotations say that tensors are given and come back, not for methods of other classes."""
-    if call.owner not in (None, "Tensor"):
+def gives_elements(call: hostile.Call) -> bool:
+    """Whether the annotations say that tensors or arrays are given and come back, not for methods of other classes."""
+    # A capsule is read by what takes it, and a stream is an address that nobody can check.
+    if call.owner not in (None, "Tensor") or call.name == "Tensor.__dlpack__":
         return False
-    signature = inspect.signature(call.find(Tensor))
+    function = call.find(Tensor)
+    signature = inspect.signature(function)
     taken = "Self" if call.owner else str(signature.parameters.values())
-    return all(re.search(r"\b(Tensor|Self|T|Any)\b", words) for words in (taken, str(signature.return_annotation)))
+    returned = call.name if isinstance(function, type) else str(signature.return_annotation)
+    return all(re.search(r"\b(Tensor|Self|T|Any|\w*Array\w*|ndarray)\b", words) for words in (taken, returned))
 
 
-CALLS = {name: call for name, call in (hostile.surface() | hostile.array_api_surface()).items() if gives_tensors(call)}
+CALLS = {name: call for name, call in (hostile.surface() | hostile.array_api_surface()).items() if gives_elements(call)}
 
 
 @pytest.mark.parametrize("name", CALLS)
@@ -43,10 +47,18 @@ def test_a_result_shares_memory_only_where_the_docs_say_so(device: Device, full:
             device.synchronize()
         except Exception:  # what other tests say of arguments that do not fit each other
             continue
-        operands = [*tensors([getattr(function, "__self__", None), arguments, [*keywords.values()]])]
-        for part in tensors(result):
-            is_view = part.layout.overlaps_itself or any(reaches(part, operand) for operand in operands)
-            assert is_documented or not is_view, f"{example}: a write to the result reaches an operand"
+        is_allowed = is_documented and not is_copy(call, keywords)
+        operands = [*holders([getattr(function, "__self__", None), arguments, [*keywords.values()]])]
+        for part in holders(result):
+            repeats = isinstance(part, Tensor) and part.layout.overlaps_itself
+            is_view = repeats or any(reaches(part, operand) for operand in operands)
+            assert is_allowed or not is_view, f"{example}: a write to the result reaches an operand"
+
+
+def is_copy(call: hostile.Call, keywords: dict[str, Any]) -> bool:
+    """Whether a parameter `copy` asks for a copy."""
+    default = next((parameter.default for parameter in call.parameters if parameter.name == "copy"), None)
+    return keywords.get("copy", default) is True
 
 
 def examples(call: hostile.Call, full: bool) -> Iterator[hostile.Example]:
@@ -66,24 +78,27 @@ def examples(call: hostile.Call, full: bool) -> Iterator[hostile.Example]:
                 yield from (example.changed({parameter.name: value}) for value in fitting)
 
 
-def tensors(value: object) -> Iterator[Tensor]:
-    """The tensors among values."""
-    if isinstance(value, Tensor):
+def holders(value: object) -> Iterator[Tensor | np.ndarray]:
+    """The tensors and arrays among values."""
+    if isinstance(value, Tensor | np.ndarray):
         yield value
     elif isinstance(value, list | tuple):
         for item in value:
-            yield from tensors(item)
+            yield from holders(item)
 
 
-def reaches(result: Tensor, operand: Tensor) -> bool:
+def reaches(result: Tensor | np.ndarray, operand: Tensor | np.ndarray) -> bool:
     """Whether a write to a result changes an operand."""
-    if not result.elem_count or isinstance(result, Var):
+    if isinstance(result, Var) or not result.size or (isinstance(result, np.ndarray) and not result.flags.writeable):
         return False
-    with no_grad():
-        seen = set()
-        for number in (0, 1):
-            result.fill_(number)
-            seen.add(operand.numpy().tobytes())
+    seen = set()
+    for number in (0, 1):
+        if isinstance(result, Tensor):
+            with no_grad():
+                result.fill_(number)
+        else:
+            result[...] = number
+        seen.add(np.array(operand).tobytes())
     return len(seen) > 1
 
 

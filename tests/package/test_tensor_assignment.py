@@ -19,6 +19,7 @@ from tallow import (
     InvalidLayout,
     ShapeMismatch,
     Tensor,
+    Var,
 )
 
 from .arrays import NUMBERS, numbers, same
@@ -281,3 +282,25 @@ def test_layouts_that_reach_outside_are_refused() -> None:
 
     with pytest.raises(InvalidLayout, match="assign"):
         storage.assign(Layout.contiguous((5,)), Device.cpu().zeros((5,), DType.F32), Layout.contiguous((5,)))
+
+
+@pytest.mark.parametrize(
+    ("index", "shape"),
+    [
+        (0, (1, 1, 6)),
+        ((slice(None), slice(None, None, -1)), (1, 4, 1)),
+        ([1, 3], (1, 2, 6)),
+        ([[True] * 6] * 4, (1, 1)),
+        ((2, 3), (1,)),
+    ],
+)
+def test_the_gradient_of_what_is_assigned_has_its_shape(device: Device, index: Any, shape: tuple[int, ...]) -> None:
+    value = Var(on(device, numbers(shape, seed=2)))
+    weights = numbers((4, 6), seed=3)
+    tensor = on(device, ARRAY)
+    tensor[on(device, index) if isinstance(index, list) else index] = value
+    gradient = (tensor * on(device, weights)).sum().backward()[value]
+    chosen = np.atleast_1d(weights[np.array(index) if isinstance(index, list) else index])
+    trailing = shape[-chosen.ndim :]
+    dims = tuple(dim for dim, size in enumerate(trailing, chosen.ndim - len(trailing)) if size == 1)
+    same(gradient, chosen.sum(dims, keepdims=True).reshape(shape))
