@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 from opgen.folders import walk
+from opgen.project import read_project
 
 from .project import Project
 
@@ -116,6 +117,8 @@ def test_line_ends_are_no_difference(small: Project, top: str) -> None:
         if top in ("all", path.relative_to(small.root).parts[0]):
             with_crlf(path)
     check(small)
+    project = read_project(small.root)
+    assert not any("\r" in (project.sources.text(path) or "") for path in project.sources.paths)
     assert small.run("schema").stdout == "0 files changed\n"
     # What is generated anew, and an edit, are seen.
     limits = small.output / "tallow/limits.py"
