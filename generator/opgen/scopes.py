@@ -340,11 +340,13 @@ def _of_sum(spec: Spec, functor: Functor, monoid: Monoid) -> Node:
             raise FormulaError("the gradient needs what the elements come to; write 'gradient'", 0)
     if monoid.element is None:
         return incoming
-    other = given(spec.functors[functor.kind], monoid)
+    kind = spec.functors[functor.kind]
+    other = given(kind, monoid)
     element = monoid.element.node if other is None else _with_given(monoid.element.node, other.name)
     found = _with_reductions(spec, functor, spec.primitives).gradients(element, ["x", GIVEN])
     own = inlined(found["x"], {INCOMING: incoming})
-    if other is not None:
+    # Reductions that depend on each other are a mistake of their own.
+    if other is not None and functor.name not in {it.name for it in _behind(kind, other)}:
         # Each element also changes what the contributions of all of them depend on.
         joint = _added_up(spec, inlined(found[GIVEN], {INCOMING: incoming}))
         own = Call(ADD, (own, _of_other(spec, other, simplified(joint))))

@@ -111,7 +111,7 @@ def _ones(layout: Layout) -> list[int]:
 
 def convolved(g: Tensor, kernel: Tensor, params: Params, shape: Sequence[int]) -> Tensor:
     """That of the input, of some shape, of a convolution."""
-    if not g.elem_count or not kernel.elem_count:
+    if 0 in shape:
         return Tensor.zeros(shape, dtype=g.dtype, device=g.device)
     # What is cut off is not in the result: one padding serves dims that need different ones.
     extra = params.stride - 1
@@ -120,7 +120,7 @@ def convolved(g: Tensor, kernel: Tensor, params: Params, shape: Sequence[int]) -
 
 def transposed(g: Tensor, kernel: Tensor, params: Params, shape: Sequence[int]) -> Tensor:
     """That of the input, of some shape, of a transposed convolution."""
-    if not g.elem_count or not kernel.elem_count:
+    if 0 in shape:
         return Tensor.zeros(shape, dtype=g.dtype, device=g.device)
     return _cut(_convolution(g, kernel, "conv", params), shape)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Self
 
 from ...promotion import promoted
@@ -24,8 +25,7 @@ class LossMethods(ComposedMethods, NetworkOpMethods):
     @named
     def mse_loss(self, target: Self, reduction: str = "mean") -> Self:
         """Return the mean of the squares of the distances from the targets."""
-        self._require_alike("mse_loss", target)
-        return self._binary(SQUARED_DIFFERENCE, target)._joined_losses("mse_loss", reduction)
+        return self._joined_losses("mse_loss", target, reduction, lambda x, y: x._binary(SQUARED_DIFFERENCE, y))
 
     @named
     def huber_loss(self, target: Self, reduction: str = "mean", delta: float = 1.0) -> Self:
@@ -33,11 +33,13 @@ class LossMethods(ComposedMethods, NetworkOpMethods):
         limit = argument.real("huber_loss", "delta", delta)
         if not limit > 0:
             raise InvalidArgument("huber_loss", f"delta is above 0, not {limit}")
-        self._require_alike("huber_loss", target)
-        common = promoted(self.dtype, target.dtype) or self.dtype
-        x, y = self.to_dtype(common), target.to_dtype(common)
-        losses = x._new(x._storage.huber(x._layout, y._storage, y._layout, limit), x._layout.dense)
-        return losses._joined_losses("huber_loss", reduction)
+
+        def losses(x: Self, y: Self) -> Self:
+            common = promoted(x.dtype, y.dtype) or x.dtype
+            x, y = x.to_dtype(common), y.to_dtype(common)
+            return x._new(x._storage.huber(x._layout, y._storage, y._layout, limit), x._layout.dense)
+
+        return self._joined_losses("huber_loss", target, reduction, losses)
 
     @named
     def binary_cross_entropy(self, target: Self, reduction: str = "mean") -> Self:
@@ -46,16 +48,13 @@ class LossMethods(ComposedMethods, NetworkOpMethods):
         Logarithms below -100 count as -100, and the gradient is finite at 0 and 1. Of logits,
         `binary_cross_entropy_with_logits` keeps more digits.
         """
-        self._require_alike("binary_cross_entropy", target)
-        losses: Self = self._binary(BERNOULLI_LOSS, target)
-        return losses._joined_losses("binary_cross_entropy", reduction)
+        return self._joined_losses("binary_cross_entropy", target, reduction, lambda x, y: x._binary(BERNOULLI_LOSS, y))
 
     @named
     def binary_cross_entropy_with_logits(self, target: Self, reduction: str = "mean") -> Self:
         """Return the mean of `binary_cross_entropy` of sigmoid(x): max(x, 0) - x y + log(1 + e**-|x|)."""
-        self._require_alike("binary_cross_entropy_with_logits", target)
-        losses: Self = self._binary(LOGISTIC_LOSS, target)
-        return losses._joined_losses("binary_cross_entropy_with_logits", reduction)
+        op = "binary_cross_entropy_with_logits"
+        return self._joined_losses(op, target, reduction, lambda x, y: x._binary(LOGISTIC_LOSS, y))
 
     def _distance(self, op: str, target: Self) -> Self:
         self._require_alike(op, target)
@@ -68,12 +67,16 @@ class LossMethods(ComposedMethods, NetworkOpMethods):
                 op, (self.shape, target.shape), "there is a target for each element; broadcast it first"
             )
 
-    def _joined_losses(self, op: str, reduction: str) -> Self:
-        match argument.text(op, "reduction", reduction):
-            case "mean":
-                return self.mean()
-            case "sum":
-                return self.sum()
-            case "none":
-                return self
-        raise InvalidArgument(op, f"reduction is one of mean, sum, none, not {shown(reduction)}")
+    def _joined_losses(self, op: str, target: Self, reduction: str, losses: Callable[[Self, Self], Self]) -> Self:
+        """The losses of each element as the reduction joins them: of short floats in f32, and rounded once."""
+        self._require_alike(op, target)
+        if argument.text(op, "reduction", reduction) not in ("mean", "sum", "none"):
+            raise InvalidArgument(op, f"reduction is one of mean, sum, none, not {shown(reduction)}")
+        if reduction == "none":
+            return losses(self, target)
+        dtype = promoted(self.dtype, target.dtype)
+        if dtype is None or dtype.compute is dtype or not dtype.is_float:
+            found = losses(self, target)
+            return found.mean() if reduction == "mean" else found.sum()
+        found = losses(self.to_dtype(dtype.compute), target.to_dtype(dtype.compute))
+        return (found.mean() if reduction == "mean" else found.sum()).to_dtype(dtype)

@@ -262,7 +262,10 @@ JOINED: dict[str, Callable[[Array], Any]] = {
     "sum": np.sum,
     "mean": np.mean,
     "prod": np.prod,
+    "min": np.min,
     "max": np.max,
+    "norm": np.linalg.norm,
+    "logsumexp": lambda x: np.log(np.exp(x).sum()),
     "count_min": lambda x: np.count_nonzero(x == np.min(x)) or np.count_nonzero(np.isnan(x)),
     "count_max": lambda x: np.count_nonzero(x == np.max(x)) or np.count_nonzero(np.isnan(x)),
     "count_zero": lambda x: np.count_nonzero(x == 0),
@@ -441,3 +444,40 @@ def test_each_mutation_of_a_move_is_caught(name: str) -> None:
     assert_each_mutation_is_caught(functor.formula.node, check_against(moved))
     for operand, node in derivatives(own_spec.read(), functor).items():
         assert_each_mutation_is_caught(node, check_against(expected[operand]))
+
+
+# Of an element `x` and a reduction of all of them.
+ELEMENTS = ["(x - R) * x", "R", "square(x) * R - x", "where(x > R, x * R, x)", "exp(-(R * R)) * x", "x / (1 + R * R)"]
+
+
+@pytest.mark.parametrize("finish", [None, "x / count", "sqrt(x * x + count)"])
+@pytest.mark.parametrize("name", JOINED)
+def test_a_sum_is_differentiated_through_a_reduction_that_its_elements_have(name: str, finish: str | None) -> None:
+    from dataclasses import replace
+
+    from opgen.formula import Formula, FormulaError, parse
+    from opgen.scopes import derivatives
+
+    whole = own_spec.read()
+    functor = next(it for it in whole.functors["reduce"].functors if it.name == ("mean" if name == "sum" else "sum"))
+    x, step = np.array([0.5, -1.25, 2.0, 3.5]), 1e-6
+    for text in ELEMENTS:
+        formula = Formula(parse(text.replace("R", f"{name}(x)")), functor.location)
+        end = None if finish is None else Formula(parse(finish), functor.location)
+        changed = replace(functor, reduction=replace(functor.reduction, element=formula, finish=end, state="moments"))
+
+        def value(x: Array, formula: Formula = formula, end: Formula | None = end) -> Any:
+            total = np.broadcast_to(evaluated(formula.node, {"x": x}), x.shape).sum()
+            return total if end is None else evaluated(end.node, {"x": total, "count": x.size})
+
+        try:
+            node = derivatives(whole, changed)["x"]
+        except FormulaError as error:
+            # The slope of such an end needs the sum itself, which no gradient has.
+            assert finish == "sqrt(x * x + count)", error
+            continue
+        known = {"g": 3.0, "x": x, "count": x.size, "result": value(x)}
+        found = np.broadcast_to(evaluated(node, known), x.shape)
+        moves = step * np.eye(x.size)
+        slopes = [(value(x + move) - value(x - move)) / (2 * step) for move in moves]
+        np.testing.assert_allclose(found, 3 * np.array(slopes), rtol=1e-6, atol=1e-8, err_msg=text)

@@ -5,6 +5,7 @@ The forms are evaluated with several times the digits of f64, so that nothing is
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
@@ -15,7 +16,7 @@ import pytest
 from mpmath import mp, mpf
 from tallow import Device, Tensor, Var
 from tallow.gradients.functors import DERIVATIVES
-from tallow.op import MethodOp, UnaryOp
+from tallow.op import BinaryOp, MethodOp, UnaryOp
 
 Number = Any
 INF, NAN = math.inf, math.nan
@@ -236,3 +237,141 @@ def test_derivatives_are_those_of_closed_forms(op: UnaryOp | MethodOp, name: str
 
 # Whose first derivative has terms that cancel.
 CANCEL = ("gelu", "gelu_erf", "silu", "mish", "hardswish")
+
+
+def huber(x: Number, y: Number) -> Number:
+    distance = abs(x - y)
+    return distance**2 / 2 if distance < 0.75 else mpf(0.75) * (distance - mpf(0.375))
+
+
+def silu(x: Number) -> Number:
+    return x / (1 + mp.exp(-x))
+
+
+def gelu_value(x: Number) -> Number:
+    return x / (1 + mp.exp(-2 * mp.sqrt(2 / mp.pi) * (x + mpf("0.044715") * x**3)))
+
+
+def remainder(x: Number, y: Number) -> Number:
+    return x - y * mp.floor(x / y)
+
+
+def fmod(x: Number, y: Number) -> Number:
+    quotient = x / y
+    return x - y * (mp.floor(quotient) if quotient > 0 else mp.ceil(quotient))
+
+
+def cross_entropy(x: Number, y: Number) -> Number:
+    return -(y * mp.log(x) + (1 - y) * mp.log1p(-x))
+
+
+# What differences of numbers of 1000 bits leave.
+NOISE = mpf(10) ** -170
+
+
+def any_pair(x: float, y: float) -> bool:
+    return True
+
+
+class PairForm(NamedTuple):
+    """A function of two numbers, where it is smooth, and what terms its derivatives have that may cancel."""
+
+    function: Callable[[Number, Number], Number]
+    is_smooth: Callable[[float, float], bool] = any_pair
+    terms: Callable[[float, float], float] = lambda x, y: 0.0
+
+
+def differ(x: float, y: float) -> bool:
+    return x != y
+
+
+PAIRS: dict[str, PairForm] = {
+    "add": PairForm(lambda x, y: x + y),
+    "sub": PairForm(lambda x, y: x - y),
+    "mul": PairForm(lambda x, y: x * y),
+    "div": PairForm(lambda x, y: x / y),
+    "minimum": PairForm(min, differ),
+    "maximum": PairForm(max, differ),
+    "pow": PairForm(lambda x, y: x**y, lambda x, y: x > 0, lambda x, y: 0.0),
+    "atan2": PairForm(mp.atan2, any_pair, lambda x, y: 1 / max(abs(x), abs(y)) ** 2),
+    "hypot": PairForm(mp.hypot, any_pair, lambda x, y: 1 / max(abs(x), abs(y))),
+    "copysign": PairForm(lambda x, y: abs(x) * mp.sign(y)),
+    "nextafter": PairForm(lambda x, y: x),
+    "floor_divide": PairForm(lambda x, y: mp.floor(x / y), lambda x, y: x % y != 0),
+    "remainder": PairForm(remainder, lambda x, y: x % y != 0 and abs(x / y) < 1e6),
+    "fmod": PairForm(fmod, lambda x, y: math.fmod(x, y) != 0 and abs(x / y) < 1e6),
+    "logaddexp": PairForm(lambda x, y: mp.log(mp.exp(x) + mp.exp(y)), terms=lambda x, y: 1.0),
+    "silu_mul": PairForm(lambda x, y: silu(x) * y, terms=lambda x, y: 4 * (1 + abs(y))),
+    "gelu_mul": PairForm(lambda x, y: gelu_value(x) * y, terms=lambda x, y: 8 * (1 + abs(y))),
+    "logistic_loss": PairForm(lambda x, y: mp.log1p(mp.exp(x)) - x * y, terms=lambda x, y: 1 + abs(y)),
+    "bernoulli_loss": PairForm(
+        cross_entropy, lambda x, y: 1e-9 < x < 1 and 0 <= y <= 1, lambda x, y: (1 / (x * (1 - x))) ** 2
+    ),
+    "squared_difference": PairForm(lambda x, y: (x - y) ** 2, terms=lambda x, y: abs(x) + abs(y)),
+    "huber": PairForm(huber, lambda x, y: x != y and abs(abs(x - y) - 0.75) > 1e-3, lambda x, y: abs(x) + abs(y)),
+}
+# Ordinary numbers, ones that are nearly equal, and ones whose squares are beyond f32.
+PAIR_NUMBERS = [-30.5, -5.5, -1.25, -0.75, -1e-3, 1e-10, 0.25, 0.5, 0.875, 1.0, 1.0000001, 2.5, 7.0, 40.0, 1e4]
+FAR = [1e25, -3e25, 2e-18]
+# Of so many pairs one is compared without --full.
+SAMPLE = 11
+OF_PAIRS = [
+    op for op, given in DERIVATIVES.items() if given is not None and (isinstance(op, BinaryOp) or op is MethodOp.HUBER)
+]
+
+
+def test_each_op_of_two_operands_has_a_form() -> None:
+    assert {op.value for op in OF_PAIRS} == PAIRS.keys()
+
+
+@pytest.mark.parametrize("name", ["f32", "f64"])
+@pytest.mark.parametrize("part", [0, *(pytest.param(part, marks=pytest.mark.full) for part in range(1, SAMPLE))])
+@pytest.mark.parametrize("op", OF_PAIRS, ids=lambda op: op.value)
+def test_derivatives_by_both_operands_are_those_of_closed_forms(
+    op: BinaryOp | MethodOp, part: int, name: str, device: Device
+) -> None:
+    if name == "f64" and device.is_metal():
+        pytest.skip("metal has no f64")
+    form, dtype = PAIRS[op.value], {"f32": np.float32, "f64": np.float64}[name]
+    near = np.array(PAIR_NUMBERS).astype(dtype).tolist()
+    far = np.array(FAR).astype(dtype).tolist() if op.value in ("atan2", "hypot", "div") else []
+    pairs = [*itertools.product(near, near), *itertools.product(far, far)]
+    pairs = [pair for pair in pairs if form.is_smooth(*pair)][part::SAMPLE]
+    given = [Var(Tensor(np.array(part, dtype), device=device)) for part in zip(*pairs, strict=True)]
+    x, y = given
+    if isinstance(op, BinaryOp):
+        result = x._binary(op, y)
+    else:
+        result = x._new(x._storage.huber(x._layout, y._storage, y._layout, 0.75), x._layout.dense)
+    grads = result.backward(Tensor.ones(x.shape, dtype=x.dtype, device=device), create_graph=True)
+    with mp.workprec(1000):
+        numbers = [tuple(map(mpf, pair)) for pair in pairs]
+        terms = [form.terms(*pair) for pair in pairs]
+        for place, variable in enumerate(given):
+            first = grads.get(variable)
+            orders = [(1 - place, place)]
+            found = [variable.zeros_like() if first is None else first]
+            for other, by in enumerate(given):
+                orders.append((orders[0][0] + 1 - other, orders[0][1] + other))
+                twice = first.sum().backward(keep=True).get(by) if first is not None and first.is_recorded else None
+                found.append(variable.zeros_like() if twice is None else twice)
+            for order, got in zip(orders, found, strict=True):
+                exact = [mp.chop(mp.diff(form.function, pair, order, relative=True), NOISE) for pair in numbers]
+                with_terms = [abs(it) + term for it, term in zip(exact, terms, strict=True)]
+                assert_pairs_close(got.numpy(), exact, with_terms, pairs, dtype, order)
+
+
+def assert_pairs_close(
+    found: Any, exact: Sequence[Number], sizes: Sequence[Number], pairs: Sequence[Any], dtype: type, order: Any
+) -> None:
+    info = np.finfo(dtype)
+    wrong = []
+    for pair, got, expected, size in zip(pairs, found.tolist(), exact, sizes, strict=True):
+        if abs(expected) > float(info.max) * 0.99:
+            is_right = abs(got) >= float(info.max) * 0.98
+        else:
+            bound = 2 * ULPS * (float(info.eps) * size + float(info.smallest_subnormal))
+            is_right = math.isfinite(got) and abs(mpf(got) - expected) <= bound
+        if not is_right:
+            wrong.append(f"{pair}: {got!r}, not {mpmath.nstr(expected, 17)}")
+    assert not wrong, f"{order}: {len(wrong)} of {len(pairs)}: {wrong[:8]}"

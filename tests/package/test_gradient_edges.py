@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import itertools
 import math
 from collections.abc import Callable, Sequence
@@ -147,19 +148,23 @@ EMPTY = (0, 2)
 @pytest.mark.parametrize("op", ["conv1d", "conv2d", "conv_transpose1d", "conv_transpose2d"])
 def test_gradients_of_convolutions_of_no_elements_are_zeros(op: str, device: Device) -> None:
     dims, is_transposed = int(op[-2]), "transpose" in op
-    for batch, inner, outer in itertools.product(EMPTY, EMPTY, EMPTY):
-        for padding in (0, 1):
-            x = Var(Tensor.ones((batch, inner, *[3] * dims), device=device))
-            channels = (inner, outer) if is_transposed else (outer, inner)
-            kernel = Var(Tensor.ones((*channels, *[2] * dims), device=device))
-            grads = getattr(x, op)(kernel, padding=padding).sum().backward(create_graph=True)
-            is_empty = 0 in (batch, inner, outer)
-            for variable in (x, kernel):
-                assert grads[variable].shape == variable.shape
-                assert not is_empty or not np.any(grads[variable].numpy())
+    for batch, inner, outer, length, padding, stride in itertools.product(EMPTY, EMPTY, EMPTY, (0, 3), (0, 1), EMPTY):
+        x = Var(Tensor.ones((batch, inner, *[length] * dims), device=device))
+        channels = (inner, outer) if is_transposed else (outer, inner)
+        kernel = Var(Tensor.ones((*channels, *[2] * dims), device=device))
+        try:
+            result = getattr(x, op)(kernel, padding=padding, stride=stride or 1)
+        except tl.InvalidArgument:
+            # No window fits, or nothing is left of the padding.
+            assert length == 0
+            continue
+        grads = result.sum().backward(create_graph=True)
+        for variable in (x, kernel):
+            assert grads[variable].shape == variable.shape
+            assert 0 not in (batch, inner, outer, length) or not np.any(grads[variable].numpy())
 
 
-@pytest.mark.parametrize("lowest", [-INF, NAN, 1.0])
+@pytest.mark.parametrize("lowest", [-INF, NAN, 0.0, -1.0])
 def test_padding_takes_no_gradient_of_max_pooling(lowest: float, device: Device) -> None:
     numbers = np.full((1, 2, 4, 5), lowest)
     numbers[0, 1, 0, 0] = 3.0
@@ -256,3 +261,51 @@ def test_deviations_of_equal_elements_are_0_and_so_are_their_gradients(dtype: st
             first = gradient(result, x, create_graph=True)
             assert not first.numpy().any()
             assert not gradient((first * first).sum() + first.sum(), x).numpy().any()
+
+
+LOSSES = [name for name in dir(Tensor) if name.endswith("_loss") or name.startswith("binary_cross_entropy")]
+LOSSES = [name for name in LOSSES if "reduction" in inspect.signature(getattr(Tensor, name)).parameters]
+
+
+@pytest.mark.parametrize("dtype", ["f16", "bf16"])
+@pytest.mark.parametrize("reduction", ["mean", "sum"])
+@pytest.mark.parametrize("name", LOSSES)
+def test_losses_of_many_short_floats_are_rounded_once(name: str, reduction: str, dtype: str, device: Device) -> None:
+    # 1 over so many is a subnormal f16 of five bits, and a loss alone may be no f16.
+    generator, many = np.random.default_rng(0), 1 << 16
+    numbers, targets = generator.uniform(0.1, 0.9, (2, many))
+    if not name.startswith("binary"):
+        numbers *= 400.0
+    x, target = Var(Tensor(numbers, device=device).to_dtype(dtype)), Tensor(targets, device=device).to_dtype(dtype)
+    wider = [tensor.to_dtype(wide(device)) for tensor in (x.detach(), target)]
+    exact = Var(wider[0])
+    losses = getattr(x, name)(target, reduction), getattr(exact, name)(wider[1], reduction)
+    info = ml_dtypes.finfo(x.dtype.numpy)
+    expected = losses[1].item() if losses[1].item() < float(info.max) else INF
+    assert losses[0].item() == pytest.approx(expected, rel=float(info.eps))
+    found = [
+        gradient(loss, variable).to_dtype("f32").numpy() for loss, variable in zip(losses, (x, exact), strict=True)
+    ]
+    np.testing.assert_allclose(*found, rtol=2 * float(info.eps), atol=float(info.smallest_subnormal))
+
+
+@pytest.mark.parametrize("dtype", ["f16", "bf16"])
+@pytest.mark.parametrize("name", ["avg_pool2d", "max_pool2d", "cumprod", "prod"])
+def test_gradients_of_short_floats_that_several_results_share_are_rounded_once(
+    name: str, dtype: str, device: Device
+) -> None:
+    numbers = np.random.default_rng(0).integers(1, 4, (1, 1, 12, 12)) / 2.0
+    functions: dict[str, Callable[[Tensor], Tensor]] = {
+        "avg_pool2d": lambda x: x.avg_pool2d(5, 1),
+        "max_pool2d": lambda x: x.max_pool2d(5, 1),
+        "cumprod": lambda x: x.cumprod(3),
+        "prod": lambda x: x.prod(3),
+    }
+    x = Var(Tensor(numbers, device=device).to_dtype(dtype))
+    exact = Var(x.detach().to_dtype(wide(device)))
+    info = ml_dtypes.finfo(x.dtype.numpy)
+    for create_graph in (False, True):
+        expected = gradient(functions[name](exact).sum(), exact).numpy().astype(np.float64)
+        found = gradient(functions[name](x).sum(), x, create_graph=create_graph)
+        assert found.dtype == x.dtype
+        np.testing.assert_allclose(found.to_dtype("f32").numpy(), expected, rtol=0.51 * float(info.eps))

@@ -30,7 +30,7 @@ from tallow.runtime.gradient import rules
 from tallow.runtime.ranks.group import Group
 from tallow.runtime.ranks.mpi import Alone
 
-from . import test_gradient, test_gradient_methods
+from . import test_gradient, test_gradient_edges, test_gradient_methods
 from .gradcheck import CLOSE, Gradcheck, gradients
 from .mutants import Mutant, mutants
 from .ranks import Collectives
@@ -44,7 +44,7 @@ SAMPLE = 32
 PARTS = 16
 RANKS = 2
 REPOSITORY = Path(__file__).parents[2]
-MODULES = (test_gradient_methods, test_gradient)
+MODULES = (test_gradient_methods, test_gradient, test_gradient_edges)
 # What gives the same gradients, and why.
 NO_DIFFERENCE = {
     "a sum has its terms in any order": [
@@ -86,6 +86,10 @@ NO_DIFFERENCE = {
         "rules._is_repeated: layout.rank > 2 and all((layout.strides[dim] == 0 or layout.shape[dim] == 1 for dim in "
         "batch)) -> all((layout.strides[dim] == 0 or layout.shape[dim] == 1 for dim in batch))",
         "rules._is_repeated: layout.rank > 2 -> layout.rank >= 2",
+    ],
+    "a step over no elements changes nothing": [
+        "rules.running_product: distance < size -> distance <= size",
+        "rules.running_product: rest > distance -> rest >= distance",
     ],
     "what is too much is cut off": [
         "rules.convolved: params.stride - 1 -> params.stride + 1",

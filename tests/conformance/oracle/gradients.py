@@ -113,7 +113,7 @@ def _of_two(op: str, name: str, x: Array, y: Array) -> Array | Terms:
         case "remainder_gradient_y":
             return -np.floor_divide(x, y)
         case "fmod_gradient_y":
-            return -(x - np.fmod(x, y)) / y
+            return -np.round((x - np.fmod(x, y)) / y)
         case "pow_gradient_x":
             return _pow_x(name, x, y)
         case "pow_gradient_y":
