@@ -236,3 +236,12 @@ def test_integers_and_floats_have_implementations_of_their_own() -> None:
     assert pattern("exp(x)") == ("exp", ("x",))
     assert pattern("x + y") == (ADD, ("x", "y"))
     assert pattern("exp(x, x)") is pattern("x") is pattern("f(g)") is None
+
+
+def test_a_number_that_only_u64_has_is_unsigned_in_cpp() -> None:
+    kinds: Mapping[str, Any] = {"x": "integer"}
+    node = parse("minimum(x, 18446744073709551615) + 9223372036854775807")
+    assert lowered(node, "kernel", kinds, primitives(), "static_cast<T>({})".format) == (
+        "wrapping_add(minimum(x, static_cast<T>(18446744073709551615u)), static_cast<T>(9223372036854775807))"
+    )
+    assert "18446744073709551615)" in lowered(node, "array", kinds, primitives())

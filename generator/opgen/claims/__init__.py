@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from opgen.cache.memo import memoize
 from opgen.claims.context import Context
 from opgen.claims.edges import edge_problems
-from opgen.claims.implementations import implementation_problems
+from opgen.claims.implementations import formula_problems, implementation_problems
 from opgen.claims.literals import float_literal_problems, literal_problems
 from opgen.claims.monoids import reduction_problems
 from opgen.claims.slopes import gradient_problems, primitive_problems
@@ -41,7 +41,7 @@ def check_claims(spec: Spec, problems: Problems) -> None:
 @memoize(lambda context, primitive: (primitive, context.primitives))
 def of_primitive(context: Context, primitive: Primitive) -> Sequence[Problem]:
     """Return the false claims of a primitive."""
-    kinds = (float_literal_problems, implementation_problems, primitive_problems)
+    kinds = (float_literal_problems, formula_problems, implementation_problems, primitive_problems)
     return next(filter(None, ([*problems_of(context, primitive)] for problems_of in kinds)), ())
 
 

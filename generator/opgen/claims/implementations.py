@@ -5,13 +5,30 @@ from itertools import product
 
 from opgen.claims.comparison import are_close, format_number, format_numbers
 from opgen.claims.context import Context
-from opgen.claims.evaluation import Evaluator
+from opgen.claims.evaluation import Evaluator, Unknown
 from opgen.claims.formats import Integers
 from opgen.formula import Language, Primitive
 from opgen.problem import Location, Problem
 
 _FLOATS = (0.5, -0.25, 1.0, 2.0, -3.0, 0.875, 7.5, 0.0)
 _INTEGERS = (Integers(-128, 127), Integers(0, 255))
+
+
+def formula_problems(context: Context, primitive: Primitive) -> Iterator[Problem]:
+    """Yield a formula of a primitive that cannot be evaluated: nothing else would read it."""
+    if primitive.formula is None:
+        return
+    for evaluator in (context.floats, Evaluator(context.primitives, _INTEGERS[0])):
+        if evaluator.kind in primitive.kinds:
+            try:
+                evaluator.function(primitive.formula.node, primitive.parameters)
+            except Unknown as error:
+                what = f"'formula' of primitive '{primitive.name}' calls '{error}'"
+                message = (
+                    f"{what}, which opgen cannot compute; write it of other primitives, or give that one a formula"
+                )
+                yield Problem(primitive.formula.location, message)
+                return
 
 
 def implementation_problems(context: Context, primitive: Primitive) -> Iterator[Problem]:

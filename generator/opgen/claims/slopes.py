@@ -3,6 +3,7 @@
 import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 from itertools import product
 
 from opgen.claims.comparison import are_close, format_number, format_numbers
@@ -19,9 +20,11 @@ from opgen.scopes import COUNT, is_differentiable
 _INCOMING = 1.5
 _STEP = 2.0**-10
 _TOLERANCE = 1e-6
+# The distance to another point where a slope is compared.
+_APART = 2.0**-6 / 3
 # The rounding error of a difference quotient of a function with values of about 1.
 _ROUNDING = 1e-10
-# The difference of the one-sided slopes shrinks with the step where there is no kink: to an eighth, more or less.
+# The difference of the one-sided slopes shrinks with the step where there is no kink.
 _SMOOTH = 0.25
 
 _SINGLE = (0.3, -0.45, 0.8, -1.3, 1.7, -2.6, 2.9, 5.5, -7.25, 30.0, -30.0, 0.0, 1.0, -1.0, 3.0, -3.0)
@@ -50,7 +53,7 @@ class Slope:
 def slope_of(function: Callable[[float], float], x: float) -> Slope | None:
     """Return the slope of a function at x; None where it jumps or ends, or is too steep to be measured."""
     value = function(x)
-    sides = [_one_sided(function, x, value, _STEP / divisor) for divisor in (1, 2, 8)]
+    sides = [_one_sided(function, x, value, _STEP / divisor) for divisor in (1, 2, 64)]
     if not all(map(math.isfinite, (value, *(slope for pair in sides for slope in pair)))):
         return None
     (left, right), (half_left, half_right), (last_left, last_right) = sides
@@ -62,7 +65,9 @@ def slope_of(function: Callable[[float], float], x: float) -> Slope | None:
         central, half_central = (left + right) / 2, (half_left + half_right) / 2
         best = half_central + (half_central - central) / 3
         slack = abs(best - half_central) / 8 + rounding
-        return Slope(best - slack, best + slack, is_kink=False) if slack < _STEP * (size + 1) else None
+        # Steps of a staircase may be shorter than that of the differences.
+        is_measured = max(slack, abs((last_left + last_right) / 2 - best)) < _STEP * (size + 1)
+        return Slope(best - slack, best + slack, is_kink=False) if is_measured else None
     if last_gap > 2 * gap:
         return None
     slack = _STEP * (size + 1)
@@ -101,11 +106,15 @@ def primitive_problems(context: Context, primitive: Primitive) -> Iterator[Probl
         return
     for operand, gradient in gradients.items():
         for arguments in _samples(names, primitive.condition):
-            message = _contradiction(function, names.index(operand), arguments, gradient(*arguments, _INCOMING))
+            message = _contradiction(function, partial(_with_incoming, gradient), names.index(operand), arguments)
             if message is not None:
                 what = f"'gradient' of '{operand}' of primitive '{primitive.name}'"
                 yield Problem(primitive.gradient[operand].location, f"{what} {message}")
                 break
+
+
+def _with_incoming(gradient: Function, *arguments: float) -> float:
+    return float(gradient(*arguments, _INCOMING))
 
 
 def _samples(names: Sequence[str], condition: str | None = None) -> Iterator[tuple[float, ...]]:
@@ -116,23 +125,39 @@ def _samples(names: Sequence[str], condition: str | None = None) -> Iterator[tup
     yield from product(first, _PAIRED, *(_OTHERS for _ in names[2:]))
 
 
-def _contradiction(function: Function, index: int, arguments: Sequence[float], gradient: float) -> str | None:
-    """Describe a gradient of one argument that is not the slope; None where it is, or where none is measured."""
+def _contradiction(function: Function, gradient: Function, index: int, arguments: Sequence[float]) -> str | None:
+    """Describe a gradient of one argument that is not the slope; None where it is, or where none is measured.
+
+    Both functions are of all arguments.
+    """
+    slope, found = _compare(function, gradient, index, arguments)
+    if slope is None:
+        return None
+    # At a single point ties are shared, and conditions may choose another slope than the one around it.
+    if abs(found) <= max(1.0, abs(slope.min), abs(slope.max)) and not any(
+        _compare(function, gradient, index, [*arguments[:index], arguments[index] + apart, *arguments[index + 1 :]])[0]
+        for apart in (-_APART, _APART)
+    ):
+        return None
+    return (
+        f"is {format_number(found)} * {INCOMING} at {format_numbers(arguments)}, where differences give "
+        f"{format_number((slope.min + slope.max) / 2)}; write the slope"
+    )
+
+
+def _compare(
+    function: Function, gradient: Function, index: int, arguments: Sequence[float]
+) -> tuple[Slope | None, float]:
+    """Return the slope that a gradient contradicts, if there is one, and the gradient for a result's gradient of 1."""
 
     def of_one(x: float) -> float:
         return float(function(*arguments[:index], x, *arguments[index + 1 :]))
 
-    x, gradient = arguments[index], gradient / _INCOMING
-    slope = slope_of(of_one, x)
-    if slope is None or slope.allows(gradient, 1e-3 * max(1.0, abs(of_one(x)))):
-        return None
-    # At 0 and at ties conditions change, and the branch that holds there alone may be constant.
-    if gradient == 0 and (x == 0 or [*arguments].count(x) > 1):
-        return None
-    return (
-        f"is {format_number(gradient)} * {INCOMING} at {format_numbers(arguments)}, where differences give "
-        f"{format_number((slope.min + slope.max) / 2)}; write the slope"
-    )
+    slope = slope_of(of_one, arguments[index])
+    if slope is None:
+        return None, 0.0
+    found = gradient(*arguments) / _INCOMING
+    return (None if slope.allows(found, 1e-3 * max(1.0, abs(of_one(arguments[index])))) else slope), found
 
 
 def _map_problems(context: Context, functor: Functor) -> Iterator[Problem]:
@@ -144,11 +169,14 @@ def _map_problems(context: Context, functor: Functor) -> Iterator[Problem]:
         # The decoder reports others.
         if operand not in functor.operands:
             continue
-        gradient = context.floats.function(formula.node, (*names, INCOMING, RESULT))
+        compiled = context.floats.function(formula.node, (*names, INCOMING, RESULT))
+
+        def gradient(*arguments: float, compiled: Function = compiled) -> float:
+            return float(compiled(*arguments, _INCOMING, function(*arguments)))
+
         for operands in _samples(functor.operands):
-            arguments = (*operands, *parameters)
-            found = gradient(*arguments, _INCOMING, function(*arguments))
-            message = _contradiction(function, functor.operands.index(operand), arguments, found)
+            index = functor.operands.index(operand)
+            message = _contradiction(function, gradient, index, (*operands, *parameters))
             if message is not None:
                 what = f"'gradient' of '{operand}' of op '{functor.name}'"
                 yield Problem(functor.gradients[operand].location, f"{what} {message}")
@@ -160,17 +188,20 @@ def _reduction_problems(context: Context, functor: Functor) -> Iterator[Problem]
         return
     reducer = reducer_of(context, functor, context.floats)
     parameters = parameters_of(functor)
-    gradient = reducer.over_row(functor.gradient["x"].node, (*functor.parameters, "x", INCOMING, RESULT, COUNT))
+    compiled = reducer.over_row(functor.gradient["x"].node, (*functor.parameters, "x", INCOMING, RESULT, COUNT))
 
     def function(*row: float) -> float:
         return float(reducer.reduce(row, parameters))
 
     for row in ROWS:
-        result = function(*row)
-        for index, x in enumerate(row):
-            reducer.set_row(row)
-            found = gradient(*parameters, x, _INCOMING, result, len(row))
-            message = _contradiction(function, index, row, found)
+        for index in range(len(row)):
+
+            def gradient(*row: float, index: int = index) -> float:
+                result = function(*row)
+                reducer.set_row(row)
+                return float(compiled(*parameters, row[index], _INCOMING, result, len(row)))
+
+            message = _contradiction(function, gradient, index, row)
             if message is not None:
                 what = f"'gradient' of op '{functor.name}', of element {index + 1},"
                 yield Problem(functor.gradients["x"].location, f"{what} {message}")
