@@ -1,15 +1,21 @@
 """Stage 3: what must hold between the files of a spec. Every mistake is noted; none stops the others."""
 
+import builtins
 from collections import Counter
 from collections.abc import Iterable
 from pathlib import Path
 
 from opgen.arguments import KNOWN_TYPES, coercion
 from opgen.claims import check_claims
+from opgen.decoder import module_name
 from opgen.kernels import KernelFamily
 from opgen.model import (
+    ANY_RESULT,
     BLOCKS,
     BOUNDS,
+    DEVICE,
+    FORMAT_SETS,
+    SETS,
     DType,
     Functor,
     FunctorKind,
@@ -21,7 +27,13 @@ from opgen.model import (
 from opgen.names import Names
 from opgen.problem import Location, Problems, did_you_mean
 from opgen.promotion import check_promotion
+from opgen.reserved import METHOD_WORDS, names_around
 from opgen.scopes import check_formulas
+
+# What signatures call arguments that the spec's language knows: the op, the layout of `self`, the dtype of the result.
+_GIVEN_NAMES = ("op", "layout", "dtype", "dims", "gradient")
+# Those of devices say a shape too, and have fewer names of their own.
+_DEVICE_NAMES = ("shape",)
 
 
 def check(spec: Spec, problems: Problems) -> None:
@@ -174,6 +186,15 @@ def _check_backends(spec: Spec, problems: Problems) -> None:
 
 
 def _check_names(spec: Spec, problems: Problems) -> None:
+    for backend in spec.backends:
+        # Modules of the package call the ops of a backend by its name.
+        if backend.name in METHOD_WORDS or hasattr(builtins, backend.name):
+            message = f"'{backend.name}' cannot be a backend, the name is taken; choose another one"
+            problems.note(Location(backend.path), message)
+    sets = {*SETS, *FORMAT_SETS, "same", "op", ANY_RESULT}
+    for dtype in spec.dtypes:
+        if dtype.name in sets:
+            problems.note(dtype.location, f"'{dtype.name}' cannot be a dtype, a set has that name; choose another one")
     storage = {method.name: method.location for method in spec.storage_methods()}
     for method in spec.device_methods:
         # Cells and the support matrix call both by their names alone.
@@ -209,6 +230,21 @@ def _check_rules(spec: Spec, problems: Problems) -> None:
             problems.unknown(place, f"unknown rule '{rule}' in 'breaking' of the package", rule, RULES)
 
 
+def _check_parameters(spec: Spec, method: Method, problems: Problems) -> None:
+    """Note parameters whose names a method has for something else; those of an op are noted where they stand too."""
+    arguments = method.signature.arguments
+    taken = names_around(["self", *arguments], [backend.name for backend in spec.backends])
+    taken |= {library.name for backend in spec.backends for library in backend.libraries}
+    if method.functor is None:
+        taken |= METHOD_WORDS - {*_GIVEN_NAMES, *(_DEVICE_NAMES if method.owner == DEVICE else ())}
+    for name in arguments:
+        for flaw in module_name(None, name) if method.functor is None else ():
+            problems.note(method.location, flaw)
+        if name in taken:
+            message = f"'{name}' cannot be a parameter of '{method.name}', its method has another use for that name"
+            problems.note(method.location, f"{message}; choose another one")
+
+
 def _check_method(spec: Spec, method: Method, problems: Problems) -> None:
     if method.is_broken:
         return
@@ -219,6 +255,7 @@ def _check_method(spec: Spec, method: Method, problems: Problems) -> None:
     if method.kind is not None and method.functor is None and "op" not in arguments:
         message = f"method '{method.name}' chooses between ops but has no parameter 'op'; add it to the signature"
         problems.note(place, message)
+    _check_parameters(spec, method, problems)
     for parameter in method.signature.parameters:
         if coercion(parameter.type) is None:
             message = f"unknown type '{parameter.type}' of parameter '{parameter.name}' of '{method.name}'"

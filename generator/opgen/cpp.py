@@ -35,6 +35,11 @@ _WORDS = frozenset(
 _ATTRIBUTES = ("__attribute__", "alignas")
 
 
+def camel(name: str) -> str:
+    """What C++ calls the struct of a functor: leaky_relu -> LeakyRelu."""
+    return "".join(part.capitalize() for part in name.split("_"))
+
+
 def names_in(expression: str) -> list[str]:
     """The names that an expression takes from its surroundings: not the words of C++, and no members."""
     matches = list(_TOKEN.finditer(expression))

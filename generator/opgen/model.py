@@ -35,13 +35,14 @@ from opgen.decoder import (
 )
 from opgen.edges import Edge
 from opgen.formats import Format
-from opgen.formula import BOTH, Formula, Node, Primitives, too_long
+from opgen.formula import BOTH, Formula, Node, Primitives, names, too_long
 from opgen.formula import Call as FormulaCall
 from opgen.gradients import Gradient
 from opgen.kernels import Constant, FieldGroup, KernelFamily, TupleType
 from opgen.libraries import CLibrary
 from opgen.names import Names
 from opgen.problem import Location, did_you_mean, nearest
+from opgen.reserved import CPP_WORDS, is_reserved, not_reserved
 from opgen.signature import Call, Signature, is_optional
 from opgen.toolchains import CodeObjects
 
@@ -76,9 +77,8 @@ _FOLDER = r"[a-z]\w*"
 _VERSION = r"\d+(\.\d+)*((a|b|rc)\d+)?(\.post\d+)?(\.dev\d+)?"
 _PYTHON = r"(~=|[=!<>]=|<|>) ?\d+(\.\d+)*(\.\*)?(, ?(~=|[=!<>]=|<|>) ?\d+(\.\d+)*(\.\*)?)*"
 _MODULE = re.compile(r"\w+(?:/\w+)*")
-# The names that the functions of a functor give to what is no operand or parameter of it.
-_TAKEN_NAMES = ("self", "x", "y", "op", "inner", "layout", "other", "other_layout", "dtype", "np", "numerics",
-                "gradient", "output")  # fmt: skip
+# What functors of a kind call their operands, besides the names that are reserved.
+_TAKEN_NAMES = ("x", "y", "other", "other_layout")
 # Identities of floats besides finite numbers.
 _INFINITIES = ("inf", "-inf")
 # As many have the functors that name them: the cells that compute them take no more.
@@ -282,10 +282,30 @@ class DTypes:
 
 
 @dataclass(frozen=True)
+class _Free:
+    """A rule for the name of an operand or a parameter."""
+
+    noun: str
+
+    def __call__(self, spot: Spot, text: str) -> Iterator[str]:
+        if text in _TAKEN_NAMES or is_reserved(text):
+            yield f"'{text}' cannot be {self.noun} of {spot.owner}, the name is taken; choose another one"
+
+    def schema(self) -> Mapping[str, object]:
+        """No name that is taken."""
+        return {"allOf": [{"not": like("|".join(_TAKEN_NAMES)).schema()}, not_reserved().schema()]}
+
+
+def _is_no_cpp(spot: Spot, text: str) -> Iterator[str]:
+    if text in CPP_WORDS:
+        yield f"'{text}' cannot be a part of {spot.owner}, it is a word of C++; choose another one"
+
+
+@dataclass(frozen=True)
 class StatePart:
     """One number of a state."""
 
-    name: Annotated[Name, Entry("part '{}'")]
+    name: Annotated[Name, _is_no_cpp, Entry("part '{}'")]
     element: Annotated[Formula, "The formula of what an element `x` begins it with."]
     combine: Annotated[
         Formula,
@@ -389,21 +409,6 @@ class Position:
     ]
 
 
-@dataclass(frozen=True)
-class _Free:
-    """A rule for the name of an operand or a parameter."""
-
-    noun: str
-
-    def __call__(self, spot: Spot, text: str) -> Iterator[str]:
-        if text in _TAKEN_NAMES:
-            yield f"'{text}' cannot be {self.noun} of {spot.owner}, the name is taken; choose another one"
-
-    def schema(self) -> Mapping[str, object]:
-        """No name that is taken."""
-        return {"not": like("|".join(_TAKEN_NAMES)).schema()}
-
-
 def _are_as_many(spot: Spot, names: tuple[str, ...]) -> Iterator[str]:
     count = len(names) if len(names) > _NAMED_OPERANDS else len({*names})
     mend = "; compute it in two ops, or write a storage method with kernels of its own"
@@ -447,7 +452,7 @@ class Functor:
         "`to_dtype` does. An op with parameters is a storage method and a tensor method of its own.",
     ]
     let: Annotated[
-        Mapping[Annotated[Name, defines("local")], Formula],
+        Mapping[Annotated[Name, _Free("a named part"), defines("local")], Formula],
         Mark.OPTIONAL,
         "Named parts of the formula and of the gradients, each over those before it.",
     ]
@@ -548,10 +553,15 @@ class Functor:
     def mistakes(self, what: str) -> Mistakes:
         """Note parameters that calls could not give, edges that are no calls of it, and a dtype that it cannot have."""
         own = {} if self.reduction is not None else {"formula": self.written}
-        yield from too_long({**own, **{f"gradient.{name}": it for name, it in self.gradients.items()}}, self.let, what)
+        gradients = {f"gradient.{name}": formula for name, formula in self.gradients.items()}
+        long = [*too_long({**own, **gradients}, self.let, what)]
+        yield from long
+        if own and not long and not {*self.operands} & {*names(self.written.with_parts(self.let).node)}:
+            message = f"'formula' of {what} names no operand, so that its result has no shape"
+            yield "formula", f"{message}; write it over {' and '.join(self.operands)}"
         defaults = list(self.parameters.values())
         for position, name in enumerate(self.parameters):
-            if name in self.named:
+            if name in (*self.named, *self.let):
                 message = f"'{name}' cannot be a parameter of {what}, the name is taken; choose another one"
                 yield ("parameters", name, None), message
             if defaults[position] is None and any(default is not None for default in defaults[:position]):

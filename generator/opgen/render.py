@@ -11,7 +11,7 @@ from opgen.cache.views import ViewCache
 from opgen.plan import COMMENTS, Output
 from opgen.problem import Problem, SpecError
 from opgen.sources import TEMPLATES, Sources, place
-from opgen.views.python import comment, docstring, quoted
+from opgen.views.python import comment, cpp_comment, docstring, quoted
 
 if TYPE_CHECKING:
     import jinja2
@@ -63,7 +63,7 @@ def environment(sources: Sources) -> "jinja2.Environment":
         autoescape=False,  # the output is source code, not HTML
         bytecode_cache=_bytecode_cache(),
     )
-    found.filters.update(comment=comment, docstring=docstring, quoted=quoted)
+    found.filters.update(comment=comment, cpp_comment=cpp_comment, docstring=docstring, quoted=quoted)
     return found
 
 

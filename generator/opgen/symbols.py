@@ -16,7 +16,7 @@ from pathlib import Path, PurePosixPath
 from opgen.arrays import LIBRARY, ArrayLibrary, Spelling
 from opgen.cache.memo import memoize
 from opgen.cells import FunctionCall
-from opgen.cpp import names_in
+from opgen.cpp import camel, names_in
 from opgen.errors import raised_by_checks
 from opgen.formula import Primitive, text_of
 from opgen.kernels import KernelFamily
@@ -383,6 +383,7 @@ def _check_kernels(spec: Spec, sources: Sources, problems: Problems) -> None:
                     message = f"unknown name '{name}' in 'call' of kernel '{kernel.name}'"
                     mend = f"define it in a header of {family.path.as_posix()}"
                     problems.unknown(kernel.call_location, message, name, known, mend)
+        _check_functor_names(spec, family, defined_there, problems)
         for primitive in _primitives_of(spec, family):
             texts = primitive.implementation("kernel").texts
             keys = {first: primitive.written_in("kernel", text) for text in texts for first, *_ in _outer_names(text)}
@@ -406,6 +407,30 @@ def _check_kernels(spec: Spec, sources: Sources, problems: Problems) -> None:
             if name not in defined:
                 mend = f"define it in a header of {HEADERS}"
                 problems.unknown(location, f"unknown name '{name}' in {what}", name, defined, mend)
+
+
+def _check_functor_names(spec: Spec, family: KernelFamily, defined: Collection[str], problems: Problems) -> None:
+    """Note ops whose structs, and parameters whose names, kernels of a family have for something else."""
+    structs: dict[str, str] = {}
+    for functor in spec.functors_of(family):
+        struct = camel(functor.name)
+        first = structs.setdefault(struct, functor.name)
+        if struct in defined or first != functor.name:
+            other = "a header of its kernels defines" if struct in defined else f"op '{first}' has"
+            message = f"op '{functor.name}' becomes the struct {struct}, which {other} too; choose another name"
+            problems.note(functor.location, message)
+        used = (spec.primitives[name] for name in _primitives_of_functor(spec, functor) if name in spec.primitives)
+        called = {
+            first
+            for primitive in used
+            for text in primitive.implementation("kernel").texts
+            for first, *_ in _outer_names(text)
+            if first not in primitive.parameters
+        }
+        for name in (*functor.named, *functor.parameters):
+            if name in called and name not in ("x", "y"):
+                message = f"'{name}' cannot be a parameter of op '{functor.name}', its kernels call a function '{name}'"
+                problems.note(functor.location, f"{message}; choose another one")
 
 
 @memoize(lambda spec, family: (family, spec.primitives, spec.known_dtypes, *spec.functors.values()), size=256)

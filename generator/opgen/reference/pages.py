@@ -12,6 +12,7 @@ from types import SimpleNamespace as View
 import jinja2
 
 from opgen.banner import REFERENCE
+from opgen.cpp import camel
 from opgen.formula import BOTH, Call, Node, Number, Primitive, shared, text_of, walk
 from opgen.gradient_ops import primitives_by_ops
 from opgen.kernels import Kernel, KernelFamily
@@ -22,7 +23,6 @@ from opgen.project import Project
 from opgen.reference import markdown
 from opgen.reference.excerpts import Excerpt, of_functor, of_method
 from opgen.scopes import derivatives, is_differentiable
-from opgen.views.kernels import camel
 from opgen.write import changes, write
 
 

@@ -237,10 +237,10 @@ def _ends(method: Method) -> Iterator[str]:
     call = f"record({', '.join([made, f'_{method.name}', operands, *calls])})"
     if signature.returns == "tuple[Storage, ...]":
         yield "made = results[0]"
-        yield f"first = {call}"
+        yield f"first_result = {call}"
         # What gradients are made of depends on the operands as well.
         others = f"without_gradients({quoted(method.name)}, results[1:])" if OTHERS in names else "results[1:]"
-        yield f"return (first, *{others}) if len(results) > 1 else (first,)"
+        yield f"return (first_result, *{others}) if len(results) > 1 else (first_result,)"
     elif _gives_shape(method):
         # A user's op may make integers.
         yield f"return ({call} if made.dtype.is_float else made), shape"

@@ -8,6 +8,7 @@ from types import SimpleNamespace as View
 from typing import TypeAlias
 
 from opgen.cache.memo import memoize
+from opgen.cpp import camel
 from opgen.formula import ELEMENT
 from opgen.formula import names as names_in
 from opgen.kernels import FIELD_TYPES, ITEM_TYPES, Field, FieldGroup, Kernel, KernelFamily, Member, Struct, TupleType
@@ -186,11 +187,6 @@ def _cpp_bool(value: bool) -> str:
 
 
 @cache
-def camel(name: str) -> str:
-    """What C++ calls the struct of a functor: leaky_relu -> LeakyRelu."""
-    return "".join(part.capitalize() for part in name.split("_"))
-
-
 def _struct(struct: Struct) -> View:
     fields = [
         f"{FIELD_TYPES[field.type][0]} {field.name}{f'[{field.length}]' if field.length else ''};"

@@ -53,6 +53,11 @@ def comment(text: str, indent: int = 0, mark: str = "#") -> str:
     return filled.removeprefix(margin)
 
 
+def cpp_comment(text: str) -> str:
+    """`text` as one line of a comment in C++, which a backslash at its end would continue on the next line."""
+    return f"{text}." if text.endswith(("\\", "??/")) else text
+
+
 def quoted(text: str) -> str:
     """A Python string literal, with the quotes that the formatter chooses."""
     quote = "'" if text.count('"') > text.count("'") else '"'

@@ -1,0 +1,57 @@
+"""The names that emitted code has for itself, which nothing of a spec may have beside it.
+
+A parameter keeps its name in the methods of the package, in functions of arrays and in kernels, so that whoever reads
+these knows it. The languages' words, and the names of emitted functions, are taken there: tests/generator/test_names.py
+compares them with emitted code.
+"""
+
+import re
+from collections.abc import Iterable
+from typing import Final
+
+from opgen.decoder import Form, like
+
+# With macros of compilers and of C's headers, and the functions around operands.
+_CPP_WORDS = """
+alignas alignof and and_eq asm auto bitand bitor bool break case catch char char8_t char16_t char32_t class co_await
+co_return co_yield compl concept const const_cast consteval constexpr constinit continue decltype default delete do
+double dynamic_cast else enum explicit export extern false final float for friend goto if import inline int long module
+mutable namespace new noexcept not not_eq nullptr operator or or_eq override private protected public register
+reinterpret_cast requires return short signed sizeof static static_assert static_cast struct switch template this
+thread_local throw true try typedef typeid typename typeof union unsigned using virtual void volatile wchar_t while xor
+xor_eq assert errno linux unix i386 stdin stdout stderr signbit isnan isinf isfinite isnormal fpclassify
+brief compute_type
+"""
+# Storages and plans; recorded calls and gradients; functions, modules and builtins.
+_METHOD_WORDS = """
+self cls inner op layout dtype np numerics output key plan made error unknown new item storage device ordinal number
+gradient first_result calls plain node rule state record results changed watched mark rewritten opened_each items_of
+argument check rules kernels partial getattr isinstance enumerate super type bool int float complex str tuple list
+frozenset filter any len range next property object max min is_deterministic operands_of assert_never backend_name
+device_mismatch require_dtype require_made require_nothing require_op require_real require_same_device
+require_same_dtype require_writable operands backend keeps_result without_gradients mode dims shape
+"""
+FORMULA_WORDS: Final = frozenset({"g", "result", "count", "inf", "nan"})
+"""What formulas call something themselves: gradients, reductions, literals."""
+CPP_WORDS: Final = frozenset(_CPP_WORDS.split())
+"""The words of C++, and macros that are no less."""
+METHOD_WORDS: Final = frozenset(_METHOD_WORDS.split())
+"""What emitted methods, the functions of gradients and those of arrays call something themselves."""
+_PARTS = r"part_\d+"  # what a formula has more than once
+
+
+def is_reserved(name: str) -> bool:
+    """Whether no operand, parameter or named part of an op may be called so."""
+    return name in FORMULA_WORDS | CPP_WORDS | METHOD_WORDS or re.fullmatch(_PARTS, name) is not None
+
+
+def not_reserved() -> Form:
+    """What a schema says of a name that must not be reserved."""
+    return Form(**{"not": like("|".join([*sorted(FORMULA_WORDS | CPP_WORDS | METHOD_WORDS), _PARTS])).schema()})
+
+
+def names_around(operands: Iterable[str], backends: Iterable[str]) -> frozenset[str]:
+    """What a method calls something after its operands, and after backends."""
+    of_operands = (f"{name}_inner {name}_node {name}_key plain_{name} keeps_{name}" for name in operands)
+    of_backends = (f"{name} {name}_result {name}_operands" for name in backends)
+    return frozenset(" ".join((*of_operands, *of_backends)).split())
