@@ -165,13 +165,14 @@ def matrix_power(x: Tensor, n: int, /) -> Tensor:
     n = integer("matrix_power", "n", n)
     if x.rank < 2 or x.shape[-1] != x.shape[-2]:
         raise ShapeMismatch("matrix_power", (x.shape,), "the matrices are square")
-    base = inv(x) if n < 0 else x
-    result = Tensor.eye(x.shape[-1], dtype=x.dtype, device=x.device).broadcast_as(x.shape).contiguous()
+    # Products of products are rounded once.
+    base = inv(x) if n < 0 else x.to_dtype(x.dtype.compute)
+    result = Tensor.eye(x.shape[-1], dtype=base.dtype, device=x.device).broadcast_as(x.shape).contiguous()
     for digit in bin(builtins.abs(n))[2:]:
         result = result @ result
         if digit == "1":
             result = result @ base
-    return result
+    return result.to_dtype(x.dtype)
 
 
 def _tolerance(x: Tensor, rtol: float | Tensor | None, values: Tensor) -> Tensor:

@@ -41,9 +41,9 @@ def cross(x1: Tensor, x2: Tensor, /, *, axis: int = -1) -> Tensor:
     left, right = promoted_operands("cross", x1, x2)
     if any(operand.shape[operand.shape.dim("cross", axis, "axis")] != 3 for operand in (left, right)):
         raise ShapeMismatch("cross", (left.shape, right.shape), f"axis {axis} has 3 elements in both")
-    (a, b, c), (d, e, f) = left.unbind(axis), right.unbind(axis)
+    (a, b, c), (d, e, f) = (each.to_dtype(each.dtype.compute).unbind(axis) for each in (left, right))
     rows = [b * f - c * e, c * d - a * f, a * e - b * d]
-    return stack(rows, axis)
+    return stack(rows, axis).to_dtype(left.dtype)
 
 
 def outer(x1: Tensor, x2: Tensor, /) -> Tensor:

@@ -131,11 +131,13 @@ class ComposedMethods(IndexMethods):
         require_tensors(
             "diff", **{name: part for name, part in (("prepend", prepend), ("append", append)) if part is not None}
         )
-        result = cat(joined, dim) if len(joined) > 1 else self
-        for _ in range(min(count, result.shape[dim])):
+        whole = cat(joined, dim) if len(joined) > 1 else self
+        # Differences of differences are rounded once.
+        result = whole.to_dtype(whole.dtype.compute) if count > 1 else whole
+        for _ in range(min(count, whole.shape[dim])):
             left = result.shape[dim] - 1
             result = result.narrow(dim, 1, left).sub(result.narrow(dim, 0, left))
-        return self.copy() if result is self else result
+        return self.copy() if result is self else result.to_dtype(whole.dtype)
 
     @named
     def argsort(self, dim: int = -1, descending: bool = False) -> Self:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Collection, Mapping, Sequence
 from functools import lru_cache
@@ -125,6 +126,8 @@ class _Plan(NamedTuple):
     sizes: dict[str, int]
     path: tuple[tuple[int, ...], ...]
     """Which of the tensors that are left are multiplied at each step; their product comes behind the others."""
+    is_one_product: bool
+    """Whether one op makes it all."""
 
 
 @named
@@ -137,7 +140,11 @@ def einsum(equation: str, *operands: T) -> T:
     """
     require_tensors("einsum", **{f"operands[{place}]": operand for place, operand in enumerate(operands)})
     plan = _planned(argument.text("einsum", "equation", equation), tuple([operand.shape for operand in operands]))
-    terms = [operand._term(labels, plan.sizes) for operand, labels in zip(operands, plan.terms, strict=True)]
+    dtypes = {operand.dtype for operand in operands}
+    dtype = dtypes.pop() if len(dtypes) == 1 and not plan.is_one_product else None
+    # Sums of sums and products of products are rounded once.
+    given = operands if dtype is None else [operand.to_dtype(dtype.compute) for operand in operands]
+    terms = [operand._term(labels, plan.sizes) for operand, labels in zip(given, plan.terms, strict=True)]
     for places in plan.path:
         first, *others = [terms[place] for place in places]
         terms = [term for place, term in enumerate(terms) if place not in places]
@@ -147,7 +154,9 @@ def einsum(equation: str, *operands: T) -> T:
             first = first[0]._contracted(first[1], *other, kept)
         terms.append(first)
     tensor, labels = terms[0][0]._without(terms[0][1], plan.result)
-    return tensor.permute([labels.index(label) for label in plan.result])
+    result = tensor.permute([labels.index(label) for label in plan.result])
+    # Sums of integers are in i64.
+    return result.to_dtype(dtype) if dtype is not None and dtype.is_float else result
 
 
 @lru_cache(maxsize=1024)
@@ -173,7 +182,8 @@ def _planned(equation: str, shapes: tuple[Shape, ...]) -> _Plan:
     for term, shape in zip(terms, shapes, strict=True):
         for label, size in zip(term, shape, strict=True):
             sizes[label] = size if sizes.get(label, 1) == 1 else sizes[label]
-    return _Plan(tuple(terms), result, sizes, tuple(path[1:]))
+    alone = {label for label in set(itertools.chain(*terms)) - {*result} if sum(label in term for term in terms) == 1}
+    return _Plan(tuple(terms), result, sizes, tuple(path[1:]), len(terms) == 1 or (len(terms) == 2 and not alone))
 
 
 def _labels(part: str, dims: int) -> _Labels:

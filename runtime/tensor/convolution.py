@@ -11,6 +11,7 @@ import numpy as np
 
 from ...dtype import DType
 from ...op import BinaryOp
+from ...promotion import promoted
 from ..base.error import InvalidArgument, ShapeMismatch, TallowError
 from ..core.argument import integer, integers
 from ..core.conv import Params, ParamsConv1D, ParamsConv2D, ParamsConvTranspose1D, ParamsConvTranspose2D
@@ -122,20 +123,48 @@ class ConvolutionMethods(CreationMethods):
         if bias is None:
             return self._convolved_alone(op, kernel, groups, steps)
         require_tensors(op, bias=bias)
-        result = self._convolved_alone(op, kernel, groups, steps)
-        if bias.shape != (result.shape[1],):
-            reason = f"the bias is a vector of {result.shape[1]} elements, one for each channel of the result"
+        params, layout = self._convolution(op, kernel, groups, steps)
+        channels = layout.shape[1] * groups
+        if bias.shape != (channels,):
+            reason = f"the bias is a vector of {channels} elements, one for each channel of the result"
             raise ShapeMismatch(op, (self.shape, bias.shape), reason)
+        common = promoted(self.dtype, bias.dtype) or self.dtype
+        is_short = common.compute is not common and 0 not in (*self.shape, *layout.shape)
         try:
-            return result._binary(BinaryOp.ADD, bias.reshape(-1, *[1] * (self.rank - 2)))
+            if is_short and params.kernel_names[0] != "c_in" and self.dtype is kernel.dtype:
+                parts = self.to_dtype(common), kernel.to_dtype(common), bias.to_dtype(common)
+                return parts[0]._convolved_with_ones(op, *parts[1:], groups, steps)
+            # Rounded once, with the bias in it.
+            wide = common.compute if is_short and self.dtype is kernel.dtype else self.dtype
+            result = self.to_dtype(wide)._convolved_alone(op, kernel.to_dtype(wide), groups, steps)
+            biased = result._binary(BinaryOp.ADD, bias.reshape(-1, *[1] * (self.rank - 2)))
+            return biased.to_dtype(common)
         except TallowError as error:
             error.rename(op)
             raise
 
-    def _convolved_alone(self, op: str, kernel: Self, groups: int, steps: Mapping[str, int]) -> Self:
-        groups = integer(op, "the number of groups", groups)
+    def _convolved_with_ones(self, op: str, kernel: Self, bias: Self, groups: int, steps: Mapping[str, int]) -> Self:
+        """The convolution and a bias, rounded once: the bias is the weight of further channels, which are ones.
+
+        The padding of these is of ones too. A multiple of 8 channels remains one, which matrix cores need.
+        """
+        batch, channels, *sizes = self.shape
+        width, padding = kernel.shape[1], steps["padding"]
+        more = 8 if width % 8 == 0 else 1
+        source = self.reshape(batch, groups, channels // groups, *sizes)
+        source = source._padded([(0, 0), *[(padding, padding)] * len(sizes)]) if padding else source
+        ones = self.ones((batch, groups, more, *source.shape[3:]), dtype=self.dtype, device=self.device)
+        weights = bias.reshape(-1, *[1] * (self.rank - 1))
+        weights = weights._padded([(0, more - 1), *[(0, size - 1) for size in kernel.shape[2:]]])
+        joined = cat([source, ones], 2).flatten(1, 2)
+        return joined._convolved_alone(op, cat([kernel, weights], 1), groups, {**steps, "padding": 0})
+
+    def _convolution(self, op: str, kernel: Self, groups: int, steps: Mapping[str, int]) -> tuple[Params, Layout]:
         numbers = tuple([(name, integer(op, name, step)) for name, step in steps.items()])
-        params, layout = _convolution(op, self.shape, kernel.shape, groups, numbers)
+        return _convolution(op, self.shape, kernel.shape, integer(op, "the number of groups", groups), numbers)
+
+    def _convolved_alone(self, op: str, kernel: Self, groups: int, steps: Mapping[str, int]) -> Self:
+        params, layout = self._convolution(op, kernel, groups, steps)
         if groups == 1:
             convolve = getattr(self._storage, op)
             return self._new(convolve(self._layout, kernel._storage, kernel._layout, params), layout)
