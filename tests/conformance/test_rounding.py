@@ -13,7 +13,7 @@ import tallow as tl
 from tallow import Device, DType, Tensor, Var
 
 from . import hostile
-from .test_aliasing import CALLS, tensors
+from .test_aliasing import CALLS
 
 # What a random call draws depends on the dtype.
 RANDOM = ("rand", "randn", "rand_like", "randn_like", "bernoulli", "multinomial", "dropout", "randint", "randperm")
@@ -36,6 +36,15 @@ DRAWS: dict[str, Callable[[np.random.Generator, tuple[int, ...]], np.ndarray]] =
     "positive": lambda generator, shape: generator.uniform(0.05, 0.95, shape),
     "large": lambda generator, shape: 250 * (1 + generator.uniform(-0.5, 0.5, shape)),
 }
+
+
+def tensors(value: object) -> Iterator[Tensor]:
+    """The tensors among values."""
+    if isinstance(value, Tensor):
+        yield value
+    elif isinstance(value, list | tuple):
+        for item in value:
+            yield from tensors(item)
 
 
 def drawn(value: Any, draw: Callable[..., np.ndarray], generator: np.random.Generator, dtype: DType) -> Any:
