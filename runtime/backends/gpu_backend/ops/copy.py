@@ -260,6 +260,13 @@ def copy2d(
     )
 
 
+def repeated_number(like: Operand, value: complex, shape: Dims) -> Operand:
+    """A number of an operand's dtype, once in memory, as elements of a shape."""
+    number = dense(like.device.empty(like.dtype, 1), (1,))
+    const_set(number, value)
+    return number.relaid(shape, (0,) * len(shape))
+
+
 def const_set(target: Operand, value: complex) -> None:
     """Set every element to `value`, converted to the dtype."""
     if target.layout.elem_count:

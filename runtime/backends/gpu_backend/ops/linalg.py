@@ -95,13 +95,7 @@ def _nan_unless(finite: GpuStorage, made: GpuStorage) -> GpuStorage:
     """Results, of which each matrix has as many, that are NaN where it was not finite."""
     count = finite.length
     x = dense(made, (count, made.length // count))
-    return _where(dense(finite, (count,)).relaid(x.shape, (1, 0)), x, _nan_like(x))
-
-
-def _nan_like(x: Operand) -> Operand:
-    nan = dense(x.device.empty(x.dtype, 1), (1,))
-    copy.const_set(nan, math.nan)
-    return nan.relaid(x.shape, (0,) * x.layout.rank)
+    return _where(dense(finite, (count,)).relaid(x.shape, (1, 0)), x, copy.repeated_number(x, math.nan, x.shape))
 
 
 def triangle(x: Operand, diagonal: int, is_upper: bool) -> GpuStorage:
@@ -182,7 +176,11 @@ def solve_by_library(library: SolverLibrary, x: Operand, values: Operand) -> Gpu
     outer = values.shape[:-2]
     finite = dense(_all_finite(values, (len(outer),)), (*outer, columns))
     result = _transposed(found)
-    return _where(finite.relaid(result.shape, (*finite.strides[:-1], 0, 1)), result, _nan_like(result))
+    return _where(
+        finite.relaid(result.shape, (*finite.strides[:-1], 0, 1)),
+        result,
+        copy.repeated_number(result, math.nan, result.shape),
+    )
 
 
 @_of_finite(is_lower=True)
