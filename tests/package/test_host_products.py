@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ml_dtypes
 import numpy as np
 import pytest
 import tallow as tl
@@ -40,6 +41,22 @@ def test_products(sizes: tuple[int, int, int], dtype: tl.DType) -> None:
             check(x.to_dtype(dtype) @ y.to_dtype(dtype), expected)
     every_other = lhs.to_dtype(dtype)[:, :, ::2] @ rhs.to_dtype(dtype)[:, ::2, :]
     check(every_other, lhs[:, :, ::2] @ rhs[:, ::2, :])
+
+
+@pytest.mark.parametrize("rows", [1, 2, 4, 8])
+@pytest.mark.parametrize("dtype", [tl.DType.BF16, tl.DType.F16])
+def test_products_of_up_to_8_rows_keep_subnormal_numbers(rows: int, dtype: tl.DType) -> None:
+    """However their operands lie, also where instructions for pairs of bf16 take those for 0."""
+    least = float(ml_dtypes.finfo(dtype.numpy).smallest_subnormal)
+    x = (integers(2, rows, 256).to_dtype("f64") * least).to_dtype(dtype)
+    y = (integers(2, 256, 128).to_dtype("f64") / 8).to_dtype(dtype)
+    expected = x.to_dtype("f64") @ y.to_dtype("f64")
+    for left in (x, x.transpose(1, 2).contiguous().transpose(1, 2)):
+        for right in (y, y.transpose(1, 2).contiguous().transpose(1, 2)):
+            check(left @ right, expected)
+            check(left[0] @ right[0], expected[0])
+            check(left[0][:, ::2] @ right[0][::2], x[0][:, ::2].to_dtype("f64") @ y[0][::2].to_dtype("f64"))
+            check(left[1].linear(right[1].T), expected[1])
 
 
 # Around the sizes of lanes, of parts of columns and of rows that are added up together.

@@ -13,6 +13,7 @@ from .....dtype import DType
 from ....core.conv import ParamsConv1D, ParamsConv2D, ParamsConvTranspose1D, ParamsConvTranspose2D
 from ....core.layout import Layout
 from ....helpers.host_memory import require_room, tells_lack_of_memory
+from ....host.weights import FEW_ROWS
 from ...array_backend.ops.operand import Operand
 from .. import buffer_pool
 from ..onednn import Memory, Onednn, Problem, Window
@@ -36,7 +37,7 @@ def matmul(
 ) -> Callable[..., CpuStorage] | None:
     """As `matmul.matmul`; None where oneDNN has no quick way."""
     outer = lhs.layout.shape[:-2]
-    if rhs.layout.shape[:-2] != outer:
+    if rhs.layout.shape[:-2] != outer or _loses_subnormals(lhs.dtype, bmnk[1]):
         return None
     sides = [_memory(operand.layout, len(outer)) for operand in (lhs, rhs)]
     if sides[0] is None or sides[1] is None:
@@ -51,7 +52,7 @@ def linear(onednn: Onednn, x: Operand, weight: Operand, bias: Operand | None) ->
     """As `matmul.linear`; None where oneDNN has no quick way."""
     (m, k), n = x.layout.shape, weight.layout.shape[0]
     row = None if bias is None else Memory.dense((1, n))
-    if bias is not None and n > 1 and bias.layout.strides != (1,):
+    if _loses_subnormals(x.dtype, m) or (bias is not None and n > 1 and bias.layout.strides != (1,)):
         return None
     rows, transposed = _memory(x.layout), _memory(weight.layout.transpose(0, 1))
     if rows is None or transposed is None:
@@ -60,6 +61,11 @@ def linear(onednn: Onednn, x: Operand, weight: Operand, bias: Operand | None) ->
     operands = [x, weight] if bias is None else [x, weight, bias]
     otherwise = _otherwise(native_matmul.linear, matrices.linear, operands, *[None] * (bias is None))
     return _plan(onednn, problem, operands, m * n * k, otherwise)
+
+
+def _loses_subnormals(dtype: DType, rows: int) -> bool:
+    """Whether a product has few rows of a dtype whose instructions take subnormal numbers for 0."""
+    return dtype is DType.BF16 and rows <= FEW_ROWS
 
 
 @by_plan
