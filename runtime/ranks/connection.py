@@ -89,14 +89,19 @@ class Connection:
         longest = _MAX_LINE if self.is_greeted else _MAX_GREETING
         if max(map(len, (*lines, self._received))) > longest:
             raise ProtocolError(f"a line of more than {longest:,} bytes")
-        return [_parsed(line) for line in lines]
+        return [_message(line) for line in lines]
 
 
-def _parsed(line: bytes) -> dict[str, Any]:
+def parsed(text: Any) -> Any:
+    """Return the value of a JSON text; ProtocolError if it is none."""
     try:
-        message = json.loads(line)
-    except (ValueError, RecursionError):
-        raise ProtocolError("a line that is no JSON") from None
+        return json.loads(text)
+    except (TypeError, ValueError, RecursionError):
+        raise ProtocolError("a text that is no JSON") from None
+
+
+def _message(line: bytes) -> dict[str, Any]:
+    message = parsed(line)
     if not isinstance(message, dict):
         raise ProtocolError("a message that is no JSON object")
     return message
@@ -139,13 +144,14 @@ def _is_proof(proof: object, job: Job, side: str, rank: int, challenge: str) -> 
 
 def _greet(connection: Connection, rank: int, job: Job) -> list[dict[str, Any]]:
     """Greet what may be rank 0, and return the messages that it sent after its welcome. Raises ProtocolError."""
-    hello, *_ = _next_messages(connection)
+    deadline = time.monotonic() + _SECONDS_TO_GREET
+    hello, *_ = _next_messages(connection, deadline)
     if hello.get("hello") != _PROTOCOL or not isinstance(hello.get("challenge"), str):
         raise ProtocolError("something that is no rank 0 of tallow, or of another version")
     challenge = secrets.token_hex(16)
     proof = _proof(job, "rank", rank, hello["challenge"])
     connection.send(hello=_PROTOCOL, job=job.name, size=job.size, rank=rank, challenge=challenge, proof=proof)
-    answer, *others = _next_messages(connection)
+    answer, *others = _next_messages(connection, deadline)
     if "refused" in answer:
         raise ProtocolError(f"a rank 0 that refused this rank as {answer['refused']}")
     if answer.get("welcome") != rank or not _is_proof(answer.get("proof"), job, "server", rank, challenge):
@@ -154,10 +160,12 @@ def _greet(connection: Connection, rank: int, job: Job) -> list[dict[str, Any]]:
     return others
 
 
-def _next_messages(connection: Connection) -> list[dict[str, Any]]:
+def _next_messages(connection: Connection, deadline: float) -> list[dict[str, Any]]:
     while (messages := connection.receive()) is not None:
         if messages:
             return messages
+        if time.monotonic() > deadline:
+            raise ProtocolError("something that does not greet")
     raise ProtocolError("something that closes the connection")
 
 

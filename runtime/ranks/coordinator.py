@@ -7,6 +7,7 @@ split into, and, while calls are compared, what each of them calls.
 from __future__ import annotations
 
 import atexit
+import json
 import os
 import sys
 import threading
@@ -15,8 +16,8 @@ from collections.abc import Callable, Sequence
 from typing import Any, Final
 
 from ..base.error import BackendUnavailable, CollectiveMismatch, RankLost
-from .connection import Connection, Job, ProtocolError, connect
-from .server import KILLED, Server
+from .connection import Connection, Job, ProtocolError, connect, parsed
+from .server import KILLED, Server, are_counts
 
 # A thread that waits for a lost rank inside of a library does not return.
 _SECONDS_TO_GIVE_UP: Final = 2.0
@@ -55,7 +56,8 @@ class Coordinator:
         self._server = server
         self._seconds = seconds
         self._process = os.getpid()
-        self._answers: dict[str, dict[str, Any]] = {}
+        # By key, what rank 0 answered: the values of all, calls that do not match, or the rank that is lost.
+        self._answers: dict[str, list[Any] | dict[int, str] | int] = {}
         self._changed = threading.Condition()
         # By rank, how many calls it made with each group, if it said that, and how it ended.
         self._ends: dict[int, tuple[dict[str, int] | None, str]] = {}
@@ -120,21 +122,20 @@ class Coordinator:
         """
         number = self._exchanges[name] = self._exchanges.get(name, 0) + 1
         key = f"{name} {number}"
-        self._connection.send(key=key, ranks=list(ranks), value=value, call=call)
+        # Rank 0 passes values on as texts: what is in them is no concern of its.
+        self._connection.send(key=key, ranks=list(ranks), value=json.dumps(value), call=call)
         with self._changed:
             if not self._changed.wait_for(lambda: key in self._answers or self._lost is not None, seconds):
                 return []
             answer = self._answers.pop(key, None)
-        if answer is not None and "values" in answer:
-            values: list[Any] = answer["values"]
-            return values
-        if answer is not None and "mismatch" in answer:
+        if isinstance(answer, list):
+            return answer
+        if isinstance(answer, dict):
             self._exchanges[name] -= 1
             self.counts[name] -= 1
-            raise CollectiveMismatch(op, dict(answer["mismatch"]))
+            raise CollectiveMismatch(op, answer)
         if answer is not None:
-            rank = answer["lost"]
-            self._lose(rank, self._ends[rank][1])
+            self._lose(answer, self._ends[answer][1])
         self.require_all(op)
         raise AssertionError(f"{key} has no answer")
 
@@ -169,18 +170,27 @@ class Coordinator:
             self._changed.notify_all()
 
     def _take(self, message: dict[str, Any]) -> None:
-        if "ended" in message:
-            end = message["counts"], message["reason"]
-            self._ends = {**self._ends, message["ended"]: end}
-            self._consider(message["ended"], *end)
-            return
-        with self._changed:
-            if "gone" in message:
-                self._gone.add(message["gone"])
-            elif "missed" in message:
+        """Take a message of rank 0. Raises ProtocolError if it is none."""
+        match message:
+            case {"ended": int(rank), "counts": counts, "reason": str(reason)} if counts is None or are_counts(counts):
+                self._ends = {**self._ends, rank: (counts, reason)}
+                self._consider(rank, counts, reason)
+                return
+            case {"gone": int(rank)}:
+                self._gone.add(rank)
+            case {"missed": int()}:
                 self._is_missed = True
-            elif "key" in message:
-                self._answers[message["key"]] = message
+            case {"key": str(key), "values": list(texts)}:
+                self._answers[key] = [parsed(text) for text in texts]
+            case {"key": str(key), "mismatch": list(calls)} if all(map(_is_call, calls)):
+                self._answers[key] = dict(calls)
+            case {"key": str(key), "lost": int(rank)} if rank in self._ends:
+                self._answers[key] = rank
+            case {"beat": True}:
+                return
+            case _:
+                raise ProtocolError("a message that rank 0 does not send")
+        with self._changed:
             self._changed.notify_all()
 
     def _beat(self) -> None:
@@ -266,3 +276,7 @@ class Coordinator:
             self._reader.join(seconds)
             if self._server is not None:
                 self._server.join(seconds)
+
+
+def _is_call(pair: object) -> bool:
+    return isinstance(pair, list) and [*map(type, pair)] == [int, str]

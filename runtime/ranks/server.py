@@ -44,7 +44,7 @@ class Server(threading.Thread):
         self._reports = 0
         self._is_abandoned = threading.Event()
         # By key, the values that ranks have given, and the ranks that have to.
-        self._values: dict[str, dict[int, object]] = {}
+        self._values: dict[str, dict[int, str]] = {}
         self._wanted: dict[str, Sequence[int]] = {}
         # While calls are compared, what each rank that waits for others has called, and under which key.
         self._calls: dict[int, tuple[str, str]] = {}
@@ -56,7 +56,7 @@ class Server(threading.Thread):
             for key, _ in self._selector.select(_SECONDS_BETWEEN):
                 if key.data is None:
                     self._accept()
-                else:
+                elif key.data in self._greetings or key.data in self._ranks:  # not dropped meanwhile
                     self._read(key.data)
             self._drop_silent_peers()
         # The readers of all ranks wait for that, and ranks for their readers.
@@ -154,7 +154,7 @@ class Server(threading.Thread):
             self._connections[rank].send(beat=True)
         elif "bye" in message:
             counts, reason = message["bye"], message.get("reason")
-            if not isinstance(reason, str) or not (counts is None or _are_counts(counts)):
+            if not isinstance(reason, str) or not (counts is None or are_counts(counts)):
                 raise ProtocolError("a goodbye that is none")
             self._end(rank, counts, reason)
         elif "missing" in message:
@@ -165,20 +165,23 @@ class Server(threading.Thread):
             self._exchange(rank, message)
 
     def _exchange(self, rank: int, message: dict[str, Any]) -> None:
-        key, ranks, call = message.get("key"), message.get("ranks"), message.get("call")
-        if not isinstance(key, str) or not self._are_ranks(ranks, rank) or not isinstance(call, str | None):
-            raise ProtocolError("an exchange that is none")
-        self._wanted[key] = message["ranks"]
-        self._values.setdefault(key, {})[rank] = message.get("value")
+        match message:
+            case {"key": str(key), "ranks": list(ranks), "value": str(value), "call": str(call) | (None as call)} if (
+                self._are_ranks(ranks, rank)
+            ):
+                pass
+            case _:
+                raise ProtocolError("an exchange that is none")
+        self._wanted[key] = ranks
+        self._values.setdefault(key, {})[rank] = value
         if call is not None:
             self._calls[rank] = key, call
         self._answer(key)
         if rank in self._calls:
             self._report_mismatch(self._deadlocked(rank))
 
-    def _are_ranks(self, ranks: object, own: int) -> bool:
-        size = self._job.size
-        if not isinstance(ranks, list) or not all(type(rank) is int and 0 <= rank < size for rank in ranks):
+    def _are_ranks(self, ranks: list[object], own: int) -> bool:
+        if not all(type(rank) is int and 0 <= rank < self._job.size for rank in ranks):
             return False
         return own in ranks and len(set(ranks)) == len(ranks)
 
@@ -241,7 +244,8 @@ class Server(threading.Thread):
                 connection.send(**message)
 
 
-def _are_counts(counts: object) -> bool:
+def are_counts(counts: object) -> bool:
+    """Return whether this is a number of calls by the name of each group."""
     return (
         isinstance(counts, dict)
         and len(counts) <= _COUNTS_KEYS

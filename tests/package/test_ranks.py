@@ -12,13 +12,16 @@ import textwrap
 import time
 from pathlib import Path
 from typing import Any
+from unittest.mock import Mock
 
 import pytest
 import tallow as tl
 from processes import is_running
 from tallow.runtime.ranks import environment
 from tallow.runtime.ranks import launch as launch_module
-from tallow.runtime.ranks.connection import Connection, Job, connect, listen
+from tallow.runtime.ranks import server as server_module
+from tallow.runtime.ranks.connection import Connection, Job, ProtocolError, connect, listen
+from tallow.runtime.ranks.coordinator import Coordinator
 from tallow.runtime.ranks.environment import Place
 from tallow.runtime.ranks.server import Server
 
@@ -189,7 +192,7 @@ STRANGERS = {
     "a proof of other letters": hello(proof="\ud800"),
     "another job": hello(job="job 8"),
     "another size": hello(size=3),
-    "an exchange before the greeting": b'{"key": "world 1", "ranks": [0, 1], "value": 1, "call": null}\n',
+    "an exchange before the greeting": b'{"key": "world 1", "ranks": [0, 1], "value": "1", "call": null}\n',
     "a goodbye before the greeting": b'{"bye": {}, "reason": "x"}\n',
     "nothing": b"",
 }
@@ -213,12 +216,14 @@ def test_a_stranger_is_dropped_and_named(stranger: str, capfd: pytest.CaptureFix
 
 MESSAGES = {
     "no message": {},
-    "a key that is a list": {"key": [], "ranks": [0, 1], "value": 1, "call": None},
-    "ranks that are none": {"key": "k", "ranks": 1, "value": 1, "call": None},
-    "a rank beyond the size": {"key": "k", "ranks": [1, 9], "value": 1, "call": None},
-    "a rank twice": {"key": "k", "ranks": [1, 1], "value": 1, "call": None},
-    "the ranks of others": {"key": "k", "ranks": [0], "value": 1, "call": None},
-    "a call that is a number": {"key": "k", "ranks": [0, 1], "value": 1, "call": 3},
+    "a key that is a list": {"key": [], "ranks": [0, 1], "value": "1", "call": None},
+    "ranks that are none": {"key": "k", "ranks": 1, "value": "1", "call": None},
+    "a rank beyond the size": {"key": "k", "ranks": [1, 9], "value": "1", "call": None},
+    "a rank twice": {"key": "k", "ranks": [1, 1], "value": "1", "call": None},
+    "the ranks of others": {"key": "k", "ranks": [0], "value": "1", "call": None},
+    "a value that is no text": {"key": "k", "ranks": [0, 1], "value": [], "call": None},
+    "no value": {"key": "k", "ranks": [0, 1], "call": None},
+    "a call that is a number": {"key": "k", "ranks": [0, 1], "value": "1", "call": 3},
     "a goodbye of a number": {"bye": 3, "reason": "x"},
     "counts that are texts": {"bye": {"world": "1"}, "reason": "x"},
     "a goodbye without a reason": {"bye": {}},
@@ -234,6 +239,66 @@ def test_a_rank_that_sends_what_no_rank_sends_is_lost(message: str) -> None:
         assert ended["ended"] == 1
         assert ended["counts"] is None
         assert ended["reason"].startswith("sent ")
+
+
+def test_values_of_any_depth_end_no_server() -> None:
+    """The server neither parses nor writes values, whose depth its stack may not allow."""
+    with Service() as service:
+        ranks = [service.join(0), service.join(1)]
+        for depth in (10, *range(sys.getrecursionlimit() - 50, sys.getrecursionlimit()), 5000):
+            value = "[" * depth + "]" * depth
+            ranks[1].send(key=f"k {depth}", ranks=[1], value=value, call=None)
+            assert received(ranks[1]) == [{"key": f"k {depth}", "values": [value]}]
+        exchange(ranks)
+
+
+FROM_RANK_0 = {
+    "no message": {},
+    "the end of a text": {"ended": "1", "counts": {}, "reason": "x"},
+    "an end without a reason": {"ended": 1, "counts": {}},
+    "an end with counts that are texts": {"ended": 1, "counts": {"world": "1"}, "reason": "x"},
+    "a rank that is a list": {"gone": []},
+    "a key that is a list": {"key": [], "values": []},
+    "values that are a number": {"key": "k", "values": 1},
+    "values that are no texts": {"key": "k", "values": [1]},
+    "values that are no JSON": {"key": "k", "values": ["x"]},
+    "values that are deep": {"key": "k", "values": ["[" * 5000 + "]" * 5000]},
+    "calls that are none": {"key": "k", "mismatch": [1]},
+    "calls without ranks": {"key": "k", "mismatch": [["x", "y"]]},
+    "a lost rank that has not ended": {"key": "k", "lost": 1},
+    "an answer without anything": {"key": "k"},
+}
+
+
+@pytest.mark.parametrize("message", FROM_RANK_0)
+def test_a_message_that_rank_0_does_not_send_is_refused(message: str) -> None:
+    coordinator = Mock(_ends={}, _answers={})
+    with pytest.raises(ProtocolError):
+        Coordinator._take(coordinator, FROM_RANK_0[message])
+    assert not coordinator._answers
+
+
+def test_a_peer_that_was_dropped_is_not_read(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A peer that greets just when one more than may wait arrives: the server sees both at once."""
+    monkeypatch.setattr(server_module, "_MAX_PEERS", 1)
+    with listen("127.0.0.1", 0) as listener:
+        server = Server(listener, JOB, MAX_SECONDS)
+        peers = [socket.create_connection(("127.0.0.1", server.port), timeout=MAX_SECONDS)]
+        select = server._selector.select
+
+        def both(seconds: float) -> Any:
+            if server._greetings and len(peers) == 1:
+                peers.append(socket.create_connection(("127.0.0.1", server.port), timeout=MAX_SECONDS))
+                peers[0].sendall(b"{")
+                time.sleep(0.05)
+            elif len(peers) > 1:
+                server.stop()
+            return select(seconds)
+
+        monkeypatch.setattr(server._selector, "select", both)
+        server.run()
+    for peer in peers:
+        peer.close()
 
 
 def test_no_one_takes_the_place_of_a_rank_that_is_here() -> None:
@@ -315,11 +380,11 @@ def test_all_ranks_that_wait_for_each_other_are_told_what_they_called() -> None:
         calls = {1: ("half 1", [0, 1], "barrier()"), 0: ("world 1", [0, 2, 3], "all_reduce()")}
         calls[2] = "world 0>2 1", [0, 2], "recv(from 0)"
         for rank, (key, ranks, call) in calls.items():
-            connections[rank].send(key=key, ranks=ranks, value=1, call=call)
+            connections[rank].send(key=key, ranks=ranks, value="1", call=call)
             if rank != 2:
                 # The server has read that when it answers what follows.
-                connections[rank].send(key=f"after {rank}", ranks=[rank], value=2, call=None)
-                assert received(connections[rank]) == [{"key": f"after {rank}", "values": [2]}]
+                connections[rank].send(key=f"after {rank}", ranks=[rank], value="2", call=None)
+                assert received(connections[rank]) == [{"key": f"after {rank}", "values": ["2"]}]
         mismatch = [[0, "all_reduce()"], [1, "barrier()"], [2, "recv(from 0)"]]
         for rank, (key, _, _) in calls.items():
             assert received(connections[rank]) == [{"key": key, "mismatch": mismatch}]
