@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Generator
+from collections.abc import Generator
 from contextvars import ContextVar
 from types import CodeType, FrameType
-from typing import Any, Final, TypeAlias, TypeVar
+from typing import Any, Final, TypeAlias, TypeVar, cast
 
+from ..base.error import InvalidArgument, shown
 from ..helpers.stepwise import decorated
 
-F = TypeVar("F", bound=Callable[..., Any])
+F = TypeVar("F")
 
 # What is behind the last frame of the package: the code of a user and the instruction in it.
 Place: TypeAlias = tuple[CodeType, int]
@@ -100,7 +101,20 @@ class NoGrad:
         next(self._blocks.pop(), None)
 
     def __call__(self, function: F) -> F:
-        """Decorate a function; a generator or a coroutine records nothing in each of its steps."""
+        """Decorate a function, or a property; a generator or a coroutine records nothing in each of its steps."""
+        return cast("F", self._decorated(function))
+
+    def _decorated(self, function: Any) -> Any:
+        if isinstance(function, classmethod | staticmethod):
+            return type(function)(self._decorated(function.__func__))
+        if isinstance(function, property):
+            read, write, delete = [
+                each and self._decorated(each) for each in (function.fget, function.fset, function.fdel)
+            ]
+            return property(read, write, delete, function.__doc__)
+        if not callable(function) or isinstance(function, type):
+            reason = f"function must be a function, not {shown(function)}; decorate each method of a class"
+            raise InvalidArgument("no_grad", reason)
         return decorated(function, NoGrad)
 
 

@@ -16,14 +16,15 @@ Context: TypeAlias = "Callable[[], AbstractContextManager[object]]"
 def decorated(function: F, context: Context) -> F:
     """Return a function of the same kind that enters a new context around each of its steps, and leaves it in between.
 
-    So what consumes a generator, or runs while a coroutine waits, is outside of the context.
+    So what consumes a generator, or runs while a coroutine waits, is outside of the context. The kind of an object
+    that is called as a function is that of its `__call__`.
     """
     for is_kind, wrapper in (
         (inspect.isasyncgenfunction, _async_generator),
         (inspect.iscoroutinefunction, _coroutine),
         (inspect.isgeneratorfunction, _generator),
     ):
-        if is_kind(function):
+        if is_kind(function) or is_kind(getattr(function, "__call__", None)):  # noqa: B004 - the method itself is looked at
             return cast("F", wraps(function)(wrapper(function, context)))
 
     @wraps(function)

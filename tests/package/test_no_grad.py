@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 import tallow as tl
-from tallow import Tensor, Var
+from tallow import InvalidArgument, Tensor, Var
 from tallow.runtime.gradient import recording
 
 
@@ -207,6 +207,57 @@ def test_decorated_async_generators_record_between_their_steps(x: Var) -> None:
         assert closed == [False, False]
 
     asyncio.run(every())
+
+
+def test_methods_of_every_kind_are_decorated(x: Var) -> None:
+    """Above or below the decorator that makes them class methods, static methods or properties."""
+
+    def records(*_: object) -> bool:
+        return (x * 2).is_recorded
+
+    def setter(*_: object) -> None:
+        assert not records()
+
+    no_grad = tl.no_grad()
+
+    class Model:
+        method = no_grad(records)
+        of_class = no_grad(classmethod(records))
+        in_class = classmethod(no_grad(records))
+        alone = no_grad(staticmethod(records))
+        within = staticmethod(no_grad(records))
+        outer = no_grad(property(records, setter, setter, "doc"))
+        inner = property(no_grad(records), doc="doc")
+
+    model = Model()
+    for owner in (Model, model):
+        assert [owner.of_class(), owner.in_class(), owner.alone(), owner.within()] == [False] * 4
+    assert [model.method(), model.outer, model.inner] == [False] * 3
+    assert Model.outer.__doc__ == Model.inner.__doc__ == "doc"
+    model.outer = False
+    del model.outer
+    with pytest.raises(AttributeError):
+        model.inner = False
+
+
+def test_objects_that_are_called_are_decorated_as_functions(x: Var) -> None:
+    class Call:
+        def __call__(self) -> bool:
+            return (x * 2).is_recorded
+
+    class Steps:
+        def __call__(self) -> Iterator[bool]:
+            yield (x * 2).is_recorded
+
+    assert tl.no_grad()(Call())() is False
+    assert [*tl.no_grad()(Steps())()] == [False]
+    assert [*tl.no_grad()(functools.partial(Steps.__call__, Steps()))()] == [False]
+
+
+@pytest.mark.parametrize("function", [None, 3, "f", int, type("Model", (), {})])
+def test_what_is_no_function_is_not_decorated(function: object) -> None:
+    with pytest.raises(InvalidArgument, match=r"function must be a function, not .*; decorate each method of a class"):
+        tl.no_grad()(function)
 
 
 # What begins lines that restore the state, or that are traced once more before they do, when Python cannot be
