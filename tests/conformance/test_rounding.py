@@ -50,7 +50,7 @@ def tensors(value: object) -> Iterator[Tensor]:
 def drawn(value: Any, draw: Callable[..., np.ndarray], generator: np.random.Generator, dtype: DType) -> Any:
     """The same with numbers of a 16-bit dtype in f32 in the place of those of each f32 tensor."""
     if isinstance(value, Tensor) and value.dtype is DType.F32:
-        return Tensor(draw(generator, tuple(value.shape)), device=value.device).to_dtype(dtype).to_dtype(DType.F32)
+        return Tensor(draw(generator, tuple(value.shape))).to_dtype(dtype).to_dtype(DType.F32).to(value.device)
     if isinstance(value, list | tuple) and type(value) in (list, tuple):
         return type(value)(drawn(item, draw, generator, dtype) for item in value)
     return value
@@ -124,7 +124,7 @@ def made(base: hostile.Example, device: Device) -> tuple[Any, list[Any], dict[st
 
 def assert_rounded(found: Tensor, expected: Tensor, where: str) -> None:
     """Two roundings of f32 results that differ in their last bits may be neighbours."""
-    got, right = (tensor.to_dtype(DType.F64).numpy() for tensor in (found, expected))
+    got, right = (tensor.to("cpu").to_dtype(DType.F64).numpy() for tensor in (found, expected))
     info = ml_dtypes.finfo(found.dtype.numpy)
     eps, least = float(info.eps), float(info.smallest_subnormal)
     with np.errstate(invalid="ignore"):
@@ -146,7 +146,7 @@ def test_convolutions_round_once_with_their_bias(
     kernels = 2 * groups if "transpose" not in op else channels
     shapes = (2, channels, *[6] * dims), (kernels, 2 if "transpose" in op else channels // groups, *[3] * dims)
     arrays = [generator.normal(size=shape) for shape in (*shapes, (2 * groups,))]
-    short = [Var(Tensor(array, device=device).to_dtype(dtype)) for array in arrays]
+    short = [Var(Tensor(array).to_dtype(dtype).to(device)) for array in arrays]
     wide = [Var(x.detach().to_dtype("f32")) for x in short]
     for steps in ({}, {"padding": 1}, {"padding": 2, "stride": 2, "dilation": 2}):
         results, gradients = [], []
@@ -170,6 +170,6 @@ def test_sums_of_products_are_rounded_once(device: Device, equation: str, dtype:
     generator = np.random.default_rng(0)
     count = equation.count(",") + 1
     for _ in range(10):
-        short = [Tensor(generator.normal(size=(4, 4)), device=device).to_dtype(dtype) for _ in range(count)]
+        short = [Tensor(generator.normal(size=(4, 4))).to_dtype(dtype).to(device) for _ in range(count)]
         wide = [x.to_dtype("f32") for x in short]
         assert_rounded(tl.einsum(equation, *short), tl.einsum(equation, *wide).to_dtype(dtype), equation)
