@@ -86,6 +86,7 @@ template <typename Number> struct Moments;
 template <typename Number> struct Powers;
 template <typename Number> struct Shares;
 template <typename Number> struct Lengths;
+template <typename Number> struct Spreads;
 
 // Lengths of what has no squares that overflow or underflow.
 template <typename Number> struct SumOfSquares {
@@ -105,6 +106,19 @@ template <typename Number> struct SumOfSquares {
     }
 };
 template <typename Number> constexpr bool has_parts<SumOfSquares<Number>> = true;
+// Spreads of the same.
+template <typename Number> struct RootOfMoments : Moments<Number> {
+    static TALLOW_INLINE RootOfMoments of(Number x) {
+        return {Moments<Number>::of(x)};
+    }
+    template <typename Function> TALLOW_INLINE RootOfMoments each(Function function) const {
+        return {Moments<Number>::each(function)};
+    }
+    TALLOW_INLINE Number result() const {
+        return sqrt(Moments<Number>::result());
+    }
+};
+template <typename Number> constexpr bool has_parts<RootOfMoments<Number>> = true;
 // Whether squares of T are numbers: on the host those of f32 are f64. Floats of 8 bits are joined as bf16.
 template <typename T, typename Number>
 constexpr bool has_all_squares = is_same<T, f16> || (is_same<T, float> && is_same<Number, double>);
@@ -113,14 +127,17 @@ constexpr bool has_all_squares = is_same<T, f16> || (is_same<T, float> && is_sam
 template <template <typename> typename Of, typename T, typename Number> struct StateFor {
     using type = Of<Number>;
 };
-template <bool All, typename Number> struct LengthsFor {
-    using type = Lengths<Number>;
+template <bool First, typename X, typename Y> struct OneOf {
+    using type = X;
 };
-template <typename Number> struct LengthsFor<true, Number> {
-    using type = SumOfSquares<Number>;
+template <typename X, typename Y> struct OneOf<false, X, Y> {
+    using type = Y;
 };
 template <typename T, typename Number> struct StateFor<Lengths, T, Number> {
-    using type = typename LengthsFor<has_all_squares<T, Number>, Number>::type;
+    using type = typename OneOf<has_all_squares<T, Number>, SumOfSquares<Number>, Lengths<Number>>::type;
+};
+template <typename T, typename Number> struct StateFor<Spreads, T, Number> {
+    using type = typename OneOf<has_all_squares<T, Number>, RootOfMoments<Number>, Spreads<Number>>::type;
 };
 
 // A state is several numbers, a struct of the spec.
@@ -170,10 +187,13 @@ template <typename Joins, typename Of, uint32_t Parameters = 0> struct FinishedR
 // States that join without a division where it is known how many elements they are of.
 template <typename State> constexpr bool has_count = false;
 template <typename Number> constexpr bool has_count<Moments<Number>> = true;
+template <typename Number> constexpr bool has_count<RootOfMoments<Number>> = true;
+template <typename Number> constexpr bool has_count<Spreads<Number>> = true;
 
 // States of which one part says what the others are, unless a square overflowed or underflowed.
 template <typename State> constexpr bool has_plain = false;
 template <typename Number> constexpr bool has_plain<Lengths<Number>> = true;
+template <typename Number> constexpr bool has_plain<Spreads<Number>> = true;
 
 // States that are made more quickly of several elements, whose highest one is found first.
 template <typename State> constexpr bool has_highest = false;

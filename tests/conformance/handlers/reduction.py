@@ -229,6 +229,22 @@ def variance(bench: Bench) -> None:
     for placement in ("contiguous", "transposed"):
         where = bench.where(f"far from 0, {placement}")
         check_variances(bench, bench.place(encode(bench.name, rows), placement), (1,), 1, where)
+    if bench.cell.method == "std":
+        check_extreme_deviations(bench)
+
+
+def check_extreme_deviations(bench: Bench) -> None:
+    """Rows of numbers from the least to the largest, whose squares would overflow or underflow."""
+    info = ml_dtypes.finfo(NUMPY[bench.name])
+    # The sum of 3000 is a number, of which the mean is made.
+    exponents = np.linspace(np.log2(EXTENDED(info.smallest_normal)), np.log2(EXTENDED(info.max)) - 12, 8)
+    for count in (2, 65, 3000):
+        digits = bench.generator.uniform(0.5, 1, (9, count)) * bench.generator.choice([-1, 1], (9, count))
+        rows = np.exp2([*exponents, 0])[:, None] * digits.astype(EXTENDED)
+        rows[8] = np.exp2(exponents[bench.generator.integers(0, 8, count)]) * digits[8]
+        for placement in ("contiguous", "transposed"):
+            where = bench.where(f"{count} extreme numbers, {placement}")
+            check_variances(bench, bench.place(encode(bench.name, rows), placement), (1,), 1, where)
 
 
 def check_variances(bench: Bench, operand: Operand, dims: tuple[int, ...], correction: float, where: str) -> None:
