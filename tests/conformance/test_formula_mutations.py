@@ -366,6 +366,7 @@ def test_every_reduction_with_a_gradient_is_mutated() -> None:
 # Of each state what kernels make of elements, in whichever order they join them.
 OF_STATES: dict[str, Callable[[Array], Any]] = {
     "moments": lambda x: np.square(_distances(x)).sum(),
+    "lengths": np.hypot.reduce,
     "powers": lambda x: np.log(np.exp(x).sum()),
     "shares": JOINED["sum_powers"],
     "maxima": JOINED["count_max"],
@@ -373,12 +374,18 @@ OF_STATES: dict[str, Callable[[Array], Any]] = {
     "factors": JOINED["prod_slope"],
 }
 
+# Vectors besides those that all states join: lengths whose squares leave f64, at either end and at the limits of `grow`.
+EXTREMES: dict[str, list[list[float]]] = {
+    "lengths": [[3e200, 4e200], [3e-200, 4e-200], [3e-200, 1.0], [3e200, 1e-200], [1e-160, 1e-150], [np.inf, 1e200]],
+}
 
 # A total of elements is a whole number, a share of none is 0 of any, and what is subtracted is 0 or NaN.
 NO_DIFFERENCE = {
     "let share: y.count / where(total > 1, total, 1)",
     "let share: y.count / where(total > 0, total, 1.25)",
     "result: squares - (mean - mean)",
+    # Around the limit both sums are right.
+    "result: where(grow(plain) < 1.25, shrink(sqrt(grown)), where(isinf(plain), grow(sqrt(shrunk)), sqrt(plain)))",
 }
 
 
@@ -398,20 +405,21 @@ def test_each_mutation_of_a_formula_of_a_state_is_caught(name: str) -> None:
             known[let] = evaluated(formulas[f"let {let}"], known)
         return {part: evaluated(formulas[f"combine {part}"], known) for part in parts}
 
+    @np.errstate(all="ignore")
     def check_state(formulas: dict[str, Node]) -> None:
         nothing = {part: np.float64(0) for part in parts}
-        for numbers in (*(numbers for numbers, _ in VECTORS), [2.0, 1.5, 1.75], [2.0, np.nan, 3.0], [2.0, 3.0, np.nan]):
+        vectors = [*(numbers for numbers, _ in VECTORS), [2.0, 1.5, 1.75], [2.0, np.nan, 3.0], [2.0, 3.0, np.nan]]
+        for numbers in (*vectors, *EXTREMES.get(name, [])):
             each = [
                 {part: evaluated(formulas[f"element {part}"], {"x": np.float64(it)}) for part in parts}
                 for it in numbers
             ]
-            with np.errstate(all="ignore"):
-                forward, backward = nothing, nothing
-                for element in each:
-                    forward, backward = joined(formulas, forward, element), joined(formulas, element, backward)
-                halves = joined(formulas, joined(formulas, forward, nothing), joined(formulas, nothing, backward))
-                found = np.ravel([evaluated(formulas["result"], it) for it in (forward, backward, halves)])
-                expected = [OF_STATES[name](np.array(numbers * times)) for times in (1, 1, 2)]
+            forward, backward = nothing, nothing
+            for element in each:
+                forward, backward = joined(formulas, forward, element), joined(formulas, element, backward)
+            halves = joined(formulas, joined(formulas, forward, nothing), joined(formulas, nothing, backward))
+            found = np.ravel([evaluated(formulas["result"], it) for it in (forward, backward, halves)])
+            expected = [OF_STATES[name](np.array(numbers * times)) for times in (1, 1, 2)]
             np.testing.assert_allclose(found, expected, rtol=1e-12)
 
     check_state(formulas)

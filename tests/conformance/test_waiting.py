@@ -33,6 +33,8 @@ GIVING = {
     *("Storage.send", "Storage.recv"),
     # Whether there is a result depends on elements.
     *(f"Storage.{name}" for name in matrix.DECOMPOSITIONS),
+    # Weights that are no probabilities are refused.
+    "Tensor.multinomial",
     # Shapes depend on elements.
     *("Tensor.unique", "Tensor.bincount", "Tensor.nonzero", "Tensor.masked_select"),
 }
