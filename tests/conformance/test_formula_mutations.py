@@ -374,7 +374,7 @@ OF_STATES: dict[str, Callable[[Array], Any]] = {
     "factors": JOINED["prod_slope"],
 }
 
-# Vectors besides those that all states join: lengths whose squares leave f64, at either end and at the limits of `grow`.
+# Vectors besides those that all states join: of lengths whose squares leave f64, at either end.
 EXTREMES: dict[str, list[list[float]]] = {
     "lengths": [[3e200, 4e200], [3e-200, 4e-200], [3e-200, 1.0], [3e200, 1e-200], [1e-160, 1e-150], [np.inf, 1e200]],
 }

@@ -122,7 +122,7 @@ FORMS: dict[str, Form] = {
     "tan": Form(lambda x: (mp.sec(x) ** 2, 2 * mp.tan(x) * mp.sec(x) ** 2), domain=(-1.5, 1.5)),
     "asin": Form(lambda x: (1 / mp.sqrt(1 - x * x), x / mp.sqrt(1 - x * x) ** 3), domain=(-1, 1), terms=1),
     "acos": Form(lambda x: (-1 / mp.sqrt(1 - x * x), -x / mp.sqrt(1 - x * x) ** 3), domain=(-1, 1), terms=1),
-    "atan": Form(lambda x: (1 / (1 + x * x), -2 * x / (1 + x * x) ** 2), OPEN, OPEN),
+    "atan": Form(lambda x: (1 / (1 + x * x), -2 * x / (1 + x * x) ** 2), ZEROS, ZEROS),
     "sinh": Form(lambda x: (mp.cosh(x), mp.sinh(x)), (INF, -INF), (INF, INF)),
     "cosh": Form(lambda x: (mp.sinh(x), mp.cosh(x)), (-INF, INF), (INF, INF)),
     "tanh": Form(lambda x: tanh(Jet(x, mpf(1), mpf(0)))[1:], ZEROS, ZEROS, terms=1),
