@@ -337,6 +337,15 @@ def test_padding_is_left_to_engines_that_multiply_its_zeros(opened, library):
     assert opened.conv2d(DType.F32, ParamsConv2D(**SIZES, padding=0, stride=2, dilation=1), 160, 320, 480)
 
 
+def test_nothing_of_the_frontend_is_left_at_the_end_of_the_interpreter(opened, library):
+    """Else its binding, nanobind, writes pages about leaks. A thread that still calls is handed on."""
+    assert opened.conv2d(DType.F16, PARAMS, 256, 512, 768)
+    opened.leave()
+    assert not opened._plans
+    assert opened._library is None
+    assert not opened.conv2d(DType.F16, PARAMS, 256, 512, 768)
+
+
 def test_plans_do_not_pile_up(opened, monkeypatch):
     monkeypatch.setattr(cudnn, "_MOST_PLANS", 2)
     for size in range(3, 8):

@@ -88,6 +88,12 @@ class CuDnn(Library):
         """Enqueue the gradients of scaled dot product attention."""
         return self._do("attention_gradient", dtype, params, addresses)
 
+    def leave(self) -> None:
+        # nanobind, which binds the frontend, writes pages about objects that it finds at the end.
+        with self._lock:
+            self._plans.clear()
+            self._library = None
+
     def step(self, name: str, arguments: tuple[Any, ...]) -> tuple[Callable[..., Any], tuple[Any, ...]]:
         dtype, params, *addresses = arguments
         with self._lock, self._context.activated():
@@ -117,6 +123,8 @@ class CuDnn(Library):
         self._call("set_stream", self._library.set_stream, handle=self._handle, stream=int(stream))
 
     def _plan(self, name: str, dtype: DType, params: Params) -> Plan | None:
+        if self._library is None:
+            return None
         key = name, dtype, params
         if key not in self._plans:
             if len(self._plans) == _MOST_PLANS:

@@ -23,6 +23,12 @@ class Library:
         """What a call comes down to: a function, and arguments that were worked out as far as they can be."""
         return getattr(self, name), arguments
 
+    def leave(self) -> None:
+        """Drop, at the end of the interpreter, objects whose binding reports as leaked what it finds after that.
+
+        Threads may still call the library, which then refuses.
+        """
+
 
 class Blas(Protocol):
     """Matrix products."""

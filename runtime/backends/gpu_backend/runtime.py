@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import atexit
 import threading
+import weakref
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, TypeVar
-from weakref import WeakValueDictionary
 
 from ....kernels.constants import COUNTERS
 from ...base.bounded_cache import BoundedCache
@@ -41,11 +42,19 @@ class Runtime:
         self.random = RandomState()
         self.plans: BoundedCache[object, Plan] = BoundedCache(MOST_PLANS)
         # By their ids, since objects of one device are equal.
-        self._devices: WeakValueDictionary[int, GpuDevice] = WeakValueDictionary()
+        self._devices: weakref.WeakValueDictionary[int, GpuDevice] = weakref.WeakValueDictionary()
         self._lock = threading.Lock()
         self._libraries: dict[object, Any] = {}
         self._loader: Loader[Any, Any] | None = None
         self._user_kernels: UserKernels | None = None
+        atexit.register(_leave, weakref.ref(self))
+
+    def leave(self) -> None:
+        """Drop what bindings report as leaked at the end of the interpreter: plans, and objects of libraries."""
+        self.plans.clear()
+        for library in list(self._libraries.values()):
+            if library is not None:
+                library.leave()
 
     def serve(self, device: GpuDevice) -> None:
         """Give a device object its plans, now and when they change."""
@@ -97,6 +106,12 @@ class Runtime:
             if self._loader is None or self._loader.closed:
                 self._loader = self.driver.open_loader()
             return self._loader
+
+
+def _leave(reference: weakref.ref[Runtime]) -> None:
+    runtime = reference()
+    if runtime is not None and not fork.lost:
+        runtime.leave()
 
 
 _runtimes: dict[tuple[type[GpuDevice], int], Runtime] = {}
