@@ -170,12 +170,12 @@ TALLOW_INLINE void multiply_sides(const Arguments& arguments) {
 }
 
 // AMX takes subnormal numbers for 0. Products of no more rows are of floats, whatever the layouts are.
-constexpr uint32_t most_rows_of_floats = 8;
+constexpr uint32_t max_rows_of_floats = 8;
 
 template <typename T, typename Arguments> TALLOW_INLINE void multiply_matrices(const Arguments& arguments) {
 #if defined(TALLOW_PAIRS)
     if constexpr (is_same<T, bf16>)
-        if (has_pairs() && arguments.m > most_rows_of_floats)
+        if (has_pairs() && arguments.m > max_rows_of_floats)
             return multiply_sides<T, PairSides>(arguments);
 #endif
     multiply_sides<T, NumberSides<T>>(arguments);

@@ -149,9 +149,9 @@ def _scored(
         positions = dense(memory.arange(device, 0, 1, Shape((keys,)), DType.I64), (keys,))
         counts = dense(copy.fresh(lengths) if lengths.dtype is DType.I64 else _as_i64(lengths), lengths.shape)
         step = 1 if lengths.layout.elem_count > 1 else 0
-        is_there = _compared(positions.relaid(key.shape, (0, 0, 1, 0)), counts.relaid(key.shape, (step, 0, 0, 0)))
+        is_present = _compared(positions.relaid(key.shape, (0, 0, 1, 0)), counts.relaid(key.shape, (step, 0, 0, 0)))
         nothing = copy.repeated_number(key, 0, key.shape)
-        key, value = (_where(is_there, each, nothing) for each in (key, value))
+        key, value = (_where(is_present, each, nothing) for each in (key, value))
     lines = copy.reshaped(query, (heads_of_keys, rows, size))
     key_lines, value_lines = (copy.reshaped(each, (heads_of_keys, keys, size)) for each in (key, value))
     products = dense(matmul(lines, _transposed(key_lines), (heads_of_keys, rows, keys, size)), (*query.shape[:3], keys))
