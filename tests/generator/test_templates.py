@@ -20,7 +20,7 @@ GENERATOR = sorted((REPOSITORY / "generator").rglob("*.py"))
 
 # A name, or attributes of one, laid out: everything that a tag may look at.
 NAME = r"[a-z_]+(?:\.[a-z_]+)*"
-FILTER = r"quoted|docstring\(\d+\)|comment\(\d+\)|join\(\"[ ,|]+\"\)"
+FILTER = r"quoted|cpp_comment|docstring\(\d+\)|comment\(\d+\)|join\(\"[ ,|]+\"\)"
 LOOKUP = re.compile(rf"{NAME}(?: \| (?:{FILTER}))?")
 TAGS = re.compile(
     rf"for [a-z_]+(?:, [a-z_]+)? in {NAME}(?:\.items\(\))?|if (?:not )?{NAME}|elif (?:not )?{NAME}|else|endif|endfor"

@@ -102,6 +102,8 @@ SCALAR_SPILLS = {
     "sum_i64_bool_rows": 5,
     "count_zero_f8e4m3_rows": 22,
     "sum_powers_bf16_rows": 11,
+    # Masks of which of sixteen pairs are equal, or NaN.
+    **dict.fromkeys((f"{op}_gradients_f8e4m3_contiguous" for op in ("minimum", "maximum")), 2),
 }
 # Vector registers that go to AMD's accumulation registers: of lanes that have sums of lines of 256 elements.
 VECTOR_SPILLS = {"attention_gradient_f32_256_queries": 3}
