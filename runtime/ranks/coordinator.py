@@ -214,8 +214,6 @@ class Coordinator:
                 return
             self._lost = rank, reason
             self._changed.notify_all()
-        # It may be ending already, and wait for this one.
-        self._connection.send(missing=rank)
         if not self._is_finishing:
             threading.Thread(target=self._give_up, name="tallow-ranks-end", daemon=True).start()
 
@@ -225,6 +223,7 @@ class Coordinator:
             release()
         if not self._is_reported.wait(_SECONDS_TO_GIVE_UP):
             self._report_loss()
+            self._release_lost_rank()
             os._exit(1)
 
     def _report_loss(self) -> None:
@@ -255,17 +254,26 @@ class Coordinator:
     def _fail(self, error: BaseException | None) -> None:
         """End the process, which MPI would have wait for ranks that are no more."""
         self._report_loss()
-        if self._lost is not None:
-            # The first exit code that a launcher sees should be that of the rank that is to blame.
-            lost = self._lost[0]
-            self._wait(lambda: lost in self._gone, _SECONDS_TO_GIVE_UP)
-            time.sleep(_SECONDS_TO_EXIT)
+        self._release_lost_rank()
         reason = f"ended with {type(error).__name__}: {error}" if error else "gave up"
         self._connection.send(bye=None, reason=reason)
         self._wait(lambda: False, _SECONDS_TO_GIVE_UP)
         for stream in (sys.stdout, sys.stderr):
             stream.flush()
         os._exit(1)
+
+    def _release_lost_rank(self) -> None:
+        """Let the rank that is to blame exit first, so that its exit code is the first that a launcher sees.
+
+        It may be ending, and wait for this one. mpirun ends the others as soon as one has failed, so the loss has been
+        reported before.
+        """
+        if self._lost is None:
+            return
+        rank = self._lost[0]
+        self._connection.send(missing=rank)
+        self._wait(lambda: rank in self._gone, _SECONDS_TO_GIVE_UP)
+        time.sleep(_SECONDS_TO_EXIT)
 
     def _wait(self, is_over: Callable[[], bool], seconds: float | None = None) -> None:
         """Wait until something is over, all ranks have ended, or for so many seconds."""

@@ -441,8 +441,9 @@ def test_the_command_ends_with_the_bytes_of_a_character_that_is_not_whole(
     from tallow.run import main
 
     monkeypatch.setattr(ModelRuntime, "generate", lambda *_: iter([TEXTS.index("a")]))
-    monkeypatch.setattr("tallow.runtime.tokenizer.model.bytes_of", lambda _: [b"\xe2\x82"] * len(TEXTS))
-    assert main([str(model), "--prompt", "ab"]) == 0
+    parts = [b"\xe2\x82" if text == "a" else text.encode() for text in TEXTS]
+    monkeypatch.setattr("tallow.runtime.tokenizer.model.bytes_of", lambda _: parts)
+    assert main([str(model), "--prompt", "b"]) == 0
     assert capsys.readouterr().out == "\ufffd\n"
 
 
