@@ -122,7 +122,9 @@ template <typename State, typename T> State moments_of(const T* source, uint64_t
     using Number = decltype(State::count);
     using Sum = AddedUp<Number>;
     const auto all = static_cast<Number>(count);
-    const Number mean = join_span<Sum>(source, count, Number{0}, [](Number x) { return x; }) / all;
+    // The mean of equal elements may be rounded, that of their distances from the first one is 0.
+    const auto first = static_cast<Number>(to_compute(source[0]));
+    const Number mean = first + join_span<Sum>(source, count, Number{0}, [=](Number x) { return x - first; }) / all;
     const auto square = [=](Number x) { return (x - mean) * (x - mean); };
     const Number squares = join_span<Sum>(source, count, Number{0}, square);
     if constexpr (has_plain<State>) {
