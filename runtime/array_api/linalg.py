@@ -265,14 +265,18 @@ def vector_norm(
     # Of elements up to 1, or from 1 on where `ord` is below 0, no power overflows, and one of them is 1. A factor of
     # all elements is one of the norm too: gradients take it for a constant.
     wide = size.to_dtype(size.dtype.compute)
-    powers, scale = wide, wide.detach().sum(axis, True)
+    is_zero, scale = wide.eq(0), wide.detach().sum(axis, True)
+    has_zero = scale.ne(scale)
     if wide.elem_count:
         extreme = wide.detach().max(axis, True) if ord > 0 else wide.detach().min(axis, True)
-        scale = (extreme.eq(0) | extreme.isinf()).where(1.0, extreme)
-        powers = wide.div(scale)
-    total = powers.powf(ord).sum(axis, True)
-    # The root of 0 has an infinite slope.
-    is_zero = total.eq(0)
-    norms = is_zero.where(0.0 if ord > 0 else math.inf, is_zero.where(1.0, total).powf(1 / ord).mul(scale))
+        has_zero = extreme.eq(0)
+        scale = (has_zero | extreme.isinf()).where(1.0, extreme)
+    # A power of 0 may be infinite, or have an infinite slope.
+    powers = is_zero.where(0.0, is_zero.where(1.0, wide.div(scale)).powf(ord))
+    total = powers.sum(axis, True)
+    is_none = total.eq(0)
+    norms = is_none.where(0.0 if ord > 0 else math.inf, is_none.where(1.0, total).powf(1 / ord).mul(scale))
+    # The opposite of infinity is 0.
+    norms = has_zero.where(0.0, norms)
     result = norms if keepdims else norms.reshape(size.sum(axis).shape)
     return result.to_dtype(size.dtype)

@@ -263,6 +263,29 @@ def test_deviations_of_equal_elements_are_0_and_so_are_their_gradients(dtype: st
             assert not gradient((first * first).sum() + first.sum(), x).numpy().any()
 
 
+@pytest.mark.parametrize("dtype", ["f16", "bf16", "f32", "f64"])
+@pytest.mark.parametrize("name", ["std", "norm", "hypot"])
+def test_gradients_of_lengths_have_no_unit(name: str, dtype: str, device: Device) -> None:
+    if dtype == "f64" and device.is_metal():
+        pytest.skip("metal has no f64")
+    info = ml_dtypes.finfo(tl.DType(dtype).numpy)
+    # Enough that the largest deviations times their number leave the dtype.
+    numbers = np.tile([3.0, -4.0, 1.0, 2.0], 16)
+
+    def computed(unit: float) -> tuple[Tensor, Tensor]:
+        x = var(numbers * unit, device, dtype)
+        result = x[0].hypot(x[1]) if name == "hypot" else getattr(x, name)(0)
+        return result, gradient(result, x)
+
+    expected, slopes = (each.to_dtype(wide(device)).numpy() for each in computed(1.0))
+    # Powers of two, so that numbers have the same digits.
+    for exponent in (info.minexp + 4, info.minexp // 2 - 3, info.maxexp // 2 + 3, info.maxexp - 8):
+        result, found = (each.to_dtype(wide(device)).numpy() for each in computed(2.0**exponent))
+        tolerance = 4 * float(info.eps)
+        np.testing.assert_allclose(np.ldexp(result, -exponent), expected, rtol=tolerance)
+        np.testing.assert_allclose(found, slopes, rtol=tolerance)
+
+
 LOSSES = [name for name in dir(Tensor) if name.endswith("_loss") or name.startswith("binary_cross_entropy")]
 LOSSES = [name for name in LOSSES if "reduction" in inspect.signature(getattr(Tensor, name)).parameters]
 
