@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import selectors
 import socket
 import sys
@@ -69,6 +70,9 @@ class Server(threading.Thread):
     def stop(self) -> None:
         """End the service before all ranks have ended, because rank 0 gives up."""
         self._is_abandoned.set()
+        # It waits for connections.
+        with contextlib.suppress(OSError):
+            self._listener.shutdown(socket.SHUT_RDWR)
 
     def absent(self) -> list[int]:
         """Return the ranks that have not come."""

@@ -433,7 +433,7 @@ def program(folder: Path, text: str) -> list[str]:
 
 WITHOUT_MPI = (
     "import sys; from tallow.runtime.ranks import launch; launch.mpirun = lambda: None;"
-    "launch._SECONDS_TO_END = 5.0; sys.exit(launch.main())"
+    "launch._SECONDS_TO_END = 2.0; sys.exit(launch.main())"
 )
 
 
