@@ -163,7 +163,7 @@ def _named_by_texts(spec: Spec) -> Iterator[tuple[Location, str, Sequence[str]]]
                 yield struct.location, f"struct '{struct.name}', which no kernel takes", [struct.name]
         for kernel in family.kernels:
             # Launchers put names together.
-            words = re.findall(r"[a-z]+", " ".join(_PLACEHOLDER.split(kernel.name)))
+            words = re.findall(r"[A-Za-z]+", " ".join(_PLACEHOLDER.split(kernel.name)))
             yield kernel.location, f"kernel '{kernel.name}'", words
 
 

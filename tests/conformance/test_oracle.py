@@ -527,3 +527,12 @@ def test_gradients_of_two_operands_are_slopes_of_the_oracle(op):
         given = {"div": y, "hypot": x}[functor], elementwise.binary(functor, "f64", x, y)
     found = gradients.gradient(op, "f64", np.full_like(x, 3), *given, parameters=numbers)
     np.testing.assert_allclose(found.value / 3, gradients.slope(op, [x, y], numbers, STEP), rtol=1e-8, atol=1e-8)
+
+
+def test_a_gradient_without_a_closed_form_is_a_difference():
+    x = np.array([0.0, 0.5, 1.25, -3.0], np.float32)
+    g = np.array([2.0, -1.0, 0.5, 4.0], np.float32)
+    # That of exp is a product, and so no op of its own.
+    expected = gradients.gradient("exp_gradient", "f32", g, x)
+    np.testing.assert_allclose(expected.value.astype(np.float64), g * np.exp(x), rtol=1e-6)
+    assert expected.is_open.tolist() == [True, False, False, False]  # 0 is not moderate

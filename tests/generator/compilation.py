@@ -157,11 +157,11 @@ def compilation(small: Project, tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
     (small.root / "spec/kernels").mkdir()
     made.kernels.mkdir(parents=True, exist_ok=True)
     # Names are looked up in the headers; sources are compiled from what was generated.
-    (small.root / "templates/tallow/kernels/{family}.hip.j2").touch()
+    (small.root / "templates/tallow/kernels/{family}.hip.j2").write_text("// apply\n", encoding="utf-8")
     headers = small.root / "runtime/kernels"
     headers.mkdir()
     for name, header in (("Scale", "common.hpp"), ("Shift", "other.hpp")):
-        (headers / header).write_text(HEADER, encoding="utf-8")
+        (headers / header).write_text(f"// {name}: kernels that nothing launches.\n{HEADER}", encoding="utf-8")
         text = KERNELS.format(name=name, header=header)
         (small.root / f"spec/kernels/{name.lower()}.yaml").write_text(text, encoding="utf-8")
         (made.kernels / f"{name.lower()}.hip").write_text(f'#include "{header}"\n', encoding="utf-8")

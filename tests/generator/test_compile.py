@@ -360,7 +360,7 @@ def test_kernels_that_are_out_of_date_are_told(compilation: Compilation, host: b
     """By generate, which makes them so, and by check; not where none were compiled."""
     project = compilation.project
     templates = project.root / "templates/tallow/kernels"
-    (templates / "{family}.hip.j2").write_text('#include "other.hpp"\n', encoding="utf-8")
+    (templates / "{family}.hip.j2").write_text('#include "other.hpp" // for apply\n', encoding="utf-8")
     if host:
         (templates / "{family}.hip.j2").rename(templates / "{host}.cpp.j2")
         for path in (project.root / "spec/kernels").iterdir():
@@ -391,7 +391,7 @@ def test_the_host_gets_the_kernels_of_the_first_target_that_it_is(compilation: C
         path.write_text(f"host: true\n{path.read_text(encoding='utf-8')}", encoding="utf-8")
     templates = project.root / "templates/tallow/kernels"
     (templates / "{family}.hip.j2").unlink()
-    (templates / "{host}.cpp.j2").write_text("void kernels() {}\n", encoding="utf-8")
+    (templates / "{host}.cpp.j2").write_text("void kernels() {} // apply\n", encoding="utf-8")
     probe = 'extern "C" bool is_supported() { return TARGET != 1; }\n'
     (project.root / "runtime/kernels/probe.hpp").write_text(probe, encoding="utf-8")
     compilers = ["g++", "clang++-19", "clang++"]

@@ -143,7 +143,8 @@ def test_gradients_of_primitives_are_their_differences(name: str) -> None:
             step = STEP * max(1.0, abs(at[operand]))
             above, below = (value(node, **{**at, operand: at[operand] + it}) for it in (step, -step))
             middle = value(node, **at)
-            if not all(map(math.isfinite, (above, below, middle))) or abs(above) > 1e6:
+            # `grow` has an exponent that leaves no room for exact differences of other functions.
+            if not all(map(math.isfinite, (above, below, middle))) or (abs(above) > 1e6 and name != "grow"):
                 continue
             # At a step there is no slope.
             if abs(above - 2 * middle + below) > 1e-3 * max(step, abs(above - below)):

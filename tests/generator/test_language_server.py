@@ -248,8 +248,8 @@ def test_a_rename_leaves_a_spec_that_works(few_ops: Project) -> None:
     editor = Editor.start(few_ops.root)
     editor.open("spec/primitives.yaml")
     editor.wait("spec/primitives.yaml")
-    place = editor.at("spec/primitives.yaml", "\n  exp(x):\n", 4)
-    for uri, edits in editor.ask("textDocument/rename", {**place, "newName": "exponential"})["changes"].items():
+    place = editor.at("spec/primitives.yaml", "\n  sigmoid(x):\n", 4)
+    for uri, edits in editor.ask("textDocument/rename", {**place, "newName": "logistic"})["changes"].items():
         path = Path(unquote(uri.removeprefix("file://")))
         lines = path.read_text(encoding="utf-8").split("\n")
         for edit in sorted(edits, key=lambda edit: -edit["range"]["start"]["character"]):

@@ -237,7 +237,7 @@ def _asked(spec: Spec, folder: str) -> list[str]:
         log.append(f"folder {path}")
         return os.path.isdir(path) and "opgen-" in str(path)
 
-    async def run(command: list[str], environment: Mapping[str, str]) -> Finished:
+    async def run(command: list[str], environment: Mapping[str, str], _seconds: float) -> Finished:
         texts = [Path(word).read_text(encoding="utf-8") for word in command if word.endswith(".ll")]
         log.append(f"{command} {texts} in {sorted(environment.items())}")
         return Finished(0 if texts or command[-1] == "--version" else 1, "1.0", "")

@@ -13,6 +13,8 @@ Function: TypeAlias = Callable[..., Any]
 
 # From here on all floats are integers.
 _INTEGRAL: Final = 2.0**52
+# An exponent of f64 between zero and those of the least and the largest number.
+_MIDDLE: Final = 700
 # No dtype has more bits.
 _BITS: Final = 64
 
@@ -161,6 +163,9 @@ _OF_ARRAYS: Final[Mapping[str, Function]] = {
     "isnan": math.isnan,
     "isinf": math.isinf,
     "signbit": _is_negative,
+    # Powers of two, which no result depends on unless it overflows or underflows.
+    "shrink": lambda x: x * 2.0**-_MIDDLE,
+    "grow": lambda x: x * 2.0**_MIDDLE,
 }
 
 

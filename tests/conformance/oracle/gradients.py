@@ -255,7 +255,7 @@ def gradient(
             return _times(name, incoming, _OF_ONE[op](first))
         if op in OF_TWO:
             return _times(name, incoming, _of_two(op, name, first, second))
-    raise AssertionError(f"no gradient is written for {op}")
+        return _by_differences(op, name, incoming, [first] if y is None else [first, second], parameters)
 
 
 # By what gives both, the gradients of x and of y, each with whether its operands change places; of a division these are
@@ -312,6 +312,19 @@ def slope(op: str, operands: list[Array], parameters: tuple[float, ...], step: A
 
     whole, half = ((function(x + size) - function(x - size)) / (2 * size) for size in (step, step / 2))
     return np.asarray((4 * half - whole) / 3)
+
+
+def _by_differences(
+    op: str, name: str, incoming: Array, operands: list[Array], parameters: tuple[float, ...]
+) -> Expected:
+    """The gradient of an op whose oracle alone is written: of moderate numbers, where the op is smooth."""
+    x = operands[op.endswith("_y")]
+    step = np.where(x == 0, EXTENDED(2) ** -36, np.abs(x) * EXTENDED(2) ** -12)
+    coarse, fine = (slope(op, operands, parameters, size) for size in (step, step / 4))
+    is_smooth = np.abs(coarse - fine) <= EXTENDED(2) ** -20 * np.abs(fine)
+    is_moderate = np.logical_and.reduce([np.abs(np.log2(np.abs(part))) < 8 for part in (incoming, *operands)])
+    slack = np.abs(incoming) * (EXTENDED(2) ** -26 + 4 * _epsilon(name)) * (1 + np.abs(fine))
+    return Expected(incoming * fine, _finite(slack), ~(is_smooth & is_moderate))
 
 
 def _exact(value: Array) -> Expected:
