@@ -14,7 +14,7 @@ import pytest
 import tallow as tl
 from tallow import Device, Tensor, Var
 from tallow.gradients.functors import DERIVATIVES
-from tallow.op import MethodOp, ReduceOp
+from tallow.op import BinaryOp, MethodOp, ReduceOp, UnaryOp
 
 REDUCTIONS = [op for op in DERIVATIVES if isinstance(op, ReduceOp) or op in (MethodOp.VAR, MethodOp.STD)]
 DIFFERENTIABLE = [op for op in REDUCTIONS if any((DERIVATIVES[op] or {}).values())]
@@ -118,6 +118,33 @@ def test_a_case_that_is_not_chosen_reaches_no_gradient_of_any_order(name: str, d
         assert math.isfinite(found.item()), order
         if not found.is_recorded:
             break
+
+
+MAPS = [op for op in DERIVATIVES if isinstance(op, UnaryOp | BinaryOp) and any((DERIVATIVES[op] or {}).values())]
+FAR = [0.0, 0.5, 1.0, -1.0, 1e4, -1e4, 1e100, -1e100, 1e-30]
+# The square overflows, and of exponents of `pow` the product with others.
+FARTHER = [*FAR, 1e200, -1e200]
+
+
+@pytest.mark.parametrize("op", MAPS, ids=lambda op: op.value)
+def test_higher_gradients_of_finite_ones_are_no_nan(op: UnaryOp | BinaryOp, device: Device) -> None:
+    if device.is_metal():
+        pytest.skip("metal has no f64")
+    pairs = [np.ravel(axis) for axis in np.meshgrid(*[FARTHER, FAR][: 1 + isinstance(op, BinaryOp)])]
+    for name in (name for name, derivative in (DERIVATIVES[op] or {}).items() if derivative is not None):
+        operands = [var(numbers, device) for numbers in pairs]
+        x = operands["xy".index(name)]
+        result = operands[0]._binary(op, operands[1]) if isinstance(op, BinaryOp) else x._unary(op)
+        slopes = gradient(result.sum(), x, create_graph=True)
+        are_finite, found = np.isfinite(slopes.numpy()), slopes.sum()
+        for order in range(2, 5):
+            if not found.is_recorded:
+                break
+            slopes = gradient(found, x, create_graph=True)
+            bad = np.isnan(slopes.numpy()) & are_finite
+            assert not bad.any(), (name, order, [numbers[bad] for numbers in pairs])
+            are_finite &= np.isfinite(slopes.numpy())
+            found = slopes.sum()
 
 
 @pytest.mark.parametrize("dtype", ["f16", "bf16"])

@@ -34,7 +34,7 @@ from opgen.formula import (
     text_of,
     tree_of,
 )
-from opgen.gradient_ops import JOINT, TAKEN, Ops, by_size, is_step, op_of, primitives_by_ops, rows_of
+from opgen.gradient_ops import GRADIENT, JOINT, TAKEN, Ops, by_size, is_step, op_of, primitives_by_ops, rows_of
 from opgen.model import GRADIENT_KINDS, JOINT_KIND, METHOD_OP, Functor, Monoid, Position, Spec
 from opgen.scopes import COUNT, decisive, derivatives, is_differentiable, tensor_methods
 from opgen.views.dispatch import op_classes
@@ -267,6 +267,11 @@ def _is_gentle(functor: Functor) -> bool:
     return functor.formula is not None and all(call.primitive in _GENTLE for call in calls(functor.formula.node))
 
 
+def _is_operand(tensor: Node) -> bool:
+    """Whether a tensor is no gradient: in these formulas are linear."""
+    return tensor not in (Name(INCOMING), Name(GRADIENT))
+
+
 class _Case(NamedTuple):
     """A case of a formula."""
 
@@ -313,7 +318,7 @@ class _Cases:
         if {*names(condition)} <= self._numbers:
             return _Case(choices, case.tensors)
         tensors = {**case.tensors}
-        for tensor in self._tensors(argument):
+        for tensor in filter(_is_operand, self._tensors(argument)):
             choice = case.tensors.get(tensor, tensor), Number(1)
             tensors[tensor] = Call(WHERE, (condition, *(choice if place == 1 else reversed(choice))))
         return _Case(choices, tensors)
@@ -333,6 +338,11 @@ class _Cases:
 
     def _steep(self, call: Call) -> Collection[int]:
         """The places of the arguments by which the slope of a call may be infinite."""
+        if call.primitive == MULTIPLY and all(
+            any(map(_is_operand, self._tensors(argument))) for argument in call.arguments
+        ):
+            # Each is the slope of the other, and may overflow.
+            return (0, 1)
         if call.primitive in _GENTLE:
             return ()
         if call.primitive == DIVIDE:
