@@ -130,6 +130,7 @@ from .manipulation import (
     tile,
     unstack,
 )
+from .operands import require_operands as _require_operands
 from .searching import (
     argmax,
     argmin,
@@ -330,3 +331,6 @@ __all__ = [
     "zeros",
     "zeros_like",
 ]
+
+for _namespace in (globals(), vars(fft), vars(linalg)):
+    _require_operands(_namespace["__all__"], _namespace)

@@ -12,6 +12,7 @@ from ...device import Device
 from ...dtype import DType
 from ..base.error import GradientError
 from ..core.argument import boolean, integer
+from ..core.argument import dtype as as_dtype
 from ..tensor import Tensor, stack
 from ..tensor import meshgrid as _meshgrid
 from ..tensor.base import device_of
@@ -85,6 +86,7 @@ def arange(
     device: Device | None = None,
 ) -> Tensor:
     """Make the vector start, start + step, .. that ends before `stop`; of one number, count up to it from 0."""
+    dtype = None if dtype is None else as_dtype("arange", "dtype", dtype)
     if dtype is not None and dtype.is_complex:
         return arange(start, stop, step, dtype=dtype.real, device=device).to_dtype(dtype)
     last = None if stop is None else _number("arange", stop)
@@ -167,8 +169,8 @@ def linspace(
     num, endpoint = integer("linspace", "num", num), boolean("linspace", "endpoint", endpoint)
     first, last = _number("linspace", start), _number("linspace", stop)
     is_complex = isinstance(first, complex) or isinstance(last, complex)
-    if dtype is None:
-        dtype = DType.COMPLEX64 if is_complex else DType.F32
+    default = DType.COMPLEX64 if is_complex else DType.F32
+    dtype = default if dtype is None else as_dtype("linspace", "dtype", dtype)
     if dtype.is_complex or is_complex:
         return Tensor(np.linspace(first, last, num, endpoint=endpoint), dtype=dtype, device=device)
     count = num if endpoint else num + 1

@@ -41,11 +41,12 @@ def isdtype(dtype: DType, kind: DType | str | tuple[DType | str, ...]) -> builti
     The kinds are "bool", "signed integer", "unsigned integer", "integral", "real floating", "complex floating" and
     "numeric".
     """
+    instance("isdtype", "dtype", dtype, DType, "DType")
     if isinstance(kind, tuple):
         return any(isdtype(dtype, one) for one in kind)
     if isinstance(kind, DType):
         return dtype is kind
-    if kind not in _KINDS:
+    if not isinstance(kind, str) or kind not in _KINDS:
         raise InvalidArgument("isdtype", f"{shown(kind)} is no kind; the kinds are {', '.join(_KINDS)}")
     return dtype.kind in _KINDS[kind]
 
@@ -74,7 +75,7 @@ class iinfo_object:  # noqa: N801 - the standard's name
 
 def finfo(type: DType | Tensor, /) -> finfo_object:
     """Return the limits of a floating-point dtype, or of a tensor's; of complex ones, those of their parts."""
-    dtype = (type.dtype if isinstance(type, Tensor) else type).real
+    dtype = _dtype_of("finfo", "type", type).real
     if not dtype.is_float:
         raise InvalidArgument("finfo", f"{dtype.value} is no floating-point dtype; use iinfo")
     limits: Any = ml_dtypes.finfo(dtype.numpy)  # type: ignore[no-untyped-call]
@@ -84,7 +85,7 @@ def finfo(type: DType | Tensor, /) -> finfo_object:
 
 def iinfo(type: DType | Tensor, /) -> iinfo_object:
     """Return the limits of an integer dtype, or of a tensor's."""
-    dtype = type.dtype if isinstance(type, Tensor) else type
+    dtype = _dtype_of("iinfo", "type", type)
     if dtype.kind not in _KINDS["integral"]:
         raise InvalidArgument("iinfo", f"{dtype.value} is no integer dtype; use finfo")
     limits = np.iinfo(dtype.numpy)
@@ -93,8 +94,16 @@ def iinfo(type: DType | Tensor, /) -> iinfo_object:
 
 def can_cast(from_: DType | Tensor, to: DType, /) -> builtins.bool:
     """Tell whether promotion can lead from one dtype to another."""
-    source = from_.dtype if isinstance(from_, Tensor) else from_
+    source = _dtype_of("can_cast", "from_", from_)
+    instance("can_cast", "to", to, DType, "DType")
     return promoted(source, to) is to
+
+
+def _dtype_of(op: str, name: str, value: DType | Tensor) -> DType:
+    if isinstance(value, Tensor):
+        return value.dtype
+    instance(op, name, value, DType, "Tensor or DType")
+    return value
 
 
 def astype(x: Tensor, dtype: DType, /, *, copy: builtins.bool = True, device: Device | None = None) -> Tensor:

@@ -17,6 +17,7 @@ from ...device import Device
 from ...dtype import DType
 from ..base.error import InvalidArgument, UnsupportedDType, shown
 from ..core.argument import integer, integers, real
+from ..helpers.host_memory import require_room, tells_lack_of_memory
 from ..tensor import Tensor
 from .elementwise import conj
 from .manipulation import axes_of, roll
@@ -93,20 +94,22 @@ def irfftn(
 
 def hfft(x: Tensor, /, *, n: int | None = None, axis: int = -1, norm: Norm = "backward") -> Tensor:
     """Transform the half of a Hermitian sequence to `n` real numbers."""
-    return _to_real("hfft", conj(x), *_one("hfft", n, axis), _REVERSED.get(norm, norm))
+    return _to_real("hfft", conj(x), *_one("hfft", n, axis), _reversed("hfft", norm))
 
 
 def ihfft(x: Tensor, /, *, n: int | None = None, axis: int = -1, norm: Norm = "backward") -> Tensor:
     """Transform back what `hfft` transformed."""
-    return conj(_of_real("ihfft", x, *_one("ihfft", n, axis), _REVERSED.get(norm, norm)))
+    return conj(_of_real("ihfft", x, *_one("ihfft", n, axis), _reversed("ihfft", norm)))
 
 
+@tells_lack_of_memory
 def fftfreq(n: int, /, *, d: float = 1.0, dtype: DType | None = None, device: Device | None = None) -> Tensor:
     """Return the frequencies of the results of `fft` of `n` points at distances `d`."""
     points = _sampled("fftfreq", n, d)
     return Tensor(np.fft.fftfreq(*points), dtype=DType.F32 if dtype is None else dtype, device=device)
 
 
+@tells_lack_of_memory
 def rfftfreq(n: int, /, *, d: float = 1.0, dtype: DType | None = None, device: Device | None = None) -> Tensor:
     """Return the frequencies of the results of `rfft` of `n` points at distances `d`."""
     points = _sampled("rfftfreq", n, d)
@@ -127,6 +130,7 @@ def ifftshift(x: Tensor, /, *, axes: int | Sequence[int] | None = None) -> Tenso
 
 def _sampled(op: str, n: int, d: float) -> tuple[int, float]:
     count, distance = integer(op, "n", n), real(op, "d", d)
+    require_room((count,), DType.F64)
     if count < 1 or distance == 0:
         raise InvalidArgument(op, f"n is 1 or more and d is not 0, not n {n} and d {d}")
     return count, distance
@@ -224,9 +228,18 @@ def _moved_back(x: Tensor, axis: int) -> Tensor:
     return x if axis == x.rank - 1 else x.movedim(-1, axis)
 
 
-def _divided(op: str, x: Tensor, counts: Sequence[int], norm: Norm, *, inverse: bool) -> Tensor:
-    if norm not in _REVERSED:
+def _require_norm(op: str, norm: Norm) -> None:
+    if not isinstance(norm, str) or norm not in _REVERSED:
         raise InvalidArgument(op, f"there is no norm {shown(norm)}; use {', '.join(_REVERSED)}")
+
+
+def _reversed(op: str, norm: Norm) -> Norm:
+    _require_norm(op, norm)
+    return _REVERSED[norm]
+
+
+def _divided(op: str, x: Tensor, counts: Sequence[int], norm: Norm, *, inverse: bool) -> Tensor:
+    _require_norm(op, norm)
     count = math.prod(counts)
     if norm == "ortho":
         return x / math.sqrt(count)

@@ -14,7 +14,7 @@ import numpy as np
 
 from ..base.error import InvalidArgument, ShapeMismatch, shown
 from ..core import check
-from ..core.argument import boolean, integer
+from ..core.argument import boolean, integer, real
 from ..tensor import Tensor
 from .data_types import promoted_operands
 from .elementwise import abs as _abs
@@ -154,7 +154,7 @@ def matrix_norm(x: Tensor, /, *, keepdims: builtins.bool = False, ord: Order = "
         2: lambda: values.max(-1),
         -2: lambda: values.min(-1),
     }
-    if ord not in reduced_values:
+    if not isinstance(ord, str | int | float) or ord not in reduced_values:
         raise InvalidArgument("matrix_norm", f"there is no order {ord!r}; use 'fro', 'nuc', 1, 2, inf, -1, -2 or -inf")
     result = reduced_values[ord]()
     return result.unsqueeze(-1).unsqueeze(-1) if keepdims else result
@@ -175,12 +175,12 @@ def matrix_power(x: Tensor, n: int, /) -> Tensor:
     return result.to_dtype(x.dtype)
 
 
-def _tolerance(x: Tensor, rtol: float | Tensor | None, values: Tensor) -> Tensor:
+def _tolerance(op: str, x: Tensor, rtol: float | Tensor | None, values: Tensor) -> Tensor:
     """Return the singular values below which others count as 0."""
     largest = values.max(-1, True) if values.shape[-1] else values.sum(-1, True)
     if rtol is None:
         rtol = max(x.shape[-2:]) * float(np.finfo(x.dtype.real.numpy).eps)
-    return largest * (rtol.unsqueeze(-1) if isinstance(rtol, Tensor) else rtol)
+    return largest * (rtol.unsqueeze(-1) if isinstance(rtol, Tensor) else real(op, "rtol", rtol))
 
 
 def matrix_rank(x: Tensor, /, *, rtol: float | Tensor | None = None) -> Tensor:
@@ -191,13 +191,13 @@ def matrix_rank(x: Tensor, /, *, rtol: float | Tensor | None = None) -> Tensor:
     values = svdvals(x.detach())
     if bool(values.isnan().any()):
         raise InvalidArgument("matrix_rank", "a matrix with NaN or an infinity has no rank")
-    return (values > _tolerance(x, rtol, values)).sum(-1)
+    return (values > _tolerance("matrix_rank", x, rtol, values)).sum(-1)
 
 
 def pinv(x: Tensor, /, *, rtol: float | Tensor | None = None) -> Tensor:
     """Pseudo-inverses of matrices; singular values below `rtol` times the largest count as 0."""
     left, values, right = svd(x, full_matrices=False)
-    is_kept = values > _tolerance(x, rtol, values)
+    is_kept = values > _tolerance("pinv", x, rtol, values)
     factors = is_kept.where(values.recip(), 0).unsqueeze(-1).to_dtype(x.dtype)
     return _conjugate_transpose(right) @ (factors * _conjugate_transpose(left))
 
@@ -251,7 +251,7 @@ def vector_norm(
 
     inf and -inf are the largest and the smallest absolute value; 0 counts the elements that are not 0.
     """
-    size = _abs(x)
+    size, ord = _abs(x), real("vector_norm", "ord", ord)
     if ord == np.inf:
         return size.max(axis, keepdims)
     if ord == -np.inf:

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import builtins
-from collections.abc import Sequence
-
-import numpy as np
+from collections.abc import Iterable, Sequence
+from functools import partial, reduce
 
 from ..base.error import InvalidArgument, InvalidDim, ShapeMismatch
-from ..core.argument import boolean, integers
+from ..core.argument import boolean, integers, objects
+from ..core.shape import Shape
 from ..tensor import Tensor
 from ..tensor import cat as _cat
 from ..tensor import stack as _stack
@@ -25,8 +25,12 @@ def axes_of(op: str, axis: int | Sequence[int], name: str = "axis") -> tuple[int
 
 
 def broadcast_shapes(*shapes: tuple[int, ...]) -> tuple[int, ...]:
-    """Return the shape to which shapes broadcast; ValueError if there is none."""
-    return np.broadcast_shapes(*[integers("broadcast_shapes", "shapes", shape) for shape in shapes])
+    """Return the shape to which shapes broadcast; ShapeMismatch if there is none."""
+    return _common_shape("broadcast_shapes", shapes)
+
+
+def _common_shape(op: str, shapes: Iterable[tuple[int, ...]]) -> tuple[int, ...]:
+    return tuple(reduce(partial(Shape.broadcast, op), map(Shape, shapes), Shape(())))
 
 
 def broadcast_arrays(*arrays: Tensor) -> tuple[Tensor, ...]:
@@ -35,7 +39,7 @@ def broadcast_arrays(*arrays: Tensor) -> tuple[Tensor, ...]:
         if not isinstance(array, Tensor):
             reason = f"argument {place} must be a Tensor, not of type {type(array).__name__}"
             raise InvalidArgument("broadcast_arrays", reason)
-    shape = broadcast_shapes(*[array.shape for array in arrays])
+    shape = _common_shape("broadcast_arrays", [array.shape for array in arrays])
     return tuple(array.broadcast_as(shape) for array in arrays)
 
 
@@ -46,7 +50,7 @@ def broadcast_to(x: Tensor, /, shape: tuple[int, ...]) -> Tensor:
 
 def concat(arrays: Sequence[Tensor], /, *, axis: int | None = 0) -> Tensor:
     """Join tensors along an axis, flat ones of them with axis None; they are promoted to one dtype."""
-    operands = promoted_operands("concat", *arrays)
+    operands = promoted_operands("concat", *objects("concat", "arrays", arrays, Tensor, "Tensor"))
     return _cat([x.flatten() for x in operands] if axis is None else operands, 0 if axis is None else axis)
 
 
@@ -115,7 +119,7 @@ def squeeze(x: Tensor, /, axis: Axes) -> Tensor:
 
 def stack(arrays: Sequence[Tensor], /, *, axis: int = 0) -> Tensor:
     """Join tensors of one shape along a new axis; they are promoted to one dtype."""
-    return _stack(promoted_operands("stack", *arrays), axis)
+    return _stack(promoted_operands("stack", *objects("stack", "arrays", arrays, Tensor, "Tensor")), axis)
 
 
 def tile(x: Tensor, repetitions: tuple[int, ...], /) -> Tensor:

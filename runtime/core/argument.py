@@ -142,7 +142,7 @@ def _elements(op: str, name: str, values: Iterable[Object], expected: str) -> tu
     return tuple(found)
 
 
-def objects(op: str, name: str, values: tuple[Object, ...], kind: type[Any], expected: str) -> tuple[Object, ...]:
+def objects(op: str, name: str, values: Iterable[Object], kind: type[Any], expected: str) -> tuple[Object, ...]:
     """Return a sequence of objects of a class as a tuple."""
     found = _elements(op, name, values, expected)
     for value in found:

@@ -471,3 +471,13 @@ def test_vector_norms_of_extreme_numbers(device: Device, dtype: tl.DType) -> Non
         assert np.isnan(norm(Tensor(np.array([1, np.nan, np.inf], dtype.numpy), device=device), ord=order).item())
         assert norm(zero.detach(), ord=order).item() == 0
     assert norm(Tensor(np.zeros((0, 2), dtype.numpy), device=device), ord=3, axis=0).tolist() == [0, 0]
+
+
+@pytest.mark.parametrize("shapes", [((2,), (3,)), ((1, 2), (3, 1), (2, 2)), ((0,), (2,)), ((2, 1, 3), (), (2,))])
+def test_shapes_that_do_not_broadcast_are_named(device: Device, shapes: tuple[tuple[int, ...], ...]) -> None:
+    with pytest.raises(tl.ShapeMismatch, match=r"^broadcast_shapes: shapes .* do not broadcast"):
+        array_api.broadcast_shapes(*shapes)
+    with pytest.raises(tl.ShapeMismatch, match=r"^broadcast_arrays: shapes .* do not broadcast"):
+        array_api.broadcast_arrays(*[Tensor.zeros(shape, device=device) for shape in shapes])
+    with pytest.raises(tl.InvalidArgument, match="-1"):
+        array_api.broadcast_shapes((2,), (-1,))
