@@ -144,7 +144,8 @@ def full(
     """Make a tensor of one number, which may be a tensor of rank 0."""
     dtype = result_type(fill_value) if dtype is None else dtype
     if isinstance(fill_value, Tensor) and fill_value.is_recorded:
-        return fill_value.to(device=device_of(device), dtype=dtype).broadcast_as(shape).copy()
+        number = fill_value.reshape(())
+        return number.to(device=device_of(device), dtype=dtype).broadcast_as(shape).copy()
     return Tensor.full(shape, _number("full", fill_value), dtype=dtype, device=device)
 
 

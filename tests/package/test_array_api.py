@@ -481,3 +481,12 @@ def test_shapes_that_do_not_broadcast_are_named(device: Device, shapes: tuple[tu
         array_api.broadcast_arrays(*[Tensor.zeros(shape, device=device) for shape in shapes])
     with pytest.raises(tl.InvalidArgument, match="-1"):
         array_api.broadcast_shapes((2,), (-1,))
+
+
+@pytest.mark.parametrize("shape", [(), (1,), (1, 1)])
+@pytest.mark.parametrize("target", [(), (0,), (2, 3)])
+def test_a_recorded_number_fills_as_any_other(device: Device, shape: tuple[int, ...], target: tuple[int, ...]) -> None:
+    number = tl.Var(Tensor.full(shape, 2.5, device=device))
+    filled = array_api.full(target, number)
+    assert filled.tolist() == array_api.full(target, number.detach()).tolist()
+    assert filled.sum().backward()[number].tolist() == Tensor.full(shape, float(np.prod(target))).tolist()
