@@ -22,6 +22,9 @@ from typing import Any, Final
 # Ranks that hear of one that failed end by themselves, and say why.
 _SECONDS_TO_END: Final = 10.0
 _SECONDS_BETWEEN: Final = 0.2
+# The ranks are in sessions of their own, which no terminal and no batch system reaches.
+_ENDING: Final = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT)
+_OTHERS: Final = (signal.SIGUSR1, signal.SIGUSR2)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -45,8 +48,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
 def start(command: Sequence[str], count: int) -> int:
     """Run a command as the ranks of one group: by mpirun where MPI is installed, else as so many processes.
 
-    Returns the exit code of the first that failed, or 0. SIGINT, SIGTERM and SIGHUP go to the ranks, which have some
-    seconds to end; the code is then 128 and the signal's number, as a shell's.
+    Returns the exit code of the first that failed, or 0. SIGINT, SIGTERM, SIGHUP and, as SIGTERM, SIGQUIT go to the
+    ranks, which have some seconds to end; the code is then 128 and the signal's number, as a shell's. SIGUSR1 and
+    SIGUSR2 go to them, and end nothing by themselves.
     """
     variables = {"TALLOW_DISTRIBUTED_SECRET": secrets.token_hex(16), **os.environ}
     variables |= {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(_free_port())}
@@ -98,10 +102,14 @@ class _Processes:
         self._ends.put((number, process.wait()))
 
     def _forward(self, number: int, _frame: object) -> None:
-        """Give a signal to the processes; a second one ends them at once."""
+        """Give a signal to the processes; a second one that shall end them does so at once."""
+        if number in _OTHERS:
+            self._send(number)
+            return
         self._deadline = time.monotonic() + (_SECONDS_TO_END if self._signal is None else 0.0)
         self._signal = self._signal or number
-        self._send(number)
+        # mpirun would leave its ranks at SIGQUIT.
+        self._send(signal.SIGTERM if number == signal.SIGQUIT else number)
 
     def _send(self, number: int) -> None:
         for process in self._processes:
@@ -142,14 +150,13 @@ class _Processes:
 
 
 def _take_over(handler: Callable[[int, object], None]) -> dict[int, Any]:
-    """Handle the signals that end a program, but for those that are ignored, as SIGHUP is below nohup.
+    """Handle the signals that ranks are given, but for those that are ignored, as SIGHUP is below nohup.
 
     Returns the handlers that there were.
     """
     if threading.current_thread() is not threading.main_thread():
         return {}
-    ending = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
-    previous: dict[int, Any] = {number: signal.getsignal(number) for number in ending}
+    previous: dict[int, Any] = {number: signal.getsignal(number) for number in (*_ENDING, *_OTHERS)}
     taken = {number: before for number, before in previous.items() if before not in (signal.SIG_IGN, None)}
     for number in taken:
         signal.signal(number, handler)

@@ -504,7 +504,7 @@ def test_the_exit_code_of_a_rank_is_that_of_the_launcher(starter: str, tmp_path:
     assert "rank 1 ended after 0 calls of 'world'" in done.stderr
 
 
-@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP, signal.SIGINT], ids=lambda number: number.name)
+@pytest.mark.parametrize("number", launch_module._ENDING, ids=lambda number: number.name)
 @pytest.mark.parametrize("starter", STARTERS)
 def test_a_signal_ends_the_ranks_and_what_they_started(starter: str, number: signal.Signals, tmp_path: Path) -> None:
     path = tmp_path / "program.py"
@@ -534,6 +534,26 @@ def test_a_signal_ends_the_ranks_and_what_they_started(starter: str, number: sig
         left = {pid for pid in processes if is_running(pid)} | (set(os.listdir("/dev/shm")) - before)
         time.sleep(0.05)
     assert left == set()
+
+
+@pytest.mark.parametrize("number", launch_module._OTHERS, ids=lambda number: number.name)
+@pytest.mark.parametrize("starter", STARTERS)
+def test_ranks_get_the_signals_that_are_theirs_to_handle(starter: str, number: signal.Signals, tmp_path: Path) -> None:
+    path = tmp_path / "program.py"
+    path.write_text(
+        "import signal, time\n"
+        f"signal.signal({int(number)}, lambda *_: exit(5))\n"
+        "print('up', flush=True)\n"
+        "time.sleep(600)",
+        encoding="utf-8",
+    )
+    command = [sys.executable, *STARTERS[starter], "-n", "2", str(path)]
+    launcher = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
+    assert launcher.stdout is not None
+    assert [launcher.stdout.readline() for _ in range(2)] == ["up\n", "up\n"]
+    launcher.send_signal(number)
+    launcher.communicate(timeout=MAX_SECONDS)
+    assert launcher.returncode == 5
 
 
 @pytest.mark.parametrize("code", [0, 3])
