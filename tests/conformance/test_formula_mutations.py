@@ -366,6 +366,7 @@ def test_every_reduction_with_a_gradient_is_mutated() -> None:
 # Of each state what kernels make of elements, in whichever order they join them.
 OF_STATES: dict[str, Callable[[Array], Any]] = {
     "moments": lambda x: np.square(_distances(x)).sum(),
+    "spreads": lambda x: np.float64(np.sqrt(np.square(_distances(x.astype(np.longdouble))).sum())),
     "lengths": np.hypot.reduce,
     "powers": lambda x: np.log(np.exp(x).sum()),
     "shares": JOINED["sum_powers"],
@@ -374,8 +375,9 @@ OF_STATES: dict[str, Callable[[Array], Any]] = {
     "factors": JOINED["prod_slope"],
 }
 
-# Vectors besides those that all states join: of lengths whose squares leave f64, at either end.
+# Vectors besides those that all states join: of lengths and distances whose squares leave f64, at either end.
 EXTREMES: dict[str, list[list[float]]] = {
+    "spreads": [[3e200, -4e200], [3e-200, -4e-200, 7e-200], [3e200, 1e-200, 1.0], [1e-160, 1e-150], [np.inf, 1e200]],
     "lengths": [[3e200, 4e200], [3e-200, 4e-200], [3e-200, 1.0], [3e200, 1e-200], [1e-160, 1e-150], [np.inf, 1e200]],
 }
 
@@ -383,6 +385,8 @@ EXTREMES: dict[str, list[list[float]]] = {
 NO_DIFFERENCE = {
     "let share: y.count / where(total > 1, total, 1)",
     "let share: y.count / where(total > 0, total, 1.25)",
+    # Of no weight.
+    "let distance: where(weight > 0, step, 1)",
     "result: squares - (mean - mean)",
     # Around the limit both sums are right.
     "result: where(grow(plain) < 1.25, shrink(sqrt(grown)), where(isinf(plain), grow(sqrt(shrunk)), sqrt(plain)))",
