@@ -134,7 +134,7 @@ class _File(Content):
 
     def __init__(self, operation: str, path: str) -> None:
         self._path = path
-        with told(operation, path):
+        with translate_errors(operation, path):
             self._stream = Path(path).open("rb", buffering=0)  # noqa: SIM115 - until `close`
             super().__init__(operation, f"path '{path}'", os.fstat(self._stream.fileno()).st_size)
         self._lock = threading.Lock()
@@ -158,7 +158,7 @@ class _File(Content):
                     self._stream.close()
 
     def read_into(self, target: memoryview, begin: int) -> None:
-        with self._reading(), told(self.operation, self._path):
+        with self._reading(), translate_errors(self.operation, self._path):
             while target:
                 count = self._read(target, begin)
                 if not count:
@@ -192,7 +192,7 @@ def opened(operation: str, source: object, *, takes_pipe: bool = True) -> Conten
     if isinstance(source, bytes | bytearray | memoryview):
         return _Memory(operation, f"path, {memoryview(source).nbytes} bytes", source)
     path = checked_path(operation, source)
-    with told(operation, path):
+    with translate_errors(operation, path):
         if stat.S_ISFIFO(Path(path).stat().st_mode):
             if not takes_pipe:
                 reason = "is a pipe, which cannot be read from any place"
@@ -215,8 +215,8 @@ def checked_path(operation: str, path: object) -> str:
 
 
 @contextmanager
-def told(operation: str, name: str) -> Iterator[None]:
-    """Tell what the system refuses as this package's error, with the path that was given."""
+def translate_errors(operation: str, name: str) -> Iterator[None]:
+    """Translate the errors of the system to those of this package, with the path that was given."""
     try:
         yield
     except FileNotFoundError:
@@ -240,7 +240,7 @@ class Appending:
 @contextmanager
 def written(operation: str, name: str) -> Iterator[BinaryIO | Appending]:
     """Open a file that is replaced at once, or whatever else the path names (a pipe, say) as it is. FileError."""
-    with told(operation, name), _written(name) as stream:
+    with translate_errors(operation, name), _written(name) as stream:
         yield stream
 
 

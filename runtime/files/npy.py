@@ -18,7 +18,7 @@ from ..base.error import FileFormatError, InvalidArgument, TallowError, Unsuppor
 from ..helpers.host_memory import tells_lack_of_memory
 from ..tensor.base import device_of, require_tensors
 from ..tensor.tensor import Tensor
-from .content import Appending, checked_path, told, written
+from .content import Appending, checked_path, translate_errors, written
 
 if TYPE_CHECKING:
     import zipfile
@@ -148,7 +148,7 @@ def _require_possible(member: zipfile.ZipInfo) -> None:
 def _read(operation: str, path: object) -> Iterator[IO[bytes]]:
     """Open a file, and report whatever its content makes NumPy and zipfile raise as its format's error."""
     name = checked_path(operation, path)
-    with told(operation, name), Path(name).open("rb") as stream:
+    with translate_errors(operation, name), Path(name).open("rb") as stream:
         try:
             yield stream
         except MemoryError:

@@ -15,7 +15,7 @@ from typing import Any, Final, NamedTuple
 from ...dtype import DType
 from ..base.error import FileFormatError, InvalidArgument, shown
 from ..core.layout import Layout
-from .content import Content, Source, checked_path, opened, told
+from .content import Content, Source, checked_path, opened, translate_errors
 
 METADATA: Final = "__metadata__"
 """The key of the header that holds text, and so no tensor."""
@@ -56,7 +56,7 @@ def _files_of_index(operation: str, path: str) -> dict[str, list[str]]:
     """The names of tensors by the path of the file that has them, as an index says."""
     import json
 
-    with told(operation, path):
+    with translate_errors(operation, path):
         text = Path(path).read_bytes()
     files: dict[str, list[str]] = {}
     try:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import signal
@@ -9,6 +10,7 @@ import socket
 import subprocess
 import sys
 import textwrap
+import threading
 import time
 from pathlib import Path
 from typing import Any
@@ -17,6 +19,7 @@ from unittest.mock import Mock
 import pytest
 import tallow as tl
 from processes import is_running
+from tallow.runtime.ranks import connection as connection_module
 from tallow.runtime.ranks import environment
 from tallow.runtime.ranks import launch as launch_module
 from tallow.runtime.ranks import server as server_module
@@ -370,6 +373,25 @@ def test_a_server_that_does_not_know_the_secret_gets_no_rank() -> None:
             answered += 1
         assert answered > 0
         assert "is a rank 0 with another TALLOW_DISTRIBUTED_SECRET" in attempt.communicate()[1]
+
+
+def test_a_server_that_greets_byte_by_byte_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(connection_module, "_SECONDS_TO_GREET", 0.2)
+    with listen("127.0.0.1", 0) as listener:
+
+        def drip() -> None:
+            with contextlib.suppress(OSError):
+                while True:
+                    peer = listener.accept()[0]
+                    with peer, contextlib.suppress(OSError):
+                        while True:
+                            peer.sendall(b" ")
+                            time.sleep(0.02)
+
+        threading.Thread(target=drip, daemon=True).start()
+        with pytest.raises(tl.BackendUnavailable, match="is something that does not greet"):
+            connect(1, JOB, "127.0.0.1", listener.getsockname()[1], 0.3, is_exact=True)
+        listener.shutdown(socket.SHUT_RDWR)
 
 
 def test_all_ranks_that_wait_for_each_other_are_told_what_they_called() -> None:
