@@ -419,7 +419,10 @@ def _check_functor_names(spec: Spec, family: KernelFamily, defined: Collection[s
             other = "a header of its kernels defines" if struct in defined else f"op '{first}' has"
             message = f"op '{functor.name}' becomes the struct {struct}, which {other} too; choose another name"
             problems.note(functor.location, message)
-        used = (spec.primitives[name] for name in _primitives_of_functor(spec, functor) if name in spec.primitives)
+        own = {*functor.named, *functor.parameters} - {"x", "y"}
+        # Most ops have no other names.
+        names = _primitives_of_functor(spec, functor) if own else ()
+        used = (spec.primitives[name] for name in names if name in spec.primitives)
         called = {
             first
             for primitive in used
@@ -428,7 +431,7 @@ def _check_functor_names(spec: Spec, family: KernelFamily, defined: Collection[s
             if first not in primitive.parameters
         }
         for name in (*functor.named, *functor.parameters):
-            if name in called and name not in ("x", "y"):
+            if name in own and name in called:
                 message = f"'{name}' cannot be a parameter of op '{functor.name}', its kernels call a function '{name}'"
                 problems.note(functor.location, f"{message}; choose another one")
 
