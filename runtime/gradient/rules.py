@@ -495,13 +495,13 @@ def _norm_gradient(
     normal, scale = _normal(x, eps, centred=centred)
     part = given = widened(g)
     if (factors := _given(weight, weight_layout)) is not None:
-        part = part * widened(factors)
+        part = part * factors
     of_x = part - normal * (part * normal).mean(-1, keepdim=True)
     if centred:
         of_x = of_x - part.mean(-1, keepdim=True)
     of_x = of_x * scale
     if (added := _given(residual, residual_layout)) is not None:
-        of_x = of_x + widened(added)
+        of_x = of_x + added
     sums = [_summed_rows(each) for each in (*[given * normal] * of_weight, *[given] * of_bias)]
     return tuple([each.to_dtype(x.dtype)._storage for each in (of_x, *sums)])
 

@@ -473,6 +473,27 @@ def test_gradients_of_norms_are_one_call(
     assert flags == [key in wanted for key in "wb"[: len(others)]]
 
 
+@pytest.mark.parametrize("dtype", ["f16", "bf16"])
+@pytest.mark.parametrize("name", ["layer_norm", "rms_norm"])
+def test_recorded_gradients_of_norms_of_short_floats_are_rounded_once(name: str, dtype: str, device: Device) -> None:
+    # Far from 0: what is left of them less their mean has few of their digits.
+    operands = [rand(6, 96), rand(96, seed=1, low=0.5), rand(96, seed=2)][: 3 if name == "layer_norm" else 2]
+    operands = [it.to_dtype(dtype) for it in operands]
+    g = rand(6, 96, low=100, high=110, seed=3).to_dtype(dtype)
+    for count in range(1, len(operands) + 1):
+
+        def slopes(of: Callable[[Tensor], Tensor], count: int = count, **options: bool) -> list[Any]:
+            variables = [tl.Var(of(it)) for it in operands[:count]]
+            found = getattr(variables[0], name)(*variables[1:]).backward(of(g), **options)
+            return [found[it].to_dtype("f32").numpy() for it in variables]
+
+        expected = slopes(lambda it: it.to_dtype("f64"))
+        step = 2.0 ** (-11 if dtype == "f16" else -8)
+        for is_recorded in (False, True):
+            for one, other in zip(slopes(lambda it: it.to(device), create_graph=is_recorded), expected, strict=True):
+                np.testing.assert_allclose(one, other, rtol=1.01 * step, atol=1e-4)
+
+
 @pytest.mark.parametrize("interleaved", [False, True])
 @pytest.mark.parametrize("positions", [1, [0, 3], []])
 @pytest.mark.parametrize("shape", [(2, 6), (2, 2, 6), (2, 3, 2, 6)])
