@@ -93,11 +93,11 @@ class AssignmentMethods(ComposedMethods):
             places = mask.reshape(*mask.shape, *[1] * (self.rank - mask.rank))
             self._assigned("index", places.where(value, self))
         else:
+            backward: list[int] = []
+            if any(map(is_backward, items)):
+                items, backward = forward(self._layout, items)
             chosen = selection(self, items)
-            if chosen.view.storage is not self._storage:
-                reason = "the step of a slice is not negative where elements are set; use a tensor of indexes"
-                raise InvalidArgument("index", reason)
-            self._written("index", lambda: chosen.assign(value))
+            self._written("index", lambda: chosen.assign(value, backward))
 
     def add_(self, other: Self | float) -> Self:
         """Add a tensor or a number."""

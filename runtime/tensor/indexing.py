@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from types import EllipsisType
-from typing import Self, SupportsIndex, TypeGuard
+from typing import Any, Self, SupportsIndex, TypeGuard
 
 from ...dtype import DType
 from ..base.bounded_cache import BoundedCache
@@ -14,7 +14,7 @@ from ..core.layout import Layout
 from ..core.shape import Shape
 from .base import TensorBase, named, require_tensors
 from .create import CreationMethods
-from .selection import has_tensors, integer_index, selection, spelled_out
+from .selection import has_tensors, indexed_dims, integer_index, selection, spelled_out
 
 Index = SupportsIndex | slice | EllipsisType | None
 """What chooses a view of a tensor."""
@@ -58,7 +58,7 @@ class IndexMethods(CreationMethods):
             chosen: Self = selection(self, items).taken()
             return chosen
         if any(map(is_backward, items)):
-            ahead, dims = forward(self._layout, items)  # type: ignore[arg-type] # none of the items is a tensor
+            ahead, dims = forward(self._layout, items)
             return self[ahead]._reversed(dims)
         return self._view(indexed(self._layout, items))  # type: ignore[arg-type]
 
@@ -224,9 +224,12 @@ def is_backward(item: object) -> TypeGuard[slice]:
     return isinstance(item, slice) and item.step is not None and integer("index", "the step of a slice", item.step) < 0
 
 
-def forward(layout: Layout, items: tuple[Index, ...]) -> tuple[tuple[Index, ...], list[int]]:
-    """Return an index of the same elements by positive steps, and the dims of its result that it leaves backward."""
-    found: list[Index] = []
+def forward(layout: Layout, items: tuple[Any, ...]) -> tuple[tuple[Any, ...], list[int]]:
+    """Return an index of the same elements by positive steps, and the dims of its result that it leaves backward.
+
+    Dims that tensors and integers index are not counted among those of the result.
+    """
+    found: list[Any] = []
     dims: list[int] = []
     source = place = 0
     for item in spelled_out(items, layout.rank):
@@ -235,7 +238,7 @@ def forward(layout: Layout, items: tuple[Index, ...]) -> tuple[tuple[Index, ...]
             item = slice(rows[-1], rows[0] + 1, -rows.step) if rows else slice(0, 0)
             dims.append(place)
         found.append(item)
-        source += item is not None
+        source += indexed_dims(item)
         place += item is None or isinstance(item, slice)
     return tuple(found), dims
 

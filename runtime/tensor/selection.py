@@ -48,12 +48,16 @@ class Selection(NamedTuple):
         order = [*others[: self.place], *range(ahead), *others[self.place :]]
         return chosen.permute(order) if self.place else chosen
 
-    def assign(self, value: Any) -> None:
-        """Set what is chosen to a tensor that broadcasts to it, but for leading dims of size 1."""
+    def assign(self, value: Any, backward: Sequence[int]) -> None:
+        """Set what is chosen to a tensor that broadcasts to it, but for leading dims of size 1.
+
+        The tensor is taken from the end in the dims `backward` of those that slices choose.
+        """
         rest = self.merged[1:]
         ahead, place = len(self.shape), self.place
         shape = *rest[:place], *self.shape, *rest[place:]
         source = without_leading(value, len(shape)).broadcast_as(shape)
+        source = source._reversed([dim if dim < place else dim + ahead for dim in backward])
         source = source.permute([*range(place, place + ahead), *range(place), *range(place + ahead, source.rank)])
         source = source.reshape(self.rows.elem_count, *rest)
         layout = self.view.layout.reshape(self.merged)
@@ -149,11 +153,16 @@ def spelled_out(items: Sequence[Any], rank: int) -> list[Any]:
     places = [place for place, item in enumerate(items) if item is Ellipsis]
     if len(places) > 1:
         raise InvalidArgument("index", "an index has at most one '...'; write ':' for the other dims")
-    named = sum(item.rank if _is_mask(item) else item is not None and item is not Ellipsis for item in items)
+    named = sum(indexed_dims(item) for item in items if item is not Ellipsis)
     if named > rank:
         raise InvalidDim("index", f"{named} indexes are too many for a tensor of rank {rank}; drop some")
     place = places[0] if places else len(items)
     return [*items[:place], *[_WHOLE] * (rank - named), *items[place + 1 :]]
+
+
+def indexed_dims(item: Any) -> int:
+    """Return how many dims an item of an index stands for, which is not `...`."""
+    return item.rank if _is_mask(item) else int(item is not None)
 
 
 def _is_mask(item: Any) -> bool:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import operator
 from collections.abc import Callable
 from typing import Any
@@ -192,11 +193,6 @@ def test_empty_tensors_are_written(device: Device) -> None:
         (lambda x: x.__setitem__(0, Tensor.ones((5,))), ShapeMismatch, "^index: "),
         (lambda x: x.__setitem__(slice(None, None, -1), Tensor.ones((5,))), ShapeMismatch, "^index: "),
         (lambda x: x.__setitem__(np.array([0]), 0), InvalidArgument, "write with index_copy_ or scatter_"),
-        (
-            lambda x: x.__setitem__((slice(None, None, -1), Tensor([0])), 0),
-            InvalidArgument,
-            "the step of a slice is not negative where elements are set",
-        ),
         (lambda x: x.slice_set(Tensor.ones((4, 5)), 0, 0), ShapeMismatch, "^slice_set: "),
         (lambda x: x.slice_set(Tensor.ones((4,)), 0, 0), ShapeMismatch, "^slice_set: "),
         (lambda x: x.slice_set(Tensor.ones((4,)), 1, 0), ShapeMismatch, "^slice_set: "),
@@ -304,3 +300,30 @@ def test_the_gradient_of_what_is_assigned_has_its_shape(device: Device, index: A
     trailing = shape[-chosen.ndim :]
     dims = tuple(dim for dim, size in enumerate(trailing, chosen.ndim - len(trailing)) if size == 1)
     same(gradient, chosen.sum(dims, keepdims=True).reshape(shape))
+
+
+ROWS, ONE = np.array([[0], [2]]), np.array(1)
+PLANES, ROW = np.array([True, False, True]), np.array([False, True, True, False])
+# Each item of an index that chooses several places, in any order and number.
+ITEMS = [slice(None, None, -1), slice(3, None, -2), slice(None), None, ..., 1, ROWS, ONE, np.array([0, 1])]
+BACKWARD = [
+    index
+    for index in (*itertools.permutations(ITEMS, 2), *itertools.permutations(ITEMS, 3), (PLANES, slice(None, None, -1)),
+                  (slice(None, None, -1), ROW), (slice(None, None, -1), ROW, slice(None, None, -2)))
+    if any(isinstance(item, np.ndarray) for item in index)
+    and any(isinstance(item, slice) and (item.step or 1) < 0 for item in index)
+]  # fmt: skip
+
+
+def test_slices_with_negative_steps_beside_tensors_are_set_as_by_numpy(device: Device) -> None:
+    for index in BACKWARD:
+        expected = np.zeros((3, 4, 5), np.float32)
+        shape = expected[index].shape
+        value = np.arange(1, 1 + np.prod(shape), dtype=np.float32).reshape(shape)
+        expected[index] = value
+        x, source = Tensor(np.zeros_like(expected), device=device), Var(Tensor(value, device=device))
+        x[tuple(Tensor(item, device=device) if isinstance(item, np.ndarray) else item for item in index)] = source
+        assert x.tolist() == expected.tolist(), index
+        # The gradient of a sum of squares is twice what is there of each value.
+        is_there = np.isin(value, expected)
+        assert (x * x).sum().backward()[source].tolist() == (2 * value * is_there).tolist(), index
