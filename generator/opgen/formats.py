@@ -13,6 +13,8 @@ from opgen.problem import Location
 # Of the significand of an f32, in which weights are decoded.
 _BITS = 24
 _PARTS = ("quant", "scale", "offset")
+# The quants that kernels decode together; scales belong to half of them, or to all, and to no part of a half.
+_RUN = 32
 # What expressions call places, and the members that a block has in C++ besides its fields.
 _TAKEN_NAMES = ("i", "g", "elements", "group", "has_scale", "has_offset", *_PARTS)
 
@@ -94,7 +96,7 @@ class Format:
         """Note sizes that do not fit each other, and weights that are rounded more than once."""
         is_whole = self.elements > 0 and all(field.type for field in self.fields)
         mistakes = [] if not is_whole else [*self._sizes(what)] or [*self._flaws(what)] or [*self._roundings(what)]
-        yield from mistakes
+        yield from mistakes or (() if not is_whole else self._layout(what))
 
     def _flaws(self, what: str) -> Mistakes:
         for key in _PARTS:
@@ -135,6 +137,25 @@ class Format:
             yield "scale", f"{message} offset is added; f32 has {_BITS}, and only the last step may round"
         if self.shared is not None and not any(part is not None and part.has_place for part in (scale, offset)):
             yield ("group", None), f"no scale or offset of {what} depends on g; remove 'group'"
+
+    def _layout(self, what: str) -> Mistakes:
+        """Note blocks that kernels cannot read: they hold one number, or runs of quants, four in a word of 32 bits."""
+        if self.scale is None:
+            if self.elements != 1:
+                yield "elements", f"{what} has no scale, so that a block holds 1 number, not {self.elements}; write 1"
+            return
+        if self.elements % _RUN:
+            yield "elements", f"'elements' of {what} must be a multiple of {_RUN}, the run that kernels decode"
+        elif self.group % _RUN and self.group != _RUN // 2:
+            yield ("group", None), f"'group' of {what} must be {_RUN // 2} or a multiple of {_RUN}, the run of kernels"
+        elif self.quads is None:
+            message = (
+                f"'quant' of {what} cannot be read by kernels, which load four quants as bytes that follow each other"
+            )
+            yield "quant", f"{message}; write it of 'field[i]' or 'field[i % n]', shifts and masks of at most 8 bits"
+        elif self.quads.apart % _RUN and self.quads.apart != _RUN // 2:
+            message = f"'quant' of {what} has quants {self.quads.apart} apart in one byte; kernels need {_RUN // 2}"
+            yield "quant", f"{message} or a multiple of {_RUN}"
 
 
 @dataclass(frozen=True)

@@ -20,6 +20,7 @@ from opgen.model import Spec
 from opgen.plan import Output, plan
 from opgen.problem import Problem, Problems, SpecError
 from opgen.render import render, with_banners
+from opgen.rounding import check_rounding
 from opgen.sources import OWN_RUNTIME, RUNTIME, Sources
 from opgen.symbols import check_symbols, read_symbols
 from opgen.unused import check_headers, check_unused
@@ -132,6 +133,7 @@ def _checked(documents: Mapping[Path, Document], sources: Sources, problems: Pro
         check_symbols(spec, sources, problems)
         check_gradients(spec, sources, problems)
         check_errors(spec, problems)
+        check_rounding(spec, sources, problems)
         check_unused(spec, sources, problems)
     return spec
 

@@ -67,7 +67,7 @@ def quantized(weights: Array, format: GgmlDType) -> Array:
 def _quantized(rows: Array, format: GgmlDType) -> Array:
     if DECODERS[format].scale is None:
         return cast.narrow(rows, DType(format.value.lower())).view(np.uint8)
-    choice = _ROUNDED[format](rows)
+    choice = ROUNDED[format](rows)
     bits = np.zeros((len(rows), 8 * format.type_size), np.uint8)
     for part, integers in (("quant", choice.quants), ("scale", choice.scales), ("offset", choice.minima)):
         if integers is not None:
@@ -324,7 +324,8 @@ def _searched_slope(x: Array, half: int) -> Array:
     return scale
 
 
-_ROUNDED: Final[Mapping[GgmlDType, Callable[[Array], _Choice]]] = {
+# For each format with a scale; opgen refuses a spec with another one.
+ROUNDED: Final[Mapping[GgmlDType, Callable[[Array], _Choice]]] = {
     GgmlDType.Q4_0: _symmetric(8),
     GgmlDType.Q4_1: _from_minimum(15),
     GgmlDType.Q5_0: _symmetric(16),

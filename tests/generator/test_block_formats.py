@@ -1,0 +1,55 @@
+"""Block formats that no kernel reads, and that nothing rounds to, are refused: each format of the spec, made one."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import own_spec
+import pytest
+from opgen.formats import Format
+from opgen.problem import Problems
+from opgen.rounding import check_rounding
+from opgen.sources import Sources
+
+from .project import REPOSITORY
+
+SPEC = own_spec.read()
+SCALED = [each for each in SPEC.formats if each.scale is not None]
+PLAIN = [each for each in SPEC.formats if each.scale is None]
+
+
+def flaws(block: Format) -> list[str]:
+    return [message for _, message in block.mistakes(f"format '{block.name}'")]
+
+
+def unrounded(block: Format, *others: Format) -> list[str]:
+    found = Problems()
+    check_rounding(replace(SPEC, formats=(block, *others)), Sources(REPOSITORY), found)
+    return [problem.message for problem in found]
+
+
+def test_formats_of_the_spec_are_right() -> None:
+    assert not [message for block in SPEC.formats for message in flaws(block)]
+    assert not unrounded(*SPEC.formats)
+
+
+@pytest.mark.parametrize("block", SCALED, ids=lambda block: block.name)
+def test_blocks_that_no_kernel_reads(block: Format) -> None:
+    # Of one bit, so that products with scales stay exact.
+    for quant in ("1 - i % 2", "i // 2 % 2", "i % 2 * 1"):
+        assert any("'quant'" in message for message in flaws(replace(block, quant=quant))), quant
+    if block.shared is not None:
+        assert flaws(replace(block, shared=8))
+    odd = replace(block, elements=block.elements // 2 if block.shared is None else 16, shared=None, quant="i % 2")
+    assert any("'elements'" in message or "'quant'" in message for message in flaws(odd))
+
+
+@pytest.mark.parametrize("block", PLAIN, ids=lambda block: block.name)
+def test_blocks_of_several_numbers_have_a_scale(block: Format) -> None:
+    assert any("has no scale" in message for message in flaws(replace(block, elements=4)))
+
+
+@pytest.mark.parametrize("block", SPEC.formats, ids=lambda block: block.name)
+def test_formats_that_nothing_rounds_to(block: Format) -> None:
+    (message,) = unrounded(replace(block, name="own"))
+    assert ("GgmlDType.OWN" if block.scale is not None else "dtype of its name") in message
