@@ -133,6 +133,9 @@ def pow(x1: Tensor | Scalar, x2: Tensor | Scalar, /) -> Tensor:
 
 def clip(x: Tensor, /, min: Tensor | Scalar | None = None, max: Tensor | Scalar | None = None) -> Tensor:
     """Keep elements between bounds, which broadcast with them; a bound of None is none. NaN stays."""
+    numbers = [bound for bound in (min, max) if bound is not None]
+    if numbers and x.dtype.is_float and all(type(bound) in (int, float) for bound in numbers):
+        return x.clamp(min, max)
     result = x.copy()
     for bound, method in ((min, Tensor.maximum), (max, Tensor.minimum)):
         if bound is not None:

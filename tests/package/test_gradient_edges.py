@@ -12,7 +12,7 @@ import ml_dtypes
 import numpy as np
 import pytest
 import tallow as tl
-from tallow import Device, Tensor, Var
+from tallow import Device, Tensor, Var, array_api
 from tallow.gradients.functors import DERIVATIVES
 from tallow.op import BinaryOp, MethodOp, ReduceOp, UnaryOp
 
@@ -93,6 +93,15 @@ def test_gradients_at_edges(
     np.testing.assert_allclose(gradient(function(variable), variable).numpy(), first, rtol=1e-6)
     if second is not None:
         np.testing.assert_allclose(hessian(function, variable), second, rtol=1e-5, atol=1e-7)
+
+
+def test_clip_has_the_gradient_of_clamp(device: Device) -> None:
+    numbers = [0.0, 1.0, 0.5, -2.0, 3.0, NAN, INF]
+    for bounds in ((0, 1), (0.0, None), (None, 1.0), (1, 0)):
+        x = var(numbers, device, wide(device))
+        results = array_api.clip(x, *bounds), x.clamp(*bounds)
+        np.testing.assert_array_equal(*(result.numpy() for result in results))
+        np.testing.assert_array_equal(*(gradient(result.sum(), x).numpy() for result in results))
 
 
 # Functions of one element with cases, and of which a case has an infinite slope where it is not chosen.
