@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, TypeVar
+from typing import Any, TypeGuard, TypeVar
 
 from ...dtype import DType
 from ..tensor import Tensor
@@ -131,10 +131,13 @@ def pow(x1: Tensor | Scalar, x2: Tensor | Scalar, /) -> Tensor:
     return base.pow(exponent if isinstance(x2, Tensor | complex) else x2)
 
 
+def _is_real(bound: Tensor | Scalar | None) -> TypeGuard[float | None]:
+    return bound is None or type(bound) in (int, float)
+
+
 def clip(x: Tensor, /, min: Tensor | Scalar | None = None, max: Tensor | Scalar | None = None) -> Tensor:
     """Keep elements between bounds, which broadcast with them; a bound of None is none. NaN stays."""
-    numbers = [bound for bound in (min, max) if bound is not None]
-    if numbers and x.dtype.is_float and all(type(bound) in (int, float) for bound in numbers):
+    if x.dtype.is_float and _is_real(min) and _is_real(max) and not (min is None and max is None):
         return x.clamp(min, max)
     result = x.copy()
     for bound, method in ((min, Tensor.maximum), (max, Tensor.minimum)):
