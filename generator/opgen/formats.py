@@ -9,6 +9,7 @@ from typing import Annotated
 from opgen.decoder import Choice, Entry, Key, Mistakes, Name, Range, defines
 from opgen.decoding import FIELD_TYPES, Decoding, FieldType, Quads, decode, quads_of
 from opgen.problem import Location
+from opgen.reserved import no_cpp_word
 
 # Of the significand of an f32, in which weights are decoded.
 _BITS = 24
@@ -23,7 +24,7 @@ _TAKEN_NAMES = ("i", "g", "elements", "group", "has_scale", "has_offset", *_PART
 class BlockField:
     """A field of a block."""
 
-    name: Annotated[Name, Entry("field '{}'")]
+    name: Annotated[Name, no_cpp_word, Entry("field '{}'")]
     type: Annotated[str, Choice((*FIELD_TYPES,)), "The type of the field, or of an element of an array."]
     count: Annotated[int | None, Range(1), "How many there are, if the field is an array."]
     offset: Annotated[int, "Where the field begins in the block, in bytes."]

@@ -25,6 +25,7 @@ from opgen.decoder import (
     names_of,
 )
 from opgen.problem import Location, Problem, did_you_mean
+from opgen.reserved import no_cpp_word
 from opgen.toolchains import TARGET
 
 # The types of an argument's fields: the C++ type, the letter of Python's struct module, the bytes of one, and what
@@ -53,7 +54,7 @@ _PARAMETERS = "parameters"
 _OPERANDS = "operands"
 # A length is a product of numbers and of lengths that have a name; that of a group is how many operands it has.
 _FIELD_TYPE = re.compile(r"(\w+)(?:\[(\w+(?: \w+)*)\])?")
-_Fields: TypeAlias = Mapping[str, tuple[Annotated[str, names_of("group")], Location]]
+_Fields: TypeAlias = Mapping[Annotated[Name, no_cpp_word], tuple[Annotated[str, names_of("group")], Location]]
 
 
 def _element(spot: Spot) -> str:
@@ -174,7 +175,9 @@ class Kernel:
     """Kernels of one pattern: their names range over ops, dtypes or widths."""
 
     CALLED: ClassVar = "a kernel"
-    name: Annotated[str, Pattern(_KERNEL_NAME, "exp_{dtype}"), "The name, with a placeholder for each axis."]
+    name: Annotated[
+        str, Pattern(_KERNEL_NAME, "exp_{dtype}"), no_cpp_word, "The name, with a placeholder for each axis."
+    ]
     over: Annotated[
         Mapping[str, Annotated[tuple[_Element, ...], Mark.ONE_OR_MORE]],
         Mark.MAY_BE_EMPTY,
@@ -366,7 +369,7 @@ class TupleType:
     name: Annotated[Name, Entry("tuple '{}'"), defines("tuple")]
     doc: Annotated[str, "What the tuple is, for its docstring."]
     items: Annotated[
-        Mapping[Name, Annotated[tuple[str, Location], Using(_item, str | _Bracketed)]],
+        Mapping[Annotated[Name, no_cpp_word], Annotated[tuple[str, Location], Using(_item, str | _Bracketed)]],
         "By name, a `number`, which is 0 or more, a `flag`, an `object`, a `slot`, which is the descriptor of an "
         "attribute, or [name], a tuple of the tuples of this name, which is described above it.",
     ]
@@ -397,7 +400,7 @@ class TupleTypes:
 class Constant:
     """A number that kernels and their launchers share, or one for each size of an element in bytes."""
 
-    name: Annotated[Name, Entry("constant '{}'")]
+    name: Annotated[Name, no_cpp_word, Entry("constant '{}'")]
     doc: Annotated[str, "What the number is, for a comment."]
     value: Annotated[
         int | _BySize,

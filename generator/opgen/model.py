@@ -42,7 +42,7 @@ from opgen.kernels import Constant, FieldGroup, KernelFamily, TupleType
 from opgen.libraries import CLibrary
 from opgen.names import Names
 from opgen.problem import Location, did_you_mean, nearest
-from opgen.reserved import CPP_WORDS, is_reserved, not_reserved
+from opgen.reserved import is_reserved, no_cpp_word, not_reserved
 from opgen.signature import Call, Signature, is_optional
 from opgen.toolchains import CodeObjects
 
@@ -296,16 +296,11 @@ class _Free:
         return {"allOf": [{"not": like("|".join(_TAKEN_NAMES)).schema()}, not_reserved().schema()]}
 
 
-def _is_no_cpp(spot: Spot, text: str) -> Iterator[str]:
-    if text in CPP_WORDS:
-        yield f"'{text}' cannot be a part of {spot.owner}, it is a word of C++; choose another one"
-
-
 @dataclass(frozen=True)
 class StatePart:
     """One number of a state."""
 
-    name: Annotated[Name, _is_no_cpp, Entry("part '{}'")]
+    name: Annotated[Name, no_cpp_word, Entry("part '{}'")]
     element: Annotated[Formula, "The formula of what an element `x` begins it with."]
     combine: Annotated[
         Formula,

@@ -6,10 +6,10 @@ compares them with emitted code.
 """
 
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from typing import Final
 
-from opgen.decoder import Form, like
+from opgen.decoder import Form, Spot, like
 
 # With macros of compilers and of C's headers, and the functions around operands.
 _CPP_WORDS = """
@@ -43,6 +43,12 @@ _PARTS = r"part_\d+"  # what a formula has more than once
 def is_reserved(name: str) -> bool:
     """Whether no operand, parameter or named part of an op may be called so."""
     return name in FORMULA_WORDS | CPP_WORDS | METHOD_WORDS or re.fullmatch(_PARTS, name) is not None
+
+
+def no_cpp_word(_: Spot, text: str) -> Iterator[str]:
+    """Note a word of C++, where kernels have the name as it stands."""
+    if text in CPP_WORDS:
+        yield f"'{text}' cannot be a name in kernels, it is a word of C++; choose another one"
 
 
 def not_reserved() -> Form:

@@ -172,3 +172,58 @@ def test_backends_of_taken_names_are_refused(mylib: Project, name: str, tmp_path
         assert f"spec/backends/{name}.yaml:1:1: '{name}' cannot be a backend, the name is taken" in result.stderr
     else:
         assert "Traceback" not in result.output
+
+
+# Where kernels have a name as it stands.
+PLACES = {
+    "spec/kernels/constants.yaml": "constants:\n  {name}: {{doc: threads of a block, value: 256}}\n",
+    "spec/kernels/groups.yaml": "groups:\n  index:\n    doc: an index\n    fields: {{{name}: u64}}\n",
+    "spec/kernels/tuples.yaml": "tuples:\n  call:\n    doc: a call\n    items: {{{name}: number}}\n",
+    "spec/kernels/own_field.yaml": "doc: own\nheaders: [own.hpp]\narguments: {{Own: {{{name}: u64}}}}\nkernels: []\n",
+    "spec/kernels/own_kernel.yaml": (
+        "doc: own\nheaders: [own.hpp]\narguments: {{Own: {{result: u64}}}}\n"
+        'kernels: [{{name: "{name}", over: {{}}, arguments: Own, call: own}}]\n'
+    ),
+    "spec/formats.yaml": (
+        "formats:\n  own: {{doc: own, number: 0, elements: 1, bytes: 4, fields: {{{name}: {{type: f32, offset: 0}}}}, "
+        "quant: {name}}}\n"
+    ),
+}
+
+
+@pytest.mark.parametrize("file", PLACES)
+def test_words_of_cpp_where_kernels_have_names(file: str, small: Project, full: bool) -> None:
+    words = sorted(word for word in CPP_WORDS if is_name(word))
+    path = small.root / file
+    path.parent.mkdir(exist_ok=True)
+    for word in words if full else random.Random(2).sample(words, 3):
+        path.write_text(PLACES[file].format(name=word), encoding="utf-8")
+        result = small.run("check")
+        assert f"'{word}' cannot be a name in kernels, it is a word of C++" in result.stderr, result.output
+        assert f"{file}:" in result.stderr
+
+
+def test_ops_may_be_called_as_cpp_has_its_words(mylib: Project, tmp_path: Path) -> None:
+    """Kernels have structs of other letters, and functions whose names end in dtypes."""
+    shutil.copytree(mylib.root, tmp_path / "mylib", ignore=shutil.ignore_patterns("generated"))
+    project = Project(tmp_path / "mylib")
+    file = project.root / "spec/functors/unary.yaml"
+    entry = "  {word}: {{doc: half of x, dtypes: float, parameters: {{p: 0.5}}, formula: x * p}}\n"
+    text = file.read_text(encoding="utf-8")
+    words = {word for word in CPP_WORDS if is_name(word)}
+    while True:
+        file.write_text(text + "".join(entry.format(word=word) for word in sorted(words)), encoding="utf-8")
+        result = project.run("generate")
+        refused = words & {*re.findall(r"'(\w+)'", result.stderr)}
+        if not refused:
+            break
+        words -= refused
+    assert result.exit_code == 0, result.stderr
+    require_cpp((project.output / "mylib/kernels/unary.hip").read_text(encoding="utf-8"))
+    assert len(words) > 50
+    call = "getattr(mylib.Tensor([1.0]), word)().tolist()"
+    code = f"import mylib\nfor word in {sorted(words)}: assert {call} == [0.5], word"
+    paths = os.pathsep.join(map(str, (project.output, REPOSITORY / "generated")))
+    environment = {**os.environ, "PYTHONPATH": paths, "ROCM_PATH": "/nowhere"}
+    done = subprocess.run([sys.executable, "-c", code], env=environment, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
