@@ -536,7 +536,7 @@ def test_a_signal_ends_the_ranks_and_what_they_started(starter: str, number: sig
         "child = subprocess.Popen([sys.executable, '-c', 'import time; time.sleep(600)'])\n"
         f"open({str(tmp_path)!r} + f'/{{rank}}', 'w').write(f'{{child.pid}} {{__import__(\"os\").getpid()}}')\n"
         "tl.distributed.barrier()\n"
-        "print('up', flush=True)\n"
+        "__import__('os').write(1, b'up\\n')\n"
         "time.sleep(600)",
         encoding="utf-8",
     )
@@ -565,7 +565,7 @@ def test_ranks_get_the_signals_that_are_theirs_to_handle(starter: str, number: s
     path.write_text(
         "import signal, time\n"
         f"signal.signal({int(number)}, lambda *_: exit(5))\n"
-        "print('up', flush=True)\n"
+        "__import__('os').write(1, b'up\\n')\n"
         "time.sleep(600)",
         encoding="utf-8",
     )
