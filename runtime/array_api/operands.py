@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Iterable
+from contextlib import suppress
 from functools import cache, wraps
 from types import FunctionType
 from typing import Any
@@ -30,8 +31,10 @@ def _checked(function: FunctionType) -> Callable[..., Any]:
         try:
             return function(*arguments, **options)
         except (AttributeError, TypeError):
-            given = inspect.signature(function).bind(*arguments, **options).arguments
-            require_tensors(function.__name__, **{name: given[name] for name in given if name in tensors})
+            # Where there are too many arguments or too few, Python has said so.
+            with suppress(TypeError):
+                given = inspect.signature(function).bind(*arguments, **options).arguments
+                require_tensors(function.__name__, **{name: given[name] for name in given if name in tensors})
             raise
 
     return call
