@@ -52,7 +52,9 @@ def with_base(documents: dict[Path, Document], problems: list[Problem]) -> Base 
     base = find_base(name.content)
     if base is None:
         message = f"the base '{name.content}' is not installed here, or is no package that projects can stand on"
-        problems.append(Problem(name.location, f"{message}; run 'pip install {name.content}'"))
+        problems.append(
+            Problem(name.location, f"{message}; install it from its repository: pip install REPOSITORY/generated")
+        )
         return None
     wanted = [
         *_FILES,

@@ -29,7 +29,7 @@ def new_backend(spec: Spec, family: BackendFamily, name: str, module: str) -> st
         f"extends: {family.name}",
         f"class_prefix: {''.join(part.capitalize() for part in name.split('_'))}  # the classes are named after it",
         f"runtime: {{package: {name}_backend}}",
-        f"extra: {name}  # pip install '{spec.package.name}[{name}]' installs what it requires",
+        f"extra: {name}  # pip install './generated[{name}]' installs what it requires",
         f"requires: [{module.partition('.')[0]}]  # for pip",
         f'label: "{name}:{{ordinal}}"  # what Device.parse takes; without {{ordinal}} there is one device',
         f'display: ", {name}:{{ordinal}}"  # how a tensor shows its device',

@@ -41,16 +41,15 @@ class BackendUnavailable(TallowError, RuntimeError):
 
 
 class MissingPackage(TallowError, ImportError):
-    """What was called needs a package that is not installed; `extra` is the name under which pip installs it."""
+    """What was called needs a package that is not installed."""
 
-    def __init__(self, op: str, package: str, extra: str) -> None:
-        super().__init__(op, package, extra)
+    def __init__(self, op: str, package: str) -> None:
+        super().__init__(op, package)
         self.op = op
         self.package = package
-        self.extra = extra
 
     def __str__(self) -> str:
-        return f"{self.op}: {self.package} is not installed; run pip install 'tallow[{self.extra}]'"
+        return f"{self.op}: {self.package} is not installed; run pip install {self.package}"
 
 
 class UnsupportedDType(TallowError, TypeError):

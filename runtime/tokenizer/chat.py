@@ -26,7 +26,7 @@ def render_chat(
     is not installed.
     """
     if not installed("jinja2"):
-        raise MissingPackage(_OPERATION, "jinja2", "model")
+        raise MissingPackage(_OPERATION, "jinja2")
     from .cost import TooMuch
     from .sandbox import Sandbox
 

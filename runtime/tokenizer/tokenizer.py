@@ -48,7 +48,7 @@ class Tokenizer:
 
     def __init__(self, metadata: Mapping[str, Any]) -> None:
         if not installed("tokenizers"):
-            raise MissingPackage(_OPERATION, "tokenizers", "model")
+            raise MissingPackage(_OPERATION, "tokenizers")
         from .model import adds_space, begins_with_bos, build, bytes_of
 
         if not isinstance(metadata, Mapping):

@@ -22,8 +22,8 @@ from .editor import Editor
 from .project import OPGEN, REPOSITORY, Project
 from .test_loader import OTHER_LINE_ENDS
 
-types = pytest.importorskip("lsprotocol.types", reason="opgen[lsp] is not installed")
-pytest.importorskip("pygls", reason="opgen[lsp] is not installed")
+types = pytest.importorskip("lsprotocol.types", reason="opgen's extra lsp is not installed")
+pytest.importorskip("pygls", reason="opgen's extra lsp is not installed")
 from opgen.language_server.documents import Columns, Document  # noqa: E402 -- it needs what was looked for above
 from pygls.workspace import PositionCodec  # noqa: E402
 
@@ -268,7 +268,7 @@ def test_without_pygls_the_extra_is_named(tmp_path: Path) -> None:
     command = [sys.executable, "-m", "opgen", "lsp"]
     result = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
     assert result.returncode == 1
-    assert result.stderr == "the language server needs pygls; install it with: pip install 'opgen[lsp]'\n"
+    assert result.stderr == "the language server needs pygls; install it with: pip install lsprotocol pygls\n"
 
 
 def configuration(language: str) -> str:

@@ -128,6 +128,7 @@ def test_a_compiler_that_is_missing():
         raise RuntimeError("Failed to dlopen libnvrtc.so.13")
 
     with pytest.raises(
-        BackendUnavailable, match=r"libnvrtc\.so\.13\); pip install 'tallow\[cuda\]', or install a tallow"
+        BackendUnavailable,
+        match=r"libnvrtc\.so\.13\); pip install 'cuda-toolkit\[nvrtc\]==13\.\*', or install a tallow",
     ):
         Nvrtc(SimpleNamespace(nvrtcVersion=missing)).compile("", "empty", {}, "sm_90a")

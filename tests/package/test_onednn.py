@@ -18,7 +18,7 @@ from tallow.runtime.helpers.c_library import load
 from .test_host_products import check, integers
 
 ONEDNN = Onednn.open()
-needs_onednn = pytest.mark.skipif(ONEDNN is None, reason="oneDNN is missing; pip install 'tallow[cpu]'")
+needs_onednn = pytest.mark.skipif(ONEDNN is None, reason="oneDNN is missing; pip install onednn-cpu-gomp")
 
 
 def without_onednn(monkeypatch: pytest.MonkeyPatch, call: Callable[[], tl.Tensor]) -> np.ndarray:

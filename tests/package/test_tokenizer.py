@@ -229,11 +229,11 @@ def test_what_is_no_text_and_no_token_is_refused() -> None:
 @pytest.mark.parametrize(
     ("name", "call"), [("tokenizers", lambda: Tokenizer(byte_level())), ("jinja2", lambda: render_chat("", []))]
 )
-def test_a_package_that_is_missing_is_named_with_its_extra(
+def test_a_package_that_is_missing_is_named(
     monkeypatch: pytest.MonkeyPatch, name: str, call: Callable[[], object]
 ) -> None:
     monkeypatch.setitem(sys.modules, name, None)
-    with pytest.raises(MissingPackage, match=rf"{name} is not installed; run pip install 'tallow\[model\]'"):
+    with pytest.raises(MissingPackage, match=rf"{name} is not installed; run pip install {name}"):
         call()
 
 

@@ -21,11 +21,11 @@ print(device_count(), is_available(), float((tallow.Tensor([1.0, 2.0]) + 1.0).su
 """
 
 
-def test_without_its_package_the_dummy_names_the_extra(run_python):
+def test_without_its_package_the_dummy_names_what_to_install(run_python):
     refusal, other, rest = run_python(REPORT.format(prelude="sys.modules['cuda'] = None")).splitlines()
     assert refusal.startswith("cuda | its packages are not installed")
-    assert "pip install 'tallow[cuda]'" in refusal
-    assert "pip install 'tallow[cuda]'" in other
+    assert "pip install 'cuda-python>=13,<14'" in refusal
+    assert "pip install 'cuda-python>=13,<14'" in other
     assert rest == "0 False 5.0"
 
 

@@ -33,10 +33,10 @@ def run(prelude: str, **environment: str) -> list[str]:
     return done.stdout.splitlines()
 
 
-def test_without_its_package_the_dummy_names_the_extra():
+def test_without_its_package_the_dummy_names_what_to_install():
     refusal, rest = run("sys.modules['hip'] = None")
     assert refusal.startswith("rocm | ")
-    assert "pip install 'tallow[rocm]'" in refusal
+    assert "pip install 'hip-python[libraries]>=10'" in refusal
     assert rest == "cpu 5.0"
 
 
@@ -78,7 +78,7 @@ for name in {[*names]}:
         assert line == f"False {name} {getattr(rocm_backend, name)}"
 
 
-def test_objects_by_other_names_name_the_extra_too():
+def test_objects_by_other_names_name_what_to_install_too():
     code = """
 import sys
 sys.modules["hip"] = None
@@ -92,4 +92,4 @@ except BackendUnavailable as error:
 """
     facts, refusal = subprocess.check_output([sys.executable, "-c", code], text=True).splitlines()
     assert facts == "True 0 False"
-    assert refusal.endswith("pip install 'tallow[rocm]'")
+    assert refusal.endswith("pip install 'hip-python[libraries]>=10' 'rocm-bindings-systems>=10'")

@@ -16,7 +16,7 @@ from opgen.problem import Refusal
 def lsp(context: click.Context, root: Path | None, stdio: bool) -> None:  # noqa: ARG001 -- there is no other way
     """Serve an editor: mistakes as you type, completion, what keys and names mean, definitions, renaming.
 
-    docs/editors.md says how editors start it. It needs what 'pip install opgen[lsp]' installs.
+    docs/editors.md says how editors start it. It needs what 'pip install lsprotocol pygls' installs.
 
     \b
     opgen lsp
@@ -27,7 +27,9 @@ def lsp(context: click.Context, root: Path | None, stdio: bool) -> None:  # noqa
     except ImportError as error:
         if error.name not in ("pygls", "lsprotocol"):
             raise
-        raise Refusal(f"the language server needs {error.name}; install it with: pip install 'opgen[lsp]'") from None
+        raise Refusal(
+            f"the language server needs {error.name}; install it with: pip install lsprotocol pygls"
+        ) from None
     if sys.stdin is None or sys.stdout is None:
         raise Refusal("the language server speaks on standard input and output, which are closed; let editors start it")
     make_server(root or context.obj).start_io()

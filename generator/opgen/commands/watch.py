@@ -22,8 +22,8 @@ _STEP, _LONGEST, _PAUSE = 20, 200, 200
 def watch(root: Path) -> None:
     """Check the spec and generate whenever a file of it, of templates/ or of runtime/ is saved.
 
-    It says what changed, or what is wrong, and goes on until it is interrupted. It needs watchfiles: pip install
-    'opgen[watch]'.
+    It says what changed, or what is wrong, and goes on until it is interrupted. It needs watchfiles:
+    pip install watchfiles.
 
     \b
     opgen watch
@@ -31,7 +31,7 @@ def watch(root: Path) -> None:
     try:
         from watchfiles import watch as saved
     except ImportError:
-        raise Refusal("watchfiles is not installed; run pip install 'opgen[watch]'") from None
+        raise Refusal("watchfiles is not installed; run pip install watchfiles") from None
     folders = [root / name for name in FOLDERS if (root / name).is_dir()]
     notices = saved(
         *folders, step=_STEP, debounce=_LONGEST, rust_timeout=_PAUSE, yield_on_timeout=True, raise_interrupt=False

@@ -54,12 +54,10 @@ def _import(spec: Spec, backend: Backend) -> View:
 
 def dummy(spec: Spec, backend: Backend) -> View:
     """The dummy of a backend."""
-    reason = f"its packages are not installed; pip install '{spec.package.name}[{backend.extra}]'"
     # Without these it takes the place of the runtime, if there is one.
     modules = () if backend.package is None else backend.modules
     return View(
         backend=backend,
-        reason=backend.missing or reason,
         modules=modules,
         has_error_class=has_error_class(spec, backend),
     )

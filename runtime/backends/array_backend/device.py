@@ -38,7 +38,7 @@ class ArrayDevice(BackendDevice):
 
     modules: ClassVar[tuple[str, ...]]
     """The modules of Python without which there is no library."""
-    extra: ClassVar[str | None] = None
+    requires: ClassVar[tuple[str, ...]] = ()
     """What installs them."""
     library: ClassVar[Library]
     error_class: ClassVar[type[LibraryError]] = LibraryError
@@ -64,7 +64,7 @@ class ArrayDevice(BackendDevice):
 
     @classmethod
     def examine(cls) -> Iterator[Finding]:
-        yield from modules(cls.modules, cls.extra)
+        yield from modules(cls.modules, cls.requires)
         try:
             names = cls._names()
         except TallowError as error:

@@ -121,7 +121,7 @@ class Onednn:
         if cls.open() is not None:
             yield Finding("oneDNN", True, "libdnnl.so.3, for products and convolutions of bf16, f16 and f32")
         else:
-            mend = "pip install 'tallow[cpu]' for quicker products and convolutions on x86-64"
+            mend = "pip install onednn-cpu-gomp for quicker products and convolutions on x86-64"
             yield Finding("oneDNN", None, "libdnnl.so.3 is not installed", mend)
 
     @classmethod

@@ -29,7 +29,7 @@ _ALGORITHM: Final = -1
 class CuBlas(GemmLibrary):
     """A handle of cuBLAS."""
 
-    needs = "libcublas and the module nvmath: pip install 'tallow[cuda]'"
+    needs = "libcublas and the module nvmath: pip install nvmath-python 'cuda-toolkit[cublas]==13.*'"
 
     @classmethod
     def open(cls, driver: Driver, allocator: CachingAllocator) -> Self | None:

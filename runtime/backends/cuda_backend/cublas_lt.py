@@ -71,7 +71,7 @@ class _Modules:
 class CuBlasLt(Library):
     """A handle of cuBLASLt, of one device and stream: see `libraries.BiasedBlas`. Raises LibraryError."""
 
-    needs = "libcublasLt and the module nvmath: pip install 'tallow[cuda]'"
+    needs = "libcublasLt and the module nvmath: pip install nvmath-python 'cuda-toolkit[cublas]==13.*'"
 
     @classmethod
     def open(cls, driver: Driver, allocator: CachingAllocator) -> Self | None:

@@ -20,7 +20,7 @@ _ADVICE: Final = "tallow needs cuFFT 11 or later, of the CUDA that cuda-python i
 class CuFft(FftLibrary):
     """Plans of cuFFT."""
 
-    needs = "libcufft and the module nvmath: pip install 'tallow[cuda]'"
+    needs = "libcufft and the module nvmath: pip install nvmath-python 'cuda-toolkit[cufft]==13.*'"
 
     @classmethod
     def open(cls, driver: Driver, allocator: CachingAllocator) -> Self | None:

@@ -21,7 +21,7 @@ _ADVICE: Final = "tallow needs cuSOLVER 11.7 or later, of the CUDA that cuda-pyt
 class CuSolver(SolverLibrary):
     """A handle of cuSOLVER, and one of cuBLAS."""
 
-    needs = "libcusolver and the module nvmath: pip install 'tallow[cuda]'"
+    needs = "libcusolver and the module nvmath: pip install nvmath-python 'cuda-toolkit[cusolver]==13.*'"
     # cublasFillMode_t, cublasOperation_t and cusolverEigMode_t, which nvmath-python takes as numbers.
     lower, upper, transposed, vectors = 0, 1, 1, (0, 1)
     kinds, finds_many = KINDS, True

@@ -31,8 +31,8 @@ class Nvrtc(RunTimeCompiler):
         # What cuda-python raises where the library, or a function of it, is not there.
         except RuntimeError as error:
             reason = (
-                f"kernels cannot be compiled, since NVRTC does not load ({error}); pip install 'tallow[cuda]', or"
-                " install a tallow with kernels that are compiled for this GPU"
+                f"kernels cannot be compiled, since NVRTC does not load ({error}); pip install"
+                " 'cuda-toolkit[nvrtc]==13.*', or install a tallow with kernels that are compiled for this GPU"
             )
             raise BackendUnavailable("cuda", reason) from error
         return f"NVRTC {major}.{minor}"

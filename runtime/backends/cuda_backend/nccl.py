@@ -18,7 +18,7 @@ _ADVICE: Final = "set NCCL_DEBUG=WARN to see why; each rank needs a GPU of its o
 class Nccl(Collectives):
     """The communicators of NCCL on a device."""
 
-    needs = "libnccl and the module nccl: pip install 'tallow[cuda]'"
+    needs = "libnccl and the module nccl: pip install nccl4py nvidia-nccl-cu13"
 
     @classmethod
     def open(cls, driver: Driver, allocator: CachingAllocator) -> Self | None:  # noqa: ARG003 - memory of its own

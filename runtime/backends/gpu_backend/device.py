@@ -13,6 +13,7 @@ from ....dtype import Array, DType
 from ....ggml_dtype import GgmlDType
 from ...base.error import BackendUnavailable
 from ...core.layout import Layout
+from ...helpers.installed import pip_install
 from ...host.array import normalised
 from ..backend import BackendDevice, BackendStorage, Part
 from ..plan import Call, Key, Plan
@@ -47,7 +48,7 @@ class GpuDevice(BackendDevice):
     joined_rows = MOST_ROWS_OF_X
     modules: ClassVar[tuple[str, ...]]
     """The modules of Python without which there is no runtime."""
-    extra: ClassVar[str]
+    requires: ClassVar[tuple[str, ...]]
     """What installs them."""
     dlpack: ClassVar[int]
     """The DLDeviceType of DLPack."""
@@ -243,9 +244,9 @@ class GpuDevice(BackendDevice):
 
 
 @contextmanager
-def packages(backend: str, extra: str) -> Iterator[None]:
-    """Raise BackendUnavailable, which names the extra to install, where an import inside of the block fails."""
+def packages(backend: str, requires: Sequence[str]) -> Iterator[None]:
+    """Raise BackendUnavailable, which names what to install, where an import inside of the block fails."""
     try:
         yield
     except ImportError as error:
-        raise BackendUnavailable(backend, f"{error}; pip install 'tallow[{extra}]'") from error
+        raise BackendUnavailable(backend, f"{error}; {pip_install(requires)}") from error

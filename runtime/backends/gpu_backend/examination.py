@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 def examine(device_class: type[GpuDevice]) -> Iterator[Finding]:
     """The modules, the runtime, the first device, what compiles kernels, the kernels, and the vendor's libraries."""
-    yield from modules(device_class.modules, device_class.extra)
+    yield from modules(device_class.modules, device_class.requires)
     runtime = _attempt("runtime", device_class.runtime_version)
     yield runtime
     if not runtime.is_there:

@@ -19,7 +19,7 @@ _ADVICE: Final = "set NCCL_DEBUG=WARN to see why; each rank needs a GPU of its o
 class Rccl(Collectives):
     """The communicators of RCCL on a device."""
 
-    needs = "librccl.so of ROCm and the module rocm.bindings.rccl: pip install 'tallow[rocm]'"
+    needs = "librccl.so of ROCm and the module rocm.bindings.rccl: pip install rocm-bindings-systems"
 
     @classmethod
     def open(cls, driver: Driver, allocator: CachingAllocator) -> Self | None:  # noqa: ARG003 - memory of its own
