@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from heapq import heappop, heappush
-from typing import TYPE_CHECKING, Any, Final, NamedTuple, NoReturn
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from ..base.error import DeviceMismatch, DTypeMismatch, GradientError, InvalidArgument, ShapeMismatch, shown
+from ..base.unpicklable import Unpicklable
 from ..core.layout import Layout
 from ..tensor import Tensor
 from ..tensor.base import TensorBase, require_tensors
@@ -20,13 +21,15 @@ if TYPE_CHECKING:
     from .variable import Var
 
 
-class Gradients:
+class Gradients(Unpicklable):
     """The gradients of variables, which `backward` gives: `grads[w]` is that of w, in its shape and dtype.
 
     Each has memory of its own, so that `grads[w] += others[w]` sums up those of several losses.
     """
 
     __slots__ = ("_of",)
+
+    copy_advice = "copy the tensor that grads[w] gives"
 
     def __init__(self, of: Mapping[Node, Tensor]) -> None:
         if type(of) is not dict and not isinstance(of, Mapping):
@@ -70,10 +73,6 @@ class Gradients:
 
     def __len__(self) -> int:
         return len(self._of)
-
-    def __reduce_ex__(self, _: Any) -> NoReturn:
-        reason = "gradients are neither copied nor pickled, since they are those of variables in memory"
-        raise InvalidArgument("Gradients", f"{reason}; copy the tensor that grads[w] gives")
 
     def __repr__(self) -> str:
         return f"<gradients of {len(self._of)} variables>"

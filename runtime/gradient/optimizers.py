@@ -11,6 +11,7 @@ from ...device import Device
 from ...dtype import DType
 from ..base.bounded_cache import BoundedCache
 from ..base.error import DeviceMismatch, DTypeMismatch, GradientError, InvalidArgument, ShapeMismatch, shown
+from ..base.unpicklable import Unpicklable
 from ..core.argument import boolean
 from ..core.layout import Layout
 from ..helpers.batches import batches
@@ -32,17 +33,20 @@ _NESTEROV: Final = "nesterov"
 _MOST_TOGETHER: Final = 1 << 24
 
 
-class Group:
+# A copy would change nothing, as the state of an optimiser belongs to its own parameters.
+_COPY_ADVICE: Final = "copy the parameters, make an optimiser of them, and give its load_state() this one's state()"
+
+
+class Group(Unpicklable):
     """Parameters of an optimiser that share their settings."""
+
+    copy_advice = _COPY_ADVICE
 
     def __init__(self, op: str, batches: Sequence[ParameterBatch], settings: Mapping[str, Any]) -> None:
         self._op = op
         self._batches = batches
         self.settings = dict(settings)
         """The learning rate and the others, as they were given last."""
-
-    def __reduce_ex__(self, _: Any) -> NoReturn:
-        _refuse_copy(self._op)
 
     @property
     def learning_rate(self) -> float:
@@ -73,7 +77,7 @@ class Group:
         return [variable for batch in self._batches for variable in batch.variables]
 
 
-class Optimizer(ABC):
+class Optimizer(Unpicklable, ABC):
     """What SGD, Adam and AdamW have in common.
 
     The parameters are variables, in a list or by name, or groups of them with settings of their own:
@@ -90,6 +94,7 @@ class Optimizer(ABC):
     their gradients come back in f32.
     """
 
+    copy_advice = _COPY_ADVICE
     _method: ClassVar[str]
     _kinds: ClassVar[tuple[str, ...]]
     _is_decoupled: ClassVar = False
@@ -265,9 +270,6 @@ class Optimizer(ABC):
             parts[_STEPS] = [batch.numbers[self._steps_index]] * len(batch.names)
         return parts
 
-    def __reduce_ex__(self, _: Any) -> NoReturn:
-        _refuse_copy(type(self).__name__)
-
     if not TYPE_CHECKING:
         # Only called for what is not there.
         def __getattr__(self, name: str) -> NoReturn:
@@ -386,14 +388,6 @@ def _require_one_count(names: Sequence[str], tensors: Mapping[str, Tensor]) -> N
                 f"'{first}' made {counts[first]:g} steps and '{name}' {steps:g}, and their group counts both as one"
             )
             raise InvalidArgument("load_state", f"{reason}; group parameters as they were when the state was saved")
-
-
-def _refuse_copy(op: str) -> NoReturn:
-    """Raise the error of copy and pickle: a copy would change nothing, as its state belongs to other variables."""
-    reason = "an optimiser is neither copied nor pickled, since it changes its own parameters"
-    raise InvalidArgument(
-        op, f"{reason}; make one of the copied parameters, and give its load_state this one's state()"
-    )
 
 
 def clip_by_norm(gradients: Gradients, max_norm: float) -> Tensor:
