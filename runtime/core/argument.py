@@ -28,6 +28,40 @@ _MOST: Final = 1 << 256
 # Below this floats have all integers.
 _EXACT: Final = 1 << 53
 
+
+class _Required:
+    """The type of `REQUIRED`."""
+
+    __slots__ = ()
+
+    def __repr__(self) -> str:
+        return "<required>"
+
+
+class Default:
+    """The default of an argument that has two names, which differs from the same number in a call."""
+
+    __slots__ = ()
+
+
+class _DefaultInteger(Default, int):
+    __slots__ = ()
+
+
+class DefaultFloat(Default, float):
+    """Such a default that is a float."""
+
+    __slots__ = ()
+
+
+# The default of a required argument that has two names, which no parameter without a default may follow.
+REQUIRED: Final[Any] = _Required()
+# The first dim and the last one, as such defaults.
+FIRST: Final = _DefaultInteger(0)
+LAST: Final = _DefaultInteger(-1)
+# The number of dims of a matrix.
+PAIR: Final = _DefaultInteger(2)
+
 Integers = TypeVar("Integers", bound=tuple[int, ...])
 Object = TypeVar("Object")
 
@@ -43,6 +77,18 @@ def instance(op: str, name: str, value: object, classes: type | UnionType, expec
         raise wrong_type(op, name, value, expected)
 
 
+def by_other_name(op: str, name: str, value: Any, other_name: str, other: Any) -> Any:
+    """Return an argument that a call gives by its other name; `InvalidArgument` if it gives both."""
+    if value is None or value is False or value is REQUIRED or isinstance(value, Default):
+        return other
+    raise InvalidArgument(op, f"{name} and {other_name} are two names of one argument; give one of them")
+
+
+def dim_of(op: str, dim: Any, axis: Any) -> Any:
+    """Return the dim of a call that names it `axis`, as NumPy does; `InvalidArgument` if it gives both."""
+    return by_other_name(op, "dim", dim, "axis", axis)
+
+
 def both_or_neither(op: str, name: str, layout_name: str, storage: object, layout: object) -> None:
     """Check that there is a layout where there is an optional storage, and nowhere else."""
     if (storage is None) is not (layout is None):
@@ -55,6 +101,8 @@ def integer(op: str, name: str, value: Any) -> int:
     try:
         found: int = value if type(value) is int else int(operator.index(value))
     except TypeError:
+        if value is REQUIRED:
+            raise InvalidArgument(op, f"the argument {name} is missing; state it") from None
         raise InvalidArgument(op, f"{name} must be an integer, not {shown(value)}") from None
     if -_MOST < found < _MOST:
         return found

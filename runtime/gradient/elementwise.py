@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import Any, Final, Never
+from typing import Any, Final
 
 from ...gradients.functors import DERIVATIVES, JOINT_DERIVATIVES, Derivative, Op
 from ...gradients.second import SECOND_DERIVATIVES
@@ -21,7 +21,6 @@ from .recording import mode
 from .rules import overwritten, shown, widened, zeros
 
 NO_PARAMETERS: Final[Mapping[str, float]] = {}
-_NO_KEYWORDS: Final[Mapping[str, Never]] = {}
 
 
 class _Functor:
@@ -149,7 +148,7 @@ class _Reduction(_Functor):
             return result
         # It was rounded, and may have overflowed.
         dims, parameters, _ = node.operands[3:]
-        return widened(node.operand(0))._reduce(self._op, dims, True, _NO_KEYWORDS, *parameters.values())
+        return widened(node.operand(0))._reduce(self._op, dims, True, None, None, *parameters.values())
 
 
 class _Product(_Reduction):

@@ -12,7 +12,7 @@ from ...dtype import DType
 from ..base.bounded_cache import BoundedCache
 from ..base.error import DeviceMismatch, DTypeMismatch, GradientError, InvalidArgument, ShapeMismatch, shown
 from ..base.unpicklable import Unpicklable
-from ..core.argument import boolean
+from ..core.argument import DefaultFloat, boolean, by_other_name
 from ..core.layout import Layout
 from ..helpers.batches import batches
 from ..tensor import Tensor, stack
@@ -20,13 +20,15 @@ from ..tensor import names as familiar
 from ..tensor.base import require_tensors
 from .backward import Gradients
 from .node import opened
-from .parameters import ParameterBatch, Parameters, betas_setting, number_setting, parameter_groups
+from .parameters import RATE, SHORT_RATE, ParameterBatch, Parameters, betas_setting, number_setting, parameter_groups
 from .recording import no_grad
 from .variable import Var
 
 __all__ = ["SGD", "Adam", "AdamW", "Group", "Optimizer", "clip_by_norm"]
 
-_RATE: Final = "learning_rate"
+# Their defaults differ from the same numbers in a call, which has one of two names.
+_RATE_OF_SGD: Final = DefaultFloat(0.01)
+_RATE_OF_ADAM: Final = DefaultFloat(1e-3)
 _STEPS: Final = "steps"
 _NESTEROV: Final = "nesterov"
 # The most elements of gradients that are scaled together: beside the time that more take, that of a launch is none.
@@ -51,16 +53,18 @@ class Group(Unpicklable):
     @property
     def learning_rate(self) -> float:
         """The factor of a step; it is in the device's memory, where a graph that was captured sees what is set."""
-        rate: float = self.settings[_RATE]
+        rate: float = self.settings[RATE]
         return rate
 
     @learning_rate.setter
     def learning_rate(self, value: float) -> None:
         rate = self._settable_rate(value)
-        if rate != self.settings[_RATE]:
-            self.settings[_RATE] = rate
+        if rate != self.settings[RATE]:
+            self.settings[RATE] = rate
             for batch in self._batches:
                 batch.set_number(0, rate)
+
+    lr = learning_rate
 
     def _settable_rate(self, value: float) -> float:
         """Return a learning rate as a float, or refuse it before anything is set."""
@@ -69,7 +73,7 @@ class Group(Unpicklable):
             batch.numbers._storage.inner.device.refuse_in_capture(
                 "a learning rate that is set", "set it before the capture, and again between replays"
             )
-        return number_setting(self._op, _RATE, value)
+        return number_setting(self._op, RATE, value)
 
     @property
     def variables(self) -> list[Var]:
@@ -80,7 +84,8 @@ class Group(Unpicklable):
 class Optimizer(Unpicklable, ABC):
     """What SGD, Adam and AdamW have in common.
 
-    The parameters are variables, in a list or by name, or groups of them with settings of their own:
+    The parameters are variables, in a list or by name, or groups of them with settings of their own; `lr` is PyTorch's
+    name of `learning_rate`:
 
         optimizer = tl.optim.AdamW(
             [{"parameters": matrices}, {"parameters": vectors, "weight_decay": 0.0}], learning_rate=3e-4
@@ -166,6 +171,8 @@ class Optimizer(Unpicklable, ABC):
             group._settable_rate(value)
         for group in self.groups:
             group.learning_rate = value
+
+    lr = learning_rate
 
     def step(self, gradients: Gradients | Sequence[Tensor | None]) -> None:
         """Change the parameters in place: `optimizer.step(loss.backward())`.
@@ -300,14 +307,15 @@ class SGD(Optimizer):
     def __init__(
         self,
         parameters: Parameters,
-        learning_rate: float = 0.01,
+        learning_rate: float = _RATE_OF_SGD,
         *,
+        lr: float | None = None,
         momentum: float = 0.0,
         weight_decay: float = 0.0,
         nesterov: bool = False,
     ) -> None:
         settings = {"momentum": momentum, "weight_decay": weight_decay, _NESTEROV: nesterov}
-        super().__init__(parameters, {_RATE: learning_rate, **settings})
+        super().__init__(parameters, {RATE: _rate(type(self).__name__, learning_rate, lr), **settings})
 
     def _check(self, settings: dict[str, Any]) -> None:
         super()._check(settings)
@@ -315,7 +323,7 @@ class SGD(Optimizer):
             raise InvalidArgument("SGD", "nesterov is a way of momentum, which is 0; give a momentum such as 0.9")
 
     def _numbers(self, settings: Mapping[str, Any]) -> list[float]:
-        return [settings[name] for name in (_RATE, "momentum", "weight_decay")]
+        return [settings[name] for name in (RATE, "momentum", "weight_decay")]
 
 
 class Adam(Optimizer):
@@ -341,18 +349,19 @@ class Adam(Optimizer):
     def __init__(
         self,
         parameters: Parameters,
-        learning_rate: float = 1e-3,
+        learning_rate: float = _RATE_OF_ADAM,
         *,
+        lr: float | None = None,
         betas: tuple[float, float] = (0.9, 0.999),
         epsilon: float = 1e-8,
         weight_decay: float = 0.0,
     ) -> None:
         settings = {"betas": betas, "epsilon": epsilon, "weight_decay": weight_decay}
-        super().__init__(parameters, {_RATE: learning_rate, **settings})
+        super().__init__(parameters, {RATE: _rate(type(self).__name__, learning_rate, lr), **settings})
 
     def _numbers(self, settings: Mapping[str, Any]) -> list[float]:
         # Behind the settings the number of steps, and the two factors that follow from it and the betas.
-        return [settings[_RATE], *settings["betas"], settings["epsilon"], settings["weight_decay"], 0.0, 0.0, 0.0]
+        return [settings[RATE], *settings["betas"], settings["epsilon"], settings["weight_decay"], 0.0, 0.0, 0.0]
 
 
 class AdamW(Adam):
@@ -367,13 +376,19 @@ class AdamW(Adam):
     def __init__(
         self,
         parameters: Parameters,
-        learning_rate: float = 1e-3,
+        learning_rate: float = _RATE_OF_ADAM,
         *,
+        lr: float | None = None,
         betas: tuple[float, float] = (0.9, 0.999),
         epsilon: float = 1e-8,
         weight_decay: float = 0.01,
     ) -> None:
-        super().__init__(parameters, learning_rate, betas=betas, epsilon=epsilon, weight_decay=weight_decay)
+        super().__init__(parameters, learning_rate, lr=lr, betas=betas, epsilon=epsilon, weight_decay=weight_decay)
+
+
+def _rate(op: str, learning_rate: float, lr: float | None) -> float:
+    """Return the learning rate, which a call gives by either name."""
+    return learning_rate if lr is None else by_other_name(op, RATE, learning_rate, SHORT_RATE, lr)
 
 
 def _require_one_count(names: Sequence[str], tensors: Mapping[str, Tensor]) -> None:

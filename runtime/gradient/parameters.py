@@ -8,7 +8,7 @@ from typing import Any, Final, TypeAlias
 
 from ...storage import Storage
 from ..base.error import InvalidArgument, shown
-from ..core.argument import real
+from ..core.argument import by_other_name, real
 from ..core.layout import Layout
 from ..core.optim import parts_of
 from ..tensor import Tensor
@@ -19,6 +19,9 @@ Variables: TypeAlias = "Iterable[Var] | Mapping[str, Var]"
 Parameters: TypeAlias = "Variables | Iterable[Mapping[str, Any]]"
 
 _PARAMETERS: Final = "parameters"
+RATE: Final = "learning_rate"
+# PyTorch's name of it.
+SHORT_RATE: Final = "lr"
 
 
 class ParameterBatch:
@@ -104,6 +107,8 @@ def parameter_groups(
             reason = f"a group is a dict with '{_PARAMETERS}' and settings, not of type {type(group).__name__}"
             raise InvalidArgument(op, reason)
         own = {name: value for name, value in group.items() if name != _PARAMETERS}
+        if SHORT_RATE in own:
+            own[RATE] = by_other_name(op, RATE, own.get(RATE), SHORT_RATE, own.pop(SHORT_RATE))
         for name in own:
             if name not in settings:
                 reason = f"'{name}' is no setting of {op}; these are {', '.join(settings)}"

@@ -15,6 +15,8 @@ from ...dtype import DType
 from ...op import BinaryOp
 from ...promotion import promoted
 from ..base.error import InvalidArgument, ShapeMismatch, TallowError
+from ..core import argument
+from ..core.argument import REQUIRED
 from ..core.check import require_alike_but
 from .arithmetic import OPERANDS
 from .base import TensorBase, require_tensors
@@ -132,8 +134,10 @@ class AssignmentMethods(ComposedMethods):
         is_here = source._storage.inner.device is self._storage.inner.device
         return self._assigned("copy_", source if is_here else source.to(self.device))
 
-    def slice_set(self, source: Self, dim: int, start: int) -> Self:
+    def slice_set(self, source: Self, dim: int = REQUIRED, start: int = REQUIRED, *, axis: int | None = None) -> Self:
         """Set the places start, start + 1, .. along `dim` to those of `source`, which has this shape in other dims."""
+        if axis is not None:
+            dim = argument.dim_of("slice_set", dim, axis)
         require_tensors("slice_set", source=source)
         dim = self.shape.dim("slice_set", dim)
         require_alike_but("slice_set", dim, self.shape, source.shape)
@@ -141,12 +145,14 @@ class AssignmentMethods(ComposedMethods):
             "slice_set", lambda: self.narrow(dim, start, source.shape[dim])._assigned("slice_set", source)
         )
 
-    def index_copy_(self, indexes: Self, source: Self, dim: int) -> Self:
+    def index_copy_(self, indexes: Self, source: Self, dim: int = REQUIRED, *, axis: int | None = None) -> Self:
         """Set row indexes[i] along `dim` to row i of `source`; of several writes to one row the last wins.
 
         The indexes are a vector, one for each row of the source, whose other dims are those of the tensor; those of
         `scatter_` are meant.
         """
+        if axis is not None:
+            dim = argument.dim_of("index_copy_", dim, axis)
         require_tensors("index_copy_", indexes=indexes, source=source)
         dim = self.shape.dim("index_copy_", dim)
         expected = (*self.shape[:dim], indexes.elem_count, *self.shape[dim + 1 :])

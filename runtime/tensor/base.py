@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import operator
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from functools import cache, wraps
 from operator import attrgetter
-from typing import Any, ClassVar, Final, Never, ParamSpec, Self, TypeAlias, TypeVar
+from typing import Any, ClassVar, Final, ParamSpec, Self, TypeAlias, TypeVar
 
 import numpy as np
 
@@ -23,9 +23,6 @@ from ..core.layout import Layout
 from ..core.shape import Shape
 from ..storage.calls import new
 from .number import as_number
-
-# By NumPy's names of parameters, those of tensors.
-_NAMES_HERE = {"axis": "dim", "keepdims": "keepdim"}
 
 _MOST_VIEWS: Final = 1 << 20
 
@@ -229,11 +226,14 @@ class TensorBase:
         op: ReduceOp | MethodOp,
         dim: int | Sequence[int] | None,
         keepdim: bool,
-        unknown: Mapping[str, Never],
+        axis: int | Sequence[int] | None = None,
+        keepdims: bool | None = None,
         *parameters: float,
     ) -> Self:
-        if unknown:
-            refuse_keywords(op.value, unknown)
+        if axis is not None:
+            dim = argument.dim_of(op.value, dim, axis)
+        if keepdims is not None:
+            keepdim = argument.by_other_name(op.value, "keepdim", keepdim, "keepdims", keepdims)
         if type(keepdim) is not bool:
             keepdim = argument.boolean(op.value, "keepdim", keepdim)
         if type(dim) is not int and dim is not None:
@@ -309,13 +309,6 @@ def device_of(device: object) -> Device:
     if not isinstance(device, Device):
         raise InvalidArgument("device", f"{shown(device)} is no device; use Device.parse or a label such as 'cpu'")
     return device
-
-
-def refuse_keywords(op: str, unknown: Mapping[str, object]) -> None:
-    """Raise `InvalidArgument` if a method was given keywords that it lacks; it says what NumPy's are called here."""
-    for name in unknown:
-        mend = f"write {_NAMES_HERE[name]}= instead" if name in _NAMES_HERE else "leave it out"
-        raise InvalidArgument(op, f"there is no argument '{name}'; {mend}")
 
 
 def require_few(op: str, views: int) -> None:

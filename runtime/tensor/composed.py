@@ -12,7 +12,7 @@ from ...device import Device
 from ...dtype import DType
 from ..base.error import InvalidArgument, UnsupportedDType, shown
 from ..core import argument
-from ..core.argument import DTypeLike
+from ..core.argument import FIRST, LAST, REQUIRED, DTypeLike
 from ..core.layout import Layout
 from ..core.shape import Shape
 from .base import device_of, named, require_few, require_tensors
@@ -67,11 +67,13 @@ class ComposedMethods(IndexMethods):
         return result.copy() if result._storage is self._storage else result.contiguous()
 
     @named
-    def chunk(self, chunks: int, dim: int = 0) -> list[Self]:
+    def chunk(self, chunks: int, dim: int = FIRST, *, axis: int | None = None) -> list[Self]:
         """Cut the tensor along a dim into so many views of about one size: the first ones may be longer by one.
 
         There are fewer where the dim is shorter; none is empty.
         """
+        if axis is not None:
+            dim = argument.dim_of("chunk", dim, axis)
         dim = self.shape.dim("chunk", dim)
         size = self.shape[dim]
         count = argument.integer("chunk", "chunks", chunks)
@@ -83,8 +85,10 @@ class ComposedMethods(IndexMethods):
         return [self.narrow(dim, first, end - first) for first, end in itertools.pairwise(bounds)]
 
     @named
-    def flip(self, *dims: int | Sequence[int]) -> Self:
+    def flip(self, *dims: int | Sequence[int], axis: int | Sequence[int] | None = None) -> Self:
         """Copy the tensor with the order of some dims reversed."""
+        if axis is not None:
+            dims = (argument.by_other_name("flip", "dims", dims or None, "axis", axis),)
         given = dims[0] if len(dims) == 1 and isinstance(dims[0], Sequence) else dims
         chosen = [self.shape.dim("flip", dim) for dim in argument.integers("flip", "dims", given)]
         if len({*chosen}) != len(chosen):
@@ -92,8 +96,12 @@ class ComposedMethods(IndexMethods):
         return self._reversed(sorted(chosen)) if chosen else self.copy()
 
     @named
-    def pad_with_zeros(self, dim: int, left: int, right: int) -> Self:
+    def pad_with_zeros(
+        self, dim: int = REQUIRED, left: int = REQUIRED, right: int = REQUIRED, *, axis: int | None = None
+    ) -> Self:
         """Copy the tensor with so many zeros before and behind it along a dim."""
+        if axis is not None:
+            dim = argument.dim_of("pad_with_zeros", dim, axis)
         dim = self.shape.dim("pad_with_zeros", dim)
         sides = [argument.integer("pad_with_zeros", name, n) for name, n in (("left", left), ("right", right))]
         if min(sides) < 0:
@@ -101,8 +109,12 @@ class ComposedMethods(IndexMethods):
         return self._padded([(sides[0], sides[1]), *[(0, 0)] * (self.rank - 1 - dim)])
 
     @named
-    def pad_with_same(self, dim: int, left: int, right: int) -> Self:
+    def pad_with_same(
+        self, dim: int = REQUIRED, left: int = REQUIRED, right: int = REQUIRED, *, axis: int | None = None
+    ) -> Self:
         """Copy the tensor with its first place along a dim repeated so often before it, and its last one behind it."""
+        if axis is not None:
+            dim = argument.dim_of("pad_with_same", dim, axis)
         dim = self.shape.dim("pad_with_same", dim)
         size = self.shape[dim]
         sides = [argument.integer("pad_with_same", name, n) for name, n in (("left", left), ("right", right))]
@@ -118,11 +130,21 @@ class ComposedMethods(IndexMethods):
         return cat([*before, self, *behind], dim)
 
     @named
-    def diff(self, n: int = 1, dim: int = -1, prepend: Self | None = None, append: Self | None = None) -> Self:
+    def diff(
+        self,
+        n: int = 1,
+        dim: int = LAST,
+        prepend: Self | None = None,
+        append: Self | None = None,
+        *,
+        axis: int | None = None,
+    ) -> Self:
         """Subtract from each element along a dim the one before it, `n` times; integers wrap.
 
         `prepend` and `append` are joined to the tensor first.
         """
+        if axis is not None:
+            dim = argument.dim_of("diff", dim, axis)
         dim = self.shape.dim("diff", dim)
         count = argument.integer("diff", "n", n)
         if count < 0:
@@ -140,11 +162,13 @@ class ComposedMethods(IndexMethods):
         return self.copy() if result is self else result.to_dtype(whole.dtype)
 
     @named
-    def argsort(self, dim: int = -1, descending: bool = False) -> Self:
+    def argsort(self, dim: int = LAST, descending: bool = False, *, axis: int | None = None) -> Self:
         """Find the positions of the elements along a dim in ascending or descending order, as u32.
 
         Equal elements stay in the order of their positions, and NaN comes last in either order.
         """
+        if axis is not None:
+            dim = argument.dim_of("argsort", dim, axis)
         dim = self.shape.dim("argsort", dim)
         lines = self._lines(dim)
         storage = lines._storage.argsort(lines._layout, descending, self.shape[dim])
@@ -165,17 +189,21 @@ class ComposedMethods(IndexMethods):
         return elements.to_dtype(self.dtype)._with_lines(dim), positions._with_lines(dim)
 
     @named
-    def sort(self, dim: int = -1, descending: bool = False) -> tuple[Self, Self]:
+    def sort(self, dim: int = LAST, descending: bool = False, *, axis: int | None = None) -> tuple[Self, Self]:
         """Put the elements along a dim in order: the tensor, and the positions that `argsort` gives."""
+        if axis is not None:
+            dim = argument.dim_of("sort", dim, axis)
         dim = self.shape.dim("sort", dim)
         return self._first_in_order(dim, descending, self.shape[dim])
 
     @named
-    def topk(self, count: int, dim: int = -1, largest: bool = True) -> tuple[Self, Self]:
+    def topk(self, count: int, dim: int = LAST, largest: bool = True, *, axis: int | None = None) -> tuple[Self, Self]:
         """Take the `count` largest or smallest elements along a dim, in order, and their positions, as `sort` has them.
 
         NaN is taken where there is nothing else.
         """
+        if axis is not None:
+            dim = argument.dim_of("topk", dim, axis)
         dim = self.shape.dim("topk", dim)
         size, count = self.shape[dim], argument.integer("topk", "count", count)
         if not 0 <= count <= size:

@@ -12,6 +12,7 @@ import numpy as np
 
 from ..base.error import InvalidArgument, ShapeMismatch, shown
 from ..core import argument
+from ..core.argument import LAST, PAIR
 from ..core.layout import Layout
 from ..core.shape import Shape
 from .arithmetic import ArithmeticMethods
@@ -45,8 +46,10 @@ class ContractionMethods(ArithmeticMethods, LinearMethods):
         return self.matmul(vector)
 
     @named
-    def vecdot(self, other: Self, dim: int = -1) -> Self:
+    def vecdot(self, other: Self, dim: int = LAST, *, axis: int | None = None) -> Self:
         """Sum up the products of the elements of two tensors along a dim; the other dims broadcast."""
+        if axis is not None:
+            dim = argument.dim_of("vecdot", dim, axis)
         require_tensors("vecdot", other=other)
         left, right = (tensor._with_last("vecdot", dim) for tensor in (self, other))
         if left.shape[-1] != right.shape[-1]:
@@ -59,12 +62,20 @@ class ContractionMethods(ArithmeticMethods, LinearMethods):
         return self.permute(*[other for other in range(self.rank) if other != dim], dim)
 
     @named
-    def tensordot(self, other: Self, dims: int | tuple[Sequence[int], Sequence[int]] = 2) -> Self:
+    def tensordot(
+        self,
+        other: Self,
+        dims: int | tuple[Sequence[int], Sequence[int]] = PAIR,
+        *,
+        axes: int | tuple[Sequence[int], Sequence[int]] | None = None,
+    ) -> Self:
         """Sum up products along several dims of two tensors: a number of the last and the first ones, or pairs by name.
 
         The result has the other dims of this tensor, and behind them those of `other`.
         """
         require_tensors("tensordot", other=other)
+        if axes is not None:
+            dims = argument.by_other_name("tensordot", "dims", dims, "axes", axes)
         left, right = _paired(self.shape, other.shape, dims)
         kept = [dim for dim in range(self.rank) if dim not in left]
         others = [dim for dim in range(other.rank) if dim not in right]

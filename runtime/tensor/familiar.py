@@ -6,14 +6,15 @@ import itertools
 import math
 from collections.abc import Callable, Sequence
 from functools import cache
-from typing import Never, Self
+from typing import Self
 
 from ...dtype import DType
 from ...tensor_moves import MoveMethods
 from ...tensor_ops import ROUND
 from ..base.error import InvalidArgument, ShapeMismatch
 from ..core import argument
-from .base import named, refuse_keywords, require_few, require_tensors
+from ..core.argument import FIRST, REQUIRED
+from .base import named, require_few, require_tensors
 from .contraction import ContractionMethods
 from .network_ops import NetworkOpMethods
 from .number import NumberLike
@@ -70,11 +71,13 @@ class FamiliarMethods(RearrangingMethods, ContractionMethods, MoveMethods, Netwo
         return self.broadcast_as(kept)
 
     @named
-    def split(self, size: int | Sequence[int], dim: int = 0) -> list[Self]:
+    def split(self, size: int | Sequence[int], dim: int = FIRST, *, axis: int | None = None) -> list[Self]:
         """Cut the tensor along a dim into views of `size` places, the last one of the rest; or of each of some sizes.
 
         `InvalidArgument` unless the sizes add up to the dim.
         """
+        if axis is not None:
+            dim = argument.dim_of("split", dim, axis)
         dim = self.shape.dim("split", dim)
         length = self.shape[dim]
         if isinstance(size, Sequence):
@@ -91,8 +94,10 @@ class FamiliarMethods(RearrangingMethods, ContractionMethods, MoveMethods, Netwo
         return [self.narrow(dim, start, count) for start, count in zip(starts, sizes, strict=False)]
 
     @named
-    def unbind(self, dim: int = 0) -> list[Self]:
+    def unbind(self, dim: int = FIRST, *, axis: int | None = None) -> list[Self]:
         """Return the views at each place along a dim, without that dim."""
+        if axis is not None:
+            dim = argument.dim_of("unbind", dim, axis)
         dim = self.shape.dim("unbind", dim)
         require_few("unbind", self.shape[dim])
         return [self.narrow(dim, place, 1).squeeze(dim) for place in range(self.shape[dim])]
@@ -114,8 +119,10 @@ class FamiliarMethods(RearrangingMethods, ContractionMethods, MoveMethods, Netwo
         return self.permute(order)
 
     @named
-    def log_sum_exp(self, dim: int | Sequence[int]) -> Self:
+    def log_sum_exp(self, dim: int | Sequence[int] = REQUIRED, *, axis: int | Sequence[int] | None = None) -> Self:
         """Take the logarithm of the sum of the exponentials along some dims: `logsumexp`, in Candle's name."""
+        if axis is not None:
+            dim = argument.dim_of("log_sum_exp", dim, axis)
         return self.logsumexp(dim)
 
     @named
@@ -187,14 +194,12 @@ class FamiliarMethods(RearrangingMethods, ContractionMethods, MoveMethods, Netwo
         lowest = -largest if neginf is None else argument.real("nan_to_num", "neginf", neginf)
         return self._like(self._storage.nan_to_num(self._layout, nan, highest, lowest))
 
-    def clamp(self, min: float | None = None, max: float | None = None, **unknown: Never) -> Self:
+    def clamp(self, min: float | None = None, max: float | None = None) -> Self:
         """Keep elements between two numbers, of which one may be left out; NaN stays.
 
         Where `min` is above `max` the result is `max`. For integers the bounds are rounded inwards: `clamp(0.5, 2.5)`
         is `clamp(1, 2)`, and NaN is `InvalidArgument`.
         """
-        if unknown:
-            refuse_keywords("clamp", unknown)
         if min is None and max is None:
             raise InvalidArgument("clamp", "give min, max or both")
         if type(min) is not float:

@@ -9,7 +9,7 @@ from typing import Any, Self, SupportsIndex, TypeGuard
 from ...dtype import DType
 from ..base.bounded_cache import BoundedCache
 from ..base.error import InvalidArgument, InvalidIndex, ShapeMismatch, TallowError, UnsizedTensor
-from ..core.argument import DTypeLike, integer
+from ..core.argument import REQUIRED, DTypeLike, dim_of, integer
 from ..core.layout import Layout
 from ..core.shape import Shape
 from .base import TensorBase, named, require_tensors
@@ -68,21 +68,25 @@ class IndexMethods(CreationMethods):
             self = self.index_select(self.arange(self.shape[dim] - 1, -1, -1, device=self.device), dim)
         return self
 
-    def gather(self, indexes: Self, dim: int) -> Self:
+    def gather(self, indexes: Self, dim: int = REQUIRED, axis: int | None = None) -> Self:
         """Return result[.., i, ..] = self[.., indexes[.., i, ..], ..] along `dim`, in the shape of `indexes`.
 
         The indexes have the rank of the tensor and, in every dim but `dim`, at most its size.
         """
         if not isinstance(indexes, TensorBase):
             require_tensors("gather", indexes=indexes)
+        if axis is not None:
+            dim = dim_of("gather", dim, axis)
         layout = self._layout
         dim = layout.shape.dim("gather", dim)
         return indexes._like(self._storage.gather(layout, indexes._storage, indexes._layout, dim))
 
-    def index_select(self, indexes: Self, dim: int) -> Self:
+    def index_select(self, indexes: Self, dim: int = REQUIRED, axis: int | None = None) -> Self:
         """Return the rows of the tensor along `dim` that a vector of indexes names."""
         if not isinstance(indexes, TensorBase):
             require_tensors("index_select", indexes=indexes)
+        if axis is not None:
+            dim = dim_of("index_select", dim, axis)
         layout, rows = self._layout, indexes._layout
         dim = layout.shape.dim("index_select", dim)
         storage = self._storage.index_select(indexes._storage, layout, rows, dim)
@@ -110,28 +114,36 @@ class IndexMethods(CreationMethods):
         ones = made._operand("one_hot", 1).broadcast_as(*self.shape, 1)
         return made._scattered("one_hot", "scatter_set", self.unsqueeze(-1), ones, self.rank)
 
-    def scatter(self, indexes: Self, source: Self, dim: int) -> Self:
+    def scatter(self, indexes: Self, source: Self, dim: int = REQUIRED, axis: int | None = None) -> Self:
         """Copy the tensor and set copy[.., indexes[.., i, ..], ..] = source[.., i, ..] along `dim`.
 
         Indexes and source have one shape; it has the rank of the tensor and, in every dim but `dim`, at most its size.
         Of several writes to one element the last in row-major order wins.
         """
+        if axis is not None:
+            dim = dim_of("scatter", dim, axis)
         return self.copy()._scattered("scatter", "scatter_set", indexes, source, dim)
 
-    def scatter_(self, indexes: Self, source: Self, dim: int) -> Self:
+    def scatter_(self, indexes: Self, source: Self, dim: int = REQUIRED, axis: int | None = None) -> Self:
         """Do as `scatter` does, in place: views of the same storage see it. The tensor itself."""
+        if axis is not None:
+            dim = dim_of("scatter_", dim, axis)
         return self._scattered("scatter_", "scatter_set", indexes, source, dim)
 
-    def scatter_add(self, indexes: Self, source: Self, dim: int) -> Self:
+    def scatter_add(self, indexes: Self, source: Self, dim: int = REQUIRED, axis: int | None = None) -> Self:
         """Copy the tensor and add source[.., i, ..] to copy[.., indexes[.., i, ..], ..] along `dim`.
 
         The shapes are those of `scatter`. Sums are in row-major order of the source, or with `deterministic(False)` in
         any order, in the compute dtype, rounded once.
         """
+        if axis is not None:
+            dim = dim_of("scatter_add", dim, axis)
         return self.copy()._scattered("scatter_add", "scatter_add", indexes, source, dim)
 
-    def scatter_add_(self, indexes: Self, source: Self, dim: int) -> Self:
+    def scatter_add_(self, indexes: Self, source: Self, dim: int = REQUIRED, axis: int | None = None) -> Self:
         """Do as `scatter_add` does, in place: views of the same storage see it. The tensor itself."""
+        if axis is not None:
+            dim = dim_of("scatter_add_", dim, axis)
         return self._scattered("scatter_add_", "scatter_add", indexes, source, dim)
 
     def _scattered(self, op: str, method: str, indexes: Self, source: Self, dim: int) -> Self:
@@ -156,13 +168,15 @@ class IndexMethods(CreationMethods):
             raise
         return self
 
-    def index_add(self, indexes: Self, source: Self, dim: int) -> Self:
+    def index_add(self, indexes: Self, source: Self, dim: int = REQUIRED, axis: int | None = None) -> Self:
         """Copy the tensor and add row i of `source` along `dim` to row indexes[i], in order of i.
 
         The indexes are a vector, one for each row of the source, whose other dims are those of the tensor.
         """
         if not (isinstance(indexes, TensorBase) and isinstance(source, TensorBase)):
             require_tensors("index_add", indexes=indexes, source=source)
+        if axis is not None:
+            dim = dim_of("index_add", dim, axis)
         layout = self._layout
         dim = layout.shape.dim("index_add", dim)
         operands = indexes._storage, indexes._layout, source._storage, source._layout

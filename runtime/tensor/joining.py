@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Final, NamedTuple, Never, TypeVar
+from collections.abc import Callable, Iterable, Sequence
+from typing import Final, NamedTuple, TypeVar
 
 from ..base.bounded_cache import BoundedCache
 from ..base.error import InvalidArgument, ShapeMismatch, TallowError
-from ..core.argument import integer
+from ..core.argument import FIRST, dim_of, integer
 from ..core.check import require_alike_but
 from ..core.layout import Layout, distinct
 from ..storage.calls import MOST_JOINED
-from .base import TensorBase, refuse_keywords, require_tensors
+from .base import TensorBase, require_tensors
 from .views import ViewMethods
 
 T = TypeVar("T", bound=ViewMethods)
@@ -30,18 +30,18 @@ class _Join(NamedTuple):
 _joins: Final[BoundedCache[tuple[object, ...], _Join]] = BoundedCache(1 << 12)
 
 
-def cat(tensors: Iterable[T], dim: int = 0, **unknown: Never) -> T:
+def cat(tensors: Iterable[T], dim: int = FIRST, axis: int | None = None) -> T:
     """Join tensors along a dim that they have.
 
     They have one dtype, one device and, in every dim but `dim`, one size; `DTypeMismatch`, `DeviceMismatch` or
     `ShapeMismatch` otherwise. The result is a contiguous copy.
     """
-    return _join_along("cat", _along, tensors, dim, unknown)
+    return _join_along("cat", _along, tensors, dim, axis)
 
 
-def stack(tensors: Iterable[T], dim: int = 0, **unknown: Never) -> T:
+def stack(tensors: Iterable[T], dim: int = FIRST, axis: int | None = None) -> T:
     """Join tensors of one shape along a new dim that becomes dim `dim` of the result; -1 puts it last."""
-    return _join_along("stack", _along_a_new_dim, tensors, dim, unknown)
+    return _join_along("stack", _along_a_new_dim, tensors, dim, axis)
 
 
 def _join_along(
@@ -49,10 +49,10 @@ def _join_along(
     arrange: Callable[[list[Layout], int], _Join],
     tensors: Iterable[T],
     dim: int,
-    unknown: Mapping[str, Never],
+    axis: int | None,
 ) -> T:
-    if unknown:
-        refuse_keywords(op, unknown)
+    if axis is not None:
+        dim = dim_of(op, dim, axis)
     if type(tensors) is not list:
         tensors = _listed(op, tensors)
     try:

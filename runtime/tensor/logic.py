@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, Never, Self
+from typing import Any, Self
 
 from ...dtype import DType
 from ...tensor_ops import BITWISE_AND, BITWISE_OR, BITWISE_XOR, EQ
@@ -45,9 +45,16 @@ class LogicMethods(ArithmeticMethods):
         return self._cmp(EQ, 0)
 
     @named
-    def count_nonzero(self, dim: int | Sequence[int] | None = None, keepdim: bool = False, **unknown: Never) -> Self:
+    def count_nonzero(
+        self,
+        dim: int | Sequence[int] | None = None,
+        keepdim: bool = False,
+        *,
+        axis: int | Sequence[int] | None = None,
+        keepdims: bool | None = None,
+    ) -> Self:
         """Count the elements that are not 0, along some dims or all, in i64."""
-        return self._truth().sum(dim, keepdim, **unknown)
+        return self._truth().sum(dim, keepdim, axis, keepdims)
 
     @named
     def masked_fill(self, mask: Self, value: Self | float) -> Self:

@@ -8,7 +8,7 @@ from typing import Any, ClassVar, Final, Self, overload
 from ...dtype import DType
 from ...storage import Storage
 from ..base.error import InvalidArgument, InvalidIndex, shown
-from ..core.argument import integer, text
+from ..core.argument import REQUIRED, dim_of, integer, text
 from ..core.layout import Layout
 from .base import TensorBase, named, parts, require_tensors
 from .indexing import IndexMethods
@@ -24,16 +24,20 @@ class NetworkOpMethods(IndexMethods):
     # What knows how writes itself here: to import it in a call takes time.
     _joined_mean: ClassVar[Callable[..., Any]]
 
-    def softmax(self, dim: int) -> Self:
+    def softmax(self, dim: int = REQUIRED, axis: int | None = None) -> Self:
         """Make the elements along `dim` probabilities: e**(x - m) / sum(e**(x - m)), where m is the largest of them.
 
         bf16 and f16 are computed in f32. Where all are -inf the result is NaN.
         """
+        if axis is not None:
+            dim = dim_of("softmax", dim, axis)
         layout = self._layout
         return self._like(self._storage.softmax(layout, layout.shape.dim("softmax", dim)))
 
-    def log_softmax(self, dim: int) -> Self:
+    def log_softmax(self, dim: int = REQUIRED, axis: int | None = None) -> Self:
         """Take the logarithm of `softmax`: x - m - log(sum(e**(x - m))) along `dim`."""
+        if axis is not None:
+            dim = dim_of("log_softmax", dim, axis)
         layout = self._layout
         return self._like(self._storage.log_softmax(layout, layout.shape.dim("log_softmax", dim)))
 

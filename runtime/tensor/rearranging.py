@@ -8,6 +8,7 @@ from typing import Self, TypeVar
 from ...dtype import DType
 from ..base.error import InvalidArgument, ShapeMismatch, shown
 from ..core import argument
+from ..core.argument import REQUIRED
 from ..core.layout import Layout
 from ..core.shape import Shape
 from .base import TensorBase, named, require_tensors
@@ -24,11 +25,19 @@ class RearrangingMethods(CountingMethods):
     __slots__ = ()
 
     @named
-    def roll(self, shifts: int | Sequence[int], dims: int | Sequence[int] | None = None) -> Self:
+    def roll(
+        self,
+        shifts: int | Sequence[int],
+        dims: int | Sequence[int] | None = None,
+        *,
+        axis: int | Sequence[int] | None = None,
+    ) -> Self:
         """Copy the tensor with its elements moved on along some dims; those pushed out come in again at the front.
 
         Without `dims` the elements are rolled in row-major order. There is one copy for each dim.
         """
+        if axis is not None:
+            dims = argument.by_other_name("roll", "dims", dims, "axis", axis)
         steps = argument.integers("roll", "shifts", shifts if isinstance(shifts, Sequence) else (shifts,))
         if dims is None:
             if len(steps) != 1:
@@ -52,11 +61,13 @@ class RearrangingMethods(CountingMethods):
         return self.repeat((*[1] * (self.rank - len(counts)), *counts))
 
     @named
-    def repeat_interleave(self, repeats: int | Self, dim: int | None = None) -> Self:
+    def repeat_interleave(self, repeats: int | Self, dim: int | None = None, *, axis: int | None = None) -> Self:
         """Copy the tensor with each place along a dim repeated; without `dim`, each element of the flattened tensor.
 
         A vector of integers says how often each place is repeated. The shape then depends on them, and the host waits.
         """
+        if axis is not None:
+            dim = argument.dim_of("repeat_interleave", dim, axis)
         if dim is None:
             return self.flatten().repeat_interleave(repeats, 0)
         dim = self.shape.dim("repeat_interleave", dim)
@@ -84,11 +95,15 @@ class RearrangingMethods(CountingMethods):
         return self.index_select(ends.searchsorted(self.arange(total, device=self.device), "right"), dim)
 
     @named
-    def unfold(self, dim: int, size: int, step: int) -> Self:
+    def unfold(
+        self, dim: int = REQUIRED, size: int = REQUIRED, step: int = REQUIRED, *, axis: int | None = None
+    ) -> Self:
         """View the windows of `size` places along a dim, `step` apart: the last dim of the result is that of a window.
 
         The result has (n - size) // step + 1 windows along `dim`. They share elements where they overlap.
         """
+        if axis is not None:
+            dim = argument.dim_of("unfold", dim, axis)
         dim = self.shape.dim("unfold", dim)
         length, size = self.shape[dim], argument.integer("unfold", "size", size)
         step = argument.integer("unfold", "step", step)
@@ -102,11 +117,13 @@ class RearrangingMethods(CountingMethods):
         return self._view(Layout((*sizes, size), (*strides, layout.strides[dim]), layout.start_offset))
 
     @named
-    def take_along_dim(self, indexes: Self, dim: int | None = None) -> Self:
+    def take_along_dim(self, indexes: Self, dim: int | None = None, *, axis: int | None = None) -> Self:
         """Take the elements that indexes name along a dim, as `gather` does; the other dims broadcast.
 
         Without `dim` both are flattened first.
         """
+        if axis is not None:
+            dim = argument.dim_of("take_along_dim", dim, axis)
         require_tensors("take_along_dim", indexes=indexes)
         if dim is None:
             return self.flatten().gather(indexes.flatten(), 0)

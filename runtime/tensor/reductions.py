@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import Never, Self
+from collections.abc import Sequence
+from typing import Self
 
 from ...dtype import DType
 from ...op import MethodOp, ReduceOp
 from ...tensor_ops import DIV, MEAN, PROD, PROD_I64, SUM, SUM_I64, OpMethods
 from ..base.error import TallowError
+from ..core.argument import REQUIRED, dim_of
 from .base import named
 
 
@@ -18,70 +19,107 @@ def _is_short(dtype: DType) -> bool:
 
 
 class ReductionMethods(OpMethods):
-    """Sums, products and statistics. `dim` is one dim, several, or None for all; `keepdim` keeps them with size 1."""
+    """Sums, products and statistics. `dim` is one dim, several, or None for all; `keepdim` keeps them with size 1.
+
+    `axis` and `keepdims` are NumPy's names of both.
+    """
 
     __slots__ = ()
 
-    def sum(self, dim: int | Sequence[int] | None = None, keepdim: bool = False, **unknown: Never) -> Self:
+    def sum(
+        self,
+        dim: int | Sequence[int] | None = None,
+        keepdim: bool = False,
+        axis: int | Sequence[int] | None = None,
+        keepdims: bool | None = None,
+    ) -> Self:
         """Sum of the elements: of integers and masks in i64, of u64 in u64, which wrap; of floats in their dtype.
 
         Short floats are summed in f32 and rounded once. Of nothing it is 0.
         """
         if _is_short(self._storage.inner.dtype):
-            return self._widened("sum", SUM_I64, dim, keepdim, unknown)
-        return self._reduce(SUM, dim, keepdim, unknown)
+            return self._widened("sum", SUM_I64, dim, keepdim, axis, keepdims)
+        return self._reduce(SUM, dim, keepdim, axis, keepdims)
 
-    def prod(self, dim: int | Sequence[int] | None = None, keepdim: bool = False, **unknown: Never) -> Self:
+    def prod(
+        self,
+        dim: int | Sequence[int] | None = None,
+        keepdim: bool = False,
+        axis: int | Sequence[int] | None = None,
+        keepdims: bool | None = None,
+    ) -> Self:
         """Product of the elements: of integers and masks in i64, of u64 in u64, which wrap; of floats in their dtype.
 
         Short floats are multiplied in f32 and rounded once. Of nothing it is 1.
         """
         if _is_short(self._storage.inner.dtype):
-            return self._widened("prod", PROD_I64, dim, keepdim, unknown)
-        return self._reduce(PROD, dim, keepdim, unknown)
+            return self._widened("prod", PROD_I64, dim, keepdim, axis, keepdims)
+        return self._reduce(PROD, dim, keepdim, axis, keepdims)
 
-    def mean(self, dim: int | Sequence[int] | None = None, keepdim: bool = False, **unknown: Never) -> Self:
+    def mean(
+        self,
+        dim: int | Sequence[int] | None = None,
+        keepdim: bool = False,
+        axis: int | Sequence[int] | None = None,
+        keepdims: bool | None = None,
+    ) -> Self:
         """Mean of the elements: of integers and masks in f32; of floats in their dtype.
 
         Short floats are summed and divided in f32 and rounded once. Of nothing it is NaN.
         """
         if not self._storage.inner.dtype.is_inexact:
-            return self._mean_of_integers(dim, keepdim, unknown)
-        return self._reduce(MEAN, dim, keepdim, unknown)
+            return self._mean_of_integers(dim, keepdim, axis, keepdims)
+        return self._reduce(MEAN, dim, keepdim, axis, keepdims)
 
-    def _mean_of_integers(self, dim: int | Sequence[int] | None, keepdim: bool, unknown: Mapping[str, Never]) -> Self:
+    def _mean_of_integers(
+        self,
+        dim: int | Sequence[int] | None,
+        keepdim: bool,
+        axis: int | Sequence[int] | None,
+        keepdims: bool | None,
+    ) -> Self:
         if self.dtype.itemsize == DType.I64.itemsize:
             # A sum of them could wrap.
-            return self.to_dtype(DType.F64)._reduce(MEAN, dim, keepdim, unknown).to_dtype(DType.F32)
-        total = self._widened("mean", SUM_I64, dim, keepdim, unknown)
+            return self.to_dtype(DType.F64)._reduce(MEAN, dim, keepdim, axis, keepdims).to_dtype(DType.F32)
+        total = self._widened("mean", SUM_I64, dim, keepdim, axis, keepdims)
         return total.to_dtype(DType.F32)._binary(DIV, self.elem_count // max(total.elem_count, 1))
 
     def _widened(
-        self, name: str, op: ReduceOp, dim: int | Sequence[int] | None, keepdim: bool, unknown: Mapping[str, Never]
+        self,
+        name: str,
+        op: ReduceOp,
+        dim: int | Sequence[int] | None,
+        keepdim: bool,
+        axis: int | Sequence[int] | None,
+        keepdims: bool | None,
     ) -> Self:
         try:
-            return self._reduce(op, dim, keepdim, unknown)
+            return self._reduce(op, dim, keepdim, axis, keepdims)
         except TallowError as error:
             error.rename(name)
             raise
 
     @named
-    def cumsum(self, dim: int) -> Self:
+    def cumsum(self, dim: int = REQUIRED, *, axis: int | None = None) -> Self:
         """Sum up along a dim: element i of the result is the sum of the elements 0 to i.
 
         Integers and masks are summed in i64, u64 in u64, which wrap. Short floats are summed in f32, and each
         sum is rounded once.
         """
+        if axis is not None:
+            dim = dim_of("cumsum", dim, axis)
         summed = self.to_dtype(DType.I64) if _is_short(self.dtype) else self
         return summed._like(summed._storage.cumsum(summed._layout, summed.shape.dim("cumsum", dim)))
 
     @named
-    def cumprod(self, dim: int) -> Self:
+    def cumprod(self, dim: int = REQUIRED, *, axis: int | None = None) -> Self:
         """Multiply along a dim: element i of the result is the product of the elements 0 to i.
 
         Integers and masks are multiplied in i64, u64 in u64, which wrap. Short floats are multiplied in f32,
         and each product is rounded once.
         """
+        if axis is not None:
+            dim = dim_of("cumprod", dim, axis)
         factors = self.to_dtype(DType.I64) if _is_short(self.dtype) else self
         return factors._like(factors._storage.cumprod(factors._layout, factors.shape.dim("cumprod", dim)))
 
@@ -91,14 +129,16 @@ class ReductionMethods(OpMethods):
         dim: int | Sequence[int] | None = None,
         keepdim: bool = False,
         correction: float = 1,
-        **unknown: Never,
+        *,
+        axis: int | Sequence[int] | None = None,
+        keepdims: bool | None = None,
     ) -> Self:
         """Variance along some dims, by default all: the mean square of the distances from the mean.
 
         The sum of squares is divided by the number of elements less `correction`: 1 estimates the variance of what the
         elements are a sample of, 0 gives their own. Short floats are computed in f32. Of too few elements it is NaN.
         """
-        return self._reduce(MethodOp.VAR, dim, keepdim, unknown, correction)
+        return self._reduce(MethodOp.VAR, dim, keepdim, axis, keepdims, correction)
 
     @named
     def std(
@@ -106,7 +146,9 @@ class ReductionMethods(OpMethods):
         dim: int | Sequence[int] | None = None,
         keepdim: bool = False,
         correction: float = 1,
-        **unknown: Never,
+        *,
+        axis: int | Sequence[int] | None = None,
+        keepdims: bool | None = None,
     ) -> Self:
         """Standard deviation along some dims: the square root of `var`."""
-        return self._reduce(MethodOp.STD, dim, keepdim, unknown, correction)
+        return self._reduce(MethodOp.STD, dim, keepdim, axis, keepdims, correction)

@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from typing import Any, Final, Never, Self
+from typing import Any, Final, Self
 
 from ..base.bounded_cache import BoundedCache
 from ..base.error import InvalidArgument, ShapeMismatch
-from ..core.argument import integers
+from ..core.argument import REQUIRED, dim_of, integers
 from ..core.layout import Layout
 from ..core.shape import Shape
 from ..storage.calls import new
-from .base import TensorBase, refuse_keywords
+from .base import TensorBase
 
 # By the method, the number of the layout that is viewed, and the integers that were given.
 _views: Final[BoundedCache[tuple[object, ...], Layout]] = BoundedCache(1 << 15)
@@ -112,13 +112,23 @@ class ViewMethods(TensorBase):
             raise ShapeMismatch("t", (self.shape,), "a matrix has 2 dims; use mT to swap the last two, or T for all")
         return self.T
 
-    def narrow(self, dim: int, start: int, length: int, step: int = 1) -> Self:
+    def narrow(
+        self,
+        dim: int = REQUIRED,
+        start: int = REQUIRED,
+        length: int = REQUIRED,
+        step: int = 1,
+        axis: int | None = None,
+    ) -> Self:
         """Take `length` places along `dim`: start, start + step, start + 2 * step and so on."""
+        if axis is not None:
+            dim = dim_of("narrow", dim, axis)
         return self._seen(Layout.narrow, dim, start, length, step)
 
-    def squeeze(self, dim: int | None = None, **unknown: Never) -> Self:
+    def squeeze(self, dim: int | None = None, axis: int | None = None) -> Self:
         """Drop `dim`, which must be of size 1, or all dims of size 1."""
-        refuse_keywords("squeeze", unknown)
+        if axis is not None:
+            dim = dim_of("squeeze", dim, axis)
         if dim is not None:
             return self._seen(Layout.squeeze, dim)
         layout = self._layout
@@ -127,8 +137,10 @@ class ViewMethods(TensorBase):
                 layout = layout.squeeze(position)
         return self._view(layout)
 
-    def unsqueeze(self, dim: int) -> Self:
+    def unsqueeze(self, dim: int = REQUIRED, axis: int | None = None) -> Self:
         """Insert a dim of size 1 that becomes dim `dim`; -1 puts it last."""
+        if axis is not None:
+            dim = dim_of("unsqueeze", dim, axis)
         return self._seen(Layout.unsqueeze, dim)
 
     def broadcast_as(self, *shape: int | Sequence[int]) -> Self:

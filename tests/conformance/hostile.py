@@ -28,6 +28,7 @@ from tallow import (
     array_api,
 )
 from tallow.runtime.backends.backend import BackendBlocks, BackendDevice, BackendStorage
+from tallow.runtime.core.argument import REQUIRED
 from tallow.runtime.custom.user_op import UserOp
 from tallow.runtime.ranks.group import Group
 
@@ -401,6 +402,7 @@ BASES = {
     "Tensor.tensordot": ("ramp(d, DType.F32, 2, 4)", f"{_ROW}; ([1], [0])"),
     "einsum": (None, "'ij,jk->ik'"),
     "Tensor.pad_with_same": ("ramp(d, DType.F32, 2, 3)", "1; 2; 1"),
+    "Tensor.squeeze": ("ramp(d, DType.F32, 1, 3)", "0"),
     "Tensor.logsumexp": (_MATRIX, "1; True"),
     "Tensor.log_sum_exp": (_MATRIX, "(0, 1)"),
     "Tensor.embedding": (_MATRIX, "ramp(d, DType.I64, 4).clamp(0, 1)"),
@@ -614,10 +616,19 @@ def _bases(owner: type, name: str) -> tuple[type, ...]:
     return () if name in vars(owner) else tuple(it for base in public for it in base.__mro__)
 
 
+# NumPy's and PyTorch's names of parameters, and those that a function has them for.
+SECOND_NAMES = {"axis": ("dim", "dims"), "axes": ("dims",), "keepdims": ("keepdim",), "lr": ("learning_rate",)}
+
+
 def _parameters(function: Callable[..., Any]) -> tuple[inspect.Parameter, ...]:
     if isinstance(function, type) and issubclass(function, enum.Enum):
         return (inspect.Parameter("value", inspect.Parameter.POSITIONAL_ONLY, annotation="str"),)
-    return tuple(inspect.signature(function).parameters.values())
+    parameters = inspect.signature(function).parameters
+    return tuple(
+        parameter.replace(default=parameter.empty) if parameter.default is REQUIRED else parameter
+        for name, parameter in parameters.items()
+        if parameters.keys().isdisjoint(SECOND_NAMES.get(name, ()))
+    )
 
 
 def fitting(call: Call, parameter: inspect.Parameter) -> list[Value]:

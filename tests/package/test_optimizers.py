@@ -270,7 +270,7 @@ REFUSED: dict[str, tuple[Callable[[Var, Var], object], type[TallowError], str]] 
         lambda w, b: optim.SGD([{"parameters": {"w": w}}, {"parameters": {"w": b}}]), InvalidArgument, "two parameters",
     ),
     "unknown setting": (
-        lambda w, b: optim.SGD([{"parameters": [w], "lr": 1.0}]), InvalidArgument, "'lr' is no setting.*learning_rate",
+        lambda w, b: optim.SGD([{"parameters": [w], "rate": 1.0}]), InvalidArgument, "'rate' is no setting",
     ),
     "no group": (lambda w, b: optim.SGD([{"parameters": [w]}, b]), InvalidArgument, "a group is a dict"),
     "empty group": (lambda w, b: optim.SGD([{"parameters": []}]), InvalidArgument, "group has no parameters"),

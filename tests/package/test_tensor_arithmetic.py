@@ -302,17 +302,6 @@ def test_in_place_the_dtype_stays(device: Device) -> None:
         whole += Tensor([1, 1], "i64", device)
 
 
-@pytest.mark.parametrize("name", ["sum", "min", "max", "argmin", "argmax", "mean"])
-def test_the_keywords_of_numpy_are_told_by_ours(name: str) -> None:
-    method = getattr(Tensor([[1.0, 2.0]]), name)
-    with pytest.raises(InvalidArgument, match=f"^{name}: there is no argument 'axis'; write dim= instead"):
-        method(axis=0)
-    with pytest.raises(InvalidArgument, match=f"^{name}: there is no argument 'keepdims'; write keepdim= instead"):
-        method(0, keepdims=True)
-    with pytest.raises(InvalidArgument, match=f"^{name}: there is no argument 'dtype'; leave it out"):
-        method(dtype=DType.F32)
-
-
 def test_tensors_hash_by_identity() -> None:
     first, second = Tensor([1.0]), Tensor([1.0])
     assert len({first: 1, second: 2}) == 2

@@ -386,7 +386,7 @@ def _text(node: Node, numbers: set[str], words: _Words, chooser: str | None = No
         if call.primitive in words.gradients:
             return ast.Call(ast.Attribute(first, "_gradient"), [ast.Name(words.gradients[call.primitive]), *rest], [])
         if call.primitive in words.reductions:
-            given = [ast.Name(words.reductions[call.primitive]), ast.Name("dims"), ast.Constant(True), ast.Dict([], [])]
+            given = [ast.Name(words.reductions[call.primitive]), ast.Name("dims"), ast.Constant(True)]
             return ast.Call(ast.Attribute(first, "_reduce"), given, [])
         return ast.Call(ast.Attribute(first, words.methods[call.primitive]), rest, [])
 

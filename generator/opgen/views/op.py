@@ -160,13 +160,17 @@ _TENSOR_BODIES = {
     "unary": "return self._unary({op})",
     "binary": "return self._binary({op}, other)",
     "cmp": "return self._cmp({op}, other)",
-    "reduce": "return self._reduce({op}, dim, keepdim, unknown)",
+    "reduce": "return self._reduce({op}, dim, keepdim, axis, keepdims)",
 }
 _TENSOR_PARAMETERS = {
     "unary": "self",
     "binary": "self, other: Self | float",
     "cmp": "self, other: Self | float",
-    "reduce": "self, dim: int | Sequence[int] | None = None, keepdim: bool = False, **unknown: Never",
+    # By position, the second names cost a call nothing that leaves them out.
+    "reduce": (
+        "self, dim: int | Sequence[int] | None = None, keepdim: bool = False, "
+        "axis: int | Sequence[int] | None = None, keepdims: bool | None = None"
+    ),
 }
 
 
