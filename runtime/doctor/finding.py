@@ -1,4 +1,4 @@
-"""What a look at a backend found."""
+"""What the examination of a backend found."""
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import cache
@@ -19,6 +19,8 @@ class Finding(NamedTuple):
     """What was found, or what is missing."""
     mend: str = ""
     """What to do about it."""
+    files: Sequence[str] = ()
+    """The files that it was loaded from."""
 
 
 def modules(names: Iterable[str], requires: Sequence[str]) -> Iterator[Finding]:

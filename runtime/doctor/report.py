@@ -1,17 +1,19 @@
-"""What was found of all backends, and how people read it."""
+"""What was found of backends, as text for people and as JSON for programs."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from .finding import Finding, packages_of_modules
+from .machine import System, anonymous, system
 
 if TYPE_CHECKING:
     from ..backends.backend import BackendDevice
 
 _MARKS: Final = {True: ("ok", 32), False: ("missing", 31), None: ("-", 33)}
+_STATES: Final = {True: "ok", False: "missing", None: "optional"}
 _BOLD: Final = 1
 
 
@@ -24,12 +26,41 @@ class BackendReport:
     """Whether its first device can be opened."""
     findings: tuple[Finding, ...]
 
+    def lines(self, *, has_colours: bool = False) -> Iterator[str]:
+        """Yield the name of the backend, and below it a line for each thing that was looked for."""
+
+        def painted(text: str, colour: int) -> str:
+            return f"\033[{colour}m{text}\033[0m" if has_colours else text
+
+        state, colour = ("available", 32) if self.is_available else ("not available", 31)
+        yield f"{painted(self.backend, _BOLD)}: {painted(state, colour)}"
+        width = max((len(finding.part) for finding in self.findings), default=0)
+        for part, is_there, text, mend, files in self.findings:
+            mark, colour = _MARKS[is_there]
+            source = f" ({files[0]}{f' and {len(files) - 1} more' if files[1:] else ''})" if files else ""
+            line = f"{part:{width}}  {text}{source}{f'; {mend}' if mend else ''}"
+            yield f"  {painted(f'{mark:7}', colour)}  {anonymous(line)}"
+
+    def as_dict(self) -> dict[str, Any]:
+        """Return the same in the types of JSON."""
+        findings = [
+            {
+                "part": finding.part,
+                "state": _STATES[finding.is_there],
+                "text": anonymous(finding.text),
+                "fix": anonymous(finding.mend),
+                "files": [*map(anonymous, finding.files)],
+            }
+            for finding in self.findings
+        ]
+        return {"backend": self.backend, "available": self.is_available, "findings": findings}
+
 
 @dataclass(frozen=True, repr=False)
 class Report:
     """What was found; `print` and Python's prompt show it as people read it."""
 
-    system: str
+    system: System
     """The versions of tallow and Python, and the machine."""
     backends: tuple[BackendReport, ...]
     """In the order of `Device.default()`."""
@@ -38,38 +69,43 @@ class Report:
         return self.text()
 
     def text(self, *, has_colours: bool = False) -> str:
-        """A line for each thing that was looked for, below its backend."""
-        return "\n".join(self._lines(has_colours))
+        """Return a line for each thing that was looked for, below its backend."""
+        parts = ["\n".join(report.lines(has_colours=has_colours)) for report in self.backends]
+        return "\n\n".join([str(self.system), *parts])
 
-    def _lines(self, has_colours: bool) -> Iterator[str]:
-        def painted(text: str, colour: int) -> str:
-            return f"\033[{colour}m{text}\033[0m" if has_colours else text
-
-        yield self.system
-        for report in self.backends:
-            state, colour = ("available", 32) if report.is_available else ("not available", 31)
-            yield f"\n{painted(report.backend, _BOLD)}: {painted(state, colour)}"
-            width = max((len(finding.part) for finding in report.findings), default=0)
-            for part, is_there, text, mend in report.findings:
-                mark, colour = _MARKS[is_there]
-                yield f"  {painted(f'{mark:7}', colour)}  {part:{width}}  {text}{f'; {mend}' if mend else ''}"
+    def as_dict(self) -> dict[str, Any]:
+        """Return the same in the types of JSON."""
+        return {**system_dict(self.system), "backends": [report.as_dict() for report in self.backends]}
 
 
-def doctor() -> Report:
+def system_dict(described: System) -> dict[str, Any]:
+    """Return the description of a machine in the types of JSON."""
+    return {
+        "package": described.package,
+        "python": described.python,
+        "os": described.os,
+        "cpu": described.cpu,
+        "instructions": [*described.instructions],
+    }
+
+
+def doctor(*backends: str) -> Report:
     """What every backend needs, and what of it is here: modules, runtimes, devices, libraries, compilers, kernels.
 
-    Opens the first device of each backend that is available, and compiles nothing. Raises nothing: what an attempt
-    raised is in the report, as the reason why something is missing.
+    Opens the first device of each backend that is available, and compiles nothing. Where `backends` are given, only
+    these are looked at; InvalidArgument for a name that none has. Raises nothing else: what an attempt raised is in the
+    report, as the reason why something is missing.
     """
-    import platform
-
-    from ... import __version__
     from ...device_base import DeviceBase
+    from ..core.argument import device_label
 
     # Packages may have been installed since the last time.
     packages_of_modules.cache_clear()
-    system = f"tallow {__version__}, Python {platform.python_version()}, {platform.system()} {platform.machine()}"
-    return Report(system, tuple(_examined(name, device) for name, device in DeviceBase.backends().items()))
+    every = DeviceBase.backends()
+    names = [device_label(name, every)[0] for name in backends]
+    return Report(
+        system(), tuple(_examined(name, device) for name, device in every.items() if not names or name in names)
+    )
 
 
 def _examined(name: str, device: type[BackendDevice]) -> BackendReport:

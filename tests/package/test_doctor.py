@@ -1,8 +1,11 @@
-"""What `tallow.doctor` tells of each backend: what is here, and what is missing where it is not available."""
+"""What `tallow.doctor` reports of each backend: what is here, and what is missing where it is not available."""
 
 from __future__ import annotations
 
+import getpass
+import json
 import os
+import platform
 import pty
 import shlex
 import subprocess
@@ -12,6 +15,9 @@ from pathlib import Path
 
 import pytest
 import tallow as tl
+from tallow.doctor.__main__ import main
+from tallow.runtime.base.error import InvalidArgument
+from tallow.runtime.doctor import machine
 from tallow.runtime.doctor.finding import Finding
 from tallow.runtime.doctor.report import Report
 
@@ -27,7 +33,8 @@ def report() -> Report:
 def test_every_backend_is_told_of(report) -> None:
     assert [each.backend for each in report.backends] == BACKENDS
     assert {*BACKENDS} == {cell.backend for cell in tl.support()}
-    assert report.system.startswith(f"tallow {tl.__version__}, Python 3.")
+    assert report.system.package == f"tallow {tl.__version__}"
+    assert platform.python_version() in report.system.python and platform.machine() in report.system.cpu
     for each in report.backends:
         assert each.is_available == tl.Device.backends()[each.backend].is_available()
         # What is not available lacks something, and what lacks something says what.
@@ -50,14 +57,13 @@ find_spec = importlib.util.find_spec
 importlib.util.find_spec = lambda name: None if name.split(".")[0] in ("hip", "cuda", "mlx") else find_spec(name)
 import tallow
 for report in tallow.doctor().backends[:-1]:
-    print(report.backend, report.is_available, *report.findings)
+    print(report.backend, report.is_available, *[finding[:4] for finding in report.findings])
 """
     said = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True).stdout
-    missing = "is_there=False, text='the module is not installed'"
     extras = tomllib.loads((ROOT / "generated/pyproject.toml").read_text("utf-8"))["project"]["optional-dependencies"]
     for backend, module in (("rocm", "hip"), ("cuda", "cuda.bindings"), ("metal", "mlx.core")):
-        mend = shlex.join(["pip", "install", *extras[backend]])
-        assert f"{backend} False Finding(part='{module}', {missing}, mend={mend!r})\n" in said
+        finding = module, False, "the module is not installed", shlex.join(["pip", "install", *extras[backend]])
+        assert f"{backend} False {finding}\n" in said
 
 
 def test_whatever_a_broken_installation_raises_is_in_the_report(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -103,6 +109,74 @@ def test_a_runtime_that_does_not_load_is_told(monkeypatch: pytest.MonkeyPatch) -
     for kind in kinds:
         monkeypatch.setattr(kind, "runtime_version", staticmethod(lambda: unavailable("this")))
         assert [*kind.examine()][-1] == Finding("runtime", False, "it does not load; install it")
+
+
+def test_json_has_what_the_text_has(report: Report, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["--json"]) == 0
+    said = json.loads(capsys.readouterr().out)
+    assert [*said] == ["package", "python", "os", "cpu", "instructions", "backends"]
+    assert [each["backend"] for each in said["backends"]] == BACKENDS
+    for each, its in zip(said["backends"], report.backends, strict=True):
+        assert [*each] == ["backend", "available", "findings"] and each["available"] == its.is_available
+        for finding, expected in zip(each["findings"], its.findings, strict=True):
+            assert [*finding] == ["part", "state", "text", "fix", "files"]
+            assert finding["part"] == expected.part and finding["state"] in ("ok", "missing", "optional")
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+def test_the_exit_code_says_whether_a_backend_that_was_named_can_be_used(
+    backend: str, report: Report, capsys: pytest.CaptureFixture[str]
+) -> None:
+    states = {each.backend: each.is_available for each in report.backends}
+    assert main([backend]) == (0 if states[backend] else 1)
+    said = capsys.readouterr().out
+    assert f"\n{backend}: " in said and not any(f"\n{other}: " in said for other in states if other != backend)
+    assert main([backend, "cpu"]) == (0 if states[backend] else 1)
+
+
+def test_unknown_backends_are_refused_with_their_names(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as caught:
+        main(["vulkan"])
+    assert caught.value.code == 2
+    assert f"unknown backend 'vulkan'; choose from {', '.join(BACKENDS)}" in capsys.readouterr().err
+    with pytest.raises(InvalidArgument, match="unknown backend 'vulkan'"):
+        tl.doctor("vulkan")
+    assert [each.backend for each in tl.doctor("cpu").backends] == ["cpu"]
+
+
+def test_help_has_examples_that_run(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as caught:
+        main(["--help"])
+    assert caught.value.code == 0
+    lines = [line.strip() for line in capsys.readouterr().out.splitlines()]
+    examples = [line.partition("  ")[0].split()[3:] for line in lines if line.startswith("python -m tallow.doctor")]
+    assert examples
+    for arguments in examples:
+        assert main(arguments) in (0, 1)
+
+
+def test_libraries_are_named_with_their_files(report: Report) -> None:
+    cpu = next(each for each in report.backends if each.backend == "cpu")
+    files = [file for finding in cpu.findings if finding.part == "BLAS" for file in finding.files]
+    assert files and all(Path(file).is_file() for file in files)
+    assert machine.library_files("no_such_library") == ()
+    if sys.platform == "linux":
+        assert any(Path(file).name.startswith("libc.") for file in machine.library_files("c"))
+
+
+def test_nothing_in_a_report_is_private(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HOME", "/home/somebody")
+    monkeypatch.setattr(getpass, "getuser", lambda: "somebody")
+    monkeypatch.setattr(platform, "node", lambda: "a-host")
+    finding = Finding(
+        "cache", True, "kept in /home/somebody/.cache", "look at /home/somebody", ("/mnt/somebody/lib.so",)
+    )
+    monkeypatch.setattr(tl.CpuDevice, "examine", classmethod(lambda _: iter([finding])))
+    found = tl.doctor("cpu")
+    for said in (found.text(), json.dumps(found.as_dict())):
+        assert "kept in ~/.cache" in said and "look at ~" in said and "/mnt/USER/lib.so" in said
+        assert "somebody" not in said and "a-host" not in said
+    assert machine.anonymous("/data/a-host/x of /home/somebody2") == "/data/HOST/x of /home/somebody2"
 
 
 @pytest.mark.parametrize("no_color", ["", "1"])

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from contextlib import AbstractContextManager, nullcontext
 from functools import cache
 from typing import Any
 
 from threadpoolctl import ThreadpoolController
 
+from ...doctor.finding import Finding
 from ...helpers.threads import get_threads
 
 
@@ -20,3 +22,10 @@ def threads() -> AbstractContextManager[Any]:
     """Products inside of it have the threads of `get_threads`; where these are 0 NumPy decides."""
     count = get_threads()
     return _controller().limit(limits=count) if count else nullcontext()
+
+
+def examine() -> Iterator[Finding]:
+    """Yield the libraries that are loaded, with their versions."""
+    for library in ThreadpoolController().select(user_api="blas").info():
+        text = " ".join(filter(None, [library["internal_api"], library.get("version"), library.get("architecture")]))
+        yield Finding("BLAS", True, text, files=(library["filepath"],))

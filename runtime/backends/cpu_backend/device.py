@@ -18,7 +18,7 @@ from ..array_backend.device import ArrayDevice
 from ..array_backend.imported import Imported
 from ..backend import Part
 from ..plan import Call, Key, Plan
-from . import host_libraries
+from . import blas, host_libraries
 from .kernels import HostKernels
 from .onednn import Onednn
 from .ops import memory
@@ -45,6 +45,7 @@ class CpuDevice(ArrayDevice):
     @classmethod
     def examine(cls) -> Iterator[Finding]:
         yield from super().examine()
+        yield from blas.examine()
         yield from host_libraries.examine()
         yield from Onednn.examine()
 

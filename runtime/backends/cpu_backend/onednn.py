@@ -17,6 +17,7 @@ from ....dtype import Array, DType
 from ....libraries.onednn import FUNCTIONS
 from ...core.shape import Shape
 from ...doctor.finding import Finding
+from ...doctor.machine import library_files
 from ...helpers.c_library import load
 from ...helpers.threads import get_threads
 
@@ -119,7 +120,8 @@ class Onednn:
         if get_threads() == 0:
             return
         if cls.open() is not None:
-            yield Finding("oneDNN", True, "libdnnl.so.3, for products and convolutions of bf16, f16 and f32")
+            text = "libdnnl.so.3, for products and convolutions of bf16, f16 and f32"
+            yield Finding("oneDNN", True, text, files=library_files("dnnl"))
         else:
             mend = "pip install onednn-cpu-gomp for quicker products and convolutions on x86-64"
             yield Finding("oneDNN", None, "libdnnl.so.3 is not installed", mend)

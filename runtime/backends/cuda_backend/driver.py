@@ -49,6 +49,7 @@ class Driver(GpuDriver[Module]):
     """
 
     opens_in_captures = True
+    runtime_libraries = ("cuda",)
     device: Context
     queue: CudaStream
 

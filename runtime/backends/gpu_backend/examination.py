@@ -1,4 +1,4 @@
-"""What a look at a backend on GPUs finds."""
+"""The examination of a backend on GPUs."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from ....kernels.arguments import FAMILIES
 from ...base.error import TallowError
 from ...doctor.finding import Finding, modules, reason
+from ...doctor.machine import library_files
 from ...kernels import code_object
 from ...kernels.code_cache import CodeCache, cache_folder
 
@@ -16,20 +17,24 @@ if TYPE_CHECKING:
 
 
 def examine(device_class: type[GpuDevice]) -> Iterator[Finding]:
-    """The modules, the runtime, the first device, what compiles kernels, the kernels, and the vendor's libraries."""
+    """Yield modules, runtime, devices, what the driver says of the first, compiler, kernels, cache and libraries."""
     yield from modules(device_class.modules, device_class.requires)
     runtime = _attempt("runtime", device_class.runtime_version)
-    yield runtime
     if not runtime.is_there:
+        yield runtime
         return
     try:
         device = device_class.open(0)
     except TallowError as error:
+        yield runtime
         yield Finding("devices", False, reason(error))
         return
     driver = device.driver
+    yield runtime._replace(files=library_files(*driver.runtime_libraries))
     yield Finding("devices", True, f"{device_class.device_count()}, the first one {driver.name} ({driver.target})")
+    yield from driver.examine()
     compiler = _attempt("compiler", lambda: driver.compiler_version)
+    compiler = compiler._replace(files=library_files(driver.compiler.prefix))
     families = [family for family in FAMILIES if device.kernels.has(family)]
     built = sum(code_object.current(code_object.path_of(driver.target, family)) is not None for family in families)
     trouble = CodeCache(cache_folder()).trouble()
@@ -49,7 +54,7 @@ def examine(device_class: type[GpuDevice]) -> Iterator[Finding]:
             yield Finding(name, False, reason(error))
             continue
         yield (
-            Finding(name, True, "found")
+            Finding(name, True, "found", files=library_files(name.replace("_", ""), *library.parts))
             if is_there
             else Finding(name, None, f"not found, so {library.without}", f"it needs {library.needs}")
         )

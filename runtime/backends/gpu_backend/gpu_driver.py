@@ -18,6 +18,7 @@ from .launch import Launcher
 from .stream import Direction, Event, Recorded, Stream, settled
 
 if TYPE_CHECKING:
+    from ...doctor.finding import Finding
     from .allocator import Pool
     from .buffer import DeviceBuffer, HostBuffer
     from .loader import Loader
@@ -55,6 +56,8 @@ class GpuDriver(ABC, Generic[LoadedModule]):
     """Whether libraries can be opened while a thread captures: what that calls may wait for the device."""
     compiler: RunTimeCompiler
     """What compiles kernels that no code object of the package has."""
+    runtime_libraries: ClassVar[tuple[str, ...]]
+    """The names of the libraries that make up the vendor's runtime, without lib and ending."""
 
     def __init__(self) -> None:
         self._buffers: dict[int, DeviceBuffer[Any, Any]] = {}
@@ -65,6 +68,10 @@ class GpuDriver(ABC, Generic[LoadedModule]):
         self._capture_stream: Stream[Any] | None = None
         self.recorded: weakref.WeakSet[Recorded] = weakref.WeakSet()
         """What was recorded and is not collected."""
+
+    def examine(self) -> Iterator[Finding]:
+        """Yield what the vendor's system says of the device, for `tallow.doctor`."""
+        return iter(())
 
     @property
     def stream(self) -> int:

@@ -18,6 +18,8 @@ class Library:
     """What has to be installed for it."""
     without: ClassVar[str] = "tallow's own kernels do its work"
     """What becomes of its work where it is not there."""
+    parts: ClassVar[tuple[str, ...]] = ()
+    """The names of libraries that it loads besides and hands its work to."""
 
     def step(self, name: str, arguments: tuple[Any, ...]) -> tuple[Callable[..., Any], tuple[Any, ...]]:
         """What a call comes down to: a function, and arguments that were worked out as far as they can be."""

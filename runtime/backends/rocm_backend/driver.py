@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from functools import partial
 from typing import TypeAlias
 
 from ...base.error import TallowError
+from ...doctor.finding import Finding
 from ...kernels.argument_struct import Address
 from ..gpu_backend.error import InvalidKernel
 from ..gpu_backend.gpu_driver import Function, GpuDriver
 from ..gpu_backend.launch import Launcher
+from . import installation
 from .hip import AsyncLoader, HipBuffer, HipDevice, HipError, HipHostBuffer, HipKernel, HipModule, HipStream
 from .hip import device_count as hip_device_count
 from .hip import runtime_version as hip_runtime_version
@@ -37,6 +40,7 @@ class Driver(GpuDriver[Module]):
 
     # Nobody has tried it on AMD hardware.
     opens_in_captures = False
+    runtime_libraries = ("amdhip64", "hsa-runtime64")
     device: HipDevice
     queue: HipStream
 
@@ -52,6 +56,9 @@ class Driver(GpuDriver[Module]):
         self.wave_size = properties.wave_size
         self.multiprocessors = properties.multi_processor_count
         self.compiler = Hiprtc()
+
+    def examine(self) -> Iterator[Finding]:
+        yield from installation.examine(self.target)
 
     def _new_buffer(self, nbytes: int) -> HipBuffer:
         return HipBuffer(self.device, nbytes)

@@ -26,6 +26,7 @@ class HipFft(FftLibrary):
     """Plans of hipFFT."""
 
     needs = "libhipfft.so of ROCm, and hip-python[libraries]"
+    parts = ("rocfft",)
 
     @classmethod
     def open(cls, driver: Driver, allocator: CachingAllocator) -> Self | None:

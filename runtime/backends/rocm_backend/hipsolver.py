@@ -34,6 +34,7 @@ class HipSolver(SolverLibrary):
     """A handle of hipSOLVER, and one of hipBLAS."""
 
     needs = "libhipsolver.so and libhipblas.so of ROCm, and hip-python[libraries]"
+    parts = ("rocsolver",)
 
     @classmethod
     def open(cls, driver: Driver, allocator: CachingAllocator) -> Self | None:

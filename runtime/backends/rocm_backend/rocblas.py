@@ -33,6 +33,7 @@ class RocBlas(GemmLibrary, HipResource):
     """A handle of hipBLAS."""
 
     needs = "libhipblas.so of ROCm 7 or later, and hip-python[libraries]"
+    parts = ("rocblas",)
 
     @classmethod
     def open(cls, driver: Driver, allocator: CachingAllocator) -> Self | None:  # noqa: ARG003 - memory of its own

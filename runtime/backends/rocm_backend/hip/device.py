@@ -12,6 +12,7 @@ from typing import Final, NamedTuple
 from ....base.error import BackendUnavailable, InvalidArgument
 from ...gpu_backend import fork
 from ...gpu_backend.launch import Dim3, LaunchLimits
+from .. import installation
 from .error import check, failure, hip, require_runtime
 
 # HIP counts the threads of a launch in 32 bits, separately in each dim.
@@ -109,7 +110,7 @@ class HipDevice:
     def __init__(self, ordinal: int = 0) -> None:
         count = device_count()
         if count == 0:
-            raise BackendUnavailable("rocm", "the HIP runtime finds no GPU; check that rocminfo lists one")
+            raise BackendUnavailable("rocm", f"the HIP runtime finds no GPU: {installation.no_gpu()}")
         if not 0 <= ordinal < count:
             raise InvalidArgument("HipDevice", f"ordinal {ordinal} is out of range; use one from 0 to {count - 1}")
         self.ordinal = ordinal
