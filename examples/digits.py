@@ -97,7 +97,7 @@ def main(label: str, epochs: int, seed: int) -> None:
             raise click.ClickException(str(error)) from error
         seconds = perf_counter() - start
     rounds = "1 epoch" if epochs == 1 else f"{epochs} epochs"
-    click.echo(f"accuracy on the held-out fifth: {100 * accuracy:.1f} % ({device.label}, {rounds}, {seconds:.1f} s)")
+    click.echo(f"accuracy on the held-out fifth: {100 * accuracy:.0f} % ({device.label}, {rounds}, {seconds:.1f} s)")
     if accuracy < REQUIRED_ACCURACY:
         raise click.ClickException(f"that is below {100 * REQUIRED_ACCURACY:.0f} %; train for more epochs")
 

@@ -11,6 +11,7 @@ release = __version__
 copyright = "the maintainers of opgen"
 extensions = ["myst_parser"]
 myst_heading_anchors = 4
+myst_enable_extensions = ["attrs_inline"]
 smartquotes = False
 include_patterns = ["*.md", "docs/**", "generated/docs/*.md", "reference/**", "spec/README.md", "tests/*/README.md"]
 exclude_patterns = ["README.md"]

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import doctest
 import re
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
 
 ROOT = Path(__file__).parents[2]
-WITH_SESSIONS = ("README.md", "docs/python.md", "docs/array-api.md")
+WITH_SESSIONS = ("README.md", "docs/site/index.md", "docs/python.md", "docs/array-api.md")
 WITH_EXCERPTS = ("README.md", "docs/architecture.md")
 
 # A line that is nothing but a link to a file, and the block of code below it.
@@ -48,3 +50,31 @@ def test_excerpt_stands_in_its_file(page: str, path: str, text: str) -> None:
 )
 def test_there_are_excerpts(page: str, folders: set[str]) -> None:
     assert {path.partition("/")[0] for own, path, _ in EXCERPTS if own == page} == folders
+
+
+def test_python_and_how_to_install_come_before_any_other_language() -> None:
+    for page in ("README.md", "docs/site/index.md"):
+        text = text_of(page)
+        others = [text.find(fence) for fence in ("```yaml", "```cpp", "```python") if fence in text]
+        assert 0 < text.index("pip install ./generated") < text.index("```pycon") < min(others, default=len(text)), page
+        assert 8 <= len(SESSION.search(text)[1].splitlines()) <= 12, page
+
+
+def test_readme_has_the_accuracy_that_the_example_prints() -> None:
+    program = [sys.executable, str(ROOT / "examples/digits.py")]
+    said = subprocess.run(program, capture_output=True, text=True, check=True).stdout.strip()
+    # How long it took differs.
+    (shown,) = re.findall(r"^    (accuracy .*)$", text_of("README.md"), re.MULTILINE)
+    assert re.sub(r", [\d.]+ s\)$", "", shown) == re.sub(r", [\d.]+ s\)$", "", said)
+
+
+def test_readme_lists_the_guides_as_the_site_does() -> None:
+    guides = re.search(r"<!-- guides -->\n\n(.*?)\n\n<!-- end", text_of("docs/site/guides.md"), re.DOTALL)
+    assert guides is not None
+    assert guides[1] in text_of("README.md")
+
+
+def test_every_page_has_a_place_on_the_site() -> None:
+    listed = "".join(text_of(f"docs/site/{page}.md") for page in ("guides", "measurements", "reference", "index"))
+    pages = {file.relative_to(ROOT).with_suffix("").as_posix() for file in (ROOT / "docs").glob("*.md")}
+    assert sorted(page for page in pages if not re.search(rf"(?:\(|^){page}(?:\.md|$)", listed, re.MULTILINE)) == []
