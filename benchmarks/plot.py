@@ -27,7 +27,7 @@ _SIZE = 13
 # A border around each mark keeps marks apart that overlap; shapes tell dtypes apart where colours do not.
 _STYLE = """\
 text { font: 13px ui-sans-serif, system-ui, "Segoe UI", "DejaVu Sans", sans-serif; fill: #1f2328; }
-.small { font-size: 11px; fill: #57606a; }
+.small { font-size: 12px; fill: #57606a; }
 .head { font-weight: 600; }
 .right { text-anchor: end; }
 .middle { text-anchor: middle; }

@@ -8,8 +8,8 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, ClassVar, Protocol, Self
 
-from benchmarks.gpu.report import markdown
 from benchmarks.gpu.table import number
+from benchmarks.markdown import markdown
 
 
 class Way(Protocol):

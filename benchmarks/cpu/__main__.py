@@ -79,7 +79,7 @@ def run(threads: tuple[int, ...], exponents: tuple[int, ...], only: tuple[str, .
     if not results.rows:
         raise click.BadParameter(f"no op begins with {' or '.join(only)}", param_hint="--only")
     results.write(output / _RESULTS)
-    click.echo(f"{results.title}\n\n{report.section(results, None)}")
+    click.echo(f"{results.title}\n\n{report.section(results)}")
 
 
 def _measure_all(torch: Any, threads: tuple[int, ...], exponents: tuple[int, ...], only: tuple[str, ...]) -> list[Row]:
@@ -107,7 +107,7 @@ def _measure_all(torch: Any, threads: tuple[int, ...], exponents: tuple[int, ...
                 progress.update(task, description=f"{group}: {case.name}")
                 if exponent <= _LARGEST_CHECKED:
                     _check(case, group)
-                rows.append(Row(count, dtype, exponent, case.name, **time_in_turns(case.calls)))
+                rows.append(Row(count, dtype, exponent, case.name, **time_in_turns(case.calls), family=case.family))
             progress.advance(task)
     return rows
 
@@ -136,13 +136,15 @@ def render(files: tuple[Path, ...], folder: Path) -> None:
     plots = {}
     for file in files:
         results = Results.read(file)
-        name, drawing = plot.file_name(results), plot.draw(results)
-        others = [title for title, text in sections.items() if title != results.title and f"]({name})" in text]
-        if drawing and others:
-            raise click.ClickException(f"{name} is the plot of '{others[0]}'; remove that section from {page} first")
-        sections[results.title] = report.section(results, name if drawing else None)
-        if drawing:
-            plots[name] = drawing
+        drawings = plot.draw_all(results)
+        for name in drawings:
+            others = [title for title, text in sections.items() if title != results.title and f"]({name})" in text]
+            if others:
+                raise click.ClickException(
+                    f"{name} is the plot of '{others[0]}'; remove that section from {page} first"
+                )
+        sections[results.title] = report.section(results, *drawings)
+        plots.update(drawings)
     for name, drawing in plots.items():
         write_text(folder / name, drawing)
     write_text(page, report.page(sections))

@@ -29,6 +29,7 @@ class Case(NamedTuple):
     tallow: Call
     torch: Call | None
     numpy: Call | None
+    family: str = ""
 
     @property
     def calls(self) -> dict[str, Call]:
@@ -75,7 +76,7 @@ def cases(exponent: int, dtype: str) -> Iterator[Case]:
     """The cases of one size and dtype; operands that only some need are made and freed with their family."""
     data = Data(exponent, dtype)
     for family in _FAMILIES:
-        yield from family(data)
+        yield from (case._replace(family=family.__name__.strip("_")) for case in family(data))
 
 
 def _elementwise(data: Data) -> Iterator[Case]:
@@ -160,7 +161,7 @@ def _reductions(data: Data) -> Iterator[Case]:
     yield case("argmax of rows", lambda: x.argmax(1), lambda: u.argmax(1), lambda: a.argmax(1))
 
 
-def _order(data: Data) -> Iterator[Case]:
+def _ordering(data: Data) -> Iterator[Case]:
     torch, case, a, x, u = data.torch, data.case, data.a, data.x, data.u
     yield case("cumsum of rows", lambda: x.cumsum(1), lambda: u.cumsum(1), lambda: a.cumsum(1))
     yield case(
@@ -293,7 +294,7 @@ _FAMILIES = (
     _memory,
     _random,
     _reductions,
-    _order,
+    _ordering,
     _indexing,
     _network,
     _products,

@@ -2,19 +2,26 @@
 
 from __future__ import annotations
 
-import statistics
-from collections.abc import Iterable, Mapping
+import math
+from collections.abc import Iterable, Mapping, Sequence
 
+from ..gpu.table import number
+from ..markdown import fold, markdown, mean_text
 from .results import Results, Row
+
+# Below it an op is named as slow beside a peer at the largest size.
+SLOW_RATIO = 0.97
 
 _ABOUT = """\
 # Ops on the CPU
 
-This page compares tallow with PyTorch and NumPy on the CPU. Each op runs in tallow and in PyTorch with the same number
-of threads. In f32 it also runs in NumPy, if NumPy has the op in one or two calls. NumPy's BLAS has as many threads. The
-libraries take turns of several calls, with a pause before each turn. The figures are the medians of these calls. A
-ratio above 1 means that tallow is faster. The first table of each machine has the geometric means of the ratios. The
-plot shows each ratio to PyTorch at the largest size.
+Every op beside PyTorch with as many threads, and in f32 beside NumPy, on each machine that was measured. A ratio above
+1 means that tallow is faster. The tables of a machine begin with the geometric means of the ratios.
+"""
+_METHOD = """\
+Each op runs in tallow and in PyTorch with the same number of threads. In f32 it also runs in NumPy, if NumPy has the
+op in one or two calls. NumPy's BLAS has as many threads. The libraries take turns of several calls, with a pause before
+each turn. The figures are the medians of these calls.
 
 The operands are square matrices, or images of as many elements. At 2^24 elements a matrix is multiplied by 256 columns
 only, because a square product takes seconds. Results of 2^16 elements and fewer are compared before they are timed, and
@@ -22,7 +29,8 @@ the run stops where tallow's differ from those of another library.
 
 `make bench` measures the machine at hand. `python -m benchmarks.cpu render` writes this page. It replaces the sections
 of the machines that it is given, and keeps the sections of the others.
-
+"""
+_CAUSES = """\
 Some ops are slower than those of PyTorch or NumPy, for these reasons:
 
 - Without oneDNN, large products of f32 are those of NumPy's BLAS. MKL, which PyTorch uses, is up to a fifth faster on
@@ -49,7 +57,12 @@ _SECTION = "\n## "
 
 def page(sections: Mapping[str, str]) -> str:
     """The page with these sections, by their titles."""
-    parts = [_ABOUT, *(f"## {title}\n\n{text}" for title, text in sections.items())]
+    parts = [
+        _ABOUT,
+        fold("How it was measured", _METHOD.strip()),
+        fold("Why some ops are slower", _CAUSES.strip()),
+        *(f"## {title}\n\n{text}" for title, text in sections.items()),
+    ]
     return "\n\n".join(part.strip("\n") for part in parts) + "\n"
 
 
@@ -59,33 +72,72 @@ def sections_of(text: str) -> dict[str, str]:
     return {title: body.strip("\n") for title, _, body in found}
 
 
-def section(results: Results, plot: str | None) -> str:
-    """The text of a machine's section; `plot` is the name of the plot beside the page."""
+def section(results: Results, families_plot: str | None = None, plot: str | None = None) -> str:
+    """The text of a machine's section; the plots are the names of those of the families and of every op."""
     versions = ", ".join(f"{name} {number}" for name, number in results.machine.versions.items() if number)
     without = "" if results.machine.kernels else " tallow had no compiled kernels and used NumPy."
     parts = [f"`{results.command}`: {versions}.{without}"]
+    largest = max(results.exponents)
+    rows = [row for row in results.rows if row.exponent == largest]
+    if len({row.family for row in rows}) > 1:
+        parts += [f"By family at 2^{largest} elements, how many times as fast as the peer:", _by_family(rows)]
+    counts = _listed(str(count) for count in dict.fromkeys(row.threads for row in results.rows))
+    if families_plot:
+        alternative = f"Speed relative to PyTorch at 2^{largest} elements, by family and dtype, with {counts} threads"
+        parts.append(f"![{alternative}]({families_plot})")
+    parts += ["By number of threads, dtype and size:", _means(results)]
+    slow = sorted((row for row in rows if _least(row) < SLOW_RATIO), key=_least)
+    title = f"Below {SLOW_RATIO} of a peer at 2^{largest} elements"
+    parts.append(fold(f"{title}: {len(slow)} rows", _slow(slow)) if slow else f"{title} is no op.")
     if plot:
-        largest = max(results.exponents)
-        counts = _listed(str(count) for count in dict.fromkeys(row.threads for row in results.rows))
         alternative = f"Speed relative to PyTorch at 2^{largest} elements, by op and dtype, with {counts} threads"
-        parts.append(f"![{alternative}]({plot})")
-    parts.append(_means(results))
+        parts.append(fold("Every op in one plot", f"![{alternative}]({plot})"))
     for exponent in results.exponents:
-        parts += [
-            f"2^{exponent} elements, us (PyTorch's time over tallow's, NumPy's over tallow's):",
-            _times(results, exponent),
-        ]
+        title = f"2^{exponent} elements, us (PyTorch's time over tallow's, NumPy's over tallow's):"
+        parts.append(fold(f"Every op with 2^{exponent} elements", title, _times(results, exponent)))
     return "\n\n".join(parts)
 
 
+def _by_family(rows: Sequence[Row]) -> str:
+    threads = list(dict.fromkeys(row.threads for row in rows))
+    peers = {"PyTorch": lambda row: row.to_torch, "NumPy": lambda row: row.to_numpy}
+    head = ["family", *(f"{peer}, {count} thr." for peer in peers for count in threads)]
+    body = []
+    for family in dict.fromkeys(row.family for row in rows):
+        own = [row for row in rows if row.family == family]
+        means = [
+            mean_text(ratio(row) for row in own if row.threads == count)
+            for ratio in peers.values()
+            for count in threads
+        ]
+        body.append([family, *means])
+    return markdown(head, body)
+
+
+def _slow(rows: Iterable[Row]) -> str:
+    head = ["op", "dtype", "threads", "of PyTorch", "of NumPy", "tallow, us"]
+    return markdown(
+        head,
+        [
+            [row.op, row.dtype, str(row.threads), number(row.to_torch, 2), number(row.to_numpy, 2), _micros(row)]
+            for row in rows
+        ],
+    )
+
+
+def _least(row: Row) -> float:
+    return min((ratio for ratio in (row.to_torch, row.to_numpy) if ratio), default=math.inf)
+
+
 def _means(results: Results) -> str:
-    lines = ["| threads | dtype | elements | beside PyTorch | beside NumPy |", "| ---: | --- | ---: | ---: | ---: |"]
+    head = ["threads", "dtype", "elements", "beside PyTorch", "beside NumPy"]
+    body = []
     for key in dict.fromkeys(row[:3] for row in results.rows):
         rows = [row for row in results.rows if row[:3] == key]
         threads, dtype, exponent = key
-        means = _mean(row.to_torch for row in rows), _mean(row.to_numpy for row in rows)
-        lines.append(f"| {threads} | {dtype} | 2^{exponent} | {means[0]} | {means[1]} |")
-    return "\n".join(lines)
+        means = mean_text(row.to_torch for row in rows), mean_text(row.to_numpy for row in rows)
+        body.append([str(threads), dtype, f"2^{exponent}", *means])
+    return markdown(head, body)
 
 
 def _times(results: Results, exponent: int) -> str:
@@ -101,17 +153,15 @@ def _times(results: Results, exponent: int) -> str:
     return "\n".join(lines)
 
 
-def _mean(ratios: Iterable[float | None]) -> str:
-    known = [ratio for ratio in ratios if ratio]
-    return f"{statistics.geometric_mean(known):.2f}" if known else ""
-
-
 def _cell(row: Row | None) -> str:
     if row is None:
         return ""
     ratios = ", ".join(f"{ratio:.2f}" for ratio in (row.to_torch, row.to_numpy) if ratio)
-    time = f"{row.tallow * 1e6:.{0 if row.tallow >= 1e-5 else 1}f}"
-    return f"{time} ({ratios})" if ratios else time
+    return f"{_micros(row)} ({ratios})" if ratios else _micros(row)
+
+
+def _micros(row: Row) -> str:
+    return f"{row.tallow * 1e6:.{0 if row.tallow >= 1e-5 else 1}f}"
 
 
 def _listed(words: Iterable[str]) -> str:

@@ -20,6 +20,7 @@ class Row(NamedTuple):
     tallow: float
     torch: float | None = None
     numpy: float | None = None
+    family: str = ""
 
     @property
     def to_torch(self) -> float | None:

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from .work import Op
 
 _RESULTS, _PAGE, _PLOT = "benchmarks.json", "benchmarks.md", "benchmarks.svg"
+_FAMILIES_PLOT = "benchmarks-families.svg"
 
 
 @click.group(context_settings={"help_option_names": ["-h", "--help"]})
@@ -224,8 +225,9 @@ def print_sources() -> None:
 
 def _render(results: Results, folder: Path) -> None:
     folder.mkdir(parents=True, exist_ok=True)
-    (folder / _PAGE).write_text(report.page(results, _PLOT), encoding="utf-8")
+    (folder / _PAGE).write_text(report.page(results, _PLOT, _FAMILIES_PLOT), encoding="utf-8")
     (folder / _PLOT).write_text(plot.draw(results), encoding="utf-8")
+    (folder / _FAMILIES_PLOT).write_text(plot.draw_families(results), encoding="utf-8")
 
 
 if __name__ == "__main__":

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from statistics import median
 
+from ..markdown import fold, markdown, mean_text
+from .causes import CAUSES
 from .results import COMPILED, LIBRARIES, PEERS, Loading, Results, Row, Start, bytes_text, size_text
 from .table import figure, micros, number
 
@@ -17,8 +19,12 @@ SLOW_SHARE = 0.8
 _INTRODUCTION = """\
 # Benchmarks on a GPU
 
-Every family of ops beside PyTorch and CuPy, on the same data, in the same stream, in one run. All figures on this page
-and in the plot come from this command; `make bench-gpu` runs it again:
+Every family of ops beside PyTorch and CuPy, on the same data, in the same stream, in one run on {gpu}. A ratio above 1
+means that tallow is faster.
+"""
+
+_METHOD = """\
+All figures on this page and in the plots come from this command; `make bench-gpu` runs it again:
 
 {command}
 
@@ -27,7 +33,6 @@ and in the plot come from this command; `make bench-gpu` runs it again:
 - GB/s count what an op must read and write by definition, each element once, whatever the implementation does. matmul,
   conv2d and attention of all tokens, of which causality leaves half, are in TFLOP/s.
 - "Ceiling" is the share of the copy ceiling: the fastest copy of as many elements within the device.
-- A ratio above 1 means that tallow is faster.
 - f32 is full f32 in all libraries, never TF32. Indexes are i64.
 - "Own kernels" are tallow's kernels for attention and matmul, which otherwise are cuDNN's and cuBLAS's; PyTorch uses
   its flash attention and cuBLAS there.
@@ -38,91 +43,38 @@ and in the plot come from this command; `make bench-gpu` runs it again:
   and are listed at the top.
 """
 
-# Of the ops that were slow on an H200. Times are in the tables alone.
-_CAUSES = """\
-What keeps them slow, as far as it is known, and what was tried. Shares of cycles are Nsight Compute's, of a call in
-`ncu --clock-control none python -m benchmarks.gpu run --only '/mish$' --size 28 --dtype f32`, for example.
 
-- scatter_add: each sum has the same bits on every run, so its elements are added one after the other in the order of
-  their positions, where PyTorch adds with atomics. Lines that fit into shared memory are summed there, longer ones in
-  the cache, where each step of a wave waits for the previous one. Votes in place of match.any took longer. The rows
-  "both in any order" and "both deterministic" compare like with like. More than a thousand indexes are checked in a
-  launch of their own, since nothing may be written if one is out of range.
-- divide by a number: PyTorch multiplies by the reciprocal, which rounds twice; tallow divides. So does recip of
-  halves, whose quotient in f32 takes a subroutine of the compiler for large and small numbers.
-- linear of f32 at 2^16: the same kernel of cuBLAS as PyTorch's, in a profile of both. No cause was found.
-- floor_divide: it takes the remainder by fmod, as Python does, which is exact for any quotient.
-- Small calls: they wait for their launch, and then for the code of the kernel. One element for each thread of about
-  as many blocks as there are multiprocessors took less time than whole packs in fewer blocks, and so did the code of
-  few elements in front of that of many. What remains is the size of that code.
-- gelu, gelu_erf, silu, sigmoid, rsqrt, sin, cos and tan in f32, and what halves share with them: they are accurate to
-  4 units in the last place everywhere, which is more arithmetic. It shows where memory does not bound a call: at 2^20
-  elements, which stay in the cache.
-- mish in f32, sinh and hypot of halves, remainder of f16 and rand_normal at 2^28 are bound by instructions. Warps
-  issue in 78 % of the cycles of rand_normal and in 84 % of those of sinh, whose two exponentials keep the unit of
-  special functions busy for 70 %; in mish they did in 77 % when six blocks filled a multiprocessor. Kernels of one
-  operand now use at most 32 registers, so that eight do: that took mish from 0.88 of PyTorch's speed to 0.94, atanh
-  from 0.92 to 1.00 and log1p of bf16 from 0.94 to 1.01. With two operands div would spill. CuPy draws by XORWOW,
-  which is shorter than Philox.
-- index_select and index_add: each index is compared with the size and with the mark, and one out of range is
-  recorded. Of many rows a thread has four accesses in flight, which took index_select from 0.90 of PyTorch's speed to
-  0.99; of few rows that took longer.
-- softmax and log_softmax, rows of 64: 4 or 8 threads take a row however many rows there are, so that the bits of a
-  row do not depend on the others. 1,024 rows take 16 or 32 blocks, where PyTorch has 128.
-- sum and max over the first dim of 2^10 elements: one block, whose threads join what they have of 4 or 8 columns in
-  five or six steps through shared memory. rms_norm of a single row: one warp takes it, and writes it as well.
-- sum over the last dim of 2^20 elements: each of 1,024 rows takes a block, whose 8 warps join their sums through
-  shared memory. They issue in 66 % of the cycles, and a thread reads one access alone.
-- sum over all: a second launch adds up what the blocks of the first one have. The last block could do that in one.
-- attention of one token each at 2^28: one block of 181 registers a thread fills a multiprocessor, and memory is busy
-  for 85 % of the time.
-- attention of one token: a third of the time is not spent reading keys: it is the launch, and the last block joining
-  the splits, which waits for what the others write, for their counter and for its own reads. Halves go from memory
-  straight to the registers of products on matrix cores, which takes a fifth less time than dot products of what comes
-  through shared memory. More splits, two blocks for each multiprocessor, keys fetched ahead into the cache and
-  accesses that bypass the nearest one took longer. In f32 there are no matrix cores, since they round to TF32.
-- attention by own kernels: groups of four warps multiply by Hopper's wgmma, as cuDNN's does, and take turns: one
-  makes weights while the other multiplies. The weights take most of what warps issue; the tensor cores wait for them:
-  in bf16 they work in 52 % of the cycles of an H100, and a scheduler issues in 39 %.
-- attention in f32: tiles of 128 rows leave multiprocessors without a block in small calls, where a warp takes 8 rows:
-  the units of multiply-add are not what it keeps busiest. At 2^28 elements these work in 59 % of the cycles, and a
-  scheduler issues in 77 %. Lanes side by side that share columns, which take two thirds of the time to read shared
-  memory, made no difference. Scores and results take 233 registers, so that one block of 8 warps fits a
-  multiprocessor, and no other block works while it waits at its barriers.
-- matmul of halves by own kernels: groups of warps multiply by wgmma, as cuBLAS does. Threads copy the operands, where
-  cuBLAS has one thread copy tiles for several multiprocessors at once. With sides of 8,192 the tensor cores work in
-  81 % of the cycles; then warps wait for each other between the steps. Sides of 1,024 and less make fewer tiles of
-  128 by 128 than there are multiprocessors; tiles of 128 by 64 take a fifth less time there. Nobody shares the depth.
-- matmul of f32 by own kernels: 512 of the 604 instructions of a step multiply; the rest read shared memory, find
-  addresses and wait. A scheduler issues in 79 % of the cycles, and a multiply-add in 65 %. Half of the time of these
-  reads went with lanes side by side that share columns (4 -> 2 cycles a read). Tiles of 256 by 128 took 5 % longer
-  with one block a multiprocessor than two blocks with tiles of 128 by 128; addresses kept in registers made no
-  difference. Few tiles are of 64 by 64, each thread of which reads shared memory twice as often for what it
-  multiplies.
-- On the host: about half of a small call is the vendor's call that enqueues the kernel, made through Python. The rest
-  is the key of its plan, the memory and the object of the result. matmul and linear also pay for what nvmath-python
-  checks, and random numbers for a lock around their counter.
-"""
-
-
-def page(results: Results, plot: str) -> str:
-    """The page, in Markdown; `plot` is the name of the plot beside it."""
+def page(results: Results, plot: str, families_plot: str) -> str:
+    """The page, in Markdown; the names are those of the plots beside it, of every op and of the families."""
     sizes = sorted({row.elements for row in results.rows}, reverse=True)
     parts = [
-        _INTRODUCTION.format(command=f"    {results.environment.get('command', '')}"),
+        _INTRODUCTION.format(gpu=results.environment.get("GPU", "a GPU")),
         *_failures(results),
+        "## Summary",
+        *_summary(results, sizes),
+        f"![Geometric means of each family: share of the copy ceiling and speed relative to PyTorch]({families_plot})",
+        "## What is slow",
+        *_slow(results, sizes),
+        "## How it was measured",
+        _METHOD.format(command=f"    {results.environment.get('command', '')}"),
         markdown(["", ""], results.environment.items()),
         "## The copy ceiling",
         _ceilings(results),
-        "## What is slow",
-        *_slow(results, sizes),
-        f"![Share of the copy ceiling and speed relative to PyTorch, by op and dtype]({plot})",
+        "## Every op in one plot",
+        fold(
+            "The share of the copy ceiling and the speed relative to PyTorch, by op and dtype",
+            f"![Share of the copy ceiling and speed relative to PyTorch, by op and dtype]({plot})",
+        ),
     ]
     for elements in sizes:
         rows = [row for row in results.rows if row.elements == elements and not row.failure]
+        parts.append(f"## {size_text(elements)} elements")
         # Only operands that are larger than any cache say how well memory is used.
-        tables = _rates(results, rows) if elements == sizes[0] else _times(rows)
-        parts += [f"## {size_text(elements)} elements", *tables]
+        if elements == sizes[0]:
+            parts += [_rates(results, family, own) for family, own in _by_family(rows)]
+        else:
+            parts.append("Microseconds on the device; operands of this size stay in its cache.")
+            parts += [_times(family, own) for family, own in _by_family(rows)]
     parts += _compiled([row for row in results.rows if COMPILED in row.libraries and not row.failure])
     parts += _host([row for row in results.rows if row.libraries["tallow"].host_seconds is not None])
     parts += _starts(results.starts)
@@ -130,6 +82,42 @@ def page(results: Results, plot: str) -> str:
     parts += _loading(results.loading)
     parts += _reasons(results)
     return "\n\n".join(part.strip("\n") for part in parts) + "\n"
+
+
+def _by_family(rows: Iterable[Row]) -> list[tuple[str, list[Row]]]:
+    """The rows of each family, in the order of the first ones."""
+    families: dict[str, list[Row]] = {}
+    for row in rows:
+        families.setdefault(row.family, []).append(row)
+    return [*families.items()]
+
+
+def _summary(results: Results, sizes: Sequence[int]) -> list[str]:
+    """The geometric means of each family beside each peer, by size."""
+    rows = [row for row in results.rows if not row.failure]
+
+    def means(own: Sequence[Row]) -> list[str]:
+        return [
+            mean_text(row.ratio(peer) for row in own if row.elements == elements)
+            for peer in PEERS
+            for elements in sizes
+        ]
+
+    head = ["family", "ops", *(f"{title}, {size_text(elements)}" for title in PEERS.values() for elements in sizes)]
+    body = [[family, str(len({row.op for row in own})), *means(own)] for family, own in _by_family(rows)]
+    body.append(["**all**", str(len({row.op for row in rows})), *means(rows)])
+    text = (
+        "How many times as fast as each peer tallow is on the device: geometric means over the ops and dtypes of a"
+        " family, by the number of elements."
+    )
+    return [text, markdown(head, body)]
+
+
+def _family_title(family: str, rows: Sequence[Row]) -> str:
+    """What a fold of the rows of a family shows while it is closed."""
+    peers = ((title, [row.ratio(peer) for row in rows]) for peer, title in PEERS.items())
+    means = [f"{mean_text(ratios)} of {title}'s speed" for title, ratios in peers if any(ratios)]
+    return f"{family}: {', '.join([_counted(rows), *means])}"
 
 
 def summary(results: Results) -> list[str]:
@@ -162,25 +150,33 @@ def _ceilings(results: Results) -> str:
 
 
 def _slow(results: Results, sizes: Sequence[int]) -> list[str]:
+    head = ["op", "dtype", *(f"of {title}" for title in PEERS.values()), *_titles("us")]
     parts = []
     for elements in sizes:
-        least = SLOW_LARGE_RATIO if elements == sizes[0] else SLOW_RATIO
+        is_largest = elements == sizes[0]
+        least = SLOW_LARGE_RATIO if is_largest else SLOW_RATIO
         slow = _slow_rows((row for row in results.rows if row.elements == elements), least)
-        if slow:
-            head = ["op", "dtype", *(f"of {title}" for title in PEERS.values()), *_titles("us")]
-            rows = [[row.op, row.dtype, *_both(row.ratio), *_device(row, *LIBRARIES)] for row in slow]
-            parts += [f"Below {least} of a peer at {size_text(elements)} elements:", markdown(head, rows)]
-        else:
+        rows = [[row.op, row.dtype, *_both(row.ratio), *_device(row, *LIBRARIES)] for row in slow]
+        title = f"Below {least} of a peer at {size_text(elements)} elements"
+        if not rows:
             parts.append(f"At {size_text(elements)} elements no op is below {least} of a peer.")
+        elif is_largest:
+            parts += [f"{title}:", markdown(head, rows)]
+        else:
+            parts.append(fold(f"{title}: {_counted(rows)}", markdown(head, rows)))
     parts += _below_ceiling(results, sizes)
     slow_host = sorted((row for row in results.rows if _least(row.host_ratio) < SLOW_RATIO), key=_least_host)
     if slow_host:
-        head = ["op", "dtype", *(f"of {title}" for title in PEERS.values()), *_titles("us")]
         rows = [[row.op, row.dtype, *_both(row.host_ratio), *_on_host(row)] for row in slow_host]
-        parts += [f"Below {SLOW_RATIO} of a peer on the host, in small calls:", markdown(head, rows)]
+        title = f"Below {SLOW_RATIO} of a peer on the host, in small calls: {_counted(rows)}"
+        parts.append(fold(title, markdown(head, rows)))
     if slow_host or _slow_rows(results.rows):
-        parts.append(_CAUSES)
+        parts.append(fold("What keeps them slow, and what was tried", CAUSES))
     return parts
+
+
+def _counted(rows: Sequence[object]) -> str:
+    return f"{len(rows)} row{'s' * (len(rows) != 1)}"
 
 
 def _below_ceiling(results: Results, sizes: Sequence[int]) -> list[str]:
@@ -194,11 +190,11 @@ def _below_ceiling(results: Results, sizes: Sequence[int]) -> list[str]:
         [row.op, row.dtype, number(share, 2), *(number(results.share(row, peer), 2) for peer in PEERS)]
         for share, row in slow
     ]
-    title = f"Below {SLOW_SHARE} of the copy ceiling at {size_text(sizes[0])} elements:"
-    return [title, markdown(["op", "dtype", *LIBRARIES.values()], rows)]
+    title = f"Below {SLOW_SHARE} of the copy ceiling at {size_text(sizes[0])} elements: {_counted(rows)}"
+    return [fold(title, markdown(["op", "dtype", *LIBRARIES.values()], rows))]
 
 
-def _rates(results: Results, rows: Sequence[Row]) -> list[str]:
+def _rates(results: Results, family: str, rows: Sequence[Row]) -> str:
     head = ["op", "dtype", "shape", "tallow", "ceiling", "PyTorch", "ratio", "CuPy", "ratio"]
     parts = []
     for unit, title in (("GB/s", "In GB/s:"), ("TFLOP/s", "In TFLOP/s:")):
@@ -210,7 +206,7 @@ def _rates(results: Results, rows: Sequence[Row]) -> list[str]:
                 body.append([row.op, row.dtype, row.shape, figure(row.rate("tallow")), share, *peers])
         if body:
             parts += [title, markdown(head, body)]
-    return parts
+    return fold(_family_title(family, rows), *parts)
 
 
 def _compiled(rows: Sequence[Row]) -> list[str]:
@@ -228,12 +224,13 @@ def _compiled(rows: Sequence[Row]) -> list[str]:
     ]
     return [
         f"## Beside {COMPILED}",
-        f"In GB/s at {rows[0].size} elements. What is compiled is one call, for its shapes alone.",
-        markdown(head, body),
+        f"In GB/s at {rows[0].size} elements. What is compiled is one call, for its shapes alone. Beside the faster of"
+        f" the two, the geometric mean is {mean_text(map(least, rows))}.",
+        fold(_counted(rows), markdown(head, body)),
     ]
 
 
-def _times(rows: Sequence[Row]) -> list[str]:
+def _times(family: str, rows: Sequence[Row]) -> str:
     head = ["op", "dtype", "tallow", "PyTorch", "ratio", "CuPy", "ratio"]
     body = [
         [
@@ -244,9 +241,7 @@ def _times(rows: Sequence[Row]) -> list[str]:
         ]
         for row in rows
     ]
-    return (
-        ["Microseconds on the device; operands of this size stay in its cache.", markdown(head, body)] if body else []
-    )
+    return fold(_family_title(family, rows), markdown(head, body))
 
 
 def _host(rows: Sequence[Row]) -> list[str]:
@@ -260,7 +255,7 @@ def _host(rows: Sequence[Row]) -> list[str]:
     return [
         "## Host time of a small call",
         f"To enqueue one call at {rows[0].size} elements, without waiting for it. In the middle: {', '.join(words)}.",
-        markdown(head, body),
+        fold(_counted(rows), markdown(head, body)),
     ]
 
 
@@ -338,7 +333,7 @@ def _reasons(results: Results) -> list[str]:
     for (library, reason), names in where.items():
         ops = dict.fromkeys(names)
         rows.append([library, _cell(reason), ", ".join(ops) if len(ops) < 8 else f"{len(ops)} ops"])
-    return ["## What a dash means", markdown(["library", "reason", "where"], rows)]
+    return ["## What a dash means", fold(_counted(rows), markdown(["library", "reason", "where"], rows))]
 
 
 def _slow_rows(rows: Iterable[Row], least: float = SLOW_RATIO) -> list[Row]:
@@ -388,14 +383,3 @@ def _millis(seconds: float | None) -> str:
 
 def _cell(text: str) -> str:
     return text.replace("|", "\\|")
-
-
-def markdown(head: Sequence[str], rows: Iterable[Iterable[str]]) -> str:
-    """A table whose columns of numbers are set to the right."""
-    body = [list(row) for row in rows]
-    is_number = [
-        bool(body) and all(row[column].replace(".", "", 1).isdecimal() or row[column] == "–" for row in body)
-        for column in range(len(head))
-    ]
-    rule = ["---:" if right else "---" for right in is_number]
-    return "\n".join(f"| {' | '.join(cells)} |" for cells in (head, rule, *body))

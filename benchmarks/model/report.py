@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from functools import partial
 
-from benchmarks.gpu.report import markdown
 from benchmarks.gpu.table import number
+from benchmarks.markdown import markdown
 from benchmarks.results import cell, joined, milliseconds, missing
 
 from .results import PHASES, TALLOW, Results, Row

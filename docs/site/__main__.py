@@ -11,7 +11,7 @@ from opgen.cli import main as opgen
 from opgen.matrix import cells
 from opgen.project import read_spec
 
-from docs.site import commands, plots, speeds
+from docs.site import commands, pictures, plots, speeds
 
 ROOT = Path(__file__).parents[2]
 SITE = Path(__file__).parent
@@ -36,6 +36,9 @@ def stage(folder: Path) -> None:
         copy = source / file.relative_to(ROOT)
         copy.parent.mkdir(parents=True, exist_ok=True)
         shutil.copy2(file, copy)
+        if file.suffix == ".md" and (text := file.read_text("utf-8")) != (drawn := pictures.inline(text, file.parent)):
+            copy.write_text(drawn, encoding="utf-8")
+            shutil.copystat(file, copy)
     for page in SITE.glob("*.md"):
         shutil.copy2(page, source)
     for name in LINKED:

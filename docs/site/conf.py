@@ -21,12 +21,14 @@ html_static_path = [str(Path(__file__).parent / "static")]
 html_css_files = ["site.css"]
 html_show_sourcelink = False
 html_copy_source = False
+WIDE = ("docs/benchmarks", "docs/cpu", "names", "reference/matrix", "reference/index")
 html_theme_options = {
     "show_prev_next": False,
     "navbar_align": "left",
     "header_links_before_dropdown": 7,
     "show_toc_level": 2,
-    "secondary_sidebar_items": ["page-toc"],
+    # Wide tables have the room of it.
+    "secondary_sidebar_items": {"**": ["page-toc"], **{page: [] for page in WIDE}},
     "footer_start": [],
     "footer_end": [],
 }

@@ -16,7 +16,7 @@ from tallow.runtime.helpers import threads
 from benchmarks.cpu import measure, plot, report
 from benchmarks.cpu.__main__ import main
 from benchmarks.cpu.results import Results, Row, write_text
-from benchmarks.plot import ratio_axis
+from benchmarks.plot import Mark, Panel, draw, ratio_axis
 
 PAGE = Path(__file__).parents[2] / "docs" / "cpu.md"
 OTHER = "## another CPU, 2 cores\n\n`python`: as it was  \n\n| op |  |\n| --- | ---: |\n| add | 1 |\n"
@@ -43,6 +43,7 @@ def test_runs_with_onednn_have_a_section_and_a_plot_of_their_own(results: Result
     with_it = replace(results, machine=replace(results.machine, versions={**versions, "oneDNN": "1.0"}))
     assert with_it.title == f"{without.title}, with oneDNN"
     assert plot.file_name(with_it) == plot.file_name(without).replace(".svg", "-onednn.svg")
+    assert not {*plot.draw_all(with_it)} & {*plot.draw_all(without)}
 
 
 def test_a_file_that_cannot_be_written_stays_as_it_was(tmp_path: Path) -> None:
@@ -66,12 +67,12 @@ def test_an_op_of_one_dtype_stands_in_its_family(results: Results) -> None:
 
 
 def test_section_has_the_means_and_a_table_for_each_size(results: Results) -> None:
-    lines = report.section(results, "cpu.svg").splitlines()
+    lines = report.section(results, "families.svg", "cpu.svg").splitlines()
     assert lines[0] == f"`{results.command}`: tallow 0.1.0, NumPy 2.4.6, PyTorch 2.13.0."
     alternative = "Speed relative to PyTorch at 2^24 elements, by op and dtype, with 1 and 4 threads"
     assert f"![{alternative}](cpu.svg)" in lines
     assert "| 1 | f32 | 2^24 | 1.00 | 0.50 |" in lines
-    assert "| 1 | bf16 | 2^24 | 2.00 |  |" in lines
+    assert "| 1 | bf16 | 2^24 | 2.00 | – |" in lines
     large, small = (lines.index(next(line for line in lines if line.startswith(f"2^{n} el"))) for n in (24, 10))
     assert lines[large + 2 : large + 7] == [
         "| op | f32, 1 thr. | bf16, 1 thr. | f32, 4 thr. | bf16, 4 thr. |",
@@ -86,7 +87,8 @@ def test_section_has_the_means_and_a_table_for_each_size(results: Results) -> No
 def test_section_says_that_numpy_served() -> None:
     machine = measure.this_machine(None)
     with_kernels, without = (
-        report.section(Results("command", replace(machine, kernels=kernels)), None) for kernels in (True, False)
+        report.section(Results("command", replace(machine, kernels=kernels), [Row(1, "f32", 10, "add", 1e-6)]))
+        for kernels in (True, False)
     )
     assert "NumPy" in with_kernels
     assert "no compiled kernels" not in with_kernels
@@ -94,8 +96,7 @@ def test_section_says_that_numpy_served() -> None:
 
 
 def test_plot_has_a_panel_for_each_number_of_threads_and_a_mark_for_each_ratio(results: Results) -> None:
-    drawing = plot.draw(results)
-    assert drawing is not None
+    drawing = plot.draw_all(results)[plot.file_name(results)]
     root = ET.fromstring(drawing)
     space = "{http://www.w3.org/2000/svg}"
     assert [mark.text for mark in root.iter(f"{space}title")] == [
@@ -114,12 +115,23 @@ def test_plot_has_a_panel_for_each_number_of_threads_and_a_mark_for_each_ratio(r
     assert places == {"add f32: 2.00": "294.5", "gelu f32: 0.50": "126.0", "add f32: 4.00": "759.8"}
 
 
-def test_heading_of_the_plot_does_not_reach_the_legend(results: Results) -> None:
-    results.rows[:] = [row for row in results.rows if row.threads == 1]
+def test_the_plot_of_families_has_their_means(results: Results) -> None:
+    root = ET.fromstring(plot.draw_all(results)[plot.file_name(results, "-families")])
+    marks = [mark.text for mark in root.iter("{http://www.w3.org/2000/svg}title")]
+    assert marks[1:] == [
+        "elementwise f32: 1.00",
+        "elementwise bf16: 2.83",
+        "elementwise f32: 4.00",
+        "elementwise bf16: 1.00",
+        "casts bf16: 1.00",
+    ]
+
+
+def test_heading_of_the_plot_does_not_reach_the_legend() -> None:
+    panel = Panel("1 thread", ratio_axis([1.0]), [Mark("add", "f32", 1.0)])
     widths = []
-    for processor in ("a CPU", "a CPU " + "of a long name " * 8):
-        drawing = plot.draw(named(results, processor, 4))
-        assert drawing is not None
+    for heading in ("a heading", "a heading " + "of many words " * 8):
+        drawing = draw("title", heading, ["add"], ["f32"], [panel])
         widths.append(int(ET.fromstring(drawing).get("viewBox", "").split()[2]))
     assert widths[0] < widths[1]
 
@@ -133,8 +145,8 @@ def test_numbers_of_an_axis_do_not_run_into_each_other() -> None:
 
 def test_without_pytorch_there_is_no_plot(results: Results, tmp_path: Path) -> None:
     results.rows[:] = [row._replace(torch=None) for row in results.rows]
-    assert plot.draw(results) is None
-    assert plot.draw(Results("command", results.machine)) is None
+    assert plot.draw_all(results) == {}
+    assert plot.draw_all(Results("command", results.machine)) == {}
     done = render(results, tmp_path)
     assert done.exit_code == 0, done.output
     assert [path.name for path in (tmp_path / "docs").iterdir()] == ["cpu.md"]
@@ -153,14 +165,19 @@ def test_render_replaces_the_section_of_its_machine_and_keeps_others(results: Re
     assert head.startswith("# Ops on the CPU\n")
     assert "An old head" not in text
     assert "old figures" not in text
-    assert rest == f"{results.title}\n\n{report.section(results, 'cpu-4-cores.svg')}\n\n{OTHER}"
-    assert (page.parent / "cpu-4-cores.svg").read_text(encoding="utf-8") == plot.draw(results)
+    assert (
+        rest
+        == f"{results.title}\n\n{report.section(results, 'cpu-4-cores-families.svg', 'cpu-4-cores.svg')}\n\n{OTHER}"
+    )
+    for name, drawing in plot.draw_all(results).items():
+        assert (page.parent / name).read_text(encoding="utf-8") == drawing
     # Once more changes nothing, and a new machine comes last.
     assert render(results, tmp_path).exit_code == 0
     assert page.read_text(encoding="utf-8") == text
     assert render(named(results, "a third CPU", 64), tmp_path).exit_code == 0
     assert page.read_text(encoding="utf-8").startswith(f"{text}\n## a third CPU, 64 cores\n")
-    assert sorted(path.name for path in page.parent.iterdir()) == ["cpu-4-cores.svg", "cpu-64-cores.svg", "cpu.md"]
+    names = [f"cpu-{cores}-cores{what}.svg" for cores in (4, 64) for what in ("-families", "")]
+    assert sorted(path.name for path in page.parent.iterdir()) == [*names, "cpu.md"]
 
 
 def test_render_of_several_files(results: Results, tmp_path: Path) -> None:
@@ -179,7 +196,7 @@ def test_two_machines_do_not_share_a_plot(results: Results, tmp_path: Path) -> N
     before = {path.name: path.read_bytes() for path in (tmp_path / "docs").iterdir()}
     done = render(named(results, "another", 4), tmp_path)
     assert done.exit_code == 1
-    assert "cpu-4-cores.svg is the plot of 'a <CPU>, 4 cores'; remove that section" in done.output
+    assert "cpu-4-cores-families.svg is the plot of 'a <CPU>, 4 cores'; remove that section" in done.output
     assert {path.name: path.read_bytes() for path in (tmp_path / "docs").iterdir()} == before
 
 
@@ -209,7 +226,7 @@ def test_run_writes_the_command_that_it_was(monkeypatch: pytest.MonkeyPatch, tmp
     ]
     assert all(row.tallow > 0 for row in results.rows)
     assert [row.numpy is None for row in results.rows] == [False, False, True, True, True, True]
-    assert report.section(results, None) in done.output
+    assert report.section(results) in done.output
 
 
 def test_run_of_no_op_says_so(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

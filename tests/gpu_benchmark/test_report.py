@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import re
 import sys
 import xml.etree.ElementTree as ET
+from dataclasses import replace
 from pathlib import Path
 
 import click
@@ -104,7 +106,7 @@ def test_the_sources_at_hand_are_named() -> None:
 
 
 def test_the_page_says_what_pytorch_was_told(results: Results) -> None:
-    page = report.page(results, "plot.svg")
+    page = report.page(results, "plot.svg", "families.svg")
     assert "torch.backends.cudnn.benchmark off" in page
     assert "scatter_add and index_add add with atomics" in page
 
@@ -115,8 +117,8 @@ def test_the_file_keeps_everything(results: Results, tmp_path: Path) -> None:
 
 
 def test_page_says_what_is_slow_worst_first(results: Results) -> None:
-    slow = section(report.page(results, "plot.svg"), "What is slow")
-    device, _, rest = slow.partition("Below 0.8 of the copy ceiling at 2^28 elements:")
+    slow = section(report.page(results, "plot.svg", "families.svg"), "What is slow")
+    device, _, rest = slow.partition("Below 0.8 of the copy ceiling at 2^28 elements: 2 rows")
     ceiling, _, host = rest.partition("on the host")
     lines = [line for line in device.splitlines() if line.startswith("|")]
     assert lines[2:] == [
@@ -131,16 +133,39 @@ def test_page_says_what_is_slow_worst_first(results: Results) -> None:
     assert "What keeps them slow" in slow
     # At the largest size less is slow.
     results.rows[0].libraries["torch"].seconds = 480e-6
-    device = section(report.page(results, "plot.svg"), "What is slow").partition("Below 0.8")[0]
+    device = section(report.page(results, "plot.svg", "families.svg"), "What is slow").partition("Below 0.8")[0]
     assert "Below 0.97 of a peer at 2^28 elements:" in device
     assert "| exp | f32 | 0.96 | 1.20 | 500 | 480 | 600 |" in device
     results.rows[0].libraries["torch"].seconds = 520e-6
     results.rows[:] = [row for row in results.rows if row.op == "exp"]
-    assert "What keeps them slow" not in report.page(results, "plot.svg")
+    assert "What keeps them slow" not in report.page(results, "plot.svg", "families.svg")
+
+
+def test_page_begins_with_the_means_of_the_families(results: Results) -> None:
+    results.rows.append(replace(row("exp2", tallow=1e-3, torch=4e-3), family="other"))
+    page = report.page(results, "plot.svg", "families.svg")
+    summary = section(page, "Summary")
+    # Of exp, gather, scatter_add, where, exp and matmul: the sixth root of 1.04 * 0.5 * 0.25 * 1 * 1.083 * 2.
+    assert "| family | 5 | 0.81 | 1.00 | 1.18 | 1.00 |" in summary
+    assert "| other | 1 | 4.00 | – | – | – |" in summary
+    assert "](families.svg)" in summary
+    assert page.index("## Summary") < page.index("## What is slow") < page.index("](plot.svg)")
+    assert "<summary>other: 1 row, 4.00 of PyTorch's speed</summary>" in section(page, "2^28 elements")
+
+
+def test_what_is_long_is_folded(results: Results) -> None:
+    page = report.page(results, "plot.svg", "families.svg")
+    assert page.count("<details>") == page.count("</details>") > 3
+    # GitHub and Sphinx read Markdown within HTML behind an empty line only.
+    assert len(re.findall(r"<details>\n<summary>.*</summary>\n\n", page)) == page.count("<details>")
+    assert page.count("\n\n</details>") == page.count("<details>")
+    outside = re.sub(r"<details>.*?</details>", "", page, flags=re.DOTALL)
+    assert "| exp | f32 | 16384 x 16384 |" not in outside
+    assert "| gather | f32 | 0.50 | 2.00 | 2000 | 1000 | 4000 |" in outside
 
 
 def test_page_shows_rates_times_and_reasons(results: Results) -> None:
-    page = report.page(results, "plot.svg")
+    page = report.page(results, "plot.svg", "families.svg")
     assert "    python -m benchmarks.gpu run\n" in page
     assert "| GPU | a <GPU>, 139 GiB |" in page
     assert "| 1 GiB | 2147 | 4295 |" in section(page, "The copy ceiling").replace("1024 MiB", "1 GiB")
@@ -159,14 +184,14 @@ def test_page_shows_rates_times_and_reasons(results: Results) -> None:
 def test_page_shows_the_slowest_ops_beside_the_faster_of_pytorchs_two_ways_first(
     results: Results, tmp_path: Path
 ) -> None:
-    assert COMPILED not in report.page(results, "x.svg")
+    assert COMPILED not in report.page(results, "x.svg", "families.svg")
     exp, gather, scatter_add = results.rows[:3]
     exp.libraries[COMPILED] = Measurement(400e-6)
     gather.libraries[COMPILED] = Measurement(4e-3)
     scatter_add.libraries[COMPILED] = Measurement(reason="no compiler")
     results.write(tmp_path / "results.json")
     assert Results.read(tmp_path / "results.json").rows == results.rows
-    page = report.page(results, "x.svg")
+    page = report.page(results, "x.svg", "families.svg")
     rows = [
         "| scatter_add | f32 | 537 | 2147 | – | 0.25 |",
         "| gather | f32 | 1074 | 2147 | 537 | 0.50 |",
@@ -178,7 +203,7 @@ def test_page_shows_the_slowest_ops_beside_the_faster_of_pytorchs_two_ways_first
 
 
 def test_page_shows_how_a_file_is_loaded(results: Results, tmp_path: Path) -> None:
-    assert "Loading" not in report.page(results, "x.svg")
+    assert "Loading" not in report.page(results, "x.svg", "families.svg")
     results.loading = [
         Loading("a copy from pinned memory", 1 << 30, 0.02),
         Loading("tallow", 1 << 31, 0.05, 96 << 20),
@@ -191,31 +216,31 @@ def test_page_shows_how_a_file_is_loaded(results: Results, tmp_path: Path) -> No
         "| tallow | 2048 MiB | 42.9 | 0.80 | 96.0 |",
         "| another | No module named 'another' | – | – | – |",
     ]
-    assert "\n".join(rows) in report.page(results, "x.svg")
+    assert "\n".join(rows) in report.page(results, "x.svg", "families.svg")
 
 
 def test_page_shows_what_a_launch_costs_the_host(results: Results, tmp_path: Path) -> None:
-    assert "Host time of a launch" not in report.page(results, "x.svg")
+    assert "Host time of a launch" not in report.page(results, "x.svg", "families.svg")
     results.launches = {"tallow's": 2e-6, "a user's": 2.3e-6}
     results.write(tmp_path / "results.json")
     assert Results.read(tmp_path / "results.json").launches == results.launches
     rows = "| tallow's | 2.00 | 1.00 |\n| a user's | 2.30 | 1.15 |"
-    assert rows in section(report.page(results, "x.svg"), "Host time of a launch")
+    assert rows in section(report.page(results, "x.svg", "families.svg"), "Host time of a launch")
 
 
 def test_page_shows_what_first_results_take(results: Results, tmp_path: Path) -> None:
-    assert "First results" not in report.page(results, "x.svg")
+    assert "First results" not in report.page(results, "x.svg", "families.svg")
     phases = {"import of tallow": 0.04, "eight kernels": 0.5}
     results.starts = [Start("with an empty cache", 0.9, phases), Start("with a full cache", reason="it | failed")]
     results.write(tmp_path / "results.json")
     assert Results.read(tmp_path / "results.json").starts == results.starts
     rows = "| with an empty cache | 900 | 40 | 500 |\n| with a full cache | it \\| failed | – | – |"
-    assert rows in section(report.page(results, "x.svg"), "First results")
+    assert rows in section(report.page(results, "x.svg", "families.svg"), "First results")
 
 
 def test_a_wrong_result_stands_at_the_top_and_nowhere_else(results: Results) -> None:
     results.rows.append(row("silu", failure="tallow: element 7 is 1, expected 2"))
-    page = report.page(results, "plot.svg")
+    page = report.page(results, "plot.svg", "families.svg")
     assert page.index("## **1 FAILED**") < page.index("## The copy ceiling")
     assert "| silu | f32 | 2^28 | tallow: element 7 is 1, expected 2 |" in page
     assert "silu" not in section(page, "2^28 elements")
@@ -278,8 +303,9 @@ def test_the_plots_of_the_documents_are_whole(path: Path) -> None:
 
 def test_nothing_measured_is_no_error() -> None:
     empty = Results({})
-    assert "# Benchmarks" in report.page(empty, "plot.svg")
+    assert "# Benchmarks" in report.page(empty, "plot.svg", "families.svg")
     ET.fromstring(plot.draw(empty))
+    ET.fromstring(plot.draw_families(empty))
     assert report.summary(empty) == ["", "0 of 0 rows below 0.9 of a peer"]
 
 
@@ -299,9 +325,16 @@ def test_render_writes_page_and_plot_and_leaves_the_results_where_they_are(resul
     results.write(file)
     done = CliRunner().invoke(main, ["render", str(file), str(docs)])
     assert done.exit_code == 0, done.output
-    assert sorted(path.name for path in docs.iterdir()) == ["benchmarks.md", "benchmarks.svg"]
-    assert (docs / "benchmarks.md").read_text(encoding="utf-8") == report.page(results, "benchmarks.svg")
+    assert sorted(path.name for path in docs.iterdir()) == [
+        "benchmarks-families.svg",
+        "benchmarks.md",
+        "benchmarks.svg",
+    ]
+    assert (docs / "benchmarks.md").read_text(encoding="utf-8") == report.page(
+        results, "benchmarks.svg", "benchmarks-families.svg"
+    )
     assert (docs / "benchmarks.svg").read_text(encoding="utf-8") == plot.draw(results)
+    assert (docs / "benchmarks-families.svg").read_text(encoding="utf-8") == plot.draw_families(results)
 
 
 def test_a_run_goes_on_where_another_on_the_same_machine_ended(results: Results, tmp_path: Path) -> None:

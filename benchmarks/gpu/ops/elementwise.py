@@ -144,7 +144,7 @@ def _add_small(name: str) -> Op:
             check=close(lambda: x.torch.double() + small.torch.double(), data, ulps=1, absolute=1),
         )
 
-    return Op("broadcast", f"add a {name}", build)
+    return Op("binary", f"add a {name}", build)
 
 
 def _with_number(name: str, call: Callable[[Any], Any], result_bytes: int | None = None) -> Op:
@@ -161,7 +161,7 @@ def _with_number(name: str, call: Callable[[Any], Any], result_bytes: int | None
             check=close(lambda: call(x.torch.double()), data, ulps=1, absolute=1),
         )
 
-    return Op("number", name, build)
+    return Op("unary", name, build)
 
 
 def _add_transposed(data: Data) -> Work:
@@ -272,7 +272,7 @@ def _of_spec(op: tl.UnaryOp | tl.BinaryOp, theirs: Callable[..., Any]) -> Op:
 
 
 _CHOSEN = (
-    Op("affine", "affine", _affine),
+    Op("unary", "affine", _affine),
     _binary("add"),
     _binary("mul"),
     _unary("exp", torch.exp),
@@ -280,16 +280,16 @@ _CHOSEN = (
     _unary("gelu_erf", functional.gelu),
     _unary("silu", functional.silu),
     _unary("nan_to_num", torch.nan_to_num),
-    Op("cmp", "lt", _cmp),
-    Op("where", "where", _where),
+    Op("binary", "lt", _cmp),
+    Op("binary", "where", _where),
     _with_number("add a number", lambda x: x + _MUL),
     _with_number("divide by a number", lambda x: x / 3),
     _with_number("greater than a number", lambda x: x > _ADD, 1),
-    Op("cast", "cast from f32", _cast_from_f32, HALVES),
-    Op("cast", "cast to f32", _cast_to_f32, HALVES),
+    Op("unary", "cast from f32", _cast_from_f32, HALVES),
+    Op("unary", "cast to f32", _cast_to_f32, HALVES),
     _add_small("row"),
     _add_small("column"),
-    Op("transposed", "add, one side transposed", _add_transposed),
+    Op("binary", "add, one side transposed", _add_transposed),
     Op("fused", "eight ops, fused", _eight_fused),
 )
 _NAMES = {op.name for op in _CHOSEN}

@@ -31,7 +31,7 @@ def _pool(name: str, theirs: Callable[[torch.Tensor, int], torch.Tensor], ulps: 
             check=close(lambda: theirs(images.torch.double(), _FACTOR), data, ulps, absolute),
         )
 
-    return Op("pooling", name, build)
+    return Op("images", name, build)
 
 
 def _upsample(name: str, interpolate: Callable[[torch.Tensor], torch.Tensor], ulps: float, absolute: float) -> Op:
@@ -49,7 +49,7 @@ def _upsample(name: str, interpolate: Callable[[torch.Tensor], torch.Tensor], ul
             check=close(lambda: interpolate(images.torch.double()), data, ulps, absolute),
         )
 
-    return Op("upsampling", name, build)
+    return Op("images", name, build)
 
 
 def _nearest(images: torch.Tensor) -> torch.Tensor:

@@ -94,10 +94,10 @@ def _scatter_add(data: Data, *, ours_repeats: bool = True, theirs_repeats: bool 
 
 
 OPS = (
-    Op("gather", "gather", _gather),
-    Op("index_select", "index_select", _index_select),
-    Op("index_add", "index_add", _index_add),
-    Op("scatter_add", "scatter_add", _scatter_add),
-    Op("scatter_add", "scatter_add, both in any order", partial(_scatter_add, ours_repeats=False)),
-    Op("scatter_add", "scatter_add, both deterministic", partial(_scatter_add, theirs_repeats=True)),
+    Op("indexing", "gather", _gather),
+    Op("indexing", "index_select", _index_select),
+    Op("indexing", "index_add", _index_add),
+    Op("indexing", "scatter_add", _scatter_add),
+    Op("indexing", "scatter_add, both in any order", partial(_scatter_add, ours_repeats=False)),
+    Op("indexing", "scatter_add, both deterministic", partial(_scatter_add, theirs_repeats=True)),
 )

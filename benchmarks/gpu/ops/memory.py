@@ -103,9 +103,9 @@ def _cupy_generator(cupy: Any) -> Any:
 
 
 OPS = (
-    Op("transpose", "transpose to contiguous", _transpose),
-    Op("copy2d", "copy2d", _copy2d),
-    Op("fill", "fill", _fill),
+    Op("memory", "transpose to contiguous", _transpose),
+    Op("memory", "copy2d", _copy2d),
+    Op("memory", "fill", _fill),
     Op("random", "rand_uniform", _rand_uniform),
     Op("random", "rand_normal", _rand_normal),
 )

@@ -73,8 +73,8 @@ def _topk(data: Data) -> Work:
 
 OPS = (
     # PyTorch's running sums of halves are off by whole units: there is nothing to compare with.
-    Op("order", f"cumsum, rows of {_LENGTH}", _cumsum, ("f32",)),
-    Op("order", f"argsort, rows of {_LENGTH}", _argsort),
-    Op("order", "sort of all", _sort),
-    Op("order", f"topk of {_FIRST}, rows of {_LONG}", _topk),
+    Op("ordering", f"cumsum, rows of {_LENGTH}", _cumsum, ("f32",)),
+    Op("ordering", f"argsort, rows of {_LENGTH}", _argsort),
+    Op("ordering", "sort of all", _sort),
+    Op("ordering", f"topk of {_FIRST}, rows of {_LONG}", _topk),
 )

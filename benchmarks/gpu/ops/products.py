@@ -90,9 +90,9 @@ def _linear(data: Data) -> Work:
 
 
 OPS = (
-    Op("matmul", "matmul", _matmul),
-    Op("matmul", "matmul, own kernels", lambda data: _matmul(data, by_kernel=True)),
-    Op("matmul", "matmul of half the side, own kernels", lambda data: _matmul(data, 2, by_kernel=True)),
-    Op("linear", "linear", _linear),
-    Op("conv2d", "conv2d", _conv2d),
+    Op("products", "matmul", _matmul),
+    Op("products", "matmul, own kernels", lambda data: _matmul(data, by_kernel=True)),
+    Op("products", "matmul of half the side, own kernels", lambda data: _matmul(data, 2, by_kernel=True)),
+    Op("products", "linear", _linear),
+    Op("images", "conv2d", _conv2d),
 )

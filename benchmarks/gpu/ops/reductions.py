@@ -36,7 +36,7 @@ def _reduction(name: str, over: str, theirs: Callable[..., torch.Tensor], check:
             check=check(data),
         )
 
-    return Op(name, f"{name} over {over}", build)
+    return Op("reductions", f"{name} over {over}", build)
 
 
 def _sum(over: str) -> Op:
