@@ -26,7 +26,7 @@ from opgen.model import (
 )
 from opgen.names import Names
 from opgen.problem import Location, Problems, did_you_mean
-from opgen.promotion import check_promotion
+from opgen.promotion import check_promotion, check_yields
 from opgen.reserved import METHOD_WORDS, names_around
 from opgen.scopes import check_formulas
 
@@ -48,6 +48,9 @@ def check(spec: Spec, problems: Problems) -> None:
         _check_integer(dtype, problems)
         _check_parts(spec, dtype, problems)
     check_promotion({dtype.name: dtype for dtype in spec.dtypes}, problems)
+    are_sure = [are_known(spec, it.yields_to, (), problems) for it in spec.dtypes if it.yields_to is not None]
+    if all(are_sure):
+        check_yields(spec, problems)
     families = [family.name for family in spec.families]
     chosen = {method.kind for method in spec.storage_methods()}
     for kind in spec.functors.values():

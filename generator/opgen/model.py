@@ -219,7 +219,12 @@ class DType:
         Mark.OPTIONAL,
         names_of("dtype"),
         "The dtypes that have all of its numbers and are next to it. Operands of two dtypes are promoted to the first "
-        "dtype that can be reached from both; where there is none, they do not go together.",
+        "dtype that can be reached from both, unless one yields to the other; without either, they do not go together.",
+    ]
+    yields_to: Annotated[
+        Names | None,
+        "The dtypes that it takes beside an operand of one of them, though they may lack some of its numbers: a set "
+        "such as `float`, or a list.",
     ]
     location: Location = field(compare=False)
 

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator, Mapping
 
-from opgen.model import DType
+from opgen.model import DType, Spec
 from opgen.problem import Problems
 
 _Above = Mapping[str, frozenset[str]]
@@ -20,6 +20,23 @@ def check_promotion(dtypes: Mapping[str, DType], problems: Problems) -> None:
             problems.note(dtypes[name].location, f"dtype '{name}' is promoted to itself in the end; remove a step")
 
 
+def check_yields(spec: Spec, problems: Problems) -> None:
+    """Note a dtype that yields to one that its promotions decide about, or that yields to it; all names are known."""
+    reached = _reached({dtype.name: dtype for dtype in spec.dtypes})
+    yielded = _yielded(spec)
+    for dtype in spec.dtypes:
+        for other in yielded[dtype.name]:
+            if other == dtype.name:
+                wrong = "yields to itself"
+            elif other in reached[dtype.name] or dtype.name in reached[other]:
+                wrong = f"yields to '{other}', and 'promotes_to' leads from one to the other"
+            elif dtype.name in yielded[other]:
+                wrong = f"yields to '{other}', which yields to it"
+            else:
+                continue
+            problems.note(dtype.location, f"dtype '{dtype.name}' {wrong}; leave '{other}' out of 'yields_to'")
+
+
 def redundant(dtypes: Mapping[str, DType], dtype: DType) -> Iterator[str]:
     """Yield the dtypes in `promotes_to` that another one there leads to."""
     above = _reached(dtypes)
@@ -29,12 +46,25 @@ def redundant(dtypes: Mapping[str, DType], dtype: DType) -> Iterator[str]:
             yield name
 
 
-def promotions(dtypes: Mapping[str, DType]) -> Iterator[tuple[str, dict[str, str]]]:
+def promotions(spec: Spec) -> Iterator[tuple[str, dict[str, str]]]:
     """Each dtype, with the dtype that it has together with each other dtype that goes with it."""
+    dtypes = {dtype.name: dtype for dtype in spec.dtypes}
     reached = {name: above | {name} for name, above in _reached(dtypes).items()}
+    yielded = _yielded(spec)
+
+    def joined(first: str, other: str) -> str | None:
+        if other in yielded[first]:
+            return other
+        return first if first in yielded[other] else _join(reached, {first, other})
+
     for first in dtypes:
-        joined = {other: _join(reached, {first, other}) for other in dtypes if other != first}
-        yield first, {other: name for other, name in joined.items() if name is not None}
+        found = {other: joined(first, other) for other in dtypes if other != first}
+        yield first, {other: name for other, name in found.items() if name is not None}
+
+
+def _yielded(spec: Spec) -> Mapping[str, tuple[str, ...]]:
+    """The dtypes that each dtype yields to."""
+    return {dtype.name: spec.resolve(dtype.yields_to) if dtype.yields_to else () for dtype in spec.dtypes}
 
 
 def _reached(dtypes: Mapping[str, DType]) -> _Above:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import builtins
-from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any, Final, TypeAlias
 
@@ -16,6 +15,7 @@ from ...promotion import promoted
 from ..base.error import DTypeMismatch, InvalidArgument, shown
 from ..core.argument import boolean, instance
 from ..tensor import Tensor
+from ..tensor.promotion import KINDS, common_dtype
 
 Scalar: TypeAlias = "builtins.bool | int | float | complex"
 
@@ -116,7 +116,7 @@ def astype(x: Tensor, dtype: DType, /, *, copy: builtins.bool = True, device: De
 def result_type(*arrays_and_dtypes: Tensor | Scalar | DType) -> DType:
     """Return the dtype that tensors, dtypes and Python numbers have together.
 
-    A number counts for its kind alone. `DTypeMismatch` if the standard leaves the mix undefined.
+    A number counts for its kind alone. `DTypeMismatch` where the table of docs/promotion.md has none.
     """
     dtypes: list[DType] = []
     numbers: list[Scalar] = []
@@ -131,8 +131,9 @@ def result_type(*arrays_and_dtypes: Tensor | Scalar | DType) -> DType:
     if not arrays_and_dtypes:
         raise InvalidArgument("result_type", "there are no operands; give at least one")
     if not dtypes:
-        return _joined("result_type", map(_default, numbers))
-    result = _joined("result_type", dtypes)
+        dtypes = [_default(number) for number in numbers]
+        return common_dtype("result_type", *dtypes)
+    result = common_dtype("result_type", *dtypes)
     for number in numbers:
         result = _with_number("result_type", result, number)
     return result
@@ -142,23 +143,12 @@ def _default(number: Scalar) -> DType:
     return next(dtype for kind, dtype in _DEFAULTS.items() if isinstance(number, kind))
 
 
-def _joined(op: str, dtypes: Iterable[DType]) -> DType:
-    first, *others = dtypes
-    for dtype in others:
-        common = promoted(first, dtype)
-        if common is None:
-            raise DTypeMismatch(op, (first, dtype))
-        first = common
-    return first
-
-
-# From the narrowest to the widest; a number fits a dtype of its own kind or of a wider one.
-_ORDER: Final = ("bool", "unsigned", "signed", "float", "complex")
+# By the default dtype of a number, the first of KINDS that it fits.
 _LEAST: Final = {DType.BOOL: "bool", DType.I64: "unsigned", DType.F32: "float", DType.COMPLEX64: "complex"}
 
 
 def _with_number(op: str, dtype: DType, number: Scalar) -> DType:
-    if _ORDER.index(dtype.kind) >= _ORDER.index(_LEAST[_default(number)]):
+    if KINDS.index(dtype.kind) >= KINDS.index(_LEAST[_default(number)]):
         return dtype
     if dtype.is_float and isinstance(number, complex) and dtype.complex is not None:
         return dtype.complex
@@ -171,7 +161,7 @@ def promoted_operands(op: str, *operands: Tensor | Scalar) -> tuple[Tensor, ...]
     tensors = [operand for operand in operands if isinstance(operand, Tensor)]
     if not tensors:
         raise InvalidArgument(op, "at least one operand is a tensor; make one with asarray")
-    dtype = _joined(op, [tensor.dtype for tensor in tensors])
+    dtype = common_dtype(op, *[tensor.dtype for tensor in tensors])
     for operand in operands:
         if not isinstance(operand, Tensor):
             instance(op, "an operand", operand, bool | int | float | complex, "Tensor or number")

@@ -43,6 +43,20 @@ def _binary(name: str, method: str) -> Callable[[Tensor | Scalar, Tensor | Scala
     return _described(function, name, compute)
 
 
+def _of_any_dtypes(name: str, method: str) -> Callable[[Tensor | Scalar, Tensor | Scalar], Tensor]:
+    """Make the standard's function `name` of a method that takes tensors of more dtypes than go together."""
+    compute = getattr(Tensor, method)
+    promoted = _binary(name, method)
+
+    def function(x1: Tensor | Scalar, x2: Tensor | Scalar, /) -> Tensor:
+        if not (isinstance(x1, Tensor) and isinstance(x2, Tensor)):
+            return promoted(x1, x2)
+        result: Tensor = compute(x1, x2)
+        return result
+
+    return _described(function, name, compute)
+
+
 abs = _unary("abs", "abs", unchanged=("unsigned",))
 acos = _unary("acos", "acos")
 acosh = _unary("acosh", "acosh")
@@ -64,32 +78,32 @@ copysign = _binary("copysign", "copysign")
 cos = _unary("cos", "cos")
 cosh = _unary("cosh", "cosh")
 divide = _binary("divide", "div")
-equal = _binary("equal", "eq")
+equal = _of_any_dtypes("equal", "eq")
 exp = _unary("exp", "exp")
 expm1 = _unary("expm1", "expm1")
 floor = _unary("floor", "floor", unchanged=_INTEGERS)
 floor_divide = _binary("floor_divide", "floor_divide")
-greater = _binary("greater", "gt")
-greater_equal = _binary("greater_equal", "ge")
+greater = _of_any_dtypes("greater", "gt")
+greater_equal = _of_any_dtypes("greater_equal", "ge")
 hypot = _binary("hypot", "hypot")
 imag = _unary("imag", "imag")
-less = _binary("less", "lt")
-less_equal = _binary("less_equal", "le")
+less = _of_any_dtypes("less", "lt")
+less_equal = _of_any_dtypes("less_equal", "le")
 log = _unary("log", "log")
 log1p = _unary("log1p", "log1p")
 log2 = _unary("log2", "log2")
 log10 = _unary("log10", "log10")
 logaddexp = _binary("logaddexp", "logaddexp")
-logical_and = _binary("logical_and", "logical_and")
+logical_and = _of_any_dtypes("logical_and", "logical_and")
 logical_not = _unary("logical_not", "logical_not")
-logical_or = _binary("logical_or", "logical_or")
-logical_xor = _binary("logical_xor", "logical_xor")
+logical_or = _of_any_dtypes("logical_or", "logical_or")
+logical_xor = _of_any_dtypes("logical_xor", "logical_xor")
 maximum = _binary("maximum", "maximum")
 minimum = _binary("minimum", "minimum")
 multiply = _binary("multiply", "mul")
 negative = _unary("negative", "neg")
 nextafter = _binary("nextafter", "nextafter")
-not_equal = _binary("not_equal", "ne")
+not_equal = _of_any_dtypes("not_equal", "ne")
 positive = _unary("positive", "copy")
 real = _unary("real", "real", unchanged=_REAL)
 reciprocal = _unary("reciprocal", "recip")

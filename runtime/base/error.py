@@ -80,7 +80,7 @@ class UnsupportedDevice(TallowError, TypeError):
 
 
 class DTypeMismatch(TallowError, TypeError):
-    """The operands of an op have different dtypes; `reason` says what is wrong if one of them is a number."""
+    """The dtypes of an op's operands do not go together; `reason` says more, such as that one is a number."""
 
     def __init__(self, op: str, dtypes: tuple[DType, ...], reason: str = "") -> None:
         super().__init__(op, dtypes, reason)
@@ -89,8 +89,8 @@ class DTypeMismatch(TallowError, TypeError):
         self.reason = reason
 
     def __str__(self) -> str:
-        names = ", ".join(dtype.value for dtype in self.dtypes)
-        wrong = self.reason or f"the operands must have one dtype, not {names}"
+        names = " and ".join(dtype.value for dtype in self.dtypes)
+        wrong = self.reason or f"operands of {names} do not go together"
         return f"{self.op}: {wrong}; convert them with to_dtype first"
 
 

@@ -63,7 +63,9 @@ class Gradients(Unpicklable):
             shapes = variable.shape, gradient.shape
             raise ShapeMismatch("grads", shapes, "the gradient has the shape of the variable")
         if gradient.dtype is not variable.dtype:
-            raise DTypeMismatch("grads", (variable.dtype, gradient.dtype))
+            dtypes = variable.dtype, gradient.dtype
+            reason = f"a gradient has the dtype of its variable, {dtypes[0].value}, not {dtypes[1].value}"
+            raise DTypeMismatch("grads", dtypes, reason)
         if gradient.device != variable.device:
             raise DeviceMismatch("grads", (variable.device.label, gradient.device.label))
         self._of[node] = gradient

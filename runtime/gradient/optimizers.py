@@ -252,7 +252,9 @@ class Optimizer(Unpicklable, ABC):
                 reason = f"'{name}' is of a parameter of another shape; load a state of the same parameters"
                 raise ShapeMismatch("load_state", (part.shape, tensors[name].shape), reason)
             if tensors[name].dtype is not part.dtype:
-                raise DTypeMismatch("load_state", (part.dtype, tensors[name].dtype))
+                dtypes = part.dtype, tensors[name].dtype
+                reason = f"'{name}' is of a parameter of {dtypes[0].value}, and has {dtypes[1].value}"
+                raise DTypeMismatch("load_state", dtypes, reason)
         if self._steps_index is not None:
             for _, batch in self._batches:
                 _require_one_count(batch.names, tensors)

@@ -58,9 +58,10 @@ class Var(Tensor):
         return Tensor._new(storage, layout)
 
     def set_(self, source: Tensor) -> Self:
-        """Set the elements to those of a tensor of the same shape and dtype, as an optimiser does; nothing is recorded.
+        """Set the elements to those of a tensor of the same shape, as an optimiser does; nothing is recorded.
 
-        Its memory stays where it is, so that a graph that was captured sees the new elements. The variable itself.
+        They are converted as by `copy_`. Its memory stays where it is, so that a graph that was captured sees the new
+        elements. The variable itself.
         """
         require_tensors("set_", source=source)
         if source.shape != self.shape:

@@ -362,10 +362,18 @@ class TracedTensor(Tensor):
     def _view(self, layout: Layout) -> Any:
         return self if layout is self._layout else self._new(self._storage, layout)
 
-    def _number(self, op: str, other: object, name: str = "other") -> Storage:
-        trace, dtype = self._storage.inner.trace, self.dtype
-        named = trace.number(other, dtype, lambda value: as_number(op, value, dtype, name=name))
-        return TracedStorage.made(trace, dtype, name=named)
+    def _number(self, op: str, other: object, name: str = "other", dtype: DType | None = None) -> Storage:
+        trace, chosen = self._storage.inner.trace, dtype or self.dtype
+        named = trace.number(other, chosen, lambda value: as_number(op, value, chosen, name=name))
+        return TracedStorage.made(trace, chosen, name=named)
+
+    def where(self, on_true: Any, on_false: Any) -> Any:
+        """Choose between elements; the types of two numbers, which are read, decide the dtype."""
+        if isinstance(on_true, TracedNumber) and not isinstance(on_false, TensorBase):
+            on_true = on_true.read()
+        if isinstance(on_false, TracedNumber) and not isinstance(on_true, TensorBase):
+            on_false = on_false.read()
+        return super().where(on_true, on_false)
 
     def item(self) -> NoReturn:
         """Refused: there are no elements."""

@@ -1,11 +1,10 @@
 """Arithmetic: operators, choices between elements, and filling in place.
 
-Operands broadcast by NumPy's rules. Floats of different dtypes are promoted to the first dtype that has all numbers of
-both, and so are integers; other mixes are a `DTypeMismatch`: convert with `to_dtype`. Integers compare by value,
-exactly, none wraps. `/` is true division, which makes f32 of integers; `//` rounds down, and `%` is what that leaves,
-with the sign of the divisor. `&`, `|`, `^`, `~`, `<<` and `>>` are of the bits of integers; the first four are of masks
-too. A Python number takes the dtype of the tensor; `InvalidArgument` if that is an integer dtype that does not have the
-number.
+Operands broadcast by NumPy's rules, and are promoted by the table of docs/promotion.md; `DTypeMismatch` where it has no
+common dtype. Integers compare by value, exactly, none wraps. `/` is true division, which makes f32 of integers; `//`
+rounds down, and `%` is what that leaves, with the sign of the divisor. `&`, `|`, `^`, `~`, `<<` and `>>` are of the
+bits of integers; the first four are of masks too. A Python number takes the dtype of the tensor; `InvalidArgument` if
+that is an integer dtype that does not have the number.
 """
 
 from __future__ import annotations
@@ -35,10 +34,11 @@ from ...tensor_ops import (
     REMAINDER,
     SUB,
 )
-from ..base.error import InvalidArgument, TallowError
+from ..base.error import DTypeMismatch, InvalidArgument, TallowError
 from ..core import argument
 from .base import TensorBase, broadcast
-from .number import CONVERT, NumberLike, as_number
+from .number import CONVERT, NumberLike, as_number, default_dtype
+from .promotion import common_dtype, promote
 from .reductions import ReductionMethods
 from .views import ViewMethods
 
@@ -76,7 +76,7 @@ class ArithmeticMethods(ReductionMethods, ViewMethods):
         if not isinstance(other, OPERANDS):
             return NotImplemented
         # A call of div would cost as much as this look.
-        return self._quotient(other) if self._storage.inner.dtype.is_integer else self._binary(DIV, other)
+        return self._binary(DIV, other) if self._storage.inner.dtype.is_inexact else self._quotient(other)
 
     def __rtruediv__(self, other: float) -> Self:
         if not isinstance(other, OPERANDS):
@@ -179,16 +179,16 @@ class ArithmeticMethods(ReductionMethods, ViewMethods):
 
         `floor_divide` keeps integers; the storage's `binary_impl` has the division that truncates toward zero.
         """
-        return self._quotient(other) if self._storage.inner.dtype.is_integer else self._binary(DIV, other)
+        return self._binary(DIV, other) if self._storage.inner.dtype.is_inexact else self._quotient(other)
 
     def _quotient(self, other: Self | float) -> Self:
-        """Divide integers, in f32."""
+        """Divide integers or masks by what may be floats; where both are integers, in f32."""
         if not isinstance(other, TensorBase):
-            return self.to_dtype(DType.F32)._binary(DIV, other)
-        # The op tells dtypes that differ.
-        if other.dtype is not self.dtype:
-            return self._binary(DIV, other)
-        return self.to_dtype(DType.F32)._binary(DIV, other.to_dtype(DType.F32))
+            dtype = DType.F32 if self.dtype.is_integer else self.dtype
+            return self.to_dtype(dtype)._binary(DIV, other)
+        common = common_dtype("div", self.dtype, other.dtype)
+        dtype = DType.F32 if common.is_integer else common
+        return self.to_dtype(dtype)._binary(DIV, other.to_dtype(dtype))
 
     def pow(self, other: Self | float) -> Self:
         """Raise x to the power y, as C's pow does; integers wrap.
@@ -206,22 +206,28 @@ class ArithmeticMethods(ReductionMethods, ViewMethods):
     def where(self, on_true: Self | float, on_false: Self | float) -> Self:
         """Take the elements of `on_true` where this tensor, the condition, is not 0, else those of `on_false`.
 
-        All three broadcast to one shape. The condition has an integer dtype; one of the two others may be a number.
+        All three broadcast to one shape. The condition is of bool or integers; the two others are promoted. A number
+        takes the dtype of the other one; two numbers are i64, f32, complex64 or bool, as in a new tensor.
         """
         if isinstance(on_true, TensorBase):
             chosen, other = on_true, on_true._operand("where", on_false, "on_false")
         elif isinstance(on_false, TensorBase):
             chosen, other = on_false._operand("where", on_true, "on_true"), on_false
         else:
-            reason = "one of on_true and on_false is a Tensor, which gives the dtype; make one of them a Tensor"
-            raise InvalidArgument("where", reason)
+            dtype = default_dtype(on_true, on_false)
+            chosen = self._operand("where", on_true, "on_true", dtype)
+            other = self._operand("where", on_false, "on_false", dtype)
         first, second, layout = broadcast("where", chosen._layout, other._layout, self._layout)
         try:
             storage = self._storage.where_cond(layout, chosen._storage, first, other._storage, second)
         except TallowError as error:
             error.rename("where")
-            raise
-        return self._new(storage, layout.dense)
+            if not isinstance(error, DTypeMismatch):
+                raise
+            chosen, other = promote(error, chosen, other)
+        else:
+            return self._new(storage, layout.dense)
+        return self.where(chosen, other)
 
     def fill_(self, value: complex) -> Self:
         """Set every element to a number, in place: views of the same storage see it. The tensor itself."""

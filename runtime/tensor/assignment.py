@@ -1,10 +1,11 @@
 """Writing in place: arithmetic, slices, and rows that indexes name.
 
 Views of the same storage see what is written. What is read may share memory with what is written: the result is that of
-a copy. Operands broadcast to the tensor and, but for `copy_`, have its device (`DeviceMismatch`). They have its dtype
-(`DTypeMismatch`); those of arithmetic, and what an index is set to, may have one that is promoted to it, and those of
-floats any dtype of floats, from which the result is rounded. A tensor whose elements are repeated, as `broadcast_as`
-makes them, is not written to (`InvalidArgument`). Each method returns the tensor itself.
+a copy. Operands broadcast to the tensor and, but for `copy_`, have its device (`DeviceMismatch`). The tensor keeps its
+dtype: arithmetic is done in the dtype that the operands have together, and its results, or what is set, are converted
+where the kind of the tensor holds theirs, as by NumPy's casting "same_kind"; else it is a `DTypeMismatch`. A tensor
+whose elements are repeated, as `broadcast_as` makes them, is not written to (`InvalidArgument`). Each method returns
+the tensor itself.
 """
 
 from __future__ import annotations
@@ -13,7 +14,6 @@ from typing import Any, Self
 
 from ...dtype import DType
 from ...op import BinaryOp
-from ...promotion import promoted
 from ..base.error import InvalidArgument, ShapeMismatch, TallowError
 from ..core import argument
 from ..core.argument import REQUIRED
@@ -22,6 +22,7 @@ from .arithmetic import OPERANDS
 from .base import TensorBase, require_tensors
 from .composed import ComposedMethods
 from .indexing import Index, forward, indexed, is_backward
+from .promotion import fitted
 from .selection import has_tensors, selection, without_leading
 
 
@@ -73,7 +74,7 @@ class AssignmentMethods(ComposedMethods):
         """
         items = index if isinstance(index, tuple) else (index,)
         if has_tensors(items):
-            self._set_selected(items, self._fitted(self._operand("index", value, "value")))
+            self._set_selected(items, fitted("index", self, self._operand("index", value, "value")))
             return
         dims: list[int] = []
         if any(map(is_backward, items)):
@@ -82,7 +83,7 @@ class AssignmentMethods(ComposedMethods):
         if not isinstance(value, TensorBase):
             view._filled("index", value)
             return
-        source = without_leading(self._fitted(value), view.rank)
+        source = without_leading(fitted("index", self, value), view.rank)
         if dims:
             self._written("index", lambda: view._assigned("index", source.broadcast_as(view.shape)._reversed(dims)))
         else:
@@ -132,7 +133,7 @@ class AssignmentMethods(ComposedMethods):
         """Set the elements to those of a tensor, which may be on any device."""
         require_tensors("copy_", source=source)
         is_here = source._storage.inner.device is self._storage.inner.device
-        return self._assigned("copy_", source if is_here else source.to(self.device))
+        return self._assigned("copy_", fitted("copy_", self, source if is_here else source.to(self.device)))
 
     def slice_set(self, source: Self, dim: int = REQUIRED, start: int = REQUIRED, *, axis: int | None = None) -> Self:
         """Set the places start, start + 1, .. along `dim` to those of `source`, which has this shape in other dims."""
@@ -141,6 +142,7 @@ class AssignmentMethods(ComposedMethods):
         require_tensors("slice_set", source=source)
         dim = self.shape.dim("slice_set", dim)
         require_alike_but("slice_set", dim, self.shape, source.shape)
+        source = fitted("slice_set", self, source)
         return self._written(
             "slice_set", lambda: self.narrow(dim, start, source.shape[dim])._assigned("slice_set", source)
         )
@@ -160,24 +162,13 @@ class AssignmentMethods(ComposedMethods):
             reason = f"indexes are a vector, and the source has a row for each, so the shape {expected}"
             raise ShapeMismatch("index_copy_", (indexes.shape, source.shape), reason)
         column = indexes.reshape(*(-1 if i == dim else 1 for i in range(self.rank)))
+        source = fitted("index_copy_", self, source)
         return self._scattered("index_copy_", "scatter_set", column.broadcast_as(source.shape), source, dim)
-
-    def _fitted(self, value: Self) -> Self:
-        """Return what is assigned in the dtype of this tensor, where one dtype leads to the other."""
-        if value.dtype is self.dtype:
-            return value
-        is_wider = promoted(self.dtype, value.dtype) is self.dtype
-        return value.to_dtype(self.dtype) if is_wider or _are_rounded(self, value) else value
 
     def _changed(self, name: str, op: BinaryOp, other: Self | float) -> Self:
         operand, layout = self._operand(name, other), self._layout
         if operand._storage.inner.dtype is not self._storage.inner.dtype:
-            common = promoted(self.dtype, operand.dtype)
-            if common is self.dtype:
-                operand = operand.to_dtype(common)
-            elif common is not None and _are_rounded(self, operand):
-                wide = self.to_dtype(common)._changed(name, op, operand)
-                return self._assigned(name, wide.to_dtype(self.dtype))
+            return self._in_common_dtype(name, operand, lambda target, source: target._changed(name, op, source))
         try:
             stretched = operand._layout
             if stretched.shape != layout.shape:
@@ -187,13 +178,3 @@ class AssignmentMethods(ComposedMethods):
             error.rename(name)
             raise
         return self
-
-    def _assigned(self, name: str, source: Self) -> Self:
-        return self._written(
-            name, lambda: self._storage.assign(self._layout, source._storage, source._layout.broadcast_as(self.shape))
-        )
-
-
-def _are_rounded(target: TensorBase, source: TensorBase) -> bool:
-    """Tell whether numbers of one tensor become numbers of the other by rounding alone."""
-    return target.dtype.kind == source.dtype.kind and not target.dtype.is_integer

@@ -11,6 +11,7 @@ from ..core.argument import boolean, real
 from ..core.layout import Layout
 from ..core.shape import Shape
 from .base import TensorBase, parts, require_tensors
+from .promotion import DTYPE_ERRORS, promote
 
 _OP = "scaled_dot_product_attention"
 
@@ -45,9 +46,12 @@ class AttentionMethods(TensorBase):
         """
         if not (isinstance(key, TensorBase) and isinstance(value, TensorBase)):
             require_tensors(_OP, key=key, value=value)
-        if isinstance(mask, TensorBase) and mask.dtype.kind == "bool" and self.dtype.value != "f8e4m3":
-            mask = self._added_where_seen(mask)
-        mask_storage, mask_layout = parts(_OP, "mask", mask)
+        is_of_bool = isinstance(mask, TensorBase) and mask.dtype.kind == "bool"
+        if is_of_bool and self.dtype.is_float and self.dtype.value != "f8e4m3":
+            added: Self | None = self._added_where_seen(mask)  # type: ignore[arg-type]
+        else:
+            added = mask
+        mask_storage, mask_layout = parts(_OP, "mask", added)
         query_layout, key_layout, value_layout = self._layout, key._layout, value._layout
         mask_number = None if mask_layout is None else mask_layout.number
         numbers = query_layout.number, key_layout.number, value_layout.number, mask_number
@@ -55,19 +59,27 @@ class AttentionMethods(TensorBase):
         if found is None:
             found = _attentions.keep(numbers, _attention(query_layout, key_layout, value_layout, mask_layout))
         query_layout, key_layout, value_layout, mask_layout, layout, usual_scale = found
-        storage = self._storage.scaled_dot_product_attention(
-            query_layout,
-            key._storage,
-            key_layout,
-            value._storage,
-            value_layout,
-            mask_storage,
-            mask_layout,
-            *parts(_OP, "lengths", lengths),
-            causal if type(causal) is bool else boolean(_OP, "causal", causal),
-            usual_scale if scale is None else real(_OP, "scale", scale),
-        )
-        return self._new(storage, layout)
+        try:
+            storage = self._storage.scaled_dot_product_attention(
+                query_layout,
+                key._storage,
+                key_layout,
+                value._storage,
+                value_layout,
+                mask_storage,
+                mask_layout,
+                *parts(_OP, "lengths", lengths),
+                causal if type(causal) is bool else boolean(_OP, "causal", causal),
+                usual_scale if scale is None else real(_OP, "scale", scale),
+            )
+        except DTYPE_ERRORS as error:
+            summands = [] if mask is None or is_of_bool else [mask]
+            operands = promote(error, self, key, value, *summands)
+        else:
+            return self._new(storage, layout)
+        query, key, value = operands[:3]
+        mask = operands[-1] if summands else mask
+        return query.scaled_dot_product_attention(key, value, mask, causal=causal, scale=scale, lengths=lengths)
 
     def _added_where_seen(self, seen: Self) -> Self:
         """What is added to scores: 0 where a key is seen, elsewhere -infinity."""

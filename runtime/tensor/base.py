@@ -16,13 +16,14 @@ from ...op import BinaryGradientOp, BinaryOp, CmpOp, MethodOp, ReduceOp, UnaryGr
 from ...promotion import promoted
 from ...storage import Storage
 from ..base.bounded_cache import BoundedCache
-from ..base.error import DTypeMismatch, InvalidArgument, TallowError, shown
+from ..base.error import InvalidArgument, TallowError, shown
 from ..core import argument
 from ..core.argument import DTypeLike
 from ..core.layout import Layout
 from ..core.shape import Shape
 from ..storage.calls import new
 from .number import as_number
+from .promotion import DTYPE_ERRORS, second_dtype
 
 _MOST_VIEWS: Final = 1 << 20
 
@@ -136,14 +137,13 @@ class TensorBase:
         tensor: Self = new(self._result_class)
         try:
             tensor._storage = lhs.binary_impl(op, rhs, layout, other_layout)
-        except DTypeMismatch:
-            common = promoted(lhs.dtype, rhs.dtype)
-            if common is None:
-                raise
-            other = other.to_dtype(common) if isinstance(other, TensorBase) else other
-            return self.to_dtype(common)._binary(op, other, reflected)
-        tensor._layout = layout._dense or layout.dense
-        return tensor
+        except DTYPE_ERRORS as error:
+            common = second_dtype(error, lhs.dtype, rhs.dtype)
+        else:
+            tensor._layout = layout._dense or layout.dense
+            return tensor
+        other = other.to_dtype(common) if isinstance(other, TensorBase) else other
+        return self.to_dtype(common)._binary(op, other, reflected)
 
     def _gradient(self, op: UnaryGradientOp | BinaryGradientOp, *others: Self) -> Self:
         """`op` of this tensor, the gradient of a result, and of what else it depends on, in the same shape."""
@@ -189,13 +189,12 @@ class TensorBase:
         tensor: Self = new(self._result_class)
         try:
             tensor._storage = lhs.cmp(op, rhs, layout, other_layout)
-        except DTypeMismatch:
-            common = promoted(lhs.dtype, rhs.dtype)
-            if common is None or isinstance(other, TensorBase):
-                raise
-            return self.to_dtype(common)._cmp(op, other)
-        tensor._layout = layout._dense or layout.dense
-        return tensor
+        except DTYPE_ERRORS as error:
+            common = second_dtype(error, lhs.dtype, rhs.dtype)
+        else:
+            tensor._layout = layout._dense or layout.dense
+            return tensor
+        return self.to_dtype(common)._cmp(op, other)
 
     def _cmp_by_sign(self, op: CmpOp, other: Self) -> Self:
         """Compare signed integers with unsigned ones that no signed dtype has: below 0 is below all of these."""
@@ -251,31 +250,33 @@ class TensorBase:
         tensor._layout = result
         return tensor
 
-    def _operand(self, op: str, other: Self | float, name: str = "other") -> Self:
-        """Return a tensor as it is, and a number as a tensor of rank 0 of this tensor's dtype, on its device."""
+    def _operand(self, op: str, other: Self | float, name: str = "other", dtype: DType | None = None) -> Self:
+        """Return a tensor as it is, and a number as a tensor of rank 0 of a dtype, this tensor's, on its device."""
         if isinstance(other, TensorBase):
             return other
-        return self._new(self._number(op, other, name), Layout.contiguous(()))
+        return self._new(self._number(op, other, name, dtype), Layout.contiguous(()))
 
-    def _number(self, op: str, other: object, name: str = "other") -> Storage:
-        """Return a storage of a number in this tensor's dtype, which nobody writes to since no tensor shows it.
+    def _number(self, op: str, other: object, name: str = "other", dtype: DType | None = None) -> Storage:
+        """Return a storage of a number in a dtype, this tensor's, which nobody writes to since no tensor shows it.
 
         Of floats and a complex number the dtype is that of complex numbers of such floats.
         """
         inner = self._storage.inner
+        if dtype is None:
+            dtype = inner.dtype
         kind = type(other)
         if kind is not float and kind is not int:
-            is_pair = isinstance(other, complex | np.complexfloating) and inner.dtype.is_float
-            dtype = (inner.dtype.complex or inner.dtype) if is_pair else inner.dtype
+            if isinstance(other, complex | np.complexfloating) and dtype.is_float:
+                dtype = dtype.complex or dtype
             number = as_number(op, other, dtype, name=name)
             return Device(inner.device).storage_from_slice([number], dtype)
         # The two zeros are equal, and so are an int and a float.
-        key = other or repr(other), kind, inner.dtype
+        key = other or repr(other), kind, dtype
         numbers = inner.device.numbers
         storage: Storage | None = numbers.get(key)
         if storage is None:
-            number = as_number(op, other, inner.dtype, name=name)
-            storage = Device(inner.device).storage_from_slice([number], inner.dtype)
+            number = as_number(op, other, dtype, name=name)
+            storage = Device(inner.device).storage_from_slice([number], dtype)
             storage.inner.share()
             numbers.keep(key, storage)
         return storage

@@ -19,6 +19,7 @@ from .base import device_of, named, require_few, require_tensors
 from .create import _shape
 from .indexing import IndexMethods
 from .joining import cat
+from .promotion import DTYPE_ERRORS, promote
 
 
 class ComposedMethods(IndexMethods):
@@ -221,8 +222,13 @@ class ComposedMethods(IndexMethods):
         if argument.text("searchsorted", "side", side) not in ("left", "right"):
             raise InvalidArgument("searchsorted", f"side is 'left' or 'right', not {shown(side)}")
         wanted = self._operand("searchsorted", values, "values")
-        storage = self._storage.searchsorted(self._layout, wanted._storage, wanted._layout, side == "right")
-        return wanted._like(storage)
+        try:
+            return wanted._like(
+                self._storage.searchsorted(self._layout, wanted._storage, wanted._layout, side == "right")
+            )
+        except DTYPE_ERRORS as error:
+            line, wanted = promote(error, self, wanted)
+        return line.searchsorted(wanted, side)
 
     @classmethod
     def eye(

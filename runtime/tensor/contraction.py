@@ -18,6 +18,7 @@ from ..core.shape import Shape
 from .arithmetic import ArithmeticMethods
 from .base import named, require_tensors
 from .linear import LinearMethods
+from .promotion import common_dtype
 
 T = TypeVar("T", bound="ContractionMethods")
 
@@ -151,10 +152,10 @@ def einsum(equation: str, *operands: T) -> T:
     """
     require_tensors("einsum", **{f"operands[{place}]": operand for place, operand in enumerate(operands)})
     plan = _planned(argument.text("einsum", "equation", equation), tuple([operand.shape for operand in operands]))
-    dtypes = {operand.dtype for operand in operands}
-    dtype = dtypes.pop() if len(dtypes) == 1 and not plan.is_one_product else None
+    dtype = common_dtype("einsum", *[operand.dtype for operand in operands])
     # Sums of sums and products of products are rounded once.
-    given = operands if dtype is None else [operand.to_dtype(dtype.compute) for operand in operands]
+    wide = dtype if plan.is_one_product else dtype.compute
+    given = [operand.to_dtype(wide) for operand in operands]
     terms = [operand._term(labels, plan.sizes) for operand, labels in zip(given, plan.terms, strict=True)]
     for places in plan.path:
         first, *others = [terms[place] for place in places]
@@ -167,7 +168,7 @@ def einsum(equation: str, *operands: T) -> T:
     tensor, labels = terms[0][0]._without(terms[0][1], plan.result)
     result = tensor.permute([labels.index(label) for label in plan.result])
     # Sums of integers are in i64.
-    return result.to_dtype(dtype) if dtype is not None and dtype.is_float else result
+    return result.to_dtype(dtype) if wide is not dtype and dtype.is_float else result
 
 
 @lru_cache(maxsize=1024)

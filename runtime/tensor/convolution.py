@@ -11,7 +11,6 @@ import numpy as np
 
 from ...dtype import DType
 from ...op import BinaryOp
-from ...promotion import promoted
 from ..base.error import InvalidArgument, ShapeMismatch, TallowError
 from ..core.argument import integer, integers
 from ..core.conv import Params, ParamsConv1D, ParamsConv2D, ParamsConvTranspose1D, ParamsConvTranspose2D
@@ -20,6 +19,7 @@ from ..core.shape import Shape
 from .base import require_tensors
 from .create import CreationMethods
 from .joining import cat
+from .promotion import DTYPE_ERRORS, common_dtype, promote
 
 _PARAMS: Final[Mapping[str, type[Params]]] = {
     params.op: params for params in (ParamsConv1D, ParamsConv2D, ParamsConvTranspose1D, ParamsConvTranspose2D)
@@ -121,24 +121,28 @@ class ConvolutionMethods(CreationMethods):
         """The convolution of each group of channels, one after another, with a bias for each channel of the result."""
         require_tensors(op, kernel=kernel)
         if bias is None:
-            return self._convolved_alone(op, kernel, groups, steps)
+            try:
+                return self._convolved_alone(op, kernel, groups, steps)
+            except DTYPE_ERRORS as error:
+                x, kernel = promote(error, self, kernel)
+            return x._convolved_alone(op, kernel, groups, steps)
         require_tensors(op, bias=bias)
+        dtype = common_dtype(op, self.dtype, kernel.dtype, bias.dtype)
+        self, kernel, bias = self.to_dtype(dtype), kernel.to_dtype(dtype), bias.to_dtype(dtype)
         params, layout = self._convolution(op, kernel, groups, steps)
         channels = layout.shape[1] * groups
         if bias.shape != (channels,):
             reason = f"the bias is a vector of {channels} elements, one for each channel of the result"
             raise ShapeMismatch(op, (self.shape, bias.shape), reason)
-        common = promoted(self.dtype, bias.dtype) or self.dtype
-        is_short = common.compute is not common and 0 not in (*self.shape, *layout.shape)
+        is_short = dtype.compute is not dtype and 0 not in (*self.shape, *layout.shape)
         try:
-            if is_short and params.kernel_names[0] != "c_in" and self.dtype is kernel.dtype:
-                parts = self.to_dtype(common), kernel.to_dtype(common), bias.to_dtype(common)
-                return parts[0]._convolved_with_ones(op, *parts[1:], groups, steps)
+            if is_short and params.kernel_names[0] != "c_in":
+                return self._convolved_with_ones(op, kernel, bias, groups, steps)
             # Rounded once, with the bias in it.
-            wide = common.compute if is_short and self.dtype is kernel.dtype else self.dtype
+            wide = dtype.compute if is_short else dtype
             result = self.to_dtype(wide)._convolved_alone(op, kernel.to_dtype(wide), groups, steps)
             biased = result._binary(BinaryOp.ADD, bias.reshape(-1, *[1] * (self.rank - 2)))
-            return biased.to_dtype(common)
+            return biased.to_dtype(dtype)
         except TallowError as error:
             error.rename(op)
             raise

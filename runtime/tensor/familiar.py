@@ -9,6 +9,7 @@ from functools import cache
 from typing import Self
 
 from ...dtype import DType
+from ...promotion import promoted
 from ...tensor_moves import MoveMethods
 from ...tensor_ops import ROUND
 from ..base.error import InvalidArgument, ShapeMismatch
@@ -158,10 +159,11 @@ class FamiliarMethods(RearrangingMethods, ContractionMethods, MoveMethods, Netwo
         require_tensors("allclose", other=other)
         rtol, atol = argument.real("allclose", "rtol", rtol), argument.real("allclose", "atol", atol)
         close = self.eq(other)
-        if argument.boolean("allclose", "equal_nan", equal_nan) and self.dtype.is_inexact:
-            close = close | (self.isnan() & other.isnan())
-        wide = self.dtype.compute if self.dtype.is_inexact else DType.F64
+        common = promoted(self.dtype, other.dtype)
+        wide = common.compute if common is not None and common.is_inexact else DType.F64
         x, y = self.to_dtype(wide), other.to_dtype(wide)
+        if argument.boolean("allclose", "equal_nan", equal_nan):
+            close = close | (x.isnan() & y.isnan())
         size = y.abs()
         near = (x - y).abs() <= size * rtol + atol
         return bool((close | (near & (size < math.inf))).all())

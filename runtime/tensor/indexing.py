@@ -8,12 +8,13 @@ from typing import Any, Self, SupportsIndex, TypeGuard
 
 from ...dtype import DType
 from ..base.bounded_cache import BoundedCache
-from ..base.error import InvalidArgument, InvalidIndex, ShapeMismatch, TallowError, UnsizedTensor
+from ..base.error import DTypeMismatch, InvalidArgument, InvalidIndex, ShapeMismatch, TallowError, UnsizedTensor
 from ..core.argument import REQUIRED, DTypeLike, dim_of, integer
 from ..core.layout import Layout
 from ..core.shape import Shape
 from .base import TensorBase, named, require_tensors
 from .create import CreationMethods
+from .promotion import DTYPE_ERRORS, common_dtype, fits, fitted, promote, refuse_result
 from .selection import has_tensors, indexed_dims, integer_index, selection, spelled_out
 
 Index = SupportsIndex | slice | EllipsisType | None
@@ -122,13 +123,18 @@ class IndexMethods(CreationMethods):
         """
         if axis is not None:
             dim = dim_of("scatter", dim, axis)
-        return self.copy()._scattered("scatter", "scatter_set", indexes, source, dim)
+        return self._scattered_copy("scatter", "scatter_set", indexes, source, dim)
 
     def scatter_(self, indexes: Self, source: Self, dim: int = REQUIRED, axis: int | None = None) -> Self:
         """Do as `scatter` does, in place: views of the same storage see it. The tensor itself."""
         if axis is not None:
             dim = dim_of("scatter_", dim, axis)
-        return self._scattered("scatter_", "scatter_set", indexes, source, dim)
+        try:
+            return self._scattered("scatter_", "scatter_set", indexes, source, dim)
+        except DTypeMismatch:
+            if source.dtype is self.dtype:
+                raise
+        return self._scattered("scatter_", "scatter_set", indexes, fitted("scatter_", self, source), dim)
 
     def scatter_add(self, indexes: Self, source: Self, dim: int = REQUIRED, axis: int | None = None) -> Self:
         """Copy the tensor and add source[.., i, ..] to copy[.., indexes[.., i, ..], ..] along `dim`.
@@ -138,13 +144,26 @@ class IndexMethods(CreationMethods):
         """
         if axis is not None:
             dim = dim_of("scatter_add", dim, axis)
-        return self.copy()._scattered("scatter_add", "scatter_add", indexes, source, dim)
+        return self._scattered_copy("scatter_add", "scatter_add", indexes, source, dim)
 
     def scatter_add_(self, indexes: Self, source: Self, dim: int = REQUIRED, axis: int | None = None) -> Self:
         """Do as `scatter_add` does, in place: views of the same storage see it. The tensor itself."""
         if axis is not None:
             dim = dim_of("scatter_add_", dim, axis)
-        return self._scattered("scatter_add_", "scatter_add", indexes, source, dim)
+        op, method = "scatter_add_", "scatter_add"
+        try:
+            return self._scattered(op, method, indexes, source, dim)
+        except DTypeMismatch:
+            if source.dtype is self.dtype:
+                raise
+        return self._in_common_dtype(op, source, lambda to, added: to._scattered(op, method, indexes, added, dim))
+
+    def _scattered_copy(self, op: str, method: str, indexes: Self, source: Self, dim: int) -> Self:
+        try:
+            return self.copy()._scattered(op, method, indexes, source, dim)
+        except DTYPE_ERRORS as error:
+            target, source = promote(error, self, source)
+        return target._scattered_copy(op, method, indexes, source, dim)
 
     def _scattered(self, op: str, method: str, indexes: Self, source: Self, dim: int) -> Self:
         if not (isinstance(indexes, TensorBase) and isinstance(source, TensorBase)):
@@ -168,6 +187,20 @@ class IndexMethods(CreationMethods):
             raise
         return self
 
+    def _assigned(self, op: str, source: Self) -> Self:
+        return self._written(
+            op, lambda: self._storage.assign(self._layout, source._storage, source._layout.broadcast_as(self.shape))
+        )
+
+    def _in_common_dtype(self, op: str, operand: Self, write: Callable[[Self, Self], object]) -> Self:
+        """Write in place with an operand of another dtype: in the dtype that both have together, then rounded."""
+        common = common_dtype(op, self.dtype, operand.dtype)
+        if not fits(common, self.dtype):
+            refuse_result(op, self.dtype, common)
+        target = self.to_dtype(common)
+        write(target, operand.to_dtype(common))
+        return self if target is self else self._assigned(op, target.to_dtype(self.dtype))
+
     def index_add(self, indexes: Self, source: Self, dim: int = REQUIRED, axis: int | None = None) -> Self:
         """Copy the tensor and add row i of `source` along `dim` to row indexes[i], in order of i.
 
@@ -180,7 +213,11 @@ class IndexMethods(CreationMethods):
         layout = self._layout
         dim = layout.shape.dim("index_add", dim)
         operands = indexes._storage, indexes._layout, source._storage, source._layout
-        return self._like(self._storage.index_add(layout, *operands, dim))
+        try:
+            return self._like(self._storage.index_add(layout, *operands, dim))
+        except DTYPE_ERRORS as error:
+            target, source = promote(error, self, source)
+        return target.index_add(indexes, source, dim)
 
 
 _views: BoundedCache[tuple[object, ...], Layout] = BoundedCache(1 << 14)

@@ -6,12 +6,13 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import Final, NamedTuple, TypeVar
 
 from ..base.bounded_cache import BoundedCache
-from ..base.error import InvalidArgument, ShapeMismatch, TallowError
+from ..base.error import DTypeMismatch, InvalidArgument, ShapeMismatch, TallowError
 from ..core.argument import FIRST, dim_of, integer
 from ..core.check import require_alike_but
 from ..core.layout import Layout, distinct
 from ..storage.calls import MOST_JOINED
 from .base import TensorBase, require_tensors
+from .promotion import promote
 from .views import ViewMethods
 
 T = TypeVar("T", bound=ViewMethods)
@@ -33,8 +34,8 @@ _joins: Final[BoundedCache[tuple[object, ...], _Join]] = BoundedCache(1 << 12)
 def cat(tensors: Iterable[T], dim: int = FIRST, axis: int | None = None) -> T:
     """Join tensors along a dim that they have.
 
-    They have one dtype, one device and, in every dim but `dim`, one size; `DTypeMismatch`, `DeviceMismatch` or
-    `ShapeMismatch` otherwise. The result is a contiguous copy.
+    They have one device and, in every dim but `dim`, one size; `DeviceMismatch` or `ShapeMismatch` otherwise. They are
+    promoted to one dtype. The result is a contiguous copy.
     """
     return _join_along("cat", _along, tensors, dim, axis)
 
@@ -76,8 +77,12 @@ def _join_along(
         storage = first.cat(join.first, tuple(storages), join.others, join.dim)
     except TallowError as error:
         error.rename(op)
-        raise
-    return tensors[0]._new(storage, join.made)
+        if not isinstance(error, DTypeMismatch):
+            raise
+        tensors = promote(error, *tensors)
+    else:
+        return tensors[0]._new(storage, join.made)
+    return _join_along(op, arrange, tensors, dim, None)
 
 
 def _along(layouts: Sequence[Layout], dim: int) -> _Join:

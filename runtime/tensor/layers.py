@@ -6,7 +6,7 @@ from typing import Self
 
 from ...dtype import DType
 from ...promotion import promoted
-from ..base.error import InvalidArgument, ShapeMismatch, UnsupportedDType
+from ..base.error import DTypeMismatch, InvalidArgument, ShapeMismatch, UnsupportedDType
 from ..core import argument
 from .assignment import AssignmentMethods
 from .base import named, require_tensors
@@ -35,7 +35,7 @@ class LayerMethods(AssignmentMethods, GradientMethods, NetworkOpMethods):
         In training mean and variance are those of the batch, the variance the biased one, and the running ones, if
         given, take a share `momentum` of them, in place, of the unbiased variance; a batch with at most one element for
         each channel leaves them. Else they are the running ones. bf16 and f16 are computed in f32 and rounded once, and
-        so are running ones of 16 bits.
+        so are running ones of 16 bits; their weight and bias may be f32.
         """
         op = "batch_norm"
         statistics = {"running_mean": running_mean, "running_var": running_var}
@@ -76,7 +76,8 @@ class LayerMethods(AssignmentMethods, GradientMethods, NetworkOpMethods):
     def group_norm(self, groups: int, weight: Self | None = None, bias: Self | None = None, eps: float = 1e-5) -> Self:
         """Normalise each of several groups of channels of (b, c, ..), of each of the batch, as `layer_norm` does.
 
-        Weight and bias are vectors (c). bf16 and f16 are computed in f32 and rounded once.
+        Weight and bias are vectors (c), of the tensor's dtype or of f32 for short floats, which are computed in f32 and
+        rounded once.
         """
         op = "group_norm"
         self._require_channels(op, 2, weight=weight, bias=bias)
@@ -118,6 +119,9 @@ class LayerMethods(AssignmentMethods, GradientMethods, NetworkOpMethods):
             if vector.shape != (self.shape[1],):
                 reason = f"{name} is a vector of {self.shape[1]} elements, one for each channel"
                 raise ShapeMismatch(op, (self.shape, vector.shape), reason)
+            # Running statistics may have any dtype: they are converted, and rounded where they are written.
+            if name in ("weight", "bias") and vector.dtype not in (self.dtype, self.dtype.compute):
+                raise DTypeMismatch(op, (self.dtype, vector.dtype))
 
     def _as_channels(self, rank: int) -> Self:
         """A vector with its elements along dim 1 of so many."""

@@ -12,6 +12,7 @@ from ..core.layout import Layout
 from ..core.shape import Shape
 from ..storage.calls import new
 from .base import TensorBase, require_tensors
+from .promotion import DTYPE_ERRORS, promote
 from .views import ViewMethods
 
 
@@ -46,14 +47,19 @@ class LinearMethods(ViewMethods):
             *outer, inner = layout.shape
             rows, storage = Layout.contiguous((math.prod(outer), inner)), self.copy()._storage
         tensor: Self = new(self._result_class)
-        if bias is None:
-            tensor._storage = storage.linear(rows, weight._storage, weight_layout, None, None)
+        try:
+            if bias is None:
+                tensor._storage = storage.linear(rows, weight._storage, weight_layout, None, None)
+            else:
+                if not isinstance(bias, TensorBase):
+                    require_tensors("linear", bias=bias)
+                tensor._storage = storage.linear(rows, weight._storage, weight_layout, bias._storage, bias._layout)
+        except DTYPE_ERRORS as error:
+            operands = promote(error, self, weight, *([] if bias is None else [bias]))
         else:
-            if not isinstance(bias, TensorBase):
-                require_tensors("linear", bias=bias)
-            tensor._storage = storage.linear(rows, weight._storage, weight_layout, bias._storage, bias._layout)
-        tensor._layout = made
-        return tensor
+            tensor._layout = made
+            return tensor
+        return operands[0].linear(*operands[1:])
 
     def __matmul__(self, other: Self) -> Self:
         if not isinstance(other, TensorBase):
@@ -62,9 +68,14 @@ class LinearMethods(ViewMethods):
         key = left.number, right.number
         bmnk, lhs, rhs, layout = _products.get(key) or _products.keep(key, _product(left, right))
         tensor: Self = new(self._result_class)
-        tensor._storage = self._storage.matmul(other._storage, bmnk, lhs, rhs)
-        tensor._layout = layout
-        return tensor
+        try:
+            tensor._storage = self._storage.matmul(other._storage, bmnk, lhs, rhs)
+        except DTYPE_ERRORS as error:
+            x, other = promote(error, self, other)
+        else:
+            tensor._layout = layout
+            return tensor
+        return x @ other
 
 
 # By the numbers of the layouts: that of the input as a matrix, None where that takes a copy, and that of the result.

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, Self
+from typing import Any, Self, TypeVar
 
 from ...dtype import DType
 from ...tensor_ops import BITWISE_AND, BITWISE_OR, BITWISE_XOR, EQ
 from ..core import argument
 from .arithmetic import ArithmeticMethods
 from .base import TensorBase, named, require_tensors
+
+T = TypeVar("T", bound=ArithmeticMethods)
 
 
 class LogicMethods(ArithmeticMethods):
@@ -70,6 +72,15 @@ class LogicMethods(ArithmeticMethods):
         if not isinstance(mask, TensorBase):
             require_tensors(op, mask=mask)
         return mask._truth().broadcast_as(self.shape)
+
+
+def where(condition: T, on_true: T | float, on_false: T | float) -> T:
+    """Take the elements of `on_true` where a condition is not 0, else those of `on_false`.
+
+    All three broadcast to one shape. The last two are promoted, and may be numbers: `condition.where(x, 0)`.
+    """
+    require_tensors("where", condition=condition)
+    return condition.where(on_true, on_false)
 
 
 def _truth_of(other: object) -> Any:

@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Self
 
-from ...promotion import promoted
 from ...tensor_ops import BERNOULLI_LOSS, LOGISTIC_LOSS, SQUARED_DIFFERENCE
 from ..base.error import InvalidArgument, ShapeMismatch, shown
 from ..core import argument
 from .base import named, require_tensors
 from .composed import ComposedMethods
 from .network_ops import NetworkOpMethods
+from .promotion import common_dtype
 
 
 class LossMethods(ComposedMethods, NetworkOpMethods):
@@ -35,8 +35,6 @@ class LossMethods(ComposedMethods, NetworkOpMethods):
             raise InvalidArgument("huber_loss", f"delta is above 0, not {limit}")
 
         def losses(x: Self, y: Self) -> Self:
-            common = promoted(x.dtype, y.dtype) or x.dtype
-            x, y = x.to_dtype(common), y.to_dtype(common)
             return x._new(x._storage.huber(x._layout, y._storage, y._layout, limit), x._layout.dense)
 
         return self._joined_losses("huber_loss", target, reduction, losses)
@@ -72,11 +70,11 @@ class LossMethods(ComposedMethods, NetworkOpMethods):
         self._require_alike(op, target)
         if argument.text(op, "reduction", reduction) not in ("mean", "sum", "none"):
             raise InvalidArgument(op, f"reduction is one of mean, sum, none, not {shown(reduction)}")
+        dtype = common_dtype(op, self.dtype, target.dtype)
+        is_rounded = reduction != "none" and dtype.is_float
+        wide = dtype.compute if is_rounded else dtype
+        found = losses(self.to_dtype(wide), target.to_dtype(wide))
         if reduction == "none":
-            return losses(self, target)
-        dtype = promoted(self.dtype, target.dtype)
-        if dtype is None or dtype.compute is dtype or not dtype.is_float:
-            found = losses(self, target)
-            return found.mean() if reduction == "mean" else found.sum()
-        found = losses(self.to_dtype(dtype.compute), target.to_dtype(dtype.compute))
-        return (found.mean() if reduction == "mean" else found.sum()).to_dtype(dtype)
+            return found
+        joined = found.mean() if reduction == "mean" else found.sum()
+        return joined.to_dtype(dtype) if is_rounded else joined

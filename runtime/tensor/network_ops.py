@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, ClassVar, Final, Self, overload
+from typing import Any, ClassVar, Final, Self, TypeVar, overload
 
 from ...dtype import DType
 from ...storage import Storage
-from ..base.error import InvalidArgument, InvalidIndex, shown
+from ..base.error import DTypeMismatch, InvalidArgument, InvalidIndex, UnsupportedDType, shown
 from ..core.argument import REQUIRED, dim_of, integer, text
 from ..core.layout import Layout
 from .base import TensorBase, named, parts, require_tensors
 from .indexing import IndexMethods
+from .promotion import DTYPE_ERRORS, common_dtype, second_dtype
+
+T = TypeVar("T", bound=IndexMethods)
 
 _REDUCTIONS: Final = ("mean", "sum", "none")
 
@@ -60,11 +63,16 @@ class NetworkOpMethods(IndexMethods):
         """Normalise over the last dim: (x - mean) / sqrt(variance + eps) * weight + bias, with the biased variance.
 
         Weight and bias are vectors of the size of that dim. With a residual, x is the sum of this tensor and the
-        residual, and that sum is returned too: (normalised, sum). bf16 and f16 are computed in f32.
+        residual, and that sum is returned too: (normalised, sum). bf16 and f16 are computed in f32, and take a weight
+        and a bias of f32 too.
         """
         scales = *parts("layer_norm", "weight", weight), *parts("layer_norm", "bias", bias)
         added = parts("layer_norm", "residual", residual)
-        return self._normed(self._storage.layer_norm(self._layout, *scales, *added, eps))
+        try:
+            return self._normed(self._storage.layer_norm(self._layout, *scales, *added, eps))
+        except DTYPE_ERRORS as error:
+            dtype, x, operands = self._in_norm_dtype(error, residual, weight, bias)
+        return _converted(x._normed(x._storage.layer_norm(x._layout, *[*operands, eps])), dtype)
 
     @overload
     def rms_norm(self, weight: Self | None = None, eps: float = 1e-6, residual: None = None) -> Self: ...
@@ -81,10 +89,14 @@ class NetworkOpMethods(IndexMethods):
         """Divide by the root of the mean square over the last dim: x / sqrt(mean(x * x) + eps) * weight.
 
         The weight is a vector of the size of that dim. With a residual, x is the sum of this tensor and the residual,
-        and that sum is returned too: (normalised, sum). bf16 and f16 are computed in f32.
+        and that sum is returned too: (normalised, sum). bf16 and f16 are computed in f32, and take a weight of f32 too.
         """
         scale, added = parts("rms_norm", "weight", weight), parts("rms_norm", "residual", residual)
-        return self._normed(self._storage.rms_norm(self._layout, *scale, *added, eps))
+        try:
+            return self._normed(self._storage.rms_norm(self._layout, *scale, *added, eps))
+        except DTYPE_ERRORS as error:
+            dtype, x, operands = self._in_norm_dtype(error, residual, weight)
+        return _converted(x._normed(x._storage.rms_norm(x._layout, *[*operands, eps])), dtype)
 
     def rope(self, cos: Self, sin: Self, positions: Self | int = 0, interleaved: bool = False) -> Self:
         """Rotate pairs of (.., tokens, d) by the angles of their position, as rotary embeddings do.
@@ -139,6 +151,31 @@ class NetworkOpMethods(IndexMethods):
             raise InvalidIndex("rope", position, cos.shape[0] - self.shape[-2] + 1)
         return self._new(self.device.storage_from_slice([position], DType.I64), Layout.contiguous(()))
 
+    def _in_norm_dtype(
+        self, error: DTypeMismatch | UnsupportedDType, residual: Self | None, *scales: Self | None
+    ) -> tuple[DType, Self, Any]:
+        """Return the dtype of a norm's result, and the tensor and other operands with which to call it again.
+
+        The residual is promoted as a summand. Scales of the compute dtype are those of short floats too.
+        """
+        op = error.op
+        dtypes = [self.dtype, *[it.dtype for it in (residual, *scales) if it is not None]]
+        second_dtype(error, *dtypes)
+        dtype = self.dtype if residual is None else common_dtype(op, self.dtype, residual.dtype)
+        own = {it.dtype for it in scales if it is not None}
+        if not own <= {dtype, dtype.compute}:
+            raise DTypeMismatch(op, tuple(dict.fromkeys((dtype, *own)))) from None
+        wide = dtype if own <= {dtype} else dtype.compute
+        others = [None if it is None else it.to_dtype(wide) for it in (*scales, residual)]
+        return dtype, self.to_dtype(wide), [part for it in others for part in parts(op, "operand", it)]
+
     def _normed(self, storages: tuple[Storage, ...]) -> Self | tuple[Self, Self]:
         normed = self._like(storages[0])
         return normed if len(storages) == 1 else (normed, self._like(storages[1]))
+
+
+def _converted(normed: T | tuple[T, T], dtype: DType) -> T | tuple[T, T]:
+    """Convert the result of a norm, and the sum that it is made of where there is a residual."""
+    if isinstance(normed, tuple):
+        return normed[0].to_dtype(dtype), normed[1].to_dtype(dtype)
+    return normed.to_dtype(dtype)

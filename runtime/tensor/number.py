@@ -21,6 +21,15 @@ _INEXACT = np.float64(2**53)
 CONVERT: Final = "convert the tensor to a {} dtype with to_dtype first"
 
 
+# The default dtypes of numbers, by NumPy's names of kinds.
+_DEFAULTS: Final = {"b": DType.BOOL, "i": DType.I64, "u": DType.I64, "c": DType.COMPLEX64}
+
+
+def default_dtype(*numbers: object) -> DType:
+    """Return the dtype of a new tensor of some numbers, f32 unless they are truth values, integers or complex."""
+    return _DEFAULTS.get(np.asarray(numbers).dtype.kind, DType.F32)
+
+
 class NumberLike:
     """What stands for a number while a function is traced."""
 

@@ -37,10 +37,9 @@ class Tensor(
 
     A tensor is a storage and a layout. Views share the storage, so what is written through one of them shows in all:
     only methods whose name ends in `_`, `slice_set`, statements such as `x += y` and `x[1:] = y`, and a user's in-place
-    ops write. Operands broadcast by NumPy's rules and are on one device; floats of different dtypes are promoted, and
-    so are integers. `==` compares element by element, and
-    tensors hash by identity. Wherever a dtype is expected, its name and NumPy's types and dtypes do too: DType.F16,
-    "f16", "float16" and np.float16 mean one thing.
+    ops write. Operands broadcast by NumPy's rules and are on one device; those of different dtypes are promoted by one
+    table, that of docs/promotion.md. `==` compares element by element, and tensors hash by identity. Wherever a dtype
+    is expected, its name and NumPy's types and dtypes do too: DType.F16, "f16", "float16" and np.float16 are one thing.
     """
 
     __slots__ = ()

@@ -203,6 +203,8 @@ INTEGRATE: dict[str, Call] = {
     "cumulative_trapezoid": lambda of: integrate.cumulative_trapezoid(of(X), axis=0),
     "cumulative_simpson": lambda of: integrate.cumulative_simpson(of(LINE)),
     "romb": lambda of: integrate.romb(of(X[:9]), axis=0),
+    "tanhsinh": lambda of: integrate.tanhsinh(lambda x: x * x, of(_BOUNDS[0]), of(_BOUNDS[1])).integral,
+    "nsum": lambda of: integrate.nsum(lambda k: 1 / k**2, of(np.ones(2)), of(np.full(2, 20.0))).sum,
     "cubature": lambda of: integrate.cubature(lambda x: x[:, 0] * x[:, 1], of(np.zeros(2)), of(np.ones(2))).estimate,
 }
 
@@ -403,14 +405,6 @@ AREAS: dict[str, dict[str, Call]] = {
 
 # What the packages say to compute with any namespace, and do not: by the part of the message that says why.
 BEYOND_THE_STANDARD: dict[str, tuple[Call, str]] = {
-    "tanhsinh": (
-        lambda of: integrate.tanhsinh(lambda x: x * x, of(_BOUNDS[0]), of(_BOUNDS[1])),
-        "must have one dtype, not i64, f64",
-    ),
-    "nsum": (
-        lambda of: integrate.nsum(lambda k: 1 / k**2, of(np.ones(2)), of(np.full(2, 20.0))),
-        "the operands must have one dtype, not i32, i64",
-    ),
     "PchipInterpolator": (
         lambda of: interpolate.PchipInterpolator(of(_GRID), of(LINE)),
         "Multiple namespaces for array inputs",

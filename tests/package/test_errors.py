@@ -14,7 +14,11 @@ from tallow import DType, InvalidArgument, InvalidIndex, Layout, Shape, Tensor
 ERRORS = [
     (tallow.BackendUnavailable("rocm", "run pip install hip-python"), RuntimeError, "pip install"),
     (tallow.UnsupportedDType("exp", DType.I32, "cpu", "convert first"), TypeError, "exp: i32 .* on cpu: convert first"),
-    (tallow.DTypeMismatch("add", (DType.F32, DType.F16)), TypeError, "not f32, f16; convert them with to_dtype"),
+    (
+        tallow.DTypeMismatch("add", (DType.F32, DType.F16)),
+        TypeError,
+        "f32 and f16 do not go together; convert them with",
+    ),
     (tallow.DeviceMismatch("add", ("cpu", "rocm:0")), ValueError, "not cpu, rocm:0; move them with to"),
     (tallow.ShapeMismatch("add", (Shape((2,)), Shape((3,))), "reshape one"), ValueError, r"\(2,\), \(3,\): reshape"),
     (tallow.InvalidLayout("add", Layout.contiguous((2, 3), 4), 6), ValueError, "at least 10 elements"),

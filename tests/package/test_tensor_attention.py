@@ -45,7 +45,7 @@ def test_a_mask_of_truth_values_says_which_keys_are_seen(device: Device) -> None
     result = query.scaled_dot_product_attention(key, key, seen)
     np.testing.assert_array_equal(result.numpy(), query.scaled_dot_product_attention(key, key, added).numpy())
     assert not result[0, 0, 1].numpy().any()
-    with pytest.raises(DTypeMismatch, match="f8e4m3, bool"):
+    with pytest.raises(DTypeMismatch, match="f8e4m3 and bool"):
         query.to_dtype("f8e4m3").scaled_dot_product_attention(*(key.to_dtype("f8e4m3"),) * 2, seen)
 
 

@@ -94,7 +94,7 @@ def test_an_error_of_a_product_is_that_of_the_equation() -> None:
     with pytest.raises(InvalidArgument, match="einsum: equation must be of type str"):
         tl.einsum(3, Tensor([1.0]))  # type: ignore[arg-type]
     with pytest.raises(DTypeMismatch, match="einsum"):
-        tl.einsum("i,i->", Tensor([1.0]), Tensor([1]))
+        tl.einsum("i,i->", Tensor([1j]), Tensor([1]))
 
 
 def test_gradients(gradcheck: Gradcheck) -> None:

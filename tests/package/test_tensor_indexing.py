@@ -133,5 +133,6 @@ def test_joins_of_nothing_and_of_what_does_not_fit(device: Device) -> None:
         cat([tensor, tensor[:, :2]])
     with pytest.raises(ShapeMismatch, match="or join them with cat"):
         stack([tensor, tensor[:, :2]])
-    with pytest.raises(DTypeMismatch, match="to_dtype"):
-        cat([tensor, tensor.to_dtype(tallow.DType.F64)])
+    assert cat([tensor, tensor.to_dtype(tallow.DType.F64)]).dtype is tallow.DType.F64
+    with pytest.raises(DTypeMismatch, match=r"^cat: .*to_dtype"):
+        cat([tensor.to_dtype(tallow.DType.COMPLEX64), tensor.to_dtype(tallow.DType.I64)])

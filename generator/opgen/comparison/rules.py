@@ -651,6 +651,12 @@ def dtype_promotion_changed(found: Found) -> str | None:
     return f"{found.subject} is promoted to {_listed(found.new) or 'nothing'}, and was to {_listed(found.old)}"
 
 
+@_rule(("dtype", CHANGED | REMOVED, "yields_to"))
+def dtype_yields_changed(found: Found) -> str | None:
+    """A dtype yields to other dtypes. Operations on it and another dtype have other results, or are refused."""
+    return f"{found.subject} yields to {_listed(found.new) or 'nothing'}, and did to {_listed(found.old)}"
+
+
 # Kernels.
 
 

@@ -23,9 +23,19 @@ def promotion(spec: Spec) -> View:
     rows = [
         View(made_from=(dtypes[name].location,), member=name.upper(),
              others=[f"DType.{other.upper()}: DType.{joined.upper()}" for other, joined in others.items()])
-        for name, others in promotions(dtypes)
+        for name, others in promotions(spec)
     ]  # fmt: skip
     return View(rows=rows)
+
+
+def docs_promotion(spec: Spec) -> View:
+    """The table of the page, in which two dtypes that do not go together have a dash."""
+    names = [each.name for each in spec.dtypes]
+    rows = [
+        View(name=name, cells=[name if other == name else others.get(other, "–") for other in names])
+        for name, others in promotions(spec)
+    ]
+    return View(names=names, rows=rows)
 
 
 def _facts(each: DType) -> str:

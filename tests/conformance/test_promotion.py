@@ -1,0 +1,264 @@
+"""One promotion rule for every public function of several tensors: what the dtypes of two operands give together.
+
+The calls are those of the signatures, with the arguments that fit of `hostile`; whatever f32 tensors these have are the
+operands. Indexes, masks and conditions are no operands.
+"""
+
+from __future__ import annotations
+
+import itertools
+import re
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import ml_dtypes
+import numpy as np
+import pytest
+import tallow
+from tallow import DType, DTypeMismatch, InvalidArgument, Tensor, UnsupportedDType
+
+from . import hostile, matrix
+from .oracle.formats import NUMPY
+
+SENTENCE = re.compile(r"\S+: operands of \w+( and \w+)+ do not go together; convert them with to_dtype first")
+ORDER = {kind: place for place, kind in enumerate(("bool", "unsigned", "signed", "float", "complex"))}
+# What writes in place: computed in the common dtype, or set to what is converted.
+COMPUTED_IN_PLACE = r"Tensor\.(__i\w+__|(add|sub|mul|div|floor_divide|remainder|scatter_add)_)"
+SET_IN_PLACE = r"Tensor\.(copy_|slice_set|index_copy_|scatter_|__setitem__)"
+# These take any two dtypes: comparisons of integers are by value, and truth values are made of every number.
+OF_ANY = (
+    r"(Tensor|xp)\.(eq|ne|lt|le|gt|ge|equal|not_equal|less|less_equal|greater|greater_equal|__(eq|ne|lt|le|gt|ge)__)"
+)
+TRUTH = r"(Tensor|xp)\.(logical_\w+|allclose)"
+# These have rules of their own: weights of norms, tables in f32, gradients, what users' ops do, and the linear algebra
+# of a matrix and a power.
+OWN_RULES = (
+    r"Tensor\.(\w+_norm|rope|backward|\w*apply_op\d|inplace_op\d)|(save|write)_\w+|Q?Storage.*|Gradients.*|Var|"
+    r"xp\.linalg\.matrix_rank"
+)
+
+
+def common(first: DType, second: DType) -> DType | None:
+    """The table, of NumPy's own within a kind and of what semantics say between kinds."""
+    if first is second or second.kind == "bool":
+        return first
+    if first.kind == "bool":
+        return second
+    kinds = {first.kind, second.kind}
+    if kinds <= {"unsigned", "signed"}:
+        found = np.promote_types(first.numpy, second.numpy)
+        return DType.from_numpy(found) if found.kind in "iu" else None
+    if "complex" in kinds:
+        if not kinds <= {"float", "complex"}:
+            return None
+        return DType.COMPLEX128 if {first, second} & {DType.F64, DType.COMPLEX128} else DType.COMPLEX64
+    if kinds != {"float"}:
+        return first if first.kind == "float" else second
+    limits = [ml_dtypes.finfo(dtype.numpy) for dtype in (first, second)]
+    for dtype, own, other in zip((first, second), limits, limits[::-1], strict=True):
+        if own.nmant >= other.nmant and own.maxexp >= other.maxexp and own.minexp <= other.minexp:
+            return dtype
+    return DType.F32
+
+
+def fits(source: DType, target: DType) -> bool:
+    return ORDER[source.kind] <= ORDER[target.kind]
+
+
+def test_the_table(device: tallow.Device) -> None:
+    from tallow.promotion import promoted
+
+    for first, second in itertools.product(DType, repeat=2):
+        assert promoted(first, second) is common(first, second), (first, second)
+
+
+def operands_of(device: tallow.Device, example: hostile.Example) -> list[Any]:
+    """The f32 tensors of a call's receiver and arguments, in their order."""
+    function, arguments, keywords = example.made(device)
+    given = [getattr(function, "__self__", None), *arguments, *keywords.values()]
+    flat = itertools.chain(*[value if isinstance(value, list | tuple) else [value] for value in given])
+    return [value for value in flat if type(value) is Tensor and value.dtype is DType.F32]
+
+
+def called(device: tallow.Device, example: hostile.Example, *dtypes: DType, then: DType | None = None) -> Any:
+    """The result of a call whose operands have these dtypes, the last one that of all others; what was written to.
+
+    With `then` the operands are converted to that dtype first.
+    """
+    function, arguments, keywords = example.made(device)
+    left = iter([*dtypes, *[dtypes[-1]] * 8])
+
+    def converted(value: Any) -> Any:
+        if isinstance(value, list | tuple) and any(isinstance(part, Tensor) for part in value):
+            return type(value)([converted(part) for part in value])
+        if not isinstance(value, Tensor) or value.dtype is not DType.F32:
+            return value
+        made = value.to_dtype(next(left))
+        return made if then is None else made.to_dtype(then)
+
+    owner = getattr(function, "__self__", None)
+    if type(owner) is Tensor:
+        owner = converted(owner)
+        function = getattr(owner, function.__name__)
+    result = function(*map(converted, arguments), **{name: converted(value) for name, value in keywords.items()})
+    if result is NotImplemented:
+        raise InvalidOperand
+    return owner if result is None else result
+
+
+class InvalidOperand(Exception):
+    """What an operator does not take."""
+
+
+def outcome(call: Callable[[], Any]) -> Any:
+    """What a call gives, in a form that compares: the dtype and bits of tensors, or the class of an error."""
+    try:
+        return described(call())
+    except (tallow.TallowError, InvalidOperand) as error:
+        return type(error)
+
+
+def described(result: Any) -> Any:
+    if isinstance(result, Tensor):
+        return result.dtype, tuple(result.shape), result.contiguous().numpy().tobytes()
+    if isinstance(result, list | tuple):
+        return [described(part) for part in result]
+    return result
+
+
+def calls() -> dict[str, hostile.Example]:
+    """The calls with two operands or more."""
+    found = {}
+    for name, call in (hostile.surface() | hostile.array_api_surface()).items():
+        if re.fullmatch(OWN_RULES, name):
+            continue
+        try:
+            example = hostile.base_of(call)
+            if len(operands_of(tallow.Device.cpu(), example)) > 1:
+                found[name] = example
+        except (tallow.TallowError, OSError):
+            continue
+    return found
+
+
+CALLS = calls()
+# Two of each kind, in both orders.
+FEW = ("bool", "u8", "u64", "i8", "i64", "bf16", "f16", "f32", "f64", "f8e4m3", "complex64")
+
+
+def pairs(device: tallow.Device, full: bool, place: int) -> Iterator[tuple[DType, DType]]:
+    known = [DType(name) for name in NUMPY if name in matrix.dtypes_of(device.backend) and (full or name in FEW)]
+    every = [pair for pair in itertools.product(known, repeat=2) if pair[0] is not pair[1]]
+    # Each call has a share of them, so that all pairs are there.
+    return iter(every if full else every[place % 3 :: 3])
+
+
+def test_calls_are_found() -> None:
+    expected = "Tensor.__add__ Tensor.linear Tensor.__matmul__ Tensor.conv2d Tensor.mse_loss xp.concat cat stack where"
+    assert {*expected.split(), "Tensor.scatter_add_", "xp.linalg.solve"} <= CALLS.keys()
+    assert len(CALLS) > 100, len(CALLS)
+
+
+@pytest.mark.parametrize("place", range(8))
+def test_operands_are_promoted(device: tallow.Device, full: bool, place: int) -> None:
+    wrong = []
+    for number, (name, example) in list(enumerate(CALLS.items()))[place::8]:
+        for first, second in pairs(device, full, number):
+            if name == "Tensor.scaled_dot_product_attention" and second is DType.BOOL:
+                continue  # a mask of bool says what is seen, and is not converted
+            problem = difference(device, name, example, first, second)
+            if problem:
+                wrong.append(f"{name} of {first.value} and {second.value}: {problem}")
+    assert not wrong, "\n".join(wrong)
+
+
+def difference(device: tallow.Device, name: str, example: hostile.Example, first: DType, second: DType) -> str | None:
+    """How the result of a call differs from that of operands that are converted first; None if it does not."""
+    dtype = common(first, second)
+    found: Any = None
+    try:
+        found = described(called(device, example, first, second))
+    except (tallow.TallowError, InvalidOperand) as error:
+        found = type(error)
+        message = str(error)
+    if re.fullmatch(TRUTH, name) or (re.fullmatch(OF_ANY, name) and dtype is None):
+        return None if not isinstance(found, type) or found in (DTypeMismatch, UnsupportedDType) else f"{found}"
+    if re.fullmatch(SET_IN_PLACE, name):
+        if not fits(second, first):
+            return None if found is DTypeMismatch else f"{found} in place of a refusal"
+        wanted = outcome(lambda: called(device, example, first, second, then=first))
+        return None if found == wanted else f"{found}, not {wanted}"
+    if dtype is None:
+        if (found is InvalidArgument and name == "Tensor.__itruediv__") or name == "Tensor.div_":
+            return None  # integers have no room for quotients, whatever the divisor
+        return None if found is DTypeMismatch and SENTENCE.fullmatch(message) else f"{found} in place of the sentence"
+    wanted = outcome(lambda: called(device, example, first, second, then=dtype))
+    if re.fullmatch(COMPUTED_IN_PLACE, name):
+        if isinstance(wanted, type):
+            return None if isinstance(found, type) else f"{found}, not {wanted}"
+        if not fits(dtype, first):
+            return None if isinstance(found, type) else f"{found} in place of a refusal"
+        wanted = outcome(lambda: called(device, example, first, second, then=dtype).to_dtype(first))
+    return None if found == wanted else f"{found}, not {wanted}"
+
+
+def test_the_order_of_several_operands_does_not_matter(device: tallow.Device) -> None:
+    for dtypes in (
+        ("u64", "i64", "f32"),
+        ("f8e4m3", "f8e5m2", "f16"),
+        ("bool", "i8", "u16"),
+        ("i64", "f32", "complex64"),
+    ):
+        tensors = [Tensor([1, 0], dtype, device) for dtype in dtypes]
+        found = {tallow.cat(list(order)).dtype for order in itertools.permutations(tensors)}
+        assert len(found) == 1
+        assert found == {tallow.einsum("i,i,i->i", *tensors).dtype}
+    with pytest.raises(DTypeMismatch, match=SENTENCE):
+        tallow.cat([Tensor([1], dtype, device) for dtype in ("u64", "bool", "i8")])
+
+
+def test_integers_are_rounded_once_to_the_dtype_of_a_float(device: tallow.Device) -> None:
+    x = Tensor([2**53 + 1, 2**63 - 1, -3], device=device)
+    for name in ("f64", "f32", "bf16"):
+        y = Tensor([1.0, 1.0, 1.0], name, device)
+        for found, wanted in ((x * y, x.to_dtype(name)), (y + x, x.to_dtype(name) + y), (x / y, x.to_dtype(name))):
+            assert described(found) == described(wanted)
+
+
+@pytest.mark.parametrize("norm", ["layer_norm", "rms_norm", "batch_norm", "group_norm"])
+def test_norms_take_scales_of_f32_for_short_floats(device: tallow.Device, norm: str) -> None:
+    def normed(x: Tensor, weight: Tensor) -> Tensor:
+        others = {"batch_norm": {"training": True}, "group_norm": {"groups": 2}}.get(norm, {})
+        found: Tensor = getattr(x, norm)(weight=weight, **others)
+        return found
+
+    x = Tensor(np.arange(16.0).reshape(2, 4, 2) % 7, "bf16", device)
+    x = x if "_norm" in norm and norm[:5] in ("batch", "group") else x.transpose(1, 2).contiguous()
+    weight = Tensor([1.0, 1.001, 0.5, 2.0], device=device)
+    assert described(normed(x, weight)) == described(normed(x.float(), weight).to_dtype("bf16"))
+    for first, second in (("f32", "bf16"), ("f32", "f64"), ("bf16", "f16"), ("f32", "i64")):
+        with pytest.raises(DTypeMismatch, match=SENTENCE):
+            normed(x.to_dtype(first), weight.to_dtype(second))
+
+
+def test_gradients_flow_to_the_floats(device: tallow.Device) -> None:
+    counts, mask = Tensor([2, 3], device=device), Tensor([True, False], device=device)
+    x = tallow.Var(Tensor([1.0, 4.0], device=device))
+    assert (x * counts + mask * x).sum().backward()[x].tolist() == [3.0, 3.0]
+    matrix_of_counts = Tensor([[1, 2], [3, 4]], device=device)
+    assert (matrix_of_counts @ x).sum().backward()[x].tolist() == [4.0, 6.0]
+    assert mask.where(x, counts).sum().backward()[x].tolist() == [1.0, 0.0]
+    assert tallow.cat([counts, x]).sum().backward()[x].tolist() == [1.0, 1.0]
+    half = tallow.Var(Tensor([1.0, 4.0], "f16", device))
+    assert (half * x).sum().backward()[half].dtype is DType.F16
+
+
+def test_fused_functions_promote(device: tallow.Device) -> None:
+    def mixed(x: Tensor, y: Tensor, z: Tensor) -> Tensor:
+        return tallow.where(z > y, x * y, z) + y / 2
+
+    fused = tallow.fuse(mixed)
+    operands = [Tensor([3, 1, 4], dtype, device) for dtype in ("i64", "f32", "bf16")]
+    for order in itertools.permutations(operands):
+        for _ in range(2):
+            assert described(fused(*order)) == described(mixed(*order))
