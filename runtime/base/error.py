@@ -170,6 +170,10 @@ class UnsizedTensor(InvalidArgument, TypeError):
     """A tensor without dims was asked for its length or its rows; `reason` says what it has instead."""
 
 
+class UnsupportedOperand(InvalidArgument, TypeError):
+    """An operand is of a type that no op takes, or a function of NumPy's has no op; `reason` says what to call."""
+
+
 class GradientError(TallowError, RuntimeError):
     """A gradient that there is not was asked for, or what one needs is gone; `reason` says what to do."""
 

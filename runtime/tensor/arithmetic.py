@@ -13,7 +13,7 @@ from typing import Final, Self
 
 import numpy as np
 
-from ...dtype import DType
+from ...dtype import Array, DType
 from ...tensor_ops import (
     ADD,
     BITWISE_AND,
@@ -42,8 +42,10 @@ from .promotion import common_dtype, promote
 from .reductions import ReductionMethods
 from .views import ViewMethods
 
-# What an operator takes. An array is let through for its error message, which says to make it a tensor.
-OPERANDS: Final = (TensorBase, int, float, complex, NumberLike, np.generic, np.ndarray)
+# What is compared; a list equals no tensor.
+_COMPARED: Final[tuple[type, ...]] = (TensorBase, int, float, complex, NumberLike, np.generic, np.ndarray)
+# What an operator takes. Lists are among it for their error, which says to make them tensors.
+OPERANDS: Final[tuple[type, ...]] = (*_COMPARED, list, tuple)
 
 
 class ArithmeticMethods(ReductionMethods, ViewMethods):
@@ -54,25 +56,25 @@ class ArithmeticMethods(ReductionMethods, ViewMethods):
     # Comparisons give tensors, so equality can't serve dicts and sets: tensors are equal keys only to themselves.
     __hash__ = object.__hash__
 
-    def __add__(self, other: Self | float) -> Self:
+    def __add__(self, other: Self | Array | float) -> Self:
         return self._binary(ADD, other) if isinstance(other, OPERANDS) else NotImplemented
 
     def __radd__(self, other: float) -> Self:
         return self._binary(ADD, other) if isinstance(other, OPERANDS) else NotImplemented
 
-    def __sub__(self, other: Self | float) -> Self:
+    def __sub__(self, other: Self | Array | float) -> Self:
         return self._binary(SUB, other) if isinstance(other, OPERANDS) else NotImplemented
 
     def __rsub__(self, other: float) -> Self:
         return self._binary(SUB, other, reflected=True) if isinstance(other, OPERANDS) else NotImplemented
 
-    def __mul__(self, other: Self | float) -> Self:
+    def __mul__(self, other: Self | Array | float) -> Self:
         return self._binary(MUL, other) if isinstance(other, OPERANDS) else NotImplemented
 
     def __rmul__(self, other: float) -> Self:
         return self._binary(MUL, other) if isinstance(other, OPERANDS) else NotImplemented
 
-    def __truediv__(self, other: Self | float) -> Self:
+    def __truediv__(self, other: Self | Array | float) -> Self:
         if not isinstance(other, OPERANDS):
             return NotImplemented
         # A call of div would cost as much as this look.
@@ -83,43 +85,43 @@ class ArithmeticMethods(ReductionMethods, ViewMethods):
             return NotImplemented
         return (self.to_dtype(DType.F32) if self.dtype.is_integer else self)._binary(DIV, other, reflected=True)
 
-    def __floordiv__(self, other: Self | float) -> Self:
+    def __floordiv__(self, other: Self | Array | float) -> Self:
         return self._binary(FLOOR_DIVIDE, other) if isinstance(other, OPERANDS) else NotImplemented
 
     def __rfloordiv__(self, other: float) -> Self:
         return self._binary(FLOOR_DIVIDE, other, reflected=True) if isinstance(other, OPERANDS) else NotImplemented
 
-    def __mod__(self, other: Self | float) -> Self:
+    def __mod__(self, other: Self | Array | float) -> Self:
         return self._binary(REMAINDER, other) if isinstance(other, OPERANDS) else NotImplemented
 
     def __rmod__(self, other: float) -> Self:
         return self._binary(REMAINDER, other, reflected=True) if isinstance(other, OPERANDS) else NotImplemented
 
-    def __divmod__(self, other: Self | float) -> tuple[Self, Self]:
+    def __divmod__(self, other: Self | Array | float) -> tuple[Self, Self]:
         return (self // other, self % other) if isinstance(other, OPERANDS) else NotImplemented
 
     def __rdivmod__(self, other: float) -> tuple[Self, Self]:
         return (other // self, other % self) if isinstance(other, OPERANDS) else NotImplemented
 
-    def __and__(self, other: Self | int) -> Self:
+    def __and__(self, other: Self | Array | int) -> Self:
         return self._binary(BITWISE_AND, other) if isinstance(other, OPERANDS) else NotImplemented
 
     def __rand__(self, other: int) -> Self:
         return self._binary(BITWISE_AND, other) if isinstance(other, OPERANDS) else NotImplemented
 
-    def __or__(self, other: Self | int) -> Self:
+    def __or__(self, other: Self | Array | int) -> Self:
         return self._binary(BITWISE_OR, other) if isinstance(other, OPERANDS) else NotImplemented
 
     def __ror__(self, other: int) -> Self:
         return self._binary(BITWISE_OR, other) if isinstance(other, OPERANDS) else NotImplemented
 
-    def __xor__(self, other: Self | int) -> Self:
+    def __xor__(self, other: Self | Array | int) -> Self:
         return self._binary(BITWISE_XOR, other) if isinstance(other, OPERANDS) else NotImplemented
 
     def __rxor__(self, other: int) -> Self:
         return self._binary(BITWISE_XOR, other) if isinstance(other, OPERANDS) else NotImplemented
 
-    def __lshift__(self, other: Self | int) -> Self:
+    def __lshift__(self, other: Self | Array | int) -> Self:
         return self._binary(BITWISE_LEFT_SHIFT, other) if isinstance(other, OPERANDS) else NotImplemented
 
     def __rlshift__(self, other: int) -> Self:
@@ -127,7 +129,7 @@ class ArithmeticMethods(ReductionMethods, ViewMethods):
             self._binary(BITWISE_LEFT_SHIFT, other, reflected=True) if isinstance(other, OPERANDS) else NotImplemented
         )
 
-    def __rshift__(self, other: Self | int) -> Self:
+    def __rshift__(self, other: Self | Array | int) -> Self:
         return self._binary(BITWISE_RIGHT_SHIFT, other) if isinstance(other, OPERANDS) else NotImplemented
 
     def __rrshift__(self, other: int) -> Self:
@@ -135,11 +137,17 @@ class ArithmeticMethods(ReductionMethods, ViewMethods):
             return NotImplemented
         return self._binary(BITWISE_RIGHT_SHIFT, other, reflected=True)
 
-    def __pow__(self, exponent: Self | float) -> Self:
+    def __pow__(self, exponent: Self | Array | float) -> Self:
         is_of_integers = self._storage.inner.dtype.is_integer
         if is_of_integers or isinstance(exponent, TensorBase | complex | np.complexfloating):
             return self.pow(exponent)
-        exponent = argument.real("powf", "the exponent", exponent)
+        try:
+            exponent = argument.real("powf", "the exponent", exponent)
+        except InvalidArgument:
+            array = self._of_host("pow", exponent, "the exponent")
+            if array is None:
+                raise
+            return self.pow(array)
         return self.sqr() if exponent == 2 else self.powf(exponent)
 
     def __rpow__(self, base: float) -> Self:
@@ -154,49 +162,52 @@ class ArithmeticMethods(ReductionMethods, ViewMethods):
     def __abs__(self) -> Self:
         return self.abs()
 
-    def __lt__(self, other: Self | float) -> Self:
+    def __lt__(self, other: Self | Array | float) -> Self:
         return self._cmp(LT, other) if isinstance(other, OPERANDS) else NotImplemented
 
-    def __le__(self, other: Self | float) -> Self:
+    def __le__(self, other: Self | Array | float) -> Self:
         return self._cmp(LE, other) if isinstance(other, OPERANDS) else NotImplemented
 
-    def __gt__(self, other: Self | float) -> Self:
+    def __gt__(self, other: Self | Array | float) -> Self:
         return self._cmp(GT, other) if isinstance(other, OPERANDS) else NotImplemented
 
-    def __ge__(self, other: Self | float) -> Self:
+    def __ge__(self, other: Self | Array | float) -> Self:
         return self._cmp(GE, other) if isinstance(other, OPERANDS) else NotImplemented
 
     def __eq__(self, other: object) -> Self:  # type: ignore[override]
         """Compare element by element, as NumPy does; what is neither tensor nor number is simply not equal."""
-        return self._cmp(EQ, other) if isinstance(other, OPERANDS) else NotImplemented  # type: ignore[arg-type]
+        return self._cmp(EQ, other) if isinstance(other, _COMPARED) else NotImplemented  # type: ignore[arg-type]
 
     def __ne__(self, other: object) -> Self:  # type: ignore[override]
         """Compare element by element, as NumPy does; what is neither tensor nor number is simply not equal."""
-        return self._cmp(NE, other) if isinstance(other, OPERANDS) else NotImplemented  # type: ignore[arg-type]
+        return self._cmp(NE, other) if isinstance(other, _COMPARED) else NotImplemented  # type: ignore[arg-type]
 
-    def div(self, other: Self | float) -> Self:
+    def div(self, other: Self | Array | float) -> Self:
         """Divide: `x.div(y)` is `x / y`. Integers become f32 first; floats keep their dtype.
 
         `floor_divide` keeps integers; the storage's `binary_impl` has the division that truncates toward zero.
         """
         return self._binary(DIV, other) if self._storage.inner.dtype.is_inexact else self._quotient(other)
 
-    def _quotient(self, other: Self | float) -> Self:
+    def _quotient(self, other: Self | Array | float) -> Self:
         """Divide integers or masks by what may be floats; where both are integers, in f32."""
         if not isinstance(other, TensorBase):
+            array = self._of_host("div", other)
+            if array is not None:
+                return self._quotient(array)
             dtype = DType.F32 if self.dtype.is_integer else self.dtype
             return self.to_dtype(dtype)._binary(DIV, other)
         common = common_dtype("div", self.dtype, other.dtype)
         dtype = DType.F32 if common.is_integer else common
         return self.to_dtype(dtype)._binary(DIV, other.to_dtype(dtype))
 
-    def pow(self, other: Self | float) -> Self:
+    def pow(self, other: Self | Array | float) -> Self:
         """Raise x to the power y, as C's pow does; integers wrap.
 
         A negative number as the exponent of integers is `InvalidArgument`. A tensor may have negative ones, which give
         1 / x ** -y truncated toward zero, and 0 where x is 0.
         """
-        if self._storage.inner.dtype.is_integer and not isinstance(other, TensorBase):
+        if self._storage.inner.dtype.is_integer and not isinstance(other, TensorBase | np.ndarray | list | tuple):
             exponent = as_number("pow", other, self.dtype)
             if exponent < 0:  # type: ignore[operator]
                 reason = f"{exponent} is negative, and such powers of integers are fractions"

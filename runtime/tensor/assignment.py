@@ -12,7 +12,10 @@ from __future__ import annotations
 
 from typing import Any, Self
 
-from ...dtype import DType
+import numpy as np
+from numpy.typing import ArrayLike
+
+from ...dtype import Array, DType
 from ...op import BinaryOp
 from ..base.error import InvalidArgument, ShapeMismatch, TallowError
 from ..core import argument
@@ -21,9 +24,9 @@ from ..core.check import require_alike_but
 from .arithmetic import OPERANDS
 from .base import TensorBase, require_tensors
 from .composed import ComposedMethods
-from .indexing import Index, forward, indexed, is_backward
+from .indexing import Choice, Index, forward, indexed, is_backward
 from .promotion import fitted
-from .selection import has_tensors, selection, without_leading
+from .selection import selection, with_arrays, without_leading
 
 
 class AssignmentMethods(ComposedMethods):
@@ -31,68 +34,82 @@ class AssignmentMethods(ComposedMethods):
 
     __slots__ = ()
 
-    def __iadd__(self, other: Self | float) -> Self:
+    def __iadd__(self, other: Self | Array | float) -> Self:
         return self.add_(other) if isinstance(other, OPERANDS) else NotImplemented
 
-    def __isub__(self, other: Self | float) -> Self:
+    def __isub__(self, other: Self | Array | float) -> Self:
         return self.sub_(other) if isinstance(other, OPERANDS) else NotImplemented
 
-    def __imul__(self, other: Self | float) -> Self:
+    def __imul__(self, other: Self | Array | float) -> Self:
         return self.mul_(other) if isinstance(other, OPERANDS) else NotImplemented
 
-    def __itruediv__(self, other: Self | float) -> Self:
+    def __itruediv__(self, other: Self | Array | float) -> Self:
         return self.div_(other) if isinstance(other, OPERANDS) else NotImplemented
 
-    def __ifloordiv__(self, other: Self | float) -> Self:
+    def __ifloordiv__(self, other: Self | Array | float) -> Self:
         return self.floor_divide_(other) if isinstance(other, OPERANDS) else NotImplemented
 
-    def __imod__(self, other: Self | float) -> Self:
+    def __imod__(self, other: Self | Array | float) -> Self:
         return self.remainder_(other) if isinstance(other, OPERANDS) else NotImplemented
 
-    def __iand__(self, other: Self | int) -> Self:
+    def __iand__(self, other: Self | Array | int) -> Self:
         return self._changed("&=", BinaryOp.BITWISE_AND, other) if isinstance(other, OPERANDS) else NotImplemented
 
-    def __ior__(self, other: Self | int) -> Self:
+    def __ior__(self, other: Self | Array | int) -> Self:
         return self._changed("|=", BinaryOp.BITWISE_OR, other) if isinstance(other, OPERANDS) else NotImplemented
 
-    def __ixor__(self, other: Self | int) -> Self:
+    def __ixor__(self, other: Self | Array | int) -> Self:
         return self._changed("^=", BinaryOp.BITWISE_XOR, other) if isinstance(other, OPERANDS) else NotImplemented
 
-    def __ilshift__(self, other: Self | int) -> Self:
+    def __ilshift__(self, other: Self | Array | int) -> Self:
         op = BinaryOp.BITWISE_LEFT_SHIFT
         return self._changed("<<=", op, other) if isinstance(other, OPERANDS) else NotImplemented
 
-    def __irshift__(self, other: Self | int) -> Self:
+    def __irshift__(self, other: Self | Array | int) -> Self:
         op = BinaryOp.BITWISE_RIGHT_SHIFT
         return self._changed(">>=", op, other) if isinstance(other, OPERANDS) else NotImplemented
 
-    def __setitem__(self, index: Index | tuple[Index, ...], value: Self | float) -> None:
-        """Set the elements that an index chooses, by integers, slices, None, `...` and tensors.
+    def __setitem__(self, index: Index | Choice | tuple[Index | Choice, ...], value: Self | ArrayLike) -> None:
+        """Set the elements that an index chooses, as it does where elements are read.
 
-        A tensor broadcasts to what is chosen, and may have more dims of size 1 in front, as in NumPy. Of several values
-        for one element the last one wins. A number is set where a mask is True without a wait.
+        A tensor, an array of NumPy's or a list broadcasts to what is chosen, and may have more dims of size 1 in front,
+        as in NumPy. Of several values for one element the last one wins. A number is set where a mask is True without a
+        wait.
         """
         items = index if isinstance(index, tuple) else (index,)
-        if has_tensors(items):
-            self._set_selected(items, fitted("index", self, self._operand("index", value, "value")))
+        chosen = with_arrays(items)
+        if chosen is not None:
+            self._set_selected(chosen, fitted("index", self, self._assignable(value)))
             return
         dims: list[int] = []
         if any(map(is_backward, items)):
             items, dims = forward(self._layout, items)
-        view = self._new(self._storage, indexed(self._layout, items))
+        view = self._new(self._storage, indexed(self._layout, items))  # type: ignore[arg-type]
         if not isinstance(value, TensorBase):
-            view._filled("index", value)
-            return
-        source = without_leading(fitted("index", self, value), view.rank)
+            try:
+                view._filled("index", value)  # type: ignore[arg-type]
+                return
+            except InvalidArgument:
+                if not isinstance(value, list | tuple | np.ndarray):
+                    raise
+        source = without_leading(fitted("index", self, self._assignable(value)), view.rank)
         if dims:
             self._written("index", lambda: view._assigned("index", source.broadcast_as(view.shape)._reversed(dims)))
         else:
             view._assigned("index", source)
 
+    def _assignable(self, value: Any) -> Self:
+        """Return what an index is set to as a tensor; lists take the dtype of this one."""
+        if isinstance(value, list | tuple):
+            made: Self = self._result_class(value, self.dtype, self.device)
+            return made
+        return self._operand("index", value, "value")
+
     def _set_selected(self, items: tuple[Any, ...], value: Self) -> None:
         """Set what an index with tensors in it chooses."""
-        mask = items[0]
-        if len(items) == 1 and mask.dtype is DType.BOOL and not value.rank and mask.shape == self.shape[: mask.rank]:
+        mask: Any = items[0]
+        is_mask = len(items) == 1 and isinstance(mask, TensorBase) and mask.dtype is DType.BOOL
+        if is_mask and not value.rank and mask.shape == self.shape[: mask.rank]:
             places = mask.reshape(*mask.shape, *[1] * (self.rank - mask.rank))
             self._assigned("index", places.where(value, self))
         else:
@@ -102,30 +119,30 @@ class AssignmentMethods(ComposedMethods):
             chosen = selection(self, items)
             self._written("index", lambda: chosen.assign(value, backward))
 
-    def add_(self, other: Self | float) -> Self:
+    def add_(self, other: Self | Array | float) -> Self:
         """Add a tensor or a number."""
         return self._changed("add_", BinaryOp.ADD, other)
 
-    def sub_(self, other: Self | float) -> Self:
+    def sub_(self, other: Self | Array | float) -> Self:
         """Subtract a tensor or a number."""
         return self._changed("sub_", BinaryOp.SUB, other)
 
-    def mul_(self, other: Self | float) -> Self:
+    def mul_(self, other: Self | Array | float) -> Self:
         """Multiply with a tensor or a number."""
         return self._changed("mul_", BinaryOp.MUL, other)
 
-    def div_(self, other: Self | float) -> Self:
+    def div_(self, other: Self | Array | float) -> Self:
         """Divide by a tensor or a number; `InvalidArgument` for integers, which have no room for the quotients."""
         if self.dtype.is_integer:
             reason = f"{self.dtype.value} has no room for quotients, which are f32"
             raise InvalidArgument("div_", f"{reason}; make a new tensor with x / y, or round down with x //= y")
         return self._changed("div_", BinaryOp.DIV, other)
 
-    def floor_divide_(self, other: Self | float) -> Self:
+    def floor_divide_(self, other: Self | Array | float) -> Self:
         """Divide by a tensor or a number and round down."""
         return self._changed("floor_divide_", BinaryOp.FLOOR_DIVIDE, other)
 
-    def remainder_(self, other: Self | float) -> Self:
+    def remainder_(self, other: Self | Array | float) -> Self:
         """Keep what a division by a tensor or a number, rounded down, leaves: it has the divisor's sign."""
         return self._changed("remainder_", BinaryOp.REMAINDER, other)
 
@@ -165,7 +182,7 @@ class AssignmentMethods(ComposedMethods):
         source = fitted("index_copy_", self, source)
         return self._scattered("index_copy_", "scatter_set", column.broadcast_as(source.shape), source, dim)
 
-    def _changed(self, name: str, op: BinaryOp, other: Self | float) -> Self:
+    def _changed(self, name: str, op: BinaryOp, other: Self | Array | float) -> Self:
         operand, layout = self._operand(name, other), self._layout
         if operand._storage.inner.dtype is not self._storage.inner.dtype:
             return self._in_common_dtype(name, operand, lambda target, source: target._changed(name, op, source))

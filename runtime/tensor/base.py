@@ -11,12 +11,12 @@ from typing import Any, ClassVar, Final, ParamSpec, Self, TypeAlias, TypeVar
 import numpy as np
 
 from ...device import Device
-from ...dtype import DType
+from ...dtype import Array, DType
 from ...op import BinaryGradientOp, BinaryOp, CmpOp, MethodOp, ReduceOp, UnaryGradientOp, UnaryOp
 from ...promotion import promoted
 from ...storage import Storage
 from ..base.bounded_cache import BoundedCache
-from ..base.error import InvalidArgument, TallowError, shown
+from ..base.error import InvalidArgument, TallowError, UnsupportedOperand, shown
 from ..core import argument
 from ..core.argument import DTypeLike
 from ..core.layout import Layout
@@ -123,7 +123,7 @@ class TensorBase:
         tensor._layout = layout._dense or layout.dense
         return tensor
 
-    def _binary(self, op: BinaryOp, other: Self | float, reflected: bool = False) -> Self:
+    def _binary(self, op: BinaryOp, other: Self | Array | float, reflected: bool = False) -> Self:
         lhs, layout = self._storage, self._layout
         if isinstance(other, TensorBase):
             rhs, other_layout = other._storage, other._layout
@@ -131,7 +131,13 @@ class TensorBase:
                 stretched = _broadcasts.get((layout.number, other_layout.number))
                 layout, other_layout = stretched or broadcast(op.value, layout, other_layout)
         else:
-            rhs, other_layout = self._number(op.value, other), layout.repeated
+            try:
+                rhs, other_layout = self._number(op.value, other), layout.repeated
+            except InvalidArgument:
+                array = self._of_host(op.value, other)
+                if array is None:
+                    raise
+                return array._binary(op, self) if reflected else self._binary(op, array)
             if reflected:
                 lhs, rhs, layout, other_layout = rhs, lhs, other_layout, layout
         tensor: Self = new(self._result_class)
@@ -171,7 +177,7 @@ class TensorBase:
         rest = [part for tensor, other in zip(tensors, layouts, strict=True) for part in (tensor._storage, other)]
         return self._new(method(layout, *rest, *others), layout.dense)
 
-    def _cmp(self, op: CmpOp, other: Self | float) -> Self:
+    def _cmp(self, op: CmpOp, other: Self | Array | float) -> Self:
         lhs, layout = self._storage, self._layout
         if isinstance(other, TensorBase):
             rhs, other_layout = other._storage, other._layout
@@ -185,7 +191,13 @@ class TensorBase:
                 stretched = _broadcasts.get((layout.number, other_layout.number))
                 layout, other_layout = stretched or broadcast(op.value, layout, other_layout)
         else:
-            rhs, other_layout = self._number(op.value, other), layout.repeated
+            try:
+                rhs, other_layout = self._number(op.value, other), layout.repeated
+            except InvalidArgument:
+                array = self._of_host(op.value, other)
+                if array is None:
+                    raise
+                return self._cmp(op, array)
         tensor: Self = new(self._result_class)
         try:
             tensor._storage = lhs.cmp(op, rhs, layout, other_layout)
@@ -250,11 +262,37 @@ class TensorBase:
         tensor._layout = result
         return tensor
 
-    def _operand(self, op: str, other: Self | float, name: str = "other", dtype: DType | None = None) -> Self:
-        """Return a tensor as it is, and a number as a tensor of rank 0 of a dtype, this tensor's, on its device."""
+    def _operand(self, op: str, other: Self | Array | float, name: str = "other", dtype: DType | None = None) -> Self:
+        """Return a tensor as it is, a number as one of rank 0 in a dtype, this tensor's, an array as one in its own.
+
+        The new tensors are on the device of this one.
+        """
         if isinstance(other, TensorBase):
             return other
-        return self._new(self._number(op, other, name, dtype), Layout.contiguous(()))
+        try:
+            return self._new(self._number(op, other, name, dtype), Layout.contiguous(()))
+        except InvalidArgument:
+            array = self._of_host(op, other, name)
+            if array is None:
+                raise
+            return array
+
+    def _of_host(self, op: str, other: object, name: str = "other") -> Self | None:
+        """Copy an array of NumPy's to the device of this tensor; None for what is none. A list is refused."""
+        if isinstance(other, list | tuple):
+            reason = f"{name} is a {type(other).__name__}, and operands are tensors, arrays and numbers"
+            raise UnsupportedOperand(op, f"{reason}; use Tensor(values, device=x.device)")
+        return self._of_array(op, other, self.device) if isinstance(other, np.ndarray) else None
+
+    @classmethod
+    def _of_array(cls, op: str, array: Array, device: Device) -> Self:
+        # A storage has numbers in native byte order.
+        array = array if array.dtype.isnative else array.astype(array.dtype.newbyteorder("="))
+        try:
+            return cls._new(device.storage(array), Layout.contiguous(array.shape))
+        except TallowError as error:
+            error.rename(op)
+            raise
 
     def _number(self, op: str, other: object, name: str = "other", dtype: DType | None = None) -> Storage:
         """Return a storage of a number in a dtype, this tensor's, which nobody writes to since no tensor shows it.

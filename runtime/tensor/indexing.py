@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator, Sequence
 from types import EllipsisType
 from typing import Any, Self, SupportsIndex, TypeGuard
 
-from ...dtype import DType
+from ...dtype import Array, DType
 from ..base.bounded_cache import BoundedCache
 from ..base.error import DTypeMismatch, InvalidArgument, InvalidIndex, ShapeMismatch, TallowError, UnsizedTensor
 from ..core.argument import REQUIRED, DTypeLike, dim_of, integer
@@ -15,10 +15,12 @@ from ..core.shape import Shape
 from .base import TensorBase, named, require_tensors
 from .create import CreationMethods
 from .promotion import DTYPE_ERRORS, common_dtype, fits, fitted, promote, refuse_result
-from .selection import has_tensors, indexed_dims, integer_index, selection, spelled_out
+from .selection import indexed_dims, integer_index, selection, spelled_out, with_arrays
 
 Index = SupportsIndex | slice | EllipsisType | None
 """What chooses a view of a tensor."""
+Choice = TensorBase | Sequence[Any] | Array
+"""What chooses elements that are copied: indexes, or a mask."""
 
 _WHOLE = slice(None)
 
@@ -43,21 +45,23 @@ class IndexMethods(CreationMethods):
     def __iter__(self) -> Iterator[Self]:
         return (self[position] for position in range(len(self)))
 
-    def __getitem__(self, index: Index | Self | tuple[Index | Self, ...]) -> Self:
+    def __getitem__(self, index: Index | Choice | tuple[Index | Choice, ...]) -> Self:
         """Choose elements by integers, slices, None (a new dim) and `...`, as in NumPy: a view of them.
 
-        Slices with negative steps make a copy instead, and so do tensors: those of integers are indexes, which
-        broadcast, and of which those below 0 count from the end; those of bool are masks of as many dims as they have.
-        For a mask the host waits for the number of its places that are True.
+        Slices with negative steps make a copy instead, and so do tensors, arrays of NumPy's and lists: those of
+        integers are indexes, which broadcast, and of which those below 0 count from the end; those of bool are masks of
+        as many dims as they have. For a tensor that is a mask the host waits for the number of its places that are
+        True.
         """
         items = index if isinstance(index, tuple) else (index,)
         key = _key(self._layout, items)
         view = None if key is None else _views.get(key)
         if view is not None:
             return self._view(view)
-        if has_tensors(items):
-            chosen: Self = selection(self, items).taken()
-            return chosen
+        chosen = with_arrays(items)
+        if chosen is not None:
+            taken: Self = selection(self, chosen).taken()
+            return taken
         if any(map(is_backward, items)):
             ahead, dims = forward(self._layout, items)
             return self[ahead]._reversed(dims)

@@ -92,16 +92,6 @@ class InteropMethods(LogicMethods):
             raise InvalidArgument("from_numpy", f"array is none of NumPy's: {error}; use Tensor() for lists") from error
         return cls._of_array("from_numpy", found, device_of(device))
 
-    @classmethod
-    def _of_array(cls, op: str, array: Array, device: Device) -> Self:
-        # A storage has numbers in native byte order.
-        array = array if array.dtype.isnative else array.astype(array.dtype.newbyteorder("="))
-        try:
-            return cls._new(device.storage(array), Layout.contiguous(array.shape))
-        except TallowError as error:
-            error.rename(op)
-            raise
-
     @tells_lack_of_memory
     def numpy(self) -> Array:
         """Copy the elements to an array of the same shape and dtype; ml_dtypes has bf16 and floats of 8 bits."""

@@ -5,6 +5,9 @@ from __future__ import annotations
 import math
 from typing import Self, TypeAlias
 
+import numpy as np
+
+from ...dtype import Array
 from ..base.bounded_cache import BoundedCache
 from ..base.error import ShapeMismatch
 from ..core.argument import checked
@@ -21,16 +24,17 @@ class LinearMethods(ViewMethods):
 
     __slots__ = ()
 
-    def matmul(self, other: Self) -> Self:
+    def matmul(self, other: Self | Array) -> Self:
         """Multiply matrices: (.., m, k) by (.., k, n) gives (.., m, n).
 
         The dims before the last two broadcast by NumPy's rules. A vector on the left is a row, one on the right a
         column, and that dim is not in the result. Short floats accumulate in f32, integers wrap, k = 0 gives
         zeros. `ShapeMismatch` for rank 0 and where the sizes do not fit.
         """
-        if not isinstance(other, TensorBase):
+        if not isinstance(other, TensorBase | np.ndarray):
             require_tensors("matmul", other=other)
-        return self @ other
+        product: Self = self @ other  # type: ignore[operator]
+        return product
 
     def linear(self, weight: Self, bias: Self | None = None) -> Self:
         """Multiply rows by the transpose of a weight and add a bias: (.., k), (n, k) and (n) give (.., n).
@@ -61,9 +65,10 @@ class LinearMethods(ViewMethods):
             return tensor
         return operands[0].linear(*operands[1:])
 
-    def __matmul__(self, other: Self) -> Self:
+    def __matmul__(self, other: Self | Array) -> Self:
         if not isinstance(other, TensorBase):
-            return NotImplemented
+            array = self._of_host("matmul", other)
+            return NotImplemented if array is None else self @ array
         left, right = self._layout, other._layout
         key = left.number, right.number
         bmnk, lhs, rhs, layout = _products.get(key) or _products.keep(key, _product(left, right))

@@ -1,10 +1,10 @@
-"""Elements that tensors of indexes and masks choose, by NumPy's rules for both."""
+"""Elements that tensors, arrays and lists of indexes and masks choose, by NumPy's rules for all of them."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import Any, NamedTuple, SupportsIndex, TypeVar
+from typing import Any, Final, NamedTuple, SupportsIndex, TypeVar
 
 import numpy as np
 
@@ -16,11 +16,19 @@ from .base import TensorBase
 
 T = TypeVar("T", bound=Any)
 
+# What chooses copies of elements.
+_LISTS: Final = (TensorBase, np.ndarray, list, tuple, range)
+
 _WHOLE = slice(None)
+
+_NO_INDEX: Final = (
+    "an index must be an integer, a slice, None, '...', or a tensor, an array or a list of integers or of truth values,"
+    " not of type {}; convert it, or write with index_copy_ or scatter_"
+)
 
 
 class Selection(NamedTuple):
-    """What an index with tensors in it chooses of a tensor."""
+    """What an index with tensors or arrays in it chooses of a tensor."""
 
     view: Any
     """The part that its slices choose, with the dims that its tensors index in front."""
@@ -75,16 +83,49 @@ def without_leading(value: T, rank: int) -> T:
     return value
 
 
-def has_tensors(items: Sequence[Any]) -> bool:
-    """Tell whether an index has tensors in it; of u8 it may not, which may be a mask or indexes."""
-    tensors = [item for item in items if isinstance(item, TensorBase)]
-    for item in tensors:
+def with_arrays(items: tuple[Any, ...]) -> tuple[Any, ...] | None:
+    """Return an index with its lists as arrays of truth values or of integers; None if it has neither nor tensors.
+
+    `InvalidArgument` for other arrays and lists, and for a tensor of u8, which may be a mask or indexes.
+    """
+    for item in items:
+        if isinstance(item, _LISTS):
+            break
+    else:
+        return None
+    arrays = tuple([_as_array(item) for item in items])
+    return arrays if any(map(_is_array, arrays)) else None
+
+
+def _as_array(item: Any) -> Any:
+    """Return a list as an array, and anything else that may be in an index as it is."""
+    if isinstance(item, TensorBase):
         if item.dtype is DType.U8:
             reason = "a tensor of u8 may be a mask or indexes; convert it to bool or i64 with to_dtype"
             raise InvalidArgument("index", reason)
         if item.dtype is not DType.BOOL and not item.dtype.is_integer:
             raise InvalidArgument("index", f"a tensor of {item.dtype.value} is neither a mask nor indexes; convert it")
-    return bool(tensors)
+        return item
+    if isinstance(item, np.ndarray):
+        if item.ndim and item.dtype.kind not in "biu":
+            raise InvalidArgument("index", _NO_INDEX.format(f"ndarray of {item.dtype}"))
+        return item
+    if not isinstance(item, list | tuple | range):
+        return item
+    try:
+        # Of tensors NumPy would take the elements to the host.
+        array = np.asarray(None if _holds_tensors(item) else item)
+    except (TypeError, ValueError, OverflowError):
+        array = np.asarray(None)
+    array = array if array.size else array.astype(np.int64)
+    if array.dtype.kind not in "biu":
+        raise InvalidArgument("index", _NO_INDEX.format(type(item).__name__))
+    return array
+
+
+def _holds_tensors(items: Any) -> bool:
+    nested = (isinstance(item, list | tuple) and _holds_tensors(item) for item in items)
+    return any(isinstance(item, TensorBase) for item in items) or any(nested)
 
 
 def selection(tensor: T, items: Sequence[Any]) -> Selection:
@@ -95,9 +136,9 @@ def selection(tensor: T, items: Sequence[Any]) -> Selection:
     for item in spelled_out(items, tensor.rank):
         if _is_mask(item):
             parts = _places(tensor, dim, item)
-            if not item.rank:
+            if not item.ndim:
                 tensor = tensor.unsqueeze(dim)
-        elif isinstance(item, TensorBase):
+        elif _is_array(item):
             parts = [item]
         elif isinstance(item, slice) or item is None:
             basic.append(item)
@@ -112,17 +153,22 @@ def selection(tensor: T, items: Sequence[Any]) -> Selection:
     view = tensor[tuple(basic)]
     dims = [place for place, _ in chosen]
     shape = _common_shape([part.shape for _, part in chosen if not isinstance(part, int)])
+    kinds = {type(part) for _, part in chosen}
+    if np.ndarray in kinds and not kinds <= {np.ndarray, int}:
+        chosen = [(place, _on_device_of(tensor, part)) for place, part in chosen]
     rows: Any = 0
     outside = None
     for place, part in chosen:
         size = view.shape[place]
         rows = rows * size + part
-        if len(chosen) > 1 and not isinstance(part, int):
+        if len(chosen) > 1 and not isinstance(part, int | np.ndarray):
             # As a part of a sum it could stand for another place.
             wrong = (part < 0) | (part >= size)
             outside = wrong if outside is None else outside | wrong
     if outside is not None:
         rows = outside.where(-1, rows)
+    if isinstance(rows, np.ndarray):
+        rows = tensor.from_numpy(np.broadcast_to(rows, shape), tensor.device)
     rows = rows.broadcast_as(shape)
     adjacent = dims == list(range(dims[0], dims[0] + len(dims)))
     order = [*dims, *[place for place in range(view.rank) if place not in dims]]
@@ -131,12 +177,8 @@ def selection(tensor: T, items: Sequence[Any]) -> Selection:
 
 def integer_index(item: Any) -> int:
     """Return an item of an index as an integer. InvalidArgument if it is of another type."""
-    is_array = isinstance(item, np.ndarray) and item.ndim > 0
-    if is_array or isinstance(item, bool) or not isinstance(item, SupportsIndex):
-        reason = f"an index must be an integer, a slice, None or '...', not of type {type(item).__name__}"
-        raise InvalidArgument(
-            "index", f"{reason}; read through a tensor of indexes, write with index_copy_ or scatter_"
-        )
+    if isinstance(item, bool) or not isinstance(item, SupportsIndex):
+        raise InvalidArgument("index", _NO_INDEX.format(type(item).__name__))
     return integer("index", "an index", item)
 
 
@@ -162,22 +204,33 @@ def spelled_out(items: Sequence[Any], rank: int) -> list[Any]:
 
 def indexed_dims(item: Any) -> int:
     """Return how many dims an item of an index stands for, which is not `...`."""
-    return item.rank if _is_mask(item) else int(item is not None)
+    dims: int = item.ndim if _is_mask(item) else int(item is not None)
+    return dims
+
+
+def _is_array(item: Any) -> bool:
+    return isinstance(item, TensorBase) or (isinstance(item, np.ndarray) and item.ndim > 0)
 
 
 def _is_mask(item: Any) -> bool:
-    return isinstance(item, TensorBase) and item.dtype is DType.BOOL
+    if isinstance(item, TensorBase):
+        return item.dtype is DType.BOOL
+    return isinstance(item, np.ndarray) and item.ndim > 0 and item.dtype == np.bool_
+
+
+def _on_device_of(tensor: Any, part: Any) -> Any:
+    return tensor.from_numpy(part, tensor.device) if isinstance(part, np.ndarray) else part
 
 
 def _places(tensor: Any, dim: int, mask: Any) -> list[Any]:
     """Return the places where a mask of some dims is True, a vector for each of these dims."""
-    if not mask.rank:
+    if not mask.ndim:
         return [mask.reshape(1).nonzero().squeeze(1)]
-    sizes = tensor.shape[dim : dim + mask.rank]
+    sizes = tensor.shape[dim : dim + mask.ndim]
     if any(size not in (0, expected) for size, expected in zip(mask.shape, sizes, strict=True)):
         reason = f"a mask has the shape of the dims that it indexes, {sizes}, or 0 in place of a size"
-        raise IndexMismatch("index", (tensor.shape, mask.shape), reason)
-    return list(mask.nonzero().unbind(1))
+        raise IndexMismatch("index", (tensor.shape, Shape(mask.shape)), reason)
+    return list(mask.nonzero()) if isinstance(mask, np.ndarray) else list(mask.nonzero().unbind(1))
 
 
 def from_the_front(part: Any, size: int) -> Any:
@@ -186,5 +239,10 @@ def from_the_front(part: Any, size: int) -> Any:
         if not -size <= part < size:
             raise InvalidIndex("index", part, size)
         return part % size
+    if isinstance(part, np.ndarray):
+        outside = (part >= size) | (part < -size) if part.dtype.kind == "i" else part >= size
+        if outside.any():
+            raise InvalidIndex("index", int(part[outside][0]), size)
+        return np.where(part < 0, part + size, part).astype(np.int64)
     wide = part.to_dtype(DType.I64)
     return wide if part.dtype.kind == "unsigned" else (wide < 0).where(wide + size, wide)

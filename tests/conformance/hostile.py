@@ -233,6 +233,7 @@ FITTING: dict[str, list[Value]] = {
     ),
     "SupportsDLPack": values("np.ones((2, 3), np.float32); np.ones((4, 2))[::2]; np.array([True])") + TENSORS,
     "Index": values("0; -1; slice(1, None); slice(None, None, 2); None; ...; (0, ...); (slice(0, 0), 1)"),
+    "Choice": values("[0, 1]; [[0], [-1]]; range(2); [True, False]; np.array([1, 0]); (np.array([0, 1]), [0])"),
     "ParamsConv1D": params("ParamsConv1D", "**LINE"),
     "ParamsConv2D": params("ParamsConv2D", "**IMAGE"),
     "ParamsConvTranspose1D": params("ParamsConvTranspose1D", "**LINE, 'output_padding': 0"),

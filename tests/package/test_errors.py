@@ -29,6 +29,7 @@ ERRORS = [
         "add: 1j is no real number; convert",
     ),
     (tallow.FileFormatError("load", "path 'x': get it again"), ValueError, "load: path 'x': get it again"),
+    (tallow.UnsupportedOperand("add", "use Tensor()"), TypeError, r"add: use Tensor\(\)"),
     (tallow.UnsizedTensor("len", "use item()"), TypeError, r"len: use item\(\)"),
     (tallow.InvalidDim("squeeze", "use 1"), IndexError, "squeeze: use 1"),
     (tallow.IndexMismatch("index", (Shape((2,)), Shape((3,))), "use 2"), IndexError, r"\(2,\), \(3,\): use 2"),

@@ -7,6 +7,7 @@ import inspect
 import pickle
 from collections.abc import Callable, Iterator
 
+import numpy as np
 import pytest
 import tallow as tl
 from tallow import Tensor
@@ -79,7 +80,9 @@ def test_what_a_function_does_not_take_is_named(call: Callable[[Tensor], object]
 
 
 @pytest.mark.parametrize(
-    "strange", [[0, 1], "a", 1.5, {}, (0, 1), True, b"", object()], ids=lambda it: type(it).__name__
+    "strange",
+    [[0.5], "a", 1.5, {}, (0, "a"), True, b"", object(), [[0], [0, 1]], [Tensor(0)], np.ones(1)],
+    ids=lambda it: f"{type(it).__name__} {it!r:.9}",
 )
 @pytest.mark.parametrize("place", ["alone", "in front of a tensor", "behind a tensor", "behind None"])
 def test_an_index_of_a_strange_type_is_named(strange: object, place: str) -> None:

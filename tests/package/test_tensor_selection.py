@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+import math
+import operator as operators
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 import pytest
-from tallow import Device, IndexMismatch, InvalidArgument, InvalidIndex, Tensor
+from hypothesis import given
+from hypothesis import strategies as st
+from tallow import Device, IndexMismatch, InvalidArgument, InvalidIndex, Tensor, UnsupportedOperand, Var
 
 SHAPE = (4, 5, 3)
 ARRAY = np.arange(60, dtype=np.float32).reshape(SHAPE)
@@ -37,24 +42,34 @@ INDEXES: list[tuple[Any, ...]] = [
 ]
 
 
-def there(device: Device, items: tuple[Any, ...]) -> tuple[Any, ...]:
-    return tuple(Tensor.from_numpy(item, device) if isinstance(item, np.ndarray) else item for item in items)
+def there(device: Device, items: tuple[Any, ...], kind: str = "tensor") -> tuple[Any, ...]:
+    """An index with its arrays as tensors of a device, as lists, or as they are."""
+    made: dict[str, Callable[[Any], Any]] = {
+        "tensor": lambda item: Tensor.from_numpy(item, device),
+        # The list of an array without elements has lost the dtype.
+        "list": lambda item: item.tolist() if item.size else item,
+        "array": lambda item: item,
+    }
+    return tuple(made[kind](item) if isinstance(item, np.ndarray) else item for item in items)
 
 
 @pytest.mark.parametrize("items", INDEXES, ids=range(len(INDEXES)))
 @pytest.mark.parametrize("is_strided", [False, True])
-def test_elements_are_chosen_and_set_as_in_numpy(device: Device, items: tuple[Any, ...], is_strided: bool) -> None:
+@pytest.mark.parametrize("kind", ["tensor", "list", "array"])
+def test_elements_are_chosen_and_set_as_in_numpy(
+    device: Device, items: tuple[Any, ...], is_strided: bool, kind: str
+) -> None:
     def fresh() -> Tensor:
         if not is_strided:
             return Tensor.from_numpy(ARRAY, device)
         return Tensor.from_numpy(np.stack([ARRAY, ARRAY], 1), device)[:, 1]
 
-    index = there(device, items)
+    index = there(device, items, kind)
     chosen = fresh()[index]
     np.testing.assert_array_equal(chosen.numpy(), ARRAY[items])
     for value in (-ARRAY[items], np.float32(7)):
         tensor, array = fresh(), ARRAY.copy()
-        tensor[index] = Tensor.from_numpy(value, device) if isinstance(value, np.ndarray) else float(value)
+        tensor[index] = there(device, (value,), kind)[0]
         array[items] = value
         np.testing.assert_array_equal(tensor.numpy(), array)
 
@@ -113,3 +128,106 @@ def test_gradients_go_to_what_was_chosen(device: Device) -> None:
     expected[MASK] += 1
     np.add.at(expected, (ROWS, COLUMNS), 1)
     np.testing.assert_array_equal(grads[w].numpy(), expected)
+
+
+def arrays_of_an_index(data: st.DataObject, shape: tuple[int, ...]) -> list[np.ndarray]:
+    """Indexes or masks of some dims that lie side by side, of which NumPy has one answer: they have one shape."""
+    if data.draw(st.booleans()):
+        count = math.prod(shape)
+        return [np.array(data.draw(st.lists(st.booleans(), min_size=count, max_size=count))).reshape(shape)]
+    common = data.draw(st.sampled_from([(), (1,), (3,), (2, 1), (0,), (2, 3)]))
+    dtype = data.draw(st.sampled_from([np.int64, np.int32, np.int16, np.uint8, np.uint64]))
+    found = []
+    for size in shape:
+        lowest = -size if np.dtype(dtype).kind == "i" else 0
+        numbers = st.integers(lowest, size - 1)
+        count = math.prod(common)
+        found.append(np.array(data.draw(st.lists(numbers, min_size=count, max_size=count)), dtype).reshape(common))
+    return found
+
+
+@given(st.data())
+def test_every_form_of_an_index_is_that_of_numpy(device: Device, data: st.DataObject) -> None:
+    """Lists, arrays, tensors, slices, integers, None and ... in any order: read, set, and gradients."""
+    shape = data.draw(st.lists(st.integers(1, 4), min_size=1, max_size=4).map(tuple))
+    start = data.draw(st.integers(0, len(shape) - 1))
+    arrays = arrays_of_an_index(data, shape[start : data.draw(st.integers(start + 1, len(shape)))])
+    bounds = st.none() | st.integers(-5, 5)
+    slices = st.builds(slice, bounds, bounds, st.sampled_from([None, 1, 2, -1]))
+    others = [data.draw(slices | st.integers(-size, size - 1)) for size in shape[:start]]
+    items: list[Any] = [*others, *arrays]
+    if data.draw(st.booleans()):
+        items.insert(data.draw(st.integers(0, len(items))), None)
+    if data.draw(st.booleans()):
+        items.append(...)
+    index = tuple(
+        there(device, (item,), data.draw(st.sampled_from(["list", "array", "tensor"])))[0]
+        if isinstance(item, np.ndarray) and item.dtype not in (np.uint8, np.uint64) and item.size
+        else item
+        for item in items
+    )
+    array = np.random.default_rng(0).normal(size=shape).astype(np.float32)
+    expected = array[tuple(items)]
+    found = Tensor.from_numpy(array, device)[index]
+    assert found.device == device
+    np.testing.assert_array_equal(found.numpy(), expected, strict=True)
+    w = Var(Tensor.from_numpy(array, device))
+    weights = np.arange(expected.size, dtype=np.float32).reshape(expected.shape)
+    if expected.size:
+        gradient = (w[index] * weights).sum().backward()[w].numpy()
+        slopes = np.zeros(shape, np.float32)
+        np.add.at(slopes, tuple(items), weights)
+        np.testing.assert_allclose(gradient, slopes)
+    tensor = Tensor.from_numpy(array, device)
+    value = data.draw(st.sampled_from(["number", "array", "list"]))
+    source: Any = 2.5 if value == "number" else -weights
+    tensor[index] = source.tolist() if value == "list" and source.size else source
+    array[tuple(items)] = source
+    np.testing.assert_array_equal(tensor.numpy(), array)
+
+
+@pytest.mark.parametrize(
+    "index", [[4], [0, -5], np.array([9, 0]), np.array([4], np.uint8), np.array([2**63], np.uint64)]
+)
+@pytest.mark.parametrize("beside", [(), (slice(None),), ([0],)])
+def test_a_place_that_is_not_there_is_refused_at_once(device: Device, index: Any, beside: tuple[Any, ...]) -> None:
+    x = Tensor.from_numpy(ARRAY, device)
+    for use in (lambda: x[(index, *beside)], lambda: x.__setitem__((index, *beside), 0.0)):
+        with pytest.raises(InvalidIndex, match="is out of range; use one from 0 to 3"):
+            use()
+    np.testing.assert_array_equal(x.numpy(), ARRAY)
+
+
+def test_operands_that_are_arrays_take_the_device_of_the_tensor(device: Device) -> None:
+    x = Tensor.from_numpy(ARRAY, device)
+    positive = ARRAY + 1
+    for found, expected in (
+        (x + ARRAY, ARRAY + ARRAY),
+        (x - ARRAY, ARRAY - ARRAY),
+        (x * ARRAY[:, :1], ARRAY * ARRAY[:, :1]),
+        (x / positive, ARRAY / positive),
+        (x // (ARRAY + 1), ARRAY // (ARRAY + 1)),
+        (x % (ARRAY + 1), ARRAY % (ARRAY + 1)),
+        (x ** np.ones(3, np.float32), ARRAY),
+        (x > ARRAY[::-1], ARRAY[::-1] < ARRAY),
+        (x == ARRAY, ARRAY == ARRAY),
+        (x @ ARRAY.swapaxes(1, 2), ARRAY @ ARRAY.swapaxes(1, 2)),
+        (x.matmul(ARRAY[0, 0]), ARRAY @ ARRAY[0, 0]),
+        (x.maximum(ARRAY[::-1]), np.maximum(ARRAY, ARRAY[::-1])),
+        ((x > 3).where(x, -ARRAY), np.where(ARRAY > 3, ARRAY, -ARRAY)),
+        (x.copy().add_(ARRAY), ARRAY + ARRAY),
+        (x.to_dtype("i64") / positive.astype(np.int64), ARRAY / positive),
+    ):
+        assert found.device == device
+        np.testing.assert_allclose(found.numpy(), expected, rtol=1e-6)
+
+
+@pytest.mark.parametrize("operator", ["add", "sub", "mul", "truediv", "floordiv", "mod", "pow", "lt", "matmul", "and_"])
+def test_a_list_is_no_operand(operator: str) -> None:
+    x = Tensor([1, 2])
+    for values in ([1, 2], (1, 2)):
+        with pytest.raises(UnsupportedOperand, match=r"is a (list|tuple), and operands are .*; use Tensor"):
+            getattr(operators, operator)(x, values)
+    with pytest.raises(TypeError, match=r"add: other is a list, .*; use Tensor"):
+        [1, 2] + x  # noqa: RUF005
+    assert (x == [1, 2]) is False

@@ -164,8 +164,8 @@ _TENSOR_BODIES = {
 }
 _TENSOR_PARAMETERS = {
     "unary": "self",
-    "binary": "self, other: Self | float",
-    "cmp": "self, other: Self | float",
+    "binary": "self, other: Self | Array | float",
+    "cmp": "self, other: Self | Array | float",
     # By position, the second names cost a call nothing that leaves them out.
     "reduce": (
         "self, dim: int | Sequence[int] | None = None, keepdim: bool = False, "
