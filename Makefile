@@ -150,7 +150,7 @@ lint: $(VENV)/tallow.stamp  ## formatting, style and types
 docs: generate $(VENV)/docs.stamp  ## the site in build/docs/html, from docs/ and the spec, and its tests in Chromium
 	@$(BY_NUMPY) $(BIN)/python -m docs.site build/docs
 	@$(BIN)/opgen reference build/docs/source/reference --notes build/docs/notes
-	@$(BIN)/sphinx-build -q -W --keep-going -j auto -c docs/site build/docs/source build/docs/html
+	@$(BY_NUMPY) $(BIN)/python -m sphinx -q -W --keep-going -j auto -c docs/site build/docs/source build/docs/html
 	@$(BY_NUMPY) $(BIN)/pytest --full $(SITE_TESTS)
 	@echo "build/docs/html/index.html"
 

@@ -11,7 +11,7 @@ from opgen.cli import main as opgen
 from opgen.matrix import cells
 from opgen.project import read_spec
 
-from docs.site import commands, pictures, plots, speeds
+from docs.site import api, commands, pictures, plots, speeds
 
 ROOT = Path(__file__).parents[2]
 SITE = Path(__file__).parent
@@ -47,6 +47,8 @@ def stage(folder: Path) -> None:
     facts: dict[str, dict[str, Any]] = yaml.safe_load((SITE / "ops.yaml").read_text(encoding="utf-8"))
     _write(source / "commands.md", commands.page(opgen, "opgen"))
     _write(source / "names.md", _names(facts))
+    for path, text in api.texts():
+        _write(source / "api" / path, text)
     for name, text in _notes(facts).items():
         _write(folder / "notes" / f"{name}.md", text)
 

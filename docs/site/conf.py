@@ -9,11 +9,27 @@ from sphinx.application import Sphinx
 project = "opgen and tallow"
 release = __version__
 copyright = "the maintainers of opgen"
-extensions = ["myst_parser"]
+extensions = ["myst_parser", "sphinx.ext.autodoc", "sphinx.ext.autosummary", "docs.site.entries"]
+autosummary_generate = False
+autodoc_preserve_defaults = True
+autodoc_typehints_format = "short"
+python_use_unqualified_type_names = True
+# A name in backticks of a docstring is a link where it is one of ours.
+default_role = "py:obj"
+# Two classes are called Group: what an annotation names is not linked then.
+suppress_warnings = ["ref.python"]
 myst_heading_anchors = 4
 myst_enable_extensions = ["attrs_inline"]
 smartquotes = False
-include_patterns = ["*.md", "docs/**", "generated/docs/*.md", "reference/**", "spec/README.md", "tests/*/README.md"]
+include_patterns = [
+    "*.md",
+    "docs/**",
+    "api/*.md",
+    "generated/docs/*.md",
+    "reference/**",
+    "spec/README.md",
+    "tests/*/README.md",
+]
 exclude_patterns = ["README.md"]
 html_theme = "pydata_sphinx_theme"
 html_title = project

@@ -315,6 +315,7 @@ def _op(
         doc=doc,
         dtypes=_floats(spec, functor),
         note=None,
+        examples={},
         edges=(),
         unsupported=unsupported,
         tensor=False,

@@ -475,6 +475,13 @@ class Functor:
     doc: Annotated[str, "What the op computes, for the docs."]
     dtypes: Annotated[Names, "The dtypes that the op has: a set such as `float`, or a list of dtypes and sets."]
     note: Annotated[str | None, "What else callers should know; the docs add it to `doc`."]
+    examples: Annotated[
+        Mapping[str, str],
+        Mark.OPTIONAL,
+        Example('"tl.Tensor([-1.0, 1.0]).relu()": "Tensor[0., 1.; f32]"'),
+        "Expressions of the package `tl` that show the op, and what Python's prompt prints of each. They end the "
+        "docstring of the tensor method, and tests run them.",
+    ]
     edges: Annotated[
         tuple[Edge, ...],
         Mark.OPTIONAL,
@@ -579,8 +586,16 @@ class Functor:
 
     @property
     def summary(self) -> str:
-        """All that the docs say of it."""
+        """What it computes and gives at its edges, in one sentence."""
         return "; ".join(filter(None, [self.doc, self.note, ", ".join(map(str, self.edges))]))
+
+    @property
+    def description(self) -> str:
+        """The docstring of its tensor method: what it computes, what it gives at its edges, and examples."""
+        edges = ", ".join(map(str, self.edges))
+        session = "\n".join(f">>> {call}\n{shown}" for call, shown in self.examples.items())
+        details = " ".join(filter(None, [self.note and sentence(self.note), edges and f"{edges}."]))
+        return "\n\n".join(filter(None, [sentence(self.doc), details, session]))
 
 
 @dataclass(frozen=True)

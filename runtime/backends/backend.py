@@ -49,7 +49,7 @@ class BackendStorage(Planned, Unpicklable):
 
     __slots__ = ()
 
-    copy_advice = "copy or pickle the Storage that has it"
+    _copy_advice = "copy or pickle the Storage that has it"
 
     device: "BackendDevice"
     dtype: DType
@@ -75,7 +75,7 @@ class BackendStorage(Planned, Unpicklable):
 class BackendBlocks(Planned, Unpicklable):
     """Weights in blocks of GGML's formats, on a device of one backend: `length` of them."""
 
-    copy_advice = "copy or pickle the QStorage that has it"
+    _copy_advice = "copy or pickle the QStorage that has it"
 
     device: "BackendDevice"
     dtype: GgmlDType

@@ -10,9 +10,9 @@ class Unpicklable:
 
     __slots__ = ()
 
-    copy_advice: ClassVar[str]
+    _copy_advice: ClassVar[str]
     """What to do instead."""
 
     def __reduce_ex__(self, _: Any) -> NoReturn:
         reason = f"an object of class {type(self).__name__} is neither copied nor pickled"
-        raise InvalidArgument(type(self).__name__, f"{reason}; {self.copy_advice}")
+        raise InvalidArgument(type(self).__name__, f"{reason}; {self._copy_advice}")

@@ -24,11 +24,19 @@ class Layout:
 
     Layouts are shared and never change. They are a plain class and not a frozen one because freezing makes their
     construction five times slower; `Final` lets the type checker guard them instead.
+
+    >>> tl.Layout.contiguous((2, 3))
+    Layout(shape=(2, 3), strides=(3, 1), start_offset=0)
+    >>> tl.Layout((2, 3), (1, 2)).is_contiguous
+    False
     """
 
     shape: Final[Shape]
+    """The sizes of the dims."""
     strides: Final[tuple[int, ...]]
+    """The step along each dim, in elements."""
     start_offset: Final[int]
+    """The position of the first element in its storage."""
     number: int = field(repr=False, compare=False)
     """What equal layouts share and no others, so that what is done with a layout can be found quickly."""
     _end: int | None = field(repr=False, compare=False)

@@ -16,7 +16,12 @@ MOST_ELEMENTS: Final = 1 << 56
 
 
 class Shape(tuple[int, ...]):
-    """The sizes of the dims of a tensor, outermost first: at most `MAX_RANK` integers, none of them negative."""
+    """The sizes of the dims of a tensor, outermost first: at most `MAX_RANK` integers, none of them negative.
+
+    >>> shape = tl.zeros((2, 3)).shape
+    >>> shape == (2, 3), shape.elem_count
+    (True, 6)
+    """
 
     __slots__ = ()
 

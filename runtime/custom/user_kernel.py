@@ -19,14 +19,28 @@ Size: TypeAlias = int | Sequence[int]
 class Kernel:
     """A kernel of a user's own, compiled for a device and loaded there; `Kernel.compile` makes it.
 
-    `name` is that of the function, `signature` its parameters or None for one struct, `device` the label of its device.
+    A launch enqueues it, and waits for nothing. The CPU runs no kernels: `UnsupportedDevice` names what does.
+
+    >>> source = '''
+    ... extern "C" __global__ void twice(float* y, unsigned n) {
+    ...     unsigned i = threadIdx.x;
+    ...     if (i < n) y[i] *= 2;
+    ... }'''
+    >>> backends = {cell.backend for cell in tl.support() if cell.method == "compile" and cell.status == "supported"}
+    >>> for device in tl.devices():
+    ...     if device.backend in backends:
+    ...         kernel = tl.Kernel.compile("twice", source, device, signature="float* y, unsigned n")
+    ...         kernel.launch(1, 32, tl.ones(8, device=device), 8)
     """
 
     __slots__ = ("device", "name", "signature")
 
     name: str
+    """The name of the function."""
     signature: str | None
+    """The parameters, or None for one struct."""
     device: str
+    """The label of its device."""
 
     def __init__(self) -> None:
         raise InvalidArgument("Kernel", "a kernel is compiled; call Kernel.compile(name, source, device)")

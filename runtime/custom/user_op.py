@@ -27,8 +27,9 @@ class UserOp:
     """An op that a user writes; the classes to derive from are in `tallow.custom_op`."""
 
     name: str = _NameOfClass()  # type: ignore[assignment]
+    """The name that errors state: that of the class, unless the class or the object sets another."""
     # The method of storages and tensors that takes ops of the class.
-    applied_by: ClassVar[str]
+    _applied_by: ClassVar[str]
 
     def bwd(self, *given: Any) -> Any:
         """Give the gradients of the operands of an op; it has none where this is not written.
@@ -55,7 +56,7 @@ def require_op(op: object, kind: type[UserOp], backend: str) -> None:
     """Raise `InvalidArgument` unless `op` is of a class that derives from `kind` and runs on the backend."""
     if not isinstance(op, kind):
         reason = f"the op is an object of a class that derives from {kind.__name__}, {_instead(op)}"
-        raise InvalidArgument(kind.applied_by, reason)
+        raise InvalidArgument(kind._applied_by, reason)
     # Of `kind`, or of another class of its module that the op derives from.
     method = f"{backend}_fwd"
     if getattr(op, method).__module__ == getattr(kind, method).__module__:
@@ -99,8 +100,8 @@ def _instead(op: object) -> str:
     if isinstance(op, type):
         return f"not a class; make an object of it, {op.__name__}()"
     if isinstance(op, UserOp):
-        base = next(base for base in type(op).__mro__ if "applied_by" in vars(base))
-        return f"not from {base.__name__} as {type(op).__name__} does; call {op.applied_by} with it"
+        base = next(base for base in type(op).__mro__ if "_applied_by" in vars(base))
+        return f"not from {base.__name__} as {type(op).__name__} does; call {op._applied_by} with it"
     return f"not a {type(op).__name__}; derive one"
 
 

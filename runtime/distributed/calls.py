@@ -23,6 +23,9 @@ def init() -> Group:
     """The group of all ranks, as torchrun, mpirun, srun or `python -m tallow.launch` started them; else a group of one.
 
     The first call waits for all ranks. Raises BackendUnavailable where they do not find each other.
+
+    >>> tl.distributed.init().size
+    1
     """
     return start()
 
@@ -31,6 +34,9 @@ def device(backend: str | None = None) -> Device:
     """The device of this rank: that of its number on the host, of a backend, by default of the best one that is here.
 
     Ranks share devices where there are more ranks. Raises BackendUnavailable where the backend has none.
+
+    >>> tl.distributed.device("cpu")
+    Device(cpu)
     """
     backends = Device.backends()
     if backend is None:
@@ -42,7 +48,11 @@ def device(backend: str | None = None) -> Device:
 
 
 def all_reduce(x: Tensor, reduction: str = "sum", *, group: Group | None = None) -> Tensor:
-    """The elements of all ranks joined: their sum, prod, min, max or mean, with the same bits on every rank."""
+    """The elements of all ranks joined: their sum, prod, min, max or mean, with the same bits on every rank.
+
+    >>> tl.distributed.all_reduce(tl.Tensor([1.0, 2.0]))
+    Tensor[1., 2.; f32]
+    """
     group = group or init()
     if group.size == 1:
         return x
@@ -67,7 +77,11 @@ def begin_all_reduce(x: Tensor, reduction: str, group: Group) -> Callable[[], Te
 
 
 def all_gather(x: Tensor, *, group: Group | None = None) -> Tensor:
-    """The elements of all ranks, one behind the other along the first dim, in the order of the ranks."""
+    """The elements of all ranks, one behind the other along the first dim, in the order of the ranks.
+
+    >>> tl.distributed.all_gather(tl.Tensor([1.0, 2.0]))
+    Tensor[1., 2.; f32]
+    """
     group = group or init()
     if group.size == 1:
         return x
@@ -76,7 +90,11 @@ def all_gather(x: Tensor, *, group: Group | None = None) -> Tensor:
 
 
 def reduce_scatter(x: Tensor, reduction: str = "sum", *, group: Group | None = None) -> Tensor:
-    """The part of this rank of what `all_reduce` makes: the first dim is divided by the ranks."""
+    """The part of this rank of what `all_reduce` makes: the first dim is divided by the ranks.
+
+    >>> tl.distributed.reduce_scatter(tl.Tensor([1.0, 2.0]))
+    Tensor[1., 2.; f32]
+    """
     group = group or init()
     if group.size == 1:
         return x
@@ -85,7 +103,11 @@ def reduce_scatter(x: Tensor, reduction: str = "sum", *, group: Group | None = N
 
 
 def broadcast(x: Tensor, root: int = 0, *, group: Group | None = None) -> Tensor:
-    """The elements of rank `root`; those of the others give the shape, the dtype and the device."""
+    """The elements of rank `root`; those of the others give the shape, the dtype and the device.
+
+    >>> tl.distributed.broadcast(tl.Tensor([1.0, 2.0]))
+    Tensor[1., 2.; f32]
+    """
     group = group or init()
     if group.size == 1:
         return x
@@ -93,7 +115,11 @@ def broadcast(x: Tensor, root: int = 0, *, group: Group | None = None) -> Tensor
 
 
 def reduce(x: Tensor, reduction: str = "sum", root: int = 0, *, group: Group | None = None) -> Tensor:
-    """What `all_reduce` makes on rank `root`, and zeros on the others."""
+    """What `all_reduce` makes on rank `root`, and zeros on the others.
+
+    >>> tl.distributed.reduce(tl.Tensor([1.0, 2.0]))
+    Tensor[1., 2.; f32]
+    """
     group = group or init()
     if group.size == 1:
         return x
@@ -101,7 +127,11 @@ def reduce(x: Tensor, reduction: str = "sum", root: int = 0, *, group: Group | N
 
 
 def all_to_all(x: Tensor, *, group: Group | None = None) -> Tensor:
-    """The first dim is divided by the ranks: part i goes to rank i, and part i of the result comes from rank i."""
+    """The first dim is divided by the ranks: part i goes to rank i, and part i of the result comes from rank i.
+
+    >>> tl.distributed.all_to_all(tl.Tensor([1.0, 2.0]))
+    Tensor[1., 2.; f32]
+    """
     group = group or init()
     if group.size == 1:
         return x
@@ -109,7 +139,12 @@ def all_to_all(x: Tensor, *, group: Group | None = None) -> Tensor:
 
 
 def send(x: Tensor, target: int, *, group: Group | None = None) -> None:
-    """Give the elements to another rank, which calls `recv`."""
+    """Give the elements to another rank, which calls `recv`.
+
+    >>> group = tl.distributed.init()
+    >>> if group.rank == 1:
+    ...     tl.distributed.send(tl.ones(3), target=0)
+    """
     group = group or init()
     target = _other("send", "target", target, group)
     require_tensors("send", x=x)
@@ -125,7 +160,12 @@ def recv(
     device: Device | str | None = None,
     group: Group | None = None,
 ) -> Tensor:
-    """The elements that another rank sends, of a shape and a dtype that both know."""
+    """The elements that another rank sends, of a shape and a dtype that both know.
+
+    >>> group = tl.distributed.init()
+    >>> if group.size > 1 and group.rank == 0:
+    ...     x = tl.distributed.recv((3,), source=1)
+    """
     group = group or init()
     source = _other("recv", "source", source, group)
     # Shows the shape without memory for it.
@@ -135,7 +175,10 @@ def recv(
 
 
 def barrier(*, group: Group | None = None) -> None:
-    """Wait until every rank is here. What devices were given may not be done: see `Device.synchronize`."""
+    """Wait until every rank is here. What devices were given may not be done: see `Device.synchronize`.
+
+    >>> tl.distributed.barrier()
+    """
     (group or init()).barrier()
 
 

@@ -36,6 +36,11 @@ def average_gradients(
     under way while others are worked out. Buckets go from the last variable to the first, as backward does; every rank
     names the variables in one order. Of one on which the loss of a rank does not depend, that rank gives zeros.
     `create_graph` records the means as well, and waits for each. A group of one calls `loss.backward` and does no more.
+
+    >>> w = tl.Var(tl.ones(2))
+    >>> grads = tl.distributed.average_gradients((w * 2).sum(), [w])
+    >>> grads[w]
+    Tensor[2., 2.; f32]
     """
     group = group or init()
     if not isinstance(loss, Tensor):

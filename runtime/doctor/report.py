@@ -19,12 +19,19 @@ _BOLD: Final = 1
 
 @dataclass(frozen=True)
 class BackendReport:
-    """What was found of one backend."""
+    """What was found of one backend.
+
+    >>> report = next(each for each in tl.doctor().backends if each.backend == "cpu")
+    >>> report.is_available, all(finding.part for finding in report.findings)
+    (True, True)
+    """
 
     backend: str
+    """The name of the backend."""
     is_available: bool
     """Whether its first device can be opened."""
     findings: tuple[Finding, ...]
+    """What was looked for, and what was found."""
 
     def lines(self, *, has_colours: bool = False) -> Iterator[str]:
         """Yield the name of the backend, and below it a line for each thing that was looked for."""
@@ -58,7 +65,12 @@ class BackendReport:
 
 @dataclass(frozen=True, repr=False)
 class Report:
-    """What was found; `print` and Python's prompt show it as people read it."""
+    """What was found; `print` and Python's prompt show it as people read it.
+
+    >>> report = tl.doctor()
+    >>> "cpu" in [each.backend for each in report.backends]
+    True
+    """
 
     system: System
     """The versions of tallow and Python, and the machine."""
@@ -95,6 +107,10 @@ def doctor(*backends: str) -> Report:
     Opens the first device of each backend that is available, and compiles nothing. Where `backends` are given, only
     these are looked at; InvalidArgument for a name that none has. Raises nothing else: what an attempt raised is in the
     report, as the reason why something is missing.
+
+    >>> report = tl.doctor()
+    >>> [each.backend for each in report.backends if each.is_available and each.backend == "cpu"]
+    ['cpu']
     """
     from ...device_base import DeviceBase
     from ..core.argument import device_label

@@ -9,26 +9,38 @@ from ...ggml_dtype import GgmlDType
 
 @dataclass(frozen=True)
 class SupportCell:
-    """What a backend makes of an op on a dtype."""
+    """What a backend makes of an op on a dtype.
+
+    >>> cell = next(cell for cell in tl.support() if cell.op == "exp" and cell.backend == "cpu" and cell.dtype == "f32")
+    >>> cell.status
+    'supported'
+    """
 
     method: str
-    # The unary, binary, cmp or reduce op, for methods that choose between such.
+    """The storage or device method."""
     op: str | None
+    """The unary, binary, cmp or reduce op, for methods that choose between such."""
     backend: str
-    # The format of weights in blocks; None for device methods without a dtype.
+    """The name of the backend."""
     dtype: DType | GgmlDType | None
-    # supported or unsupported.
+    """The dtype, or the format of weights in blocks; None for device methods without a dtype."""
     status: str
-    # What the branch calls: functions of the backend's ops, `library: function` where the library is there, and
-    # `any_order: function` where `deterministic(False)` lets floats be added in any order.
+    """Either supported or unsupported."""
     via: str | None
-    # Why it is unsupported.
+    """What the branch calls: functions of the backend's ops, `library: function` where the library is there, and
+    `any_order: function` where `deterministic(False)` lets floats be added in any order."""
     reason: str | None
+    """Why it is unsupported."""
 
 
 @cache
 def support() -> tuple[SupportCell, ...]:
-    """All cells of the matrix."""
+    """All cells of the matrix.
+
+    >>> cells = tl.support()
+    >>> {cell.backend for cell in cells if cell.op == "exp" and cell.status == "supported"} >= {"cpu", "cuda", "rocm"}
+    True
+    """
     # Nobody else asks for the table, which is long.
     from ...support_table import GROUPS, TABLE
 

@@ -36,6 +36,10 @@ def read_npy(path: str | os.PathLike[str], device: Device | str | None = None) -
 
     `FileError` where the file cannot be read, `MissingFile` where there is none; `FileFormatError` if it is no such
     file, was cut short, or has elements that no tensor has.
+
+    >>> np.save("x.npy", np.arange(3))
+    >>> tl.read_npy("x.npy")
+    Tensor[0, 1, 2; i64]
     """
     target = device_of(device)
     with _read("read_npy", path) as stream:
@@ -44,7 +48,12 @@ def read_npy(path: str | os.PathLike[str], device: Device | str | None = None) -
 
 @tells_lack_of_memory
 def read_npz(path: str | os.PathLike[str], device: Device | str | None = None) -> dict[str, Tensor]:
-    """Read all arrays of a .npz file, by name, to a device, by default the CPU. The errors are those of `read_npy`."""
+    """Read all arrays of a .npz file, by name, to a device, by default the CPU. The errors are those of `read_npy`.
+
+    >>> np.savez("x.npz", a=np.arange(3))
+    >>> tl.read_npz("x.npz")["a"]
+    Tensor[0, 1, 2; i64]
+    """
     # With what it decompresses it takes longer to import than most modules.
     import zipfile
 
@@ -66,6 +75,10 @@ def write_npy(tensor: Tensor, path: str | os.PathLike[str]) -> None:
     """Write a tensor to a .npy file, which is put in its place whole, as by `save_safetensors`.
 
     `UnsupportedDType` for bf16 and f8e4m3, which such files lack; `FileError` where the file cannot be written.
+
+    >>> tl.write_npy(tl.arange(3), "x.npy")
+    >>> np.load("x.npy")
+    array([0, 1, 2])
     """
     require_tensors("write_npy", tensor=tensor)
     array = _array("write_npy", tensor)
@@ -75,8 +88,14 @@ def write_npy(tensor: Tensor, path: str | os.PathLike[str]) -> None:
 
 
 def write_npz(tensors: Mapping[str, Tensor], path: str | os.PathLike[str]) -> None:
-    """Write tensors by name to a .npz file. The errors are those of `write_npy`, and InvalidArgument for a name that
-    such files cannot hold: one with a null character, that UTF-8 lacks, or of more than 65,531 bytes.
+    """Write tensors by name to a .npz file.
+
+    The errors are those of `write_npy`, and InvalidArgument for a name that such files cannot hold: one with a null
+    character, that UTF-8 lacks, or of more than 65,531 bytes.
+
+    >>> tl.write_npz({"a": tl.arange(3)}, "x.npz")
+    >>> np.load("x.npz")["a"]
+    array([0, 1, 2])
     """
     import zipfile
 

@@ -34,6 +34,10 @@ def load_safetensors(
     `FileError` where a file cannot be read, `MissingFile` where there is none; `InvalidArgument` if it is no such file,
     was cut short, has a tensor of a dtype or a rank that tallow lacks, or if two files have a tensor of one name;
     `OutOfMemory`.
+
+    >>> tl.save_safetensors({"weight": tl.ones((2, 2))}, "model.safetensors")
+    >>> tl.load_safetensors("model.safetensors")["weight"].shape
+    (2, 2)
     """
     operation = "load_safetensors"
     if progress is not None and not callable(progress):
@@ -47,6 +51,11 @@ def open_safetensors(path: Source | Sequence[Source], device: Device | str | Non
 
     `with open_safetensors("model.safetensors") as file: rows = file["embedding"][:100]`. What `path` may be and the
     errors are those of `load_safetensors`.
+
+    >>> tl.save_safetensors({"weight": tl.arange(6)}, "model.safetensors")
+    >>> with tl.open_safetensors("model.safetensors") as file:
+    ...     print(list(file), file["weight"])
+    ['weight'] <StoredTensor of shape (6,), i64>
     """
     return SafetensorsFile("open_safetensors", path, device)
 

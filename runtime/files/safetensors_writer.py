@@ -31,6 +31,10 @@ def save_safetensors(
 
     `InvalidArgument` for what is no tensor or no text, or a name that no reader takes; `FileError` where the file
     cannot be written.
+
+    >>> tl.save_safetensors({"weight": tl.ones((2, 2))}, "model.safetensors")
+    >>> list(tl.load_safetensors("model.safetensors"))
+    ['weight']
     """
     operation = "save_safetensors"
     name = checked_path(operation, path)

@@ -25,11 +25,18 @@ class Gradients(Unpicklable):
     """The gradients of variables, which `backward` gives: `grads[w]` is that of w, in its shape and dtype.
 
     Each has memory of its own, so that `grads[w] += others[w]` sums up those of several losses.
+
+    >>> w, unused = tl.Var(tl.ones(2)), tl.Var(tl.ones(2))
+    >>> grads = (w * 3).sum().backward()
+    >>> grads[w]
+    Tensor[3., 3.; f32]
+    >>> grads.get(unused) is None
+    True
     """
 
     __slots__ = ("_of",)
 
-    copy_advice = "copy the tensor that grads[w] gives"
+    _copy_advice = "copy the tensor that grads[w] gives"
 
     def __init__(self, of: Mapping[Node, Tensor]) -> None:
         if type(of) is not dict and not isinstance(of, Mapping):

@@ -40,9 +40,16 @@ _COPY_ADVICE: Final = "copy the parameters, make an optimiser of them, and give 
 
 
 class Group(Unpicklable):
-    """Parameters of an optimiser that share their settings."""
+    """Parameters of an optimiser that share their settings.
 
-    copy_advice = _COPY_ADVICE
+    >>> weight, bias = tl.Var(tl.ones((2, 2))), tl.Var(tl.ones(2))
+    >>> groups = [{"parameters": [weight]}, {"parameters": [bias], "learning_rate": 0.5}]
+    >>> optimizer = tl.optim.SGD(groups, 0.1)
+    >>> [group.learning_rate for group in optimizer.groups]
+    [0.1, 0.5]
+    """
+
+    _copy_advice = _COPY_ADVICE
 
     def __init__(self, op: str, batches: Sequence[ParameterBatch], settings: Mapping[str, Any]) -> None:
         self._op = op
@@ -85,21 +92,23 @@ class Optimizer(Unpicklable, ABC):
     """What SGD, Adam and AdamW have in common.
 
     The parameters are variables, in a list or by name, or groups of them with settings of their own; `lr` is PyTorch's
-    name of `learning_rate`:
-
-        optimizer = tl.optim.AdamW(
-            [{"parameters": matrices}, {"parameters": vectors, "weight_decay": 0.0}], learning_rate=3e-4
-        )
+    name of `learning_rate`. `Group` has an example of groups.
 
     One call changes all parameters of a group that are on one device and of one dtype: on a GPU by one launch for every
     168 of them, and Adam has another one that counts the step. Parameters of short floats have a state in f32; each
     step is computed in f32 and rounded to the parameter once, and no copy of the parameter in f32 is kept. Where steps
     are smaller than the parameters' own precision, keep variables in f32, and convert them in the forward pass with
-    `w.to_dtype("bf16")`:
-    their gradients come back in f32.
+    `w.to_dtype("bf16")`: their gradients come back in f32.
+
+    >>> w = tl.Var(tl.Tensor([1.0, 2.0]))
+    >>> optimizer = tl.optim.Adam([w], 0.001)
+    >>> optimizer.learning_rate = 0.01  # a schedule sets it before a step
+    >>> optimizer.step((w * w).sum().backward())
+    >>> sorted(optimizer.state())
+    ['0.first_moment', '0.second_moment', '0.steps']
     """
 
-    copy_advice = _COPY_ADVICE
+    _copy_advice = _COPY_ADVICE
     _method: ClassVar[str]
     _kinds: ClassVar[tuple[str, ...]]
     _is_decoupled: ClassVar = False
@@ -301,6 +310,12 @@ class SGD(Optimizer):
     as torch.optim.SGD does without dampening, after Sutskever, Martens, Dahl and Hinton, "On the importance of
     initialization and momentum in deep learning" (2013). `InvalidArgument` for what is no Var, a Var that is given
     twice, numbers below 0, an unknown setting of a group, and nesterov without momentum. See `Optimizer` for groups.
+
+    >>> w = tl.Var(tl.Tensor([1.0, 2.0]))
+    >>> optimizer = tl.optim.SGD([w], 0.1)
+    >>> optimizer.step((w * w).sum().backward())
+    >>> w.detach()
+    Tensor[0.8, 1.6; f32]
     """
 
     _method = "sgd_step"
@@ -342,6 +357,12 @@ class Adam(Optimizer):
     one dtype. The settings are those of
     torch.optim.Adam. `InvalidArgument` for what is no Var, a Var that is given twice, numbers below 0, betas that are
     not below 1, and an unknown setting of a group. See `Optimizer` for groups.
+
+    >>> w = tl.Var(tl.Tensor([1.0, 2.0]))
+    >>> optimizer = tl.optim.Adam([w], 0.1)
+    >>> optimizer.step((w * w).sum().backward())
+    >>> w.detach()
+    Tensor[0.9, 1.9; f32]
     """
 
     _method = "adam_step"
@@ -371,6 +392,12 @@ class AdamW(Adam):
 
     As `Adam`, where the decay is no part of the gradient: x is first multiplied by 1 - learning_rate * weight_decay.
     The settings are those of torch.optim.AdamW and Candle.
+
+    >>> w = tl.Var(tl.Tensor([1.0, 2.0]))
+    >>> optimizer = tl.optim.AdamW([w], 0.1)
+    >>> optimizer.step((w * w).sum().backward())
+    >>> w.detach()
+    Tensor[0.899, 1.898; f32]
     """
 
     _is_decoupled = True
@@ -413,6 +440,13 @@ def clip_by_norm(gradients: Gradients, max_norm: float) -> Tensor:
     The norm is a tensor of rank 0 in the compute dtype, and nothing is read from the device. Gradients of one device.
     Small ones are joined first, so that their number hardly counts. Where the gradients are recorded, so is all that is
     made of them. InvalidArgument for a norm that is not above 0. As torch.nn.utils.clip_grad_norm_.
+
+    >>> w = tl.Var(tl.Tensor([1.0, 2.0]))
+    >>> grads = (w * w).sum().backward()
+    >>> tl.optim.clip_by_norm(grads, 1.0).item()
+    4.4721360206604
+    >>> grads[w]
+    Tensor[0.4472135, 0.894427; f32]
     """
     op = "clip_by_norm"
     if not isinstance(gradients, Gradients):

@@ -126,6 +126,12 @@ def no_grad() -> NoGrad:
 
     What is computed in it has no gradient, and takes no memory for one. Only there a `Var` is written to in place.
     Neither are other tasks of asyncio affected, nor what takes the values of a generator that this decorates.
+
+    >>> w = tl.Var(tl.ones(2))
+    >>> with tl.no_grad():
+    ...     y = w * 2
+    >>> y.is_recorded
+    False
     """
     return NoGrad()
 

@@ -29,6 +29,11 @@ class Var(Tensor):
         w.set_(w - 0.1 * grads[w])
 
     `GradientError` for a dtype of integers.
+
+    >>> w = tl.Var(tl.Tensor([1.0, 2.0]))
+    >>> grads = (w * w).sum().backward()
+    >>> grads[w]
+    Tensor[2., 4.; f32]
     """
 
     __slots__ = ()
@@ -98,6 +103,12 @@ def value_and_grad(function: Callable[P, Tensor]) -> Callable[P, tuple[Tensor, t
 
     One such function may call another one. The result and the gradients are recorded if an argument came of a variable,
     or if the function uses other variables than its arguments; in a block of `no_grad` they never are.
+
+    >>> value, grads = tl.value_and_grad(lambda x, y: (x * y).sum())(tl.Tensor([1.0, 2.0]), tl.Tensor([3.0, 4.0]))
+    >>> value.item()
+    11.0
+    >>> grads[0]
+    Tensor[3., 4.; f32]
     """
 
     if not callable(function):

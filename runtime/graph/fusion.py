@@ -35,12 +35,6 @@ _MAX_NUMBERS: Final = 1 << 7
 def fuse(function: Callable[P, Result]) -> Callable[P, Result]:
     """Make a function of elementwise ops one kernel, which reads each operand once and writes the results.
 
-        @tl.fuse
-        def swiglu(gate: tl.Tensor, up: tl.Tensor, limit: float = 30.0) -> tl.Tensor:
-            return gate.clamp(-limit, limit).silu() * up
-
-        y = swiglu(x[:, :n], x[:, n:])
-
     The function takes tensors and numbers, and gives a tensor or a tuple or list of tensors, of elementwise ops:
     arithmetic and comparisons with tensors and numbers on either side, `where`, `to_dtype`, and the methods that are
     such ops. Its arguments may be views, broadcast, and viewed inside of it. Each op rounds its result to its dtype, so
@@ -58,6 +52,12 @@ def fuse(function: Callable[P, Result]) -> Callable[P, Result]:
 
     Raises FusionError, which names the line, for what is no elementwise op of the arguments: reductions, matmul,
     reading elements (`if x > 0`), writing in place, another shape for what was computed, tensors that are no arguments.
+
+    >>> @tl.fuse
+    ... def swish(x: tl.Tensor, beta: float) -> tl.Tensor:
+    ...     return x / (1 + (-beta * x).exp())
+    >>> swish(tl.Tensor([-1.0, 0.0, 1.0]), 1.0)
+    Tensor[-0.2689414, 0., 0.7310586; f32]
     """
     return Fused(function)
 

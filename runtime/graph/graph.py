@@ -27,17 +27,29 @@ class Graph(Closing, Unpicklable):
 
     Raises UnsupportedDevice on a device that has no graphs, as the CPU, BackendUnavailable where there is no such
     device.
+
+    >>> backends = {cell.backend for cell in tl.support() if cell.method == "graph" and cell.status == "supported"}
+    >>> for device in tl.devices():
+    ...     if device.backend in backends:
+    ...         x, graph = tl.ones(4, device=device), tl.Graph(device)
+    ...         with graph.capture():
+    ...             y = x * 2
+    ...         x.fill_(3.0)
+    ...         graph.replay()  # y is 6
     """
 
     __slots__ = ("inner",)
 
-    copy_advice = "capture the calls again"
+    inner: BackendGraph
+    """The backend's own graph."""
+
+    _copy_advice = "capture the calls again"
 
     def __init__(self, device: Device | str) -> None:
         # A device imports this module.
         from ..tensor.base import device_of
 
-        self.inner: BackendGraph = device_of(device).graph()
+        self.inner = device_of(device).graph()
 
     @contextmanager
     def capture(self) -> Iterator[None]:

@@ -32,6 +32,12 @@ def deterministic(required: bool = True) -> Determinism:
     It must by default. With `deterministic(False)`, scatter_add of floats on a GPU adds in any order, and so does cuDNN
     for gradients of attention, which is quicker; results then differ by rounding. A thread says it for itself, an
     asynchronous task too, and new threads begin with the default.
+
+    >>> with tl.deterministic(False):
+    ...     tl.is_deterministic()
+    False
+    >>> tl.is_deterministic()
+    True
     """
     required = argument.boolean("deterministic", "required", required)
     before = _REQUIRED.get()
@@ -40,5 +46,9 @@ def deterministic(required: bool = True) -> Determinism:
 
 
 def is_deterministic() -> bool:
-    """Return whether the same call must give the same bits on every run."""
+    """Return whether the same call must give the same bits on every run.
+
+    >>> tl.is_deterministic()
+    True
+    """
     return _REQUIRED.get()

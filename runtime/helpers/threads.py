@@ -26,7 +26,11 @@ _threads: int | None = None
 
 
 def get_threads() -> int:
-    """The number of threads; 0 where `TALLOW_THREADS` says that NumPy is to do everything."""
+    """The number of threads; 0 where `TALLOW_THREADS` says that NumPy is to do everything.
+
+    >>> tl.get_threads() >= 0
+    True
+    """
     global _threads
     if _threads is None:
         _threads = _from_environment()
@@ -38,6 +42,12 @@ def set_threads(count: int) -> None:
 
     As many as the process has cores do by default, or as the environment variable TALLOW_THREADS says: 0 leaves
     everything to NumPy. Threads are started when they are first needed.
+
+    >>> before = tl.get_threads()
+    >>> tl.set_threads(1)
+    >>> tl.get_threads()
+    1
+    >>> tl.set_threads(before)
     """
     global _threads
     number = argument.integer("set_threads", "count", count)

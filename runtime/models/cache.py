@@ -20,6 +20,11 @@ class KVCache:
 
     `append` writes those of new tokens behind the tokens that are there, in each layer, and `advance` counts these as
     there. Where they are written the device knows: a graph that appends goes on from replay to replay.
+
+    >>> from tallow import models
+    >>> cache = models.KVCache("cpu", layers=2, heads=4, head_dim=16, max_seq_len=128)
+    >>> cache.length, cache.max_seq_len
+    (0, 128)
     """
 
     def __init__(

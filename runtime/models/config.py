@@ -18,19 +18,34 @@ _ROPE_BASE: Final = 10_000.0
 
 @dataclass(frozen=True)
 class ModelConfig:
-    """The sizes of a decoder. `validate` is called on each that is made."""
+    """The sizes of a decoder. `validate` is called on each that is made.
+
+    >>> from tallow import models
+    >>> config = models.ModelConfig("llama", 2, 64, 128, 4, 2, 16, 512, 1e-5)
+    >>> config.layers, config.rope_base
+    (2, 10000.0)
+    """
 
     architecture: str
+    """The name of the architecture, such as `llama`."""
     layers: int
+    """The number of layers."""
     width: int
+    """The size of the hidden state of a token."""
     hidden: int
+    """The number of hidden units of a feed-forward network."""
     heads: int
+    """The number of heads of queries."""
     key_heads: int
+    """The number of heads of keys and values, which divides that of queries."""
     head_dim: int
+    """The size of a head."""
     context: int
     """How many tokens the model was made for."""
     epsilon: float
+    """What normalisations add to the mean square."""
     rope_base: float = _ROPE_BASE
+    """The base of the frequencies of rotary embeddings."""
     rope_scale: float = 1.0
     """What positions are divided by."""
 

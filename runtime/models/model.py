@@ -31,6 +31,17 @@ class ModelRuntime:
 
     On a GPU the first step of one token is also captured in a graph, and from then on a step is a replay that allocates
     nothing. The CPU replays the calls of the second step. Not for several threads at once.
+
+    >>> from tallow import models
+    >>> sizes = {"layers": 1, "width": 8, "hidden": 16, "heads": 2, "key_heads": 1, "head_dim": 4, "context": 32}
+    >>> config = models.ModelConfig("llama", **sizes, epsilon=1e-5)
+    >>> shapes = {"token_embd": (10, 8), "output_norm": (8,), "blk.0.attn_norm": (8,), "blk.0.attn_q": (8, 8)}
+    >>> shapes |= {"blk.0.attn_k": (4, 8), "blk.0.attn_v": (4, 8), "blk.0.attn_output": (8, 8), "blk.0.ffn_norm": (8,)}
+    >>> shapes |= {"blk.0.ffn_gate": (16, 8), "blk.0.ffn_up": (16, 8), "blk.0.ffn_down": (8, 16)}
+    >>> weights = {f"{name}.weight": tl.randn(shape) for name, shape in shapes.items()}
+    >>> model = models.ModelRuntime.new_with_config(config, weights, "cpu")
+    >>> len(list(model.generate([1, 2, 3], 5)))
+    5
     """
 
     cache: KVCache

@@ -36,12 +36,19 @@ _COMPUTE: Final = DType.F32
 
 
 class LoadingStats(NamedTuple):
-    """What was loaded so far."""
+    """What was loaded so far.
+
+    >>> from tallow import models
+    >>> models.LoadingStats(tensors=2, nbytes=1024, seconds=0.5).nbytes
+    1024
+    """
 
     tensors: int
+    """How many tensors."""
     nbytes: int
-    """In the file."""
+    """Their bytes in the file."""
     seconds: float
+    """How long it took."""
 
 
 class ExecutionPlan:
@@ -55,6 +62,17 @@ class ExecutionPlan:
 
     Before any tensor is loaded, InvalidArgument names one that is missing or that no step uses, and ShapeMismatch one
     that has not the shape that the architecture has for the sizes of the config.
+
+    >>> from tallow import models
+    >>> sizes = {"layers": 1, "width": 8, "hidden": 16, "heads": 2, "key_heads": 1, "head_dim": 4, "context": 32}
+    >>> config = models.ModelConfig("llama", **sizes, epsilon=1e-5)
+    >>> shapes = {"token_embd": (10, 8), "output_norm": (8,), "blk.0.attn_norm": (8,), "blk.0.attn_q": (8, 8)}
+    >>> shapes |= {"blk.0.attn_k": (4, 8), "blk.0.attn_v": (4, 8), "blk.0.attn_output": (8, 8), "blk.0.ffn_norm": (8,)}
+    >>> shapes |= {"blk.0.ffn_gate": (16, 8), "blk.0.ffn_up": (16, 8), "blk.0.ffn_down": (8, 16)}
+    >>> weights = {f"{name}.weight": tl.randn(shape) for name, shape in shapes.items()}
+    >>> plan = models.ExecutionPlan(config, weights, "cpu")
+    >>> plan.vocabulary
+    10
     """
 
     def __init__(

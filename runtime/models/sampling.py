@@ -18,6 +18,12 @@ class Sampler:
     the largest is taken; else it divides the logits, of which the `top_k` largest are left (0: all), then those that
     are the most probable ones of `top_p` in all, then those of at least `min_p` times the largest probability. One seed
     gives the same draws.
+
+    >>> from tallow import models
+    >>> models.Sampler().sample([0.1, 2.0, 0.3])
+    1
+    >>> models.Sampler(temperature=0.8, top_k=1).sample([0.1, 2.0, 0.3])
+    1
     """
 
     def __init__(

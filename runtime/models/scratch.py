@@ -20,6 +20,11 @@ class ScratchBufferManager:
     """Tensors by name, whose memory is the same from call to call: steps copy to them instead of allocating.
 
     A graph that was captured reads where they are, so that writing to them is how a replay gets what is new.
+
+    >>> from tallow import models
+    >>> scratch = models.ScratchBufferManager("cpu")
+    >>> scratch.get("hidden", (2, 8)).shape, scratch.size_in_bytes
+    ((2, 8), 64)
     """
 
     def __init__(self, device: Device | str | None = None) -> None:

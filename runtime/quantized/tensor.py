@@ -20,6 +20,12 @@ class QTensor:
 
     QTensor(storage, shape) takes the blocks of `storage` in row-major order. Raises ShapeMismatch where there are more
     or fewer weights, or where the last dim is no multiple of the block.
+
+    >>> weights = tl.QTensor.quantize(tl.ones((2, 32)), "Q8_0")
+    >>> weights.shape, weights.dtype.name
+    ((2, 32), 'Q8_0')
+    >>> weights.dequantize().shape
+    (2, 32)
     """
 
     __slots__ = ("_shape", "_storage")

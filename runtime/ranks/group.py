@@ -25,6 +25,10 @@ class Group:
     """Some of the processes of a program, `size` of them; this one is number `rank`.
 
     `local_rank` is its number among those on its host, which is that of its GPU.
+
+    >>> group = tl.distributed.init()
+    >>> group.rank, group.size
+    (0, 1)
     """
 
     def __init__(

@@ -186,6 +186,11 @@ class ArithmeticMethods(ReductionMethods, ViewMethods):
         """Divide: `x.div(y)` is `x / y`. Integers become f32 first; floats keep their dtype.
 
         `floor_divide` keeps integers; the storage's `binary_impl` has the division that truncates toward zero.
+
+        >>> tl.Tensor([1.0, 2.0]).div(4)
+        Tensor[0.25, 0.5; f32]
+        >>> tl.Tensor([1, 2]).div(tl.Tensor([4, 4]))
+        Tensor[0.25, 0.5; f32]
         """
         return self._binary(DIV, other) if self._storage.inner.dtype.is_inexact else self._quotient(other)
 
@@ -206,6 +211,11 @@ class ArithmeticMethods(ReductionMethods, ViewMethods):
 
         A negative number as the exponent of integers is `InvalidArgument`. A tensor may have negative ones, which give
         1 / x ** -y truncated toward zero, and 0 where x is 0.
+
+        >>> tl.Tensor([1, 2, 3]).pow(2)
+        Tensor[1, 4, 9; i64]
+        >>> tl.Tensor([2.0, 4.0]).pow(tl.Tensor([3.0, 0.5]))
+        Tensor[8., 2.; f32]
         """
         if self._storage.inner.dtype.is_integer and not isinstance(other, TensorBase | np.ndarray | list | tuple):
             exponent = as_number("pow", other, self.dtype)
@@ -219,6 +229,10 @@ class ArithmeticMethods(ReductionMethods, ViewMethods):
 
         All three broadcast to one shape. The condition is of bool or integers; the two others are promoted. A number
         takes the dtype of the other one; two numbers are i64, f32, complex64 or bool, as in a new tensor.
+
+        >>> x = tl.Tensor([-1.0, 2.0, -3.0])
+        >>> (x > 0).where(x, 0.0)
+        Tensor[0., 2., 0.; f32]
         """
         if isinstance(on_true, TensorBase):
             chosen, other = on_true, on_true._operand("where", on_false, "on_false")
@@ -241,11 +255,19 @@ class ArithmeticMethods(ReductionMethods, ViewMethods):
         return self.where(chosen, other)
 
     def fill_(self, value: complex) -> Self:
-        """Set every element to a number, in place: views of the same storage see it. The tensor itself."""
+        """Set every element to a number, in place: views of the same storage see it. The tensor itself.
+
+        >>> tl.zeros(3).fill_(2.5)
+        Tensor[2.5, 2.5, 2.5; f32]
+        """
         return self._filled("fill_", value)
 
     def zero_(self) -> Self:
-        """Set every element to 0, in place: views of the same storage see it. The tensor itself."""
+        """Set every element to 0, in place: views of the same storage see it. The tensor itself.
+
+        >>> tl.ones(3).zero_()
+        Tensor[0., 0., 0.; f32]
+        """
         return self._filled("zero_", 0)
 
     def _filled(self, op: str, value: complex, mend: str = CONVERT) -> Self:

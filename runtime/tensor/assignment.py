@@ -120,40 +120,84 @@ class AssignmentMethods(ComposedMethods):
             self._written("index", lambda: chosen.assign(value, backward))
 
     def add_(self, other: Self | Array | float) -> Self:
-        """Add a tensor or a number."""
+        """Add a tensor or a number.
+
+        >>> x = tl.Tensor([4, 5, 6])
+        >>> x.add_(1)
+        Tensor[5, 6, 7; i64]
+        """
         return self._changed("add_", BinaryOp.ADD, other)
 
     def sub_(self, other: Self | Array | float) -> Self:
-        """Subtract a tensor or a number."""
+        """Subtract a tensor or a number.
+
+        >>> x = tl.Tensor([4, 5, 6])
+        >>> x.sub_(1)
+        Tensor[3, 4, 5; i64]
+        """
         return self._changed("sub_", BinaryOp.SUB, other)
 
     def mul_(self, other: Self | Array | float) -> Self:
-        """Multiply with a tensor or a number."""
+        """Multiply with a tensor or a number.
+
+        >>> x = tl.Tensor([4, 5, 6])
+        >>> x.mul_(3)
+        Tensor[12, 15, 18; i64]
+        """
         return self._changed("mul_", BinaryOp.MUL, other)
 
     def div_(self, other: Self | Array | float) -> Self:
-        """Divide by a tensor or a number; `InvalidArgument` for integers, which have no room for the quotients."""
+        """Divide by a tensor or a number; `InvalidArgument` for integers, which have no room for the quotients.
+
+        >>> x = tl.Tensor([4.0, 5.0])
+        >>> x.div_(2)
+        Tensor[2., 2.5; f32]
+        """
         if self.dtype.is_integer:
             reason = f"{self.dtype.value} has no room for quotients, which are f32"
             raise InvalidArgument("div_", f"{reason}; make a new tensor with x / y, or round down with x //= y")
         return self._changed("div_", BinaryOp.DIV, other)
 
     def floor_divide_(self, other: Self | Array | float) -> Self:
-        """Divide by a tensor or a number and round down."""
+        """Divide by a tensor or a number and round down.
+
+        >>> x = tl.Tensor([4, 5, 6])
+        >>> x.floor_divide_(2)
+        Tensor[2, 2, 3; i64]
+        """
         return self._changed("floor_divide_", BinaryOp.FLOOR_DIVIDE, other)
 
     def remainder_(self, other: Self | Array | float) -> Self:
-        """Keep what a division by a tensor or a number, rounded down, leaves: it has the divisor's sign."""
+        """Keep what a division by a tensor or a number, rounded down, leaves: it has the divisor's sign.
+
+        >>> x = tl.Tensor([4, 5, 6])
+        >>> x.remainder_(4)
+        Tensor[0, 1, 2; i64]
+        """
         return self._changed("remainder_", BinaryOp.REMAINDER, other)
 
     def copy_(self, source: Self) -> Self:
-        """Set the elements to those of a tensor, which may be on any device."""
+        """Set the elements to those of a tensor, which may be on any device.
+
+        >>> x = tl.zeros(2)
+        >>> x.copy_(tl.Tensor([1.0, 2.0]))
+        Tensor[1., 2.; f32]
+        """
         require_tensors("copy_", source=source)
         is_here = source._storage.inner.device is self._storage.inner.device
         return self._assigned("copy_", fitted("copy_", self, source if is_here else source.to(self.device)))
 
     def slice_set(self, source: Self, dim: int = REQUIRED, start: int = REQUIRED, *, axis: int | None = None) -> Self:
-        """Set the places start, start + 1, .. along `dim` to those of `source`, which has this shape in other dims."""
+        """Set the places start, start + 1, .. along `dim` to those of `source`, which has this shape in other dims.
+
+        >>> x = tl.zeros((2, 3))
+        >>> x.slice_set(tl.ones((2, 2)), dim=1, start=1)
+        Tensor[[0., 1., 1.],
+               [0., 1., 1.]; f32]
+        >>> x
+        Tensor[[0., 1., 1.],
+               [0., 1., 1.]; f32]
+        """
         if axis is not None:
             dim = argument.dim_of("slice_set", dim, axis)
         require_tensors("slice_set", source=source)
@@ -169,6 +213,12 @@ class AssignmentMethods(ComposedMethods):
 
         The indexes are a vector, one for each row of the source, whose other dims are those of the tensor; those of
         `scatter_` are meant.
+
+        >>> x = tl.zeros((3, 2))
+        >>> x.index_copy_(tl.Tensor([2, 0]), tl.Tensor([[1.0, 1.0], [2.0, 2.0]]), dim=0)
+        Tensor[[2., 2.],
+               [0., 0.],
+               [1., 1.]; f32]
         """
         if axis is not None:
             dim = argument.dim_of("index_copy_", dim, axis)

@@ -43,6 +43,10 @@ class AttentionMethods(TensorBase):
         multiply values: this changes a result by at most one unit in the last place of the sum of the magnitudes of its
         terms. `ShapeMismatch` where shapes do not fit; `InvalidIndex` for a length that is negative or more than there
         is room for.
+
+        >>> query = key = value = tl.randn((1, 8, 16, 64))
+        >>> query.scaled_dot_product_attention(key, value, causal=True).shape
+        (1, 8, 16, 64)
         """
         if not (isinstance(key, TensorBase) and isinstance(value, TensorBase)):
             require_tensors(_OP, key=key, value=value)

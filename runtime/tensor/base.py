@@ -79,41 +79,76 @@ class TensorBase:
 
     @property
     def storage(self) -> Storage:
-        """The storage that holds the elements; views share it."""
+        """The storage that holds the elements; views share it.
+
+        >>> x = tl.Tensor([[1, 2, 3], [4, 5, 6]])
+        >>> x.T.storage is x.storage
+        True
+        """
         return self._storage
 
     @property
     def layout(self) -> Layout:
-        """Where in the storage the elements are."""
+        """Where in the storage the elements are.
+
+        >>> x = tl.Tensor([[1, 2, 3], [4, 5, 6]])
+        >>> x.T.layout
+        Layout(shape=(3, 2), strides=(1, 3), start_offset=0)
+        """
         return self._layout
 
     @property
     def shape(self) -> Shape:
-        """The sizes of the dims."""
+        """The sizes of the dims.
+
+        >>> tl.zeros((2, 3)).shape
+        (2, 3)
+        """
         return self._layout.shape
 
     @property
     def rank(self) -> int:
-        """The number of dims."""
+        """The number of dims.
+
+        >>> tl.zeros((2, 3)).rank
+        2
+        """
         return len(self._layout.shape)
 
     @property
     def elem_count(self) -> int:
-        """The number of elements."""
+        """The number of elements.
+
+        >>> tl.zeros((2, 3)).elem_count
+        6
+        """
         return self._layout.shape.elem_count
 
     @property
     def dtype(self) -> DType:
-        """The dtype of the elements."""
+        """The dtype of the elements.
+
+        >>> tl.zeros(2).dtype == "f32"
+        True
+        """
         return self._storage.dtype
 
     @property
     def device(self) -> Device:
-        """The device that holds the elements."""
+        """The device that holds the elements.
+
+        >>> tl.zeros(2).device
+        Device(cpu)
+        """
         return self._storage.device
 
     def is_contiguous(self) -> bool:
-        """Tell whether the elements follow each other in row-major order in the storage."""
+        """Tell whether the elements follow each other in row-major order in the storage.
+
+        >>> x = tl.Tensor([[1, 2, 3], [4, 5, 6]])
+        >>> x.is_contiguous(), x.T.is_contiguous()
+        (True, False)
+        """
         return self._layout.is_contiguous
 
     def _unary(self, op: UnaryOp) -> Self:
@@ -222,6 +257,11 @@ class TensorBase:
 
         Float to integer truncates and saturates, NaN gives 0; integer to integer wraps; to a float rounds once to
         nearest even, and f8e4m3 saturates at 448.
+
+        >>> tl.Tensor([-1.7, 2.5, 300.0]).to_dtype("u8")
+        Tensor[0, 2, 255; u8]
+        >>> tl.Tensor([0, 1, 2]).to_dtype(tl.DType.F32)
+        Tensor[0., 1., 2.; f32]
         """
         target = dtype if type(dtype) is DType else argument.dtype("to_dtype", "dtype", dtype)
         storage, layout = self._storage, self._layout

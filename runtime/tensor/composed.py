@@ -29,12 +29,24 @@ class ComposedMethods(IndexMethods):
 
     @named
     def tril(self, diagonal: int = 0) -> Self:
-        """Copy matrices, with 0 above a diagonal: 0 is the main one, 1 that above it, -1 that below."""
+        """Copy matrices, with 0 above a diagonal: 0 is the main one, 1 that above it, -1 that below.
+
+        >>> tl.ones((3, 3)).tril()
+        Tensor[[1., 0., 0.],
+               [1., 1., 0.],
+               [1., 1., 1.]; f32]
+        """
         return self._triangle("tril", diagonal, is_upper=False)
 
     @named
     def triu(self, diagonal: int = 0) -> Self:
-        """Copy matrices, with 0 below a diagonal: 0 is the main one, 1 that above it, -1 that below."""
+        """Copy matrices, with 0 below a diagonal: 0 is the main one, 1 that above it, -1 that below.
+
+        >>> tl.ones((3, 3)).triu(diagonal=1)
+        Tensor[[0., 1., 1.],
+               [0., 0., 1.],
+               [0., 0., 0.]; f32]
+        """
         return self._triangle("triu", diagonal, is_upper=True)
 
     def _triangle(self, op: str, diagonal: int, *, is_upper: bool) -> Self:
@@ -50,6 +62,12 @@ class ComposedMethods(IndexMethods):
         """Copy the tensor, repeated along each dim; more numbers than dims add dims in front.
 
         `x.repeat(2, 3)` of a matrix is twice as high and three times as wide.
+
+        >>> tl.Tensor([1, 2]).repeat(2)
+        Tensor[1, 2, 1, 2; i64]
+        >>> tl.Tensor([1, 2]).repeat(2, 2)
+        Tensor[[1, 2, 1, 2],
+               [1, 2, 1, 2]; i64]
         """
         given = times[0] if len(times) == 1 and isinstance(times[0], Sequence) else times
         counts = argument.integers("repeat", "times", given)
@@ -72,6 +90,9 @@ class ComposedMethods(IndexMethods):
         """Cut the tensor along a dim into so many views of about one size: the first ones may be longer by one.
 
         There are fewer where the dim is shorter; none is empty.
+
+        >>> [part.tolist() for part in tl.arange(5).chunk(2)]
+        [[0, 1, 2], [3, 4]]
         """
         if axis is not None:
             dim = argument.dim_of("chunk", dim, axis)
@@ -87,7 +108,13 @@ class ComposedMethods(IndexMethods):
 
     @named
     def flip(self, *dims: int | Sequence[int], axis: int | Sequence[int] | None = None) -> Self:
-        """Copy the tensor with the order of some dims reversed."""
+        """Copy the tensor with the order of some dims reversed.
+
+        >>> x = tl.Tensor([[1, 2, 3], [4, 5, 6]])
+        >>> x.flip(1)
+        Tensor[[3, 2, 1],
+               [6, 5, 4]; i64]
+        """
         if axis is not None:
             dims = (argument.by_other_name("flip", "dims", dims or None, "axis", axis),)
         given = dims[0] if len(dims) == 1 and isinstance(dims[0], Sequence) else dims
@@ -100,7 +127,11 @@ class ComposedMethods(IndexMethods):
     def pad_with_zeros(
         self, dim: int = REQUIRED, left: int = REQUIRED, right: int = REQUIRED, *, axis: int | None = None
     ) -> Self:
-        """Copy the tensor with so many zeros before and behind it along a dim."""
+        """Copy the tensor with so many zeros before and behind it along a dim.
+
+        >>> tl.Tensor([1, 2]).pad_with_zeros(0, 1, 2)
+        Tensor[0, 1, 2, 0, 0; i64]
+        """
         if axis is not None:
             dim = argument.dim_of("pad_with_zeros", dim, axis)
         dim = self.shape.dim("pad_with_zeros", dim)
@@ -113,7 +144,11 @@ class ComposedMethods(IndexMethods):
     def pad_with_same(
         self, dim: int = REQUIRED, left: int = REQUIRED, right: int = REQUIRED, *, axis: int | None = None
     ) -> Self:
-        """Copy the tensor with its first place along a dim repeated so often before it, and its last one behind it."""
+        """Copy the tensor with its first place along a dim repeated so often before it, and its last one behind it.
+
+        >>> tl.Tensor([1, 2]).pad_with_same(0, 1, 2)
+        Tensor[1, 1, 2, 2, 2; i64]
+        """
         if axis is not None:
             dim = argument.dim_of("pad_with_same", dim, axis)
         dim = self.shape.dim("pad_with_same", dim)
@@ -143,6 +178,11 @@ class ComposedMethods(IndexMethods):
         """Subtract from each element along a dim the one before it, `n` times; integers wrap.
 
         `prepend` and `append` are joined to the tensor first.
+
+        >>> tl.Tensor([1, 4, 9, 16]).diff()
+        Tensor[3, 5, 7; i64]
+        >>> tl.Tensor([1, 4, 9, 16]).diff(n=2)
+        Tensor[2, 2; i64]
         """
         if axis is not None:
             dim = argument.dim_of("diff", dim, axis)
@@ -167,6 +207,9 @@ class ComposedMethods(IndexMethods):
         """Find the positions of the elements along a dim in ascending or descending order, as u32.
 
         Equal elements stay in the order of their positions, and NaN comes last in either order.
+
+        >>> tl.Tensor([3, 1, 2]).argsort(descending=True)
+        Tensor[0, 2, 1; u32]
         """
         if axis is not None:
             dim = argument.dim_of("argsort", dim, axis)
@@ -191,7 +234,14 @@ class ComposedMethods(IndexMethods):
 
     @named
     def sort(self, dim: int = LAST, descending: bool = False, *, axis: int | None = None) -> tuple[Self, Self]:
-        """Put the elements along a dim in order: the tensor, and the positions that `argsort` gives."""
+        """Put the elements along a dim in order: the tensor, and the positions that `argsort` gives.
+
+        >>> values, positions = tl.Tensor([3, 1, 2]).sort()
+        >>> values
+        Tensor[1, 2, 3; i64]
+        >>> positions
+        Tensor[1, 2, 0; u32]
+        """
         if axis is not None:
             dim = argument.dim_of("sort", dim, axis)
         dim = self.shape.dim("sort", dim)
@@ -202,6 +252,12 @@ class ComposedMethods(IndexMethods):
         """Take the `count` largest or smallest elements along a dim, in order, and their positions, as `sort` has them.
 
         NaN is taken where there is nothing else.
+
+        >>> values, positions = tl.Tensor([3, 1, 4, 2]).topk(2)
+        >>> values
+        Tensor[4, 3; i64]
+        >>> positions
+        Tensor[2, 0; u32]
         """
         if axis is not None:
             dim = argument.dim_of("topk", dim, axis)
@@ -218,6 +274,11 @@ class ComposedMethods(IndexMethods):
         The place on the left is the number of elements that are below a value, that on the right the number of those
         that are not above it; NaN is above all others. The elements are a vector; or lines along the last dim, each for
         the line of values with the same other indexes.
+
+        >>> tl.Tensor([1, 3, 5]).searchsorted(tl.Tensor([0, 3, 6]))
+        Tensor[0, 1, 3; i64]
+        >>> tl.Tensor([1, 3, 5]).searchsorted(3, side="right").item()
+        2
         """
         if argument.text("searchsorted", "side", side) not in ("left", "right"):
             raise InvalidArgument("searchsorted", f"side is 'left' or 'right', not {shown(side)}")
@@ -238,7 +299,16 @@ class ComposedMethods(IndexMethods):
         dtype: DTypeLike = DType.F32,
         device: Device | str | None = None,
     ) -> Self:
-        """Make a matrix with 1 on the main diagonal and 0 elsewhere; it is square unless `columns` says otherwise."""
+        """Make a matrix with 1 on the main diagonal and 0 elsewhere; it is square unless `columns` says otherwise.
+
+        >>> tl.eye(3)
+        Tensor[[1., 0., 0.],
+               [0., 1., 0.],
+               [0., 0., 1.]; f32]
+        >>> tl.eye(2, 3, dtype="i64")
+        Tensor[[1, 0, 0],
+               [0, 1, 0]; i64]
+        """
         height = argument.integer("eye", "rows", rows)
         width = height if columns is None else argument.integer("eye", "columns", columns)
         matrix = cls.zeros(_shape("eye", (height, width), ()), dtype=dtype, device=device)
@@ -258,6 +328,9 @@ class ComposedMethods(IndexMethods):
         """Make a vector of `count` numbers at equal distances, the first of which is `start` and the last `stop`.
 
         `UnsupportedDType` for integers: round and convert.
+
+        >>> tl.linspace(0.0, 1.0, 5)
+        Tensor[0., 0.25, 0.5, 0.75, 1.; f32]
         """
         first, last = (argument.real("linspace", name, n) for name, n in (("start", start), ("stop", stop)))
         sizes = _shape("linspace", argument.integer("linspace", "count", count), ())

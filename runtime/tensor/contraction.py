@@ -32,7 +32,11 @@ class ContractionMethods(ArithmeticMethods, LinearMethods):
 
     @named
     def dot(self, other: Self) -> Self:
-        """Sum up the products of the elements of two vectors of one length: `matmul` of tensors of rank 1."""
+        """Sum up the products of the elements of two vectors of one length: `matmul` of tensors of rank 1.
+
+        >>> tl.Tensor([1, 2, 3]).dot(tl.Tensor([4, 5, 6])).item()
+        32
+        """
         require_tensors("dot", other=other)
         if (self.rank, other.rank) != (1, 1):
             raise ShapeMismatch("dot", (self.shape, other.shape), "both are vectors; use vecdot, or matmul")
@@ -40,7 +44,12 @@ class ContractionMethods(ArithmeticMethods, LinearMethods):
 
     @named
     def mv(self, vector: Self) -> Self:
-        """Multiply a matrix (m, k) by a vector (k): `matmul` of tensors of rank 2 and rank 1."""
+        """Multiply a matrix (m, k) by a vector (k): `matmul` of tensors of rank 2 and rank 1.
+
+        >>> x = tl.Tensor([[1.0, 2.0], [3.0, 4.0]])
+        >>> x.mv(tl.Tensor([1.0, 1.0]))
+        Tensor[3., 7.; f32]
+        """
         require_tensors("mv", vector=vector)
         if (self.rank, vector.rank) != (2, 1):
             raise ShapeMismatch("mv", (self.shape, vector.shape), "a matrix is multiplied by a vector; use matmul")
@@ -48,7 +57,12 @@ class ContractionMethods(ArithmeticMethods, LinearMethods):
 
     @named
     def vecdot(self, other: Self, dim: int = LAST, *, axis: int | None = None) -> Self:
-        """Sum up the products of the elements of two tensors along a dim; the other dims broadcast."""
+        """Sum up the products of the elements of two tensors along a dim; the other dims broadcast.
+
+        >>> x = tl.Tensor([[1.0, 2.0], [3.0, 4.0]])
+        >>> x.vecdot(x)
+        Tensor[5., 25.; f32]
+        """
         if axis is not None:
             dim = argument.dim_of("vecdot", dim, axis)
         require_tensors("vecdot", other=other)
@@ -73,6 +87,9 @@ class ContractionMethods(ArithmeticMethods, LinearMethods):
         """Sum up products along several dims of two tensors: a number of the last and the first ones, or pairs by name.
 
         The result has the other dims of this tensor, and behind them those of `other`.
+
+        >>> tl.ones((2, 3, 4)).tensordot(tl.ones((3, 4, 5)), dims=2).shape
+        (2, 5)
         """
         require_tensors("tensordot", other=other)
         if axes is not None:
@@ -149,6 +166,13 @@ def einsum(equation: str, *operands: T) -> T:
     A label for each dim; those that the result lacks are summed up. `...` stands for any dims, which broadcast. A label
     that a tensor has twice is its diagonal. Each product of two tensors is one of matrices; of several, NumPy's greedy
     path chooses the order.
+
+    >>> x = tl.Tensor([[1.0, 2.0], [3.0, 4.0]])
+    >>> tl.einsum("ij,jk->ik", x, x)
+    Tensor[[ 7., 10.],
+           [15., 22.]; f32]
+    >>> tl.einsum("ii->", x).item()
+    5.0
     """
     require_tensors("einsum", **{f"operands[{place}]": operand for place, operand in enumerate(operands)})
     plan = _planned(argument.text("einsum", "equation", equation), tuple([operand.shape for operand in operands]))

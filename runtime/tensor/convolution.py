@@ -47,6 +47,12 @@ class ConvolutionMethods(CreationMethods):
 
         The result is (b, c_out, (l + 2 * padding - dilation * (k - 1) - 1) // stride + 1); padding is one for both
         ends, or (left, right). With groups, each part of the input channels is convolved with its part of the kernels.
+
+        >>> x, kernel = tl.Tensor([[[1.0, 2.0, 3.0, 4.0]]]), tl.Tensor([[[1.0, -1.0]]])
+        >>> x.conv1d(kernel)
+        Tensor[[[-1., -1., -1.]]; f32]
+        >>> x.conv1d(kernel, padding=1, stride=2)
+        Tensor[[[-1., -1.,  4.]]; f32]
         """
         padded, least = self._padded_unevenly("conv1d", [_ends(padding)])
         steps = {"padding": least, "stride": stride, "dilation": dilation}
@@ -66,6 +72,9 @@ class ConvolutionMethods(CreationMethods):
 
         A bias (c_out) is added. The result is (b, c_out, (l - 1) * stride - 2 * padding + dilation * (k - 1) +
         output_padding + 1).
+
+        >>> tl.Tensor([[[1.0, 2.0]]]).conv_transpose1d(tl.Tensor([[[1.0, 1.0]]]), stride=2)
+        Tensor[[[1., 1., 2., 2.]]; f32]
         """
         steps = {"padding": padding, "output_padding": output_padding, "stride": stride, "dilation": dilation}
         return self._convolved("conv_transpose1d", kernel, groups, steps, bias)
@@ -83,6 +92,9 @@ class ConvolutionMethods(CreationMethods):
 
         The sizes of the result follow as in `conv1d`, along both dims. Padding is one for both, or one for each, of
         which each may be a pair of those in front and behind.
+
+        >>> tl.ones((1, 3, 8, 8)).conv2d(tl.ones((4, 3, 3, 3)), padding=1, stride=2).shape
+        (1, 4, 4, 4)
         """
         pads = padding if isinstance(padding, tuple | list) else (padding, padding)
         padded, least = self._padded_unevenly("conv2d", [_ends(pad) for pad in pads])
@@ -102,6 +114,9 @@ class ConvolutionMethods(CreationMethods):
         """Apply the transpose (the gradient) of `conv2d`: (b, c_in, h, w) with a kernel (c_in, c_out / groups, kh, kw).
 
         A bias (c_out) is added. The sizes of the result follow as in `conv_transpose1d`, along both dims.
+
+        >>> tl.ones((1, 4, 4, 4)).conv_transpose2d(tl.ones((4, 3, 2, 2)), stride=2).shape
+        (1, 3, 8, 8)
         """
         steps = {"padding": padding, "output_padding": output_padding, "stride": stride, "dilation": dilation}
         return self._convolved("conv_transpose2d", kernel, groups, steps, bias)
@@ -194,6 +209,10 @@ class ConvolutionMethods(CreationMethods):
 
         The result is (b, c, (h + 2 * padding - kh) // sh + 1, (w + 2 * padding - kw) // sw + 1). The zeros of the
         padding count, of which there are at most half of a window on each side. Floating-point dtypes only.
+
+        >>> tl.arange(16.0).reshape(1, 1, 4, 4).avg_pool2d(2)
+        Tensor[[[[ 2.5,  4.5],
+                 [10.5, 12.5]]]; f32]
         """
         return self._pooled("avg_pool2d", kernel_size, stride, padding, 0)
 
@@ -206,6 +225,10 @@ class ConvolutionMethods(CreationMethods):
         """Take the largest element of each window of (b, c, h, w); NaN wins. The sizes are those of `avg_pool2d`.
 
         The padding is below all elements.
+
+        >>> tl.arange(16.0).reshape(1, 1, 4, 4).max_pool2d(2)
+        Tensor[[[[ 5.,  7.],
+                 [13., 15.]]]; f32]
         """
         return self._pooled("max_pool2d", kernel_size, stride, padding, _lowest(self.dtype))
 
@@ -235,12 +258,21 @@ class ConvolutionMethods(CreationMethods):
         return self._new(storage, _pooled(source._layout.shape, window, step))
 
     def upsample_nearest1d(self, size: int) -> Self:
-        """Stretch (b, c, l) to (b, c, size): element i is element floor(i * l / size)."""
+        """Stretch (b, c, l) to (b, c, size): element i is element floor(i * l / size).
+
+        >>> tl.Tensor([[[1.0, 2.0]]]).upsample_nearest1d(4)
+        Tensor[[[1., 1., 2., 2.]]; f32]
+        """
         storage = self._storage.upsample_nearest1d(self._layout, size)
         return self._new(storage, Layout.contiguous((*self.shape[:2], size)))
 
     def upsample_nearest2d(self, height: int, width: int) -> Self:
-        """Stretch (b, c, h, w) to (b, c, height, width), along each dim as `upsample_nearest1d` does."""
+        """Stretch (b, c, h, w) to (b, c, height, width), along each dim as `upsample_nearest1d` does.
+
+        >>> tl.Tensor([[[[1.0, 2.0]]]]).upsample_nearest2d(2, 4)
+        Tensor[[[[1., 1., 2., 2.],
+                 [1., 1., 2., 2.]]]; f32]
+        """
         storage = self._storage.upsample_nearest2d(self._layout, height, width)
         return self._new(storage, Layout.contiguous((*self.shape[:2], height, width)))
 
@@ -256,6 +288,9 @@ class ConvolutionMethods(CreationMethods):
 
         scale_h and scale_w are its scale factors, used where align_corners is false; without them the ratios of the
         sizes count. A dim that keeps its size is copied. Floating-point dtypes only.
+
+        >>> tl.Tensor([[[[0.0, 1.0]]]]).upsample_bilinear2d(1, 4)
+        Tensor[[[[  0., 0.25, 0.75,   1.]]]; f32]
         """
         storage = self._storage.upsample_bilinear2d(self._layout, height, width, align_corners, scale_h, scale_w)
         return self._new(storage, Layout.contiguous((*self.shape[:2], height, width)))

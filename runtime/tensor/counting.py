@@ -24,12 +24,18 @@ class CountingMethods(ComposedMethods):
     def unique(
         self, return_indices: bool = False, return_inverse: bool = False, return_counts: bool = False
     ) -> Self | tuple[Self, ...]:
-        """Return the different elements in ascending order, a vector; each NaN is different from all others. Complex
-        numbers are in the order of their real parts, and of their imaginary parts where these are equal.
+        """Return the different elements in ascending order, a vector.
 
-        If asked for, in this order and in i64: the position of the first of each in row-major order; the place of each
-        element in the result, in the shape of the tensor; and how many there are of each. The host waits for the number
-        of different elements.
+        Each NaN is different from all others. Complex numbers are in the order of their real parts, and of their
+        imaginary parts where these are equal. If asked for, in this order and in i64: the position of the first of each
+        in row-major order; the place of each element in the result, in the shape of the tensor; and how many there are
+        of each. The host waits for the number of different elements.
+
+        >>> tl.Tensor([3, 1, 3]).unique()
+        Tensor[1, 3; i64]
+        >>> values, counts = tl.Tensor([3, 1, 3]).unique(return_counts=True)
+        >>> counts
+        Tensor[1, 2; i64]
         """
         wants = [
             argument.boolean("unique", name, flag)
@@ -65,6 +71,10 @@ class CountingMethods(ComposedMethods):
         """Find the elements that are not 0: a row of their indexes for each, in row-major order, in i64.
 
         The host waits for their number.
+
+        >>> tl.Tensor([[0, 5], [7, 0]]).nonzero()
+        Tensor[[0, 1],
+               [1, 0]; i64]
         """
         host = self._host_view()
         if host is not None:
@@ -87,7 +97,12 @@ class CountingMethods(ComposedMethods):
 
     @named
     def masked_select(self, mask: Self) -> Self:
-        """Return the elements where a mask, which broadcasts with the tensor, is True: a vector. The host waits."""
+        """Return the elements where a mask, which broadcasts with the tensor, is True: a vector. The host waits.
+
+        >>> x = tl.Tensor([[1, 2, 3], [4, 5, 6]])
+        >>> x.masked_select(x > 2)
+        Tensor[3, 4, 5, 6; i64]
+        """
         require_tensors("masked_select", mask=mask)
         tensor, places = broadcast("masked_select", self._layout, mask._layout)
         chosen: Self = self._view(tensor)[mask._view(places)]
@@ -99,6 +114,9 @@ class CountingMethods(ComposedMethods):
 
         The result has a place for each number up to the largest, for which the host waits, and at least `minlength`.
         `InvalidArgument` for a negative number.
+
+        >>> tl.Tensor([0, 2, 2, 3]).bincount()
+        Tensor[1, 0, 2, 1; i64]
         """
         least = argument.integer("bincount", "minlength", minlength)
         if self.rank != 1:

@@ -39,7 +39,14 @@ class CreationMethods(InteropMethods):
         dtype: DTypeLike = DType.F32,
         device: Device | str | None = None,
     ) -> Self:
-        """Make a tensor of zeros."""
+        """Make a tensor of zeros.
+
+        >>> tl.zeros((2, 3))
+        Tensor[[0., 0., 0.],
+               [0., 0., 0.]; f32]
+        >>> tl.zeros(2, dtype="i64")
+        Tensor[0, 0; i64]
+        """
         layout = _layout("zeros", shape, more)
         return cls._new(device_of(device).zeros(layout.shape, dtype), layout)
 
@@ -51,7 +58,12 @@ class CreationMethods(InteropMethods):
         dtype: DTypeLike = DType.F32,
         device: Device | str | None = None,
     ) -> Self:
-        """Make a tensor of ones."""
+        """Make a tensor of ones.
+
+        >>> tl.ones((2, 3))
+        Tensor[[1., 1., 1.],
+               [1., 1., 1.]; f32]
+        """
         return cls._full("ones", _layout("ones", shape, more), 1, dtype, device)
 
     @classmethod
@@ -63,8 +75,15 @@ class CreationMethods(InteropMethods):
         dtype: DTypeLike | None = None,
         device: Device | str | None = None,
     ) -> Self:
-        """Make a tensor of one number. Without `dtype`, an int makes it i64, a float f32, a complex number complex64, a
-        bool bool.
+        """Make a tensor of one number.
+
+        Without `dtype`, an int makes it i64, a float f32, a complex number complex64, a bool bool.
+
+        >>> tl.full((2, 2), 7)
+        Tensor[[7, 7],
+               [7, 7]; i64]
+        >>> tl.full(3, 0.5)
+        Tensor[0.5, 0.5, 0.5; f32]
         """
         layout = _layout("full", shape, more)
         if type(value) is not float:
@@ -85,7 +104,13 @@ class CreationMethods(InteropMethods):
         return tensor._filled(op, value, "use a {} dtype")
 
     def zeros_like(self) -> Self:
-        """Make a tensor of zeros with the shape, dtype and device of this one."""
+        """Make a tensor of zeros with the shape, dtype and device of this one.
+
+        >>> x = tl.Tensor([[1, 2, 3], [4, 5, 6]])
+        >>> x.zeros_like()
+        Tensor[[0, 0, 0],
+               [0, 0, 0]; i64]
+        """
         return self.zeros(self.shape, dtype=self.dtype, device=self.device)
 
     def _padded(self, pads: Sequence[tuple[int, int]], around: float = 0) -> Self:
@@ -100,7 +125,13 @@ class CreationMethods(InteropMethods):
         return whole
 
     def ones_like(self) -> Self:
-        """Make a tensor of ones with the shape, dtype and device of this one."""
+        """Make a tensor of ones with the shape, dtype and device of this one.
+
+        >>> x = tl.Tensor([[1, 2, 3], [4, 5, 6]])
+        >>> x.ones_like()
+        Tensor[[1, 1, 1],
+               [1, 1, 1]; i64]
+        """
         return self.ones(self.shape, dtype=self.dtype, device=self.device)
 
     @classmethod
@@ -116,6 +147,11 @@ class CreationMethods(InteropMethods):
 
         Without `dtype`, ints make it i64, floats f32. `InvalidArgument` if a step is 0, a number is not finite, or one
         of the vector is one that its integer dtype lacks.
+
+        >>> tl.arange(5)
+        Tensor[0, 1, 2, 3, 4; i64]
+        >>> tl.arange(1.0, 2.0, 0.25)
+        Tensor[1., 1.25, 1.5, 1.75; f32]
         """
         first, step = argument.number("arange", "start", start), argument.number("arange", "step", step)
         first, end = (0, first) if stop is None else (first, argument.number("arange", "stop", stop))
@@ -144,6 +180,12 @@ class CreationMethods(InteropMethods):
         """Draw numbers uniformly from [lo, up); one seed gives the same bits on every backend.
 
         `UnsupportedDType` for integers; `InvalidArgument` unless lo is below up and the dtype has numbers between.
+
+        >>> tl.Device.cpu().set_seed(0)
+        >>> tl.rand((2, 3)).shape
+        (2, 3)
+        >>> bool(((x := tl.rand(1000)) >= 0).all()), bool((x < 1).all())
+        (True, True)
         """
         layout = _layout("rand", shape, more)
         target = device_of(device)
@@ -167,6 +209,12 @@ class CreationMethods(InteropMethods):
         """Draw numbers from the normal distribution with a mean and a standard deviation.
 
         `UnsupportedDType` for integers; `InvalidArgument` unless the mean is finite and std finite and 0 or more.
+
+        >>> tl.Device.cpu().set_seed(0)
+        >>> tl.randn((2, 3)).shape
+        (2, 3)
+        >>> abs(tl.randn(10000).mean().item()) < 0.05
+        True
         """
         layout = _layout("randn", shape, more)
         target = device_of(device)
@@ -182,6 +230,11 @@ class CreationMethods(InteropMethods):
         """Make a tensor of the elements of a storage that a layout reaches, or the first of them that a shape has.
 
         The storage is shared. `InvalidLayout` if it has fewer elements.
+
+        >>> x = tl.arange(6)
+        >>> tl.Tensor.from_storage(x.storage, (2, 3))
+        Tensor[[0, 1, 2],
+               [3, 4, 5]; i64]
         """
         if not isinstance(storage, Storage):
             reason = f"elements are in a Storage, not a {type(storage).__name__}; wrap a backend's as Storage(inner)"

@@ -25,33 +25,79 @@ class CustomMethods(TensorBase):
     __slots__ = ()
 
     def apply_op1(self, op: CustomOp1) -> Self:
-        """Return what a user's op makes of this tensor."""
+        """Return what a user's op makes of this tensor.
+
+        >>> class Cube(tl.CustomOp1):
+        ...     def cpu_fwd(self, storage, layout):
+        ...         cubes = storage.array(layout) ** 3
+        ...         return storage.device.storage(cubes), tl.Shape(cubes.shape)
+        >>> tl.Tensor([1.0, 2.0]).apply_op1(Cube())
+        Tensor[1., 8.; f32]
+        """
         return self._made(self._storage.apply_op1(self._layout, op))
 
     def apply_op2(self, second: Self, op: CustomOp2) -> Self:
-        """Return what a user's op makes of this tensor and another."""
+        """Return what a user's op makes of this tensor and another.
+
+        >>> class Power(tl.CustomOp2):
+        ...     def cpu_fwd(self, storage1, layout1, storage2, layout2):
+        ...         powers = storage1.array(layout1) ** storage2.array(layout2)
+        ...         return storage1.device.storage(powers), tl.Shape(powers.shape)
+        >>> tl.Tensor([1.0, 2.0]).apply_op2(tl.Tensor([2.0, 3.0]), Power())
+        Tensor[1., 8.; f32]
+        """
         require_tensors("apply_op2", second=second)
         return self._made(self._storage.apply_op2(self._layout, second._storage, second._layout, op))
 
     def apply_op3(self, second: Self, third: Self, op: CustomOp3) -> Self:
-        """Return what a user's op makes of this tensor and two others."""
+        """Return what a user's op makes of this tensor and two others.
+
+        >>> class Clip(tl.CustomOp3):
+        ...     def cpu_fwd(self, storage1, layout1, storage2, layout2, storage3, layout3):
+        ...         low, high = storage2.array(layout2), storage3.array(layout3)
+        ...         values = np.clip(storage1.array(layout1), low, high)
+        ...         return storage1.device.storage(values), tl.Shape(values.shape)
+        >>> tl.Tensor([1.0, 5.0]).apply_op3(tl.Tensor([0.0, 0.0]), tl.Tensor([2.0, 2.0]), Clip())
+        Tensor[1., 2.; f32]
+        """
         require_tensors("apply_op3", second=second, third=third)
         others = (second._storage, second._layout, third._storage, third._layout)
         return self._made(self._storage.apply_op3(self._layout, *others, op))
 
     def inplace_op1(self, op: InplaceOp1) -> Self:
-        """Let a user's op change this tensor in place: views of the same storage see it. The tensor itself."""
+        """Let a user's op change this tensor in place: views of the same storage see it. The tensor itself.
+
+        >>> class Clear(tl.InplaceOp1):
+        ...     def cpu_fwd(self, storage, layout):
+        ...         storage.array(layout)[...] = 0
+        >>> tl.Tensor([1.0, 2.0]).inplace_op1(Clear())
+        Tensor[0., 0.; f32]
+        """
         self._storage.inplace_op1(self._layout, op)
         return self
 
     def inplace_op2(self, second: Self, op: InplaceOp2) -> Self:
-        """Let a user's op change this tensor in place with the help of another. The tensor itself."""
+        """Let a user's op change this tensor in place with the help of another. The tensor itself.
+
+        >>> class AddTo(tl.InplaceOp2):
+        ...     def cpu_fwd(self, storage1, layout1, storage2, layout2):
+        ...         storage1.array(layout1)[...] += storage2.array(layout2)
+        >>> tl.Tensor([1.0, 2.0]).inplace_op2(tl.Tensor([10.0, 20.0]), AddTo())
+        Tensor[11., 22.; f32]
+        """
         require_tensors("inplace_op2", second=second)
         self._storage.inplace_op2(self._layout, second._storage, second._layout, op)
         return self
 
     def inplace_op3(self, second: Self, third: Self, op: InplaceOp3) -> Self:
-        """Let a user's op change this tensor in place with the help of two others. The tensor itself."""
+        """Let a user's op change this tensor in place with the help of two others. The tensor itself.
+
+        >>> class AddProduct(tl.InplaceOp3):
+        ...     def cpu_fwd(self, storage1, layout1, storage2, layout2, storage3, layout3):
+        ...         storage1.array(layout1)[...] += storage2.array(layout2) * storage3.array(layout3)
+        >>> tl.Tensor([1.0, 2.0]).inplace_op3(tl.Tensor([10.0, 20.0]), tl.Tensor([2.0, 2.0]), AddProduct())
+        Tensor[21., 42.; f32]
+        """
         require_tensors("inplace_op3", second=second, third=third)
         self._storage.inplace_op3(self._layout, second._storage, second._layout, third._storage, third._layout, op)
         return self

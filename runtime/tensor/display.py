@@ -48,6 +48,12 @@ def set_print_options(
     A tensor of more than `threshold` elements is shown by the first and the last `edge_items` places of each dim.
     `line_width` is in characters. For `str` alone, `precision` is the number of digits after the point, and `sci_mode`
     writes numbers with exponents or never does; None decides by their sizes.
+
+    >>> tl.set_print_options(precision=2)
+    >>> print(tl.Tensor([1 / 3, 2 / 3]))
+    [0.33, 0.67]
+    Tensor[[2], f32]
+    >>> tl.set_print_options()
     """
     global _options
     _options = _Options(

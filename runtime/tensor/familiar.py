@@ -31,20 +31,37 @@ class FamiliarMethods(RearrangingMethods, ContractionMethods, MoveMethods, Netwo
 
     @property
     def ndim(self) -> int:
-        """The number of dims: `rank`."""
+        """The number of dims: `rank`.
+
+        >>> tl.zeros((2, 3)).ndim
+        2
+        """
         return len(self._layout.shape)
 
     @property
     def nbytes(self) -> int:
-        """The size of all elements in bytes."""
+        """The size of all elements in bytes.
+
+        >>> tl.zeros((2, 3)).nbytes
+        24
+        """
         return self.elem_count * self.dtype.itemsize
 
     def numel(self) -> int:
-        """Return the number of elements: `elem_count`."""
+        """Return the number of elements: `elem_count`.
+
+        >>> tl.zeros((2, 3)).numel()
+        6
+        """
         return self.elem_count
 
     def clone(self) -> Self:
-        """Copy the elements to a storage of their own: `copy`."""
+        """Copy the elements to a storage of their own: `copy`.
+
+        >>> x = tl.Tensor([[1, 2, 3], [4, 5, 6]])
+        >>> x.clone().storage is x.storage
+        False
+        """
         return self.copy()
 
     @named
@@ -52,6 +69,12 @@ class FamiliarMethods(RearrangingMethods, ContractionMethods, MoveMethods, Netwo
         """Give the elements another shape without a copy; one size may be -1.
 
         `InvalidArgument` where the strides allow no view: `reshape` copies there.
+
+        >>> x = tl.Tensor([[1, 2, 3], [4, 5, 6]])
+        >>> x.view(3, 2)
+        Tensor[[1, 2],
+               [3, 4],
+               [5, 6]; i64]
         """
         target = self._completed(_integers("view", "shape", shape))
         layout = self._layout.reshape(target)
@@ -62,7 +85,12 @@ class FamiliarMethods(RearrangingMethods, ContractionMethods, MoveMethods, Netwo
 
     @named
     def expand(self, *shape: int | Sequence[int]) -> Self:
-        """Stretch the tensor to `shape` as `broadcast_as` does; -1 keeps the size of a dim."""
+        """Stretch the tensor to `shape` as `broadcast_as` does; -1 keeps the size of a dim.
+
+        >>> tl.Tensor([[1], [2]]).expand(-1, 3)
+        Tensor[[1, 1, 1],
+               [2, 2, 2]; i64]
+        """
         sizes = _integers("expand", "shape", shape)
         ahead = len(sizes) - self.rank
         if ahead < 0 or -1 in sizes[:ahead]:
@@ -76,6 +104,11 @@ class FamiliarMethods(RearrangingMethods, ContractionMethods, MoveMethods, Netwo
         """Cut the tensor along a dim into views of `size` places, the last one of the rest; or of each of some sizes.
 
         `InvalidArgument` unless the sizes add up to the dim.
+
+        >>> [part.tolist() for part in tl.arange(5).split(2)]
+        [[0, 1], [2, 3], [4]]
+        >>> [part.tolist() for part in tl.arange(5).split([1, 4])]
+        [[0], [1, 2, 3, 4]]
         """
         if axis is not None:
             dim = argument.dim_of("split", dim, axis)
@@ -96,7 +129,12 @@ class FamiliarMethods(RearrangingMethods, ContractionMethods, MoveMethods, Netwo
 
     @named
     def unbind(self, dim: int = FIRST, *, axis: int | None = None) -> list[Self]:
-        """Return the views at each place along a dim, without that dim."""
+        """Return the views at each place along a dim, without that dim.
+
+        >>> x = tl.Tensor([[1, 2, 3], [4, 5, 6]])
+        >>> [row.tolist() for row in x.unbind()]
+        [[1, 2, 3], [4, 5, 6]]
+        """
         if axis is not None:
             dim = argument.dim_of("unbind", dim, axis)
         dim = self.shape.dim("unbind", dim)
@@ -105,7 +143,11 @@ class FamiliarMethods(RearrangingMethods, ContractionMethods, MoveMethods, Netwo
 
     @named
     def movedim(self, source: int | Sequence[int], destination: int | Sequence[int]) -> Self:
-        """View the tensor with dims at other positions; the others stay in their order."""
+        """View the tensor with dims at other positions; the others stay in their order.
+
+        >>> tl.zeros((2, 3, 4)).movedim(0, -1).shape
+        (3, 4, 2)
+        """
         places = []
         for name, given in (("source", source), ("destination", destination)):
             dims = argument.integers("movedim", name, given if isinstance(given, Sequence) else (given,))
@@ -121,19 +163,33 @@ class FamiliarMethods(RearrangingMethods, ContractionMethods, MoveMethods, Netwo
 
     @named
     def log_sum_exp(self, dim: int | Sequence[int] = REQUIRED, *, axis: int | Sequence[int] | None = None) -> Self:
-        """Take the logarithm of the sum of the exponentials along some dims: `logsumexp`, in Candle's name."""
+        """Take the logarithm of the sum of the exponentials along some dims: `logsumexp`, in Candle's name.
+
+        >>> tl.Tensor([[0.0, 0.0], [1.0, 2.0]]).log_sum_exp(1)
+        Tensor[0.6931472, 2.3132617; f32]
+        """
         if axis is not None:
             dim = argument.dim_of("log_sum_exp", dim, axis)
         return self.logsumexp(dim)
 
     @named
     def mm(self, other: Self) -> Self:
-        """Multiply matrices: `matmul` of tensors of rank 2; `ShapeMismatch` for others."""
+        """Multiply matrices: `matmul` of tensors of rank 2; `ShapeMismatch` for others.
+
+        >>> x = tl.Tensor([[1.0, 2.0], [3.0, 4.0]])
+        >>> x.mm(x)
+        Tensor[[ 7., 10.],
+               [15., 22.]; f32]
+        """
         return self._product_of_rank("mm", other, 2)
 
     @named
     def bmm(self, other: Self) -> Self:
-        """Multiply batches of matrices: `matmul` of tensors of rank 3; `ShapeMismatch` for others."""
+        """Multiply batches of matrices: `matmul` of tensors of rank 3; `ShapeMismatch` for others.
+
+        >>> tl.ones((2, 3, 4)).bmm(tl.ones((2, 4, 5))).shape
+        (2, 3, 5)
+        """
         return self._product_of_rank("bmm", other, 3)
 
     def _product_of_rank(self, op: str, other: Self, rank: int) -> Self:
@@ -145,7 +201,11 @@ class FamiliarMethods(RearrangingMethods, ContractionMethods, MoveMethods, Netwo
 
     @named
     def equal(self, other: Self) -> bool:
-        """Tell whether two tensors have the same shape and equal elements; NaN equals nothing."""
+        """Tell whether two tensors have the same shape and equal elements; NaN equals nothing.
+
+        >>> tl.Tensor([1, 2]).equal(tl.Tensor([1, 2]))
+        True
+        """
         require_tensors("equal", other=other)
         return self.shape == other.shape and bool(self.eq(other).all())
 
@@ -155,6 +215,9 @@ class FamiliarMethods(RearrangingMethods, ContractionMethods, MoveMethods, Netwo
 
         NaNs are close to each other with `equal_nan`. Integers and truth values are compared in f64, short floats in
         f32.
+
+        >>> tl.Tensor([1.0]).allclose(tl.Tensor([1.0 + 1e-7]))
+        True
         """
         require_tensors("allclose", other=other)
         rtol, atol = argument.real("allclose", "rtol", rtol), argument.real("allclose", "atol", atol)
@@ -172,6 +235,11 @@ class FamiliarMethods(RearrangingMethods, ContractionMethods, MoveMethods, Netwo
         """The nearest number with so many decimals, halves away from zero; with -2 decimals the nearest hundred.
 
         `UnsupportedDType` for integers and decimals below 0.
+
+        >>> tl.Tensor([0.5, 1.5, -2.5]).round()
+        Tensor[1., 2., -3.; f32]
+        >>> tl.Tensor([3.14159]).round(2)
+        Tensor[3.14; f32]
         """
         decimals = argument.integer("round", "decimals", decimals)
         if decimals == 0 or (decimals > 0 and self.dtype.is_integer):
@@ -180,13 +248,20 @@ class FamiliarMethods(RearrangingMethods, ContractionMethods, MoveMethods, Netwo
         return self._like(self._storage.round_to(self._layout, numerator, denominator))
 
     def round_to(self, decimals: int) -> Self:
-        """Round to so many decimals: `round`."""
+        """Round to so many decimals: `round`.
+
+        >>> tl.Tensor([3.14159]).round_to(2)
+        Tensor[3.14; f32]
+        """
         return self.round(decimals)
 
     def nan_to_num(self, nan: float = 0.0, posinf: float | None = None, neginf: float | None = None) -> Self:
         """Put numbers in the place of NaN and of both infinities, which without one become the largest of the dtype.
 
         Integers, which have neither, are copied.
+
+        >>> tl.Tensor([1.0, float("nan"), float("inf")]).nan_to_num(posinf=9.0)
+        Tensor[1., 0., 9.; f32]
         """
         if not self.dtype.is_inexact:
             return self.copy()
@@ -201,6 +276,11 @@ class FamiliarMethods(RearrangingMethods, ContractionMethods, MoveMethods, Netwo
 
         Where `min` is above `max` the result is `max`. For integers the bounds are rounded inwards: `clamp(0.5, 2.5)`
         is `clamp(1, 2)`, and NaN is `InvalidArgument`.
+
+        >>> tl.Tensor([-2.0, 0.5, 3.0]).clamp(0.0, 1.0)
+        Tensor[0., 0.5, 1.; f32]
+        >>> tl.Tensor([-2.0, 0.5, 3.0]).clamp(min=0.0)
+        Tensor[0., 0.5, 3.; f32]
         """
         if min is None and max is None:
             raise InvalidArgument("clamp", "give min, max or both")
@@ -213,12 +293,20 @@ class FamiliarMethods(RearrangingMethods, ContractionMethods, MoveMethods, Netwo
         return self._like(self._storage.clamp(self._layout, min, max))
 
     def half(self) -> Self:
-        """Convert the elements to f16: `to_dtype`."""
+        """Convert the elements to f16: `to_dtype`.
+
+        >>> tl.Tensor([1.0, 2.0]).half()
+        Tensor[1., 2.; f16]
+        """
         return self.to_dtype(DType.F16)
 
     # Last, because the annotations of what follows would mean this.
     def float(self) -> Self:
-        """Convert the elements to f32: `to_dtype`."""
+        """Convert the elements to f32: `to_dtype`.
+
+        >>> tl.Tensor([1, 2]).float()
+        Tensor[1., 2.; f32]
+        """
         return self.to_dtype(DType.F32)
 
 

@@ -22,11 +22,21 @@ class GradientMethods(TensorBase):
 
     @property
     def is_recorded(self) -> bool:
-        """Whether ops on this tensor are recorded: it is a `Var`, or it came of one."""
+        """Whether ops on this tensor are recorded: it is a `Var`, or it came of one.
+
+        >>> w = tl.Var(tl.ones(2))
+        >>> (w + 1).is_recorded, tl.ones(2).is_recorded
+        (True, False)
+        """
         return self._storage.is_recorded
 
     def detach(self) -> Self:
-        """Return a tensor of the same elements on which nothing is recorded; it shares their memory."""
+        """Return a tensor of the same elements on which nothing is recorded; it shares their memory.
+
+        >>> w = tl.Var(tl.ones(2))
+        >>> (w * 2).detach().is_recorded
+        False
+        """
         storage: Any = self._storage
         if not storage.is_recorded:
             return self
@@ -44,6 +54,11 @@ class GradientMethods(TensorBase):
 
         `GradientError` for a tensor that depends on no `Var`, the second time without `keep`, and where something that
         a gradient needs was overwritten. `ShapeMismatch` for more than one element without a gradient.
+
+        >>> w = tl.Var(tl.Tensor(3.0))
+        >>> grads = (w**2).backward()
+        >>> grads[w].item()
+        6.0
         """
         if type(create_graph) is not bool:
             create_graph = argument.boolean("backward", "create_graph", create_graph)

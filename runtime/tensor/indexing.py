@@ -77,6 +77,11 @@ class IndexMethods(CreationMethods):
         """Return result[.., i, ..] = self[.., indexes[.., i, ..], ..] along `dim`, in the shape of `indexes`.
 
         The indexes have the rank of the tensor and, in every dim but `dim`, at most its size.
+
+        >>> x = tl.Tensor([[1, 2, 3], [4, 5, 6]])
+        >>> x.gather(tl.Tensor([[0], [2]]), dim=1)
+        Tensor[[1],
+               [6]; i64]
         """
         if not isinstance(indexes, TensorBase):
             require_tensors("gather", indexes=indexes)
@@ -87,7 +92,13 @@ class IndexMethods(CreationMethods):
         return indexes._like(self._storage.gather(layout, indexes._storage, indexes._layout, dim))
 
     def index_select(self, indexes: Self, dim: int = REQUIRED, axis: int | None = None) -> Self:
-        """Return the rows of the tensor along `dim` that a vector of indexes names."""
+        """Return the rows of the tensor along `dim` that a vector of indexes names.
+
+        >>> x = tl.Tensor([[1, 2, 3], [4, 5, 6]])
+        >>> x.index_select(tl.Tensor([2, 0]), dim=1)
+        Tensor[[3, 1],
+               [6, 4]; i64]
+        """
         if not isinstance(indexes, TensorBase):
             require_tensors("index_select", indexes=indexes)
         if axis is not None:
@@ -100,7 +111,13 @@ class IndexMethods(CreationMethods):
 
     @named
     def embedding(self, ids: Self) -> Self:
-        """Return the rows of this matrix that ids name, which have any shape: (.., hidden). A mark gives zeros."""
+        """Return the rows of this matrix that ids name, which have any shape: (.., hidden). A mark gives zeros.
+
+        >>> table = tl.Tensor([[0.0, 0.1], [1.0, 1.1], [2.0, 2.1]])
+        >>> table.embedding(tl.Tensor([2, 0]))
+        Tensor[[ 2., 2.1],
+               [ 0., 0.1]; f32]
+        """
         require_tensors("embedding", ids=ids)
         if self.rank != 2:
             raise ShapeMismatch("embedding", (self.shape,), "rows are those of a matrix; reshape the tensor first")
@@ -111,6 +128,10 @@ class IndexMethods(CreationMethods):
         """Make vectors of zeros with a one at the place that each of these indexes names: a new last dim of `classes`.
 
         A mark gives zeros alone; any other index that is out of range is `InvalidIndex`.
+
+        >>> tl.Tensor([0, 2]).one_hot(3)
+        Tensor[[1, 0, 0],
+               [0, 0, 1]; i64]
         """
         count = integer("one_hot", "classes", classes)
         if count < 0:
@@ -124,13 +145,22 @@ class IndexMethods(CreationMethods):
 
         Indexes and source have one shape; it has the rank of the tensor and, in every dim but `dim`, at most its size.
         Of several writes to one element the last in row-major order wins.
+
+        >>> tl.zeros((2, 3)).scatter(tl.Tensor([[0], [2]]), tl.ones((2, 1)), dim=1)
+        Tensor[[1., 0., 0.],
+               [0., 0., 1.]; f32]
         """
         if axis is not None:
             dim = dim_of("scatter", dim, axis)
         return self._scattered_copy("scatter", "scatter_set", indexes, source, dim)
 
     def scatter_(self, indexes: Self, source: Self, dim: int = REQUIRED, axis: int | None = None) -> Self:
-        """Do as `scatter` does, in place: views of the same storage see it. The tensor itself."""
+        """Do as `scatter` does, in place: views of the same storage see it. The tensor itself.
+
+        >>> x = tl.zeros(3)
+        >>> x.scatter_(tl.Tensor([0, 2]), tl.Tensor([1.0, 2.0]), dim=0)
+        Tensor[1., 0., 2.; f32]
+        """
         if axis is not None:
             dim = dim_of("scatter_", dim, axis)
         try:
@@ -145,13 +175,21 @@ class IndexMethods(CreationMethods):
 
         The shapes are those of `scatter`. Sums are in row-major order of the source, or with `deterministic(False)` in
         any order, in the compute dtype, rounded once.
+
+        >>> tl.zeros(3).scatter_add(tl.Tensor([0, 2, 2]), tl.ones(3), dim=0)
+        Tensor[1., 0., 2.; f32]
         """
         if axis is not None:
             dim = dim_of("scatter_add", dim, axis)
         return self._scattered_copy("scatter_add", "scatter_add", indexes, source, dim)
 
     def scatter_add_(self, indexes: Self, source: Self, dim: int = REQUIRED, axis: int | None = None) -> Self:
-        """Do as `scatter_add` does, in place: views of the same storage see it. The tensor itself."""
+        """Do as `scatter_add` does, in place: views of the same storage see it. The tensor itself.
+
+        >>> x = tl.zeros(3)
+        >>> x.scatter_add_(tl.Tensor([2, 2]), tl.Tensor([1.0, 2.0]), dim=0)
+        Tensor[0., 0., 3.; f32]
+        """
         if axis is not None:
             dim = dim_of("scatter_add_", dim, axis)
         op, method = "scatter_add_", "scatter_add"
@@ -209,6 +247,10 @@ class IndexMethods(CreationMethods):
         """Copy the tensor and add row i of `source` along `dim` to row indexes[i], in order of i.
 
         The indexes are a vector, one for each row of the source, whose other dims are those of the tensor.
+
+        >>> tl.zeros((2, 2)).index_add(tl.Tensor([1, 1]), tl.ones((2, 2)), dim=0)
+        Tensor[[0., 0.],
+               [2., 2.]; f32]
         """
         if not (isinstance(indexes, TensorBase) and isinstance(source, TensorBase)):
             require_tensors("index_add", indexes=indexes, source=source)

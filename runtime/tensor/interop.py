@@ -82,6 +82,9 @@ class InteropMethods(LogicMethods):
         """Copy an array to `device`, by default the CPU; the dtype stays.
 
         `InvalidArgument` for a dtype that no tensor has.
+
+        >>> tl.from_numpy(np.array([1, 2], dtype=np.int16))
+        Tensor[1, 2; i16]
         """
         if isinstance(array, TensorBase):
             return cls._copied(array, None, device_of(device))
@@ -94,7 +97,11 @@ class InteropMethods(LogicMethods):
 
     @tells_lack_of_memory
     def numpy(self) -> Array:
-        """Copy the elements to an array of the same shape and dtype; ml_dtypes has bf16 and floats of 8 bits."""
+        """Copy the elements to an array of the same shape and dtype; ml_dtypes has bf16 and floats of 8 bits.
+
+        >>> tl.Tensor([1.0, 2.0]).numpy()
+        array([1., 2.], dtype=float32)
+        """
         require_room(self.shape, self.dtype)
         view = self._host_view()
         if view is not None:
@@ -135,13 +142,21 @@ class InteropMethods(LogicMethods):
         return view
 
     def tolist(self) -> Any:
-        """Copy the elements to nested lists of Python numbers; rank 0 gives the number itself."""
+        """Copy the elements to nested lists of Python numbers; rank 0 gives the number itself.
+
+        >>> x = tl.Tensor([[1, 2, 3], [4, 5, 6]])
+        >>> x.tolist()
+        [[1, 2, 3], [4, 5, 6]]
+        """
         return self.numpy().tolist()
 
     def item(self) -> int | float:
         """Return the only element as a Python number; `InvalidArgument` if there are more or none.
 
         Of a complex dtype it is a complex number, which the annotation leaves out: most callers have none.
+
+        >>> tl.Tensor([1.5, 2.0]).sum().item()
+        3.5
         """
         layout = self._layout
         if layout.elem_count != 1:
@@ -186,6 +201,12 @@ class InteropMethods(LogicMethods):
         narrower of the two dtypes is moved. From one GPU to another of the same backend the elements go by the driver's
         shortest way, and neither the host nor either device waits for more than it needs; between other devices they go
         through the host.
+
+        >>> x = tl.Tensor([1.5, 2.5])
+        >>> x.to("f16")
+        Tensor[1.5, 2.5; f16]
+        >>> x.to("cpu", "i64")
+        Tensor[1, 2; i64]
         """
         if dtype is None:
             if isinstance(device, Device):
@@ -265,6 +286,12 @@ class InteropMethods(LogicMethods):
 
         The memory is shared; on the CPU only if the library lets it be written and the elements are in row-major order,
         else they are copied. `device` chooses among several that have this memory, as backends on array libraries do.
+
+        >>> array = np.ones(3)
+        >>> x = tl.from_dlpack(array)
+        >>> x += 1
+        >>> array
+        array([2., 2., 2.])
         """
         if not (hasattr(source, "__dlpack__") and hasattr(source, "__dlpack_device__")):
             reason = f"source must export DLPack; its type {type(source).__name__} doesn't"

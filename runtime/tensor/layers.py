@@ -36,6 +36,11 @@ class LayerMethods(AssignmentMethods, GradientMethods, NetworkOpMethods):
         given, take a share `momentum` of them, in place, of the unbiased variance; a batch with at most one element for
         each channel leaves them. Else they are the running ones. bf16 and f16 are computed in f32 and rounded once, and
         so are running ones of 16 bits; their weight and bias may be f32.
+
+        >>> x = tl.Tensor([[1.0, 10.0], [3.0, 30.0]])
+        >>> x.batch_norm(training=True)
+        Tensor[[-0.999995,       -1.],
+               [ 0.999995,        1.]; f32]
         """
         op = "batch_norm"
         statistics = {"running_mean": running_mean, "running_var": running_var}
@@ -78,6 +83,9 @@ class LayerMethods(AssignmentMethods, GradientMethods, NetworkOpMethods):
 
         Weight and bias are vectors (c), of the tensor's dtype or of f32 for short floats, which are computed in f32 and
         rounded once.
+
+        >>> tl.Tensor([[1.0, 2.0, 10.0, 20.0]]).group_norm(2)
+        Tensor[[  -0.99998,    0.99998, -0.9999998,  0.9999998]; f32]
         """
         op = "group_norm"
         self._require_channels(op, 2, weight=weight, bias=bias)
@@ -96,6 +104,10 @@ class LayerMethods(AssignmentMethods, GradientMethods, NetworkOpMethods):
         """Copy the tensor with each element 0 with the probability p, and the others times 1 / (1 - p).
 
         The elements are chosen by `rand` of f32 on the tensor's device: those where it gives less than p.
+
+        >>> x = tl.ones(1000).dropout(0.5)
+        >>> x.unique()
+        Tensor[0., 2.; f32]
         """
         share = argument.real("dropout", "p", p)
         if not 0 <= share <= 1:

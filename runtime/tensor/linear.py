@@ -30,6 +30,13 @@ class LinearMethods(ViewMethods):
         The dims before the last two broadcast by NumPy's rules. A vector on the left is a row, one on the right a
         column, and that dim is not in the result. Short floats accumulate in f32, integers wrap, k = 0 gives
         zeros. `ShapeMismatch` for rank 0 and where the sizes do not fit.
+
+        >>> x = tl.Tensor([[1.0, 2.0], [3.0, 4.0]])
+        >>> x.matmul(x)
+        Tensor[[ 7., 10.],
+               [15., 22.]; f32]
+        >>> x @ tl.Tensor([1.0, 1.0])
+        Tensor[3., 7.; f32]
         """
         if not isinstance(other, TensorBase | np.ndarray):
             require_tensors("matmul", other=other)
@@ -41,6 +48,11 @@ class LinearMethods(ViewMethods):
 
         Short floats accumulate in f32, and each sum is rounded once, with the bias in it. `ShapeMismatch` where
         the sizes do not fit.
+
+        >>> x = tl.Tensor([[1.0, 2.0]])
+        >>> weight, bias = tl.Tensor([[1.0, 0.0], [0.0, 1.0], [1.0, 1.0]]), tl.Tensor([0.5, 0.5, 0.5])
+        >>> x.linear(weight, bias)
+        Tensor[[1.5, 2.5, 3.5]; f32]
         """
         if not isinstance(weight, TensorBase):
             require_tensors("linear", weight=weight)

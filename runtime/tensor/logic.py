@@ -28,22 +28,38 @@ class LogicMethods(ArithmeticMethods):
 
     @named
     def logical_and(self, other: Self | float) -> Self:
-        """Tell where elements of both are not 0."""
+        """Tell where elements of both are not 0.
+
+        >>> tl.Tensor([True, True, False]).logical_and(tl.Tensor([True, False, False]))
+        Tensor[True, False, False; bool]
+        """
         return self._truth()._binary(BITWISE_AND, _truth_of(other))
 
     @named
     def logical_or(self, other: Self | float) -> Self:
-        """Tell where an element of either is not 0."""
+        """Tell where an element of either is not 0.
+
+        >>> tl.Tensor([True, True, False]).logical_or(tl.Tensor([True, False, False]))
+        Tensor[True, True, False; bool]
+        """
         return self._truth()._binary(BITWISE_OR, _truth_of(other))
 
     @named
     def logical_xor(self, other: Self | float) -> Self:
-        """Tell where an element of one is not 0, and that of the other is."""
+        """Tell where an element of one is not 0, and that of the other is.
+
+        >>> tl.Tensor([True, True, False]).logical_xor(tl.Tensor([True, False, False]))
+        Tensor[False, True, False; bool]
+        """
         return self._truth()._binary(BITWISE_XOR, _truth_of(other))
 
     @named
     def logical_not(self) -> Self:
-        """Tell where elements are 0."""
+        """Tell where elements are 0.
+
+        >>> tl.Tensor([True, False]).logical_not()
+        Tensor[False, True; bool]
+        """
         return self._cmp(EQ, 0)
 
     @named
@@ -55,7 +71,11 @@ class LogicMethods(ArithmeticMethods):
         axis: int | Sequence[int] | None = None,
         keepdims: bool | None = None,
     ) -> Self:
-        """Count the elements that are not 0, along some dims or all, in i64."""
+        """Count the elements that are not 0, along some dims or all, in i64.
+
+        >>> tl.Tensor([[0, 5], [7, 8]]).count_nonzero(dim=1)
+        Tensor[1, 2; i64]
+        """
         return self._truth().sum(dim, keepdim, axis, keepdims)
 
     @named
@@ -63,6 +83,11 @@ class LogicMethods(ArithmeticMethods):
         """Copy the tensor with a number, or the elements of another tensor, where a mask is not 0.
 
         Mask and value broadcast to the shape of the tensor.
+
+        >>> x = tl.Tensor([[1, 2, 3], [4, 5, 6]])
+        >>> x.masked_fill(x > 4, 0)
+        Tensor[[1, 2, 3],
+               [4, 0, 0]; i64]
         """
         filling = self._operand("masked_fill", value, "value").broadcast_as(self.shape)
         return self._mask("masked_fill", mask).where(filling, self)
@@ -78,6 +103,10 @@ def where(condition: T, on_true: T | float, on_false: T | float) -> T:
     """Take the elements of `on_true` where a condition is not 0, else those of `on_false`.
 
     All three broadcast to one shape. The last two are promoted, and may be numbers: `condition.where(x, 0)`.
+
+    >>> x = tl.Tensor([-1.0, 2.0, -3.0])
+    >>> tl.where(x > 0, x, 0.0)
+    Tensor[0., 2., 0.; f32]
     """
     require_tensors("where", condition=condition)
     return condition.where(on_true, on_false)

@@ -31,6 +31,10 @@ class NetworkOpMethods(IndexMethods):
         """Make the elements along `dim` probabilities: e**(x - m) / sum(e**(x - m)), where m is the largest of them.
 
         bf16 and f16 are computed in f32. Where all are -inf the result is NaN.
+
+        >>> tl.Tensor([[0.0, 0.0], [1.0, 2.0]]).softmax(1)
+        Tensor[[       0.5,        0.5],
+               [0.26894143,  0.7310586]; f32]
         """
         if axis is not None:
             dim = dim_of("softmax", dim, axis)
@@ -38,7 +42,11 @@ class NetworkOpMethods(IndexMethods):
         return self._like(self._storage.softmax(layout, layout.shape.dim("softmax", dim)))
 
     def log_softmax(self, dim: int = REQUIRED, axis: int | None = None) -> Self:
-        """Take the logarithm of `softmax`: x - m - log(sum(e**(x - m))) along `dim`."""
+        """Take the logarithm of `softmax`: x - m - log(sum(e**(x - m))) along `dim`.
+
+        >>> tl.Tensor([0.0, 0.0]).log_softmax(0)
+        Tensor[-0.6931472, -0.6931472; f32]
+        """
         if axis is not None:
             dim = dim_of("log_softmax", dim, axis)
         layout = self._layout
@@ -65,6 +73,9 @@ class NetworkOpMethods(IndexMethods):
         Weight and bias are vectors of the size of that dim. With a residual, x is the sum of this tensor and the
         residual, and that sum is returned too: (normalised, sum). bf16 and f16 are computed in f32, and take a weight
         and a bias of f32 too.
+
+        >>> tl.Tensor([[1.0, 2.0, 3.0]]).layer_norm()
+        Tensor[[-1.2247357,         0.,  1.2247357]; f32]
         """
         scales = *parts("layer_norm", "weight", weight), *parts("layer_norm", "bias", bias)
         added = parts("layer_norm", "residual", residual)
@@ -90,6 +101,9 @@ class NetworkOpMethods(IndexMethods):
 
         The weight is a vector of the size of that dim. With a residual, x is the sum of this tensor and the residual,
         and that sum is returned too: (normalised, sum). bf16 and f16 are computed in f32, and take a weight of f32 too.
+
+        >>> tl.Tensor([[3.0, 4.0]]).rms_norm()
+        Tensor[[0.8485281, 1.1313708]; f32]
         """
         scale, added = parts("rms_norm", "weight", weight), parts("rms_norm", "residual", residual)
         try:
@@ -105,6 +119,10 @@ class NetworkOpMethods(IndexMethods):
         `interleaved`. The tables are f32 (rows, d / 2). Token t has row position + t of them: one position for all, a
         number or an index on the device, or one index for each of the batch that the first of three dims or more
         counts. `InvalidIndex` where not all tokens have a row.
+
+        >>> angles = tl.arange(4.0).unsqueeze(1) * tl.Tensor([1.0, 0.01])
+        >>> tl.ones((4, 4)).rope(angles.cos(), angles.sin())[1]
+        Tensor[-0.30116874, 0.9899502, 1.3817732, 1.0099498; f32]
         """
         require_tensors("rope", cos=cos, sin=sin)
         place = positions if isinstance(positions, TensorBase) else self._position(cos, positions)
@@ -118,6 +136,12 @@ class NetworkOpMethods(IndexMethods):
 
         Targets are integers in the shape without that dim. One that is `ignore_index` or the "no row" mark of its dtype
         counts for nothing; where all do, the mean is NaN. The reduction is "mean", "sum", or "none" for each loss.
+
+        >>> scores = tl.Tensor([[2.0, 0.0], [0.0, 1.0]])
+        >>> scores.cross_entropy(tl.Tensor([0, 1])).item()
+        0.22009485960006714
+        >>> scores.cross_entropy(tl.Tensor([0, 1]), reduction="none")
+        Tensor[0.12692802, 0.3132617; f32]
         """
         op = "cross_entropy"
         if not isinstance(targets, TensorBase):

@@ -36,6 +36,15 @@ class ReductionMethods(OpMethods):
         """Sum of the elements: of integers and masks in i64, of u64 in u64, which wrap; of floats in their dtype.
 
         Short floats are summed in f32 and rounded once. Of nothing it is 0.
+
+        >>> x = tl.Tensor([[1, 2, 3], [4, 5, 6]])
+        >>> x.sum().item()
+        21
+        >>> x.sum(dim=0)
+        Tensor[5, 7, 9; i64]
+        >>> x.sum(dim=1, keepdim=True)
+        Tensor[[ 6],
+               [15]; i64]
         """
         if _is_short(self._storage.inner.dtype):
             return self._widened("sum", SUM_I64, dim, keepdim, axis, keepdims)
@@ -51,6 +60,12 @@ class ReductionMethods(OpMethods):
         """Product of the elements: of integers and masks in i64, of u64 in u64, which wrap; of floats in their dtype.
 
         Short floats are multiplied in f32 and rounded once. Of nothing it is 1.
+
+        >>> x = tl.Tensor([[1, 2, 3], [4, 5, 6]])
+        >>> x.prod().item()
+        720
+        >>> x.prod(dim=0)
+        Tensor[4, 10, 18; i64]
         """
         if _is_short(self._storage.inner.dtype):
             return self._widened("prod", PROD_I64, dim, keepdim, axis, keepdims)
@@ -66,6 +81,12 @@ class ReductionMethods(OpMethods):
         """Mean of the elements: of integers and masks in f32; of floats in their dtype.
 
         Short floats are summed and divided in f32 and rounded once. Of nothing it is NaN.
+
+        >>> x = tl.Tensor([[1, 2, 3], [4, 5, 6]])
+        >>> x.mean().item()
+        3.5
+        >>> x.mean(dim=0)
+        Tensor[2.5, 3.5, 4.5; f32]
         """
         if not self._storage.inner.dtype.is_inexact:
             return self._mean_of_integers(dim, keepdim, axis, keepdims)
@@ -105,6 +126,11 @@ class ReductionMethods(OpMethods):
 
         Integers and masks are summed in i64, u64 in u64, which wrap. Short floats are summed in f32, and each
         sum is rounded once.
+
+        >>> x = tl.Tensor([[1, 2, 3], [4, 5, 6]])
+        >>> x.cumsum(1)
+        Tensor[[ 1,  3,  6],
+               [ 4,  9, 15]; i64]
         """
         if axis is not None:
             dim = dim_of("cumsum", dim, axis)
@@ -117,6 +143,11 @@ class ReductionMethods(OpMethods):
 
         Integers and masks are multiplied in i64, u64 in u64, which wrap. Short floats are multiplied in f32,
         and each product is rounded once.
+
+        >>> x = tl.Tensor([[1, 2, 3], [4, 5, 6]])
+        >>> x.cumprod(1)
+        Tensor[[  1,   2,   6],
+               [  4,  20, 120]; i64]
         """
         if axis is not None:
             dim = dim_of("cumprod", dim, axis)
@@ -137,6 +168,12 @@ class ReductionMethods(OpMethods):
 
         The sum of squares is divided by the number of elements less `correction`: 1 estimates the variance of what the
         elements are a sample of, 0 gives their own. Short floats are computed in f32. Of too few elements it is NaN.
+
+        >>> x = tl.Tensor([[1.0, 2.0, 3.0], [4.0, 6.0, 8.0]])
+        >>> x.var(dim=1)
+        Tensor[1., 4.; f32]
+        >>> x.var(dim=1, correction=0)
+        Tensor[0.6666667, 2.6666667; f32]
         """
         return self._reduce(MethodOp.VAR, dim, keepdim, axis, keepdims, correction)
 
@@ -150,5 +187,12 @@ class ReductionMethods(OpMethods):
         axis: int | Sequence[int] | None = None,
         keepdims: bool | None = None,
     ) -> Self:
-        """Standard deviation along some dims: the square root of `var`."""
+        """Standard deviation along some dims: the square root of `var`.
+
+        >>> x = tl.Tensor([[1.0, 2.0, 3.0], [4.0, 6.0, 8.0]])
+        >>> x.std(dim=1)
+        Tensor[1., 2.; f32]
+        >>> x.std(dim=1, correction=0)
+        Tensor[0.8164966, 1.6329932; f32]
+        """
         return self._reduce(MethodOp.STD, dim, keepdim, axis, keepdims, correction)

@@ -27,11 +27,19 @@ class SamplingMethods(ComposedMethods):
     __slots__ = ()
 
     def rand_like(self, lo: float = 0.0, up: float = 1.0) -> Self:
-        """Draw numbers uniformly from [lo, up), with the shape, dtype and device of this tensor, as `rand` does."""
+        """Draw numbers uniformly from [lo, up), with the shape, dtype and device of this tensor, as `rand` does.
+
+        >>> tl.zeros((2, 3)).rand_like().shape
+        (2, 3)
+        """
         return self.rand(self.shape, lo=lo, up=up, dtype=self.dtype, device=self.device)
 
     def randn_like(self, mean: float = 0.0, std: float = 1.0) -> Self:
-        """Draw normal numbers with the shape, dtype and device of this tensor, as `randn` does."""
+        """Draw normal numbers with the shape, dtype and device of this tensor, as `randn` does.
+
+        >>> tl.zeros((2, 3)).randn_like().shape
+        (2, 3)
+        """
         return self.randn(self.shape, mean=mean, std=std, dtype=self.dtype, device=self.device)
 
     @classmethod
@@ -47,6 +55,11 @@ class SamplingMethods(ComposedMethods):
         """Draw integers uniformly from [low, high).
 
         `InvalidArgument` unless low is below high, at most 2**63 below, and the dtype has all of them.
+
+        >>> tl.Device.cpu().set_seed(0)
+        >>> x = tl.randint(0, 10, (1000,))
+        >>> x.min().item(), x.max().item()
+        (0, 9)
         """
         sizes, target = _shape("randint", shape, more), argument.dtype("randint", "dtype", dtype)
         first, end = (argument.integer("randint", name, n) for name, n in (("low", low), ("high", high)))
@@ -61,7 +74,11 @@ class SamplingMethods(ComposedMethods):
 
     @classmethod
     def randperm(cls, count: int, dtype: DTypeLike = DType.I64, device: Device | str | None = None) -> Self:
-        """Draw an order of the integers from 0 to below `count`: the positions of random numbers in ascending order."""
+        """Draw an order of the integers from 0 to below `count`: the positions of random numbers in ascending order.
+
+        >>> sorted(tl.randperm(4).tolist())
+        [0, 1, 2, 3]
+        """
         numbers = _shape("randperm", argument.integer("randperm", "count", count), ())
         target = argument.dtype("randperm", "dtype", dtype)
         if target.is_integer and numbers[0]:
@@ -74,6 +91,9 @@ class SamplingMethods(ComposedMethods):
         """Draw 1 with the probability that each element of the tensor is, and 0 else, in the tensor's dtype.
 
         It is 1 where `rand` of the compute dtype gives less.
+
+        >>> tl.Tensor([0.0, 1.0]).bernoulli()
+        Tensor[0., 1.; f32]
         """
         self._require_floats("bernoulli")
         wide = self.dtype.compute
@@ -90,6 +110,9 @@ class SamplingMethods(ComposedMethods):
 
         `InvalidArgument` where an element is negative, NaN or infinite, or a row has no element above 0: the host reads
         whether one is, and waits for the device.
+
+        >>> tl.Tensor([0.0, 1.0, 0.0]).multinomial(3, replacement=True)
+        Tensor[1, 1, 1; i64]
         """
         op = "multinomial"
         self._require_floats(op)

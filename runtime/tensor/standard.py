@@ -19,11 +19,19 @@ class StandardMethods(InteropMethods):
 
     @property
     def size(self) -> int:
-        """The number of elements: `elem_count`."""
+        """The number of elements: `elem_count`.
+
+        >>> tl.zeros((2, 3)).size
+        6
+        """
         return self._layout.elem_count
 
     def to_device(self, device: Device | str, /, *, stream: int | None = None) -> Self:
-        """Copy the tensor to another device, as `to` does; streams are those of the devices, so `stream` is None."""
+        """Copy the tensor to another device, as `to` does; streams are those of the devices, so `stream` is None.
+
+        >>> tl.ones(2).to_device("cpu")
+        Tensor[1., 1.; f32]
+        """
         if stream is not None:
             raise InvalidArgument("to_device", "tensors wait for each other's streams by themselves; leave out stream")
         return self.to(device)

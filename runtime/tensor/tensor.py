@@ -40,6 +40,14 @@ class Tensor(
     ops write. Operands broadcast by NumPy's rules and are on one device; those of different dtypes are promoted by one
     table, that of docs/promotion.md. `==` compares element by element, and tensors hash by identity. Wherever a dtype
     is expected, its name and NumPy's types and dtypes do too: DType.F16, "f16", "float16" and np.float16 are one thing.
+
+    >>> tl.Tensor([[1.0, 2.0], [3.0, 4.0]])
+    Tensor[[1., 2.],
+           [3., 4.]; f32]
+    >>> tl.Tensor([1, 2, 3], "f16")
+    Tensor[1., 2., 3.; f16]
+    >>> tl.Tensor(np.arange(3))
+    Tensor[0, 1, 2; i64]
     """
 
     __slots__ = ()

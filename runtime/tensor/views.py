@@ -43,6 +43,14 @@ class ViewMethods(TensorBase):
         """Give the elements, in row-major order, another shape; one size may be -1 and follows from the others.
 
         A view if the strides allow, else a copy. `ShapeMismatch` if the number of elements changes.
+
+        >>> x = tl.Tensor([[1, 2, 3], [4, 5, 6]])
+        >>> x.reshape(3, 2)
+        Tensor[[1, 2],
+               [3, 4],
+               [5, 6]; i64]
+        >>> x.reshape(-1)
+        Tensor[1, 2, 3, 4, 5, 6; i64]
         """
         sizes = shape[0] if len(shape) == 1 and isinstance(shape[0], tuple) else shape
         key: tuple[object, ...] | None = ("reshape", self._layout.number, sizes)
@@ -72,7 +80,13 @@ class ViewMethods(TensorBase):
         return Shape([self.elem_count // count if size == -1 else size for size in sizes])
 
     def flatten(self, start_dim: int = 0, end_dim: int = -1) -> Self:
-        """Merge the dims from `start_dim` to `end_dim` into one; rank 0 becomes rank 1. Copies as `reshape` does."""
+        """Merge the dims from `start_dim` to `end_dim` into one; rank 0 becomes rank 1. Copies as `reshape` does.
+
+        >>> tl.zeros((2, 3, 4)).flatten().shape
+        (24,)
+        >>> tl.zeros((2, 3, 4)).flatten(start_dim=1).shape
+        (2, 12)
+        """
         shape = self.shape
         if not shape:
             return self.reshape(1)
@@ -84,30 +98,56 @@ class ViewMethods(TensorBase):
         return self.reshape((*shape[:first], merged, *shape[last + 1 :]))
 
     def transpose(self, dim1: int, dim2: int) -> Self:
-        """Swap two dims."""
+        """Swap two dims.
+
+        >>> tl.zeros((2, 3, 4)).transpose(1, 2).shape
+        (2, 4, 3)
+        """
         return self._seen(Layout.transpose, dim1, dim2)
 
     def permute(self, *dims: int | Sequence[int]) -> Self:
-        """Reorder the dims: dim i of the result is dim `dims[i]`; `dims` names every dim once."""
+        """Reorder the dims: dim i of the result is dim `dims[i]`; `dims` names every dim once.
+
+        >>> tl.zeros((2, 3, 4)).permute(2, 0, 1).shape
+        (4, 2, 3)
+        """
         order = _integers("permute", "dims", dims)
         key = "permute", self._layout.number, order
         return self._view(_views.get(key) or _views.keep(key, self._layout.permute(order)))
 
     @property
     def T(self) -> Self:  # noqa: N802
-        """The tensor with its dims in reverse order."""
+        """The tensor with its dims in reverse order.
+
+        >>> x = tl.Tensor([[1, 2, 3], [4, 5, 6]])
+        >>> x.T
+        Tensor[[1, 4],
+               [2, 5],
+               [3, 6]; i64]
+        """
         key = "T", self._layout.number
         return self._view(_views.get(key) or _views.keep(key, self._layout.permute(range(self.rank - 1, -1, -1))))
 
     @property
     def mT(self) -> Self:  # noqa: N802
-        """The tensor with its last two dims swapped: each of its matrices transposed."""
+        """The tensor with its last two dims swapped: each of its matrices transposed.
+
+        >>> tl.zeros((2, 3, 4)).mT.shape
+        (2, 4, 3)
+        """
         if self.rank < 2:
             raise ShapeMismatch("mT", (self.shape,), "a matrix has 2 dims; unsqueeze the tensor first")
         return self.transpose(-2, -1)
 
     def t(self) -> Self:
-        """Transpose a matrix; rank 1 and rank 0 stay as they are."""
+        """Transpose a matrix; rank 1 and rank 0 stay as they are.
+
+        >>> x = tl.Tensor([[1, 2, 3], [4, 5, 6]])
+        >>> x.t()
+        Tensor[[1, 4],
+               [2, 5],
+               [3, 6]; i64]
+        """
         if self.rank > 2:
             raise ShapeMismatch("t", (self.shape,), "a matrix has 2 dims; use mT to swap the last two, or T for all")
         return self.T
@@ -120,13 +160,26 @@ class ViewMethods(TensorBase):
         step: int = 1,
         axis: int | None = None,
     ) -> Self:
-        """Take `length` places along `dim`: start, start + step, start + 2 * step and so on."""
+        """Take `length` places along `dim`: start, start + step, start + 2 * step and so on.
+
+        >>> x = tl.Tensor([[1, 2, 3], [4, 5, 6]])
+        >>> x.narrow(1, 1, 2)
+        Tensor[[2, 3],
+               [5, 6]; i64]
+        """
         if axis is not None:
             dim = dim_of("narrow", dim, axis)
         return self._seen(Layout.narrow, dim, start, length, step)
 
     def squeeze(self, dim: int | None = None, axis: int | None = None) -> Self:
-        """Drop `dim`, which must be of size 1, or all dims of size 1."""
+        """Drop `dim`, which must be of size 1, or all dims of size 1.
+
+        >>> x = tl.zeros((1, 3, 1))
+        >>> x.squeeze().shape
+        (3,)
+        >>> x.squeeze(0).shape
+        (3, 1)
+        """
         if axis is not None:
             dim = dim_of("squeeze", dim, axis)
         if dim is not None:
@@ -138,23 +191,47 @@ class ViewMethods(TensorBase):
         return self._view(layout)
 
     def unsqueeze(self, dim: int = REQUIRED, axis: int | None = None) -> Self:
-        """Insert a dim of size 1 that becomes dim `dim`; -1 puts it last."""
+        """Insert a dim of size 1 that becomes dim `dim`; -1 puts it last.
+
+        >>> x = tl.zeros((2, 3))
+        >>> x.unsqueeze(0).shape
+        (1, 2, 3)
+        >>> x.unsqueeze(-1).shape
+        (2, 3, 1)
+        """
         if axis is not None:
             dim = dim_of("unsqueeze", dim, axis)
         return self._seen(Layout.unsqueeze, dim)
 
     def broadcast_as(self, *shape: int | Sequence[int]) -> Self:
-        """Stretch the tensor to `shape` by NumPy's rules: a view, in which the repeated elements exist once."""
+        """Stretch the tensor to `shape` by NumPy's rules: a view, in which the repeated elements exist once.
+
+        >>> tl.Tensor([1, 2, 3]).broadcast_as(2, 3)
+        Tensor[[1, 2, 3],
+               [1, 2, 3]; i64]
+        """
         sizes = _integers("broadcast_as", "shape", shape)
         key = "broadcast_as", self._layout.number, sizes
         return self._view(_views.get(key) or _views.keep(key, self._layout.broadcast_as(sizes)))
 
     def contiguous(self) -> Self:
-        """Return the tensor itself if its elements follow each other in row-major order, else a copy that does so."""
+        """Return the tensor itself if its elements follow each other in row-major order, else a copy that does so.
+
+        >>> x = tl.Tensor([[1, 2, 3], [4, 5, 6]])
+        >>> x.T.contiguous().layout.strides
+        (2, 1)
+        """
         return self if self._layout.is_contiguous else self.copy()
 
     def copy(self) -> Self:
-        """Copy the elements to a storage of their own, in row-major order."""
+        """Copy the elements to a storage of their own, in row-major order.
+
+        >>> x = tl.Tensor([[1, 2, 3], [4, 5, 6]])
+        >>> y = x.copy()
+        >>> y += 10
+        >>> x[0]
+        Tensor[1, 2, 3; i64]
+        """
         storage = self._storage
         return self._like(storage.to_dtype(self._layout, storage.inner.dtype))
 

@@ -24,6 +24,11 @@ def render_chat(
 
     `InvalidArgument` where the template fails, computes too much or refuses the messages; `MissingPackage` where jinja2
     is not installed.
+
+    >>> from tallow.tokenizer import render_chat
+    >>> template = "{% for m in messages %}<{{ m.role }}>{{ m.content }}{% endfor %}"
+    >>> render_chat(template, [{"role": "user", "content": "Hello"}])
+    '<user>Hello'
     """
     if not installed("jinja2"):
         raise MissingPackage(_OPERATION, "jinja2")

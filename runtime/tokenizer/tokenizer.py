@@ -44,6 +44,13 @@ class Tokenizer:
     Byte-level BPE, with the pre-tokenisers default, gpt-2, llama-bpe and qwen2, and SentencePiece, with bytes for what
     is no token. It stands on the tokenizers library: `MissingPackage` where that is not installed. `InvalidArgument`
     names the key that is missing or of another model.
+
+    >>> from tallow.tokenizer import Tokenizer
+    >>> tokens, merges = ["H", "i", "Hi"], ["H i"]
+    >>> metadata = {"tokenizer.ggml.model": "gpt2", "tokenizer.ggml.tokens": tokens, "tokenizer.ggml.merges": merges}
+    >>> tokenizer = Tokenizer(metadata)
+    >>> tokenizer.encode("Hi"), tokenizer.decode([0, 1])
+    ([2], 'Hi')
     """
 
     def __init__(self, metadata: Mapping[str, Any]) -> None:
@@ -153,6 +160,13 @@ class TextStream:
 
     Behind a prompt it is what `decode` makes of both without the text of the prompt, so its first space is kept. A
     character whose bytes are several tokens is given with the last one. At most three bytes wait for it.
+
+    >>> from tallow.tokenizer import Tokenizer
+    >>> tokens, merges = ["H", "i", "Hi"], ["H i"]
+    >>> metadata = {"tokenizer.ggml.model": "gpt2", "tokenizer.ggml.tokens": tokens, "tokenizer.ggml.merges": merges}
+    >>> stream = Tokenizer(metadata).stream()
+    >>> stream.push(0), stream.push(1), stream.flush()
+    ('H', 'i', '')
     """
 
     def __init__(self, tokenizer: Tokenizer, prompt: Iterable[int] = ()) -> None:

@@ -98,7 +98,7 @@ def custom_op(spec: Spec) -> View:
         View(
             made_from=(method.location,),
             name=method.custom_class,
-            doc=method.doc.replace("Run a", "A").strip(),
+            doc=f"{method.doc.replace('Run a', 'A').strip()}\n\n`Tensor.{method.name}` applies it, and has an example.",
             method=method.name,  # of a storage, that applies its ops
             forwards=[_forward(method, backend) for backend in spec.backends],
         )

@@ -19,7 +19,6 @@ from opgen.model import (
     Position,
     Spec,
     op_class,
-    sentence,
 )
 from opgen.scopes import COUNT, GIVEN, decisive, given, scopes, with_given
 from opgen.views.dispatch import dtypes_constant, op_classes
@@ -182,7 +181,7 @@ def tensor_ops(spec: Spec) -> View:
             made_from=(functor.location,),
             name=functor.name,
             parameters=_TENSOR_PARAMETERS[kind.name],
-            doc=sentence(functor.summary),
+            doc=functor.description,
             body=_TENSOR_BODIES[kind.name].format(op=functor.name.upper()),
         )
         for kind, functor in chosen
@@ -202,8 +201,9 @@ def tensor_ops(spec: Spec) -> View:
             arguments = ", ".join(["self._layout", *front.arguments])
             body = f"return self._like(self._storage.{method.name}({arguments}))"
         parameters = ", ".join(["self", *map(str, front.parameters)])
-        made_from = (method.location,)
-        methods.append(View(made_from=made_from, name=front.name, parameters=parameters, doc=method.doc, body=body))
+        functor = spec.functor(method, None)
+        doc = method.doc if functor is None else functor.description
+        methods.append(View(made_from=(method.location,), name=front.name, parameters=parameters, doc=doc, body=body))
     members = {functor.name.upper(): functor.member for _, functor in chosen}
     has_base = spec.package.base is not None
     # The members of the enums are by the names of constants.

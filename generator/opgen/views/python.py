@@ -4,6 +4,8 @@ import textwrap
 from functools import lru_cache
 
 LINE_LENGTH = 120
+# What a session at Python's prompt begins with.
+PROMPT = ">>> "
 # As they are written between triple quotes.
 _THREE_QUOTES = r"\"\"\""
 
@@ -11,8 +13,11 @@ _THREE_QUOTES = r"\"\"\""
 # Of what does not change, a process that goes on fills the lines once.
 @lru_cache(maxsize=4096)
 def docstring(text: str, indent: int) -> str:
-    """A docstring of `text`, filled to the line length; its first line is not indented."""
-    paragraphs = [" ".join(paragraph.split()) for paragraph in in_triple_quotes(text).strip().split("\n\n")]
+    """A docstring of `text`, filled to the line length; its first line is not indented. Sessions keep their lines."""
+    paragraphs = [
+        paragraph if paragraph.startswith(PROMPT) else " ".join(paragraph.split())
+        for paragraph in in_triple_quotes(text).strip().split("\n\n")
+    ]
     # As ruff, keep a quote of the text away from those of the docstring.
     if paragraphs[0].startswith('"'):
         paragraphs[0] = f" {paragraphs[0]}"
@@ -28,6 +33,8 @@ def docstring(text: str, indent: int) -> str:
 
 
 def _filled(paragraph: str, width: int, margin: str) -> str:
+    if paragraph.startswith(PROMPT):
+        return textwrap.indent(paragraph, margin)
     lines = textwrap.wrap(
         paragraph,
         width,

@@ -33,12 +33,25 @@ def open_gguf(path: Source, device: Device | str | None = None) -> GgufFile:
     or the tensor, if it is no such file, was cut short, or says what cannot be: a type that tallow lacks, a dim of 0 or
     of a part of a block, tensors outside of the file, misaligned or in each other, more keys, tensors or elements of an
     array than there are bytes for.
+
+    >>> from tallow import gguf
+    >>> gguf.save_gguf({"weight": tl.ones((2, 32))}, "model.gguf", {"general.name": "small"})
+    >>> with gguf.open_gguf("model.gguf") as file:
+    ...     file.metadata["general.name"], list(file)
+    ('small', ['weight'])
     """
     return GgufFile("open_gguf", path, device)
 
 
 class GgufTensor:
-    """A tensor in a file, of which only the header has been read."""
+    """A tensor in a file, of which only the header has been read.
+
+    >>> from tallow import gguf
+    >>> gguf.save_gguf({"weight": tl.ones((2, 32))}, "model.gguf")
+    >>> with gguf.open_gguf("model.gguf") as file:
+    ...     file["weight"].shape, file["weight"].load().shape
+    ((2, 32), (2, 32))
+    """
 
     __slots__ = ("_content", "_device", "_entry")
 
@@ -145,7 +158,14 @@ def joined_blocks(tensors: Sequence[GgufTensor]) -> QTensor:
 
 
 class GgufFile(TensorFile[GgufTensor]):
-    """The tensors of a GGUF file by name. Closed by `close` or at the end of a `with` block."""
+    """The tensors of a GGUF file by name. Closed by `close` or at the end of a `with` block.
+
+    >>> from tallow import gguf
+    >>> gguf.save_gguf({"weight": tl.ones((2, 32))}, "model.gguf")
+    >>> with gguf.open_gguf("model.gguf") as file:
+    ...     "weight" in file, len(file)
+    (True, 1)
+    """
 
     def __init__(self, operation: str, path: Source, device: Device | str | None) -> None:
         super().__init__(operation)

@@ -53,6 +53,12 @@ def save_gguf(
     `InvalidArgument`, which names the tensor or the key, for what the format cannot hold: tensors of more than four
     dims, of no elements or, where they are not in blocks, of other dtypes than f32, f16 and bf16, and values of other
     types; `FileError` where the file cannot be written.
+
+    >>> from tallow import gguf
+    >>> gguf.save_gguf({"weight": tl.ones((2, 32))}, "model.gguf", {"general.architecture": "llama"})
+    >>> with gguf.open_gguf("model.gguf") as file:
+    ...     file["weight"].shape
+    (2, 32)
     """
     name = checked_path(_OPERATION, path)
     if argument.integer(_OPERATION, "version", version) not in VERSIONS:

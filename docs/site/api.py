@@ -1,0 +1,174 @@
+"""The pages of the API reference. `api.yaml` says which names are on which page, and autodoc writes their entries."""
+
+import inspect
+from collections.abc import Iterator
+from dataclasses import fields, is_dataclass
+from enum import Enum
+from functools import cache
+from importlib import import_module
+from pathlib import Path
+from typing import NamedTuple
+
+import tallow
+import yaml
+
+PACKAGE = tallow.__name__
+# The page whose classes have no members here: the pages of ops have them.
+BARE = "internals"
+_PAGES = Path(__file__).with_name("api.yaml")
+_INDEX = f"""# API reference
+
+Every public name of `{PACKAGE}`, by subject: its signature, what it does, its dtypes and gradient, an example, and its
+names in NumPy and PyTorch. `help(tl.Tensor.reshape)` prints the same text in Python. The examples run as tests; all of
+them begin with
+
+```python
+import numpy as np
+import {PACKAGE} as tl
+```
+
+"""
+
+
+class Page(NamedTuple):
+    """A page, and the names on it, which are attributes of the package."""
+
+    key: str
+    title: str
+    doc: str
+    names: tuple[str, ...]
+
+
+class Entry(NamedTuple):
+    """A public name, and the directive that documents it; the members of a class are below it."""
+
+    name: str
+    directive: str
+    members: tuple["Entry", ...] = ()
+
+
+@cache
+def pages() -> tuple[Page, ...]:
+    """The pages in their order."""
+    found = yaml.safe_load(_PAGES.read_text(encoding="utf-8"))
+    return tuple(Page(key, own["title"], own["doc"].strip(), tuple(own["names"].split())) for key, own in found.items())
+
+
+def resolve(name: str) -> object:
+    """What a name stands for; of a class, the attribute as the class has it, such as a property."""
+    owner, attribute = owner_of(name)
+    # A field may have no default, and so be no attribute of its class.
+    return inspect.getattr_static(owner, attribute, None) if inspect.isclass(owner) else getattr(owner, attribute)
+
+
+def owner_of(name: str) -> tuple[object, str]:
+    """The module or class that has an attribute, and what it calls it."""
+    *path, attribute = name.split(".")
+    owner: object = tallow
+    for position, part in enumerate(path, 1):
+        # The package may have a function of a module's name.
+        found = getattr(owner, part, None)
+        owner = found if inspect.isclass(found) else import_module(".".join([PACKAGE, *path[:position]]))
+    return owner, attribute
+
+
+@cache
+def entries() -> dict[str, tuple[Entry, ...]]:
+    """The entries of each page, by its key."""
+    return {page.key: tuple(_entry(name, has_members=page.key != BARE) for name in page.names) for page in pages()}
+
+
+@cache
+def _classes() -> dict[object, str]:
+    """The classes that have an entry, and the name of it."""
+    found: dict[object, str] = {}
+    for page in pages():
+        for name in page.names:
+            if inspect.isclass(value := resolve(name)):
+                found.setdefault(value, name)
+    return found
+
+
+def _entry(name: str, *, has_members: bool) -> Entry:
+    value = resolve(name)
+    if not inspect.isclass(value):
+        return Entry(name, _directive(name))
+    if _classes()[value] != name:
+        return Entry(name, "data")
+    if issubclass(value, BaseException):
+        return Entry(name, "autoexception")
+    # The methods of tensors are on the pages of their subjects.
+    names = members(value) if has_members and value is not tallow.Tensor else ()
+    return Entry(name, "autoclass", tuple(Entry(each, _directive(each)) for each in (f"{name}.{it}" for it in names)))
+
+
+def members(owner: type) -> Iterator[str]:
+    """The public attributes of a class that the package defines, without those of a base that has an entry."""
+    bases = [base for base in owner.__mro__[1:] if base in _classes()]
+    names = [*owner.__members__] if issubclass(owner, Enum) else []
+    names += [each.name for each in fields(owner)] if is_dataclass(owner) else []
+    for name in dict.fromkeys([*names, *dir(owner)]):
+        home = next((each for each in owner.__mro__ if name in vars(each) or name in _annotations(each)), object)
+        is_ours = home.__module__.partition(".")[0] == PACKAGE
+        if is_ours and not name.startswith("_") and not any(hasattr(base, name) for base in bases):
+            yield name
+
+
+def _annotations(owner: type) -> dict[str, object]:
+    found: dict[str, object] = vars(owner).get("__annotations__", {})
+    return found
+
+
+def _directive(name: str) -> str:
+    owner, attribute = owner_of(name)
+    value = resolve(name)
+    if isinstance(value, property):
+        return "autoproperty"
+    if inspect.isclass(owner) and (not callable(getattr(owner, attribute, None)) or inspect.isdatadescriptor(value)):
+        return "autoattribute"
+    return "automethod" if inspect.isclass(owner) else "autofunction"
+
+
+def texts() -> Iterator[tuple[str, str]]:
+    """The pages as MyST, by their paths."""
+    listed = "\n".join(page.key for page in pages())
+    yield "index.md", f"{_INDEX}```{{toctree}}\n:maxdepth: 1\n\n{listed}\narray-api\n```\n"
+    for page in pages():
+        own = entries()[page.key]
+        lines = [f".. currentmodule:: {PACKAGE}", "", ".. autosummary::", "   :nosignatures:", ""]
+        lines += [f"   {entry.name}" for entry in own if entry.directive != "data"]
+        lines += ["", ".. rubric:: Details", ""]
+        lines += [line for entry in own for line in _lines(entry)]
+        yield f"{page.key}.md", "\n".join([f"# {page.title}", "", page.doc, "", "```{eval-rst}", *lines, "```", ""])
+    yield "array-api.md", _standard()
+
+
+def _lines(entry: Entry) -> Iterator[str]:
+    if entry.directive == "data":
+        original = _classes()[resolve(entry.name)]
+        yield from (f".. py:data:: {PACKAGE}.{entry.name}", "", f"   Another name of :py:class:`{PACKAGE}.{original}`.")
+    else:
+        yield from (f".. {entry.directive}:: {PACKAGE}.{entry.name}", "")
+        yield from (f"   {line}" if line else "" for member in entry.members for line in _lines(member))
+    yield ""
+
+
+def _standard() -> str:
+    """The functions of the array API standard, whose specification documents them."""
+    lines = ["# The array API", "", "`tallow.array_api` has the functions of the"]
+    lines += ["[array API standard](https://data-apis.org/array-api/latest/API_specification/), which documents them;"]
+    lines += ["[the guide](../docs/array-api.md) says how to use it, and where it differs.", ""]
+    package = import_module(f"{PACKAGE}.array_api")
+    for name, module in (("array_api", package), ("array_api.linalg", package.linalg), ("array_api.fft", package.fft)):
+        lines += [f"## `{PACKAGE}.{name}`", "", "```{eval-rst}", f".. currentmodule:: {PACKAGE}.{name}", ""]
+        for each in _functions(module):
+            signature = inspect.signature(getattr(module, each))
+            summary = (inspect.getdoc(getattr(module, each)) or "").partition("\n\n")[0]
+            lines += [f".. py:function:: {each}{signature}", "", f"   {' '.join(summary.split())}", ""]
+        lines += ["```", ""]
+    return "\n".join(lines)
+
+
+def _functions(module: object) -> list[str]:
+    names = getattr(module, "__all__", None) or [name for name in dir(module) if not name.startswith("_")]
+    return [name for name in names if callable(getattr(module, name)) and not inspect.isclass(getattr(module, name))]

@@ -1,0 +1,108 @@
+"""What the entries of the API reference say: a docstring in reStructuredText, and the facts of the spec below it."""
+
+from __future__ import annotations
+
+import inspect
+import re
+from collections.abc import Iterator
+from functools import cache
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import yaml
+from opgen.matrix import op_cells
+from opgen.model import Method, Spec
+from opgen.project import read_spec
+
+from docs.site import api, attributes
+
+if TYPE_CHECKING:
+    from sphinx.application import Sphinx
+
+_ROOT = Path(__file__).parents[2]
+_CODE = re.compile(r"`([^`]*)`")
+_NAME = re.compile(r"[A-Za-z_][\w.]*")
+# What has a meaning in reStructuredText, but none in our docstrings.
+_MARKS = re.compile(r"([\\*|_])")
+# Parameters that only serve to refuse what callers may write by mistake.
+_REFUSED = re.compile(r"(?:, )?\*{1,2}\w+: (?:typing\.)?Never")
+LIBRARIES = {"numpy": "NumPy", "torch": "PyTorch"}
+
+
+def setup(application: Sphinx) -> dict[str, bool]:
+    """Connect what writes the entries."""
+    application.connect("autodoc-process-docstring", _docstring)
+    application.connect("autodoc-process-signature", _signature)
+    return {"parallel_read_safe": True}
+
+
+def _signature(_: Sphinx, what: str, name: str, *given: Any) -> tuple[str | None, str | None]:
+    """Show what callers may pass, and the class in place of `Self`."""
+    del what
+    owner = name.split(".")[-2]
+    signature, result = (text and re.sub(r"\bSelf\b", owner, text) for text in given[-2:])
+    return signature and _REFUSED.sub("", signature).replace("(, ", "("), result
+
+
+def _docstring(_: Sphinx, what: str, name: str, value: object, options: object, lines: list[str]) -> None:
+    """Write a docstring in reStructuredText; what is below a prompt stays as it is."""
+    del value, options
+    if what == "attribute":
+        owner, attribute = api.owner_of(name.removeprefix(f"{api.PACKAGE}."))
+        text = attributes.docstring_of(owner, attribute) if inspect.isclass(owner) else ""
+        lines[:] = text.splitlines() or lines
+    is_session = False
+    for position, line in enumerate(lines):
+        is_session = line.startswith(">>>") or (is_session and bool(line))
+        if not is_session:
+            lines[position] = restructured(line)
+    lines += ["", *facts(name.removeprefix(f"{api.PACKAGE}.")), ""]
+
+
+def restructured(text: str) -> str:
+    """A line of a docstring: names in backticks become links where they name something, other code does not."""
+    return "".join(
+        (f"`{part}`" if _NAME.fullmatch(part) else f"``{part}``") if position % 2 else _MARKS.sub(r"\\\1", part)
+        for position, part in enumerate(_CODE.split(text))
+    )
+
+
+def facts(name: str) -> Iterator[str]:
+    """The dtypes and the gradient of an entry, and what other libraries call it, as a list of fields."""
+    owner, _, op = name.rpartition(".")
+    own = _names().get(op if owner == "Tensor" or not owner else "", {})
+    method = _methods().get(op) if owner == "Tensor" else None
+    if method is not None:
+        texts, gradient = _support(op)
+        yield f":Dtypes: {', '.join(texts)}; :doc:`on each backend </reference/ops/{op}>`"
+        yield f":Gradient: {gradient}"
+    for key, library in LIBRARIES.items():
+        if key in own:
+            yield f":{library}: ``{key}.{own[key]}``"
+
+
+@cache
+def _names() -> dict[str, dict[str, str]]:
+    found: dict[str, dict[str, str]] = yaml.safe_load(Path(__file__).with_name("ops.yaml").read_text(encoding="utf-8"))
+    return found
+
+
+@cache
+def _spec() -> Spec:
+    return read_spec(_ROOT)
+
+
+@cache
+def _methods() -> dict[str, tuple[Method, str | None]]:
+    """The methods of the spec, and ops of them, by the names of ops or methods."""
+    spec = _spec()
+    return {op or method.name: (method, op) for method in spec.methods for op in spec.ops(method)}
+
+
+@cache
+def _support(op: str) -> tuple[tuple[str, ...], str]:
+    spec, (method, own) = _spec(), _methods()[op]
+    names = spec.op_names(method, own)
+    has_gradient = any(cell.gradient for cell in op_cells(spec, method, own))
+    none = method.gradient.none if method.gradient is not None else None
+    return names.texts if names is not None else (), "yes" if has_gradient else f"none: {none}" if none else "none"
