@@ -70,6 +70,7 @@ def test_the_matrix_searches_by_keyboard(page: Page) -> None:
     visit(page, "reference/matrix")
     whole = ops(page)
     assert len(whole) > 150
+    assert page.locator("#matrix thead").is_visible()
     page.keyboard.press("/")
     page.keyboard.type("conv2d")
     assert ops(page) == ["conv2d"]
@@ -90,10 +91,10 @@ def test_the_keys_go_through_the_matrix_in_order(page: Page) -> None:
     visit(page, "reference/matrix")
     page.keyboard.press("/")
     order = []
-    for _ in range(5):
+    for _ in range(7):
         order.append(page.evaluate("document.activeElement.id || document.activeElement.tagName"))
         page.keyboard.press("Tab")
-    assert order == ["search", "backend", "dtype", "status", "A"]
+    assert order == ["search", "backend", "dtype", "status", "internal", "SUMMARY", "A"]
 
 
 def test_the_matrix_filters(page: Page) -> None:
@@ -114,6 +115,39 @@ def test_the_matrix_filters(page: Page) -> None:
     page.select_option("#dtype", label="f32")
     assert {"gelu", "matmul"} <= {*ops(page)}
     assert not {"eq", "isnan", "sgd_step"} & {*ops(page)}
+
+
+def test_internal_gradients_are_hidden_until_they_are_asked_for(page: Page) -> None:
+    visit(page, "reference/matrix")
+    assert not [op for op in ops(page) if "_gradient" in op]
+    count = page.locator("#count").inner_text()
+    assert count == f"{len(ops(page))} of {len(ops(page))} ops"
+    page.check("#internal")
+    assert {"fmod_gradient_y", "mul_gradients", "softmax_gradient"} <= {*ops(page)}
+
+
+def test_the_matrix_says_when_nothing_matches(page: Page) -> None:
+    visit(page, "reference/matrix")
+    whole = ops(page)
+    assert page.locator("#nothing").is_hidden()
+    page.fill("#search", "no such op")
+    assert ops(page) == []
+    assert page.locator("#nothing").inner_text() == "No op matches. Show all ops"
+    page.click("#reset")
+    assert ops(page) == whole
+    assert page.locator("#nothing").is_hidden()
+
+
+def test_the_matrix_has_a_legend(page: Page) -> None:
+    visit(page, "reference/matrix")
+    shown = {
+        name for state in page.locator("#matrix .state").all() for name in (state.get_attribute("class") or "").split()
+    }
+    assert shown <= {
+        name for state in page.locator("#legend .state").all() for name in (state.get_attribute("class") or "").split()
+    }
+    page.click("#groups summary")
+    assert "float" in page.locator("#groups dt").all_inner_texts()
 
 
 def test_a_link_may_search(page: Page) -> None:

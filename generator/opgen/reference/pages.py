@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache, cached_property
@@ -193,6 +194,7 @@ class Reference:
                     "name": own[0].op or own[0].method,
                     "method": own[0].method,
                     "gradient": any(cell.gradient for cell in own),
+                    "internal": _is_internal(own[0].op or own[0].method),
                     "cells": [[*key, those] for key, those in by_way.items()],
                 }
             )
@@ -204,6 +206,11 @@ class Reference:
 
 def _doc(subject: Subject) -> str:
     return sentence(subject.functor.doc) if subject.functor is not None else subject.methods[0].doc
+
+
+def _is_internal(name: str) -> bool:
+    """Whether it is a part of gradients, which `backward` calls and users do not."""
+    return re.search(r"_gradients?(_[xy])?$", name) is not None
 
 
 def _tensor_method(functor: Functor | None, method: Method) -> str | None:

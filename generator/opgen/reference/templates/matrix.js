@@ -1,7 +1,9 @@
 "use strict";
 (() => {
   const { backends, dtypes, groups, texts, ops } = JSON.parse(document.getElementById("cells").textContent);
-  const [search, backend, dtype, status] = ["search", "backend", "dtype", "status"].map((id) => document.getElementById(id));
+  const [search, backend, dtype, status, internal] = ["search", "backend", "dtype", "status", "internal"].map((id) =>
+    document.getElementById(id),
+  );
   const table = document.getElementById("matrix");
   const [head, body] = [table.tHead, table.tBodies[0]];
   const SUPPORTED = 1;
@@ -22,7 +24,8 @@
       if (members.length === own.length && has(members)) return name;
     }
     const lacking = whole.filter((each) => !own.includes(each));
-    if (lacking.length === 1) return `all except ${dtypes[lacking[0]]}`;
+    // So many are fewer words than those that it has.
+    if (3 * lacking.length < own.length) return `all except ${lacking.map((each) => dtypes[each]).join(" ")}`;
     for (const [name, members] of Object.entries(groups)) {
       const left = members.filter((each) => !own.includes(each));
       if (left.length === 1 && members.length === own.length + 1 && own.length > 1) return `${name} except ${dtypes[left[0]]}`;
@@ -53,6 +56,7 @@
   }
 
   function matches(op, columns) {
+    if (op.internal && !internal.checked) return false;
     const words = search.value.toLowerCase().split(/\s+/).filter(Boolean);
     const ways = columns.flatMap((index) => shown(op, index));
     const text = [op.name, op.method, ...ways.map((way) => way.text)].join(" ").toLowerCase();
@@ -91,7 +95,9 @@
     body.replaceChildren(...found.map((op) => row(op, columns)));
     const first = body.querySelector("td");
     if (first) first.tabIndex = 0;
-    document.getElementById("count").textContent = `${found.length} of ${ops.length} ops`;
+    const shown = ops.filter((op) => internal.checked || !op.internal);
+    document.getElementById("count").textContent = `${found.length} of ${shown.length} ops`;
+    document.getElementById("nothing").hidden = found.length > 0;
   }
 
   // How a backend does the op of a cell, or why it does not, in a row below it.
@@ -152,10 +158,21 @@
     event.preventDefault();
   });
   document.getElementById("filters").addEventListener("submit", (event) => event.preventDefault());
-  for (const each of [search, backend, dtype, status]) each.addEventListener("input", render);
+  for (const each of [search, backend, dtype, status, internal]) each.addEventListener("input", render);
+  document.getElementById("reset").addEventListener("click", () => {
+    for (const each of [search, backend, dtype, status]) each.value = "";
+    render();
+    search.focus();
+  });
   for (const [list, names] of [[backend, backends], [dtype, dtypes]]) {
     names.forEach((name, index) => list.append(element("option", { value: index }, name)));
   }
+  for (const [name, members] of Object.entries(groups)) {
+    const own = members.map((each) => dtypes[each]).join(" ");
+    document.querySelector("#groups dl").append(element("dt", {}, name), element("dd", {}, own));
+  }
   search.value = decodeURIComponent(location.hash.slice(1));
+  // A link to an internal op shows it.
+  internal.checked = ops.some((op) => op.internal && op.name === search.value);
   render();
 })();
