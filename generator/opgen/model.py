@@ -123,6 +123,12 @@ class Package:
         Mark.OPTIONAL,
         "By the name of an extra, what pip installs for a part that not everybody uses.",
     ]
+    urls: Annotated[
+        Mapping[str, str],
+        Mark.OPTIONAL,
+        Example("Issues: https://example.org/issues"),
+        "Pages of the package by their labels. Its README and its self-test send problems to the page `Issues`.",
+    ]
     max_rank: Annotated[
         int,
         Range(1, 64, "the most dims of a NumPy array"),

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, Self
 
 from .finding import Finding, packages_of_modules
 from .machine import System, anonymous, system
@@ -61,6 +61,15 @@ class BackendReport:
             for finding in self.findings
         ]
         return {"backend": self.backend, "available": self.is_available, "findings": findings}
+
+    @classmethod
+    def from_dict(cls, described: Mapping[str, Any]) -> Self:
+        """Make a report of what `as_dict` gives."""
+        states = {state: is_there for is_there, state in _STATES.items()}
+        findings = [
+            Finding(it["part"], states[it["state"]], it["text"], it["fix"], it["files"]) for it in described["findings"]
+        ]
+        return cls(described["backend"], described["available"], tuple(findings))
 
 
 @dataclass(frozen=True, repr=False)

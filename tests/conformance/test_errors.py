@@ -13,6 +13,7 @@ from tallow.runtime.base.error import (
     TallowError,
     UnsupportedDType,
 )
+from tallow.runtime.core.conv import ParamsConv1D, ParamsConv2D, ParamsConvTranspose1D
 from tallow.runtime.core.layout import Layout
 
 from . import calls, matrix
@@ -79,9 +80,9 @@ def forged_storage(backend: str, ordinal: int) -> tallow.Storage:
 
 
 PARAMETERS = {
-    "conv2d": lambda: calls.ParamsConv2D(**{**calls.IMAGE, "stride": 0}),
-    "conv1d": lambda: calls.ParamsConv1D(**{**calls.LINE, "k_size": 5}),
-    "conv_transpose1d": lambda: calls.ParamsConvTranspose1D(**{**calls.LINE, "padding": 4}, output_padding=0),
+    "conv2d": lambda: ParamsConv2D(**{**calls.IMAGE, "stride": 0}),
+    "conv1d": lambda: ParamsConv1D(**{**calls.LINE, "k_size": 5}),
+    "conv_transpose1d": lambda: ParamsConvTranspose1D(**{**calls.LINE, "padding": 4}, output_padding=0),
 }
 
 

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 import tallow
 from tallow.op import BinaryOp, ReduceOp, UnaryOp
+from tallow.runtime.core.conv import ParamsConv2D
 from tallow.runtime.core.layout import Layout
 
 from . import calls, matrix, values
@@ -125,9 +126,7 @@ def test_the_same_call_gives_the_same_bits(name, device):
     x = device.storage(values.modest(generator, name, (40 * 40,)))
     indexes = device.storage(generator.integers(0, 3, 40 * 40).astype(np.uint32))
     vector, matrix, image = layout(1600), layout(1, 40, 40), layout(1, 1, 40, 40)
-    params = calls.ParamsConv2D(
-        b_size=1, c_in=1, c_out=4, i_h=40, i_w=40, k_h=20, k_w=20, padding=3, stride=2, dilation=1
-    )
+    params = ParamsConv2D(b_size=1, c_in=1, c_out=4, i_h=40, i_w=40, k_h=20, k_w=20, padding=3, stride=2, dilation=1)
 
     def scattered():
         total = device.zeros(shape_of(3), dtype_of(name))

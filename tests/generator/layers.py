@@ -19,7 +19,19 @@ FACTS = {
     *("libraries.miopen", "libraries.onednn"),
 }
 # What the runtime has of the front, which stands on the dispatch.
-ROOMS = ("array_api", "distributed", "files", "gradient", "graph", "models", "quantized", "run", "tensor", "tokenizer")
+ROOMS = (
+    "array_api",
+    "distributed",
+    "files",
+    "gradient",
+    "graph",
+    "models",
+    "quantized",
+    "run",
+    "selftest",
+    "tensor",
+    "tokenizer",
+)
 FRONT = tuple(f"runtime.{room}" for room in ROOMS)
 # Imported when the first kernel of a user is launched.
 USER_KERNELS = "runtime.backends.gpu_backend.user_kernels"

@@ -49,7 +49,8 @@ def _counts(spec: Spec, by_op: Sequence[Sequence[Alike]]) -> View:
         made_from = (Location(backend.path),)
         row = View(made_from=made_from, backend=backend.name, doc=doc, supported=supported, unsupported=unsupported)
         rows.append(row)
-    return View(package=spec.package, rows=rows)
+    page = spec.package.urls.get("Issues")
+    return View(package=spec.package, rows=rows, reports=f"to {page}" if page else "to where you got the package from")
 
 
 def pyproject(spec: Spec) -> View:
@@ -62,6 +63,7 @@ def pyproject(spec: Spec) -> View:
         requires=", ".join(map(_toml, spec.package.requires)),
         shared=", ".join(_toml(f"{folder}/**/*") for folder in spec.package.shared),
         extras={name: ", ".join(map(_toml, requires)) for name, requires in extras.items()},
+        urls={_toml(label): _toml(url) for label, url in spec.package.urls.items()},
     )
 
 

@@ -1,0 +1,284 @@
+"""The self-test of a device: `python -m tallow.selftest`."""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import json
+import os
+import queue
+import signal
+import subprocess
+import sys
+import tempfile
+import threading
+from collections.abc import Iterable, Sequence
+from typing import IO, Any, Final
+
+from ..base.error import InvalidArgument
+from ..core.argument import device_label
+from ..doctor.machine import anonymous
+from .report import FAILED, PASSED, SKIPPED, UNUSABLE, FamilyResult, SelftestReport, Text
+from .worker import TIMES
+
+PATIENCE: Final = 300.0
+"""Seconds without a message after which the process that runs kernels is taken for lost."""
+_LINES_OF_ERRORS: Final = 4
+_PACKAGE: Final = __name__.partition(".")[0]
+
+_EXAMPLES: Final = """\
+examples:
+  python -m {package}.selftest                              test the best device that is here
+  python -m {package}.selftest --device {device:16}   test one device
+  python -m {package}.selftest --json > report.json         write the report for programs
+
+exit codes:
+  0    every family of kernels gives what NumPy gives
+  1    at least one does not, and the report names it
+  2    the device cannot be used, or the command line is wrong
+  130  interrupted; the report has what was tried before
+
+The kernels run in a process of their own: one that crashes or hangs is the failure of its family, and the others are
+tried all the same. Kernels that no one has compiled yet are compiled, which takes a minute or two on a GPU. Nothing in
+the report names the user or the host."""
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Print what the self-test of a device finds. Returns the exit code."""
+    options = _parser().parse_args(arguments)
+    has_colours = sys.stdout.isatty() and not os.environ.get("NO_COLOR")
+    command = [sys.executable, "-m", f"{_PACKAGE}.runtime.selftest.worker"]
+    test = Selftest(options.device, command, None if options.json else Text(has_colours=has_colours))
+    with contextlib.suppress(KeyboardInterrupt):
+        test.run()
+    test.end()
+    if options.json:
+        print(json.dumps(test.report.as_dict(), indent=2))
+    return test.report.exit_code
+
+
+def _parser() -> argparse.ArgumentParser:
+    from ...device_base import DeviceBase
+
+    names = [*DeviceBase.backends()]
+    parser = argparse.ArgumentParser(
+        prog=f"python -m {_PACKAGE}.selftest",
+        description="Run every family of kernels of a device on small operands, compare the results with those of"
+        " NumPy, and time a few kernels.",
+        epilog=_EXAMPLES.format(package=_PACKAGE, device=names[0]),
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument(
+        "--device",
+        type=_device,
+        default="",
+        help=f"{', '.join(names)}; NAME:1 is the second device (the best one that is here)",
+    )
+    parser.add_argument("--json", action="store_true", help="print JSON in place of text")
+    return parser
+
+
+def _device(label: str) -> str:
+    from ...device_base import DeviceBase
+
+    try:
+        device_label(label, DeviceBase.backends())
+    except InvalidArgument as error:
+        raise argparse.ArgumentTypeError(error.reason) from error
+    return label
+
+
+def reports_to() -> str:
+    """Where users send reports: the page `Issues` of the installed package, if its metadata have one."""
+    from importlib.metadata import PackageNotFoundError, metadata
+
+    with contextlib.suppress(PackageNotFoundError):
+        for entry in metadata(_PACKAGE).get_all("Project-URL") or ():
+            label, _, url = entry.partition(",")
+            if label.strip() == "Issues":
+                return f"to {url.strip()}"
+    return f"to where you got {_PACKAGE} from"
+
+
+class Selftest:
+    """A self-test: `command` starts the process that runs kernels, again after each time that it is lost."""
+
+    def __init__(self, device: str, command: Sequence[str], text: Text | None) -> None:
+        self.report = SelftestReport(reports_to(), device)
+        self._command = command
+        self._text = text
+        self._progress = _Progress(sys.stderr)
+        self._process: subprocess.Popen[str] | None = None
+        self._reader: threading.Thread | None = None
+        # What the process is at: the family, and the cell that it tries.
+        self._family: FamilyResult | None = None
+        self._cell = ""
+        self._names: list[str] = []
+        self._begun_times = False
+
+    def run(self) -> None:
+        """Run it; KeyboardInterrupt leaves what was found so far in the report."""
+        try:
+            while self._run_once():
+                pass
+        finally:
+            self._progress.clear()
+            self._close()
+
+    def end(self) -> None:
+        """Print the result."""
+        self._print(self._text.end(self.report) if self._text else ())
+
+    def _run_once(self) -> bool:
+        """Start the process and take its messages; return whether another one goes on where it was lost."""
+        done = [family.family for family in self.report.families]
+        label = self.report.device
+        with tempfile.TemporaryFile("w+", encoding="utf-8", errors="replace") as errors:
+            process = subprocess.Popen(
+                [*self._command, label, *done],
+                stdout=subprocess.PIPE,
+                stderr=errors,
+                stdin=subprocess.DEVNULL,
+                text=True,
+            )
+            self._process = process
+            has_ended = False
+            for message in self._messages(process):
+                has_ended = message["event"] in ("end", "unusable")
+                self._take(message)
+            code = process.poll()
+            self._close()
+            if has_ended:
+                return False
+            errors.seek(0)
+            return self._lose(code, errors.read())
+
+    def _messages(self, process: subprocess.Popen[str]) -> Iterable[dict[str, Any]]:
+        """Yield messages until the process ends, or says nothing for too long and is killed."""
+        lines: queue.Queue[str | None] = queue.Queue()
+        assert process.stdout is not None
+
+        def read(stream: IO[str]) -> None:
+            for line in stream:
+                lines.put(line)
+            lines.put(None)
+
+        self._reader = threading.Thread(target=read, args=(process.stdout,), daemon=True)
+        self._reader.start()
+        while True:
+            try:
+                line = lines.get(timeout=PATIENCE)
+            except queue.Empty:
+                return
+            if line is None:
+                process.wait()
+                return
+            with contextlib.suppress(json.JSONDecodeError):  # the last line of a process that was killed
+                yield json.loads(line)
+
+    def _take(self, message: dict[str, Any]) -> None:
+        report = self.report
+        match message:
+            case {"event": "doctor", "device": device, "system": system, "backend": backend}:
+                report.device, report.system, report.backend = device, system, backend
+                self._print(self._text.head(report) if self._text else ())
+            case {"event": "unusable", "reason": reason}:
+                report.result, report.reason = UNUSABLE, reason
+            case {"event": "families", "names": names, "skipped": skipped}:
+                if not self._names:
+                    self._names = names
+                    self._print(self._text.families(report.device) if self._text else ())
+                    for name, reason in skipped.items():
+                        self._add(FamilyResult(name, SKIPPED, reason=reason))
+            case {"event": "begin", "family": family} if family == TIMES:
+                self._family, self._cell = None, "times"
+                self._begun_times = True
+                self._print(self._text.times() if self._text else ())
+            case {"event": "begin", "family": family, "count": count, "supported": supported}:
+                self._family = FamilyResult(family, FAILED, count, supported)
+            case {"event": "try", "name": name}:
+                self._cell = name
+                tried = sum(family.status != SKIPPED for family in report.families)
+                self._progress.show(f"{tried + 1} of {len(self._names)} families: {name}")
+            case {"event": "done", "seconds": seconds, "failed": failed, "failures": failures} if self._family:
+                self._family.seconds, self._family.failed, self._family.failures = seconds, failed, failures
+                self._family.status = FAILED if failed else PASSED
+                self._add(self._family)
+                self._family = None
+            case {"event": "time", **time}:
+                report.times.append(time)
+                self._print(self._text.time(time) if self._text else ())
+            case {"event": "end"}:
+                report.finish()
+
+    def _add(self, result: FamilyResult) -> None:
+        self.report.families.append(result)
+        self._print(self._text.family(result) if self._text else ())
+
+    def _lose(self, code: int | None, errors: str) -> bool:
+        """Report that the process was lost; return whether there is more to try."""
+        how = _how_it_ended(code)
+        said = "\n".join(anonymous(errors).splitlines()[-_LINES_OF_ERRORS:])
+        report = self.report
+        if self._family is not None:
+            text = f"the process that ran it {how}; what comes after it in the family was not tried"
+            self._family.failed += 1
+            self._family.failures.append({"name": self._cell, "text": f"{text}\n{said}".rstrip()})
+            self._add(self._family)
+            self._family = None
+            return True
+        if self._begun_times:
+            report.finish()
+            report.reason = f"times are missing, since the process that measured them {how}"
+            return False
+        if self._names and report.families and code == 0:
+            # A kernel's error was the end of the device for that process.
+            return len(report.families) < len(self._names) + sum(it.status == SKIPPED for it in report.families)
+        report.result = UNUSABLE
+        report.reason = f"the process that opened the device {how}{f': {said}' if said else ''}"
+        return False
+
+    def _close(self) -> None:
+        """End the process if it has not ended, and close what it was read from."""
+        process, self._process = self._process, None
+        if process is None:
+            return
+        if process.poll() is None:
+            process.kill()
+        process.wait()
+        if self._reader is not None:
+            self._reader.join()
+        if process.stdout is not None:
+            process.stdout.close()
+
+    def _print(self, lines: Iterable[str]) -> None:
+        self._progress.clear()
+        for line in lines:
+            print(line, flush=True)
+
+
+class _Progress:
+    """One line on a terminal, which the next one takes the place of."""
+
+    def __init__(self, stream: IO[str] | None) -> None:
+        self._stream = stream if stream is not None and stream.isatty() else None
+        self._is_shown = False
+
+    def show(self, text: str) -> None:
+        if self._stream is not None:
+            print(f"\r\033[K{text[:78]}", end="", file=self._stream, flush=True)
+            self._is_shown = True
+
+    def clear(self) -> None:
+        if self._stream is not None and self._is_shown:
+            print("\r\033[K", end="", file=self._stream, flush=True)
+            self._is_shown = False
+
+
+def _how_it_ended(code: int | None) -> str:
+    if code is None:
+        return f"gave no answer within {PATIENCE:.0f} seconds and was ended"
+    if code < 0:
+        with contextlib.suppress(ValueError):
+            return f"was ended by {signal.Signals(-code).name}"
+    return f"ended with code {code}"

@@ -1,0 +1,272 @@
+"""A cell on the device under test and on NumPy, with the same numbers."""
+
+from __future__ import annotations
+
+import inspect
+import zlib
+from collections.abc import Callable, Iterator, Sequence
+from typing import TYPE_CHECKING, Any, Final
+
+import numpy as np
+
+from ...dtype import Array, DType
+from ...ggml_dtype import GgmlDType
+from ..base.error import (
+    BackendUnavailable,
+    CompilationFailed,
+    InvalidArgument,
+    InvalidLayout,
+    TallowError,
+    UnsupportedDType,
+)
+from ..core.layout import Layout
+from .examples import ANY, TILED, Example, Numbers, block_arguments, contiguous, device_arguments, storage_example
+
+if TYPE_CHECKING:
+    from ...device import Device
+    from ...storage import Storage
+    from ..doctor.support import SupportCell
+
+_NOT_INITIALISED: Final = ("alloc_uninit",)
+# Their results are unique up to signs, or phases, of vectors.
+_DECOMPOSITIONS: Final = ("eig", "eigh", "qr", "svd")
+# How many times more sensitive to rounding than sums the results of some methods are.
+_SLACK: Final = {**dict.fromkeys(_DECOMPOSITIONS, 16), "scaled_dot_product_attention_gradient": 4}
+# The method that computes what a gradient is given, and the arguments that are its results.
+_FORWARD: Final[dict[str, tuple[str, tuple[str, ...]]]] = {
+    "cross_entropy_gradient": ("cross_entropy", ("losses",)),
+    "scaled_dot_product_attention_gradient": (
+        "scaled_dot_product_attention_with_logsumexp",
+        ("result", "logsumexp"),
+    ),
+}
+# Differences in units of rounding: of the element itself, and of the mean magnitude, which sums of terms need.
+_OF_ELEMENT: Final = 8
+_OF_MEAN: Final = {True: 8, False: 128}
+"""By whether the dtype has fewer bits than those in which its ops compute."""
+
+
+def name_of(cell: SupportCell) -> str:
+    """The name of a cell in reports."""
+    return " ".join(filter(None, [cell.method, cell.op, cell.dtype and cell.dtype.value]))
+
+
+def strided(sizes: Sequence[int]) -> Layout:
+    """A layout with an offset whose first dim has the smallest stride, and with gaps between elements."""
+    strides, step = [], 2
+    for size in sizes:
+        strides.append(step)
+        step *= size + 1
+    return Layout(tuple(sizes), strides, 5)
+
+
+def reference() -> Device:
+    """The CPU, on which NumPy does all work: independent of every kernel."""
+    from ...backends import CpuDevice
+    from ...device import Device
+
+    inner = CpuDevice(0)
+    # What the property has found.
+    inner.__dict__["kernels"] = None
+    return Device(inner)
+
+
+def array(generator: np.random.Generator, name: str, length: int, numbers: Numbers = ANY) -> Array:
+    """Random numbers of a dtype, which all short floats hold exactly; some are equal."""
+    dtype = DType(name)
+    if numbers.below is not None:
+        return generator.integers(0, numbers.below, length).astype(dtype.numpy)
+    if numbers.matrix is not None:
+        return _matrix(generator, numbers.matrix, length, dtype)
+    if dtype.kind in ("bool", "unsigned", "signed"):
+        least = -5 if dtype.kind == "signed" else 0
+        values: Array = generator.integers(least, 2 if dtype.kind == "bool" else 10, length)
+        if numbers.units:
+            values = np.where(values % 2, 1, 1 if least == 0 else -1)
+    else:
+        values = generator.integers(-16, 17, length) / 8
+        if dtype.is_complex:
+            values = values + 1j * generator.integers(-16, 17, length) / 8
+        if numbers.units:
+            values = np.where(values.real > 0, 1, -1)
+        elif numbers.positive:
+            values = 0.25 + np.abs(values) / 4
+    if numbers.ascending:
+        values = np.sort(values)
+    return values.astype(dtype.numpy)
+
+
+def _matrix(generator: np.random.Generator, where: Layout, length: int, dtype: DType) -> Array:
+    """A symmetric matrix with eigenvalues near 1, 2, 3 and so on, among zeros that nothing reads."""
+    rows = where.shape[0]
+    noise = generator.standard_normal((rows, rows)) / (8 * rows)
+    full = np.zeros(length)
+    down, right = np.indices(where.shape)
+    places = where.start_offset + down * where.strides[0] + right * where.strides[1]
+    full[places] = np.diag(np.arange(1.0, rows + 1)) + noise + noise.T
+    return full.astype(dtype.numpy)
+
+
+def example(
+    cell: SupportCell, device: Device, lay: Callable[[Sequence[int]], Layout] = contiguous
+) -> tuple[Example, list[Storage]]:
+    """The call of a cell on a device, and the storages that it is given. The numbers depend on the cell alone."""
+    generator = np.random.default_rng(zlib.crc32(name_of(cell).encode()))
+    operands: list[Storage] = []
+
+    def make(name: str, length: int, /, numbers: Numbers = ANY) -> Storage:
+        operands.append(device.storage(array(generator, name, length, numbers)))
+        return operands[-1]
+
+    if hasattr(type(device), cell.method):
+        device.set_seed(7)
+        return Example(device, cell.method, device_arguments(cell, TILED)), operands
+    if isinstance(cell.dtype, GgmlDType):
+        weights = device.quantized_from_data(_blocks(cell.dtype), cell.dtype)
+        return Example(weights, cell.method, block_arguments(cell, make, TILED)), operands
+    return _consistent(storage_example(cell, make, TILED, lay)), operands
+
+
+def _consistent(made: Example) -> Example:
+    """Let a gradient have the results of the function that it is the gradient of."""
+    method, keys = _FORWARD.get(made.method, ("", ()))
+    if method:
+        function = getattr(made.owner, method)
+        names = [*inspect.signature(function).parameters]
+        results = function(**{name: made.arguments[name] for name in names})
+        results = results if isinstance(results, tuple) else (results,)
+        for key, result in zip(keys, results[: len(keys)], strict=True):
+            made.arguments[key] = result
+            if f"{key}_layout" in made.arguments:
+                made.arguments[f"{key}_layout"] = made.arguments[f"{key}_layout"].dense
+    return made
+
+
+_encoded: dict[GgmlDType, Array] = {}
+
+
+def _blocks(dtype: GgmlDType) -> Array:
+    """Weights in blocks, which NumPy encodes."""
+    if dtype not in _encoded:
+        generator = np.random.default_rng(1)
+        count = TILED.block_rows * TILED.hidden
+        device = reference()
+        weights = device.quantized_zeros(count, dtype)
+        source = device.storage(array(generator, "f32", count))
+        weights.quantize(source, Layout.contiguous((count,)))
+        _encoded[dtype] = np.array(weights.data)
+    return _encoded[dtype]
+
+
+def run(
+    cell: SupportCell, device: Device, lay: Callable[[Sequence[int]], Layout] = contiguous
+) -> list[Array] | TallowError:
+    """What a call gives and leaves in its operands; the error by which it refuses a layout."""
+    try:
+        made, operands = example(cell, device, lay)
+        try:
+            result = made.call()
+        except UnsupportedDType:
+            result = _apart(made)
+    except (InvalidArgument, InvalidLayout) as error:
+        return error
+    found = [*_arrays(result), *(operand.to_numpy() for operand in operands)]
+    if cell.method == "quantize":
+        found.append(np.array(made.owner.data))
+    device.synchronize()
+    return found if cell.method not in _NOT_INITIALISED else [np.array(each.shape) for each in found]
+
+
+def _apart(made: Example) -> Any:
+    """What a method gives that joins a product with what its operand is made by, computed one after the other."""
+    from ...op import BinaryOp
+
+    given = made.arguments
+    x, layout, weights = given["x"], given["layout"], made.owner
+    if made.method == "fwd_rms_norm":
+        names = ("weight", "weight_layout", "residual", "residual_layout", "eps")
+        x, *sums = x.rms_norm(layout, *(given[name] for name in names))
+    else:
+        x, sums = x.binary_impl(BinaryOp.SILU_MUL, given["y"], layout, given["y_layout"]), []
+    return weights.fwd(given["rows"], given["hidden"], x, layout, given["activations"]), *sums
+
+
+def _arrays(result: Any) -> Iterator[Array]:
+    if isinstance(result, tuple | list):
+        for each in result:
+            yield from _arrays(each)
+    elif hasattr(result, "to_numpy"):
+        yield result.to_numpy()
+    elif hasattr(result, "data") and hasattr(result, "dtype"):
+        yield np.array(result.data)
+    elif isinstance(result, int | float):
+        yield np.array(result)
+
+
+def fault(
+    cell: SupportCell, device: Device, trusted: Device, lay: Callable[[Sequence[int]], Layout] = contiguous
+) -> str | None:
+    """What is wrong with a cell of a device; None if it gives what NumPy gives."""
+    expected = run(cell, trusted, lay)
+    try:
+        found = run(cell, device, lay)
+    except BackendUnavailable as error:
+        return error.reason
+    except CompilationFailed as error:
+        return f"{error.compiler} does not compile kernel {error.kernel} for {error.target}: {_first_line(error.log)}"
+    except Exception as error:  # whatever it is, this cell fails, and the others are tried
+        return f"{type(error).__name__}: {error}"
+    if isinstance(expected, TallowError) or isinstance(found, TallowError):
+        return None if type(expected) is type(found) else f"NumPy gives {expected!r:.80}, and the device {found!r:.80}"
+    if len(expected) != len(found):
+        return f"{len(found)} results in place of {len(expected)}"
+    if cell.method in _DECOMPOSITIONS:
+        expected, found = (list(map(np.abs, each)) for each in (expected, found))
+    slack = _SLACK.get(cell.method, 1)
+    for number, (one, other) in enumerate(zip(found, expected, strict=True)):
+        if (difference := different(one, other, slack)) is not None:
+            return difference if number == 0 else f"result or operand {number + 1}: {difference}"
+    return None
+
+
+def _first_line(log: str) -> str:
+    lines = log.splitlines()
+    return next((line for line in lines if "error" in line), lines[0] if lines else "no message")
+
+
+def different(found: Array, expected: Array, slack: float = 1) -> str | None:
+    """What tells two results apart; None if they agree within rounding."""
+    if found.shape != expected.shape or found.dtype != expected.dtype:
+        return f"{found.shape} elements of {found.dtype} in place of {expected.shape} of {expected.dtype}"
+    dtype = DType.from_numpy(expected.dtype)
+    if dtype.is_inexact:
+        wide = np.complex128 if dtype.is_complex else np.float64
+        wrong = ~_close(found.astype(wide), expected.astype(wide), dtype, slack)
+    else:
+        wrong = found != expected
+    if not wrong.any():
+        return None
+    first = int(np.flatnonzero(wrong)[0])
+    shown = f"element {first} is {found.reshape(-1)[first]} in place of {expected.reshape(-1)[first]}"
+    return f"{int(wrong.sum())} of {wrong.size} elements are wrong: {shown}"
+
+
+def _close(found: Array, expected: Array, dtype: DType, slack: float) -> Array:
+    real = DType(dtype.value).numpy if not dtype.is_complex else np.empty(0, dtype.numpy).real.dtype
+    unit = float(_epsilon(np.dtype(real)))
+    with np.errstate(all="ignore"):
+        magnitudes = np.abs(expected)
+        finite = magnitudes[np.isfinite(magnitudes)]
+        mean = float(finite.mean()) if finite.size else 0.0
+        is_short = dtype.compute is not dtype
+        allowed = slack * unit * (_OF_ELEMENT * magnitudes / (4 if is_short else 1) + _OF_MEAN[is_short] * mean)
+        close = (np.abs(found - expected) <= allowed) & np.isfinite(magnitudes)
+    same = (found == expected) | (np.isnan(found) & np.isnan(expected))
+    result: Array = close | same
+    return result
+
+
+def _epsilon(dtype: np.dtype[Any]) -> float:
+    import ml_dtypes
+
+    return float(ml_dtypes.finfo(dtype).eps)  # type: ignore[no-untyped-call]

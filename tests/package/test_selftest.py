@@ -1,0 +1,261 @@
+"""The self-test: it tries all that the support matrix has, finds what is wrong, and outlives crashes."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import tallow as tl
+from tallow.runtime.doctor.support import SupportCell
+from tallow.runtime.selftest import plan, program, report, trial, worker
+from tallow.selftest import main
+
+ROOT = Path(__file__).parents[2]
+BACKENDS = list(tl.Device.backends())
+# A worker that tries few families, after something was done to the package.
+SCRIPT = """
+import os, signal, sys, time
+import tallow as tl
+from tallow.runtime.selftest import plan, programs, speed, worker
+
+every = plan.families
+plan.families = lambda backend: [each for each in every(backend) if each.name in {families}]
+plan.views = lambda backend, name: plan.Family(name, (), 0)
+programs.programs = lambda backend: []
+speed.times = lambda device: iter(())
+home = next(base for base in tl.Storage.__mro__ if "softmax" in vars(base))
+softmax = home.softmax
+
+def broken(self, layout, dim):
+    result = softmax(self, layout, dim)
+    if self.inner.device is not trusted[0]:
+        {fault}
+    return result
+
+reference = worker.trial.reference
+trusted = []
+
+def remembered():
+    device = reference()
+    trusted.append(device.inner)
+    return device
+
+worker.trial.reference = remembered
+home.softmax = broken
+sys.exit(worker.main())
+"""
+FAMILIES = ["fft", "lifecycle", "pool", "softmax", "sort"]
+
+
+def supported(backend: str) -> list[SupportCell]:
+    return [cell for cell in tl.support() if cell.backend == backend and cell.status == "supported"]
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+def test_each_op_each_dtype_and_each_function_is_tried(backend: str) -> None:
+    found = [*plan.families(backend), plan.views(backend, worker.VIEWS)]
+    tried = {id(cell): cell for family in found for cell in family.cells}.values()
+    expected = [
+        cell for cell in supported(backend) if plan.is_call(cell) and plan.family_of(cell) not in plan.NOT_TRIED
+    ]
+    traits: tuple[Callable[[SupportCell], Any], ...] = (
+        lambda cell: (cell.method, cell.op),
+        lambda cell: (cell.method, cell.via),
+        lambda cell: (plan.family_of(cell), cell.dtype),
+        lambda cell: (cell.method, cell.dtype) if cell.op is None else None,
+    )
+    for trait in traits:
+        assert {trait(cell) for cell in tried} == {trait(cell) for cell in expected}
+    assert sum(family.count for family in found[:-1]) == len(expected)
+    assert {cell.dtype for cell in tried if cell.method == "matmul"} >= {
+        cell.dtype for cell in expected if cell.method == "matmul"
+    }
+    # What is no call and no attribute is run by a program.
+    methods = {cell.method for cell in supported(backend)} - {cell.method for cell in expected}
+    assert {"graph", "compile"} & methods == {program.needs for program in worker.programs.programs(backend)} - {None}
+    assert {*plan.NOT_TRIED} <= {plan.family_of(cell) for cell in supported(backend) if plan.is_call(cell)}
+
+
+def run(device: tl.Device, *families: str) -> dict[str, dict[str, Any]]:
+    """What the worker sends of families, in this process."""
+    messages: list[dict[str, Any]] = []
+    others = {name for name, *_ in worker._families(device)} - {*families}
+    worker.run(device.label, frozenset({*others, worker.TIMES}), lambda **message: messages.append(message))
+    assert messages[-1] == {"event": "end"}
+    return {message["family"]: message for message in messages if message["event"] == "done"}
+
+
+@pytest.mark.parametrize("method", ["softmax", "argsort", "index_add", "sgd_step", "rand_uniform_f64", "dequantize"])
+def test_a_kernel_that_is_wrong_is_found(method: str, device: tl.Device, monkeypatch: pytest.MonkeyPatch) -> None:
+    cell = next(cell for cell in supported(device.backend) if cell.method == method)
+    family = plan.family_of(cell)
+    owner = next(base for base in plan.owner_of(cell).__mro__ if method in vars(base))
+    right, trusted = getattr(owner, method), trial.reference()
+    monkeypatch.setattr(trial, "reference", lambda: trusted)
+
+    def broken(self: Any, *arguments: Any) -> Any:
+        result = right(self, *arguments)
+        inner = self.inner if isinstance(self, tl.Device) else self.inner.device
+        if inner is not trusted.inner:
+            spoiled = self if result is None else result
+            elements = spoiled.to_numpy()
+            elements[0] += elements.dtype.type(1)
+            wrong, layout = tl.Device(inner).storage(elements), tl.Layout.contiguous((len(elements),))
+            if result is None:
+                self.assign(layout, wrong, layout)
+            else:
+                result = wrong
+        return result
+
+    assert run(device, family)[family]["failures"] == []
+    monkeypatch.setattr(owner, method, broken)
+    done = run(device, family)[family]
+    assert done["failed"] > 0 and all(failure["name"].startswith(method) for failure in done["failures"])
+    assert re.search(r"\d+ of \d+ elements are wrong: element \d+ is .* in place of ", done["failures"][0]["text"])
+
+
+def test_what_differs_by_rounding_alone_is_right() -> None:
+    values = np.linspace(-2, 2, 1000, dtype=np.float32)
+    assert trial.different(values, values) is None
+    assert trial.different(np.nextafter(values, np.float32(9)), values) is None
+    assert trial.different(np.array([np.nan, np.inf]), np.array([np.nan, np.inf])) is None
+    assert trial.different(values[::-1], values) is not None
+    assert trial.different(values + np.float32(1e-3), values) is not None
+    for wrong in (-np.inf, 1e30, np.nan):
+        assert trial.different(np.array([wrong]), np.array([np.inf])) is not None
+        assert trial.different(np.array([np.inf]), np.array([wrong])) is not None
+    assert (
+        trial.different(np.array([1, 2]), np.array([1, 3])) == "1 of 2 elements are wrong: element 1 is 2 in place of 3"
+    )
+    assert "in place of" in str(trial.different(values[:3], values))
+
+
+def selftest(folder: Path, device: tl.Device, fault: str) -> program.Selftest:
+    """A self-test of few families, in which softmax has a fault."""
+    script = folder / "worker.py"
+    script.write_text(SCRIPT.format(families=FAMILIES, fault=fault))
+    test = program.Selftest(device.label, [sys.executable, str(script)], report.Text(has_colours=False))
+    test.run()
+    test.end()
+    return test
+
+
+@pytest.mark.parametrize(
+    ("fault", "text"),
+    [
+        ("result.const_set(0.5, layout.dense)", "elements are wrong: element 0 is 0.5 in place of"),
+        ("os.kill(os.getpid(), signal.SIGSEGV)", "the process that ran it was ended by SIGSEGV"),
+        ("time.sleep(60)", "the process that ran it gave no answer within 3 seconds and was ended"),
+        ("def lost(self): raise OSError('lost')\n        tl.Device.synchronize = lost", "OSError: lost"),
+    ],
+    ids=["wrong", "crashes", "hangs", "loses the device"],
+)
+def test_a_family_that_fails_does_not_end_the_others(
+    fault: str, text: str, device: tl.Device, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Any
+) -> None:
+    monkeypatch.setattr(program, "PATIENCE", 3.0)
+    test = selftest(tmp_path, device, fault)
+    states = {family.family: family.status for family in test.report.families}
+    assert states.pop("softmax") == report.FAILED
+    assert {name for name, state in states.items() if state == report.PASSED} >= {*FAMILIES} - {"softmax"}
+    assert report.FAILED not in states.values()
+    failed = next(family for family in test.report.families if family.family == "softmax")
+    assert failed.failures[0]["name"].startswith("softmax ") and text in failed.failures[0]["text"]
+    assert (test.report.result, test.report.exit_code) == (report.FAILED, 1)
+    said = capsys.readouterr().out
+    assert "  FAILED   softmax" in said and "FAILED: 1 of" in said and ": softmax\n" in said
+    assert "send this report to" in said.splitlines()[-1]
+
+
+KEYS = [
+    *("schema", "result", "reason", "device", "package", "python", "os", "cpu", "instructions", "backend", "families"),
+    *("times", "reports_to"),
+]
+FAMILY_KEYS = ["family", "status", "tried", "supported", "seconds", "failed", "failures", "reason"]
+TIME_KEYS = ["kernel", "seconds", "gigabytes_per_second", "of_copy", "teraflops"]
+
+
+def program_of(*arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-m", "tallow.selftest", *arguments]
+    return subprocess.run(command, capture_output=True, text=True, env={**os.environ, **environment}, check=False)
+
+
+def check_device(label: str, **environment: str) -> None:
+    """Everything that a device has is right; the report is JSON of one schema, and names nobody."""
+    done = program_of("--device", label, "--json", HOME=str(ROOT), **environment)
+    assert (done.returncode, done.stderr) == (0, ""), done.stdout
+    found = json.loads(done.stdout)
+    assert [*found] == KEYS and found["schema"] == report.SCHEMA == 1
+    assert (found["result"], found["device"].partition(":")[0]) == ("passed", label.partition(":")[0])
+    assert all([*family] == FAMILY_KEYS for family in found["families"])
+    assert {family["status"] for family in found["families"]} == {"passed", "skipped"}
+    assert all([*time] == TIME_KEYS and time["seconds"] > 0 for time in found["times"])
+    assert found["times"][0]["of_copy"] == 1 and any(time["teraflops"] for time in found["times"])
+    assert found["backend"]["available"] and str(ROOT) not in done.stdout
+
+
+def test_everything_that_a_device_has_is_right(device: tl.Device) -> None:
+    check_device(device.label)
+
+
+@pytest.mark.full
+@pytest.mark.parametrize("wave", ["32", "64"])
+def test_both_sizes_of_waves_are_right(wave: str) -> None:
+    if not tl.Device.is_available("rocm"):
+        pytest.skip("no HIP runtime")
+    check_device("rocm", HIP_HOST_WAVE=wave)
+
+
+@pytest.mark.full
+def test_metal_is_right_on_the_cpu_of_its_library() -> None:
+    pytest.importorskip("mlx.core")
+    check_device("metal", TALLOW_METAL_CPU="1")
+
+
+def test_what_cannot_be_tested_says_why(capsys: Any) -> None:
+    with pytest.raises(SystemExit) as caught:
+        main(["--device", "vulkan"])
+    assert caught.value.code == 2
+    said = capsys.readouterr().err
+    assert "unknown backend 'vulkan'" in said and all(backend in said for backend in BACKENDS)
+    done = program_of("--device", "cpu:7")
+    assert done.returncode == 2 and "not usable: " in done.stdout and "no number 7" in done.stdout
+    assert "\ncpu: available\n" in done.stdout and done.stderr == ""
+    done = program_of("--device", "cuda", "--json", CUDA_VISIBLE_DEVICES="")
+    found = json.loads(done.stdout)
+    assert done.returncode == 2 and found["result"] == "unusable" and found["reason"] and found["backend"]
+
+
+def test_help_has_examples_and_exit_codes(capsys: Any) -> None:
+    with pytest.raises(SystemExit) as caught:
+        main(["--help"])
+    assert caught.value.code == 0
+    said = capsys.readouterr().out
+    assert "python -m tallow.selftest --json > report.json" in said and "  130  " in said
+
+
+def test_ctrl_c_ends_quietly_with_what_was_found() -> None:
+    command = [sys.executable, "-m", "tallow.selftest", "--device", "cpu"]
+    with subprocess.Popen(
+        command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True
+    ) as process:
+        assert process.stdout is not None and process.stderr is not None
+        lines = []
+        for line in process.stdout:
+            lines.append(line)
+            if line.startswith("  ok       attention "):
+                # As a terminal does, to both processes.
+                os.killpg(process.pid, signal.SIGINT)
+                break
+        rest, errors = process.communicate()
+    assert process.returncode == 130 and errors == ""
+    assert "interrupted: " in rest and "send this report to" in rest
