@@ -484,7 +484,7 @@ class Functor:
     examples: Annotated[
         Mapping[str, str],
         Mark.OPTIONAL,
-        Example('"tl.Tensor([-1.0, 1.0]).relu()": "Tensor[0., 1.; f32]"'),
+        Example('"tl.Tensor([-1.0, 1.0]).relu()": "Tensor([0., 1.], dtype=f32)"'),
         "Expressions of the package `tl` that show the op, and what Python's prompt prints of each. They end the "
         "docstring of the tensor method, and tests run them.",
     ]

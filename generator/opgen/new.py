@@ -32,7 +32,7 @@ def new_backend(spec: Spec, family: BackendFamily, name: str, module: str) -> st
         f"extra: {name}  # pip install './generated[{name}]' installs what it requires",
         f"requires: [{module.partition('.')[0]}]  # for pip",
         f'label: "{name}:{{ordinal}}"  # what Device.parse takes; without {{ordinal}} there is one device',
-        f'display: ", {name}:{{ordinal}}"  # how a tensor shows its device',
+        f'display: ", device={name}:{{ordinal}}"  # how a tensor shows its device',
         f"preference: {preference}  # Device.default() is the available backend with the highest",
         f"dlpack: {dlpack}  # DLPack's number of such devices, or one that it does not use",
         "array:",

@@ -51,7 +51,7 @@ def all_reduce(x: Tensor, reduction: str = "sum", *, group: Group | None = None)
     """The elements of all ranks joined: their sum, prod, min, max or mean, with the same bits on every rank.
 
     >>> tl.distributed.all_reduce(tl.Tensor([1.0, 2.0]))
-    Tensor[1., 2.; f32]
+    Tensor([1., 2.], dtype=f32)
     """
     group = group or init()
     if group.size == 1:
@@ -80,7 +80,7 @@ def all_gather(x: Tensor, *, group: Group | None = None) -> Tensor:
     """The elements of all ranks, one behind the other along the first dim, in the order of the ranks.
 
     >>> tl.distributed.all_gather(tl.Tensor([1.0, 2.0]))
-    Tensor[1., 2.; f32]
+    Tensor([1., 2.], dtype=f32)
     """
     group = group or init()
     if group.size == 1:
@@ -93,7 +93,7 @@ def reduce_scatter(x: Tensor, reduction: str = "sum", *, group: Group | None = N
     """The part of this rank of what `all_reduce` makes: the first dim is divided by the ranks.
 
     >>> tl.distributed.reduce_scatter(tl.Tensor([1.0, 2.0]))
-    Tensor[1., 2.; f32]
+    Tensor([1., 2.], dtype=f32)
     """
     group = group or init()
     if group.size == 1:
@@ -106,7 +106,7 @@ def broadcast(x: Tensor, root: int = 0, *, group: Group | None = None) -> Tensor
     """The elements of rank `root`; those of the others give the shape, the dtype and the device.
 
     >>> tl.distributed.broadcast(tl.Tensor([1.0, 2.0]))
-    Tensor[1., 2.; f32]
+    Tensor([1., 2.], dtype=f32)
     """
     group = group or init()
     if group.size == 1:
@@ -118,7 +118,7 @@ def reduce(x: Tensor, reduction: str = "sum", root: int = 0, *, group: Group | N
     """What `all_reduce` makes on rank `root`, and zeros on the others.
 
     >>> tl.distributed.reduce(tl.Tensor([1.0, 2.0]))
-    Tensor[1., 2.; f32]
+    Tensor([1., 2.], dtype=f32)
     """
     group = group or init()
     if group.size == 1:
@@ -130,7 +130,7 @@ def all_to_all(x: Tensor, *, group: Group | None = None) -> Tensor:
     """The first dim is divided by the ranks: part i goes to rank i, and part i of the result comes from rank i.
 
     >>> tl.distributed.all_to_all(tl.Tensor([1.0, 2.0]))
-    Tensor[1., 2.; f32]
+    Tensor([1., 2.], dtype=f32)
     """
     group = group or init()
     if group.size == 1:

@@ -40,7 +40,7 @@ def average_gradients(
     >>> w = tl.Var(tl.ones(2))
     >>> grads = tl.distributed.average_gradients((w * 2).sum(), [w])
     >>> grads[w]
-    Tensor[2., 2.; f32]
+    Tensor([2., 2.], dtype=f32)
     """
     group = group or init()
     if not isinstance(loss, Tensor):

@@ -39,7 +39,7 @@ def read_npy(path: str | os.PathLike[str], device: Device | str | None = None) -
 
     >>> np.save("x.npy", np.arange(3))
     >>> tl.read_npy("x.npy")
-    Tensor[0, 1, 2; i64]
+    Tensor([0, 1, 2], dtype=i64)
     """
     target = device_of(device)
     with _read("read_npy", path) as stream:
@@ -52,7 +52,7 @@ def read_npz(path: str | os.PathLike[str], device: Device | str | None = None) -
 
     >>> np.savez("x.npz", a=np.arange(3))
     >>> tl.read_npz("x.npz")["a"]
-    Tensor[0, 1, 2; i64]
+    Tensor([0, 1, 2], dtype=i64)
     """
     # With what it decompresses it takes longer to import than most modules.
     import zipfile

@@ -29,7 +29,7 @@ class Gradients(Unpicklable):
     >>> w, unused = tl.Var(tl.ones(2)), tl.Var(tl.ones(2))
     >>> grads = (w * 3).sum().backward()
     >>> grads[w]
-    Tensor[3., 3.; f32]
+    Tensor([3., 3.], dtype=f32)
     >>> grads.get(unused) is None
     True
     """

@@ -315,7 +315,7 @@ class SGD(Optimizer):
     >>> optimizer = tl.optim.SGD([w], 0.1)
     >>> optimizer.step((w * w).sum().backward())
     >>> w.detach()
-    Tensor[0.8, 1.6; f32]
+    Tensor([0.8, 1.6], dtype=f32)
     """
 
     _method = "sgd_step"
@@ -362,7 +362,7 @@ class Adam(Optimizer):
     >>> optimizer = tl.optim.Adam([w], 0.1)
     >>> optimizer.step((w * w).sum().backward())
     >>> w.detach()
-    Tensor[0.9, 1.9; f32]
+    Tensor([0.9, 1.9], dtype=f32)
     """
 
     _method = "adam_step"
@@ -397,7 +397,7 @@ class AdamW(Adam):
     >>> optimizer = tl.optim.AdamW([w], 0.1)
     >>> optimizer.step((w * w).sum().backward())
     >>> w.detach()
-    Tensor[0.899, 1.898; f32]
+    Tensor([0.899, 1.898], dtype=f32)
     """
 
     _is_decoupled = True
@@ -446,7 +446,7 @@ def clip_by_norm(gradients: Gradients, max_norm: float) -> Tensor:
     >>> tl.optim.clip_by_norm(grads, 1.0).item()
     4.4721360206604
     >>> grads[w]
-    Tensor[0.4472135, 0.894427; f32]
+    Tensor([0.4472, 0.8944], dtype=f32)
     """
     op = "clip_by_norm"
     if not isinstance(gradients, Gradients):

@@ -33,7 +33,7 @@ class Var(Tensor):
     >>> w = tl.Var(tl.Tensor([1.0, 2.0]))
     >>> grads = (w * w).sum().backward()
     >>> grads[w]
-    Tensor[2., 4.; f32]
+    Tensor([2., 4.], dtype=f32)
     """
 
     __slots__ = ()
@@ -108,7 +108,7 @@ def value_and_grad(function: Callable[P, Tensor]) -> Callable[P, tuple[Tensor, t
     >>> value.item()
     11.0
     >>> grads[0]
-    Tensor[3., 4.; f32]
+    Tensor([3., 4.], dtype=f32)
     """
 
     if not callable(function):

@@ -57,7 +57,7 @@ def fuse(function: Callable[P, Result]) -> Callable[P, Result]:
     ... def swish(x: tl.Tensor, beta: float) -> tl.Tensor:
     ...     return x / (1 + (-beta * x).exp())
     >>> swish(tl.Tensor([-1.0, 0.0, 1.0]), 1.0)
-    Tensor[-0.2689414, 0., 0.7310586; f32]
+    Tensor([-0.2689, 0.0000, 0.7311], dtype=f32)
     """
     return Fused(function)
 

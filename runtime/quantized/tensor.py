@@ -123,7 +123,7 @@ class QTensor:
         return Tensor.from_storage(storage, (*ids.shape, hidden))
 
     def __repr__(self) -> str:
-        return f"QTensor[{list(self._shape)}, {self.dtype}]"
+        return f"QTensor(shape={tuple(self._shape)}, dtype={self.dtype.value})"
 
 
 def sizes_of(op: str, weights: QTensor) -> tuple[int, int]:

@@ -188,9 +188,9 @@ class ArithmeticMethods(ReductionMethods, ViewMethods):
         `floor_divide` keeps integers; the storage's `binary_impl` has the division that truncates toward zero.
 
         >>> tl.Tensor([1.0, 2.0]).div(4)
-        Tensor[0.25, 0.5; f32]
+        Tensor([0.25, 0.50], dtype=f32)
         >>> tl.Tensor([1, 2]).div(tl.Tensor([4, 4]))
-        Tensor[0.25, 0.5; f32]
+        Tensor([0.25, 0.50], dtype=f32)
         """
         return self._binary(DIV, other) if self._storage.inner.dtype.is_inexact else self._quotient(other)
 
@@ -213,9 +213,9 @@ class ArithmeticMethods(ReductionMethods, ViewMethods):
         1 / x ** -y truncated toward zero, and 0 where x is 0.
 
         >>> tl.Tensor([1, 2, 3]).pow(2)
-        Tensor[1, 4, 9; i64]
+        Tensor([1, 4, 9], dtype=i64)
         >>> tl.Tensor([2.0, 4.0]).pow(tl.Tensor([3.0, 0.5]))
-        Tensor[8., 2.; f32]
+        Tensor([8., 2.], dtype=f32)
         """
         if self._storage.inner.dtype.is_integer and not isinstance(other, TensorBase | np.ndarray | list | tuple):
             exponent = as_number("pow", other, self.dtype)
@@ -232,7 +232,7 @@ class ArithmeticMethods(ReductionMethods, ViewMethods):
 
         >>> x = tl.Tensor([-1.0, 2.0, -3.0])
         >>> (x > 0).where(x, 0.0)
-        Tensor[0., 2., 0.; f32]
+        Tensor([0., 2., 0.], dtype=f32)
         """
         if isinstance(on_true, TensorBase):
             chosen, other = on_true, on_true._operand("where", on_false, "on_false")
@@ -258,7 +258,7 @@ class ArithmeticMethods(ReductionMethods, ViewMethods):
         """Set every element to a number, in place: views of the same storage see it. The tensor itself.
 
         >>> tl.zeros(3).fill_(2.5)
-        Tensor[2.5, 2.5, 2.5; f32]
+        Tensor([2.5, 2.5, 2.5], dtype=f32)
         """
         return self._filled("fill_", value)
 
@@ -266,7 +266,7 @@ class ArithmeticMethods(ReductionMethods, ViewMethods):
         """Set every element to 0, in place: views of the same storage see it. The tensor itself.
 
         >>> tl.ones(3).zero_()
-        Tensor[0., 0., 0.; f32]
+        Tensor([0., 0., 0.], dtype=f32)
         """
         return self._filled("zero_", 0)
 

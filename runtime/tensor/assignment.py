@@ -124,7 +124,7 @@ class AssignmentMethods(ComposedMethods):
 
         >>> x = tl.Tensor([4, 5, 6])
         >>> x.add_(1)
-        Tensor[5, 6, 7; i64]
+        Tensor([5, 6, 7], dtype=i64)
         """
         return self._changed("add_", BinaryOp.ADD, other)
 
@@ -133,7 +133,7 @@ class AssignmentMethods(ComposedMethods):
 
         >>> x = tl.Tensor([4, 5, 6])
         >>> x.sub_(1)
-        Tensor[3, 4, 5; i64]
+        Tensor([3, 4, 5], dtype=i64)
         """
         return self._changed("sub_", BinaryOp.SUB, other)
 
@@ -142,7 +142,7 @@ class AssignmentMethods(ComposedMethods):
 
         >>> x = tl.Tensor([4, 5, 6])
         >>> x.mul_(3)
-        Tensor[12, 15, 18; i64]
+        Tensor([12, 15, 18], dtype=i64)
         """
         return self._changed("mul_", BinaryOp.MUL, other)
 
@@ -151,7 +151,7 @@ class AssignmentMethods(ComposedMethods):
 
         >>> x = tl.Tensor([4.0, 5.0])
         >>> x.div_(2)
-        Tensor[2., 2.5; f32]
+        Tensor([2.0, 2.5], dtype=f32)
         """
         if self.dtype.is_integer:
             reason = f"{self.dtype.value} has no room for quotients, which are f32"
@@ -163,7 +163,7 @@ class AssignmentMethods(ComposedMethods):
 
         >>> x = tl.Tensor([4, 5, 6])
         >>> x.floor_divide_(2)
-        Tensor[2, 2, 3; i64]
+        Tensor([2, 2, 3], dtype=i64)
         """
         return self._changed("floor_divide_", BinaryOp.FLOOR_DIVIDE, other)
 
@@ -172,7 +172,7 @@ class AssignmentMethods(ComposedMethods):
 
         >>> x = tl.Tensor([4, 5, 6])
         >>> x.remainder_(4)
-        Tensor[0, 1, 2; i64]
+        Tensor([0, 1, 2], dtype=i64)
         """
         return self._changed("remainder_", BinaryOp.REMAINDER, other)
 
@@ -181,7 +181,7 @@ class AssignmentMethods(ComposedMethods):
 
         >>> x = tl.zeros(2)
         >>> x.copy_(tl.Tensor([1.0, 2.0]))
-        Tensor[1., 2.; f32]
+        Tensor([1., 2.], dtype=f32)
         """
         require_tensors("copy_", source=source)
         is_here = source._storage.inner.device is self._storage.inner.device
@@ -192,11 +192,11 @@ class AssignmentMethods(ComposedMethods):
 
         >>> x = tl.zeros((2, 3))
         >>> x.slice_set(tl.ones((2, 2)), dim=1, start=1)
-        Tensor[[0., 1., 1.],
-               [0., 1., 1.]; f32]
+        Tensor([[0., 1., 1.],
+                [0., 1., 1.]], dtype=f32)
         >>> x
-        Tensor[[0., 1., 1.],
-               [0., 1., 1.]; f32]
+        Tensor([[0., 1., 1.],
+                [0., 1., 1.]], dtype=f32)
         """
         if axis is not None:
             dim = argument.dim_of("slice_set", dim, axis)
@@ -216,9 +216,9 @@ class AssignmentMethods(ComposedMethods):
 
         >>> x = tl.zeros((3, 2))
         >>> x.index_copy_(tl.Tensor([2, 0]), tl.Tensor([[1.0, 1.0], [2.0, 2.0]]), dim=0)
-        Tensor[[2., 2.],
-               [0., 0.],
-               [1., 1.]; f32]
+        Tensor([[2., 2.],
+                [0., 0.],
+                [1., 1.]], dtype=f32)
         """
         if axis is not None:
             dim = argument.dim_of("index_copy_", dim, axis)

@@ -259,9 +259,9 @@ class TensorBase:
         nearest even, and f8e4m3 saturates at 448.
 
         >>> tl.Tensor([-1.7, 2.5, 300.0]).to_dtype("u8")
-        Tensor[0, 2, 255; u8]
+        Tensor([0, 2, 255], dtype=u8)
         >>> tl.Tensor([0, 1, 2]).to_dtype(tl.DType.F32)
-        Tensor[0., 1., 2.; f32]
+        Tensor([0., 1., 2.], dtype=f32)
         """
         target = dtype if type(dtype) is DType else argument.dtype("to_dtype", "dtype", dtype)
         storage, layout = self._storage, self._layout

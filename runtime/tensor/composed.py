@@ -32,9 +32,9 @@ class ComposedMethods(IndexMethods):
         """Copy matrices, with 0 above a diagonal: 0 is the main one, 1 that above it, -1 that below.
 
         >>> tl.ones((3, 3)).tril()
-        Tensor[[1., 0., 0.],
-               [1., 1., 0.],
-               [1., 1., 1.]; f32]
+        Tensor([[1., 0., 0.],
+                [1., 1., 0.],
+                [1., 1., 1.]], dtype=f32)
         """
         return self._triangle("tril", diagonal, is_upper=False)
 
@@ -43,9 +43,9 @@ class ComposedMethods(IndexMethods):
         """Copy matrices, with 0 below a diagonal: 0 is the main one, 1 that above it, -1 that below.
 
         >>> tl.ones((3, 3)).triu(diagonal=1)
-        Tensor[[0., 1., 1.],
-               [0., 0., 1.],
-               [0., 0., 0.]; f32]
+        Tensor([[0., 1., 1.],
+                [0., 0., 1.],
+                [0., 0., 0.]], dtype=f32)
         """
         return self._triangle("triu", diagonal, is_upper=True)
 
@@ -64,10 +64,10 @@ class ComposedMethods(IndexMethods):
         `x.repeat(2, 3)` of a matrix is twice as high and three times as wide.
 
         >>> tl.Tensor([1, 2]).repeat(2)
-        Tensor[1, 2, 1, 2; i64]
+        Tensor([1, 2, 1, 2], dtype=i64)
         >>> tl.Tensor([1, 2]).repeat(2, 2)
-        Tensor[[1, 2, 1, 2],
-               [1, 2, 1, 2]; i64]
+        Tensor([[1, 2, 1, 2],
+                [1, 2, 1, 2]], dtype=i64)
         """
         given = times[0] if len(times) == 1 and isinstance(times[0], Sequence) else times
         counts = argument.integers("repeat", "times", given)
@@ -112,8 +112,8 @@ class ComposedMethods(IndexMethods):
 
         >>> x = tl.Tensor([[1, 2, 3], [4, 5, 6]])
         >>> x.flip(1)
-        Tensor[[3, 2, 1],
-               [6, 5, 4]; i64]
+        Tensor([[3, 2, 1],
+                [6, 5, 4]], dtype=i64)
         """
         if axis is not None:
             dims = (argument.by_other_name("flip", "dims", dims or None, "axis", axis),)
@@ -130,7 +130,7 @@ class ComposedMethods(IndexMethods):
         """Copy the tensor with so many zeros before and behind it along a dim.
 
         >>> tl.Tensor([1, 2]).pad_with_zeros(0, 1, 2)
-        Tensor[0, 1, 2, 0, 0; i64]
+        Tensor([0, 1, 2, 0, 0], dtype=i64)
         """
         if axis is not None:
             dim = argument.dim_of("pad_with_zeros", dim, axis)
@@ -147,7 +147,7 @@ class ComposedMethods(IndexMethods):
         """Copy the tensor with its first place along a dim repeated so often before it, and its last one behind it.
 
         >>> tl.Tensor([1, 2]).pad_with_same(0, 1, 2)
-        Tensor[1, 1, 2, 2, 2; i64]
+        Tensor([1, 1, 2, 2, 2], dtype=i64)
         """
         if axis is not None:
             dim = argument.dim_of("pad_with_same", dim, axis)
@@ -180,9 +180,9 @@ class ComposedMethods(IndexMethods):
         `prepend` and `append` are joined to the tensor first.
 
         >>> tl.Tensor([1, 4, 9, 16]).diff()
-        Tensor[3, 5, 7; i64]
+        Tensor([3, 5, 7], dtype=i64)
         >>> tl.Tensor([1, 4, 9, 16]).diff(n=2)
-        Tensor[2, 2; i64]
+        Tensor([2, 2], dtype=i64)
         """
         if axis is not None:
             dim = argument.dim_of("diff", dim, axis)
@@ -209,7 +209,7 @@ class ComposedMethods(IndexMethods):
         Equal elements stay in the order of their positions, and NaN comes last in either order.
 
         >>> tl.Tensor([3, 1, 2]).argsort(descending=True)
-        Tensor[0, 2, 1; u32]
+        Tensor([0, 2, 1], dtype=u32)
         """
         if axis is not None:
             dim = argument.dim_of("argsort", dim, axis)
@@ -238,9 +238,9 @@ class ComposedMethods(IndexMethods):
 
         >>> values, positions = tl.Tensor([3, 1, 2]).sort()
         >>> values
-        Tensor[1, 2, 3; i64]
+        Tensor([1, 2, 3], dtype=i64)
         >>> positions
-        Tensor[1, 2, 0; u32]
+        Tensor([1, 2, 0], dtype=u32)
         """
         if axis is not None:
             dim = argument.dim_of("sort", dim, axis)
@@ -255,9 +255,9 @@ class ComposedMethods(IndexMethods):
 
         >>> values, positions = tl.Tensor([3, 1, 4, 2]).topk(2)
         >>> values
-        Tensor[4, 3; i64]
+        Tensor([4, 3], dtype=i64)
         >>> positions
-        Tensor[2, 0; u32]
+        Tensor([2, 0], dtype=u32)
         """
         if axis is not None:
             dim = argument.dim_of("topk", dim, axis)
@@ -276,7 +276,7 @@ class ComposedMethods(IndexMethods):
         the line of values with the same other indexes.
 
         >>> tl.Tensor([1, 3, 5]).searchsorted(tl.Tensor([0, 3, 6]))
-        Tensor[0, 1, 3; i64]
+        Tensor([0, 1, 3], dtype=i64)
         >>> tl.Tensor([1, 3, 5]).searchsorted(3, side="right").item()
         2
         """
@@ -302,12 +302,12 @@ class ComposedMethods(IndexMethods):
         """Make a matrix with 1 on the main diagonal and 0 elsewhere; it is square unless `columns` says otherwise.
 
         >>> tl.eye(3)
-        Tensor[[1., 0., 0.],
-               [0., 1., 0.],
-               [0., 0., 1.]; f32]
+        Tensor([[1., 0., 0.],
+                [0., 1., 0.],
+                [0., 0., 1.]], dtype=f32)
         >>> tl.eye(2, 3, dtype="i64")
-        Tensor[[1, 0, 0],
-               [0, 1, 0]; i64]
+        Tensor([[1, 0, 0],
+                [0, 1, 0]], dtype=i64)
         """
         height = argument.integer("eye", "rows", rows)
         width = height if columns is None else argument.integer("eye", "columns", columns)
@@ -330,7 +330,7 @@ class ComposedMethods(IndexMethods):
         `UnsupportedDType` for integers: round and convert.
 
         >>> tl.linspace(0.0, 1.0, 5)
-        Tensor[0., 0.25, 0.5, 0.75, 1.; f32]
+        Tensor([0.00, 0.25, 0.50, 0.75, 1.00], dtype=f32)
         """
         first, last = (argument.real("linspace", name, n) for name, n in (("start", start), ("stop", stop)))
         sizes = _shape("linspace", argument.integer("linspace", "count", count), ())

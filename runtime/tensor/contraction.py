@@ -48,7 +48,7 @@ class ContractionMethods(ArithmeticMethods, LinearMethods):
 
         >>> x = tl.Tensor([[1.0, 2.0], [3.0, 4.0]])
         >>> x.mv(tl.Tensor([1.0, 1.0]))
-        Tensor[3., 7.; f32]
+        Tensor([3., 7.], dtype=f32)
         """
         require_tensors("mv", vector=vector)
         if (self.rank, vector.rank) != (2, 1):
@@ -61,7 +61,7 @@ class ContractionMethods(ArithmeticMethods, LinearMethods):
 
         >>> x = tl.Tensor([[1.0, 2.0], [3.0, 4.0]])
         >>> x.vecdot(x)
-        Tensor[5., 25.; f32]
+        Tensor([5., 25.], dtype=f32)
         """
         if axis is not None:
             dim = argument.dim_of("vecdot", dim, axis)
@@ -169,8 +169,8 @@ def einsum(equation: str, *operands: T) -> T:
 
     >>> x = tl.Tensor([[1.0, 2.0], [3.0, 4.0]])
     >>> tl.einsum("ij,jk->ik", x, x)
-    Tensor[[ 7., 10.],
-           [15., 22.]; f32]
+    Tensor([[ 7., 10.],
+            [15., 22.]], dtype=f32)
     >>> tl.einsum("ii->", x).item()
     5.0
     """

@@ -50,9 +50,9 @@ class ConvolutionMethods(CreationMethods):
 
         >>> x, kernel = tl.Tensor([[[1.0, 2.0, 3.0, 4.0]]]), tl.Tensor([[[1.0, -1.0]]])
         >>> x.conv1d(kernel)
-        Tensor[[[-1., -1., -1.]]; f32]
+        Tensor([[[-1., -1., -1.]]], dtype=f32)
         >>> x.conv1d(kernel, padding=1, stride=2)
-        Tensor[[[-1., -1.,  4.]]; f32]
+        Tensor([[[-1., -1.,  4.]]], dtype=f32)
         """
         padded, least = self._padded_unevenly("conv1d", [_ends(padding)])
         steps = {"padding": least, "stride": stride, "dilation": dilation}
@@ -74,7 +74,7 @@ class ConvolutionMethods(CreationMethods):
         output_padding + 1).
 
         >>> tl.Tensor([[[1.0, 2.0]]]).conv_transpose1d(tl.Tensor([[[1.0, 1.0]]]), stride=2)
-        Tensor[[[1., 1., 2., 2.]]; f32]
+        Tensor([[[1., 1., 2., 2.]]], dtype=f32)
         """
         steps = {"padding": padding, "output_padding": output_padding, "stride": stride, "dilation": dilation}
         return self._convolved("conv_transpose1d", kernel, groups, steps, bias)
@@ -211,8 +211,8 @@ class ConvolutionMethods(CreationMethods):
         padding count, of which there are at most half of a window on each side. Floating-point dtypes only.
 
         >>> tl.arange(16.0).reshape(1, 1, 4, 4).avg_pool2d(2)
-        Tensor[[[[ 2.5,  4.5],
-                 [10.5, 12.5]]]; f32]
+        Tensor([[[[ 2.5,  4.5],
+                  [10.5, 12.5]]]], dtype=f32)
         """
         return self._pooled("avg_pool2d", kernel_size, stride, padding, 0)
 
@@ -227,8 +227,8 @@ class ConvolutionMethods(CreationMethods):
         The padding is below all elements.
 
         >>> tl.arange(16.0).reshape(1, 1, 4, 4).max_pool2d(2)
-        Tensor[[[[ 5.,  7.],
-                 [13., 15.]]]; f32]
+        Tensor([[[[ 5.,  7.],
+                  [13., 15.]]]], dtype=f32)
         """
         return self._pooled("max_pool2d", kernel_size, stride, padding, _lowest(self.dtype))
 
@@ -261,7 +261,7 @@ class ConvolutionMethods(CreationMethods):
         """Stretch (b, c, l) to (b, c, size): element i is element floor(i * l / size).
 
         >>> tl.Tensor([[[1.0, 2.0]]]).upsample_nearest1d(4)
-        Tensor[[[1., 1., 2., 2.]]; f32]
+        Tensor([[[1., 1., 2., 2.]]], dtype=f32)
         """
         storage = self._storage.upsample_nearest1d(self._layout, size)
         return self._new(storage, Layout.contiguous((*self.shape[:2], size)))
@@ -270,8 +270,8 @@ class ConvolutionMethods(CreationMethods):
         """Stretch (b, c, h, w) to (b, c, height, width), along each dim as `upsample_nearest1d` does.
 
         >>> tl.Tensor([[[[1.0, 2.0]]]]).upsample_nearest2d(2, 4)
-        Tensor[[[[1., 1., 2., 2.],
-                 [1., 1., 2., 2.]]]; f32]
+        Tensor([[[[1., 1., 2., 2.],
+                  [1., 1., 2., 2.]]]], dtype=f32)
         """
         storage = self._storage.upsample_nearest2d(self._layout, height, width)
         return self._new(storage, Layout.contiguous((*self.shape[:2], height, width)))
@@ -290,7 +290,7 @@ class ConvolutionMethods(CreationMethods):
         sizes count. A dim that keeps its size is copied. Floating-point dtypes only.
 
         >>> tl.Tensor([[[[0.0, 1.0]]]]).upsample_bilinear2d(1, 4)
-        Tensor[[[[  0., 0.25, 0.75,   1.]]]; f32]
+        Tensor([[[[0.00, 0.25, 0.75, 1.00]]]], dtype=f32)
         """
         storage = self._storage.upsample_bilinear2d(self._layout, height, width, align_corners, scale_h, scale_w)
         return self._new(storage, Layout.contiguous((*self.shape[:2], height, width)))

@@ -32,10 +32,10 @@ class CountingMethods(ComposedMethods):
         of each. The host waits for the number of different elements.
 
         >>> tl.Tensor([3, 1, 3]).unique()
-        Tensor[1, 3; i64]
+        Tensor([1, 3], dtype=i64)
         >>> values, counts = tl.Tensor([3, 1, 3]).unique(return_counts=True)
         >>> counts
-        Tensor[1, 2; i64]
+        Tensor([1, 2], dtype=i64)
         """
         wants = [
             argument.boolean("unique", name, flag)
@@ -73,8 +73,8 @@ class CountingMethods(ComposedMethods):
         The host waits for their number.
 
         >>> tl.Tensor([[0, 5], [7, 0]]).nonzero()
-        Tensor[[0, 1],
-               [1, 0]; i64]
+        Tensor([[0, 1],
+                [1, 0]], dtype=i64)
         """
         host = self._host_view()
         if host is not None:
@@ -101,7 +101,7 @@ class CountingMethods(ComposedMethods):
 
         >>> x = tl.Tensor([[1, 2, 3], [4, 5, 6]])
         >>> x.masked_select(x > 2)
-        Tensor[3, 4, 5, 6; i64]
+        Tensor([3, 4, 5, 6], dtype=i64)
         """
         require_tensors("masked_select", mask=mask)
         tensor, places = broadcast("masked_select", self._layout, mask._layout)
@@ -116,7 +116,7 @@ class CountingMethods(ComposedMethods):
         `InvalidArgument` for a negative number.
 
         >>> tl.Tensor([0, 2, 2, 3]).bincount()
-        Tensor[1, 0, 2, 1; i64]
+        Tensor([1, 0, 2, 1], dtype=i64)
         """
         least = argument.integer("bincount", "minlength", minlength)
         if self.rank != 1:

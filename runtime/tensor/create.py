@@ -42,10 +42,10 @@ class CreationMethods(InteropMethods):
         """Make a tensor of zeros.
 
         >>> tl.zeros((2, 3))
-        Tensor[[0., 0., 0.],
-               [0., 0., 0.]; f32]
+        Tensor([[0., 0., 0.],
+                [0., 0., 0.]], dtype=f32)
         >>> tl.zeros(2, dtype="i64")
-        Tensor[0, 0; i64]
+        Tensor([0, 0], dtype=i64)
         """
         layout = _layout("zeros", shape, more)
         return cls._new(device_of(device).zeros(layout.shape, dtype), layout)
@@ -61,8 +61,8 @@ class CreationMethods(InteropMethods):
         """Make a tensor of ones.
 
         >>> tl.ones((2, 3))
-        Tensor[[1., 1., 1.],
-               [1., 1., 1.]; f32]
+        Tensor([[1., 1., 1.],
+                [1., 1., 1.]], dtype=f32)
         """
         return cls._full("ones", _layout("ones", shape, more), 1, dtype, device)
 
@@ -80,10 +80,10 @@ class CreationMethods(InteropMethods):
         Without `dtype`, an int makes it i64, a float f32, a complex number complex64, a bool bool.
 
         >>> tl.full((2, 2), 7)
-        Tensor[[7, 7],
-               [7, 7]; i64]
+        Tensor([[7, 7],
+                [7, 7]], dtype=i64)
         >>> tl.full(3, 0.5)
-        Tensor[0.5, 0.5, 0.5; f32]
+        Tensor([0.5, 0.5, 0.5], dtype=f32)
         """
         layout = _layout("full", shape, more)
         if type(value) is not float:
@@ -108,8 +108,8 @@ class CreationMethods(InteropMethods):
 
         >>> x = tl.Tensor([[1, 2, 3], [4, 5, 6]])
         >>> x.zeros_like()
-        Tensor[[0, 0, 0],
-               [0, 0, 0]; i64]
+        Tensor([[0, 0, 0],
+                [0, 0, 0]], dtype=i64)
         """
         return self.zeros(self.shape, dtype=self.dtype, device=self.device)
 
@@ -129,8 +129,8 @@ class CreationMethods(InteropMethods):
 
         >>> x = tl.Tensor([[1, 2, 3], [4, 5, 6]])
         >>> x.ones_like()
-        Tensor[[1, 1, 1],
-               [1, 1, 1]; i64]
+        Tensor([[1, 1, 1],
+                [1, 1, 1]], dtype=i64)
         """
         return self.ones(self.shape, dtype=self.dtype, device=self.device)
 
@@ -149,9 +149,9 @@ class CreationMethods(InteropMethods):
         of the vector is one that its integer dtype lacks.
 
         >>> tl.arange(5)
-        Tensor[0, 1, 2, 3, 4; i64]
+        Tensor([0, 1, 2, 3, 4], dtype=i64)
         >>> tl.arange(1.0, 2.0, 0.25)
-        Tensor[1., 1.25, 1.5, 1.75; f32]
+        Tensor([1.00, 1.25, 1.50, 1.75], dtype=f32)
         """
         first, step = argument.number("arange", "start", start), argument.number("arange", "step", step)
         first, end = (0, first) if stop is None else (first, argument.number("arange", "stop", stop))
@@ -233,8 +233,8 @@ class CreationMethods(InteropMethods):
 
         >>> x = tl.arange(6)
         >>> tl.Tensor.from_storage(x.storage, (2, 3))
-        Tensor[[0, 1, 2],
-               [3, 4, 5]; i64]
+        Tensor([[0, 1, 2],
+                [3, 4, 5]], dtype=i64)
         """
         if not isinstance(storage, Storage):
             reason = f"elements are in a Storage, not a {type(storage).__name__}; wrap a backend's as Storage(inner)"

@@ -32,7 +32,7 @@ class CustomMethods(TensorBase):
         ...         cubes = storage.array(layout) ** 3
         ...         return storage.device.storage(cubes), tl.Shape(cubes.shape)
         >>> tl.Tensor([1.0, 2.0]).apply_op1(Cube())
-        Tensor[1., 8.; f32]
+        Tensor([1., 8.], dtype=f32)
         """
         return self._made(self._storage.apply_op1(self._layout, op))
 
@@ -44,7 +44,7 @@ class CustomMethods(TensorBase):
         ...         powers = storage1.array(layout1) ** storage2.array(layout2)
         ...         return storage1.device.storage(powers), tl.Shape(powers.shape)
         >>> tl.Tensor([1.0, 2.0]).apply_op2(tl.Tensor([2.0, 3.0]), Power())
-        Tensor[1., 8.; f32]
+        Tensor([1., 8.], dtype=f32)
         """
         require_tensors("apply_op2", second=second)
         return self._made(self._storage.apply_op2(self._layout, second._storage, second._layout, op))
@@ -58,7 +58,7 @@ class CustomMethods(TensorBase):
         ...         values = np.clip(storage1.array(layout1), low, high)
         ...         return storage1.device.storage(values), tl.Shape(values.shape)
         >>> tl.Tensor([1.0, 5.0]).apply_op3(tl.Tensor([0.0, 0.0]), tl.Tensor([2.0, 2.0]), Clip())
-        Tensor[1., 2.; f32]
+        Tensor([1., 2.], dtype=f32)
         """
         require_tensors("apply_op3", second=second, third=third)
         others = (second._storage, second._layout, third._storage, third._layout)
@@ -71,7 +71,7 @@ class CustomMethods(TensorBase):
         ...     def cpu_fwd(self, storage, layout):
         ...         storage.array(layout)[...] = 0
         >>> tl.Tensor([1.0, 2.0]).inplace_op1(Clear())
-        Tensor[0., 0.; f32]
+        Tensor([0., 0.], dtype=f32)
         """
         self._storage.inplace_op1(self._layout, op)
         return self
@@ -83,7 +83,7 @@ class CustomMethods(TensorBase):
         ...     def cpu_fwd(self, storage1, layout1, storage2, layout2):
         ...         storage1.array(layout1)[...] += storage2.array(layout2)
         >>> tl.Tensor([1.0, 2.0]).inplace_op2(tl.Tensor([10.0, 20.0]), AddTo())
-        Tensor[11., 22.; f32]
+        Tensor([11., 22.], dtype=f32)
         """
         require_tensors("inplace_op2", second=second)
         self._storage.inplace_op2(self._layout, second._storage, second._layout, op)
@@ -96,7 +96,7 @@ class CustomMethods(TensorBase):
         ...     def cpu_fwd(self, storage1, layout1, storage2, layout2, storage3, layout3):
         ...         storage1.array(layout1)[...] += storage2.array(layout2) * storage3.array(layout3)
         >>> tl.Tensor([1.0, 2.0]).inplace_op3(tl.Tensor([10.0, 20.0]), tl.Tensor([2.0, 2.0]), AddProduct())
-        Tensor[21., 42.; f32]
+        Tensor([21., 42.], dtype=f32)
         """
         require_tensors("inplace_op3", second=second, third=third)
         self._storage.inplace_op3(self._layout, second._storage, second._layout, third._storage, third._layout, op)

@@ -72,9 +72,9 @@ class FamiliarMethods(RearrangingMethods, ContractionMethods, MoveMethods, Netwo
 
         >>> x = tl.Tensor([[1, 2, 3], [4, 5, 6]])
         >>> x.view(3, 2)
-        Tensor[[1, 2],
-               [3, 4],
-               [5, 6]; i64]
+        Tensor([[1, 2],
+                [3, 4],
+                [5, 6]], dtype=i64)
         """
         target = self._completed(_integers("view", "shape", shape))
         layout = self._layout.reshape(target)
@@ -88,8 +88,8 @@ class FamiliarMethods(RearrangingMethods, ContractionMethods, MoveMethods, Netwo
         """Stretch the tensor to `shape` as `broadcast_as` does; -1 keeps the size of a dim.
 
         >>> tl.Tensor([[1], [2]]).expand(-1, 3)
-        Tensor[[1, 1, 1],
-               [2, 2, 2]; i64]
+        Tensor([[1, 1, 1],
+                [2, 2, 2]], dtype=i64)
         """
         sizes = _integers("expand", "shape", shape)
         ahead = len(sizes) - self.rank
@@ -166,7 +166,7 @@ class FamiliarMethods(RearrangingMethods, ContractionMethods, MoveMethods, Netwo
         """Take the logarithm of the sum of the exponentials along some dims: `logsumexp`, in Candle's name.
 
         >>> tl.Tensor([[0.0, 0.0], [1.0, 2.0]]).log_sum_exp(1)
-        Tensor[0.6931472, 2.3132617; f32]
+        Tensor([0.6931, 2.3133], dtype=f32)
         """
         if axis is not None:
             dim = argument.dim_of("log_sum_exp", dim, axis)
@@ -178,8 +178,8 @@ class FamiliarMethods(RearrangingMethods, ContractionMethods, MoveMethods, Netwo
 
         >>> x = tl.Tensor([[1.0, 2.0], [3.0, 4.0]])
         >>> x.mm(x)
-        Tensor[[ 7., 10.],
-               [15., 22.]; f32]
+        Tensor([[ 7., 10.],
+                [15., 22.]], dtype=f32)
         """
         return self._product_of_rank("mm", other, 2)
 
@@ -237,9 +237,9 @@ class FamiliarMethods(RearrangingMethods, ContractionMethods, MoveMethods, Netwo
         `UnsupportedDType` for integers and decimals below 0.
 
         >>> tl.Tensor([0.5, 1.5, -2.5]).round()
-        Tensor[1., 2., -3.; f32]
+        Tensor([1., 2., -3.], dtype=f32)
         >>> tl.Tensor([3.14159]).round(2)
-        Tensor[3.14; f32]
+        Tensor([3.14], dtype=f32)
         """
         decimals = argument.integer("round", "decimals", decimals)
         if decimals == 0 or (decimals > 0 and self.dtype.is_integer):
@@ -251,7 +251,7 @@ class FamiliarMethods(RearrangingMethods, ContractionMethods, MoveMethods, Netwo
         """Round to so many decimals: `round`.
 
         >>> tl.Tensor([3.14159]).round_to(2)
-        Tensor[3.14; f32]
+        Tensor([3.14], dtype=f32)
         """
         return self.round(decimals)
 
@@ -261,7 +261,7 @@ class FamiliarMethods(RearrangingMethods, ContractionMethods, MoveMethods, Netwo
         Integers, which have neither, are copied.
 
         >>> tl.Tensor([1.0, float("nan"), float("inf")]).nan_to_num(posinf=9.0)
-        Tensor[1., 0., 9.; f32]
+        Tensor([1., 0., 9.], dtype=f32)
         """
         if not self.dtype.is_inexact:
             return self.copy()
@@ -278,9 +278,9 @@ class FamiliarMethods(RearrangingMethods, ContractionMethods, MoveMethods, Netwo
         is `clamp(1, 2)`, and NaN is `InvalidArgument`.
 
         >>> tl.Tensor([-2.0, 0.5, 3.0]).clamp(0.0, 1.0)
-        Tensor[0., 0.5, 1.; f32]
+        Tensor([0.0, 0.5, 1.0], dtype=f32)
         >>> tl.Tensor([-2.0, 0.5, 3.0]).clamp(min=0.0)
-        Tensor[0., 0.5, 3.; f32]
+        Tensor([0.0, 0.5, 3.0], dtype=f32)
         """
         if min is None and max is None:
             raise InvalidArgument("clamp", "give min, max or both")
@@ -296,7 +296,7 @@ class FamiliarMethods(RearrangingMethods, ContractionMethods, MoveMethods, Netwo
         """Convert the elements to f16: `to_dtype`.
 
         >>> tl.Tensor([1.0, 2.0]).half()
-        Tensor[1., 2.; f16]
+        Tensor([1., 2.], dtype=f16)
         """
         return self.to_dtype(DType.F16)
 
@@ -305,7 +305,7 @@ class FamiliarMethods(RearrangingMethods, ContractionMethods, MoveMethods, Netwo
         """Convert the elements to f32: `to_dtype`.
 
         >>> tl.Tensor([1, 2]).float()
-        Tensor[1., 2.; f32]
+        Tensor([1., 2.], dtype=f32)
         """
         return self.to_dtype(DType.F32)
 

@@ -80,8 +80,8 @@ class IndexMethods(CreationMethods):
 
         >>> x = tl.Tensor([[1, 2, 3], [4, 5, 6]])
         >>> x.gather(tl.Tensor([[0], [2]]), dim=1)
-        Tensor[[1],
-               [6]; i64]
+        Tensor([[1],
+                [6]], dtype=i64)
         """
         if not isinstance(indexes, TensorBase):
             require_tensors("gather", indexes=indexes)
@@ -96,8 +96,8 @@ class IndexMethods(CreationMethods):
 
         >>> x = tl.Tensor([[1, 2, 3], [4, 5, 6]])
         >>> x.index_select(tl.Tensor([2, 0]), dim=1)
-        Tensor[[3, 1],
-               [6, 4]; i64]
+        Tensor([[3, 1],
+                [6, 4]], dtype=i64)
         """
         if not isinstance(indexes, TensorBase):
             require_tensors("index_select", indexes=indexes)
@@ -115,8 +115,8 @@ class IndexMethods(CreationMethods):
 
         >>> table = tl.Tensor([[0.0, 0.1], [1.0, 1.1], [2.0, 2.1]])
         >>> table.embedding(tl.Tensor([2, 0]))
-        Tensor[[ 2., 2.1],
-               [ 0., 0.1]; f32]
+        Tensor([[2.0, 2.1],
+                [0.0, 0.1]], dtype=f32)
         """
         require_tensors("embedding", ids=ids)
         if self.rank != 2:
@@ -130,8 +130,8 @@ class IndexMethods(CreationMethods):
         A mark gives zeros alone; any other index that is out of range is `InvalidIndex`.
 
         >>> tl.Tensor([0, 2]).one_hot(3)
-        Tensor[[1, 0, 0],
-               [0, 0, 1]; i64]
+        Tensor([[1, 0, 0],
+                [0, 0, 1]], dtype=i64)
         """
         count = integer("one_hot", "classes", classes)
         if count < 0:
@@ -147,8 +147,8 @@ class IndexMethods(CreationMethods):
         Of several writes to one element the last in row-major order wins.
 
         >>> tl.zeros((2, 3)).scatter(tl.Tensor([[0], [2]]), tl.ones((2, 1)), dim=1)
-        Tensor[[1., 0., 0.],
-               [0., 0., 1.]; f32]
+        Tensor([[1., 0., 0.],
+                [0., 0., 1.]], dtype=f32)
         """
         if axis is not None:
             dim = dim_of("scatter", dim, axis)
@@ -159,7 +159,7 @@ class IndexMethods(CreationMethods):
 
         >>> x = tl.zeros(3)
         >>> x.scatter_(tl.Tensor([0, 2]), tl.Tensor([1.0, 2.0]), dim=0)
-        Tensor[1., 0., 2.; f32]
+        Tensor([1., 0., 2.], dtype=f32)
         """
         if axis is not None:
             dim = dim_of("scatter_", dim, axis)
@@ -177,7 +177,7 @@ class IndexMethods(CreationMethods):
         any order, in the compute dtype, rounded once.
 
         >>> tl.zeros(3).scatter_add(tl.Tensor([0, 2, 2]), tl.ones(3), dim=0)
-        Tensor[1., 0., 2.; f32]
+        Tensor([1., 0., 2.], dtype=f32)
         """
         if axis is not None:
             dim = dim_of("scatter_add", dim, axis)
@@ -188,7 +188,7 @@ class IndexMethods(CreationMethods):
 
         >>> x = tl.zeros(3)
         >>> x.scatter_add_(tl.Tensor([2, 2]), tl.Tensor([1.0, 2.0]), dim=0)
-        Tensor[0., 0., 3.; f32]
+        Tensor([0., 0., 3.], dtype=f32)
         """
         if axis is not None:
             dim = dim_of("scatter_add_", dim, axis)
@@ -249,8 +249,8 @@ class IndexMethods(CreationMethods):
         The indexes are a vector, one for each row of the source, whose other dims are those of the tensor.
 
         >>> tl.zeros((2, 2)).index_add(tl.Tensor([1, 1]), tl.ones((2, 2)), dim=0)
-        Tensor[[0., 0.],
-               [2., 2.]; f32]
+        Tensor([[0., 0.],
+                [2., 2.]], dtype=f32)
         """
         if not (isinstance(indexes, TensorBase) and isinstance(source, TensorBase)):
             require_tensors("index_add", indexes=indexes, source=source)

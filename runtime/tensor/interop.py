@@ -84,7 +84,7 @@ class InteropMethods(LogicMethods):
         `InvalidArgument` for a dtype that no tensor has.
 
         >>> tl.from_numpy(np.array([1, 2], dtype=np.int16))
-        Tensor[1, 2; i16]
+        Tensor([1, 2], dtype=i16)
         """
         if isinstance(array, TensorBase):
             return cls._copied(array, None, device_of(device))
@@ -204,9 +204,9 @@ class InteropMethods(LogicMethods):
 
         >>> x = tl.Tensor([1.5, 2.5])
         >>> x.to("f16")
-        Tensor[1.5, 2.5; f16]
+        Tensor([1.5, 2.5], dtype=f16)
         >>> x.to("cpu", "i64")
-        Tensor[1, 2; i64]
+        Tensor([1, 2], dtype=i64)
         """
         if dtype is None:
             if isinstance(device, Device):

@@ -38,9 +38,9 @@ def cat(tensors: Iterable[T], dim: int = FIRST, axis: int | None = None) -> T:
     promoted to one dtype. The result is a contiguous copy.
 
     >>> tl.cat([tl.zeros((1, 2)), tl.ones((2, 2))])
-    Tensor[[0., 0.],
-           [1., 1.],
-           [1., 1.]; f32]
+    Tensor([[0., 0.],
+            [1., 1.],
+            [1., 1.]], dtype=f32)
     """
     return _join_along("cat", _along, tensors, dim, axis)
 
@@ -49,11 +49,11 @@ def stack(tensors: Iterable[T], dim: int = FIRST, axis: int | None = None) -> T:
     """Join tensors of one shape along a new dim that becomes dim `dim` of the result; -1 puts it last.
 
     >>> tl.stack([tl.Tensor([1, 2]), tl.Tensor([3, 4])])
-    Tensor[[1, 2],
-           [3, 4]; i64]
+    Tensor([[1, 2],
+            [3, 4]], dtype=i64)
     >>> tl.stack([tl.Tensor([1, 2]), tl.Tensor([3, 4])], dim=1)
-    Tensor[[1, 3],
-           [2, 4]; i64]
+    Tensor([[1, 3],
+            [2, 4]], dtype=i64)
     """
     return _join_along("stack", _along_a_new_dim, tensors, dim, axis)
 

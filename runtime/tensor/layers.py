@@ -39,8 +39,8 @@ class LayerMethods(AssignmentMethods, GradientMethods, NetworkOpMethods):
 
         >>> x = tl.Tensor([[1.0, 10.0], [3.0, 30.0]])
         >>> x.batch_norm(training=True)
-        Tensor[[-0.999995,       -1.],
-               [ 0.999995,        1.]; f32]
+        Tensor([[-1., -1.],
+                [ 1.,  1.]], dtype=f32)
         """
         op = "batch_norm"
         statistics = {"running_mean": running_mean, "running_var": running_var}
@@ -85,7 +85,7 @@ class LayerMethods(AssignmentMethods, GradientMethods, NetworkOpMethods):
         rounded once.
 
         >>> tl.Tensor([[1.0, 2.0, 10.0, 20.0]]).group_norm(2)
-        Tensor[[  -0.99998,    0.99998, -0.9999998,  0.9999998]; f32]
+        Tensor([[-1.,  1., -1.,  1.]], dtype=f32)
         """
         op = "group_norm"
         self._require_channels(op, 2, weight=weight, bias=bias)
@@ -107,7 +107,7 @@ class LayerMethods(AssignmentMethods, GradientMethods, NetworkOpMethods):
 
         >>> x = tl.ones(1000).dropout(0.5)
         >>> x.unique()
-        Tensor[0., 2.; f32]
+        Tensor([0., 2.], dtype=f32)
         """
         share = argument.real("dropout", "p", p)
         if not 0 <= share <= 1:

@@ -33,10 +33,10 @@ class LinearMethods(ViewMethods):
 
         >>> x = tl.Tensor([[1.0, 2.0], [3.0, 4.0]])
         >>> x.matmul(x)
-        Tensor[[ 7., 10.],
-               [15., 22.]; f32]
+        Tensor([[ 7., 10.],
+                [15., 22.]], dtype=f32)
         >>> x @ tl.Tensor([1.0, 1.0])
-        Tensor[3., 7.; f32]
+        Tensor([3., 7.], dtype=f32)
         """
         if not isinstance(other, TensorBase | np.ndarray):
             require_tensors("matmul", other=other)
@@ -52,7 +52,7 @@ class LinearMethods(ViewMethods):
         >>> x = tl.Tensor([[1.0, 2.0]])
         >>> weight, bias = tl.Tensor([[1.0, 0.0], [0.0, 1.0], [1.0, 1.0]]), tl.Tensor([0.5, 0.5, 0.5])
         >>> x.linear(weight, bias)
-        Tensor[[1.5, 2.5, 3.5]; f32]
+        Tensor([[1.5, 2.5, 3.5]], dtype=f32)
         """
         if not isinstance(weight, TensorBase):
             require_tensors("linear", weight=weight)

@@ -31,7 +31,7 @@ class LogicMethods(ArithmeticMethods):
         """Tell where elements of both are not 0.
 
         >>> tl.Tensor([True, True, False]).logical_and(tl.Tensor([True, False, False]))
-        Tensor[True, False, False; bool]
+        Tensor([True, False, False], dtype=bool)
         """
         return self._truth()._binary(BITWISE_AND, _truth_of(other))
 
@@ -40,7 +40,7 @@ class LogicMethods(ArithmeticMethods):
         """Tell where an element of either is not 0.
 
         >>> tl.Tensor([True, True, False]).logical_or(tl.Tensor([True, False, False]))
-        Tensor[True, True, False; bool]
+        Tensor([True, True, False], dtype=bool)
         """
         return self._truth()._binary(BITWISE_OR, _truth_of(other))
 
@@ -49,7 +49,7 @@ class LogicMethods(ArithmeticMethods):
         """Tell where an element of one is not 0, and that of the other is.
 
         >>> tl.Tensor([True, True, False]).logical_xor(tl.Tensor([True, False, False]))
-        Tensor[False, True, False; bool]
+        Tensor([False, True, False], dtype=bool)
         """
         return self._truth()._binary(BITWISE_XOR, _truth_of(other))
 
@@ -58,7 +58,7 @@ class LogicMethods(ArithmeticMethods):
         """Tell where elements are 0.
 
         >>> tl.Tensor([True, False]).logical_not()
-        Tensor[False, True; bool]
+        Tensor([False, True], dtype=bool)
         """
         return self._cmp(EQ, 0)
 
@@ -74,7 +74,7 @@ class LogicMethods(ArithmeticMethods):
         """Count the elements that are not 0, along some dims or all, in i64.
 
         >>> tl.Tensor([[0, 5], [7, 8]]).count_nonzero(dim=1)
-        Tensor[1, 2; i64]
+        Tensor([1, 2], dtype=i64)
         """
         return self._truth().sum(dim, keepdim, axis, keepdims)
 
@@ -86,8 +86,8 @@ class LogicMethods(ArithmeticMethods):
 
         >>> x = tl.Tensor([[1, 2, 3], [4, 5, 6]])
         >>> x.masked_fill(x > 4, 0)
-        Tensor[[1, 2, 3],
-               [4, 0, 0]; i64]
+        Tensor([[1, 2, 3],
+                [4, 0, 0]], dtype=i64)
         """
         filling = self._operand("masked_fill", value, "value").broadcast_as(self.shape)
         return self._mask("masked_fill", mask).where(filling, self)
@@ -106,7 +106,7 @@ def where(condition: T, on_true: T | float, on_false: T | float) -> T:
 
     >>> x = tl.Tensor([-1.0, 2.0, -3.0])
     >>> tl.where(x > 0, x, 0.0)
-    Tensor[0., 2., 0.; f32]
+    Tensor([0., 2., 0.], dtype=f32)
     """
     require_tensors("where", condition=condition)
     return condition.where(on_true, on_false)

@@ -33,8 +33,8 @@ class NetworkOpMethods(IndexMethods):
         bf16 and f16 are computed in f32. Where all are -inf the result is NaN.
 
         >>> tl.Tensor([[0.0, 0.0], [1.0, 2.0]]).softmax(1)
-        Tensor[[       0.5,        0.5],
-               [0.26894143,  0.7310586]; f32]
+        Tensor([[0.5000, 0.5000],
+                [0.2689, 0.7311]], dtype=f32)
         """
         if axis is not None:
             dim = dim_of("softmax", dim, axis)
@@ -45,7 +45,7 @@ class NetworkOpMethods(IndexMethods):
         """Take the logarithm of `softmax`: x - m - log(sum(e**(x - m))) along `dim`.
 
         >>> tl.Tensor([0.0, 0.0]).log_softmax(0)
-        Tensor[-0.6931472, -0.6931472; f32]
+        Tensor([-0.6931, -0.6931], dtype=f32)
         """
         if axis is not None:
             dim = dim_of("log_softmax", dim, axis)
@@ -75,7 +75,7 @@ class NetworkOpMethods(IndexMethods):
         and a bias of f32 too.
 
         >>> tl.Tensor([[1.0, 2.0, 3.0]]).layer_norm()
-        Tensor[[-1.2247357,         0.,  1.2247357]; f32]
+        Tensor([[-1.2247,  0.0000,  1.2247]], dtype=f32)
         """
         scales = *parts("layer_norm", "weight", weight), *parts("layer_norm", "bias", bias)
         added = parts("layer_norm", "residual", residual)
@@ -103,7 +103,7 @@ class NetworkOpMethods(IndexMethods):
         and that sum is returned too: (normalised, sum). bf16 and f16 are computed in f32, and take a weight of f32 too.
 
         >>> tl.Tensor([[3.0, 4.0]]).rms_norm()
-        Tensor[[0.8485281, 1.1313708]; f32]
+        Tensor([[0.8485, 1.1314]], dtype=f32)
         """
         scale, added = parts("rms_norm", "weight", weight), parts("rms_norm", "residual", residual)
         try:
@@ -122,7 +122,7 @@ class NetworkOpMethods(IndexMethods):
 
         >>> angles = tl.arange(4.0).unsqueeze(1) * tl.Tensor([1.0, 0.01])
         >>> tl.ones((4, 4)).rope(angles.cos(), angles.sin())[1]
-        Tensor[-0.30116874, 0.9899502, 1.3817732, 1.0099498; f32]
+        Tensor([-0.3012, 0.9900, 1.3818, 1.0099], dtype=f32)
         """
         require_tensors("rope", cos=cos, sin=sin)
         place = positions if isinstance(positions, TensorBase) else self._position(cos, positions)
@@ -141,7 +141,7 @@ class NetworkOpMethods(IndexMethods):
         >>> scores.cross_entropy(tl.Tensor([0, 1])).item()
         0.22009485960006714
         >>> scores.cross_entropy(tl.Tensor([0, 1]), reduction="none")
-        Tensor[0.12692802, 0.3132617; f32]
+        Tensor([0.1269, 0.3133], dtype=f32)
         """
         op = "cross_entropy"
         if not isinstance(targets, TensorBase):

@@ -37,7 +37,7 @@ class RearrangingMethods(CountingMethods):
         Without `dims` the elements are rolled in row-major order. There is one copy for each dim.
 
         >>> tl.arange(5).roll(2)
-        Tensor[3, 4, 0, 1, 2; i64]
+        Tensor([3, 4, 0, 1, 2], dtype=i64)
         """
         if axis is not None:
             dims = argument.by_other_name("roll", "dims", dims, "axis", axis)
@@ -62,7 +62,7 @@ class RearrangingMethods(CountingMethods):
         """Copy the tensor, repeated along each dim; fewer numbers than dims are those of the last dims.
 
         >>> tl.Tensor([1, 2]).tile(3)
-        Tensor[1, 2, 1, 2, 1, 2; i64]
+        Tensor([1, 2, 1, 2, 1, 2], dtype=i64)
         """
         counts = _integers("tile", "times", times)
         return self.repeat((*[1] * (self.rank - len(counts)), *counts))
@@ -74,9 +74,9 @@ class RearrangingMethods(CountingMethods):
         A vector of integers says how often each place is repeated. The shape then depends on them, and the host waits.
 
         >>> tl.Tensor([1, 2]).repeat_interleave(3)
-        Tensor[1, 1, 1, 2, 2, 2; i64]
+        Tensor([1, 1, 1, 2, 2, 2], dtype=i64)
         >>> tl.Tensor([5, 6]).repeat_interleave(tl.Tensor([1, 2]))
-        Tensor[5, 6, 6; i64]
+        Tensor([5, 6, 6], dtype=i64)
         """
         if axis is not None:
             dim = argument.dim_of("repeat_interleave", dim, axis)
@@ -115,9 +115,9 @@ class RearrangingMethods(CountingMethods):
         The result has (n - size) // step + 1 windows along `dim`. They share elements where they overlap.
 
         >>> tl.arange(5).unfold(0, 3, 1)
-        Tensor[[0, 1, 2],
-               [1, 2, 3],
-               [2, 3, 4]; i64]
+        Tensor([[0, 1, 2],
+                [1, 2, 3],
+                [2, 3, 4]], dtype=i64)
         """
         if axis is not None:
             dim = argument.dim_of("unfold", dim, axis)
@@ -141,8 +141,8 @@ class RearrangingMethods(CountingMethods):
 
         >>> x = tl.Tensor([[1, 2, 3], [4, 5, 6]])
         >>> x.take_along_dim(x.argsort(1, descending=True).to_dtype("i64"), dim=1)
-        Tensor[[3, 2, 1],
-               [6, 5, 4]; i64]
+        Tensor([[3, 2, 1],
+                [6, 5, 4]], dtype=i64)
         """
         if axis is not None:
             dim = argument.dim_of("take_along_dim", dim, axis)
@@ -168,11 +168,11 @@ def meshgrid(*tensors: T | Sequence[T], indexing: str = "ij") -> list[T]:
 
     >>> rows, columns = tl.meshgrid(tl.arange(2), tl.arange(3))
     >>> rows
-    Tensor[[0, 0, 0],
-           [1, 1, 1]; i64]
+    Tensor([[0, 0, 0],
+            [1, 1, 1]], dtype=i64)
     >>> columns
-    Tensor[[0, 1, 2],
-           [0, 1, 2]; i64]
+    Tensor([[0, 1, 2],
+            [0, 1, 2]], dtype=i64)
     """
     given = tensors[0] if len(tensors) == 1 and not isinstance(tensors[0], TensorBase) else tensors
     vectors: list[T] = list(given) if isinstance(given, Iterable) else [given]  # type: ignore[arg-type]

@@ -41,10 +41,10 @@ class ReductionMethods(OpMethods):
         >>> x.sum().item()
         21
         >>> x.sum(dim=0)
-        Tensor[5, 7, 9; i64]
+        Tensor([5, 7, 9], dtype=i64)
         >>> x.sum(dim=1, keepdim=True)
-        Tensor[[ 6],
-               [15]; i64]
+        Tensor([[ 6],
+                [15]], dtype=i64)
         """
         if _is_short(self._storage.inner.dtype):
             return self._widened("sum", SUM_I64, dim, keepdim, axis, keepdims)
@@ -65,7 +65,7 @@ class ReductionMethods(OpMethods):
         >>> x.prod().item()
         720
         >>> x.prod(dim=0)
-        Tensor[4, 10, 18; i64]
+        Tensor([4, 10, 18], dtype=i64)
         """
         if _is_short(self._storage.inner.dtype):
             return self._widened("prod", PROD_I64, dim, keepdim, axis, keepdims)
@@ -86,7 +86,7 @@ class ReductionMethods(OpMethods):
         >>> x.mean().item()
         3.5
         >>> x.mean(dim=0)
-        Tensor[2.5, 3.5, 4.5; f32]
+        Tensor([2.5, 3.5, 4.5], dtype=f32)
         """
         if not self._storage.inner.dtype.is_inexact:
             return self._mean_of_integers(dim, keepdim, axis, keepdims)
@@ -129,8 +129,8 @@ class ReductionMethods(OpMethods):
 
         >>> x = tl.Tensor([[1, 2, 3], [4, 5, 6]])
         >>> x.cumsum(1)
-        Tensor[[ 1,  3,  6],
-               [ 4,  9, 15]; i64]
+        Tensor([[ 1,  3,  6],
+                [ 4,  9, 15]], dtype=i64)
         """
         if axis is not None:
             dim = dim_of("cumsum", dim, axis)
@@ -146,8 +146,8 @@ class ReductionMethods(OpMethods):
 
         >>> x = tl.Tensor([[1, 2, 3], [4, 5, 6]])
         >>> x.cumprod(1)
-        Tensor[[  1,   2,   6],
-               [  4,  20, 120]; i64]
+        Tensor([[  1,   2,   6],
+                [  4,  20, 120]], dtype=i64)
         """
         if axis is not None:
             dim = dim_of("cumprod", dim, axis)
@@ -171,9 +171,9 @@ class ReductionMethods(OpMethods):
 
         >>> x = tl.Tensor([[1.0, 2.0, 3.0], [4.0, 6.0, 8.0]])
         >>> x.var(dim=1)
-        Tensor[1., 4.; f32]
+        Tensor([1., 4.], dtype=f32)
         >>> x.var(dim=1, correction=0)
-        Tensor[0.6666667, 2.6666667; f32]
+        Tensor([0.6667, 2.6667], dtype=f32)
         """
         return self._reduce(MethodOp.VAR, dim, keepdim, axis, keepdims, correction)
 
@@ -191,8 +191,8 @@ class ReductionMethods(OpMethods):
 
         >>> x = tl.Tensor([[1.0, 2.0, 3.0], [4.0, 6.0, 8.0]])
         >>> x.std(dim=1)
-        Tensor[1., 2.; f32]
+        Tensor([1., 2.], dtype=f32)
         >>> x.std(dim=1, correction=0)
-        Tensor[0.8164966, 1.6329932; f32]
+        Tensor([0.8165, 1.6330], dtype=f32)
         """
         return self._reduce(MethodOp.STD, dim, keepdim, axis, keepdims, correction)

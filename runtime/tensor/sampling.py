@@ -93,7 +93,7 @@ class SamplingMethods(ComposedMethods):
         It is 1 where `rand` of the compute dtype gives less.
 
         >>> tl.Tensor([0.0, 1.0]).bernoulli()
-        Tensor[0., 1.; f32]
+        Tensor([0., 1.], dtype=f32)
         """
         self._require_floats("bernoulli")
         wide = self.dtype.compute
@@ -112,7 +112,7 @@ class SamplingMethods(ComposedMethods):
         whether one is, and waits for the device.
 
         >>> tl.Tensor([0.0, 1.0, 0.0]).multinomial(3, replacement=True)
-        Tensor[1, 1, 1; i64]
+        Tensor([1, 1, 1], dtype=i64)
         """
         op = "multinomial"
         self._require_floats(op)

@@ -30,7 +30,7 @@ class StandardMethods(InteropMethods):
         """Copy the tensor to another device, as `to` does; streams are those of the devices, so `stream` is None.
 
         >>> tl.ones(2).to_device("cpu")
-        Tensor[1., 1.; f32]
+        Tensor([1., 1.], dtype=f32)
         """
         if stream is not None:
             raise InvalidArgument("to_device", "tensors wait for each other's streams by themselves; leave out stream")

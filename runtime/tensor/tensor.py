@@ -8,7 +8,7 @@ from . import names
 from .attention import AttentionMethods
 from .convolution import ConvolutionMethods
 from .custom import CustomMethods
-from .display import debug, pretty
+from .display import shown
 from .familiar import FamiliarMethods
 from .layers import LayerMethods
 from .losses import LossMethods
@@ -42,33 +42,30 @@ class Tensor(
     is expected, its name and NumPy's types and dtypes do too: DType.F16, "f16", "float16" and np.float16 are one thing.
 
     >>> tl.Tensor([[1.0, 2.0], [3.0, 4.0]])
-    Tensor[[1., 2.],
-           [3., 4.]; f32]
+    Tensor([[1., 2.],
+            [3., 4.]], dtype=f32)
     >>> tl.Tensor([1, 2, 3], "f16")
-    Tensor[1., 2., 3.; f16]
+    Tensor([1., 2., 3.], dtype=f16)
     >>> tl.Tensor(np.arange(3))
-    Tensor[0, 1, 2; i64]
+    Tensor([0, 1, 2], dtype=i64)
     """
 
     __slots__ = ()
 
     def __repr__(self) -> str:
-        return debug(self)
-
-    def __str__(self) -> str:
-        return pretty(self)
+        return shown(self)
 
     def _repr_html_(self) -> str:
-        """Show the elements in a notebook as `str` does."""
+        """Show in a notebook what `repr` does, with columns that line up."""
         from html import escape
 
-        return f"<pre>{escape(pretty(self))}</pre>"
+        return f'<pre style="font-family: monospace; white-space: pre">{escape(shown(self))}</pre>'
 
     def __dir__(self) -> list[str]:
         return dir(type(self))
 
     def __format__(self, spec: str) -> str:
-        """Format the only element as a number; without a format, as `str` does."""
+        """Format the only element as a number; without a format, as `repr` does."""
         if not spec:
             return str(self)
         try:

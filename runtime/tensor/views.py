@@ -46,11 +46,11 @@ class ViewMethods(TensorBase):
 
         >>> x = tl.Tensor([[1, 2, 3], [4, 5, 6]])
         >>> x.reshape(3, 2)
-        Tensor[[1, 2],
-               [3, 4],
-               [5, 6]; i64]
+        Tensor([[1, 2],
+                [3, 4],
+                [5, 6]], dtype=i64)
         >>> x.reshape(-1)
-        Tensor[1, 2, 3, 4, 5, 6; i64]
+        Tensor([1, 2, 3, 4, 5, 6], dtype=i64)
         """
         sizes = shape[0] if len(shape) == 1 and isinstance(shape[0], tuple) else shape
         key: tuple[object, ...] | None = ("reshape", self._layout.number, sizes)
@@ -121,9 +121,9 @@ class ViewMethods(TensorBase):
 
         >>> x = tl.Tensor([[1, 2, 3], [4, 5, 6]])
         >>> x.T
-        Tensor[[1, 4],
-               [2, 5],
-               [3, 6]; i64]
+        Tensor([[1, 4],
+                [2, 5],
+                [3, 6]], dtype=i64)
         """
         key = "T", self._layout.number
         return self._view(_views.get(key) or _views.keep(key, self._layout.permute(range(self.rank - 1, -1, -1))))
@@ -144,9 +144,9 @@ class ViewMethods(TensorBase):
 
         >>> x = tl.Tensor([[1, 2, 3], [4, 5, 6]])
         >>> x.t()
-        Tensor[[1, 4],
-               [2, 5],
-               [3, 6]; i64]
+        Tensor([[1, 4],
+                [2, 5],
+                [3, 6]], dtype=i64)
         """
         if self.rank > 2:
             raise ShapeMismatch("t", (self.shape,), "a matrix has 2 dims; use mT to swap the last two, or T for all")
@@ -164,8 +164,8 @@ class ViewMethods(TensorBase):
 
         >>> x = tl.Tensor([[1, 2, 3], [4, 5, 6]])
         >>> x.narrow(1, 1, 2)
-        Tensor[[2, 3],
-               [5, 6]; i64]
+        Tensor([[2, 3],
+                [5, 6]], dtype=i64)
         """
         if axis is not None:
             dim = dim_of("narrow", dim, axis)
@@ -207,8 +207,8 @@ class ViewMethods(TensorBase):
         """Stretch the tensor to `shape` by NumPy's rules: a view, in which the repeated elements exist once.
 
         >>> tl.Tensor([1, 2, 3]).broadcast_as(2, 3)
-        Tensor[[1, 2, 3],
-               [1, 2, 3]; i64]
+        Tensor([[1, 2, 3],
+                [1, 2, 3]], dtype=i64)
         """
         sizes = _integers("broadcast_as", "shape", shape)
         key = "broadcast_as", self._layout.number, sizes
@@ -230,7 +230,7 @@ class ViewMethods(TensorBase):
         >>> y = x.copy()
         >>> y += 10
         >>> x[0]
-        Tensor[1, 2, 3; i64]
+        Tensor([1, 2, 3], dtype=i64)
         """
         storage = self._storage
         return self._like(storage.to_dtype(self._layout, storage.inner.dtype))

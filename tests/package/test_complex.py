@@ -46,9 +46,9 @@ def test_real_numbers_are_promoted(device: Device) -> None:
 
 
 def test_printing(numbers: Tensor) -> None:
-    assert repr(numbers) == "Tensor[1.+2.j, 3.+0.j, -0.-0.5j; complex64]"
-    assert str(numbers[:2]) == "[1.+2.j, 3.+0.j]\nTensor[[2], complex64]"
-    assert repr(Tensor([complex("nan-infj")])) == "Tensor[NaN-infj; complex64]"
+    assert repr(numbers) == "Tensor([1.+2.0j, 3.+0.0j, -0.-0.5j], dtype=complex64)"
+    assert str(numbers[0]) == "Tensor(1.+2.j, dtype=complex64)"
+    assert repr(Tensor([complex("nan-infj")])) == "Tensor([nan-infj], dtype=complex64)"
 
 
 @pytest.mark.parametrize("name", [dtype.value for dtype in DType if dtype.kind not in ("bool", "complex")])

@@ -67,7 +67,7 @@ REFUSED = [
     (lambda x: x * float(x), "float reads elements; use where"),
     (lambda x: x.numpy(), "numpy reads elements; use where"),
     (lambda x: x + x.item(), "item reads elements; use where"),
-    (lambda x: x + len(str(x)), "str reads elements; use where"),
+    (lambda x: x + len(str(x)), "repr reads elements; use where"),
     (reduces, "max joins elements; reduce outside of the fused function, and pass the result"),
     (lambda x: x.sum(), "sum joins elements; reduce outside"),
     (lambda x: x.matmul(x.T), "matmul is no elementwise op; call it outside of the fused function"),

@@ -58,8 +58,8 @@ def test_recorded_tensors_read_as_others(device: Device) -> None:
     assert y.tolist() == [[2, 6], [4, 8]]
     assert y[0, 1].item() == 6
     assert float(y.sum()) == 20
-    assert repr(y) == repr(y.detach())
-    assert str(w) == str(w.detach())
+    assert repr(y) == repr(y.detach()).replace("dtype=f32", "dtype=f32, is_recorded=True")
+    assert str(w) == str(w.detach()).replace("Tensor(", "Var(").replace("\n        ", "\n     ")
     assert pickle.loads(pickle.dumps(y)).tolist() == y.tolist()
     np.testing.assert_array_equal(np.asarray(y), [[2, 6], [4, 8]])
     assert Tensor(y.to("cpu")).tolist() == y.tolist()

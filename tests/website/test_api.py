@@ -166,7 +166,7 @@ def rewrite(source: str, want: str, got: str) -> None:
 
 def test_an_example_that_is_wrong_is_found() -> None:
     runner = Runner()
-    text = ">>> tl.Tensor([1.0, 2.0]).sqrt()\nTensor[1., 1.5142135; f32]\n"
+    text = ">>> tl.Tensor([1.0, 2.0]).sqrt()\nTensor([1.0000, 1.5142], dtype=f32)\n"
     runner.run(doctest.DocTestParser().get_doctest(text, {"tl": tallow}, "x", None, 0), out=lambda _: None)
     assert len(runner.changed) == 1
 
