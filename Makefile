@@ -24,6 +24,8 @@ SITE_TESTS := tests/website/test_site.py
 GRADIENTS := tests/package/test_gradient.py tests/package/test_gradient_methods.py
 # What runs models.
 MODELS = $(patsubst %,tests/package/test_%.py,logits gpu_runtime $(if $(FULL),gguf runtime))
+# Every family of kernels by the package's own self-test; the rest of its tests need no GPU.
+SELFTEST := tests/package/test_selftest.py::test_everything_that_a_device_has_is_right
 # What comes before any backend, and the CPU's stage has: how arguments of strange classes are refused.
 COMMON := strange_class
 # Kernels of products with weights in blocks, whose longest test runs with the waves of 32 alone.
@@ -81,12 +83,12 @@ test-tallow: $(VENV)/tallow.stamp
 test-wave64: $(VENV)/tallow.stamp
 	@echo "3 of 7, about 150 s: on rocm with waves of 64, cells of every op and of every dtype, late, replayed, each allocation of its exact size; models"
 	@$(ON_HIP_HOST) HIP_HOST_WAVE=64 TALLOW_MEMORY_CACHE=0 $(LATE) $(PYTEST) --device rocm --replay \
-		tests/conformance $(MODELS) $(ORACLE) -k "not ($(COMMON)$(if $(FULL),, or $(WAVE32)))" $(if $(FULL),,--part 0/8)
+		tests/conformance $(MODELS) $(SELFTEST) $(ORACLE) -k "not ($(COMMON)$(if $(FULL),, or $(WAVE32)))" $(if $(FULL),,--part 0/8)
 
 test-wave32: $(VENV)/tallow.stamp
 	@echo "4 of 7, about 70 s: on rocm with waves of 32, other cells of every op and of every dtype, gradients, SciPy and scikit-learn"
 	@$(ON_HIP_HOST) HIP_HOST_WAVE=32 $(PYTEST) --device rocm \
-		tests/conformance/test_cells.py tests/conformance/test_blocks.py $(GRADIENTS) tests/package/test_ecosystem.py \
+		tests/conformance/test_cells.py tests/conformance/test_blocks.py $(GRADIENTS) tests/package/test_ecosystem.py $(SELFTEST) \
 		$(if $(FULL),$(MODELS),--part 2/8)
 
 test-devices: $(VENV)/tallow.stamp

@@ -207,7 +207,10 @@ def fault(
     cell: SupportCell, device: Device, trusted: Device, lay: Callable[[Sequence[int]], Layout] = contiguous
 ) -> str | None:
     """What is wrong with a cell of a device; None if it gives what NumPy gives."""
-    expected = run(cell, trusted, lay)
+    try:
+        expected = run(cell, trusted, lay)
+    except Exception as error:  # a cell that cannot be compared is not right either
+        return f"there is nothing to compare it with: {type(error).__name__}: {error}"
     try:
         found = run(cell, device, lay)
     except BackendUnavailable as error:

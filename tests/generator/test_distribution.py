@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 import shutil
 import subprocess
@@ -17,7 +18,7 @@ from typing import Any
 import pytest
 from tallow.kernels import host_arguments
 
-from .project import REPOSITORY
+from .project import REPOSITORY, Project, copy_project
 
 LICENSE = (REPOSITORY / "LICENSE").read_text(encoding="utf-8")
 # The folder of each project, and of its package.
@@ -37,6 +38,18 @@ def test_a_project_names_its_license_its_readme_and_its_types(name: str) -> None
     assert not RELATIVE.search((folder / project["readme"]).read_text(encoding="utf-8"))
     assert {"Programming Language :: Python :: 3", "Typing :: Typed"} <= {*project["classifiers"]}
     assert (folder / package / "py.typed").is_file()
+
+
+def test_urls_are_in_the_metadata_and_the_readme(generated_from_few_ops: Project, tmp_path: Path) -> None:
+    project = copy_project(generated_from_few_ops.root, tmp_path / "urls")
+    assert "urls" not in tomllib.loads((project.output / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    assert "where you got the package from" in (project.output / "README.md").read_text(encoding="utf-8")
+    urls = {"Issues": "https://example.org/issues", "Source code": 'https://example.org/?a="b"'}
+    project.edit("spec/package.yaml", "max_rank: 8\n", f"max_rank: 8\nurls: {json.dumps(urls)}\n")
+    project.generate()
+    settings = tomllib.loads((project.output / "pyproject.toml").read_text(encoding="utf-8"))
+    assert settings["project"]["urls"] == urls
+    assert urls["Issues"] in (project.output / "README.md").read_text(encoding="utf-8")
 
 
 def test_the_readme_of_the_index_has_the_commands_of_opgen() -> None:

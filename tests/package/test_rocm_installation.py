@@ -64,6 +64,10 @@ def test_each_cause_has_its_fix(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
     monkeypatch.setenv("HIP_VISIBLE_DEVICES", "7")
     said.append(installation.no_gpu(tmp_path))
     assert "HIP_VISIBLE_DEVICES=7" in said[-1]
+    page = (Path(__file__).parents[2] / "docs/amd.md").read_text(encoding="utf-8")
+    for reason in said:
+        begin = " ".join(reason.replace("=7", "=...").split(";")[0].split()[:5])
+        assert begin in page, f"docs/amd.md has no row for: {reason}"
     monkeypatch.setattr("sys.platform", "darwin")
     said.append(installation.no_gpu(tmp_path))
     assert len({*said}) == len(said)

@@ -1,0 +1,85 @@
+"""docs/amd.md names the targets of the spec, messages and variables that the code has, and commands that run."""
+
+from __future__ import annotations
+
+import ast
+import doctest
+import re
+import shlex
+from functools import cache
+from pathlib import Path
+
+import pytest
+import tallow as tl
+import yaml
+from tallow.doctor.__main__ import main as doctor
+from tallow.selftest import main as selftest
+
+ROOT = Path(__file__).parents[2]
+PAGE = (ROOT / "docs/amd.md").read_text(encoding="utf-8")
+# What ROCm says, and not tallow.
+FOREIGN = ("rocBLAS error",)
+
+
+def rows(heading: str) -> list[list[str]]:
+    """The cells of the table below a heading."""
+    part = PAGE.partition(f"## {heading}\n")[2].partition("\n## ")[0]
+    lines = [line for line in part.splitlines() if line.startswith("| ")]
+    return [[cell.strip() for cell in line.strip("|").split("|")] for line in lines[2:]]
+
+
+@cache
+def texts() -> tuple[str, ...]:
+    """Every text in the sources of the runtime, those of f-strings in parts."""
+    found: list[str] = []
+    for path in (ROOT / "runtime").rglob("*.py"):
+        nodes = ast.walk(ast.parse(path.read_text(encoding="utf-8")))
+        found += [node.value for node in nodes if isinstance(node, ast.Constant) and isinstance(node.value, str)]
+    return tuple(found)
+
+
+def test_the_targets_are_those_of_the_spec() -> None:
+    spec = yaml.safe_load((ROOT / "spec/backends/rocm.yaml").read_text(encoding="utf-8"))
+    table = rows("Which GPUs")
+    assert [row[0] for row in table] == spec["code_objects"]["targets"]
+    # wave.hpp and matrix_core.hpp decide by the same names.
+    assert all((lanes == "64") == target.startswith("gfx9") for target, _, lanes, _ in table)
+    kinds = {"gfx9": "MFMA", "gfx10": "none", "gfx11": "WMMA", "gfx12": "WMMA"}
+    assert all(kind == kinds[target[: 4 if target.startswith("gfx9") else 5]] for target, *_, kind in table)
+
+
+def test_every_message_is_one_that_the_code_has() -> None:
+    messages = [message for row in rows("When it fails") for message in re.findall(r"`([^`]+)`", row[0])]
+    assert len(messages) > 15
+    for message in messages:
+        if not message.startswith(FOREIGN):
+            # Names, numbers and paths are the values of an f-string.
+            words = re.split(r"\.\.\.|\S*[=\d]\S*|/\S+", message)
+            parts = [word.strip() for word in words if len(word.strip()) > 3]
+            assert parts and all(any(part in text for text in texts()) for part in parts), message
+
+
+def test_the_variables_are_read() -> None:
+    variables = [row[0].strip("`") for row in rows("Environment variables")]
+    assert variables
+    ours = {text for text in texts() if re.fullmatch(r"[A-Z]+(_[A-Z]+)+", text)}
+    # hip-python and ROCm read these.
+    assert {*variables} - {"NCCL_DEBUG"} <= ours
+
+
+def test_the_commands_are_understood(capsys: pytest.CaptureFixture[str]) -> None:
+    commands = re.findall(r"python -m tallow\.(doctor|selftest)([^`#\n]*)", PAGE)
+    assert {name for name, _ in commands} == {"doctor", "selftest"}
+    for name, arguments in commands:
+        with pytest.raises(SystemExit) as caught:
+            {"doctor": doctor, "selftest": selftest}[name]([*shlex.split(arguments), "--help"])
+        assert caught.value.code == 0
+    capsys.readouterr()
+
+
+def test_the_session_gives_what_it_shows() -> None:
+    if not tl.Device.is_available("rocm"):
+        pytest.skip("no HIP runtime")
+    (session,) = re.findall(r"```pycon\n(.*?)```", PAGE, re.DOTALL)
+    test = doctest.DocTestParser().get_doctest(session, {}, "amd", "docs/amd.md", 0)
+    assert doctest.DocTestRunner().run(test).failed == 0
