@@ -2,16 +2,14 @@
 
 import shutil
 import sys
-from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
 
-import yaml
 from opgen.cli import main as opgen
 from opgen.matrix import cells
 from opgen.project import read_spec
 
-from docs.site import api, commands, pictures, plots, speeds
+from docs.site import api, commands, names, pictures, plots, speeds
+from docs.site.api import PACKAGE
 
 ROOT = Path(__file__).parents[2]
 SITE = Path(__file__).parent
@@ -19,7 +17,6 @@ SITE = Path(__file__).parent
 PAGES = ("CHANGELOG.md", "CONTRIBUTING.md", "docs/**/*.md", "docs/**/*.svg", "generated/docs/*", "spec/**/*",
          "tests/backends/*", "tests/hip_host/**/*")  # fmt: skip
 LINKED = ("LICENSE", "README.md", "benchmarks", "examples", "generator", "runtime", "templates")
-LIBRARIES = {"numpy": "NumPy", "torch": "PyTorch", "candle": "Candle"}
 
 
 def stage(folder: Path) -> None:
@@ -44,32 +41,17 @@ def stage(folder: Path) -> None:
     for name in LINKED:
         if not (source / name).is_symlink():
             (source / name).symlink_to(ROOT / name)
-    facts: dict[str, dict[str, Any]] = yaml.safe_load((SITE / "ops.yaml").read_text(encoding="utf-8"))
     _write(source / "commands.md", commands.page(opgen, "opgen"))
-    _write(source / "names.md", _names(facts))
+    _write(source / "names.md", names.page())
     for path, text in api.texts():
         _write(source / "api" / path, text)
-    for name, text in _notes(facts).items():
-        _write(folder / "notes" / f"{name}.md", text)
+    for op, text in _notes().items():
+        _write(folder / "notes" / f"{op}.md", text)
 
 
-def _names(facts: Mapping[str, Mapping[str, Any]]) -> str:
-    head = ["tallow", *LIBRARIES.values()]
-    rows = []
-    for op, own in sorted(facts.items()):
-        names = [f"`{own[library]}`" if library in own else "–" for library in LIBRARIES]
-        rows.append([f"[{op}](reference/ops/{op}.md)", *names])
-    table = ["| " + " | ".join(row) + " |" for row in (head, ["---"] * len(head), *rows)]
-    text = (
-        "What tallow, NumPy, PyTorch and Candle call an op. NumPy's names are below `numpy`, PyTorch's below `torch`; "
-        "Candle's are methods of `Tensor`, or paths below `candle_nn`. A dash means that there is no single function."
-    )
-    return "\n".join(["# Names in other libraries", "", text, "", *table, ""])
-
-
-def _notes(facts: Mapping[str, Mapping[str, Any]]) -> dict[str, str]:
+def _notes() -> dict[str, str]:
     """What pages of ops say besides what the spec does: a plot, names, speeds."""
-    spec, tables = read_spec(ROOT), speeds.read_tables(ROOT / "docs")
+    facts, spec, tables = names.facts(), read_spec(ROOT), speeds.read_tables(ROOT / "docs")
     pictures = {
         functor.name: plots.picture(functor, plots.curves(spec, functor, facts.get(functor.name, {}).get("plot", {})))
         for functor in plots.plotted(spec)
@@ -80,8 +62,11 @@ def _notes(facts: Mapping[str, Mapping[str, Any]]) -> dict[str, str]:
         parts = []
         if op in pictures:
             parts.append(f"## Plot\n\n```{{raw}} html\n{pictures[op]}```")
-        names = [f"{library} `{own[key]}`" for key, library in LIBRARIES.items() if key in own]
-        parts += [f"## In other libraries\n\n{', '.join(names)}; see [all names](../../names.md)."] if names else []
+        if name := names.public_name(op):
+            entry = f"The public name is {{py:obj}}`{name} <{PACKAGE}.{name}>`."
+            others = names.line(name)
+            line = f"{entry} {others}; see [all names](../../names.md)." if others else entry
+            parts.append(f"## In other libraries\n\n{line}")
         parts.append(speeds.note(tables, [op, *own.get("timed", ())]))
         if text := "\n\n".join(filter(None, parts)):
             notes[op] = f"{text}\n"

@@ -9,12 +9,11 @@ from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import yaml
 from opgen.matrix import op_cells
 from opgen.model import Method, Spec
 from opgen.project import read_spec
 
-from docs.site import api, attributes
+from docs.site import api, attributes, names
 
 if TYPE_CHECKING:
     from sphinx.application import Sphinx
@@ -26,7 +25,6 @@ _NAME = re.compile(r"[A-Za-z_][\w.]*")
 _MARKS = re.compile(r"([\\*|_])")
 # Parameters that only serve to refuse what callers may write by mistake.
 _REFUSED = re.compile(r"(?:, )?\*{1,2}\w+: (?:typing\.)?Never")
-LIBRARIES = {"numpy": "NumPy", "torch": "PyTorch"}
 
 
 def setup(application: Sphinx) -> dict[str, bool]:
@@ -70,21 +68,13 @@ def restructured(text: str) -> str:
 def facts(name: str) -> Iterator[str]:
     """The dtypes and the gradient of an entry, and what other libraries call it, as a list of fields."""
     owner, _, op = name.rpartition(".")
-    own = _names().get(op if owner == "Tensor" or not owner else "", {})
-    method = _methods().get(op) if owner == "Tensor" else None
-    if method is not None:
+    if owner == "Tensor" and op in _methods():
         texts, gradient = _support(op)
         yield f":Dtypes: {', '.join(texts)}; :doc:`on each backend </reference/ops/{op}>`"
         yield f":Gradient: {gradient}"
-    for key, library in LIBRARIES.items():
-        if key in own:
-            yield f":{library}: ``{key}.{own[key]}``"
-
-
-@cache
-def _names() -> dict[str, dict[str, str]]:
-    found: dict[str, dict[str, str]] = yaml.safe_load(Path(__file__).with_name("ops.yaml").read_text(encoding="utf-8"))
-    return found
+    for key, own in names.of(name).items():
+        if own and key != "candle":
+            yield f":{names.LIBRARIES[key]}: {', '.join(f'``{key}.{each}``' for each in own)}"
 
 
 @cache
@@ -102,7 +92,7 @@ def _methods() -> dict[str, tuple[Method, str | None]]:
 @cache
 def _support(op: str) -> tuple[tuple[str, ...], str]:
     spec, (method, own) = _spec(), _methods()[op]
-    names = spec.op_names(method, own)
+    dtypes = spec.op_names(method, own)
     has_gradient = any(cell.gradient for cell in op_cells(spec, method, own))
     none = method.gradient.none if method.gradient is not None else None
-    return names.texts if names is not None else (), "yes" if has_gradient else f"none: {none}" if none else "none"
+    return dtypes.texts if dtypes is not None else (), "yes" if has_gradient else f"none: {none}" if none else "none"

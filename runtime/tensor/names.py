@@ -1,13 +1,19 @@
-"""What tallow calls what other libraries call differently, for the errors about attributes that are not there."""
+"""Errors about attributes that other libraries have and tallow calls differently: they say what to use."""
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Mapping
+from enum import Enum
+from operator import attrgetter
 from typing import Final, NoReturn
 
-# By the names of PyTorch and NumPy, what does the same here to a tensor x.
-OF_TENSORS: Final[Mapping[str, str]] = {
-    **dict.fromkeys(("astype", "type", "type_as"), "x.to_dtype(dtype)"),
+from ..core.argument import REQUIRED
+from .equivalents import EQUIVALENTS
+
+# By the names of other libraries, what does the same to a tensor x where it is no single name of `EQUIVALENTS`.
+_OF_TENSORS: Final[Mapping[str, str]] = {
+    "type_as": "x.to_dtype(dtype)",
     "double": 'x.to_dtype("f64")',
     "bfloat16": 'x.to_dtype("bf16")',
     "long": 'x.to_dtype("i64")',
@@ -15,42 +21,14 @@ OF_TENSORS: Final[Mapping[str, str]] = {
     "short": 'x.to_dtype("i16")',
     "byte": 'x.to_dtype("u8")',
     "bool": 'x.to_dtype("bool")',
-    "dim": "x.rank",
-    "nelement": "x.elem_count",
     **dict.fromkeys(("itemsize", "element_size"), "x.dtype.itemsize"),
     **dict.fromkeys(("stride", "strides"), "x.layout.strides, in elements"),
     "storage_offset": "x.layout.start_offset",
     **dict.fromkeys(("view_as", "reshape_as"), "x.reshape(other.shape)"),
-    "ravel": "x.flatten()",
     "unflatten": "x.reshape(shape)",
-    **dict.fromkeys(("broadcast_to", "expand_as"), "x.broadcast_as(shape)"),
-    **dict.fromkeys(("swapaxes", "swapdims"), "x.transpose(dim1, dim2)"),
-    "moveaxis": "x.movedim(source, destination)",
     **dict.fromkeys(("take", "select"), "x[index], or x.index_select(indexes, dim)"),
-    "take_along_axis": "x.take_along_dim(indexes, dim)",
-    "clip": "x.clamp(lowest, highest)",
     "pad": "x.pad_with_zeros(dim, left, right)",
     "inner": "x.vecdot(other)",
-    "subtract": "x.sub(other)",
-    "multiply": "x.mul(other)",
-    **dict.fromkeys(("divide", "true_divide"), "x.div(other)"),
-    "mod": "x.remainder(other)",
-    "power": "x.pow(exponent)",
-    "negative": "x.neg()",
-    "reciprocal": "x.recip()",
-    "square": "x.sqr()",
-    "absolute": "x.abs()",
-    **{f"arc{name}": f"x.a{name}()" for name in ("sin", "cos", "tan", "sinh", "cosh", "tanh")},
-    "arctan2": "x.atan2(other)",
-    "fix": "x.trunc()",
-    **dict.fromkeys(("bitwise_not", "invert"), "~x"),
-    "not_equal": "x.ne(other)",
-    "greater": "x.gt(other)",
-    "greater_equal": "x.ge(other)",
-    "less": "x.lt(other)",
-    "less_equal": "x.le(other)",
-    "amax": "x.max(dim)",
-    "amin": "x.min(dim)",
     "swish": "x.silu()",
     **dict.fromkeys(
         ("requires_grad", "grad_fn", "track_op", "is_variable"), "x.is_recorded; tallow.Var(x) makes a variable"
@@ -68,30 +46,62 @@ OF_OPTIMIZERS: Final[Mapping[str, str]] = {
     "backward_step": "optimizer.step(loss.backward())",
     "set_learning_rate": "optimizer.learning_rate = rate",
 }
-OF_THE_PACKAGE: Final[Mapping[str, str]] = {
-    **dict.fromkeys(("array", "asarray", "as_tensor"), "tallow.Tensor(data)"),
-    **dict.fromkeys(("concat", "concatenate"), "tallow.cat(tensors, dim)"),
+_OF_THE_PACKAGE: Final[Mapping[str, str]] = {
     **dict.fromkeys(("vstack", "hstack"), "tallow.cat(tensors, dim), or tallow.stack(tensors, dim)"),
     "empty": "tallow.zeros(shape)",
     "device_count": "len(tallow.devices())",
-    "manual_seed": "Device.set_seed(seed)",
-    "save": "tallow.save_safetensors(tensors, path)",
-    "load": "tallow.load_safetensors(path)",
-    "compile": "tallow.fuse(function)",
-    **dict.fromkeys(("Parameter", "Variable"), "tallow.Var(tensor)"),
+    "Variable": "tallow.Var(tensor)",
     **dict.fromkeys(("grad", "autograd"), "loss.backward(), or tallow.value_and_grad(function)"),
-    **dict.fromkeys(("set_grad_enabled", "inference_mode"), "tallow.no_grad()"),
+    "set_grad_enabled": "tallow.no_grad()",
     "jit": "tallow.fuse(function)",
-    "set_printoptions": "tallow.set_print_options()",
-    "set_num_threads": "tallow.set_threads(count)",
-    "get_num_threads": "tallow.get_threads()",
-    "use_deterministic_algorithms": "tallow.deterministic(is_on)",
     "int": 'the dtype "i32"',
     "long": 'the dtype "i64"',
     "half": 'the dtype "f16"',
     "float": 'the dtype "f32"',
     "double": 'the dtype "f64"',
 }
+
+
+def _by_foreign_name(words: Mapping[str, str], *, of_tensors: bool) -> dict[str, str]:
+    """The words, and besides them ours for each name of `EQUIVALENTS`; the first where two of ours have one."""
+    found = dict(words)
+    for ours, libraries in EQUIVALENTS.items():
+        owner, _, name = ours.rpartition(".")
+        if owner == "Tensor" or not of_tensors:
+            word = f"x.{name}" if owner == "Tensor" else f"tallow.{ours}"
+            for foreign in " ".join(libraries).split():
+                theirs = foreign.rpartition(".")[2]
+                if theirs != name:
+                    found.setdefault(theirs, word)
+    return found
+
+
+# By the names of other libraries, what to use: an expression, or only a name, of which `as_call` makes one.
+OF_TENSORS: Final[Mapping[str, str]] = _by_foreign_name(_OF_TENSORS, of_tensors=True)
+OF_THE_PACKAGE: Final[Mapping[str, str]] = _by_foreign_name(_OF_THE_PACKAGE, of_tensors=False)
+
+
+def as_call(word: str, value: object) -> str:
+    """The call of a function that `word` names, with the parameters that it needs, or with its first ones."""
+    is_enum = isinstance(value, type) and issubclass(value, Enum)
+    if not word.replace(".", "").isidentifier() or not callable(value) or is_enum:
+        return word
+    parameters = [each for each in inspect.signature(value).parameters.values() if each.name != "self"]
+    places = [each for each in parameters if each.kind is not each.KEYWORD_ONLY and each.annotation != "Never"]
+    needed = [each.name for each in places if each.default in (each.empty, REQUIRED)]
+    return f"{word}({', '.join(needed or [each.name for each in places][:2])})"
+
+
+def of_the_package(name: str, package: object, tensor: type) -> str | None:
+    """What to use in place of a name that the package does not have; None where no other library has it."""
+    word = OF_THE_PACKAGE.get(name)
+    owner, _, path = (word or "").partition(".")
+    if word is None or not path.replace(".", "").isidentifier():
+        return word
+    if owner != "x":
+        return as_call(word, attrgetter(path)(package))
+    method = getattr(tensor, path)
+    return f"the method {as_call(word, method)} of a Tensor" if callable(method) else f"{word} of a Tensor"
 
 
 def refuse(owner: str, name: str, found: object, word: str | None) -> NoReturn:
@@ -114,4 +124,5 @@ class Elsewhere:
         self._owner, self._name, self._word = owner, name, word
 
     def __get__(self, instance: object, owner: type | None = None) -> NoReturn:
-        refuse(self._owner, self._name, owner if instance is None else instance, self._word)
+        ours = getattr(owner, self._word.removeprefix("x."), None)
+        refuse(self._owner, self._name, owner if instance is None else instance, as_call(self._word, ours))

@@ -322,23 +322,46 @@ def test_wrong_calls_name_the_fix(device: Device) -> None:
 
 def test_names_of_other_libraries_name_ours() -> None:
     x = Tensor([1.0])
-    for name, word in names.OF_TENSORS.items():
-        with pytest.raises(AttributeError, match=f"^a Tensor has no attribute '{name}'; use {re.escape(word)}$"):
+    lacking = {name: word for name, word in names.OF_TENSORS.items() if not hasattr(Tensor, name)}
+    for name, word in lacking.items():
+        own = getattr(Tensor, word.removeprefix("x."), None)
+        expected = re.escape(names.as_call(word, own))
+        with pytest.raises(AttributeError, match=f"^a Tensor has no attribute '{name}'; use {expected}$"):
             getattr(x, name)
-        assert not hasattr(Tensor, name)
-    assert not set(names.OF_TENSORS) & set(dir(x))
+    assert len(lacking) > 80
+    assert not set(lacking) & set(dir(x))
     # It would take a third of a small call.
     assert not hasattr(Tensor, "__getattr__")
-    for name, word in names.OF_THE_PACKAGE.items():
+    elsewhere = [name for name in names.OF_THE_PACKAGE if name not in vars(tallow)]
+    for name in elsewhere:
+        word = names.of_the_package(name, tallow, Tensor)
+        assert word is not None
         with pytest.raises(AttributeError, match=f"'tallow' has no attribute '{name}'; use {re.escape(word)}$"):
             getattr(tallow, name)
+    assert len(elsewhere) > 100
     # What the words name is there.
-    for word in names.OF_TENSORS.values():
+    for word in (*names.OF_TENSORS.values(), *names.OF_THE_PACKAGE.values()):
         for attribute in re.findall(r"\bx\.(\w+)", word):
-            assert hasattr(x, attribute), word
-    for word in names.OF_THE_PACKAGE.values():
+            assert hasattr(Tensor, attribute), word
         for attribute in re.findall(r"tallow\.(\w+)", word):
             assert hasattr(tallow, attribute), word
+
+
+@pytest.mark.parametrize(
+    ("owner", "name", "call"),
+    [
+        (Tensor([1.0]), "arctan2", "x.atan2(other)"),
+        (Tensor([1.0]), "clip", "x.clamp(min, max)"),
+        (Tensor([1.0]), "broadcast_to", "x.broadcast_as(shape)"),
+        (Tensor([1.0]), "matrix_transpose", "x.mT"),
+        (tallow, "concatenate", "tallow.cat(tensors)"),
+        (tallow, "Parameter", "tallow.Var(tensor)"),
+        (tallow, "arcsin", "the method x.asin() of a Tensor"),
+    ],
+)
+def test_the_errors_show_calls_with_what_they_need(owner: object, name: str, call: str) -> None:
+    with pytest.raises(AttributeError, match=f"; use {re.escape(call)}$"):
+        getattr(owner, name)
 
 
 def test_other_names_are_as_unknown_as_ever() -> None:
@@ -350,7 +373,9 @@ def test_other_names_are_as_unknown_as_ever() -> None:
     for name, word in {
         "float32": "the dtype 'f32'",
         "exp": r"the method x\.exp\(\)",
+        "all": r"the method x\.all\(\)",
         "cpu": r"Device\.cpu\(\)",
+        "synchronize": r"Device\.synchronize\(",
     }.items():
         with pytest.raises(AttributeError, match=word):
             getattr(tallow, name)

@@ -1,4 +1,4 @@
-"""What docs/site/ops.yaml says of ops: it knows the ops of the spec, and the libraries know the names."""
+"""What tallow's names are called elsewhere: they are names of the package, and the libraries know the others."""
 
 from __future__ import annotations
 
@@ -6,20 +6,40 @@ import importlib
 import importlib.util
 from operator import attrgetter
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
 import tallow
-import yaml
+import tallow.array_api
+import tallow.gguf
+import tallow.models
+import tallow.tokenizer
+from tallow.runtime.tensor.equivalents import EQUIVALENTS
+
+from docs.site import api
+from docs.site import names as pages
 
 HERE = Path(__file__).parent
-ROOT = HERE.parents[1]
-FACTS: dict[str, dict[str, Any]] = yaml.safe_load((ROOT / "docs/site/ops.yaml").read_text(encoding="utf-8"))
+# Methods for other devices and ops of one's own, and fused ops of networks, which neither NumPy nor PyTorch has.
+OURS_ALONE = {
+    "affine",
+    "from_storage",
+    "gelu_mul",
+    "is_cpu",
+    "is_metal",
+    "is_rocm",
+    "metal",
+    "rocm",
+    "rope",
+    "silu_mul",
+}
+OURS_ALONE |= {f"{name}{count}" for name in ("apply_op", "inplace_op") for count in (1, 2, 3)}
 
 
-def names(library: str) -> dict[str, str]:
-    return {op: own[library] for op, own in FACTS.items() if library in own}
+def names(library: str) -> set[str]:
+    if library == "candle":
+        return {own["candle"] for own in pages.facts().values() if "candle" in own}
+    return {name for own in EQUIVALENTS.values() for name in getattr(own, library).split()}
 
 
 def recorded(library: str) -> set[str]:
@@ -27,26 +47,41 @@ def recorded(library: str) -> set[str]:
     return {name for line in lines if not line.startswith("#") for name in line.split()}
 
 
+def test_our_names_are_public() -> None:
+    for name in EQUIVALENTS:
+        assert attrgetter(name)(tallow) is not None
+    assert [*EQUIVALENTS] == sorted(EQUIVALENTS, key=str.lower)
+
+
+def test_each_method_of_a_tensor_has_its_names_or_is_listed_here() -> None:
+    """NumPy and PyTorch have most of them: who adds one says how they call it, or that they do not."""
+    lacking = {name for page in api.pages() for name in page.names if name.startswith("Tensor.")} - {*EQUIVALENTS}
+    assert lacking == {f"Tensor.{name}" for name in OURS_ALONE}
+
+
 def test_the_ops_are_those_of_the_spec() -> None:
     methods = {cell.method for cell in tallow.support()} | {cell.op for cell in tallow.support()}
-    assert not {*FACTS} - methods
-    assert list(FACTS) == sorted(FACTS)
+    assert not {*pages.facts()} - methods
+    assert [*pages.facts()] == sorted(pages.facts())
 
 
 def test_each_entry_says_something_known() -> None:
-    assert {key for own in FACTS.values() for key in own} == {"numpy", "torch", "candle", "timed", "plot"}
+    assert {key for own in pages.facts().values() for key in own} == {"api", "candle", "timed", "plot"}
+    assert {own["api"] for own in pages.facts().values() if "api" in own} <= {*EQUIVALENTS}
 
 
 def test_numpy_has_the_names() -> None:
-    for name in names("numpy").values():
-        assert callable(attrgetter(name)(np)), name
+    for name in names("numpy"):
+        attrgetter(name)(np)
 
 
 @pytest.mark.parametrize("library", ["torch", "candle"])
 def test_the_recorded_names_have_those(library: str) -> None:
     assert len(names(library)) > 50
-    assert not {*names(library).values()} - recorded(library)
+    known = recorded(library)
+    assert {name for name in names(library) if name not in known and f"Tensor.{name}" not in known} == set()
     # Where PyTorch is installed, it is asked itself.
     if importlib.util.find_spec(library) is not None:
         module = importlib.import_module(library)
-        assert all(callable(attrgetter(name)(module)) for name in names(library).values())
+        for name in names(library):
+            assert attrgetter(name)(module) is not None
