@@ -36,7 +36,7 @@ from opgen.model import (
     sentence,
 )
 from opgen.names import Names
-from opgen.problem import Location, Problem, did_you_mean
+from opgen.problem import Location, Problem, unknown_dtype
 from opgen.signature import Call, Parameter, Signature
 
 Record = TypeVar("Record")
@@ -174,7 +174,7 @@ def _known_dtypes(dtypes: tuple[DType, ...], problems: list[Problem]) -> tuple[D
         for needed, other in needs.items():
             if other and other not in known:
                 message = f"dtype '{dtype.name}' {needed} unknown dtype '{other}'"
-                problems.append(Problem(dtype.location, message + did_you_mean(other, known)))
+                problems.append(Problem(dtype.location, message + unknown_dtype(other, known)))
     return dtypes
 
 
@@ -254,6 +254,7 @@ def _functor_method(kind: FunctorKind, functor: Functor) -> Method:
         checks=tuple(checks),
         errors={},
         tensor=Signature(functor.name, tuple(front), "Tensor") if functor.has_front else None,
+        shape=None,
         gradient=_recorded(functor, stored) if gives_both else None,
         owner=STORAGE,
         location=functor.location,

@@ -39,7 +39,8 @@ class FunctionCall:
         match = _CALL.fullmatch(content) if isinstance(content, str) else None
         if match is None:
             given = f"'{content}'" if isinstance(content, str) else spot.value.type_name
-            spot.problem(f"{spot.owner} cannot call {given}; write 'module.function'")
+            fix = "'{unsupported: why}'" if content == "unsupported" else "'module.function'"
+            spot.problem(f"{spot.owner} cannot call {given}; write {fix}")
         return cls(match[1] if match else "", match[2] if match else "", None, False, spot.value.location)
 
     @property

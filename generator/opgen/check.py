@@ -5,6 +5,7 @@ from collections import Counter
 from collections.abc import Iterable
 from pathlib import Path
 
+from opgen.aliases import dtype_name
 from opgen.arguments import KNOWN_TYPES, coercion
 from opgen.claims import check_claims
 from opgen.decoder import module_name
@@ -25,7 +26,7 @@ from opgen.model import (
     Spec,
 )
 from opgen.names import Names
-from opgen.problem import Location, Problems, did_you_mean
+from opgen.problem import Location, Problems, did_you_mean, unknown_dtype
 from opgen.promotion import check_promotion, check_yields
 from opgen.reserved import METHOD_WORDS, names_around
 from opgen.scopes import check_formulas
@@ -64,8 +65,8 @@ def check(spec: Spec, problems: Problems) -> None:
         for functor in kind.functors:
             are_known(spec, functor.dtypes, (), problems)
             if not functor.keeps_kind and functor.result not in spec.groups["all"]:
-                message = f"unknown dtype '{functor.result}'"
-                problems.unknown(functor.location, message, functor.result or "", spec.groups["all"])
+                hint = unknown_dtype(functor.result or "", spec.groups["all"])
+                problems.note(functor.result_location, f"unknown dtype '{functor.result}'{hint}")
             _check_reduction(spec, kind, functor, problems)
     if check_formulas(spec, problems):
         check_claims(spec, problems)
@@ -138,7 +139,7 @@ def _check_reduction(spec: Spec, kind: FunctorKind, functor: Functor, problems: 
     floats = spec.groups["float"]
     if reduction.accumulate is not None and reduction.accumulate not in floats:
         message = f"{op} accumulates in unknown float dtype '{reduction.accumulate}'"
-        problems.unknown(place, message, reduction.accumulate, floats)
+        problems.note(place, message + unknown_dtype(reduction.accumulate, floats))
     if reduction.identity in BOUNDS:
         if functor.parameters:
             problems.note(place, f"{op} has parameters, but no result of nothing; make its 'identity' a number")
@@ -218,8 +219,9 @@ def are_known(spec: Spec, names: Names, words: Iterable[str], problems: Problems
     what = "dtype" if names.listed else "group of dtypes"
     for text, location in zip(names.texts, names.locations, strict=True):
         if text not in known:
-            is_bare = not names.listed and text in dtypes
-            hint = f"; write a dtype in brackets, [{text}]" if is_bare else did_you_mean(text, known)
+            meant = text if text in dtypes else dtype_name(text)
+            is_bare = not names.listed and meant in dtypes
+            hint = f"; write a dtype in brackets, [{meant}]" if is_bare else unknown_dtype(text, (*known, *dtypes))
             problems.note(location, f"unknown {what} '{text}'{hint}")
     return all(text in known for text in names.texts)
 

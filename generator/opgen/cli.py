@@ -12,7 +12,7 @@ from typing import Any
 import click
 
 from opgen import __version__
-from opgen.commands.options import ROOT, ROOT_HELP, ROOT_KEY, keep_root, tell_mistakes
+from opgen.commands.options import ROOT, ROOT_HELP, ROOT_KEY, Group, keep_root, tell_mistakes
 from opgen.problem import Refusal, SpecError
 
 # By its name, the module and the name in it of each command, in the order of the help: only the one that runs is
@@ -34,7 +34,7 @@ _COMMANDS = {
 }
 
 
-class _Command(click.Group):
+class _Command(Group):
     """Prints the mistakes of a spec, and what cannot be written, as errors rather than as tracebacks."""
 
     def __call__(self, *arguments: Any, **options: Any) -> Any:

@@ -7,7 +7,7 @@ import os
 import shutil
 import sys
 import tempfile
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
 from pathlib import Path
@@ -143,6 +143,16 @@ async def _examine(
             return None
         libraries = await _complete(toolchain.device_libraries, folder, build, [path, answer.output], environment)
     return Compiler(toolchain, path, answer.output.strip(), environment, libraries)
+
+
+def may_be_built(target: str, toolchains: Iterable[Toolchain]) -> bool:
+    """Whether a compiler that is meant for a target is installed, with its libraries; none is started."""
+    return any(
+        toolchain.may_build(target)
+        and locate(toolchain.compilers, os.environ)
+        and (toolchain.device_libraries is None or _library_folder(toolchain.device_libraries) is not None)
+        for toolchain in toolchains
+    )
 
 
 def locate(candidates: Sequence[str], environment: Mapping[str, str]) -> list[tuple[str, AbstractSet[str]]]:

@@ -29,6 +29,7 @@ from typing import Annotated, Any, TypeAlias, TypeVar, Union, get_args, get_orig
 from opgen.cache.memo import memoize, persistent
 from opgen.loader import Document, Value
 from opgen.problem import Location, Problem, did_you_mean, nearest
+from opgen.yaml_mistakes import key_fix, mapping_fix, value_fix
 
 Found = TypeVar("Found")
 # Where a mistake of a record is, and what it is: in the value of a key, or in that to which a path of keys and
@@ -224,7 +225,9 @@ def module_name(_: "Spot | None", text: str) -> Iterator[str]:
     if len(text) > _MOST_LETTERS:
         yield f"'{text}' cannot be a name, it has more than {_MOST_LETTERS} letters; use a shorter one"
     elif not _NAME.fullmatch(text):
-        yield f"'{text}' cannot be a name; use small letters, digits and underscores"
+        name, is_assigned, value = text.partition("=")
+        fix = f"write '{name.strip()}: {value.strip()}'" if is_assigned else "use small letters, digits and underscores"
+        yield f"'{text}' cannot be a name; {fix}"
     elif keyword.iskeyword(text):
         yield f"'{text}' cannot be a name, it is a word of Python; use another one"
 
@@ -319,6 +322,7 @@ class Spot:
         """The entries of a mapping, whose keys keep the rules of their type."""
         if not isinstance(self.value.content, dict):
             mend = f"; write it like '{example.text}'" if (example := first(notes, Example)) else ""
+            mend = mapping_fix(self.value.content) or mend
             self.no_value(f"{self.what} must be a mapping, not {self.value.type_name}{mend}")
             return {}
         entries = {key: self.inside(value, key) for key, value in self.value.content.items()}
@@ -332,9 +336,9 @@ class Spot:
         is_one = isinstance(content, int | float if kind is float else kind)
         if not is_one or isinstance(content, bool) != (kind is bool):
             wanted = f"{_SCALARS[kind]} or null" if Mark.NULL in notes else _SCALARS[kind]
-            is_number = kind is str and isinstance(content, int | float)
-            mend = "; put it in quotes" if is_number else ""
-            self.no_value(f"{self.what} must be {wanted}, not {self.value.type_name}{mend}")
+            self.no_value(
+                f"{self.what} must be {wanted}, not {self.value.type_name}{value_fix(_SCALARS[kind], content)}"
+            )
             return None
         if isinstance(content, str) and len(content) > _MOST_CHARACTERS:
             self.no_value(f"{self.what} has {len(content)} characters; write at most {_MOST_CHARACTERS}")
@@ -430,13 +434,15 @@ class _Keys:
     def whole(self) -> Any:
         """The record that all of them are."""
         if self.written is not self.spot.value.content:
-            self.spot.no_value(f"{self.what} must be a mapping, not {self.spot.value.type_name}")
+            fix = mapping_fix(self.spot.value.content)
+            self.spot.no_value(f"{self.what} must be a mapping, not {self.spot.value.type_name}{fix}")
         record = self.record(self.kind)
         meant = set()
         for key, value in self.written.items():
             if key not in self.asked:
-                meant.add(nearest(key, self.asked))
-                message = f"unknown key '{key}' in {self.what}{did_you_mean(key, self.asked)}"
+                fix = key_fix(key)
+                meant.add(nearest(key.partition(":")[0] if fix else key, self.asked))
+                message = f"unknown key '{key}' in {self.what}{fix or did_you_mean(key, self.asked)}"
                 self.spot.problem(message, value.key_location)
         # A key that is there but misspelt, or one of a value that is no mapping, is not missing as well.
         for key in self.missing() if self.written is self.spot.value.content else ():

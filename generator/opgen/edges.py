@@ -6,6 +6,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Annotated, ClassVar
 
+from opgen.aliases import constant
 from opgen.decoder import Entry, Form, Mark, Spot, names_of
 from opgen.expression import ExpressionError, parse_expression
 from opgen.loader import is_representable
@@ -49,11 +50,14 @@ class Edge:
         places = [""] * len(self.arguments) if parameters is None else names
         for argument, place in zip(self.arguments, places, strict=False):
             if argument != place and not _is_number(argument, ()):
-                mend = f"write one, or '{place}' for every finite one" if place else "write one"
+                number = constant(argument)
+                mend = f"write {number}" if number is not None else "write one"
+                mend += f", or '{place}' for every finite one" if place else ""
                 return f"'{argument}' in '{self.call}' is no number; {mend}"
         free = [place for place, argument in zip(places, self.arguments, strict=False) if argument == place]
         if not _is_number(self.value, free):
-            return f"'{self.value}' is no result of '{self.call}'; write a number, or a product or sum with its names"
+            number = constant(self.value) or "a number, or a product or sum with its names"
+            return f"'{self.value}' is no result of '{self.call}'; write {number}"
         return None
 
     def __str__(self) -> str:

@@ -7,7 +7,9 @@ from pathlib import Path
 from typing import Final
 
 from opgen.additions import Additions
+from opgen.aliases import dtype_name
 from opgen.folders import PACKAGE_FILE
+from opgen.formula import FormulaError, Number, parse, walk
 from opgen.model import CHOSEN_KINDS, MOST_BYTES
 from opgen.problem import Refusal
 
@@ -20,7 +22,7 @@ _NAMED: Final = {
     "float": re.compile(r"(f|bf(?=16))(16|32|64)"),
     "complex": re.compile(r"(complex)(64|128)"),
 }
-_DTYPES = Path("spec", "dtypes.yaml")
+_DTYPES, _PRIMITIVES = Path("spec", "dtypes.yaml"), Path("spec", "primitives.yaml")
 _FORMULAS = {"unary": "x", "binary": "x + y", "cmp": "x == y"}
 
 
@@ -56,11 +58,33 @@ def _has_gradients(additions: Additions) -> bool:
     return not additions.has(PACKAGE_FILE, "without_gradients")
 
 
+def _is_of_floats(formula: str, additions: Additions) -> bool:
+    """Whether a formula has numbers or primitives of floats alone; no for what is no formula, which is told later."""
+    try:
+        parts = [*walk(parse(formula))]
+    except FormulaError:
+        return False
+    content = additions.documents[_PRIMITIVES].root.content
+    entries = content["primitives"].content if isinstance(content, dict) else {}
+    of_floats = {
+        call.partition("(")[0]
+        for call, value in (entries.items() if isinstance(entries, dict) else ())
+        if isinstance(value.content, dict) and "kind" in value.content and value.content["kind"].content == "float"
+    }
+    return any(
+        isinstance(part.value, float) if isinstance(part, Number) else getattr(part, "primitive", "") in of_floats
+        for part in parts
+    )
+
+
 def _op(name: str, kind: str, formula: str | None, gradient: str | None, additions: Additions) -> Iterator[str]:
     truth = "bool" if additions.has(_DTYPES, "dtypes", "bool") else "u8"
     yield f"{name}:"
     yield f"  doc: what {name} gives  # the docs say it"
-    yield "  dtypes: real  # or all, number, integer, float, or a list: [f16, f32]"
+    dtypes, other = "real", "float"
+    if formula is not None and _is_of_floats(formula, additions):
+        dtypes, other = other, dtypes
+    yield f"  dtypes: {dtypes}  # or all, number, integer, {other}, or a list: [f16, f32]"
     if kind == "reduce":
         yield "  identity: 0  # what no elements give: a number, or highest or lowest"
         yield f"  combine: {_quoted(formula or 'x + y')}  # what two contributions x and y join to"
@@ -103,7 +127,9 @@ def _dtype(name: str, kind: str | None, size: int | None) -> Iterator[str]:
     elif kind is not None and size is not None:
         bits = 8 * size
     else:
-        raise Refusal(f"what '{name}' is does not follow from its name; give --kind and --bytes")
+        known = dtype_name(name)
+        fix = f"write '{known}' for it, or give" if known is not None else "give"
+        raise Refusal(f"what '{name}' is does not follow from its name; {fix} --kind and --bytes")
     is_integer = kind in ("unsigned", "signed")
     of_numpy = {"unsigned": f"uint{bits}", "signed": f"int{bits}", "float": f"float{bits}"}.get(kind, f"complex{bits}")
     # NumPy itself has no other floats.
@@ -186,6 +212,7 @@ def _method(name: str, has_gradients: bool) -> Iterator[str]:
     yield '  # checks: ["dim_in_range(layout, dim)"]  # calls of functions of core/check.py, made before the branch'
     yield "  # unsupported: why it lacks dtypes  # where its operands do not have all"
     yield f'  # tensor: "{name}() -> Tensor"  # the tensor method that is this method alone'
+    yield '  # shape: "shape[:-1]"  # of its result, if that is not the shape of the tensor'
 
 
 def _text(additions: Additions, file: Path, key: str) -> str:

@@ -2,7 +2,8 @@
 
 import ast
 import warnings
-from typing import Final
+from collections.abc import Mapping
+from typing import Any, Final
 
 MOST_NESTED: Final = 50
 """How deep an expression may be nested: its second gradient is several times as deep, and Python's stack is finite."""
@@ -55,3 +56,15 @@ def _parsed(text: str, mode: str) -> ast.AST:
         if not level:
             return tree
     raise ExpressionError(_TOO_DEEP)
+
+
+def substituted(tree: ast.expr, parts: Mapping[str, ast.expr]) -> ast.expr:
+    """An expression with others in the places of names."""
+    if isinstance(tree, ast.Name):
+        return parts.get(tree.id, tree)
+    fields: dict[str, Any] = {}
+    for name, value in ast.iter_fields(tree):
+        items = value if isinstance(value, list) else [value]
+        replaced = [substituted(item, parts) if isinstance(item, ast.expr) else item for item in items]
+        fields[name] = replaced if isinstance(value, list) else replaced[0]
+    return type(tree)(**fields)

@@ -11,14 +11,16 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cache, cached_property
 from pathlib import Path
-from typing import Annotated, Any, ClassVar, Final, Literal, TypeAlias
+from typing import Annotated, ClassVar, Final, Literal, TypeAlias
 
+from opgen.aliases import constant, last_part
 from opgen.cache.memo import memoize
 from opgen.decoder import Choice, Entry, Form, Mark, Mistakes, Spot, defines, like, names_of
 from opgen.decoder import Name as Name_
-from opgen.expression import MOST_NESTED, ExpressionError, parse_expression
+from opgen.expression import MOST_NESTED, ExpressionError, parse_expression, substituted
 from opgen.loader import is_representable
 from opgen.problem import Location, Problem, did_you_mean
+from opgen.rewriting import corrected, rewritten
 
 Kind: TypeAlias = Literal["bool", "integer", "float", "complex"]
 Language: TypeAlias = Literal["array", "kernel"]
@@ -199,7 +201,8 @@ class Formula:
     def problem(self, error: FormulaError, what: str) -> Problem:
         """The mistake `error` of the formula, which `what` names, where it stands in the file."""
         place = replace(self.location, column=self.location.column + error.offset)
-        wrong, _, fix = str(error).partition("; ")
+        # What is wrong may quote a text with that sign.
+        wrong, _, fix = str(error).rpartition("; ")
         return Problem(place, f"{wrong} in {what}; {fix}")
 
     def with_parts(self, parts: Mapping[str, "Formula"]) -> "Formula":
@@ -419,13 +422,14 @@ class Primitives(dict[str, Primitive]):
     def behind(self, nodes: tuple[Node, ...]) -> "Primitives":
         """Those on which anything depends that follows from formulas: the same object as long as these are the same.
 
-        All of them where a formula calls one that there is not, as the message about it names others.
+        All of them where a formula calls one that there is not, or names one, as the message about it names others.
         """
         if nodes not in self._behind:
             called = {call.primitive for node in nodes for call in calls(node)}
+            is_mistaken = any(name.rpartition(".")[2] in self for node in nodes for name in names(node))
             reached = frozenset[str]().union(*map(self._reach, (WHERE, *OPERATORS, *called)))
             own = (primitive for name, primitive in self.items() if name in reached)
-            self._behind[nodes] = _chosen(*own) if called <= self.keys() else self
+            self._behind[nodes] = _chosen(*own) if called <= self.keys() and not is_mistaken else self
         return self._behind[nodes]
 
     def _reach(self, name: str) -> frozenset[str]:
@@ -501,8 +505,8 @@ def parse(text: str) -> Node:
     try:
         tree = parse_expression(text.strip())
     except ExpressionError as error:
-        message = f"'{_shortened(text)}' is no formula ({error}); write it like 'x * sigmoid(x)'"
-        raise FormulaError(message, error.offset) from None
+        fix = _fix(corrected(text), "write it like 'x * sigmoid(x)'")
+        raise FormulaError(f"'{_shortened(text)}' is no formula ({error}); {fix}", error.offset) from None
     return _node(tree)
 
 
@@ -523,11 +527,24 @@ def _node(tree: ast.expr) -> Node:
             return Call(_OPERATORS[type(operator)], (_node(left), _node(right)), offset)
         case ast.Compare(left=left, ops=[operator], comparators=[right]) if type(operator) in _OPERATORS:
             return Call(_OPERATORS[type(operator)], (_node(left), _node(right)), offset)
-        case ast.Compare(ops=[_, _, *_]):
-            raise FormulaError("comparisons cannot be chained; write where(..., where(...), 0)", offset)
+        case ast.Constant(value=int() | float() as value) if not isinstance(value, bool):
+            raise FormulaError("a number is beyond the largest double; write a smaller one, or inf", offset)
     signs = ", ".join(dict.fromkeys(_SIGNS.values()))
-    shown = _shortened(ast.unparse(tree))
-    raise FormulaError(f"'{shown}' cannot stand; write names, numbers, primitives and {signs}", offset)
+    fix = _fix(rewritten(tree), f"write names, numbers, primitives and {signs}")
+    if isinstance(tree, ast.BinOp) and isinstance(tree.op, ast.BitXor):
+        fix += ", or bitwise_xor(x, y) for bits"
+    raise FormulaError(f"'{_shortened(ast.unparse(tree))}' cannot stand; {fix}", offset)
+
+
+def _fix(formula: str | None, otherwise: str) -> str:
+    """How to write a formula, where `formula` is one."""
+    if formula is None or len(formula) > _MOST_SHOWN:
+        return otherwise
+    try:
+        _node(parse_expression(formula))
+    except (ExpressionError, FormulaError):
+        return otherwise
+    return f"write {formula}"
 
 
 def _shortened(text: str) -> str:
@@ -601,10 +618,12 @@ def kind_of(node: Node, kinds: Mapping[str, Kind], primitives: Primitives) -> Ki
                 return kinds[text]
             if text in LITERALS:
                 return "float"
-            raise FormulaError(f"unknown name '{text}'{did_you_mean(text, [*kinds, *LITERALS])}", offset)
+            raise FormulaError(f"unknown name '{text}'{_meant(text, kinds, primitives)}", offset)
     primitive = primitives.get(node.primitive)
     if primitive is None:
-        hint = did_you_mean(node.primitive, primitives, "write a primitive of spec/primitives.yaml, or add it there")
+        default = "write a primitive of spec/primitives.yaml, or add it there"
+        fix = rewritten(parse_expression(text_of(node)))
+        hint = did_you_mean(node.primitive, primitives, default) if fix is None else f"; {_fix(fix, default)}"
         raise FormulaError(f"unknown primitive '{node.primitive}'{hint}", node.offset)
     if len(node.arguments) != len(primitive.parameters):
         call = f"{primitive.name}({', '.join(primitive.parameters)})"
@@ -645,6 +664,17 @@ def kind_of(node: Node, kinds: Mapping[str, Kind], primitives: Primitives) -> Ki
     return "bool" if primitive.result == "bool" else own or (primitive.kinds[0] if len(primitive.kinds) == 1 else None)
 
 
+def _meant(name: str, kinds: Mapping[str, Kind], primitives: Primitives) -> str:
+    """The end of a message about a name that a formula has and that nothing answers to."""
+    owner, _, attribute = name.rpartition(".")
+    function = attribute if owner in kinds else last_part(name)
+    if function in primitives and "(" in primitives[function].call:
+        arguments = (owner, *primitives[function].parameters[1:]) if owner in kinds else primitives[function].parameters
+        return f"; write {function}({', '.join(arguments)})"
+    number = constant(name)
+    return f"; write {number}" if number is not None else did_you_mean(name, [*kinds, *LITERALS])
+
+
 def lowered(
     node: Node,
     language: Language,
@@ -678,7 +708,7 @@ def lowered(
                 expression = ast.Call(expression.func, [*expression.args, ast.Name(DTYPE)], [])
             else:
                 expression = ast.Call(ast.Name(f"{ast.unparse(expression.func)}<{ELEMENT}>"), expression.args, [])
-        return _substituted(expression, dict(zip(primitive.parameters, arguments, strict=True)))
+        return substituted(expression, dict(zip(primitive.parameters, arguments, strict=True)))
 
     def named(text: str) -> ast.expr:
         return ast.Name(literal(text) if text in LITERALS and text not in kinds else text)
@@ -713,7 +743,7 @@ def tree_of(
 
 def operated(operator: str, operands: list[ast.expr]) -> ast.expr:
     """An operator of operands."""
-    return _substituted(_tree(operator), dict(zip("xy", operands, strict=False)))
+    return substituted(_tree(operator), dict(zip("xy", operands, strict=False)))
 
 
 class _Written(ast.Constant):
@@ -723,18 +753,6 @@ class _Written(ast.Constant):
 @cache
 def _tree(expression: str) -> ast.expr:
     return ast.parse(expression, mode="eval").body
-
-
-def _substituted(tree: ast.expr, parts: Mapping[str, ast.expr]) -> ast.expr:
-    """An expression with others in the places of names."""
-    if isinstance(tree, ast.Name):
-        return parts.get(tree.id, tree)
-    fields: dict[str, Any] = {}
-    for name, value in ast.iter_fields(tree):
-        items = value if isinstance(value, list) else [value]
-        replaced = [_substituted(item, parts) if isinstance(item, ast.expr) else item for item in items]
-        fields[name] = replaced if isinstance(value, list) else replaced[0]
-    return type(tree)(**fields)
 
 
 def printed(tree: ast.expr, literal: Callable[[str], str] = str) -> str:

@@ -16,6 +16,7 @@ import yaml
 from opgen.cache.memo import memoize
 from opgen.folders import walk
 from opgen.problem import Location, Problem, lines_of
+from opgen.yaml_mistakes import conflict, mistake
 
 Scalar = str | int | float | bool | None
 
@@ -47,9 +48,6 @@ _LINE_ENDS_OF_OLD = re.compile("[\x85\u2028\u2029]")
 # Aliases of aliases grow like powers; no file that a person writes comes near.
 _MOST_VALUES = 100_000
 _TOO_DEEP = "brackets or lists stand too deep inside each other; close them"
-# An entry of a mapping in lines, and a value that ends with its line.
-_ENTRY = re.compile(r"(?P<indentation> *)(?P<key>[\w.-]+):(?: +(?P<value>[^\s#].*)| *(?:#.*)?)")
-_WHOLE_VALUE = re.compile(r"[^|>&*'\"{\[].*|'.*'|\".*\"|{.*}|\[.*\]")
 
 
 @dataclass(frozen=True)
@@ -131,7 +129,9 @@ def load(
             )
             continue
         if relative in unsaved:
-            document = _parsed(unsaved[relative], relative, problems)
+            problem = conflict(unsaved[relative], Location(relative))
+            problems += [problem] if problem is not None else []
+            document = None if problem is not None else _parsed(unsaved[relative], relative, problems)
         else:
             document = load_file(path, relative, problems)
         if document is not None:
@@ -176,7 +176,10 @@ def read_text(file: Path, shown: Path, problems: list[Problem]) -> str | None:
             problems.append(Problem(Location(shown), "cannot be read: it is no regular file; write one or remove it"))
             return None
         content = file.read_bytes()
-        return content.decode("utf-8").replace("\r\n", "\n")
+        text = content.decode("utf-8").replace("\r\n", "\n")
+        problem = conflict(text, Location(shown))
+        problems += [problem] if problem is not None else []
+        return text if problem is None else None
     except UnicodeDecodeError as error:
         place = _place_after(content[: error.start].decode("utf-8"), shown)
         problems.append(Problem(place, "cannot be read: it is not UTF-8; save it as a text in UTF-8"))
@@ -209,7 +212,7 @@ def _parse(text: str, path: Path, problems: list[Problem]) -> Value | None:
             return None
         mark = error.problem_mark or error.context_mark
         location = Location(path, mark.line + 1, mark.column + 1) if mark else Location(path)
-        problems.append(Problem(location, _syntax_message(text, location, error)))
+        problems.append(mistake(text, location, error))
         return None
     except yaml.YAMLError as error:
         # Of the characters that YAML refuses, its errors do not tell line and column.
@@ -273,44 +276,6 @@ def _count(node: yaml.Node, path: Path, key_location: Location, counts: dict[int
         raise _AliasError(_location(node, path), message)
     counts[id(node)] = count
     return count
-
-
-def _syntax_message(text: str, location: Location, error: yaml.MarkedYAMLError) -> str:
-    lines = lines_of(text)
-    line = lines[location.line - 1] if location.line <= len(lines) else ""
-    if "\t" in line[: len(line) - len(line.lstrip())]:
-        return "a tab indents this line; indent it with spaces"
-    if (lost := _lost_entry(lines[: location.line])) is not None:
-        return lost
-    problem = str(error.problem or error.context)
-    if "undefined alias" in problem:
-        alias = line[location.column :].split()[0].rstrip(",]}")
-        return f"alias '*{alias}' repeats nothing; write '&{alias}' before the value that it repeats"
-    if error.problem and error.context and error.context_mark:
-        problem += f" {error.context} that begins at line {error.context_mark.line + 1}"
-    return f"not valid YAML: {problem}; look at the quotes, brackets and indentation up to here"
-
-
-def _lost_entry(lines: Sequence[str]) -> str | None:
-    """Of lines whose last one is a mistake, the message where it is an entry below a key that has a value already."""
-    entries = [match for line in lines if (match := _ENTRY.fullmatch(line)) is not None]
-    written = [line for line in lines if line.strip() and not line.lstrip().startswith("#")]
-    if len(entries) < 2 or written[-2:] != [match.string for match in entries[-2:]]:
-        return None
-    *above, entry = entries
-    owner = above[-1]
-    if len(owner["indentation"]) >= len(entry["indentation"]) or not _WHOLE_VALUE.fullmatch(
-        _without_comment(owner["value"])
-    ):
-        return None
-    message = f"'{entry['key']}' is indented below '{owner['key']}', which has a value"
-    holders = [one["key"] for one in above if not one["value"] and len(one["indentation"]) < len(entry["indentation"])]
-    place = f"move it to the end of '{holders[-1]}'" if holders else "move it below its own key"
-    return f"{message}; {place}, or indent it like '{owner['key']}'"
-
-
-def _without_comment(value: str | None) -> str:
-    return (value or "").partition(" #")[0].rstrip()
 
 
 def _location(node: yaml.Node, path: Path) -> Location:

@@ -37,7 +37,7 @@ from opgen.edges import Edge
 from opgen.formats import Format
 from opgen.formula import BOTH, Formula, Node, Primitives, names, too_long
 from opgen.formula import Call as FormulaCall
-from opgen.gradients import Gradient
+from opgen.gradients import Expression, Gradient
 from opgen.kernels import Constant, FieldGroup, KernelFamily, TupleType
 from opgen.libraries import CLibrary
 from opgen.names import Names
@@ -143,7 +143,7 @@ class Package:
         Mapping[str, Mapping[str, tuple[str, Location]]],
         Mark.OPTIONAL,
         Example("OP_REMOVED: {unary.gelu: reason}"),
-        "Why the package breaks its callers, by the rule of docs/rules.md and by what `opgen diff` says breaks.",
+        "Why the package breaks its callers, by the rule and by what breaks, as `opgen diff` says both.",
     ]
     base: Annotated[
         BasePackage | None,
@@ -569,7 +569,9 @@ class Functor:
         gradients = {f"gradient.{name}": formula for name, formula in self.gradients.items()}
         long = [*too_long({**own, **gradients}, self.let, what)]
         yield from long
-        if own and not long and not {*self.operands} & {*names(self.written.with_parts(self.let).node)}:
+        named = {*names(self.written.with_parts(self.let).node)}
+        # What it names that there is not is another mistake.
+        if own and not long and named <= self.parameters.keys():
             message = f"'formula' of {what} names no operand, so that its result has no shape"
             yield "formula", f"{message}; write it over {' and '.join(self.operands)}"
         defaults = list(self.parameters.values())
@@ -759,6 +761,12 @@ class Method:
         "The errors that backends raise besides those that follow from the checks and the dtypes.",
     ]
     tensor: Annotated[Signature | None, Of((STORAGE,)), "The signature of the tensor method that is this method alone."]
+    shape: Annotated[
+        Expression | None,
+        Of((STORAGE,)),
+        "The shape of what that tensor method gives, if it is not the tensor's: an expression over `shape`, the "
+        "tensor's, and the arguments.",
+    ]
     gradient: Annotated[
         Gradient | None,
         Of((STORAGE,)),
@@ -780,6 +788,19 @@ class Method:
         if self.operands and all(operand.name != "self" for operand in self.operands):
             yield (None,), f"{what} has no operand 'self'; add it to 'operands'"
         yield from self._operand_mistakes()
+        if self.shape is None:
+            return
+        if self.tensor is None:
+            yield "shape", f"'shape' of {what} is that of a tensor method, which it lacks; write 'tensor', or remove it"
+        if len(self.operands) > 1:
+            yield (
+                "shape",
+                f"'shape' of {what} is for one operand, and it has several; write that method in Python",
+            )
+        known = ("shape", *(self.tensor.arguments if self.tensor is not None else ()))
+        for name in self.shape.names:
+            if name not in known:
+                yield "shape", f"unknown name '{name}' in 'shape' of {what}{did_you_mean(name, known)}"
 
     def _operand_mistakes(self) -> Mistakes:
         parameters = self.signature.arguments

@@ -12,9 +12,20 @@ from opgen.model import BackendFamily, DType, Spec
 _FREE_DLPACK = 100
 
 
-def new_backend(spec: Spec, family: BackendFamily, name: str, module: str) -> str:
-    """The text of spec/backends/NAME.yaml."""
-    library = _imported(module)
+def import_library(module: str) -> tuple[object | None, str]:
+    """A library, or None and why it cannot be imported here."""
+    try:
+        return importlib.import_module(module), ""
+    except ModuleNotFoundError as error:
+        if error.name is not None and f"{module}.".startswith(f"{error.name}."):
+            return None, f"{module} is not installed"
+        return None, f"{module} cannot be imported ({error})"
+    except Exception as error:  # whatever a library raises that lacks a driver or a file
+        return None, f"{module} cannot be imported ({type(error).__name__}: {error})"
+
+
+def new_backend(spec: Spec, family: BackendFamily, name: str, module: str, library: object | None) -> str:
+    """The text of spec/backends/NAME.yaml; without the library, nothing is marked that it lacks."""
     words = family.vocabulary.values()
     unspelled = [word for word in words if word.spelling is None and not word.is_optional]
     missing = {word: _missing(word, library) for word in words if word.spelling is not None and library is not None}
@@ -76,13 +87,6 @@ def _methods_without_a_cell(spec: Spec, family: BackendFamily) -> list[str]:
         and (method.kind is None or method.signature.returns == "None")
         and method.name not in modules.get(file.name, {})
     ]
-
-
-def _imported(module: str) -> object | None:
-    try:
-        return importlib.import_module(module)
-    except ImportError:
-        return None
 
 
 def _dtype(dtype: DType, module: str, library: object | None) -> str:

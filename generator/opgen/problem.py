@@ -6,6 +6,10 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
+from opgen.aliases import dtype_name, meanings
+
+# Of how many letters the beginning of a word is enough to know it.
+_SHORTEST_START = 3
 _LINE_END = re.compile(r"\r\n|\n|\r")
 
 
@@ -76,8 +80,15 @@ def one_line(text: str) -> str:
 
 
 def nearest(word: str, choices: Iterable[str]) -> str | None:
-    """The known word that `word` is probably a misspelling of."""
-    return next(iter(difflib.get_close_matches(word, list(choices), n=1)), None)
+    """The known word that `word` is probably a misspelling of, or that it means elsewhere."""
+    known = {choice.casefold(): choice for choice in reversed([*choices])}
+    for meant in meanings(word):
+        if meant in known.values():
+            return meant
+    start = word.casefold()
+    longer = [choice for choice in known if choice.startswith(start) and len(start) >= _SHORTEST_START]
+    match = longer if len(longer) == 1 else difflib.get_close_matches(start, known, n=1)
+    return known[match[0]] if match else None
 
 
 def did_you_mean(word: str, choices: Iterable[str], mend: str = "") -> str:
@@ -89,6 +100,13 @@ def did_you_mean(word: str, choices: Iterable[str], mend: str = "") -> str:
     if mend:
         return f"; {mend}"
     return f"; known are {', '.join(known)}" if known else "; remove it"
+
+
+def unknown_dtype(word: str, known: Iterable[str]) -> str:
+    """The end of a message about a dtype that the spec lacks: how to add it, or the nearest known one."""
+    names = list(known)
+    name = dtype_name(word)
+    return did_you_mean(word, names) if name is None or name in names else f"; 'opgen new dtype {name}' adds it"
 
 
 class Problems(list[Problem]):

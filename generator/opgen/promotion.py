@@ -3,7 +3,7 @@
 from collections.abc import Iterator, Mapping
 
 from opgen.model import DType, Spec
-from opgen.problem import Problems
+from opgen.problem import Problems, unknown_dtype
 
 _Above = Mapping[str, frozenset[str]]
 
@@ -14,7 +14,7 @@ def check_promotion(dtypes: Mapping[str, DType], problems: Problems) -> None:
         for other in dtype.promotes_to:
             if other not in dtypes:
                 message = f"dtype '{name}' is promoted to unknown dtype '{other}'"
-                problems.unknown(dtype.location, message, other, dtypes)
+                problems.note(dtype.location, message + unknown_dtype(other, dtypes))
     for name, above in _reached(dtypes).items():
         if name in above:
             problems.note(dtypes[name].location, f"dtype '{name}' is promoted to itself in the end; remove a step")

@@ -31,8 +31,8 @@ _WORDS = {"string": "text", "integer": "integer", "number": "number", "boolean":
 _INTRODUCTION = """\
 # The spec
 
-`opgen schema` writes this page, and the JSON Schemas in `schema/`, from the classes that read the files. Editors show
-the same texts; docs/editors.md says how to set one up.
+`opgen schema` writes this page, and the JSON Schemas in `schema/`, from the classes that read the files. An editor with
+a YAML language server shows the same texts, from the schema that the first line of each file names.
 
 Each file holds a mapping. `*` stands for any name. The key of an entry is its name: small letters, digits and
 underscores, except where the page says otherwise.

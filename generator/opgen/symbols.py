@@ -13,6 +13,7 @@ from dataclasses import replace
 from functools import cache, cached_property
 from pathlib import Path, PurePosixPath
 
+from opgen.aliases import LIBRARIES
 from opgen.arrays import LIBRARY, ArrayLibrary, Spelling
 from opgen.cache.memo import memoize
 from opgen.cells import FunctionCall
@@ -31,7 +32,7 @@ from opgen.model import (
     PublicModule,
     Spec,
 )
-from opgen.problem import Location, Problem, Problems, did_you_mean, nearest
+from opgen.problem import Location, Problem, Problems, did_you_mean, nearest, unknown_dtype
 from opgen.scopes import decisive, scopes, state_scopes
 from opgen.sources import BACKENDS, BASE, CORE, HEADERS, NUMERICS, RUNTIME, Sources, package_folders, place
 
@@ -85,6 +86,10 @@ def _functions_of_ops(
     }
 
 
+# The modules of NumPy's types.
+_TYPE_MODULES = ("numpy", "ml_dtypes")
+
+
 def check_symbols(spec: Spec, sources: Sources, problems: Problems) -> None:
     """Note the names that clash, and those that nothing answers to."""
     _check_members(spec, sources, problems)
@@ -101,6 +106,9 @@ def check_symbols(spec: Spec, sources: Sources, problems: Problems) -> None:
     numpy = _NumPy(sources)
     for dtype in spec.dtypes:
         module, _, name = dtype.numpy.rpartition(".")
+        if name and module not in _TYPE_MODULES and (not module or module.partition(".")[0] in LIBRARIES):
+            message = f"'numpy' of dtype '{dtype.name}' is '{dtype.numpy}', which Python cannot import"
+            problems.note(dtype.location, f"{message}; write {'numpy' if numpy.has(name) else 'ml_dtypes'}.{name}")
         if module == "numpy" and not numpy.has(name):
             what = f"unknown name '{name}' in 'numpy' of dtype '{dtype.name}'"
             problems.unknown(dtype.location, what, name, numpy.names, "write a type of NumPy")
@@ -532,7 +540,7 @@ def _check_dtypes(spec: Spec, backend: Backend, array: ArrayLibrary, problems: P
     places.update({name: place for name, (_, place) in array.lacking.items()})
     for name, location in places.items():
         if name not in dtypes:
-            problems.unknown(location, f"unknown dtype '{name}' of {backend}", name, dtypes)
+            problems.note(location, f"unknown dtype '{name}' of {backend}{unknown_dtype(name, dtypes)}")
     missing = ", ".join(name for name in dtypes if name not in places and array.dtypes is not None)
     if missing:
         mend = "write the library's, or '{unsupported: reason}'"

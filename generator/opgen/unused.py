@@ -56,6 +56,10 @@ def _functor_problems(spec: Spec, functor: Functor) -> Iterator[Problem]:
     of, location = f"op '{functor.name}'", functor.location
     written = functor.written if functor.reduction is None else None
     yield from _unused_lets(functor.let, (written, *functor.gradients.values()), of)
+    used = {name for node in functor.nodes for name in names(node)}
+    for name in functor.parameters:
+        if name not in used:
+            yield Problem(location, f"no formula of {of} names '{name}' of 'parameters'; remove it, or use it")
     dtypes = {*spec.resolve(functor.dtypes)}
     # A spec without complex dtypes may have ops of one with them.
     complex = {*spec.groups["complex"]}

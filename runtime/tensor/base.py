@@ -77,6 +77,10 @@ class TensorBase:
         tensor._layout = layout._dense or layout.dense
         return tensor
 
+    def _shaped(self, storage: Storage, shape: Sequence[int]) -> Self:
+        tensor: Self = self._result_class._new(storage, Layout.contiguous(shape))
+        return tensor
+
     @property
     def storage(self) -> Storage:
         """The storage that holds the elements; views share it.

@@ -164,7 +164,7 @@ def test_the_matrix_may_be_of_some_backends_and_dtypes(small: Project) -> None:
     [
         (("ned",), "unknown op 'ned'; did you mean 'neg'?"),
         (("neg", "--backend", "hist"), "unknown backend 'hist'; did you mean 'host'?"),
-        (("--dtype", "f64"), "unknown dtype 'f64'; did you mean 'f16'?"),
+        (("--dtype", "f64"), "unknown dtype 'f64'; 'opgen new dtype f64' adds it"),
     ],
 )
 def test_what_the_matrix_has_not_is_told(small: Project, arguments: tuple[str, ...], reason: str) -> None:

@@ -382,6 +382,11 @@ def test_kernels_that_are_out_of_date_are_told(compilation: Compilation, host: b
     # A family that is new is missing, where there are others.
     (compilation.kernels / "code/two/shift.json").unlink()
     assert project.run("check").stderr == f"kernels of two are out of date (shift); run '{mend}'\n"
+    # Where no compiler is for it, a target's kernels stay as they are.
+    for compiler in compilation.tools.iterdir():
+        compiler.unlink()
+    project.edit("runtime/kernels/other.hpp", "void apply() { }", "void apply() {  }")
+    assert (project.run("generate").stderr, project.run("check").stderr) == ("", "")
 
 
 def test_the_host_gets_the_kernels_of_the_first_target_that_it_is(compilation: Compilation) -> None:

@@ -102,7 +102,7 @@ def test_files_are_read_in_order_and_named_by_their_stems(tmp_path: Path) -> Non
     [
         (b"key: \xff\n", (1, 6), "cannot be read: it is not UTF-8; save it as a text in UTF-8"),
         ("key: 1\nä: ".encode() + b"\xff\n", (2, 4), "cannot be read: it is not UTF-8; save it as a text in UTF-8"),
-        (b"one: 1\n---\ntwo: 2\n", (2, 1), "not valid YAML"),
+        (b"one: 1\n---\ntwo: 2\n", (2, 1), "a second document begins here; remove this line"),
         (b"key: !!int word\n", (1, 6), "not a value that a spec may hold"),
         (b"? [a, b]\n: value\n", (1, 3), "a key must be a word; put it in quotes"),
         ("ä: 1\nkey: ü\x01\n".encode(), (2, 7), "not valid YAML: it holds U+0001; remove that character"),

@@ -21,7 +21,7 @@ from opgen.report import FORMATS, Findings
     help="How to print what is wrong: for people, or for a machine.",
 )
 @click.option(
-    "--against", metavar="REF", help="Check that nothing breaks callers of the commit REF too; see docs/rules.md."
+    "--against", metavar="REF", help="Check that nothing breaks callers of the commit REF too; 'opgen diff' says why."
 )
 def check(root: Path, diff: bool, style: str, against: str | None) -> None:
     """Check the spec, and that generated/ is what it says.

@@ -21,11 +21,26 @@ def project_code_objects(root: Path, spec: Spec) -> tuple[tuple[CodeObject, ...]
 
 
 def out_of_date_kernels(root: Path, spec: Spec) -> Iterator[str]:
-    """The targets whose kernels were compiled before the sources changed: the package does not use those."""
+    """The targets whose kernels were compiled before the sources changed: the package does not use those.
+
+    Targets that no compiler here is for, such as those of kernels that were copied from another machine, are left out.
+    """
     try:
         old = out_of_date(project_code_objects(root, spec)[0])
     except CompileError:  # a source is missing, which is told already
         return
+    if not old:
+        return
+    from opgen.compilers import may_be_built  # asyncio takes long to import, and most commands have nothing to tell
+
+    toolchains = {
+        target: backend.code_objects.toolchains
+        for backend in spec.backends
+        if backend.code_objects is not None
+        for target in backend.code_objects.targets
+    }
+    lacking = {target for target in {each.target for each in old} if not may_be_built(target, toolchains[target])}
+    old = [code_object for code_object in old if code_object.target not in lacking]
     for is_host in (True, False):
         families: dict[str, list[str]] = {}
         for code_object in old:

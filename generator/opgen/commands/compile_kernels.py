@@ -4,7 +4,7 @@ import os
 import sys
 import time
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -12,8 +12,9 @@ import click
 
 from opgen.code_objects import remove_orphans, remove_stale
 from opgen.commands.code_objects import project_code_objects
-from opgen.commands.options import check_names, lock, root_option
+from opgen.commands.options import check_names, complete, lock, root_option
 from opgen.folders import OUTPUT
+from opgen.model import Spec
 from opgen.project import read_spec
 from opgen.resources import table
 from opgen.streams import is_terminal
@@ -24,8 +25,22 @@ if TYPE_CHECKING:
 
 @click.command(name="compile")
 @root_option
-@click.option("--target", "targets", multiple=True, metavar="NAME", help="Only this target; may be given again.")
-@click.option("--family", "families", multiple=True, metavar="NAME", help="Only this family; may be given again.")
+@click.option(
+    "--target",
+    "targets",
+    multiple=True,
+    metavar="NAME",
+    help="Only this target; may be given again.",
+    shell_complete=complete(lambda project: _targets(project.spec)),
+)
+@click.option(
+    "--family",
+    "families",
+    multiple=True,
+    metavar="NAME",
+    help="Only this family; may be given again.",
+    shell_complete=complete(lambda project: (family.name for family in project.spec.kernels if family.kernels)),
+)
 @click.option(
     "--host", is_flag=True, help="Only what runs on the host, if a compiler for it is here: there is a way without."
 )
@@ -80,6 +95,11 @@ def compile_kernels(
     click.echo(f"{len(results)} code objects in {time.monotonic() - start:.1f} s: {states}", err=stats)
     if is_missing or spilling or counts["failed"]:
         raise SystemExit(1)
+
+
+def _targets(spec: Spec) -> Iterator[str]:
+    for backend in spec.backends:
+        yield from backend.code_objects.targets if backend.code_objects is not None else ()
 
 
 def _compile(

@@ -28,8 +28,8 @@ _LISTED = ("op", "storage method", "device method", "dtype", "backend", "format"
 def diff(root: Path, revision: str, style: str) -> None:
     """Print how the spec has changed since the commit REF, and what breaks callers.
 
-    REF defaults to HEAD, so that the changes are those that are not committed. docs/rules.md explains the rules.
-    'opgen check --against REF' fails if something breaks callers.
+    REF defaults to HEAD, so that the changes are those that are not committed. What breaks callers is
+    printed with the rule that it breaks and why; 'opgen check --against REF' fails if anything does.
 
     \b
     opgen diff

@@ -1,23 +1,41 @@
 """opgen explain."""
 
 import json
+from collections.abc import Iterator
 from pathlib import Path
 
 import click
 
-from opgen.commands.options import check_names, patience, root_option
+from opgen.commands.options import (
+    check_names,
+    complete,
+    complete_backend,
+    complete_dtype,
+    ops,
+    patience,
+    root_option,
+)
 from opgen.commands.trees import Branch, show
 from opgen.explain import Fact, Scope
 from opgen.explain import explain as facts_of
 from opgen.problem import one_line
-from opgen.project import read_project
+from opgen.project import Project, read_project
+
+
+def _common_names(project: Project) -> Iterator[str]:
+    """The names that a person asks for: kernels, which have one for each dtype, would hide them."""
+    spec = project.spec
+    yield from (name for name in ops(project) if "." not in name)
+    for named in (spec.backends, spec.dtypes, spec.families, spec.kernels, spec.formats):
+        yield from (each.name for each in named)
+    yield from (name for name in spec.primitives if name.isidentifier())
 
 
 @click.command()
 @root_option
-@click.argument("name")
-@click.option("--backend", metavar="NAME", help="What this backend does alone.")
-@click.option("--dtype", metavar="NAME", help="What is done for this dtype alone.")
+@click.argument("name", shell_complete=complete(_common_names))
+@click.option("--backend", metavar="NAME", help="What this backend does alone.", shell_complete=complete_backend)
+@click.option("--dtype", metavar="NAME", help="What is done for this dtype alone.", shell_complete=complete_dtype)
 @click.option("--format", "style", type=click.Choice(["text", "json"]), default="text", show_default=True)
 def explain(root: Path, name: str, backend: str | None, dtype: str | None, style: str) -> None:
     """Print what NAME is and where each part of it is written: in the spec, the runtime, generated/ and the tests.

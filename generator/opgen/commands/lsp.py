@@ -16,7 +16,8 @@ from opgen.problem import Refusal
 def lsp(context: click.Context, root: Path | None, stdio: bool) -> None:  # noqa: ARG001 -- there is no other way
     """Serve an editor: mistakes as you type, completion, what keys and names mean, definitions, renaming.
 
-    docs/editors.md says how editors start it. It needs what 'pip install lsprotocol pygls' installs.
+    An editor starts it for the YAML files of spec/, and speaks to it on standard input and output. It needs what
+    'pip install lsprotocol pygls' installs.
 
     \b
     opgen lsp

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import click
 
-from opgen.commands.options import check_names, root_option
+from opgen.commands.options import check_names, complete_backend, complete_dtype, complete_op, root_option
 from opgen.matrix import cells, counts, laid_out, ways
 from opgen.problem import did_you_mean
 from opgen.project import read_spec
@@ -14,9 +14,23 @@ from opgen.project import read_spec
 
 @click.command()
 @root_option
-@click.argument("op", required=False)
-@click.option("--backend", "backends", multiple=True, metavar="NAME", help="Only this backend; may be given again.")
-@click.option("--dtype", "dtypes", multiple=True, metavar="NAME", help="Only this dtype; may be given again.")
+@click.argument("op", required=False, shell_complete=complete_op)
+@click.option(
+    "--backend",
+    "backends",
+    multiple=True,
+    metavar="NAME",
+    help="Only this backend; may be given again.",
+    shell_complete=complete_backend,
+)
+@click.option(
+    "--dtype",
+    "dtypes",
+    multiple=True,
+    metavar="NAME",
+    help="Only this dtype; may be given again.",
+    shell_complete=complete_dtype,
+)
 @click.option("--format", "style", type=click.Choice(["table", "json", "markdown"]), default="table", show_default=True)
 def matrix(root: Path, op: str | None, backends: Sequence[str], dtypes: Sequence[str], style: str) -> None:
     """Print what works where: of how many dtypes each backend has each op, and which have gradients.

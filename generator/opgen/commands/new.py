@@ -9,14 +9,14 @@ import click
 from opgen.additions import Additions
 from opgen.arrays import is_module
 from opgen.commands.init import init
-from opgen.commands.options import check_names, lock, root_option
+from opgen.commands.options import Group, check_names, complete, lock, root_option
 from opgen.decoder import module_name
 from opgen.entries import KINDS, add_dtype, add_method, add_op, has_method
 from opgen.folders import OUTPUT
 from opgen.project import read_spec
 
 
-@click.group(name="new")
+@click.group(name="new", cls=Group)
 def new() -> None:
     """Write something new to the spec, with every choice marked. Generation works at once.
 
@@ -83,7 +83,11 @@ def new_dtype(root: Path, name: str, kind: str | None, size: int | None) -> None
 @root_option
 @click.argument("name")
 @click.option(
-    "--file", "family", metavar="NAME", help="The file of spec/storage that it joins; its own name by default."
+    "--file",
+    "family",
+    metavar="NAME",
+    help="The file of spec/storage that it joins; its own name by default.",
+    shell_complete=complete(lambda project: (family.name for family in project.spec.families)),
 )
 def new_method(root: Path, name: str, family: str | None) -> None:
     """Add a storage method to spec/storage, and to every backend a cell that says that it lacks it.
@@ -103,7 +107,14 @@ def new_method(root: Path, name: str, family: str | None) -> None:
 @new.command(name="backend")
 @root_option
 @click.argument("name")
-@click.option("--family", required=True, help="The family of spec/families that the backend extends.")
+@click.option(
+    "--family",
+    required=True,
+    help="The family of spec/families that the backend extends.",
+    shell_complete=complete(
+        lambda project: (family.name for family in project.spec.backend_families if family.vocabulary)
+    ),
+)
 @click.option("--module", required=True, help="The library, as Python imports it.")
 def new_backend(root: Path, name: str, family: str, module: str) -> None:
     """Write spec/backends/NAME.yaml, a backend on an array library, with each choice marked.
@@ -115,6 +126,7 @@ def new_backend(root: Path, name: str, family: str, module: str) -> None:
     opgen generate
     """  # noqa: D301 -- \b is the character that click reads
     # No other command imports what a person names.
+    from opgen.new import import_library
     from opgen.new import new_backend as text_of
 
     spec = read_spec(root)
@@ -128,9 +140,13 @@ def new_backend(root: Path, name: str, family: str, module: str) -> None:
     if not is_module(module):
         raise click.BadParameter(f"'{module}' is no module; write what Python imports", param_hint="--module")
     path = Path("spec", "backends", f"{name}.yaml")
+    library, reason = import_library(module)
     with _additions(root) as additions:
-        additions.create(path, text_of(spec, families[family], name, module))
+        additions.create(path, text_of(spec, families[family], name, module, library))
         _write(additions, [path])
+    if library is None:
+        advice = f"install it, remove {path.as_posix()} and run this again, or mark what it lacks by hand"
+        click.secho(f"{reason} here, so that opgen could not look up what it lacks; {advice}", fg="yellow", err=True)
 
 
 @contextlib.contextmanager

@@ -4,20 +4,38 @@ import contextlib
 import os
 import sys
 import threading
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager
 from pathlib import Path, PurePath
+from typing import TYPE_CHECKING
 
 import click
 
 from opgen.cache.up_to_date import Outputs
 from opgen.folders import PACKAGE_FILE, root_above
-from opgen.problem import SpecError, did_you_mean
+from opgen.problem import SpecError, did_you_mean, unknown_dtype
 from opgen.streams import is_terminal
+
+if TYPE_CHECKING:
+    from opgen.project import Project
 
 ROOT_KEY = "opgen.root"
 """By which the context of a command knows the project's folder."""
 _PATIENCE = 1.0  # seconds
+
+
+class Group(click.Group):
+    """Commands, of which a mistyped name is told with the nearest one."""
+
+    def resolve_command(
+        self, context: click.Context, arguments: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        """The command that is named first; UsageError where there is none of that name."""
+        name = arguments[0]
+        is_unknown = not name.startswith("-") and self.get_command(context, name) is None
+        if is_unknown and not context.resilient_parsing:
+            raise click.UsageError(f"there is no command '{name}'{did_you_mean(name, self.list_commands(context))}")
+        return super().resolve_command(context, arguments)
 
 
 def keep_root(context: click.Context, _parameter: click.Parameter, value: Path | None) -> None:
@@ -82,7 +100,35 @@ def check_names(what: str, names: Sequence[str], known: Iterable[str]) -> None:
     """Refuse a name that an option gives and nothing has."""
     for name in names:
         if name not in known:
-            raise click.BadParameter(f"unknown {what} '{name}'{did_you_mean(name, known)}", param_hint=f"--{what}")
+            hint = (unknown_dtype if what == "dtype" else did_you_mean)(name, known)
+            raise click.BadParameter(f"unknown {what} '{name}'{hint}", param_hint=f"--{what}")
+
+
+def complete(names_in: Callable[["Project"], Iterable[str]]) -> Callable[..., list[str]]:
+    """Complete an argument or an option in the shell with names of the project, if there is one without mistakes."""
+
+    def completions(context: click.Context, _parameter: click.Parameter, incomplete: str) -> list[str]:
+        from opgen.project import read_project
+
+        try:
+            project = read_project(context.params.get("root") or _found(context.obj))
+        except (SpecError, click.UsageError, OSError):
+            return []
+        return sorted({name for name in names_in(project) if name.startswith(incomplete)})
+
+    return completions
+
+
+def ops(project: "Project") -> Iterable[str]:
+    """The ops and the methods of a project, as 'opgen matrix' takes them."""
+    from opgen.matrix import cells
+
+    return dict.fromkeys(name for cell in cells(project.spec) for name in cell.names)
+
+
+complete_op = complete(ops)
+complete_backend = complete(lambda project: (backend.name for backend in project.spec.backends))
+complete_dtype = complete(lambda project: (*project.spec.dtype_names, *project.spec.sets["blocks"]))
 
 
 def tell_file(path: str | PurePath, *, is_removed: bool) -> None:

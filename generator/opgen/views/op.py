@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping
 from types import SimpleNamespace as View
 
 from opgen.cache.memo import memoize
+from opgen.expression import parse_expression, substituted
 from opgen.formula import DTYPE, text_of
 from opgen.model import (
     ANY_RESULT,
@@ -198,8 +199,12 @@ def tensor_ops(spec: Spec) -> View:
             arguments = ", ".join([quoted(front.name), f"self._storage.{method.name}", *numbers, *operands])
             body = f"return self._joined({arguments})"
         else:
-            arguments = ", ".join(["self._layout", *front.arguments])
-            body = f"return self._like(self._storage.{method.name}({arguments}))"
+            storage = f"self._storage.{method.name}({', '.join(['self._layout', *front.arguments])})"
+            body = f"return self._like({storage})"
+            if method.shape is not None:
+                renamed = {"shape": parse_expression("self._layout.shape")}
+                shape = ast.unparse(substituted(parse_expression(method.shape.text), renamed))
+                body = f"return self._shaped({storage}, {shape})"
         parameters = ", ".join(["self", *map(str, front.parameters)])
         functor = spec.functor(method, None)
         doc = method.doc if functor is None else functor.description
