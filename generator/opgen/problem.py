@@ -81,14 +81,16 @@ def one_line(text: str) -> str:
 
 def nearest(word: str, choices: Iterable[str]) -> str | None:
     """The known word that `word` is probably a misspelling of, or that it means elsewhere."""
-    known = {choice.casefold(): choice for choice in reversed([*choices])}
+    known = [*choices]
     for meant in meanings(word):
-        if meant in known.values():
+        if meant in known:
             return meant
-    start = word.casefold()
-    longer = [choice for choice in known if choice.startswith(start) and len(start) >= _SHORTEST_START]
-    match = longer if len(longer) == 1 else difflib.get_close_matches(start, known, n=1)
-    return known[match[0]] if match else None
+    longer = [choice for choice in known if choice.startswith(word) and len(word) >= _SHORTEST_START]
+    match = longer if len(longer) == 1 else difflib.get_close_matches(word, known, n=1)
+    if not match:
+        small = {choice.casefold(): choice for choice in known}
+        match = [small[each] for each in difflib.get_close_matches(word.casefold(), small, n=1)]
+    return match[0] if match else None
 
 
 def did_you_mean(word: str, choices: Iterable[str], mend: str = "") -> str:

@@ -15,7 +15,7 @@ from typing import Any, Self
 import numpy as np
 from numpy.typing import ArrayLike
 
-from ...dtype import Array, DType
+from ...dtype import Array
 from ...op import BinaryOp
 from ..base.error import InvalidArgument, ShapeMismatch, TallowError
 from ..core import argument
@@ -108,7 +108,7 @@ class AssignmentMethods(ComposedMethods):
     def _set_selected(self, items: tuple[Any, ...], value: Self) -> None:
         """Set what an index with tensors in it chooses."""
         mask: Any = items[0]
-        is_mask = len(items) == 1 and isinstance(mask, TensorBase) and mask.dtype is DType.BOOL
+        is_mask = len(items) == 1 and isinstance(mask, TensorBase) and mask.dtype.kind == "bool"
         if is_mask and not value.rank and mask.shape == self.shape[: mask.rank]:
             places = mask.reshape(*mask.shape, *[1] * (self.rank - mask.rank))
             self._assigned("index", places.where(value, self))

@@ -79,7 +79,7 @@ class CountingMethods(ComposedMethods):
         host = self._host_view()
         if host is not None:
             return self.from_numpy(_nonzero_indexes(host), device=self.device)
-        flags = self.ne(0).flatten() if self.dtype is not DType.BOOL else self.flatten()
+        flags = self.ne(0).flatten() if self.dtype.kind != "bool" else self.flatten()
         numbers = flags.cumsum(0)
         count = int(numbers[-1].item()) if self.elem_count else 0
         # What is 0 has no place: the largest index is that of no row.

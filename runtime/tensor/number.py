@@ -21,8 +21,9 @@ _INEXACT = np.float64(2**53)
 CONVERT: Final = "convert the tensor to a {} dtype with to_dtype first"
 
 
-# The default dtypes of numbers, by NumPy's names of kinds.
-_DEFAULTS: Final = {"b": DType.BOOL, "i": DType.I64, "u": DType.I64, "c": DType.COMPLEX64}
+# The default dtypes of numbers by NumPy's names of kinds; a package may lack bool and complex dtypes.
+_OF_KINDS: Final = {"b": "bool", "i": "i64", "u": "i64", "c": "complex64"}
+_DEFAULTS: Final = {kind: dtype for kind, name in _OF_KINDS.items() for dtype in DType if dtype.value == name}
 
 
 def default_dtype(*numbers: object) -> DType:

@@ -103,7 +103,7 @@ def _as_array(item: Any) -> Any:
         if item.dtype is DType.U8:
             reason = "a tensor of u8 may be a mask or indexes; convert it to bool or i64 with to_dtype"
             raise InvalidArgument("index", reason)
-        if item.dtype is not DType.BOOL and not item.dtype.is_integer:
+        if item.dtype.kind != "bool" and not item.dtype.is_integer:
             raise InvalidArgument("index", f"a tensor of {item.dtype.value} is neither a mask nor indexes; convert it")
         return item
     if isinstance(item, np.ndarray):
@@ -214,7 +214,7 @@ def _is_array(item: Any) -> bool:
 
 def _is_mask(item: Any) -> bool:
     if isinstance(item, TensorBase):
-        return item.dtype is DType.BOOL
+        return item.dtype.kind == "bool"
     return isinstance(item, np.ndarray) and item.ndim > 0 and item.dtype == np.bool_
 
 
