@@ -159,8 +159,11 @@ def _standard() -> str:
     lines += ["[array API standard](https://data-apis.org/array-api/latest/API_specification/), which documents them;"]
     lines += ["[the guide](../docs/array-api.md) says how to use it, and where it differs.", ""]
     package = import_module(f"{PACKAGE}.array_api")
-    for name, module in (("array_api", package), ("array_api.linalg", package.linalg), ("array_api.fft", package.fft)):
-        lines += [f"## `{PACKAGE}.{name}`", "", "```{eval-rst}", f".. currentmodule:: {PACKAGE}.{name}", ""]
+    for name, module in (("array_api", package), ("linalg", package.linalg), ("fft", package.fft)):
+        lines += [f"## `{PACKAGE}.{name}`", ""]
+        if module is not package:
+            lines += [f"The namespace has these functions too, as `{PACKAGE}.array_api.{name}`.", ""]
+        lines += ["```{eval-rst}", f".. currentmodule:: {PACKAGE}.{name}", ""]
         for each in _functions(module):
             signature = inspect.signature(getattr(module, each))
             summary = (inspect.getdoc(getattr(module, each)) or "").partition("\n\n")[0]

@@ -53,3 +53,22 @@ def test_the_classes_of_every_backend_are_at_the_top() -> None:
 )
 def test_a_type_checker_finds_the_methods_that_a_backend_lacks(kind: type) -> None:
     assert getattr(kind, "__final__", False), f"{kind.__name__} may be abstract"
+
+
+def test_modules_that_few_programs_need_are_imported_where_they_are_asked_for() -> None:
+    code = (
+        "import sys, tallow; loaded = set(sys.modules);"
+        "assert not {'tallow.fft', 'tallow.linalg', 'tallow.models', 'tallow.array_api'} & loaded;"
+        "tallow.fft, tallow.linalg, tallow.models.ModelRuntime, tallow.optim.SGD;"
+        "assert {'tallow.fft', 'tallow.linalg', 'tallow.models'} <= {*sys.modules}"
+    )
+    subprocess.run([sys.executable, "-c", code], check=True)
+
+
+@pytest.mark.parametrize("name", ["fft", "linalg"])
+def test_extensions_of_the_array_api_are_at_the_top_too(name: str) -> None:
+    top, extension = getattr(tallow, name), getattr(tallow.array_api, name)
+    namespace = getattr(tallow.Tensor([1.0]).__array_namespace__(), name)
+    assert {*top.__all__} == {*extension.__all__}
+    for function in top.__all__:
+        assert getattr(top, function) is getattr(extension, function) is getattr(namespace, function)

@@ -20,8 +20,8 @@ from docs.site import api, attributes, entries
 
 ROOT = Path(__file__).parents[2]
 PUBLIC = yaml.safe_load((ROOT / "spec/package.yaml").read_text(encoding="utf-8"))["public"]
-# Commands, backends, and the standard's namespace, of which the reference has one page.
-ELSEWHERE = re.compile(r"array_api|doctor/__main__|launch|run|selftest|\w+_backend")
+# Commands, backends, and the standard's namespace with its extensions, of which the reference has one page.
+ELSEWHERE = re.compile(r"array_api|fft|linalg|doctor/__main__|launch|run|selftest|\w+_backend")
 # Pages whose names are no calls that a session could show.
 WITHOUT_EXAMPLES = ("errors", "internals")
 # A number that stands alone.

@@ -29,7 +29,22 @@ def package(spec: Spec) -> View:
     backends += error_classes(spec)
     custom = [method.custom_class for method in spec.storage_methods() if method.custom_class is not None]
     ops = op_classes(spec)
-    return View(package=spec.package, backends=backends, ops=ops, custom_ops=custom, named=[*backends, *ops, *custom])
+    return View(
+        package=spec.package,
+        backends=backends,
+        ops=ops,
+        custom_ops=custom,
+        named=[*backends, *ops, *custom],
+        modules=_modules(spec),
+    )
+
+
+def _modules(spec: Spec) -> list[str]:
+    """The modules that are attributes of the package: those that are neither programs nor of a backend."""
+    others = {backend.runtime.package for backend in spec.backends}
+    others |= {name.removesuffix("/__main__") for name, it in spec.public.items() if "main" in it.names}
+    names = [name.removesuffix("/__init__") for name in spec.public]
+    return sorted(name for name in names if "/" not in name and name not in others)
 
 
 def readme(spec: Spec) -> View:
