@@ -20,7 +20,9 @@ _INDEX = f"""# API reference
 
 Every public name of `{PACKAGE}`, by subject: its signature, what it does, its dtypes and gradient, an example, and its
 names in NumPy and PyTorch. `help(tl.Tensor.reshape)` prints the same text in Python. The examples run as tests; all of
-them begin with
+them begin with the imports below. Sets of dtypes are those of the [support matrix](../reference/matrix.md): `float` is
+bf16, f16, f32, f64 and the floats of 8 bits, `real` these and the integers, `number` these and complex numbers, `all`
+these and `bool`. Gradients have gradients themselves, of any order.
 
 ```python
 import numpy as np
@@ -109,9 +111,16 @@ def members(owner: type) -> Iterator[str]:
     names += [each.name for each in fields(owner)] if is_dataclass(owner) else []
     for name in dict.fromkeys([*names, *dir(owner)]):
         home = next((each for each in owner.__mro__ if name in vars(each) or name in _annotations(each)), object)
-        is_ours = home.__module__.partition(".")[0] == PACKAGE
-        if is_ours and not name.startswith("_") and not any(hasattr(base, name) for base in bases):
+        is_ours = home.__module__.partition(".")[0] == PACKAGE and not name.startswith("_")
+        # What makes storages is below tensors, and on the pages of ops.
+        makes_storages = _result(owner, name) in ("Storage", "QStorage")
+        if is_ours and not makes_storages and not any(hasattr(base, name) for base in bases):
             yield name
+
+
+def _result(owner: type, name: str) -> str:
+    result = getattr(getattr(owner, name, None), "__annotations__", {}).get("return")
+    return result if isinstance(result, str) else getattr(result, "__name__", "")
 
 
 def _annotations(owner: type) -> dict[str, object]:

@@ -13,7 +13,7 @@ from opgen.matrix import op_cells
 from opgen.model import Method, Spec
 from opgen.project import read_spec
 
-from docs.site import api, attributes, names
+from docs.site import api, attributes, names, observed
 
 if TYPE_CHECKING:
     from sphinx.application import Sphinx
@@ -23,8 +23,15 @@ _CODE = re.compile(r"`([^`]*)`")
 _NAME = re.compile(r"[A-Za-z_][\w.]*")
 # What has a meaning in reStructuredText, but none in our docstrings.
 _MARKS = re.compile(r"([\\*|_])")
-# Parameters that only serve to refuse what callers may write by mistake.
-_REFUSED = re.compile(r"(?:, )?\*{1,2}\w+: (?:typing\.)?Never")
+# What signatures say in other words: parameters that only serve to refuse what callers may write by mistake, defaults
+# that say that there is none, and unions that have a name.
+_SIGNATURE = {
+    r"(?:, )?\*{1,2}\w+: (?:typing\.)?Never": "",
+    r" = (?:argument\.)?REQUIRED": "",
+    r"DType \| str \| np\.dtype\[Any\] \| type\[np\.generic\]": "DTypeLike",
+}
+# The sets of dtypes of the spec that readers know.
+_SETS = ("all", "number", "real", "integer", "float", "complex")
 
 
 def setup(application: Sphinx) -> dict[str, bool]:
@@ -37,9 +44,10 @@ def setup(application: Sphinx) -> dict[str, bool]:
 def _signature(_: Sphinx, what: str, name: str, *given: Any) -> tuple[str | None, str | None]:
     """Show what callers may pass, and the class in place of `Self`."""
     del what
-    owner = name.split(".")[-2]
-    signature, result = (text and re.sub(r"\bSelf\b", owner, text) for text in given[-2:])
-    return signature and _REFUSED.sub("", signature).replace("(, ", "("), result
+    signature, result = (text and re.sub(r"\bSelf\b", name.split(".")[-2], text) for text in given[-2:])
+    for pattern, text in _SIGNATURE.items():
+        signature = signature and re.sub(pattern, text, signature)
+    return signature and signature.replace("(, ", "("), result
 
 
 def _docstring(_: Sphinx, what: str, name: str, value: object, options: object, lines: list[str]) -> None:
@@ -67,14 +75,37 @@ def restructured(text: str) -> str:
 
 def facts(name: str) -> Iterator[str]:
     """The dtypes and the gradient of an entry, and what other libraries call it, as a list of fields."""
-    owner, _, op = name.rpartition(".")
-    if owner == "Tensor" and op in _methods():
-        texts, gradient = _support(op)
-        yield f":Dtypes: {', '.join(texts)}; :doc:`on each backend </reference/ops/{op}>`"
-        yield f":Gradient: {gradient}"
+    owner, _, method = name.rpartition(".")
+    if owner == "Tensor":
+        yield from _tensor_facts(method)
     for key, own in names.of(name).items():
         if own and key != "candle":
             yield f":{names.LIBRARIES[key]}: {', '.join(f'``{key}.{each}``' for each in own)}"
+
+
+def _tensor_facts(name: str) -> Iterator[str]:
+    taken, gradient, link = {*observed.dtypes_of(name)}, observed.gradient_of(name), ""
+    text = "yes" if gradient is not None and gradient.exists else "none"
+    if name in _methods():
+        method, op = _methods()[name]
+        taken |= {*(_spec().op_dtypes(method, op) or ())}
+        link = f"; :doc:`on each backend </reference/ops/{name}>`"
+        text = _gradient(method, op, text)
+    if taken:
+        yield f":Dtypes: {', '.join(words(taken))}{link}"
+    if gradient is not None:
+        yield f":Gradient: {text}"
+
+
+def words(dtypes: set[str]) -> list[str]:
+    """Dtypes by the sets of the spec that have them, as few as there are."""
+    found, left = [], {*dtypes}
+    for name in _SETS:
+        own = {*_spec().sets[name]}
+        if own <= dtypes and own & left:
+            found.append(name)
+            left -= own
+    return [*found, *(name for name in _spec().sets["all"] if name in left)]
 
 
 @cache
@@ -84,15 +115,20 @@ def _spec() -> Spec:
 
 @cache
 def _methods() -> dict[str, tuple[Method, str | None]]:
-    """The methods of the spec, and ops of them, by the names of ops or methods."""
+    """The methods of tensors of the spec, and ops of them, by the names of ops or methods."""
     spec = _spec()
-    return {op or method.name: (method, op) for method in spec.methods for op in spec.ops(method)}
+    return {
+        op or method.name: (method, op)
+        for method in spec.methods
+        for op in spec.ops(method)
+        if method.operands and not method.holds_blocks
+    }
 
 
-@cache
-def _support(op: str) -> tuple[tuple[str, ...], str]:
-    spec, (method, own) = _spec(), _methods()[op]
-    dtypes = spec.op_names(method, own)
-    has_gradient = any(cell.gradient for cell in op_cells(spec, method, own))
+def _gradient(method: Method, op: str | None, observed: str) -> str:
+    if method.custom_class is not None:
+        return "that of the op, if it defines `bwd`"
+    if any(cell.gradient for cell in op_cells(_spec(), method, op)):
+        return "yes" if observed == "yes" else "zero"
     none = method.gradient.none if method.gradient is not None else None
-    return dtypes.texts if dtypes is not None else (), "yes" if has_gradient else f"none: {none}" if none else "none"
+    return f"none: {none}" if none else "none"

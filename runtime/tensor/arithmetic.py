@@ -257,8 +257,8 @@ class ArithmeticMethods(ReductionMethods, ViewMethods):
     def fill_(self, value: complex) -> Self:
         """Set every element to a number, in place: views of the same storage see it. The tensor itself.
 
-        >>> tl.zeros(3).fill_(2.5)
-        Tensor([2.5, 2.5, 2.5], dtype=f32)
+        >>> tl.zeros(3).fill_(7)
+        Tensor([7., 7., 7.], dtype=f32)
         """
         return self._filled("fill_", value)
 

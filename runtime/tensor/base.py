@@ -262,10 +262,10 @@ class TensorBase:
         Float to integer truncates and saturates, NaN gives 0; integer to integer wraps; to a float rounds once to
         nearest even, and f8e4m3 saturates at 448.
 
-        >>> tl.Tensor([-1.7, 2.5, 300.0]).to_dtype("u8")
-        Tensor([0, 2, 255], dtype=u8)
         >>> tl.Tensor([0, 1, 2]).to_dtype(tl.DType.F32)
         Tensor([0., 1., 2.], dtype=f32)
+        >>> tl.Tensor([-1.7, 2.5, 300.0]).to_dtype("u8")
+        Tensor([0, 2, 255], dtype=u8)
         """
         target = dtype if type(dtype) is DType else argument.dtype("to_dtype", "dtype", dtype)
         storage, layout = self._storage, self._layout

@@ -16,12 +16,13 @@ import pytest
 import tallow
 import yaml
 
-from docs.site import api, attributes, entries
+from docs.site import api, attributes, entries, observed
 
 ROOT = Path(__file__).parents[2]
 PUBLIC = yaml.safe_load((ROOT / "spec/package.yaml").read_text(encoding="utf-8"))["public"]
 # Commands, backends, and the standard's namespace with its extensions, of which the reference has one page.
 ELSEWHERE = re.compile(r"array_api|fft|linalg|doctor/__main__|launch|run|selftest|\w+_backend")
+METHODS = [name for name in dir(tallow.Tensor) if not name.startswith("_")]
 # Pages whose names are no calls that a session could show.
 WITHOUT_EXAMPLES = ("errors", "internals")
 # A number that stands alone.
@@ -174,3 +175,24 @@ def test_an_example_that_is_wrong_is_found() -> None:
 @pytest.mark.parametrize(("text", "expected"), [("`dim` of x_ * y", r"`dim` of x\_ \* y"), ("`x + 1`", "``x + 1``")])
 def test_docstrings_are_written_for_sphinx(text: str, expected: str) -> None:
     assert entries.restructured(text) == expected
+
+
+def test_the_facts_of_an_entry_are_those_of_the_spec_and_of_calls() -> None:
+    expected = {
+        "exp": {"Dtypes": "float, complex; :doc:`on each backend </reference/ops/exp>`", "Gradient": "yes"},
+        "floor": {"Dtypes": "real; :doc:`on each backend </reference/ops/floor>`", "Gradient": "zero"},
+        "one_hot": {"Dtypes": "integer", "Gradient": "none"},
+        "masked_fill": {"Dtypes": "all", "Gradient": "yes"},
+        "permute": {"Dtypes": "all", "Gradient": "yes"},
+        "item": {"Dtypes": "all"},
+    }
+    for name, own in expected.items():
+        facts = dict(line[1:].split(": ", 1) for line in entries.facts(f"Tensor.{name}"))
+        assert {key: text for key, text in facts.items() if key in ("Dtypes", "Gradient")} == own
+
+
+def test_gradients_have_gradients() -> None:
+    """The index page says so of all."""
+    found = {name: gradient for name in METHODS if (gradient := observed.gradient_of(name)) is not None}
+    assert [name for name, gradient in found.items() if gradient.exists != gradient.has_gradient] == []
+    assert sum(gradient.exists for gradient in found.values()) > 120

@@ -17,8 +17,21 @@ from docs.site import plots
 ROOT = Path(__file__).parents[2]
 SITE = ROOT / "build/docs/html"
 PHONE, DESK = {"width": 390, "height": 844}, {"width": 1280, "height": 900}
-PAGES = ["index", "guides", "commands", "names", "docs/architecture", "docs/benchmarks", "reference/matrix",
-         "reference/index", "reference/ops/gelu", "reference/ops/conv2d"]  # fmt: skip
+PAGES = [
+    "index",
+    "guides",
+    "commands",
+    "names",
+    "docs/architecture",
+    "docs/benchmarks",
+    "reference/matrix",
+    "reference/index",
+    "reference/ops/gelu",
+    "reference/ops/conv2d",
+    "api/index",
+    "api/elementwise",
+    "api/system",
+]
 
 pytestmark = pytest.mark.full
 
@@ -199,6 +212,45 @@ def test_the_theme_switches(page: Page, theme: str) -> None:
     assert page.evaluate("document.documentElement.dataset.theme") == theme
     page.reload()
     assert page.evaluate("document.documentElement.dataset.theme") == theme
+
+
+@pytest.mark.parametrize(
+    ("query", "found"),
+    [
+        ("reshape", "api/shapes"),
+        ("unsqueeze", "api/shapes"),
+        ("permute", "api/shapes"),
+        ("axis", "api/reductions"),
+        ("learning rate", "api/optim"),
+        ("set_print_options", "api/system"),
+        ("concatenate", "api/joining"),
+        ("arcsin", "api/elementwise"),
+    ],
+)
+def test_the_search_finds_the_reference(browser: Browser, query: str, found: str) -> None:
+    """By our names, and by those of NumPy and PyTorch."""
+    # From the file system, pages cannot be fetched for excerpts: the console says so.
+    page = browser.new_page()
+    page.goto(f"{(SITE / 'search.html').as_uri()}?q={query}")
+    page.wait_for_function("document.querySelector('#search-results .search-summary')?.textContent.match(/\\d/)")
+    links = page.locator("#search-results li > a").evaluate_all("(all) => all.map((each) => each.getAttribute('href'))")
+    page.close()
+    assert any(link.startswith(f"{found}.html") for link in links), links
+
+
+def test_an_entry_has_a_signature_a_session_and_facts(page: Page) -> None:
+    visit(page, "api/shapes")
+    entry = page.locator("dl.py:has(> dt[id='tallow.Tensor.reshape'])")
+    text = entry.inner_text()
+    for part in (
+        "Tensor.reshape(*shape: int | Sequence[int]) → Tensor",
+        ">>> x.reshape(3, 2)",
+        "Dtypes",
+        "numpy.reshape",
+    ):
+        assert part in text, part
+    assert entry.locator("dt a.headerlink").get_attribute("href") == "#tallow.Tensor.reshape"
+    assert page.locator("table.autosummary a", has_text="Tensor.unsqueeze").first.is_visible()
 
 
 def test_an_op_has_its_formula_plot_edges_speed_and_kernel(page: Page) -> None:
