@@ -190,6 +190,11 @@ class BackendDevice:
     def examine(cls) -> "Iterator[Finding]":
         """What the backend needs or can use, and whether that is here: for `tallow.doctor`."""
 
+    @property
+    def description(self) -> str:
+        """What the device is, for reports."""
+        return repr(self)
+
     def __init__(self, ordinal: int = 0) -> None:
         self.ordinal = ordinal
         self.plans = BoundedCache(MOST_PLANS)

@@ -451,5 +451,5 @@ def device_arguments(cell: SupportCell, sizes: Sizes = SMALLEST) -> Arguments:
         case "storage_from_slice":
             return {"data": [1.0, 2.0], "dtype": dtype}
         case "storage" | "storage_owned":
-            return {"array": np.zeros(sizes.vector, dtype.numpy)}
+            return {"array": (np.arange(sizes.vector) % 5).astype(dtype.numpy)}
     raise NotImplementedError(f"no call is written for the device method {cell.method}")

@@ -18,11 +18,13 @@ from typing import IO, Any, Final
 from ..base.error import InvalidArgument
 from ..core.argument import device_label
 from ..doctor.machine import anonymous
-from .report import FAILED, PASSED, SKIPPED, UNUSABLE, FamilyResult, SelftestReport, Text
+from .report import FAILED, PASSED, SKIPPED, FamilyResult, SelftestReport, Text
 from .worker import TIMES
 
 PATIENCE: Final = 300.0
 """Seconds without a message after which the process that runs kernels is taken for lost."""
+_LEAVING: Final = 10.0
+"""Seconds that it has to leave the device after its last message."""
 _LINES_OF_ERRORS: Final = 4
 _PACKAGE: Final = __name__.partition(".")[0]
 
@@ -49,11 +51,15 @@ def main(arguments: Sequence[str] | None = None) -> int:
     has_colours = sys.stdout.isatty() and not os.environ.get("NO_COLOR")
     command = [sys.executable, "-m", f"{_PACKAGE}.runtime.selftest.worker"]
     test = Selftest(options.device, command, None if options.json else Text(has_colours=has_colours))
-    with contextlib.suppress(KeyboardInterrupt):
-        test.run()
-    test.end()
-    if options.json:
-        print(json.dumps(test.report.as_dict(), indent=2))
+    try:
+        with contextlib.suppress(KeyboardInterrupt):
+            test.run()
+        test.end()
+        if options.json:
+            print(json.dumps(test.report.as_dict(), indent=2))
+        sys.stdout.flush()
+    except BrokenPipeError:  # whoever reads it has seen enough, as `head` does
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
     return test.report.exit_code
 
 
@@ -142,16 +148,15 @@ class Selftest:
                 text=True,
             )
             self._process = process
-            has_ended = False
             for message in self._messages(process):
-                has_ended = message["event"] in ("end", "unusable")
                 self._take(message)
+                if message["event"] in ("end", "unusable"):
+                    self._close(_LEAVING)
+                    return False
             code = process.poll()
             self._close()
-            if has_ended:
-                return False
             errors.seek(0)
-            return self._lose(code, errors.read())
+            return self._lose(code, errors.read(), len(done))
 
     def _messages(self, process: subprocess.Popen[str]) -> Iterable[dict[str, Any]]:
         """Yield messages until the process ends, or says nothing for too long and is killed."""
@@ -179,15 +184,16 @@ class Selftest:
     def _take(self, message: dict[str, Any]) -> None:
         report = self.report
         match message:
-            case {"event": "doctor", "device": device, "system": system, "backend": backend}:
-                report.device, report.system, report.backend = device, system, backend
+            case {"event": "doctor", **facts}:
+                report.device, report.description = facts["device"], facts["description"]
+                report.system, report.backend = facts["system"], facts["backend"]
                 self._print(self._text.head(report) if self._text else ())
             case {"event": "unusable", "reason": reason}:
-                report.result, report.reason = UNUSABLE, reason
+                report.lose(self._names, reason)
             case {"event": "families", "names": names, "skipped": skipped}:
                 if not self._names:
                     self._names = names
-                    self._print(self._text.families(report.device) if self._text else ())
+                    self._print(self._text.families(report) if self._text else ())
                     for name, reason in skipped.items():
                         self._add(FamilyResult(name, SKIPPED, reason=reason))
             case {"event": "begin", "family": family} if family == TIMES:
@@ -215,8 +221,8 @@ class Selftest:
         self.report.families.append(result)
         self._print(self._text.family(result) if self._text else ())
 
-    def _lose(self, code: int | None, errors: str) -> bool:
-        """Report that the process was lost; return whether there is more to try."""
+    def _lose(self, code: int | None, errors: str, before: int) -> bool:
+        """Report that the process was lost, which began after so many families; return whether there is more to try."""
         how = _how_it_ended(code)
         said = "\n".join(anonymous(errors).splitlines()[-_LINES_OF_ERRORS:])
         report = self.report
@@ -231,21 +237,22 @@ class Selftest:
             report.finish()
             report.reason = f"times are missing, since the process that measured them {how}"
             return False
-        if self._names and report.families and code == 0:
+        if code == 0 and len(report.families) > before:
             # A kernel's error was the end of the device for that process.
-            return len(report.families) < len(self._names) + sum(it.status == SKIPPED for it in report.families)
-        report.result = UNUSABLE
-        report.reason = f"the process that opened the device {how}{f': {said}' if said else ''}"
+            return True
+        report.lose(self._names, f"the process that opened the device {how}{f': {said}' if said else ''}")
         return False
 
-    def _close(self) -> None:
-        """End the process if it has not ended, and close what it was read from."""
+    def _close(self, seconds: float = 0.0) -> None:
+        """End the process if it does not end by itself within a time, and close what it was read from."""
         process, self._process = self._process, None
         if process is None:
             return
-        if process.poll() is None:
+        try:
+            process.wait(seconds)
+        except subprocess.TimeoutExpired:
             process.kill()
-        process.wait()
+            process.wait()
         if self._reader is not None:
             self._reader.join()
         if process.stdout is not None:

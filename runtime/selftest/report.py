@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final
 
@@ -46,6 +46,9 @@ class SelftestReport:
     reports_to: str
     """Where to send it."""
     device: str = ""
+    """The label of the device."""
+    description: str = ""
+    """What the device is: for a GPU its name, target, waves and memory."""
     system: dict[str, Any] = field(default_factory=dict)
     backend: dict[str, Any] = field(default_factory=dict)
     """What the doctor found of the backend."""
@@ -59,6 +62,18 @@ class SelftestReport:
         """Let the result follow from those of the families."""
         self.result = FAILED if any(family.status == FAILED for family in self.families) else PASSED
 
+    def lose(self, families: Iterable[str], reason: str) -> None:
+        """Take a device for lost, on which these families are still to be tried."""
+        tried = {family.family for family in self.families}
+        self.reason = reason
+        if not any(family.status != SKIPPED for family in self.families):
+            self.result = UNUSABLE
+            return
+        self.finish()
+        self.families += [
+            FamilyResult(name, SKIPPED, reason="the device was lost before") for name in families if name not in tried
+        ]
+
     @property
     def exit_code(self) -> int:
         """The exit code of the program."""
@@ -71,6 +86,7 @@ class SelftestReport:
             "result": self.result,
             "reason": self.reason,
             "device": self.device,
+            "description": self.description,
             **{key: self.system.get(key, "") for key in ("package", "python", "os", "cpu")},
             "instructions": self.system.get("instructions", []),
             "backend": self.backend,
@@ -94,9 +110,9 @@ class Text:
         yield ""
         yield from BackendReport.from_dict(report.backend).lines(has_colours=self._has_colours)
 
-    def families(self, device: str) -> Iterator[str]:
+    def families(self, report: SelftestReport) -> Iterator[str]:
         """Yield what comes before the families."""
-        yield f"\nkernels of {device}, compared with NumPy:"
+        yield f"\nkernels on {report.device}, {report.description}, compared with NumPy:"
 
     def family(self, result: FamilyResult) -> Iterator[str]:
         """Yield the lines of a family."""

@@ -63,11 +63,12 @@ def run(label: str, done: frozenset[str], send: Callable[..., None]) -> None:
     try:
         device = Device.parse(label) if label else Device.default()
     except TallowError as error:
-        send(event="doctor", device=label, **_findings(label))
+        if not done:
+            send(event="doctor", device=label, description="", **_findings(label))
         send(event="unusable", reason=anonymous(str(error)))
         return
     if not done:
-        send(event="doctor", device=device.label, **_findings(device.label))
+        send(event="doctor", device=device.label, description=device.inner.description, **_findings(device.label))
     tried = _families(device)
     send(event="families", names=[name for name, *_ in tried], skipped=_skipped())
     for name, supported, checks in tried:

@@ -139,6 +139,32 @@ def test_what_differs_by_rounding_alone_is_right() -> None:
     assert "in place of" in str(trial.different(values[:3], values))
 
 
+def test_an_element_that_is_half_too_large_is_seen_in_every_cell() -> None:
+    trusted, unseen = trial.reference(), []
+    cells = [cell for backend in BACKENDS for family in plan.families(backend) for cell in family.cells]
+    for name, cell in {trial.name_of(cell): cell for cell in cells}.items():
+        found = trial.run(cell, trusted)
+        assert isinstance(found, list) and found and found[0].size, name
+        right = found[0].reshape(-1)
+        wrong, dtype = right.copy(), tl.DType.from_numpy(right.dtype)
+        if dtype.is_inexact:
+            wide = right.astype(np.complex128 if dtype.is_complex else np.float64)
+            magnitudes = np.where(np.isfinite(wide) & (wide != 0), np.abs(wide), np.inf)
+            ordinary = magnitudes[np.isfinite(magnitudes)]
+            if not ordinary.size:
+                assert cell.method == "zeros", name
+                continue
+            place = int(np.argmin(np.abs(magnitudes - np.median(ordinary))))
+            # Floats of 8 bits have no number in between.
+            wide[place] *= 2 if dtype.itemsize == 1 else 1.5
+            wrong = wide.astype(right.dtype)
+        else:
+            wrong[0] ^= 1
+        if trial.different(wrong, right, trial.slack(cell)) is None:
+            unseen.append(name)
+    assert not unseen, unseen
+
+
 def selftest(folder: Path, device: tl.Device, fault: str) -> program.Selftest:
     """A self-test of few families, in which softmax has a fault."""
     script = folder / "worker.py"
@@ -176,10 +202,43 @@ def test_a_family_that_fails_does_not_end_the_others(
     assert "send this report to" in said.splitlines()[-1]
 
 
-KEYS = [
-    *("schema", "result", "reason", "device", "package", "python", "os", "cpu", "instructions", "backend", "families"),
-    *("times", "reports_to"),
-]
+@pytest.mark.full
+def test_a_kernel_with_a_wrong_formula_is_found(tmp_path: Path) -> None:
+    if not tl.Device.is_available("rocm"):
+        pytest.skip("no HIP runtime")
+    script = tmp_path / "worker.py"
+    script.write_text(
+        """
+import sys
+from tallow.runtime.backends.gpu_backend import kernels
+from tallow.runtime.selftest import plan, programs, speed, worker
+
+every, read = plan.families, kernels._source
+
+def wrong(family):
+    text = read(family)
+    return text.replace("x > 0 ? x : slope * x", "x > 0 ? x : slope + x") if family == "unary" else text
+
+kernels._source = wrong
+kernels.Kernels._prebuilt_module = lambda self, family: None
+cells = [cell for family in every("rocm") for cell in family.cells if cell.method in ("leaky_relu", "elu")]
+plan.families = lambda backend: [plan.Family("elementwise", tuple(cells), len(cells))]
+plan.views = lambda backend, name: plan.Family(name, (), 0)
+programs.programs = lambda backend: []
+speed.times = lambda device: iter(())
+sys.exit(worker.main())
+""",
+        encoding="utf-8",
+    )
+    test = program.Selftest("rocm", [sys.executable, str(script)], None)
+    test.run()
+    failures = [failure["name"] for family in test.report.families for failure in family.failures]
+    assert test.report.exit_code == 1 and {name.split()[0] for name in failures} == {"leaky_relu"}, failures
+
+
+SYSTEM_KEYS = ["package", "python", "os", "cpu", "instructions"]
+PARTS = ["backend", "families", "times", "reports_to"]
+KEYS = ["schema", "result", "reason", "device", "description", *SYSTEM_KEYS, *PARTS]
 FAMILY_KEYS = ["family", "status", "tried", "supported", "seconds", "failed", "failures", "reason"]
 TIME_KEYS = ["kernel", "seconds", "gigabytes_per_second", "of_copy", "teraflops"]
 

@@ -87,8 +87,12 @@ class ArrayDevice(BackendDevice):
         self.random = RandomState()
         self._notes = _Notes()
 
+    @property
+    def description(self) -> str:
+        return str(self.library.device_name(self.handle))
+
     def __repr__(self) -> str:
-        return f"{type(self).__name__}({self.ordinal}: {self.library.device_name(self.handle)})"
+        return f"{type(self).__name__}({self.ordinal}: {self.description})"
 
     def note(self, op: str, indexes: Any, is_wrong: Any, size: int) -> None:
         """Note the first of the indexes that is wrong, if any is."""

@@ -98,6 +98,12 @@ class GpuDevice(BackendDevice):
         self.counters = runtime.counters
         self.random = runtime.random
 
+    @property
+    def description(self) -> str:
+        driver = self.driver
+        size = f"{driver.multiprocessors} multiprocessors, {driver.memory_info()[1] / (1 << 30):.0f} GiB"
+        return f"{driver.name} ({driver.target}), waves of {driver.wave_size}, {size}"
+
     def holding(self, captured: capture.Capture) -> AbstractContextManager[None]:
         """Hold the operands of a capture's calls inside: see `HoldingPlans`."""
         return self._runtime.plans_replaced(capture.HoldingPlans(self.plans, captured))

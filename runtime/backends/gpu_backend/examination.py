@@ -31,7 +31,7 @@ def examine(device_class: type[GpuDevice]) -> Iterator[Finding]:
         return
     driver = device.driver
     yield runtime._replace(files=library_files(*driver.runtime_libraries))
-    yield Finding("devices", True, f"{device_class.device_count()}, the first one {driver.name} ({driver.target})")
+    yield Finding("devices", True, f"{device_class.device_count()}, the first one {device.description}")
     yield from driver.examine()
     compiler = _attempt("compiler", lambda: driver.compiler_version)
     compiler = compiler._replace(files=library_files(driver.compiler.prefix))
