@@ -333,13 +333,23 @@ class State:
         tuple[StatePart, ...], "Numbers of the compute dtype by name, all 0 where nothing has joined the state."
     ]
     result: Annotated[Formula, "The formula of what the contributions come to, over the parts."]
+    unit: Annotated[
+        Formula | None,
+        "The formula of the number by which the elements were divided whose contributions come to `result`, if it is "
+        "not 1; over the parts. The `finish` of an op multiplies by it.",
+    ]
     location: Location = field(compare=False)
 
     @property
-    def nodes(self) -> tuple[Node, ...]:
+    def formulas(self) -> tuple[Formula, ...]:
         """All its formulas."""
-        formulas = (formula for part in self.parts for formula in (part.element, part.combine))
-        return tuple(formula.node for formula in (*self.let.values(), *formulas, self.result))
+        of_parts = (formula for part in self.parts for formula in (part.element, part.combine))
+        return (*self.let.values(), *of_parts, *self.results)
+
+    @property
+    def results(self) -> tuple[Formula, ...]:
+        """The formulas of what is known of all elements."""
+        return (self.result,) if self.unit is None else (self.result, self.unit)
 
 
 _IDENTITY = Annotated[int | float | str, exactly("|".join((*BOUNDS, *_INFINITIES)))]
@@ -379,7 +389,8 @@ class Monoid:
     finish: Annotated[
         Formula | None,
         "The formula of the result, over the parameters and `x`, which is what `count` elements contribute together. "
-        "Without it, `x` is the result.",
+        "Where these may be too large or too small, `x` is that of the elements divided by `unit`, which kernels have "
+        "from the state, and array libraries from the largest magnitude. Without the key, `x` is the result.",
     ]
     state: Annotated[
         str | None,

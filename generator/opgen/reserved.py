@@ -31,7 +31,7 @@ frozenset filter any len range next property object max min is_deterministic ope
 device_mismatch require_dtype require_made require_nothing require_op require_real require_same_device
 require_same_dtype require_writable operands backend keeps_result without_gradients mode dims shape
 """
-FORMULA_WORDS: Final = frozenset({"g", "result", "count", "inf", "nan"})
+FORMULA_WORDS: Final = frozenset({"g", "result", "count", "unit", "inf", "nan"})
 """What formulas call something themselves: gradients, reductions, literals."""
 CPP_WORDS: Final = frozenset(_CPP_WORDS.split())
 """The words of C++, and macros that are no less."""

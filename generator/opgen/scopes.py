@@ -41,6 +41,8 @@ from opgen.problem import Problems
 
 COUNT: Final = "count"
 """What the end of a reduction calls the number of its elements."""
+UNIT: Final = "unit"
+"""What the end of a reduction calls the number by which its elements were divided."""
 GIVEN: Final = "given"
 """What arrays call the reduction of the elements on which an element's contribution depends."""
 
@@ -208,7 +210,7 @@ def _of_monoid(spec: Spec, functor: Functor, monoid: Monoid, known: Primitives) 
         (
             "finish",
             monoid.finish,
-            {kind: dict.fromkeys(("x", COUNT, *functor.parameters), state) for kind, state in pairs},
+            {kind: dict.fromkeys(("x", COUNT, UNIT, *functor.parameters), state) for kind, state in pairs},
         ),
     )
     for key, formula, kinds in parts:
@@ -281,7 +283,7 @@ def _with_given(node: Node, reduction: str) -> Node:
 
 
 def state_scopes(spec: Spec, state: State) -> Mapping[str, Scope]:
-    """The formulas of a state by their keys: `let NAME`, `element PART`, `combine PART` and `result`."""
+    """The formulas of a state by their keys: `let NAME`, `element PART`, `combine PART`, `result` and `unit`."""
     floats: Mapping[str, Kind] = {f"{side}.{part.name}": "float" for side in "xy" for part in state.parts}
     of = f"state '{state.name}'"
     found = {}
@@ -293,7 +295,8 @@ def state_scopes(spec: Spec, state: State) -> Mapping[str, Scope]:
         found[f"element {part.name}"] = Scope(what, part.element, {"float": {"x": "float"}}, spec.primitives)
         found[f"combine {part.name}"] = Scope(what, part.combine, {"float": floats}, spec.primitives)
     own: Mapping[str, Kind] = {part.name: "float" for part in state.parts}
-    found["result"] = Scope(f"'result' of {of}", state.result, {"float": own}, spec.primitives)
+    for key, formula in zip(("result", UNIT), state.results, strict=False):
+        found[key] = Scope(f"'{key}' of {of}", formula, {"float": own}, spec.primitives)
     return found
 
 
@@ -462,6 +465,7 @@ def _check_reduction(kind: FunctorKind, functor: Functor, monoid: Monoid, proble
     if monoid.state is not None and monoid.state not in kind.states:
         message = f"op '{functor.name}' has unknown state '{monoid.state}'"
         problems.unknown(functor.location, message, monoid.state, kind.states)
+    _check_unit(kind, functor, monoid, problems)
     other = given(kind, monoid)
     if other is None or monoid.element is None:
         return
@@ -482,6 +486,23 @@ def _check_reduction(kind: FunctorKind, functor: Functor, monoid: Monoid, proble
     elif functor is not other and functor in _behind(kind, other):
         message = f"{what} has '{other.name}', which has '{functor.name}' in turn; remove one of them"
         problems.note(monoid.element.location, message)
+
+
+def reads_unit(monoid: Monoid) -> bool:
+    """Whether the end of a reduction has the number by which the elements were divided."""
+    return monoid.finish is not None and UNIT in names(monoid.finish.node)
+
+
+def _check_unit(kind: FunctorKind, functor: Functor, monoid: Monoid, problems: Problems) -> None:
+    """Note a unit of which only the op or only its state knows."""
+    state = kind.states.get(monoid.state or "")
+    has_unit = state is not None and state.unit is not None
+    if reads_unit(monoid) and not has_unit:
+        message = f"'finish' of op '{functor.name}' has 'unit', which kernels do not know"
+        problems.note(functor.location, f"{message}; write a 'state' with a 'unit'")
+    elif has_unit and not reads_unit(monoid):
+        message = f"state '{monoid.state}' of op '{functor.name}' has a 'unit', by which no 'finish' multiplies"
+        problems.note(functor.location, f"{message}; write one over 'unit', or another state")
 
 
 def _behind(kind: FunctorKind, functor: Functor | None) -> list[Functor]:

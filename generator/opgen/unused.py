@@ -110,7 +110,7 @@ def _check_states(kind: FunctorKind, problems: Problems) -> None:
 def _unused_parts(state: State) -> Iterator[Problem]:
     """Yield the parts of a state, and of its `let`, that its result does not depend on."""
     parts = {part.name: part for part in state.parts}
-    waiting, used, lets = [state.result], set[str](), set[str]()
+    waiting, used, lets = [*state.results], set[str](), set[str]()
     while waiting:
         for name in names(waiting.pop().node):
             own = name.removeprefix("x.").removeprefix("y.")

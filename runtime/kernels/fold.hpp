@@ -108,32 +108,47 @@ template <typename State, typename T> State powers_of_span(const T* source, uint
     return {highest, join_span<AddedUp<Number>>(source, count, Number{0}, power)};
 }
 
-// The sums of squares, of which one says what the others are. Whether it does: it lost no square.
-template <typename Number> TALLOW_INLINE bool is_ordinary(Number plain) {
-    return grow(plain) >= 1 && !is_infinite(plain);
+// Sums of scaled squares of elements, of which a function adds up what another one makes of each.
+template <typename Number, typename Add>
+TALLOW_INLINE ScaledSquares<Number> scaled_by(Number plain, Number mean, Add add) {
+    const auto shrunk = [=](Number x) { return square_of(shrink(x) - shrink(mean)); };
+    const auto grown = [=](Number x) { return square_of(grow(x - mean)); };
+    if (grow(plain) < 1)
+        return {0, add(grown)};
+    return {add(shrunk), plain};
 }
-template <typename Number> TALLOW_INLINE Lengths<Number> lengths_from(Number plain) {
-    return {shrink(shrink(plain)), plain, grow(grow(plain))};
+
+template <typename Number, typename T>
+__attribute__((noinline)) ScaledSquares<Number> scaled_of_span(const T* source, uint64_t count, Number plain,
+                                                               Number mean) {
+    return scaled_by(plain, mean, [=](auto of) { return join_span<AddedUp<Number>>(source, count, Number{0}, of); });
+}
+
+// The mean of a span whose distances from the first element add up to too much, if these are numbers.
+template <typename Number, typename T>
+__attribute__((noinline)) Number mean_of_far(const T* source, uint64_t count, Number first) {
+    const auto distance = [=](Number x) { return shrink(x) - shrink(first); };
+    const Number sum = join_span<AddedUp<Number>>(source, count, Number{0}, distance);
+    return grow(shrink(first) + sum / static_cast<Number>(count));
 }
 
 // The moments of a span, which the nearest cache holds: it is read for the mean, and again for the distances from it,
 // seldom once more.
-template <typename State, typename T> State moments_of(const T* source, uint64_t count) {
+template <typename State, typename T> State moments_of_span(const T* source, uint64_t count) {
     using Number = decltype(State::count);
     using Sum = AddedUp<Number>;
     const auto all = static_cast<Number>(count);
     // The mean of equal elements may be rounded, that of their distances from the first one is 0.
     const auto first = static_cast<Number>(to_compute(source[0]));
-    const Number mean = first + join_span<Sum>(source, count, Number{0}, [=](Number x) { return x - first; }) / all;
-    const auto square = [=](Number x) { return (x - mean) * (x - mean); };
+    Number mean = first + join_span<Sum>(source, count, Number{0}, [=](Number x) { return x - first; }) / all;
+    if constexpr (has_plain<State>)
+        if (mean - mean != 0)
+            mean = mean_of_far(source, count, first);
+    const auto square = [=](Number x) { return square_of(x - mean); };
     const Number squares = join_span<Sum>(source, count, Number{0}, square);
     if constexpr (has_plain<State>) {
-        if (is_ordinary(squares))
-            return {all, mean, shrink(shrink(squares)), squares, grow(grow(squares))};
-        const auto shrunk = [=](Number x) { return shrink(x - mean) * shrink(x - mean); };
-        const auto grown = [=](Number x) { return grow(x - mean) * grow(x - mean); };
-        return {all, mean, join_span<Sum>(source, count, Number{0}, shrunk), squares,
-                join_span<Sum>(source, count, Number{0}, grown)};
+        const auto scaled = is_ordinary(squares) ? scaled_from(squares) : scaled_of_span(source, count, squares, mean);
+        return {all, mean, scaled.shrunk, squares, scaled.grown};
     } else {
         return {all, mean, squares};
     }
@@ -141,14 +156,16 @@ template <typename State, typename T> State moments_of(const T* source, uint64_t
 
 // The sums of squares of a span, which the nearest cache holds. It is seldom read again.
 template <typename State, typename T> State lengths_of_span(const T* source, uint64_t count) {
-    using Number = decltype(State::plain);
-    using Sum = AddedUp<Number>;
-    const Number plain = join_span<Sum>(source, count, Number{0}, [](Number x) { return x * x; });
-    if (is_ordinary(plain))
-        return lengths_from(plain);
-    const auto shrunk = [](Number x) { return shrink(x) * shrink(x); };
-    const auto grown = [](Number x) { return grow(x) * grow(x); };
-    return {join_span<Sum>(source, count, Number{0}, shrunk), plain, join_span<Sum>(source, count, Number{0}, grown)};
+    using Number = decltype(State{}.result());
+    const auto square = [](Number x) { return square_of(x); };
+    const Number squares = join_span<AddedUp<Number>>(source, count, Number{0}, square);
+    if constexpr (has_plain<State>) {
+        const auto scaled =
+            is_ordinary(squares) ? scaled_from(squares) : scaled_of_span(source, count, squares, Number{0});
+        return {scaled.shrunk, squares, scaled.grown};
+    } else {
+        return {squares};
+    }
 }
 
 // Reductions to an element, and to the place of one.
@@ -324,22 +341,42 @@ template <typename Of, typename T, typename Shared> struct Joined {
     static TALLOW_INLINE uint64_t piece(uint64_t count, uint64_t first) {
         return count - first < fold_piece ? count - first : fold_piece;
     }
+    template <typename Known> struct Added {
+        static TALLOW_INLINE Known identity() {
+            return Known{};
+        }
+        static TALLOW_INLINE Known combine(Known x, const Known& y) {
+            x.add(y);
+            return x;
+        }
+    };
+    // The joined states of pieces.
+    template <typename Piece> static TALLOW_INLINE auto of_pieces(const T* source, uint64_t count, Piece of) {
+        using Known = decltype(of(source, count));
+        Tree<Added<Known>, Known> tree;
+        for (uint64_t first = 0; first < count; first += fold_piece)
+            tree.add(of(source + first, piece(count, first)));
+        return tree.joined();
+    }
+    template <typename Known> static TALLOW_INLINE Known of_squares(const T* source, uint64_t count) {
+        return of_pieces(source, count, [](const T* from, uint64_t length) {
+            if constexpr (has_count<Known>)
+                return moments_of_span<Known>(from, length);
+            else
+                return lengths_of_span<Known>(from, length);
+        });
+    }
+    static __attribute__((noinline)) State of_scaled_squares(const T* source, uint64_t count) {
+        return of_squares<State>(source, count);
+    }
     static State of_elements(const T* source, uint64_t count, uint64_t index) {
-        if constexpr (has_count<State>) {
-            Tree<Of, State> tree;
-            for (uint64_t first = 0; first < count; first += fold_piece)
-                tree.add(moments_of<State>(source + first, piece(count, first)));
-            return tree.joined();
+        if constexpr (has_plain<State>) {
+            const auto known = of_squares<typename Unscaled<State>::type>(source, count);
+            return needs_elements(known) ? of_scaled_squares(source, count) : state_from(known);
+        } else if constexpr (has_count<State>) {
+            return of_squares<State>(source, count);
         } else if constexpr (has_highest<State>) {
-            Tree<Of, State> tree;
-            for (uint64_t first = 0; first < count; first += fold_piece)
-                tree.add(powers_of_span<State>(source + first, piece(count, first)));
-            return tree.joined();
-        } else if constexpr (has_plain<State>) {
-            Tree<Of, State> tree;
-            for (uint64_t first = 0; first < count; first += fold_piece)
-                tree.add(lengths_of_span<State>(source + first, piece(count, first)));
-            return tree.joined();
+            return of_pieces(source, count, powers_of_span<State, T>);
         } else if constexpr (finds_element<Of> && is_same<T, State> && !is_integer<T>) {
             State best = Of::identity();
             return find_extreme<Takes<Of::is_lowest>>(best, source, count) ? best : of_odd(source, count, index);
@@ -422,20 +459,20 @@ template <typename Of, typename T, typename Shared> struct Joined {
             states[c] = {highest[c], totals[c]};
     }
 
-    // Joins rows begin to end of columns with what is held of these.
+    // Joins rows begin to end of columns, of which the first is given, with what is held of these.
     template <typename Held, typename Join>
     static TALLOW_INLINE void join_rows(Held* held, uint64_t width, const T* source, uint64_t stride, uint64_t begin,
                                         uint64_t end, Join join) {
         uint64_t row = begin;
         for (; row + rows_at_once <= end; row += rows_at_once) {
-            const T* const rows = source + row * stride;
+            const T* const rows = source + (row - begin) * stride;
             const auto join_some = [=](uint64_t first, uint64_t count) {
                 TALLOW_INDEPENDENT
                 for (uint64_t c = first; c < first + count; ++c) {
                     Held state = held[c];
 #pragma GCC unroll 4
                     for (uint64_t i = 0; i < rows_at_once; ++i)
-                        state = join(state, rows[i * stride + c], row + i);
+                        state = join(state, rows[i * stride + c], row + i, c);
                     held[c] = state;
                 }
             };
@@ -452,48 +489,147 @@ template <typename Of, typename T, typename Shared> struct Joined {
         for (; row < end; ++row) {
             TALLOW_INDEPENDENT
             for (uint64_t c = 0; c < width; ++c)
-                held[c] = join(held[c], source[row * stride + c], row);
+                held[c] = join(held[c], source[(row - begin) * stride + c], row, c);
         }
     }
 
-    // As lengths_of_span, of columns of rows that a cache holds.
-    static void lengths_of_columns(State* states, uint64_t width, const T* source, uint64_t stride, uint64_t begin,
-                                   uint64_t end) {
-        using Number = decltype(State{}.plain);
-        Number plain[fold_columns] = {};
-        join_rows(plain, width, source, stride, begin, end, [](Number sum, const T& element, uint64_t) {
-            const auto x = static_cast<Number>(to_compute(element));
-            return sum + x * x;
-        });
-        TALLOW_INDEPENDENT
-        for (uint64_t c = 0; c < width; ++c)
-            states[c] = lengths_from(plain[c]);
-        for (uint64_t c = 0; c < width; ++c) {
-            if (is_ordinary(plain[c]))
-                continue;
-            states[c] = Of::identity();
-            for (uint64_t row = begin; row < end; ++row)
-                states[c] = joined(states[c], source[row * stride + c], row);
-        }
-    }
+    // Sums of squares of columns, and the means from which these are distances, if there are any.
+    template <typename Number> struct Squares {
+        static constexpr bool is_centred = has_count<State>;
+        static constexpr bool is_scaled = has_plain<State>;
+        Number count;
+        Number means[is_centred ? fold_columns : 1];
+        Number plain[fold_columns];
+        Number shrunk[is_scaled ? fold_columns : 1];
+        Number grown[is_scaled ? fold_columns : 1];
 
-    // Joins columns of rows, which are `stride` apart, with states.
-    static __attribute__((noinline)) void join_columns(State* states, uint64_t width, const T* source, uint64_t stride,
-                                                       uint64_t begin, uint64_t end) {
-        State near[fold_columns];
-        for (uint64_t row = begin; row < end;) {
-            const uint64_t last = end - row < fold_height ? end : row + fold_height;
-            if constexpr (has_highest<State>) {
-                powers_of_columns(near, width, source + row * stride, stride, last - row);
-            } else if constexpr (has_plain<State> && !has_count<State>) {
-                lengths_of_columns(near, width, source, stride, row, last);
-            } else {
-                Shared::begin(near, width);
-                join_rows(near, width, source, stride, row, last,
-                          [](State state, const T& value, uint64_t index) { return joined(state, value, index); });
+        // Those of rows that a cache holds.
+        void find(uint64_t width, const T* source, uint64_t stride, uint64_t rows) {
+            count = static_cast<Number>(rows);
+            if constexpr (is_centred)
+                find_means(width, source, stride, rows);
+            // Compilers know of local arrays that no elements are among them.
+            Number sums[fold_columns] = {}, centres[is_centred ? fold_columns : 1];
+            for (uint64_t c = 0; is_centred && c < width; ++c)
+                centres[c] = means[c];
+            join_rows(sums, width, source, stride, 0, rows, [&](Number sum, const T& value, uint64_t, uint64_t c) {
+                const auto x = static_cast<Number>(to_compute(value));
+                return sum + square_of(is_centred ? x - centres[c] : x);
+            });
+            for (uint64_t c = 0; c < width; ++c)
+                plain[c] = sums[c];
+            if constexpr (is_scaled)
+                find_scaled(width, source, stride, rows);
+        }
+        void find_means(uint64_t width, const T* source, uint64_t stride, uint64_t rows) {
+            Number sums[fold_columns] = {}, firsts[fold_columns];
+            for (uint64_t c = 0; c < width; ++c)
+                firsts[c] = to_compute(source[c]);
+            join_rows(sums, width, source, stride, 0, rows, [&](Number sum, const T& value, uint64_t, uint64_t c) {
+                return sum + (static_cast<Number>(to_compute(value)) - firsts[c]);
+            });
+            uint64_t infinite = 0;
+            TALLOW_INDEPENDENT
+            for (uint64_t c = 0; c < width; ++c) {
+                means[c] = firsts[c] + sums[c] / count;
+                infinite += means[c] - means[c] == 0 ? 0 : 1;
             }
-            row = last;
-            Shared::join(states, near, width);
+            for (uint64_t c = 0; is_scaled && infinite != 0 && c < width; ++c) {
+                if (means[c] - means[c] == 0)
+                    continue;
+                // The sum of the distances from the first element may have overflowed.
+                const Number first = shrink(firsts[c]);
+                const auto distance = [=](Number x) { return shrink(x) - first; };
+                means[c] = grow(first + add_column(source + c, stride, rows, distance) / count);
+            }
+        }
+        void find_scaled(uint64_t width, const T* source, uint64_t stride, uint64_t rows) {
+            uint64_t odd = 0;
+            TALLOW_INDEPENDENT
+            for (uint64_t c = 0; c < width; ++c) {
+                const auto scaled = scaled_from(plain[c]);
+                shrunk[c] = scaled.shrunk;
+                grown[c] = scaled.grown;
+                odd += is_ordinary(plain[c]) ? 0 : 1;
+            }
+            for (uint64_t c = 0; odd != 0 && c < width; ++c) {
+                if (is_ordinary(plain[c]))
+                    continue;
+                const auto scaled = scaled_by(plain[c], is_centred ? means[c] : Number{0},
+                                              [=](auto of) { return add_column(source + c, stride, rows, of); });
+                shrunk[c] = scaled.shrunk;
+                grown[c] = scaled.grown;
+            }
+        }
+        template <typename Function>
+        static Number add_column(const T* source, uint64_t stride, uint64_t rows, Function function) {
+            Number sum = 0;
+            for (uint64_t row = 0; row < rows; ++row)
+                sum += function(static_cast<Number>(to_compute(source[row * stride])));
+            return sum;
+        }
+
+        void add(const Squares& y, uint64_t width) {
+            const Number share = y.count / (count + y.count);
+            const Number weight = share * count;
+            count += y.count;
+            TALLOW_INDEPENDENT
+            for (uint64_t c = 0; c < width; ++c) {
+                // Half of a distance does not overflow.
+                Number half = 0;
+                if constexpr (is_centred) {
+                    half = y.means[c] / 2 - means[c] / 2;
+                    means[c] += 2 * share * half;
+                }
+                plain[c] += y.plain[c] + square_of(2 * half) * weight;
+                if constexpr (is_scaled) {
+                    shrunk[c] += y.shrunk[c] + square_of(2 * shrink(abs(half) + negligible<Number>)) * weight;
+                    grown[c] += y.grown[c] + square_of(grow(2 * half)) * weight;
+                }
+            }
+        }
+        State state(uint64_t c) const {
+            if constexpr (is_centred && is_scaled)
+                return {count, means[c], shrunk[c], plain[c], grown[c]};
+            else if constexpr (is_centred)
+                return {count, means[c], plain[c]};
+            else
+                return {shrunk[c], plain[c], grown[c]};
+        }
+    };
+
+    // The states of columns of rows, which are `stride` apart; of the first row the index is known.
+    static __attribute__((noinline)) void of_columns(State* states, uint64_t width, const T* source, uint64_t stride,
+                                                     uint64_t begin, uint64_t end) {
+        if constexpr (has_count<State> || has_plain<State>) {
+            using Known = Squares<decltype(State{}.result())>;
+            Known all, near;
+            for (uint64_t row = begin; row < end; row += fold_height) {
+                Known& known = row == begin ? all : near;
+                known.find(width, source + (row - begin) * stride, stride,
+                           end - row < fold_height ? end - row : fold_height);
+                if (row != begin)
+                    all.add(near, width);
+            }
+            for (uint64_t c = 0; c < width; ++c)
+                states[c] = all.state(c);
+        } else {
+            Shared::begin(states, width);
+            State near[fold_columns];
+            for (uint64_t row = begin; row < end; row += fold_height) {
+                const uint64_t last = end - row < fold_height ? end : row + fold_height;
+                const T* const rows = source + (row - begin) * stride;
+                if constexpr (has_highest<State>) {
+                    powers_of_columns(near, width, rows, stride, last - row);
+                } else {
+                    const auto join = [](State state, const T& value, uint64_t index, uint64_t) {
+                        return joined(state, value, index);
+                    };
+                    Shared::begin(near, width);
+                    join_rows(near, width, rows, stride, row, last, join);
+                }
+                Shared::join(states, near, width);
+            }
         }
     }
 };
@@ -550,15 +686,20 @@ template <template <typename> typename Op, typename T> struct Fold {
     static void of_columns(void* states, const void* source, uint64_t width, uint64_t stride, uint64_t begin,
                            uint64_t end) {
         const auto columns = static_cast<State*>(states);
-        Shared::begin(columns, width);
+        const T* const first = static_cast<const T*>(source) + begin * stride;
         if constexpr (is_converted) {
-            Held held[fold_columns];
-            for (uint64_t row = begin; row < end; ++row) {
-                hold(held, static_cast<const T*>(source) + row * stride, width);
-                Joins::join_columns(columns, width, held, 0, row, row + 1);
+            Held held[fold_height * fold_columns];
+            State near[fold_columns];
+            for (uint64_t row = begin; row < end; row += fold_height) {
+                const uint64_t last = end - row < fold_height ? end : row + fold_height;
+                for (uint64_t i = row; i < last; ++i)
+                    hold(held + (i - row) * width, first + (i - begin) * stride, width);
+                Joins::of_columns(row == begin ? columns : near, width, held, width, row, last);
+                if (row != begin)
+                    Shared::join(columns, near, width);
             }
         } else {
-            Joins::join_columns(columns, width, static_cast<const T*>(source), stride, begin, end);
+            Joins::of_columns(columns, width, first, stride, begin, end);
         }
     }
     static void join(void* states, const void* others, uint64_t count) {

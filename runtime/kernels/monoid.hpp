@@ -50,8 +50,9 @@ struct Formulas {
 };
 
 // What the reductions do with partial results: State holds one, `identity` that of nothing, `element` begins one,
-// `combine` joins two, `number` is what one comes to, and `result` makes the result of all elements of it. Reductions
-// that differ in their results alone have one Joining, which does the rest. Here a state is a number.
+// `combine` joins two, `number` is what one comes to if its elements are divided by `unit`, and `result` makes the
+// result of all elements of it. Reductions that differ in their results alone have one Joining, which does the rest.
+// Here a state is a number.
 template <typename Of, typename T, typename R, typename Wide = void> struct ValueReduction {
     using Element = T;
     using Number = typename StateOf<T, R, Wide>::type;
@@ -70,6 +71,9 @@ template <typename Of, typename T, typename R, typename Wide = void> struct Valu
     static TALLOW_INLINE Number number(State state) {
         return state;
     }
+    static TALLOW_INLINE Number unit(State) {
+        return 1;
+    }
     template <typename Arguments> static TALLOW_INLINE Result result(State state, uint64_t, const Arguments&) {
         return convert<R>(state);
     }
@@ -82,7 +86,6 @@ template <typename Of, typename T, bool Lowest> struct ExtremeReduction : ValueR
 };
 
 // States of the spec, which need not have them.
-template <typename Number> struct Moments;
 template <typename Number> struct Powers;
 template <typename Number> struct Shares;
 template <typename Number> struct Lengths;
@@ -90,54 +93,103 @@ template <typename Number> struct Spreads;
 
 // Lengths of what has no squares that overflow or underflow.
 template <typename Number> struct SumOfSquares {
-    Number sum;
+    Number squares;
 
     static TALLOW_INLINE SumOfSquares of(Number x) {
         return {x * x};
     }
     template <typename Function> TALLOW_INLINE SumOfSquares each(Function function) const {
-        return {function(sum)};
+        return {function(squares)};
     }
     TALLOW_INLINE Number result() const {
-        return sqrt(sum);
+        return squares;
     }
     TALLOW_INLINE void add(const SumOfSquares& y) {
-        sum += y.sum;
+        squares += y.squares;
     }
 };
 template <typename Number> constexpr bool has_parts<SumOfSquares<Number>> = true;
-// Spreads of the same.
-template <typename Number> struct RootOfMoments : Moments<Number> {
-    static TALLOW_INLINE RootOfMoments of(Number x) {
-        return {Moments<Number>::of(x)};
+// Spreads of the same: how many elements there are, their mean, and the sum of the squares of their distances from it.
+template <typename Number> struct Moments {
+    Number count;
+    Number mean;
+    Number squares;
+
+    static TALLOW_INLINE Moments of(Number x) {
+        return {static_cast<Number>(1), x, static_cast<Number>(0)};
     }
-    template <typename Function> TALLOW_INLINE RootOfMoments each(Function function) const {
-        return {Moments<Number>::each(function)};
+    template <typename Function> TALLOW_INLINE Moments each(Function function) const {
+        return {function(count), function(mean), function(squares)};
     }
+    // No number is at a distance from an infinite mean.
     TALLOW_INLINE Number result() const {
-        return sqrt(Moments<Number>::result());
+        return squares + (mean - mean);
+    }
+    TALLOW_INLINE void add(const Moments& y) {
+        const Moments x = *this;
+        const Number total = x.count + y.count;
+        const Number share = y.count / (total > 0 ? total : static_cast<Number>(1));
+        const Number step = y.mean - x.mean;
+        count = total;
+        mean = multiply_add(step, share, x.mean);
+        squares = multiply_add(step * share * x.count, step, x.squares + y.squares);
     }
 };
-template <typename Number> constexpr bool has_parts<RootOfMoments<Number>> = true;
-// Whether squares of T are numbers: on the host those of f32 are f64. Floats of 8 bits are joined as bf16.
-template <typename T, typename Number>
-constexpr bool has_all_squares = is_same<T, f16> || (is_same<T, float> && is_same<Number, double>);
+template <typename Number> constexpr bool has_parts<Moments<Number>> = true;
+// The state that does where no square overflows or underflows.
+template <typename State> struct Unscaled {
+    using type = State;
+};
+template <typename Number> struct Unscaled<Lengths<Number>> {
+    using type = SumOfSquares<Number>;
+};
+template <typename Number> struct Unscaled<Spreads<Number>> {
+    using type = Moments<Number>;
+};
+// Whether a sum of squares says what the sums of scaled squares are: it lost none.
+template <typename Number> TALLOW_INLINE bool is_ordinary(Number plain) {
+    return grow(plain) >= 1 && !is_infinite(plain);
+}
+template <typename Number> TALLOW_INLINE Number square_of(Number x) {
+    return x * x;
+}
+// A distance far below those whose squares overflow changes no sum of shrunk squares. With it none of these is
+// subnormal, for which processors take long.
+template <typename Number> constexpr Number negligible = sizeof(Number) == sizeof(float) ? 0x1p30 : 0x1p230;
+// Sums of scaled squares: that of smaller ones is needed where the plain sum overflowed, the other one elsewhere.
+template <typename Number> struct ScaledSquares {
+    Number shrunk;
+    Number grown;
+};
+template <typename Number> TALLOW_INLINE ScaledSquares<Number> scaled_from(Number plain) {
+    return {shrink(shrink(plain + square_of(negligible<Number>))), grow(grow(plain))};
+}
+// The state with scaled squares of elements whose squares are known, and whether it takes the elements once more. One
+// element is at no distance from its mean.
+template <typename Number> TALLOW_INLINE Lengths<Number> state_from(const SumOfSquares<Number>& known) {
+    const auto scaled = scaled_from(known.squares);
+    return {scaled.shrunk, known.squares, scaled.grown};
+}
+template <typename Number> TALLOW_INLINE Spreads<Number> state_from(const Moments<Number>& known) {
+    const auto scaled = scaled_from(known.squares);
+    return {known.count, known.mean, scaled.shrunk, known.result(), scaled.grown};
+}
+template <typename Number> TALLOW_INLINE bool needs_elements(const SumOfSquares<Number>& known) {
+    return !is_ordinary(known.squares);
+}
+template <typename Number> TALLOW_INLINE bool needs_elements(const Moments<Number>& known) {
+    return known.count > 1 && !is_ordinary(known.squares);
+}
 
-// The state of elements T that are joined as Number.
+// The state of elements T that are joined as Number. On the host f32 are joined as f64, and floats of 8 bits as bf16.
 template <template <typename> typename Of, typename T, typename Number> struct StateFor {
     using type = Of<Number>;
 };
-template <bool First, typename X, typename Y> struct OneOf {
-    using type = X;
+template <template <typename> typename Of> struct StateFor<Of, f16, float> {
+    using type = typename Unscaled<Of<float>>::type;
 };
-template <typename X, typename Y> struct OneOf<false, X, Y> {
-    using type = Y;
-};
-template <typename T, typename Number> struct StateFor<Lengths, T, Number> {
-    using type = typename OneOf<has_all_squares<T, Number>, SumOfSquares<Number>, Lengths<Number>>::type;
-};
-template <typename T, typename Number> struct StateFor<Spreads, T, Number> {
-    using type = typename OneOf<has_all_squares<T, Number>, RootOfMoments<Number>, Spreads<Number>>::type;
+template <template <typename> typename Of> struct StateFor<Of, float, double> {
+    using type = typename Unscaled<Of<double>>::type;
 };
 
 // A state is several numbers, a struct of the spec.
@@ -160,12 +212,51 @@ template <template <typename> typename Of, typename T, typename R, typename Wide
     static TALLOW_INLINE Number number(State state) {
         return state.result();
     }
+    static TALLOW_INLINE Number unit(State state) {
+        if constexpr (has_unit<State>)
+            return state.unit();
+        else
+            return 1;
+    }
     template <typename Arguments> static TALLOW_INLINE Result result(State state, uint64_t, const Arguments&) {
         return convert<R>(number(state));
     }
 };
 
-// What another reduction comes to is finished by a formula of it, of the number of elements and of some parameters.
+// States of sums of squares, and of what shrink and grow make of these.
+template <typename State> constexpr bool has_plain = false;
+template <typename Number> constexpr bool has_plain<Lengths<Number>> = true;
+template <typename Number> constexpr bool has_plain<Spreads<Number>> = true;
+
+template <bool First, typename X, typename Y> struct OneOf {
+    using type = X;
+};
+template <typename X, typename Y> struct OneOf<false, X, Y> {
+    using type = Y;
+};
+
+// The same elements joined by a state without scaled squares.
+template <typename Of> struct UnscaledReduction {
+    using State = typename Unscaled<typename Of::State>::type;
+    static TALLOW_INLINE State identity() {
+        return State{};
+    }
+    static TALLOW_INLINE State element(typename Of::Element value, uint32_t) {
+        return State::of(to_compute(value));
+    }
+    static TALLOW_INLINE State combine(State x, State y) {
+        x.add(y);
+        return x;
+    }
+};
+
+// How a reduction joins elements whose squares neither overflow nor underflow.
+template <typename Op> struct WithoutScaling {
+    using type = typename OneOf<has_plain<typename Op::State>, UnscaledReduction<Op>, Op>::type;
+};
+
+// What another reduction comes to is finished by a formula of it, of the number of elements, of their unit and of some
+// parameters.
 template <typename Joins, typename Of, uint32_t Parameters = 0> struct FinishedReduction : Joins {
     using typename Joins::Number, typename Joins::Result, typename Joins::State;
     template <typename Arguments>
@@ -178,7 +269,7 @@ template <typename Joins, typename Of, uint32_t Parameters = 0> struct FinishedR
     static TALLOW_INLINE Result finished(State state, uint64_t elements, [[maybe_unused]] const Arguments& arguments,
                                          Numbers<I...>) {
         using Parameter = compute_type<typename Joins::Element>;
-        const Number number = Of::finish(Joins::number(state), static_cast<Number>(elements),
+        const Number number = Of::finish(Joins::number(state), static_cast<Number>(elements), Joins::unit(state),
                                          static_cast<Number>(from_bits<Parameter>(arguments.parameters[I]))...);
         return convert<Result>(number);
     }
@@ -187,13 +278,7 @@ template <typename Joins, typename Of, uint32_t Parameters = 0> struct FinishedR
 // States that join without a division where it is known how many elements they are of.
 template <typename State> constexpr bool has_count = false;
 template <typename Number> constexpr bool has_count<Moments<Number>> = true;
-template <typename Number> constexpr bool has_count<RootOfMoments<Number>> = true;
 template <typename Number> constexpr bool has_count<Spreads<Number>> = true;
-
-// States of which one part says what the others are, unless a square overflowed or underflowed.
-template <typename State> constexpr bool has_plain = false;
-template <typename Number> constexpr bool has_plain<Lengths<Number>> = true;
-template <typename Number> constexpr bool has_plain<Spreads<Number>> = true;
 
 // States that are made more quickly of several elements, whose highest one is found first.
 template <typename State> constexpr bool has_highest = false;

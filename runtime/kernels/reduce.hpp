@@ -161,27 +161,48 @@ TALLOW_INLINE void store_state(const Arguments& arguments, uint32_t place, typen
         pointer_to<typename Op::State>(arguments.result)[place] = state;
 }
 
-// A team of threads for each output and split: for reduced dims that are innermost, or that nothing better fits.
-template <typename Op, typename T, typename Arguments> TALLOW_INLINE void reduce_rows(const Arguments& arguments) {
+// The state of the elements of one output and split, which a team joins; that of none beyond the last row.
+template <typename Op, typename T, typename Arguments>
+TALLOW_INLINE typename Op::State reduce_row(const Arguments& arguments, uint32_t row, uint32_t rows, bool is_dense) {
     const uint32_t team = arguments.team;
     const uint32_t lane = place_in_team(team);
-    const uint32_t rows_per_block = teams_in(block_size, team);
+    typename Op::State state = Op::identity();
+    if (row < rows) {
+        const uint32_t split = row / arguments.outputs;
+        const uint32_t begin = split * arguments.chunk;
+        const uint32_t end = arguments.length - begin < arguments.chunk ? arguments.length : begin + arguments.chunk;
+        uint64_t offsets[1];
+        locate_between(arguments, arguments.reduced_rank, arguments.rank, row - split * arguments.outputs, offsets);
+        const T* const source = pointer_to<const T>(arguments.source) + offsets[0];
+        state = is_dense ? reduce_dense<Op>(source, begin, end, lane, team)
+                         : reduce_scattered<Op>(arguments, source, begin, end, lane, team);
+    }
+    return reduce_team<Op>(state, team);
+}
+
+// A team of threads for each output and split: for reduced dims that are innermost, or that nothing better fits.
+template <typename Op, typename T, typename Arguments> TALLOW_INLINE void reduce_rows(const Arguments& arguments) {
+    using State = typename Op::State;
+    const uint32_t lane = place_in_team(arguments.team);
+    const uint32_t rows_per_block = teams_in(block_size, arguments.team);
     const uint32_t rows = arguments.outputs * arguments.splits;
     for (uint32_t base = block_index() * rows_per_block; base < rows; base += grid_blocks() * rows_per_block) {
-        const uint32_t row = base + teams_in(thread_index(), team);
-        typename Op::State state = Op::identity();
-        if (row < rows) {
-            const uint32_t split = row / arguments.outputs;
-            const uint32_t begin = split * arguments.chunk;
-            const uint32_t end =
-                arguments.length - begin < arguments.chunk ? arguments.length : begin + arguments.chunk;
-            uint64_t offsets[1];
-            locate_between(arguments, arguments.reduced_rank, arguments.rank, row - split * arguments.outputs, offsets);
-            const T* const source = pointer_to<const T>(arguments.source) + offsets[0];
-            state = arguments.dense ? reduce_dense<Op>(source, begin, end, lane, team)
-                                    : reduce_scattered<Op>(arguments, source, begin, end, lane, team);
+        const uint32_t row = base + teams_in(thread_index(), arguments.team);
+        State state;
+        if constexpr (has_plain<State>) {
+            const auto known =
+                reduce_row<typename WithoutScaling<Op>::type, T>(arguments, row, rows, arguments.dense != 0);
+            const bool is_odd = row < rows && needs_elements(known);
+            state = state_from(known);
+            // All teams of a wave read their rows again, because their threads exchange states.
+            if (ballot(is_odd) != 0) {
+                const State scaled = reduce_row<Op, T>(arguments, row, rows, false);
+                if (is_odd)
+                    state = scaled;
+            }
+        } else {
+            state = reduce_row<Op, T>(arguments, row, rows, arguments.dense != 0);
         }
-        state = reduce_team<Op>(state, team);
         if (lane == 0 && row < rows)
             store_state<Op>(arguments, row, state);
     }
@@ -263,10 +284,43 @@ TALLOW_INLINE void reduce_column_pack(const Arguments& arguments, const T* sourc
     }
 }
 
+// Those outputs of packs whose squares overflowed or underflowed, one output of each pack after the other.
+template <typename Op, typename T, typename Arguments>
+TALLOW_INLINE void reduce_columns_again(const Arguments& arguments, const T* source, uint32_t begin, uint32_t end,
+                                        uint32_t left, uint32_t place, uint32_t odd,
+                                        typename Op::State (&shared)[block_size]) {
+    __shared__ uint32_t any_odd;
+    if (thread_index() == 0)
+        any_odd = 0;
+    synchronize_block();
+    if (odd != 0)
+        any_odd = 1;
+    synchronize_block();
+    const uint32_t team = arguments.team;
+    const uint32_t together = teams_in(block_size, team);
+    const uint32_t down = teams_in(thread_index(), team);
+    for (uint32_t i = 0; any_odd != 0 && i < column_pack<T>; ++i) {
+        typename Op::State state = Op::identity();
+        if (i < left)
+            state = reduce_scattered<Op>(arguments, source + i, begin, end, 0, together);
+        shared[thread_index()] = state;
+        synchronize_block();
+        for (uint32_t half = together / 2; half > 0; half /= 2) {
+            if (down < half)
+                shared[thread_index()] = Op::combine(shared[thread_index()], shared[thread_index() + half * team]);
+            synchronize_block();
+        }
+        if ((odd >> i & 1) != 0)
+            store_state<Op>(arguments, place + i, shared[thread_index()]);
+        synchronize_block();
+    }
+}
+
 // Threads across the outputs, which are dense in the innermost kept dim; the block's other threads share the rows out.
 // The dims count packs of outputs: `inner` is the size of the innermost kept dim in elements.
 template <typename Op, typename T, typename Arguments> TALLOW_INLINE void reduce_columns(const Arguments& arguments) {
-    using State = typename Op::State;
+    using Joins = typename WithoutScaling<Op>::type;
+    using State = typename Joins::State;
     constexpr uint32_t length = column_pack<T>;
     // Narrow states are exchanged in words.
     constexpr uint32_t alike = sizeof(State) < sizeof(uint32_t) ? sizeof(uint32_t) / sizeof(State) : 1;
@@ -274,7 +328,12 @@ template <typename Op, typename T, typename Arguments> TALLOW_INLINE void reduce
     struct alignas(alike * alignof(State)) Part {
         State values[alike];
     };
-    __shared__ Part shared[length / alike][block_size];
+    union Exchanged {
+        Part parts[length / alike][block_size];
+        typename Op::State scaled[block_size];
+    };
+    __shared__ Exchanged exchanged;
+    Part(&shared)[length / alike][block_size] = exchanged.parts;
     const uint32_t team = arguments.team;
     const uint32_t together = teams_in(block_size, team);
     const uint32_t across = place_in_team(team);
@@ -291,17 +350,17 @@ template <typename Op, typename T, typename Arguments> TALLOW_INLINE void reduce
         State states[length];
 #pragma unroll
         for (uint32_t i = 0; i < length; ++i)
-            states[i] = Op::identity();
+            states[i] = Joins::identity();
         uint64_t offsets[1];
         const uint32_t column =
             length * locate_between(arguments, arguments.reduced_rank, arguments.rank, pack, offsets);
         const uint32_t left = arguments.inner - column < length ? arguments.inner - column : length;
+        const T* const source = pointer_to<const T>(arguments.source) + offsets[0];
         if (pack < arguments.packs) {
-            const T* const source = pointer_to<const T>(arguments.source) + offsets[0];
             if (even_rows && left == length && is_aligned<length>(source))
-                reduce_column_pack<true, Op>(arguments, source, begin + down, end, together, left, states);
+                reduce_column_pack<true, Joins>(arguments, source, begin + down, end, together, left, states);
             else
-                reduce_column_pack<false, Op>(arguments, source, begin + down, end, together, left, states);
+                reduce_column_pack<false, Joins>(arguments, source, begin + down, end, together, left, states);
         }
 #pragma unroll
         for (uint32_t i = 0; i < length; i += alike) {
@@ -320,24 +379,35 @@ template <typename Op, typename T, typename Arguments> TALLOW_INLINE void reduce
                     const Part other = shared[i][thread_index() + half * team];
 #pragma unroll
                     for (uint32_t k = 0; k < alike; ++k)
-                        part.values[k] = Op::combine(part.values[k], other.values[k]);
+                        part.values[k] = Joins::combine(part.values[k], other.values[k]);
                     shared[i][thread_index()] = part;
                 }
             synchronize_block();
         }
+        const uint32_t place = split * arguments.outputs + pack / arguments.packs_per_row * arguments.inner + column;
+        // A bit for each output whose rows are needed again.
+        [[maybe_unused]] uint32_t odd = 0;
         if (down == 0 && pack < arguments.packs) {
-            const uint32_t outer = pack / arguments.packs_per_row;
-            const uint32_t place = split * arguments.outputs + outer * arguments.inner + column;
 #pragma unroll
             for (uint32_t i = 0; i < length; i += alike) {
                 const Part part = shared[i / alike][thread_index()];
 #pragma unroll
-                for (uint32_t k = 0; k < alike; ++k)
-                    if (i + k < left)
+                for (uint32_t k = 0; k < alike; ++k) {
+                    if (i + k >= left)
+                        continue;
+                    if constexpr (has_plain<typename Op::State>) {
+                        odd |= (needs_elements(part.values[k]) ? 1U : 0U) << (i + k);
+                        store_state<Op>(arguments, place + i + k, state_from(part.values[k]));
+                    } else {
                         store_state<Op>(arguments, place + i + k, part.values[k]);
+                    }
+                }
             }
         }
         synchronize_block();
+        if constexpr (has_plain<typename Op::State>)
+            reduce_columns_again<Op>(arguments, source, begin + down, end, pack < arguments.packs ? left : 0, place,
+                                     odd, exchanged.scaled);
     }
 }
 

@@ -36,8 +36,10 @@ class Monoid(NamedTuple):
     result: DType | None
     """The dtype of the result, where it is not that of the elements."""
     finish: Callable[..., Any] | None
-    """Makes the result of what so many elements contribute together, and of parameters."""
+    """Makes the result of what so many elements contribute together, of their unit, and of parameters."""
     given: "Monoid | None"
+    reads_unit: bool
+    """Whether the elements of each row are divided by a number, the unit, of about their largest magnitude."""
 
 
 class Position(NamedTuple):

@@ -16,6 +16,7 @@ from opgen.claims.context import Context
 from opgen.claims.slopes import gradient_problems
 from opgen.formula import INCOMING, Call, Formula, Implementation, Name, Node, Number, Primitive, Primitives
 from opgen.model import BOUNDS, Functor, Monoid, Position, Spec
+from opgen.scopes import UNIT, reads_unit
 
 SPEC = own_spec.read()
 # The claims of one kind that are tried, without --full.
@@ -139,6 +140,10 @@ def wrong_monoids(functor: Functor, monoid: Monoid) -> Iterator[Falsehood]:
     for node in (Call("x - y", (x, y)), x, Call("x * y", (Number(2), Call("x + y", (x, y))))):
         wrong = replace(monoid, combine=with_node(monoid.combine, node))
         yield Falsehood("combine", "another one", replace(functor, reduction=wrong))
+    if monoid.finish is not None and reads_unit(monoid):
+        for word in ("x * y", "x / y"):
+            finish = with_node(monoid.finish, Call(word, (monoid.finish.node, Name(UNIT))))
+            yield Falsehood("finish", word, replace(functor, reduction=replace(monoid, finish=finish)))
     states = [state for kind in SPEC.functors.values() for state in kind.states]
     for state in states if monoid.state is not None else ():
         if state != monoid.state:

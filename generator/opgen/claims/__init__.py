@@ -51,7 +51,7 @@ def _key(context: Context, functor: Functor) -> tuple[object, ...]:
     others = spec.reductions if functor.reduction is not None else ()
     states = [state for kind in spec.functors.values() for state in kind.listed] if others else []
     nodes = [node for each in (functor, *others) for node in each.nodes]
-    nodes += [node for state in states for node in state.nodes]
+    nodes += [formula.node for state in states for formula in state.formulas]
     return (functor, context.primitives.behind(tuple(nodes)), spec.known_dtypes, spec.package, *others, *states)
 
 

@@ -49,7 +49,7 @@ def float_literal_problems(context: Context, of: Primitive | State) -> Iterator[
         formulas += [of.formula] if of.formula is not None and of.kinds == ("float",) else []
     else:
         what = f"state '{of.name}'"
-        formulas = [*of.let.values(), of.result, *(it for part in of.parts for it in (part.element, part.combine))]
+        formulas = [*of.formulas]
     for formula in formulas:
         yield from _problems(what, formula, floats)
 

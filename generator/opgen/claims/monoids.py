@@ -1,5 +1,6 @@
 """Claims of reductions: the identity, the order of `combine`, the state, and a result that holds the values."""
 
+import itertools
 import math
 from collections.abc import Iterator, Sequence
 from typing import Any
@@ -12,11 +13,15 @@ from opgen.claims.reductions import ROWS, Reducer, StateReducer, reducer_of
 from opgen.formula import text_of
 from opgen.model import Functor, Monoid, Position
 from opgen.problem import Problem
+from opgen.scopes import reads_unit
 
 # Sums of squares lose some digits.
 _STATE_TOLERANCE = 1e-7
 # Larger contributions are combined with large rounding errors.
 _MAX_CONTRIBUTION = 1e6
+# What divides elements, and what multiplies them so that their squares leave f64.
+_UNITS = (0.125, 8.0)
+_FAR = (2.0**600, 2.0**-600)
 # The last position of a long row.
 _LAST_POSITION = 2**31 - 1
 
@@ -44,8 +49,9 @@ def reduction_problems(context: Context, functor: Functor) -> Iterator[Problem]:
             "result": _result_problem(context, functor, reducer, numbers, name),
         }
         problems = {**{key: problem for key, problem in found.items() if problem is not None}, **problems}
-    if not problems and (problem := _state_problem(context, functor, reduction)) is not None:
-        problems["state"] = problem
+    for key, find in (("finish", _unit_problem), ("state", _state_problem)):
+        if not problems and (problem := find(context, functor, reduction)) is not None:
+            problems[key] = problem
     yield from problems.values()
 
 
@@ -131,6 +137,32 @@ def _position_problems(context: Context, functor: Functor) -> Iterator[Problem]:
         yield Problem(functor.result_location, f"{message}; write an integer of 4 or 8 bytes")
 
 
+def _unit_problem(context: Context, functor: Functor, monoid: Monoid) -> Problem | None:
+    """Report a `finish` that does not undo the division of the elements by `unit`."""
+    floats = [(name, evaluator) for name, _, evaluator in context.formats(functor) if evaluator.integers is None]
+    if monoid.finish is None or not reads_unit(monoid) or not floats:
+        return None
+    name, evaluator = floats[-1]
+    try:
+        reducer = reducer_of(context, functor, evaluator)
+    except Unknown:
+        return None
+    parameters = parameters_of(functor)
+    for row, unit in itertools.product(ROWS, _UNITS):
+        expected, found = (
+            reducer.finish(reducer.combine_all(reducer.contributions(divided)), len(row), parameters, by)
+            for divided, by in ((row, 1.0), ([x / unit for x in row], unit))
+        )
+        if not are_close(found, expected):
+            message = (
+                f"'finish' of op '{functor.name}' gives {format_number(expected)} for the row [{format_numbers(row)}] "
+                f"in {name}, but {format_number(found)} for the same divided by a 'unit' of {format_number(unit)}; "
+                "multiply by the power of 'unit' that undoes it"
+            )
+            return Problem(monoid.finish.location, message)
+    return None
+
+
 def _state_problem(context: Context, functor: Functor, monoid: Monoid) -> Problem | None:
     """Report a state with other results than `element` and `combine`."""
     states = {name: state for kind in context.spec.functors.values() for name, state in kind.states.items()}
@@ -143,16 +175,22 @@ def _state_problem(context: Context, functor: Functor, monoid: Monoid) -> Proble
     except Unknown:
         return None
     parameters = parameters_of(functor)
-    # Edges are where a reduction is easily wrong.
-    for row in ((), *ROWS, *(edge.numbers({})[0] for edge in functor.edges)):
-        expected = reducer.finish(reducer.combine_all(reducer.contributions(row)), len(row), parameters)
-        scale = max((x * x for x in row), default=0)
+    # Edges are where a reduction is easily wrong, and a unit is there for numbers far from 1.
+    far = [] if states[monoid.state].unit is None else [[x * by for x in row] for by in _FAR for row in ROWS]
+    for row in ((), *ROWS, *(edge.numbers({})[0] for edge in functor.edges), *far):
         for order, state in by_state.orders(row):
-            found = reducer.finish(by_state.result(*state), len(row), parameters)
-            if not are_close(found, expected, scale, _STATE_TOLERANCE):
+            total, unit = by_state.results(state)
+            # Equal elements, which are at no distance, may have any unit.
+            divided = [x / unit for x in row] if row in far and len({*row}) > 1 else row
+            expected = reducer.combine_all(reducer.contributions(divided))
+            if divided is row:
+                expected = reducer.reduce(row, parameters)
+                total = reducer.finish(total, len(row), parameters, unit)
+            scale = max((x * x for x in divided), default=0)
+            if not are_close(total, expected, scale, _STATE_TOLERANCE):
                 message = (
-                    f"'state' of op '{functor.name}' gives {format_number(found)} for the row "
-                    f"[{format_numbers(row)}] {order} in {name}, but 'element' and 'combine' give "
+                    f"'state' of op '{functor.name}' gives {format_number(total)} for the row "
+                    f"[{format_numbers(divided)}] {order} in {name}, but 'element' and 'combine' give "
                     f"{format_number(expected)}; write a state of the same reduction"
                 )
                 return Problem(monoid.state_location, message)

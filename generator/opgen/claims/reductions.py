@@ -10,7 +10,7 @@ from opgen.claims.evaluation import Evaluator, Unknown
 from opgen.claims.scalars import Function
 from opgen.formula import Node, calls
 from opgen.model import BOUNDS, Functor, Monoid, Position, State
-from opgen.scopes import COUNT
+from opgen.scopes import COUNT, UNIT, reads_unit
 
 ROWS: Sequence[Sequence[float]] = (
     (2.5,),
@@ -46,7 +46,8 @@ class Reducer:
         if monoid.element is not None:
             self.element = self.over_row(monoid.element.node, ("x",), callers | {functor.name})
         self.combine = results.function(monoid.combine.node, ("x", "y"))
-        names = (*functor.parameters, "x", COUNT)
+        names = (*functor.parameters, "x", COUNT, UNIT)
+        self._has_unit = reads_unit(monoid)
         self._finish = None if monoid.finish is None else results.function(monoid.finish.node, names)
         self.identity = self._number(monoid)
 
@@ -92,15 +93,17 @@ class Reducer:
         """Combine contributions in order."""
         return reduce(self.combine, contributions, self.identity)
 
-    def finish(self, total: Any, count: int, parameters: Sequence[float]) -> Any:
-        """Return the result for the combined contributions of `count` elements."""
-        return total if self._finish is None else self._finish(*parameters, total, count)
+    def finish(self, total: Any, count: int, parameters: Sequence[float], unit: float = 1.0) -> Any:
+        """Return the result for the combined contributions of `count` elements, which were divided by `unit`."""
+        return total if self._finish is None else self._finish(*parameters, total, count, unit)
 
     def reduce(self, row: Sequence[float], parameters: Sequence[float]) -> Any:
         """Return the result for a row."""
         if isinstance(self.functor.reduction, Position):
             return self._position(row, self.functor.reduction.of)
-        return self.finish(self.combine_all(self.contributions(row)), len(row), parameters)
+        unit = _unit_of(row) if self._has_unit else 1.0
+        row = row if unit == 1 else [x / unit for x in row]
+        return self.finish(self.combine_all(self.contributions(row)), len(row), parameters, unit)
 
     def _position(self, row: Sequence[float], of: str) -> int:
         reduction = next((functor for functor in self._context.spec.reductions if functor.name == of), None)
@@ -108,6 +111,12 @@ class Reducer:
             raise Unknown(of)
         chosen = Reducer(self._context, reduction, self.elements).reduce(row, ())
         return next(index for index, x in enumerate(row) if x == chosen or math.isnan(x))
+
+
+def _unit_of(row: Sequence[float]) -> float:
+    """Return the power of two that makes the largest magnitude of a row about 1, within a wide range."""
+    largest = max(map(abs, row), default=0.0)
+    return 2.0 ** min(max(math.frexp(largest)[1], -1000), 1000) if math.isfinite(largest) and largest else 1.0
 
 
 def reducer_of(context: Context, functor: Functor, elements: Evaluator) -> Reducer:
@@ -131,8 +140,13 @@ class StateReducer:
             names = [*names, name]
         self._elements = [evaluator.function(part.element.node, ("x",)) for part in state.parts]
         self._combine = [evaluator.function(part.combine.node, names) for part in state.parts]
-        self.result = evaluator.function(state.result.node, parts)
+        self._results = [evaluator.function(formula.node, parts) for formula in state.results]
         self._empty = (0.0,) * len(parts)
+
+    def results(self, state: tuple[float, ...]) -> tuple[float, float]:
+        """Return what the contributions come to, and the number by which their elements were divided."""
+        total, unit = [*(function(*state) for function in self._results), 1.0][:2]
+        return total, unit
 
     def _begin(self, x: float) -> tuple[float, ...]:
         return tuple(element(x) for element in self._elements)

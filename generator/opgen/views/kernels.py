@@ -15,7 +15,7 @@ from opgen.kernels import FIELD_TYPES, ITEM_TYPES, Field, FieldGroup, Kernel, Ke
 from opgen.model import ANY_RESULT, BLOCKS, BOUNDS, JOINT_KIND, Functor, Monoid, Position, Spec, State
 from opgen.names import Names
 from opgen.problem import Location
-from opgen.scopes import COUNT, Scope, decisive, scopes, state_scopes
+from opgen.scopes import COUNT, UNIT, Scope, decisive, scopes, state_scopes
 from opgen.views.formats import struct_name
 from opgen.views.python import comment
 
@@ -88,10 +88,10 @@ def _statements(bodies: Sequence[list[str]]) -> list[str]:
     return ["if constexpr (is_integer<T>) {", *first, "} else {", *last, "}"]
 
 
-def _literal(kind: str) -> Callable[[str], str]:
+def _literal(kind: str, number: str = "static_cast<{}>({})") -> Callable[[str], str]:
     """How kernels write a number that is computed with in the type `kind`."""
     literals = {"inf": f"infinity<{kind}>()", "-inf": f"-infinity<{kind}>()", "nan": f"not_a_number<{kind}>()"}
-    return lambda text: literals.get(text, f"static_cast<{kind}>({text})")
+    return lambda text: literals.get(text, number.format(kind, text))
 
 
 _LITERAL = _literal("T")
@@ -105,9 +105,9 @@ def kernels_states(spec: Spec) -> View:
 
 
 def _state(spec: Spec, state: State) -> View:
-    texts = {
-        key: scope.expression("kernel", _literal("Number")).float for key, scope in state_scopes(spec, state).items()
-    }
+    # All types of states are floats, which hold these numbers.
+    literal = _literal("Number", "{}{{{}}}")
+    texts = {key: scope.expression("kernel", literal).float for key, scope in state_scopes(spec, state).items()}
     return View(
         made_from=(state.location,),
         name=camel(state.name),
@@ -117,7 +117,8 @@ def _state(spec: Spec, state: State) -> View:
         element=f"{{{', '.join(texts[f'element {part.name}'] for part in state.parts)}}}",
         let=tuple((name, texts[f"let {name}"]) for name in state.let),
         combined=tuple((part.name, texts[f"combine {part.name}"]) for part in state.parts),
-        result=texts["result"],
+        has_unit=state.unit is not None,
+        results=[(key, texts[key]) for key in ("result", UNIT) if key in texts],
     )
 
 
@@ -147,7 +148,7 @@ def _monoid(spec: Spec, functor: Functor, others: Sequence[Functor]) -> View:
             if reduction.identity in BOUNDS and types == "T, T" and not number and reduction.element is None:
                 joins = f"ExtremeReduction<{struct}, T, {_cpp_bool(reduction.identity == 'highest')}>"
         if reduction.finish is not None:
-            functions.append(_function(own["finish"], "finish", ("x", COUNT, *functor.parameters)))
+            functions.append(_function(own["finish"], "finish", ("x", COUNT, UNIT, *functor.parameters)))
             parameters = [str(len(functor.parameters))] if functor.parameters else []
             joins = f"FinishedReduction<{', '.join([joins, struct, *parameters])}>"
     name, place = camel(functor.name), functor.location

@@ -1,13 +1,12 @@
 """Views of the ops that are functors: their enums, their NumPy functions and their tensor methods."""
 
 import ast
-import re
 from collections.abc import Callable, Mapping
 from types import SimpleNamespace as View
 
 from opgen.cache.memo import memoize
 from opgen.expression import parse_expression, substituted
-from opgen.formula import DTYPE, text_of
+from opgen.formula import DTYPE, names, text_of
 from opgen.model import (
     ANY_RESULT,
     BOUNDS,
@@ -21,7 +20,7 @@ from opgen.model import (
     Spec,
     op_class,
 )
-from opgen.scopes import COUNT, GIVEN, decisive, given, scopes, with_given
+from opgen.scopes import COUNT, GIVEN, UNIT, decisive, given, reads_unit, scopes, with_given
 from opgen.views.dispatch import dtypes_constant, op_classes
 from opgen.views.python import quoted
 
@@ -94,14 +93,14 @@ def _function(spec: Spec, functor: Functor) -> View:
     """A functor as a function of arrays."""
     own = scopes(spec, functor)["formula"]
     takes_dtype = any(spec.primitives[name].of_dtype for name in own.used())
-    names = ", ".join((*functor.operands, *functor.parameters, *([DTYPE] if takes_dtype else [])))
+    operands = ", ".join((*functor.operands, *functor.parameters, *([DTYPE] if takes_dtype else [])))
     # The last operand is of the dtype that is computed in.
     last = functor.operands[-1]
     formula = own.shared_expression(_literal(last))
     split = f"{formula.integer} if np.is_integer({last}) else " if formula.is_split else ""
     # Whether it is one pass over the operands: a conversion to another dtype takes more.
     is_one_step = functor.result != ANY_RESULT and all(map(_is_one_step, formula.texts))
-    text = f"lambda {names}: {split}{formula.float}"
+    text = f"lambda {operands}: {split}{formula.float}"
     text += ", True" if takes_dtype else ""
     return View(made_from=(functor.location,), op=functor.member, text=text, is_one_step=is_one_step)
 
@@ -121,13 +120,15 @@ def _rows(spec: Spec, kind: FunctorKind, functor: Functor, joining: Mapping[str,
         element = f"lambda {', '.join(['x', *([GIVEN] if other is not None else [])])}: {text}"
     if reduction.finish is not None:
         text = own["finish"].expression("array", _literal("x")).float
-        count = COUNT if re.search(rf"\b{COUNT}\b", text) else "_"
-        finish = f"lambda {', '.join(['x', count, *functor.parameters])}: {text}"
+        read = names(reduction.finish.node)
+        words = [word if word in read else f"_{word}" for word in (COUNT, UNIT)]
+        finish = f"lambda {', '.join(['x', *words, *functor.parameters])}: {text}"
     if other is not None:
         rows_of_other = _rows(spec, kind, other, joining)
     accumulate, kept = (f"DType.{name.upper()}" if name else "None" for name in (reduction.accumulate, functor.result))
     joined = joining[text_of(reduction.combine.node)]
-    return f"Monoid({joined}, {identity}, {element}, {accumulate}, {kept}, {finish}, {rows_of_other})"
+    of_rows = f"{rows_of_other}, {reads_unit(reduction)}"
+    return f"Monoid({joined}, {identity}, {element}, {accumulate}, {kept}, {finish}, {of_rows})"
 
 
 def _literal(operand: str) -> Callable[[str], str]:

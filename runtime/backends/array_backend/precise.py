@@ -90,21 +90,6 @@ def logsumexp(library: Any, x: Any, axis: int) -> Any:
     return pivot + library.log(library.sum(library.exp(x - pivot), axis, x.dtype))
 
 
-def norm(library: Any, x: Any, axis: int, dtype: Any) -> Any:
-    """The roots of the sums of squares along an axis, of elements that a power of two makes about 1."""
-    x = x if x.dtype == dtype else library.astype(x, dtype)
-    largest = library.max(library.abs(x), axis)
-    one = library.constant(1, x)
-    is_scaled = (largest > library.constant(0, x)) & ~library.isinf(largest)
-    # Both the power and its inverse are ordinary numbers.
-    bound = 1000.0 if DType.F64 in library.DTYPES and dtype == library.DTYPES[DType.F64] else 120.0
-    exponent = library.floor(library.log2(library.where(is_scaled, largest, one)))
-    exponent = library.minimum(library.maximum(exponent, library.constant(-bound, x)), library.constant(bound, x))
-    scaled = x * library.exp2(-exponent)
-    length = library.sqrt(library.sum(scaled * scaled, axis, dtype)) * library.exp2(exponent)
-    return library.where(largest == largest, length, largest)
-
-
 def fmod(library: Any, x: Any, y: Any) -> Any:
     """What is left of x / y truncated toward zero, from the remainder of the magnitudes, which is exact."""
     rest = library.remainder(library.abs(x), library.abs(y))

@@ -229,22 +229,29 @@ def variance(bench: Bench) -> None:
     for placement in ("contiguous", "transposed"):
         where = bench.where(f"far from 0, {placement}")
         check_variances(bench, bench.place(encode(bench.name, rows), placement), (1,), 1, where)
-    if bench.cell.method == "std":
-        check_extreme_deviations(bench)
+    check_extreme_deviations(bench)
 
 
 def check_extreme_deviations(bench: Bench) -> None:
-    """Rows of numbers from the least to the largest, whose squares would overflow or underflow."""
+    """Numbers from the least to the largest, whose squares, or the sums of these, overflow or underflow."""
     info = ml_dtypes.finfo(NUMPY[bench.name])
-    # The sum of 3000 is a number, of which the mean is made.
-    exponents = np.linspace(np.log2(EXTENDED(info.smallest_normal)), np.log2(EXTENDED(info.max)) - 12, 8)
+    exponents = np.linspace(np.log2(EXTENDED(info.smallest_normal)), np.log2(EXTENDED(info.max)), 8)
     for count in (2, 65, 3000):
-        digits = bench.generator.uniform(0.5, 1, (9, count)) * bench.generator.choice([-1, 1], (9, count))
-        rows = np.exp2([*exponents, 0])[:, None] * digits.astype(EXTENDED)
+        digits = bench.generator.uniform(0.5, 1, (11, count)) * bench.generator.choice([-1, 1], (11, count))
+        rows = np.exp2([*exponents, 0, 0, 0])[:, None] * digits.astype(EXTENDED)
         rows[8] = np.exp2(exponents[bench.generator.integers(0, 8, count)]) * digits[8]
-        for placement in ("contiguous", "transposed"):
-            where = bench.where(f"{count} extreme numbers, {placement}")
-            check_variances(bench, bench.place(encode(bench.name, rows), placement), (1,), 1, where)
+        # Two whose squares are too large for a sum of them and not for a variance; small ones for the other end.
+        outlier = np.sqrt(EXTENDED(info.max) / 8 * max(count // 4, 1))
+        rows[9, [0, count // 2]] = outlier, -outlier
+        rows[10] *= np.sqrt(EXTENDED(info.smallest_subnormal))
+        encoded = encode(bench.name, rows)
+        for correction in (1, 0, count - 0.5):
+            where = bench.where(f"{count} extreme numbers less {correction}")
+            for placement in ("contiguous", "transposed"):
+                check_variances(bench, bench.place(encoded, placement), (1,), correction, f"{where}, {placement}")
+            check_variances(bench, bench.place(encoded.T.copy()), (0,), correction, f"{where}, columns")
+            for row in (3, 7, 9, 10):
+                check_variances(bench, bench.place(encoded[row]), (0,), correction, f"{where}, row {row}")
 
 
 def check_variances(bench: Bench, operand: Operand, dims: tuple[int, ...], correction: float, where: str) -> None:

@@ -58,11 +58,15 @@ def reduce(
         x = cast.widen(library, library.permute_dims(x, order) if is_moved else x, dtype)
         if rows:
             x = library.reshape(x, rows)
+        unit = None
+        if isinstance(reduction, Monoid) and reduction.reads_unit and columns:
+            unit = _unit_of(library, x)
+            x = x / unit
         if op in _CENTRED and columns:
             # The mean of equal elements may be rounded, their distances from the first one are 0.
             x = x - x[..., :1]
         numbers = given or parameters
-        found = joined(x, *[cast.scalar(library, number, dtype.compute, device) for number in numbers])
+        found = joined(x, unit, *[cast.scalar(library, number, dtype.compute, device) for number in numbers])
         if target.is_inexact:
             found = cast.narrow(library, found, target)
         else:
@@ -77,20 +81,20 @@ def reduce(
 def _found(library: Any, find: Callable[[Any, int], Any], target: DType) -> Callable[..., Any]:
     """The function that says where in each row of an array something is, as an array of one column."""
     own = library.DTYPES[target]
-    return lambda x: library.astype(find(x, len(x.shape) - 1), own)
+    return lambda x, _: library.astype(find(x, len(x.shape) - 1), own)
 
 
 def _joined(
     library: Any, monoid: Monoid, columns: int, is_widened: bool, accumulating: Any, device: Any
 ) -> Callable[..., Any]:
-    """The function that makes an array of one column of what the elements of each row make, and of parameters."""
+    """The function of the elements of rows, their units and parameters, whose result is an array of a column."""
     given = None if monoid.given is None else _joined(library, monoid.given, columns, is_widened, accumulating, device)
     element, finish, combine, identity = monoid.element, monoid.finish, monoid.combine, monoid.identity
     result = None if monoid.result is None else library.DTYPES[monoid.result.compute]
     is_accumulated = monoid.accumulate is not None and is_widened and result is None
     wide = accumulating if is_accumulated else None
 
-    def run(x: Any, *parameters: Any) -> Any:
+    def run(x: Any, unit: Any = None, *parameters: Any) -> Any:
         axis = len(x.shape) - 1
         if element is not None and columns:
             x = element(x) if given is None else element(x, given(x))
@@ -104,9 +108,20 @@ def _joined(
             # A library may join elements in their own dtype.
             x = x if x.dtype == own else library.astype(x, own)
             joined = combine(x, axis, own if wide is None else wide)
-        return joined if finish is None else finish(joined, columns, *parameters)
+        return joined if finish is None else finish(joined, columns, 1 if unit is None else unit, *parameters)
 
     return run
+
+
+def _unit_of(library: Any, x: Any) -> Any:
+    """The power of two of about the largest magnitude along the last axis; 1 where that is 0 or no number."""
+    largest, one = library.max(library.abs(x), len(x.shape) - 1), library.constant(1, x)
+    largest = library.where((largest > library.constant(0, x)) & ~library.isinf(largest), largest, one)
+    # Both the power and its inverse are ordinary numbers.
+    bound = 120 if x.dtype == library.DTYPES[DType.F32] else 1000
+    exponent = library.floor(library.log2(largest))
+    exponent = library.minimum(library.maximum(exponent, library.constant(-bound, x)), library.constant(bound, x))
+    return library.exp2(exponent)
 
 
 def accumulated(library: Any, combine: Any, x: Any, identity: float | None = 0) -> Any:
