@@ -19,6 +19,9 @@ import tallow as tl
 from tallow.gguf import open_gguf, save_gguf
 from tallow.models import ExecutionPlan, ModelRuntime
 
+from benchmarks.markdown import fold, markdown
+from benchmarks.results import joined, write_page
+
 FORMATS = ("Q4_0", "Q4_1", "Q5_0", "Q5_1", "Q8_0", "Q2K", "Q3K", "Q4K", "Q5K", "Q6K")
 SHAPES = ((14336, 4096), (4096, 14336))
 # More than any cache holds: so weights come from memory.
@@ -31,26 +34,34 @@ FEW = (1, 8, 32)
 MANY = (128, 512)
 READ_BYTES = 1 << 30
 
-HEAD = """# Weights in blocks
+HEAD = """\
+# Weights in blocks
 
-How long products with weights in blocks take on a GPU, in microseconds. Calls with different weights, so that these
-come from memory, are captured in a graph, and the fastest of several rounds counts. "exact" multiplies by the decoded
-weights, "q8_1" rounds x to integers of a byte first, as Candle and llama.cpp do, and more than 16 rows to bf16. PyTorch
-multiplies by weights in f16, which are 3.6 times those of Q4K. 128 and 512 rows are in f16: the kernels of Hopper
-decode the weights while they multiply, but those of Q3K, which are decoded to memory first. "PyTorch's" is the time of
-PyTorch's product of as many rows, which takes turns with it, and "of PyTorch's" is the ratio of the two. All figures
-on this page come from the command in the table, and
+Products with weights in blocks on a GPU, and a model that is made of them. "exact" multiplies by the decoded weights,
+"q8_1" rounds x to integers of a byte first, as Candle and llama.cpp do, and more than 16 rows to bf16."""
+
+PRODUCTS = """\
+The time of a product in microseconds, by the number of rows of x. "PyTorch's" is the time of PyTorch's product of as
+many rows with weights in f16, which are 3.6 times those of Q4K, and "of PyTorch's" is the ratio of the two."""
+
+MODEL = """\
+The model has the sizes of LLaMA 3 8B and random weights in Q4K; it reads a prompt of 16 tokens, then one token a step.
+"Prefill" is a prompt of 512 tokens, in tokens a second, as llama.cpp's pp512 counts them. "of the read speed" is what a
+step reads, the weights but one embedding and the cache of the prompt, as a share of what the GPU could read meanwhile:
+its read speed is what a sum of 1 GiB of floats reaches. "of it, file and cache" counts the whole file and the whole
+cache instead."""
+
+METHOD = """\
+Calls with different weights, so that these come from memory, are captured in a graph, and the fastest of several rounds
+counts; PyTorch's products take turns with them. 128 and 512 rows are in f16: the kernels of Hopper decode the weights
+while they multiply, but those of Q3K, which are decoded to memory first. All figures on this page come from the command
+in the table, and
 
     python -m benchmarks.quantized render build/benchmarks/quantized.json docs
 
-renders the page. The model has the sizes of LLaMA 3 8B and random weights in Q4K; it reads a prompt of 16 tokens,
-then one token a step. "Prefill" is a prompt of 512 tokens, in tokens a second, as llama.cpp's pp512 counts them. "of
-the read speed" is what a step reads, the weights but one embedding and the cache of the prompt, as a share of what the
-GPU could read meanwhile: its read speed is what a sum of 1 GiB of floats reaches. "of it, file and cache" counts the
-whole file and the whole cache instead.
+renders the page."""
 
-What keeps these from the speed of the memory, or from that of PyTorch's products, and what was tried:
-
+CAUSES = """\
 - One row: about 3 us of each product do not depend on its size. They are its first reads and its last sums; kernels
   begin before the ones in front of them end.
 - 2 to 16 rows: for 1,024 weights of 16 rows a wave issues 330 instructions, of which 4 are of matrix cores (Q4_0, 8
@@ -310,7 +321,7 @@ def run(label: str, output: Path | None) -> None:
     if output is not None:
         output.mkdir(parents=True, exist_ok=True)
         (output / "quantized.json").write_text(json.dumps(results, indent=1) + "\n", encoding="utf-8")
-    click.echo("\n".join(tables(results)))
+    click.echo(f"{table(results['models'])}\n\n{table(results['products'])}")
 
 
 @main.command()
@@ -323,28 +334,36 @@ def render(file: Path, output: Path) -> None:
     python -m benchmarks.quantized render build/benchmarks/quantized.json docs
     """  # noqa: D301
     results = json.loads(file.read_text(encoding="utf-8"))
-    facts = [f"| {key} | {value} |" for key, value in results.items() if key not in ("products", "models")]
-    page = [HEAD, "", "|  |  |", "| --- | --- |", *facts, "", *tables(results)]
-    (output / "quantized.md").write_text("\n".join(page) + "\n", encoding="utf-8")
+    write_page(output / "quantized.md", page(results))
 
 
-def tables(results: dict[str, Any]) -> list[str]:
-    """The lines of both tables."""
-    return [*table(results["products"]), "", "## A model of 8B in Q4K", "", *table(results["models"])]
+def page(results: dict[str, Any]) -> str:
+    """The page, in Markdown."""
+    facts = {key: value for key, value in results.items() if key not in ("products", "models")}
+    parts = [
+        HEAD,
+        *("## A model of 8B in Q4K", MODEL, table(results["models"])),
+        *("## Products", PRODUCTS, table(results["products"])),
+        fold(
+            "What keeps these from the speed of the memory, or from that of PyTorch's products, and what was tried",
+            CAUSES,
+        ),
+        *("## How it was measured", METHOD, markdown(["", ""], facts.items())),
+    ]
+    return joined(parts)
 
 
-def table(rows: Sequence[dict[str, Any]]) -> list[str]:
-    """The lines of a table of rows; one that lacks a value has a dash there."""
+def table(rows: Sequence[dict[str, Any]]) -> str:
+    """A table of rows; one that lacks a value has a dash there."""
     columns = list(rows[0])
-    lines = [f"| {' | '.join(columns)} |", f"| {' | '.join('---' for _ in columns)} |"]
-    return lines + [f"| {' | '.join(shown(row.get(column)) for column in columns)} |" for row in rows]
+    return markdown(columns, [[shown(row.get(column)) for column in columns] for row in rows])
 
 
 def shown(value: object) -> str:
     """A value as a table has it."""
     if isinstance(value, float):
         return f"{value:.2f}" if value < 10 else f"{value:.1f}" if value < 1000 else f"{value:.0f}"
-    return "-" if value is None else str(value)
+    return "–" if value is None else str(value)
 
 
 if __name__ == "__main__":

@@ -29,8 +29,10 @@ import tallow as tl
 from tallow.gguf import save_gguf
 from tallow.models import ModelRuntime
 
+from .markdown import fold, markdown
 from .processor import cores, processor
 from .quantized import table
+from .results import joined, write_page
 
 LAYERS, WIDTH, HIDDEN, HEADS, KEY_HEADS, HEAD_DIM, VOCABULARY = 8, 1024, 2816, 16, 4, 64, 32000
 CONTEXT, PROMPT, STEPS, TURNS = 1024, 512, 32, 7
@@ -39,21 +41,24 @@ CACHE_BYTES = 2 * 4 * LAYERS * KEY_HEADS * HEAD_DIM * CONTEXT
 PAUSE = 0.2
 FILE, PAGE, PEER = "tokens.json", "tokens.md", "llama-cpp-python"
 
-HEAD = """# Tokens a second on the CPU
+HEAD = """\
+# Tokens a second on the CPU
 
-A llama of random weights on the CPU, beside llama-cpp-python with as many threads and also a cache of keys and values
-in f32: "prefill" reads a prompt of 512 tokens at once, "decode" reads 32 tokens after it one by one. Both libraries
-read one file and take turns; once the logits agree, the medians are compared. "exact" multiplies by the decoded
+A llama of random weights on the CPU, beside llama-cpp-python with as many threads. "prefill" reads a prompt of 512
+tokens at once, "decode" reads 32 tokens after it one by one, both in tokens a second. "exact" multiplies by the decoded
 weights, of which it keeps no copy; "q8_1" rounds what meets weights in blocks to integers of a byte first, as llama.cpp
 does. "memory" is by how much a process grows until the first token is decoded, less the cache of keys and values, over
-the size of the file. All figures on this page come from the command in the table, and
+the size of the file."""
+
+METHOD = """\
+Both libraries read one file, have a cache of keys and values in f32 and take turns; once the logits agree, the medians
+are compared. All figures on this page come from the commands below the tables, and
 
     python -m benchmarks.tokens render build/benchmarks/tokens.json docs
 
-renders the page.
+renders the page."""
 
-What keeps these from the speed of llama-cpp-python, as far as it is known:
-
+CAUSES = """\
 - "exact" with many rows decodes weights to f32 and multiplies by NumPy's BLAS, where llama.cpp multiplies bytes. In f32
   and "exact", BLAS keeps its threads spinning after a product, and kernels of tallow's own wait for cores: with 16
   threads and OPENBLAS_THREAD_TIMEOUT=4, Q4_0 decodes behind a prompt at 405 tokens a second in place of 215, but a
@@ -258,7 +263,7 @@ def run(threads: int, kinds: tuple[str, ...], output: Path | None) -> None:
     if output is not None:
         output.mkdir(parents=True, exist_ok=True)
         (output / FILE).write_text(json.dumps(results, indent=1) + "\n", encoding="utf-8")
-    click.echo("\n".join(table(rows)))
+    click.echo(table(rows))
 
 
 @main.command()
@@ -266,12 +271,18 @@ def run(threads: int, kinds: tuple[str, ...], output: Path | None) -> None:
 @click.argument("folder", type=click.Path(file_okay=False, path_type=Path))
 def render(files: Sequence[Path], folder: Path) -> None:
     """Write the page of runs."""
-    page = [HEAD]
-    for file in files:
-        results = json.loads(file.read_text(encoding="utf-8"))
-        facts = [f"| {key} | {value} |" for key, value in results.items() if key != "rows"]
-        page += ["", f"## {results['processor']}", "", "|  |  |", "| --- | --- |", *facts, "", *table(results["rows"])]
-    (folder / PAGE).write_text("\n".join(page) + "\n", encoding="utf-8")
+    write_page(folder / PAGE, page([json.loads(file.read_text(encoding="utf-8")) for file in files]))
+
+
+def page(runs: Sequence[dict[str, Any]]) -> str:
+    """The page, in Markdown."""
+    parts = [HEAD]
+    for results in runs:
+        facts = {key: value for key, value in results.items() if key != "rows"}
+        parts += [f"## {results['processor']}", table(results["rows"])]
+        parts.append(fold("Command and versions", markdown(["", ""], facts.items())))
+    parts += ["## How it was measured", METHOD]
+    return joined([*parts, f"## What keeps these from the speed of {PEER}", CAUSES])
 
 
 if __name__ == "__main__":

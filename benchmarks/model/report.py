@@ -2,21 +2,24 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from functools import partial
 
 from benchmarks.gpu.table import number
-from benchmarks.markdown import markdown
+from benchmarks.markdown import fold, markdown
 from benchmarks.results import cell, joined, milliseconds, missing
 
-from .results import PHASES, TALLOW, Results, Row
+from .results import PHASES, TALLOW, WAYS, Results, Row
 
 _milliseconds = partial(milliseconds, places=2)
 _INTRODUCTION = """\
 # A decoder on a GPU
 
 A decoder of GPT-2's size ([decoder.py](../benchmarks/model/decoder.py): 12 layers, width 768, 12 heads, a vocabulary of
-50,257 and a context of 1,152) beside the same one in PyTorch, with the same weights, in one run. All figures on this
-page come from this command:
+50,257 and a context of 1,152) beside the same one in PyTorch, with the same weights, in one run on {gpu}.
+"""
+_METHOD = """\
+All figures on this page come from this command:
 
 {command}
 
@@ -29,6 +32,10 @@ page come from this command:
   PyTorch's "fused ops" have layer_norm, linear and scaled_dot_product_attention. "Compiled" is the latter through
   torch.compile(dynamic=False). In a graph a decode step reads its position from the device; only tallow's attention
   takes it from there, the others read the whole cache and mask what lies beyond.
+- Logits are compared with those in f32 before anything is timed. "Difference" is the root of the mean of squares, as a
+  share of that of the logits. Wrong results have no times, and are listed at the top.
+"""
+_CAUSES = """\
 - A replay takes longer than its kernels together: between two nodes of a graph the GPU pauses while one ends and the
   next begins, in every variant alike. Only fewer nodes help: norms that add first, products that add a bias, attention
   in one op.
@@ -37,9 +44,8 @@ page come from this command:
   the bias, a copy into the cache in one launch and attention that joins its splits in its own launch have made them
   fewer. gelu remains, which torch.compile fuses into another kernel. Runs differ by a tenth.
 - Prefill has as many launches as compiled PyTorch. Its kernels take a little longer; no single kernel is the cause.
-- Logits are compared with those in f32 before anything is timed. "Difference" is the root of the mean of squares, as a
-  share of that of the logits. Wrong results have no times, and are listed at the top.
 """
+_EVERY = "Times of the GPU and of the host, launches and differences"
 _HEAD = ["dtype", "batch", "way", "wall, ms", "of tallow's", "GPU, ms", "launches", "host, ms", "difference"]
 HEAD = (
     f"{'phase':<8} {'dtype':<5} {'b':>3}  {'way':<26} {'wall, ms':>9} {'GPU, ms':>9} {'launches':>9}"
@@ -49,17 +55,25 @@ HEAD = (
 
 def page(results: Results) -> str:
     """The page, in Markdown."""
-    command = f"    {results.environment.get('command', '')}"
-    parts = [
-        _INTRODUCTION.format(command=command, prompt=f"{results.prompt:,}"),
-        *_failures(results),
-        markdown(["", ""], results.environment.items()),
-    ]
+    parts = [_INTRODUCTION.format(gpu=results.environment.get("GPU", "a GPU")), *_failures(results)]
     for phase in PHASES:
         rows = [row for row in results.rows if row.phase == phase and row.wall_seconds is not None]
         if rows:
-            parts += [f"## {phase.capitalize()}", markdown(_HEAD, [cells(row, results) for row in rows])]
-    return joined([*parts, *missing(results.rows)])
+            tables = [_walls(rows), fold(_EVERY, markdown(_HEAD, [cells(row, results) for row in rows]))]
+            parts += [f"## {phase.capitalize()}", "Wall time of each way in ms:", *tables]
+    command = f"    {results.environment.get('command', '')}"
+    method = _METHOD.format(command=command, prompt=f"{results.prompt:,}")
+    parts += ["## What takes the time", _CAUSES, "## How it was measured", method]
+    return joined([*parts, markdown(["", ""], results.environment.items()), *missing(results.rows)])
+
+
+def _walls(rows: Sequence[Row]) -> str:
+    """The wall times of the ways, a line for each dtype and batch."""
+    ways = [way for way in WAYS if any(row.way == way for row in rows)]
+    times = {(_case(row), row.way): row.wall_seconds for row in rows}
+    cases = dict.fromkeys((_case(row), (row.dtype, str(row.batch))) for row in rows)
+    body = [[*names, *(_milliseconds(times.get((case, way))) for way in ways)] for case, names in cases]
+    return markdown(["dtype", "batch", *ways], body)
 
 
 def cells(row: Row, results: Results) -> list[str]:

@@ -15,7 +15,10 @@ _INTRODUCTION = """\
 # Training steps
 
 Steps of training, forward, backward and optimiser, on tallow and on PyTorch, in one run that begins with the same
-weights. All figures on this page come from this command:
+weights, on {gpu}.
+"""
+_METHOD = """\
+All figures on this page come from this command:
 
 {command}
 
@@ -35,17 +38,18 @@ HEAD = f"{'network':<10}  {'way':<37} {' '.join(f'{column:>10}' for column in _C
 
 def page(results: Results) -> str:
     """The page, in Markdown."""
-    command = f"    {results.environment.get('command', '')}"
     parts = [
-        _INTRODUCTION.format(command=command, sizes=results.sizes, steps=results.steps),
+        _INTRODUCTION.format(gpu=results.environment.get("GPU", "a GPU")),
         *[f"**{row.network}, {row.way} failed**: {row.reason}" for row in results.failures],
-        markdown(["", ""], results.environment.items()),
     ]
     for network in NETWORKS:
         rows = [row for row in results.rows if row.network == network and row.wall_seconds is not None]
         if rows:
             parts += [f"## {_TITLES[network]}", markdown(_HEAD, [_cells(row, rows) for row in rows])]
-    return joined([*parts, *missing(results.rows)])
+    command = f"    {results.environment.get('command', '')}"
+    method = _METHOD.format(command=command, sizes=results.sizes, steps=results.steps)
+    environment = markdown(["", ""], results.environment.items())
+    return joined([*parts, *missing(results.rows), "## How it was measured", method, environment])
 
 
 def _cells(row: Row, rows: list[Row]) -> list[str]:

@@ -35,9 +35,8 @@ def stage(folder: Path) -> None:
         shutil.copy2(file, copy)
         if file.suffix == ".md" and (text := file.read_text("utf-8")) != (drawn := pictures.inline(text, file.parent)):
             copy.write_text(drawn, encoding="utf-8")
-            shutil.copystat(file, copy)
     for page in SITE.glob("*.md"):
-        shutil.copy2(page, source)
+        _write(source / page.name, pictures.inline(page.read_text(encoding="utf-8"), ROOT))
     for name in LINKED:
         if not (source / name).is_symlink():
             (source / name).symlink_to(ROOT / name)
@@ -52,7 +51,7 @@ def stage(folder: Path) -> None:
 def _notes() -> dict[str, str]:
     """What pages of ops say besides what the spec does: a plot, names, speeds."""
     facts, spec, tables = names.facts(), read_spec(ROOT), speeds.read_tables(ROOT / "docs")
-    pictures = {
+    curves = {
         functor.name: plots.picture(functor, plots.curves(spec, functor, facts.get(functor.name, {}).get("plot", {})))
         for functor in plots.plotted(spec)
     }
@@ -60,8 +59,8 @@ def _notes() -> dict[str, str]:
     for op in dict.fromkeys(cell.op or cell.method for cell in cells(spec)):
         own = facts.get(op, {})
         parts = []
-        if op in pictures:
-            parts.append(f"## Plot\n\n```{{raw}} html\n{pictures[op]}```")
+        if op in curves:
+            parts.append(f'## Plot\n\n```{{raw}} html\n<figure class="wide">\n{curves[op]}</figure>\n```')
         if name := names.public_name(op):
             entry = f"The public name is {{py:obj}}`{name} <{PACKAGE}.{name}>`."
             others = names.line(name)

@@ -37,7 +37,8 @@ html_static_path = [str(Path(__file__).parent / "static")]
 html_css_files = ["site.css"]
 html_show_sourcelink = False
 html_copy_source = False
-WIDE = ("docs/benchmarks", "docs/cpu", "names", "reference/matrix", "reference/index")
+MEASUREMENTS = re.findall(r"^docs/\S+$", Path(__file__).with_name("measurements.md").read_text("utf-8"), re.MULTILINE)
+WIDE = (*MEASUREMENTS, "index", "names", "reference/matrix", "reference/index")
 html_theme_options = {
     "show_prev_next": False,
     "navbar_align": "left",

@@ -7,8 +7,8 @@ from pathlib import Path
 # A paragraph that is nothing but a picture.
 _PICTURE = re.compile(r"^!\[([^\]]+)\]\(([\w./-]+\.svg)\)$", re.MULTILINE)
 _STYLE = re.compile(r"<style>\n(.*?)</style>", re.DOTALL)
-_DARK = re.compile(r"@media \(prefers-color-scheme: dark\) \{\n(.*?)\n\}", re.DOTALL)
-_SELECTOR = re.compile(r"(?<![\w.-])(?:text|\.[a-z][\w-]*)(?= \{)")
+_DARK = re.compile(r"@media \(prefers-color-scheme: dark\) \{\n(.*?)\n *\}(?=\n|$)", re.DOTALL)
+_SELECTOR = re.compile(r"(?<![\w.-])(?:text|rect|\.[a-z][\w-]*)(?= \{)")
 
 
 def inline(page: str, folder: Path) -> str:
@@ -22,7 +22,10 @@ def inline(page: str, folder: Path) -> str:
         label = escape(" ".join(text.split()), quote=True)
         # The page says what it shows; a title of the whole would be a tooltip everywhere.
         picture = re.sub(r'<title id="title">.*?</title>\n', "", picture, count=1)
-        picture = picture.replace('aria-labelledby="title"', f'class="plots" aria-label="{label}"', 1)
+        width = re.findall(r'viewBox="0 0 (\d+) ', picture)[0]
+        # Its letters are as large as they were drawn: where the page is narrower, it scrolls.
+        attributes = f'class="plots" style="width: {width}px" aria-label="{label}"'
+        picture = re.sub(r'aria-labelledby="[^"]*"', attributes, picture, count=1)
         picture = _STYLE.sub(lambda style: f"<style>\n{_scoped(style[1])}</style>", picture, count=1)
         return f'```{{raw}} html\n<figure class="wide">\n{picture}</figure>\n```'
 

@@ -52,7 +52,9 @@ def curves(spec: Spec, functor: Functor, parameters: Mapping[str, float]) -> dic
 
 def picture(functor: Functor, found: Mapping[str, tuple[Points, Points]]) -> str:
     """The curves as an SVG element; the same curves give the same text."""
-    with mpl.rc_context({"svg.fonttype": "none", "svg.hashsalt": functor.name, "font.family": "sans-serif"}):
+    with mpl.rc_context(
+        {"svg.fonttype": "none", "svg.hashsalt": functor.name, "font.family": "sans-serif", "font.size": 12}
+    ):
         figure = Figure(figsize=(6.4, 4.2), layout="constrained")
         axes = figure.subplots()
         for colour, (name, (x, y)) in zip(_COLOURS, found.items(), strict=False):

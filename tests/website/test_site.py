@@ -17,21 +17,7 @@ from docs.site import plots
 ROOT = Path(__file__).parents[2]
 SITE = ROOT / "build/docs/html"
 PHONE, DESK = {"width": 390, "height": 844}, {"width": 1280, "height": 900}
-PAGES = [
-    "index",
-    "guides",
-    "commands",
-    "names",
-    "docs/architecture",
-    "docs/benchmarks",
-    "reference/matrix",
-    "reference/index",
-    "reference/ops/gelu",
-    "reference/ops/conv2d",
-    "api/index",
-    "api/elementwise",
-    "api/system",
-]
+WIDTHS = (PHONE["width"], DESK["width"], 1920)
 
 pytestmark = pytest.mark.full
 
@@ -72,11 +58,92 @@ def ops(page: Page) -> list[str]:
     return page.locator("#matrix tbody th a").all_inner_texts()
 
 
-@pytest.mark.parametrize("name", PAGES)
-def test_no_page_is_wider_than_a_phone(page: Page, name: str) -> None:
+def pages() -> list[str]:
+    """Every page of the site, and of those of ops, which are laid out alike, a few."""
+    names = [file.relative_to(SITE).with_suffix("").as_posix() for file in sorted(SITE.rglob("*.html"))]
+    sample = {"reference/ops/gelu", "reference/ops/conv2d", "reference/ops/scaled_dot_product_attention_gradient"}
+    return [name for name in names if not name.startswith(("_", "reference/ops/")) or name in sample]
+
+
+def test_no_page_is_wider_than_its_window(page: Page) -> None:
+    wider = {}
+    for name in pages():
+        visit(page, name)
+        page.evaluate("for (const each of document.querySelectorAll('details')) each.open = true")
+        for width in WIDTHS:
+            page.set_viewport_size({"width": width, "height": 900})
+            if (found := page.evaluate("document.documentElement.scrollWidth")) > width:
+                wider[name, width] = found
+    assert wider == {}
+
+
+def test_letters_of_plots_can_be_read(page: Page) -> None:
+    """They have at least 12 px, also where a plot scrolls, and follow the theme of the page."""
+    least = """() => [...document.querySelectorAll("article svg text")].map((text) => {
+        const svg = text.ownerSVGElement;
+        const scale = svg.getBoundingClientRect().width / svg.viewBox.baseVal.width;
+        return parseFloat(getComputedStyle(text).fontSize) * scale;
+    })"""
+    seen = set()
+    for name in pages():
+        text = (SITE / f"{name}.html").read_text(encoding="utf-8").partition("<article")[2]
+        assert not re.search(r"<img[^>]*\.svg", text), name
+        if "<svg" not in text:
+            continue
+        visit(page, name)
+        page.evaluate("for (const each of document.querySelectorAll('details')) each.open = true")
+        for width in WIDTHS:
+            page.set_viewport_size({"width": width, "height": 900})
+            sizes = page.evaluate(least)
+            assert min(sizes, default=12) >= 12, (name, width)
+        seen.add(name)
+    assert {"index", "docs/benchmarks", "docs/cpu", "reference/ops/gelu"} <= seen
+
+
+@pytest.mark.parametrize("theme", ["light", "dark"])
+def test_the_letters_of_plots_have_contrast(page: Page, theme: str) -> None:
+    # The system has the other theme: a picture that asks it would be wrong.
+    page.emulate_media(color_scheme="light" if theme == "dark" else "dark")
+    for name in ("index", "docs/benchmarks", "docs/cpu"):
+        visit(page, name)
+        page.evaluate(f"document.documentElement.dataset.theme = '{theme}'")
+        fill = "(element) => getComputedStyle(element).fill"
+        for svg in page.locator("svg.plots").all():
+            ground = svg.locator(".ground").first.evaluate(fill)
+            for text in svg.locator("text").all()[:12]:
+                if name == "index" and not text.get_attribute("class"):
+                    continue  # in a box of its own colour
+                assert ratio(text.evaluate(fill), ground) >= 4.5, (name, text.inner_html())
+
+
+def test_pages_of_measurements_begin_with_what_was_found(page: Page) -> None:
+    for name in ("docs/benchmarks", "docs/cpu"):
+        visit(page, name)
+        top = "(element) => element.getBoundingClientRect().top + scrollY"
+        assert page.locator("article table").first.evaluate(top) < DESK["height"], name
+        assert page.locator("svg.plots").first.evaluate(top) < 2 * DESK["height"], name
+        assert page.evaluate("document.documentElement.scrollHeight") < 12_000, name
+
+
+def test_the_first_column_of_a_wide_table_stays(page: Page) -> None:
     page.set_viewport_size(PHONE)
-    visit(page, name)
-    assert page.evaluate("document.documentElement.scrollWidth") <= PHONE["width"]
+    visit(page, "docs/benchmarks")
+    table = page.locator("article table").first
+    cell = table.locator("tbody td").first
+    before = cell.bounding_box()
+    assert table.evaluate("(element) => { element.scrollLeft = 150; return element.scrollLeft; }") == 150
+    assert before is not None and cell.bounding_box() == before
+    # What scrolls below it does not shine through.
+    assert not cell.evaluate("(element) => /, 0\\)$/.test(getComputedStyle(element).backgroundColor)")
+
+
+def test_the_landing_page_leads_to_the_first_guide(page: Page) -> None:
+    visit(page, "index")
+    text = page.locator("article").inner_text()
+    assert text.index("pip install ./generated") < text.index("import tallow as tl") < text.index("Get started")
+    assert contrast(page.get_by_text("Get started", exact=True)) >= 4.5
+    page.get_by_text("Get started", exact=True).click()
+    assert page.url.endswith("/docs/python.html")
 
 
 def test_the_matrix_searches_by_keyboard(page: Page) -> None:
@@ -194,6 +261,10 @@ def contrast(element: object) -> float:
             return [...found, "rgb(255, 255, 255)"];
         }"""
     )
+    return ratio(*colours)
+
+
+def ratio(*colours: str) -> float:
     low, high = sorted(map(luminance, colours))
     return (high + 0.05) / (low + 0.05)
 
