@@ -17,6 +17,7 @@ from ...device import Device
 from ...dtype import DType
 from ..base.error import InvalidArgument, UnsupportedDType, shown
 from ..core.argument import integer, integers, real
+from ..core.conversion import conversion
 from ..helpers.host_memory import require_room, tells_lack_of_memory
 from ..tensor import Tensor
 from .elementwise import conj
@@ -200,8 +201,8 @@ def _complex(op: str, x: Tensor) -> Tensor:
         return x
     dtype = x.dtype.complex if x.dtype.is_inexact else None
     if dtype is None:
-        reason = "transforms are of f32, f64 and complex numbers; convert with astype"
-        raise UnsupportedDType(op, x.dtype, x.device.backend, reason)
+        reason, fix = "transforms are of f32, f64 and complex numbers", conversion(x.dtype, (DType.F32, DType.F64))
+        raise UnsupportedDType(op, x.dtype, x.device.backend, reason, fix)
     return x.to_dtype(dtype)
 
 

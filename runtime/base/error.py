@@ -53,17 +53,22 @@ class MissingPackage(TallowError, ImportError):
 
 
 class UnsupportedDType(TallowError, TypeError):
-    """An op was called on a dtype for which the backend does not have it; `tallow.support()` lists what there is."""
+    """An op was called on a dtype for which the backend does not have it; `tallow.support()` lists what there is.
 
-    def __init__(self, op: str, dtype: DType | GgmlDType, backend: str, reason: str) -> None:
-        super().__init__(op, dtype, backend, reason)
+    `fix` says what to convert to, unless `reason` does.
+    """
+
+    def __init__(self, op: str, dtype: DType | GgmlDType, backend: str, reason: str, fix: str = "") -> None:
+        super().__init__(op, dtype, backend, reason, fix)
         self.op = op
         self.dtype = dtype
         self.backend = backend
         self.reason = reason
+        self.fix = fix
 
     def __str__(self) -> str:
-        return f"{self.op}: {self.dtype.value} is not supported on {self.backend}: {self.reason}"
+        advice = f"; {self.fix}" if self.fix and ";" not in self.reason else ""
+        return f"{self.op}: {self.dtype.value} is not supported on {self.backend}: {self.reason}{advice}"
 
 
 class UnsupportedDevice(TallowError, TypeError):

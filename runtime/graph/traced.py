@@ -312,7 +312,7 @@ class TracedStorage(Storage):
         try:
             dtype: DType = getattr(_no_elements(self.dtype), method)(*known).dtype
         except UnsupportedDType as error:
-            raise UnsupportedDType(error.op, error.dtype, trace.device.backend, error.reason) from None
+            raise UnsupportedDType(error.op, error.dtype, trace.device.backend, error.reason, error.fix) from None
         references = iter(storages[1:])
         call = [next(references).reference if isinstance(value, TracedStorage) else value for value in given]
         operands = tuple([storage.named(layout) for storage, layout in zip(storages, layouts, strict=True)])

@@ -336,7 +336,8 @@ class ComposedMethods(IndexMethods):
         sizes = _shape("linspace", argument.integer("linspace", "count", count), ())
         target, chosen = device_of(device), argument.dtype("linspace", "dtype", dtype)
         if not chosen.is_float:
-            raise UnsupportedDType("linspace", chosen, target.backend, "numbers between two are floating point")
+            reason = "numbers between two are floating point; leave out dtype, and convert the result with to_dtype"
+            raise UnsupportedDType("linspace", chosen, target.backend, reason)
         if not (math.isfinite(first) and math.isfinite(last) and math.isfinite(last - first)):
             raise InvalidArgument("linspace", f"start, stop and their distance are finite, not {first} and {last}")
         step = (last - first) / max(sizes[0] - 1, 1)

@@ -6,9 +6,10 @@ from typing import Self
 
 import numpy as np
 
-from ...dtype import Array, DType
+from ...dtype import INTEGER, Array, DType
 from ..base.error import InvalidArgument, ShapeMismatch, UnsupportedDType
 from ..core import argument
+from ..core.conversion import conversion
 from ..helpers.host_memory import tells_lack_of_memory
 from .base import broadcast, named, require_tensors
 from .composed import ComposedMethods
@@ -122,7 +123,8 @@ class CountingMethods(ComposedMethods):
         if self.rank != 1:
             raise ShapeMismatch("bincount", (self.shape,), "what is counted is a vector; flatten the tensor first")
         if not self.dtype.is_integer:
-            raise UnsupportedDType("bincount", self.dtype, self.device.backend, "integers are counted; convert first")
+            reason, fix = "integers are counted", conversion(self.dtype, INTEGER)
+            raise UnsupportedDType("bincount", self.dtype, self.device.backend, reason, fix)
         if least < 0:
             raise InvalidArgument("bincount", f"minlength is 0 or more, not {least}")
         if weights is not None:

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from typing import Self
 
-from ...dtype import DType
+from ...dtype import FLOAT, DType
 from ...promotion import promoted
 from ..base.error import DTypeMismatch, InvalidArgument, ShapeMismatch, UnsupportedDType
 from ..core import argument
+from ..core.conversion import conversion
 from .assignment import AssignmentMethods
 from .base import named, require_tensors
 from .gradients import GradientMethods
@@ -113,7 +114,8 @@ class LayerMethods(AssignmentMethods, GradientMethods, NetworkOpMethods):
         if not 0 <= share <= 1:
             raise InvalidArgument("dropout", f"a probability is from 0 to 1, not {share}")
         if not self.dtype.is_float:
-            raise UnsupportedDType("dropout", self.dtype, self.device.backend, "scaled elements are floating point")
+            reason = "scaled elements are floating point"
+            raise UnsupportedDType("dropout", self.dtype, self.device.backend, reason, conversion(self.dtype, FLOAT))
         if share == 1:
             return self.zeros_like()
         kept = self.rand(self.shape, device=self.device).ge(share)
@@ -124,7 +126,8 @@ class LayerMethods(AssignmentMethods, GradientMethods, NetworkOpMethods):
         if self.rank < rank:
             raise ShapeMismatch(op, (self.shape,), "the channels are dim 1; unsqueeze the tensor first")
         if not self.dtype.is_float:
-            raise UnsupportedDType(op, self.dtype, self.device.backend, "what is normalised is floating point")
+            reason = "what is normalised is floating point"
+            raise UnsupportedDType(op, self.dtype, self.device.backend, reason, conversion(self.dtype, FLOAT))
         given = {name: vector for name, vector in vectors.items() if vector is not None}
         require_tensors(op, **given)
         for name, vector in given.items():

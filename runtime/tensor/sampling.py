@@ -7,10 +7,11 @@ from collections.abc import Iterable
 from typing import Final, Never, Self
 
 from ...device import Device
-from ...dtype import DType
+from ...dtype import FLOAT, DType
 from ..base.error import InvalidArgument, ShapeMismatch, TallowError, UnsupportedDType
 from ..core import argument
 from ..core.argument import DTypeLike
+from ..core.conversion import conversion
 from ..core.layout import Layout
 from .base import device_of, named
 from .composed import ComposedMethods
@@ -141,4 +142,5 @@ class SamplingMethods(ComposedMethods):
 
     def _require_floats(self, op: str) -> None:
         if not self.dtype.is_float:
-            raise UnsupportedDType(op, self.dtype, self.device.backend, "probabilities are floating point")
+            reason = "probabilities are floating point"
+            raise UnsupportedDType(op, self.dtype, self.device.backend, reason, conversion(self.dtype, FLOAT))

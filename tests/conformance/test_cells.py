@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+from functools import cache
 from typing import Any
 
 import numpy as np
@@ -143,3 +145,20 @@ def check_refused(cell: SupportCell, device: tallow.Device, make: calls.Make) ->
     assert (refusal.op, getattr(refusal, "dtype", None)) == (op, cell.dtype)
     assert refusal.reason == cell.reason, "the matrix and the branch tell one story"
     assert op in str(refusal)
+    if isinstance(cell.dtype, tallow.DType) and ";" not in refusal.reason:
+        check_advice(cell, str(refusal))
+
+
+@cache
+def supported() -> set[tuple[str, object, str]]:
+    """The methods, ops and dtypes that some backend has."""
+    return {(it.method, it.op, str(it.dtype)) for it in tallow.support() if it.status == "supported"}
+
+
+def check_advice(cell: SupportCell, message: str) -> None:
+    """What the error says to convert to is a dtype that the op has."""
+    is_of_parts = re.search(r"; take real\(\)", message) is not None
+    converted = re.search(r"; (?:convert|take real\(\) first, and convert it) with to_dtype\(\"(\w+)\"\)", message)
+    assert is_of_parts or converted, message
+    advised = converted[1] if converted else str(cell.dtype.real)
+    assert (cell.method, cell.op, advised) in supported(), message
