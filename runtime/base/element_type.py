@@ -108,6 +108,11 @@ class ElementType(Named):
         found: np.dtype[Any] = np.dtype(getattr(importlib.import_module(module), name))
         return found
 
+    @property
+    def dtype(self) -> np.dtype[Any]:
+        """Its NumPy dtype, by which NumPy takes it for one: `numpy.zeros(3, x.dtype)`."""
+        return self.numpy
+
     @cached_property
     def is_of_numpy(self) -> bool:
         """Whether NumPy has it by itself, without ml_dtypes."""

@@ -60,9 +60,6 @@ class TensorBase:
         if "_result_class" not in vars(cls):
             cls._result_class = cls
 
-    # With this, NumPy leaves `array_scalar * tensor` to the tensor instead of taking the tensor apart.
-    __array_ufunc__ = None
-
     @classmethod
     def _new(cls, storage: Storage, layout: Layout) -> Self:
         tensor = new(cls)

@@ -14,7 +14,7 @@ from ...tensor_moves import MoveMethods
 from ...tensor_ops import ROUND
 from ..base.error import InvalidArgument, ShapeMismatch
 from ..core import argument
-from ..core.argument import FIRST, REQUIRED
+from ..core.argument import FIRST, REQUIRED, DTypeLike
 from .base import named, require_few, require_tensors
 from .contraction import ContractionMethods
 from .network_ops import NetworkOpMethods
@@ -291,6 +291,11 @@ class FamiliarMethods(RearrangingMethods, ContractionMethods, MoveMethods, Netwo
         if self._storage.inner.dtype.is_integer:
             min, max = _whole("min", min, math.ceil), _whole("max", max, math.floor)
         return self._like(self._storage.clamp(self._layout, min, max))
+
+    def astype(self, dtype: DTypeLike, copy: bool = True) -> Self:
+        """Convert the elements: `to_dtype`. With `copy` a tensor that has the dtype is copied, as in NumPy."""
+        converted = self.to_dtype(dtype)
+        return converted.copy() if argument.boolean("astype", "copy", copy) and converted is self else converted
 
     def half(self) -> Self:
         """Convert the elements to f16: `to_dtype`.

@@ -594,15 +594,18 @@ def _is_left_out(thing: object) -> bool:
     return isinstance(thing, type) and issubclass(thing, _HELD)
 
 
+_OF_NUMPY = ("__array_ufunc__", "__array_function__")
+
+
 def _methods(owner: type) -> Iterator[Call]:
     for name in dir(owner):
         static = inspect.getattr_static(owner, name)
         code = getattr(getattr(static, "__func__", static), "__code__", None)
         # What dataclasses, enums and tuples bring along is Python's, and what copy and pickle ask for. The class itself
-        # stands for its constructor.
+        # stands for its constructor, and NumPy's functions for what they call.
         is_ours = code is not None and Path(tallow.__file__).parent in Path(code.co_filename).parents
         is_private = re.fullmatch("_[^_].*", name) is not None
-        if not is_ours or is_private or name in ("__init__", "__new__", "__getattr__", "__reduce_ex__"):
+        if not is_ours or is_private or name in ("__init__", "__new__", "__getattr__", "__reduce_ex__", *_OF_NUMPY):
             continue
         # What a class inherits from another one that is public is that one's.
         if any(name in vars(base) for base in _bases(owner, name)):

@@ -236,6 +236,7 @@ _GRID = np.arange(60.0)
 INTERPOLATE: dict[str, Call] = {
     "CubicSpline": lambda of: interpolate.CubicSpline(of(_GRID), of(LINE))(of(SHARES[:, 0])),
     "Akima1DInterpolator": lambda of: interpolate.Akima1DInterpolator(of(_GRID), of(LINE))(of(SHARES[:, 0])),
+    "PchipInterpolator": lambda of: interpolate.PchipInterpolator(of(_GRID), of(LINE))(of(SHARES[:, 0])),
     "make_interp_spline": lambda of: interpolate.make_interp_spline(of(_GRID), of(LINE))(of(SHARES[:, 0])),
     "RegularGridInterpolator": lambda of: interpolate.RegularGridInterpolator((of(_GRID), of(np.arange(5.0))), of(X))(
         of(SHARES[:, :2].copy())
@@ -405,10 +406,6 @@ AREAS: dict[str, dict[str, Call]] = {
 
 # What the packages say to compute with any namespace, and do not: by the part of the message that says why.
 BEYOND_THE_STANDARD: dict[str, tuple[Call, str]] = {
-    "PchipInterpolator": (
-        lambda of: interpolate.PchipInterpolator(of(_GRID), of(LINE)),
-        "Multiple namespaces for array inputs",
-    ),
     "RBFInterpolator": (lambda of: interpolate.RBFInterpolator(of(X), of(LINE)), "view: shape must be integers"),
     "roc_curve": (lambda of: metrics.roc_curve(of(TRUTHS), of(SCORES)), "takes 1 positional argument but 2"),
     "Ridge(solver='cholesky')": (
