@@ -96,8 +96,19 @@ class KVCache:
 
     def reset(self) -> None:
         """Forget all tokens; the memory stays."""
-        self.position.fill_(0)
-        self.length = 0
+        self.truncate(0)
+
+    def truncate(self, length: int) -> None:
+        """Forget all tokens but the first `length`. InvalidArgument where there are fewer."""
+        if not 0 <= argument.integer("KVCache.truncate", "length", length) <= self.length:
+            raise InvalidArgument("KVCache.truncate", f"length is {length}, and must be from 0 to {self.length}")
+        self.position.fill_(length)
+        self.length = length
+
+    @property
+    def nbytes(self) -> int:
+        """How many bytes the keys and values take."""
+        return sum(keys.layout.shape.elem_count * keys.dtype.itemsize * 2 for keys, _ in self._layers)
 
     def _layer(self, layer: int) -> tuple[Tensor, Tensor]:
         if not 0 <= argument.integer("KVCache", "layer", layer) < len(self._layers):

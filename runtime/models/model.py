@@ -128,7 +128,7 @@ class ModelRuntime:
             piece = self.plan.device.inner.prompt_piece
         if argument.integer("ModelRuntime.prefill", "piece", piece) < 1:
             raise InvalidArgument("ModelRuntime.prefill", f"piece is {piece}, and must be 1 or more")
-        self.cache.require_room(len(checked))
+        self._require_room(len(checked))
         for begin in range(0, len(checked), piece):
             x = self._read(self.plan.embed(self._tokens(checked[begin : begin + piece])))
         return self.plan.apply_lm_head(x[-1:])[0]
@@ -155,26 +155,29 @@ class ModelRuntime:
         max_tokens: int,
         sampler: Sampler | None = None,
         ends: Collection[int] = (),
+        before: Sequence[int] = (),
     ) -> Iterator[int]:
         """Read a prompt, then give token after token: `max_tokens` at most, up to one of `ends` or as there is room.
 
+        `before` are the tokens that were read already, of which the sampler penalises repetitions too.
         `InvalidArgument` at the first token for a `max_tokens` below 0, and where `prefill` refuses the prompt.
         """
         most = argument.integer("ModelRuntime.generate", "max_tokens", max_tokens)
         if most < 0:
             raise InvalidArgument("ModelRuntime.generate", f"max_tokens is {most}, and must be 0 or more")
         sampler = Sampler() if sampler is None else sampler
-        before = list(self._checked("ModelRuntime.generate", tokens))
-        logits = self.prefill(before)
+        prompt = self._checked("ModelRuntime.generate", tokens)
+        seen = [*before, *prompt]
+        logits = self.prefill(prompt)
         # The last token that is given is not read.
         room = self.cache.max_seq_len - self.cache.length + 1
         most = min(most, room)
         for number in range(most):
-            token = sampler.sample(logits.numpy(), before)
+            token = sampler.sample(logits.numpy(), seen)
             if token in ends:
                 return
             yield token
-            before.append(token)
+            seen.append(token)
             if number + 1 < most:
                 logits = self.decode_step([token])[0]
 
@@ -220,6 +223,17 @@ class ModelRuntime:
 
     def _logits_of_token(self) -> Tensor:
         return self.plan.apply_lm_head(self._read(self.plan.embed(self._token)))
+
+    def _require_room(self, count: int) -> None:
+        """Refuse a prompt of more tokens than there is room for."""
+        most, used, context = self.cache.max_seq_len, self.cache.length, self.config.context
+        if used + count > most:
+            others = f" behind {used} others" if used else ""
+            fix = (
+                f", or give max_seq_len up to {context}" if most < context else ", or take a model of a longer context"
+            )
+            reason = f"the prompt has {count} tokens{others}, and there is room for {most}; shorten it{fix}"
+            raise InvalidArgument("ModelRuntime.prefill", reason)
 
     def _checked(self, operation: str, tokens: Sequence[int]) -> tuple[int, ...]:
         found = argument.integers(operation, "tokens", tokens)

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import math
-import os
 import re
-import sys
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -19,7 +17,7 @@ from tallow.gguf import GgufTensor, open_gguf, save_gguf
 from tallow.models import ExecutionPlan, KVCache, ModelConfig, ModelRuntime, Sampler, ScratchBufferManager
 from tallow.runtime.models.steps import Place
 
-from .decoders import CONTEXT, SENTENCES, TEXTS, TOKENS, VOCABULARY, agree, metadata, oracle, saved, weights
+from .decoders import CONTEXT, SENTENCES, TOKENS, VOCABULARY, agree, metadata, oracle, saved, weights
 
 
 def test_frequencies_of_a_file_and_scaled_places(device: Device) -> None:
@@ -112,7 +110,9 @@ def test_what_a_model_cannot_read_is_refused() -> None:
     for tokens, reason in (([], "tokens is empty"), ([VOCABULARY], f"no token {VOCABULARY}"), ([-1], "no token -1")):
         with pytest.raises(InvalidArgument, match=reason):
             runtime.prefill(tokens)
-    with pytest.raises(InvalidArgument, match="room for 4 tokens, 0 are there, and 5 more come"):
+    with pytest.raises(
+        InvalidArgument, match=f"has 5 tokens, and there is room for 4; shorten it, or give max_seq_len up to {CONTEXT}"
+    ):
         runtime.prefill([1] * 5)
     runtime.prefill([1] * 4)
     with pytest.raises(InvalidArgument, match="room for 4 tokens, 4 are there, and 1 more come; reset it"):
@@ -357,104 +357,6 @@ def model(tmp_path: Path) -> Path:
     pytest.importorskip("tokenizers", reason="what a tokenizer stands on")
     vocabulary = SENTENCES | {"tokenizer.chat_template": "{{ bos_token }}{{ messages[0].content }}"}
     return saved(tmp_path / "model.gguf", weights("llama"), metadata("llama") | vocabulary)
-
-
-def test_the_command_writes_text(model: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    from tallow.run import main
-
-    tokens = [1, 3, 4, 5]
-    for _ in range(5):
-        tokens.append(int(oracle("llama", weights("llama"), tokens)[-1].argmax()))
-    text = "".join(TEXTS[token] for token in tokens[4:]).partition("</s>")[0].replace("▁", " ")
-    for options in ([], ["--chat"]):
-        assert main([str(model), "--prompt", "ab", "--max-tokens", "5", *options]) == 0
-        out, told = capsys.readouterr()
-        assert out.strip() == text.replace("<s>", "").replace("<unk>", "").strip()
-        assert "4 tokens read" in told
-    assert main([f"{model}.none", "--prompt", "ab"]) == 1
-    assert "model.gguf.none" in capsys.readouterr().err
-
-
-def test_one_seed_of_the_command_gives_one_text(model: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    from tallow.run import main
-
-    def written(*options: str) -> str:
-        assert main([str(model), "--prompt", "ab", "--max-tokens", "20", "--temperature", "1", *options]) == 0
-        return capsys.readouterr().out
-
-    assert written("--seed", "5") == written("--seed", "5")
-    assert written() == written("--seed", "0")
-    assert len({written("--seed", str(seed)) for seed in range(4)}) == 4
-
-
-def test_the_command_runs_on_the_device_that_it_is_told(
-    model: Path, device: Device, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    from tallow.runtime import run
-
-    seen: list[Device] = []
-
-    class Seen(ModelRuntime):
-        def __init__(self, plan: ExecutionPlan, max_seq_len: int | None = None) -> None:
-            super().__init__(plan, max_seq_len)
-            seen.append(self.cache.device)
-
-    monkeypatch.setattr(run, "ModelRuntime", Seen)
-    texts = set()
-    for options in ([], ["--device", "cpu"], ["--device", device.label]):
-        assert run.main([str(model), "--prompt", "ab", "--max-tokens", "5", *options]) == 0
-        texts.add(capsys.readouterr().out)
-    assert seen == [Device.cpu(), Device.cpu(), device]
-    assert len(texts) == 1
-    assert run.main([str(model), "--prompt", "ab", "--device", "abacus"]) == 1
-    assert "abacus" in capsys.readouterr().err
-
-
-def test_the_command_tells_a_terminal_what_it_loads(
-    model: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    from tallow.run import main
-
-    def told() -> str:
-        assert main([str(model), "--prompt", "ab", "--max-tokens", "1"]) == 0
-        return capsys.readouterr().err
-
-    assert "loading" not in told()
-    monkeypatch.setattr(sys.stderr, "isatty", lambda: True)
-    parts = [f"\rloading {done} of 3 parts" for done in (1, 2, 3)]
-    assert told().startswith("".join(parts) + "\n4 tokens read")
-
-
-@pytest.mark.parametrize("count", ["-3", "few"])
-def test_the_command_refuses_a_number_of_tokens_before_it_loads(count: str, capsys: pytest.CaptureFixture[str]) -> None:
-    from tallow.run import main
-
-    with pytest.raises(SystemExit, match="2"):
-        main(["no model", "--prompt", "ab", f"--max-tokens={count}"])
-    reason = f"argument --max-tokens: must be an integer of 0 or more, not '{count}'\n"
-    assert capsys.readouterr().err.endswith(reason)
-
-
-def test_the_command_ends_with_the_bytes_of_a_character_that_is_not_whole(
-    model: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    from tallow.run import main
-
-    monkeypatch.setattr(ModelRuntime, "generate", lambda *_: iter([TEXTS.index("a")]))
-    parts = [b"\xe2\x82" if text == "a" else text.encode() for text in TEXTS]
-    monkeypatch.setattr("tallow.runtime.tokenizer.model.bytes_of", lambda _: parts)
-    assert main([str(model), "--prompt", "b"]) == 0
-    assert capsys.readouterr().out == "\ufffd\n"
-
-
-def test_a_pipe_is_refused_as_a_model_and_not_waited_for(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    from tallow.run import main
-
-    pipe = tmp_path / "pipe"
-    os.mkfifo(pipe)
-    assert main([str(pipe), "--prompt", "ab"]) == 1
-    reason = "is a pipe, which cannot be read from any place; give the path of a file\n"
-    assert capsys.readouterr().err == f"error: open_gguf: path '{pipe}' {reason}"
 
 
 def test_the_program_of_the_page_writes_text(
