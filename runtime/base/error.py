@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 class TallowError(Exception):
-    """The base of every error that this package raises."""
+    """Base class of every error that this package raises."""
 
     def rename(self, op: str) -> None:
         """Name `op`, which was called, in place of the op that it stands on; nothing if the error names no op."""
@@ -56,6 +56,11 @@ class UnsupportedDType(TallowError, TypeError):
     """An op was called on a dtype for which the backend does not have it; `tallow.support()` lists what there is.
 
     `fix` says what to convert to, unless `reason` does.
+
+    >>> tl.Tensor([1, 2]).exp()
+    Traceback (most recent call last):
+        ...
+    tallow.UnsupportedDType: exp: i64 is not supported on cpu: the function is not defined for this dtype; ...
     """
 
     def __init__(self, op: str, dtype: DType | GgmlDType, backend: str, reason: str, fix: str = "") -> None:
@@ -85,7 +90,13 @@ class UnsupportedDevice(TallowError, TypeError):
 
 
 class DTypeMismatch(TallowError, TypeError):
-    """The dtypes of an op's operands do not go together; `reason` says more, such as that one is a number."""
+    """The dtypes of an op's operands do not go together; `reason` says more, such as that one is a number.
+
+    >>> tl.Tensor([1, 2], "u64") + tl.Tensor([1, 2], "i64")
+    Traceback (most recent call last):
+        ...
+    tallow.DTypeMismatch: add: operands of u64 and i64 do not go together; convert them with to_dtype first
+    """
 
     def __init__(self, op: str, dtypes: tuple[DType, ...], reason: str = "") -> None:
         super().__init__(op, dtypes, reason)
@@ -100,7 +111,7 @@ class DTypeMismatch(TallowError, TypeError):
 
 
 class DeviceMismatch(TallowError, ValueError):
-    """The operands of an op are on different devices, or a device is of another backend than `reason` says."""
+    """The operands are on different devices, or a device is of another backend than `reason` says."""
 
     def __init__(self, op: str, devices: tuple[str, ...], reason: str = "") -> None:
         super().__init__(op, devices, reason)
@@ -114,7 +125,13 @@ class DeviceMismatch(TallowError, ValueError):
 
 
 class ShapeMismatch(TallowError, ValueError):
-    """The shapes of the operands of an op do not fit each other; `reason` says what would."""
+    """The shapes of the operands do not fit each other; `reason` says which would.
+
+    >>> tl.zeros((2, 3)) @ tl.zeros((2, 3))
+    Traceback (most recent call last):
+        ...
+    tallow.ShapeMismatch: matmul: shapes (2, 3), (2, 3): the rows of the first have 3 elements, the columns ...
+    """
 
     def __init__(self, op: str, shapes: tuple[Shape, ...], reason: str) -> None:
         super().__init__(op, shapes, reason)
@@ -127,7 +144,13 @@ class ShapeMismatch(TallowError, ValueError):
 
 
 class InvalidLayout(TallowError, ValueError):
-    """A layout reaches outside its storage of `length` elements, or has 2**56 elements or more."""
+    """A layout reaches outside its storage of `length` elements, or has 2**56 elements or more.
+
+    >>> tl.Tensor.from_storage(tl.zeros(2).storage, (2, 3))
+    Traceback (most recent call last):
+        ...
+    tallow.InvalidLayout: from_storage: the layout with shape (2, 3), strides (3, 1) and start offset 0 ...
+    """
 
     def __init__(self, op: str, layout: Layout, length: int) -> None:
         super().__init__(op, layout, length)
@@ -148,7 +171,13 @@ class InvalidLayout(TallowError, ValueError):
 
 
 class InvalidArgument(TallowError, ValueError):
-    """An argument of an op is out of its range; `reason` says what would be in it."""
+    """An argument has a value that the op does not accept; `reason` says which ones it does.
+
+    >>> tl.Tensor([1.0, 2.0]).item()
+    Traceback (most recent call last):
+        ...
+    tallow.InvalidArgument: item: a tensor of shape (2,) does not have one element; index it, reduce it or use tolist()
+    """
 
     def __init__(self, op: str, reason: str) -> None:
         super().__init__(op, reason)
@@ -164,15 +193,33 @@ class FileFormatError(InvalidArgument):
 
 
 class InvalidDim(InvalidArgument, IndexError):
-    """A tensor does not have the dim that is named, or not so many dims."""
+    """A dim is out of range for the rank of the tensor.
+
+    >>> tl.zeros((2, 3)).sum(dim=2)
+    Traceback (most recent call last):
+        ...
+    tallow.InvalidDim: sum: dim 2 does not exist in shape (2, 3); use one from -2 to 1
+    """
 
 
 class IndexMismatch(ShapeMismatch, IndexError):
-    """A mask does not fit the dims that it indexes, or tensors of indexes do not fit each other."""
+    """A mask does not fit the dims that it indexes, or tensors of indexes do not fit each other.
+
+    >>> tl.zeros(3)[tl.Tensor([True, False])]
+    Traceback (most recent call last):
+        ...
+    tallow.IndexMismatch: index: shapes (3,), (2,): a mask has the shape of the dims that it indexes, (3,), ...
+    """
 
 
 class UnsizedTensor(InvalidArgument, TypeError):
-    """A tensor without dims was asked for its length or its rows; `reason` says what it has instead."""
+    """A tensor without dims was asked for its length or its rows; `reason` says what it has instead.
+
+    >>> len(tl.Tensor(1.0))
+    Traceback (most recent call last):
+        ...
+    tallow.UnsizedTensor: len: a tensor of rank 0 has no length; use item() for its element
+    """
 
 
 class UnsupportedOperand(InvalidArgument, TypeError):
@@ -180,7 +227,13 @@ class UnsupportedOperand(InvalidArgument, TypeError):
 
 
 class GradientError(TallowError, RuntimeError):
-    """A gradient that there is not was asked for, or what one needs is gone; `reason` says what to do."""
+    """There is no gradient, or what it needs was overwritten or freed; `reason` says what to do.
+
+    >>> tl.ones(()).backward()
+    Traceback (most recent call last):
+        ...
+    tallow.GradientError: backward: this tensor does not depend on a Var by ops that have a gradient; make ...
+    """
 
     def __init__(self, op: str, reason: str) -> None:
         super().__init__(op, reason)
@@ -192,7 +245,13 @@ class GradientError(TallowError, RuntimeError):
 
 
 class InvalidIndex(TallowError, IndexError):
-    """An index does not name an element of a dim of `size` elements."""
+    """An index is out of range for a dim of `size` elements.
+
+    >>> tl.zeros((2, 3))[5]
+    Traceback (most recent call last):
+        ...
+    tallow.InvalidIndex: index: index 5 is out of range; use one from 0 to 1
+    """
 
     def __init__(self, op: str, index: int, size: int) -> None:
         super().__init__(op, index, size)
@@ -207,7 +266,15 @@ class InvalidIndex(TallowError, IndexError):
 
 
 class MissingTensor(TallowError, KeyError):
-    """A file has no tensor of a name; `close` are those whose names are like it."""
+    """A file has no tensor of a name; `close` are those whose names are like it.
+
+    >>> tl.save_safetensors({"weight": tl.ones(2)}, "model.safetensors")
+    >>> with tl.open_safetensors("model.safetensors") as file:
+    ...     file["weights"]
+    Traceback (most recent call last):
+        ...
+    tallow.MissingTensor: open_safetensors: there is no tensor 'weights'; did you mean 'weight'?
+    """
 
     def __init__(self, op: str, name: object, close: Sequence[str]) -> None:
         super().__init__(op, name, close)
@@ -228,7 +295,13 @@ class MissingTensor(TallowError, KeyError):
 
 
 class EmptyTensor(TallowError, ValueError):
-    """A reduction that has no value for no elements was asked for one."""
+    """A reduction without an identity, such as max, was called on no elements.
+
+    >>> tl.zeros(0).max()
+    Traceback (most recent call last):
+        ...
+    tallow.EmptyTensor: max: there is no max of no elements; reduce dims that have at least one element
+    """
 
     def __init__(self, op: str) -> None:
         super().__init__(op)
@@ -339,9 +412,9 @@ class FusionError(TallowError, RuntimeError):
 
 
 class OutOfMemory(TallowError, MemoryError):
-    """A device has no room for an allocation of `nbytes` bytes; None where their number is not known.
+    """A device cannot allocate `nbytes` bytes; None where their number is not known.
 
-    `reason` says how much room there is, where a part of it is kept back.
+    `reason` says how much room there is, where a part of it is reserved.
     """
 
     def __init__(self, device: str, nbytes: int | None, reason: str = "") -> None:
@@ -376,7 +449,13 @@ class FileError(TallowError, OSError):
 
 
 class MissingFile(FileError, FileNotFoundError):
-    """There is no file at a path, or no folder for it."""
+    """There is no file at a path, or no folder to write it to.
+
+    >>> tl.load_safetensors("missing.safetensors")
+    Traceback (most recent call last):
+        ...
+    tallow.MissingFile: load_safetensors: path 'missing.safetensors': No such file or directory; choose another path
+    """
 
 
 def _counted(ranks: Sequence[int]) -> str:

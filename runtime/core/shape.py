@@ -16,7 +16,8 @@ MOST_ELEMENTS: Final = 1 << 56
 
 
 class Shape(tuple[int, ...]):
-    """The sizes of the dims of a tensor, outermost first: at most `MAX_RANK` integers, none of them negative.
+    """The sizes of the dims of a tensor, outermost first: a tuple of at most `MAX_RANK` integers, none of them
+    negative.
 
     >>> shape = tl.zeros((2, 3)).shape
     >>> shape == (2, 3), shape.elem_count

@@ -48,7 +48,7 @@ def device(backend: str | None = None) -> Device:
 
 
 def all_reduce(x: Tensor, reduction: str = "sum", *, group: Group | None = None) -> Tensor:
-    """The elements of all ranks joined: their sum, prod, min, max or mean, with the same bits on every rank.
+    """Reduce the elements of all ranks: their sum, prod, min, max or mean, with the same bits on every rank.
 
     >>> tl.distributed.all_reduce(tl.Tensor([1.0, 2.0]))
     Tensor([1., 2.], dtype=f32)
@@ -77,7 +77,7 @@ def begin_all_reduce(x: Tensor, reduction: str, group: Group) -> Callable[[], Te
 
 
 def all_gather(x: Tensor, *, group: Group | None = None) -> Tensor:
-    """The elements of all ranks, one behind the other along the first dim, in the order of the ranks.
+    """Concatenate the elements of all ranks along the first dim, in the order of the ranks.
 
     >>> tl.distributed.all_gather(tl.Tensor([1.0, 2.0]))
     Tensor([1., 2.], dtype=f32)
@@ -90,7 +90,7 @@ def all_gather(x: Tensor, *, group: Group | None = None) -> Tensor:
 
 
 def reduce_scatter(x: Tensor, reduction: str = "sum", *, group: Group | None = None) -> Tensor:
-    """The part of this rank of what `all_reduce` makes: the first dim is divided by the ranks.
+    """Reduce the elements of all ranks as `all_reduce` does; each rank gets its part of the first dim.
 
     >>> tl.distributed.reduce_scatter(tl.Tensor([1.0, 2.0]))
     Tensor([1., 2.], dtype=f32)
@@ -103,7 +103,8 @@ def reduce_scatter(x: Tensor, reduction: str = "sum", *, group: Group | None = N
 
 
 def broadcast(x: Tensor, root: int = 0, *, group: Group | None = None) -> Tensor:
-    """The elements of rank `root`; those of the others give the shape, the dtype and the device.
+    """Copy the elements of rank `root` to all ranks; the tensors of the others give the shape, the dtype and the
+    device.
 
     >>> tl.distributed.broadcast(tl.Tensor([1.0, 2.0]))
     Tensor([1., 2.], dtype=f32)
@@ -115,7 +116,7 @@ def broadcast(x: Tensor, root: int = 0, *, group: Group | None = None) -> Tensor
 
 
 def reduce(x: Tensor, reduction: str = "sum", root: int = 0, *, group: Group | None = None) -> Tensor:
-    """What `all_reduce` makes on rank `root`, and zeros on the others.
+    """Reduce the elements of all ranks as `all_reduce` does; the result is on rank `root`, and zeros on the others.
 
     >>> tl.distributed.reduce(tl.Tensor([1.0, 2.0]))
     Tensor([1., 2.], dtype=f32)
@@ -127,7 +128,7 @@ def reduce(x: Tensor, reduction: str = "sum", root: int = 0, *, group: Group | N
 
 
 def all_to_all(x: Tensor, *, group: Group | None = None) -> Tensor:
-    """The first dim is divided by the ranks: part i goes to rank i, and part i of the result comes from rank i.
+    """Send part i of the first dim to rank i; part i of the result comes from rank i.
 
     >>> tl.distributed.all_to_all(tl.Tensor([1.0, 2.0]))
     Tensor([1., 2.], dtype=f32)
@@ -139,7 +140,7 @@ def all_to_all(x: Tensor, *, group: Group | None = None) -> Tensor:
 
 
 def send(x: Tensor, target: int, *, group: Group | None = None) -> None:
-    """Give the elements to another rank, which calls `recv`.
+    """Send the elements to another rank, which calls `recv`.
 
     >>> group = tl.distributed.init()
     >>> if group.rank == 1:
@@ -160,7 +161,7 @@ def recv(
     device: Device | str | None = None,
     group: Group | None = None,
 ) -> Tensor:
-    """The elements that another rank sends, of a shape and a dtype that both know.
+    """Receive the elements that another rank sends, of a shape and a dtype that both know.
 
     >>> group = tl.distributed.init()
     >>> if group.size > 1 and group.rank == 0:

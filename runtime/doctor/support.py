@@ -35,7 +35,7 @@ class SupportCell:
 
 @cache
 def support() -> tuple[SupportCell, ...]:
-    """All cells of the matrix.
+    """Return all cells of the support matrix: for each op, backend and dtype, how the backend does it, or why not.
 
     >>> cells = tl.support()
     >>> {cell.backend for cell in cells if cell.op == "exp" and cell.status == "supported"} >= {"cpu", "cuda", "rocm"}

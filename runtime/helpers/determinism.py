@@ -46,7 +46,7 @@ def deterministic(required: bool = True) -> Determinism:
 
 
 def is_deterministic() -> bool:
-    """Return whether the same call must give the same bits on every run.
+    """Return True if the same call must give the same bits on every run.
 
     >>> tl.is_deterministic()
     True

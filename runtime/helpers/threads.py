@@ -26,7 +26,7 @@ _threads: int | None = None
 
 
 def get_threads() -> int:
-    """The number of threads; 0 where `TALLOW_THREADS` says that NumPy is to do everything.
+    """Return the number of threads of the CPU; 0 where `TALLOW_THREADS=0` leaves everything to NumPy.
 
     >>> tl.get_threads() >= 0
     True
@@ -38,10 +38,10 @@ def get_threads() -> int:
 
 
 def set_threads(count: int) -> None:
-    """Let at most `count` threads work on one call on the CPU; results are the same for every number.
+    """Limit the threads of a call on the CPU to `count`; results are the same for every number.
 
-    As many as the process has cores do by default, or as the environment variable TALLOW_THREADS says: 0 leaves
-    everything to NumPy. Threads are started when they are first needed.
+    The default is the number of cores of the process, or the environment variable TALLOW_THREADS: 0 leaves everything
+    to NumPy. Threads are started when they are first needed.
 
     >>> before = tl.get_threads()
     >>> tl.set_threads(1)

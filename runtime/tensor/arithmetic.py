@@ -185,7 +185,7 @@ class ArithmeticMethods(ReductionMethods, ViewMethods):
     def div(self, other: Self | Array | float) -> Self:
         """Divide: `x.div(y)` is `x / y`. Integers become f32 first; floats keep their dtype.
 
-        `floor_divide` keeps integers; the storage's `binary_impl` has the division that truncates toward zero.
+        `floor_divide` keeps integers.
 
         >>> tl.Tensor([1.0, 2.0]).div(4)
         Tensor([0.25, 0.50], dtype=f32)
@@ -225,7 +225,8 @@ class ArithmeticMethods(ReductionMethods, ViewMethods):
         return self._binary(POW, other)
 
     def where(self, on_true: Self | float, on_false: Self | float) -> Self:
-        """Take the elements of `on_true` where this tensor, the condition, is not 0, else those of `on_false`.
+        """Select elements by this tensor, the condition: those of `on_true` where it is not 0, else those of
+        `on_false`.
 
         All three broadcast to one shape. The condition is of bool or integers; the two others are promoted. A number
         takes the dtype of the other one; two numbers are i64, f32, complex64 or bool, as in a new tensor.
@@ -255,7 +256,7 @@ class ArithmeticMethods(ReductionMethods, ViewMethods):
         return self.where(chosen, other)
 
     def fill_(self, value: complex) -> Self:
-        """Set every element to a number, in place: views of the same storage see it. The tensor itself.
+        """Set every element to a number, in place, and return the tensor.
 
         >>> tl.zeros(3).fill_(7)
         Tensor([7., 7., 7.], dtype=f32)
@@ -263,7 +264,7 @@ class ArithmeticMethods(ReductionMethods, ViewMethods):
         return self._filled("fill_", value)
 
     def zero_(self) -> Self:
-        """Set every element to 0, in place: views of the same storage see it. The tensor itself.
+        """Set every element to 0, in place, and return the tensor.
 
         >>> tl.ones(3).zero_()
         Tensor([0., 0., 0.], dtype=f32)

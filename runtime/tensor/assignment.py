@@ -120,7 +120,7 @@ class AssignmentMethods(ComposedMethods):
             self._written("index", lambda: chosen.assign(value, backward))
 
     def add_(self, other: Self | Array | float) -> Self:
-        """Add a tensor or a number.
+        """Add a tensor or a number, in place: x += other.
 
         >>> x = tl.Tensor([4, 5, 6])
         >>> x.add_(1)
@@ -129,7 +129,7 @@ class AssignmentMethods(ComposedMethods):
         return self._changed("add_", BinaryOp.ADD, other)
 
     def sub_(self, other: Self | Array | float) -> Self:
-        """Subtract a tensor or a number.
+        """Subtract a tensor or a number, in place: x -= other.
 
         >>> x = tl.Tensor([4, 5, 6])
         >>> x.sub_(1)
@@ -138,7 +138,7 @@ class AssignmentMethods(ComposedMethods):
         return self._changed("sub_", BinaryOp.SUB, other)
 
     def mul_(self, other: Self | Array | float) -> Self:
-        """Multiply with a tensor or a number.
+        """Multiply by a tensor or a number, in place: x *= other.
 
         >>> x = tl.Tensor([4, 5, 6])
         >>> x.mul_(3)
@@ -147,7 +147,8 @@ class AssignmentMethods(ComposedMethods):
         return self._changed("mul_", BinaryOp.MUL, other)
 
     def div_(self, other: Self | Array | float) -> Self:
-        """Divide by a tensor or a number; `InvalidArgument` for integers, which have no room for the quotients.
+        """Divide by a tensor or a number, in place: x /= other; `InvalidArgument` for integers, which cannot hold
+        quotients.
 
         >>> x = tl.Tensor([4.0, 5.0])
         >>> x.div_(2)
@@ -159,7 +160,7 @@ class AssignmentMethods(ComposedMethods):
         return self._changed("div_", BinaryOp.DIV, other)
 
     def floor_divide_(self, other: Self | Array | float) -> Self:
-        """Divide by a tensor or a number and round down.
+        """Divide by a tensor or a number and round down, in place: x //= other.
 
         >>> x = tl.Tensor([4, 5, 6])
         >>> x.floor_divide_(2)
@@ -168,7 +169,7 @@ class AssignmentMethods(ComposedMethods):
         return self._changed("floor_divide_", BinaryOp.FLOOR_DIVIDE, other)
 
     def remainder_(self, other: Self | Array | float) -> Self:
-        """Keep what a division by a tensor or a number, rounded down, leaves: it has the divisor's sign.
+        """Replace x by x % other, in place: the remainder has the sign of the divisor, a tensor or a number.
 
         >>> x = tl.Tensor([4, 5, 6])
         >>> x.remainder_(4)
@@ -177,7 +178,7 @@ class AssignmentMethods(ComposedMethods):
         return self._changed("remainder_", BinaryOp.REMAINDER, other)
 
     def copy_(self, source: Self) -> Self:
-        """Set the elements to those of a tensor, which may be on any device.
+        """Overwrite the elements with those of a tensor, which broadcasts and may be on any device.
 
         >>> x = tl.zeros(2)
         >>> x.copy_(tl.Tensor([1.0, 2.0]))
@@ -188,7 +189,9 @@ class AssignmentMethods(ComposedMethods):
         return self._assigned("copy_", fitted("copy_", self, source if is_here else source.to(self.device)))
 
     def slice_set(self, source: Self, dim: int = REQUIRED, start: int = REQUIRED, *, axis: int | None = None) -> Self:
-        """Set the places start, start + 1, .. along `dim` to those of `source`, which has this shape in other dims.
+        """Overwrite the elements from `start` on along `dim` with those of `source`.
+
+        `source` has the shape of the tensor in every dim but `dim`. Returns the tensor.
 
         >>> x = tl.zeros((2, 3))
         >>> x.slice_set(tl.ones((2, 2)), dim=1, start=1)
@@ -209,10 +212,9 @@ class AssignmentMethods(ComposedMethods):
         )
 
     def index_copy_(self, indexes: Self, source: Self, dim: int = REQUIRED, *, axis: int | None = None) -> Self:
-        """Set row indexes[i] along `dim` to row i of `source`; of several writes to one row the last wins.
+        """Overwrite row indexes[i] along `dim` with row i of `source`; of several writes to one row the last wins.
 
-        The indexes are a vector, one for each row of the source, whose other dims are those of the tensor; those of
-        `scatter_` are meant.
+        The indexes are a vector, one for each row of the source, whose other dims are those of the tensor.
 
         >>> x = tl.zeros((3, 2))
         >>> x.index_copy_(tl.Tensor([2, 0]), tl.Tensor([[1.0, 1.0], [2.0, 2.0]]), dim=0)

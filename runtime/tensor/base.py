@@ -144,7 +144,7 @@ class TensorBase:
         return self._storage.device
 
     def is_contiguous(self) -> bool:
-        """Tell whether the elements follow each other in row-major order in the storage.
+        """Return True if the elements are contiguous in row-major order in the storage.
 
         >>> x = tl.Tensor([[1, 2, 3], [4, 5, 6]])
         >>> x.is_contiguous(), x.T.is_contiguous()

@@ -29,7 +29,7 @@ class ComposedMethods(IndexMethods):
 
     @named
     def tril(self, diagonal: int = 0) -> Self:
-        """Copy matrices, with 0 above a diagonal: 0 is the main one, 1 that above it, -1 that below.
+        """Copy the lower triangle of each matrix, with 0 above a diagonal: 0 is the main one, 1 the one above it.
 
         >>> tl.ones((3, 3)).tril()
         Tensor([[1., 0., 0.],
@@ -40,7 +40,7 @@ class ComposedMethods(IndexMethods):
 
     @named
     def triu(self, diagonal: int = 0) -> Self:
-        """Copy matrices, with 0 below a diagonal: 0 is the main one, 1 that above it, -1 that below.
+        """Copy the upper triangle of each matrix, with 0 below a diagonal: 0 is the main one, 1 the one above it.
 
         >>> tl.ones((3, 3)).triu(diagonal=1)
         Tensor([[0., 1., 1.],
@@ -59,9 +59,10 @@ class ComposedMethods(IndexMethods):
 
     @named
     def repeat(self, *times: int | Sequence[int]) -> Self:
-        """Copy the tensor, repeated along each dim; more numbers than dims add dims in front.
+        """Tile the tensor: repeat it `times[i]` times along dim i; more numbers than dims add dims in front.
 
-        `x.repeat(2, 3)` of a matrix is twice as high and three times as wide.
+        `x.repeat(2, 3)` of a matrix is twice as high and three times as wide. NumPy calls this `tile`;
+        `repeat_interleave` is NumPy's `repeat`.
 
         >>> tl.Tensor([1, 2]).repeat(2)
         Tensor([1, 2, 1, 2], dtype=i64)
@@ -87,7 +88,7 @@ class ComposedMethods(IndexMethods):
 
     @named
     def chunk(self, chunks: int, dim: int = FIRST, *, axis: int | None = None) -> list[Self]:
-        """Cut the tensor along a dim into so many views of about one size: the first ones may be longer by one.
+        """Split the tensor along a dim into `chunks` views whose sizes differ by at most one.
 
         There are fewer where the dim is shorter; none is empty.
 
@@ -108,7 +109,7 @@ class ComposedMethods(IndexMethods):
 
     @named
     def flip(self, *dims: int | Sequence[int], axis: int | Sequence[int] | None = None) -> Self:
-        """Copy the tensor with the order of some dims reversed.
+        """Copy the tensor with the order of the elements along some dims reversed.
 
         >>> x = tl.Tensor([[1, 2, 3], [4, 5, 6]])
         >>> x.flip(1)
@@ -127,7 +128,7 @@ class ComposedMethods(IndexMethods):
     def pad_with_zeros(
         self, dim: int = REQUIRED, left: int = REQUIRED, right: int = REQUIRED, *, axis: int | None = None
     ) -> Self:
-        """Copy the tensor with so many zeros before and behind it along a dim.
+        """Pad the tensor along a dim with `left` zeros before it and `right` zeros after it.
 
         >>> tl.Tensor([1, 2]).pad_with_zeros(0, 1, 2)
         Tensor([0, 1, 2, 0, 0], dtype=i64)
@@ -144,7 +145,7 @@ class ComposedMethods(IndexMethods):
     def pad_with_same(
         self, dim: int = REQUIRED, left: int = REQUIRED, right: int = REQUIRED, *, axis: int | None = None
     ) -> Self:
-        """Copy the tensor with its first place along a dim repeated so often before it, and its last one behind it.
+        """Pad the tensor along a dim by repeating its first element `left` times and its last one `right` times.
 
         >>> tl.Tensor([1, 2]).pad_with_same(0, 1, 2)
         Tensor([1, 1, 2, 2, 2], dtype=i64)
@@ -175,9 +176,9 @@ class ComposedMethods(IndexMethods):
         *,
         axis: int | None = None,
     ) -> Self:
-        """Subtract from each element along a dim the one before it, `n` times; integers wrap.
+        """Differences of neighbours along a dim: element i of the result is x[i + 1] - x[i]. Integers wrap.
 
-        `prepend` and `append` are joined to the tensor first.
+        `n` repeats this; `prepend` and `append` are concatenated with the tensor first.
 
         >>> tl.Tensor([1, 4, 9, 16]).diff()
         Tensor([3, 5, 7], dtype=i64)
@@ -204,9 +205,9 @@ class ComposedMethods(IndexMethods):
 
     @named
     def argsort(self, dim: int = LAST, descending: bool = False, *, axis: int | None = None) -> Self:
-        """Find the positions of the elements along a dim in ascending or descending order, as u32.
+        """Return the positions of the elements along a dim in ascending or descending order, as u32.
 
-        Equal elements stay in the order of their positions, and NaN comes last in either order.
+        The sort is stable, and NaN comes last in either order.
 
         >>> tl.Tensor([3, 1, 2]).argsort(descending=True)
         Tensor([0, 2, 1], dtype=u32)
@@ -234,7 +235,9 @@ class ComposedMethods(IndexMethods):
 
     @named
     def sort(self, dim: int = LAST, descending: bool = False, *, axis: int | None = None) -> tuple[Self, Self]:
-        """Put the elements along a dim in order: the tensor, and the positions that `argsort` gives.
+        """Sort the elements along a dim: the sorted tensor, and the positions that `argsort` gives.
+
+        The sort is stable, and NaN comes last in either order.
 
         >>> values, positions = tl.Tensor([3, 1, 2]).sort()
         >>> values
@@ -249,9 +252,9 @@ class ComposedMethods(IndexMethods):
 
     @named
     def topk(self, count: int, dim: int = LAST, largest: bool = True, *, axis: int | None = None) -> tuple[Self, Self]:
-        """Take the `count` largest or smallest elements along a dim, in order, and their positions, as `sort` has them.
+        """Return the `count` largest or smallest elements along a dim, sorted, and their positions as u32.
 
-        NaN is taken where there is nothing else.
+        NaN is taken only where nothing else is left.
 
         >>> values, positions = tl.Tensor([3, 1, 4, 2]).topk(2)
         >>> values
@@ -269,11 +272,11 @@ class ComposedMethods(IndexMethods):
 
     @named
     def searchsorted(self, values: Self | float, side: str = "left") -> Self:
-        """Find where values have their places among elements in ascending order: positions in i64, in their shape.
+        """Find where to insert values into sorted elements: positions in i64, in the shape of `values`.
 
-        The place on the left is the number of elements that are below a value, that on the right the number of those
-        that are not above it; NaN is above all others. The elements are a vector; or lines along the last dim, each for
-        the line of values with the same other indexes.
+        With side "left" a position is the number of elements below the value, with "right" the number of those not
+        above it; NaN is above everything. The elements are a vector, or rows along the last dim, each searched for the
+        row of values with the same other indexes.
 
         >>> tl.Tensor([1, 3, 5]).searchsorted(tl.Tensor([0, 3, 6]))
         Tensor([0, 1, 3], dtype=i64)
@@ -299,7 +302,7 @@ class ComposedMethods(IndexMethods):
         dtype: DTypeLike = DType.F32,
         device: Device | str | None = None,
     ) -> Self:
-        """Make a matrix with 1 on the main diagonal and 0 elsewhere; it is square unless `columns` says otherwise.
+        """Make a matrix (rows, columns) with 1 on the main diagonal and 0 elsewhere; it is square without `columns`.
 
         >>> tl.eye(3)
         Tensor([[1., 0., 0.],
@@ -325,7 +328,7 @@ class ComposedMethods(IndexMethods):
         dtype: DTypeLike = DType.F32,
         device: Device | str | None = None,
     ) -> Self:
-        """Make a vector of `count` numbers at equal distances, the first of which is `start` and the last `stop`.
+        """Make a vector of `count` evenly spaced numbers from `start` to `stop`, both included.
 
         `UnsupportedDType` for integers: round and convert.
 

@@ -32,7 +32,7 @@ class ContractionMethods(ArithmeticMethods, LinearMethods):
 
     @named
     def dot(self, other: Self) -> Self:
-        """Sum up the products of the elements of two vectors of one length: `matmul` of tensors of rank 1.
+        """Return the dot product of two vectors of one length, a tensor of rank 0.
 
         >>> tl.Tensor([1, 2, 3]).dot(tl.Tensor([4, 5, 6])).item()
         32
@@ -44,7 +44,7 @@ class ContractionMethods(ArithmeticMethods, LinearMethods):
 
     @named
     def mv(self, vector: Self) -> Self:
-        """Multiply a matrix (m, k) by a vector (k): `matmul` of tensors of rank 2 and rank 1.
+        """Multiply a matrix (m, k) by a vector (k).
 
         >>> x = tl.Tensor([[1.0, 2.0], [3.0, 4.0]])
         >>> x.mv(tl.Tensor([1.0, 1.0]))
@@ -57,7 +57,7 @@ class ContractionMethods(ArithmeticMethods, LinearMethods):
 
     @named
     def vecdot(self, other: Self, dim: int = LAST, *, axis: int | None = None) -> Self:
-        """Sum up the products of the elements of two tensors along a dim; the other dims broadcast.
+        """Return the dot products of vectors along a dim; the other dims broadcast.
 
         >>> x = tl.Tensor([[1.0, 2.0], [3.0, 4.0]])
         >>> x.vecdot(x)

@@ -205,10 +205,10 @@ class ConvolutionMethods(CreationMethods):
         stride: int | tuple[int, int] | None = None,
         padding: int | tuple[int, int] = 0,
     ) -> Self:
-        """Average each window of (b, c, h, w); the stride is by default the size of the window.
+        """Average the windows (kh, kw) of images (b, c, h, w); the stride is by default the size of the window.
 
         The result is (b, c, (h + 2 * padding - kh) // sh + 1, (w + 2 * padding - kw) // sw + 1). The zeros of the
-        padding count, of which there are at most half of a window on each side. Floating-point dtypes only.
+        padding count; there are at most half a window of them on each side. Floating-point dtypes only.
 
         >>> tl.arange(16.0).reshape(1, 1, 4, 4).avg_pool2d(2)
         Tensor([[[[ 2.5,  4.5],
@@ -222,7 +222,8 @@ class ConvolutionMethods(CreationMethods):
         stride: int | tuple[int, int] | None = None,
         padding: int | tuple[int, int] = 0,
     ) -> Self:
-        """Take the largest element of each window of (b, c, h, w); NaN wins. The sizes are those of `avg_pool2d`.
+        """Take the largest element of the windows of images (b, c, h, w); NaN wins. The sizes are those of
+        `avg_pool2d`.
 
         The padding is below all elements.
 
@@ -258,7 +259,7 @@ class ConvolutionMethods(CreationMethods):
         return self._new(storage, _pooled(source._layout.shape, window, step))
 
     def upsample_nearest1d(self, size: int) -> Self:
-        """Stretch (b, c, l) to (b, c, size): element i is element floor(i * l / size).
+        """Upsample (b, c, l) to (b, c, size) by the nearest element: element i is element floor(i * l / size).
 
         >>> tl.Tensor([[[1.0, 2.0]]]).upsample_nearest1d(4)
         Tensor([[[1., 1., 2., 2.]]], dtype=f32)
@@ -267,7 +268,7 @@ class ConvolutionMethods(CreationMethods):
         return self._new(storage, Layout.contiguous((*self.shape[:2], size)))
 
     def upsample_nearest2d(self, height: int, width: int) -> Self:
-        """Stretch (b, c, h, w) to (b, c, height, width), along each dim as `upsample_nearest1d` does.
+        """Upsample images (b, c, h, w) to (b, c, height, width), along each dim as `upsample_nearest1d` does.
 
         >>> tl.Tensor([[[[1.0, 2.0]]]]).upsample_nearest2d(2, 4)
         Tensor([[[[1., 1., 2., 2.],

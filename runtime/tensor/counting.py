@@ -69,9 +69,9 @@ class CountingMethods(ComposedMethods):
 
     @named
     def nonzero(self) -> Self:
-        """Find the elements that are not 0: a row of their indexes for each, in row-major order, in i64.
+        """Return the indexes of the elements that are not 0: a matrix (count, rank) of i64, in row-major order.
 
-        The host waits for their number.
+        The host waits for the count.
 
         >>> tl.Tensor([[0, 5], [7, 0]]).nonzero()
         Tensor([[0, 1],
@@ -98,7 +98,9 @@ class CountingMethods(ComposedMethods):
 
     @named
     def masked_select(self, mask: Self) -> Self:
-        """Return the elements where a mask, which broadcasts with the tensor, is True: a vector. The host waits.
+        """Return the elements where a mask is True, as a vector in row-major order.
+
+        The mask broadcasts with the tensor. The size depends on its values, so the host waits for the device.
 
         >>> x = tl.Tensor([[1, 2, 3], [4, 5, 6]])
         >>> x.masked_select(x > 2)
@@ -111,10 +113,10 @@ class CountingMethods(ComposedMethods):
 
     @named
     def bincount(self, weights: Self | None = None, minlength: int = 0) -> Self:
-        """Count how often a vector of integers has 0, 1 and so on, in i64; or sum up the weights of each.
+        """Count the occurrences of each number from 0 on in a vector of integers, in i64, or sum their weights.
 
-        The result has a place for each number up to the largest, for which the host waits, and at least `minlength`.
-        `InvalidArgument` for a negative number.
+        The result has one element for each number up to the largest, for which the host waits, and at least
+        `minlength`. `InvalidArgument` for a negative number.
 
         >>> tl.Tensor([0, 2, 2, 3]).bincount()
         Tensor([1, 0, 2, 1], dtype=i64)

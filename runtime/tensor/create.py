@@ -39,7 +39,7 @@ class CreationMethods(InteropMethods):
         dtype: DTypeLike = DType.F32,
         device: Device | str | None = None,
     ) -> Self:
-        """Make a tensor of zeros.
+        """Make a tensor of zeros of a shape, by default of f32 on the CPU.
 
         >>> tl.zeros((2, 3))
         Tensor([[0., 0., 0.],
@@ -58,7 +58,7 @@ class CreationMethods(InteropMethods):
         dtype: DTypeLike = DType.F32,
         device: Device | str | None = None,
     ) -> Self:
-        """Make a tensor of ones.
+        """Make a tensor of ones of a shape, by default of f32 on the CPU.
 
         >>> tl.ones((2, 3))
         Tensor([[1., 1., 1.],
@@ -75,7 +75,7 @@ class CreationMethods(InteropMethods):
         dtype: DTypeLike | None = None,
         device: Device | str | None = None,
     ) -> Self:
-        """Make a tensor of one number.
+        """Make a tensor of a shape with one number everywhere.
 
         Without `dtype`, an int makes it i64, a float f32, a complex number complex64, a bool bool.
 
@@ -143,10 +143,10 @@ class CreationMethods(InteropMethods):
         dtype: DTypeLike | None = None,
         device: Device | str | None = None,
     ) -> Self:
-        """Make the vector start, start + step, .. that ends before `stop`; of one number, count up to it from 0.
+        """Make a vector of the numbers from `start` up to but not including `stop`, `step` apart.
 
-        Without `dtype`, ints make it i64, floats f32. `InvalidArgument` if a step is 0, a number is not finite, or one
-        of the vector is one that its integer dtype lacks.
+        `arange(n)` counts from 0 to n - 1. Without `dtype`, ints make it i64, floats f32. `InvalidArgument` if the step
+        is 0, a number is not finite, or the integer dtype lacks one of the numbers.
 
         >>> tl.arange(5)
         Tensor([0, 1, 2, 3, 4], dtype=i64)
@@ -177,7 +177,7 @@ class CreationMethods(InteropMethods):
         dtype: DTypeLike = DType.F32,
         device: Device | str | None = None,
     ) -> Self:
-        """Draw numbers uniformly from [lo, up); one seed gives the same bits on every backend.
+        """Draw numbers from the uniform distribution on [lo, up); one seed gives the same bits on every backend.
 
         `UnsupportedDType` for integers; `InvalidArgument` unless lo is below up and the dtype has numbers between.
 
@@ -208,7 +208,7 @@ class CreationMethods(InteropMethods):
     ) -> Self:
         """Draw numbers from the normal distribution with a mean and a standard deviation.
 
-        `UnsupportedDType` for integers; `InvalidArgument` unless the mean is finite and std finite and 0 or more.
+        `UnsupportedDType` for integers; `InvalidArgument` unless both are finite and `std` is not negative.
 
         >>> tl.Device.cpu().set_seed(0)
         >>> tl.randn((2, 3)).shape
@@ -227,9 +227,10 @@ class CreationMethods(InteropMethods):
 
     @classmethod
     def from_storage(cls, storage: Storage, layout: Layout | int | Iterable[int]) -> Self:
-        """Make a tensor of the elements of a storage that a layout reaches, or the first of them that a shape has.
+        """Make a tensor of elements of an existing storage, which it shares.
 
-        The storage is shared. `InvalidLayout` if it has fewer elements.
+        `layout` says which elements; a shape means the first ones, in row-major order. `InvalidLayout` if the storage
+        has fewer elements.
 
         >>> x = tl.arange(6)
         >>> tl.Tensor.from_storage(x.storage, (2, 3))

@@ -25,7 +25,7 @@ class CustomMethods(TensorBase):
     __slots__ = ()
 
     def apply_op1(self, op: CustomOp1) -> Self:
-        """Return what a user's op makes of this tensor.
+        """Apply an op of one's own to this tensor: what its method for the device returns.
 
         >>> class Cube(tl.CustomOp1):
         ...     def cpu_fwd(self, storage, layout):
@@ -37,7 +37,7 @@ class CustomMethods(TensorBase):
         return self._made(self._storage.apply_op1(self._layout, op))
 
     def apply_op2(self, second: Self, op: CustomOp2) -> Self:
-        """Return what a user's op makes of this tensor and another.
+        """Apply an op of one's own to this tensor and another.
 
         >>> class Power(tl.CustomOp2):
         ...     def cpu_fwd(self, storage1, layout1, storage2, layout2):
@@ -50,7 +50,7 @@ class CustomMethods(TensorBase):
         return self._made(self._storage.apply_op2(self._layout, second._storage, second._layout, op))
 
     def apply_op3(self, second: Self, third: Self, op: CustomOp3) -> Self:
-        """Return what a user's op makes of this tensor and two others.
+        """Apply an op of one's own to this tensor and two others.
 
         >>> class Clip(tl.CustomOp3):
         ...     def cpu_fwd(self, storage1, layout1, storage2, layout2, storage3, layout3):
@@ -65,7 +65,7 @@ class CustomMethods(TensorBase):
         return self._made(self._storage.apply_op3(self._layout, *others, op))
 
     def inplace_op1(self, op: InplaceOp1) -> Self:
-        """Let a user's op change this tensor in place: views of the same storage see it. The tensor itself.
+        """Let an op of one's own change this tensor in place, and return the tensor.
 
         >>> class Clear(tl.InplaceOp1):
         ...     def cpu_fwd(self, storage, layout):
@@ -77,7 +77,7 @@ class CustomMethods(TensorBase):
         return self
 
     def inplace_op2(self, second: Self, op: InplaceOp2) -> Self:
-        """Let a user's op change this tensor in place with the help of another. The tensor itself.
+        """Let an op of one's own change this tensor in place, given another tensor, and return the tensor.
 
         >>> class AddTo(tl.InplaceOp2):
         ...     def cpu_fwd(self, storage1, layout1, storage2, layout2):
@@ -90,7 +90,7 @@ class CustomMethods(TensorBase):
         return self
 
     def inplace_op3(self, second: Self, third: Self, op: InplaceOp3) -> Self:
-        """Let a user's op change this tensor in place with the help of two others. The tensor itself.
+        """Let an op of one's own change this tensor in place, given two other tensors, and return the tensor.
 
         >>> class AddProduct(tl.InplaceOp3):
         ...     def cpu_fwd(self, storage1, layout1, storage2, layout2, storage3, layout3):

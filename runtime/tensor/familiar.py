@@ -56,7 +56,7 @@ class FamiliarMethods(RearrangingMethods, ContractionMethods, MoveMethods, Netwo
         return self.elem_count
 
     def clone(self) -> Self:
-        """Copy the elements to a storage of their own: `copy`.
+        """Copy the elements to a new storage, as `copy` does.
 
         >>> x = tl.Tensor([[1, 2, 3], [4, 5, 6]])
         >>> x.clone().storage is x.storage
@@ -66,7 +66,8 @@ class FamiliarMethods(RearrangingMethods, ContractionMethods, MoveMethods, Netwo
 
     @named
     def view(self, *shape: int | Sequence[int]) -> Self:
-        """Give the elements another shape without a copy; one size may be -1.
+        """Return a view of the elements in another shape, without a copy. One size may be -1 and follows from the
+        others.
 
         `InvalidArgument` where the strides allow no view: `reshape` copies there.
 
@@ -85,7 +86,7 @@ class FamiliarMethods(RearrangingMethods, ContractionMethods, MoveMethods, Netwo
 
     @named
     def expand(self, *shape: int | Sequence[int]) -> Self:
-        """Stretch the tensor to `shape` as `broadcast_as` does; -1 keeps the size of a dim.
+        """Broadcast the tensor to `shape`, as `broadcast_as` does; -1 keeps the size of a dim.
 
         >>> tl.Tensor([[1], [2]]).expand(-1, 3)
         Tensor([[1, 1, 1],
@@ -101,9 +102,9 @@ class FamiliarMethods(RearrangingMethods, ContractionMethods, MoveMethods, Netwo
 
     @named
     def split(self, size: int | Sequence[int], dim: int = FIRST, *, axis: int | None = None) -> list[Self]:
-        """Cut the tensor along a dim into views of `size` places, the last one of the rest; or of each of some sizes.
+        """Split the tensor along a dim into views of `size` elements, the last of which may be shorter.
 
-        `InvalidArgument` unless the sizes add up to the dim.
+        A list gives the size of each part: `InvalidArgument` unless they add up to the size of the dim.
 
         >>> [part.tolist() for part in tl.arange(5).split(2)]
         [[0, 1], [2, 3], [4]]
@@ -129,7 +130,7 @@ class FamiliarMethods(RearrangingMethods, ContractionMethods, MoveMethods, Netwo
 
     @named
     def unbind(self, dim: int = FIRST, *, axis: int | None = None) -> list[Self]:
-        """Return the views at each place along a dim, without that dim.
+        """Return a list of the views at each index of a dim, without that dim.
 
         >>> x = tl.Tensor([[1, 2, 3], [4, 5, 6]])
         >>> [row.tolist() for row in x.unbind()]
@@ -143,7 +144,7 @@ class FamiliarMethods(RearrangingMethods, ContractionMethods, MoveMethods, Netwo
 
     @named
     def movedim(self, source: int | Sequence[int], destination: int | Sequence[int]) -> Self:
-        """View the tensor with dims at other positions; the others stay in their order.
+        """Move dims to other positions; the other dims keep their order. The result is a view.
 
         >>> tl.zeros((2, 3, 4)).movedim(0, -1).shape
         (3, 4, 2)
@@ -163,7 +164,7 @@ class FamiliarMethods(RearrangingMethods, ContractionMethods, MoveMethods, Netwo
 
     @named
     def log_sum_exp(self, dim: int | Sequence[int] = REQUIRED, *, axis: int | Sequence[int] | None = None) -> Self:
-        """Take the logarithm of the sum of the exponentials along some dims: `logsumexp`, in Candle's name.
+        """Compute the logarithm of the sum of exponentials along some dims: Candle's name of `logsumexp`.
 
         >>> tl.Tensor([[0.0, 0.0], [1.0, 2.0]]).log_sum_exp(1)
         Tensor([0.6931, 2.3133], dtype=f32)
@@ -174,7 +175,7 @@ class FamiliarMethods(RearrangingMethods, ContractionMethods, MoveMethods, Netwo
 
     @named
     def mm(self, other: Self) -> Self:
-        """Multiply matrices: `matmul` of tensors of rank 2; `ShapeMismatch` for others.
+        """Multiply two matrices (m, k) and (k, n); `ShapeMismatch` for other ranks than 2.
 
         >>> x = tl.Tensor([[1.0, 2.0], [3.0, 4.0]])
         >>> x.mm(x)
@@ -185,7 +186,7 @@ class FamiliarMethods(RearrangingMethods, ContractionMethods, MoveMethods, Netwo
 
     @named
     def bmm(self, other: Self) -> Self:
-        """Multiply batches of matrices: `matmul` of tensors of rank 3; `ShapeMismatch` for others.
+        """Multiply two batches of matrices (b, m, k) and (b, k, n); `ShapeMismatch` for other ranks than 3.
 
         >>> tl.ones((2, 3, 4)).bmm(tl.ones((2, 4, 5))).shape
         (2, 3, 5)
@@ -201,7 +202,7 @@ class FamiliarMethods(RearrangingMethods, ContractionMethods, MoveMethods, Netwo
 
     @named
     def equal(self, other: Self) -> bool:
-        """Tell whether two tensors have the same shape and equal elements; NaN equals nothing.
+        """Return True if two tensors have the same shape and equal elements; NaN equals nothing.
 
         >>> tl.Tensor([1, 2]).equal(tl.Tensor([1, 2]))
         True
@@ -211,10 +212,10 @@ class FamiliarMethods(RearrangingMethods, ContractionMethods, MoveMethods, Netwo
 
     @named
     def allclose(self, other: Self, rtol: float = 1e-5, atol: float = 1e-8, equal_nan: bool = False) -> bool:
-        """Tell whether all elements are equal or finite with |x - y| <= atol + rtol * |y|.
+        """Return True if all elements are close: |x - y| <= atol + rtol * |y|, or equal.
 
-        NaNs are close to each other with `equal_nan`. Integers and truth values are compared in f64, short floats in
-        f32.
+        NaNs are close to each other with `equal_nan`. Integers and bools are compared in f64, floats of 16 bits and
+        fewer in f32.
 
         >>> tl.Tensor([1.0]).allclose(tl.Tensor([1.0 + 1e-7]))
         True
@@ -272,7 +273,7 @@ class FamiliarMethods(RearrangingMethods, ContractionMethods, MoveMethods, Netwo
         return self._like(self._storage.nan_to_num(self._layout, nan, highest, lowest))
 
     def clamp(self, min: float | None = None, max: float | None = None) -> Self:
-        """Keep elements between two numbers, of which one may be left out; NaN stays.
+        """Limit the elements to the range from `min` to `max`, of which one may be left out; NaN stays.
 
         Where `min` is above `max` the result is `max`. For integers the bounds are rounded inwards: `clamp(0.5, 2.5)`
         is `clamp(1, 2)`, and NaN is `InvalidArgument`.
@@ -293,12 +294,16 @@ class FamiliarMethods(RearrangingMethods, ContractionMethods, MoveMethods, Netwo
         return self._like(self._storage.clamp(self._layout, min, max))
 
     def astype(self, dtype: DTypeLike, copy: bool = True) -> Self:
-        """Convert the elements: `to_dtype`. With `copy` a tensor that has the dtype is copied, as in NumPy."""
+        """Convert the elements: `to_dtype`. With `copy` a tensor that has the dtype is copied, as in NumPy.
+
+        >>> tl.Tensor([1.5, 2.5]).astype("i64")
+        Tensor([1, 2], dtype=i64)
+        """
         converted = self.to_dtype(dtype)
         return converted.copy() if argument.boolean("astype", "copy", copy) and converted is self else converted
 
     def half(self) -> Self:
-        """Convert the elements to f16: `to_dtype`.
+        """Convert the elements to f16, as `to_dtype` does.
 
         >>> tl.Tensor([1.0, 2.0]).half()
         Tensor([1., 2.], dtype=f16)
@@ -307,7 +312,7 @@ class FamiliarMethods(RearrangingMethods, ContractionMethods, MoveMethods, Netwo
 
     # Last, because the annotations of what follows would mean this.
     def float(self) -> Self:
-        """Convert the elements to f32: `to_dtype`.
+        """Convert the elements to f32, as `to_dtype` does.
 
         >>> tl.Tensor([1, 2]).float()
         Tensor([1., 2.], dtype=f32)

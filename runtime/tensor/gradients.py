@@ -22,7 +22,7 @@ class GradientMethods(TensorBase):
 
     @property
     def is_recorded(self) -> bool:
-        """Whether ops on this tensor are recorded: it is a `Var`, or it came of one.
+        """Whether ops on this tensor are recorded for `backward`: it is a `Var`, or was computed from one.
 
         >>> w = tl.Var(tl.ones(2))
         >>> (w + 1).is_recorded, tl.ones(2).is_recorded
@@ -31,7 +31,7 @@ class GradientMethods(TensorBase):
         return self._storage.is_recorded
 
     def detach(self) -> Self:
-        """Return a tensor of the same elements on which nothing is recorded; it shares their memory.
+        """Return a tensor that shares the memory of this one and is not recorded, so no gradient flows through it.
 
         >>> w = tl.Var(tl.ones(2))
         >>> (w * 2).detach().is_recorded

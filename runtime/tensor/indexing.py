@@ -76,7 +76,8 @@ class IndexMethods(CreationMethods):
     def gather(self, indexes: Self, dim: int = REQUIRED, axis: int | None = None) -> Self:
         """Return result[.., i, ..] = self[.., indexes[.., i, ..], ..] along `dim`, in the shape of `indexes`.
 
-        The indexes have the rank of the tensor and, in every dim but `dim`, at most its size.
+        The indexes have the rank of the tensor and, in every dim but `dim`, at most its size. `InvalidIndex` for an
+        index that is out of range.
 
         >>> x = tl.Tensor([[1, 2, 3], [4, 5, 6]])
         >>> x.gather(tl.Tensor([[0], [2]]), dim=1)
@@ -92,7 +93,10 @@ class IndexMethods(CreationMethods):
         return indexes._like(self._storage.gather(layout, indexes._storage, indexes._layout, dim))
 
     def index_select(self, indexes: Self, dim: int = REQUIRED, axis: int | None = None) -> Self:
-        """Return the rows of the tensor along `dim` that a vector of indexes names.
+        """Select the rows of the tensor along `dim` that a vector of indexes names.
+
+        The largest number of an index dtype but u8 gives a row of zeros; any other that is out of range is
+        `InvalidIndex`.
 
         >>> x = tl.Tensor([[1, 2, 3], [4, 5, 6]])
         >>> x.index_select(tl.Tensor([2, 0]), dim=1)
@@ -111,7 +115,9 @@ class IndexMethods(CreationMethods):
 
     @named
     def embedding(self, ids: Self) -> Self:
-        """Return the rows of this matrix that ids name, which have any shape: (.., hidden). A mark gives zeros.
+        """Look up rows of this matrix (vocabulary, hidden) by ids of any shape: the result is (.., hidden).
+
+        The largest number of an index dtype but u8 gives a row of zeros.
 
         >>> table = tl.Tensor([[0.0, 0.1], [1.0, 1.1], [2.0, 2.1]])
         >>> table.embedding(tl.Tensor([2, 0]))
@@ -125,9 +131,9 @@ class IndexMethods(CreationMethods):
 
     @named
     def one_hot(self, classes: int, dtype: DTypeLike = DType.I64) -> Self:
-        """Make vectors of zeros with a one at the place that each of these indexes names: a new last dim of `classes`.
+        """Encode each index as a vector of `classes` zeros with a one at the index: a new last dim.
 
-        A mark gives zeros alone; any other index that is out of range is `InvalidIndex`.
+        The largest number of an index dtype but u8 gives zeros alone; any other index out of range is `InvalidIndex`.
 
         >>> tl.Tensor([0, 2]).one_hot(3)
         Tensor([[1, 0, 0],
@@ -155,7 +161,7 @@ class IndexMethods(CreationMethods):
         return self._scattered_copy("scatter", "scatter_set", indexes, source, dim)
 
     def scatter_(self, indexes: Self, source: Self, dim: int = REQUIRED, axis: int | None = None) -> Self:
-        """Do as `scatter` does, in place: views of the same storage see it. The tensor itself.
+        """Write elements by index as `scatter` does, in place, and return the tensor.
 
         >>> x = tl.zeros(3)
         >>> x.scatter_(tl.Tensor([0, 2]), tl.Tensor([1.0, 2.0]), dim=0)
@@ -184,7 +190,7 @@ class IndexMethods(CreationMethods):
         return self._scattered_copy("scatter_add", "scatter_add", indexes, source, dim)
 
     def scatter_add_(self, indexes: Self, source: Self, dim: int = REQUIRED, axis: int | None = None) -> Self:
-        """Do as `scatter_add` does, in place: views of the same storage see it. The tensor itself.
+        """Add elements by index as `scatter_add` does, in place, and return the tensor.
 
         >>> x = tl.zeros(3)
         >>> x.scatter_add_(tl.Tensor([2, 2]), tl.Tensor([1.0, 2.0]), dim=0)

@@ -79,7 +79,7 @@ class InteropMethods(LogicMethods):
 
     @classmethod
     def from_numpy(cls, array: Array, device: Device | str | None = None) -> Self:
-        """Copy an array to `device`, by default the CPU; the dtype stays.
+        """Copy a NumPy array to a device, by default the CPU; the dtype stays.
 
         `InvalidArgument` for a dtype that no tensor has.
 
@@ -97,7 +97,9 @@ class InteropMethods(LogicMethods):
 
     @tells_lack_of_memory
     def numpy(self) -> Array:
-        """Copy the elements to an array of the same shape and dtype; ml_dtypes has bf16 and floats of 8 bits.
+        """Copy the elements to a NumPy array of the same shape and dtype.
+
+        bf16 and 8-bit floats become types of ml_dtypes.
 
         >>> tl.Tensor([1.0, 2.0]).numpy()
         array([1., 2.], dtype=float32)
@@ -142,7 +144,7 @@ class InteropMethods(LogicMethods):
         return view
 
     def tolist(self) -> Any:
-        """Copy the elements to nested lists of Python numbers; rank 0 gives the number itself.
+        """Copy the elements to nested lists of Python numbers; a tensor of rank 0 gives the number itself.
 
         >>> x = tl.Tensor([[1, 2, 3], [4, 5, 6]])
         >>> x.tolist()
@@ -153,7 +155,7 @@ class InteropMethods(LogicMethods):
     def item(self) -> int | float:
         """Return the only element as a Python number; `InvalidArgument` if there are more or none.
 
-        Of a complex dtype it is a complex number, which the annotation leaves out: most callers have none.
+        The element of a complex tensor is a complex number, which the annotation leaves out.
 
         >>> tl.Tensor([1.5, 2.0]).sum().item()
         3.5

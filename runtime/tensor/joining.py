@@ -32,10 +32,10 @@ _joins: Final[BoundedCache[tuple[object, ...], _Join]] = BoundedCache(1 << 12)
 
 
 def cat(tensors: Iterable[T], dim: int = FIRST, axis: int | None = None) -> T:
-    """Join tensors along a dim that they have.
+    """Concatenate tensors along an existing dim.
 
-    They have one device and, in every dim but `dim`, one size; `DeviceMismatch` or `ShapeMismatch` otherwise. They are
-    promoted to one dtype. The result is a contiguous copy.
+    They have the same device and, in every dim but `dim`, the same size; `DeviceMismatch` or `ShapeMismatch` otherwise.
+    They are promoted to one dtype. The result is a contiguous copy.
 
     >>> tl.cat([tl.zeros((1, 2)), tl.ones((2, 2))])
     Tensor([[0., 0.],
@@ -46,7 +46,7 @@ def cat(tensors: Iterable[T], dim: int = FIRST, axis: int | None = None) -> T:
 
 
 def stack(tensors: Iterable[T], dim: int = FIRST, axis: int | None = None) -> T:
-    """Join tensors of one shape along a new dim that becomes dim `dim` of the result; -1 puts it last.
+    """Join tensors of one shape along a new dim, which is dim `dim` of the result; -1 puts it last.
 
     >>> tl.stack([tl.Tensor([1, 2]), tl.Tensor([3, 4])])
     Tensor([[1, 2],

@@ -102,9 +102,10 @@ class LayerMethods(AssignmentMethods, GradientMethods, NetworkOpMethods):
 
     @named
     def dropout(self, p: float = 0.5) -> Self:
-        """Copy the tensor with each element 0 with the probability p, and the others times 1 / (1 - p).
+        """Set each element to 0 with probability p, and multiply the others by 1 / (1 - p).
 
-        The elements are chosen by `rand` of f32 on the tensor's device: those where it gives less than p.
+        An element is dropped where `rand` of f32 on the tensor's device gives less than p. Only for training: call
+        nothing in evaluation.
 
         >>> x = tl.ones(1000).dropout(0.5)
         >>> x.unique()

@@ -44,10 +44,10 @@ class LinearMethods(ViewMethods):
         return product
 
     def linear(self, weight: Self, bias: Self | None = None) -> Self:
-        """Multiply rows by the transpose of a weight and add a bias: (.., k), (n, k) and (n) give (.., n).
+        """Apply a linear layer: rows (.., k) times the transpose of `weight` (n, k), plus `bias` (n), give (.., n).
 
-        Short floats accumulate in f32, and each sum is rounded once, with the bias in it. `ShapeMismatch` where
-        the sizes do not fit.
+        Floats of 16 bits and fewer accumulate in f32, and each sum is rounded once, with the bias in it.
+        `ShapeMismatch` where the sizes do not fit.
 
         >>> x = tl.Tensor([[1.0, 2.0]])
         >>> weight, bias = tl.Tensor([[1.0, 0.0], [0.0, 1.0], [1.0, 1.0]]), tl.Tensor([0.5, 0.5, 0.5])

@@ -28,7 +28,7 @@ class LogicMethods(ArithmeticMethods):
 
     @named
     def logical_and(self, other: Self | float) -> Self:
-        """Tell where elements of both are not 0.
+        """Return a mask of where both elements are not 0.
 
         >>> tl.Tensor([True, True, False]).logical_and(tl.Tensor([True, False, False]))
         Tensor([True, False, False], dtype=bool)
@@ -37,7 +37,7 @@ class LogicMethods(ArithmeticMethods):
 
     @named
     def logical_or(self, other: Self | float) -> Self:
-        """Tell where an element of either is not 0.
+        """Return a mask of where at least one of the elements is not 0.
 
         >>> tl.Tensor([True, True, False]).logical_or(tl.Tensor([True, False, False]))
         Tensor([True, True, False], dtype=bool)
@@ -46,7 +46,7 @@ class LogicMethods(ArithmeticMethods):
 
     @named
     def logical_xor(self, other: Self | float) -> Self:
-        """Tell where an element of one is not 0, and that of the other is.
+        """Return a mask of where exactly one of the elements is not 0.
 
         >>> tl.Tensor([True, True, False]).logical_xor(tl.Tensor([True, False, False]))
         Tensor([False, True, False], dtype=bool)
@@ -55,7 +55,7 @@ class LogicMethods(ArithmeticMethods):
 
     @named
     def logical_not(self) -> Self:
-        """Tell where elements are 0.
+        """Return a mask of where elements are 0.
 
         >>> tl.Tensor([True, False]).logical_not()
         Tensor([False, True], dtype=bool)
@@ -71,7 +71,7 @@ class LogicMethods(ArithmeticMethods):
         axis: int | Sequence[int] | None = None,
         keepdims: bool | None = None,
     ) -> Self:
-        """Count the elements that are not 0, along some dims or all, in i64.
+        """Count the elements that are not 0 along some dims, or all of them, in i64.
 
         >>> tl.Tensor([[0, 5], [7, 8]]).count_nonzero(dim=1)
         Tensor([1, 2], dtype=i64)
@@ -80,7 +80,7 @@ class LogicMethods(ArithmeticMethods):
 
     @named
     def masked_fill(self, mask: Self, value: Self | float) -> Self:
-        """Copy the tensor with a number, or the elements of another tensor, where a mask is not 0.
+        """Copy the tensor with `value`, a number or a tensor, wherever a mask is not 0.
 
         Mask and value broadcast to the shape of the tensor.
 
@@ -100,9 +100,9 @@ class LogicMethods(ArithmeticMethods):
 
 
 def where(condition: T, on_true: T | float, on_false: T | float) -> T:
-    """Take the elements of `on_true` where a condition is not 0, else those of `on_false`.
+    """Select elements by a condition: those of `on_true` where it is not 0, else those of `on_false`.
 
-    All three broadcast to one shape. The last two are promoted, and may be numbers: `condition.where(x, 0)`.
+    All three broadcast to one shape. The last two are promoted, and may be numbers: `tl.where(condition, x, 0)`.
 
     >>> x = tl.Tensor([-1.0, 2.0, -3.0])
     >>> tl.where(x > 0, x, 0.0)

@@ -24,7 +24,9 @@ class LossMethods(ComposedMethods, NetworkOpMethods):
 
     @named
     def mse_loss(self, target: Self, reduction: str = "mean") -> Self:
-        """Return the mean of the squares of the distances from the targets.
+        """Mean squared error: the mean of (x - target)**2.
+
+        `reduction` is "mean", "sum" or "none", which keeps the elements.
 
         >>> tl.Tensor([1.0, 2.0]).mse_loss(tl.Tensor([0.0, 4.0])).item()
         2.5
@@ -33,7 +35,9 @@ class LossMethods(ComposedMethods, NetworkOpMethods):
 
     @named
     def huber_loss(self, target: Self, reduction: str = "mean", delta: float = 1.0) -> Self:
-        """Return the mean of d * d / 2 of distances d up to `delta`, and of delta * (d - delta / 2) beyond it.
+        """Huber loss: the mean of d**2 / 2 for distances d up to `delta`, and of delta * (d - delta / 2) beyond.
+
+        `reduction` is "mean", "sum" or "none", which keeps the elements.
 
         >>> tl.Tensor([1.0, 2.0]).huber_loss(tl.Tensor([0.5, 5.0])).item()
         1.3125
@@ -49,10 +53,11 @@ class LossMethods(ComposedMethods, NetworkOpMethods):
 
     @named
     def binary_cross_entropy(self, target: Self, reduction: str = "mean") -> Self:
-        """Return the mean of -(y log p + (1 - y) log(1 - p)) of probabilities p, this tensor, and targets y in [0, 1].
+        """Binary cross entropy of probabilities p, this tensor: the mean of -(y log p + (1 - y) log(1 - p)).
 
-        Logarithms below -100 count as -100, and the gradient is finite at 0 and 1. Of logits,
-        `binary_cross_entropy_with_logits` keeps more digits.
+        Targets y are from 0 to 1. Logarithms below -100 count as -100, and the gradient is finite at 0 and 1. For
+        logits, `binary_cross_entropy_with_logits` is more accurate. `reduction` is "mean", "sum" or "none", which keeps
+        the elements.
 
         >>> tl.Tensor([0.9, 0.2]).binary_cross_entropy(tl.Tensor([1.0, 0.0])).item()
         0.16425205767154694
@@ -61,7 +66,9 @@ class LossMethods(ComposedMethods, NetworkOpMethods):
 
     @named
     def binary_cross_entropy_with_logits(self, target: Self, reduction: str = "mean") -> Self:
-        """Return the mean of `binary_cross_entropy` of sigmoid(x): max(x, 0) - x y + log(1 + e**-|x|).
+        """Binary cross entropy of logits x: the mean of max(x, 0) - x y + log(1 + exp(-abs(x))), without overflow.
+
+        It is `binary_cross_entropy` of sigmoid(x). `reduction` is "mean", "sum" or "none", which keeps the elements.
 
         >>> tl.Tensor([2.0, -1.0]).binary_cross_entropy_with_logits(tl.Tensor([1.0, 0.0])).item()
         0.22009481489658356

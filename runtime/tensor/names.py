@@ -71,7 +71,7 @@ def _by_foreign_name(words: Mapping[str, str], *, of_tensors: bool) -> dict[str,
             word = f"x.{name}" if owner == "Tensor" else f"tallow.{ours}"
             for foreign in " ".join(libraries).split():
                 theirs = foreign.rpartition(".")[2]
-                if theirs != name:
+                if theirs != name or owner not in ("", "Tensor"):
                     found.setdefault(theirs, word)
     return found
 

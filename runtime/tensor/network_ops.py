@@ -28,7 +28,7 @@ class NetworkOpMethods(IndexMethods):
     _joined_mean: ClassVar[Callable[..., Any]]
 
     def softmax(self, dim: int = REQUIRED, axis: int | None = None) -> Self:
-        """Make the elements along `dim` probabilities: e**(x - m) / sum(e**(x - m)), where m is the largest of them.
+        """Normalise the exponentials along `dim` to a sum of 1: exp(x - m) / sum(exp(x - m)), where m is the largest x.
 
         bf16 and f16 are computed in f32. Where all are -inf the result is NaN.
 
@@ -42,7 +42,7 @@ class NetworkOpMethods(IndexMethods):
         return self._like(self._storage.softmax(layout, layout.shape.dim("softmax", dim)))
 
     def log_softmax(self, dim: int = REQUIRED, axis: int | None = None) -> Self:
-        """Take the logarithm of `softmax`: x - m - log(sum(e**(x - m))) along `dim`.
+        """Logarithm of `softmax` along `dim`, without overflow: x - m - log(sum(exp(x - m))), where m is the largest x.
 
         >>> tl.Tensor([0.0, 0.0]).log_softmax(0)
         Tensor([-0.6931, -0.6931], dtype=f32)

@@ -32,9 +32,9 @@ class RearrangingMethods(CountingMethods):
         *,
         axis: int | Sequence[int] | None = None,
     ) -> Self:
-        """Copy the tensor with its elements moved on along some dims; those pushed out come in again at the front.
+        """Copy the tensor with its elements shifted along some dims; those shifted out at the end come in at the front.
 
-        Without `dims` the elements are rolled in row-major order. There is one copy for each dim.
+        Without `dims` the elements are shifted in row-major order. There is one copy for each dim.
 
         >>> tl.arange(5).roll(2)
         Tensor([3, 4, 0, 1, 2], dtype=i64)
@@ -59,7 +59,7 @@ class RearrangingMethods(CountingMethods):
 
     @named
     def tile(self, *times: int | Sequence[int]) -> Self:
-        """Copy the tensor, repeated along each dim; fewer numbers than dims are those of the last dims.
+        """Tile the tensor as `repeat` does; fewer numbers than dims are those of the last dims.
 
         >>> tl.Tensor([1, 2]).tile(3)
         Tensor([1, 2, 1, 2, 1, 2], dtype=i64)
@@ -69,9 +69,10 @@ class RearrangingMethods(CountingMethods):
 
     @named
     def repeat_interleave(self, repeats: int | Self, dim: int | None = None, *, axis: int | None = None) -> Self:
-        """Copy the tensor with each place along a dim repeated; without `dim`, each element of the flattened tensor.
+        """Repeat each element along a dim; without `dim`, each element of the flattened tensor.
 
-        A vector of integers says how often each place is repeated. The shape then depends on them, and the host waits.
+        A vector of integers says how often each element is repeated. The shape then depends on its values, and the host
+        waits for the device.
 
         >>> tl.Tensor([1, 2]).repeat_interleave(3)
         Tensor([1, 1, 1, 2, 2, 2], dtype=i64)
@@ -110,9 +111,9 @@ class RearrangingMethods(CountingMethods):
     def unfold(
         self, dim: int = REQUIRED, size: int = REQUIRED, step: int = REQUIRED, *, axis: int | None = None
     ) -> Self:
-        """View the windows of `size` places along a dim, `step` apart: the last dim of the result is that of a window.
+        """View the sliding windows of `size` elements along a dim, `step` apart, as a new last dim.
 
-        The result has (n - size) // step + 1 windows along `dim`. They share elements where they overlap.
+        `dim` has (n - size) // step + 1 windows, which share elements where they overlap.
 
         >>> tl.arange(5).unfold(0, 3, 1)
         Tensor([[0, 1, 2],
@@ -135,7 +136,7 @@ class RearrangingMethods(CountingMethods):
 
     @named
     def take_along_dim(self, indexes: Self, dim: int | None = None, *, axis: int | None = None) -> Self:
-        """Take the elements that indexes name along a dim, as `gather` does; the other dims broadcast.
+        """Take elements along a dim by index, as `gather` does; the other dims broadcast.
 
         Without `dim` both are flattened first.
 
@@ -162,9 +163,9 @@ class RearrangingMethods(CountingMethods):
 
 
 def meshgrid(*tensors: T | Sequence[T], indexing: str = "ij") -> list[T]:
-    """View vectors as the coordinates of a grid: one tensor for each, which changes along one dim only.
+    """View vectors as the coordinates of a grid: one tensor for each, which varies along one dim only.
 
-    The dims of "ij" are those of the vectors in their order; "xy" swaps the first two, as pictures have it.
+    With `indexing="ij"` dim i of the grid is that of vector i; "xy" swaps the first two dims, as plots have them.
 
     >>> rows, columns = tl.meshgrid(tl.arange(2), tl.arange(3))
     >>> rows

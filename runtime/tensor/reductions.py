@@ -33,9 +33,9 @@ class ReductionMethods(OpMethods):
         axis: int | Sequence[int] | None = None,
         keepdims: bool | None = None,
     ) -> Self:
-        """Sum of the elements: of integers and masks in i64, of u64 in u64, which wrap; of floats in their dtype.
+        """Sum of the elements: of integers and bools in i64, of u64 in u64, which wrap; of floats in their dtype.
 
-        Short floats are summed in f32 and rounded once. Of nothing it is 0.
+        Floats of 16 bits and fewer are summed in f32 and rounded once. The sum of no elements is 0.
 
         >>> x = tl.Tensor([[1, 2, 3], [4, 5, 6]])
         >>> x.sum().item()
@@ -57,9 +57,9 @@ class ReductionMethods(OpMethods):
         axis: int | Sequence[int] | None = None,
         keepdims: bool | None = None,
     ) -> Self:
-        """Product of the elements: of integers and masks in i64, of u64 in u64, which wrap; of floats in their dtype.
+        """Product of the elements: of integers and bools in i64, of u64 in u64, which wrap; of floats in their dtype.
 
-        Short floats are multiplied in f32 and rounded once. Of nothing it is 1.
+        Floats of 16 bits and fewer are multiplied in f32 and rounded once. The product of no elements is 1.
 
         >>> x = tl.Tensor([[1, 2, 3], [4, 5, 6]])
         >>> x.prod().item()
@@ -78,9 +78,9 @@ class ReductionMethods(OpMethods):
         axis: int | Sequence[int] | None = None,
         keepdims: bool | None = None,
     ) -> Self:
-        """Mean of the elements: of integers and masks in f32; of floats in their dtype.
+        """Mean of the elements: of integers and bools in f32; of floats in their dtype.
 
-        Short floats are summed and divided in f32 and rounded once. Of nothing it is NaN.
+        Floats of 16 bits and fewer are summed and divided in f32 and rounded once. The mean of no elements is NaN.
 
         >>> x = tl.Tensor([[1, 2, 3], [4, 5, 6]])
         >>> x.mean().item()
@@ -122,10 +122,10 @@ class ReductionMethods(OpMethods):
 
     @named
     def cumsum(self, dim: int = REQUIRED, *, axis: int | None = None) -> Self:
-        """Sum up along a dim: element i of the result is the sum of the elements 0 to i.
+        """Cumulative sum along a dim: element i of the result is the sum of the elements 0 to i.
 
-        Integers and masks are summed in i64, u64 in u64, which wrap. Short floats are summed in f32, and each
-        sum is rounded once.
+        Integers and bools are summed in i64, u64 in u64, which wrap. Floats of 16 bits and fewer are summed in f32, and
+        each sum is rounded once.
 
         >>> x = tl.Tensor([[1, 2, 3], [4, 5, 6]])
         >>> x.cumsum(1)
@@ -139,10 +139,10 @@ class ReductionMethods(OpMethods):
 
     @named
     def cumprod(self, dim: int = REQUIRED, *, axis: int | None = None) -> Self:
-        """Multiply along a dim: element i of the result is the product of the elements 0 to i.
+        """Cumulative product along a dim: element i of the result is the product of the elements 0 to i.
 
-        Integers and masks are multiplied in i64, u64 in u64, which wrap. Short floats are multiplied in f32,
-        and each product is rounded once.
+        Integers and bools are multiplied in i64, u64 in u64, which wrap. Floats of 16 bits and fewer are multiplied in
+        f32, and each product is rounded once.
 
         >>> x = tl.Tensor([[1, 2, 3], [4, 5, 6]])
         >>> x.cumprod(1)
@@ -164,10 +164,11 @@ class ReductionMethods(OpMethods):
         axis: int | Sequence[int] | None = None,
         keepdims: bool | None = None,
     ) -> Self:
-        """Variance along some dims, by default all: the mean square of the distances from the mean.
+        """Variance along some dims, by default all: the mean of the squared distances from the mean.
 
-        The sum of squares is divided by the number of elements less `correction`: 1 estimates the variance of what the
-        elements are a sample of, 0 gives their own. Short floats are computed in f32. Of too few elements it is NaN.
+        The sum of squares is divided by the number of elements less `correction`: 1 estimates the variance of the
+        population, 0 gives that of the elements themselves. Floats of 16 bits and fewer are computed in f32. Of too few
+        elements it is NaN.
 
         >>> x = tl.Tensor([[1.0, 2.0, 3.0], [4.0, 6.0, 8.0]])
         >>> x.var(dim=1)

@@ -28,7 +28,7 @@ class SamplingMethods(ComposedMethods):
     __slots__ = ()
 
     def rand_like(self, lo: float = 0.0, up: float = 1.0) -> Self:
-        """Draw numbers uniformly from [lo, up), with the shape, dtype and device of this tensor, as `rand` does.
+        """Draw uniform numbers from [lo, up), as `rand` does, with the shape, dtype and device of this tensor.
 
         >>> tl.zeros((2, 3)).rand_like().shape
         (2, 3)
@@ -36,7 +36,7 @@ class SamplingMethods(ComposedMethods):
         return self.rand(self.shape, lo=lo, up=up, dtype=self.dtype, device=self.device)
 
     def randn_like(self, mean: float = 0.0, std: float = 1.0) -> Self:
-        """Draw normal numbers with the shape, dtype and device of this tensor, as `randn` does.
+        """Draw normal numbers, as `randn` does, with the shape, dtype and device of this tensor.
 
         >>> tl.zeros((2, 3)).randn_like().shape
         (2, 3)
@@ -53,9 +53,9 @@ class SamplingMethods(ComposedMethods):
         dtype: DTypeLike = DType.I64,
         device: Device | str | None = None,
     ) -> Self:
-        """Draw integers uniformly from [low, high).
+        """Draw integers uniformly from low to high - 1.
 
-        `InvalidArgument` unless low is below high, at most 2**63 below, and the dtype has all of them.
+        `InvalidArgument` unless low is below high, by at most 2**63, and the dtype has all of the integers.
 
         >>> tl.Device.cpu().set_seed(0)
         >>> x = tl.randint(0, 10, (1000,))
@@ -75,7 +75,7 @@ class SamplingMethods(ComposedMethods):
 
     @classmethod
     def randperm(cls, count: int, dtype: DTypeLike = DType.I64, device: Device | str | None = None) -> Self:
-        """Draw an order of the integers from 0 to below `count`: the positions of random numbers in ascending order.
+        """Draw a random permutation of the integers from 0 to count - 1.
 
         >>> sorted(tl.randperm(4).tolist())
         [0, 1, 2, 3]
@@ -89,7 +89,7 @@ class SamplingMethods(ComposedMethods):
 
     @named
     def bernoulli(self) -> Self:
-        """Draw 1 with the probability that each element of the tensor is, and 0 else, in the tensor's dtype.
+        """Draw 0 or 1 for each element, which is the probability of a 1; the dtype stays.
 
         It is 1 where `rand` of the compute dtype gives less.
 

@@ -39,7 +39,9 @@ class StandardMethods(InteropMethods):
         return self._layout.elem_count
 
     def to_device(self, device: Device | str, /, *, stream: int | None = None) -> Self:
-        """Copy the tensor to another device, as `to` does; streams are those of the devices, so `stream` is None.
+        """Copy the tensor to another device, as `to` does: the method of the array API standard.
+
+        Each device has its own stream, so `stream` must be None.
 
         >>> tl.ones(2).to_device("cpu")
         Tensor([1., 1.], dtype=f32)

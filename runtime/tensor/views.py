@@ -40,9 +40,9 @@ class ViewMethods(TensorBase):
         return self._view(_views.get(key) or _views.keep(key, method(self._layout, *integers)))
 
     def reshape(self, *shape: int | Sequence[int]) -> Self:
-        """Give the elements, in row-major order, another shape; one size may be -1 and follows from the others.
+        """Return the elements, in row-major order, in another shape. One size may be -1 and follows from the others.
 
-        A view if the strides allow, else a copy. `ShapeMismatch` if the number of elements changes.
+        The result is a view if the strides allow, else a copy. `ShapeMismatch` if the number of elements changes.
 
         >>> x = tl.Tensor([[1, 2, 3], [4, 5, 6]])
         >>> x.reshape(3, 2)
@@ -80,7 +80,9 @@ class ViewMethods(TensorBase):
         return Shape([self.elem_count // count if size == -1 else size for size in sizes])
 
     def flatten(self, start_dim: int = 0, end_dim: int = -1) -> Self:
-        """Merge the dims from `start_dim` to `end_dim` into one; rank 0 becomes rank 1. Copies as `reshape` does.
+        """Merge the dims from `start_dim` to `end_dim` into one; rank 0 becomes rank 1.
+
+        The result is a view or a copy, as in `reshape`.
 
         >>> tl.zeros((2, 3, 4)).flatten().shape
         (24,)
@@ -98,7 +100,7 @@ class ViewMethods(TensorBase):
         return self.reshape((*shape[:first], merged, *shape[last + 1 :]))
 
     def transpose(self, dim1: int, dim2: int) -> Self:
-        """Swap two dims.
+        """Swap two dims. The result is a view.
 
         >>> tl.zeros((2, 3, 4)).transpose(1, 2).shape
         (2, 4, 3)
@@ -106,7 +108,7 @@ class ViewMethods(TensorBase):
         return self._seen(Layout.transpose, dim1, dim2)
 
     def permute(self, *dims: int | Sequence[int]) -> Self:
-        """Reorder the dims: dim i of the result is dim `dims[i]`; `dims` names every dim once.
+        """Reorder the dims: dim i of the result is dim `dims[i]` of the tensor. The result is a view.
 
         >>> tl.zeros((2, 3, 4)).permute(2, 0, 1).shape
         (4, 2, 3)
@@ -117,7 +119,7 @@ class ViewMethods(TensorBase):
 
     @property
     def T(self) -> Self:  # noqa: N802
-        """The tensor with its dims in reverse order.
+        """A view with the dims in reverse order.
 
         >>> x = tl.Tensor([[1, 2, 3], [4, 5, 6]])
         >>> x.T
@@ -130,7 +132,7 @@ class ViewMethods(TensorBase):
 
     @property
     def mT(self) -> Self:  # noqa: N802
-        """The tensor with its last two dims swapped: each of its matrices transposed.
+        """A view with the last two dims swapped: each matrix of a batch transposed. `ShapeMismatch` below rank 2.
 
         >>> tl.zeros((2, 3, 4)).mT.shape
         (2, 4, 3)
@@ -140,7 +142,7 @@ class ViewMethods(TensorBase):
         return self.transpose(-2, -1)
 
     def t(self) -> Self:
-        """Transpose a matrix; rank 1 and rank 0 stay as they are.
+        """Return a view of the transposed matrix; tensors of rank 1 and rank 0 stay as they are.
 
         >>> x = tl.Tensor([[1, 2, 3], [4, 5, 6]])
         >>> x.t()
@@ -160,7 +162,9 @@ class ViewMethods(TensorBase):
         step: int = 1,
         axis: int | None = None,
     ) -> Self:
-        """Take `length` places along `dim`: start, start + step, start + 2 * step and so on.
+        """Return a view of `length` elements along `dim`: start, start + step, start + 2 * step, and so on.
+
+        `x[:, 2:5]` is `x.narrow(1, 2, 3)`.
 
         >>> x = tl.Tensor([[1, 2, 3], [4, 5, 6]])
         >>> x.narrow(1, 1, 2)
@@ -172,7 +176,7 @@ class ViewMethods(TensorBase):
         return self._seen(Layout.narrow, dim, start, length, step)
 
     def squeeze(self, dim: int | None = None, axis: int | None = None) -> Self:
-        """Drop `dim`, which must be of size 1, or all dims of size 1.
+        """Remove dims of size 1: all of them, or only `dim`, which must be of size 1. The result is a view.
 
         >>> x = tl.zeros((1, 3, 1))
         >>> x.squeeze().shape
@@ -191,7 +195,7 @@ class ViewMethods(TensorBase):
         return self._view(layout)
 
     def unsqueeze(self, dim: int = REQUIRED, axis: int | None = None) -> Self:
-        """Insert a dim of size 1 that becomes dim `dim`; -1 puts it last.
+        """Insert a dim of size 1 as dim `dim` of the result; -1 puts it last. The result is a view.
 
         >>> x = tl.zeros((2, 3))
         >>> x.unsqueeze(0).shape
@@ -204,7 +208,9 @@ class ViewMethods(TensorBase):
         return self._seen(Layout.unsqueeze, dim)
 
     def broadcast_as(self, *shape: int | Sequence[int]) -> Self:
-        """Stretch the tensor to `shape` by NumPy's rules: a view, in which the repeated elements exist once.
+        """Broadcast the tensor to `shape` by NumPy's rules.
+
+        The result is a view with stride 0 along the repeated dims. `ShapeMismatch` where the shapes do not fit.
 
         >>> tl.Tensor([1, 2, 3]).broadcast_as(2, 3)
         Tensor([[1, 2, 3],
@@ -215,7 +221,7 @@ class ViewMethods(TensorBase):
         return self._view(_views.get(key) or _views.keep(key, self._layout.broadcast_as(sizes)))
 
     def contiguous(self) -> Self:
-        """Return the tensor itself if its elements follow each other in row-major order, else a copy that does so.
+        """Return the tensor itself if it is contiguous in row-major order, else a contiguous copy.
 
         >>> x = tl.Tensor([[1, 2, 3], [4, 5, 6]])
         >>> x.T.contiguous().layout.strides
@@ -224,7 +230,7 @@ class ViewMethods(TensorBase):
         return self if self._layout.is_contiguous else self.copy()
 
     def copy(self) -> Self:
-        """Copy the elements to a storage of their own, in row-major order.
+        """Copy the elements to a new storage, in row-major order.
 
         >>> x = tl.Tensor([[1, 2, 3], [4, 5, 6]])
         >>> y = x.copy()

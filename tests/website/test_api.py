@@ -122,6 +122,8 @@ class Runner(doctest.DocTestRunner):
         self.changed: dict[tuple[str, str], str] = {}
 
     def report_failure(self, out: object, test: doctest.DocTest, example: doctest.Example, got: str) -> None:
+        if example.exc_msg is not None and got.startswith("Traceback"):
+            got = f"Traceback (most recent call last):\n    ...\n{got.splitlines()[-1]}\n"
         self.changed[example.source, example.want] = got
 
 

@@ -98,7 +98,8 @@ def custom_op(spec: Spec) -> View:
         View(
             made_from=(method.location,),
             name=method.custom_class,
-            doc=f"{method.doc.replace('Run a', 'A').strip()}\n\n`Tensor.{method.name}` applies it, and has an example.",
+            operands=("one tensor", "two tensors", "three tensors")[len(method.operands) - 1],
+            is_in_place=method.signature.returns == "None",
             method=method.name,  # of a storage, that applies its ops
             forwards=[_forward(method, backend) for backend in spec.backends],
         )
