@@ -6,7 +6,7 @@ import math
 from typing import Self, TypeAlias
 
 from ..base.bounded_cache import BoundedCache
-from ..base.error import ShapeMismatch
+from ..base.error import DTypeMismatch, ShapeMismatch
 from ..core.argument import boolean, real
 from ..core.layout import Layout
 from ..core.shape import Shape
@@ -79,6 +79,9 @@ class AttentionMethods(TensorBase):
         except DTYPE_ERRORS as error:
             summands = [] if mask is None or is_of_bool else [mask]
             operands = promote(error, self, key, value, *summands)
+            if summands and mask.dtype.is_integer:
+                # Zeros and ones that are added to scores would pass for a mask.
+                raise DTypeMismatch(_OP, (self.dtype, mask.dtype)) from None
         else:
             return self._new(storage, layout)
         query, key, value = operands[:3]

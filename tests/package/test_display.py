@@ -83,24 +83,22 @@ def test_the_text_says_shape_dtype_and_elements(device: Device, dtype: DType) ->
             assert Tensor(data, dtype, device).equal(tensor)
 
 
-def test_rows_are_wrapped_within_the_width_of_a_line(device: Device) -> None:
+def test_rows_are_wrapped_within_the_width_of_a_line() -> None:
     for tensor, width in itertools.product((Tensor.full(50, 42.0), Tensor.arange(200).reshape(2, 100)), (30, 80)):
         tallow.set_print_options(line_width=width)
         assert max(map(len, text(tensor).splitlines())) <= width
     row = "42., " * 13 + "42."
     tallow.set_print_options()
-    assert (
-        text(Tensor.full(30, 42.0, device=device)) == f"Tensor([{row},\n        {row},\n        42., 42.], dtype=f32)"
-    )
+    assert text(Tensor.full(30, 42.0)) == f"Tensor([{row},\n        {row},\n        42., 42.], dtype=f32)"
 
 
-def test_large_tensors_are_shown_by_their_edges_and_shape(device: Device) -> None:
-    vector = Tensor.arange(1001, device=device)
+def test_large_tensors_are_shown_by_their_edges_and_shape() -> None:
+    vector = Tensor.arange(1001)
     assert text(vector) == "Tensor([0, 1, 2, ..., 998, 999, 1000], shape=(1001,), dtype=i64)"
     assert "..." not in text(vector[:1000])
     row = "[42., 42., 42., ..., 42., 42., 42.]"
     three = f"{row},\n        {row},\n        {row}"
-    tensor = Tensor.full((200, 100), 42.0, device=device)
+    tensor = Tensor.full((200, 100), 42.0)
     assert text(tensor) == f"Tensor([{three},\n        ...\n        {three}], shape=(200, 100), dtype=f32)"
     assert text(vector[:1000].reshape(500, 2).broadcast_as(2, 500, 2)) == (
         "Tensor([[[  0,   1],\n         [  2,   3],\n         [  4,   5],\n         ...\n"
@@ -111,19 +109,19 @@ def test_large_tensors_are_shown_by_their_edges_and_shape(device: Device) -> Non
     # Only elements that are shown decide the format.
     numbers = np.ones(2000, np.float32)
     numbers[1000] = 1.5e30
-    assert text(Tensor(numbers, device=device)).startswith("Tensor([1., 1., 1., ..., 1., 1., 1.]")
+    assert text(Tensor(numbers)).startswith("Tensor([1., 1., 1., ..., 1., 1., 1.]")
 
 
-def test_options_apply_to_repr_and_to_print(device: Device) -> None:
-    tensor = Tensor([1.23456, 2.0, 3.0], device=device)
+def test_options_apply_to_repr_and_to_print() -> None:
+    tensor = Tensor([1.23456, 2.0, 3.0])
     tallow.set_print_options(precision=2, threshold=2, edge_items=1)
     assert text(tensor) == "Tensor([1.23, ..., 3.00], shape=(3,), dtype=f32)"
     tallow.set_print_options(sci_mode=True, line_width=30)
     assert text(tensor) == "Tensor([1.2346e0, 2.0000e0,\n        3.0000e0], dtype=f32)"
     tallow.set_print_options(sci_mode=False)
-    assert text(Tensor([1e-6, 1.0], device=device)) == "Tensor([0., 1.], dtype=f32)"
+    assert text(Tensor([1e-6, 1.0])) == "Tensor([0., 1.], dtype=f32)"
     tallow.set_print_options(precision=8)
-    assert text(Tensor(1 / 3, device=device)) == "Tensor(0.33333334, dtype=f32)"
+    assert text(Tensor(1 / 3)) == "Tensor(0.33333334, dtype=f32)"
     assert str(tensor) == repr(tensor) == f"{tensor}"
     with pytest.raises(InvalidArgument, match="edge_items is 1 or more"):
         tallow.set_print_options(edge_items=0)
