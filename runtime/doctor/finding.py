@@ -13,11 +13,11 @@ class Finding(NamedTuple):
 
     part: str
     """What was looked for: a module, a runtime, a library, a compiler, kernels."""
-    is_there: bool | None
+    is_present: bool | None
     """None for what is not needed: the backend works without it, or makes it when it is needed."""
     text: str
     """What was found, or what is missing."""
-    mend: str = ""
+    fix: str = ""
     """What to do about it."""
     files: Sequence[str] = ()
     """The files that it was loaded from."""

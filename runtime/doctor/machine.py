@@ -64,7 +64,7 @@ def _os() -> str:
 
 
 def _cpu_facts() -> dict[str, str]:
-    """What the system says of the first core, by the names of /proc/cpuinfo in lower case."""
+    """Return the properties of the first core, by the names of /proc/cpuinfo in lower case."""
     if sys.platform == "darwin":
         import subprocess
 
@@ -83,16 +83,16 @@ def _cpu_facts() -> dict[str, str]:
 
 
 def library_files(*names: str) -> tuple[str, ...]:
-    """The files of libraries that this process has loaded, such as libNAME.so.1, in order; none where nothing tells.
+    """Return the files of libraries that this process has loaded, such as libNAME.so.1; none on systems without /proc.
 
-    A name stands for its other spellings and for the parts of the library: cudnn for libcudnn_graph.so.9 too.
+    Case does not matter, and a name includes the parts of a library: cudnn matches libcudnn_graph.so.9 too.
     """
     wanted = re.compile(rf"lib({'|'.join(map(re.escape, names))})(?![a-z0-9])", re.IGNORECASE)
     return tuple(sorted({str(path) for path in _loaded() if wanted.match(path.name)}))
 
 
 def _loaded() -> Iterator[Path]:
-    # Only Linux tells it in a file.
+    # Only Linux has this file.
     with suppress(OSError), Path("/proc/self/maps").open(encoding="utf-8", errors="replace") as file:
         for line in file:
             _, slash, path = line.rstrip("\n").partition("/")
@@ -102,7 +102,7 @@ def _loaded() -> Iterator[Path]:
 
 def anonymous(text: str) -> str:
     """Shorten the user's home folder to ~, and take the names of the user and of the host out of other paths."""
-    with suppress(RuntimeError):  # nobody knows the user's home
+    with suppress(RuntimeError):  # the home folder is unknown
         home = str(Path.home())
         text = re.sub(rf"{re.escape(home)}(?![\w.-])", "~", text) if len(home) > 1 else text
     for name, sign in ((_user(), "USER"), (platform.node(), "HOST")):
@@ -114,6 +114,6 @@ def anonymous(text: str) -> str:
 def _user() -> str:
     import getpass
 
-    with suppress(OSError, KeyError, ImportError):  # nobody knows the user of this process
+    with suppress(OSError, KeyError, ImportError):  # the user is unknown
         return getpass.getuser()
     return ""

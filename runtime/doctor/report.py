@@ -42,10 +42,10 @@ class BackendReport:
         state, colour = ("available", 32) if self.is_available else ("not available", 31)
         yield f"{painted(self.backend, _BOLD)}: {painted(state, colour)}"
         width = max((len(finding.part) for finding in self.findings), default=0)
-        for part, is_there, text, mend, files in self.findings:
-            mark, colour = _MARKS[is_there]
+        for part, is_present, text, fix, files in self.findings:
+            mark, colour = _MARKS[is_present]
             source = f" ({files[0]}{f' and {len(files) - 1} more' if files[1:] else ''})" if files else ""
-            line = f"{part:{width}}  {text}{source}{f'; {mend}' if mend else ''}"
+            line = f"{part:{width}}  {text}{source}{f'; {fix}' if fix else ''}"
             yield f"  {painted(f'{mark:7}', colour)}  {anonymous(line)}"
 
     def as_dict(self) -> dict[str, Any]:
@@ -53,9 +53,9 @@ class BackendReport:
         findings = [
             {
                 "part": finding.part,
-                "state": _STATES[finding.is_there],
+                "state": _STATES[finding.is_present],
                 "text": anonymous(finding.text),
-                "fix": anonymous(finding.mend),
+                "fix": anonymous(finding.fix),
                 "files": [*map(anonymous, finding.files)],
             }
             for finding in self.findings
@@ -65,7 +65,7 @@ class BackendReport:
     @classmethod
     def from_dict(cls, described: Mapping[str, Any]) -> Self:
         """Make a report of what `as_dict` gives."""
-        states = {state: is_there for is_there, state in _STATES.items()}
+        states = {state: is_present for is_present, state in _STATES.items()}
         findings = [
             Finding(it["part"], states[it["state"]], it["text"], it["fix"], it["files"]) for it in described["findings"]
         ]

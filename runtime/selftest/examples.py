@@ -32,7 +32,7 @@ class Make(Protocol):
 
 
 class Numbers(NamedTuple):
-    """What the numbers of an operand must be."""
+    """Constraints on the numbers of an operand."""
 
     below: int | None = None
     """Integers from 0 to below this one."""
@@ -88,7 +88,7 @@ _DECOMPOSED: Final[dict[str, tuple[str, ...]]] = {
     "qr": ("is_complete",),
     "svd": ("has_vectors", "is_full"),
 }
-"""What decompositions are asked for."""
+"""The options of decompositions, all of which are set."""
 
 SMALLEST: Final = Sizes()
 """The smallest valid calls."""
@@ -97,7 +97,8 @@ TILED: Final = Sizes(
     rows=37,
     columns=300,
     wide=410,
-    product=(2, 67, 130, 45),
+    # Rows of 16-bit elements begin at multiples of 16 bytes, as matrix cores need.
+    product=(2, 67, 136, 72),
     heads=(1, 4, 2, 64),
     scale=0.125,
     queries=35,
@@ -107,7 +108,7 @@ TILED: Final = Sizes(
     picture=(2, 3, 17, 23),
     points=60,
     matrix=12,
-    # Nothing is said of the state between parts, each of which begins at a multiple of 16 elements.
+    # Multiples of 16 elements, since the state between the parts of two parameters is undefined.
     parameters=((37, 304), (1344,), (2, 8)),
     channels=(9, 17),
     line=41,
@@ -120,7 +121,7 @@ TILED: Final = Sizes(
 
 
 class Example(NamedTuple):
-    """A call: of a method of a storage, of weights in blocks or of a device."""
+    """A call of a method of a storage, of block-quantized weights or of a device."""
 
     owner: Any
     method: str
@@ -157,219 +158,224 @@ def _windows(sizes: Sizes, lines: bool, is_transposed: bool) -> Any:
 def storage_example(
     cell: SupportCell, make: Make, sizes: Sizes = SMALLEST, lay: Callable[[Sequence[int]], Layout] = contiguous
 ) -> Example:
-    """A call of a storage method, with operands where `lay` puts them."""
+    """Return a call of a storage method, whose operands have the layouts that `lay` makes of their shapes."""
     assert isinstance(cell.dtype, DType), f"{cell.method} has a dtype"
     name, method = cell.dtype.value, cell.method
 
     def layout(*dims: int) -> Layout:
         return lay(dims)
 
-    def held(where: Layout, dtype: str = name, numbers: Numbers = ANY) -> Storage:
+    def storage(where: Layout, dtype: str = name, numbers: Numbers = ANY) -> Storage:
         return make(dtype, where.end, numbers)
 
     def operands(numbers: Numbers = ANY, **layouts: Layout) -> Arguments:
-        """Storages of the cell's dtype, each with its layout."""
-        pairs = ({key: held(where, name, numbers), f"{key}_layout": where} for key, where in layouts.items())
+        """Return storages of the cell's dtype, each with its layout."""
+        pairs = ({key: storage(where, name, numbers), f"{key}_layout": where} for key, where in layouts.items())
         return {key: value for pair in pairs for key, value in pair.items()}
 
     def index(key: str, where: Layout, below: int) -> Arguments:
-        return {key: held(where, "u32", Numbers(below=below)), f"{key}_layout": where}
+        return {key: storage(where, "u32", Numbers(below=below)), f"{key}_layout": where}
 
     numbers = ANY
     vector, rows, columns, wide = layout(sizes.vector), sizes.rows, sizes.columns, sizes.wide
-    made = vector
+    own = vector
     arguments: Arguments
     match method:
         case "device" | "dtype":
             arguments = {}
         case "const_set":
-            arguments = {"value": 1.0, "layout": made}
+            arguments = {"value": 1.0, "layout": own}
         case "to_dtype":
-            arguments = {"layout": made, "dtype": DType(another_dtype(name))}
+            arguments = {"layout": own, "dtype": DType(another_dtype(name))}
         case "where_cond":
-            arguments = {"layout": made, **operands(on_true=made, on_false=made)}
-            return Example(held(made, "u8", Numbers(below=2)), method, arguments)
+            arguments = {"layout": own, **operands(on_true=own, on_false=own)}
+            return Example(storage(own, "u8", Numbers(below=2)), method, arguments)
         case "where_cond_gradients":
-            arguments = {"layout": made, **operands(gradient=made)}
-            return Example(held(made, "u8", Numbers(below=2)), method, arguments)
+            arguments = {"layout": own, **operands(gradient=own)}
+            return Example(storage(own, "u8", Numbers(below=2)), method, arguments)
         case functor if functor in _method_ops():
-            names = [*inspect.signature(getattr(type(held(made)), functor)).parameters][1:]
-            given = {"dims": (0,), **{key: made for key in names if key.endswith("layout")}}
-            others = {key: held(made) for key in names if f"{key}_layout" in names}
-            arguments = {key: {**given, **others}.get(key, 1.0) for key in names}
+            names = [*inspect.signature(getattr(type(storage(own)), functor)).parameters][1:]
+            inputs = {"dims": (0,), **{key: own for key in names if key.endswith("layout")}}
+            others = {key: storage(own) for key in names if f"{key}_layout" in names}
+            arguments = {key: {**inputs, **others}.get(key, 1.0) for key in names}
         case "unary_impl" | "reduce_op":
-            arguments = {"op": _op(cell), "layout": made} | ({"dims": (0,)} if method == "reduce_op" else {})
+            arguments = {"op": _op(cell), "layout": own} | ({"dims": (0,)} if method == "reduce_op" else {})
             numbers = Numbers(units="prod" in (cell.op or ""))
         case "binary_impl" | "cmp":
-            arguments = {"op": _op(cell), "rhs": held(made), "lhs_layout": made, "rhs_layout": made}
+            arguments = {"op": _op(cell), "rhs": storage(own), "lhs_layout": own, "rhs_layout": own}
         case "binary_assign":
-            arguments = {"op": _op(cell), "layout": made, **operands(source=made)}
+            arguments = {"op": _op(cell), "layout": own, **operands(source=own)}
         case "unary_gradient":
-            arguments = {"op": _op(cell), "layout": made, **operands(x=made)}
+            arguments = {"op": _op(cell), "layout": own, **operands(x=own)}
         case "binary_gradient" | "binary_gradients":
-            arguments = {"op": _op(cell), "layout": made, **operands(x=made, y=made)}
+            arguments = {"op": _op(cell), "layout": own, **operands(x=own, y=own)}
         case "assign":
-            arguments = {"layout": made, **operands(source=made)}
+            arguments = {"layout": own, **operands(source=own)}
         case "cumsum" | "cumprod":
-            arguments = {"layout": made, "dim": 0}
+            arguments = {"layout": own, "dim": 0}
             numbers = Numbers(units=method == "cumprod")
         case "fft":
-            made = layout(2, sizes.points)
-            arguments = {"layout": made, "inverse": False}
+            own = layout(2, sizes.points)
+            arguments = {"layout": own, "inverse": False}
         case "rfft":
-            made = layout(2, sizes.points)
-            arguments = {"layout": made}
+            own = layout(2, sizes.points)
+            arguments = {"layout": own}
         case "irfft":
-            made = layout(2, sizes.points // 2 + 1)
-            arguments = {"layout": made, "count": sizes.points}
+            own = layout(2, sizes.points // 2 + 1)
+            arguments = {"layout": own, "count": sizes.points}
         case "triangle":
-            made = layout(columns, rows)
-            arguments = {"layout": made, "diagonal": 1, "is_upper": False}
+            own = layout(columns, rows)
+            arguments = {"layout": own, "diagonal": 1, "is_upper": False}
         case "cholesky" | "det" | "slogdet" | "eig" | "eigh" | "qr" | "svd" | "solve":
-            made, numbers = layout(sizes.matrix, sizes.matrix), Numbers(matrix=layout(sizes.matrix, sizes.matrix))
-            arguments = {"layout": made, **dict.fromkeys(_DECOMPOSED.get(method, ()), True)}
+            own, numbers = layout(sizes.matrix, sizes.matrix), Numbers(matrix=layout(sizes.matrix, sizes.matrix))
+            arguments = {"layout": own, **dict.fromkeys(_DECOMPOSED.get(method, ()), True)}
             arguments |= operands(values=layout(sizes.matrix, 3)) if method == "solve" else {}
         case "argsort" | "sort":
-            arguments = {"layout": made, "descending": False, "count": sizes.vector}
+            arguments = {"layout": own, "descending": False, "count": sizes.vector}
         case "searchsorted":
-            arguments = {"layout": made, **operands(values=layout(rows)), "right": False}
+            arguments = {"layout": own, **operands(values=layout(rows)), "right": False}
             numbers = Numbers(ascending=True)
         case "matmul":
             batch, m, k, n = sizes.product
-            made, rhs = layout(batch, m, k), layout(batch, k, n)
-            arguments = {"rhs": held(rhs), "bmnk": (batch, m, n, k), "lhs_layout": made, "rhs_layout": rhs}
+            own, rhs = layout(batch, m, k), layout(batch, k, n)
+            arguments = {"rhs": storage(rhs), "bmnk": (batch, m, n, k), "lhs_layout": own, "rhs_layout": rhs}
         case "scaled_dot_product_attention" | "scaled_dot_product_attention_with_logsumexp":
-            made, arguments = _attention(sizes, layout, operands, index)
-            arguments = {"layout": made, **arguments, "is_causal": False, "scale": sizes.scale}
+            own, arguments = _attention(sizes, layout, operands, index)
+            arguments = {"layout": own, **arguments, "is_causal": False, "scale": sizes.scale}
         case "scaled_dot_product_attention_gradient":
-            made, given = _attention(sizes, layout, operands, index)
-            lengths = {key: given.pop(key) for key in ("lengths", "lengths_layout")}
-            mask = {key: given.pop(key) for key in ("mask", "mask_layout")}
+            own, inputs = _attention(sizes, layout, operands, index)
+            lengths = {key: inputs.pop(key) for key in ("lengths", "lengths_layout")}
+            mask = {key: inputs.pop(key) for key in ("mask", "mask_layout")}
             lines = layout(sizes.heads[0], sizes.heads[1], sizes.queries)
-            arguments = {"layout": made, **given, **operands(result=made, gradient=made)}
-            arguments |= {"logsumexp": held(lines, _compute(name)), "logsumexp_layout": lines, **mask, **lengths}
+            arguments = {"layout": own, **inputs, **operands(result=own, gradient=own)}
+            arguments |= {"logsumexp": storage(lines, _compute(name)), "logsumexp_layout": lines, **mask, **lengths}
             arguments |= {"is_causal": False, "of_mask": True, "scale": sizes.scale}
         case "linear":
             _, m, k, n = sizes.product
-            made = layout(columns if sizes is SMALLEST else m, k)
-            arguments = {"layout": made, **operands(weight=layout(rows, k), bias=layout(rows))}
+            own = layout(columns if sizes is SMALLEST else m, k)
+            arguments = {"layout": own, **operands(weight=layout(rows, k), bias=layout(rows))}
         case "conv1d" | "conv_transpose1d" | "conv2d" | "conv_transpose2d":
             params = _windows(sizes, method.endswith("1d"), "transpose" in method)
-            made = lay(params.input_dims)
-            arguments = {"layout": made, **operands(kernel=lay(params.kernel_dims)), "params": params}
+            own = lay(params.input_dims)
+            arguments = {"layout": own, **operands(kernel=lay(params.kernel_dims)), "params": params}
         case "avg_pool2d" | "max_pool2d":
-            made = lay(sizes.picture)
-            arguments = {"layout": made, "kernel_size": (2, 3), "stride": (6, 1)}
+            own = lay(sizes.picture)
+            arguments = {"layout": own, "kernel_size": (2, 3), "stride": (6, 1)}
         case "upsample_nearest1d":
-            made = lay(sizes.picture[:3])
-            arguments = {"layout": made, "size": 2 * sizes.picture[2] - 1}
+            own = lay(sizes.picture[:3])
+            arguments = {"layout": own, "size": 2 * sizes.picture[2] - 1}
         case "upsample_nearest2d" | "upsample_bilinear2d":
-            made = lay(sizes.picture)
+            own = lay(sizes.picture)
             height, width = (2 * size - 1 for size in sizes.picture[2:])
-            arguments = {"layout": made, "height": height, "width": width}
+            arguments = {"layout": own, "height": height, "width": width}
             if method == "upsample_bilinear2d":
                 arguments |= {"align_corners": False, "scale_h": 1.75, "scale_w": 1.8}
         case "softmax" | "log_softmax":
-            made = layout(rows, columns)
-            arguments = {"layout": made, "dim": 1}
+            own = layout(rows, columns)
+            arguments = {"layout": own, "dim": 1}
         case "softmax_gradient" | "log_softmax_gradient":
-            made = layout(rows, columns)
-            arguments = {"layout": made, **operands(gradient=made), "dim": 1}
+            own = layout(rows, columns)
+            arguments = {"layout": own, **operands(gradient=own), "dim": 1}
         case "layer_norm" | "rms_norm":
-            made, row = layout(rows, columns), layout(columns)
+            own, row = layout(rows, columns), layout(columns)
             bias = operands(bias=row) if method == "layer_norm" else {}
-            arguments = {"layout": made, **operands(weight=row), **bias, **operands(residual=made), "eps": 1e-5}
+            arguments = {"layout": own, **operands(weight=row), **bias, **operands(residual=own), "eps": 1e-5}
         case "layer_norm_gradient" | "rms_norm_gradient":
-            made = layout(rows, columns)
+            own = layout(rows, columns)
             wanted = {"of_weight": True} | ({"of_bias": True} if method == "layer_norm_gradient" else {})
-            given = operands(gradient=made, weight=layout(columns), residual=made)
-            arguments = {"layout": made, **given, **wanted, "eps": 1e-5}
+            inputs = operands(gradient=own, weight=layout(columns), residual=own)
+            arguments = {"layout": own, **inputs, **wanted, "eps": 1e-5}
         case "rope":
             batch, count, size = sizes.rotated
-            made, table = layout(batch, count, size), layout(sizes.angles, size // 2)
-            angles = {"cos": held(table, "f32"), "cos_layout": table, "sin": held(table, "f32"), "sin_layout": table}
+            own, table = layout(batch, count, size), layout(sizes.angles, size // 2)
+            angles = {
+                "cos": storage(table, "f32"),
+                "cos_layout": table,
+                "sin": storage(table, "f32"),
+                "sin_layout": table,
+            }
             positions = index("positions", layout(batch), sizes.angles - count + 1)
-            arguments = {"layout": made, **angles, **positions, "interleaved": False}
+            arguments = {"layout": own, **angles, **positions, "interleaved": False}
         case "cross_entropy":
-            made = layout(rows, columns)
-            arguments = {"layout": made, **index("targets", layout(rows), columns), "dim": 1, "ignore_index": -100}
+            own = layout(rows, columns)
+            arguments = {"layout": own, **index("targets", layout(rows), columns), "dim": 1, "ignore_index": -100}
         case "ratio_of_sums":
-            made = layout(rows, columns)
-            arguments = {"layout": made, "divisor": held(made), "divisor_layout": made}
+            own = layout(rows, columns)
+            arguments = {"layout": own, "divisor": storage(own), "divisor_layout": own}
         case "cross_entropy_gradient":
-            made, lines = layout(rows, columns), layout(rows)
-            arguments = {"layout": made}
+            own, lines = layout(rows, columns), layout(rows)
+            arguments = {"layout": own}
             for each in ("losses", "gradient"):
-                arguments |= {each: held(lines, _compute(name)), f"{each}_layout": lines}
+                arguments |= {each: storage(lines, _compute(name)), f"{each}_layout": lines}
             arguments |= {**index("targets", lines, columns), "dim": 1, "ignore_index": -100, "overwrites": False}
         case "gather":
             # Indexes that would fit along any dim: the wrong one is refused by itself.
-            made = layout(rows, wide)
-            arguments = {"layout": made, **index("indexes", layout(rows, columns), wide), "dim": 1}
+            own = layout(rows, wide)
+            arguments = {"layout": own, **index("indexes", layout(rows, columns), wide), "dim": 1}
         case "index_select":
-            made, row = layout(rows, columns), layout(wide)
-            indexes = held(row, "u32", Numbers(below=columns))
-            arguments = {"indexes": indexes, "layout": made, "indexes_layout": row, "dim": 1}
+            own, row = layout(rows, columns), layout(wide)
+            indexes = storage(row, "u32", Numbers(below=columns))
+            arguments = {"indexes": indexes, "layout": own, "indexes_layout": row, "dim": 1}
         case "scatter_set" | "scatter_add":
-            made, places = layout(rows, wide), layout(rows, columns)
-            arguments = {"layout": made, **index("indexes", places, wide), **operands(source=places), "dim": 1}
+            own, targets = layout(rows, wide), layout(rows, columns)
+            arguments = {"layout": own, **index("indexes", targets, wide), **operands(source=targets), "dim": 1}
         case "index_add":
-            made, source = layout(rows, columns), layout(rows, wide)
-            arguments = {"layout": made, **index("indexes", layout(wide), columns), **operands(source=source), "dim": 1}
+            own, source = layout(rows, columns), layout(rows, wide)
+            arguments = {"layout": own, **index("indexes", layout(wide), columns), **operands(source=source), "dim": 1}
         case "copy_strided_src":
-            arguments = {"dst": make(name, 3 + made.elem_count), "dst_offset": 3, "src_layout": made}
+            arguments = {"dst": make(name, 3 + own.elem_count), "dst_offset": 3, "src_layout": own}
         case "cat":
-            made, cat = layout(rows, columns), (layout(rows, columns + 2), layout(rows, columns + 3))
-            arguments = {"layout": made, "others": tuple(map(held, cat)), "other_layouts": cat, "dim": 1}
+            own, cat = layout(rows, columns), (layout(rows, columns + 2), layout(rows, columns + 3))
+            arguments = {"layout": own, "others": tuple(map(storage, cat)), "other_layouts": cat, "dim": 1}
         case "sgd_step" | "adam_step":
-            made, *rest = every = tuple(map(lay, sizes.parameters))
+            own, *rest = every = tuple(map(lay, sizes.parameters))
             joined, state = tuple(rest), Numbers(positive=True)
-            lists = {"others": tuple(map(held, joined)), "other_layouts": joined}
-            lists |= {"gradients": tuple(map(held, every)), "gradient_layouts": every}
+            lists = {"others": tuple(map(storage, joined)), "other_layouts": joined}
+            lists |= {"gradients": tuple(map(storage, every)), "gradient_layouts": every}
             # Each part begins at a multiple of 16 elements.
             room, compute = sum(-(-each.elem_count // 16) * 16 for each in every), _compute(name)
             if method == "sgd_step":
                 memory = {"velocities": make(compute, room), "numbers": make(compute, 3, state)}
-                arguments = {"layout": made, **lists, **memory, "is_nesterov": False}
+                arguments = {"layout": own, **lists, **memory, "is_nesterov": False}
             else:
                 memory = {"moments": make(compute, 2 * room, state), "numbers": make(compute, 8, state)}
-                arguments = {"layout": made, **lists, **memory, "is_decoupled": False}
+                arguments = {"layout": own, **lists, **memory, "is_decoupled": False}
         case "copy2d":
             # Rows of `rows` elements, in wider ones.
             d1, d2 = columns, rows
             steps = {"src_stride": d2 + 2, "dst_stride": d2 + 1, "src_offset": 3, "dst_offset": 1}
-            made = layout(3 + (d1 - 1) * (d2 + 2) + d2)
+            own = layout(3 + (d1 - 1) * (d2 + 2) + d2)
             arguments = {"dst": make(name, 1 + (d1 - 1) * (d2 + 1) + d2), "d1": d1, "d2": d2, **steps}
         case "try_clone":
-            arguments = {"layout": made}
+            arguments = {"layout": own}
         case "all_gather" | "all_to_all":
-            arguments = {"layout": made, "group": Group.alone()}
+            arguments = {"layout": own, "group": Group.alone()}
         case "all_reduce" | "reduce_scatter":
-            arguments = {"layout": made, "reduction": "max" if name == "bool" else "sum", "group": Group.alone()}
+            arguments = {"layout": own, "reduction": "max" if name == "bool" else "sum", "group": Group.alone()}
         case "broadcast":
-            arguments = {"layout": made, "root": 0, "group": Group.alone()}
+            arguments = {"layout": own, "root": 0, "group": Group.alone()}
         case "reduce":
             reduction = "sum" if cell.dtype.is_complex else "max"
-            arguments = {"layout": made, "reduction": reduction, "root": 0, "group": Group.alone()}
+            arguments = {"layout": own, "reduction": reduction, "root": 0, "group": Group.alone()}
         case "send":
-            arguments = {"layout": made, "target": 0, "group": Group.alone()}
+            arguments = {"layout": own, "target": 0, "group": Group.alone()}
         case "recv":
             group = Group.alone()
-            group.host.send(np.zeros(made.elem_count, cell.dtype.numpy), 0)
-            arguments = {"layout": made, "source": 0, "group": group}
+            group.host.send(np.zeros(own.elem_count, cell.dtype.numpy), 0)
+            arguments = {"layout": own, "source": 0, "group": group}
         case _:
             raise NotImplementedError(f"no call is written for the method {method}")
-    return Example(held(made, numbers=numbers), method, arguments)
+    return Example(storage(own, numbers=numbers), method, arguments)
 
 
 def _attention(
     sizes: Sizes, layout: Callable[..., Layout], operands: Callable[..., Arguments], index: Callable[..., Arguments]
 ) -> tuple[Layout, Arguments]:
     batch, heads, groups, size = sizes.heads
-    made, keys = layout(batch, heads, sizes.queries, size), layout(batch, groups, sizes.keys, size)
+    own, keys = layout(batch, heads, sizes.queries, size), layout(batch, groups, sizes.keys, size)
     mask = layout(batch, heads, sizes.queries, sizes.keys)
     lengths = index("lengths", layout(batch), sizes.keys + 1)
-    return made, {**operands(keys=keys, values=keys, mask=mask), **lengths}
+    return own, {**operands(keys=keys, values=keys, mask=mask), **lengths}
 
 
 def _compute(name: str) -> str:
@@ -392,7 +398,7 @@ def _op(cell: SupportCell) -> Any:
 
 
 def block_arguments(cell: SupportCell, make: Make, sizes: Sizes = SMALLEST) -> Arguments:
-    """What a method of weights in blocks takes, of which there are `block_rows` rows of `hidden`."""
+    """Return the arguments of a method of block-quantized weights: `block_rows` rows of `hidden`."""
     rows, hidden = sizes.block_rows, sizes.hidden
     product = {"rows": rows, "hidden": hidden}
 
@@ -420,7 +426,7 @@ def block_arguments(cell: SupportCell, make: Make, sizes: Sizes = SMALLEST) -> A
 
 
 def device_arguments(cell: SupportCell, sizes: Sizes = SMALLEST) -> Arguments:
-    """What a device method takes."""
+    """Return the arguments of a device method."""
     shape = Shape((sizes.vector,))
     match cell.method:
         case "set_seed":
@@ -438,16 +444,16 @@ def device_arguments(cell: SupportCell, sizes: Sizes = SMALLEST) -> Arguments:
             return {"data": np.zeros(36, np.uint8), "dtype": GgmlDType("Q4_0")}
     dtype = cast("DType", cell.dtype)
     assert dtype is not None, f"{cell.method} has a dtype"
-    made = {"shape": shape, "dtype": dtype}
+    tensor = {"shape": shape, "dtype": dtype}
     match cell.method:
         case "rand_uniform_f64":
-            return {"lo": 0.0, "up": 1.0, **made}
+            return {"lo": 0.0, "up": 1.0, **tensor}
         case "rand_normal_f64":
-            return {"mean": 0.0, "std": 1.0, **made}
+            return {"mean": 0.0, "std": 1.0, **tensor}
         case "zeros" | "alloc_uninit":
-            return made
+            return tensor
         case "arange":
-            return {"start": 0, "step": 1, **made}
+            return {"start": 0, "step": 1, **tensor}
         case "storage_from_slice":
             return {"data": [1.0, 2.0], "dtype": dtype}
         case "storage" | "storage_owned":

@@ -1,4 +1,4 @@
-"""Which cells of the support matrix are tried: each op, each dtype and each way in which a family does its work."""
+"""Chooses the cells of the support matrix to try: each op, each dtype and each function of a family."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ NOT_TRIED: Final = {
 }
 """Families that are not tried, and why."""
 
-# Values of attributes, and what is tried as a program.
+# Methods without results to compare, and those that a program of `programs` runs.
 _PROGRAMS: Final = ("graph", "compile", "synchronize", "get_current_seed", "set_seed")
 
 
@@ -29,9 +29,9 @@ class Family:
 
     name: str
     cells: tuple[SupportCell, ...]
-    """Those to be tried."""
+    """The cells to try."""
     count: int
-    """How many the backend supports."""
+    """The number of cells that the backend supports."""
 
 
 def families(backend: str) -> list[Family]:
@@ -48,7 +48,7 @@ def families(backend: str) -> list[Family]:
 
 
 def is_call(cell: SupportCell) -> bool:
-    """Whether a cell is a call that gives elements, and no attribute or program."""
+    """Return True for a method that returns elements, and False for attributes and programs."""
     owner = owner_of(cell)
     return cell.method not in _PROGRAMS and callable(getattr(owner, cell.method, None))
 
@@ -66,7 +66,7 @@ def family_of(cell: SupportCell) -> str:
 
 
 def owner_of(cell: SupportCell) -> type:
-    """The class whose method a cell calls."""
+    """Return the class whose method a cell calls."""
     from ...device import Device
     from ...ggml_dtype import GgmlDType
     from ...storage import QStorage, Storage
@@ -104,22 +104,21 @@ def chosen(cells: Iterable[SupportCell]) -> Iterator[SupportCell]:
 
 
 def _traits(cell: SupportCell) -> set[object]:
-    """What one cell of the same traits shows for all of them."""
-    way = cell.method, cell.via
-    return {way, (cell.method if cell.op is None else "ops", cell.dtype)}
+    """Return the features that a cell covers."""
+    return {(cell.method, cell.via), (cell.method if cell.op is None else "ops", cell.dtype)}
 
 
 def views(backend: str, name: str) -> Family:
-    """A cell of each method on elements that lie apart, in another order, behind an offset."""
+    """Return a cell of each method, for strided operands with an offset."""
     from ...device import Device
     from ...dtype import DType
 
-    found: dict[str, SupportCell] = {}
+    by_method: dict[str, SupportCell] = {}
     for cell in support():
         if cell.backend != backend or cell.status != "supported" or not isinstance(cell.dtype, DType):
             continue
         if owner_of(cell) is Device or not is_call(cell) or family_of(cell) in NOT_TRIED:
             continue
-        if cell.method not in found or (str(cell.dtype) == _PREFERRED != str(found[cell.method].dtype)):
-            found[cell.method] = cell
-    return Family(name, tuple(found.values()), len(found))
+        if cell.method not in by_method or (str(cell.dtype) == _PREFERRED != str(by_method[cell.method].dtype)):
+            by_method[cell.method] = cell
+    return Family(name, tuple(by_method.values()), len(by_method))

@@ -22,9 +22,9 @@ from .report import FAILED, PASSED, SKIPPED, FamilyResult, SelftestReport, Text
 from .worker import TIMES
 
 PATIENCE: Final = 300.0
-"""Seconds without a message after which the process that runs kernels is taken for lost."""
+"""Seconds without a message after which the child process counts as hung."""
 _LEAVING: Final = 10.0
-"""Seconds that it has to leave the device after its last message."""
+"""Seconds that the child process has to end after its last message."""
 _LINES_OF_ERRORS: Final = 4
 _PACKAGE: Final = __name__.partition(".")[0]
 
@@ -107,7 +107,7 @@ def reports_to() -> str:
 
 
 class Selftest:
-    """A self-test: `command` starts the process that runs kernels, again after each time that it is lost."""
+    """A self-test: `command` starts the child process that runs kernels, again after each crash."""
 
     def __init__(self, device: str, command: Sequence[str], text: Text | None) -> None:
         self.report = SelftestReport(reports_to(), device)
@@ -116,7 +116,7 @@ class Selftest:
         self._progress = _Progress(sys.stderr)
         self._process: subprocess.Popen[str] | None = None
         self._reader: threading.Thread | None = None
-        # What the process is at: the family, and the cell that it tries.
+        # The family and the cell that the child process is trying.
         self._family: FamilyResult | None = None
         self._cell = ""
         self._names: list[str] = []
@@ -136,7 +136,7 @@ class Selftest:
         self._print(self._text.end(self.report) if self._text else ())
 
     def _run_once(self) -> bool:
-        """Start the process and take its messages; return whether another one goes on where it was lost."""
+        """Start the child process and handle its messages; return whether another one must continue after a crash."""
         done = [family.family for family in self.report.families]
         label = self.report.device
         with tempfile.TemporaryFile("w+", encoding="utf-8", errors="replace") as errors:
@@ -200,10 +200,11 @@ class Selftest:
                 self._family, self._cell = None, "times"
                 self._begun_times = True
                 self._print(self._text.times() if self._text else ())
-            case {"event": "begin", "family": family, "count": count, "supported": supported}:
-                self._family = FamilyResult(family, FAILED, count, supported)
-            case {"event": "try", "name": name}:
+            case {"event": "begin", "family": family, "supported": supported}:
+                self._family = FamilyResult(family, FAILED, supported=supported)
+            case {"event": "try", "name": name} if self._family:
                 self._cell = name
+                self._family.tried += 1
                 tried = sum(family.status != SKIPPED for family in report.families)
                 self._progress.show(f"{tried + 1} of {len(self._names)} families: {name}")
             case {"event": "done", "seconds": seconds, "failed": failed, "failures": failures} if self._family:
@@ -222,7 +223,7 @@ class Selftest:
         self._print(self._text.family(result) if self._text else ())
 
     def _lose(self, code: int | None, errors: str, before: int) -> bool:
-        """Report that the process was lost, which began after so many families; return whether there is more to try."""
+        """Report how the child process was lost; return whether another one, with more families done, continues."""
         how = _how_it_ended(code)
         said = "\n".join(anonymous(errors).splitlines()[-_LINES_OF_ERRORS:])
         report = self.report
@@ -265,7 +266,7 @@ class Selftest:
 
 
 class _Progress:
-    """One line on a terminal, which the next one takes the place of."""
+    """A line on a terminal that the next one overwrites."""
 
     def __init__(self, stream: IO[str] | None) -> None:
         self._stream = stream if stream is not None and stream.isatty() else None

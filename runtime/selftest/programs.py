@@ -1,4 +1,4 @@
-"""What no single cell shows: graphs, fused functions, gradients and kernels of users, on a device and on NumPy."""
+"""Programs of several calls: graphs, fused functions, gradients and kernels of users, compared with NumPy."""
 
 from __future__ import annotations
 
@@ -30,11 +30,11 @@ class Program(NamedTuple):
     needs: str | None = None
     """The device method that a backend may lack."""
     reference: Callable[[Device], Array] | None = None
-    """What gives the same without that method; None for the program itself."""
+    """The same without that method; None for the program itself."""
 
 
 def fault(program: Program, device: Device, trusted: Device) -> str | None:
-    """What is wrong with a program on a device; None if it gives what NumPy gives."""
+    """Return how the result of a program differs from that of NumPy, or the error; None if it agrees."""
     expected = (program.reference or program.run)(trusted)
     try:
         found = program.run(device)

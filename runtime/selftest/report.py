@@ -1,4 +1,4 @@
-"""What a self-test found, as text for people and as JSON for programs."""
+"""The report of a self-test, as text for people and as JSON for programs."""
 
 from __future__ import annotations
 
@@ -22,26 +22,26 @@ _COLOURS: Final = {PASSED: 32, FAILED: 31, SKIPPED: 33}
 
 @dataclass
 class FamilyResult:
-    """What a family of kernels gave."""
+    """The result of a family of kernels."""
 
     family: str
     status: str
     """passed, failed or skipped."""
     tried: int = 0
-    """How many cells were tried."""
+    """The number of cells that were tried."""
     supported: int = 0
-    """How many the backend supports."""
+    """The number of cells that the backend supports."""
     seconds: float = 0.0
     failed: int = 0
     failures: list[dict[str, str]] = field(default_factory=list)
-    """The name of each of the first cells that failed, and how it did."""
+    """The names of the first cells that failed, with the reasons."""
     reason: str = ""
     """Why it was skipped."""
 
 
 @dataclass
 class SelftestReport:
-    """What a self-test found so far."""
+    """The results of a self-test so far."""
 
     reports_to: str
     """Where to send it."""
@@ -51,7 +51,7 @@ class SelftestReport:
     """What the device is: for a GPU its name, target, waves and memory."""
     system: dict[str, Any] = field(default_factory=dict)
     backend: dict[str, Any] = field(default_factory=dict)
-    """What the doctor found of the backend."""
+    """The findings of the doctor on the backend."""
     families: list[FamilyResult] = field(default_factory=list)
     times: list[dict[str, Any]] = field(default_factory=list)
     result: str = INTERRUPTED
@@ -63,7 +63,7 @@ class SelftestReport:
         self.result = FAILED if any(family.status == FAILED for family in self.families) else PASSED
 
     def lose(self, families: Iterable[str], reason: str) -> None:
-        """Take a device for lost, on which these families are still to be tried."""
+        """Record that the device was lost before the remaining ones of these families were tried."""
         tried = {family.family for family in self.families}
         self.reason = reason
         if not any(family.status != SKIPPED for family in self.families):
@@ -103,7 +103,7 @@ class Text:
         self._has_colours = has_colours
 
     def head(self, report: SelftestReport) -> Iterator[str]:
-        """Yield what the doctor found."""
+        """Yield the machine and the findings of the doctor."""
         system = report.system
         yield f"{system['package']}, {system['python']}, {system['os']}"
         yield f"CPU: {system['cpu']}; {' '.join(system['instructions'])}".rstrip("; ")
@@ -111,7 +111,7 @@ class Text:
         yield from BackendReport.from_dict(report.backend).lines(has_colours=self._has_colours)
 
     def families(self, report: SelftestReport) -> Iterator[str]:
-        """Yield what comes before the families."""
+        """Yield the heading of the families."""
         yield f"\nkernels on {report.device}, {report.description}, compared with NumPy:"
 
     def family(self, result: FamilyResult) -> Iterator[str]:
@@ -127,7 +127,7 @@ class Text:
             yield f"             and {result.failed - len(result.failures)} more"
 
     def times(self) -> Iterator[str]:
-        """Yield what comes before the times."""
+        """Yield the heading of the times."""
         yield "\ntimes, and which part of the speed of a copy on the device they reach:"
 
     def time(self, time: Mapping[str, Any]) -> Iterator[str]:

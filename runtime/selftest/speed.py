@@ -1,4 +1,4 @@
-"""How fast a few kernels are, beside the speed at which the device copies memory."""
+"""Measures a few kernels, and compares them with the speed of a copy within the device."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from ..tensor import Tensor
 if TYPE_CHECKING:
     from ...device import Device
 
-# Operands grow until a sum of two of them takes so many seconds, or they have so many bytes.
+# Operands grow until adding two of them takes this many seconds, or they have this many bytes.
 _LONG_ENOUGH: Final = 2e-3
 _LARGEST: Final = 1 << 28
 _FIRST: Final = 1 << 14
@@ -23,20 +23,20 @@ _LARGEST_MATRIX: Final = 4096
 
 
 class Time(NamedTuple):
-    """What one call takes."""
+    """The time of one call."""
 
     kernel: str
     seconds: float
     gigabytes_per_second: float | None
     """The bytes of operands and results each second; None where arithmetic is the bound."""
     of_copy: float | None
-    """The same as a fraction of what copying memory within the device reaches."""
+    """That as a fraction of the bandwidth of a copy within the device."""
     teraflops: float | None
     """Products and sums each second; None where memory is the bound."""
 
 
 def times(device: Device) -> Iterator[Time]:
-    """Measure copies first, whose speed is the ceiling of everything that memory bounds."""
+    """Yield the time of a copy first: its bandwidth is the ceiling of memory-bound kernels."""
     x = _operand(device)
     y = x.zeros_like()
     size = 4 * x.elem_count
@@ -62,7 +62,7 @@ def times(device: Device) -> Iterator[Time]:
 
 
 def _operand(device: Device) -> Tensor:
-    """Ones, as many as it takes for a call to be longer than what starts it."""
+    """Return enough ones for a call to take longer than its launch."""
     count = _FIRST
     while True:
         x = Tensor.ones(count, device=device)
@@ -83,13 +83,13 @@ def _product(device: Device, dtype: str) -> Time:
 
 
 def _once(device: Device, call: Callable[[], Any]) -> float:
-    """The seconds of a call that was made before."""
+    """Return the seconds of the second call: the first may compile."""
     call()
     return _seconds(device, call, 1)
 
 
 def _measure(device: Device, call: Callable[[], Any]) -> float:
-    """The seconds of one of many calls, the least of a few times."""
+    """Return the seconds of a call: the least mean of a few series."""
     count = max(1, int(_SECONDS / max(_once(device, call), 1e-6)))
     return min(_seconds(device, call, count) for _ in range(_REPETITIONS)) / count
 

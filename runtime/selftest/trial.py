@@ -1,4 +1,4 @@
-"""A cell on the device under test and on NumPy, with the same numbers."""
+"""Runs a cell on the device under test and on NumPy with the same numbers, and compares the results."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from ..doctor.support import SupportCell
 
 _NOT_INITIALISED: Final = ("alloc_uninit",)
-# Their results are unique up to signs, or phases, of vectors.
+# Their vectors are unique up to a sign or a phase.
 _DECOMPOSITIONS: Final = ("eig", "eigh", "qr", "svd")
 # How many times more sensitive to rounding than sums the vectors of decompositions are, and exponentials of sums, of
 # which attention of 16 bits may also round the probabilities to 16 bits.
@@ -45,15 +45,15 @@ _FORWARD: Final[dict[str, tuple[str, tuple[str, ...]]]] = {
 
 
 class Tolerance(NamedTuple):
-    """How far a result may be off, in units of rounding of its dtype."""
+    """The error bound of a result, in units of rounding of its dtype."""
 
     of_element: float
-    """So many for its own magnitude."""
+    """Factor of its own magnitude."""
     of_typical: float
-    """So many for the median magnitude of the results, which sums of terms of both signs need."""
+    """Factor of the median magnitude of the results: sums of terms of both signs cancel."""
 
 
-# Of dtypes that are computed in a wider one, and rounded once.
+# For dtypes that are computed in a wider one and rounded once.
 _ROUNDED_ONCE: Final = Tolerance(2, 1)
 _COMPUTED: Final = Tolerance(8, 128)
 
@@ -78,13 +78,13 @@ def reference() -> Device:
     from ...device import Device
 
     inner = CpuDevice(0)
-    # What the property has found.
+    # The value of the cached property.
     inner.__dict__["kernels"] = None
     return Device(inner)
 
 
 def array(generator: np.random.Generator, name: str, length: int, numbers: Numbers = ANY) -> Array:
-    """Random numbers of a dtype, which all short floats hold exactly; some are equal."""
+    """Return random numbers that all floats but those of 8 bits represent exactly; some are equal."""
     dtype = DType(name)
     if numbers.below is not None:
         return generator.integers(0, numbers.below, length).astype(dtype.numpy)
@@ -109,7 +109,7 @@ def array(generator: np.random.Generator, name: str, length: int, numbers: Numbe
 
 
 def _matrix(generator: np.random.Generator, where: Layout, length: int, dtype: DType) -> Array:
-    """A symmetric matrix with eigenvalues near 1, 2, 3 and so on, among zeros that nothing reads."""
+    """Return a storage with a symmetric matrix whose eigenvalues are near 1, 2, 3 and so on, and zeros around it."""
     rows = where.shape[0]
     noise = generator.standard_normal((rows, rows)) / (8 * rows)
     full = np.zeros(length)
@@ -122,7 +122,7 @@ def _matrix(generator: np.random.Generator, where: Layout, length: int, dtype: D
 def example(
     cell: SupportCell, device: Device, lay: Callable[[Sequence[int]], Layout] = contiguous
 ) -> tuple[Example, list[Storage]]:
-    """The call of a cell on a device, and the storages that it is given. The numbers depend on the cell alone."""
+    """Return the call of a cell on a device, and its storages. The numbers depend on the cell alone."""
     generator = np.random.default_rng(zlib.crc32(name_of(cell).encode()))
     operands: list[Storage] = []
 
@@ -140,7 +140,7 @@ def example(
 
 
 def _consistent(made: Example) -> Example:
-    """Let a gradient have the results of the function that it is the gradient of."""
+    """Pass to a gradient the results of its function, in place of random numbers."""
     method, keys = _FORWARD.get(made.method, ("", ()))
     if method:
         function = getattr(made.owner, method)
@@ -158,7 +158,7 @@ _encoded: dict[GgmlDType, Array] = {}
 
 
 def _blocks(dtype: GgmlDType) -> Array:
-    """Weights in blocks, which NumPy encodes."""
+    """Return block-quantized weights, encoded by NumPy."""
     if dtype not in _encoded:
         generator = np.random.default_rng(1)
         count = TILED.block_rows * TILED.hidden
@@ -173,7 +173,7 @@ def _blocks(dtype: GgmlDType) -> Array:
 def run(
     cell: SupportCell, device: Device, lay: Callable[[Sequence[int]], Layout] = contiguous
 ) -> list[Array] | TallowError:
-    """What a call gives and leaves in its operands; the error by which it refuses a layout."""
+    """Return the results of a call and its operands afterwards, or the error by which it refuses a layout."""
     try:
         made, operands = example(cell, device, lay)
         try:
@@ -190,7 +190,7 @@ def run(
 
 
 def _apart(made: Example) -> Any:
-    """What a method gives that joins a product with what its operand is made by, computed one after the other."""
+    """Return the result of a fused product by its two ops."""
     from ...op import BinaryOp
 
     given = made.arguments
@@ -218,7 +218,7 @@ def _arrays(result: Any) -> Iterator[Array]:
 def fault(
     cell: SupportCell, device: Device, trusted: Device, lay: Callable[[Sequence[int]], Layout] = contiguous
 ) -> str | None:
-    """What is wrong with a cell of a device; None if it gives what NumPy gives."""
+    """Return how the result of a cell differs from that of NumPy, or the error; None if it agrees."""
     try:
         expected = run(cell, trusted, lay)
     except Exception as error:  # a cell that cannot be compared is not right either
@@ -244,7 +244,7 @@ def fault(
 
 
 def slack(cell: SupportCell) -> float:
-    """By how much more the results of a cell may be off than those of others."""
+    """Return the factor of the error bounds of a cell."""
     if cell.method in _DECOMPOSITIONS:
         return _OF_DECOMPOSITIONS
     is_short = isinstance(cell.dtype, DType) and cell.dtype.itemsize == 1
@@ -257,7 +257,7 @@ def _first_line(log: str) -> str:
 
 
 def different(found: Array, expected: Array, factor: float = 1) -> str | None:
-    """What tells two results apart; None if they agree within rounding."""
+    """Return how two results differ; None if they agree within rounding."""
     if found.shape != expected.shape or found.dtype != expected.dtype:
         return f"{found.shape} elements of {found.dtype} in place of {expected.shape} of {expected.dtype}"
     dtype = DType.from_numpy(expected.dtype)

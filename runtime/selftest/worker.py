@@ -1,6 +1,6 @@
-"""The process that runs kernels, of which another one reads what they gave.
+"""The child process that runs the kernels of a self-test, and reports to its parent in lines of JSON.
 
-It writes a JSON object a line. Where a kernel ends the process, the other one knows what was tried last.
+If a kernel ends the process, the parent knows which cell it was.
 """
 
 from __future__ import annotations
@@ -26,17 +26,17 @@ if TYPE_CHECKING:
 PROGRAMS: Final = "programs"
 VIEWS: Final = "views"
 TIMES: Final = "times"
-MOST_FAILURES: Final = 5
-"""So many failures of a family are reported with their text."""
+MAX_FAILURES: Final = 5
+"""The number of failures of a family that are reported with their text."""
 
 Check = tuple[str, Callable[[], str | None]]
-"""The name of what is tried, and what says how it failed."""
+"""A name, and a function that returns how it fails, or None."""
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run the self-test of a device, without the families that are named, and write what happens to stdout."""
+    """Run the self-test of a device but for the families that are named, and report to stdout."""
     label, *done = sys.argv[1:] if arguments is None else arguments
-    # The process that reads this one ends it.
+    # Ctrl-C reaches both processes; the parent ends this one.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     with _messages() as send:
         run(label, frozenset(done), send)
@@ -45,7 +45,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 @contextlib.contextmanager
 def _messages() -> Iterator[Callable[..., None]]:
-    """What writes messages to the standard output of this process; what else is written there goes to stderr."""
+    """Yield a function that writes messages to stdout; whatever else writes there writes to stderr."""
     channel: IO[str]
     with os.fdopen(os.dup(1), "w", encoding="utf-8") as channel:
         os.dup2(2, 1)
@@ -57,7 +57,7 @@ def _messages() -> Iterator[Callable[..., None]]:
 
 
 def run(label: str, done: frozenset[str], send: Callable[..., None]) -> None:
-    """Send what the doctor finds, what each family gives that is not done yet, and the times of a few kernels."""
+    """Send the findings of the doctor, the result of each family that is not done yet, and the times of kernels."""
     from ...device import Device
 
     try:
@@ -93,28 +93,27 @@ def _skipped() -> dict[str, str]:
 
 
 def _families(device: Device) -> list[tuple[str, int, list[Check]]]:
-    """By family, how many cells the backend supports, and what is tried."""
+    """Return each family: its name, how many cells the backend supports, and its checks."""
     trusted = trial.reference()
-    lay = {VIEWS: trial.strided}
-    found: list[tuple[str, int, list[Check]]] = []
+    families: list[tuple[str, int, list[Check]]] = []
     for family in (*plan.families(device.backend), plan.views(device.backend, VIEWS)):
-        placed = lay.get(family.name, contiguous)
+        lay = trial.strided if family.name == VIEWS else contiguous
         checks: list[Check] = [
-            (trial.name_of(cell), lambda cell=cell, placed=placed: trial.fault(cell, device, trusted, placed))  # type: ignore[misc]
+            (trial.name_of(cell), lambda cell=cell, lay=lay: trial.fault(cell, device, trusted, lay))  # type: ignore[misc]
             for cell in family.cells
         ]
-        found.append((family.name, family.count, checks))
+        families.append((family.name, family.count, checks))
     runs: list[Check] = [
         (program.name, lambda program=program: programs.fault(program, device, trusted))  # type: ignore[misc]
         for program in programs.programs(device.backend)
     ]
-    found.append((PROGRAMS, len(runs), runs))
-    return found
+    families.append((PROGRAMS, len(runs), runs))
+    return families
 
 
 def _run_family(device: Device, name: str, supported: int, checks: Sequence[Check], send: Callable[..., None]) -> bool:
-    """Try all that a family has; return whether the device can be used afterwards."""
-    send(event="begin", family=name, count=len(checks), supported=supported)
+    """Run the checks of a family; return whether the device can be used afterwards."""
+    send(event="begin", family=name, supported=supported)
     begin = perf_counter()
     failures = []
     is_usable = True
@@ -127,12 +126,12 @@ def _run_family(device: Device, name: str, supported: int, checks: Sequence[Chec
             if not is_usable:
                 break
     seconds = perf_counter() - begin
-    send(event="done", family=name, seconds=seconds, failed=len(failures), failures=failures[:MOST_FAILURES])
+    send(event="done", family=name, seconds=seconds, failed=len(failures), failures=failures[:MAX_FAILURES])
     return is_usable
 
 
 def _is_usable(device: Device) -> bool:
-    """Whether the device still works in this process: some errors of kernels are the end of it."""
+    """Return False if an error of a kernel has made the device unusable for this process."""
     try:
         device.synchronize()
     except Exception:

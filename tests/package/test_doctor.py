@@ -38,7 +38,7 @@ def test_every_backend_is_told_of(report) -> None:
     for each in report.backends:
         assert each.is_available == tl.Device.backends()[each.backend].is_available()
         # What is not available lacks something, and what lacks something says what.
-        assert each.is_available or any(finding.is_there is False for finding in each.findings), each
+        assert each.is_available or any(finding.is_present is False for finding in each.findings), each
         assert all(finding.part and finding.text for finding in each.findings)
 
 
@@ -91,11 +91,11 @@ def test_a_gpu_is_told_of_with_its_compiler_its_kernels_and_its_libraries(
     for name, library in libraries.items():
         monkeypatch.setattr(kind, name, None)
         lacking = next(finding for finding in kind.examine() if finding.part == name)
-        assert lacking.is_there is None and lacking.mend == f"it needs {library.needs}"
+        assert lacking.is_present is None and lacking.fix == f"it needs {library.needs}"
     # What compiles kernels may be missing where a device is.
     monkeypatch.setattr(type(driver), "compiler_version", property(lambda _: unavailable(device.backend)))
     compiler = next(finding for finding in kind.examine() if finding.part == "compiler")
-    assert compiler.is_there is not True and compiler.text == "it does not load; install it"
+    assert compiler.is_present is not True and compiler.text == "it does not load; install it"
 
 
 def unavailable(backend: str) -> str:

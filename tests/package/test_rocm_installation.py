@@ -80,11 +80,11 @@ def test_a_target_that_the_libraries_may_lack_is_named_with_its_override(
         assert [*installation.examine(target, tmp_path)] == []
     for target, number in (("gfx1031", "10.3.0"), ("gfx1036", "10.3.0"), ("gfx1103", "11.0.0"), ("gfx90c", "9.0.0")):
         (found,) = installation.examine(target, tmp_path)
-        assert found.is_there is None and target in found.text
-        assert f"{installation.OVERRIDE}={number}" in found.mend
+        assert found.is_present is None and target in found.text
+        assert f"{installation.OVERRIDE}={number}" in found.fix
     monkeypatch.setenv(installation.OVERRIDE, "10.3.0")
     (found,) = installation.examine("gfx1030", tmp_path)
-    assert f"{installation.OVERRIDE}=10.3.0" in found.text and not found.mend
+    assert f"{installation.OVERRIDE}=10.3.0" in found.text and not found.fix
 
 
 def test_the_version_of_rocm_is_read_where_it_is_installed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

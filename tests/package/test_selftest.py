@@ -180,7 +180,11 @@ def selftest(folder: Path, device: tl.Device, fault: str) -> program.Selftest:
     [
         ("result.const_set(0.5, layout.dense)", "elements are wrong: element 0 is 0.5 in place of"),
         ("os.kill(os.getpid(), signal.SIGSEGV)", "the process that ran it was ended by SIGSEGV"),
-        ("time.sleep(60)", "the process that ran it gave no answer within 3 seconds and was ended"),
+        pytest.param(
+            "time.sleep(600)",
+            "the process that ran it gave no answer within 20 seconds and was ended",
+            marks=pytest.mark.full,
+        ),
         ("def lost(self): raise OSError('lost')\n        tl.Device.synchronize = lost", "OSError: lost"),
     ],
     ids=["wrong", "crashes", "hangs", "loses the device"],
@@ -188,7 +192,9 @@ def selftest(folder: Path, device: tl.Device, fault: str) -> program.Selftest:
 def test_a_family_that_fails_does_not_end_the_others(
     fault: str, text: str, device: tl.Device, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Any
 ) -> None:
-    monkeypatch.setattr(program, "PATIENCE", 3.0)
+    if "sleep" in fault:
+        # Longer than the start of a process takes on a busy machine.
+        monkeypatch.setattr(program, "PATIENCE", 20.0)
     test = selftest(tmp_path, device, fault)
     states = {family.family: family.status for family in test.report.families}
     assert states.pop("softmax") == report.FAILED

@@ -20,7 +20,7 @@ def examine(device_class: type[GpuDevice]) -> Iterator[Finding]:
     """Yield modules, runtime, devices, what the driver says of the first, compiler, kernels, cache and libraries."""
     yield from modules(device_class.modules, device_class.requires)
     runtime = _attempt("runtime", device_class.runtime_version)
-    if not runtime.is_there:
+    if not runtime.is_present:
         yield runtime
         return
     try:
@@ -40,22 +40,22 @@ def examine(device_class: type[GpuDevice]) -> Iterator[Finding]:
     trouble = CodeCache(cache_folder()).trouble()
     if built == len(families):
         # Only kernels of users and fused functions are compiled then.
-        yield compiler._replace(is_there=compiler.is_there or None)
+        yield compiler._replace(is_present=compiler.is_present or None)
         yield Finding("kernels", True, f"built ahead for {driver.target}")
     else:
         yield compiler
         state = f"{built} of {len(families)} families are built ahead for {driver.target}; the others are compiled"
-        yield Finding("kernels", None if compiler.is_there else False, f"{state} at their first use")
+        yield Finding("kernels", None if compiler.is_present else False, f"{state} at their first use")
     yield Finding("cache", trouble is None, trouble or f"kernels that were compiled are kept in {cache_folder()}")
     for name, library in device_class.library_classes().items():
         try:
-            is_there = getattr(device, name) is not None
+            is_present = getattr(device, name) is not None
         except TallowError as error:
             yield Finding(name, False, reason(error))
             continue
         yield (
             Finding(name, True, "found", files=library_files(name.replace("_", ""), *library.parts))
-            if is_there
+            if is_present
             else Finding(name, None, f"not found, so {library.without}", f"it needs {library.needs}")
         )
 

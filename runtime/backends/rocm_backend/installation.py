@@ -1,6 +1,6 @@
-"""What Linux and ROCm's files say of AMD GPUs: why HIP finds none, and what its libraries may lack.
+"""Diagnoses an installation of ROCm from the files of the system, without calling HIP.
 
-Nothing here calls HIP. The files below `root` are those of the system; tests give another folder.
+The files are those below `root`, which tests replace.
 """
 
 from __future__ import annotations
@@ -37,12 +37,12 @@ def examine(target: str, root: Path = ROOT) -> Iterator[Finding]:
     for start, alike, number in _ALIKE:
         if target.startswith(start) and target != alike:
             text = f"rocBLAS and MIOpen may have no kernels for {target}; tallow's own are compiled for it"
-            mend = f"if a library fails, set {OVERRIDE}={number}, by which the GPU is taken for {alike}"
-            yield Finding("target", None, text, mend)
+            fix = f"if a library fails, set {OVERRIDE}={number}, by which the GPU is taken for {alike}"
+            yield Finding("target", None, text, fix)
 
 
 def rocm_version(root: Path = ROOT) -> str | None:
-    """The version of ROCm and its folder, where the installation says it."""
+    """Return the version of ROCm and its folder, if the installation records it."""
     chosen = os.environ.get("ROCM_PATH")
     for folder in (*([Path(chosen)] if chosen else []), root / "opt/rocm"):
         with suppress(OSError):
@@ -52,7 +52,7 @@ def rocm_version(root: Path = ROOT) -> str | None:
 
 
 def no_gpu(root: Path = ROOT) -> str:
-    """Why the runtime finds no GPU, as far as the system tells it, and what to do."""
+    """Return why the runtime finds no GPU, as far as files tell, and what to do."""
     if not sys.platform.startswith("linux"):
         return "ROCm's GPUs are used on Linux; check that rocminfo lists one"
     kfd, dri = root / "dev/kfd", root / "dev/dri"
