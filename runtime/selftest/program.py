@@ -113,7 +113,7 @@ class Selftest:
         self.report = SelftestReport(reports_to(), device)
         self._command = command
         self._text = text
-        self._progress = _Progress(sys.stderr)
+        self._progress = Progress(sys.stderr)
         self._process: subprocess.Popen[str] | None = None
         self._reader: threading.Thread | None = None
         # The family and the cell that the child process is trying.
@@ -265,7 +265,7 @@ class Selftest:
             print(line, flush=True)
 
 
-class _Progress:
+class Progress:
     """A line on a terminal that the next one overwrites."""
 
     def __init__(self, stream: IO[str] | None) -> None:
@@ -273,11 +273,13 @@ class _Progress:
         self._is_shown = False
 
     def show(self, text: str) -> None:
+        """Show a line in place of the last one."""
         if self._stream is not None:
             print(f"\r\033[K{text[:78]}", end="", file=self._stream, flush=True)
             self._is_shown = True
 
     def clear(self) -> None:
+        """Erase the line, so that others can be printed."""
         if self._stream is not None and self._is_shown:
             print("\r\033[K", end="", file=self._stream, flush=True)
             self._is_shown = False

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import json
 import os
 import re
@@ -9,6 +10,8 @@ import signal
 import subprocess
 import sys
 from collections.abc import Callable
+from email.message import Message
+from importlib import metadata
 from pathlib import Path
 from typing import Any
 
@@ -121,6 +124,12 @@ def test_a_kernel_that_is_wrong_is_found(method: str, device: tl.Device, monkeyp
     done = run(device, family)[family]
     assert done["failed"] > 0 and all(failure["name"].startswith(method) for failure in done["failures"])
     assert re.search(r"\d+ of \d+ elements are wrong: element \d+ is .* in place of ", done["failures"][0]["text"])
+
+
+def test_the_reference_runs_no_kernels(device: tl.Device) -> None:
+    trusted = trial.reference()
+    assert trusted.inner.kernels is None
+    assert trusted.inner is not tl.Device.cpu().inner, "the device of users still has its kernels"
 
 
 def test_what_differs_by_rounding_alone_is_right() -> None:
@@ -298,6 +307,40 @@ def test_what_cannot_be_tested_says_why(capsys: Any) -> None:
     done = program_of("--device", "cuda", "--json", CUDA_VISIBLE_DEVICES="")
     found = json.loads(done.stdout)
     assert done.returncode == 2 and found["result"] == "unusable" and found["reason"] and found["backend"]
+
+
+def test_a_device_that_cannot_be_opened_again_is_lost() -> None:
+    lost = report.SelftestReport("")
+    lost.lose(["softmax"], "gone")
+    assert (lost.result, lost.exit_code, lost.families) == (report.UNUSABLE, 2, [])
+    lost.families.append(report.FamilyResult("reduce", report.FAILED))
+    lost.lose(["reduce", "softmax"], "gone")
+    assert (lost.result, lost.exit_code, lost.reason) == (report.FAILED, 1, "gone")
+    assert [(family.family, family.status) for family in lost.families[1:]] == [("softmax", report.SKIPPED)]
+    assert "FAILED: 1 of 1 families: reduce (gone)" in "\n".join(report.Text(has_colours=False).end(lost))
+
+
+def test_reports_go_to_the_page_of_issues(monkeypatch: pytest.MonkeyPatch) -> None:
+    described = Message()
+    monkeypatch.setattr(metadata, "metadata", lambda _: described)
+    assert program.reports_to() == "to where you got tallow from"
+    described["Project-URL"] = "Homepage, https://example.org"
+    described["Project-URL"] = "Issues, https://example.org/issues"
+    assert program.reports_to() == "to https://example.org/issues"
+
+
+def test_progress_is_shown_on_a_terminal_alone() -> None:
+    class Terminal(io.StringIO):
+        def isatty(self) -> bool:
+            return True
+
+    for stream, expected in ((Terminal(), "\r\033[Kone\r\033[Ktwo\r\033[K"), (io.StringIO(), "")):
+        progress = program.Progress(stream)
+        progress.clear()
+        progress.show("one")
+        progress.show("two")
+        progress.clear()
+        assert stream.getvalue() == expected
 
 
 def test_help_has_examples_and_exit_codes(capsys: Any) -> None:
