@@ -120,6 +120,7 @@ def test_a_wheel_has_its_license_and_types_and_what_an_index_shows(wheel: Path) 
     if name == "tallow":
         assert {"tallow/kernels/fill.hip", "tallow/kernels/code/gfx90a/fill.co"} <= files
         assert {"tallow/runtime/kernels/types.hpp", "tallow/runtime/tensor/tensor.py"} <= files
+        assert {"tallow/doctor/__main__.py", "tallow/selftest.py", "tallow/runtime/selftest/worker.py"} <= files
         assert not [file for file in files if "host64" in file]
         # From the sources of those for the CPU they are compiled where they are missing.
         assert {f"tallow/kernels/{family}.cpp" for family in host_arguments.FAMILIES} <= files

@@ -17,8 +17,8 @@ from tallow.selftest import main as selftest
 
 ROOT = Path(__file__).parents[2]
 PAGE = (ROOT / "docs/amd.md").read_text(encoding="utf-8")
-# What ROCm says, and not tallow.
-FOREIGN = ("rocBLAS error",)
+# Messages of ROCm and of the shell, and not of tallow.
+FOREIGN = ("rocBLAS error", "doctor", "Aborted", "Segmentation fault")
 
 
 def rows(heading: str) -> list[list[str]]:

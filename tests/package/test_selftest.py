@@ -309,6 +309,17 @@ def test_what_cannot_be_tested_says_why(capsys: Any) -> None:
     assert done.returncode == 2 and found["result"] == "unusable" and found["reason"] and found["backend"]
 
 
+def test_a_library_that_ends_the_process_is_reported_with_what_it_wrote(capsys: Any) -> None:
+    script = "import os, sys; print('rocBLAS error: no kernels', file=sys.stderr, flush=True); os.abort()"
+    test = program.Selftest("cpu", [sys.executable, "-c", script], report.Text(has_colours=False))
+    test.run()
+    test.end()
+    assert (test.report.result, test.report.exit_code) == (report.UNUSABLE, 2)
+    assert (
+        "not usable: the process that opened the device was ended by SIGABRT: rocBLAS error" in capsys.readouterr().out
+    )
+
+
 def test_a_device_that_cannot_be_opened_again_is_lost() -> None:
     lost = report.SelftestReport("")
     lost.lose(["softmax"], "gone")
