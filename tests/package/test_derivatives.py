@@ -52,7 +52,7 @@ def computed(op: object, tensors: Mapping[str, Tensor]) -> Tensor:
     if name == "where_cond":
         return condition().where(tensors["on_true"], tensors["on_false"])
     if isinstance(op, ReduceOp):
-        return tensors["x"]._reduce(op, DIMS, True, {})
+        return tensors["x"]._reduce(op, DIMS, True)
     if name in ("var", "std"):
         return getattr(tensors["x"], name)(*DIMS, keepdim=True)  # type: ignore[no-any-return]
     if isinstance(op, BinaryOp):

@@ -31,7 +31,7 @@ def wide(device: Device) -> str:
 
 def reduced(op: ReduceOp | MethodOp, x: Tensor) -> Tensor:
     parameters = (1.0,) if isinstance(op, MethodOp) else ()
-    return x._reduce(op, 0, False, {}, *parameters)
+    return x._reduce(op, 0, False, None, None, *parameters)
 
 
 def gradient(result: Tensor, x: Var, **options: bool) -> Tensor:

@@ -60,7 +60,6 @@ def test_slices_are_numpys(data: st.DataObject) -> None:
         (slice(0.5, None), InvalidArgument, "start of a slice must be an integer"),
         (1.5, InvalidArgument, "not of type float"),
         (True, InvalidArgument, "not of type bool"),
-        ([0, 1], InvalidArgument, "read through a tensor of indexes"),
     ],
 )
 def test_indexes_that_name_nothing(index: Any, error: type[Exception], message: str) -> None:
