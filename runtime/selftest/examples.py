@@ -42,7 +42,7 @@ class Numbers(NamedTuple):
     """1 and -1, whose products neither overflow nor vanish."""
     positive: bool = False
     matrix: Layout | None = None
-    """A symmetric positive definite matrix with distinct eigenvalues, where this layout has its elements."""
+    """A Hermitian positive definite matrix with distinct eigenvalues, where this layout has its elements."""
 
 
 ANY: Final = Numbers()

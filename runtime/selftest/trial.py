@@ -109,14 +109,16 @@ def array(generator: np.random.Generator, name: str, length: int, numbers: Numbe
 
 
 def _matrix(generator: np.random.Generator, where: Layout, length: int, dtype: DType) -> Array:
-    """Return a storage with a symmetric matrix whose eigenvalues are near 1, 2, 3 and so on, and zeros around it."""
+    """Return a storage with a Hermitian matrix whose eigenvalues are near 1, 2, 3 and so on, and zeros around it."""
     rows = where.shape[0]
     noise = generator.standard_normal((rows, rows)) / (8 * rows)
-    full = np.zeros(length)
+    if dtype.is_complex:
+        noise = noise + 1j * generator.standard_normal((rows, rows)) / (8 * rows)
+    elements = np.zeros(length, dtype.numpy)
     down, right = np.indices(where.shape)
-    places = where.start_offset + down * where.strides[0] + right * where.strides[1]
-    full[places] = np.diag(np.arange(1.0, rows + 1)) + noise + noise.T
-    return full.astype(dtype.numpy)
+    offsets = where.start_offset + down * where.strides[0] + right * where.strides[1]
+    elements[offsets] = np.diag(np.arange(1.0, rows + 1)) + noise + noise.conj().T
+    return elements
 
 
 def example(
