@@ -23,7 +23,7 @@ from .oracle.formats import NUMPY
 GIVING = {
     # The host rounds weights to blocks.
     *("QStorage.quantize", "Device.synchronize", "Storage.to_numpy", "Storage.__reduce__", "save_safetensors"),
-    *(f"Tensor.{name}" for name in ("numpy", "tolist", "item", "__array__", "__repr__", "__str__", "__format__")),
+    *(f"Tensor.{name}" for name in ("numpy", "tolist", "item", "__array__", "__repr__", "__format__")),
     *(
         f"Tensor.{name}"
         for name in ("__bool__", "__complex__", "__float__", "__index__", "__int__", "__reduce__", "allclose", "equal")
