@@ -141,16 +141,21 @@ template <typename State, typename T> State moments_of_span(const T* source, uin
     // The mean of equal elements may be rounded, that of their distances from the first one is 0.
     const auto first = static_cast<Number>(to_compute(source[0]));
     Number mean = first + join_span<Sum>(source, count, Number{0}, [=](Number x) { return x - first; }) / all;
-    if constexpr (has_plain<State>)
+    if constexpr (has_plain<State> || is_mean<State>)
         if (mean - mean != 0)
             mean = mean_of_far(source, count, first);
-    const auto square = [=](Number x) { return square_of(x - mean); };
-    const Number squares = join_span<Sum>(source, count, Number{0}, square);
-    if constexpr (has_plain<State>) {
-        const auto scaled = is_ordinary(squares) ? scaled_from(squares) : scaled_of_span(source, count, squares, mean);
-        return {all, mean, scaled.shrunk, squares, scaled.grown};
+    if constexpr (is_mean<State>) {
+        return {all, mean};
     } else {
-        return {all, mean, squares};
+        const auto square = [=](Number x) { return square_of(x - mean); };
+        const Number squares = join_span<Sum>(source, count, Number{0}, square);
+        if constexpr (has_plain<State>) {
+            const auto scaled =
+                is_ordinary(squares) ? scaled_from(squares) : scaled_of_span(source, count, squares, mean);
+            return {all, mean, scaled.shrunk, squares, scaled.grown};
+        } else {
+            return {all, mean, squares};
+        }
     }
 }
 
@@ -497,9 +502,10 @@ template <typename Of, typename T, typename Shared> struct Joined {
     template <typename Number> struct Squares {
         static constexpr bool is_centred = has_count<State>;
         static constexpr bool is_scaled = has_plain<State>;
+        static constexpr bool has_squares = !is_mean<State>;
         Number count;
         Number means[is_centred ? fold_columns : 1];
-        Number plain[fold_columns];
+        Number plain[has_squares ? fold_columns : 1];
         Number shrunk[is_scaled ? fold_columns : 1];
         Number grown[is_scaled ? fold_columns : 1];
 
@@ -508,6 +514,10 @@ template <typename Of, typename T, typename Shared> struct Joined {
             count = static_cast<Number>(rows);
             if constexpr (is_centred)
                 find_means(width, source, stride, rows);
+            if constexpr (has_squares)
+                find_squares(width, source, stride, rows);
+        }
+        void find_squares(uint64_t width, const T* source, uint64_t stride, uint64_t rows) {
             // Compilers know of local arrays that no elements are among them.
             Number sums[fold_columns] = {}, centres[is_centred ? fold_columns : 1];
             for (uint64_t c = 0; is_centred && c < width; ++c)
@@ -534,7 +544,7 @@ template <typename Of, typename T, typename Shared> struct Joined {
                 means[c] = firsts[c] + sums[c] / count;
                 infinite += means[c] - means[c] == 0 ? 0 : 1;
             }
-            for (uint64_t c = 0; is_scaled && infinite != 0 && c < width; ++c) {
+            for (uint64_t c = 0; infinite != 0 && c < width; ++c) {
                 if (means[c] - means[c] == 0)
                     continue;
                 // The sum of the distances from the first element may have overflowed.
@@ -581,7 +591,8 @@ template <typename Of, typename T, typename Shared> struct Joined {
                     half = y.means[c] / 2 - means[c] / 2;
                     means[c] += 2 * share * half;
                 }
-                plain[c] += y.plain[c] + square_of(2 * half) * weight;
+                if constexpr (has_squares)
+                    plain[c] += y.plain[c] + square_of(2 * half) * weight;
                 if constexpr (is_scaled) {
                     shrunk[c] += y.shrunk[c] + square_of(2 * shrink(abs(half) + negligible<Number>)) * weight;
                     grown[c] += y.grown[c] + square_of(grow(2 * half)) * weight;
@@ -591,8 +602,10 @@ template <typename Of, typename T, typename Shared> struct Joined {
         State state(uint64_t c) const {
             if constexpr (is_centred && is_scaled)
                 return {count, means[c], shrunk[c], plain[c], grown[c]};
-            else if constexpr (is_centred)
+            else if constexpr (is_centred && has_squares)
                 return {count, means[c], plain[c]};
+            else if constexpr (is_centred)
+                return {count, means[c]};
             else
                 return {shrunk[c], plain[c], grown[c]};
         }

@@ -90,6 +90,7 @@ template <typename Number> struct Powers;
 template <typename Number> struct Shares;
 template <typename Number> struct Lengths;
 template <typename Number> struct Spreads;
+template <typename Number> struct Centres;
 
 // Lengths of what has no squares that overflow or underflow.
 template <typename Number> struct SumOfSquares {
@@ -191,6 +192,12 @@ template <template <typename> typename Of> struct StateFor<Of, f16, float> {
 template <template <typename> typename Of> struct StateFor<Of, float, double> {
     using type = typename Unscaled<Of<double>>::type;
 };
+#if !defined(TALLOW_VECTOR)
+template <template <typename> typename Of, uint32_t Fraction, bool HasInfinity>
+struct StateFor<Of, Float8<Fraction, HasInfinity>, float> {
+    using type = typename Unscaled<Of<float>>::type;
+};
+#endif
 
 // A state is several numbers, a struct of the spec.
 template <template <typename> typename Of, typename T, typename R, typename Wide = void> struct StateReduction {
@@ -279,6 +286,11 @@ template <typename Joins, typename Of, uint32_t Parameters = 0> struct FinishedR
 template <typename State> constexpr bool has_count = false;
 template <typename Number> constexpr bool has_count<Moments<Number>> = true;
 template <typename Number> constexpr bool has_count<Spreads<Number>> = true;
+template <typename Number> constexpr bool has_count<Centres<Number>> = true;
+
+// Of these, those that have no squares.
+template <typename State> constexpr bool is_mean = false;
+template <typename Number> constexpr bool is_mean<Centres<Number>> = true;
 
 // States that are made more quickly of several elements, whose highest one is found first.
 template <typename State> constexpr bool has_highest = false;

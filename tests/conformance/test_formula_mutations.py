@@ -247,7 +247,9 @@ VECTORS += [([0.1] * 6, 1.0)]
 # Infinities, where differences would be NaN.
 INFINITE = [([np.inf, 1.0, np.inf], 1.0), ([-np.inf, -np.inf], 1.0), ([-np.inf, 2.5], 1.0)]
 LOST = [([1.0, np.nan, 3.0, np.nan], 1.0), ([np.nan, np.inf], 1.0)]
-ALSO = {"logsumexp": INFINITE, "sum_powers": INFINITE, "min": INFINITE + LOST, "max": INFINITE + LOST}
+# Variances and deviations that are 0 beside distances that are not.
+VANISHED = {"var": [([1e-200, 2e-200, 4e-200], 1.0)], "std": [([5e-324] + [0.0] * 9, 1.0)]}
+ALSO = {**VANISHED, "logsumexp": INFINITE, "sum_powers": INFINITE, "min": INFINITE + LOST, "max": INFINITE + LOST}
 
 
 def _powers(x: Array) -> Array:
@@ -261,6 +263,7 @@ def _distances(x: Array) -> Array:
 JOINED: dict[str, Callable[[Array], Any]] = {
     "sum": np.sum,
     "mean": np.mean,
+    "centre": lambda x: x[0] + (x - x[0]).mean(),
     "prod": np.prod,
     "min": np.min,
     "max": np.max,
@@ -274,7 +277,8 @@ JOINED: dict[str, Callable[[Array], Any]] = {
 }
 
 
-DIFFERENTIABLE = ["sum", "prod", "prod_slope", "mean", "norm", "var", "std", "logsumexp", "sum_powers", "min", "max"]
+DIFFERENTIABLE = ["sum", "prod", "prod_slope", "mean", "centre", "norm", "var", "std", "logsumexp"]
+DIFFERENTIABLE += ["sum_powers", "min", "max"]
 
 
 def slopes(name: str, x: Array, correction: float) -> tuple[Array, Array]:
@@ -282,7 +286,7 @@ def slopes(name: str, x: Array, correction: float) -> tuple[Array, Array]:
     distances, divisor = _distances(x), max(x.size - correction, 0)
     variance = np.square(distances).sum() / divisor
     match name:
-        case "sum" | "mean":
+        case "sum" | "mean" | "centre":
             return JOINED[name](x), np.full(x.shape, 1.0 if name == "sum" else 1 / x.size)
         case "prod":
             return np.prod(x), np.array([np.prod(np.delete(x, place)) for place in range(x.size)])
@@ -368,6 +372,8 @@ OF_STATES: dict[str, Callable[[Array], Any]] = {
     # The roots of sums of squares, which f64 has.
     "lengths": np.hypot.reduce,
     "spreads": lambda x: np.float64(np.sqrt(np.square(_distances(x.astype(np.longdouble))).sum())),
+    # That of a unit is taken of counts too.
+    "centres": lambda x: np.sqrt(x.size) * np.mean(x),
     "powers": lambda x: np.log(np.exp(x).sum()),
     "shares": JOINED["sum_powers"],
     "maxima": JOINED["count_max"],

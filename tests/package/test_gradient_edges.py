@@ -72,7 +72,7 @@ EDGES: list[tuple[str, Callable[[Tensor], Tensor], list[Any], list[Any] | None, 
     ("minimum", lambda x: x[0].minimum(x[1]), [INF, INF], [0.5, 0.5], np.zeros((2, 2)).tolist()),
     ("relu", lambda x: x.relu().sum(), [NAN, 0, -INF, INF], [1, 0, 0, 1], np.zeros((4, 4)).tolist()),
     ("std", lambda x: x.std(), [0.5, 0.5, 0.5], [0, 0, 0], np.zeros((3, 3)).tolist()),
-    ("var", lambda x: x.var(), [0.5, 0.5, 0.5], [0, 0, 0], np.zeros((3, 3)).tolist()),
+    ("var", lambda x: x.var(), [0.5, 0.5, 0.5], [0, 0, 0], (np.eye(3) - 1 / 3).tolist()),
     ("hypot", lambda x: x[0].hypot(x[1]), [0, 0], [0, 0], np.zeros((2, 2)).tolist()),
     ("atan2", lambda x: x[0].atan2(x[1]), [0, 0], [0, 0], np.zeros((2, 2)).tolist()),
     ("pow", lambda x: x[0].pow(x[1]), [0, 2], [0, 0], [[2, 0], [0, 0]]),
@@ -296,7 +296,31 @@ def test_deviations_of_equal_elements_are_0_and_so_are_their_gradients(dtype: st
             assert result.item() == 0, (name, value, count)
             first = gradient(result, x, create_graph=True)
             assert not first.numpy().any()
-            assert not gradient((first * first).sum() + first.sum(), x).numpy().any()
+            # The rows of the second derivative of a variance add up to 0.
+            bound = 0 if name == "std" else 4 * float(ml_dtypes.finfo(tl.DType(dtype).numpy).eps)
+            assert np.abs(gradient((first * first).sum() + first.sum(), x).numpy()).max() <= bound
+
+
+@pytest.mark.parametrize("dtype", ["f16", "bf16", "f32", "f64"])
+def test_a_variance_is_quadratic_wherever_it_is(dtype: str, device: Device) -> None:
+    """Its second derivative is 2 / (n - correction) * (1 - 1 / n) on the diagonal, also where it vanishes or is 0."""
+    if dtype == "f64" and device.is_metal():
+        pytest.skip("metal has no f64")
+    info = ml_dtypes.finfo(tl.DType(dtype).numpy)
+    tiny = 2.0 ** (info.minexp // 2 - 8)
+    # The mean of equal elements may be rounded, and the sum of large ones overflow.
+    for numbers in ([0.1] * 6, [0.5, -1.25, 2.0, 3.5], [tiny, 2 * tiny, 4 * tiny], [float(info.max) / 2] * 3):
+        for correction in (0, 1, 1.5):
+            x, count = var(numbers, device, dtype), len(numbers)
+            stored = x.to_dtype(wide(device)).numpy().astype(np.float64)
+            factor = 2 / (count - correction)
+            slopes = gradient(x.var(correction=correction), x).to_dtype(wide(device)).numpy()
+            distances = stored - (stored[0] + (stored - stored[0]).mean())
+            scale = float(info.eps) * np.abs(factor * distances).max()
+            np.testing.assert_allclose(slopes, factor * distances, rtol=4 * float(info.eps), atol=4 * scale)
+            expected = factor * (np.eye(count) - 1 / count)
+            found = hessian(lambda x, by=correction: x.var(correction=by), x).astype(np.float64)  # type: ignore[misc]
+            np.testing.assert_allclose(found, expected, rtol=4 * float(info.eps), atol=float(info.eps))
 
 
 @pytest.mark.parametrize("dtype", ["f16", "bf16", "f32", "f64"])

@@ -80,6 +80,8 @@ def reduce_op(bench: Bench) -> None:
         check_reduction(bench, bench.place(encode(bench.name, rows)), (1,), bench.where("NaN, infinity and zeros"))
     if bench.op == "norm":
         check_extreme_norms(bench)
+    if bench.op == "centre":
+        check_centres(bench)
     if bench.op in ("logsumexp", "sum_powers"):
         check_sums_of_powers(bench)
     if bench.op in oracle.TERMS and bench.name in INTEGERS:
@@ -129,6 +131,22 @@ def check_float_sums(bench: Bench) -> None:
     rows = np.ones((5, 70), EXTENDED)
     rows[0, 3], rows[1, 5], rows[2, 7], rows[3, [2, 50]] = np.nan, np.inf, -np.inf, [np.inf, -np.inf]
     check_reduction(bench, bench.place(encode(bench.name, rows)), (1,), bench.where("NaN and infinities"))
+
+
+def check_centres(bench: Bench) -> None:
+    """Equal elements exactly, and numbers of both signs whose sum overflows."""
+    info = ml_dtypes.finfo(NUMPY[bench.name])
+    for count in (2, 7, 49, 3000):
+        equal = np.array([0.1, 1 / 3, -1e-3, float(info.smallest_normal), float(info.max)], EXTENDED)
+        rows = np.repeat(encode(bench.name, equal)[:, None], count, 1)
+        large = encode(bench.name, bench.generator.uniform(-1, 1, (3, count)) * EXTENDED(info.max))
+        for dims, turned in (((1,), False), ((0,), True)):
+            where = bench.where(f"{count} elements, dims {dims}")
+            placed = bench.place(np.ascontiguousarray(rows.T if turned else rows))
+            result = placed.storage.reduce_op(ReduceOp(bench.op), placed.layout, dims)
+            got = bench.read(result, bench.name, (1, 5) if turned else (5, 1), where)
+            assert_same(got.reshape(-1), rows[:, 0], where)
+            check_reduction(bench, bench.place(np.ascontiguousarray(large.T if turned else large)), dims, where)
 
 
 def check_extreme_norms(bench: Bench) -> None:
@@ -186,8 +204,11 @@ def check_reduction(bench: Bench, operand: Operand, dims: tuple[int, ...], where
     if bench.op == "prod_slope":
         check_products(bench.name, got, oracle.slope_of_product(bench.name, operand.values, dims), count, where)
         return
-    if bench.op == "mean":
+    if bench.op in ("mean", "centre"):
         total, magnitude = oracle.mean_exact(bench.name, operand.values, dims)
+        if bench.op == "centre":
+            # No number is at a distance from infinity.
+            total = np.where(np.isinf(total) & np.isnan(decode(bench.name, got)), EXTENDED("nan"), total)
         check_sums(bench.name, got, total, magnitude, count, where, ulps=ROUNDED)
         return
     if bench.op == "norm":

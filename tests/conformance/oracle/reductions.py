@@ -174,6 +174,7 @@ EXACT: dict[str, Callable[[str, Array, tuple[int, ...]], Array]] = {
 }
 # Those of floats alone.
 FLOAT_REDUCTIONS = ("prod_slope", "count_zero", "count_min", "count_max", "mean", "norm", "logsumexp", "sum_powers")
+FLOAT_REDUCTIONS += ("centre",)
 # Those of truth values too.
 BOOL_REDUCTIONS = ("any", "all", "sum_i64", "prod_i64", "min", "max", "argmin", "argmax")
 # Those of complex numbers.

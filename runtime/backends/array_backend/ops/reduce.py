@@ -21,8 +21,8 @@ if TYPE_CHECKING:
 
 # Sums of so many f32 in a row are added up by a library as it likes.
 _BLOCK: Final = 1 << 6
-# Reductions of distances from the mean.
-_CENTRED: Final = (MethodOp.VAR, MethodOp.STD)
+# Reductions that are exact where all elements are equal: the mean of their distances from the first one is 0.
+_CENTRED: Final = (MethodOp.VAR, MethodOp.STD, ReduceOp.CENTRE)
 
 
 @by_plan
@@ -63,10 +63,12 @@ def reduce(
             unit = _unit_of(library, x)
             x = x / unit
         if op in _CENTRED and columns:
-            # The mean of equal elements may be rounded, their distances from the first one are 0.
-            x = x - x[..., :1]
+            first = x[..., :1]
+            x = x - first
         numbers = given or parameters
         found = joined(x, unit, *[cast.scalar(library, number, dtype.compute, device) for number in numbers])
+        if op is ReduceOp.CENTRE and columns:
+            found = found + first * unit
         if target.is_inexact:
             found = cast.narrow(library, found, target)
         else:
