@@ -229,8 +229,8 @@ class DType:
     ]
     yields_to: Annotated[
         Names | None,
-        "The dtypes that it takes beside an operand of one of them, though they may lack some of its numbers: a set "
-        "such as `float`, or a list.",
+        "The dtypes of other operands to which it is converted though they may lack some of its numbers, as integers "
+        "are to floats: a set such as `float`, or a list.",
     ]
     location: Location = field(compare=False)
 

@@ -281,3 +281,15 @@ def test_fused_functions_promote(device: tallow.Device) -> None:
     for order in itertools.permutations(operands):
         for _ in range(2):
             assert described(fused(*order)) == described(mixed(*order))
+
+
+def test_a_choice_between_two_numbers_has_the_dtype_of_a_new_tensor(device: tallow.Device) -> None:
+    x = Tensor([2.0, -2.0], device=device)
+    fused = tallow.fuse(lambda x, first, second: tallow.where(x > 0, first, second))
+    for first, second in ((1, 0), (1.5, 0), (0, -0.5), (True, False), (1, 0)):
+        wanted = described(Tensor([first, second], device=device))
+        assert described(tallow.where(x > 0, first, second)) == wanted
+        # A fused function takes truth values for integers.
+        assert type(first) is bool or described(fused(x, first, second)) == wanted
+    w = tallow.Var(x)
+    assert (tallow.where(w > 0, 2, 1) * w).sum().backward()[w].tolist() == [2.0, 1.0]
