@@ -1,6 +1,7 @@
 """The pages of the API reference. `api.yaml` says which names are on which page, and autodoc writes their entries."""
 
 import inspect
+import zlib
 from collections.abc import Iterator
 from dataclasses import fields, is_dataclass
 from enum import Enum
@@ -11,6 +12,7 @@ from typing import NamedTuple
 
 import tallow
 import yaml
+from tallow.runtime.tensor.equivalents import EQUIVALENTS
 
 PACKAGE = tallow.__name__
 # The page whose classes have no members here: the pages of ops have them.
@@ -148,8 +150,24 @@ def texts() -> Iterator[tuple[str, str]]:
         lines += [f"   {entry.name}" for entry in own if entry.directive != "data"]
         lines += ["", ".. rubric:: Details", ""]
         lines += [line for entry in own for line in _lines(entry)]
-        yield f"{page.key}.md", "\n".join([f"# {page.title}", "", page.doc, "", "```{eval-rst}", *lines, "```", ""])
+        head = [f"# {page.title}", "", f"% {_checksum(own):08x}", "", page.doc, "", "```{eval-rst}"]
+        yield f"{page.key}.md", "\n".join([*head, *lines, "```", ""])
     yield "array-api.md", _standard()
+
+
+def _checksum(found: tuple[Entry, ...]) -> int:
+    """A number that differs where an entry does, so that Sphinx reads the page again: it knows no other sources."""
+    texts = [source.read_text(encoding="utf-8") for source in sorted(Path(__file__).parent.glob("*.py"))]
+    for entry in (each for one in found for each in (one, *one.members)):
+        value = resolve(entry.name)
+        function = getattr(value, "fget", None) or getattr(value, "__func__", value)
+        texts += [
+            inspect.getdoc(function) or "",
+            str(getattr(function, "__annotations__", "")),
+            str(EQUIVALENTS.get(entry.name)),
+        ]
+        texts += [str(getattr(function, "__defaults__", "")), str(getattr(function, "__kwdefaults__", ""))]
+    return zlib.crc32("\n".join(texts).encode())
 
 
 def _lines(entry: Entry) -> Iterator[str]:

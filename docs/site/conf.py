@@ -11,7 +11,6 @@ release = __version__
 copyright = "the maintainers of opgen"
 extensions = ["myst_parser", "sphinx.ext.autodoc", "sphinx.ext.autosummary", "docs.site.entries"]
 autosummary_generate = False
-autodoc_preserve_defaults = True
 autodoc_typehints_format = "short"
 python_use_unqualified_type_names = True
 # A name in backticks of a docstring is a link where it is one of ours.

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import inspect
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -27,7 +27,8 @@ _MARKS = re.compile(r"([\\*|_])")
 # that say that there is none, and unions that have a name.
 _SIGNATURE = {
     r"(?:, )?\*{1,2}\w+: (?:typing\.)?Never": "",
-    r" = (?:argument\.)?REQUIRED": "",
+    r" ?= ?<required>": "",
+    r"<(DType\.\w+): '\w+'>": r"\1",
     r"DType \| str \| np\.dtype\[Any\] \| type\[np\.generic\]": "DTypeLike",
 }
 # The sets of dtypes of the spec that readers know.
@@ -57,19 +58,35 @@ def _docstring(_: Sphinx, what: str, name: str, value: object, options: object, 
         owner, attribute = api.owner_of(name.removeprefix(f"{api.PACKAGE}."))
         text = attributes.docstring_of(owner, attribute) if inspect.isclass(owner) else ""
         lines[:] = text.splitlines() or lines
-    is_session = False
-    for position, line in enumerate(lines):
-        is_session = line.startswith(">>>") or (is_session and bool(line))
-        if not is_session:
-            lines[position] = restructured(line)
+    lines[:] = restructured(lines)
     lines += ["", *facts(name.removeprefix(f"{api.PACKAGE}.")), ""]
 
 
-def restructured(text: str) -> str:
-    """A line of a docstring: names in backticks become links where they name something, other code does not."""
+def restructured(lines: Sequence[str]) -> list[str]:
+    """A docstring in reStructuredText: sessions as they are, indented lines as code, and the rest as text."""
+    found: list[str] = []
+    kind = ""
+    for line in lines:
+        before, kind = kind, _kind(line, kind)
+        if kind == "code" and before == "blank":
+            found += [".. code-block:: python", ""]
+        found.append(_text(line) if kind == "text" else line)
+    return found
+
+
+def _kind(line: str, before: str) -> str:
+    if not line:
+        return "blank"
+    if line.startswith(">>>") or before == "session":
+        return "session"
+    return "code" if line.startswith("    ") and before != "text" else "text"
+
+
+def _text(line: str) -> str:
+    """A line of text: names in backticks become links where they name something, other code does not."""
     return "".join(
         (f"`{part}`" if _NAME.fullmatch(part) else f"``{part}``") if position % 2 else _MARKS.sub(r"\\\1", part)
-        for position, part in enumerate(_CODE.split(text))
+        for position, part in enumerate(_CODE.split(line))
     )
 
 

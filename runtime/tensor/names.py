@@ -6,6 +6,7 @@ import inspect
 from collections.abc import Mapping
 from enum import Enum
 from operator import attrgetter
+from types import ModuleType
 from typing import Final, NoReturn
 
 from ..core.argument import REQUIRED
@@ -92,16 +93,20 @@ def as_call(word: str, value: object) -> str:
     return f"{word}({', '.join(needed or [each.name for each in places][:2])})"
 
 
-def of_the_package(name: str, package: object, tensor: type) -> str | None:
-    """What to use in place of a name that the package does not have; None where no other library has it."""
+def of_the_package(name: str, package: ModuleType, tensor: type) -> str | None:
+    """What to use in place of a name that the package does not have; None where nothing does the same."""
     word = OF_THE_PACKAGE.get(name)
     owner, _, path = (word or "").partition(".")
     if word is None or not path.replace(".", "").isidentifier():
         return word
+    try:
+        value = attrgetter(path)(tensor if owner == "x" else package)
+    except AttributeError:
+        # A package may have fewer ops.
+        return None
     if owner != "x":
-        return as_call(word, attrgetter(path)(package))
-    method = getattr(tensor, path)
-    return f"the method {as_call(word, method)} of a Tensor" if callable(method) else f"{word} of a Tensor"
+        return as_call(f"{package.__name__}.{path}", value)
+    return f"the method {as_call(word, value)} of a Tensor" if callable(value) else f"{word} of a Tensor"
 
 
 def refuse(owner: str, name: str, found: object, word: str | None) -> NoReturn:

@@ -174,9 +174,17 @@ def test_an_example_that_is_wrong_is_found() -> None:
     assert len(runner.changed) == 1
 
 
-@pytest.mark.parametrize(("text", "expected"), [("`dim` of x_ * y", r"`dim` of x\_ \* y"), ("`x + 1`", "``x + 1``")])
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("`dim` of x_ * y", r"`dim` of x\_ \* y"),
+        ("`x + 1`", "``x + 1``"),
+        ("a*b:\n\n    x = a * b\n\nc_", "a\\*b:\n\n.. code-block:: python\n\n    x = a * b\n\nc\\_"),
+        ("`x`\n\n>>> a * b\n[1_0]", "`x`\n\n>>> a * b\n[1_0]"),
+    ],
+)
 def test_docstrings_are_written_for_sphinx(text: str, expected: str) -> None:
-    assert entries.restructured(text) == expected
+    assert "\n".join(entries.restructured(text.split("\n"))) == expected
 
 
 def test_the_facts_of_an_entry_are_those_of_the_spec_and_of_calls() -> None:
