@@ -79,9 +79,10 @@ class AttentionMethods(TensorBase):
         except DTYPE_ERRORS as error:
             summands = [] if mask is None or is_of_bool else [mask]
             operands = promote(error, self, key, value, *summands)
-            if summands and mask.dtype.is_integer:
-                # Zeros and ones that are added to scores would pass for a mask.
-                raise DTypeMismatch(_OP, (self.dtype, mask.dtype)) from None
+            for mask in summands:
+                if mask.dtype.is_integer:
+                    # Zeros and ones that are added to scores would pass for a mask.
+                    raise DTypeMismatch(_OP, (self.dtype, mask.dtype)) from None
         else:
             return self._new(storage, layout)
         query, key, value = operands[:3]
