@@ -7,7 +7,7 @@ import os
 import platform
 import statistics
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from datetime import UTC, datetime
 from pathlib import Path
 from time import perf_counter
@@ -17,6 +17,9 @@ import click
 import numpy as np
 import tallow as tl
 
+from .markdown import fold, markdown
+from .results import joined, write_page
+
 SECONDS_PER_CASE = 1.0
 SMALL, LARGE = 1 << 10, 1 << 24
 
@@ -24,7 +27,7 @@ HEAD = """# Backends on array libraries
 
 How long a call of tallow takes beside the same call of the library that does its work, in f32. Both take turns in one
 run, which waits for each call; the times are medians. A small call is nearly all overhead: tallow's, the library's, and
-that of the wait. All figures on this page come from the commands in the tables, and
+that of the wait. All figures on this page come from the commands below the tables, and
 
     python -m benchmarks.arrays render build/benchmarks/arrays docs
 
@@ -124,7 +127,7 @@ def run(label: str, output: Path | None) -> None:
     else:
         output.mkdir(parents=True, exist_ok=True)
         (output / f"{device.backend}.json").write_text(text + "\n", encoding="utf-8")
-        click.echo("\n".join(table(results)))
+        click.echo(table(results))
 
 
 @main.command()
@@ -136,23 +139,28 @@ def render(folder: Path, output: Path) -> None:
     \b
     python -m benchmarks.arrays render build/benchmarks/arrays docs
     """  # noqa: D301
-    page = [HEAD]
-    for file in sorted(folder.glob("*.json")):
-        results = json.loads(file.read_text(encoding="utf-8"))
-        page += ["", f"## {file.stem}", "", "|  |  |", "| --- | --- |"]
-        page += [f"| {key} | {value} |" for key, value in results.items() if key != "rows"]
-        page += ["", *table(results)]
-    output.mkdir(parents=True, exist_ok=True)
-    (output / "arrays.md").write_text("\n".join(page) + "\n", encoding="utf-8")
+    files = sorted(folder.glob("*.json"))
+    write_page(output / "arrays.md", page({file.stem: json.loads(file.read_text(encoding="utf-8")) for file in files}))
 
 
-def table(results: dict[str, Any]) -> list[str]:
-    """The lines of the table of a run."""
-    lines = ["| op | elements | tallow, us | the library, us | ratio |", "| --- | ---: | ---: | ---: | ---: |"]
-    return lines + [
-        f"| {name} | {count} | {ours * 1e6:.1f} | {library * 1e6:.1f} | {ours / library:.2f} |"
-        for name, count, ours, library in results["rows"]
-    ]
+def page(runs: Mapping[str, dict[str, Any]]) -> str:
+    """The page of runs, by the names of their backends."""
+    parts = [HEAD]
+    for name, results in runs.items():
+        facts = {key: value for key, value in results.items() if key != "rows"}
+        parts += [f"## {name}", table(results), fold("Command and versions", markdown(["", ""], facts.items()))]
+    return joined(parts)
+
+
+def table(results: dict[str, Any]) -> str:
+    """The table of a run."""
+    return markdown(
+        ["op", "elements", "tallow, us", "the library, us", "ratio"],
+        [
+            [name, str(count), f"{ours * 1e6:.1f}", f"{library * 1e6:.1f}", f"{ours / library:.2f}"]
+            for name, count, ours, library in results["rows"]
+        ],
+    )
 
 
 if __name__ == "__main__":

@@ -6,7 +6,7 @@ from pathlib import Path
 from opgen import __version__
 from sphinx.application import Sphinx
 
-project = "opgen and tallow"
+project = "tallow and opgen"
 release = __version__
 copyright = "the maintainers of opgen"
 extensions = ["myst_parser", "sphinx.ext.autodoc", "sphinx.ext.autosummary", "docs.site.entries"]
@@ -38,6 +38,8 @@ html_show_sourcelink = False
 html_copy_source = False
 MEASUREMENTS = re.findall(r"^docs/\S+$", Path(__file__).with_name("measurements.md").read_text("utf-8"), re.MULTILINE)
 WIDE = (*MEASUREMENTS, "index", "names", "reference/matrix", "reference/index")
+# Pages of the bar at the top that have none below them.
+html_sidebars = {page: [] for page in ("index", "docs/architecture", "CONTRIBUTING", "CHANGELOG")}
 html_theme_options = {
     "show_prev_next": False,
     "navbar_align": "left",
