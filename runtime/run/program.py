@@ -6,6 +6,7 @@ import argparse
 import contextlib
 import signal
 import sys
+import tempfile
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Final
@@ -43,10 +44,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
         parser.error("give a prompt by --prompt, by --prompt-file or by a pipe, or --chat for a conversation")
     if is_asked and options.devices > 1:
         parser.error("a conversation runs on one device; give a --prompt")
-    if options.devices > 1 and environment.place() is None:
-        given = sys.argv[1:] if arguments is None else arguments
-        return launch.start([sys.executable, "-m", "tallow.run", *given], options.devices)
+    given = sys.argv[1:] if arguments is None else arguments
     try:
+        if options.devices > 1 and environment.place() is None:
+            return _launch(options, given)
         _run(options, is_asked=is_asked)
     except TallowError as error:
         print(f"error: {error}", file=sys.stderr)
@@ -55,6 +56,17 @@ def main(arguments: Sequence[str] | None = None) -> int:
         print(file=sys.stderr)
         return 130
     return 0
+
+
+def _launch(options: argparse.Namespace, given: Sequence[str]) -> int:
+    """Run the program once for each device; what a pipe sends reaches them in a file."""
+    command = [sys.executable, "-m", "tallow.run", *given]
+    if options.prompt is not None:
+        return launch.start(command, options.devices)
+    with tempfile.TemporaryDirectory() as folder:
+        file = Path(folder, "prompt.txt")
+        file.write_text(_prompt(options), encoding="utf-8", newline="")
+        return launch.start([*command, "--prompt-file", str(file)], options.devices)
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -115,7 +127,7 @@ def _run(options: argparse.Namespace, *, is_asked: bool) -> None:
     )
     group = init() if options.devices > 1 else None
     is_first = group is None or group.rank == 0
-    prompt = None if is_asked else _prompt(options, group)
+    prompt = None if is_asked else _prompt(options)
     tokenizer, runtime = _loaded(options, group)
     writer = Writer(runtime, tokenizer, sampler)
     if prompt is None:
@@ -138,15 +150,12 @@ def _run(options: argparse.Namespace, *, is_asked: bool) -> None:
     print(f"{read}, {writer.tokens_written} written{speed}{ending}", file=sys.stderr)
 
 
-def _prompt(options: argparse.Namespace, group: Group | None) -> str:
-    """The prompt that was given, or that stands in a file or comes from standard input, which rank 0 reads."""
+def _prompt(options: argparse.Namespace) -> str:
+    """The prompt that was given, or that stands in a file or comes from standard input."""
     if options.prompt is not None:
         return str(options.prompt)
-    text = _read(options.prompt_file or "-") if group is None or group.rank == 0 else ""
     # Not the end of the line that editors and `echo` write.
-    text = text.removesuffix("\n").removesuffix("\r")
-    if group is not None:
-        text = str(group.exchange("run", text)[0])
+    text = _read(options.prompt_file or "-").removesuffix("\n").removesuffix("\r")
     if not text:
         raise InvalidArgument("run", "the prompt is empty; give one by --prompt, by --prompt-file or by a pipe")
     return text
@@ -156,6 +165,10 @@ def _read(path: str) -> str:
     try:
         if path != "-":
             return Path(path).read_text(encoding="utf-8")
+        if environment.place() is not None:
+            raise InvalidArgument(
+                "run", "no rank has a standard input; give the prompt by --prompt or by --prompt-file"
+            )
         return "" if sys.stdin is None else sys.stdin.read()
     except UnicodeDecodeError:
         raise InvalidArgument("run", f"the prompt in '{path}' is not UTF-8; save it as a text in UTF-8") from None
@@ -219,7 +232,9 @@ def _messages() -> Iterator[str]:
     """What is typed, but for empty lines, up to the end of the input."""
     while True:
         try:
-            message = input("> ")
+            if not _is_terminal(sys.stdout):  # the text goes elsewhere, where no prompt belongs
+                print("> ", end="", file=sys.stderr, flush=True)
+            message = input("> " if _is_terminal(sys.stdout) else "")
         except EOFError:
             print(file=sys.stderr)
             return
