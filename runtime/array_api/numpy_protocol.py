@@ -20,7 +20,7 @@ from ..base.error import UnsupportedOperand
 from ..tensor import Tensor
 from ..tensor.equivalents import EQUIVALENTS
 from ..tensor.names import OF_TENSORS, as_call
-from . import numpy_fft, numpy_functions, numpy_linalg, numpy_shapes
+from . import numpy_fft, numpy_functions, numpy_histograms, numpy_linalg, numpy_shapes
 
 Function = Callable[..., Any]
 
@@ -67,7 +67,6 @@ _HINTS: Final[Mapping[str, str]] = {
     "numpy.select": "mask.where(x, y)",
     "numpy.result_type": "tallow.array_api.result_type(x, y)",
     "numpy.can_cast": "tallow.array_api.can_cast(x, dtype)",
-    "numpy.linspace": "tallow.linspace(start, stop, count) with numbers",
 }
 _HINTS_OF_ARGUMENTS: Final[Mapping[str, str]] = {
     "out": "write x[...] = result instead",
@@ -286,7 +285,8 @@ def _functions() -> Mapping[Function, Function]:
             if inspect.isfunction(function) and _takes_tensors(function) and hasattr(theirs, name):
                 found[getattr(theirs, name)] = function
     # Of NumPy's own signatures, in place of those of the standard.
-    for theirs, own in ((np, numpy_functions), (np, numpy_shapes), (np.linalg, numpy_linalg), (np.fft, numpy_fft)):
+    of_numpy = [(np, own) for own in (numpy_functions, numpy_histograms, numpy_shapes)]
+    for theirs, own in (*of_numpy, (np.linalg, numpy_linalg), (np.fft, numpy_fft)):
         found |= {getattr(theirs, name): getattr(own, name) for name in own.__all__}
     return found
 

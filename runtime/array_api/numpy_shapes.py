@@ -12,6 +12,8 @@ import math
 from collections.abc import Sequence
 from typing import Any
 
+import numpy as np
+
 from ...dtype import DType
 from ..base.error import InvalidArgument
 from ..core.argument import integer
@@ -30,6 +32,7 @@ __all__ = [
     "atleast_1d",
     "atleast_2d",
     "atleast_3d",
+    "broadcast_arrays",
     "column_stack",
     "compress",
     "concatenate",
@@ -45,6 +48,7 @@ __all__ = [
     "full_like",
     "hsplit",
     "hstack",
+    "may_share_memory",
     "meshgrid",
     "ndim",
     "ravel",
@@ -84,11 +88,30 @@ def size(a: Tensor, axis: Axes | None = None) -> int:
     return math.prod(a.shape[one] for one in (axis if isinstance(axis, Sequence) else (axis,)))
 
 
+def broadcast_arrays(*args: Any) -> tuple[Any, ...]:
+    """Stretch tensors, and numbers and lists with them; what no tensor holds, such as texts, stays an array."""
+    tensor = next(it for it in args if isinstance(it, Tensor))
+
+    def part(it: Any) -> Any:
+        array = it if isinstance(it, Tensor) else np.asarray(it)
+        is_other = isinstance(array, Tensor) or array.dtype.kind not in "biufc"
+        return array if is_other else Tensor(array, device=tensor.device)
+
+    parts = [part(it) for it in args]
+    common = np.broadcast_shapes(*[tuple(it.shape) for it in parts])
+    return tuple([it.broadcast_as(common) if isinstance(it, Tensor) else np.broadcast_to(it, common) for it in parts])
+
+
 def full_like(a: Tensor, fill_value: Any, dtype: DType | None = None) -> Tensor:
     target = a.dtype if dtype is None else dtype
     if isinstance(fill_value, Tensor):
         return fill_value.to_dtype(target).broadcast_as(a.shape).copy()
     return full(a.shape, fill_value, dtype=target, device=a.device)
+
+
+def may_share_memory(a: Any, b: Any) -> bool:
+    """Tell whether writing to one could change the other: whether both are views of one storage."""
+    return isinstance(a, Tensor) and isinstance(b, Tensor) and a.storage.inner is b.storage.inner
 
 
 def copy(a: Tensor) -> Tensor:

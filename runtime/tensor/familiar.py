@@ -64,6 +64,14 @@ class FamiliarMethods(RearrangingMethods, ContractionMethods, MoveMethods, Netwo
         """
         return self.copy()
 
+    def ravel(self) -> Self:
+        """Give the elements the shape of a vector: `flatten`, by NumPy's name.
+
+        >>> tl.Tensor([[1, 2], [3, 4]]).ravel()
+        Tensor([1, 2, 3, 4], dtype=i64)
+        """
+        return self.flatten()
+
     @named
     def view(self, *shape: int | Sequence[int]) -> Self:
         """Return a view of the elements in another shape, without a copy. One size may be -1 and follows from the

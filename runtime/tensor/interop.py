@@ -43,6 +43,11 @@ def _require_plain(op: str, data: object) -> None:
             _require_plain(op, item)
 
 
+def _is_foreign(data: object) -> bool:
+    """Tell whether data is a tensor of another library than NumPy."""
+    return hasattr(data, "__dlpack__") and not isinstance(data, np.ndarray)
+
+
 class InteropMethods(LogicMethods):
     """Conversions."""
 
@@ -58,8 +63,9 @@ class InteropMethods(LogicMethods):
         `InvalidArgument`, as are ints that i64 lacks where there is no `dtype`, and lists of uneven lengths.
         """
         target = None if dtype is None else argument.dtype("tensor", "dtype", dtype)
-        if isinstance(data, TensorBase):
-            tensor = self._copied(data, target, device_of(device))
+        if isinstance(data, TensorBase) or _is_foreign(data):
+            source = data if isinstance(data, TensorBase) else self._foreign("tensor", data)
+            tensor = self._copied(source, target, device_of(device))
         else:
             if isinstance(data, np.ndarray | np.generic):
                 array = np.asarray(data)
@@ -86,14 +92,24 @@ class InteropMethods(LogicMethods):
         >>> tl.from_numpy(np.array([1, 2], dtype=np.int16))
         Tensor([1, 2], dtype=i16)
         """
-        if isinstance(array, TensorBase):
-            return cls._copied(array, None, device_of(device))
+        if isinstance(array, TensorBase) or _is_foreign(array):
+            source = array if isinstance(array, TensorBase) else cls._foreign("from_numpy", array)
+            return cls._copied(source, None, device_of(device))
         _require_plain("from_numpy", array)
         try:
             found = np.asarray(array)
         except (TypeError, ValueError) as error:
             raise InvalidArgument("from_numpy", f"array is none of NumPy's: {error}; use Tensor() for lists") from error
         return cls._of_array("from_numpy", found, device_of(device))
+
+    @classmethod
+    def _foreign(cls, op: str, source: Any) -> Self:
+        """The tensor of another library, which may have a dtype that NumPy lacks."""
+        try:
+            return cls.from_dlpack(source)
+        except TallowError as error:
+            error.rename(op)
+            raise
 
     @tells_lack_of_memory
     def numpy(self) -> Array:
@@ -309,6 +325,6 @@ class InteropMethods(LogicMethods):
         except TallowError:
             raise
         except (AttributeError, BufferError, RuntimeError, TypeError, ValueError) as error:
-            reason = "move the tensor to the CPU and to a dtype that NumPy has"
+            reason = "detach the tensor, or move it to the CPU and to a dtype that NumPy has"
             raise InvalidArgument("from_dlpack", f"source gives no tensor: {error}; {reason} first") from error
         return cls._new(Storage(inner), layout)

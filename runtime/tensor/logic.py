@@ -90,9 +90,9 @@ class LogicMethods(ArithmeticMethods):
                 [4, 0, 0]], dtype=i64)
         """
         filling = self._operand("masked_fill", value, "value").broadcast_as(self.shape)
-        return self._mask("masked_fill", mask).where(filling, self)
+        return self._stretched_mask("masked_fill", mask).where(filling, self)
 
-    def _mask(self, op: str, mask: Self) -> Self:
+    def _stretched_mask(self, op: str, mask: Self) -> Self:
         """Stretch a mask to this tensor."""
         if not isinstance(mask, TensorBase):
             require_tensors(op, mask=mask)

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import copy
 import pickle
+from contextlib import nullcontext
 from typing import Any
 
 import numpy as np
 import pytest
-from tallow import BackendUnavailable, Device, DType, InvalidArgument, Tensor
+from tallow import BackendUnavailable, Device, DType, GradientError, InvalidArgument, Tensor, Var
 
 from .arrays import INTEGERS, numbers, same
 
@@ -274,3 +275,38 @@ def test_unpickling_where_the_device_is_missing(monkeypatch: pytest.MonkeyPatch,
         pickled = pickle.dumps(Tensor([1.0]))
     with pytest.raises(BackendUnavailable, match=f"unpickle where {label} is, or move what is pickled to the CPU"):
         pickle.loads(pickled)
+
+
+def test_tensors_of_pytorch_keep_their_dtype() -> None:
+    torch = pytest.importorskip("torch", reason="PyTorch is in no extra")
+    checked = 0
+    for dtype in DType:
+        tensor = Tensor([[1, 0], [1, 1]]).to_dtype(dtype)
+        theirs = torch.from_dlpack(tensor)
+        assert theirs.to(torch.complex128).tolist() == [[1, 0], [1, 1]]
+        for again in (Tensor.from_dlpack(theirs), Tensor(theirs), Tensor.from_numpy(theirs), Tensor(theirs.T).T):
+            assert again.dtype is dtype
+            same(again, tensor.numpy())
+        assert Tensor(theirs, "complex128").dtype is DType.COMPLEX128
+        copied = Tensor(theirs)
+        theirs.zero_()
+        same(copied, Tensor([[1, 0], [1, 1]]).to_dtype(dtype).numpy())
+        checked += dtype is DType.BF16
+    assert checked
+    with pytest.raises(InvalidArgument, match=r"use tensor\.detach"):
+        Tensor(torch.ones(2, requires_grad=True))
+    for take in (torch.from_dlpack, np.from_dlpack, Tensor):
+        w = Var(Tensor([1.0, 2.0]))
+        with pytest.raises(GradientError, match=r"export x\.detach\(\)") if take is not Tensor else nullcontext():
+            take(w * 2)
+
+
+def test_tensors_of_others_keep_their_dtype(device: Device) -> None:
+    """As those of PyTorch do, by DLPack: of a dtype that NumPy lacks too."""
+    for dtype in DType:
+        tensor = Tensor(numbers((2, 3), dtype), device=device)
+        for make in (lambda source: Tensor(source, device=device), lambda source: Tensor.from_numpy(source, device)):
+            again = make(Legacy(tensor))
+            assert again.dtype is dtype
+            assert again.device == device
+            same(again, tensor.numpy())
