@@ -116,7 +116,7 @@ def _summary(results: Results, sizes: Sequence[int]) -> list[str]:
 def _family_title(family: str, rows: Sequence[Row]) -> str:
     """What a fold of the rows of a family shows while it is closed."""
     peers = ((title, [row.ratio(peer) for row in rows]) for peer, title in PEERS.items())
-    means = [f"{mean_text(ratios)} of {title}'s speed" for title, ratios in peers if any(ratios)]
+    means = [f"{mean_text(ratios)} times {title}'s speed" for title, ratios in peers if any(ratios)]
     return f"{family}: {', '.join([_counted(rows), *means])}"
 
 

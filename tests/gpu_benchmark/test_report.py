@@ -150,7 +150,7 @@ def test_page_begins_with_the_means_of_the_families(results: Results) -> None:
     assert "| other | 1 | 4.00 | – | – | – |" in summary
     assert "](families.svg)" in summary
     assert page.index("## Summary") < page.index("## What is slow") < page.index("](plot.svg)")
-    assert "<summary>other: 1 row, 4.00 of PyTorch's speed</summary>" in section(page, "2^28 elements")
+    assert "<summary>other: 1 row, 4.00 times PyTorch's speed</summary>" in section(page, "2^28 elements")
 
 
 def test_what_is_long_is_folded(results: Results) -> None:
