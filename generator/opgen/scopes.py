@@ -333,7 +333,7 @@ def tensor_methods(spec: Spec) -> Mapping[str, str]:
 
 def _of_sum(spec: Spec, functor: Functor, monoid: Monoid) -> Node:
     """The gradient of the elements of a sum: the sum's own, of what each contributes."""
-    if not _is_sum(monoid):
+    if not is_sum(monoid):
         raise FormulaError("only a sum's gradient follows from its formulas; write 'gradient'", 0)
     incoming: Node = Name(INCOMING)
     if monoid.finish is not None:
@@ -357,7 +357,8 @@ def _of_sum(spec: Spec, functor: Functor, monoid: Monoid) -> Node:
     return simplified(own)
 
 
-def _is_sum(monoid: Monoid) -> bool:
+def is_sum(monoid: Monoid) -> bool:
+    """Whether a reduction adds up what the elements contribute."""
     return monoid.combine.node == Call(ADD, (Name("x"), Name("y")))
 
 
@@ -369,7 +370,7 @@ def _added_up(spec: Spec, node: Node) -> Node:
         return Call(MULTIPLY, (node, Name(COUNT)))
     for functor in spec.reductions:
         monoid = functor.reduction
-        plain = isinstance(monoid, Monoid) and _is_sum(monoid) and monoid.element is None and monoid.finish is None
+        plain = isinstance(monoid, Monoid) and is_sum(monoid) and monoid.element is None and monoid.finish is None
         if plain and functor.result is None:
             return Call(functor.name, (node,))
     raise FormulaError("the gradient needs a reduction that is the sum, which the spec lacks; write 'gradient'", 0)

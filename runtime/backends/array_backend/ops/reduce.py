@@ -21,8 +21,8 @@ if TYPE_CHECKING:
 
 # Sums of so many f32 in a row are added up by a library as it likes.
 _BLOCK: Final = 1 << 6
-# Reductions that are exact where all elements are equal: the mean of their distances from the first one is 0.
-_CENTRED: Final = (MethodOp.VAR, MethodOp.STD, ReduceOp.CENTRE)
+# Reductions of distances from the mean.
+_CENTRED: Final = (MethodOp.VAR, MethodOp.STD)
 
 
 @by_plan
@@ -60,15 +60,24 @@ def reduce(
             x = library.reshape(x, rows)
         unit = None
         if isinstance(reduction, Monoid) and reduction.reads_unit and columns:
-            unit = _unit_of(library, x)
-            x = x / unit
+            f64 = library.DTYPES.get(DType.F64)
+            if f64 is not None and dtype is DType.F32:
+                # Squares of f32 are numbers of f64, and then are not rounded before they are added up.
+                x = library.astype(x, f64)
+            else:
+                unit = _unit_of(library, x)
+                x = x / unit
         if op in _CENTRED and columns:
-            first = x[..., :1]
-            x = x - first
+            # The mean of equal elements may be rounded, their distances from the first one are 0.
+            x = x - x[..., :1]
         numbers = given or parameters
-        found = joined(x, unit, *[cast.scalar(library, number, dtype.compute, device) for number in numbers])
         if op is ReduceOp.CENTRE and columns:
-            found = found + first * unit
+            # The mean of the distances from a mean makes up for the rounding of this one.
+            mean = joined(x)
+            found = mean + joined(x - mean)
+            found = found if unit is None else found * unit
+        else:
+            found = joined(x, unit, *[cast.scalar(library, number, dtype.compute, device) for number in numbers])
         if target.is_inexact:
             found = cast.narrow(library, found, target)
         else:
