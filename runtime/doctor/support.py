@@ -37,9 +37,8 @@ class SupportCell:
 def support() -> tuple[SupportCell, ...]:
     """Return all cells of the support matrix: for each op, backend and dtype, how the backend does it, or why not.
 
-    >>> cells = tl.support()
-    >>> {cell.backend for cell in cells if cell.op == "exp" and cell.status == "supported"} >= {"cpu", "cuda", "rocm"}
-    True
+    >>> sorted({cell.status for cell in tl.support()})
+    ['supported', 'unsupported']
     """
     # Nobody else asks for the table, which is long.
     from ...support_table import GROUPS, TABLE

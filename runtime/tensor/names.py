@@ -6,8 +6,7 @@ import inspect
 from collections.abc import Mapping
 from enum import Enum
 from operator import attrgetter
-from types import ModuleType
-from typing import Final, NoReturn
+from typing import Any, Final, NoReturn
 
 from ..core.argument import REQUIRED
 from .equivalents import EQUIVALENTS
@@ -93,20 +92,39 @@ def as_call(word: str, value: object) -> str:
     return f"{word}({', '.join(needed or [each.name for each in places][:2])})"
 
 
-def of_the_package(name: str, package: ModuleType, tensor: type) -> str | None:
+def of_the_package(name: str, package: Any) -> str | None:
     """What to use in place of a name that the package does not have; None where nothing does the same."""
     word = OF_THE_PACKAGE.get(name)
-    owner, _, path = (word or "").partition(".")
-    if word is None or not path.replace(".", "").isidentifier():
+    if word is not None:
+        return _shown(word, package)
+    dtype = package.DType.named(name)
+    if dtype is not None:
+        return f"the dtype '{dtype}', or DType.{dtype.name}"
+    if not name.startswith("_"):
+        if hasattr(package.Tensor, name) and name not in package.Device.backends():
+            return f"the method x.{name}() of a Tensor"
+        if hasattr(package.Device, name):
+            return f"Device.{name}()"
+    return None
+
+
+def _shown(word: str, package: Any) -> str | None:
+    owner, _, path = word.partition(".")
+    if not path.replace(".", "").isidentifier():
         return word
     try:
-        value = attrgetter(path)(tensor if owner == "x" else package)
+        value = attrgetter(path)(package.Tensor if owner == "x" else package)
     except AttributeError:
         # A package may have fewer ops.
         return None
     if owner != "x":
         return as_call(f"{package.__name__}.{path}", value)
     return f"the method {as_call(word, value)} of a Tensor" if callable(value) else f"{word} of a Tensor"
+
+
+def refuse_of_the_package(name: str, package: Any) -> NoReturn:
+    """Raise the AttributeError for a name that a package does not have."""
+    refuse(f"module '{package.__name__}'", name, package, of_the_package(name, package))
 
 
 def refuse(owner: str, name: str, found: object, word: str | None) -> NoReturn:

@@ -77,7 +77,9 @@ PREFIXES = [
 ]
 FILES = [path for folder in (TEMPLATES, RUNTIME) for path in sorted(folder.rglob("*")) if path.is_file()]
 TEXTS = [path.relative_to(REPOSITORY).as_posix() for path in FILES if "__pycache__" not in path.parts]
-SHARED = [name for name in TEXTS if not any(folder in name.split("/") for folder in OWN)]
+# PyTorch's names, such as torch.Tensor.cuda.
+FOREIGN = "runtime/tensor/equivalents.py"
+SHARED = [name for name in TEXTS if not any(folder in name.split("/") for folder in OWN) and name != FOREIGN]
 
 
 def names_of_backends(text: str) -> list[str]:

@@ -334,7 +334,7 @@ def test_names_of_other_libraries_name_ours() -> None:
     assert not hasattr(Tensor, "__getattr__")
     elsewhere = [name for name in names.OF_THE_PACKAGE if not hasattr(tallow, name)]
     for name in elsewhere:
-        word = names.of_the_package(name, tallow, Tensor)
+        word = names.of_the_package(name, tallow)
         assert word is not None
         with pytest.raises(AttributeError, match=f"'tallow' has no attribute '{name}'; use {re.escape(word)}$"):
             getattr(tallow, name)
@@ -362,6 +362,16 @@ def test_names_of_other_libraries_name_ours() -> None:
 def test_the_errors_show_calls_with_what_they_need(owner: object, name: str, call: str) -> None:
     with pytest.raises(AttributeError, match=f"; use {re.escape(call)}$"):
         getattr(owner, name)
+
+
+def test_a_package_with_fewer_ops_names_none_that_it_lacks() -> None:
+    class Small:
+        __name__ = "small"
+        Tensor, Device, DType = type("Tensor", (), {"exp": Tensor.exp}), tallow.Device, DType
+
+    assert names.of_the_package("arcsin", Small()) is None
+    assert names.of_the_package("concatenate", Small()) is None
+    assert names.of_the_package("exp", Small()) == "the method x.exp() of a Tensor"
 
 
 def test_other_names_are_as_unknown_as_ever() -> None:

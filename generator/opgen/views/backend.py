@@ -98,14 +98,27 @@ def custom_op(spec: Spec) -> View:
         View(
             made_from=(method.location,),
             name=method.custom_class,
-            operands=("one tensor", "two tensors", "three tensors")[len(method.operands) - 1],
-            is_in_place=method.signature.returns == "None",
+            doc=_base_class(method),
+            task="Change the first storage" if _is_in_place(method) else "Return a storage and its shape",
             method=method.name,  # of a storage, that applies its ops
             forwards=[_forward(method, backend) for backend in spec.backends],
         )
         for method in methods
     ]
     return View(storages=backend_classes(spec, "Storage"), classes=classes)
+
+
+def _is_in_place(method: Method) -> bool:
+    return method.signature.returns == "None"
+
+
+def _base_class(method: Method) -> str:
+    operands = ("one tensor", "two tensors", "three tensors")[len(method.operands) - 1]
+    task = "changes the first one in place" if _is_in_place(method) else "computes a new tensor"
+    return (
+        f"Base class for an op on {operands} that {task}.\n\nDefine the method of each backend that it is to run on. "
+        f"`Tensor.{method.name}` applies it, and has an example."
+    )
 
 
 def _forward(method: Method, backend: Backend) -> View:

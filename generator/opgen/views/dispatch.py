@@ -28,6 +28,7 @@ _RESULTS = {
 }
 _RESULTS_OF_CUSTOM_OPS = {"None": "changed", "tuple[Storage, Shape]": "applied"}
 # What is of these classes needs no conversion, and a call takes longer than the question.
+_DEVICE_SESSION: Final = ">>> device = tl.Device.default()\n>>> device in tl.devices()\nTrue"
 _OWN_CLASSES = {
     "boolean": "bool",
     "complex_number": "float",
@@ -534,7 +535,7 @@ def device(spec: Spec) -> View:
         for backend in spec.backends
     ]
     return View(
-        doc=f"A device of some backend: `inner` is that backend's own. {spec.device_doc}",
+        doc=f"A device of some backend: `inner` is that backend's own. {spec.device_doc}\n\n{_DEVICE_SESSION}",
         openers=openers,
         classes=classes,
         names=(*classes, *ops_names(spec)),

@@ -13,8 +13,8 @@ def dtype(spec: Spec) -> View:
     for name, members in spec.groups.items():
         items = "".join(f"DType.{member.upper()}, " for member in members)
         groups[name.upper()] = items
-    return View(dtypes=[View(dtype=each, member=each.name.upper(), facts=_facts(each)) for each in spec.dtypes],
-                groups=groups)  # fmt: skip
+    rows = [View(dtype=each, doc=f"{each.doc}.", member=each.name.upper(), facts=_facts(each)) for each in spec.dtypes]
+    return View(dtypes=rows, groups=groups, example=spec.dtypes[0])
 
 
 def promotion(spec: Spec) -> View:

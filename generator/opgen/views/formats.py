@@ -10,7 +10,8 @@ from opgen.views.python import quoted
 
 def docs_formats(spec: Spec) -> View:
     """The block formats, in the order of the spec."""
-    return View(formats=list(map(_row, spec.formats)))
+    rows = list(map(_row, spec.formats))
+    return View(formats=rows, example=rows[0] if rows else None)
 
 
 ggml_dtype = host_blocks = kernels_blocks = docs_formats
@@ -19,6 +20,7 @@ ggml_dtype = host_blocks = kernels_blocks = docs_formats
 def _row(item: Format) -> View:
     return View(
         format=item,
+        doc=f"{item.doc}.",
         name=item.name.upper(),  # the member of its enum
         struct=struct_name(item.name.upper()),
         bits=f"{8 * item.bytes / item.elements:g}",  # a weight's
