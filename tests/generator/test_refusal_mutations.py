@@ -103,7 +103,7 @@ def mutants_of_edges() -> Iterator[Mutant]:
     """Edges that are not so."""
     for file in files("functors/*.yaml"):
         for subject, number, line in entries(file):
-            if (found := re.search(r"edges: \{(.*?)\}(?=[,}])", line)) is None:
+            if (found := re.search(r"edges: \{(.*?)\}(?=[,}]|$)", line)) is None:
                 continue
             for edge in re.finditer(r"""("?)(\w+\([^"]*?\))\1: ([^,}]+)""", found[1]):
                 start = found.start(1) + edge.start(3)
