@@ -64,7 +64,14 @@ class DeviceFacts:
         return self.supports("bf16")
 
     def __eq__(self, other: object) -> bool:
-        return isinstance(other, DeviceFacts) and self.inner == other.inner
+        """Compare with a device, or with a label as `parse` reads it: without a number it is that of the first one."""
+        if isinstance(other, DeviceFacts):
+            return self.inner == other.inner
+        if not isinstance(other, str):
+            return NotImplemented
+        name, colon, number = other.partition(":")
+        is_number = number.isascii() and number.isdecimal() if colon else True
+        return name == self.backend and is_number and int(number or 0) == self.ordinal
 
     def __hash__(self) -> int:
         return hash(self.inner)

@@ -54,14 +54,23 @@ class InteropMethods(LogicMethods):
     __slots__ = ()
 
     def __init__(
-        self, data: ArrayLike | TensorBase, dtype: DTypeLike | None = None, device: Device | str | None = None
+        self,
+        data: ArrayLike | TensorBase,
+        dtype: DTypeLike | None = None,
+        device: Device | str | None = None,
+        *,
+        requires_grad: bool = False,
     ) -> None:
         """Make a tensor of numbers, nested lists of numbers, or an array, on `device` (by default the CPU).
 
         Without `dtype`, Python ints become i64, floats f32 and bools bool, and arrays keep their dtype. With it, an
         array is converted as `to_dtype` does, while Python numbers that an integer dtype lacks are an
-        `InvalidArgument`, as are ints that i64 lacks where there is no `dtype`, and lists of uneven lengths.
+        `InvalidArgument`, as are ints that i64 lacks where there is no `dtype`, lists of uneven lengths, and
+        `requires_grad=True`, for which there is `Var`.
         """
+        if requires_grad is not False:
+            reason = "a Tensor has no gradient of its own; leave requires_grad out and make a variable of it"
+            raise InvalidArgument("tensor", f"{reason}: tallow.Var(Tensor(data))")
         target = None if dtype is None else argument.dtype("tensor", "dtype", dtype)
         if isinstance(data, TensorBase) or _is_foreign(data):
             source = data if isinstance(data, TensorBase) else self._foreign("tensor", data)

@@ -14,6 +14,7 @@ from .equivalents import EQUIVALENTS
 # By the names of other libraries, what does the same to a tensor x where it is no single name of `EQUIVALENTS`.
 _OF_TENSORS: Final[Mapping[str, str]] = {
     "type_as": "x.to_dtype(dtype)",
+    "data": "x.detach()",
     "double": 'x.to_dtype("f64")',
     "bfloat16": 'x.to_dtype("bf16")',
     "long": 'x.to_dtype("i64")',
@@ -49,6 +50,11 @@ OF_OPTIMIZERS: Final[Mapping[str, str]] = {
 _OF_THE_PACKAGE: Final[Mapping[str, str]] = {
     **dict.fromkeys(("vstack", "hstack"), "tallow.cat(tensors, dim), or tallow.stack(tensors, dim)"),
     "empty": "tallow.zeros(shape)",
+    "set_default_device": "device= where tensors are made, such as tallow.zeros(shape, device=device)",
+    "set_default_dtype": "dtype= where tensors are made, such as tallow.zeros(shape, dtype=dtype)",
+    **dict.fromkeys(
+        ("nn", "functional"), "methods, such as x.linear(weight, bias) and x.relu(); parameters are tallow.Var(tensor)"
+    ),
     "device_count": "len(tallow.devices())",
     "Variable": "tallow.Var(tensor)",
     **dict.fromkeys(("grad", "autograd"), "loss.backward(), or tallow.value_and_grad(function)"),

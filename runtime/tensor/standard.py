@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from functools import cache
 from types import ModuleType
-from typing import Any, Final, Self
+from typing import Any, Final, NoReturn, Self
 
 import numpy as np
 
 from ...device import Device
-from ..base.error import InvalidArgument, UnsupportedDType, shown
+from ..base.error import InvalidArgument, UnsupportedDType, UnsupportedOperand, shown
 from .interop import InteropMethods
 
 
@@ -22,6 +22,15 @@ def _numpy_protocol() -> ModuleType:
 
 
 _VERSIONS: Final = (None, "2021.12", "2022.12", "2023.12", "2024.12", "2025.12")
+
+
+class _Count(int):
+    """A number of elements: to call it, as PyTorch's method `size` is, is an error that says so."""
+
+    __slots__ = ()
+
+    def __call__(self, *_: object) -> NoReturn:
+        raise UnsupportedOperand("size", "it is the number of elements, and no method; use x.shape, or x.shape[dim]")
 
 
 class StandardMethods(InteropMethods):
@@ -36,7 +45,7 @@ class StandardMethods(InteropMethods):
         >>> tl.zeros((2, 3)).size
         6
         """
-        return self._layout.elem_count
+        return _Count(self._layout.elem_count)
 
     def to_device(self, device: Device | str, /, *, stream: int | None = None) -> Self:
         """Copy the tensor to another device, as `to` does: the method of the array API standard.

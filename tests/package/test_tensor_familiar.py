@@ -389,3 +389,27 @@ def test_other_names_are_as_unknown_as_ever() -> None:
     }.items():
         with pytest.raises(AttributeError, match=word):
             getattr(tallow, name)
+
+
+def test_what_pytorch_does_otherwise_says_what_to_use(device: Device) -> None:
+    x = Tensor([[1.0, 2.0]], device=device)
+    with pytest.raises(InvalidArgument, match=r"requires_grad out and make a variable of it: tallow\.Var\(Tensor"):
+        tallow.tensor([1.0], requires_grad=True)
+    assert Tensor([1.0], requires_grad=False).tolist() == [1.0]
+    assert x.size == 2
+    for arguments in ((), (0,)):
+        with pytest.raises(TypeError, match=r"size: .* no method; use x\.shape, or x\.shape\[dim\]"):
+            x.size(*arguments)  # type: ignore[operator]
+
+
+def test_a_device_is_equal_to_its_label(device: Device) -> None:
+    """As `parse` reads labels, and no other text."""
+    cpu = Device.cpu()
+    assert (cpu == "cpu", cpu == "cpu", cpu == "cpu:0", cpu != "cpu") == (True, True, True, False)
+    for label in ("", "cpu:1", "cpu:", "cpu:-0", "CPU", "abacus", "cuda", "rocm:0"):
+        assert (cpu == label, label == cpu, cpu != label) == (False, False, True)
+    assert (cpu == 0, cpu == None) == (False, False)  # noqa: E711
+    assert device in ("abacus", device.label)
+    for other in Device.all():
+        assert (other == device) is (other == device.label) is (other.label == device)
+        assert (other == other.backend) is (other.ordinal == 0)
