@@ -29,7 +29,7 @@ from typing import Annotated, Any, TypeAlias, TypeVar, Union, get_args, get_orig
 from opgen.cache.memo import memoize, persistent
 from opgen.loader import Document, Value
 from opgen.problem import Location, Problem, did_you_mean, nearest
-from opgen.yaml_mistakes import key_fix, mapping_fix, value_fix
+from opgen.yaml_errors import key_fix, mapping_fix, value_fix
 
 Found = TypeVar("Found")
 # Where a mistake of a record is, and what it is: in the value of a key, or in that to which a path of keys and

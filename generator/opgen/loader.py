@@ -16,7 +16,7 @@ import yaml
 from opgen.cache.memo import memoize
 from opgen.folders import walk
 from opgen.problem import Location, Problem, lines_of
-from opgen.yaml_mistakes import conflict, mistake
+from opgen.yaml_errors import diagnose, find_conflict
 
 Scalar = str | int | float | bool | None
 
@@ -129,7 +129,7 @@ def load(
             )
             continue
         if relative in unsaved:
-            problem = conflict(unsaved[relative], Location(relative))
+            problem = find_conflict(unsaved[relative], Location(relative))
             problems += [problem] if problem is not None else []
             document = None if problem is not None else _parsed(unsaved[relative], relative, problems)
         else:
@@ -177,7 +177,7 @@ def read_text(file: Path, shown: Path, problems: list[Problem]) -> str | None:
             return None
         content = file.read_bytes()
         text = content.decode("utf-8").replace("\r\n", "\n")
-        problem = conflict(text, Location(shown))
+        problem = find_conflict(text, Location(shown))
         problems += [problem] if problem is not None else []
         return text if problem is None else None
     except UnicodeDecodeError as error:
@@ -212,7 +212,7 @@ def _parse(text: str, path: Path, problems: list[Problem]) -> Value | None:
             return None
         mark = error.problem_mark or error.context_mark
         location = Location(path, mark.line + 1, mark.column + 1) if mark else Location(path)
-        problems.append(mistake(text, location, error))
+        problems.append(diagnose(text, location, error))
         return None
     except yaml.YAMLError as error:
         # Of the characters that YAML refuses, its errors do not tell line and column.

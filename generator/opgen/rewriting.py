@@ -11,7 +11,7 @@ from opgen.expression import ExpressionError, parse_expression, substituted
 
 _FUNCTIONS: Final[Mapping[type[ast.AST], str]] = {
     ast.Pow: "pow",
-    ast.BitXor: "pow",  # what C++ and Python mean by it is said apart
+    ast.BitXor: "pow",  # as in mathematics; the message names that of bits too
     ast.FloorDiv: "floor_divide",
     ast.Mod: "remainder",
     ast.BitAnd: "bitwise_and",
@@ -144,7 +144,7 @@ class _Rewriter(ast.NodeTransformer):
     """Writes what formulas have no syntax for as what they have, from the inside out."""
 
     def visit_IfExp(self, node: ast.IfExp) -> ast.expr:
-        # The condition is taken apart as a whole.
+        # Its condition may become several choices.
         test = self._inner(node.test)
         return _choice(test, self.visit(node.body), self.visit(node.orelse))
 

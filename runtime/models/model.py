@@ -228,7 +228,7 @@ class ModelRuntime:
         """Refuse a prompt of more tokens than there is room for."""
         most, used, context = self.cache.max_seq_len, self.cache.length, self.config.context
         if used + count > most:
-            others = f" behind {used} others" if used else ""
+            others = f" after {used} others" if used else ""
             fix = (
                 f", or give max_seq_len up to {context}" if most < context else ", or take a model of a longer context"
             )

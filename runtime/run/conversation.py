@@ -15,7 +15,7 @@ _PART_FOR_ANSWER: Final = 4
 
 
 class Writer:
-    """Text behind tokens, of which the model reads those that it has not read for the text before.
+    """Generates the text that follows tokens; the model reads only those that it has not read already.
 
     `is_stopped` may be set while text is written, which then ends. `ending` says why the last text has ended, where the
     model did not end it; `tokens_read`, `tokens_written`, `seconds_to_first` and `speed` measure it.

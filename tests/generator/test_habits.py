@@ -295,7 +295,7 @@ def test_a_text_that_is_no_plain_one_is_to_be_quoted(sign: str) -> None:
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("a:\n  doc:b\n  c: d\n", "2: 'doc:' has no space behind it; write 'doc: b'"),
+        ("a:\n  doc:b\n  c: d\n", "2: 'doc:' has no space after it; write 'doc: b'"),
         ("a:\n  doc = b\n  c: d\n", "2: 'doc = b' is no entry; write 'doc: b'"),
         (
             "a:\n  b: c\n d: e\n",

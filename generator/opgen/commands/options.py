@@ -105,7 +105,7 @@ def check_names(what: str, names: Sequence[str], known: Iterable[str]) -> None:
 
 
 def complete(names_in: Callable[["Project"], Iterable[str]]) -> Callable[..., list[str]]:
-    """Complete an argument or an option in the shell with names of the project, if there is one without mistakes."""
+    """Complete an argument or an option in the shell with names of the project, if there is one without errors."""
 
     def completions(context: click.Context, _parameter: click.Parameter, incomplete: str) -> list[str]:
         from opgen.project import read_project

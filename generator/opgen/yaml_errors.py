@@ -1,4 +1,4 @@
-"""What is wrong with a text that is no YAML, and how to write it: libyaml's own messages name tokens."""
+"""Messages about texts that are no YAML: libyaml's own name tokens, these what to write."""
 
 import json
 import re
@@ -31,13 +31,13 @@ _ASSIGNMENT: Final = re.compile(r"\s*(?P<key>[\w.-]+)\s*=\s*(?P<value>\S.*)")
 
 @dataclass(frozen=True)
 class _Line:
-    """A line of the text that may have the mistake; the number counts from 1."""
+    """A line that may be wrong; the number counts from 1."""
 
     number: int
     text: str
 
 
-def conflict(text: str, place: Location) -> Problem | None:
+def find_conflict(text: str, place: Location) -> Problem | None:
     """The first marker of a merge with conflicts in the text of a file, whose first character is at `place`."""
     marker = _CONFLICT.search(text)
     if marker is None:
@@ -47,8 +47,8 @@ def conflict(text: str, place: Location) -> Problem | None:
     return Problem(replace(place, line=line), message)
 
 
-def mistake(text: str, location: Location, error: yaml.MarkedYAMLError) -> Problem:
-    """The mistake that libyaml has noticed at `location`, where a person has made it if that is known."""
+def diagnose(text: str, location: Location, error: yaml.MarkedYAMLError) -> Problem:
+    """The error that libyaml reports at `location`, placed where it was made if that is known."""
     lines = lines_of(text)
     line = lines[location.line - 1] if location.line <= len(lines) else ""
     if "\t" in line[: len(line) - len(line.lstrip())]:
@@ -65,7 +65,7 @@ def mistake(text: str, location: Location, error: yaml.MarkedYAMLError) -> Probl
         place = replace(location, line=context, column=error.context_mark.column + 1)
         return Problem(place, "the quote that opens here is not closed; close it, or put the text in quotes as a whole")
     for suspect in _suspects(lines, location.line, context):
-        for column, message in _mistakes_of(suspect, location):
+        for column, message in _errors_of(suspect, location):
             return Problem(replace(location, line=suspect.number, column=column), message)
     if (indented := _indentation(lines[: location.line], location)) is not None:
         return Problem(location, indented)
@@ -94,14 +94,14 @@ def _suspects(lines: Sequence[str], reached: int, context: int) -> Iterator[_Lin
             yield _Line(number, lines[number - 1])
 
 
-def _mistakes_of(line: _Line, location: Location) -> Iterator[tuple[int, str]]:
+def _errors_of(line: _Line, location: Location) -> Iterator[tuple[int, str]]:
     """Yield what a line does that no YAML has, and the column."""
     if (space := _ODD_SPACES.search(line.text)) is not None:
         yield space.start() + 1, f"U+{ord(space[0]):04X} looks like a space, and is none; write a space"
     if (entry := _NO_SPACE.fullmatch(line.text)) is not None:
         yield (
             entry.start("key") + 1,
-            f"'{entry['key']}:' has no space behind it; write '{entry['key']}: {entry['value']}'",
+            f"'{entry['key']}:' has no space after it; write '{entry['key']}: {entry['value']}'",
         )
     if (entry := _ASSIGNMENT.fullmatch(line.text)) is not None:
         yield entry.start("key") + 1, f"'{entry[0].strip()}' is no entry; write '{entry['key']}: {entry['value']}'"
@@ -190,7 +190,7 @@ def value_fix(wanted: str, content: object) -> str:
 def mapping_fix(content: object) -> str:
     """The end of a message about a value that is no mapping, where a text is an entry without its space."""
     key = re.match(r"[\w.-]+:(?=\S)", content) if isinstance(content, str) else None
-    return f"; write a space behind '{key[0]}'" if key is not None else ""
+    return f"; write a space after '{key[0]}'" if key is not None else ""
 
 
 def key_fix(key: str) -> str:
@@ -198,4 +198,4 @@ def key_fix(key: str) -> str:
     if key == "<<":
         return "; write the entries out, which no alias can add"
     name, colon, value = key.partition(":")
-    return f"; write a space behind the colon, '{name}: {value}'" if colon and value else ""
+    return f"; write a space after the colon, '{name}: {value}'" if colon and value else ""
