@@ -9,7 +9,7 @@ that is an integer dtype that does not have the number.
 
 from __future__ import annotations
 
-from typing import Final, Self
+from typing import Any, Final, Self
 
 import numpy as np
 
@@ -224,7 +224,7 @@ class ArithmeticMethods(ReductionMethods, ViewMethods):
                 raise InvalidArgument("pow", f"{reason}; {CONVERT.format('floating-point')}")
         return self._binary(POW, other)
 
-    def where(self, on_true: Self | float, on_false: Self | float) -> Self:
+    def where(self, on_true: Self | Array | float, on_false: Self | Array | float) -> Self:
         """Select elements by this tensor, the condition: those of `on_true` where it is not 0, else those of
         `on_false`.
 
@@ -239,6 +239,10 @@ class ArithmeticMethods(ReductionMethods, ViewMethods):
             chosen, other = on_true, on_true._operand("where", on_false, "on_false")
         elif isinstance(on_false, TensorBase):
             chosen, other = on_false._operand("where", on_true, "on_true"), on_false
+        elif isinstance(on_true, np.ndarray) or isinstance(on_false, np.ndarray):
+            values = on_true, on_false
+            given: list[Any] = [self._of_host("where", it) if isinstance(it, np.ndarray) else it for it in values]
+            return self.where(*given)
         else:
             dtype = default_dtype(on_true, on_false)
             chosen = self._operand("where", on_true, "on_true", dtype)

@@ -5,7 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, Self, TypeVar
 
-from ...dtype import DType
+import numpy as np
+
+from ...dtype import Array, DType
 from ...tensor_ops import BITWISE_AND, BITWISE_OR, BITWISE_XOR, EQ
 from ..core import argument
 from .arithmetic import ArithmeticMethods
@@ -22,36 +24,44 @@ class LogicMethods(ArithmeticMethods):
     def __invert__(self) -> Self:
         return self._cmp(EQ, 0) if self._storage.inner.dtype.kind == "bool" else self.bitwise_invert()
 
+    def _truth_of(self, other: object) -> Any:
+        """Tell where an operand is not 0."""
+        if isinstance(other, np.ndarray):
+            other = self._of_host("logical", other)
+        if isinstance(other, LogicMethods):
+            return other._truth()
+        return argument.number("logical", "other", other, "a Tensor or a Python number") != 0
+
     def _truth(self) -> Self:
         """Tell where the elements are not 0."""
         return self.to_dtype(DType.BOOL)
 
     @named
-    def logical_and(self, other: Self | float) -> Self:
+    def logical_and(self, other: Self | Array | float) -> Self:
         """Return a mask of where both elements are not 0.
 
         >>> tl.Tensor([True, True, False]).logical_and(tl.Tensor([True, False, False]))
         Tensor([True, False, False], dtype=bool)
         """
-        return self._truth()._binary(BITWISE_AND, _truth_of(other))
+        return self._truth()._binary(BITWISE_AND, self._truth_of(other))
 
     @named
-    def logical_or(self, other: Self | float) -> Self:
+    def logical_or(self, other: Self | Array | float) -> Self:
         """Return a mask of where at least one of the elements is not 0.
 
         >>> tl.Tensor([True, True, False]).logical_or(tl.Tensor([True, False, False]))
         Tensor([True, True, False], dtype=bool)
         """
-        return self._truth()._binary(BITWISE_OR, _truth_of(other))
+        return self._truth()._binary(BITWISE_OR, self._truth_of(other))
 
     @named
-    def logical_xor(self, other: Self | float) -> Self:
+    def logical_xor(self, other: Self | Array | float) -> Self:
         """Return a mask of where exactly one of the elements is not 0.
 
         >>> tl.Tensor([True, True, False]).logical_xor(tl.Tensor([True, False, False]))
         Tensor([False, True, False], dtype=bool)
         """
-        return self._truth()._binary(BITWISE_XOR, _truth_of(other))
+        return self._truth()._binary(BITWISE_XOR, self._truth_of(other))
 
     @named
     def logical_not(self) -> Self:
@@ -99,7 +109,7 @@ class LogicMethods(ArithmeticMethods):
         return mask._truth().broadcast_as(self.shape)
 
 
-def where(condition: T, on_true: T | float, on_false: T | float) -> T:
+def where(condition: T, on_true: T | Array | float, on_false: T | Array | float) -> T:
     """Select elements by a condition: those of `on_true` where it is not 0, else those of `on_false`.
 
     All three broadcast to one shape. The last two are promoted, and may be numbers: `tl.where(condition, x, 0)`.
@@ -110,9 +120,3 @@ def where(condition: T, on_true: T | float, on_false: T | float) -> T:
     """
     require_tensors("where", condition=condition)
     return condition.where(on_true, on_false)
-
-
-def _truth_of(other: object) -> Any:
-    if isinstance(other, LogicMethods):
-        return other._truth()
-    return argument.number("logical", "other", other, "a Tensor or a Python number") != 0

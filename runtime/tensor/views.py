@@ -175,7 +175,7 @@ class ViewMethods(TensorBase):
             dim = dim_of("narrow", dim, axis)
         return self._seen(Layout.narrow, dim, start, length, step)
 
-    def squeeze(self, dim: int | None = None, axis: int | None = None) -> Self:
+    def squeeze(self, dim: int | Sequence[int] | None = None, axis: int | Sequence[int] | None = None) -> Self:
         """Remove dims of size 1: all of them, or only `dim`, which must be of size 1. The result is a view.
 
         >>> x = tl.zeros((1, 3, 1))
@@ -186,6 +186,8 @@ class ViewMethods(TensorBase):
         """
         if axis is not None:
             dim = dim_of("squeeze", dim, axis)
+        if isinstance(dim, Sequence):
+            return self._squeezed(integers("squeeze", "dim", dim))
         if dim is not None:
             return self._seen(Layout.squeeze, dim)
         layout = self._layout
@@ -193,6 +195,14 @@ class ViewMethods(TensorBase):
             if layout.shape[position] == 1:
                 layout = layout.squeeze(position)
         return self._view(layout)
+
+    def _squeezed(self, dims: tuple[int, ...]) -> Self:
+        """Drop some dims of size 1."""
+        places = sorted({self.shape.dim("squeeze", dim) for dim in dims}, reverse=True)
+        view = self
+        for place in places:
+            view = view._seen(Layout.squeeze, place)
+        return view
 
     def unsqueeze(self, dim: int = REQUIRED, axis: int | None = None) -> Self:
         """Insert a dim of size 1 as dim `dim` of the result; -1 puts it last. The result is a view.

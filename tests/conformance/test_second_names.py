@@ -93,6 +93,8 @@ def test_methods_that_take_several_dims_take_a_list(device: Device) -> None:
     x = Tensor(np.arange(24, dtype=np.float32).reshape(2, 3, 4), device=device)
     for by_list, by_tuple in (
         (x.permute([2, 0, 1]), x.permute((2, 0, 1))),
+        (x[:1, :, None].squeeze([0, -2]), x[0]),
+        (x[:1, :, None].squeeze(axis=(0, 2)), x[0]),
         (x.flip([0, 1]), x.flip(0, 1)),
         (x.flip(axis=[0, 1]), x.flip(0, 1)),
         (x.flip(axis=0), x.flip(0)),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import math
 import operator as operators
 from collections.abc import Callable
@@ -11,7 +12,7 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from tallow import Device, IndexMismatch, InvalidArgument, InvalidIndex, Tensor, UnsupportedOperand, Var
+from tallow import Device, IndexMismatch, InvalidArgument, InvalidIndex, TallowError, Tensor, UnsupportedOperand, Var
 
 SHAPE = (4, 5, 3)
 ARRAY = np.arange(60, dtype=np.float32).reshape(SHAPE)
@@ -220,6 +221,45 @@ def test_operands_that_are_arrays_take_the_device_of_the_tensor(device: Device) 
     ):
         assert found.device == device
         np.testing.assert_allclose(found.numpy(), expected, rtol=1e-6)
+
+
+OPERANDS = [
+    name
+    for name in dir(Tensor)
+    if inspect.isfunction(method := getattr(Tensor, name)) and name not in ("matmul", "__matmul__", "__setitem__")
+    for parameters in [list(inspect.signature(method).parameters.values())[1:]]
+    if len(parameters) == 1 and "ndarray" in str(parameters[0].annotation).replace("Array", "ndarray")
+]
+
+
+@pytest.mark.parametrize("name", OPERANDS)
+def test_every_operand_may_be_an_array(device: Device, name: str) -> None:
+    """As the signatures say: it is what a tensor of it is."""
+    compared = 0
+    for dtype in (np.float32, np.int64, np.bool_):
+        array = (ARRAY % 4 + 1).astype(dtype)
+        x = Tensor.from_numpy(array[::-1].copy(), device)
+        try:
+            expected = getattr(x.copy(), name)(Tensor.from_numpy(array, device))
+        except TallowError:
+            continue
+        found = getattr(x.copy(), name)(array)
+        assert comparable(found) == comparable(expected)
+        compared += 1
+    assert compared
+
+
+def comparable(result: Any) -> Any:
+    if isinstance(result, tuple):
+        return [comparable(part) for part in result]
+    return result.dtype, result.device, result.tolist()
+
+
+def test_a_choice_between_arrays(device: Device) -> None:
+    x = Tensor.from_numpy(ARRAY, device)
+    for values in ((ARRAY, 0), (0, ARRAY), (ARRAY, -ARRAY), (x, -ARRAY), (ARRAY, -x)):
+        expected = np.where(ARRAY > 3, *[it.numpy() if isinstance(it, Tensor) else it for it in values])
+        assert (x > 3).where(*values).tolist() == expected.tolist()
 
 
 @pytest.mark.parametrize("operator", ["add", "sub", "mul", "truediv", "floordiv", "mod", "pow", "lt", "matmul", "and_"])
