@@ -13,6 +13,7 @@ from typing import NamedTuple
 import tallow
 import yaml
 from tallow.runtime.tensor.equivalents import EQUIVALENTS
+from tallow.support_table import TABLE
 
 PACKAGE = tallow.__name__
 # The page whose classes have no members here: the pages of ops have them.
@@ -54,25 +55,25 @@ class Entry(NamedTuple):
 @cache
 def pages() -> tuple[Page, ...]:
     """The pages in their order."""
-    found = yaml.safe_load(_PAGES.read_text(encoding="utf-8"))
-    return tuple(Page(key, own["title"], own["doc"].strip(), tuple(own["names"].split())) for key, own in found.items())
+    pages = yaml.safe_load(_PAGES.read_text(encoding="utf-8"))
+    return tuple(Page(key, own["title"], own["doc"].strip(), tuple(own["names"].split())) for key, own in pages.items())
 
 
 def resolve(name: str) -> object:
-    """What a name stands for; of a class, the attribute as the class has it, such as a property."""
+    """Look a name up; an attribute of a class is returned as the class defines it, such as a property."""
     owner, attribute = owner_of(name)
     # A field may have no default, and so be no attribute of its class.
     return inspect.getattr_static(owner, attribute, None) if inspect.isclass(owner) else getattr(owner, attribute)
 
 
 def owner_of(name: str) -> tuple[object, str]:
-    """The module or class that has an attribute, and what it calls it."""
+    """Split a name into the module or class that has the attribute, and the name of the attribute."""
     *path, attribute = name.split(".")
     owner: object = tallow
     for position, part in enumerate(path, 1):
         # The package may have a function of a module's name.
-        found = getattr(owner, part, None)
-        owner = found if inspect.isclass(found) else import_module(".".join([PACKAGE, *path[:position]]))
+        value = getattr(owner, part, None)
+        owner = value if inspect.isclass(value) else import_module(".".join([PACKAGE, *path[:position]]))
     return owner, attribute
 
 
@@ -114,7 +115,7 @@ def members(owner: type) -> Iterator[str]:
     for name in dict.fromkeys([*names, *dir(owner)]):
         home = next((each for each in owner.__mro__ if name in vars(each) or name in _annotations(each)), object)
         is_ours = home.__module__.partition(".")[0] == PACKAGE and not name.startswith("_")
-        # What makes storages is below tensors, and on the pages of ops.
+        # Methods that return storages are documented on the pages of ops.
         makes_storages = _result(owner, name) in ("Storage", "QStorage")
         if is_ours and not makes_storages and not any(hasattr(base, name) for base in bases):
             yield name
@@ -126,8 +127,8 @@ def _result(owner: type, name: str) -> str:
 
 
 def _annotations(owner: type) -> dict[str, object]:
-    found: dict[str, object] = vars(owner).get("__annotations__", {})
-    return found
+    annotations: dict[str, object] = vars(owner).get("__annotations__", {})
+    return annotations
 
 
 def _directive(name: str) -> str:
@@ -155,10 +156,11 @@ def texts() -> Iterator[tuple[str, str]]:
     yield "array-api.md", _standard()
 
 
-def _checksum(found: tuple[Entry, ...]) -> int:
-    """A number that differs where an entry does, so that Sphinx reads the page again: it knows no other sources."""
+def _checksum(shown: tuple[Entry, ...]) -> int:
+    """Return a checksum of all that the entries are built from, so that Sphinx rereads a page when it changes."""
     texts = [source.read_text(encoding="utf-8") for source in sorted(Path(__file__).parent.glob("*.py"))]
-    for entry in (each for one in found for each in (one, *one.members)):
+    texts.append(TABLE)
+    for entry in (each for one in shown for each in (one, *one.members)):
         value = resolve(entry.name)
         function = getattr(value, "fget", None) or getattr(value, "__func__", value)
         texts += [
@@ -181,7 +183,7 @@ def _lines(entry: Entry) -> Iterator[str]:
 
 
 def _standard() -> str:
-    """The functions of the array API standard, whose specification documents them."""
+    """List the functions of the array API standard, whose specification documents them."""
     lines = ["# The array API", "", "`tallow.array_api` has the functions of the"]
     lines += ["[array API standard](https://data-apis.org/array-api/latest/API_specification/), which documents them;"]
     lines += ["[the guide](../docs/array-api.md) says how to use it, and where it differs.", ""]

@@ -15,12 +15,12 @@ def docstring_of(owner: type, attribute: str) -> str:
 
 @cache
 def _texts(owner: type) -> dict[str, str]:
-    found: dict[str, str] = {}
+    texts: dict[str, str] = {}
     for statement, below in pairwise(_body(owner)):
         target = statement.targets[0] if isinstance(statement, ast.Assign) else getattr(statement, "target", None)
         if isinstance(below, ast.Expr) and isinstance(below.value, ast.Constant) and isinstance(target, ast.Name):
-            found[target.id] = inspect.cleandoc(str(below.value.value))
-    return found
+            texts[target.id] = inspect.cleandoc(str(below.value.value))
+    return texts
 
 
 def _body(owner: type) -> list[ast.stmt]:

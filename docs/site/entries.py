@@ -1,4 +1,4 @@
-"""What the entries of the API reference say: a docstring in reStructuredText, and the facts of the spec below it."""
+"""The contents of entries of the API reference: the docstring in reStructuredText, then dtypes, gradient and names."""
 
 from __future__ import annotations
 
@@ -21,10 +21,10 @@ if TYPE_CHECKING:
 _ROOT = Path(__file__).parents[2]
 _CODE = re.compile(r"`([^`]*)`")
 _NAME = re.compile(r"[A-Za-z_][\w.]*")
-# What has a meaning in reStructuredText, but none in our docstrings.
+# Marks of reStructuredText that mean themselves in docstrings.
 _MARKS = re.compile(r"([\\*|_])")
-# What signatures say in other words: parameters that only serve to refuse what callers may write by mistake, defaults
-# that say that there is none, and unions that have a name.
+# Replacements in signatures: parameters that only refuse calls, defaults that mean "required", enum members, and unions
+# that have a name.
 _SIGNATURE = {
     r"(?:, )?\*{1,2}\w+: (?:typing\.)?Never": "",
     r" ?= ?<required>": "",
@@ -36,7 +36,7 @@ _SETS = ("all", "number", "real", "integer", "float", "complex")
 
 
 def setup(application: Sphinx) -> dict[str, bool]:
-    """Connect what writes the entries."""
+    """Connect the functions that write entries."""
     application.connect("autodoc-process-docstring", _docstring)
     application.connect("autodoc-process-signature", _signature)
     return {"parallel_read_safe": True}
@@ -52,7 +52,7 @@ def _signature(_: Sphinx, what: str, name: str, *given: Any) -> tuple[str | None
 
 
 def _docstring(_: Sphinx, what: str, name: str, value: object, options: object, lines: list[str]) -> None:
-    """Write a docstring in reStructuredText; what is below a prompt stays as it is."""
+    """Replace a docstring by reStructuredText, with the facts of the entry below it."""
     del value, options
     if what == "attribute":
         owner, attribute = api.owner_of(name.removeprefix(f"{api.PACKAGE}."))
@@ -63,15 +63,15 @@ def _docstring(_: Sphinx, what: str, name: str, value: object, options: object, 
 
 
 def restructured(lines: Sequence[str]) -> list[str]:
-    """A docstring in reStructuredText: sessions as they are, indented lines as code, and the rest as text."""
-    found: list[str] = []
+    """A docstring in reStructuredText: sessions unchanged, indented lines as code, everything else as text."""
+    output: list[str] = []
     kind = ""
     for line in lines:
         before, kind = kind, _kind(line, kind)
         if kind == "code" and before == "blank":
-            found += [".. code-block:: python", ""]
-        found.append(_text(line) if kind == "text" else line)
-    return found
+            output += [".. code-block:: python", ""]
+        output.append(_text(line) if kind == "text" else line)
+    return output
 
 
 def _kind(line: str, before: str) -> str:
@@ -83,7 +83,7 @@ def _kind(line: str, before: str) -> str:
 
 
 def _text(line: str) -> str:
-    """A line of text: names in backticks become links where they name something, other code does not."""
+    """A line of text: identifiers in backticks become links where they resolve, other code literals."""
     return "".join(
         (f"`{part}`" if _NAME.fullmatch(part) else f"``{part}``") if position % 2 else _MARKS.sub(r"\\\1", part)
         for position, part in enumerate(_CODE.split(line))
@@ -115,14 +115,14 @@ def _tensor_facts(name: str) -> Iterator[str]:
 
 
 def words(dtypes: set[str]) -> list[str]:
-    """Dtypes by the sets of the spec that have them, as few as there are."""
-    found, left = [], {*dtypes}
+    """Summarise dtypes by the largest sets of the spec that they cover."""
+    covered, left = [], {*dtypes}
     for name in _SETS:
         own = {*_spec().sets[name]}
         if own <= dtypes and own & left:
-            found.append(name)
+            covered.append(name)
             left -= own
-    return [*found, *(name for name in _spec().sets["all"] if name in left)]
+    return [*covered, *(name for name in _spec().sets["all"] if name in left)]
 
 
 @cache

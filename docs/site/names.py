@@ -1,4 +1,4 @@
-"""What other libraries call the public names: a page of all of them, and lines for entries and pages of ops."""
+"""Names of public functions in other libraries: the page that lists them, and lines for entries and pages of ops."""
 
 from collections.abc import Iterator, Mapping
 from functools import cache
@@ -15,35 +15,33 @@ Facts = Mapping[str, Mapping[str, Any]]
 
 @cache
 def facts() -> Facts:
-    """What `ops.yaml` says of each op."""
-    found: Facts = yaml.safe_load(Path(__file__).with_name("ops.yaml").read_text(encoding="utf-8"))
-    return found
+    """Return the contents of `ops.yaml`, by op."""
+    by_op: Facts = yaml.safe_load(Path(__file__).with_name("ops.yaml").read_text(encoding="utf-8"))
+    return by_op
 
 
 def public_name(op: str) -> str | None:
-    """The function or method that is an op, or stands on it."""
+    """Return the public function or method for an op; None if there is none."""
     own: str = facts().get(op, {}).get("api", f"Tensor.{op}")
     ending = (name for name in EQUIVALENTS if name.endswith(f".{op}"))
     return next((name for name in (own, op, *ending) if name in EQUIVALENTS), None)
 
 
 def of(name: str) -> dict[str, list[str]]:
-    """The names of each library for one of ours."""
-    found = {}
-    for library, own in zip(("numpy", "torch"), EQUIVALENTS.get(name, ("", "")), strict=True):
-        found[library] = own.split()
+    """Return the names in each library of a public name."""
+    numpy, torch = EQUIVALENTS.get(name, ("", ""))
     candle = (own["candle"] for op, own in facts().items() if "candle" in own and public_name(op) == name)
-    return {**found, "candle": [*dict.fromkeys(candle)]}
+    return {"numpy": numpy.split(), "torch": torch.split(), "candle": [*dict.fromkeys(candle)]}
 
 
 def line(name: str) -> str:
-    """What the libraries call it, in Markdown; empty where none has it."""
+    """Return a line of Markdown with the names in other libraries; empty if there are none."""
     parts = [f"{LIBRARIES[key]} {_listed(own)}" for key, own in of(name).items() if own]
     return ", ".join(parts)
 
 
 def page() -> str:
-    """The table of all names, in MyST."""
+    """Return the table of all names, in MyST."""
     head = [tallow.__name__, *LIBRARIES.values()]
     table = ["| " + " | ".join(row) + " |" for row in (head, ["---"] * len(head), *_rows())]
     text = (

@@ -1,4 +1,4 @@
-"""The dtypes that a tensor method takes, and its gradient: from calls like that of its example, on the CPU."""
+"""Dtypes and gradients of tensor methods, observed by repeating the call of their example on the CPU."""
 
 import doctest
 import inspect
@@ -13,15 +13,15 @@ from tallow import DType, Tensor
 
 
 class Call(NamedTuple):
-    """What an example calls a method with."""
+    """A method and the arguments that its example calls it with."""
 
     method: Callable[..., Any]
     tensor: Tensor
     arguments: tuple[Any, ...]
     options: Mapping[str, Any]
 
-    def made(self, change: Callable[[Tensor], Tensor]) -> object:
-        """Call again with changed tensors."""
+    def repeat(self, change: Callable[[Tensor], Tensor]) -> object:
+        """Call the method again, with every tensor replaced by `change` of it."""
 
         def changed(value: object) -> object:
             return change(value) if isinstance(value, Tensor) else value
@@ -32,33 +32,33 @@ class Call(NamedTuple):
 
 @cache
 def call_of(name: str) -> Call | None:
-    """The first call of a tensor method in its example; None of a method of the class."""
+    """Return the first call of a tensor method in its example; None for class methods."""
     value = inspect.getattr_static(Tensor, name)
     method = value.fget if isinstance(value, property) else value
     if not inspect.isfunction(method):
         return None
-    found: list[Call] = []
+    calls: list[Call] = []
     is_first = True
 
-    def watched(tensor: Tensor, *arguments: Any, **options: Any) -> object:
+    def recorder(tensor: Tensor, *arguments: Any, **options: Any) -> object:
         nonlocal is_first
         if is_first:
             # Copies may call the method themselves.
             is_first = False
             # In place, it would change what the calls are repeated with.
-            found.append(Call(method, Tensor.from_numpy(tensor.numpy()), arguments, options))
+            calls.append(Call(method, Tensor.from_numpy(tensor.numpy()), arguments, options))
         return method(tensor, *arguments, **options)
 
     values: dict[str, Any] = {"tl": tl, "np": np}
-    with mock.patch.object(Tensor, name, property(watched) if isinstance(value, property) else watched):
+    with mock.patch.object(Tensor, name, property(recorder) if isinstance(value, property) else recorder):
         for example in doctest.DocTestParser().get_examples(inspect.getdoc(method) or ""):
             exec(compile(example.source, name, "exec"), values)
-    return found[0] if found else None
+    return calls[0] if calls else None
 
 
 @cache
 def dtypes_of(name: str) -> tuple[str, ...]:
-    """The names of the dtypes that a method takes, in the order of the spec."""
+    """Return the names of the dtypes that a method accepts, in the order of the spec."""
     call = call_of(name)
     return () if call is None else tuple(dtype.value for dtype in DType if _takes(call, dtype))
 
@@ -74,7 +74,7 @@ def _takes(call: Call, dtype: DType) -> bool:
     # Integers beside integers may be indexes, which stay what they are.
     for converts_all in (True, False) if kind.is_integer else (True,):  # noqa: B007 - the function reads it
         try:
-            call.made(converted)
+            call.repeat(converted)
         except tl.TallowError:
             continue
         return True
@@ -82,7 +82,7 @@ def _takes(call: Call, dtype: DType) -> bool:
 
 
 class Gradient(NamedTuple):
-    """Whether what a method gives has a gradient by one of its tensors, and whether this has gradients itself."""
+    """Whether the result of a method has a gradient by one of its tensors, and whether that gradient has one itself."""
 
     exists: bool
     has_gradient: bool
@@ -90,7 +90,7 @@ class Gradient(NamedTuple):
 
 @cache
 def gradient_of(name: str) -> Gradient | None:
-    """The gradient of a method; None of one that gives no tensors."""
+    """Return the gradient of a method; None if its result holds no tensors."""
     call = call_of(name)
     if call is None or not _gives_tensors(call):
         return None
@@ -106,7 +106,7 @@ def gradient_of(name: str) -> Gradient | None:
         return variables[-1] * 1
 
     try:
-        result = next((tensor for tensor in _tensors(call.made(recorded)) if tensor.is_recorded), None)
+        result = next((tensor for tensor in _tensors(call.repeat(recorded)) if tensor.is_recorded), None)
     except tl.TallowError:
         result = None
     if result is None:
@@ -116,13 +116,13 @@ def gradient_of(name: str) -> Gradient | None:
     except tl.GradientError:
         # An op of one's own may have none.
         return Gradient(False, False)
-    found = [gradient for each in variables if (gradient := own.get(each)) is not None]
-    return Gradient(bool(found), any(gradient.is_recorded for gradient in found))
+    gradients = [gradient for each in variables if (gradient := own.get(each)) is not None]
+    return Gradient(bool(gradients), any(gradient.is_recorded for gradient in gradients))
 
 
 def _gives_tensors(call: Call) -> bool:
     try:
-        return next(_tensors(call.made(lambda tensor: tensor)), None) is not None
+        return next(_tensors(call.repeat(lambda tensor: tensor)), None) is not None
     except tl.GradientError:
         return False
 

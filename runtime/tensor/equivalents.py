@@ -1,4 +1,4 @@
-"""What NumPy and PyTorch call what is public here: for errors, the reference and the guides."""
+"""Names of the public functions and methods in NumPy and PyTorch, for errors, the reference and the guides."""
 
 from __future__ import annotations
 

@@ -70,7 +70,7 @@ _OF_THE_PACKAGE: Final[Mapping[str, str]] = {
 
 def _by_foreign_name(words: Mapping[str, str], *, of_tensors: bool) -> dict[str, str]:
     """The words, and besides them ours for each name of `EQUIVALENTS`; the first where two of ours have one."""
-    found = dict(words)
+    by_name = dict(words)
     for ours, libraries in EQUIVALENTS.items():
         owner, _, name = ours.rpartition(".")
         if owner == "Tensor" or not of_tensors:
@@ -78,8 +78,8 @@ def _by_foreign_name(words: Mapping[str, str], *, of_tensors: bool) -> dict[str,
             for foreign in " ".join(libraries).split():
                 theirs = foreign.rpartition(".")[2]
                 if theirs != name or owner not in ("", "Tensor"):
-                    found.setdefault(theirs, word)
-    return found
+                    by_name.setdefault(theirs, word)
+    return by_name
 
 
 # By the names of other libraries, what to use: an expression, or only a name, of which `as_call` makes one.
