@@ -39,7 +39,7 @@ html_copy_source = False
 MEASUREMENTS = re.findall(r"^docs/\S+$", Path(__file__).with_name("measurements.md").read_text("utf-8"), re.MULTILINE)
 WIDE = (*MEASUREMENTS, "index", "names", "reference/matrix", "reference/index")
 # Pages of the bar at the top that have none below them.
-html_sidebars = {page: [] for page in ("index", "docs/architecture", "CONTRIBUTING", "CHANGELOG")}
+html_sidebars: dict[str, list[str]] = {page: [] for page in ("index", "docs/architecture", "CONTRIBUTING", "CHANGELOG")}
 html_theme_options = {
     "show_prev_next": False,
     "navbar_align": "left",
