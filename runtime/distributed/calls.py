@@ -176,7 +176,9 @@ def recv(
 
 
 def barrier(*, group: Group | None = None) -> None:
-    """Wait until every rank is here. What devices were given may not be done: see `Device.synchronize`.
+    """Wait until every rank has called this.
+
+    Work that was enqueued on devices may still run: see `Device.synchronize`.
 
     >>> tl.distributed.barrier()
     """

@@ -84,7 +84,7 @@ class Group(Unpicklable):
 
     @property
     def variables(self) -> list[Var]:
-        """The parameters."""
+        """The parameters of the group."""
         return [variable for batch in self._batches for variable in batch.variables]
 
 

@@ -60,7 +60,7 @@ class KVCache:
             raise InvalidArgument("KVCache", f"{reason}; reset it, or make it with a larger max_seq_len")
 
     def places(self, count: int) -> Tensor:
-        """The places of the next tokens, on the device."""
+        """Return the positions of the next `count` tokens, on the device."""
         self.require_room(count)
         return self._places[:count] + self.position
 
@@ -85,12 +85,12 @@ class KVCache:
         self.length += count
 
     def get(self, layer: int) -> tuple[Tensor, Tensor]:
-        """Views of the keys and of the values that are there, (heads, length, head_dim) each."""
+        """Return views of the keys and of the values so far, (heads, length, head_dim) each."""
         keys, values = self._layer(layer)
         return keys.narrow(_ROWS, 0, self.length), values.narrow(_ROWS, 0, self.length)
 
     def retrieve(self, layer: int) -> tuple[Tensor, Tensor]:
-        """Copies of what `get` shows, which stay as they are."""
+        """Return copies of what `get` returns, which later tokens do not change."""
         keys, values = self.get(layer)
         return keys.copy(), values.copy()
 

@@ -93,17 +93,17 @@ class ModelConfig:
 
     @property
     def is_mha(self) -> bool:
-        """Whether each head has keys of its own."""
+        """Whether each query head has a key head of its own."""
         return self.key_heads == self.heads
 
     @property
     def is_mqa(self) -> bool:
-        """Whether all heads have the same keys."""
+        """Whether all query heads share one key head."""
         return self.key_heads == 1 < self.heads
 
     @property
     def is_gqa(self) -> bool:
-        """Whether groups of heads share keys, and there are several groups."""
+        """Whether groups of query heads share key heads, and there are several groups."""
         return 1 < self.key_heads < self.heads
 
     def validate(self) -> None:

@@ -85,12 +85,12 @@ class ModelRuntime:
         device: Device | str | None = None,
         max_seq_len: int | None = None,
     ) -> Self:
-        """The model of tensors, by the names that GGUF files have for them."""
+        """Make a runtime from a config and tensors by their names in GGUF files."""
         return cls(ExecutionPlan(config, tensors, device), max_seq_len)
 
     @classmethod
     def from_execution_plan(cls, plan: ExecutionPlan, max_seq_len: int | None = None) -> Self:
-        """The model of a plan."""
+        """Make a runtime from a plan."""
         return cls(plan, max_seq_len)
 
     def recreate_kv_cache(self, max_seq_len: int | None = None) -> None:
@@ -105,15 +105,15 @@ class ModelRuntime:
         self._logits: Tensor | None = None
 
     def weight_buffer_count(self) -> int:
-        """Return how many buffers the weights that were loaded so far are in."""
+        """Return the number of buffers that hold the loaded weights."""
         return len(self.plan.held_bytes())
 
     def total_weight_memory(self) -> int:
-        """Return how many bytes these take."""
+        """Return the size in bytes of all weights that are loaded."""
         return sum(self.plan.held_bytes())
 
     def reset_state(self) -> None:
-        """Forget all tokens."""
+        """Forget all tokens; the cache keeps its memory."""
         self.cache.reset()
 
     def prefill(self, tokens: Sequence[int], piece: int | None = None) -> Tensor:

@@ -115,7 +115,7 @@ class ExecutionPlan:
         activations: str | None = None,
         group: Group | None = None,
     ) -> Self:
-        """The plan of an open file, which must stay open until all is loaded, on the device of the file."""
+        """Make the plan of a file, on its device; the file must stay open until all layers are loaded."""
         config, unused = ModelConfig.of(file.metadata)
         plan = cls(config, file, file.device, activations=activations, group=group)
         plan.unused = (*unused, *plan.unused)
@@ -127,7 +127,7 @@ class ExecutionPlan:
         return self._stats
 
     def held_bytes(self) -> list[int]:
-        """How many bytes each buffer of weights takes that was loaded so far."""
+        """Return the sizes in bytes of the buffers of weights that are loaded."""
         parts = [part for layer in self._layers.values() for part in layer.values() if part is not None]
         weights = [weight for part in parts for weight in (part.matrices if isinstance(part, Joined) else (part,))]
         # The embedding may be the head too.
@@ -154,7 +154,7 @@ class ExecutionPlan:
             progress(total, total)
 
     def rotations(self, rows: int) -> tuple[Tensor, Tensor]:
-        """The cosines and sines of the angles of so many places, (rows, head_dim / 2) each."""
+        """Return the cosines and sines of the rotary angles of the first positions, (rows, head_dim / 2) each."""
         config = self.config
         frequencies = config.rope_base ** (-np.arange(0, config.head_dim, 2) / config.head_dim)
         divisors = self._optional_vector("frequencies")
@@ -170,17 +170,17 @@ class ExecutionPlan:
         return cos, sin
 
     def embed(self, tokens: Tensor) -> Tensor:
-        """The rows of the embedding of (n,) tokens."""
+        """Look up the embeddings (n, width) of tokens (n,)."""
         embedding = self._tensor("embedding")
         return embedding[tokens] if isinstance(embedding, Tensor) else embedding.qtensor.embedding(tokens)
 
     def forward_layer(self, x: Tensor, place: Place) -> Tensor:
-        """What the layer of a place makes of (n, width)."""
+        """Run one layer on hidden states (n, width)."""
         x, added = self._layer(x, None, place)
         return x + added
 
     def forward(self, x: Tensor, cache: KVCache, rotations: tuple[Tensor, Tensor]) -> Tensor:
-        """What all layers make of (n, width), tokens that follow those in a cache; it then has them too."""
+        """Run all layers on hidden states (n, width) of the tokens that follow those in a cache, and append to it."""
         count = x.shape[0]
         places = cache.places(count)
         lengths = cache.position + count
@@ -196,7 +196,7 @@ class ExecutionPlan:
         return results
 
     def apply_lm_head(self, x: Tensor) -> Tensor:
-        """(n, width) to logits, (n, vocabulary)."""
+        """Return the logits (n, vocabulary) of hidden states (n, width)."""
         normed = x.rms_norm(self._vector("norm"), self.config.epsilon)
         logits = linear(None, normed, self._tensor("head"), self._optional_vector("head_bias"))
         if logits.shape[1] == self.vocabulary:

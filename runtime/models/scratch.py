@@ -53,7 +53,7 @@ class ScratchBufferManager:
         return sum(tensor.shape[0] * dtype.itemsize for (_, dtype), tensor in self._buffers.items())
 
     def clear(self) -> None:
-        """Give all memory back that no tensor uses."""
+        """Free all buffers that no tensor uses."""
         self._buffers.clear()
 
     def __repr__(self) -> str:

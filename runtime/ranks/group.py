@@ -55,7 +55,7 @@ class Group:
 
     @classmethod
     def alone(cls) -> Self:
-        """A group of this process, whatever others there are."""
+        """Make a group of this process alone, whatever others there are."""
         return cls((0,), 0, 0, "alone", None, has_mpi=False)
 
     def __repr__(self) -> str:
@@ -118,7 +118,7 @@ class Group:
         return self._coordinator.exchange(op, self.name, self.ranks, value)
 
     def barrier(self) -> None:
-        """Wait until every rank is here. What devices were given may not be done."""
+        """Wait until every rank of the group has called this; work on devices may still run."""
         if self._coordinator is not None:
             self.begin("barrier")
             self.exchange("barrier", None)

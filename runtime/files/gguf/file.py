@@ -62,17 +62,17 @@ class GgufTensor:
 
     @property
     def dtype(self) -> GgmlDType:
-        """How the elements are stored."""
+        """The dtype, or block format, of the elements in the file."""
         return self._entry.dtype
 
     @property
     def shape(self) -> Shape:
-        """The sizes of the dims, the last of which is dense."""
+        """The sizes of the dims, the last of which is contiguous."""
         return Shape(self._entry.shape)
 
     @property
     def nbytes(self) -> int:
-        """The bytes of the elements."""
+        """The size of the elements in the file, in bytes."""
         return self._entry.nbytes
 
     def load(self) -> Tensor | QTensor:
