@@ -185,10 +185,10 @@ def _tensors(values: Iterable[Any]) -> Iterator[Tensor]:
 
 def _converted(tensor: Tensor, value: Any) -> Any:
     """Copy arrays to the device of a tensor, in lists too, and make numbers of NumPy's Python's."""
+    if isinstance(value, np.generic) or (isinstance(value, np.ndarray) and not value.ndim):
+        return value.item()
     if isinstance(value, np.ndarray):
         return Tensor.from_numpy(value, tensor.device)
-    if isinstance(value, np.generic):
-        return value.item()
     if isinstance(value, list | tuple) and any(isinstance(it, Tensor | np.ndarray) for it in value):
         return type(value)([_converted(tensor, it) for it in value])
     return value

@@ -323,7 +323,12 @@ class TensorBase:
         if isinstance(other, list | tuple):
             reason = f"{name} is a {type(other).__name__}, and operands are tensors, arrays and numbers"
             raise UnsupportedOperand(op, f"{reason}; use Tensor(values, device=x.device)")
-        return self._of_array(op, other, self.device) if isinstance(other, np.ndarray) else None
+        if not isinstance(other, np.ndarray):
+            return None
+        if not other.ndim:
+            # NumPy makes such arrays of its numbers, and numbers of such arrays.
+            return self._operand(op, other.item(), name)
+        return self._of_array(op, other, self.device)
 
     @classmethod
     def _of_array(cls, op: str, array: Array, device: Device) -> Self:

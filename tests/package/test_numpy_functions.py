@@ -91,6 +91,12 @@ class TakenApartError(Exception):
     """NumPy took the elements of a tensor to the host."""
 
 
+def is_supported(device: Device, value: Any) -> bool:
+    if isinstance(value, list | tuple):
+        return all(is_supported(device, it) for it in value)
+    return not isinstance(value, np.ndarray) or device.supports(DType.from_numpy(value.dtype))
+
+
 def taken_apart(tensor: Tensor, *_: Any, **__: Any) -> Any:
     raise TakenApartError("the elements went to the host unasked")
 
@@ -125,7 +131,7 @@ def test_a_function_of_numpy_agrees_or_is_refused_by_name(
 ) -> None:
     function = FUNCTIONS[name]
     monkeypatch.setattr(Tensor, "__array__", taken_apart)
-    answers = list(calls(function))
+    answers = [answer for answer in calls(function) if is_supported(device, answer[0])]
     has_op = function in (_ufuncs() if isinstance(function, np.ufunc) else _functions())
     agreed = 0
     for arguments, options, expected in answers:
@@ -145,7 +151,7 @@ def test_a_function_of_numpy_agrees_or_is_refused_by_name(
                 found, expected = tuple(map(abs, found)), tuple(map(np.abs, expected))
             agree(found, expected, device, is_sorted=name == "unique_values", has_values=name != "empty_like")
             agreed += any(isinstance(it, np.ndarray) for it in arguments)
-    if has_op:
+    if has_op and all(map(device.supports, (DType.F64, DType.COMPLEX64))):
         assert agreed > len(answers) / 8, f"{agreed} of {len(answers)} calls have a result"
 
 
@@ -173,14 +179,16 @@ def test_reductions_by_ufuncs(device: Device, name: str) -> None:
     agree(ufunc.outer(2.0, x), ufunc.outer(np.float32(2), CUBE), device)
 
 
-@pytest.mark.parametrize("left", [np.float32(2), np.float64(2), np.int64(2), np.float32([1, 2, 3]), 2])
+@pytest.mark.parametrize("left", [np.float32(2), np.float64(2), np.array(2.0), np.int64(2), np.float32([1, 2, 3]), 2])
 def test_operands_on_the_left(device: Device, left: Any) -> None:
     x = Tensor.from_numpy(POSITIVE, device)
-    array = left if isinstance(left, np.ndarray) else float(left)
+    array = left if isinstance(left, np.ndarray) and left.ndim else float(left)
     for operator in (op.add, op.sub, op.mul, op.truediv, op.floordiv, op.mod, op.pow, op.lt, op.ge, op.eq, op.ne):
         found = operator(left, x)
         assert found.dtype in (DType.F32, DType.BOOL)
         agree(found, operator(array, POSITIVE), device)
+        agree(operator(x, left), operator(POSITIVE, array), device)
+        assert operator(x, left).dtype is found.dtype
     matrix = Tensor.from_numpy(SQUARE, device)
     agree(POSITIVE @ matrix, POSITIVE @ SQUARE, device)
 
