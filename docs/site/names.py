@@ -1,13 +1,16 @@
 """Names of public functions in other libraries: the page that lists them, and lines for entries and pages of ops."""
 
+import inspect
 from collections.abc import Iterator, Mapping
 from functools import cache
+from operator import attrgetter
 from pathlib import Path
 from typing import Any
 
 import tallow
 import yaml
 from tallow.runtime.tensor.equivalents import EQUIVALENTS
+from tallow.runtime.tensor.names import as_call
 
 LIBRARIES = {"numpy": "NumPy", "torch": "PyTorch", "candle": "Candle"}
 Facts = Mapping[str, Mapping[str, Any]]
@@ -50,6 +53,33 @@ def page() -> str:
         "function."
     )
     return "\n".join(["# Names in other libraries", "", text, "", *table, ""])
+
+
+def differing(library: str) -> str:
+    """The table of a library's names that nothing public has, and what does the same, for the guide of its users."""
+    ours: dict[str, list[str]] = {}
+    for name, own in EQUIVALENTS.items():
+        for theirs in getattr(own, library).split():
+            ours.setdefault(theirs, []).append(name)
+    rows: dict[str, list[str]] = {}
+    for theirs in sorted(ours, key=str.lower):
+        if theirs.rpartition(".")[2] not in {name.rpartition(".")[2] for name in ours[theirs]}:
+            rows.setdefault(_listed([_call(name) for name in ours[theirs]]), []).append(theirs)
+    head = [f"| {LIBRARIES[library]} | {tallow.__name__} |", "| --- | --- |"]
+    return "\n".join([*head, *(f"| {_listed(theirs)} | {call} |" for call, theirs in rows.items())])
+
+
+def _call(name: str) -> str:
+    """The call of a public function, or of a method of `x` or an object named as its class; of a class its name."""
+    owner, _, attribute = name.rpartition(".")
+    value = attrgetter(name)(tallow)
+    if inspect.isclass(value):
+        return f"tl.{name}"
+    if owner == "Tensor":
+        return as_call(f"x.{attribute}", value)
+    if owner and inspect.isclass(attrgetter(owner)(tallow)):
+        return as_call(f"{owner.lower()}.{attribute}", value)
+    return as_call(f"tl.{name}", value)
 
 
 def _rows() -> Iterator[list[str]]:

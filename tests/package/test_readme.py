@@ -11,7 +11,14 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parents[2]
-WITH_SESSIONS = ("README.md", "docs/site/index.md", "docs/python.md", "docs/array-api.md")
+WITH_SESSIONS = (
+    "README.md",
+    "docs/site/index.md",
+    "docs/python.md",
+    "docs/array-api.md",
+    "docs/from-pytorch.md",
+    "docs/from-numpy.md",
+)
 WITH_EXCERPTS = ("README.md", "docs/architecture.md")
 
 # A line that is nothing but a link to a file, and the block of code below it.

@@ -85,3 +85,15 @@ def test_the_recorded_names_have_those(library: str) -> None:
         module = importlib.import_module(library)
         for name in names(library):
             assert attrgetter(name)(module) is not None
+
+
+@pytest.mark.parametrize("library", ["torch", "numpy"])
+def test_the_guides_list_the_names_that_differ(library: str, pytestconfig: pytest.Config) -> None:
+    page = HERE.parents[1] / f"docs/from-{pages.LIBRARIES[library].lower()}.md"
+    text = page.read_text(encoding="utf-8")
+    start, end = "<!-- Made by pytest tests/website/test_names.py --update-golden. -->\n", "<!-- End. -->\n"
+    expected = f"{text.partition(start)[0]}{start}\n{pages.differing(library)}\n\n{end}"
+    if pytestconfig.getoption("--update-golden"):
+        page.write_text(expected, encoding="utf-8")
+    assert text.endswith(end)
+    assert page.read_text(encoding="utf-8") == expected, "run pytest --update-golden"
