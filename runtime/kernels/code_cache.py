@@ -97,6 +97,29 @@ class CodeCache:
                 self._write(entry, _head(key, code) + code)
         return load(code)
 
+    def keep(self, made_of: Sequence[str], code: bytes) -> None:
+        """Keep an entry in the place of one that may be there."""
+        key = _key(made_of)
+        folder = self._open(key)
+        if folder is not None:
+            self._write(folder / _name(key), _head(key, code) + code)
+
+    @contextmanager
+    def exclusive(self, name: str) -> Iterator[bool]:
+        """Hold the lock of this name during the block; whether no other process does. It does not wait for one."""
+        with ExitStack() as opened:
+            is_alone = True
+            if self._folder is not None and fcntl is not None:
+                lock = open_private(private_folder(self._folder) / name, os.O_RDWR | os.O_CREAT)
+                opened.callback(os.close, lock)
+                try:
+                    fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                except BlockingIOError:
+                    is_alone = False
+                except OSError:  # where files have no locks, two may work at once
+                    pass
+            yield is_alone
+
     def _open(self, key: bytes) -> Path | None:
         """The folder of an entry; None where there is none that only the user can write to."""
         if self._folder is None:

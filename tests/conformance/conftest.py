@@ -3,9 +3,14 @@
 from __future__ import annotations
 
 import pytest
+from compilers import compile_host_kernels
 
 from . import matrix
 from .oracle.formats import NUMPY
+
+
+def pytest_configure() -> None:
+    compile_host_kernels()
 
 
 # Before what is left is shared between parts.

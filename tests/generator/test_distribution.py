@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 import shutil
 import subprocess
 import sys
 import tomllib
 import zipfile
+from dataclasses import replace
 from email.message import EmailMessage
 from email.parser import BytesParser
 from email.policy import EmailPolicy
@@ -16,7 +18,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from compilers import read_calls, write_compiler
+from opgen.commands.code_objects import project_code_objects
+from opgen.compile import choose_compilers, compile_objects
+from opgen.project import read_spec
 from tallow.kernels import host_arguments
+from tallow.runtime.backends.cpu_backend.kernels import HostKernels
 
 from .project import REPOSITORY, Project, copy_project
 
@@ -66,11 +73,12 @@ def test_the_readme_of_the_index_has_the_commands_of_opgen() -> None:
 def wheel(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The wheel that pip builds of a copy, in which kernels for a GPU and for the tests were compiled ahead."""
     name: str = request.param
-    return build(name, tmp_path_factory.mktemp(name), "gfx90a", "host64")
+    tools = tmp_path_factory.mktemp("tools")
+    return build(name, tmp_path_factory.mktemp(name), tools, "gfx90a", "host64")
 
 
-def build(name: str, copy: Path, *targets: str) -> Path:
-    """A wheel of a copy of a project; one of tallow has kernels for targets."""
+def build(name: str, copy: Path, tools: Path, *targets: str) -> Path:
+    """A wheel of a copy of a project, built with the compilers in a folder; one of tallow has kernels for targets."""
     folder, package = PROJECTS[name]
     (copy / package).parent.mkdir(parents=True, exist_ok=True)
     shutil.copytree(folder / package, copy / package, ignore=shutil.ignore_patterns("__pycache__", "code"))
@@ -85,18 +93,9 @@ def build(name: str, copy: Path, *targets: str) -> Path:
     left = copy / "build/lib" / name / "gone.py"
     left.parent.mkdir(parents=True)
     left.touch()
-    command = [
-        sys.executable,
-        "-m",
-        "pip",
-        "wheel",
-        "--quiet",
-        "--no-deps",
-        "--wheel-dir",
-        str(copy / "out"),
-        str(copy),
-    ]
-    built = subprocess.run(command, capture_output=True, text=True, check=False)
+    pip = [sys.executable, "-m", "pip", "wheel", "--quiet", "--no-deps", "--wheel-dir", str(copy / "out"), str(copy)]
+    environment = {**os.environ, "PATH": str(tools)}
+    built = subprocess.run(pip, env=environment, capture_output=True, text=True, check=False)
     assert built.returncode == 0, built.stderr
     (found,) = (copy / "out").glob(f"{name}-*.whl")
     return found
@@ -130,8 +129,70 @@ def test_a_wheel_has_its_license_and_types_and_what_an_index_shows(wheel: Path) 
 
 @pytest.mark.full
 def test_a_wheel_with_kernels_for_the_cpu_is_for_its_platform(tmp_path: Path) -> None:
-    wheel = build("tallow", tmp_path, host_arguments.TARGETS[0], "gfx90a")
+    wheel = build("tallow", tmp_path, tmp_path / "tools", host_arguments.TARGETS[0], "gfx90a")
     assert wheel.stem.split("-")[2:4] == ["py3", "none"]
     assert not wheel.stem.endswith("-any")
     with zipfile.ZipFile(wheel) as archive:
         assert f"tallow/kernels/code/{host_arguments.TARGETS[0]}/fill.co" in archive.namelist()
+
+
+CODE = REPOSITORY / "generated/tallow/kernels/code"
+HAS_KERNELS = pytest.mark.skipif(
+    HostKernels.open() is None, reason="the compiler of the test gives kernels of this machine; it has none"
+)
+
+
+@HAS_KERNELS
+@pytest.mark.full
+def test_a_wheel_that_is_built_beside_a_compiler_has_the_kernels_of_this_machine(tmp_path: Path) -> None:
+    tools = tmp_path / "tools"
+    tools.mkdir()
+    write_compiler(tools, CODE)
+    wheel = build("tallow", tmp_path / "copy", tools)
+    assert wheel.stem.split("-")[2:4] == ["py3", "none"] and not wheel.stem.endswith("-any")
+    (target,) = {call.target for call in read_calls(tools) if call.source != "probe"}
+    with zipfile.ZipFile(wheel) as archive:
+        code = {name for name in archive.namelist() if "/code/" in name}
+    families = [f"tallow/kernels/code/{target}/{family}" for family in host_arguments.FAMILIES]
+    assert code == {f"{family}{ending}" for family in families for ending in (".co", ".json")}
+
+
+# What setup.py does in a build of pip's, where there is neither NumPy nor the package.
+BUILD = """
+import sys
+from pathlib import Path
+from types import ModuleType
+package = sys.modules["tallow"] = ModuleType("tallow")
+package.__path__ = [str(Path("tallow").absolute())]
+from tallow.runtime.compilation import ahead
+ahead.compile_into(Path("out"), print)
+assert not {"numpy", "tallow.dtype"} & {*sys.modules}
+"""
+
+
+@HAS_KERNELS
+def test_what_a_build_compiles_is_up_to_date_for_opgen(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """So `make build` compiles nothing twice."""
+    tools, kernels = tmp_path / "tools", tmp_path / "tallow/kernels"
+    tools.mkdir()
+    write_compiler(tools, CODE)
+    kernels.mkdir(parents=True)
+    for path in (*CODE.parents[1].iterdir(), *CODE.parent.iterdir()):
+        if path.name not in ("kernels", "code"):
+            (tmp_path / path.relative_to(CODE.parents[2])).symlink_to(path)
+    monkeypatch.setenv("PATH", str(tools))
+    done = subprocess.run([sys.executable, "-c", BUILD], cwd=tmp_path, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    calls = [call for call in read_calls(tools) if call.source != "probe"]
+    assert sorted(call.source for call in calls) == sorted(host_arguments.FAMILIES)
+    assert len(done.stdout.splitlines()) == 1 + len(calls)
+    spec = read_spec(REPOSITORY)
+    every, _ = project_code_objects(REPOSITORY, spec)
+    objects = [
+        replace(code_object, file=tmp_path / f"out/{code_object.name}.co")
+        for code_object in every
+        if code_object.target == calls[0].target
+    ]
+    compilers, _ = choose_compilers(spec, objects, tmp_path, 1)
+    results = compile_objects(objects, compilers, 1, lambda _: None)
+    assert {result.status for result in results} == {"up to date"} and len(results) == len(calls)

@@ -9,6 +9,7 @@ import textwrap
 from collections.abc import Callable, Iterator
 
 import pytest
+from compilers import compile_host_kernels
 from forks import Forks
 from hip_runtime import Host
 from tallow import Device
@@ -24,6 +25,7 @@ os.environ["SCIPY_ARRAY_API"] = "1"
 
 def pytest_configure(config: pytest.Config) -> None:
     backend.choose(config.getoption("--device"))
+    compile_host_kernels()
 
 
 @pytest.fixture

@@ -1,48 +1,43 @@
-"""Kernels for the host in a package that came without them: compiled once where a compiler is, and missed aloud."""
+"""Kernels for the host in a package that came without them: compiled in the background, and missed aloud."""
 
 from __future__ import annotations
 
 import json
 import os
 import shutil
+import signal
 import subprocess
 import sys
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import NoReturn
 
 import pytest
 import tallow as tl
-from processes import is_running
+from compilers import Call, read_calls, take_calls, write_compiler
+from processes import is_running, wait_until
 from tallow.kernels.host_arguments import FAMILIES, TARGETS
 from tallow.kernels.toolchains import TOOLCHAINS
-from tallow.runtime.backends.cpu_backend import host_compiler
-from tallow.runtime.backends.cpu_backend.host_compiler import HostCompiler
+from tallow.runtime.compilation import background, host_compiler
+from tallow.runtime.compilation.host_compiler import HostCompiler
 from tallow.runtime.kernels.code_cache import CodeCache
 
 CODE = Path(tl.__file__).parent / "kernels" / "code"
 BUILT = [target for target in TARGETS if (CODE / target / "span.json").is_file()]
-# The compiler of these tests gives what was built ahead.
 pytestmark = pytest.mark.skipif(not BUILT, reason="the package has no kernels for the CPU; run 'opgen compile --host'")
-# Gives what `opgen compile --host` made, and writes down what it was asked for.
-COMPILER = """\
-import shutil, sys
-from pathlib import Path
-folder = Path(__file__).parent
-target = next(word for word in sys.argv if word.startswith("-DTALLOW_TARGET="))[17:-1]
-source, output = Path(sys.argv[-3]), sys.argv[-1]
-with (folder / "log").open("a") as log:
-    log.write(f"{{target}} {{source.stem}}\\n")
-if (folder / "broken").is_file() and source.stem == (folder / "broken").read_text():
-    sys.exit(f"{{source.name}}:1:1: error: it is broken")
-shutil.copy(Path({code!r}, target, f"{{'span' if source.stem == 'probe' else source.stem}}.co"), output)
-"""
+# Computes as a program does, whose Python has no compilers beside it.
 PROGRAM = """
-import sys, tallow as tl
-sys.executable = "/nowhere/python"
-print(tl.Device.cpu().inner.kernels is not None, tl.Tensor([1.0, 3.0]).exp().sum().item())
+import os, sys, tallow as tl
+sys.executable = os.environ["INTERPRETER"]
+print(tl.Device.cpu().inner.kernels is not None, tl.Tensor([1.0, 3.0]).exp().sum().item(), flush=True)
 """
+EXAMINE = """
+import os, sys, tallow as tl
+sys.executable = os.environ["INTERPRETER"]
+print(*(finding[1:4] for finding in tl.CpuDevice.examine() if "kernels" in finding.part))
+"""
+LINE = "tallow: NumPy computes in this process, for most ops many times slower: "
 
 
 @dataclass(frozen=True)
@@ -61,13 +56,16 @@ class Fresh:
             "PYTHONPATH": self.folder / "package",
             "PATH": self.folder / "tools",
             "TALLOW_CACHE": self.folder / "cache",
+            "TMPDIR": self.folder / "temporary",
+            "INTERPRETER": self.folder / "interpreter/python3",
         }
         return {**os.environ, **{name: str(value) for name, value in own.items()}}
 
     def start(self, program: str = PROGRAM, **environment: str) -> subprocess.Popen[str]:
         command = [sys.executable, "-c", program]
         given = {**self.environment, **environment}
-        return subprocess.Popen(command, env=given, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+        pipe = subprocess.PIPE
+        return subprocess.Popen(command, env=given, stdin=pipe, stdout=pipe, stderr=pipe, text=True)
 
     def run(self, program: str = PROGRAM, **environment: str) -> tuple[str, str]:
         process = self.start(program, **environment)
@@ -76,54 +74,156 @@ class Fresh:
         return output, errors
 
     def install(self) -> None:
-        compiler, program = self.folder / "tools/g++", self.folder / "tools/compiler.py"
-        program.write_text(COMPILER.format(code=str(CODE)), encoding="utf-8")
-        compiler.write_text(f"#!/bin/sh\nexec '{sys.executable}' '{program}' \"$@\"\n", encoding="utf-8")
-        compiler.chmod(0o755)
+        write_compiler(self.folder / "tools", CODE)
+
+    def hold(self) -> None:
+        """Let compilers wait until `release`."""
+        (self.folder / "tools/hold").touch()
+
+    def release(self) -> None:
+        (self.folder / "tools/hold").unlink()
+
+    def calls(self) -> list[Call]:
+        """What compilers were asked for since the last call, but for what finds out about the machine."""
+        return [call for call in take_calls(self.folder / "tools") if call.source != "probe"]
 
     def compiled(self) -> list[str]:
-        """What was compiled since the last call, but for what finds out about the machine."""
+        return sorted(call.source for call in self.calls())
+
+    @property
+    def cache(self) -> CodeCache:
+        return CodeCache(self.folder / "cache")
+
+    def wait(self) -> None:
+        """Wait until nothing is compiled in the background, and something was."""
         log = self.folder / "tools/log"
-        lines = log.read_text(encoding="utf-8").splitlines() if log.is_file() else []
-        log.unlink(missing_ok=True)
-        return sorted(line.split()[1] for line in lines if not line.endswith(" probe"))
+        wait_until(lambda: log.is_file() and not background.is_running(self.cache))
+
+    def leftovers(self) -> list[Path]:
+        """What is left in the folder of temporary files."""
+        return [*(self.folder / "temporary").iterdir()]
 
 
 @pytest.fixture
-def fresh(tmp_path: Path) -> Fresh:
+def fresh(tmp_path: Path) -> Iterator[Fresh]:
     shutil.copytree(CODE.parents[1], tmp_path / "package/tallow", ignore=shutil.ignore_patterns("code"))
-    for name in ("tools", "cache"):
+    for name in ("tools", "cache", "temporary", "interpreter"):
         (tmp_path / name).mkdir(mode=0o700)
-    return Fresh(tmp_path)
+    (tmp_path / "interpreter/python3").symlink_to(Path(sys.executable).resolve())
+    fresh = Fresh(tmp_path)
+    # Beside tests that take all processors, what has the lowest priority takes minutes.
+    with (fresh.kernels.parent / "runtime/compilation/background.py").open("a", encoding="utf-8") as file:
+        file.write("_lower_priority = lambda: None\n")
+    yield fresh
+    (tmp_path / "cache").chmod(0o700)
+    wait_until(lambda: not background.is_running(fresh.cache))
 
 
-def test_kernels_are_compiled_at_the_first_use_once_on_a_machine(fresh: Fresh) -> None:
+def test_a_program_without_kernels_computes_with_numpy_and_the_next_one_has_them(fresh: Fresh) -> None:
     fresh.install()
+    fresh.hold()
+    # The compiler cannot have ended, nor holds the streams of the program that it outlives.
     output, errors = fresh.run()
-    assert output.startswith("True 22.80")
-    assert "tallow compiles its kernels for the CPU" in errors and len(errors.splitlines()) == 1
+    assert output.startswith("False 22.80")
+    compiler = fresh.folder / "tools/g++"
+    assert errors == f"{LINE}{compiler} compiles its kernels in the background, for programs that start later\n"
+    fresh.release()
+    fresh.wait()
     assert fresh.compiled() == sorted(FAMILIES)
-    assert fresh.run() == (output, "")
+    assert fresh.leftovers() == []
+    output, errors = fresh.run()
+    assert output.startswith("True 22.80") and errors == ""
     assert fresh.compiled() == []
 
 
-def test_processes_that_start_together_compile_each_library_once(fresh: Fresh) -> None:
+def test_what_compiles_in_the_background_has_the_lowest_priority() -> None:
+    program = """
+import os
+from tallow.runtime.compilation import background
+background._lower_priority()
+print(os.nice(0))
+"""
+    command = [sys.executable, "-c", program]
+    # Linux lowers the priority of a session, which must not be that of the tests.
+    ended = subprocess.run(command, capture_output=True, start_new_session=True, check=True)
+    assert ended.stdout == b"19\n"
+
+
+def test_a_program_keeps_its_bits_when_kernels_appear(fresh: Fresh) -> None:
     fresh.install()
+    program = """
+import os, sys, tallow as tl
+from multiprocessing import get_context
+sys.executable = os.environ["INTERPRETER"]
+x = tl.arange(1000, dtype=tl.DType.F32)
+
+def bits(_=None):
+    return tl.Device.cpu().inner.kernels is None, (x * 0.37).exp().sum().item().hex(), (x.sin() * x).mean().item().hex()
+
+first = bits()
+print("first", flush=True)
+input()
+assert bits() == first and first[0]
+if not os.fork():
+    assert bits() == first
+    os._exit(0)
+assert os.wait()[1] == 0
+"""
+    process = fresh.start(program)
+    assert process.stdout is not None and process.stdout.readline() == "first\n"
+    fresh.wait()
+    assert fresh.run()[0].startswith("True")
+    _, errors = process.communicate("go on\n", timeout=60)
+    assert process.returncode == 0, errors
+    assert errors.startswith(LINE) and len(errors.splitlines()) == 1
+
+
+def test_programs_that_start_together_let_each_library_be_compiled_once(fresh: Fresh) -> None:
+    fresh.install()
+    fresh.hold()
     processes = [fresh.start() for _ in range(3)]
-    assert [process.communicate(timeout=120)[0][:4] for process in processes] == ["True"] * 3
+    ends = [process.communicate(timeout=120) for process in processes]
+    assert all(output.startswith("False") and len(errors.splitlines()) == 1 for output, errors in ends)
+    fresh.release()
+    fresh.wait()
     assert fresh.compiled() == sorted(FAMILIES)
+
+
+def test_a_compilation_that_is_ended_leaves_nothing_and_is_begun_again(fresh: Fresh) -> None:
+    fresh.install()
+    fresh.hold()
+    fresh.run()
+    wait_until(lambda: any(call.source != "probe" for call in read_calls(fresh.folder / "tools")))
+    calls = take_calls(fresh.folder / "tools")
+    os.kill(calls[-1].parent, signal.SIGTERM)
+    wait_until(lambda: not background.is_running(fresh.cache))
+    assert not any(is_running(call.process) for call in calls)
+    assert fresh.leftovers() == []
+    # A process that is killed cannot clean up: the next one does.
+    fresh.run()
+    wait_until(lambda: any(call.source != "probe" for call in read_calls(fresh.folder / "tools")))
+    os.kill(take_calls(fresh.folder / "tools")[-1].parent, signal.SIGKILL)
+    wait_until(lambda: not background.is_running(fresh.cache))
+    fresh.release()
+    fresh.run()
+    fresh.wait()
+    assert fresh.run()[0].startswith("True")
+    assert fresh.leftovers() == []
 
 
 def test_threads_that_start_together_have_the_same_kernels(fresh: Fresh) -> None:
     fresh.install()
     program = """
-import tallow as tl
+import os, sys, tallow as tl
+sys.executable = os.environ["INTERPRETER"]
 from concurrent.futures import ThreadPoolExecutor
 with ThreadPoolExecutor(4) as pool:
     print(len({id(kernels) for kernels in pool.map(lambda _: tl.Device.cpu().inner.kernels, range(8))}))
 """
     output, errors = fresh.run(program)
     assert output == "1\n" and len(errors.splitlines()) == 1
+    fresh.wait()
+    assert fresh.run(program) == (output, "")
 
 
 def test_only_what_changed_is_compiled_where_kernels_were_built_ahead(fresh: Fresh) -> None:
@@ -137,28 +237,68 @@ def test_only_what_changed_is_compiled_where_kernels_were_built_ahead(fresh: Fre
         for family in FAMILIES
         if "fold.hpp" in json.loads((CODE / target / f"{family}.json").read_text(encoding="utf-8"))["sources"]
     ]
-    assert fresh.run()[0].startswith("True")
+    assert fresh.run()[0].startswith("False")
+    fresh.wait()
     assert fresh.compiled() == sorted(changed) and changed != sorted(FAMILIES)
+    assert fresh.run()[0].startswith("True")
 
 
-def test_without_a_compiler_one_warning_names_the_fix(fresh: Fresh) -> None:
+def test_without_a_compiler_one_line_names_the_fix(fresh: Fresh) -> None:
     output, errors = fresh.run()
     assert output.startswith("False 22.80")
-    assert errors.count("RuntimeWarning: NumPy does the CPU's work, for most ops many times slower: ") == 1
-    assert "no compiler was found" in errors and "pip install ziglang" in errors
+    assert (
+        errors.startswith(f"{LINE}no compiler was found for its kernels; install ") and "pip install ziglang" in errors
+    )
+    assert len(errors.splitlines()) == 1
 
 
-def test_what_a_compiler_refuses_is_told(fresh: Fresh) -> None:
+def test_a_failure_is_remembered_until_a_compiler_changes(fresh: Fresh) -> None:
     fresh.install()
     (fresh.folder / "tools/broken").write_text("fold", encoding="utf-8")
-    output, errors = fresh.run()
-    assert output.startswith("False 22.80")
-    assert "g++ does not compile fold.cpp for" in errors and "error: it is broken" in errors
-    # What did compile is kept, and a compiler that works does the rest.
-    fresh.compiled()
-    (fresh.folder / "tools/broken").unlink()
-    assert fresh.run()[0].startswith("True")
+    assert "compiles its kernels in the background" in fresh.run()[1]
+    fresh.wait()
     assert "fold" in fresh.compiled()
+    for _ in range(2):
+        output, errors = fresh.run()
+        assert output.startswith("False 22.80")
+        assert "g++ does not compile fold.cpp for" in errors and "error: it is broken" in errors
+        assert len(errors.splitlines()) == 1
+    said, _ = fresh.run(EXAMINE)
+    assert (
+        "g++ does not compile fold.cpp for" in said and "the next try is in a day, or when a compiler changes" in said
+    )
+    assert fresh.compiled() == [] and fresh.leftovers() == []
+    # What did compile is kept, and a compiler that works does the rest.
+    (fresh.folder / "tools/broken").unlink()
+    with (fresh.folder / "tools/g++").open("a", encoding="utf-8") as file:
+        file.write("# another version\n")
+    assert "compiles its kernels in the background" in fresh.run()[1]
+    fresh.wait()
+    assert "fold" in fresh.compiled()
+    assert fresh.run()[0].startswith("True")
+
+
+@pytest.mark.parametrize("executable", ["/nowhere/python3", "/opt/program/editor", ""])
+def test_a_program_that_is_no_python_is_not_started_again(fresh: Fresh, executable: str) -> None:
+    fresh.install()
+    output, errors = fresh.run(INTERPRETER=executable)
+    assert output.startswith("False 22.80")
+    assert errors.startswith(LINE) and len(errors.splitlines()) == 1
+    assert "start" in errors and fresh.compiled() == []
+
+
+def test_the_command_compiles_at_once(fresh: Fresh) -> None:
+    fresh.install()
+    program = """
+import os, sys, runpy
+sys.executable, sys.argv = os.environ["INTERPRETER"], ["compilation"]
+runpy.run_module("tallow.runtime.compilation", run_name="__main__")
+"""
+    command = [sys.executable, "-c", program]
+    ended = subprocess.run(command, env=fresh.environment, capture_output=True, text=True, check=False)
+    assert ended.returncode == 0 and len(ended.stderr.splitlines()) == len(FAMILIES) + 1
+    assert fresh.compiled() == sorted(FAMILIES)
+    assert fresh.run()[0].startswith("True")
 
 
 def test_a_compiler_that_hangs_is_killed_with_what_it_started(tmp_path: Path) -> None:
@@ -200,32 +340,32 @@ def test_nothing_is_compiled_where_numpy_is_to_do_everything(fresh: Fresh) -> No
 
 def test_a_source_that_is_missing_is_told(fresh: Fresh) -> None:
     fresh.install()
-    (fresh.kernels / "fold.cpp").unlink()
+    (fresh.kernels.parent / "runtime/kernels/fold.hpp").unlink()
     output, errors = fresh.run()
     assert output.startswith("False 22.80")
-    assert "fold.cpp is missing; reinstall tallow" in errors
+    assert "fold.hpp is missing; reinstall tallow" in errors
 
 
 def test_the_doctor_tells_of_the_kernels_and_compiles_nothing(fresh: Fresh) -> None:
-    program = """
-import sys, tallow as tl
-sys.executable = "/nowhere/python"
-print(*(finding[1:] for finding in tl.CpuDevice.examine() if "kernels" in finding.part))
-"""
-    said, _ = fresh.run(program)
-    assert "(None, 'none in the package', '') (False, 'NumPy does the work: no compiler was found" in said
+    said, _ = fresh.run(EXAMINE)
+    assert "(None, 'none in the package', '') (False, 'NumPy computes: no compiler was found" in said
     fresh.install()
-    said, errors = fresh.run(program)
-    assert f"(None, 'not compiled yet; {fresh.folder}/tools/g++ makes them at the first use" in said and errors == ""
+    said, errors = fresh.run(EXAMINE)
+    assert f"(None, 'not compiled yet; {fresh.folder}/tools/g++ does it in the background" in said and errors == ""
     assert fresh.compiled() == []
+    fresh.hold()
     fresh.run()
-    assert "(True, 'compiled for " in fresh.run(program)[0]
+    wait_until(lambda: background.is_running(fresh.cache))
+    assert f"(None, '{fresh.folder}/tools/g++ compiles them at this moment" in fresh.run(EXAMINE)[0]
+    fresh.release()
+    fresh.wait()
+    assert "(True, 'compiled for " in fresh.run(EXAMINE)[0]
     shutil.copytree(CODE, fresh.kernels / "code")
-    assert "(True, 'built ahead for " in fresh.run(program)[0]
+    assert "(True, 'built ahead for " in fresh.run(EXAMINE)[0]
     with (fresh.kernels / "parts.hpp").open("a", encoding="utf-8") as file:
         file.write("// changed\n")
-    assert "(False, 'out of date for " in fresh.run(program)[0]
-    assert "(None, 'NumPy does everything, as TALLOW_THREADS=0 says'" in fresh.run(program, TALLOW_THREADS="0")[0]
+    assert "(False, 'out of date for " in fresh.run(EXAMINE)[0]
+    assert "(None, 'NumPy does everything, as TALLOW_THREADS=0 says'" in fresh.run(EXAMINE, TALLOW_THREADS="0")[0]
 
 
 def test_a_compiler_of_this_machine_takes_the_flags(tmp_path: Path) -> None:

@@ -72,3 +72,11 @@ def test_extensions_of_the_array_api_are_at_the_top_too(name: str) -> None:
     assert {*top.__all__} == {*extension.__all__}
     for function in top.__all__:
         assert getattr(top, function) is getattr(extension, function) is getattr(namespace, function)
+
+
+@pytest.mark.parametrize("patch", ["sys._is_gil_enabled = lambda: False", "sys.abiflags = 't'"])
+def test_a_free_threaded_python_is_refused_with_a_line(patch: str) -> None:
+    code = f"import sys; {patch}\nimport tallow"
+    result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    expected = "ImportError: tallow does not support free-threaded builds of Python; use one with a GIL"
+    assert result.returncode == 1 and result.stderr.splitlines()[-1] == expected

@@ -1,29 +1,37 @@
-"""The libraries of the kernels for the host: those that came with the package, or else compiled on this machine."""
+"""The libraries of the kernels for the host: those that came with the package, or were compiled on this machine."""
 
 from __future__ import annotations
 
 import ctypes
 import sys
-import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import Final
 
 from ....kernels.host_arguments import FAMILIES, TARGETS
+from ...compilation import background
+from ...compilation.host_compiler import (
+    CannotCompile,
+    HostCompiler,
+    advice,
+    compilers,
+    current,
+    is_supported,
+    load,
+)
 from ...doctor.finding import Finding
 from ...helpers.threads import get_threads
 from ...kernels import code_object
-from ...kernels.code_cache import CodeCache, cache_folder
-from .host_compiler import CannotCompile, HostCompiler, advice, compilers, is_supported, load
+from ...kernels.code_cache import cache_folder
 
 POOL: Final = "span"
 """The family whose library has the threads too."""
 
 
 def find() -> dict[str, ctypes.CDLL] | None:
-    """The library of each family, for the best target that this machine is.
+    """The library of each family, for the best target that this machine is; None where NumPy computes.
 
-    None where there is none and none can be made, of which a warning tells, or where NumPy is to do everything. What
-    is compiled here is kept for later processes; it takes up to a minute.
+    Nothing is compiled in this process. Where libraries are missing or out of date, a line on stderr says so, and a
+    process in the background compiles them for later programs, if there is a compiler.
     """
     if get_threads() == 0:
         return None
@@ -31,18 +39,22 @@ def find() -> dict[str, ctypes.CDLL] | None:
     if found is not None:
         return found[1]
     try:
-        return _compiled()
+        libraries = _compiled()
+        if libraries is not None:
+            return libraries
+        text = f"{_compile_in_background()} compiles its kernels in the background, for programs that start later"
     except CannotCompile as error:
-        warnings.warn(
-            f"NumPy does the CPU's work, for most ops many times slower: {error}", RuntimeWarning, stacklevel=2
-        )
-        return None
+        text = str(error)
+    if sys.stderr is not None:
+        line = " ".join(f"tallow: NumPy computes in this process, for most ops many times slower: {text}".split())
+        print(line, file=sys.stderr, flush=True)
+    return None
 
 
 def _shipped() -> tuple[str, dict[str, ctypes.CDLL]] | None:
-    """A target, and its libraries that `opgen compile` made."""
+    """A target, and its libraries that came with the package."""
     for target in TARGETS:
-        if all(_current(target, family) for family in FAMILIES):
+        if all(current(target, family) for family in FAMILIES):
             try:
                 paths = {family: code_object.path_of(target, family) for family in FAMILIES}
                 libraries = {family: ctypes.CDLL(str(path)) for family, path in paths.items()}
@@ -53,53 +65,42 @@ def _shipped() -> tuple[str, dict[str, ctypes.CDLL]] | None:
     return None
 
 
-def _current(target: str, family: str) -> bytes | None:
-    return code_object.current(code_object.path_of(target, family))
-
-
 def _compiled() -> dict[str, ctypes.CDLL] | None:
+    """The libraries, of which some or all were compiled on this machine; None if one is missing."""
     try:
-        compiler = _compiler()
-        target = compiler.target()
-        if target is None:
-            return None
-        codes = {family: _current(target, family) or compiler.kept(family, target) for family in FAMILIES}
+        _, codes = _in_cache(HostCompiler(background.open_cache()))
         missing = [family for family, code in codes.items() if code is None]
-        if missing:
-            codes |= compiler.compiled(missing, target, _progress(target, len(missing)))
-        return load({family: code for family, code in codes.items() if code is not None})
-    except FileNotFoundError as error:
-        raise CannotCompile(f"{error.filename} is missing; reinstall tallow") from error
+        return None if missing else load({family: code for family, code in codes.items() if code is not None})
     except OSError as error:
         mend = "set TMPDIR to a folder that programs may run from"
         raise CannotCompile(f"what was compiled does not load: {error}; {mend}") from error
 
 
-def _compiler() -> HostCompiler:
-    cache = CodeCache(cache_folder())
-    trouble = cache.trouble()
-    # To compile for a minute in each process would be worse than NumPy.
-    if trouble is not None:
-        raise CannotCompile(trouble)
-    return HostCompiler(cache)
+def _in_cache(compiler: HostCompiler) -> tuple[str | None, dict[str, bytes | None]]:
+    """The target that this machine is, as far as that is known, and the library of each family that there is."""
+    target = compiler.known_target()
+    if target is None:
+        return None, dict.fromkeys(FAMILIES)
+    return target, {family: current(target, family) or compiler.kept(family, target) for family in FAMILIES}
 
 
-def _progress(target: str, total: int) -> Callable[[], None]:
-    """Say that a program waits, and why; the function is called whenever one of so many libraries is finished."""
-    text = f"tallow compiles its kernels for the CPU ({target}), once on this machine"
-    stream, finished = sys.stderr, 0
-    is_terminal = stream is not None and stream.isatty()
+def _compile_in_background() -> str:
+    """Let a process compile the kernels, if none does yet; return the compiler. Raises CannotCompile if none can."""
+    path = _compiler_path()
+    if path is None:
+        raise CannotCompile(f"no compiler was found for its kernels; {advice()}")
+    cache = background.open_cache()
+    reason = background.failure(cache)
+    if reason is not None:
+        raise CannotCompile(reason)
+    if not background.is_running(cache):
+        background.start()
+    return path
 
-    def tell() -> None:
-        nonlocal finished
-        if is_terminal:
-            print(f"\r{text}: {finished} of {total}", end="" if finished < total else "\n", file=stream, flush=True)
-        finished += 1
 
-    if stream is not None and not is_terminal:
-        print(f"{text}; it takes up to a minute", file=stream, flush=True)
-    tell()
-    return tell
+def _compiler_path() -> str | None:
+    """The preferred one of the compilers that are installed."""
+    return next((compiler.path for target in TARGETS for compiler in compilers(target)), None)
 
 
 def examine() -> Iterator[Finding]:
@@ -112,25 +113,32 @@ def examine() -> Iterator[Finding]:
         yield Finding("kernels", True, f"built ahead for {found[0]}, {get_threads()} threads")
         return
     built = [target for target in TARGETS if code_object.path_of(target, POOL).is_file()]
-    stale = [target for target in built if not all(_current(target, family) for family in FAMILIES)]
+    stale = [target for target in built if not all(current(target, family) for family in FAMILIES)]
     if stale:
-        mend = "they are compiled anew at the first use; in a checkout run 'opgen compile --host'"
+        mend = "they are compiled anew in the background; in a checkout run 'opgen compile --host'"
         yield Finding("kernels built ahead", False, f"out of date for {', '.join(stale)}: sources have changed", mend)
     else:
         state = f"none for this machine, only for {', '.join(built)}" if built else "none in the package"
         yield Finding("kernels built ahead", None, state)
     try:
-        compiler = _compiler()
-        target = compiler.known_target()
+        yield _examine_cache()
     except CannotCompile as error:
-        yield Finding("kernels", False, f"NumPy does the work: {error}")
-        return
-    if target is not None and all(_current(target, family) or compiler.kept(family, target) for family in FAMILIES):
-        yield Finding("kernels", True, f"compiled for {target}, in {cache_folder()}, {get_threads()} threads")
-        return
-    every = {each.path: each for wanted in TARGETS for each in compilers(wanted)}
-    if not every:
-        yield Finding("kernels", False, "NumPy does the work: no compiler was found to make them", advice())
-        return
-    path = next(iter(every))
-    yield Finding("kernels", None, f"not compiled yet; {path} makes them at the first use, which takes up to a minute")
+        yield Finding("kernels", False, f"NumPy computes: {error}")
+
+
+def _examine_cache() -> Finding:
+    """What there is of kernels that are compiled on this machine. Raises CannotCompile where none can be."""
+    cache = background.open_cache()
+    target, codes = _in_cache(HostCompiler(cache))
+    if all(codes.values()):
+        return Finding("kernels", True, f"compiled for {target}, in {cache_folder()}, {get_threads()} threads")
+    path = _compiler_path()
+    if path is None:
+        return Finding("kernels", False, "NumPy computes: no compiler was found for them", advice())
+    if background.is_running(cache):
+        return Finding("kernels", None, f"{path} compiles them at this moment; programs that start later have them")
+    reason = background.failure(cache)
+    if reason is not None:
+        mend = "the next try is in a day, or when a compiler changes"
+        return Finding("kernels", False, f"NumPy computes: {reason}", mend)
+    return Finding("kernels", None, f"not compiled yet; {path} does it in the background as soon as a program computes")

@@ -1,4 +1,4 @@
-"""Compiles the kernels for the host where the package came without them: once, into the cache of kernels."""
+"""The compilers of the kernels for the host, and the libraries that they compile."""
 
 from __future__ import annotations
 
@@ -6,21 +6,27 @@ import ctypes
 import os
 import signal
 import sys
+import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from ....kernels.host_arguments import TARGETS
-from ....kernels.toolchains import PROBE, TOOLCHAINS, Toolchain
-from ...kernels import code_object
-from ...kernels.code_cache import CodeCache
+from ...kernels.toolchains import PROBE, TOOLCHAINS, Toolchain
+from ..kernels import code_object
+from ..kernels.code_cache import CodeCache
 
 if TYPE_CHECKING:
     from subprocess import Popen
 
+# Those of `kernels.host_arguments`, whose import needs NumPy.
+TARGETS: Final = tuple(dict.fromkeys(target for toolchain in TOOLCHAINS for target in toolchain.targets))
+"""What the kernels are compiled for, the best one first."""
+FAMILIES: Final = tuple(sorted(path.stem for path in code_object.SOURCES.glob("*.cpp")))
+"""The families of kernels, each the name of a source."""
+
 _PROBE_SOURCE: Final = "probe.cpp"
-# A compiler that hangs must not stop the program that met the first op.
+# A compiler that hangs must end at some time.
 _SECONDS_TO_PROBE: Final = 60
 _SECONDS_TO_COMPILE: Final = 1800
 _running: Final[set[Popen[str]]] = set()
@@ -37,6 +43,11 @@ class Compiler(NamedTuple):
     path: str
     target: str
 
+    @property
+    def flags(self) -> tuple[str, ...]:
+        """The flags for the target, with placeholders."""
+        return (*self.toolchain.flags, *self.toolchain.targets[self.target])
+
     def compile(self, text: str, name: str) -> bytes:
         """A library of a source that `name` is the name of. Raises CannotCompile."""
         import subprocess
@@ -45,8 +56,7 @@ class Compiler(NamedTuple):
         with tempfile.TemporaryDirectory(prefix="tallow-") as folder:
             source, output = Path(folder, name), Path(folder, "code.so")
             source.write_text(text, encoding="utf-8")
-            own = self.toolchain.targets[self.target]
-            flags = [flag.replace("{target}", self.target) for flag in (*self.toolchain.flags, *own)]
+            flags = [flag.replace("{target}", self.target) for flag in self.flags]
             # A compiler that is newer than the package may warn of more.
             flags += ["-w", f"-I{code_object.SOURCES}", f"-I{code_object.HEADERS}"]
             command = [self.path, *self.toolchain.subcommand, *flags, str(source), "-o", str(output)]
@@ -127,64 +137,97 @@ class HostCompiler:
 
     def target(self) -> str | None:
         """The best target that this machine is; None where it is none. Raises CannotCompile where nothing tells."""
-        trouble = None
-        is_known = False
-        for target in TARGETS:
-            try:
-                code = self._cache.get(_made_of(PROBE, target), lambda target=target: _first(target)[1], bytes)  # type: ignore[misc]
-            except CannotCompile as error:
-                trouble = trouble or error
-                continue
-            is_known = True
-            if _is_for_this_machine(code):
-                return target
-        if trouble is not None and not is_known:
-            raise trouble
-        return None
+
+        def probe(target: str) -> bytes:
+            return self._cache.get(made_of(PROBE, target), lambda: first_compiler(target)[1], bytes)
+
+        return _best(probe)
 
     def known_target(self) -> str | None:
         """The best target that this machine is, among those that something was compiled for."""
         for target in TARGETS:
-            code = self._cache.find(_made_of(PROBE, target))
+            code = self._cache.find(made_of(PROBE, target))
             if code is not None and _is_for_this_machine(code):
                 return target
         return None
 
     def kept(self, family: str, target: str) -> bytes | None:
         """The library of a family if it was compiled before."""
-        return self._cache.find(_made_of(f"{family}.cpp", target))
+        return self._cache.find(made_of(f"{family}.cpp", target))
 
-    def compiled(self, families: Iterable[str], target: str, done: Callable[[], None]) -> dict[str, bytes]:
-        """The library of each family, compiled side by side; `done` is called after each. Raises CannotCompile."""
-        from concurrent.futures import ThreadPoolExecutor
+    def compile_missing(self, target: str, jobs: int, done: Callable[[str], None] = lambda _: None) -> None:
+        """Compile the families that neither the package nor the cache has, `jobs` at once. Raises CannotCompile.
 
-        compiler, _ = _first(target)
+        `done` is called with the name of each.
+        """
+        compiler, _ = first_compiler(target)
 
-        def one(family: str) -> tuple[str, bytes]:
+        def one(family: str) -> None:
             name = f"{family}.cpp"
-            text = (code_object.SOURCES / name).read_text(encoding="utf-8")
-            code = self._cache.get(_made_of(name, target), lambda: compiler.compile(text, name), bytes)
-            done()
-            return family, code
+            self._cache.get(made_of(name, target), lambda: compiler.compile(read_source(name), name), bytes)
+            done(family)
 
-        # Large sources take longest.
-        order = sorted(
-            families, key=lambda family: (code_object.SOURCES / f"{family}.cpp").stat().st_size, reverse=True
-        )
-        pool = ThreadPoolExecutor(_cores())
-        try:
-            return dict(pool.map(one, order))
-        except BaseException:
-            # Ctrl-C reaches this process alone, and a compiler may take minutes.
-            pool.shutdown(wait=False, cancel_futures=True)
+        missing = [family for family in FAMILIES if not (current(target, family) or self.kept(family, target))]
+        side_by_side(one, missing, jobs)
+
+
+def current(target: str, family: str) -> bytes | None:
+    """The library of a family that the package has, if it is of the sources that are there."""
+    return code_object.current(code_object.path_of(target, family))
+
+
+def read_source(name: str) -> str:
+    """The text of a family's source."""
+    return (code_object.SOURCES / name).read_text(encoding="utf-8")
+
+
+def side_by_side(compile_one: Callable[[str], None], families: Iterable[str], jobs: int) -> None:
+    """Call a function for each family, the slowest to compile first, `jobs` calls at once."""
+    from concurrent.futures import ThreadPoolExecutor
+
+    # Large sources take longest.
+    order = sorted(families, key=lambda family: len(read_source(f"{family}.cpp")), reverse=True)
+    pool = ThreadPoolExecutor(jobs)
+    calls = [pool.submit(compile_one, family) for family in order]
+    try:
+        for call in calls:
+            call.result()
+    except BaseException:
+        # Ctrl-C reaches this process alone, and a compiler may take minutes. A thread may be about to start one.
+        pool.shutdown(wait=False, cancel_futures=True)
+        while not all(call.done() for call in calls):
             for process in list(_running):
                 _kill(process)
-            raise
-        finally:
-            pool.shutdown(cancel_futures=True)
+            time.sleep(0.01)
+        raise
+    finally:
+        pool.shutdown(cancel_futures=True)
 
 
-def _first(target: str) -> tuple[Compiler, bytes]:
+def native_target() -> str | None:
+    """The best target that this machine is, found without a cache; None where it is none. Raises CannotCompile."""
+    return _best(lambda target: first_compiler(target)[1])
+
+
+def _best(probe: Callable[[str], bytes]) -> str | None:
+    """The best target whose probe runs on this machine. Raises CannotCompile where no target has one."""
+    trouble = None
+    is_known = False
+    for target in TARGETS:
+        try:
+            code = probe(target)
+        except CannotCompile as error:
+            trouble = trouble or error
+            continue
+        is_known = True
+        if _is_for_this_machine(code):
+            return target
+    if trouble is not None and not is_known:
+        raise trouble
+    return None
+
+
+def first_compiler(target: str) -> tuple[Compiler, bytes]:
     """The first compiler that builds a target, and the probe that it made. Raises CannotCompile where none does."""
     trouble = CannotCompile(f"no compiler was found that builds them for {target}; {advice()}")
     for number, compiler in enumerate(compilers(target)):
@@ -195,10 +238,16 @@ def _first(target: str) -> tuple[Compiler, bytes]:
     raise trouble
 
 
-def _made_of(source: str, target: str) -> tuple[str, ...]:
-    """What a library is made of. Any compiler's will do, as those that come with the package do."""
+def made_of(source: str, target: str) -> tuple[str, ...]:
+    """What a library is made of. Any compiler's will do, as those that come with the package do.
+
+    Raises CannotCompile where a source is missing.
+    """
     flags = [(toolchain.subcommand, toolchain.flags, toolchain.targets.get(target)) for toolchain in TOOLCHAINS]
-    return (*code_object.sources(source).values(), target, repr(flags))
+    try:
+        return (*code_object.sources(source).values(), target, repr(flags))
+    except FileNotFoundError as error:
+        raise CannotCompile(f"{error.filename} is missing; reinstall tallow") from error
 
 
 def load(codes: Mapping[str, bytes]) -> dict[str, ctypes.CDLL]:
@@ -227,5 +276,6 @@ def _is_for_this_machine(probe: bytes) -> bool:
     return False
 
 
-def _cores() -> int:
+def cores() -> int:
+    """How many compilers may run at once."""
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
