@@ -35,7 +35,7 @@ EDITS = (  # what is typed, and what is wrong then
     (UNARY, "  leaky_relu:\n    doc:", "  leaky_relu:\n    dok:", "unknown key 'dok'"),
     (CONV, "conv1d(layout: Layout", "conv1d(layout: Layuot", "unknown type 'Layuot'"),
     (GPU, "unary.to_dtype: elementwise.cast", "unary.to_dtype: elementwise.cats", "has no function 'cats'"),
-    (CPU, "label: cpu", "label: [cpu", "not valid YAML"),
+    (CPU, "label: cpu", "label: [cpu", "the bracket [ is not closed"),
     (SOFTMAX, "headers: [", "headers: [sofmax.hpp, ", "unknown header 'sofmax.hpp'"),
 )
 
