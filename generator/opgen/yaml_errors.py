@@ -183,7 +183,7 @@ def value_fix(wanted: str, content: object) -> str:
     if wanted == "true or false" and str(content).lower() in _TRUTHS:
         return f"; write {_TRUTHS[str(content).lower()]}"
     if isinstance(content, str) and re.fullmatch(r"[-+]?(?:\d[\d_]*\.?\d*|\.\d+)(?:[eE][-+]?\d+)?", content.strip()):
-        return f"; write {content.strip().replace('_', '')} without quotes and underscores"
+        return f"; write {content.strip().replace('_', '')}"
     return ""
 
 

@@ -150,11 +150,11 @@ def test_each_type_of_a_key(tmp_path: Path) -> None:
         ("lines: 5\n", ["6:8: 'lines' of the whole file must be text, not an integer; put it in quotes"]),
         ("note: ''\n", ["6:7: 'note' of the whole file is empty; write its text"]),
         ('note: "\\a"\n', ["6:7: 'note' of the whole file holds U+0007, which cannot be printed; remove it"]),
-        ("flag: 1\n", ["6:7: 'flag' of the whole file must be true or false, not an integer"]),
+        ("flag: 1\n", ["6:7: 'flag' of the whole file must be true or false, not an integer; write true"]),
         ("double: true\n", ["6:9: 'double' of the whole file must be an integer, not true or false"]),
         ("version: one\n", ["6:10: 'one' cannot be the version of the whole file; write it like '1.2'"]),
         ("calls: 1 + 1\n", ["6:8: '1 + 1' is not a call; write 'name(argument, ...)'"]),
-        ("words: {one: 1}\n", ["6:8: 'words' of the whole file must be text, not a mapping"]),
+        ("words: {one: 1}\n", ["6:8: 'words' of the whole file must be text, not a mapping; put it in quotes"]),
         ("places: one\n", ["6:9: 'places' of the whole file must be a list, not text"]),
         ("sizes: [one]\n", ["6:8: 'sizes' of the whole file must be a mapping, not a list"]),
         (
@@ -195,7 +195,7 @@ def test_a_mistake_in_one_key(tmp_path: Path, text: str, expected: list[str]) ->
         ("doc: a text\n", "", ["1:1: the whole file lacks the key 'doc'; add it"]),
         # It is there but misspelt, so that it is not missing as well.
         ("doc:", "dock:", ["1:1: unknown key 'dock' in the whole file; did you mean 'doc'?"]),
-        ("1\nk", "1_0\nk", ["2:8: 'ratio' of the whole file must be a number or null, not text"]),
+        ("1\nk", "1_0\nk", ["2:8: 'ratio' of the whole file must be a number or null, not text; write 10"]),
         ("1\nk", ".inf\nk", ["2:8: 'ratio' of the whole file must be a finite number, not inf"]),
         ("long", "lang", ["3:7: unknown kind 'lang' of the whole file; did you mean 'long'?"]),
         ("{one: {size: 1}}", "{}", ["4:8: 'parts' of the whole file is empty; write what it holds"]),
@@ -218,7 +218,7 @@ def test_all_mistakes_are_noted_and_something_empty_takes_their_place(tmp_path: 
     assert mistakes == [
         "1:1: the whole file lacks the key 'ratio'; add it",
         "1:1: the whole file lacks the key 'width'; add it",
-        "1:6: 'doc' of the whole file must be text, not a list",
+        "1:6: 'doc' of the whole file must be text, not a list; put it in quotes",
         "2:7: unknown kind 'wide' of the whole file; known are long, short",
         "3:21: 'size' of part 'one' must be an integer, not text",
         "3:32: part 'two' must be a mapping, not an integer",
