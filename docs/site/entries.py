@@ -85,9 +85,20 @@ def _kind(line: str, before: str) -> str:
 def _text(line: str) -> str:
     """A line of text: identifiers in backticks become links where they resolve, other code literals."""
     return "".join(
-        (f"`{part}`" if _NAME.fullmatch(part) else f"``{part}``") if position % 2 else _MARKS.sub(r"\\\1", part)
-        for position, part in enumerate(_CODE.split(line))
+        _code(part) if position % 2 else _MARKS.sub(r"\\\1", part) for position, part in enumerate(_CODE.split(line))
     )
+
+
+def _code(text: str) -> str:
+    if text in _public():
+        return f"`{text} <{api.PACKAGE}.{text}>`"
+    # Sphinx resolves names of the class that a docstring belongs to.
+    return f"`{text}`" if _NAME.fullmatch(text) else f"``{text}``"
+
+
+@cache
+def _public() -> set[str]:
+    return {name for page in api.pages() for name in page.names}
 
 
 def facts(name: str) -> Iterator[str]:

@@ -179,6 +179,7 @@ def test_an_example_that_is_wrong_is_found() -> None:
     [
         ("`dim` of x_ * y", r"`dim` of x\_ \* y"),
         ("`x + 1`", "``x + 1``"),
+        ("`reshape` of a `Var`", "`reshape` of a `Var <tallow.Var>`"),
         ("a*b:\n\n    x = a * b\n\nc_", "a\\*b:\n\n.. code-block:: python\n\n    x = a * b\n\nc\\_"),
         ("`x`\n\n>>> a * b\n[1_0]", "`x`\n\n>>> a * b\n[1_0]"),
     ],
