@@ -150,10 +150,11 @@ lint: $(VENV)/tallow.stamp  ## formatting, style and types
 	@$(BIN)/mypy
 
 docs: generate $(VENV)/docs.stamp  ## the site in build/docs/html, from docs/ and the spec, and its tests in Chromium
-	@$(BY_NUMPY) $(BIN)/python -m docs.site build/docs
-	@$(BIN)/opgen reference build/docs/source/reference --notes build/docs/notes
-	@$(BY_NUMPY) $(BIN)/python -m sphinx -q -W --keep-going -j auto -c docs/site build/docs/source build/docs/html
-	@$(BY_NUMPY) $(BIN)/pytest --full $(SITE_TESTS)
+	@.ci/step "writing the pages' sources" env $(BY_NUMPY) $(BIN)/python -m docs.site build/docs
+	@.ci/step "writing the reference of the spec" $(BIN)/opgen reference build/docs/source/reference --notes build/docs/notes
+	@.ci/step "building the site, which takes minutes" env $(BY_NUMPY) \
+		$(BIN)/python -m sphinx -q -W --keep-going -j auto -c docs/site build/docs/source build/docs/html
+	@.ci/step "testing the site in Chromium" env $(BY_NUMPY) $(BIN)/pytest --full $(SITE_TESTS)
 	@echo "build/docs/html/index.html"
 
 bench: $(VENV)/tallow.stamp host-kernels  ## the CPU backend beside NumPy and, where it is installed, PyTorch
@@ -187,18 +188,15 @@ $(BIN)/python:
 
 # A stamp stands for an installation, which is made again when the file that lists its dependencies changes.
 $(VENV)/opgen.stamp: pyproject.toml | $(BIN)/python
-	@echo "installing opgen and what it is developed with"
-	@$(PIP) --editable '.[dev]'
+	@.ci/step "installing opgen and what it is developed with" $(PIP) --editable '.[dev]'
 	@touch $@
 
 $(VENV)/tallow.stamp: generated/pyproject.toml $(VENV)/opgen.stamp
-	@echo "installing tallow"
-	@$(PIP) --editable ./generated
+	@.ci/step "installing tallow, with kernels for the CPU if a compiler is here" $(PIP) --editable ./generated
 	@touch $@
 
 $(VENV)/docs.stamp: pyproject.toml $(VENV)/tallow.stamp
-	@echo "installing what the site is built with"
-	@$(PIP) --editable '.[docs]'
+	@.ci/step "installing what the site is built with" $(PIP) --editable '.[docs]'
 	@touch $@
 
 generated/pyproject.toml: | $(VENV)/opgen.stamp
