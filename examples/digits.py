@@ -15,7 +15,7 @@ import click
 import numpy as np
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
 from sklearn.datasets import load_digits
-from tallow import Device, DType, TallowError, Tensor, Var, no_grad
+from tallow import Device, DType, TallowError, Tensor, Var, no_grad, stack
 from tallow.optim import SGD
 
 CLASSES = 10
@@ -43,10 +43,11 @@ class Classifier:
         """(batch, pixels) to (batch, classes)."""
         return images.linear(*self.hidden).relu().linear(*self.output)
 
-    def learn(self, images: Tensor, digits: Tensor) -> None:
-        """One step down the cross entropy of (batch, pixels) and the (batch,) digits that they show."""
+    def learn(self, images: Tensor, digits: Tensor) -> Tensor:
+        """Go one step down the cross entropy of (batch, pixels) and the (batch,) digits that they show; return it."""
         loss = self.scores(images).cross_entropy(digits)
         self.optimizer.step(loss.backward())
+        return loss.detach()
 
     def accuracy(self, images: Tensor, digits: Tensor) -> float:
         """The share of `images` whose highest score is that of their digit."""
@@ -65,11 +66,14 @@ def train(device: Device, epochs: int, seed: int, progress: Progress) -> float:
 
     classifier = Classifier(images.shape[1], device)
     task = progress.add_task(f"training on {device.label}", total=epochs)
-    for _ in range(epochs):
+    for epoch in range(1, epochs + 1):
         shuffled = shuffle.permutation(trained).astype(np.uint32)
+        losses = []
         for start in range(0, trained, BATCH):
             batch = Tensor(shuffled[start : start + BATCH], device=device)
-            classifier.learn(images.index_select(batch, 0), digits.index_select(batch, 0))
+            losses.append(classifier.learn(images.index_select(batch, 0), digits.index_select(batch, 0)))
+        # Printing a loss waits for the device, so it is done once an epoch.
+        progress.console.print(f"epoch {epoch} of {epochs}: loss {stack(losses).mean():.4f}", highlight=False)
         progress.advance(task)
     with no_grad():
         return classifier.accuracy(images[trained:], digits[trained:])

@@ -152,7 +152,9 @@ def train(decoder: Decoder, text: Tensor, steps: int, seed: int, progress: Progr
         loss = trainer.learn(pieces_of(text, starts), step)
         # Reading the loss waits for the device, so it is read now and then.
         if step % 10 == 0:
-            progress.update(task, description=f"training, loss {loss.item():.2f}")
+            progress.update(task, description=f"training, loss {loss:.4f}")
+        if step % 50 == 0 and group.rank == 0:
+            progress.console.print(f"step {step}: loss {loss:.4f}", highlight=False)
         progress.advance(task)
 
 

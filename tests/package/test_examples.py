@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import importlib.util
+import io
+import re
 from collections.abc import Iterator
 from pathlib import Path
 from types import ModuleType
@@ -10,20 +12,27 @@ from types import ModuleType
 import numpy as np
 import pytest
 from click.testing import CliRunner
+from rich.console import Console
+from rich.progress import Progress
 from tallow import Device, Tensor
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
 TOKENS = 11
 
 
-@pytest.fixture
-def gpt(monkeypatch: pytest.MonkeyPatch) -> Iterator[ModuleType]:
-    """The example, with a model that a test has time for."""
-    spec = importlib.util.spec_from_file_location("gpt", EXAMPLES / "gpt.py")
+def example(name: str) -> ModuleType:
+    spec = importlib.util.spec_from_file_location(name, EXAMPLES / f"{name}.py")
     assert spec is not None
     assert spec.loader is not None
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
+    return module
+
+
+@pytest.fixture
+def gpt(monkeypatch: pytest.MonkeyPatch) -> Iterator[ModuleType]:
+    """The example, with a model that a test has time for."""
+    module = example("gpt")
     for name, size in {"WIDTH": 16, "HEADS": 2, "LAYERS": 2, "CONTEXT": 8, "HIDDEN": 24, "BATCH": 4}.items():
         monkeypatch.setattr(module, name, size)
     return module
@@ -53,9 +62,11 @@ def test_a_short_training_learns_and_writes(gpt: ModuleType, device: Device, mon
     monkeypatch.setattr(gpt, "REQUIRED_LOSS", 1.5)
     done = CliRunner().invoke(gpt.main, ["--device", device.label, "--steps", "60", "--characters", "7"])
     assert done.exit_code == 0, done.output
-    first, written = done.output.splitlines()[0], done.output.split("\n", 1)[1]
-    assert first.startswith("loss on the held-out tenth: ")
-    assert len(written.rstrip("\n")) == 7
+    progress, rest = done.output.split("loss on the held-out tenth: ")
+    losses = re.fullmatch(r"step 0: loss (\d\.\d{4})\nstep 50: loss (\d\.\d{4})\n", progress)
+    assert losses is not None, progress
+    assert float(losses[2]) < float(losses[1])
+    assert len(rest.split("\n", 1)[1].rstrip("\n")) == 7
 
 
 def test_what_has_not_learnt_fails(gpt: ModuleType, device: Device, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -63,3 +74,12 @@ def test_what_has_not_learnt_fails(gpt: ModuleType, device: Device, monkeypatch:
     done = CliRunner().invoke(gpt.main, ["--device", device.label, "--steps", "1", "--characters", "1"])
     assert done.exit_code == 1
     assert "train for more steps" in done.output
+
+
+def test_a_terminal_shows_the_loss_and_a_progress_line(device: Device) -> None:
+    terminal = io.StringIO()
+    with Progress(console=Console(file=terminal, force_terminal=True, width=80)) as progress:
+        example("digits").train(device, 2, 0, progress)
+    assert re.findall(r"epoch \d of 2: loss \d\.\d{4}\n", terminal.getvalue()) != []
+    assert f"training on {device.label}" in terminal.getvalue()
+    assert "100%" in terminal.getvalue()

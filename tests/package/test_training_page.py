@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
+import io
+import re
 from typing import Any
 
 import pytest
@@ -10,10 +13,23 @@ from tallow import Device
 
 from .test_custom_ops_page import PAGE, ran
 
+TRAINING = PAGE.with_name("training.md")
+
 
 @pytest.fixture(scope="module")
 def page(device: Device) -> dict[str, Any]:
-    return ran(PAGE.with_name("training.md"), device)
+    with contextlib.redirect_stdout(io.StringIO()) as printed:
+        defined = ran(TRAINING, device)
+    return {**defined, "printed": printed.getvalue()}
+
+
+def test_the_page_shows_what_a_run_prints(page: dict[str, Any]) -> None:
+    shown = "".join(re.findall(r"^```text\n(.*?)^```$", TRAINING.read_text(encoding="utf-8"), re.MULTILINE | re.DOTALL))
+    number = re.compile(r"\d+\.\d+")
+    assert number.sub("", shown) == number.sub("", page["printed"])
+    # Devices round in their own ways.
+    found, expected = ([float(each) for each in number.findall(text)] for text in (page["printed"], shown))
+    assert found == pytest.approx(expected, abs=1e-3, rel=0)
 
 
 def test_the_model_learns(page: dict[str, Any]) -> None:
