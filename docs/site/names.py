@@ -63,7 +63,8 @@ def differing(library: str) -> str:
             ours.setdefault(theirs, []).append(name)
     rows: dict[str, list[str]] = {}
     for theirs in sorted(ours, key=str.lower):
-        if theirs.rpartition(".")[2] not in {name.rpartition(".")[2] for name in ours[theirs]}:
+        is_alias = getattr(tallow, theirs, None) in [attrgetter(name)(tallow) for name in ours[theirs]]
+        if not is_alias and theirs.rpartition(".")[2] not in {name.rpartition(".")[2] for name in ours[theirs]}:
             rows.setdefault(_listed([_call(name) for name in ours[theirs]]), []).append(theirs)
     head = [f"| {LIBRARIES[library]} | {tallow.__name__} |", "| --- | --- |"]
     return "\n".join([*head, *(f"| {_listed(theirs)} | {call} |" for call, theirs in rows.items())])

@@ -77,6 +77,16 @@ def test_no_page_is_wider_than_its_window(page: Page) -> None:
     assert wider == {}
 
 
+def test_tables_of_two_columns_fit_a_phone(page: Page) -> None:
+    page.set_viewport_size(PHONE)
+    for name in ("docs/from-pytorch", "docs/from-numpy"):
+        visit(page, name)
+        tables = page.locator("article table").all()
+        assert len(tables) > 1
+        for table in tables:
+            assert table.evaluate("(element) => element.scrollWidth <= element.clientWidth"), table.inner_text()
+
+
 def test_letters_of_plots_can_be_read(page: Page) -> None:
     """They have at least 12 px, also where a plot scrolls, and follow the theme of the page."""
     least = """() => [...document.querySelectorAll("article svg text")].map((text) => {
