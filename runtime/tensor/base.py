@@ -406,8 +406,9 @@ def require_tensors(op: str, **operands: object) -> None:
     """Raise `InvalidArgument` if an operand, given by its name, is anything else, such as a list or an array."""
     for name, operand in operands.items():
         if not isinstance(operand, TensorBase):
-            # As PyTorch has it, a dim comes before tensors.
-            mend = f"; the dim comes behind them: {op}({', '.join(operands)}, dim)" if isinstance(operand, int) else ""
+            # As PyTorch has it, a dim comes before indexes.
+            is_dim = name == "indexes" and isinstance(operand, int)
+            mend = f"; the dim comes behind them: {op}({', '.join(operands)}, dim)" if is_dim else ""
             raise InvalidArgument(op, f"{name} must be a Tensor, not of type {type(operand).__name__}{mend}")
 
 

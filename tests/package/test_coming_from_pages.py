@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import importlib.util
+import inspect
 import re
 from collections.abc import Iterator
 from operator import attrgetter
@@ -17,6 +18,7 @@ from tallow import Tensor
 
 DOCS = Path(__file__).parents[2] / "docs"
 PAGES = ("from-pytorch", "from-numpy")
+HEADING = "Same name, other call or result"
 FENCE = re.compile(r"^```(\w+)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 CODE = re.compile(r"`([^`\n]+)`")
 CALL = re.compile(r"\(*(?:x|y|w|q|a|mask|integers|array|device|grads|tl|np|bool|float)\b[.\[( ]")
@@ -83,7 +85,7 @@ def test_calls_in_the_text_run(page: str, code: str) -> None:
 
 @pytest.mark.parametrize("page", PAGES)
 def test_what_is_said_to_be_refused_is(page: str) -> None:
-    table = rows(page, "Same name, other call or result")
+    table = rows(page, HEADING)
     refused = [left for left, right in table if re.match("(is|are) refused", right)]
     assert len(refused) > 1
     for code in (code for left in refused for code in CODE.findall(left)):
@@ -93,7 +95,7 @@ def test_what_is_said_to_be_refused_is(page: str) -> None:
 
 
 def test_numpy_takes_what_the_page_says_of_it() -> None:
-    for left, _ in rows("from-numpy", "Same name, other call or result"):
+    for left, _ in rows("from-numpy", HEADING):
         for code in CODE.findall(left):
             if re.match(r"np\.|[\w.]+\(|.* ", code):
                 assert not run(code, np.asarray), code
@@ -170,6 +172,26 @@ def test_numpy_and_tallow_differ_as_the_page_says() -> None:
     assert isinstance(x[0, 0].item(), float)
 
 
+def test_where_the_dim_comes_last_is_listed() -> None:
+    (listed,) = (left for left, right in rows("from-pytorch", HEADING) if right.startswith("the dim comes last"))
+    methods = {name: getattr(Tensor, name) for name in dir(Tensor) if not name.startswith("_")}
+    signatures = {name: inspect.signature(value).parameters for name, value in methods.items() if callable(value)}
+    # `take_along_dim`, whose dim has a default, is called as in PyTorch.
+    last = {
+        name.rstrip("_")
+        for name, own in signatures.items()
+        if "indexes" in own and own["dim"].default is not None and [*own].index("indexes") < [*own].index("dim")
+    }
+    assert last == {name.rstrip("_") for name in re.findall(r"x\.(\w+)\(", listed)}
+
+
+def test_parameters_of_another_name_are_those() -> None:
+    (ours,) = (right for left, right in rows("from-pytorch", HEADING) if left.startswith("parameters"))
+    functions = (Tensor.scaled_dot_product_attention, Tensor.backward, tl.optim.Adam)
+    known = [name for function in functions for name in inspect.signature(function).parameters]
+    assert set(CODE.findall(ours)) <= set(known)
+
+
 def test_pytorch_and_tallow_differ_as_the_page_says(capsys: pytest.CaptureFixture[str]) -> None:
     x = Tensor([[3.0, 1.0], [2.0, 5.0]])
     assert x.max(dim=0).tolist() == [3.0, 5.0]
@@ -177,7 +199,7 @@ def test_pytorch_and_tallow_differ_as_the_page_says(capsys: pytest.CaptureFixtur
     assert x.nonzero().shape == (4, 2)
     assert isinstance(x.size, int)
     assert (Tensor([1, 2]) / 2).dtype == "f32"
-    for left, _ in rows("from-pytorch", "Same name, other call or result"):
+    for left, _ in rows("from-pytorch", HEADING):
         for code in CODE.findall(left):
             ast.parse(code)
     blocks = [code for language, code in FENCE.findall(text_of("from-pytorch")) if language == "python"]

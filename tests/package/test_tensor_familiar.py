@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import math
 import re
 from decimal import ROUND_HALF_UP, Decimal
@@ -318,6 +319,23 @@ def test_wrong_calls_name_the_fix(device: Device) -> None:
     }.items():
         with pytest.raises(InvalidArgument, match=message):
             call()
+
+
+def test_only_methods_with_a_dim_say_where_it_comes() -> None:
+    x = Tensor([[1.0]])
+    saying = set()
+    for name in dir(Tensor):
+        method = inspect.getattr_static(Tensor, name)
+        if name.startswith("_") or isinstance(method, classmethod | staticmethod) or not callable(getattr(x, name)):
+            continue
+        for others in range(3):
+            try:
+                getattr(x.copy(), name)(0, *[x] * others)
+            except Exception as error:
+                if "the dim comes behind" in str(error):
+                    saying.add(name)
+                    assert "dim" in inspect.signature(getattr(Tensor, name)).parameters, error
+    assert {"gather", "scatter_add", "index_select"} <= saying
 
 
 def test_names_of_other_libraries_name_ours() -> None:
