@@ -38,7 +38,8 @@ SOME_DTYPES := f64 or i16 or u32 or f8e4m3 or complex128
 # on all array libraries.
 ORACLE := $(patsubst %,--ignore tests/conformance/test_%.py,oracle formula_mutations)
 ON_ARRAYS := $(patsubst %,--ignore tests/conformance/test_%.py,blocks fusion)
-PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check
+# Python compiles the modules that it imports: a few of those that are installed.
+PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check --no-compile
 # What test-gpu and bench-gpu run on. Another GPU_PYTHON has pytest, PyTorch and the rest already: nothing is installed
 # for it, and it finds the packages where they lie.
 DEVICE := cuda
@@ -55,10 +56,19 @@ unexport PYTHONDONTWRITEBYTECODE
 ifeq ($(SHARE),1)
 .NOTPARALLEL:
 endif
-.PHONY: build host-kernels compile-host test test-full test-quick test-array-api $(STAGES:%=test-%) test-gpu hip-host wheel compile generate check lint docs bench bench-gpu bench-model bench-training clean help
+.PHONY: build install first-kernels host-kernels compile-host test test-full test-quick test-array-api $(STAGES:%=test-%) test-gpu hip-host wheel compile generate check lint docs bench bench-gpu bench-model bench-training clean help
 
-build: generate $(VENV)/tallow.stamp host-kernels  ## set everything up, generate the package and train the example on it
+build: install generate host-kernels  ## set everything up, generate the package and train the example on it
 	@$(BIN)/python examples/digits.py
+
+# Compilers need nothing of what pip fetches, so both work at the same time.
+install: $(VENV)/pip.stamp
+	@$(MAKE) --no-print-directory -j 2 SHARE=2 $(VENV)/tallow.stamp $(if $(wildcard $(VENV)/tallow.stamp),,first-kernels)
+
+# By the package's own build, which finds them compiled when pip runs it.
+first-kernels: $(VENV)/pip.stamp
+	@[ ! -e generated/setup.py ] || .ci/step "compiling kernels for the CPU, if a compiler is here" \
+		sh -c 'cd generated && "$$0" setup.py --quiet build_kernels --inplace' '$(abspath $(BIN))/python'
 
 host-kernels: generate compile-host  ## compile the kernels for the CPU, where a compiler for them is installed; NumPy serves without
 
@@ -122,7 +132,7 @@ $(ARRAY_API)/$(ARRAY_API_COMMIT):
 	@$(PIP) pytest-json-report 'ndindex>=1.8'
 	@touch $@
 
-test-quick: check compile-host  ## for the loop of an edit: a few cases of each test that needs no GPU runtime, in at most 2 minutes
+test-quick: $(VENV)/tallow.stamp check compile-host  ## for the loop of an edit: a few cases of each test that needs no GPU runtime, in at most 2 minutes
 	@$(BIN)/pytest -n auto --quick $(QUICK)
 
 test-gpu: $(GPU_NEEDS)  ## the conformance suite on a GPU, and backends of one file: DEVICE=cuda; GPU_PYTHON=python3 needs no .venv
@@ -186,13 +196,18 @@ $(BIN)/python:
 	@python=$$(.ci/python $(if $(PYTHON),'$(PYTHON)')) && \
 		echo "making $(VENV) with $$("$$python" --version)" && "$$python" -m venv $(VENV)
 
+# The pip that comes with Python 3.11 takes twice as long as later ones.
+$(VENV)/pip.stamp: | $(BIN)/python
+	@$(PIP) --upgrade pip setuptools
+	@touch $@
+
 # A stamp stands for an installation, which is made again when the file that lists its dependencies changes.
-$(VENV)/opgen.stamp: pyproject.toml | $(BIN)/python
+$(VENV)/opgen.stamp: pyproject.toml | $(VENV)/pip.stamp
 	@.ci/step "installing opgen and what it is developed with" $(PIP) --editable '.[dev]'
 	@touch $@
 
 $(VENV)/tallow.stamp: generated/pyproject.toml $(VENV)/opgen.stamp
-	@.ci/step "installing tallow, with kernels for the CPU if a compiler is here" $(PIP) --editable ./generated
+	@.ci/step "installing tallow, with kernels for the CPU if a compiler is here" $(PIP) --no-build-isolation --editable ./generated
 	@touch $@
 
 $(VENV)/docs.stamp: pyproject.toml $(VENV)/tallow.stamp
