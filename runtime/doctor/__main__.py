@@ -13,9 +13,9 @@ from .report import doctor
 
 _EXAMPLES: Final = """\
 examples:
-  python -m {package}.doctor              what works here, and what is missing for the rest
-  python -m {package}.doctor {backend:12}one backend alone; exit code 1 if it cannot be used
-  python -m {package}.doctor --json       the same for programs, and for reports
+  python -m {package}.doctor         what works here, and what is missing for the rest
+  python -m {package}.doctor {backend:6}  one backend alone; exit code 1 if it cannot be used
+  python -m {package}.doctor --json  the same for programs, and for reports
 
 exit codes:
   0  every backend that was named can be used; without names, at least one can

@@ -30,9 +30,9 @@ _PACKAGE: Final = __name__.partition(".")[0]
 
 _EXAMPLES: Final = """\
 examples:
-  python -m {package}.selftest                              test the best device that is here
-  python -m {package}.selftest --device {device:16}   test one device
-  python -m {package}.selftest --json > report.json         write the report for programs
+  python -m {package}.selftest                       test the best device that is here
+  python -m {package}.selftest {device:20}  test one device
+  python -m {package}.selftest --json > report.json  write the report for programs
 
 exit codes:
   0    every family of kernels gives what NumPy gives
@@ -50,7 +50,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     options = _parser().parse_args(arguments)
     has_colours = sys.stdout.isatty() and not os.environ.get("NO_COLOR")
     command = [sys.executable, "-m", f"{_PACKAGE}.runtime.selftest.worker"]
-    test = Selftest(options.device, command, None if options.json else Text(has_colours=has_colours))
+    test = Selftest(options.device or "", command, None if options.json else Text(has_colours=has_colours))
     try:
         with contextlib.suppress(KeyboardInterrupt):
             test.run()
@@ -71,13 +71,12 @@ def _parser() -> argparse.ArgumentParser:
         prog=f"python -m {_PACKAGE}.selftest",
         description="Run every family of kernels of a device on small operands, compare the results with those of"
         " NumPy, and time a few kernels.",
-        epilog=_EXAMPLES.format(package=_PACKAGE, device=names[0]),
+        epilog=_EXAMPLES.format(package=_PACKAGE, device=f"--device {names[0]}"),
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.add_argument(
         "--device",
         type=_device,
-        default="",
         help=f"{', '.join(names)}; NAME:1 is the second device (the best one that is here)",
     )
     parser.add_argument("--json", action="store_true", help="print JSON in place of text")

@@ -56,6 +56,11 @@ _OF_THE_PACKAGE: Final[Mapping[str, str]] = {
         ("nn", "functional"), "methods, such as x.linear(weight, bias) and x.relu(); parameters are tallow.Var(tensor)"
     ),
     "device_count": "len(tallow.devices())",
+    **dict.fromkeys(
+        ("manual_seed", "seed", "default_rng"),
+        "device.set_seed(seed), where device is tallow.Device.default() or another",
+    ),
+    "random": "tallow.rand, tallow.randn, tallow.randint and tallow.randperm",
     "Variable": "tallow.Var(tensor)",
     **dict.fromkeys(("grad", "autograd"), "loss.backward(), or tallow.value_and_grad(function)"),
     "set_grad_enabled": "tallow.no_grad()",
@@ -69,17 +74,23 @@ _OF_THE_PACKAGE: Final[Mapping[str, str]] = {
 
 
 def _by_foreign_name(words: Mapping[str, str], *, of_tensors: bool) -> dict[str, str]:
-    """The words, and besides them ours for each name of `EQUIVALENTS`; the first where two of ours have one."""
-    by_name = dict(words)
+    """Return the words, and besides them ours for each name of `EQUIVALENTS`.
+
+    Where several of ours have one foreign name, functions come before methods, and what is called so itself first.
+    """
+    candidates: dict[str, list[tuple[bool, bool, str]]] = {}
     for ours, libraries in EQUIVALENTS.items():
         owner, _, name = ours.rpartition(".")
-        if owner == "Tensor" or not of_tensors:
-            word = f"x.{name}" if owner == "Tensor" else f"tallow.{ours}"
-            for foreign in " ".join(libraries).split():
-                theirs = foreign.rpartition(".")[2]
-                if theirs != name or owner not in ("", "Tensor"):
-                    by_name.setdefault(theirs, word)
-    return by_name
+        if of_tensors and owner != "Tensor":
+            continue
+        word = f"x.{name}" if owner == "Tensor" else f"tallow.{ours}"
+        for foreign in " ".join(libraries).split():
+            theirs = foreign.rpartition(".")[2]
+            is_method = foreign.startswith(("Tensor.", "ndarray."))
+            is_ours = f"Tensor.{theirs}" in EQUIVALENTS
+            if not (is_ours and (of_tensors or is_method)):
+                candidates.setdefault(theirs, []).append((is_method, theirs != name, word))
+    return {theirs: min(found)[2] for theirs, found in candidates.items()} | dict(words)
 
 
 # By the names of other libraries, what to use: an expression, or only a name, of which `as_call` makes one.
@@ -108,7 +119,7 @@ def of_the_package(name: str, package: Any) -> str | None:
         return f"the dtype '{dtype}', or DType.{dtype.name}"
     if not name.startswith("_"):
         if hasattr(package.Tensor, name) and name not in package.Device.backends():
-            return f"the method x.{name}() of a Tensor"
+            return _shown(f"x.{name}", package)
         if hasattr(package.Device, name):
             return f"Device.{name}()"
     return None

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import importlib.util
 import inspect
+import math
 import re
 from collections.abc import Iterator
 from operator import attrgetter
@@ -161,6 +162,9 @@ def test_numpy_and_tallow_differ_as_the_page_says() -> None:
     assert x.std(correction=0).item() == pytest.approx(array.std())
     assert x.std().item() == pytest.approx(array.std(ddof=1))
     assert np.std(x).item() == pytest.approx(array.std())
+    halves = np.array([0.5, 2.5])
+    assert Tensor(halves).rint().tolist() == np.round(Tensor(halves)).tolist() == halves.round().tolist() == [0.0, 2.0]
+    assert Tensor(halves).round().tolist() == [1.0, 3.0]
     assert np.repeat(array, 2).tolist() == x.repeat_interleave(2).tolist()
     assert np.tile(array, 2).tolist() == x.repeat(1, 2).tolist()
     assert array.transpose().tolist() == x.T.tolist()
@@ -197,6 +201,11 @@ def test_pytorch_and_tallow_differ_as_the_page_says(capsys: pytest.CaptureFixtur
     assert x.max(dim=0).tolist() == [3.0, 5.0]
     assert all(indexes.dtype == "u32" for indexes in (x.argmax(), x.sort()[1], x.topk(2)[1]))
     assert x.nonzero().shape == (4, 2)
+    assert Tensor([0.5, 2.5]).round().tolist() == [1.0, 3.0]
+    assert Tensor([0.5, 2.5]).rint().tolist() == [0.0, 2.0]
+    assert Tensor([1.0], "f64").gelu_erf().item() == pytest.approx((1 + math.erf(0.5**0.5)) / 2)
+    tanh = math.tanh((2 / math.pi) ** 0.5 * 1.044715)
+    assert Tensor([1.0], "f64").gelu().item() == pytest.approx((1 + tanh) / 2)
     assert isinstance(x.size, int)
     assert (Tensor([1, 2]) / 2).dtype == "f32"
     for left, _ in rows("from-pytorch", HEADING):

@@ -149,6 +149,8 @@ def test_help_has_examples_that_run(capsys: pytest.CaptureFixture[str]) -> None:
         main(["--help"])
     assert caught.value.code == 0
     lines = [line.strip() for line in capsys.readouterr().out.splitlines()]
+    ends = {line.rindex("  ") for line in lines if line.startswith("python -m tallow.doctor")}
+    assert len(ends) == 1, "the explanations are not aligned"
     examples = [line.partition("  ")[0].split()[3:] for line in lines if line.startswith("python -m tallow.doctor")]
     assert examples
     for arguments in examples:

@@ -152,7 +152,8 @@ def test_a_runtime_that_is_too_old(tmp_path):
     library = tmp_path / "lib" / "libamdhip64.so"
     subprocess.run([compiler, "-shared", "-fPIC", "-o", str(library), str(source)], check=True)
     said = unavailable(tmp_path)
-    assert "the HIP runtime lacks" in said
+    assert f"the HIP runtime of {library} lacks" in said
+    assert "ROCM_PATH" in said
     assert "hipMemcpyAsync" in said
     assert "hipGetDeviceCount" not in said
 

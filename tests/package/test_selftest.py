@@ -359,6 +359,11 @@ def test_help_has_examples_and_exit_codes(capsys: Any) -> None:
     assert caught.value.code == 0
     said = capsys.readouterr().out
     assert "python -m tallow.selftest --json > report.json" in said and "  130  " in said
+    parser = program._parser()
+    examples = re.findall(r"^  python -m tallow\.selftest(.*?) {2,}", said, re.MULTILINE)
+    assert [parser.parse_args(each.partition(">")[0].split()).device for each in examples] == [None, BACKENDS[0], None]
+    ends = {len(line) - len(line.split("  ")[-1].lstrip()) for line in said.splitlines() if "python -m" in line[:12]}
+    assert len(ends) == 1, "the explanations are not aligned"
 
 
 def test_ctrl_c_ends_quietly_with_what_was_found() -> None:

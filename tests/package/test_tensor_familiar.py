@@ -22,6 +22,7 @@ from tallow import (
     Var,
 )
 from tallow.runtime.tensor import names
+from tallow.runtime.tensor.equivalents import EQUIVALENTS
 
 from .arrays import numbers, same
 
@@ -375,11 +376,27 @@ def test_names_of_other_libraries_name_ours() -> None:
         (tallow, "concatenate", "tallow.cat(tensors)"),
         (tallow, "Parameter", "tallow.Var(tensor)"),
         (tallow, "arcsin", "the method x.asin() of a Tensor"),
+        (tallow, "maximum", "the method x.maximum(other) of a Tensor"),
+        (tallow, "repeat", "the method x.repeat_interleave(repeats) of a Tensor"),
     ],
 )
 def test_the_errors_show_calls_with_what_they_need(owner: object, name: str, call: str) -> None:
     with pytest.raises(AttributeError, match=f"; use {re.escape(call)}$"):
         getattr(owner, name)
+
+
+def test_the_errors_name_what_is_called_alike_and_does_the_same() -> None:
+    functions: dict[str, set[str]] = {}
+    for ours, libraries in EQUIVALENTS.items():
+        for theirs in (each for each in " ".join(libraries).split() if not each.startswith(("Tensor.", "ndarray."))):
+            functions.setdefault(theirs.rpartition(".")[2], set()).add(ours)
+    lacking = {name: ours for name, ours in functions.items() if not hasattr(tallow, name)}
+    assert len(lacking) > 150
+    for name, ours in lacking.items():
+        word = names.of_the_package(name, tallow)
+        assert word is not None
+        if f"Tensor.{name}" in ours:
+            assert re.search(rf"\bx\.{name}\b", word), (name, word)
 
 
 def test_a_package_with_fewer_ops_names_none_that_it_lacks() -> None:
@@ -401,7 +418,7 @@ def test_other_names_are_as_unknown_as_ever() -> None:
     for name, word in {
         "float32": "the dtype 'f32'",
         "exp": r"the method x\.exp\(\)",
-        "all": r"the method x\.all\(\)",
+        "all": r"the method x\.all\(dim, keepdim\)",
         "cpu": r"Device\.cpu\(\)",
         "synchronize": r"Device\.synchronize\(",
     }.items():

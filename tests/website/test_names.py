@@ -75,6 +75,22 @@ def test_numpy_has_the_names() -> None:
         attrgetter(name)(np)
 
 
+def test_functions_of_one_operand_give_what_those_of_numpy_give() -> None:
+    numbers = np.array([-3.7, -2.5, -1.5, -0.5, -0.0, 0.0, 0.25, 0.5, 1.0, 1.5, 2.5, np.inf, -np.inf, np.nan])
+    compared = 0
+    cells = [cell for cell in tallow.support() if cell.method == "unary_impl" and cell.dtype == "f64"]
+    for op in {cell.op for cell in cells if cell.backend == "cpu" and cell.status == "supported"}:
+        ours = pages.public_name(str(op))
+        for theirs in EQUIVALENTS[ours].numpy.split() if ours is not None else ():
+            if isinstance(function := attrgetter(theirs)(np), np.ufunc) or theirs in ("round", "around"):
+                with np.errstate(all="ignore"):
+                    expected = function(numbers)
+                result = attrgetter(str(ours))(tallow)(tallow.Tensor(numbers)).numpy()
+                np.testing.assert_allclose(result, expected, rtol=1e-12, err_msg=f"{ours}, {theirs}")
+                compared += 1
+    assert compared > 40
+
+
 @pytest.mark.parametrize("library", ["torch", "candle"])
 def test_the_recorded_names_have_those(library: str) -> None:
     assert len(names(library)) > 50

@@ -8,6 +8,7 @@ from typing import Any, Final
 from hip import hip as _binding
 
 from ....base.error import BackendUnavailable, InvalidArgument
+from ....doctor.machine import library_files
 from ...gpu_backend import fork
 from ...gpu_backend.error import Closed
 from ..error import RocmError
@@ -134,6 +135,8 @@ def load_runtime() -> None:
             reason = f"the HIP runtime does not load ({error}); install ROCm, or set ROCM_PATH to where it is"
             raise BackendUnavailable("rocm", reason) from error
     if missing:
-        reason = f"the HIP runtime lacks {', '.join(missing)}; install ROCm 6.0 or later"
+        files = library_files("amdhip64")
+        runtime = f"the HIP runtime{' of ' + ', '.join(files) if files else ''}"
+        reason = f"{runtime} lacks {', '.join(missing)}; install ROCm 6.0 or later, or set ROCM_PATH to where it is"
         raise BackendUnavailable("rocm", reason)
     fork.watch("rocm")
