@@ -230,6 +230,9 @@ class AssignmentMethods(ComposedMethods):
         if indexes.rank != 1 or source.shape != expected:
             reason = f"indexes are a vector, and the source has a row for each, so the shape {expected}"
             raise ShapeMismatch("index_copy_", (indexes.shape, source.shape), reason)
+        if indexes.elem_count and not source.elem_count:
+            # Rows of no elements: nothing is written, but each index is one of a row.
+            self._written("index_copy_", lambda: self.index_select(indexes, dim))
         column = indexes.reshape(*(-1 if i == dim else 1 for i in range(self.rank)))
         source = fitted("index_copy_", self, source)
         return self._scattered("index_copy_", "scatter_set", column.broadcast_as(source.shape), source, dim)

@@ -343,6 +343,10 @@ def forward(layout: Layout, items: tuple[Any, ...]) -> tuple[tuple[Any, ...], li
         found.append(item)
         source += indexed_dims(item)
         place += item is None or isinstance(item, slice)
+    for position, item in enumerate(items):
+        if item is Ellipsis:
+            # It stands for no dim any more, but still separates tensors.
+            found.insert(position, item)
     return tuple(found), dims
 
 

@@ -109,14 +109,20 @@ class LogicMethods(ArithmeticMethods):
         return mask._truth().broadcast_as(self.shape)
 
 
-def where(condition: T, on_true: T | Array | float, on_false: T | Array | float) -> T:
+def where(condition: T | Array, on_true: T | Array | float, on_false: T | Array | float) -> T:
     """Select elements by a condition: those of `on_true` where it is not 0, else those of `on_false`.
 
     All three broadcast to one shape. The last two are promoted, and may be numbers: `tl.where(condition, x, 0)`.
+    The condition may be an array of NumPy's where one of the two is a tensor.
 
     >>> x = tl.Tensor([-1.0, 2.0, -3.0])
     >>> tl.where(x > 0, x, 0.0)
     Tensor([0., 2., 0.], dtype=f32)
     """
-    require_tensors("where", condition=condition)
-    return condition.where(on_true, on_false)
+    operand = next((it for it in (on_true, on_false) if isinstance(it, TensorBase)), None)
+    mask: Any = condition
+    if isinstance(condition, np.ndarray) and operand is not None:
+        mask = operand._of_array("where", condition, operand.device)
+    require_tensors("where", condition=mask)
+    chosen: T = mask.where(on_true, on_false)
+    return chosen

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from types import EllipsisType
 from typing import Any, Final, NamedTuple, SupportsIndex, TypeVar
 
 import numpy as np
 
 from ...dtype import DType
-from ..base.error import IndexMismatch, InvalidArgument, InvalidDim, InvalidIndex
+from ..base.error import IndexMismatch, InvalidArgument, InvalidDim, InvalidIndex, TallowError
 from ..core.argument import integer
 from ..core.shape import Shape
 from .base import TensorBase
@@ -17,13 +18,13 @@ from .base import TensorBase
 T = TypeVar("T", bound=Any)
 
 # What chooses copies of elements.
-_LISTS: Final = (TensorBase, np.ndarray, list, tuple, range)
+_CHOICES: Final = (TensorBase, np.ndarray, list, tuple, range)
 
 _WHOLE = slice(None)
 
 _NO_INDEX: Final = (
     "an index must be an integer, a slice, None, '...', or a tensor, an array or a list of integers or of truth values,"
-    " not of type {}; convert it, or write with index_copy_ or scatter_"
+    " not of type {}; convert it"
 )
 
 
@@ -49,7 +50,11 @@ class Selection(NamedTuple):
 
     def taken(self) -> Any:
         """A copy of what is chosen."""
-        rows = self.view.reshape(self.merged).index_select(self.rows, 0)
+        try:
+            rows = self.view.reshape(self.merged).index_select(self.rows, 0)
+        except TallowError as error:
+            error.rename("index")
+            raise
         chosen = rows.reshape(*self.shape, *self.merged[1:])
         ahead = len(self.shape)
         others = range(ahead, chosen.rank)
@@ -89,7 +94,7 @@ def with_arrays(items: tuple[Any, ...]) -> tuple[Any, ...] | None:
     `InvalidArgument` for other arrays and lists, and for a tensor of u8, which may be a mask or indexes.
     """
     for item in items:
-        if isinstance(item, _LISTS):
+        if isinstance(item, _CHOICES):
             break
     else:
         return None
@@ -119,7 +124,8 @@ def _as_array(item: Any) -> Any:
         array = np.asarray(None)
     array = array if array.size else array.astype(np.int64)
     if array.dtype.kind not in "biu":
-        raise InvalidArgument("index", _NO_INDEX.format(type(item).__name__))
+        elements = " and ".join(sorted({type(it).__name__ for it in item}))
+        raise InvalidArgument("index", _NO_INDEX.format(f"{type(item).__name__} of {elements}"))
     return array
 
 
@@ -170,7 +176,11 @@ def selection(tensor: T, items: Sequence[Any]) -> Selection:
     if isinstance(rows, np.ndarray):
         rows = tensor.from_numpy(np.broadcast_to(rows, shape), tensor.device)
     rows = rows.broadcast_as(shape)
-    adjacent = dims == list(range(dims[0], dims[0] + len(dims)))
+    # As in NumPy, `...` separates indexes even where it stands for no dim.
+    advanced = [
+        place for place, item in enumerate(items) if not (item is None or isinstance(item, slice | EllipsisType))
+    ]
+    adjacent = advanced[-1] - advanced[0] < len(advanced)
     order = [*dims, *[place for place in range(view.rank) if place not in dims]]
     return Selection(view.permute(order), rows.flatten(), len(dims), shape, dims[0] if adjacent else 0)
 
@@ -209,13 +219,13 @@ def indexed_dims(item: Any) -> int:
 
 
 def _is_array(item: Any) -> bool:
-    return isinstance(item, TensorBase) or (isinstance(item, np.ndarray) and item.ndim > 0)
+    return isinstance(item, TensorBase) or (isinstance(item, np.ndarray) and (item.ndim > 0 or _is_mask(item)))
 
 
 def _is_mask(item: Any) -> bool:
     if isinstance(item, TensorBase):
         return item.dtype.kind == "bool"
-    return isinstance(item, np.ndarray) and item.ndim > 0 and item.dtype == np.bool_
+    return isinstance(item, np.ndarray) and item.dtype == np.bool_
 
 
 def _on_device_of(tensor: Any, part: Any) -> Any:
@@ -225,7 +235,9 @@ def _on_device_of(tensor: Any, part: Any) -> Any:
 def _places(tensor: Any, dim: int, mask: Any) -> list[Any]:
     """Return the places where a mask of some dims is True, a vector for each of these dims."""
     if not mask.ndim:
-        return [mask.reshape(1).nonzero().squeeze(1)]
+        # It indexes a new dim, which it keeps or drops.
+        mask = mask.reshape(1)
+        tensor = tensor.unsqueeze(dim)
     sizes = tensor.shape[dim : dim + mask.ndim]
     if any(size not in (0, expected) for size, expected in zip(mask.shape, sizes, strict=True)):
         reason = f"a mask has the shape of the dims that it indexes, {sizes}, or 0 in place of a size"

@@ -12,7 +12,17 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from tallow import Device, IndexMismatch, InvalidArgument, InvalidIndex, TallowError, Tensor, UnsupportedOperand, Var
+from tallow import (
+    Device,
+    IndexMismatch,
+    InvalidArgument,
+    InvalidIndex,
+    TallowError,
+    Tensor,
+    UnsupportedOperand,
+    Var,
+    where,
+)
 
 SHAPE = (4, 5, 3)
 ARRAY = np.arange(60, dtype=np.float32).reshape(SHAPE)
@@ -36,6 +46,11 @@ INDEXES: list[tuple[Any, ...]] = [
     (..., PLACE),
     (PLACE,),
     (None, COLUMNS),
+    # NumPy takes indexes for separated by `...` that stands for no dim.
+    (slice(None), COLUMNS, ..., 0),
+    (None, slice(2), ROWS, ..., COLUMNS),
+    (np.array(True), COLUMNS),
+    (COLUMNS, ..., np.array(True)),
     (0, slice(None), COLUMNS),
     (COLUMNS.astype(np.int16),),
     (np.zeros(0, dtype=np.int64),),
@@ -47,8 +62,8 @@ def there(device: Device, items: tuple[Any, ...], kind: str = "tensor") -> tuple
     """An index with its arrays as tensors of a device, as lists, or as they are."""
     made: dict[str, Callable[[Any], Any]] = {
         "tensor": lambda item: Tensor.from_numpy(item, device),
-        # The list of an array without elements has lost the dtype.
-        "list": lambda item: item.tolist() if item.size else item,
+        # The list of an array without elements has lost the dtype, and True itself is no index.
+        "list": lambda item: item.tolist() if item.size and (item.ndim or item.dtype.kind != "b") else item,
         "array": lambda item: item,
     }
     return tuple(made[kind](item) if isinstance(item, np.ndarray) else item for item in items)
@@ -160,7 +175,11 @@ def test_every_form_of_an_index_is_that_of_numpy(device: Device, data: st.DataOb
     if data.draw(st.booleans()):
         items.insert(data.draw(st.integers(0, len(items))), None)
     if data.draw(st.booleans()):
-        items.append(...)
+        named = sum(
+            item.ndim if isinstance(item, np.ndarray) and item.dtype.kind == "b" else item is not None for item in items
+        )
+        # Among indexes of all dims it stands for none.
+        items.insert(data.draw(st.integers(0, len(items))) if named == len(shape) else len(items), ...)
     index = tuple(
         there(device, (item,), data.draw(st.sampled_from(["list", "array", "tensor"])))[0]
         if isinstance(item, np.ndarray) and item.dtype not in (np.uint8, np.uint64) and item.size
@@ -197,6 +216,38 @@ def test_a_place_that_is_not_there_is_refused_at_once(device: Device, index: Any
         with pytest.raises(InvalidIndex, match="is out of range; use one from 0 to 3"):
             use()
     np.testing.assert_array_equal(x.numpy(), ARRAY)
+
+
+@pytest.mark.parametrize("kind", ["tensor", "array"])
+def test_a_place_outside_is_refused_where_nothing_is_chosen(device: Device, kind: str) -> None:
+    x = Tensor.zeros((4, 0), device=device)
+    index = there(device, (np.array([0, 4]),), kind)
+    column = Tensor([4], device=device)
+    uses: list[Callable[[], object]] = [
+        lambda: x[index],
+        lambda: x.__setitem__(index, 0.0),
+        lambda: x.index_copy_(column, Tensor.zeros((1, 0), device=device), 0),
+    ]
+    for use in uses:
+        with pytest.raises(InvalidIndex, match="index 4 is out of range"):
+            # A GPU reports it as late as here.
+            (use(), column.numpy())
+
+
+def test_errors_of_an_index_name_no_other_op() -> None:
+    rows = Tensor([0, 4])
+    for shape in ((4,), (4, 0)):
+        for use in (lambda x: x[rows], lambda x: x.__setitem__(rows, 0.0)):
+            with pytest.raises(InvalidIndex, match=r"^index: index 4 is out of range; use one from 0 to 3$"):
+                use(Tensor.zeros(shape))
+
+
+@pytest.mark.parametrize(
+    ("index", "found"), [([0.5], "list of float"), ([0, "a"], "list of int and str"), ([Tensor(0)], "list of Tensor")]
+)
+def test_what_a_list_holds_that_is_no_index_is_named(index: Any, found: str) -> None:
+    with pytest.raises(InvalidArgument, match=f"^index: an index must be .*, not of type {found}; convert it$"):
+        Tensor([1.0])[index]
 
 
 def test_operands_that_are_arrays_take_the_device_of_the_tensor(device: Device) -> None:
@@ -271,3 +322,14 @@ def test_a_list_is_no_operand(operator: str) -> None:
     with pytest.raises(TypeError, match=r"add: other is a list, .*; use Tensor"):
         [1, 2] + x  # noqa: RUF005
     assert (x == [1, 2]) is False
+
+
+def test_a_condition_may_be_an_array(device: Device) -> None:
+    x = Tensor.from_numpy(ARRAY, device)
+    for values in ((x, 0), (-1.5, x), (x, -x), (x, -ARRAY)):
+        expected = np.where(ARRAY > 3, *[it.numpy() if isinstance(it, Tensor) else it for it in values])
+        chosen = where(ARRAY > 3, *values)
+        assert chosen.device == device
+        assert chosen.tolist() == expected.tolist()
+    with pytest.raises(InvalidArgument, match=r"^where: condition must be a Tensor, not of type ndarray$"):
+        where(ARRAY > 3, 1, 0)
