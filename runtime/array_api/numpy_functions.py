@@ -12,7 +12,6 @@ import math
 from typing import Any
 
 from ...dtype import DType
-from ..base.error import UnsupportedOperand
 from ..core.argument import integer
 from ..tensor import Tensor
 from ..tensor import einsum as _einsum
@@ -174,11 +173,13 @@ def where(condition: Tensor, x: Operand = None, y: Operand = None) -> Tensor | t
 
 
 def round(a: Tensor, decimals: int = 0) -> Tensor:
-    if not decimals or not a.dtype.is_inexact:
+    digits = integer("round", "decimals", decimals)
+    if not digits or not (digits < 0 or a.dtype.is_inexact):
         return _round(a)
     # As NumPy has it.
-    power = 10.0 ** abs(integer("round", "decimals", decimals))
-    return _round(a * power) / power if decimals > 0 else _round(a / power) * power
+    power = 10.0 ** abs(digits)
+    x = _inexact(a, DType.F64)
+    return (_round(x * power) / power if digits > 0 else _round(x / power) * power).to_dtype(a.dtype)
 
 
 def around(a: Tensor, decimals: int = 0) -> Tensor:
@@ -259,10 +260,7 @@ def outer(a: Tensor, b: Tensor) -> Tensor:
 
 
 def cross(a: Tensor, b: Tensor, axis: int | None = None) -> Tensor:
-    along = -1 if axis is None else axis
-    if a.shape[along] != 3 or b.shape[along] != 3:
-        raise UnsupportedOperand("cross", f"vectors have 3 elements, not {a.shape[along]} and {b.shape[along]}; pad x")
-    return _cross(a, b, axis=along)
+    return _cross(a, b, axis=-1 if axis is None else axis)
 
 
 def einsum(subscripts: str, /, *operands: Tensor) -> Tensor:

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from ...dtype import DType
-from ..base.error import InvalidArgument, UnsupportedOperand
+from ..base.error import GradientError, InvalidArgument, UnsupportedOperand
 from ..tensor import Tensor
 from .creation import linspace as _linspace
 
@@ -38,6 +38,10 @@ def histogram_bin_edges(a: Tensor, bins: Any = 10, range: Range | None = None) -
         if edges.rank != 1 or (edges[1:] < edges[:-1]).any():
             raise InvalidArgument("histogram", "edges of bins are a vector in ascending order; sort it")
         return edges.to_dtype(dtype)
+    if a.is_recorded:
+        raise GradientError("histogram", "edges between the extremes of a tensor have no gradient; use x.detach()")
+    if range is not None and not (isinstance(range, list | tuple) and len(range) == 2):
+        raise InvalidArgument("histogram", f"range is a pair of the lowest and the highest edge, not {range}")
     lowest, highest = (a.min().item(), a.max().item()) if range is None and a.elem_count else range or (0.0, 1.0)
     if lowest == highest:
         lowest, highest = lowest - 0.5, highest + 0.5

@@ -16,7 +16,7 @@ from typing import Any, Final, NoReturn
 
 import numpy as np
 
-from ..base.error import UnsupportedOperand
+from ..base.error import TallowError, UnsupportedOperand
 from ..tensor import Tensor
 from ..tensor.equivalents import EQUIVALENTS
 from ..tensor.names import OF_TENSORS, as_call
@@ -113,7 +113,16 @@ def call_ufunc(ufunc: np.ufunc, method: str, inputs: tuple[Any, ...], options: d
     if method == "outer":
         x, y = (it if isinstance(it, Tensor) else Tensor(it, device=tensor.device) for it in operands)
         operands = [x.reshape(*x.shape, *[1] * y.rank), y]
-    return function(*operands, **given)
+    return _named(name, function, operands, given)
+
+
+def _named(name: str, function: Function, positional: Sequence[Any], named: Mapping[str, Any]) -> Any:
+    """Call a function, with errors that name the one of NumPy's that the user called."""
+    try:
+        return function(*positional, **named)
+    except TallowError as error:
+        error.rename(name)
+        raise
 
 
 def call_function(function: Function, kinds: Iterable[type], arguments: Sequence[Any], options: dict[str, Any]) -> Any:
@@ -132,19 +141,23 @@ def call_function(function: Function, kinds: Iterable[type], arguments: Sequence
     places = [each for each in parameters.values() if each.kind is each.POSITIONAL_ONLY]
     places += [each for each in parameters.values() if each.kind is each.VAR_POSITIONAL] * len(positional)
     given = [_argument(name, tensor, each, it) for each, it in zip(places, positional, strict=False)]
-    return own(*given, **{key: _argument(name, tensor, parameters[key], it) for key, it in named.items()})
+    return _named(name, own, given, {key: _argument(name, tensor, parameters[key], it) for key, it in named.items()})
 
 
 def _argument(name: str, tensor: Tensor, parameter: inspect.Parameter, value: Any) -> Any:
     """Return an argument as its parameter takes it; a list that stands for a tensor is refused."""
     annotation = str(parameter.annotation)
+    value = _converted(tensor, value)
     if annotation == "Tensor" and isinstance(value, int | float | complex):
         return Tensor(value, device=tensor.device)
-    if annotation == "Tensor" and not isinstance(value, Tensor | np.ndarray | np.generic):
+    is_list = isinstance(value, list | tuple)
+    if (
+        is_list
+        if annotation in ("Operand", "Tensor | Scalar")
+        else annotation == "Tensor" and not isinstance(value, Tensor)
+    ):
         _refuse_operand(name, parameter.name, value)
-    if annotation in ("Operand", "Tensor | Scalar") and isinstance(value, list | tuple):
-        _refuse_operand(name, parameter.name, value)
-    return _converted(tensor, value)
+    return value
 
 
 def _bound(

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import numpy as np
@@ -22,7 +22,7 @@ from ..tensor import meshgrid as _meshgrid
 from .creation import full
 from .linear_algebra import diagonal as _last_diagonal
 from .linear_algebra import trace as _last_trace
-from .manipulation import Axes, concat, flip, moveaxis, permute_dims
+from .manipulation import Axes, axes_of, concat, flip, moveaxis, permute_dims
 from .manipulation import squeeze as _squeeze
 from .searching import nonzero
 
@@ -83,9 +83,8 @@ def ndim(a: Tensor) -> int:
 
 
 def size(a: Tensor, axis: Axes | None = None) -> int:
-    if axis is None:
-        return a.elem_count
-    return math.prod(a.shape[one] for one in (axis if isinstance(axis, Sequence) else (axis,)))
+    axes = range(a.rank) if axis is None else [a.shape.dim("size", one, "axis") for one in axes_of("size", axis)]
+    return math.prod(a.shape[one] for one in axes)
 
 
 def broadcast_arrays(*args: Any) -> tuple[Any, ...]:
@@ -205,7 +204,7 @@ def column_stack(tup: Sequence[Tensor]) -> Tensor:
 def array_split(ary: Tensor, indices_or_sections: int | Sequence[int], axis: int = 0) -> list[Tensor]:
     axis = ary.shape.dim("array_split", axis, "axis")
     length = ary.shape[axis]
-    if not isinstance(indices_or_sections, int):
+    if isinstance(indices_or_sections, Iterable):
         bounds = [0, *map(int, indices_or_sections), length]
     else:
         count = integer("array_split", "indices_or_sections", indices_or_sections)
@@ -218,9 +217,10 @@ def array_split(ary: Tensor, indices_or_sections: int | Sequence[int], axis: int
 
 
 def split(ary: Tensor, indices_or_sections: int | Sequence[int], axis: int = 0) -> list[Tensor]:
-    if isinstance(indices_or_sections, int) and indices_or_sections > 0 and ary.shape[axis] % indices_or_sections:
-        reason = f"{ary.shape[axis]} places are not divided by {indices_or_sections}; use array_split"
-        raise InvalidArgument("split", reason)
+    axis = ary.shape.dim("split", axis, "axis")
+    count = 1 if isinstance(indices_or_sections, Iterable) else indices_or_sections
+    if isinstance(count, int) and count > 0 and ary.shape[axis] % count:
+        raise InvalidArgument("split", f"{ary.shape[axis]} elements do not divide into {count} parts; use array_split")
     return array_split(ary, indices_or_sections, axis)
 
 

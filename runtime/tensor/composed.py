@@ -196,8 +196,8 @@ class ComposedMethods(IndexMethods):
             "diff", **{name: part for name, part in (("prepend", prepend), ("append", append)) if part is not None}
         )
         whole = cat(joined, dim) if len(joined) > 1 else self
-        # Differences of differences are rounded once.
-        result = whole.to_dtype(whole.dtype.compute) if count > 1 else whole
+        # Differences of differences are rounded once. Masks have none, whatever integers compute them.
+        result = whole.to_dtype(whole.dtype.compute) if count > 1 and whole.dtype.is_inexact else whole
         for _ in range(min(count, whole.shape[dim])):
             left = result.shape[dim] - 1
             result = result.narrow(dim, 1, left).sub(result.narrow(dim, 0, left))
