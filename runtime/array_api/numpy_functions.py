@@ -76,8 +76,10 @@ def _rank(x: Operand) -> int:
 
 
 def _inexact(x: Operand, dtype: DType = DType.F32) -> Any:
-    """Convert integers and masks to a dtype of floats."""
-    return x.to_dtype(dtype) if isinstance(x, Tensor) and not x.dtype.is_inexact else x
+    """Convert integers and masks to a dtype of floats, or to f32 where a device lacks it."""
+    if not isinstance(x, Tensor) or x.dtype.is_inexact:
+        return x
+    return x.to_dtype(dtype if x.device.supports(dtype) else DType.F32)
 
 
 def allclose(

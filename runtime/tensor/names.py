@@ -121,7 +121,7 @@ def of_the_package(name: str, package: Any) -> str | None:
         if hasattr(package.Tensor, name) and name not in package.Device.backends():
             return _shown(f"x.{name}", package)
         if hasattr(package.Device, name):
-            return f"Device.{name}()"
+            return _shown(f"tallow.Device.{name}", package)
     return None
 
 
@@ -134,6 +134,8 @@ def _shown(word: str, package: Any) -> str | None:
     except AttributeError:
         # A package may have fewer ops.
         return None
+    if path.startswith("Device.") and inspect.isfunction(value):
+        return f"the method {as_call(path.replace('Device', 'device'), value)} of a Device"
     if owner != "x":
         return as_call(f"{package.__name__}.{path}", value)
     return f"the method {as_call(word, value)} of a Tensor" if callable(value) else f"{word} of a Tensor"
