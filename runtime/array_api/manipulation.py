@@ -6,7 +6,7 @@ import builtins
 from collections.abc import Iterable, Sequence
 from functools import partial, reduce
 
-from ..base.error import InvalidArgument, InvalidDim, ShapeMismatch
+from ..base.error import InvalidArgument, InvalidDim, ShapeMismatch, type_name
 from ..core.argument import boolean, integers, objects
 from ..core.shape import Shape
 from ..tensor import Tensor
@@ -37,7 +37,7 @@ def broadcast_arrays(*arrays: Tensor) -> tuple[Tensor, ...]:
     """Stretch tensors to the shape to which they broadcast: views, in which repeated elements exist once."""
     for place, array in enumerate(arrays, 1):
         if not isinstance(array, Tensor):
-            reason = f"argument {place} must be a Tensor, not of type {type(array).__name__}"
+            reason = f"argument {place} must be a Tensor, not of type {type_name(array)}"
             raise InvalidArgument("broadcast_arrays", reason)
     shape = _common_shape("broadcast_arrays", [array.shape for array in arrays])
     return tuple(array.broadcast_as(shape) for array in arrays)

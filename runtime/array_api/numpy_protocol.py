@@ -16,7 +16,7 @@ from typing import Any, Final, NoReturn
 
 import numpy as np
 
-from ..base.error import TallowError, UnsupportedOperand
+from ..base.error import TallowError, UnsupportedOperand, type_name
 from ..tensor import Tensor
 from ..tensor.equivalents import EQUIVALENTS
 from ..tensor.names import OF_TENSORS, as_call
@@ -228,7 +228,7 @@ def _refuse(name: str) -> NoReturn:
 
 
 def _refuse_operand(name: str, argument: str, value: object) -> NoReturn:
-    reason = f"{argument} is a {type(value).__name__}, and operands are tensors, arrays and numbers"
+    reason = f"{argument} is a {type_name(value)}, and operands are tensors, arrays and numbers"
     raise UnsupportedOperand(name, f"{reason}; use Tensor(values, device=x.device)")
 
 

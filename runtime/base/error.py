@@ -468,4 +468,12 @@ def shown(value: object) -> str:
         text = repr(value)
     except Exception:
         text = ""
-    return text if 0 < len(text) <= 80 else f"a {type(value).__name__}"
+    return text if 0 < len(text) <= 80 else f"a {type_name(value)}"
+
+
+def type_name(value: object) -> str:
+    """Return the name of a type for an error, with its library if it is another library's tensor: `torch.Tensor`."""
+    kind = type(value)
+    library = kind.__module__.partition(".")[0]
+    is_foreign = hasattr(kind, "__dlpack__") and library not in ("numpy", __name__.partition(".")[0])
+    return f"{library}.{kind.__name__}" if is_foreign else kind.__name__

@@ -18,7 +18,7 @@ import numpy as np
 
 from ...dtype import DType
 from ...ggml_dtype import GgmlDType
-from ..base.error import InvalidArgument, shown
+from ..base.error import InvalidArgument, shown, type_name
 
 # A dtype, its name, or NumPy's type, dtype or name of it.
 DTypeLike: TypeAlias = "DType | str | np.dtype[Any] | type[np.generic]"
@@ -68,7 +68,7 @@ Object = TypeVar("Object")
 
 def wrong_type(op: str, name: str, value: object, expected: str) -> InvalidArgument:
     """Return the error for an argument that is not of the type `expected`."""
-    return InvalidArgument(op, f"{name} must be of type {expected}, not {type(value).__name__}")
+    return InvalidArgument(op, f"{name} must be of type {expected}, not {type_name(value)}")
 
 
 def instance(op: str, name: str, value: object, classes: type | UnionType, expected: str) -> None:
@@ -99,7 +99,13 @@ def both_or_neither(op: str, name: str, layout_name: str, storage: object, layou
 def integer(op: str, name: str, value: Any) -> int:
     """Return an integer as Python's int."""
     try:
-        found: int = value if type(value) is int else int(operator.index(value))
+        if type(value) is int:
+            found: int = value
+        elif getattr(value, "ndim", 0):
+            # PyTorch makes an integer of a tensor with one element, whatever its shape; NumPy does not.
+            raise TypeError
+        else:
+            found = int(operator.index(value))
     except TypeError:
         if value is REQUIRED:
             raise InvalidArgument(op, f"the argument {name} is missing; state it") from None
@@ -160,7 +166,7 @@ def number(op: str, name: str, value: Any, expected: str = "a Python number") ->
     if isinstance(value, float | np.longdouble):
         return float(value)
     if not isinstance(value, int):
-        raise InvalidArgument(op, f"{name} must be {expected}, not of type {type(value).__name__}")
+        raise InvalidArgument(op, f"{name} must be {expected}, not of type {type_name(value)}")
     try:
         float(value)
     except OverflowError:
@@ -195,7 +201,7 @@ def objects(op: str, name: str, values: Iterable[Object], kind: type[Any], expec
     found = _elements(op, name, values, expected)
     for value in found:
         if not isinstance(value, kind):
-            reason = f"each of {name} must be of type {expected}, not {type(value).__name__}"
+            reason = f"each of {name} must be of type {expected}, not {type_name(value)}"
             raise InvalidArgument(op, reason)
     return found
 

@@ -6,7 +6,7 @@ import inspect
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
 
-from ..base.error import GradientError, InvalidArgument
+from ..base.error import GradientError, InvalidArgument, type_name
 from ..core.layout import Layout
 from ..core.shape import Shape
 
@@ -102,7 +102,7 @@ def _instead(op: object) -> str:
     if isinstance(op, UserOp):
         base = next(base for base in type(op).__mro__ if "_applied_by" in vars(base))
         return f"not from {base.__name__} as {type(op).__name__} does; call {op._applied_by} with it"
-    return f"not a {type(op).__name__}; derive one"
+    return f"not a {type_name(op)}; derive one"
 
 
 def _returned(op: UserOp, backend: str) -> str:
@@ -111,5 +111,5 @@ def _returned(op: UserOp, backend: str) -> str:
 
 def _described(result: object) -> str:
     if isinstance(result, tuple):
-        return f"({', '.join(type(item).__name__ for item in result)})"
-    return "None" if result is None else type(result).__name__
+        return f"({', '.join(map(type_name, result))})"
+    return "None" if result is None else type_name(result)

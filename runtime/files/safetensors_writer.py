@@ -9,7 +9,7 @@ from typing import Final
 
 import numpy as np
 
-from ..base.error import InvalidArgument, UnsupportedDType
+from ..base.error import InvalidArgument, UnsupportedDType, type_name
 from ..tensor.base import TensorBase
 from ..tensor.tensor import Tensor
 from .content import checked_path, written
@@ -50,14 +50,16 @@ def save_safetensors(
 def _checked_tensors(tensors: object) -> Mapping[str, Tensor]:
     operation = "save_safetensors"
     if not isinstance(tensors, Mapping):
-        reason = f"tensors must be a dict of tensors by name, not of type {type(tensors).__name__}"
+        reason = f"tensors must be a dict of tensors by name, not of type {type_name(tensors)}"
         raise InvalidArgument(operation, reason)
     for name, tensor in tensors.items():
         _require_text("tensors: the name", name)
         if name == METADATA:
             raise InvalidArgument(operation, f"tensors: the format keeps the name '{name}' to itself; choose another")
         if not isinstance(tensor, TensorBase):
-            reason = f"tensors: '{name}' must be a Tensor, not of type {type(tensor).__name__}"
+            reason = (
+                f"tensors: '{name}' must be a Tensor, not of type {type_name(tensor)}; convert it with Tensor(data)"
+            )
             raise InvalidArgument(operation, reason)
         if tensor.dtype.safetensors is None:
             reason = "the format lacks the dtype; convert with to_dtype, or use write_npy"
@@ -67,7 +69,7 @@ def _checked_tensors(tensors: object) -> Mapping[str, Tensor]:
 
 def _checked_metadata(metadata: object) -> dict[str, str]:
     if not isinstance(metadata, Mapping):
-        reason = f"metadata must be a dict of strings by name, not of type {type(metadata).__name__}"
+        reason = f"metadata must be a dict of strings by name, not of type {type_name(metadata)}"
         raise InvalidArgument("save_safetensors", reason)
     for name, text in metadata.items():
         _require_text("metadata: the name", name)

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Final, NamedTuple, NoReturn
 from ...device import Device
 from ...dtype import DType
 from ..base.bounded_cache import BoundedCache
-from ..base.error import DeviceMismatch, DTypeMismatch, GradientError, InvalidArgument, ShapeMismatch, shown
+from ..base.error import DeviceMismatch, DTypeMismatch, GradientError, InvalidArgument, ShapeMismatch, shown, type_name
 from ..base.unpicklable import Unpicklable
 from ..core.argument import DefaultFloat, boolean, by_other_name
 from ..core.layout import Layout
@@ -207,7 +207,7 @@ class Optimizer(Unpicklable, ABC):
         """Those of a list, by the batches."""
         if not isinstance(gradients, Sequence) or isinstance(gradients, str):
             reason = "gradients are what loss.backward() gives, or a list with a tensor for each parameter"
-            raise InvalidArgument("step", f"{reason}, not of type {type(gradients).__name__}")
+            raise InvalidArgument("step", f"{reason}, not of type {type_name(gradients)}")
         if len(gradients) != len(self._variables):
             reason = f"{len(self._variables)} parameters need as many gradients, not {len(gradients)}"
             raise InvalidArgument("step", f"{reason}; None stands for one that is missing")
@@ -450,7 +450,7 @@ def clip_by_norm(gradients: Gradients, max_norm: float) -> Tensor:
     """
     op = "clip_by_norm"
     if not isinstance(gradients, Gradients):
-        raise InvalidArgument(op, f"gradients are what loss.backward() gives, not of type {type(gradients).__name__}")
+        raise InvalidArgument(op, f"gradients are what loss.backward() gives, not of type {type_name(gradients)}")
     limit = number_setting(op, "max_norm", max_norm)
     if not limit:
         raise InvalidArgument(op, "max_norm is above 0; leave the step out to change nothing")

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, Final, TypeAlias
 
 from ...storage import Storage
-from ..base.error import InvalidArgument, shown
+from ..base.error import InvalidArgument, shown, type_name
 from ..core.argument import by_other_name, real
 from ..core.layout import Layout
 from ..core.optim import parts_of
@@ -104,7 +104,7 @@ def parameter_groups(
     count = 0
     for group in groups:
         if not isinstance(group, Mapping) or _PARAMETERS not in group:
-            reason = f"a group is a dict with '{_PARAMETERS}' and settings, not of type {type(group).__name__}"
+            reason = f"a group is a dict with '{_PARAMETERS}' and settings, not of type {type_name(group)}"
             raise InvalidArgument(op, reason)
         own = {name: value for name, value in group.items() if name != _PARAMETERS}
         if SHORT_RATE in own:
@@ -120,7 +120,7 @@ def parameter_groups(
                 reason = f"the name of a parameter must be a str, not {shown(name)}"
                 raise InvalidArgument(op, f"{reason}; names are keys of the state, which is saved by them")
             if not isinstance(variable, Var):
-                reason = f"parameter '{name}' must be a Var, not of type {type(variable).__name__}"
+                reason = f"parameter '{name}' must be a Var, not of type {type_name(variable)}"
                 raise InvalidArgument(op, f"{reason}; make it with tallow.Var(tensor)")
         if not named:
             raise InvalidArgument(op, "a group has no parameters; leave it out")

@@ -16,7 +16,7 @@ from ...op import BinaryGradientOp, BinaryOp, CmpOp, MethodOp, ReduceOp, UnaryGr
 from ...promotion import promoted
 from ...storage import Storage
 from ..base.bounded_cache import BoundedCache
-from ..base.error import InvalidArgument, TallowError, UnsupportedOperand, shown
+from ..base.error import InvalidArgument, TallowError, UnsupportedOperand, shown, type_name
 from ..core import argument
 from ..core.argument import DTypeLike
 from ..core.layout import Layout
@@ -321,7 +321,7 @@ class TensorBase:
     def _of_host(self, op: str, other: object, name: str = "other") -> Self | None:
         """Copy an array of NumPy's to the device of this tensor; None for what is none. A list is refused."""
         if isinstance(other, list | tuple):
-            reason = f"{name} is a {type(other).__name__}, and operands are tensors, arrays and numbers"
+            reason = f"{name} is a {type_name(other)}, and operands are tensors, arrays and numbers"
             raise UnsupportedOperand(op, f"{reason}; use Tensor(values, device=x.device)")
         if not isinstance(other, np.ndarray):
             return None
@@ -409,7 +409,9 @@ def require_tensors(op: str, **operands: object) -> None:
             # As PyTorch has it, a dim comes before indexes.
             is_dim = name == "indexes" and isinstance(operand, int)
             mend = f"; the dim comes behind them: {op}({', '.join(operands)}, dim)" if is_dim else ""
-            raise InvalidArgument(op, f"{name} must be a Tensor, not of type {type(operand).__name__}{mend}")
+            if isinstance(operand, list | tuple) or hasattr(operand, "__dlpack__"):
+                mend = f"; convert it with Tensor({name})"
+            raise InvalidArgument(op, f"{name} must be a Tensor, not of type {type_name(operand)}{mend}")
 
 
 _number_of: Final = attrgetter("number")

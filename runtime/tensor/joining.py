@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import Final, NamedTuple, TypeVar
 
 from ..base.bounded_cache import BoundedCache
-from ..base.error import DTypeMismatch, InvalidArgument, ShapeMismatch, TallowError
+from ..base.error import DTypeMismatch, InvalidArgument, ShapeMismatch, TallowError, type_name
 from ..core.argument import FIRST, dim_of, integer
 from ..core.check import require_alike_but
 from ..core.layout import Layout, distinct
@@ -123,7 +123,7 @@ def _listed(op: str, tensors: Iterable[T]) -> list[T]:
     try:
         tensors = list(tensors)
     except TypeError:  # of what is no sequence, and of an array of rank 0, which has the methods of one
-        reason = f"the tensors to join are in a sequence, not a {type(tensors).__name__}"
+        reason = f"the tensors to join are in a sequence, not a {type_name(tensors)}"
         raise InvalidArgument(op, reason) from None
     if not tensors:
         raise InvalidArgument(op, "there are no tensors to join; give at least one")

@@ -56,10 +56,7 @@ _OF_THE_PACKAGE: Final[Mapping[str, str]] = {
         ("nn", "functional"), "methods, such as x.linear(weight, bias) and x.relu(); parameters are tallow.Var(tensor)"
     ),
     "device_count": "len(tallow.devices())",
-    **dict.fromkeys(
-        ("manual_seed", "seed", "default_rng"),
-        "device.set_seed(seed), where device is tallow.Device.default() or another",
-    ),
+    "seed": "tallow.Device.set_seed",
     "random": "tallow.rand, tallow.randn, tallow.randint and tallow.randperm",
     "Variable": "tallow.Var(tensor)",
     **dict.fromkeys(("grad", "autograd"), "loss.backward(), or tallow.value_and_grad(function)"),

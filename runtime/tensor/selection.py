@@ -10,7 +10,7 @@ from typing import Any, Final, NamedTuple, SupportsIndex, TypeVar
 import numpy as np
 
 from ...dtype import DType
-from ..base.error import IndexMismatch, InvalidArgument, InvalidDim, InvalidIndex, TallowError
+from ..base.error import IndexMismatch, InvalidArgument, InvalidDim, InvalidIndex, TallowError, type_name
 from ..core.argument import integer
 from ..core.shape import Shape
 from .base import TensorBase
@@ -124,7 +124,7 @@ def _as_array(item: Any) -> Any:
         array = np.asarray(None)
     array = array if array.size else array.astype(np.int64)
     if array.dtype.kind not in "biu":
-        elements = " and ".join(sorted({type(it).__name__ for it in item}))
+        elements = " and ".join(sorted({type_name(it) for it in item}))
         raise InvalidArgument("index", _NO_INDEX.format(f"{type(item).__name__} of {elements}"))
     return array
 
@@ -187,8 +187,8 @@ def selection(tensor: T, items: Sequence[Any]) -> Selection:
 
 def integer_index(item: Any) -> int:
     """Return an item of an index as an integer. InvalidArgument if it is of another type."""
-    if isinstance(item, bool) or not isinstance(item, SupportsIndex):
-        raise InvalidArgument("index", _NO_INDEX.format(type(item).__name__))
+    if isinstance(item, bool) or not isinstance(item, SupportsIndex) or getattr(item, "ndim", False):
+        raise InvalidArgument("index", _NO_INDEX.format(type_name(item)))
     return integer("index", "an index", item)
 
 

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import functools
 import inspect
 import math
 import re
 from decimal import ROUND_HALF_UP, Decimal
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -21,6 +23,7 @@ from tallow import (
     UnsupportedDType,
     Var,
 )
+from tallow.runtime.core.argument import REQUIRED
 from tallow.runtime.tensor import names
 from tallow.runtime.tensor.equivalents import EQUIVALENTS
 
@@ -448,3 +451,47 @@ def test_a_device_is_equal_to_its_label(device: Device) -> None:
     for other in Device.all():
         assert (other == device) is (other == device.label) is (other.label == device)
         assert (other == other.backend) is (other.ordinal == 0)
+
+
+class OfAnotherLibrary:
+    """Like a tensor of PyTorch with one element."""
+
+    ndim, shape = 1, (1,)
+
+    def __index__(self) -> int:
+        return 0
+
+    def __dlpack__(self, **options: object) -> object:
+        raise NotImplementedError
+
+
+OfAnotherLibrary.__name__, OfAnotherLibrary.__module__ = "Tensor", "torch._tensor"
+
+
+def test_tensors_of_other_libraries_are_named_with_the_library(tmp_path: Path) -> None:
+    foreign = OfAnotherLibrary()
+    calls = {
+        "x[foreign]": lambda: Tensor([1.0, 2.0])[foreign],
+        "Var": lambda: tallow.Var(foreign),
+        "SGD": lambda: tallow.optim.SGD([foreign]),
+        "save_safetensors": lambda: tallow.save_safetensors({"x": foreign}, tmp_path / "x.safetensors"),
+        "cat": lambda: tallow.cat([foreign]),
+        "stack": lambda: tallow.stack(foreign),
+    }
+    for name in sorted(name for name in dir(Tensor) if not name.startswith("_")):
+        method = inspect.getattr_static(Tensor, name)
+        if not inspect.isfunction(method):
+            continue
+        needed = [
+            each
+            for each in list(inspect.signature(method).parameters.values())[1:]
+            if each.default in (each.empty, REQUIRED) and each.kind is each.POSITIONAL_OR_KEYWORD
+        ]
+        if needed:
+            bound = getattr(Tensor([[1.0]]), name)
+            calls[name] = functools.partial(bound, *[foreign] * len(needed))
+    assert len(calls) > 60
+    for name, call in calls.items():
+        with pytest.raises((tallow.TallowError, TypeError)) as caught:
+            call()
+        assert not re.search(r"(of type|is a|not a) Tensor\b", str(caught.value)), (name, str(caught.value))

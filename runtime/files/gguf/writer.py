@@ -11,7 +11,7 @@ import numpy as np
 
 from ....dtype import Array
 from ....ggml_dtype import GgmlDType
-from ...base.error import InvalidArgument, shown
+from ...base.error import InvalidArgument, shown, type_name
 from ...core import argument
 from ...quantized import QTensor
 from ...tensor import Tensor
@@ -89,7 +89,7 @@ def _pad(stream: BinaryIO | Appending, nbytes: int, alignment: int) -> None:
 
 def _checked(what: str, values: object) -> Mapping[str, object]:
     if not isinstance(values, Mapping):
-        raise InvalidArgument(_OPERATION, f"{what} must be a dict by name, not of type {type(values).__name__}")
+        raise InvalidArgument(_OPERATION, f"{what} must be a dict by name, not of type {type_name(values)}")
     for name in values:
         _text(f"{what}: the name", name)
     return values
@@ -111,7 +111,7 @@ def _planned(tensors: Mapping[str, object], alignment: int) -> Iterator[_Planned
     for name, tensor in tensors.items():
         what = f"tensors: '{name}'"
         if not isinstance(tensor, Tensor | QTensor):
-            reason = f"{what} must be a Tensor or a QTensor, not of type {type(tensor).__name__}"
+            reason = f"{what} must be a Tensor or a QTensor, not of type {type_name(tensor)}"
             raise InvalidArgument(_OPERATION, reason)
         dtype = tensor.dtype if isinstance(tensor, QTensor) else _STORED.get(tensor.dtype)
         if dtype is None:
