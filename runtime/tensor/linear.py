@@ -38,7 +38,7 @@ class LinearMethods(ViewMethods):
         >>> x @ tl.Tensor([1.0, 1.0])
         Tensor([3., 7.], dtype=f32)
         """
-        if not isinstance(other, TensorBase | np.ndarray):
+        if not isinstance(other, TensorBase | np.ndarray | list | tuple):
             require_tensors("matmul", other=other)
         product: Self = self @ other  # type: ignore[operator]
         return product

@@ -26,11 +26,10 @@ class LogicMethods(ArithmeticMethods):
 
     def _truth_of(self, other: object) -> Any:
         """Tell where an operand is not 0."""
-        if isinstance(other, np.ndarray):
-            other = self._of_host("logical", other)
-        if isinstance(other, LogicMethods):
-            return other._truth()
-        return argument.number("logical", "other", other, "a Tensor or a Python number") != 0
+        operand = other if isinstance(other, LogicMethods) else self._of_host("logical", other)
+        if operand is None:
+            return argument.number("logical", "other", other, "a Tensor or a Python number") != 0
+        return operand._truth()
 
     def _truth(self) -> Self:
         """Tell where the elements are not 0."""

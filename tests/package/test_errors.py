@@ -69,7 +69,7 @@ def test_errors(error: tallow.TallowError, builtin: type[Exception], message: st
         (lambda x: Tensor(np.zeros(2, np.longdouble)), "^tensor: no dtype for .*; convert the array"),
         (lambda x: Tensor(np.zeros((1,) * 9)), "^tensor: a tensor has at most 8 dims"),
         (lambda x: x.index_add(x, 1, 0), "index_add: source must be a Tensor"),
-        (lambda x: x.matmul([[1.0]]), "matmul: other must be a Tensor"),
+        (lambda x: x.matmul([[1.0]]), "matmul: other is a list, .*; use Tensor"),
         (lambda x: x.conv1d(2), "conv1d: kernel must be a Tensor"),
         (lambda x: tallow.cat([x, [1.0]]), r"cat: tensors\[1\] must be a Tensor"),
         (lambda x: x.maximum("a"), "maximum: other must be a Tensor or a Python number, not of type str"),

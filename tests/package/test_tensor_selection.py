@@ -5,6 +5,7 @@ from __future__ import annotations
 import inspect
 import math
 import operator as operators
+import re
 from collections.abc import Callable
 from typing import Any
 
@@ -298,6 +299,18 @@ def test_every_operand_may_be_an_array(device: Device, name: str) -> None:
         assert comparable(found) == comparable(expected)
         compared += 1
     assert compared
+
+
+# As in PyTorch, a list is not equal to a tensor.
+@pytest.mark.parametrize("name", sorted({*OPERANDS, "matmul", "__matmul__"} - {"__eq__", "__ne__"}))
+def test_no_operand_may_be_a_list(name: str) -> None:
+    # Bits are those of integers, and quotients are floats.
+    errors = []
+    for dtype in ("f32", "i64"):
+        with pytest.raises(TallowError) as caught:
+            getattr(Tensor.ones(2, dtype=dtype), name)([1, 1])
+        errors.append(str(caught.value))
+    assert any(re.search("is a list, and operands are tensors, arrays and numbers; use Tensor", it) for it in errors)
 
 
 def comparable(result: Any) -> Any:
