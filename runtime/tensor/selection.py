@@ -5,12 +5,12 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from types import EllipsisType
-from typing import Any, Final, NamedTuple, SupportsIndex, TypeVar
+from typing import Any, Final, NamedTuple, NoReturn, SupportsIndex, TypeVar
 
 import numpy as np
 
 from ...dtype import DType
-from ..base.error import IndexMismatch, InvalidArgument, InvalidDim, InvalidIndex, TallowError, type_name
+from ..base.error import IndexMismatch, InvalidArgument, InvalidDim, InvalidIndex, type_name
 from ..core.argument import integer
 from ..core.shape import Shape
 from .base import TensorBase
@@ -41,6 +41,8 @@ class Selection(NamedTuple):
     """The shape that the tensors of the index broadcast to, which takes the place of the dims that they index."""
     place: int
     """Where in the result that shape stands."""
+    parts: list[tuple[Any, int]]
+    """The tensors of the index, each with the size of the dim that it indexes."""
 
     @property
     def merged(self) -> tuple[int, ...]:
@@ -52,14 +54,22 @@ class Selection(NamedTuple):
         """A copy of what is chosen."""
         try:
             rows = self.view.reshape(self.merged).index_select(self.rows, 0)
-        except TallowError as error:
-            error.rename("index")
-            raise
+        except InvalidIndex as error:
+            self.refuse(error)
         chosen = rows.reshape(*self.shape, *self.merged[1:])
         ahead = len(self.shape)
         others = range(ahead, chosen.rank)
         order = [*others[: self.place], *range(ahead), *others[self.place :]]
         return chosen.permute(order) if self.place else chosen
+
+    def refuse(self, error: InvalidIndex) -> NoReturn:
+        """Raise the error about one of `rows` as that about the index that the user wrote."""
+        for part, size in self.parts:
+            indexes = part.numpy()
+            for index in indexes[(indexes < 0) | (indexes >= size)].tolist():
+                # Those below 0 have had the size added.
+                raise InvalidIndex("index", index - size if index < 0 else index, size) from None
+        raise error
 
     def assign(self, value: Any, backward: Sequence[int]) -> None:
         """Set what is chosen to a tensor that broadcasts to it, but for leading dims of size 1.
@@ -74,11 +84,15 @@ class Selection(NamedTuple):
         source = source.permute([*range(place, place + ahead), *range(place), *range(place + ahead, source.rank)])
         source = source.reshape(self.rows.elem_count, *rest)
         layout = self.view.layout.reshape(self.merged)
-        if layout is not None:
-            self.view._view(layout).index_copy_(self.rows, source, 0)
-        else:
-            # No strides step through dims that lie apart as through one.
-            self.view.copy_(self.view.reshape(self.merged).index_copy_(self.rows, source, 0).reshape(self.view.shape))
+        try:
+            if layout is not None:
+                self.view._view(layout).index_copy_(self.rows, source, 0)
+            else:
+                # No strides step through dims that lie apart as through one.
+                copy = self.view.reshape(self.merged).index_copy_(self.rows, source, 0)
+                self.view.copy_(copy.reshape(self.view.shape))
+        except InvalidIndex as error:
+            self.refuse(error)
 
 
 def without_leading(value: T, rank: int) -> T:
@@ -182,7 +196,8 @@ def selection(tensor: T, items: Sequence[Any]) -> Selection:
     ]
     adjacent = advanced[-1] - advanced[0] < len(advanced)
     order = [*dims, *[place for place in range(view.rank) if place not in dims]]
-    return Selection(view.permute(order), rows.flatten(), len(dims), shape, dims[0] if adjacent else 0)
+    parts = [(part, view.shape[dim]) for dim, part in chosen if isinstance(part, TensorBase)]
+    return Selection(view.permute(order), rows.flatten(), len(dims), shape, dims[0] if adjacent else 0, parts)
 
 
 def integer_index(item: Any) -> int:

@@ -235,6 +235,15 @@ def test_a_place_outside_is_refused_where_nothing_is_chosen(device: Device, kind
             (use(), column.numpy())
 
 
+@pytest.mark.parametrize("items", [(Tensor([0, -5]),), (Tensor([0, 9]), 0), (1, Tensor([2]), Tensor([0, -7]))])
+def test_errors_show_the_index_that_was_given(items: tuple[Any, ...]) -> None:
+    x = Tensor.zeros((4, 4, 4))
+    given = next(it for item in items if isinstance(item, Tensor) for it in item.tolist() if not -4 <= it < 4)
+    for use in (lambda: x[items], lambda: x.__setitem__(items, 0.0)):
+        with pytest.raises(InvalidIndex, match=rf"^index: index {given} is out of range; use one from 0 to 3$"):
+            use()
+
+
 def test_errors_of_an_index_name_no_other_op() -> None:
     rows = Tensor([0, 4])
     for shape in ((4,), (4, 0)):
