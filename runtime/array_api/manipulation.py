@@ -6,7 +6,7 @@ import builtins
 from collections.abc import Iterable, Sequence
 from functools import partial, reduce
 
-from ..base.error import InvalidArgument, InvalidDim, ShapeMismatch, type_name
+from ..base.error import InvalidArgument, InvalidDim, type_name
 from ..core.argument import boolean, integers, objects
 from ..core.shape import Shape
 from ..tensor import Tensor
@@ -109,12 +109,7 @@ def roll(x: Tensor, /, shift: Axes, *, axis: Axes | None = None) -> Tensor:
 
 def squeeze(x: Tensor, /, axis: Axes) -> Tensor:
     """View a tensor without some axes of size 1."""
-    positions = _distinct("squeeze", [x.shape.dim("squeeze", one, "axis") for one in axes_of("squeeze", axis)])
-    if any(x.shape[position] != 1 for position in positions):
-        raise ShapeMismatch("squeeze", (x.shape,), f"axis {axis} is not of size 1; reduce it, or index it")
-    for position in sorted(positions, reverse=True):
-        x = x.squeeze(position)
-    return x
+    return x.squeeze(axes_of("squeeze", axis))
 
 
 def stack(arrays: Sequence[Tensor], /, *, axis: int = 0) -> Tensor:

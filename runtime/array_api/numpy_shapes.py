@@ -23,7 +23,6 @@ from .creation import full
 from .linear_algebra import diagonal as _last_diagonal
 from .linear_algebra import trace as _last_trace
 from .manipulation import Axes, axes_of, concat, flip, moveaxis, permute_dims
-from .manipulation import squeeze as _squeeze
 from .searching import nonzero
 
 __all__ = [
@@ -130,7 +129,7 @@ def swapaxes(a: Tensor, axis1: int, axis2: int) -> Tensor:
 
 
 def squeeze(a: Tensor, axis: Axes | None = None) -> Tensor:
-    return a.squeeze() if axis is None else _squeeze(a, axis)
+    return a.squeeze(axis)
 
 
 def flipud(m: Tensor) -> Tensor:

@@ -119,9 +119,7 @@ class ComposedMethods(IndexMethods):
         if axis is not None:
             dims = (argument.by_other_name("flip", "dims", dims or None, "axis", axis),)
         given = dims[0] if len(dims) == 1 and isinstance(dims[0], Sequence) else dims
-        chosen = [self.shape.dim("flip", dim) for dim in argument.integers("flip", "dims", given)]
-        if len({*chosen}) != len(chosen):
-            raise InvalidArgument("flip", f"dims {tuple(chosen)} name a dim twice; name each once")
+        chosen = self.shape.distinct_dims("flip", argument.integers("flip", "dims", given))
         return self._reversed(sorted(chosen)) if chosen else self.copy()
 
     @named

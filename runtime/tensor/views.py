@@ -176,7 +176,7 @@ class ViewMethods(TensorBase):
         return self._seen(Layout.narrow, dim, start, length, step)
 
     def squeeze(self, dim: int | Sequence[int] | None = None, axis: int | Sequence[int] | None = None) -> Self:
-        """Remove dims of size 1: all of them, or only `dim`, which must be of size 1. The result is a view.
+        """Remove dims of size 1: all of them, or only `dim`, one or several of size 1. The result is a view.
 
         >>> x = tl.zeros((1, 3, 1))
         >>> x.squeeze().shape
@@ -198,10 +198,9 @@ class ViewMethods(TensorBase):
 
     def _squeezed(self, dims: tuple[int, ...]) -> Self:
         """Drop some dims of size 1."""
-        places = sorted({self.shape.dim("squeeze", dim) for dim in dims}, reverse=True)
         view = self
-        for place in places:
-            view = view._seen(Layout.squeeze, place)
+        for position in sorted(self.shape.distinct_dims("squeeze", dims), reverse=True):
+            view = view._seen(Layout.squeeze, position)
         return view
 
     def unsqueeze(self, dim: int = REQUIRED, axis: int | None = None) -> Self:

@@ -169,6 +169,7 @@ def test_iteration(device: Device) -> None:
         (lambda x: x.transpose(0, 3), InvalidArgument, "dim2 3 does not exist"),
         (lambda x: x.permute(0, 1), InvalidArgument, "do not name each"),
         (lambda x: x.squeeze(1), InvalidArgument, "not of size 1"),
+        (lambda x: x[:1].squeeze([0, 0]), InvalidArgument, r"^squeeze: dims \(0, 0\) name a dim twice"),
         (lambda x: x.broadcast_as(3, 3, 4), ShapeMismatch, "does not broadcast"),
         (lambda x: x.t(), ShapeMismatch, r"^t: .*\(2, 3, 4\): a matrix has 2 dims; use mT"),
         (lambda x: x[0, 0].mT, ShapeMismatch, r"^mT: .*\(4,\): a matrix has 2 dims; unsqueeze"),
