@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import doctest
 import re
 import subprocess
@@ -88,3 +89,24 @@ def test_every_page_has_a_place_on_the_site() -> None:
     listed = "".join(text_of(f"docs/site/{page}.md") for page in ("guides", "measurements", "reference", "index"))
     pages = {file.relative_to(ROOT).with_suffix("").as_posix() for file in (ROOT / "docs").glob("*.md")}
     assert sorted(page for page in pages if not re.search(rf"(?:\(|^){page}(?:\.md|$)", listed, re.MULTILINE)) == []
+
+
+def test_pages_with_examples_say_what_these_need() -> None:
+    own = {"tallow", *sys.stdlib_module_names}
+    imported: set[str] = set()
+    for path in (ROOT / "examples").glob("*.py"):
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            names = [alias.name for alias in node.names] if isinstance(node, ast.Import) else []
+            names += [node.module] if isinstance(node, ast.ImportFrom) and node.module else []
+            imported |= {name.partition(".")[0] for name in names} - own
+    command = "pip install " + " ".join(
+        sorted({"sklearn": "scikit-learn"}.get(name, name) for name in imported - {"numpy"})
+    )
+    pages = ["README.md", *(f"docs/{path.name}" for path in (ROOT / "docs").glob("*.md"))]
+    shown = [
+        page
+        for page in pages
+        if re.search(r"\]\((\.\./)?examples/\w+\.py|^ +python .*examples/", text_of(page), re.MULTILINE)
+    ]
+    assert len(shown) >= 4
+    assert [page for page in shown if command not in text_of(page)] == []
