@@ -12,7 +12,7 @@ from ...dtype import DType
 from ..base.bounded_cache import BoundedCache
 from ..base.error import DeviceMismatch, DTypeMismatch, GradientError, InvalidArgument, ShapeMismatch, shown, type_name
 from ..base.unpicklable import Unpicklable
-from ..core.argument import DefaultFloat, boolean, by_other_name
+from ..core.argument import REQUIRED, DefaultFloat, boolean, by_other_name
 from ..core.layout import Layout
 from ..helpers.batches import batches
 from ..tensor import Tensor, stack
@@ -183,7 +183,7 @@ class Optimizer(Unpicklable, ABC):
 
     lr = learning_rate
 
-    def step(self, gradients: Gradients | Sequence[Tensor | None]) -> None:
+    def step(self, gradients: Gradients | Sequence[Tensor | None] = REQUIRED) -> None:
         """Change the parameters in place: `optimizer.step(loss.backward())`.
 
         Gradients may also be a tensor for each parameter, in their order, as `value_and_grad` gives them. A parameter
@@ -205,6 +205,9 @@ class Optimizer(Unpicklable, ABC):
 
     def _listed(self, gradients: Any) -> list[list[Tensor | None]]:
         """Those of a list, by the batches."""
+        if gradients is REQUIRED:
+            reason = "the gradients are missing, which no variable holds; pass them: optimizer.step(loss.backward())"
+            raise InvalidArgument("step", reason)
         if not isinstance(gradients, Sequence) or isinstance(gradients, str):
             reason = "gradients are what loss.backward() gives, or a list with a tensor for each parameter"
             raise InvalidArgument("step", f"{reason}, not of type {type_name(gradients)}")

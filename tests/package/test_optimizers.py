@@ -373,3 +373,13 @@ def test_a_learning_rate_is_not_set_in_a_capture(make: Make, graph: tl.Graph, de
         optimizer.learning_rate = rate / 2
     assert optimizer.learning_rate == rate
     optimizer.learning_rate = rate / 2
+
+
+@pytest.mark.parametrize("kind", [optim.SGD, optim.Adam, optim.AdamW])
+def test_a_step_as_in_pytorch_says_what_it_needs(kind: type[optim.Optimizer]) -> None:
+    w = Var(Tensor([1.0]))
+    with pytest.raises(
+        InvalidArgument, match=r"^step: the gradients are missing.*optimizer\.step\(loss\.backward\(\)\)$"
+    ):
+        kind([w]).step()
+    assert w.tolist() == [1.0]
