@@ -131,12 +131,15 @@ def cumprod(a: Tensor, axis: int | None = None, dtype: DType | None = None) -> T
     return cumulative_prod(x, axis=axis, dtype=dtype)
 
 
-def sort(a: Tensor, axis: int | None = -1) -> Tensor:
+# Every sort is stable, whatever `kind` asks for.
+def sort(a: Tensor, axis: int | None = -1, kind: str | None = None, *, stable: builtins.bool | None = None) -> Tensor:
     x, axis = flat(a, axis)
     return _sort(x, axis=axis)
 
 
-def argsort(a: Tensor, axis: int | None = -1) -> Tensor:
+def argsort(
+    a: Tensor, axis: int | None = -1, kind: str | None = None, *, stable: builtins.bool | None = None
+) -> Tensor:
     x, axis = flat(a, axis)
     return _argsort(x, axis=axis)
 

@@ -148,16 +148,19 @@ def _argument(name: str, tensor: Tensor, parameter: inspect.Parameter, value: An
     """Return an argument as its parameter takes it; a list that stands for a tensor is refused."""
     annotation = str(parameter.annotation)
     value = _converted(tensor, value)
-    if annotation == "Tensor" and isinstance(value, int | float | complex):
-        return Tensor(value, device=tensor.device)
     is_list = isinstance(value, list | tuple)
-    if (
-        is_list
-        if annotation in ("Operand", "Tensor | Scalar")
-        else annotation == "Tensor" and not isinstance(value, Tensor)
-    ):
+    if annotation == "Sequence[Tensor]" and is_list:
+        return [_operand(name, tensor, parameter.name, it) for it in value]
+    if annotation in ("Operand", "Tensor | Scalar") and is_list:
         _refuse_operand(name, parameter.name, value)
-    return value
+    return _operand(name, tensor, parameter.name, value) if annotation == "Tensor" else value
+
+
+def _operand(name: str, tensor: Tensor, argument: str, value: Any) -> Tensor:
+    """Return a tensor as it is, and a number as one on the device of a tensor."""
+    if isinstance(value, int | float | complex):
+        return Tensor(value, device=tensor.device)
+    return value if isinstance(value, Tensor) else _refuse_operand(name, argument, value)
 
 
 def _bound(

@@ -35,7 +35,15 @@ ARGUMENTS: list[tuple[Any, ...]] = [
     *[(MASK, ROWS, OTHER), (MASK, ROWS, 0), (ROWS, -0.5, 0.5), (LINE, PLACES), (LINE, PLACES, 0), (ROWS, [1, 1], 0)],
     *[("ij,kj->ik", ROWS, OTHER), ("ii", SQUARE), (ROWS, 1, 0), (ROWS, (0, 1)), (SQUARE, 3, 1), (ROWS, [2, 1, 1], 1)],
     *[(CUBE,), (CUBE, 2), (ROWS, np.float64), (LINE, np.sort(LINE), LINE)],
-    *[(INTEGERS, -1), (INTEGERS * 7, -1), (ROWS, np.int64(1)), (ROWS, np.float32(2)), (ROWS, 2.0)],
+    *[
+        (INTEGERS, -1),
+        (INTEGERS * 7, -1),
+        (ROWS, np.int64(1)),
+        (ROWS, np.float32(2)),
+        (ROWS, 2.0),
+        ([LINE, np.float32(2)],),
+        ([2, LINE],),
+    ],
     *[(ROWS, INTEGERS % 2), (np.sort(LINE), ROWS), (ROWS, 3, -1), (LINE, 1), (ROWS, MASK), (MASK, ROWS)],
 ]
 OPTIONS: list[dict[str, Any]] = [
@@ -46,6 +54,8 @@ OPTIONS: list[dict[str, Any]] = [
     {"k": 1},
     {"ddof": 1},
     {"n": 2},
+    {"kind": "stable", "axis": 0},
+    {"stable": True},
     {"axis": 5},
 ]
 
