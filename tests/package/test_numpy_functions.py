@@ -221,6 +221,14 @@ def test_reductions_by_ufuncs(device: Device, name: str) -> None:
     agree(ufunc.outer(2.0, x), ufunc.outer(np.float32(2), CUBE), device)
 
 
+def test_every_kind_of_sort_is_stable(device: Device) -> None:
+    values = np.array([2, 0, 2, 1, 0], np.float32)
+    x = Tensor.from_numpy(values, device)
+    for options in ({"kind": "stable"}, {"kind": "quicksort"}, {"stable": True}):
+        agree(np.argsort(x, **options), np.argsort(values, kind="stable"), device)
+        agree(np.sort(x, **options), np.sort(values), device)
+
+
 @pytest.mark.parametrize("left", [np.float32(2), np.float64(2), np.array(2.0), np.int64(2), np.float32([1, 2, 3]), 2])
 def test_operands_on_the_left(device: Device, left: Any) -> None:
     x = Tensor.from_numpy(POSITIVE, device)

@@ -101,7 +101,7 @@ def test_masks_and_numbers_of_rank_0(device: Device) -> None:
 
 
 def test_places_that_are_not_0(device: Device) -> None:
-    for array in (MASK, ARRAY[0] % 2, np.zeros((2, 0)), np.array(1.0), np.array(0)):
+    for array in (MASK, ARRAY[0] % 2, np.zeros((2, 0), np.float32), np.array(1, np.float32), np.array(0)):
         found = Tensor.from_numpy(array, device).nonzero()
         np.testing.assert_array_equal(found.numpy(), np.argwhere(array))
     x = Tensor.from_numpy(ARRAY, device)
