@@ -112,7 +112,9 @@ class Text:
 
     def families(self, report: SelftestReport) -> Iterator[str]:
         """Yield the heading of the families."""
-        yield f"\nkernels on {report.device}, {report.description}, compared with NumPy:"
+        # The CPU has no other description than its label.
+        names = dict.fromkeys((report.device, report.description))
+        yield f"\nkernels on {', '.join(names)}, compared with NumPy:"
 
     def family(self, result: FamilyResult) -> Iterator[str]:
         """Yield the lines of a family."""

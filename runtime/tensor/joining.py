@@ -70,7 +70,7 @@ def _join_along(
     if type(tensors) is not list:
         tensors = _listed(op, tensors)
     try:
-        dim = dim if type(dim) is int else integer(op, "dim", dim)
+        dim = dim if type(dim) is int else _integer_dim(op, dim)
         key: list[object] = [op, dim]
         storages = []
         for tensor in tensors:
@@ -96,6 +96,13 @@ def _join_along(
     else:
         return tensors[0]._new(storage, join.made)
     return _join_along(op, arrange, tensors, dim, None)
+
+
+def _integer_dim(op: str, dim: object) -> int:
+    if isinstance(dim, TensorBase) and dim.rank:
+        reason = f"dim must be an integer, not a {type_name(dim)}; pass the tensors as one list: {op}([x, y], dim)"
+        raise InvalidArgument(op, reason)
+    return integer(op, "dim", dim)
 
 
 def _along(layouts: Sequence[Layout], dim: int) -> _Join:

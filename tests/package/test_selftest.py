@@ -330,6 +330,13 @@ def test_a_device_that_cannot_be_opened_again_is_lost() -> None:
     assert "FAILED: 1 of 1 families: reduce (gone)" in "\n".join(report.Text(has_colours=False).end(lost))
 
 
+def test_a_device_without_a_description_is_named_once() -> None:
+    for description, expected in (("cpu", "kernels on cpu, compared"), ("GPU", "kernels on cpu, GPU, compared")):
+        own = report.SelftestReport("", "cpu")
+        own.description = description
+        assert expected in "".join(report.Text(has_colours=False).families(own))
+
+
 def test_reports_go_to_the_page_of_issues(monkeypatch: pytest.MonkeyPatch) -> None:
     described = Message()
     monkeypatch.setattr(metadata, "metadata", lambda _: described)

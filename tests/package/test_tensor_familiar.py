@@ -495,3 +495,10 @@ def test_tensors_of_other_libraries_are_named_with_the_library(tmp_path: Path) -
         with pytest.raises((tallow.TallowError, TypeError)) as caught:
             call()
         assert not re.search(r"(of type|is a|not a) Tensor\b", str(caught.value)), (name, str(caught.value))
+
+
+@pytest.mark.parametrize("name", ["cat", "stack"])
+def test_tensors_to_join_that_are_not_in_a_list_are_refused_with_the_call(name: str) -> None:
+    x = Tensor([1, 2])
+    with pytest.raises(tallow.InvalidArgument, match=rf"; pass the tensors as one list: {name}\(\[x, y\], dim\)$"):
+        getattr(tallow, name)(x, x)
