@@ -285,6 +285,7 @@ def add_tests(project: Project) -> None:
     """The conformance tests, which find the package of the project by PYTHONPATH."""
     for name in (
         "pyproject.toml",
+        "tests/compilers.py",
         "tests/conftest.py",
         "tests/forks.py",
         "tests/hip_runtime.py",

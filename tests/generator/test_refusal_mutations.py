@@ -138,7 +138,7 @@ def survivors(root: Path, mutants: list[Mutant], test: str, *, is_generated: boo
     ignored = shutil.ignore_patterns("code")
     for folder in ("generated", "runtime", "templates", "starter", "spec", "tests/conformance"):
         shutil.copytree(REPOSITORY / folder, root / folder, ignore=ignored, symlinks=True)
-    for name in ("pyproject.toml", "tests/conftest.py", "tests/own_spec.py"):
+    for name in ("pyproject.toml", "tests/compilers.py", "tests/conftest.py", "tests/own_spec.py"):
         shutil.copy(REPOSITORY / name, root / name)
     for mutant in mutants:
         lines = (root / mutant.file).read_text(encoding="utf-8").split("\n")

@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 from tallow import InvalidArgument
 from tallow.gguf import open_gguf, save_gguf
+from tallow.models import ModelRuntime
 
 pytest.importorskip("tokenizers", reason="what a tokenizer stands on")
 
@@ -71,7 +72,7 @@ def test_a_conversation_begins_as_llama_cpp_begins_it(
     expected = [*[begin] * adds, *tokenizer.encode(own, add_special=False, parse_special=True), *[end] * ends]
     assert tokenizer.encode(text, parse_special=True) == expected
     seen: list[list[int]] = []
-    monkeypatch.setattr(run.ModelRuntime, "generate", lambda _, prompt, *rest: (seen.append(prompt), iter(()))[1])
+    monkeypatch.setattr(ModelRuntime, "generate", lambda _, prompt, *rest: (seen.append(prompt), iter(()))[1])
     size = len(tokens)
     arrays = decoders.weights("llama")
     arrays |= {each: np.resize(arrays[each], (size, 24)) for each in ("token_embd.weight", "output.weight")}
@@ -90,7 +91,7 @@ def test_the_command_writes_the_space_before_the_first_word(
     path = decoders.saved(tmp_path / "m.gguf", decoders.weights("llama"), values)
     space, letter = decoders.TEXTS.index("▁"), decoders.TEXTS.index("c")
     for prompt, written in (("ab", " c"), ("", "c")):
-        monkeypatch.setattr(run.ModelRuntime, "generate", lambda *_: iter((space, letter)))
+        monkeypatch.setattr(ModelRuntime, "generate", lambda *_: iter((space, letter)))
         assert run.main([str(path), "--prompt", prompt]) == 0
         assert capsys.readouterr().out == f"{written}\n"
 

@@ -35,7 +35,7 @@ def docs_promotion(spec: Spec) -> View:
         View(name=name, cells=[name if other == name else others.get(other, "–") for other in names])
         for name, others in promotions(spec)
     ]
-    return View(names=names, rows=rows)
+    return View(names=names, rules=["---"] * len(names), rows=rows)
 
 
 def _facts(each: DType) -> str:
