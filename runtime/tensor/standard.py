@@ -32,6 +32,10 @@ class _Count(int):
     def __call__(self, *_: object) -> NoReturn:
         raise UnsupportedOperand("size", "it is the number of elements, and no method; use x.shape, or x.shape[dim]")
 
+    def __reduce__(self) -> tuple[type, tuple[int]]:
+        # A pickle of it is read where this package is not.
+        return int, (int(self),)
+
 
 class StandardMethods(InteropMethods):
     """Attributes and methods by the standard's names. https://data-apis.org/array-api/2025.12"""

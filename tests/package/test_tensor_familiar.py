@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import inspect
 import math
+import pickle
 import re
 from decimal import ROUND_HALF_UP, Decimal
 from pathlib import Path
@@ -502,3 +503,7 @@ def test_tensors_to_join_that_are_not_in_a_list_are_refused_with_the_call(name: 
     x = Tensor([1, 2])
     with pytest.raises(tallow.InvalidArgument, match=rf"; pass the tensors as one list: {name}\(\[x, y\], dim\)$"):
         getattr(tallow, name)(x, x)
+
+
+def test_a_pickled_size_is_an_integer() -> None:
+    assert type(pickle.loads(pickle.dumps(Tensor([1.0, 2.0]).size))) is int
