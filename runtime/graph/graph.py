@@ -34,7 +34,7 @@ class Graph(Closing, Unpicklable):
     ...         x, graph = tl.ones(4, device=device), tl.Graph(device)
     ...         with graph.capture():
     ...             y = x * 2
-    ...         x.fill_(3.0)
+    ...         _ = x.fill_(3.0)
     ...         graph.replay()  # y is 6
     """
 
