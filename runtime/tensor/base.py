@@ -408,10 +408,10 @@ def require_tensors(op: str, **operands: object) -> None:
         if not isinstance(operand, TensorBase):
             # As PyTorch has it, a dim comes before indexes.
             is_dim = name == "indexes" and isinstance(operand, int)
-            mend = f"; the dim comes behind them: {op}({', '.join(operands)}, dim)" if is_dim else ""
+            fix = f"; the dim comes behind them: {op}({', '.join(operands)}, dim)" if is_dim else ""
             if isinstance(operand, list | tuple) or hasattr(operand, "__dlpack__"):
-                mend = f"; convert it with Tensor({name})"
-            raise InvalidArgument(op, f"{name} must be a Tensor, not of type {type_name(operand)}{mend}")
+                fix = f"; convert it with Tensor({name})"
+            raise InvalidArgument(op, f"{name} must be a Tensor, not of type {type_name(operand)}{fix}")
 
 
 _number_of: Final = attrgetter("number")
