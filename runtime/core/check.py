@@ -6,7 +6,7 @@ Each function raises one of the errors of `tallow.error` or returns None. The fi
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Final, Protocol
 
 import numpy as np
@@ -177,6 +177,14 @@ def distinct_dims(op: str, layout: Layout, dims: Sequence[int]) -> None:
         dim_in_range(op, layout, dim)
     if len(set(dims)) != len(dims):
         raise InvalidArgument(op, f"dims {tuple(dims)} name a dim twice; name each once")
+
+
+def distinct_positions(op: str, shape: Shape, dims: Iterable[int]) -> list[int]:
+    """Return dims counted from the front; `InvalidArgument` where one is named twice."""
+    positions = [shape.dim(op, dim) for dim in dims]
+    if len({*positions}) != len(positions):
+        raise InvalidArgument(op, f"dims {tuple(positions)} name a dim twice; name each once")
+    return positions
 
 
 def several_layouts(op: str, storages: Sequence[Sized], layouts: Sequence[Layout]) -> None:

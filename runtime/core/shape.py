@@ -86,13 +86,6 @@ class Shape(tuple[int, ...]):
             raise InvalidDim(op, f"{name} {dim} does not exist: the tensor has rank 0; unsqueeze it first")
         raise InvalidDim(op, f"{name} {dim} does not exist in shape {self}; use one from {-rank} to {rank - 1}")
 
-    def distinct_dims(self, op: str, dims: Iterable[int]) -> list[int]:
-        """Return dims counted from the front; `InvalidArgument` where one is named twice."""
-        positions = [self.dim(op, dim) for dim in dims]
-        if len({*positions}) != len(positions):
-            raise InvalidArgument(op, f"dims {tuple(positions)} name a dim twice; name each once")
-        return positions
-
     @staticmethod
     def broadcast(op: str, lhs: Shape, rhs: Shape) -> Shape:
         """Return the shape that both operands stretch to by NumPy's rules.

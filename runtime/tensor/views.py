@@ -8,6 +8,7 @@ from typing import Any, Final, Self
 from ..base.bounded_cache import BoundedCache
 from ..base.error import InvalidArgument, ShapeMismatch
 from ..core.argument import REQUIRED, dim_of, integers
+from ..core.check import distinct_positions
 from ..core.layout import Layout
 from ..core.shape import Shape
 from ..storage.calls import new
@@ -199,7 +200,7 @@ class ViewMethods(TensorBase):
     def _squeezed(self, dims: tuple[int, ...]) -> Self:
         """Drop some dims of size 1."""
         view = self
-        for position in sorted(self.shape.distinct_dims("squeeze", dims), reverse=True):
+        for position in sorted(distinct_positions("squeeze", self.shape, dims), reverse=True):
             view = view._seen(Layout.squeeze, position)
         return view
 
