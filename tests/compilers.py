@@ -26,7 +26,7 @@ if [ -e '{folder}/broken' ] && [ "$(cat '{folder}/broken')" = "$name" ]; then
     exit 1
 fi
 case $name in probe | empty) name=span ;; esac
-exec cp "{code}/$target/$name.co" "$output"
+exec ln -s "{code}/$target/$name.co" "$output"
 """
 
 
