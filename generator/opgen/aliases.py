@@ -5,7 +5,7 @@ import re
 from collections.abc import Iterator, Mapping
 from typing import Final
 
-_MODULES: Final = "np|numpy|math|cmath|scipy|special|torch|F|jax|jnp|tf|cp|cupy|mx|xp|tl|std|ml_dtypes"
+_MODULES: Final = "np|numpy|math|Math|cmath|scipy|special|torch|F|jax|jnp|tf|cp|cupy|mx|xp|tl|std|ml_dtypes"
 LIBRARIES: Final = frozenset(_MODULES.split("|"))
 """The modules and namespaces that other languages and libraries call functions of."""
 

@@ -249,7 +249,7 @@ class Explainer:
         """The functions that a cell names, and the branch that calls them."""
         for call in lowering.calls:
             path, node = self._function(backend, call)
-            where = None if node is None else place(path, node.lineno)
+            where = None if node is None else self.project.sources.place(path, node.lineno)
             yield Fact("function", f"{path.parts[2]}.ops.{call.module}.{call.function}", where)
             libraries = [library for library in backend.libraries if library.name == call.library]
             yield from (Fact("library", f"{each.name}, {each.opener}", each.location) for each in libraries)
@@ -348,7 +348,7 @@ class Explainer:
             if function in sources.defined(path):
                 lines = enumerate(lines_of(sources.text(path) or ""), 1)
                 found = (number for number, line in lines if pattern.search(line) and "return" not in line)
-                yield from (place(path, number) for number in islice(found, 1))
+                yield from (sources.place(path, number) for number in islice(found, 1))
 
     def _kernel_line(self, family: KernelFamily, name: str) -> Location | None:
         pattern = re.compile(rf"\b{re.escape(name)}\b")

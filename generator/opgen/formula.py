@@ -621,7 +621,7 @@ def kind_of(node: Node, kinds: Mapping[str, Kind], primitives: Primitives) -> Ki
             raise FormulaError(f"unknown name '{text}'{_meant(text, kinds, primitives)}", offset)
     primitive = primitives.get(node.primitive)
     if primitive is None:
-        default = "write a primitive of spec/primitives.yaml, or add it there"
+        default = f"known are {', '.join(primitives)}; another one is an entry of spec/primitives.yaml"
         fix = rewritten(parse_expression(text_of(node)))
         hint = did_you_mean(node.primitive, primitives, default) if fix is None else f"; {_fix(fix, default)}"
         raise FormulaError(f"unknown primitive '{node.primitive}'{hint}", node.offset)

@@ -81,6 +81,12 @@ class Sources:
         """Whether a file is one of the project itself."""
         return self.paths[path] is self._root
 
+    def place(self, path: PurePosixPath, line: int = 1) -> Location:
+        """A line of a file; the path of one that the base has begins with the name of the base."""
+        if self.base is None or self.is_own(path):
+            return place(path, line)
+        return place(PurePosixPath(self.base.package, path), line)
+
     def _walk(self, root: Path, top: PurePosixPath) -> Iterator[PurePosixPath]:
         def note(error: OSError) -> None:
             folder = Path(error.filename).relative_to(root)

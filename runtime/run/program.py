@@ -30,7 +30,7 @@ examples:
   python -m tallow.run model.gguf --chat --prompt "Who wrote Faust?"
   git diff | python -m tallow.run model.gguf --chat --system "Write a commit message."
 
-The text goes to standard output, all else to standard error."""
+The text goes to standard output, everything else to standard error."""
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -72,37 +72,87 @@ def _launch(options: argparse.Namespace, given: Sequence[str]) -> int:
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog="python -m tallow.run",
-        description="Write text, or lead a conversation, with a model of a GGUF file.",
+        description="Generate text, or hold a conversation, with a model in a GGUF file.",
         epilog=_EXAMPLES,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    parser.add_argument("model", help="the path of the file")
+    parser.add_argument("model", help="the path of the GGUF file")
     prompts = parser.add_mutually_exclusive_group()
-    prompts.add_argument("--prompt", help="the text that the model goes on with, or answers with --chat")
+    prompts.add_argument("--prompt", metavar="TEXT", help="the text that the model continues, or with --chat answers")
     prompts.add_argument(
-        "--prompt-file", metavar="FILE", help="a file with that text; - is standard input, as is a pipe"
+        "--prompt-file",
+        metavar="FILE",
+        help="a file with the prompt; - is standard input, which is also read from a pipe",
     )
     parser.add_argument(
         "--chat",
         action="store_true",
-        help="the prompt is a message of a user, by the file's template; without one, a conversation in the terminal",
+        help="format the prompt as a user's message by the chat template; without a prompt, start a conversation",
     )
-    parser.add_argument("--system", metavar="TEXT", help="what a conversation begins with: how the model shall answer")
+    parser.add_argument("--system", metavar="TEXT", help="the system prompt: how the model should answer")
     parser.add_argument(
-        "--device", default="cpu", help="a backend that is installed; NAME:1 is its second device (cpu)"
+        "--device", default="cpu", help="cpu, cuda, rocm or metal; cuda:1 is the second GPU (default: cpu)"
     )
     parser.add_argument(
-        "--devices", type=_count, default=1, help="how many devices share the model, one process for each (1)"
+        "--devices",
+        metavar="N",
+        type=_count,
+        default=1,
+        help="split the model across this many devices, with a process for each (default: 1)",
     )
-    parser.add_argument("--max-tokens", type=_count, default=256, help="how many tokens are written at most (256)")
-    parser.add_argument("--max-seq-len", type=int, help="how many tokens there is room for (the model's, up to 4096)")
-    parser.add_argument("--activations", choices=["q8_1"], help="round them for products with quants: quicker")
-    parser.add_argument("--seed", type=int, default=0, help="one seed gives one text (0)")
-    parser.add_argument("--temperature", type=float, default=0.0, help="0 takes the most probable token (0)")
-    parser.add_argument("--top-k", type=int, default=0, help="draw from so many tokens; 0 is all (0)")
-    parser.add_argument("--top-p", type=float, default=1.0, help="draw from the tokens of this probability in all (1)")
-    parser.add_argument("--min-p", type=float, default=0.0, help="draw from tokens of this part of the largest (0)")
-    parser.add_argument("--repetition-penalty", type=float, default=1.0, help="divides logits of tokens before (1)")
+    parser.add_argument(
+        "--max-tokens", metavar="N", type=_count, default=256, help="the most tokens to generate (default: 256)"
+    )
+    parser.add_argument(
+        "--max-seq-len", metavar="N", type=int, help="the context size in tokens (default: the model's, up to 4096)"
+    )
+    parser.add_argument(
+        "--activations",
+        choices=["q8_1"],
+        help="round activations to 8 bits in products with quantized weights: faster, less exact",
+    )
+    parser.add_argument(
+        "--seed",
+        metavar="N",
+        type=int,
+        default=0,
+        help="the seed for sampling; the same seed gives the same text (default: 0)",
+    )
+    parser.add_argument(
+        "--temperature",
+        metavar="T",
+        type=float,
+        default=0.0,
+        help="sampling temperature; 0 takes the most probable token (default: 0)",
+    )
+    parser.add_argument(
+        "--top-k",
+        metavar="K",
+        type=int,
+        default=0,
+        help="sample from the K most probable tokens; 0 means all (default: 0)",
+    )
+    parser.add_argument(
+        "--top-p",
+        metavar="P",
+        type=float,
+        default=1.0,
+        help="sample from the most probable tokens that together have probability P (default: 1)",
+    )
+    parser.add_argument(
+        "--min-p",
+        metavar="P",
+        type=float,
+        default=0.0,
+        help="sample from tokens at least P times as probable as the top one (default: 0)",
+    )
+    parser.add_argument(
+        "--repetition-penalty",
+        metavar="R",
+        type=float,
+        default=1.0,
+        help="penalty on tokens that occurred before; 1 means none (default: 1)",
+    )
     return parser
 
 
@@ -162,6 +212,7 @@ def _prompt(options: argparse.Namespace) -> str:
 
 
 def _read(path: str) -> str:
+    source = "the prompt on standard input" if path == "-" else f"the prompt in '{path}'"
     try:
         if path != "-":
             return Path(path).read_text(encoding="utf-8")
@@ -171,9 +222,9 @@ def _read(path: str) -> str:
             )
         return "" if sys.stdin is None else sys.stdin.read()
     except UnicodeDecodeError:
-        raise InvalidArgument("run", f"the prompt in '{path}' is not UTF-8; save it as a text in UTF-8") from None
+        raise InvalidArgument("run", f"{source} is not UTF-8; convert it to UTF-8") from None
     except OSError as error:
-        raise InvalidArgument("run", f"the prompt in '{path}' cannot be read: {error.strerror}") from None
+        raise InvalidArgument("run", f"{source} cannot be read: {error.strerror}") from None
 
 
 def _loaded(options: argparse.Namespace, group: Group | None) -> tuple[Tokenizer, ModelRuntime]:

@@ -30,11 +30,12 @@ def describe(file: GgufFile) -> str:
 
 def describe_memory(runtime: ModelRuntime, devices: int) -> str:
     """The memory of the weights and of the context, and the device."""
-    weights, context = runtime.total_weight_memory(), runtime.cache.max_seq_len
-    of = f" of {runtime.config.context}" if context != runtime.config.context else ""
+    weights, context, most = runtime.total_weight_memory(), runtime.cache.max_seq_len, runtime.config.context
+    of = f" of {most}" if context < most else ""
+    beyond = f"; the model was trained for {most}, and may write nonsense after these" if context > most else ""
     each = f" on each of {devices} devices, here" if devices > 1 else " on"
     cache = f"{_scaled(runtime.cache.nbytes, _BYTES)} for a context of {context}{of} tokens"
-    return f"memory: {_scaled(weights, _BYTES)} of weights and {cache}{each} {runtime.cache.device.label}"
+    return f"memory: {_scaled(weights, _BYTES)} of weights and {cache}{each} {runtime.cache.device.label}{beyond}"
 
 
 def _scaled(number: int, units: dict[int, str]) -> str:

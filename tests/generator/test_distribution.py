@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import glob
 import json
 import os
 import re
@@ -69,6 +70,25 @@ def test_the_readme_of_the_index_has_the_commands_of_opgen() -> None:
     assert {*re.findall(r"^    opgen (\w+)", text, re.MULTILINE)} == {*commands}
 
 
+# What projects that stand on tallow take from it, files that begin with a dot among it.
+SHARED = {
+    f"tallow/{path.relative_to(REPOSITORY).as_posix()}"
+    for folder in ("spec", "starter", "templates")
+    for path in (REPOSITORY / folder).rglob("*")
+    if path.is_file()
+}
+
+
+def test_the_settings_of_the_package_name_every_file_that_projects_take() -> None:
+    folder = REPOSITORY / "generated"
+    settings = tomllib.loads((folder / "pyproject.toml").read_text(encoding="utf-8"))
+    patterns = settings["tool"]["setuptools"]["package-data"]["tallow"]
+    # setuptools finds them with this module too.
+    named = {path for each in patterns for path in glob.glob(f"tallow/{each}", root_dir=folder, recursive=True)}
+    assert "tallow/starter/.gitignore.in" in SHARED
+    assert not SHARED - named
+
+
 @pytest.fixture(scope="module", params=PROJECTS)
 def wheel(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The wheel that pip builds of a copy, in which kernels for a GPU and for the tests were compiled ahead."""
@@ -121,6 +141,7 @@ def test_a_wheel_has_its_license_and_types_and_what_an_index_shows(wheel: Path) 
         assert {"tallow/runtime/kernels/types.hpp", "tallow/runtime/tensor/tensor.py"} <= files
         assert {"tallow/doctor/__main__.py", "tallow/selftest.py", "tallow/runtime/selftest/worker.py"} <= files
         assert not [file for file in files if "host64" in file]
+        assert not SHARED - files
         # From the sources of those for the CPU they are compiled where they are missing.
         assert {f"tallow/kernels/{family}.cpp" for family in host_arguments.FAMILIES} <= files
         assert "tallow/gone.py" not in files

@@ -121,6 +121,17 @@ def test_what_a_package_lacks_is_said_where_it_is_called(mylib: Project) -> None
     assert "AttributeError: 'Tensor' object has no attribute 'exp'" in done.stderr
 
 
+@pytest.mark.parametrize(
+    "name", ["relu", "sum", "matmul", "to_dtype", "f32", "cpu", "rocm", "unary_impl", "relu_f32_strided"]
+)
+def test_every_place_that_explain_names_is_a_file_of_the_project_or_of_its_base(mylib: Project, name: str) -> None:
+    shown = mylib.run("explain", name).stdout
+    paths = {*re.findall(r"  (\S+):\d+:\d+$", shown, re.MULTILINE)}
+    assert paths
+    folders = (mylib.root, REPOSITORY / "generated")
+    assert not [path for path in paths if not any((folder / path).exists() for folder in folders)]
+
+
 def test_new_project_is_another_name_for_it() -> None:
     runner = CliRunner()
     assert runner.invoke(main, ["new", "project", "--help"]).output.startswith("Usage: main new project ")
@@ -130,8 +141,9 @@ def test_new_project_is_another_name_for_it() -> None:
     ("arguments", "code", "message"),
     [
         (("../mylib", *BASE), 2, "'../mylib' cannot be a name; use small letters, digits and underscores"),
-        (("json", *BASE), 2, "'json' is the name of another package; choose one of your own"),
-        (("tallow", *BASE), 2, "'tallow' is the name of another package; choose one of your own"),
+        (("json", *BASE), 2, "'json' is the name of another package here; choose one of your own"),
+        (("numpy", *BASE), 2, "'numpy' is the name of another package here; choose one of your own"),
+        (("tallow", *BASE), 2, "'tallow' is the name of another package here; choose one of your own"),
         (("mylib", "--base", "numpy"), 1, "'numpy' is no installed package with a starter; "),
     ],
 )
@@ -171,7 +183,7 @@ def test_kernels_that_the_base_does_not_have_are_named(mylib: Project, tmp_path:
 
 @pytest.mark.full
 def test_a_project_is_built_with_the_wheels_alone(tmp_path: Path) -> None:
-    wheels = [build(name, tmp_path / name) for name in ("opgen", "tallow")]
+    wheels = [build(name, tmp_path / name, tmp_path / "tools") for name in ("opgen", "tallow")]
     venv.create(tmp_path / "venv", with_pip=True)
     python = tmp_path / "venv/bin/python"
     subprocess.run([python, "-m", "pip", "install", "--quiet", "--no-deps", *wheels], check=True)
@@ -188,5 +200,6 @@ def test_a_project_is_built_with_the_wheels_alone(tmp_path: Path) -> None:
         return done.stdout + done.stderr
 
     run(tmp_path / "venv/bin/opgen", "init", "mylib")
+    assert {".gitignore", ".gitattributes"} <= {path.name for path in (tmp_path / "mylib").iterdir()}
     run("make", "build", f"PYTHON={python}", folder=tmp_path / "mylib")
     assert "OK (skipped=2)" in run("make", "test", f"PYTHON={python}", folder=tmp_path / "mylib")

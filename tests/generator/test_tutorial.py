@@ -14,6 +14,7 @@ from .project import REPOSITORY
 
 PAGE = REPOSITORY / "docs/tutorial.md"
 BLOCK = re.compile(r"^```(?P<kind>\w+)(?: (?P<about>.+))?\n(?P<text>.*?)^```$", re.MULTILINE | re.DOTALL)
+_INSTALL = "pip install --editable "
 BLOCKS = [match.group("kind", "about", "text") for match in BLOCK.finditer(PAGE.read_text(encoding="utf-8"))]
 
 
@@ -22,6 +23,7 @@ class Reader:
 
     def __init__(self, folder: Path) -> None:
         self.folder, self.printed, self.sessions = folder, "", ""
+        self._installed: list[str] = []
         programs = folder / "bin"
         programs.mkdir()
         self._program(programs / "python3", f'exec "{sys.executable}" "$@"')
@@ -69,6 +71,10 @@ class Reader:
         if line.startswith("cd "):
             self.folder /= line.removeprefix("cd ")
             return
+        if line.startswith(_INSTALL):
+            # As pip does it, but only for this reader.
+            self._installed.append(str(self.folder / line.removeprefix(_INSTALL)))
+            return
         done = subprocess.run(
             ["/bin/sh", "-c", line], cwd=self.folder, env=self._environment, capture_output=True, text=True, check=False
         )
@@ -91,7 +97,7 @@ class Reader:
         file.write_text(self.sessions, encoding="utf-8")
         options = "module_relative=False, optionflags=doctest.IGNORE_EXCEPTION_DETAIL"
         code = f"import doctest, sys; sys.exit(doctest.testfile({str(file)!r}, {options})[0])"
-        paths = os.pathsep.join([str(self.folder / "generated"), self._environment["PYTHONPATH"]])
+        paths = os.pathsep.join([*self._installed, self._environment["PYTHONPATH"]])
         done = subprocess.run(
             [sys.executable, "-c", code],
             env={**self._environment, "PYTHONPATH": paths},

@@ -201,6 +201,8 @@ def test_a_summary_says_what_the_model_is(model: Path, capsys: pytest.CaptureFix
     count = sum(array.size for array in weights("llama").values())
     assert told.startswith(f"model: Letters (llama), {count / 1000:.3g} K parameters in F32, 32.0 bits each\nmemory: ")
     assert f"{4 * count / 1024:.3g} KiB of weights and 2 KiB for a context of 8 of {CONTEXT} tokens on cpu\n" in told
+    assert main([str(model), "--prompt", "ab", "--max-tokens", "1", "--max-seq-len", str(CONTEXT + 8)]) == 0
+    assert f"a context of {CONTEXT + 8} tokens on cpu; the model was trained for {CONTEXT}," in capsys.readouterr().err
 
 
 # Conversations.

@@ -1,6 +1,7 @@
 """opgen init."""
 
 import sys
+from importlib.util import find_spec
 from pathlib import Path
 
 import click
@@ -27,8 +28,8 @@ def init(name: str, base: str | None) -> None:
     stands_on = choose_base(base)
     for flaw in module_name(None, name):
         raise click.BadParameter(flaw)
-    if name == stands_on.package or name in sys.stdlib_module_names:
-        raise click.BadParameter(f"'{name}' is the name of another package; choose one of your own")
+    if name in sys.stdlib_module_names or find_spec(name) is not None:
+        raise click.BadParameter(f"'{name}' is the name of another package here; choose one of your own")
     for path in start(stands_on, name, Path(name)):
         click.echo(f"{click.style('wrote', fg='green')} {name}/{path}")
     click.echo(f"{name} stands on {stands_on.package}; now: cd {name} && make build && make test")

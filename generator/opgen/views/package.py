@@ -76,7 +76,8 @@ def pyproject(spec: Spec) -> View:
         package=spec.package,
         description=_toml(spec.package.summary),
         requires=", ".join(map(_toml, spec.package.requires)),
-        shared=", ".join(_toml(f"{folder}/**/*") for folder in spec.package.shared),
+        # Without a pattern of their own, setuptools leaves out files that begin with a dot, such as .gitignore.
+        shared=", ".join(_toml(f"{folder}/**/{name}") for folder in spec.package.shared for name in ("*", ".*")),
         extras={name: ", ".join(map(_toml, requires)) for name, requires in extras.items()},
         urls={_toml(label): _toml(url) for label, url in spec.package.urls.items()},
     )
