@@ -268,17 +268,22 @@ template <typename Joins, typename Of, uint32_t Parameters = 0> struct FinishedR
     using typename Joins::Number, typename Joins::Result, typename Joins::State;
     template <typename Arguments>
     static TALLOW_INLINE Result result(State state, uint64_t elements, const Arguments& arguments) {
-        return finished(state, elements, arguments, typename CountUp<Parameters>::type{});
+        return result_in_units(Joins::number(state), Joins::unit(state), elements, arguments);
+    }
+    template <typename Arguments>
+    static TALLOW_INLINE Result result_in_units(Number number, Number unit, uint64_t elements,
+                                                const Arguments& arguments) {
+        return finished(number, unit, elements, arguments, typename CountUp<Parameters>::type{});
     }
 
   private:
     template <typename Arguments, uint32_t... I>
-    static TALLOW_INLINE Result finished(State state, uint64_t elements, [[maybe_unused]] const Arguments& arguments,
-                                         Numbers<I...>) {
+    static TALLOW_INLINE Result finished(Number number, Number unit, uint64_t elements,
+                                         [[maybe_unused]] const Arguments& arguments, Numbers<I...>) {
         using Parameter = compute_type<typename Joins::Element>;
-        const Number number = Of::finish(Joins::number(state), static_cast<Number>(elements), Joins::unit(state),
+        const Number result = Of::finish(number, static_cast<Number>(elements), unit,
                                          static_cast<Number>(from_bits<Parameter>(arguments.parameters[I]))...);
-        return convert<Result>(number);
+        return convert<Result>(result);
     }
 };
 

@@ -161,6 +161,16 @@ TALLOW_INLINE void store_state(const Arguments& arguments, uint32_t place, typen
         pointer_to<typename Op::State>(arguments.result)[place] = state;
 }
 
+// The same of a state without scaled squares that takes none.
+template <typename Op, typename Arguments, typename Known>
+TALLOW_INLINE void store_unscaled(const Arguments& arguments, uint32_t place, const Known& known) {
+    if (arguments.splits == 1)
+        pointer_to<typename Op::Result>(arguments.result)[place] =
+            Op::result_in_units(known.result(), 1, arguments.count, arguments);
+    else
+        pointer_to<typename Op::State>(arguments.result)[place] = state_from(known);
+}
+
 // The state of the elements of one output and split, which a team joins; that of none beyond the last row.
 template <typename Op, typename T, typename Arguments>
 TALLOW_INLINE typename Op::State reduce_row(const Arguments& arguments, uint32_t row, uint32_t rows, bool is_dense) {
@@ -188,23 +198,24 @@ template <typename Op, typename T, typename Arguments> TALLOW_INLINE void reduce
     const uint32_t rows = arguments.outputs * arguments.splits;
     for (uint32_t base = block_index() * rows_per_block; base < rows; base += grid_blocks() * rows_per_block) {
         const uint32_t row = base + teams_in(thread_index(), arguments.team);
-        State state;
+        const bool is_stored = lane == 0 && row < rows;
         if constexpr (has_plain<State>) {
             const auto known =
                 reduce_row<typename WithoutScaling<Op>::type, T>(arguments, row, rows, arguments.dense != 0);
             const bool is_odd = row < rows && needs_elements(known);
-            state = state_from(known);
+            if (is_stored && !is_odd)
+                store_unscaled<Op>(arguments, row, known);
             // All teams of a wave read their rows again, because their threads exchange states.
             if (ballot(is_odd) != 0) {
                 const State scaled = reduce_row<Op, T>(arguments, row, rows, false);
-                if (is_odd)
-                    state = scaled;
+                if (is_stored && is_odd)
+                    store_state<Op>(arguments, row, scaled);
             }
         } else {
-            state = reduce_row<Op, T>(arguments, row, rows, arguments.dense != 0);
+            const State state = reduce_row<Op, T>(arguments, row, rows, arguments.dense != 0);
+            if (is_stored)
+                store_state<Op>(arguments, row, state);
         }
-        if (lane == 0 && row < rows)
-            store_state<Op>(arguments, row, state);
     }
 }
 
@@ -397,7 +408,7 @@ template <typename Op, typename T, typename Arguments> TALLOW_INLINE void reduce
                         continue;
                     if constexpr (has_plain<typename Op::State>) {
                         odd |= (needs_elements(part.values[k]) ? 1U : 0U) << (i + k);
-                        store_state<Op>(arguments, place + i + k, state_from(part.values[k]));
+                        store_unscaled<Op>(arguments, place + i + k, part.values[k]);
                     } else {
                         store_state<Op>(arguments, place + i + k, part.values[k]);
                     }

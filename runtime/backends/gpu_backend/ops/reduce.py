@@ -37,9 +37,12 @@ _LEAST_ACCESSES: Final = 4
 _MOST_ACCESSES: Final = 512
 # So few splits save less time than the second pass takes.
 _FEW_SPLITS: Final = 2
-# A whole block takes a row of more than so many accesses, or of so many where states are several numbers: those of many
-# threads take long to join.
-_WAVE_ACCESSES: Final = 128
+# A whole block takes a row of more accesses: each of its threads then has REDUCE_IN_FLIGHT. A wave reads a shorter one
+# sooner than a block joins the states of its threads, and needs no second pass.
+_WAVE_ACCESSES: Final = BLOCK_SIZE * REDUCE_IN_FLIGHT - 1
+# The same of elements that lie apart, of which a thread reads one after the other.
+_WAVE_ELEMENTS: Final = 128
+# The same where states are several numbers: those of many threads take long to join.
 _WAVE_ACCESSES_OF_SEVERAL: Final = 2048
 # So many threads side by side read whole sectors of memory; of so many rows at most, they need no second pass.
 _LEAST_TEAM: Final = 4
@@ -56,8 +59,8 @@ class _Elements(NamedTuple):
     """Of a partial result."""
     is_ordered: bool
     """Whether the result says where something was found."""
-    most_of_wave: int
-    """A whole block takes a row of more accesses."""
+    is_one_number: bool
+    """Whether a partial result is."""
 
 
 class _Axes(NamedTuple):
@@ -123,7 +126,7 @@ def team_of_one(x: Operand) -> int | None:
     if not count or not x.layout.is_contiguous:
         return None
     (plan,) = _plans(_elements(ReduceOp.SUM, x.dtype), (count,), (1,), (0,), x.device.driver.multiprocessors)
-    return None if plan.splits > 1 else _team(ceil_divide(count, ACCESS_BYTES // x.itemsize), _WAVE_ACCESSES)
+    return None if plan.splits > 1 else _team(ceil_divide(count, ACCESS_BYTES // x.itemsize))
 
 
 def _elements(op: ReduceOp | MethodOp, dtype: DType) -> _Elements:
@@ -135,8 +138,7 @@ def _elements(op: ReduceOp | MethodOp, dtype: DType) -> _Elements:
     else:
         # A result of its own dtype is joined in a whole register.
         state = max(op.result.itemsize, 4)
-    most = _WAVE_ACCESSES if op.numbers == 1 else _WAVE_ACCESSES_OF_SEVERAL
-    return _Elements(dtype.itemsize, state, op.gives_position, most)
+    return _Elements(dtype.itemsize, state, op.gives_position, op.numbers == 1)
 
 
 def _innermost(op: ReduceOp | MethodOp, source: Operand, dims: tuple[int, ...]) -> tuple[Operand, tuple[int, ...]]:
@@ -213,9 +215,11 @@ def _rows(elements: _Elements, reduced: _Axes, kept: _Axes, offset: int, wanted:
     """A team of threads for each output and split."""
     outputs, length = kept.size, reduced.size
     unit = ACCESS_BYTES // elements.itemsize if reduced.is_dense else 1
-    team = _team(ceil_divide(length, unit), elements.most_of_wave)
+    accesses = ceil_divide(length, unit)
+    most = _WAVE_ACCESSES if reduced.is_dense else _WAVE_ELEMENTS
+    team = _team(accesses, most if elements.is_one_number else _WAVE_ACCESSES_OF_SEVERAL)
     blocks = ceil_divide(outputs * team, BLOCK_SIZE)
-    splits, chunk = _splits(length, wanted // blocks, team * unit, least)
+    splits, chunk = _splits(length, wanted // blocks if accesses > most else 1, team * unit, least)
     sizes, strides = kept.dims + reduced.dims, kept.strides + reduced.strides
     packer = partial(
         arguments.reduce_rows, outputs=outputs, length=length, splits=splits, chunk=chunk, team=team,
@@ -252,7 +256,7 @@ def _rows_at_once(team: int) -> int:
     return BLOCK_SIZE // team * REDUCE_IN_FLIGHT
 
 
-def _team(accesses: int, most_of_wave: int) -> int:
+def _team(accesses: int, most_of_wave: int = _WAVE_ACCESSES) -> int:
     if accesses > most_of_wave:
         return BLOCK_SIZE
     return min(ROW_TEAM, power_of_two(ceil_divide(accesses, REDUCE_IN_FLIGHT)))
