@@ -136,7 +136,7 @@ def load_runtime() -> None:
             raise BackendUnavailable("rocm", reason) from error
     if missing:
         files = library_files("amdhip64")
-        runtime = f"the HIP runtime{' of ' + ', '.join(files) if files else ''}"
+        runtime = f"the HIP runtime of {', '.join(files)}" if files else "the HIP runtime"
         reason = f"{runtime} lacks {', '.join(missing)}; install ROCm 6.0 or later, or set ROCM_PATH to where it is"
         raise BackendUnavailable("rocm", reason)
     fork.watch("rocm")
