@@ -11,6 +11,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Final
 
+from ...device import Device
 from ..base.error import InvalidArgument, TallowError
 from ..distributed import device as rank_device
 from ..distributed import init
@@ -91,7 +92,7 @@ def _parser() -> argparse.ArgumentParser:
     )
     parser.add_argument("--system", metavar="TEXT", help="the system prompt: how the model should answer")
     parser.add_argument(
-        "--device", default="cpu", help="cpu, cuda, rocm or metal; cuda:1 is the second GPU (default: cpu)"
+        "--device", default="cpu", help=f"{', '.join(Device.backends())}; NAME:1 is the second device (default: cpu)"
     )
     parser.add_argument(
         "--devices",
