@@ -173,6 +173,8 @@ def test_numbers_that_no_kernel_drew_are_still_to_come(gpu, monkeypatch):
 
     device = Device(gpu)
     device.set_seed(3)
+    # A plan launches without the kernels.
+    gpu.plans.clear()
     with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
         patch.setattr(type(gpu.kernels), "launch", fail)
         device.rand_uniform_f64(0.0, 1.0, Shape((9,)), DType.F32)
