@@ -208,8 +208,10 @@ def test_writing_to_variables(device: Device) -> None:
     with pytest.raises(ShapeMismatch, match=r"set_: .*the shapes must be equal"):
         w.set_(Tensor.ones(3, device=device))
     assert w.set_(Tensor([1.0, 2.0], dtype="f16", device=device)).dtype is tl.DType.F32
-    with pytest.raises(tl.DTypeMismatch, match="set_: "):
-        w.set_(Tensor([1.0, 2.0], dtype="complex64", device=device))
+    # Of all dtypes f32 takes but complex ones, which not every backend has.
+    if any(cell.backend == device.backend and cell.dtype is tl.DType.COMPLEX64 and cell.via for cell in tl.support()):
+        with pytest.raises(tl.DTypeMismatch, match="set_: "):
+            w.set_(Tensor([1.0, 2.0], dtype="complex64", device=device))
 
 
 def test_gradients_serve_after_a_step(device: Device) -> None:
