@@ -15,7 +15,7 @@ from ...dtype import DType
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from ..backends.gpu_backend.recorder import Recorder
+    from ..backends.gpu_backend.execute.recorder import Recorder
 
     class Count(Protocol):
         """An int that is no address."""

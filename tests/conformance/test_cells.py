@@ -47,10 +47,10 @@ def replayed(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) ->
     """With --replay each call is recorded as it does its work on copies, and the plan then does it on the operands."""
     if not request.config.getoption("--replay"):
         return
-    from tallow.runtime.backends.gpu_backend import slow_path
     from tallow.runtime.backends.gpu_backend.device import GpuDevice
-    from tallow.runtime.backends.gpu_backend.recorder import PlanToRecord
-    from tallow.runtime.backends.gpu_backend.storage import GpuStorage
+    from tallow.runtime.backends.gpu_backend.driver import slow_path
+    from tallow.runtime.backends.gpu_backend.execute.recorder import PlanToRecord
+    from tallow.runtime.backends.gpu_backend.memory.storage import GpuStorage
 
     def plan_of(device: GpuDevice, key: Any, call: Call) -> Plan:
         # A capture takes no copies, and what has no key is never repeated.

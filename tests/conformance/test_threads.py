@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 import pytest
 import tallow as tl
-from tallow.runtime.backends.gpu_backend.recorder import PlanToRecord
+from tallow.runtime.backends.gpu_backend.execute.recorder import PlanToRecord
 from tallow.runtime.base.bounded_cache import BoundedCache
 
 from . import matrix

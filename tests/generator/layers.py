@@ -25,6 +25,7 @@ ROOMS = (
     "files",
     "gradient",
     "graph",
+    "hip",
     "models",
     "quantized",
     "run",

@@ -13,7 +13,7 @@ import pytest
 import tallow as tl
 from opgen.compile import compile_objects
 from opgen.resources import Usage, read_report
-from tallow.runtime.backends.gpu_backend import kernels
+from tallow.runtime.backends.gpu_backend.execute import kernels
 from tallow.runtime.backends.gpu_backend.ops.fused import family_of
 from tallow.runtime.graph.traced import Trace
 

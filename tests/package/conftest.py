@@ -13,7 +13,7 @@ from compilers import compile_host_kernels
 from forks import Forks
 from hip_runtime import Host
 from tallow import Device
-from tallow.runtime.backends.gpu_backend.stream import let_go
+from tallow.runtime.backends.gpu_backend.driver.stream import let_go
 from tallow.runtime.base.error import BackendUnavailable
 
 from . import backend

@@ -17,9 +17,9 @@ from tallow.kernels.arguments import FILL_CONTIGUOUS, fill_contiguous
 from tallow.rocm_backend import RocmDevice, hip
 from tallow.rocm_backend.miopen import Miopen
 from tallow.rocm_backend.rocblas import RocBlas
-from tallow.runtime.backends.gpu_backend.kernels import open_cache
-from tallow.runtime.backends.gpu_backend.loader import Upload
-from tallow.runtime.backends.gpu_backend.stream import Direction, _under_way
+from tallow.runtime.backends.gpu_backend.driver.loader import Upload
+from tallow.runtime.backends.gpu_backend.driver.stream import Direction, _under_way
+from tallow.runtime.backends.gpu_backend.execute.kernels import open_cache
 from tallow.runtime.backends.gpu_backend.user_kernels import UserKernels
 from tallow.runtime.backends.rocm_backend.driver import Driver
 from tallow.runtime.backends.rocm_backend.hip import error

@@ -23,7 +23,7 @@ from tallow import distributed as dist
 from tallow.gguf import save_gguf
 from tallow.kernels.constants import REDUCED_RANKS
 from tallow.models import ExecutionPlan, ModelConfig, ModelRuntime
-from tallow.runtime.backends.gpu_backend.gpu_driver import GpuDriver
+from tallow.runtime.backends.gpu_backend.driver.gpu_driver import GpuDriver
 from tallow.runtime.gradient.node import Node
 from tallow.runtime.ranks.group import Group
 from tallow.runtime.ranks.mpi import Mpi

@@ -14,8 +14,8 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from tallow.runtime.backends.gpu_backend.error import DriverError
-from tallow.runtime.backends.gpu_backend.kernels import is_refusal
+from tallow.runtime.backends.gpu_backend.driver.error import DriverError
+from tallow.runtime.backends.gpu_backend.execute.kernels import is_refusal
 from tallow.runtime.base.error import InvalidArgument
 from tallow.runtime.kernels import code_cache
 from tallow.runtime.kernels.code_cache import CodeCache, cache_folder

@@ -14,9 +14,9 @@ from tallow.runtime.kernels.code_cache import CodeCache, cache_folder
 pytest.importorskip("cuda.bindings")
 
 from tallow.runtime.backends.cuda_backend.kernels import Nvrtc
-from tallow.runtime.backends.gpu_backend import kernels
-from tallow.runtime.backends.gpu_backend.elf import elf_size
-from tallow.runtime.backends.gpu_backend.error import LibraryError
+from tallow.runtime.backends.gpu_backend.driver.elf import elf_size
+from tallow.runtime.backends.gpu_backend.driver.error import LibraryError
+from tallow.runtime.backends.gpu_backend.execute import kernels
 from tallow.runtime.backends.gpu_backend.ops.fused import family_of
 from tallow.runtime.graph.traced import Trace
 

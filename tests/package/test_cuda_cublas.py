@@ -16,10 +16,10 @@ from tallow.dtype import DType
 pytest.importorskip("cuda.bindings")
 
 from tallow.runtime.backends.cuda_backend.cublas import CuBlas
-from tallow.runtime.backends.gpu_backend import slow_path
-from tallow.runtime.backends.gpu_backend.allocator import CachingAllocator
-from tallow.runtime.backends.gpu_backend.error import LibraryError
-from tallow.runtime.backends.gpu_backend.matrices import LARGEST_COUNT, Matrices
+from tallow.runtime.backends.gpu_backend.driver import slow_path
+from tallow.runtime.backends.gpu_backend.driver.error import LibraryError
+from tallow.runtime.backends.gpu_backend.libraries.matrices import LARGEST_COUNT, Matrices
+from tallow.runtime.backends.gpu_backend.memory.allocator import CachingAllocator
 
 from .test_gpu_allocator import Memory
 

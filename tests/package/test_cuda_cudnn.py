@@ -16,10 +16,10 @@ pytest.importorskip("cuda.bindings")
 
 from tallow.runtime.backends.cuda_backend import cudnn, cudnn_graphs
 from tallow.runtime.backends.cuda_backend.cudnn import CuDnn
-from tallow.runtime.backends.gpu_backend import slow_path
-from tallow.runtime.backends.gpu_backend.allocator import CachingAllocator
-from tallow.runtime.backends.gpu_backend.error import LibraryError
-from tallow.runtime.backends.gpu_backend.libraries import AttentionGradientParams, AttentionParams
+from tallow.runtime.backends.gpu_backend.driver import slow_path
+from tallow.runtime.backends.gpu_backend.driver.error import LibraryError
+from tallow.runtime.backends.gpu_backend.libraries.library import AttentionGradientParams, AttentionParams
+from tallow.runtime.backends.gpu_backend.memory.allocator import CachingAllocator
 
 from .test_gpu_allocator import Memory
 

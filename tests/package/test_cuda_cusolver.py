@@ -13,8 +13,8 @@ from tallow.dtype import DType
 pytest.importorskip("cuda.bindings")
 
 from tallow.runtime.backends.cuda_backend.cusolver import CuSolver
-from tallow.runtime.backends.gpu_backend.allocator import CachingAllocator
-from tallow.runtime.backends.gpu_backend.error import LibraryError
+from tallow.runtime.backends.gpu_backend.driver.error import LibraryError
+from tallow.runtime.backends.gpu_backend.memory.allocator import CachingAllocator
 
 from .test_cuda_cublas import Context, queue
 from .test_gpu_allocator import Memory

@@ -30,7 +30,7 @@ from tallow.runtime.backends.cuda_backend.error import CudaError
 from tallow.dtype import DType
 from tallow.kernels.arguments import fill_contiguous
 from tallow.runtime.base.error import BackendUnavailable, InvalidArgument, OutOfMemory
-from tallow.runtime.backends.gpu_backend.error import InvalidKernel
+from tallow.runtime.backends.gpu_backend.driver.error import InvalidKernel
 """
 USE = """
 library = ctypes.CDLL("libcuda.so.1")
@@ -278,8 +278,8 @@ assert ordered(driver.stream) == []
 
 
 GRAPHS = """
-from tallow.runtime.backends.gpu_backend.graph import GpuGraph
-from tallow.runtime.backends.gpu_backend.stream import let_go
+from tallow.runtime.backends.gpu_backend.execute.graph import GpuGraph
+from tallow.runtime.backends.gpu_backend.driver.stream import let_go
 device = CudaDevice(0)
 storage = device.storage(np.arange(5, dtype=np.uint8) + 1)
 
@@ -333,7 +333,7 @@ assert library.cuda_host_live(8) == 0
 def test_kernels_of_a_graph_begin_while_those_in_front_of_them_end(on_cuda):
     on_cuda("""
 pytest.importorskip("cuda.bindings.nvrtc")
-from tallow.runtime.backends.gpu_backend.graph import GpuGraph
+from tallow.runtime.backends.gpu_backend.execute.graph import GpuGraph
 from tallow.kernels.arguments import fill_contiguous
 device = CudaDevice(0)
 try:
@@ -616,7 +616,7 @@ assert moved()
 def test_a_load_that_fails_leaves_the_loader_usable(on_cuda):
     on_cuda("""
 from tallow.runtime.backends.backend import Part
-from tallow.runtime.backends.gpu_backend import loader
+from tallow.runtime.backends.gpu_backend.driver import loader
 loader.SLOT_BYTES = 1 << 12
 numbers = np.arange(1 << 13)
 def read_into(target, begin):

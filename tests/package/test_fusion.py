@@ -459,7 +459,7 @@ def test_a_graph_captures_a_fused_function(gpu):
 def test_kernels_are_shared_by_functions_that_do_the_same_and_kept_for_other_processes(gpu, run_python, tmp_path):
     script = """
         import numpy as np, tallow as tl
-        from tallow.runtime.backends.gpu_backend import kernels
+        from tallow.runtime.backends.gpu_backend.execute import kernels
         made = []
         compiled = kernels.CodeCache.get
         def get(cache, made_of, compile_code, load):

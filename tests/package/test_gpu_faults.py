@@ -15,9 +15,9 @@ import pytest
 from tallow import Device, Tensor
 from tallow.dtype import DType
 from tallow.kernels import arguments
-from tallow.runtime.backends.gpu_backend.error import DriverError, InvalidKernel
-from tallow.runtime.backends.gpu_backend.index_errors import INDEX_OPS
-from tallow.runtime.backends.gpu_backend.kernels import Kernels
+from tallow.runtime.backends.gpu_backend.driver.error import DriverError, InvalidKernel
+from tallow.runtime.backends.gpu_backend.execute.index_errors import INDEX_OPS
+from tallow.runtime.backends.gpu_backend.execute.kernels import Kernels
 from tallow.runtime.backends.gpu_backend.ops.geometry import packed_dims
 from tallow.runtime.backends.gpu_backend.ops.index import Rows
 from tallow.runtime.backends.gpu_backend.ops.memory import synchronize

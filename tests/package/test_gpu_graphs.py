@@ -14,7 +14,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from tallow import CaptureError, Device, Graph, InvalidArgument, InvalidIndex, Kernel, Tensor
 from tallow.kernels.constants import COUNTERS
-from tallow.runtime.backends.gpu_backend.error import Closed
+from tallow.runtime.backends.gpu_backend.driver.error import Closed
 from tallow.runtime.base.error import TallowError
 
 from . import backend
@@ -648,7 +648,7 @@ def test_a_device_without_graphs() -> None:
 
 
 def test_a_kernel_is_compiled_in_a_capture(device: Device, tmp_path: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    from tallow.runtime.backends.gpu_backend import kernels
+    from tallow.runtime.backends.gpu_backend.execute import kernels
 
     monkeypatch.setenv("TALLOW_CACHE", str(tmp_path))
     monkeypatch.setattr(device.inner, "kernels", kernels.Kernels(device.inner.driver))
@@ -823,7 +823,7 @@ def test_a_graph_ends_while_its_replays_run(run_python: Callable[..., str], host
         import numpy as np
         from hip_runtime import Host
         from tallow import Device, Graph, Tensor
-        from tallow.runtime.backends.gpu_backend.stream import let_go
+        from tallow.runtime.backends.gpu_backend.driver.stream import let_go
 
         device, host = Device.rocm(0), Host()
         x = Tensor.zeros(1000, device=device)

@@ -12,8 +12,8 @@ from tallow.dtype import DType
 
 pytest.importorskip("hip")
 
-from tallow.runtime.backends.gpu_backend import fft
-from tallow.runtime.backends.gpu_backend.error import LibraryError
+from tallow.runtime.backends.gpu_backend.driver.error import LibraryError
+from tallow.runtime.backends.gpu_backend.libraries import fft
 from tallow.runtime.backends.rocm_backend.hipfft import HipFft
 
 

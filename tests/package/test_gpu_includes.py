@@ -8,7 +8,7 @@ import subprocess
 from pathlib import Path
 
 import pytest
-from tallow.runtime.backends.gpu_backend.includes import files_of
+from tallow.runtime.backends.gpu_backend.execute.includes import files_of
 
 HEADERS = {"types.hpp": '#include "basic.hpp"\n', "basic.hpp": "#include <own/sizes.h>\n"}
 

@@ -12,12 +12,12 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 import pytest
-from tallow.runtime.backends.gpu_backend import kernels as kernels_module
-from tallow.runtime.backends.gpu_backend import progress as progress_module
-from tallow.runtime.backends.gpu_backend.error import InvalidKernel
-from tallow.runtime.backends.gpu_backend.kernels import Kernels, one_kernel
-from tallow.runtime.backends.gpu_backend.progress import CompileProgress
-from tallow.runtime.backends.gpu_backend.utils import MOST_BLOCKS, blocks_for
+from tallow.runtime.backends.gpu_backend.driver.error import InvalidKernel
+from tallow.runtime.backends.gpu_backend.driver.grid import MOST_BLOCKS, blocks_for
+from tallow.runtime.backends.gpu_backend.execute import kernels as kernels_module
+from tallow.runtime.backends.gpu_backend.execute import progress as progress_module
+from tallow.runtime.backends.gpu_backend.execute.kernels import Kernels, one_kernel
+from tallow.runtime.backends.gpu_backend.execute.progress import CompileProgress
 from tallow.runtime.base.error import CompilationFailed
 from tallow.runtime.kernels import code_object
 

@@ -11,8 +11,8 @@ import numpy as np
 import pytest
 from tallow import DeviceMismatch, DType, InvalidArgument
 from tallow.runtime.backends.backend import Part
-from tallow.runtime.backends.gpu_backend import loader as loader_module
-from tallow.runtime.backends.gpu_backend.error import Closed
+from tallow.runtime.backends.gpu_backend.driver import loader as loader_module
+from tallow.runtime.backends.gpu_backend.driver.error import Closed
 
 SLOT = 1 << 16
 

@@ -8,8 +8,8 @@ import weakref
 import numpy as np
 import pytest
 from tallow import DeviceMismatch, InvalidArgument, OutOfMemory
-from tallow.runtime.backends.gpu_backend import stream as stream_module
-from tallow.runtime.backends.gpu_backend.error import Closed, DriverError
+from tallow.runtime.backends.gpu_backend.driver import stream as stream_module
+from tallow.runtime.backends.gpu_backend.driver.error import Closed, DriverError
 
 
 @pytest.fixture

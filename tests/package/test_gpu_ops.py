@@ -18,6 +18,9 @@ from tallow.kernels import arguments
 from tallow.kernels.constants import OPTIM_ROOM, OPTIM_TENSORS, SORT_TILE
 from tallow.op import BinaryGradientsOp, BinaryOp, CmpOp, MethodOp, ReduceOp, UnaryOp
 from tallow.runtime.backends.backend import BackendDevice
+from tallow.runtime.backends.gpu_backend.driver.grid import MOST_BLOCKS
+from tallow.runtime.backends.gpu_backend.memory.quantized import QGpuStorage
+from tallow.runtime.backends.gpu_backend.memory.storage import GpuStorage
 from tallow.runtime.backends.gpu_backend.ops import (
     attention,
     attention_gradient,
@@ -39,8 +42,6 @@ from tallow.runtime.backends.gpu_backend.ops.index import gather, index_select, 
 from tallow.runtime.backends.gpu_backend.ops.loss import cross_entropy, ratio_of_sums
 from tallow.runtime.backends.gpu_backend.ops.memory import synchronize
 from tallow.runtime.backends.gpu_backend.ops.operand import Operand, dense
-from tallow.runtime.backends.gpu_backend.storage import GpuStorage, QGpuStorage
-from tallow.runtime.backends.gpu_backend.utils import MOST_BLOCKS
 from tallow.runtime.base.error import InvalidArgument, InvalidIndex
 from tallow.runtime.core.conv import ParamsConv2D
 from tallow.runtime.core.layout import Layout

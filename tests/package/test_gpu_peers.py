@@ -8,8 +8,8 @@ import threading
 import numpy as np
 import pytest
 from tallow import DType, InvalidArgument, Tensor
-from tallow.runtime.backends.gpu_backend.gpu_driver import GpuDriver
-from tallow.runtime.backends.gpu_backend.stream import Direction
+from tallow.runtime.backends.gpu_backend.driver.gpu_driver import GpuDriver
+from tallow.runtime.backends.gpu_backend.driver.stream import Direction
 
 from . import backend
 

@@ -5,7 +5,7 @@ import gc
 import numpy as np
 import pytest
 import tallow as tl
-from tallow.runtime.backends.gpu_backend.recorder import PlanToRecord
+from tallow.runtime.backends.gpu_backend.execute.recorder import PlanToRecord
 from tallow.runtime.kernels.argument_struct import ArgumentStruct, Number, RecordedAddress
 
 

@@ -35,7 +35,7 @@ MORE, MOST = (70, 72, 136, 24), (130, 72, 136, 24)
 def test_products_by_large_tiles_however_operands_lie(
     gpu: Any, monkeypatch: pytest.MonkeyPatch, dtype: str, sizes: tuple[int, int, int, int], least: float
 ) -> None:
-    from tallow.runtime.backends.gpu_backend.kernels import Kernels
+    from tallow.runtime.backends.gpu_backend.execute.kernels import Kernels
     from tallow.runtime.backends.gpu_backend.ops.matmul import matmul
     from tallow.runtime.backends.gpu_backend.ops.operand import Operand
 
@@ -80,7 +80,7 @@ def test_products_by_large_tiles_however_operands_lie(
 def test_groups_multiply_many_rows_with_weights_in_blocks_where_a_device_has_them(
     gpu: Any, monkeypatch: pytest.MonkeyPatch, held: int, rows: int, way: str
 ) -> None:
-    from tallow.runtime.backends.gpu_backend.kernels import Kernels
+    from tallow.runtime.backends.gpu_backend.execute.kernels import Kernels
     from tallow.runtime.backends.gpu_backend.ops import quantized
     from tallow.runtime.backends.gpu_backend.ops.operand import Operand
 

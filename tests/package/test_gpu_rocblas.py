@@ -15,8 +15,8 @@ pytest.importorskip("hip")
 from tallow.dtype import DType
 from tallow.rocm_backend.hip import HipClosed
 from tallow.rocm_backend.rocblas import RocBlas
-from tallow.runtime.backends.gpu_backend.error import LibraryError
-from tallow.runtime.backends.gpu_backend.matrices import LARGEST_COUNT, Matrices, matrices
+from tallow.runtime.backends.gpu_backend.driver.error import LibraryError
+from tallow.runtime.backends.gpu_backend.libraries.matrices import LARGEST_COUNT, Matrices, matrices
 from tallow.runtime.base.error import TallowError
 from tallow.runtime.core.layout import Layout
 from tallow.runtime.core.shape import Shape

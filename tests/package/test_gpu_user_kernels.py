@@ -28,8 +28,8 @@ from tallow import (
     Shape,
     Tensor,
 )
-from tallow.runtime.backends.gpu_backend.error import DriverError
-from tallow.runtime.backends.gpu_backend.kernels import open_cache
+from tallow.runtime.backends.gpu_backend.driver.error import DriverError
+from tallow.runtime.backends.gpu_backend.execute.kernels import open_cache
 from tallow.runtime.backends.gpu_backend.user_kernels import UserKernels
 
 from . import backend
@@ -389,7 +389,9 @@ def test_what_was_compiled_is_kept_on_disk(gpu: Any, monkeypatch: pytest.MonkeyP
     load(TWO + "// changed\n")
     assert compiled == [(), ("-DX",), ()]
     with monkeypatch.context() as patch:
-        patch.setattr("tallow.runtime.backends.gpu_backend.kernels.headers", lambda: {"types.hpp": "// changed"})
+        patch.setattr(
+            "tallow.runtime.backends.gpu_backend.execute.kernels.headers", lambda: {"types.hpp": "// changed"}
+        )
         load()
     with monkeypatch.context() as patch:
         patch.setitem(vars(gpu.driver.compiler), "version", "another")

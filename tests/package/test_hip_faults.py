@@ -28,8 +28,8 @@ from tallow.rocm_backend.hip import (
 from tallow.rocm_backend.kernels import Hiprtc
 from tallow.rocm_backend.rocblas import RocBlas
 from tallow.runtime.backends.backend import Part
-from tallow.runtime.backends.gpu_backend import loader
-from tallow.runtime.backends.gpu_backend.kernels import Kernels
+from tallow.runtime.backends.gpu_backend.driver import loader
+from tallow.runtime.backends.gpu_backend.execute.kernels import Kernels
 from tallow.runtime.backends.gpu_backend.ops import memory
 from tallow.runtime.backends.rocm_backend.hip import error
 from tallow.runtime.base.error import BackendUnavailable, OutOfMemory, TallowError

@@ -16,8 +16,8 @@ from tallow.rocm_backend import hip
 from tallow.rocm_backend.hip import HipDevice
 from tallow.rocm_backend.miopen import Miopen
 from tallow.rocm_backend.rocblas import RocBlas
-from tallow.runtime.backends.gpu_backend import loader as loader_module
-from tallow.runtime.backends.gpu_backend.kernels import open_cache
+from tallow.runtime.backends.gpu_backend.driver import loader as loader_module
+from tallow.runtime.backends.gpu_backend.execute.kernels import open_cache
 from tallow.runtime.backends.gpu_backend.user_kernels import UserKernels
 from tallow.runtime.backends.rocm_backend.driver import Driver
 from tallow.runtime.base.error import BackendUnavailable

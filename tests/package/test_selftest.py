@@ -224,7 +224,7 @@ def test_a_kernel_with_a_wrong_formula_is_found(tmp_path: Path) -> None:
     script.write_text(
         """
 import sys
-from tallow.runtime.backends.gpu_backend import kernels
+from tallow.runtime.backends.gpu_backend.execute import kernels
 from tallow.runtime.selftest import plan, programs, speed, worker
 
 every, read = plan.families, kernels._source

@@ -7,8 +7,8 @@ from collections.abc import Callable, Iterator
 from typing import Any, Final
 
 from ...base.error import BackendUnavailable, InvalidArgument
-from ..gpu_backend import fork
-from ..gpu_backend.resource import Resource
+from ..gpu_backend.driver import fork
+from ..gpu_backend.driver.resource import Resource
 from .result import check, cuda, start_driver
 
 _UNCHANGED: Final = contextlib.nullcontext()

@@ -5,14 +5,14 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, Final, Self
 
 from ....dtype import DType
-from ..gpu_backend.error import LibraryError
-from ..gpu_backend.gemm import GemmLibrary, StridedBatchedGemm
-from ..gpu_backend.release import release_with
-from ..gpu_backend.storage import Slice
+from ..gpu_backend.driver.error import LibraryError
+from ..gpu_backend.driver.release import release_with
+from ..gpu_backend.libraries.gemm import GemmLibrary, StridedBatchedGemm
+from ..gpu_backend.memory.slice import Slice
 from .context import Context, destroy_handle
 
 if TYPE_CHECKING:
-    from ..gpu_backend.allocator import CachingAllocator
+    from ..gpu_backend.memory.allocator import CachingAllocator
     from .driver import Driver
     from .stream import CudaStream
 

@@ -11,18 +11,18 @@ import numpy as np
 from ....dtype import DType
 from ....kernels.constants import ACCESS_BYTES
 from ...base.bounded_cache import BoundedCache
-from ..gpu_backend.error import LibraryError
-from ..gpu_backend.libraries import Library
-from ..gpu_backend.release import release_with
-from ..gpu_backend.storage import Slice
+from ..gpu_backend.driver.error import LibraryError
+from ..gpu_backend.driver.release import release_with
+from ..gpu_backend.libraries.library import Library
+from ..gpu_backend.memory.slice import Slice
 from .context import Context, destroy_handle
 from .cublas import ADVICE, KINDS
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from ..gpu_backend.allocator import CachingAllocator
-    from ..gpu_backend.matrices import Matrices
+    from ..gpu_backend.libraries.matrices import Matrices
+    from ..gpu_backend.memory.allocator import CachingAllocator
     from .driver import Driver
     from .stream import CudaStream
 

@@ -10,17 +10,17 @@ from ....dtype import DType
 from ....kernels.constants import ACCESS_BYTES
 from ...base.error import OutOfMemory
 from ...core.conv import ParamsConv2D
-from ..gpu_backend import capture
-from ..gpu_backend.error import LibraryError
-from ..gpu_backend.libraries import AttentionGradientParams, AttentionParams, Library
-from ..gpu_backend.release import release_with
-from ..gpu_backend.storage.slice import Slice
+from ..gpu_backend.driver import capture
+from ..gpu_backend.driver.error import LibraryError
+from ..gpu_backend.driver.release import release_with
+from ..gpu_backend.libraries.library import AttentionGradientParams, AttentionParams, Library
+from ..gpu_backend.memory.slice import Slice
 from . import cudnn_graphs
 from .context import Context
 from .cudnn_graphs import Plan
 
 if TYPE_CHECKING:
-    from ..gpu_backend.allocator import CachingAllocator
+    from ..gpu_backend.memory.allocator import CachingAllocator
     from .driver import Driver
     from .stream import CudaStream
 

@@ -5,11 +5,11 @@ from __future__ import annotations
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final, Self
 
-from ..gpu_backend.error import LibraryError
-from ..gpu_backend.fft import FftLibrary
+from ..gpu_backend.driver.error import LibraryError
+from ..gpu_backend.libraries.fft import FftLibrary
 
 if TYPE_CHECKING:
-    from ..gpu_backend.allocator import CachingAllocator
+    from ..gpu_backend.memory.allocator import CachingAllocator
     from .context import Context
     from .driver import Driver
     from .stream import CudaStream

@@ -6,8 +6,8 @@ import ctypes
 from typing import TYPE_CHECKING, Final, TypeAlias
 
 from ...base.error import TallowError
-from ..gpu_backend.gpu_driver import Function, GpuDriver
-from ..gpu_backend.launch import Launcher
+from ..gpu_backend.driver.gpu_driver import Function, GpuDriver
+from ..gpu_backend.driver.launch import Launcher
 from .context import Context
 from .kernels import Nvrtc
 from .memory import CudaBuffer, CudaHostBuffer

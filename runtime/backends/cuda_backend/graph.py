@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Final
 
-from ..gpu_backend.stream import Recorded
+from ..gpu_backend.driver.stream import Recorded
 from .context import Context
 from .module import waiting_kernels
 from .result import check, cuda

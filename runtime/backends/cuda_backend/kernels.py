@@ -8,7 +8,7 @@ from typing import Any, Final
 from cuda.bindings import nvrtc as _binding
 
 from ...base.error import BackendUnavailable
-from ..gpu_backend.run_time_compiler import RunTimeCompiler
+from ..gpu_backend.driver.run_time_compiler import RunTimeCompiler
 
 nvrtc: Final[Any] = _binding
 

@@ -1,6 +1,6 @@
 """Uploads that run beside the host, over the CUDA driver."""
 
-from ..gpu_backend.loader import Loader
+from ..gpu_backend.driver.loader import Loader
 from .context import Context
 from .memory import CudaHostBuffer
 from .stream import CudaStream

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from ..gpu_backend.buffer import DeviceBuffer, HostBuffer
+from ..gpu_backend.driver.buffer import DeviceBuffer, HostBuffer
 from .context import Context
 from .result import check, cuda
 from .stream import CudaStream

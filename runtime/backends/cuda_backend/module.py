@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING, Any, Final
 from weakref import WeakValueDictionary
 
 from ...base.error import InvalidArgument
-from ..gpu_backend import slow_path
-from ..gpu_backend.elf import elf_size, require_complete
-from ..gpu_backend.error import InvalidKernel
-from ..gpu_backend.launch import Dim3, Launcher, LaunchLimits
-from ..gpu_backend.resource import Resource
+from ..gpu_backend.driver import slow_path
+from ..gpu_backend.driver.elf import elf_size, require_complete
+from ..gpu_backend.driver.error import InvalidKernel
+from ..gpu_backend.driver.launch import Dim3, Launcher, LaunchLimits
+from ..gpu_backend.driver.resource import Resource
 from .context import Context
 from .error import CudaError
 from .result import check, cuda

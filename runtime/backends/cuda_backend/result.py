@@ -8,7 +8,7 @@ from typing import Any, Final
 from cuda.bindings import driver as _binding
 
 from ...base.error import BackendUnavailable
-from ..gpu_backend import fork
+from ..gpu_backend.driver import fork
 from .error import CudaError
 
 # cuda-python annotates no arguments of its functions; calling them through `Any` keeps that out of every other module.

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, Final
 
-from ..gpu_backend.stream import Direction, Stream
+from ..gpu_backend.driver.stream import Direction, Stream
 from .context import Context
 from .event import CudaEvent, is_ready
 from .graph import CudaGraph

@@ -1,1 +1,5 @@
-"""What all backends on GPUs share. A backend hands its driver and its libraries to it; no vendor's package is named."""
+"""What all backends on GPUs share. A vendor supplies a driver and libraries; no vendor's package is named here.
+
+`driver` wraps the vendor's driver, `memory` allocates, `libraries` describes vendor libraries, `execute` launches and
+records, `ops` implements the ops. Each builds on those before it. `device` and `runtime` tie them together.
+"""

@@ -17,20 +17,22 @@ from ...helpers.installed import pip_install
 from ...host.array import normalised
 from ..backend import BackendDevice, BackendStorage, Part
 from ..plan import Call, Key, Plan
-from . import capture, fork, slow_path
-from .libraries import Library
-from .storage import GpuStorage, QGpuStorage, Slice
-from .utils import MOST_ROWS_OF_X
+from .driver import capture, fork, slow_path
+from .driver.grid import MOST_ROWS_OF_X
+from .libraries.library import Library
+from .memory.quantized import QGpuStorage
+from .memory.slice import Slice
+from .memory.storage import GpuStorage
 
 if TYPE_CHECKING:
     from ...custom.user_kernel import Kernel
     from ...doctor.finding import Finding
     from ...graph.traced import Program
     from ...ranks.group import Group
-    from .allocator import CachingAllocator
-    from .gpu_driver import GpuDriver
-    from .loader import Loader
-    from .storage.backend_impl import Memory
+    from .driver.gpu_driver import GpuDriver
+    from .driver.loader import Loader
+    from .memory.allocator import CachingAllocator
+    from .memory.storage import Memory
 
 Opened = TypeVar("Opened", bound=Library)
 Result = TypeVar("Result")
@@ -136,7 +138,7 @@ class GpuDevice(BackendDevice):
 
     def load(self, parts: Sequence[Part], progress: Callable[[int], object] | None = None) -> list[GpuStorage]:
         # When this returns nothing is read any more, and what the device is given from now on finds the elements there.
-        from .loader import Upload
+        from .driver.loader import Upload
 
         self.refuse_in_capture("loading", "load the tensors before the capture")
         storages = [self.empty(part.dtype, part.length) for part in parts]
@@ -167,7 +169,7 @@ class GpuDevice(BackendDevice):
         return result
 
     def plan_of(self, key: Key, call: Call) -> Plan:
-        from .recorder import PlanToRecord
+        from .execute.recorder import PlanToRecord
 
         return PlanToRecord(self, key, call)
 
@@ -217,7 +219,7 @@ class GpuDevice(BackendDevice):
         return self._runtime.user_kernels.get(self, name, module, source, options, signature)
 
     def beside(self, group: Group, call: Callable[[], Result]) -> Callable[[], Result]:
-        from .collectives import Collectives
+        from .libraries.collectives import Collectives
 
         kinds = self.library_classes().items()
         library = next((getattr(self, name) for name, kind in kinds if issubclass(kind, Collectives)), None)

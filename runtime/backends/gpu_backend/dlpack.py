@@ -14,14 +14,14 @@ from ...core.layout import Layout
 from ...core.shape import Shape
 from ...host.dlpack import NAME, TAKEN, DataType, DeviceOf, ManagedTensor, content, is_named, rename, said_by
 from ...kernels.argument_struct import Address
-from . import slow_path
+from .driver import slow_path
+from .driver.release import release_with
 from .ops.copy import fresh
 from .ops.operand import Operand
-from .release import release_with
 
 if TYPE_CHECKING:
     from .device import GpuDevice
-    from .storage import GpuStorage
+    from .memory.storage import GpuStorage
 
 
 class _Lent:

@@ -13,15 +13,15 @@ from ....kernels.constants import COUNTERS
 from ...base.bounded_cache import BoundedCache
 from ...core.random import RandomState
 from ..plan import MOST_PLANS, Plan
-from . import capture, fork
-from .allocator import CachingAllocator
-from .gpu_driver import GpuDriver
-from .index_errors import IndexErrors
-from .kernels import Kernels
+from .driver import capture, fork
+from .driver.gpu_driver import GpuDriver
+from .execute.index_errors import IndexErrors
+from .execute.kernels import Kernels
+from .memory.allocator import CachingAllocator
 
 if TYPE_CHECKING:
     from .device import GpuDevice
-    from .loader import Loader
+    from .driver.loader import Loader
     from .user_kernels import UserKernels
 
 Library = TypeVar("Library")

@@ -21,16 +21,16 @@ from ...host.numbers import numbers
 from ...tensor import Tensor
 from ...tensor.base import TensorBase
 from ..backend import BackendStorage
-from . import capture, fork, slow_path
-from .error import InvalidKernel
-from .includes import Files, files_of
-from .kernels import compiled, headers
-from .launch import Dim3, Launcher
+from .driver import capture, fork, slow_path
+from .driver.error import InvalidKernel
+from .driver.launch import Dim3, Launcher
+from .execute.includes import Files, files_of
+from .execute.kernels import compiled, headers
 
 if TYPE_CHECKING:
     from ...kernels.code_cache import CodeCache
     from .device import GpuDevice
-    from .gpu_driver import GpuDriver
+    from .driver.gpu_driver import GpuDriver
 
 _MEND: Final = "mend the source or the options"
 # Name, module, source, options and signature.

@@ -9,9 +9,9 @@ from typing import TypeAlias
 from ...base.error import TallowError
 from ...doctor.finding import Finding
 from ...kernels.argument_struct import Address
-from ..gpu_backend.error import InvalidKernel
-from ..gpu_backend.gpu_driver import Function, GpuDriver
-from ..gpu_backend.launch import Launcher
+from ..gpu_backend.driver.error import InvalidKernel
+from ..gpu_backend.driver.gpu_driver import Function, GpuDriver
+from ..gpu_backend.driver.launch import Launcher
 from . import installation
 from .hip import AsyncLoader, HipBuffer, HipDevice, HipError, HipHostBuffer, HipKernel, HipModule, HipStream
 from .hip import device_count as hip_device_count

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import ClassVar, Final
 
-from ..gpu_backend.error import DriverError
+from ..gpu_backend.driver.error import DriverError
 
 # After one of these the device's queues are gone for the whole process, and every later call on the device fails too.
 _UNRECOVERABLE: Final = frozenset(

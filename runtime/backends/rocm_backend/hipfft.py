@@ -7,11 +7,11 @@ from typing import TYPE_CHECKING, Any, Final, Self
 
 import numpy as np
 
-from ..gpu_backend.fft import FftLibrary
+from ..gpu_backend.libraries.fft import FftLibrary
 from .result import value_of
 
 if TYPE_CHECKING:
-    from ..gpu_backend.allocator import CachingAllocator
+    from ..gpu_backend.memory.allocator import CachingAllocator
     from .driver import Driver
     from .hip import HipDevice, HipStream
 

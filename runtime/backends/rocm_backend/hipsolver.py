@@ -5,13 +5,13 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, Self
 
 from ....dtype import DType
-from ..gpu_backend.release import release_with
-from ..gpu_backend.solver import LETTERS, SolverLibrary
+from ..gpu_backend.driver.release import release_with
+from ..gpu_backend.libraries.solver import LETTERS, SolverLibrary
 from .result import value_of
 from .rocblas import KINDS
 
 if TYPE_CHECKING:
-    from ..gpu_backend.allocator import CachingAllocator
+    from ..gpu_backend.memory.allocator import CachingAllocator
     from .driver import Driver
     from .hip import HipDevice
 

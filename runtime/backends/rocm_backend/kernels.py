@@ -9,7 +9,7 @@ from typing import Any, Final
 from hip import hiprtc as _binding
 
 from ...base.error import BackendUnavailable, CompilationFailed
-from ..gpu_backend.run_time_compiler import RunTimeCompiler
+from ..gpu_backend.driver.run_time_compiler import RunTimeCompiler
 from .hip import runtime_version
 
 hiprtc: Final[Any] = _binding

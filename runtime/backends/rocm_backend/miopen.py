@@ -16,15 +16,15 @@ from ....libraries.miopen import FUNCTIONS
 from ...base.error import OutOfMemory
 from ...core.conv import ParamsConv2D
 from ...helpers.c_library import load
-from ..gpu_backend import capture
-from ..gpu_backend.error import LibraryError
-from ..gpu_backend.libraries import Library
-from ..gpu_backend.storage.slice import Slice
+from ..gpu_backend.driver import capture
+from ..gpu_backend.driver.error import LibraryError
+from ..gpu_backend.libraries.library import Library
+from ..gpu_backend.memory.slice import Slice
 from .hip import HipDevice, HipStream
 from .hip.resource import HipResource
 
 if TYPE_CHECKING:
-    from ..gpu_backend.allocator import CachingAllocator
+    from ..gpu_backend.memory.allocator import CachingAllocator
     from .driver import Driver
 
 # MIOpen's own numbers.

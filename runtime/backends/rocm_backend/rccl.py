@@ -6,11 +6,11 @@ import ctypes
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Final, Self
 
-from ..gpu_backend.collectives import Collectives, Functions
+from ..gpu_backend.libraries.collectives import Collectives, Functions
 from .result import value_of
 
 if TYPE_CHECKING:
-    from ..gpu_backend.allocator import CachingAllocator
+    from ..gpu_backend.memory.allocator import CachingAllocator
     from .driver import Driver
 
 _ADVICE: Final = "set NCCL_DEBUG=WARN to see why; each rank needs a GPU of its own"

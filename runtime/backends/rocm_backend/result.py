@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from ..gpu_backend.error import LibraryError
+from ..gpu_backend.driver.error import LibraryError
 
 
 def value_of(call: str, result: tuple[Any, ...], advice: str) -> Any:

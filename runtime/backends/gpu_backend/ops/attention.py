@@ -10,8 +10,8 @@ from .....kernels import arguments
 from .....kernels.constants import ACCESS_BYTES, ATTENTION_FEW_ROWS, ATTENTION_ROWS, COUNTERS, GROUP_SHARED
 from ....base.error import InvalidArgument
 from ....kernels.argument_struct import NOWHERE
-from ..libraries import AttentionParams
-from ..utils import MOST_BLOCKS, ceil_divide
+from ..driver.grid import MOST_BLOCKS, ceil_divide
+from ..libraries.library import AttentionParams
 from . import copy
 from .geometry import LIMIT, Dims
 from .index import Rows, check
@@ -19,8 +19,8 @@ from .operand import Operand, dense
 from .scalar import element_bits
 
 if TYPE_CHECKING:
-    from ..libraries import Attention
-    from ..storage import GpuStorage
+    from ..libraries.library import Attention
+    from ..memory.storage import GpuStorage
 
 # The sizes of heads that there are kernels for, and the rows that a block takes of them with dot products.
 _SIZES: Final = (64, 128, 256)

@@ -15,7 +15,7 @@ from .operand import Operand, dense
 from .reduce import reduce
 
 if TYPE_CHECKING:
-    from ..storage import GpuStorage
+    from ..memory.storage import GpuStorage
 
 
 def scaled_dot_product_attention(

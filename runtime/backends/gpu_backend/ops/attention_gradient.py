@@ -9,8 +9,8 @@ from .....kernels import arguments
 from .....kernels.constants import ATTENTION_ROWS
 from ....base.error import InvalidArgument
 from ....kernels.argument_struct import NOWHERE
-from ..libraries import AttentionGradientParams, AttentionParams
-from ..utils import MOST_BLOCKS, ceil_divide
+from ..driver.grid import MOST_BLOCKS, ceil_divide
+from ..libraries.library import AttentionGradientParams, AttentionParams
 from . import attention
 from .copy import contiguous
 from .geometry import LIMIT
@@ -19,8 +19,8 @@ from .operand import Operand
 from .scalar import element_bits
 
 if TYPE_CHECKING:
-    from ..libraries import Attention
-    from ..storage import GpuStorage
+    from ..libraries.library import Attention
+    from ..memory.storage import GpuStorage
 
 _FAMILY: Final = "attention_gradient"
 _OP: Final = "scaled_dot_product_attention_gradient"

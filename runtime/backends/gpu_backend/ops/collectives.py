@@ -10,14 +10,14 @@ from .....dtype import Array, DType
 from .....kernels import arguments
 from .....kernels.constants import BLOCK_SIZE, REDUCED_WORDS
 from .....op import MethodOp
-from ..utils import ceil_divide
+from ..driver.grid import ceil_divide
 from . import copy, elementwise
 from .operand import Operand, dense
 
 if TYPE_CHECKING:
     from ....ranks.group import Group
-    from ..collectives import Collectives
-    from ..storage import GpuStorage
+    from ..libraries.collectives import Collectives
+    from ..memory.storage import GpuStorage
 
 # What travels at once.
 _WORD: Final = 4

@@ -9,15 +9,15 @@ from .....kernels import arguments
 from .....kernels.constants import BLOCK_SIZE, CONV_CHANNELS
 from .....op import MethodOp
 from ....core.conv import ParamsConv1D, ParamsConv2D, ParamsConvTranspose1D, ParamsConvTranspose2D
-from ..utils import ceil_divide
+from ..driver.grid import ceil_divide
 from . import copy, elementwise
 from .geometry import LIMIT, plane_parts, strided_block
 from .matmul import multiply
 from .operand import Operand, dense
 
 if TYPE_CHECKING:
-    from ..libraries import Blas, Convolution
-    from ..storage import GpuStorage
+    from ..libraries.library import Blas, Convolution
+    from ..memory.storage import GpuStorage
 
 # With fewer channels of the result a matrix product reads each column too few times to pay for writing it.
 _LEAST_CHANNELS: Final = 8

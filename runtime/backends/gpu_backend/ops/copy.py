@@ -15,7 +15,7 @@ from .....kernels.constants import ACCESS_BYTES, BLOCK_SIZE, COPY_ELEMENTS, FILL
 from ....core.layout import Layout
 from ....core.shape import Shape
 from ....kernels.argument_struct import NOWHERE, Address
-from ..utils import ceil_divide
+from ..driver.grid import ceil_divide
 from .geometry import LIMIT, Dims, Part, are_few, divisor, merged, parts, tiled
 from .operand import Operand, dense, shares_memory
 from .scalar import element_words, repeated_bits
@@ -23,7 +23,7 @@ from .scalar import element_words, repeated_bits
 T = TypeVar("T")
 
 if TYPE_CHECKING:
-    from ..storage import GpuStorage
+    from ..memory.storage import GpuStorage
 
 # Fewer bytes of a source than these a kernel joins with others; more of them, if they are one piece, the driver copies
 # as quickly. Kernels number less than 2**31 elements.

@@ -12,7 +12,7 @@ from .....kernels.arguments import Geometry
 from .....kernels.constants import ACCESS_BYTES, BLOCK_SIZE, CONTIGUOUS_PACKS
 from .....op import BinaryGradientOp, BinaryGradientsOp, BinaryOp, CmpOp, MethodOp, UnaryGradientOp, UnaryOp
 from ....kernels.argument_struct import Address
-from ..utils import ceil_divide
+from ..driver.grid import ceil_divide
 from . import copy
 from .geometry import Dims, Part, are_few, merged, parts, strided_block, tiled
 from .operand import Operand, dense
@@ -20,7 +20,7 @@ from .scalar import parameter_bits
 
 if TYPE_CHECKING:
     from ..device import GpuDevice
-    from ..storage import GpuStorage
+    from ..memory.storage import GpuStorage
 
 
 # The operands for which kernels of two results have room.

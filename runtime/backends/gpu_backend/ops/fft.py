@@ -11,13 +11,13 @@ import numpy as np
 
 from .....dtype import Array, DType
 from .....kernels.constants import ACCESS_BYTES
-from ..libraries import Transform
+from ..libraries.library import Transform
 from . import copy, on_host
 from .operand import Operand
 
 if TYPE_CHECKING:
-    from ..libraries import Transforms
-    from ..storage import GpuStorage
+    from ..libraries.library import Transforms
+    from ..memory.storage import GpuStorage
 
 
 def by_library(library: Transforms, x: Operand, inverse: bool) -> GpuStorage:

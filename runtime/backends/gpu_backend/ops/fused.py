@@ -15,7 +15,7 @@ from .....kernels.constants import FUSED_NUMBERS, FUSED_RESULTS, FUSED_SOURCES, 
 from .....limits import MAX_RANK
 from .....op import MethodOp
 from ....kernels.argument_struct import NOWHERE, Address
-from ..kernels import compose
+from ..execute.kernels import compose
 from .elementwise import Several, several
 from .operand import Operand
 from .scalar import element_words
@@ -25,7 +25,7 @@ T = TypeVar("T")
 if TYPE_CHECKING:
     from .....dtype import DType
     from ....graph.traced import Number, Program, Step
-    from ..storage import GpuStorage
+    from ..memory.storage import GpuStorage
 
 _LONGEST_NAME: Final = 64
 _SOURCE: Final = """

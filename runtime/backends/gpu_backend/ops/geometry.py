@@ -17,7 +17,7 @@ from .....limits import MAX_RANK
 from ....base.error import InvalidArgument
 from ....core.layout import Layout, collapse
 from ....core.shape import Shape
-from ..utils import MOST_BLOCKS, ceil_divide
+from ..driver.grid import MOST_BLOCKS, ceil_divide
 
 if TYPE_CHECKING:
     from ..device import GpuDevice

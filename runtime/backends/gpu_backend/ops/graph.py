@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from ..graph import GpuGraph
+from ..execute.graph import GpuGraph
 
 if TYPE_CHECKING:
     from ..device import GpuDevice

@@ -10,14 +10,14 @@ from .....kernels.constants import ACCESS_BYTES, BLOCK_SIZE, COPY_ELEMENTS
 from ....core.layout import Layout
 from ....core.shape import Shape
 from ....kernels.argument_struct import NOWHERE
-from ..index_errors import code_of
+from ..execute.index_errors import code_of
 from . import copy
 from .geometry import Dims, Part, merged, packed_block, parts
 from .operand import Operand
 
 if TYPE_CHECKING:
     from ..device import GpuDevice
-    from ..storage import GpuStorage
+    from ..memory.storage import GpuStorage
 
 # A block looks at so many indexes at once.
 FEW: Final = 4 * BLOCK_SIZE

@@ -20,16 +20,16 @@ from .....kernels.constants import BLOCK_SIZE, COPY_ELEMENTS
 from .....op import BinaryOp, MethodOp, ReduceOp, UnaryOp
 from ....host import linalg
 from ....kernels.argument_struct import NOWHERE, Address
-from ..solver import are_few_columns, are_many
-from ..utils import blocks_for
+from ..driver.grid import blocks_for
+from ..libraries.solver import are_few_columns, are_many
 from . import copy, elementwise, matmul, on_host, reduce
 from .geometry import Dims, Part, parts
 from .operand import Operand, dense
 
 if TYPE_CHECKING:
     from ....kernels.argument_struct import Count
-    from ..solver import SolverLibrary
-    from ..storage import GpuStorage
+    from ..libraries.solver import SolverLibrary
+    from ..memory.storage import GpuStorage
 
 P = ParamSpec("P")
 Result = TypeVar("Result", bound="GpuStorage | tuple[GpuStorage, ...]")

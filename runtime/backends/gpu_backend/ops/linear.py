@@ -10,8 +10,8 @@ from . import copy, matmul
 from .operand import Operand
 
 if TYPE_CHECKING:
-    from ..libraries import BiasedBlas, Blas
-    from ..storage import GpuStorage
+    from ..libraries.library import BiasedBlas, Blas
+    from ..memory.storage import GpuStorage
 
 
 def by_fused_library(library: BiasedBlas, x: Operand, weight: Operand, bias: Operand | None) -> GpuStorage | None:

@@ -8,12 +8,12 @@ from .....kernels import arguments
 from .....kernels.constants import ACCESS_BYTES, BLOCK_SIZE, REDUCE_IN_FLIGHT
 from .....op import BinaryOp, ReduceOp, UnaryOp
 from ....kernels.argument_struct import NOWHERE
-from ..utils import ceil_divide, power_of_two
+from ..driver.grid import ceil_divide, power_of_two
 from . import elementwise, index, reduce, rows
 from .operand import Operand, dense
 
 if TYPE_CHECKING:
-    from ..storage import GpuStorage
+    from ..memory.storage import GpuStorage
 
 # What the measure kernel knows of a part: so many numbers of the compute dtype.
 _KNOWN: Final = 2

@@ -10,15 +10,15 @@ from .....kernels import arguments
 from .....kernels.constants import ACCESS_BYTES, GROUP_SHARED, MATMUL_SIDE
 from ....base.error import InvalidArgument
 from ....kernels.argument_struct import NOWHERE, Address
-from ..matrices import Matrices, matrices
-from ..utils import MOST_BLOCKS, ceil_divide
+from ..driver.grid import MOST_BLOCKS, ceil_divide
+from ..libraries.matrices import Matrices, matrices
 from . import copy
 from .geometry import LIMIT, parts
 from .operand import Operand, dense
 
 if TYPE_CHECKING:
-    from ..libraries import Blas
-    from ..storage import GpuStorage
+    from ..libraries.library import Blas
+    from ..memory.storage import GpuStorage
 
 Sizes = tuple[int, int, int, int]
 

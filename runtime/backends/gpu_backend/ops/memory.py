@@ -9,7 +9,7 @@ from .....dtype import Array, DType
 from .....kernels import arguments
 from ....core.shape import Shape
 from ....host.numbers import numbers
-from ..utils import blocks_for
+from ..driver.grid import blocks_for
 from .scalar import element_bits
 
 # Integers up to here are those of i64, which conversions begin with.
@@ -19,7 +19,7 @@ _WRAP: Final = 1 << 64
 
 if TYPE_CHECKING:
     from ..device import GpuDevice
-    from ..storage import GpuStorage
+    from ..memory.storage import GpuStorage
 
 
 def zeros(device: GpuDevice, shape: Shape, dtype: DType) -> GpuStorage:

@@ -9,13 +9,13 @@ from .....kernels import arguments
 from .....kernels.constants import ACCESS_BYTES, BLOCK_SIZE, JOINED_COLUMNS
 from ....core.shape import Shape
 from ....kernels.argument_struct import NOWHERE, Address
-from ..utils import ceil_divide
+from ..driver.grid import ceil_divide
 from . import copy, memory, rows
 from .operand import Operand
 from .scalar import element_bits
 
 if TYPE_CHECKING:
-    from ..storage import GpuStorage
+    from ..memory.storage import GpuStorage
 
 # The most packs of a row that a thread holds, by the bytes of an element: AMD's registers have no room for more.
 _MOST_HELD: Final = {2: 4, 4: 4, 8: 2}

@@ -12,7 +12,7 @@ from . import copy
 from .operand import Operand
 
 if TYPE_CHECKING:
-    from ..storage import GpuStorage
+    from ..memory.storage import GpuStorage
 
 
 def computed(compute: Callable[..., tuple[Array, ...]], *operands: Operand, **options: bool) -> tuple[GpuStorage, ...]:

@@ -11,7 +11,7 @@ from ...operand import OperandBase
 
 if TYPE_CHECKING:
     from ..device import GpuDevice
-    from ..storage import GpuStorage
+    from ..memory.storage import GpuStorage
 
 
 class Operand(OperandBase):

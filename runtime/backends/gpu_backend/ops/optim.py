@@ -11,12 +11,12 @@ from .....kernels.constants import ACCESS_BYTES, BLOCK_SIZE, OPTIM_PACKS, OPTIM_
 from ....core.optim import ROOM, parts_of
 from ....kernels.argument_struct import NOWHERE, Address
 from ...array_backend.ops.optim import paired
-from ..utils import ceil_divide
+from ..driver.grid import ceil_divide
 from .copy import contiguous
 from .operand import Operand
 
 if TYPE_CHECKING:
-    from ..storage import GpuStorage
+    from ..memory.storage import GpuStorage
 
 T = TypeVar("T")
 

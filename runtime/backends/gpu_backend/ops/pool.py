@@ -11,8 +11,8 @@ from .geometry import merged, packed_block, parts
 from .operand import Operand
 
 if TYPE_CHECKING:
-    from ..libraries import Pooling
-    from ..storage import GpuStorage
+    from ..libraries.library import Pooling
+    from ..memory.storage import GpuStorage
 
 Pair = tuple[int, int]
 

@@ -34,15 +34,15 @@ from .....op import BinaryOp, MethodOp, ReduceOp
 from ....core.layout import Layout
 from ....host.quantize import quantized
 from ....kernels.argument_struct import NOWHERE, Address
-from ..utils import FEW_ROWS_OF_X, MOST_ROWS_OF_X, ceil_divide
+from ..driver.grid import FEW_ROWS_OF_X, MOST_ROWS_OF_X, ceil_divide
 from . import copy, elementwise, index, linear, norm, reduce
 from .operand import Operand, dense
 
 if TYPE_CHECKING:
     from ..device import GpuDevice
-    from ..libraries import Blas
-    from ..storage import GpuStorage, QGpuStorage
-    from ..storage.backend_impl import Memory
+    from ..libraries.library import Blas
+    from ..memory.quantized import QGpuStorage
+    from ..memory.storage import GpuStorage, Memory
 
 # Products take so many turns at most where x stays in f32, and so many of them by weights that are floats; more rows
 # are quicker with weights that are decoded to memory.

@@ -10,12 +10,12 @@ from .....kernels import arguments
 from ....core.random import drawn_blocks, uniform_range
 from ....core.shape import Shape
 from ....kernels.argument_struct import NOWHERE, Address
-from .. import capture, slow_path
-from ..utils import blocks_for
+from ..driver import capture, slow_path
+from ..driver.grid import blocks_for
 
 if TYPE_CHECKING:
     from ..device import GpuDevice
-    from ..storage import GpuStorage
+    from ..memory.storage import GpuStorage
 
 # The packs of 16 bytes that a thread draws, which share what depends on the seed and the parameters alone; more of them
 # where there are still enough threads to keep a GPU busy.

@@ -19,14 +19,14 @@ from .....kernels.constants import (
 )
 from .....op import MethodOp, ReduceOp
 from ....base.error import InvalidArgument
-from ..utils import ceil_divide, power_of_two
+from ..driver.grid import ceil_divide, power_of_two
 from . import copy
 from .geometry import LIMIT, Dims, Piece, merged, packed_dims, split
 from .operand import Operand
 from .scalar import parameter_bits
 
 if TYPE_CHECKING:
-    from ..storage import GpuStorage
+    from ..memory.storage import GpuStorage
 
 # Below this many blocks for each multiprocessor, outputs are split among several blocks.
 _BUSY_BLOCKS: Final = 4

@@ -9,13 +9,13 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 from .....kernels import arguments
 from .....kernels.constants import ACCESS_BYTES, BLOCK_SIZE, ROPE_HEADS
 from ....kernels.argument_struct import NOWHERE
-from ..utils import ceil_divide
+from ..driver.grid import ceil_divide
 from . import copy, index
 from .geometry import Dims, Part, merged, parts
 from .operand import Operand
 
 if TYPE_CHECKING:
-    from ..storage import GpuStorage
+    from ..memory.storage import GpuStorage
 
 
 def rope(x: Operand, cos: Operand, sin: Operand, positions: Operand, interleaved: bool) -> GpuStorage:

@@ -9,13 +9,13 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 from .....kernels.arguments import Geometry
 from .....kernels.constants import ACCESS_BYTES, BLOCK_SIZE, ROW_TEAM
 from ....base.error import InvalidArgument
-from ..utils import ceil_divide, power_of_two
+from ..driver.grid import ceil_divide, power_of_two
 from . import copy
 from .geometry import Dims, merged, packed_dims, split
 from .operand import Operand, dense
 
 if TYPE_CHECKING:
-    from ..storage import GpuStorage
+    from ..memory.storage import GpuStorage
 
 # Below this many blocks for each multiprocessor, long rows are cut into parts of several blocks.
 _BUSY_BLOCKS: Final = 4

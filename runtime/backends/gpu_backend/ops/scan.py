@@ -9,12 +9,12 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 from .....kernels import arguments
 from .....kernels.constants import ACCESS_BYTES, BLOCK_SIZE, ROW_TEAM
 from ....kernels.argument_struct import NOWHERE
-from ..utils import MOST_BLOCKS, ceil_divide, power_of_two
+from ..driver.grid import MOST_BLOCKS, ceil_divide, power_of_two
 from . import copy
 from .operand import Operand
 
 if TYPE_CHECKING:
-    from ..storage import GpuStorage
+    from ..memory.storage import GpuStorage
 
 # With fewer blocks, or threads that walk a column, for each multiprocessor, lines go in splits.
 _BUSY_BLOCKS: Final = 4

@@ -9,13 +9,13 @@ from .....kernels import arguments
 from .....kernels.constants import BLOCK_SIZE, COLUMN_ELEMENTS, ROW_TEAM
 from ....base.error import InvalidArgument
 from ....kernels.argument_struct import NOWHERE
-from ..utils import ceil_divide, power_of_two
+from ..driver.grid import ceil_divide, power_of_two
 from . import copy, rows
 from .geometry import LIMIT
 from .operand import Operand
 
 if TYPE_CHECKING:
-    from ..storage import GpuStorage
+    from ..memory.storage import GpuStorage
 
 # The most packs of a row that a thread holds, by the bytes of an element: AMD's registers have no room for more.
 _MOST_HELD: Final = {2: 8, 4: 8, 8: 2}

@@ -13,15 +13,15 @@ from ....base.error import InvalidArgument
 from ....core.layout import Layout
 from ....core.shape import Shape
 from ....kernels.argument_struct import NOWHERE, Address
-from ..utils import MOST_BLOCKS, ceil_divide
+from ..driver.grid import MOST_BLOCKS, ceil_divide
 from . import copy, index
 from .geometry import LIMIT
 from .operand import Operand
 
 if TYPE_CHECKING:
     from ..device import GpuDevice
-    from ..storage import GpuStorage
-    from ..storage.slice import Slice
+    from ..memory.slice import Slice
+    from ..memory.storage import GpuStorage
 
 _DIGITS: Final = 1 << DIGIT_BITS
 _WORD_BITS: Final = 32

@@ -18,7 +18,7 @@ from .....kernels import arguments
 from .....kernels.constants import BLOCK_SIZE, DIGIT_BITS, SHARED_SUMS, SORT_TILE
 from .....op import MethodOp
 from ....kernels.argument_struct import NOWHERE
-from ..utils import ceil_divide
+from ..driver.grid import ceil_divide
 from . import copy, elementwise, index
 from .geometry import LIMIT, Dims, parts, strided_block
 from .index import Rows, without
@@ -26,8 +26,8 @@ from .operand import Operand, dense
 from .sort import sort_keys
 
 if TYPE_CHECKING:
-    from ..storage import GpuStorage
-    from ..storage.slice import Slice
+    from ..memory.slice import Slice
+    from ..memory.storage import GpuStorage
 
 # The keys of the sort are u32.
 _KEY_BITS: Final = 32

@@ -10,13 +10,13 @@ from typing import TYPE_CHECKING, Final
 from .....kernels import arguments
 from .....kernels.constants import BLOCK_SIZE
 from ....base.error import InvalidArgument
-from ..utils import ceil_divide
+from ..driver.grid import ceil_divide
 from . import copy
 from .geometry import LIMIT, Dims, Part, divisor, merged, plane_parts, strided_block
 from .operand import Operand
 
 if TYPE_CHECKING:
-    from ..storage import GpuStorage
+    from ..memory.storage import GpuStorage
 
 Pair = tuple[int, int]
 

@@ -1,8 +1,7 @@
-"""An object layer over hip-python: what the backend stands on, usable by itself."""
+"""Objects that own HIP handles: devices, streams, events, buffers, modules and graphs. The backend builds on them."""
 
-from ...gpu_backend.launch import Dim3
-from ...gpu_backend.launch import LaunchLimits as HipLimits
-from .backend import HipBackend, HipStatus, synchronize_device
+from ...gpu_backend.driver.launch import Dim3
+from ...gpu_backend.driver.launch import LaunchLimits as HipLimits
 from .device import HipDevice, HipDeviceProp, HipMemory, device_count, hipUUID, runtime_version
 from .error import HipClosed, HipError, check, error_string, hipDataType, require_runtime
 from .event import HipEvent
@@ -11,13 +10,10 @@ from .loader import AsyncLoader
 from .memory import HipBuffer, HipHostBuffer
 from .module import HipKernel, HipModule
 from .stream import HipPriorities, HipStream
-from .tensor import DeviceTensor
 
 __all__ = [
     "AsyncLoader",
-    "DeviceTensor",
     "Dim3",
-    "HipBackend",
     "HipBuffer",
     "HipClosed",
     "HipDevice",
@@ -31,7 +27,6 @@ __all__ = [
     "HipMemory",
     "HipModule",
     "HipPriorities",
-    "HipStatus",
     "HipStream",
     "check",
     "device_count",
@@ -40,5 +35,4 @@ __all__ = [
     "hipUUID",
     "require_runtime",
     "runtime_version",
-    "synchronize_device",
 ]

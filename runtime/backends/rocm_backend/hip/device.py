@@ -10,8 +10,8 @@ from dataclasses import dataclass
 from typing import Final, NamedTuple
 
 from ....base.error import BackendUnavailable, InvalidArgument
-from ...gpu_backend import fork
-from ...gpu_backend.launch import Dim3, LaunchLimits
+from ...gpu_backend.driver import fork
+from ...gpu_backend.driver.launch import Dim3, LaunchLimits
 from .. import installation
 from .error import check, failure, hip, require_runtime
 

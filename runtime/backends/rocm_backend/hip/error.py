@@ -9,8 +9,8 @@ from hip import hip as _binding
 
 from ....base.error import BackendUnavailable, InvalidArgument
 from ....doctor.machine import library_files
-from ...gpu_backend import fork
-from ...gpu_backend.error import Closed
+from ...gpu_backend.driver import fork
+from ...gpu_backend.driver.error import Closed
 from ..error import RocmError
 
 # hip-python annotates no arguments of its functions; calling them through `Any` keeps that out of every other module.

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from ...gpu_backend.stream import Event
+from ...gpu_backend.driver.stream import Event
 from .device import HipDevice
 from .error import check, failure, hip
 from .resource import HipResource

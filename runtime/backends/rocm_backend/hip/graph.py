@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from ....base.error import DeviceMismatch
-from ...gpu_backend.stream import Recorded
+from ...gpu_backend.driver.stream import Recorded
 from .device import HipDevice
 from .error import check, failure, hip
 from .resource import HipResource

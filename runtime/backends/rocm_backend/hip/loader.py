@@ -2,7 +2,7 @@
 
 from typing import ClassVar
 
-from ...gpu_backend.loader import Loader
+from ...gpu_backend.driver.loader import Loader
 from .device import HipDevice
 from .error import HipClosed
 from .memory import HipHostBuffer

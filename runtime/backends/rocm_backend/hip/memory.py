@@ -7,7 +7,7 @@ import functools
 from typing import ClassVar, Final
 
 from ....base.error import DeviceMismatch, InvalidArgument
-from ...gpu_backend.buffer import DeviceBuffer, HostBuffer
+from ...gpu_backend.driver.buffer import DeviceBuffer, HostBuffer
 from .device import HipDevice
 from .error import HipClosed, check, hip
 from .stream import HipStream

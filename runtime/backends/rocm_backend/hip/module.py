@@ -12,8 +12,8 @@ from rocm.bindings import _hip_helpers
 from rocm.bindings.util.types import ListOfPointer
 
 from ....base.error import DeviceMismatch, InvalidArgument
-from ...gpu_backend.elf import elf_size, require_complete
-from ...gpu_backend.launch import Dim3, Launcher
+from ...gpu_backend.driver.elf import elf_size, require_complete
+from ...gpu_backend.driver.launch import Dim3, Launcher
 from .device import HipDevice
 from .error import check, failure, hip
 from .resource import HipResource

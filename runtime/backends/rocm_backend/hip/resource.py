@@ -2,7 +2,7 @@
 
 from typing import ClassVar
 
-from ...gpu_backend.resource import Resource
+from ...gpu_backend.driver.resource import Resource
 from .error import HipClosed
 
 

@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from typing import Any, Final, NamedTuple
 
 from ....base.error import InvalidArgument
-from ...gpu_backend.stream import Direction, Stream
+from ...gpu_backend.driver.stream import Direction, Stream
 from .device import HipDevice
 from .error import check, failure, hip
 from .event import HipEvent

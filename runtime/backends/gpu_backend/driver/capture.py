@@ -1,0 +1,187 @@
+"""Captures of graphs: what a thread gives a device meanwhile is recorded, and not done.
+
+It goes into a stream of the capture's own, so that other threads go on as ever: where the device's stream is asked for
+its handle, a thread that captures gets that of the capture. `slow_path.required` says that there is a capture at all.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import suppress
+from functools import partial
+from threading import Lock, get_ident
+from typing import TYPE_CHECKING, Any
+
+from ....base.bounded_cache import BoundedCache
+from ....base.error import CaptureError
+from ....core.random import RandomState
+from ....kernels.argument_struct import Address
+from ...plan import Plan
+from . import fork, slow_path
+
+if TYPE_CHECKING:
+    from ..memory.allocator import Pool
+    from ..memory.slice import Slice
+    from .gpu_driver import GpuDriver
+    from .stream import Stream
+
+# Of GraphState in kernels/graph.hpp.
+STATE_BYTES = 64
+_INDEX_ERROR_PLACE = 32
+
+
+class Capture:
+    """What one thread records on one device: into which stream, and what a replay has to bring along."""
+
+    def __init__(self, driver: GpuDriver[Any], stream: Stream[Any], pool: Pool, state: Slice) -> None:
+        self.stream = stream
+        self.pool = pool
+        self.state = state
+        """What kernels read and write at each replay. No tensor of the capture has had this memory."""
+        self.has_state = False
+        """Whether there are such kernels."""
+        self.random = RandomState()
+        """Counts the blocks that are drawn; which ones these are is for a replay to say."""
+        self.has_indexes = False
+        self.is_empty = True
+        """Whether nobody has asked so far for the handle of a stream to enqueue something in."""
+        self.held: dict[int, object] = {}
+        """Memory of before the capture that its work reads or writes, by its id."""
+        self._driver = driver
+        self._keys = (driver, driver.queue.address)
+
+    def state_address(self) -> Address:
+        """The address of the state, for a kernel that works with it."""
+        self.has_state = True
+        return self.state.address
+
+    def hold(self, operands: Iterable[object]) -> None:
+        """Hold the memory of operands for as long as the graph may be replayed; memory of the graph is held anyway."""
+        for operand in operands:
+            if isinstance(operand, tuple | list):
+                self.hold(operand)
+                continue
+            # A number has no memory as long as nothing asks for it.
+            memory = getattr(operand, "__dict__", {}).get("memory")
+            if memory is not None and getattr(memory, "pool", None) is not self.pool:
+                self.held[id(memory)] = memory
+
+    def index_record(self) -> Address:
+        """Where kernels record an index out of range."""
+        self.has_indexes = True
+        return self.state_address() + _INDEX_ERROR_PLACE
+
+    @contextlib.contextmanager
+    def under_way(self) -> Iterator[None]:
+        """Let what this thread gives the device go into the capture."""
+        thread = get_ident()
+        with _changing:
+            _under_way.append(self)
+            slow_path.required = True
+        for key in self._keys:
+            _captures[thread, key] = self
+        try:
+            yield
+        finally:
+            for key in self._keys:
+                del _captures[thread, key]
+
+
+class HoldingPlans(BoundedCache[object, Plan]):
+    """The plans of a device during a capture, which holds the operands of those that its thread runs."""
+
+    def __init__(self, plans: BoundedCache[object, Plan], captured: Capture) -> None:
+        super().__init__(0)
+        self._plans = plans
+        self._captured = captured
+        self._thread = get_ident()
+
+    def get(self, key: object, default: Any = None) -> Any:
+        """The plan of a key."""
+        plan = self._plans.get(key, default)
+        return plan if plan is None or get_ident() != self._thread else partial(self._run, plan)
+
+    def keep(self, key: object, value: Plan) -> Plan:
+        """Keep a plan where the others are."""
+        return self._plans.keep(key, value)
+
+    def clear(self) -> None:
+        """Forget all plans."""
+        self._plans.clear()
+
+    def _run(self, plan: Plan, *operands: Any) -> Any:
+        result = plan(*operands)
+        self._captured.hold(operands)
+        return result
+
+
+_under_way: list[Capture] = []
+# Held while that and `slow_path.required` change together.
+_changing = Lock()
+# By a thread and a driver, or the address of its stream.
+_captures: dict[tuple[int, object], Capture] = {}
+_postponed: list[tuple[Callable[..., None], tuple[Any, ...]]] = []
+
+
+def of(key: object) -> Capture | None:
+    """The capture of this thread on a device, given by its driver or the address of its stream."""
+    return _captures.get((get_ident(), key))
+
+
+def refuse(driver: GpuDriver[Any], what: str, advice: str) -> None:
+    """CaptureError where this thread captures what the device is given."""
+    if of(driver) is not None:
+        raise CaptureError(driver.label, what, advice)
+
+
+@contextlib.contextmanager
+def suspended() -> Iterator[None]:
+    """Let what this thread does inside be done at once, as no part of a capture."""
+    thread = get_ident()
+    own = {key: captured for key, captured in list(_captures.items()) if key[0] == thread}
+    for key in own:
+        del _captures[key]
+    try:
+        yield
+    finally:
+        _captures.update(own)
+
+
+def enqueue(
+    queue: Stream[Any], set_stream: Callable[[Any], None], call: Callable[..., object], *arguments: Any
+) -> None:
+    """Have a library enqueue where the work of this thread goes: into its capture, where it has one."""
+    handle = queue.handle if slow_path.required else None
+    if handle is None or handle is queue.own_handle:
+        call(*arguments)
+        return
+    set_stream(handle)
+    try:
+        call(*arguments)
+    finally:
+        set_stream(queue.own_handle)
+
+
+def end(captured: Capture) -> None:
+    """Note that the vendor captures no more."""
+    with _changing:
+        _under_way.remove(captured)
+        slow_path.required = fork.lost or len(_under_way) > 0
+
+
+def postpone(release: Callable[..., None], arguments: tuple[Any, ...]) -> bool:
+    """Whether garbage collection must leave a call to the end of the captures: what it waits for may forbid them."""
+    if not _under_way:
+        return False
+    _postponed.append((release, arguments))
+    catch_up()
+    return True
+
+
+def catch_up() -> None:
+    """Make the calls that were postponed, where no capture is under way."""
+    while _postponed and not _under_way:
+        with suppress(Exception):
+            release, arguments = _postponed.pop()
+            release(*arguments)

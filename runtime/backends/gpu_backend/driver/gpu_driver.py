@@ -1,0 +1,326 @@
+"""What the backend needs of a device: memory, code, launches and the one stream."""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+import weakref
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterator, Sequence
+from typing import TYPE_CHECKING, Any, ClassVar, Generic, Self, TypeAlias, TypeVar
+
+from .....dtype import Array
+from ....base.error import OutOfMemory
+from ....kernels.argument_struct import Address
+from . import capture, slow_path
+from .error import DriverError
+from .launch import Launcher
+from .stream import Direction, Event, Recorded, Stream, settled
+
+if TYPE_CHECKING:
+    from ....doctor.finding import Finding
+    from ..memory.allocator import Pool
+    from ..memory.slice import Slice
+    from .buffer import DeviceBuffer, HostBuffer
+    from .loader import Loader
+    from .run_time_compiler import RunTimeCompiler
+
+Function: TypeAlias = Callable[[int, bytes], None]
+"""What enqueues a kernel: called with a number of blocks and the packed bytes of the kernel's one struct."""
+
+LoadedModule = TypeVar("LoadedModule")
+
+
+class GpuDriver(ABC, Generic[LoadedModule]):
+    """One device and a stream on it. Addresses are plain numbers, sizes are bytes.
+
+    The stream runs beside the default stream of the device: neither waits for the other by itself. Raises
+    BackendUnavailable where there is no runtime or no device, InvalidArgument for an ordinal that no device has, and
+    DriverError from every call that the vendor's driver refuses.
+    """
+
+    device: Any
+    """The vendor's object for the device."""
+    label: str
+    """The device as errors name it: the backend and the ordinal."""
+    name: str
+    """What its makers call it."""
+    target: str
+    """What code objects for it are built for, such as "sm_90a"."""
+    wave_size: int
+    """The threads that run in step."""
+    multiprocessors: int
+    queue: Stream[Any]
+    """The stream."""
+    opens_in_captures: ClassVar[bool]
+    """Whether libraries can be opened while a thread captures: what that calls may wait for the device."""
+    compiler: RunTimeCompiler
+    """What compiles kernels that no code object of the package has."""
+    runtime_libraries: ClassVar[tuple[str, ...]]
+    """The names of the libraries that make up the vendor's runtime, without lib and ending."""
+
+    def __init__(self) -> None:
+        self._buffers: dict[int, DeviceBuffer[Any, Any]] = {}
+        # Events that nothing uses at the moment.
+        self._events: list[Event] = []
+        self.capturing = threading.Lock()
+        """Held for as long as a graph is captured."""
+        self._capture_stream: Stream[Any] | None = None
+        self.recorded: weakref.WeakSet[Recorded] = weakref.WeakSet()
+        """What was recorded and is not collected."""
+
+    def examine(self) -> Iterator[Finding]:
+        """Yield what the vendor's system says of the device, for `tallow.doctor`."""
+        return iter(())
+
+    @property
+    def stream(self) -> int:
+        """The vendor's handle of the stream, or of this thread's capture, for libraries that share memory."""
+        return self.queue.address
+
+    def allocate(self, nbytes: int) -> Address:
+        """The address of `nbytes` > 0 of new memory; OutOfMemory where there is not enough."""
+        return self._kept(self._new_buffer, nbytes)
+
+    def _kept(self, new_buffer: Callable[[int], DeviceBuffer[Any, Any]], nbytes: int) -> Address:
+        try:
+            buffer = new_buffer(nbytes)
+        except OverflowError as error:  # more bytes than the vendor's driver can count
+            raise OutOfMemory(self.label, nbytes) from error
+        except DriverError as error:
+            if error.out_of_memory:
+                raise OutOfMemory(self.label, nbytes) from error
+            raise
+        address = buffer.address
+        self._buffers[address] = buffer
+        return address
+
+    def allocate_shared(self, nbytes: int) -> Address:
+        """The same, of memory that other devices read and write while kernels are at it."""
+        return self.allocate(nbytes)
+
+    @abstractmethod
+    def host_buffer(self, nbytes: int) -> HostBuffer[Any]:
+        """Pinned memory of the host, which kernels read at the address that it has here."""
+
+    @abstractmethod
+    def shared_handle(self, address: int) -> bytes:
+        """What another process on this host finds memory by that was allocated for sharing."""
+
+    @abstractmethod
+    def open_shared(self, handle: bytes) -> int:
+        """The address here of memory of another process and another device, until `close_shared`."""
+
+    @abstractmethod
+    def close_shared(self, address: int) -> None:
+        """Let go of memory of another process, which that must not free before."""
+
+    @abstractmethod
+    def _new_buffer(self, nbytes: int) -> DeviceBuffer[Any, Any]:
+        """New memory."""
+
+    def free(self, address: int) -> None:
+        """Give memory back, once the device has done what it was given."""
+        self._buffers[address].close()
+        del self._buffers[address]
+
+    def memory_info(self) -> tuple[int, int]:
+        """Bytes free and bytes in all."""
+        free, total = self.device.memory()
+        return free, total
+
+    def holds(self, address: int) -> bool:
+        """Whether an address is in memory of the device, whoever allocated that; the driver knows."""
+        found: bool = self.device.holds(address)
+        return found
+
+    def copy_to_device(self, address: int, array: Array) -> None:
+        """Copy a contiguous array to device memory; returns when the array may change again."""
+        if slow_path.required:
+            capture.refuse(self, "a copy from the host", "make the tensor before, and change it with copy_")
+        if array.nbytes:
+            self.queue.copy(address, _address_of(array), array.nbytes, Direction.TO_DEVICE)
+        self.synchronize()
+
+    def copy_to_host(self, array: Array, address: int) -> None:
+        """Fill a contiguous array from device memory; returns when it is full."""
+        if slow_path.required:
+            capture.refuse(self, "a read to the host", "read after the capture, behind a replay")
+        if array.nbytes:
+            self.queue.copy(_address_of(array), address, array.nbytes, Direction.TO_HOST)
+        self.synchronize()
+
+    def copy(self, target: int, origin: int, nbytes: int) -> None:
+        """Enqueue a copy within the device; the regions do not overlap."""
+        if nbytes:
+            self.queue.copy(target, origin, nbytes, Direction.WITHIN_DEVICE)
+
+    def send(self, address: int, receiver: Self, target: int, nbytes: int) -> None:
+        """Enqueue a copy to the memory of another device, given by its driver.
+
+        It waits for what either device was given before; what both are given from now on waits for it.
+        """
+        if slow_path.required:
+            for driver in (self, receiver):
+                capture.refuse(driver, "a copy between devices", "copy before the capture, or after it")
+        if nbytes:
+            receiver.order(receiver.queue, self.queue)
+            self.queue.copy_between(target, receiver.device, address, self.device, nbytes)
+            with settled(self.queue):
+                self.order(self.queue, receiver.queue)
+
+    def fill_bytes(self, address: int, value: int, nbytes: int) -> None:
+        """Enqueue the setting of every byte to `value`, from 0 to 255."""
+        if nbytes:
+            self.queue.fill(address, value, nbytes)
+
+    def zero(self, address: int, nbytes: int) -> None:
+        """Enqueue the setting of every byte to 0."""
+        self.fill_bytes(address, 0, nbytes)
+
+    def compile_options(self, options: Sequence[str] = ()) -> tuple[str, ...]:
+        """What `compile` tells the compiler, with options of a user's."""
+        return self.compiler.with_options(self.target, options)
+
+    @property
+    def package_options(self) -> tuple[str, ...]:
+        """Further options for kernels of the package; BackendUnavailable where there is no compiler."""
+        return self.compiler.package_options
+
+    @property
+    def compiler_version(self) -> str:
+        """The version of the compiler; BackendUnavailable where there is none."""
+        return self.compiler.version
+
+    def compile(self, source: str, name: str, headers: dict[str, str], options: Sequence[str] = ()) -> bytes:
+        """The code object of a source for this device; `headers` are texts by the name that sources include.
+
+        Raises CompilationFailed, or BackendUnavailable where there is no compiler.
+        """
+        return self.compiler.compile(source, name, headers, self.target, options)
+
+    @abstractmethod
+    def load(self, code: bytes, name: str) -> LoadedModule:
+        """Load a code object; `name` is how errors call it. Raises InvalidArgument where it is cut short."""
+
+    @abstractmethod
+    def function(
+        self, module: LoadedModule, name: str, block: int, argument_size: int, shared_bytes: int = 0
+    ) -> Function:
+        """What enqueues a kernel in blocks of `block` threads, whose struct has `argument_size` bytes.
+
+        NVIDIA gives a block more than 48 KiB of shared memory only at a launch: there, the kernel gets `shared_bytes`,
+        or as many as the device has. Elsewhere kernels declare all that they need.
+
+        Raises InvalidKernel where the module does not have it. What is returned raises InvalidArgument for a struct of
+        another size.
+        """
+
+    @abstractmethod
+    def launcher(self, module: LoadedModule, name: str) -> Launcher:
+        """What launches a kernel of any parameters; InvalidKernel where the module does not have it."""
+
+    def synchronize(self) -> None:
+        """Wait until everything enqueued is done; errors of kernels come up here."""
+        if slow_path.required:
+            self._refuse_waiting()
+        self.queue.synchronize()
+
+    def synchronize_device(self) -> None:
+        """Wait until the device is done with everything that anybody gave it, and for the end of a capture."""
+        if slow_path.required:
+            self._refuse_waiting()
+        with self.capturing:
+            self.device.synchronize()
+
+    def _refuse_waiting(self) -> None:
+        capture.refuse(self, "waiting for the device", "wait after the capture, behind a replay")
+
+    def wait_for(self, stream: int) -> None:
+        """Let what is enqueued from now on wait for what is in another stream of the device, given by its handle.
+
+        0 is the default stream; the device waits, and the host does not.
+        """
+        if slow_path.required:
+            self.refuse_sharing()
+        if stream != self.stream:
+            self.order(self._stream_at(stream), self.queue)
+
+    def let_wait(self, stream: int) -> None:
+        """Let what another stream of the device is given from now on wait for what is enqueued here: see `wait_for`."""
+        if slow_path.required:
+            self.refuse_sharing()
+        if stream != self.stream:
+            self.order(self.queue, self._stream_at(stream))
+
+    def refuse_sharing(self) -> None:
+        """CaptureError where this thread captures: what other streams do is no part of its graph."""
+        capture.refuse(self, "sharing with another library", "share the tensor before the capture, or after it")
+
+    @contextlib.contextmanager
+    def captured(self, pool: Pool, state: Slice) -> Iterator[tuple[capture.Capture, Callable[[], Recorded]]]:
+        """Record what this thread gives the device inside, with memory of a pool: the capture, and what ends it.
+
+        `state` is memory for what kernels read and write at each replay.
+
+        Other threads that capture wait for their turn. Where what ends it was not called, all is forgotten.
+        """
+        try:
+            with self.capturing:
+                stream = self._capture_stream or self.new_stream()
+                # One whose capture fails is not used again.
+                self._capture_stream = None
+                captured = capture.Capture(self, stream, pool, state)
+                recorded: list[Recorded] = []
+
+                def finish() -> Recorded:
+                    recorded.append(stream.end_capture())
+                    self.recorded.add(recorded[0])
+                    return recorded[0]
+
+                stream.begin_capture()
+                try:
+                    with captured.under_way():
+                        yield captured, finish
+                finally:
+                    if recorded:
+                        self._capture_stream = stream
+                    else:
+                        # Where that fails too, closing the stream ends its capture.
+                        with contextlib.suppress(DriverError):
+                            stream.abandon_capture()
+                    capture.end(captured)
+        finally:
+            capture.catch_up()
+
+    @abstractmethod
+    def new_stream(self) -> Stream[Any]:
+        """Another stream of the device."""
+
+    def order(self, first: Stream[Any], second: Stream[Any]) -> None:
+        """Let what the second stream is given from now on wait for what is in the first, a stream of this device."""
+        # Garbage collection may bring a finaliser here while this thread is here already, which a lock would stop for
+        # ever, and which must not mark an event again that is yet to be waited for. Taking one is a single step.
+        try:
+            event = self._events.pop()
+        except IndexError:
+            event = first.new_event()
+        try:
+            event.record(first)
+            second.wait(event)
+        finally:
+            self._events.append(event)
+
+    @abstractmethod
+    def _stream_at(self, address: int) -> Stream[Any]:
+        """The stream of the device that has a handle."""
+
+    @abstractmethod
+    def open_loader(self) -> Loader[Any, Any]:
+        """What streams host memory to the device."""
+
+
+def _address_of(array: Array) -> int:
+    interface: dict[str, Any] = array.__array_interface__
+    address: int = interface["data"][0]
+    return address

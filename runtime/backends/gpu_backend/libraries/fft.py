@@ -1,0 +1,136 @@
+"""Discrete Fourier transforms as hipFFT and cuFFT take them: a plan of the library for each size."""
+
+from __future__ import annotations
+
+import threading
+from abc import ABC, abstractmethod
+from collections import OrderedDict
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, Final
+
+from .....dtype import DType
+from ..driver import capture
+from ..driver.error import LibraryError
+from ..driver.release import release_with
+from ..driver.stream import Stream
+from ..memory.slice import Slice
+from .gemm import Device
+from .library import Library, Transform
+
+if TYPE_CHECKING:
+    from ..memory.allocator import CachingAllocator
+
+# The letters by which both libraries name transforms of f32 and f64.
+KINDS: Final = {
+    DType.F32: {
+        Transform.FORWARD: "C2C",
+        Transform.INVERSE: "C2C",
+        Transform.REAL: "R2C",
+        Transform.INVERSE_REAL: "C2R",
+    },
+    DType.F64: {
+        Transform.FORWARD: "Z2Z",
+        Transform.INVERSE: "Z2Z",
+        Transform.REAL: "D2Z",
+        Transform.INVERSE_REAL: "Z2D",
+    },
+}
+DIRECTIONS: Final = {Transform.FORWARD: (-1,), Transform.INVERSE: (1,)}
+# A plan takes a millisecond to make, and device memory to keep.
+_MOST_PLANS: Final = 64
+
+Key = tuple[str, int, int]
+"""What a plan is for: the kind, the points of a line and the number of lines."""
+
+
+class FftLibrary(Library, ABC):
+    """Plans of a library, of one device and stream: see `libraries.Transforms`. Raises LibraryError."""
+
+    def __init__(
+        self, device: Device, queue: Stream[Any], allocator: CachingAllocator, destroy: Callable[[Any], None]
+    ) -> None:
+        """A library on the stream of a driver, of which `destroy` gives a plan back."""
+        self._device = device
+        self._destroy = destroy
+        self._queue = queue
+        self._allocator = allocator
+        # A plan serves one thread at a time.
+        self._lock = threading.Lock()
+        # With the bytes of workspace that each needs; the one that was used last is the last one.
+        self._plans: OrderedDict[Key, tuple[Any, int]] = OrderedDict()
+        release_with(self, _destroy_all, device, self._plans, destroy)
+
+    def transform(self, dtype: DType, form: Transform, count: int, lines: int, source: int, result: int) -> None:
+        """Enqueue the transforms of lines; the first one of its kind and sizes makes a plan, which no capture can."""
+        function, arguments = self.step("transform", (dtype, form, count, lines, source, result))
+        function(*arguments)
+
+    def step(self, name: str, arguments: tuple[Any, ...]) -> tuple[Callable[..., Any], tuple[Any, ...]]:  # noqa: ARG002
+        dtype, form, *sizes, source, result = arguments
+        return self._transform, ((KINDS[dtype][form], *sizes), DIRECTIONS.get(form, ()), source, result)
+
+    def _transform(self, key: Key, direction: tuple[int, ...], source: int, result: int) -> None:
+        with self._lock, self._device.activated():
+            plan, nbytes = self._plan(key)
+            if nbytes:
+                # The next owner of the workspace works after this in the stream.
+                workspace = Slice(self._allocator, nbytes)
+                self._set_work_area(plan, workspace.address)
+            arguments = (plan, key[0], int(source), int(result), *direction)
+            capture.enqueue(self._queue, lambda stream: self._set_stream(plan, stream), self._execute, *arguments)
+
+    def _plan(self, key: Key) -> tuple[Any, int]:
+        found = self._plans.get(key)
+        if found is None:
+            while len(self._plans) >= _MOST_PLANS:
+                _, (plan, _) = self._plans.popitem(last=False)
+                self._destroy(plan)
+            found = plan, nbytes = self._make(*key)
+            try:
+                self._set_stream(plan, self._queue.own_handle)
+                if not nbytes:
+                    # It is asked for all the same.
+                    self._set_work_area(plan, Slice(self._allocator, 0).address)
+            except LibraryError:
+                self._destroy(plan)
+                raise
+            self._plans[key] = found
+        self._plans.move_to_end(key)
+        return found
+
+    def _make(self, kind: str, count: int, lines: int) -> tuple[Any, int]:
+        plan = self._create()
+        try:
+            return plan, int(self._lay_out(plan, kind, count, lines))
+        except LibraryError:
+            self._destroy(plan)
+            raise
+
+    @abstractmethod
+    def _create(self) -> Any:
+        """A plan of nothing yet."""
+
+    @abstractmethod
+    def _lay_out(self, plan: Any, kind: str, count: int, lines: int) -> int:
+        """Lay a plan out for contiguous lines: the bytes of workspace that it needs, for which it allocates nothing."""
+
+    @abstractmethod
+    def _set_stream(self, plan: Any, stream: Any) -> None:
+        """Have a plan enqueue in the stream of this handle."""
+
+    @abstractmethod
+    def _set_work_area(self, plan: Any, address: int) -> None:
+        """Have a plan use a workspace."""
+
+    @abstractmethod
+    def _execute(self, plan: Any, kind: str, *arguments: Any) -> None:
+        """Enqueue the transforms of a plan: from an address to an address and, of complex numbers, in a direction."""
+
+    def __repr__(self) -> str:
+        return f"<{type(self).__name__} on {self._device.label}>"
+
+
+def _destroy_all(device: Device, plans: OrderedDict[Key, tuple[Any, int]], destroy: Callable[[Any], None]) -> None:
+    with device.activated():
+        while plans:
+            destroy(plans.popitem()[1][0])

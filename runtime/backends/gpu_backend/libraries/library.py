@@ -1,0 +1,160 @@
+"""What the vendors' libraries do for a GPU backend, each where it is there."""
+
+from collections.abc import Callable
+from enum import Enum
+from typing import Any, ClassVar, NamedTuple, Protocol
+
+from .....dtype import DType
+from ....core.conv import ParamsConv2D
+from .matrices import Matrices
+
+Dims = tuple[int, ...]
+
+
+class Library:
+    """A library at work on a device. While a plan is recorded, something that notes the calls stands for it."""
+
+    needs: ClassVar[str]
+    """What has to be installed for it."""
+    without: ClassVar[str] = "tallow's own kernels do its work"
+    """What becomes of its work where it is not there."""
+    parts: ClassVar[tuple[str, ...]] = ()
+    """The names of libraries that it loads besides and hands its work to."""
+
+    def step(self, name: str, arguments: tuple[Any, ...]) -> tuple[Callable[..., Any], tuple[Any, ...]]:
+        """What a call comes down to: a function, and arguments that were worked out as far as they can be."""
+        return getattr(self, name), arguments
+
+    def leave(self) -> None:
+        """Drop, at the end of the interpreter, objects whose binding reports as leaked what it finds after that.
+
+        Threads may still call the library, which then refuses.
+        """
+
+
+class Blas(Protocol):
+    """Matrix products."""
+
+    def multiply(
+        self,
+        dtype: DType,
+        bmnk: tuple[int, int, int, int],
+        lhs: Matrices,
+        rhs: Matrices,
+        result: int,
+        is_added: bool = False,
+        result_dtype: DType | None = None,
+    ) -> None:
+        """Enqueue the products of b matrices (m, k) with b matrices (k, n), to be written to `result`, contiguous.
+
+        There is something to multiply: b, m, n and k are above 0. f16 and bf16 accumulate in f32, which is their result
+        where `result_dtype` says so. What `is_added` is added to what is at `result`, and rounded once. Raises
+        LibraryError.
+        """
+
+
+class BiasedBlas(Protocol):
+    """Matrix products to which a row is added. What the library refuses returns False, and nothing is written."""
+
+    def multiply_and_add(
+        self, dtype: DType, mnk: tuple[int, int, int], lhs: Matrices, rhs: Matrices, bias: int, result: int
+    ) -> bool:
+        """Enqueue the product of matrices (m, k) and (k, n), plus a row of n, all contiguous: see `Blas.multiply`."""
+
+
+class Convolution(Protocol):
+    """Convolution of images in NCHW. What the library refuses returns False, and nothing is written."""
+
+    def conv2d(self, dtype: DType, params: ParamsConv2D, source: int, kernel: int, result: int) -> bool:
+        """Enqueue a convolution of contiguous operands. Raises LibraryError."""
+
+
+class AttentionParams(NamedTuple):
+    """Scaled dot product attention: dims and strides of query, keys and values, as (b, heads, n, size)."""
+
+    query: tuple[Dims, Dims]
+    keys: tuple[Dims, Dims]
+    values: tuple[Dims, Dims]
+    is_causal: bool
+    """Whether query i of n sees key j of m only where j <= i + m - n."""
+    scale: float
+
+
+class AttentionGradientParams(NamedTuple):
+    """The gradients of an attention: also dims and strides of its result and of the gradient of that."""
+
+    attention: AttentionParams
+    result: tuple[Dims, Dims]
+    gradient: tuple[Dims, Dims]
+    any_order: bool
+    """Whether sums may be added up in any order."""
+
+
+class Attention(Protocol):
+    """Attention without the scores in memory. What the library refuses returns False, and nothing is written."""
+
+    def attention(self, dtype: DType, params: AttentionParams, query: int, keys: int, values: int, result: int) -> bool:
+        """Enqueue softmax(query keys^T * scale) values, to be written to `result`, contiguous. Raises LibraryError."""
+
+    def attention_with_logsumexp(
+        self,
+        dtype: DType,
+        params: AttentionParams,
+        query: int,
+        keys: int,
+        values: int,
+        result: int,
+        logsumexp: int,
+    ) -> bool:
+        """The same, and log(sum(exp(query keys^T * scale))), an f32 for each query of each head."""
+
+    def attention_gradient(
+        self,
+        dtype: DType,
+        params: AttentionGradientParams,
+        query: int,
+        keys: int,
+        values: int,
+        result: int,
+        gradient: int,
+        logsumexp: int,
+        of_query: int,
+        of_keys: int,
+        of_values: int,
+    ) -> bool:
+        """Enqueue the gradients of query, keys and values, which are contiguous. Raises LibraryError."""
+
+
+class Pooling(Protocol):
+    """Pooling of images in NCHW. What the library refuses returns False, and nothing is written."""
+
+    def avg_pool2d(
+        self,
+        dtype: DType,
+        dims: tuple[int, int, int, int],
+        kernel_size: tuple[int, int],
+        stride: tuple[int, int],
+        source: int,
+        result: int,
+    ) -> bool:
+        """Enqueue the means of the windows of a contiguous operand of `dims`. Raises LibraryError."""
+
+
+class Transform(Enum):
+    """The discrete Fourier transforms that libraries have; none divides by the number of points."""
+
+    FORWARD = "forward"
+    INVERSE = "inverse"
+    REAL = "real"
+    """Of real numbers, of which the first half is given."""
+    INVERSE_REAL = "inverse real"
+
+
+class Transforms(Protocol):
+    """Discrete Fourier transforms."""
+
+    def transform(self, dtype: DType, form: Transform, count: int, lines: int, source: int, result: int) -> None:
+        """Enqueue the transforms of contiguous lines of `count` points, whose parts have a dtype of real numbers.
+
+        Lines are not empty; what is read may be written to. Raises LibraryError.
+        """

@@ -1,0 +1,122 @@
+"""The storage of a GPU backend: data, on which the functions of `ops` work."""
+
+from __future__ import annotations
+
+from sys import getrefcount
+from typing import TYPE_CHECKING, Any, Final, Protocol, Self
+
+import numpy as np
+
+from .....dtype import Array, DType
+from .....kernels.constants import ACCESS_BYTES
+from ....core.layout import Layout
+from ....host.array import normalised
+from ....kernels.argument_struct import Address
+from ...backend import BackendStorage
+from ...plan import kind_of
+from ..driver import capture, slow_path
+from .slice import Slice
+
+if TYPE_CHECKING:
+    from ..device import GpuDevice
+    from ..driver.capture import Capture
+
+# The form of a storage that is a number. It is 0 in memory of tallow's own, and above 0 in that of others, by how this
+# is aligned.
+_NUMBER: Final = -1
+
+
+class Memory(Protocol):
+    """Device memory, for as long as somebody holds this."""
+
+    @property
+    def address(self) -> Address:
+        """Where its first byte is."""
+
+    @property
+    def nbytes(self) -> int:
+        """How many bytes it has."""
+
+
+class GpuStorage(BackendStorage):
+    """Elements in device memory. Functions enqueue work on them and return; only `to_numpy` waits for it."""
+
+    device: GpuDevice
+    number: int | None = None
+    """The bits of the one element of a storage that has no memory so far: kernels can take it along."""
+    bits: int
+    """What the number was, also when it is in memory: another thread may just be running a plan for numbers."""
+    _captured: Capture | None = None
+    """The capture that a number was made in."""
+    _is_shared = False
+    """Whether the number is one for calls in captures and of none."""
+
+    def __init__(self, device: GpuDevice, dtype: DType, length: int, memory: Memory) -> None:
+        """Hold `memory`, whose first `length` elements of `dtype` are those of the storage."""
+        self.device = device
+        self.dtype = dtype
+        self.length = length
+        self.memory = memory
+        form = 0 if isinstance(memory, Slice) else 1 + memory.address % ACCESS_BYTES
+        self.kind = kind_of(dtype, length, form)
+
+    @classmethod
+    def of_number(cls, device: GpuDevice, dtype: DType, number: int) -> Self:
+        """A storage of one element, given by its bits, which is written to memory where something asks for that."""
+        storage = cls.__new__(cls)
+        storage.device = device
+        storage.dtype = dtype
+        storage.length = 1
+        storage.number = storage.bits = number
+        storage.kind = kind_of(dtype, 1, _NUMBER)
+        if slow_path.required:
+            storage._captured = capture.of(device.driver)
+        return storage
+
+    def __getattr__(self, name: str) -> Memory:
+        # Called for what is missing: the memory of a number.
+        if name != "memory" or self.number is None:
+            raise AttributeError(f"'{type(self).__name__}' object has no attribute '{name}'")
+        if slow_path.required and (self._is_shared or capture.of(self.device.driver) is not self._captured):
+            # A number of before the capture is in memory from now on, and not from the first replay on.
+            with capture.suspended():
+                return self._written()
+        return self._written()
+
+    def owns_memory(self) -> bool:
+        # The storage, the name here, and the call itself.
+        memory = self.__dict__.get("memory")
+        return isinstance(memory, Slice) and getrefcount(memory) == 3
+
+    def share(self) -> None:
+        self._is_shared = True
+        self._captured = None
+
+    def _written(self) -> Memory:
+        """The memory of a number, with the number."""
+        from ..ops.copy import fill_with
+        from ..ops.operand import dense
+
+        assert self.number is not None
+        written = type(self)(self.device, self.dtype, 1, self.device.allocate(self.dtype.itemsize))
+        fill_with(dense(written, ()), self.number)
+        # In this order, so that another thread finds one of the two.
+        self.memory = written.memory
+        self.kind = written.kind
+        self.number = None
+        return self.memory
+
+    def to_numpy(self) -> Array:
+        array = np.empty(self.length, self.dtype.numpy)
+        self.device.read(array, self.memory.address)
+        # What files and other libraries have for True was left as it is.
+        return normalised(array)
+
+    def address(self, layout: Layout) -> int:
+        """Where the first element that `layout` reaches is on the device."""
+        return self.memory.address + layout.start_offset * self.dtype.itemsize
+
+    def to_dlpack(self, layout: Layout, *, stream: int | None = None, copy: bool | None = None, **_: Any) -> object:
+        from ..dlpack import export
+
+        return export(self, layout, stream, bool(copy))
