@@ -31,11 +31,11 @@ from opgen.toolchains import TARGET
 # The types of an argument's fields: the C++ type, the letter of Python's struct module, the bytes of one, and what
 # launchers pack.
 FIELD_TYPES = {
-    "address": ("uint64_t", "Q", 8, "Address"),
-    "u32": ("uint32_t", "I", 4, "Count"),
-    "i32": ("int32_t", "i", 4, "Count"),
-    "u64": ("uint64_t", "Q", 8, "Count"),
-    "i64": ("int64_t", "q", 8, "Count"),
+    "address": ("uint64_t", "Q", 8, "Pointer"),
+    "u32": ("uint32_t", "I", 4, "Number"),
+    "i32": ("int32_t", "i", 4, "Number"),
+    "u64": ("uint64_t", "Q", 8, "Number"),
+    "i64": ("int64_t", "q", 8, "Number"),
     "f32": ("float", "f", 4, "float"),
     "f64": ("double", "d", 8, "float"),
 }

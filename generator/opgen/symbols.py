@@ -48,6 +48,8 @@ _INCLUDE = re.compile(r'^#include "([^"]+)"', re.MULTILINE)
 _PLACEHOLDER = re.compile(r"{\w+}")
 _FUNCTION = re.compile(r"^def ([a-z]\w*)\(", re.MULTILINE)
 _CLASS = re.compile(r"^class (\w+)", re.MULTILINE)
+# The first parameter of an op that builds a program.
+_BUILDER = "build"
 # A method of a class, and the names that instances have room for. Templates are read as text: not all are Python yet.
 _METHOD = re.compile(r"^    (?:async )?def ([a-z]\w*)\(", re.MULTILINE)
 _SLOTS = re.compile(r"^    __slots__ = \((.*)\)$", re.MULTILINE)
@@ -280,6 +282,9 @@ def _misfit(method: Method, call: FunctionCall, functions: Mapping[str, Callable
         mend = did_you_mean(call.function, functions) if functions else "; write it"
         return f", but {path} has no function '{call.function}'{mend}"
     given = [*([] if call.library is None else [call.library]), *method.call_arguments()]
+    if function.parameters[:1] == (_BUILDER,):
+        # It is given no device either.
+        given = [_BUILDER, *(argument for argument in given if method.operands or argument != "inner")]
     if function.fits(given):
         return None
     mend = "give it these parameters or call another function"

@@ -4,23 +4,27 @@ The dispatch has checked devices, dtypes, shapes, argument ranges and that every
 it calls a function of a backend; indexes alone are left to it.
 """
 
+import math
 from abc import abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
-from typing import TYPE_CHECKING, Any, ClassVar, Final, NamedTuple, Protocol, Self, TypeVar
+from typing import TYPE_CHECKING, Any, ClassVar, Concatenate, Final, NamedTuple, ParamSpec, Protocol, Self, TypeVar
 
 from ...dtype import Array, DType
 from ...ggml_dtype import GgmlDType
 from ..base.bounded_cache import BoundedCache
 from ..base.unpicklable import Unpicklable
 from ..core.layout import Layout
-from .plan import MOST_PLANS, Call, Key, Plan, Planned, kind_of
+from ..program.op_call import GivenStorage, OpCall, builds, operands_of
+from ..program.values import BlocksBuffer, Buffer
+from .plan import MOST_PLANS, Key, Plan, kind_of
 
 if TYPE_CHECKING:
     from ..doctor.finding import Finding
     from ..graph.traced import Program
     from ..ranks.group import Group
 
+P = ParamSpec("P")
 Result = TypeVar("Result")
 
 _MOST_NUMBERS: Final = 256
@@ -44,7 +48,7 @@ class Part(NamedTuple):
 
 # No class here is an ABC: the metaclass would make each pattern of a dispatch that fails several times slower. A type
 # checker finds the methods that a backend's own class lacks, because it is final.
-class BackendStorage(Planned, Unpicklable):
+class BackendStorage(GivenStorage, Unpicklable):
     """Elements on a device of one backend: `length` of them, flat."""
 
     __slots__ = ()
@@ -72,7 +76,7 @@ class BackendStorage(Planned, Unpicklable):
         """A DLPack capsule that shares the elements which `layout` reaches; options are those of `__dlpack__`."""
 
 
-class BackendBlocks(Planned, Unpicklable):
+class BackendBlocks(GivenStorage, Unpicklable):
     """Weights in blocks of GGML's formats, on a device of one backend: `length` of them."""
 
     _copy_advice = "copy or pickle the QStorage that has it"
@@ -204,38 +208,47 @@ class BackendDevice:
         self,
         key: Key,
         numbers: int,
-        function: Callable[..., Result],
+        function: Callable[..., Any],
         arguments: tuple[Any, ...],
         options: Mapping[str, Any],
         *,
         may_refuse: bool = False,
-    ) -> Result:
-        """Call `function` with its arguments, the last of which are so many numbers, and return its result.
+    ) -> Any:
+        """Call an op with its arguments, the last of which are so many numbers, and return its result.
 
-        How that is done is kept as the plan of the key, if there is one. The dispatch gives a plan other storages and
-        numbers. A function that may refuse returns None or False if it does, and then has no plan: the dispatch goes on
-        to another function, whose plan has the same key.
+        What runs its program is kept as the plan of the key, if there is one: the dispatch then gives it other storages
+        and numbers. An op that may refuse returns None, and so does a program whose library refuses; the dispatch goes
+        on to another op, whose plan has the same key. True is the result of what writes to its operands alone.
         """
         if isinstance(key, Exception):
             raise key
-        if key is None:
-            return self.unplanned(function, arguments, options)
-        call = Call(numbers, function, arguments, options)
-        plan = self.plan_of(key, call)
-        result: Result = plan(*call.operands(arguments))
-        if not may_refuse or (result is not None and result is not False):
+        call = OpCall(function, arguments, options, numbers, self.buffer_of)
+        operands = operands_of(arguments, numbers)
+        plan = self.plan_of(key, call, may_refuse=may_refuse)
+        if plan is None:
+            return None
+        result: Any = plan(*operands)
+        if key is not None and not (may_refuse and result is None):
             self.plans.keep(key, plan)
         return result
 
-    def unplanned(
-        self, function: Callable[..., Result], arguments: tuple[Any, ...], options: Mapping[str, Any]
-    ) -> Result:
-        """What `function` makes of its arguments, in a call that leaves no plan."""
-        return function(*arguments, **options)
+    def make(self, function: Callable[Concatenate[Any, P], Any], *arguments: P.args, **_: P.kwargs) -> Any:
+        """Call an op without operands, which makes a storage or tells something of the device."""
+        if not builds(function):
+            return function(self, *arguments)
+        # 1 is no 1.0, and 0.0 no -0.0.
+        signs = [math.copysign(1, argument) for argument in arguments if type(argument) is float]
+        key = function, *map(type, arguments), *arguments, *signs
+        plan = self.plans.get(key)
+        return self.planned(key, 0, function, arguments, {}) if plan is None else plan()
 
-    def plan_of(self, _key: Key, call: Call) -> Plan:
-        """The plan of a call that is made for the first time."""
-        return call.quicker or call
+    @abstractmethod
+    def buffer_of(self, storage: Any, position: int) -> Buffer | BlocksBuffer:
+        """The buffer for a storage of this backend that is the argument of a program at a position."""
+
+    @abstractmethod
+    def plan_of(self, key: Key, call: OpCall, *, may_refuse: bool) -> Plan | None:
+        """What runs the program of a call that is made for the first time; None where the op refuses."""
 
     def replay(self) -> "BackendReplay | None":
         """What notes calls on the device to make them again; None where graphs are what does, or nothing."""

@@ -332,6 +332,8 @@ def _expression(method: Method, backend: Backend, call: FunctionCall, operands: 
     function = f"{backend.name}.{call.module}.{call.function}"
     library = [] if call.library is None else [call.library]
     given = method.call_arguments(f"{backend.name}.") if operands is None else [f"*{operands}"]
+    if given[:1] == ["inner"] and not method.operands:
+        return f"inner.make({', '.join([function, *library, *given[1:]])})"
     arguments = [*library, *given]
     # Of a method with plans, what is called, and with what, so that it can be called again with other operands.
     return ", ".join([function, *arguments]) if has_plans(method) else f"{function}({', '.join(arguments)})"

@@ -411,7 +411,7 @@ def _packer(struct: Struct) -> View:
     name = "".join(f"_{letter.lower()}" if letter.isupper() else letter for letter in struct.name).lstrip("_")
     parameters = ["*", *map(_parameter, struct.members)]
     values = [member.name if member.is_number else f"*{member.name}" for member in struct.members]
-    # Before them are `def name(` and `return NAME.pack(`, behind them `) -> bytes:`.
+    # Before them are `def name(` and `return NAME.pack(`, behind them `) -> PackedArguments:`.
     return View(
         made_from=(struct.location,),
         name=name,
@@ -432,5 +432,5 @@ def _parameter(member: Member) -> str:
 def _filled(items: Sequence[str], column: int) -> str:
     """Items with commas from a column on, as many of them in a line as it has room for."""
     text = ", ".join(items).replace(": ", ":\N{NO-BREAK SPACE}")
-    filled = textwrap.fill(text, 109, initial_indent=" " * column, subsequent_indent=" " * 8)
+    filled = textwrap.fill(text, 99, initial_indent=" " * column, subsequent_indent=" " * 8)
     return filled[column:].replace("\N{NO-BREAK SPACE}", " ")

@@ -12,7 +12,12 @@ from ...base.error import BackendUnavailable, InvalidArgument, InvalidIndex, Lib
 from ...core.layout import Layout
 from ...core.random import RandomState
 from ...doctor.finding import Finding, modules, reason
-from ..backend import BackendDevice, Part
+from ...program.builder import NO_FACTS
+from ...program.host import host_plan
+from ...program.op_call import OpCall
+from ...program.values import BlocksBuffer, Buffer, Memory
+from ..backend import BackendBlocks, BackendDevice, Part
+from ..plan import Key, Plan
 from . import strided, transfer
 from .errors import tells_errors
 
@@ -86,6 +91,16 @@ class ArrayDevice(BackendDevice):
         self.handle = self.library.device_handle(ordinal)
         self.random = RandomState()
         self._notes = _Notes()
+
+    def buffer_of(self, storage: Any, position: int) -> Buffer | BlocksBuffer:
+        if isinstance(storage, BackendBlocks):
+            return BlocksBuffer(storage.dtype, storage.length, Memory(storage.size_in_bytes, argument=position))
+        memory = Memory(storage.length * storage.dtype.itemsize, argument=position)
+        return Buffer(storage.dtype, storage.length, memory)
+
+    def plan_of(self, key: Key, call: OpCall, *, may_refuse: bool) -> Plan | None:
+        program = call.program(NO_FACTS, may_refuse=may_refuse)
+        return None if program is None else host_plan(program)
 
     @property
     def description(self) -> str:

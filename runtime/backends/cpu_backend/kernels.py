@@ -26,7 +26,10 @@ from ...base.error import OutOfMemory
 from ...helpers.host_memory import require_room
 from ...helpers.threads import get_threads
 from ...host.cast import scalar
-from ...kernels.argument_struct import Address, PackedArguments, Variable
+from ...program.argument_struct import PackedArguments
+from ...program.values import Value as Variable
+
+Address = int
 from ..plan import kind_of
 from . import buffer_pool, host_libraries
 from .storage import CpuStorage

@@ -5,20 +5,27 @@ from __future__ import annotations
 from abc import abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
+from functools import cached_property
 from typing import TYPE_CHECKING, Any, ClassVar, Self, TypeVar
 
 import numpy as np
 
 from ....dtype import Array, DType
 from ....ggml_dtype import GgmlDType
+from ....kernels.constants import ACCESS_BYTES
 from ...base.error import BackendUnavailable
 from ...core.layout import Layout
 from ...helpers.installed import pip_install
 from ...host.array import normalised
+from ...program.builder import Facts
+from ...program.op_call import OpCall
+from ...program.operand import Operand
+from ...program.values import NOWHERE, BlocksBuffer, Buffer, Memory, Scalar
 from ..backend import BackendDevice, BackendStorage, Part
-from ..plan import Call, Key, Plan
+from ..plan import Key, Plan
 from .driver import capture, fork, slow_path
 from .driver.grid import MOST_ROWS_OF_X
+from .execute.program import GpuPlan, Reserved
 from .libraries.library import Library
 from .memory.quantized import QGpuStorage
 from .memory.slice import Slice
@@ -32,7 +39,7 @@ if TYPE_CHECKING:
     from .driver.gpu_driver import GpuDriver
     from .driver.loader import Loader
     from .memory.allocator import CachingAllocator
-    from .memory.storage import Memory
+    from .memory.storage import Memory as HeldMemory
 
 Opened = TypeVar("Opened", bound=Library)
 Result = TypeVar("Result")
@@ -153,25 +160,53 @@ class GpuDevice(BackendDevice):
         length = storage.length // dtype.type_size * dtype.block_size
         return self.blocks_class(self, dtype, length, storage.memory)
 
+    @cached_property
+    def facts(self) -> Facts:
+        """What ops know of the device."""
+        driver = self.driver
+        return Facts(driver.multiprocessors, driver.wave_size, self.counters, self.kernels.has)
+
+    def buffer_of(self, storage: Any, position: int) -> Buffer | BlocksBuffer:
+        if isinstance(storage, QGpuStorage):
+            return BlocksBuffer(storage.dtype, storage.length, Memory(storage.size_in_bytes, argument=position))
+        nbytes = storage.length * storage.dtype.itemsize
+        if storage.number is not None:
+            return Buffer(storage.dtype, 1, Memory(nbytes, argument=position), Scalar(position))
+        memory = storage.memory
+        is_foreign = not isinstance(memory, Slice)
+        skew = memory.address % ACCESS_BYTES if is_foreign else 0
+        given = Memory(memory.nbytes, argument=position, skew=skew, is_foreign=is_foreign)
+        return Buffer(storage.dtype, storage.length, given)
+
     def planned(
         self,
         key: Key,
         numbers: int,
-        function: Callable[..., Result],
+        function: Callable[..., Any],
         arguments: tuple[Any, ...],
         options: Mapping[str, Any],
         *,
         may_refuse: bool = False,
-    ) -> Result:
+    ) -> Any:
         result = super().planned(key, numbers, function, arguments, options, may_refuse=may_refuse)
         if slow_path.required and (captured := capture.of(self.driver)) is not None:
             captured.hold(arguments)
         return result
 
-    def plan_of(self, key: Key, call: Call) -> Plan:
-        from .execute.recorder import PlanToRecord
+    def plan_of(self, key: Key, call: OpCall, *, may_refuse: bool) -> Plan | None:
+        program = call.program(self.facts, may_refuse=may_refuse)
+        return None if program is None else GpuPlan(self, key, call, program)
 
-        return PlanToRecord(self, key, call)
+    def reserve(self, blocks: int) -> Reserved:
+        """Reserve blocks of the random stream: that of the device, or of this thread's capture."""
+        captured = capture.of(self.driver) if slow_path.required else None
+        stream = self.random if captured is None else captured.random
+        seed, block = stream.reserve(blocks)
+        return Reserved(NOWHERE if captured is None else captured.state_address(), seed, block, blocks, stream)
+
+    def run(self, function: Callable[..., Any], *arguments: Any) -> Any:
+        """Call an op without a plan."""
+        return self.planned(None, 0, function, arguments, {})
 
     def fused(self, program: Program, storages: Sequence[Any], numbers: Sequence[float]) -> Sequence[GpuStorage]:
         plan = self.plans.get(program)
@@ -179,7 +214,6 @@ class GpuDevice(BackendDevice):
             found: Sequence[GpuStorage] = plan(*storages, *numbers)
             return found
         from .ops import fused
-        from .ops.operand import Operand
 
         operands = [Operand(*operand) for operand in zip(storages, program.layouts, strict=True)]
         return self.planned(program, len(numbers), fused.results, (program, *operands, *numbers), {})
@@ -237,7 +271,7 @@ class GpuDevice(BackendDevice):
         """A storage of `count` elements, not initialised. Raises OutOfMemory."""
         return self.storage_class(self, dtype, count, self.slice_class(self.allocator, count * dtype.itemsize))
 
-    def held(self, dtype: DType, count: int, memory: Memory) -> GpuStorage:
+    def held(self, dtype: DType, count: int, memory: HeldMemory) -> GpuStorage:
         """A storage of memory that is there."""
         return self.storage_class(self, dtype, count, memory)
 

@@ -13,7 +13,6 @@ from ...base.error import InvalidArgument, UnsupportedDType
 from ...core.layout import Layout
 from ...core.shape import Shape
 from ...host.dlpack import NAME, TAKEN, DataType, DeviceOf, ManagedTensor, content, is_named, rename, said_by
-from ...kernels.argument_struct import Address
 from .driver import slow_path
 from .driver.release import release_with
 from .ops.copy import fresh
@@ -80,7 +79,7 @@ class Borrowed:
 
     __slots__ = ("__weakref__", "address", "nbytes")
 
-    def __init__(self, address: Address, nbytes: int, give_back: Callable[[], None]) -> None:
+    def __init__(self, address: int, nbytes: int, give_back: Callable[[], None]) -> None:
         self.address = address
         self.nbytes = nbytes
         release_with(self, give_back)

@@ -8,7 +8,6 @@ from typing import TypeAlias
 
 from ...base.error import TallowError
 from ...doctor.finding import Finding
-from ...kernels.argument_struct import Address
 from ..gpu_backend.driver.error import InvalidKernel
 from ..gpu_backend.driver.gpu_driver import Function, GpuDriver
 from ..gpu_backend.driver.launch import Launcher
@@ -63,7 +62,7 @@ class Driver(GpuDriver[Module]):
     def _new_buffer(self, nbytes: int) -> HipBuffer:
         return HipBuffer(self.device, nbytes)
 
-    def allocate_shared(self, nbytes: int) -> Address:
+    def allocate_shared(self, nbytes: int) -> int:
         return self._kept(partial(HipSharedBuffer, self.device), nbytes)
 
     def host_buffer(self, nbytes: int) -> HipHostBuffer:

@@ -15,7 +15,6 @@ from numpy.typing import DTypeLike
 from .....dtype import Array
 from ....base.error import DeviceMismatch, InvalidArgument, OutOfMemory
 from ....helpers.closing import Closing
-from ....kernels.argument_struct import Address
 from . import fork
 from .error import Closed
 from .resource import Resource
@@ -46,7 +45,7 @@ class Allocation(Resource):
     __slots__ = ("address",)
 
     def __init__(self, address: int, release: Callable[..., None], *arguments: Any) -> None:
-        self.address = cast("Address", address)
+        self.address = cast("int", address)
         self._own(release, *arguments)
 
 
@@ -122,7 +121,7 @@ class HostBuffer(_Memory[Device]):
         self._shown: weakref.ref[_Shown] | None = None
 
     @property
-    def address(self) -> Address:
+    def address(self) -> int:
         """The address of the first byte (0 for an empty allocation)."""
         return self._open().address
 
@@ -213,7 +212,7 @@ class DeviceBuffer(_Memory[Device], Generic[Device, Queue]):
         return self._of(self.device, nbytes, self._open(), self._offset + offset, is_view=True)
 
     @property
-    def address(self) -> Address:
+    def address(self) -> int:
         """The device address of the first byte (0 for an empty allocation); `Closed` after `close()`."""
         return self._open().address + self._offset
 

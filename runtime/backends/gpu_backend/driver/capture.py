@@ -16,7 +16,6 @@ from typing import TYPE_CHECKING, Any
 from ....base.bounded_cache import BoundedCache
 from ....base.error import CaptureError
 from ....core.random import RandomState
-from ....kernels.argument_struct import Address
 from ...plan import Plan
 from . import fork, slow_path
 
@@ -51,7 +50,7 @@ class Capture:
         self._driver = driver
         self._keys = (driver, driver.queue.address)
 
-    def state_address(self) -> Address:
+    def state_address(self) -> int:
         """The address of the state, for a kernel that works with it."""
         self.has_state = True
         return self.state.address
@@ -67,7 +66,7 @@ class Capture:
             if memory is not None and getattr(memory, "pool", None) is not self.pool:
                 self.held[id(memory)] = memory
 
-    def index_record(self) -> Address:
+    def index_record(self) -> int:
         """Where kernels record an index out of range."""
         self.has_indexes = True
         return self.state_address() + _INDEX_ERROR_PLACE

@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Any, ClassVar, Generic, Self, TypeAlias, TypeV
 
 from .....dtype import Array
 from ....base.error import OutOfMemory
-from ....kernels.argument_struct import Address
 from . import capture, slow_path
 from .error import DriverError
 from .launch import Launcher
@@ -78,11 +77,11 @@ class GpuDriver(ABC, Generic[LoadedModule]):
         """The vendor's handle of the stream, or of this thread's capture, for libraries that share memory."""
         return self.queue.address
 
-    def allocate(self, nbytes: int) -> Address:
+    def allocate(self, nbytes: int) -> int:
         """The address of `nbytes` > 0 of new memory; OutOfMemory where there is not enough."""
         return self._kept(self._new_buffer, nbytes)
 
-    def _kept(self, new_buffer: Callable[[int], DeviceBuffer[Any, Any]], nbytes: int) -> Address:
+    def _kept(self, new_buffer: Callable[[int], DeviceBuffer[Any, Any]], nbytes: int) -> int:
         try:
             buffer = new_buffer(nbytes)
         except OverflowError as error:  # more bytes than the vendor's driver can count
@@ -95,7 +94,7 @@ class GpuDriver(ABC, Generic[LoadedModule]):
         self._buffers[address] = buffer
         return address
 
-    def allocate_shared(self, nbytes: int) -> Address:
+    def allocate_shared(self, nbytes: int) -> int:
         """The same, of memory that other devices read and write while kernels are at it."""
         return self.allocate(nbytes)
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, NamedTuple, final
 
 from .....kernels.arguments import graph_begin, graph_finish
 from ....base.error import InvalidArgument, TallowError
-from ....kernels.argument_struct import NOWHERE, Address
+from ....program.values import NOWHERE
 from ...backend import BackendGraph
 from ..driver import capture, slow_path
 from ..driver.resource import Resource
@@ -126,7 +126,7 @@ class GpuGraph(Resource, BackendGraph):
             else:
                 self._replay_with_state(recorded, captured, captured.state.address)
 
-    def _replay_with_state(self, recorded: Recorded, captured: _Captured, state: Address) -> None:
+    def _replay_with_state(self, recorded: Recorded, captured: _Captured, state: int) -> None:
         device, blocks = self._device, captured.blocks
         record = device.index_errors.own_address if captured.has_indexes else NOWHERE
         reserved = seed, first = device.random.reserve(blocks) if blocks else (0, 0)

@@ -13,7 +13,6 @@ import numpy as np
 
 from .....dtype import DType
 from ....base.error import InvalidIndex
-from ....kernels.argument_struct import Address
 from ..driver import capture, slow_path
 
 if TYPE_CHECKING:
@@ -43,7 +42,7 @@ class _Record:
 
     __slots__ = ("address", "expected")
 
-    def __init__(self, address: Address) -> None:
+    def __init__(self, address: int) -> None:
         self.address = address
         self.expected = False
 
@@ -82,7 +81,7 @@ class IndexErrors:
         self._calls = itertools.count(1)
 
     @property
-    def address(self) -> Address:
+    def address(self) -> int:
         """The record of this thread, or of its capture, for the arguments of every kernel that reads indexes."""
         if slow_path.required:
             captured = capture.of(self._driver)
@@ -91,7 +90,7 @@ class IndexErrors:
         return self._own.record.address
 
     @property
-    def own_address(self) -> Address:
+    def own_address(self) -> int:
         """The record of this thread, for what a replay finds."""
         return self._own.record.address
 

@@ -10,7 +10,7 @@ from typing import Final, NamedTuple, Protocol
 from ....base.bounded_cache import BoundedCache
 from ....base.error import InvalidArgument, OutOfMemory
 from ....helpers.size_class import size_class
-from ....kernels.argument_struct import NOWHERE, Address
+from ....program.values import NOWHERE
 from ..driver import capture, fork
 from ..driver.error import DriverError
 
@@ -26,7 +26,7 @@ _MOST_KNOWN: Final = 4096
 class Memory(Protocol):
     """The part of a driver that an allocator needs."""
 
-    def allocate(self, nbytes: int) -> Address:
+    def allocate(self, nbytes: int) -> int:
         """The address of `nbytes` of new memory; OutOfMemory where there is not enough."""
 
     def free(self, address: int) -> None:
@@ -61,7 +61,7 @@ class Blocks:
 
     def __init__(self, size: int) -> None:
         self.size = size
-        self.free: list[Address] = []
+        self.free: list[int] = []
 
 
 class Pool(ABC):
@@ -93,7 +93,7 @@ class Pool(ABC):
         if self.allocated > self.peak:
             self.peak = self.allocated
 
-    def more(self, nbytes: int) -> tuple[Blocks, Address]:
+    def more(self, nbytes: int) -> tuple[Blocks, int]:
         """The blocks that serve a request, and one of them, new where none is free."""
         size = self._size(nbytes)
         blocks = self.by_request.keep(nbytes, self.blocks_of(size))
@@ -113,7 +113,7 @@ class Pool(ABC):
         return size_class(nbytes, _SMALLEST)
 
     @abstractmethod
-    def _new_block(self, size: int) -> Address:
+    def _new_block(self, size: int) -> int:
         """The address of a new block."""
 
 
@@ -161,7 +161,7 @@ class CachingAllocator(Pool):
             cached = sum([blocks.size * len(blocks.free) for blocks in self._by_size.values()])
             return AllocatorStatistics(self.allocated, cached, self.peak)
 
-    def lend(self, size: int) -> Address:
+    def lend(self, size: int) -> int:
         """A block for a private pool."""
         with self._lock:
             try:
@@ -184,7 +184,7 @@ class CachingAllocator(Pool):
     def _size(self, nbytes: int) -> int:
         return size_class(nbytes, _SMALLEST) if self._limit else nbytes
 
-    def _new_block(self, size: int) -> Address:
+    def _new_block(self, size: int) -> int:
         try:
             address = self._memory.allocate(size)
         except OutOfMemory:
@@ -210,7 +210,7 @@ class CachingAllocator(Pool):
         """Give back at least so many bytes, where there are as many; the first refusal of the driver."""
         first: DriverError | None = None
         for blocks in list(self._by_size.values()):
-            refused: list[Address] = []
+            refused: list[int] = []
             while nbytes > 0 and blocks.size and blocks.free:
                 try:
                     address = blocks.free.pop()
@@ -251,7 +251,7 @@ class PrivatePool(Pool):
     def _size(self, nbytes: int) -> int:
         return self._allocator._size(nbytes)
 
-    def _new_block(self, size: int) -> Address:
+    def _new_block(self, size: int) -> int:
         address = self._allocator.lend(size)
         self.lent += size
         return address

@@ -15,7 +15,6 @@ from ..driver.error import DriverError
 from ..driver.grid import ceil_divide
 
 if TYPE_CHECKING:
-    from ....kernels.argument_struct import Address
     from ....ranks.group import Group
     from ..driver.buffer import HostBuffer
     from ..driver.gpu_driver import GpuDriver
@@ -26,9 +25,9 @@ _WORD: Final = 8
 class Room(NamedTuple):
     """Addresses that the kernels of `collective` take: see there."""
 
-    places: Address
-    turns: Address
-    stop: Address
+    places: int
+    turns: int
+    stop: int
 
 
 class Peers:

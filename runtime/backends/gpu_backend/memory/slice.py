@@ -1,6 +1,5 @@
 """Memory of a storage on the device."""
 
-from ....kernels.argument_struct import Address
 from ..driver import slow_path
 from .allocator import Blocks, Pool
 
@@ -13,7 +12,7 @@ class Slice:
 
     __slots__ = ("_blocks", "address", "nbytes", "pool")
 
-    address: Address
+    address: int
     _blocks: Blocks
     pool: Pool
 

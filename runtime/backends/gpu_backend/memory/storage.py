@@ -11,7 +11,6 @@ from .....dtype import Array, DType
 from .....kernels.constants import ACCESS_BYTES
 from ....core.layout import Layout
 from ....host.array import normalised
-from ....kernels.argument_struct import Address
 from ...backend import BackendStorage
 from ...plan import kind_of
 from ..driver import capture, slow_path
@@ -30,7 +29,7 @@ class Memory(Protocol):
     """Device memory, for as long as somebody holds this."""
 
     @property
-    def address(self) -> Address:
+    def address(self) -> int:
         """Where its first byte is."""
 
     @property
@@ -95,11 +94,10 @@ class GpuStorage(BackendStorage):
     def _written(self) -> Memory:
         """The memory of a number, with the number."""
         from ..ops.copy import fill_with
-        from ..ops.operand import dense
 
         assert self.number is not None
         written = type(self)(self.device, self.dtype, 1, self.device.allocate(self.dtype.itemsize))
-        fill_with(dense(written, ()), self.number)
+        self.device.run(fill_with, Operand(written, Layout.contiguous(())), self.number)
         # In this order, so that another thread finds one of the two.
         self.memory = written.memory
         self.kind = written.kind

@@ -9,18 +9,18 @@ from .....dtype import DType
 from .....kernels import arguments
 from .....kernels.constants import ACCESS_BYTES, ATTENTION_FEW_ROWS, ATTENTION_ROWS, COUNTERS, GROUP_SHARED
 from ....base.error import InvalidArgument
-from ....kernels.argument_struct import NOWHERE
+from ....program.builder import ProgramBuilder
+from ....program.operand import Operand, dense
+from ....program.values import NOWHERE, Buffer
 from ..driver.grid import MOST_BLOCKS, ceil_divide
 from ..libraries.library import AttentionParams
 from . import copy
 from .geometry import LIMIT, Dims
 from .index import Rows, check
-from .operand import Operand, dense
 from .scalar import element_bits
 
 if TYPE_CHECKING:
     from ..libraries.library import Attention
-    from ..memory.storage import GpuStorage
 
 # The sizes of heads that there are kernels for, and the rows that a block takes of them with dot products.
 _SIZES: Final = (64, 128, 256)
@@ -41,6 +41,7 @@ NO_LENGTHS: Final = arguments.Index(NOWHERE, 0, 0, 0, 0, 0, 0)
 
 
 def scaled_dot_product_attention(
+    build: ProgramBuilder,
     query: Operand,
     key: Operand,
     value: Operand,
@@ -48,12 +49,13 @@ def scaled_dot_product_attention(
     lengths: Operand | None,
     is_causal: bool,
     scale: float,
-) -> GpuStorage:
+) -> Buffer:
     """softmax(query key^T * scale + mask) value of (b, heads, n, size), of which key heads serve several each."""
-    return _attended("scaled_dot_product_attention", query, key, value, mask, lengths, is_causal, scale)
+    return _attended(build, "scaled_dot_product_attention", query, key, value, mask, lengths, is_causal, scale)
 
 
 def scaled_dot_product_attention_with_logsumexp(
+    build: ProgramBuilder,
     query: Operand,
     key: Operand,
     value: Operand,
@@ -61,17 +63,18 @@ def scaled_dot_product_attention_with_logsumexp(
     lengths: Operand | None,
     is_causal: bool,
     scale: float,
-) -> tuple[GpuStorage, ...]:
+) -> tuple[Buffer, ...]:
     """The same, and log(sum(exp(score))) of each query."""
-    op, sums = "scaled_dot_product_attention_with_logsumexp", _logsumexp_of(query)
-    return _attended(op, query, key, value, mask, lengths, is_causal, scale, sums), sums
+    op, sums = "scaled_dot_product_attention_with_logsumexp", _logsumexp_of(build, query)
+    return _attended(build, op, query, key, value, mask, lengths, is_causal, scale, sums), sums
 
 
-def _logsumexp_of(query: Operand) -> GpuStorage:
-    return query.device.empty(DType.F32, math.prod(query.shape[:3]))
+def _logsumexp_of(build: ProgramBuilder, query: Operand) -> Buffer:
+    return build.empty(DType.F32, math.prod(query.shape[:3]))
 
 
 def _attended(
+    build: ProgramBuilder,
     op: str,
     query: Operand,
     key: Operand,
@@ -80,26 +83,26 @@ def _attended(
     lengths: Operand | None,
     is_causal: bool,
     scale: float,
-    logsumexp: GpuStorage | None = None,
-) -> GpuStorage:
+    logsumexp: Buffer | None = None,
+) -> Buffer:
     """What attention gives, which also writes `logsumexp`."""
     batches, heads, queries, size = query.shape
     key_heads, keys = key.shape[1:3]
-    device, dtype = query.device, query.dtype
-    result = device.empty(dtype, query.layout.elem_count)
+    dtype = query.dtype
+    result = build.empty(dtype, query.layout.elem_count)
     # As an index, a length is one of so many.
-    indexes = None if lengths is None else Rows.of(op, lengths, keys + 1, mark=0)
+    indexes = None if lengths is None else Rows.of(build, op, lengths, keys + 1, mark=0)
     if result.length == 0 or keys == 0:
         if indexes is not None:
-            check(indexes)
-        device.driver.zero(result.memory.address, result.memory.nbytes)
+            check(build, indexes)
+        build.zero(result)
         if logsumexp is not None:
-            copy.const_set(dense(logsumexp, query.shape[:3]), math.inf)
+            copy.const_set(build, dense(logsumexp, query.shape[:3]), math.inf)
         return result
     group = heads // key_heads
     rows = group * queries
     least = held_size(op, size)
-    multiprocessors = device.driver.multiprocessors
+    multiprocessors = build.facts.multiprocessors
     is_plain = mask is None and scale >= _LEAST_SCALE
     key_rows = batches * key_heads
     are_few = key_rows * _most_splits(rows, keys) < multiprocessors
@@ -116,12 +119,12 @@ def _attended(
     # Copies live until the launch.
     query, key, value = map(whole, (query, key, value))
     lines = batches * heads * queries
-    parts = device.empty(DType.F32, lines * splits * (least + 2)) if splits > 1 else None
+    parts = build.empty(DType.F32, lines * splits * (least + 2)) if splits > 1 else None
     packed = arguments.attention(
-        result=result.memory.address, logsumexp=NOWHERE if logsumexp is None else logsumexp.memory.address,
+        result=result.address, logsumexp=NOWHERE if logsumexp is None else logsumexp.address,
         query=query.address, key=key.address, value=value.address, mask=NOWHERE if mask is None else mask.address,
-        parts=NOWHERE if parts is None else parts.memory.address,
-        counters=NOWHERE if parts is None else device.counters,
+        parts=NOWHERE if parts is None else parts.address,
+        counters=NOWHERE if parts is None else build.facts.counters,
         indexes=NOWHERE if indexes is None else indexes.indexes.address,
         index=NO_LENGTHS if indexes is None else indexes.fields, is_causal=is_causal,
         index_stride=index_stride(lengths),
@@ -130,13 +133,14 @@ def _attended(
         heads=key_heads, group=group, queries=queries, keys=keys, head_size=size, splits=splits,
     )  # fmt: skip
     shared_bytes = GROUP_SHARED if way in _ALL_KEYS else 0
-    device.kernels.launch("attention", f"attention_{dtype.value}_{least}_{way}", blocks * splits, packed, shared_bytes)
+    build.launch("attention", f"attention_{dtype.value}_{least}_{way}", blocks * splits, packed, shared_bytes)
     if indexes is not None:
-        device.index_errors.expect()
+        build.expect_error()
     return result
 
 
 def by_library(
+    build: ProgramBuilder,
     library: Attention,
     query: Operand,
     key: Operand,
@@ -145,17 +149,18 @@ def by_library(
     lengths: Operand | None,
     is_causal: bool,
     scale: float,
-) -> GpuStorage | None:
+) -> Buffer | None:
     """The same by a library; None for what that refuses, and for what takes less time by kernels."""
     if mask is not None or lengths is not None or not suits_libraries((query, key, value), is_causal, scale):
         return None
-    result = query.device.empty(query.dtype, query.layout.elem_count)
+    result = build.empty(query.dtype, query.layout.elem_count)
     params = AttentionParams(form(query), form(key), form(value), is_causal, scale)
-    addresses = query.address, key.address, value.address, result.memory.address
+    addresses = query.address, key.address, value.address, result.address
     return result if library.attention(query.dtype, params, *addresses) else None
 
 
 def by_library_with_logsumexp(
+    build: ProgramBuilder,
     library: Attention,
     query: Operand,
     key: Operand,
@@ -164,13 +169,13 @@ def by_library_with_logsumexp(
     lengths: Operand | None,
     is_causal: bool,
     scale: float,
-) -> tuple[GpuStorage, ...] | None:
+) -> tuple[Buffer, ...] | None:
     """The same, and log(sum(exp(score))) of each query."""
     if mask is not None or lengths is not None or not suits_libraries((query, key, value), is_causal, scale):
         return None
-    made = query.device.empty(query.dtype, query.layout.elem_count), _logsumexp_of(query)
+    made = build.empty(query.dtype, query.layout.elem_count), _logsumexp_of(build, query)
     params = AttentionParams(form(query), form(key), form(value), is_causal, scale)
-    addresses = query.address, key.address, value.address, *(each.memory.address for each in made)
+    addresses = query.address, key.address, value.address, *(each.address for each in made)
     return made if library.attention_with_logsumexp(query.dtype, params, *addresses) else None
 
 
@@ -235,7 +240,7 @@ def _most_splits(rows: int, keys: int) -> int:
     return math.isqrt(keys // rows)
 
 
-def whole(operand: Operand) -> Operand:
+def whole(build: ProgramBuilder, operand: Operand) -> Operand:
     """An operand whose heads are read in whole accesses: where it is if it can be, else a copy."""
     if _is_whole(operand):
         return operand
@@ -243,12 +248,12 @@ def whole(operand: Operand) -> Operand:
     *outer, size = operand.shape
     padded = ceil_divide(size, length) * length
     if padded == size:
-        return copy.copied(operand)
-    storage = operand.device.empty(operand.dtype, math.prod(outer) * padded)
-    operand.device.driver.zero(storage.memory.address, storage.memory.nbytes)
+        return copy.copied(build, operand)
+    storage = build.empty(operand.dtype, math.prod(outer) * padded)
+    build.zero(storage)
     strides: Dims = copy.row_major((*outer, padded))
     target = dense(storage, (*outer, padded)).relaid((*outer, size), strides)
-    copy.copy(operand, target)
+    copy.copy(build, operand, target)
     return target
 
 
@@ -259,8 +264,5 @@ def _is_whole(operand: Operand) -> bool:
     steps = [step for count, step in zip(outer, operand.strides, strict=False) if count > 1]
     is_dense = operand.strides[-1] == 1 or size == 1
     return (
-        is_dense
-        and size % length == 0
-        and all(step % length == 0 for step in steps)
-        and operand.address % ACCESS_BYTES == 0
+        is_dense and size % length == 0 and all(step % length == 0 for step in steps) and operand.address.is_aligned()
     )

@@ -8,25 +8,26 @@ from .....dtype import DType
 from .....kernels import arguments
 from .....kernels.constants import ATTENTION_ROWS
 from ....base.error import InvalidArgument
-from ....kernels.argument_struct import NOWHERE
+from ....program.builder import ProgramBuilder
+from ....program.operand import Operand
+from ....program.values import NOWHERE, Buffer
 from ..driver.grid import MOST_BLOCKS, ceil_divide
 from ..libraries.library import AttentionGradientParams, AttentionParams
 from . import attention
 from .copy import contiguous
 from .geometry import LIMIT
 from .index import Rows, check
-from .operand import Operand
 from .scalar import element_bits
 
 if TYPE_CHECKING:
     from ..libraries.library import Attention
-    from ..memory.storage import GpuStorage
 
 _FAMILY: Final = "attention_gradient"
 _OP: Final = "scaled_dot_product_attention_gradient"
 
 
 def scaled_dot_product_attention_gradient(
+    build: ProgramBuilder,
     query: Operand,
     key: Operand,
     value: Operand,
@@ -38,24 +39,23 @@ def scaled_dot_product_attention_gradient(
     is_causal: bool,
     of_mask: bool,
     scale: float,
-) -> tuple[GpuStorage, ...]:
+) -> tuple[Buffer, ...]:
     """The gradients of query, key and value, and of the mask if it is asked for."""
-    device = query.device
-    made = [device.empty(query.dtype, each.layout.elem_count) for each in (query, key, value)]
+    made = [build.empty(query.dtype, each.layout.elem_count) for each in (query, key, value)]
     if of_mask and mask is not None:
-        made.append(device.empty(query.dtype, mask.layout.elem_count))
+        made.append(build.empty(query.dtype, mask.layout.elem_count))
     batches, heads, queries, size = query.shape
     key_heads, keys = key.shape[1:3]
-    indexes = None if lengths is None else Rows.of(_OP, lengths, keys + 1, mark=0)
+    indexes = None if lengths is None else Rows.of(build, _OP, lengths, keys + 1, mark=0)
     if 0 in (query.layout.elem_count, keys):
         if indexes is not None:
-            check(indexes)
+            check(build, indexes)
         for each in made:
-            device.driver.zero(each.memory.address, each.memory.nbytes)
+            build.zero(each)
         return tuple(made)
     # Of a mask only the gradients are written of what is in a tile with something that is seen.
     for each in made[3:]:
-        device.driver.zero(each.memory.address, each.memory.nbytes)
+        build.zero(each)
     group = heads // key_heads
     row_blocks = batches * key_heads * ceil_divide(group * queries, ATTENTION_ROWS)
     key_blocks = batches * key_heads * ceil_divide(keys, ATTENTION_ROWS)
@@ -64,14 +64,14 @@ def scaled_dot_product_attention_gradient(
         raise InvalidArgument(_OP, reason)
     # Copies live until the launch.
     query, key, value, result, gradient = map(attention.whole, (query, key, value, result, gradient))
-    logsumexp = contiguous(logsumexp)
-    products = device.empty(DType.F32, batches * heads * queries)
+    logsumexp = contiguous(build, logsumexp)
+    products = build.empty(DType.F32, batches * heads * queries)
     packed = arguments.attention_gradient(
-        query_gradient=made[0].memory.address, key_gradient=made[1].memory.address,
-        value_gradient=made[2].memory.address, mask_gradient=made[3].memory.address if made[3:] else NOWHERE,
+        query_gradient=made[0].address, key_gradient=made[1].address,
+        value_gradient=made[2].address, mask_gradient=made[3].address if made[3:] else NOWHERE,
         query=query.address, key=key.address, value=value.address, mask=NOWHERE if mask is None else mask.address,
         result=result.address, gradient=gradient.address, logsumexp=logsumexp.address,
-        products=products.memory.address, indexes=NOWHERE if indexes is None else indexes.indexes.address,
+        products=products.address, indexes=NOWHERE if indexes is None else indexes.indexes.address,
         index=attention.NO_LENGTHS if indexes is None else indexes.fields, is_causal=is_causal,
         index_stride=attention.index_stride(lengths), scale=element_bits(scale, DType.F32),
         query_strides=query.strides[:3], key_strides=key.strides[:3], value_strides=value.strides[:3],
@@ -81,14 +81,15 @@ def scaled_dot_product_attention_gradient(
     )  # fmt: skip
     # The kernel of keys takes what that of queries left at `products`.
     name = f"attention_gradient_{query.dtype.value}_{attention.held_size(_OP, size)}"
-    device.kernels.launch(_FAMILY, f"{name}_queries", row_blocks, packed)
-    device.kernels.launch(_FAMILY, f"{name}_keys", key_blocks, packed)
+    build.launch(_FAMILY, f"{name}_queries", row_blocks, packed)
+    build.launch(_FAMILY, f"{name}_keys", key_blocks, packed)
     if indexes is not None:
-        device.index_errors.expect()
+        build.expect_error()
     return tuple(made)
 
 
 def by_library(
+    build: ProgramBuilder,
     library: Attention,
     query: Operand,
     key: Operand,
@@ -101,13 +102,14 @@ def by_library(
     is_causal: bool,
     of_mask: bool,
     scale: float,
-) -> tuple[GpuStorage, ...] | None:
+) -> tuple[Buffer, ...] | None:
     """The same by a library; None for what that refuses, and for what takes less time by kernels."""
     operands = query, key, value, result, gradient
-    return _by_library(library, *operands, logsumexp, mask, lengths, is_causal, of_mask, scale, any_order=False)
+    return _by_library(build, library, *operands, logsumexp, mask, lengths, is_causal, of_mask, scale, any_order=False)
 
 
 def by_library_in_any_order(
+    build: ProgramBuilder,
     library: Attention,
     query: Operand,
     key: Operand,
@@ -120,13 +122,14 @@ def by_library_in_any_order(
     is_causal: bool,
     of_mask: bool,
     scale: float,
-) -> tuple[GpuStorage, ...] | None:
+) -> tuple[Buffer, ...] | None:
     """The same, by algorithms whose bits may differ from run to run."""
     operands = query, key, value, result, gradient
-    return _by_library(library, *operands, logsumexp, mask, lengths, is_causal, of_mask, scale, any_order=True)
+    return _by_library(build, library, *operands, logsumexp, mask, lengths, is_causal, of_mask, scale, any_order=True)
 
 
 def _by_library(
+    build: ProgramBuilder,
     library: Attention,
     query: Operand,
     key: Operand,
@@ -141,18 +144,18 @@ def _by_library(
     scale: float,
     *,
     any_order: bool,
-) -> tuple[GpuStorage, ...] | None:
+) -> tuple[Buffer, ...] | None:
     operands = query, key, value, result, gradient
     is_plain = mask is None and lengths is None and not of_mask
     # cuDNN adds up gradients of such queries in another order in each call, whatever it is asked for.
     is_uneven = is_causal and query.shape[2] != key.shape[2] and not any_order
     if not is_plain or is_uneven or not attention.suits_libraries(operands, is_causal, scale):
         return None
-    made = [query.device.empty(query.dtype, each.layout.elem_count) for each in (query, key, value)]
+    made = [build.empty(query.dtype, each.layout.elem_count) for each in (query, key, value)]
     own = AttentionParams(attention.form(query), attention.form(key), attention.form(value), is_causal, scale)
     params = AttentionGradientParams(own, attention.form(result), attention.form(gradient), any_order)
     # A copy lives until the call.
-    logsumexp = contiguous(logsumexp)
+    logsumexp = contiguous(build, logsumexp)
     addresses = [each.address for each in (*operands, logsumexp)]
-    is_done = library.attention_gradient(query.dtype, params, *addresses, *(each.memory.address for each in made))
+    is_done = library.attention_gradient(query.dtype, params, *addresses, *(each.address for each in made))
     return tuple(made) if is_done else None

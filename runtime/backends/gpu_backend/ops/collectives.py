@@ -10,20 +10,23 @@ from .....dtype import Array, DType
 from .....kernels import arguments
 from .....kernels.constants import BLOCK_SIZE, REDUCED_WORDS
 from .....op import MethodOp
+from ....program.builder import ProgramBuilder
+from ....program.operand import Operand, dense
+from ....program.values import Buffer
 from ..driver.grid import ceil_divide
 from . import copy, elementwise
-from .operand import Operand, dense
 
 if TYPE_CHECKING:
     from ....ranks.group import Group
     from ..libraries.collectives import Collectives
-    from ..memory.storage import GpuStorage
 
 # What travels at once.
 _WORD: Final = 4
 
 
-def all_reduce_by_peers(library: Collectives, source: Operand, reduction: str, group: Group) -> GpuStorage | None:
+def all_reduce_by_peers(
+    build: ProgramBuilder, library: Collectives, source: Operand, reduction: str, group: Group
+) -> Buffer | None:
     """The sums or means of few elements of all ranks, by a kernel; None where a library has to join them."""
     dtype, count = source.dtype, source.layout.elem_count
     words = ceil_divide(count * dtype.itemsize, _WORD)
@@ -34,10 +37,10 @@ def all_reduce_by_peers(library: Collectives, source: Operand, reduction: str, g
     peers = library.peers.of(group)
     if peers is None:
         return None
-    source = copy.contiguous(source)
-    result = source.device.empty(dtype, count)
+    source = copy.contiguous(build, source)
+    result = build.empty(dtype, count)
     packed = arguments.all_reduce(
-        result=result.memory.address,
+        result=result.address,
         source=source.address,
         places=peers.places,
         turns=peers.turns,
@@ -47,156 +50,168 @@ def all_reduce_by_peers(library: Collectives, source: Operand, reduction: str, g
         ranks=group.size,
         divisor=group.size if reduction == "mean" else 1,
     )
-    source.device.kernels.launch("collective", f"all_reduce_{dtype}", ceil_divide(words, BLOCK_SIZE), packed)
+    build.launch("collective", f"all_reduce_{dtype}", ceil_divide(words, BLOCK_SIZE), packed)
     return result
 
 
-def all_reduce_by_library(library: Collectives, source: Operand, reduction: str, group: Group) -> GpuStorage:
+def all_reduce_by_library(
+    build: ProgramBuilder, library: Collectives, source: Operand, reduction: str, group: Group
+) -> Buffer:
     """The elements of all ranks joined."""
-    given, count = _joinable(source), source.layout.elem_count
-    result = source.device.empty(given.dtype, count)
+    given, count = _joinable(build, source), source.layout.elem_count
+    result = build.empty(given.dtype, count)
     if count:
-        library.all_reduce(group, given.dtype, reduction, given.address, result.memory.address, count)
-    return _as(result, source.dtype)
+        library.all_reduce(group, given.dtype, reduction, given.address, result.address, count)
+    return _as(build, result, source.dtype)
 
 
-def all_gather_by_library(library: Collectives, source: Operand, group: Group) -> GpuStorage:
+def all_gather_by_library(build: ProgramBuilder, library: Collectives, source: Operand, group: Group) -> Buffer:
     """The elements of all ranks, one behind the other."""
-    source, count = copy.contiguous(source), source.layout.elem_count
-    result = source.device.empty(source.dtype, count * group.size)
+    source, count = copy.contiguous(build, source), source.layout.elem_count
+    result = build.empty(source.dtype, count * group.size)
     if count:
-        library.all_gather(group, source.address, result.memory.address, count * source.itemsize)
+        library.all_gather(group, source.address, result.address, count * source.itemsize)
     return result
 
 
-def reduce_scatter_by_library(library: Collectives, source: Operand, reduction: str, group: Group) -> GpuStorage:
+def reduce_scatter_by_library(
+    build: ProgramBuilder, library: Collectives, source: Operand, reduction: str, group: Group
+) -> Buffer:
     """The part of this rank of the elements of all ranks joined."""
-    given, count = _joinable(source), source.layout.elem_count // group.size
-    result = source.device.empty(given.dtype, count)
+    given, count = _joinable(build, source), source.layout.elem_count // group.size
+    result = build.empty(given.dtype, count)
     if count:
-        library.reduce_scatter(group, given.dtype, reduction, given.address, result.memory.address, count)
-    return _as(result, source.dtype)
+        library.reduce_scatter(group, given.dtype, reduction, given.address, result.address, count)
+    return _as(build, result, source.dtype)
 
 
-def broadcast_by_library(library: Collectives, source: Operand, root: int, group: Group) -> GpuStorage:
+def broadcast_by_library(
+    build: ProgramBuilder, library: Collectives, source: Operand, root: int, group: Group
+) -> Buffer:
     """The elements of one rank."""
-    source, count = copy.contiguous(source), source.layout.elem_count
-    result = source.device.empty(source.dtype, count)
+    source, count = copy.contiguous(build, source), source.layout.elem_count
+    result = build.empty(source.dtype, count)
     if count:
-        library.broadcast(group, root, source.address, result.memory.address, count * source.itemsize)
+        library.broadcast(group, root, source.address, result.address, count * source.itemsize)
     return result
 
 
-def reduce_by_library(library: Collectives, source: Operand, reduction: str, root: int, group: Group) -> GpuStorage:
+def reduce_by_library(
+    build: ProgramBuilder, library: Collectives, source: Operand, reduction: str, root: int, group: Group
+) -> Buffer:
     """On one rank the elements of all ranks joined, on the others zeros."""
-    given, count = _joinable(source), source.layout.elem_count
-    result = source.device.empty(given.dtype, count)
+    given, count = _joinable(build, source), source.layout.elem_count
+    result = build.empty(given.dtype, count)
     if count:
-        address = result.memory.address
+        address = result.address
         library.reduce(group, given.dtype, reduction, root, given.address, address, count)
         if root != group.rank:
-            source.device.driver.zero(address, count * given.itemsize)
-    return _as(result, source.dtype)
+            build.fill(address, 0, count * given.itemsize)
+    return _as(build, result, source.dtype)
 
 
-def all_to_all_by_library(library: Collectives, source: Operand, group: Group) -> GpuStorage:
+def all_to_all_by_library(build: ProgramBuilder, library: Collectives, source: Operand, group: Group) -> Buffer:
     """The part for this rank of each rank."""
-    source, count = copy.contiguous(source), source.layout.elem_count
-    result = source.device.empty(source.dtype, count)
+    source, count = copy.contiguous(build, source), source.layout.elem_count
+    result = build.empty(source.dtype, count)
     if count:
         nbytes = count // group.size * source.itemsize
-        library.all_to_all(group, source.address, result.memory.address, nbytes)
+        library.all_to_all(group, source.address, result.address, nbytes)
     return result
 
 
-def send_by_library(library: Collectives, source: Operand, target: int, group: Group) -> GpuStorage | None:
+def send_by_library(
+    build: ProgramBuilder, library: Collectives, source: Operand, target: int, group: Group
+) -> Buffer | None:
     """Give the elements to a rank; the result is empty. None where that is this rank itself."""
     if target == group.rank:
         return None
-    source = copy.contiguous(source)
+    source = copy.contiguous(build, source)
     if source.layout.elem_count:
         library.send(group, target, source.address, source.layout.elem_count * source.itemsize)
-    return source.device.empty(source.dtype, 0)
+    return build.empty(source.dtype, 0)
 
 
-def recv_by_library(library: Collectives, like: Operand, source: int, group: Group) -> GpuStorage | None:
+def recv_by_library(
+    build: ProgramBuilder, library: Collectives, like: Operand, source: int, group: Group
+) -> Buffer | None:
     """The elements that a rank gives, as many as `like` has. None where that is this rank itself."""
     if source == group.rank:
         return None
     count = like.layout.elem_count
-    result = like.device.empty(like.dtype, count)
+    result = build.empty(like.dtype, count)
     if count:
-        library.recv(group, source, result.memory.address, count * like.itemsize)
+        library.recv(group, source, result.address, count * like.itemsize)
     return result
 
 
-def all_reduce(source: Operand, reduction: str, group: Group) -> GpuStorage:
+def all_reduce(build: ProgramBuilder, source: Operand, reduction: str, group: Group) -> Buffer:
     """The elements of all ranks joined."""
-    return _stored(source, group.host.all_reduce(_host(source), reduction))
+    return _stored(build, source, group.host.all_reduce(_host(build, source), reduction))
 
 
-def all_gather(source: Operand, group: Group) -> GpuStorage:
+def all_gather(build: ProgramBuilder, source: Operand, group: Group) -> Buffer:
     """The elements of all ranks, one behind the other."""
-    return _stored(source, group.host.all_gather(_host(source)))
+    return _stored(build, source, group.host.all_gather(_host(build, source)))
 
 
-def reduce_scatter(source: Operand, reduction: str, group: Group) -> GpuStorage:
+def reduce_scatter(build: ProgramBuilder, source: Operand, reduction: str, group: Group) -> Buffer:
     """The part of this rank of the elements of all ranks joined."""
-    return _stored(source, group.host.reduce_scatter(_host(source), reduction))
+    return _stored(build, source, group.host.reduce_scatter(_host(build, source), reduction))
 
 
-def broadcast(source: Operand, root: int, group: Group) -> GpuStorage:
+def broadcast(build: ProgramBuilder, source: Operand, root: int, group: Group) -> Buffer:
     """The elements of one rank."""
-    return _stored(source, group.host.broadcast(_host(source), root))
+    return _stored(build, source, group.host.broadcast(_host(build, source), root))
 
 
-def reduce(source: Operand, reduction: str, root: int, group: Group) -> GpuStorage:
+def reduce(build: ProgramBuilder, source: Operand, reduction: str, root: int, group: Group) -> Buffer:
     """On one rank the elements of all ranks joined, on the others zeros."""
-    return _stored(source, group.host.reduce(_host(source), reduction, root))
+    return _stored(build, source, group.host.reduce(_host(build, source), reduction, root))
 
 
-def all_to_all(source: Operand, group: Group) -> GpuStorage:
+def all_to_all(build: ProgramBuilder, source: Operand, group: Group) -> Buffer:
     """The part for this rank of each rank."""
-    return _stored(source, group.host.all_to_all(_host(source)))
+    return _stored(build, source, group.host.all_to_all(_host(build, source)))
 
 
-def send(source: Operand, target: int, group: Group) -> GpuStorage:
+def send(build: ProgramBuilder, source: Operand, target: int, group: Group) -> Buffer:
     """Give the elements to a rank; the result is empty."""
-    group.host.send(_host(source), target)
-    return source.device.empty(source.dtype, 0)
+    group.host.send(_host(build, source), target)
+    return build.empty(source.dtype, 0)
 
 
-def recv(like: Operand, source: int, group: Group) -> GpuStorage:
+def recv(build: ProgramBuilder, like: Operand, source: int, group: Group) -> Buffer:
     """The elements that a rank gives, as many as `like` has."""
     given = np.empty(like.layout.elem_count, like.dtype.numpy)
-    return _stored(like, group.host.recv(given, source))
+    return _stored(build, like, group.host.recv(given, source))
 
 
-def _joinable(source: Operand) -> Operand:
+def _joinable(build: ProgramBuilder, source: Operand) -> Operand:
     """The elements in row-major order, in a dtype that has the bits of one that libraries join."""
     joined = source.dtype.joined_as
     if joined is source.dtype or joined.kind != source.dtype.kind:
-        return copy.contiguous(source)
-    return dense(elementwise.cast(MethodOp.TO_DTYPE, source, result=joined), source.shape)
+        return copy.contiguous(build, source)
+    return dense(elementwise.cast(build, MethodOp.TO_DTYPE, source, result=joined), source.shape)
 
 
-def _as(storage: GpuStorage, dtype: DType) -> GpuStorage:
+def _as(build: ProgramBuilder, storage: Buffer, dtype: DType) -> Buffer:
     """The elements of a storage in the dtype that was given."""
     if storage.dtype is dtype:
         return storage
-    return elementwise.cast(MethodOp.TO_DTYPE, dense(storage, (storage.length,)), result=dtype)
+    return elementwise.cast(build, MethodOp.TO_DTYPE, dense(storage, (storage.length,)), result=dtype)
 
 
-def _host(operand: Operand) -> Array:
+def _host(build: ProgramBuilder, operand: Operand) -> Array:
     """The elements, once the device has computed them."""
-    operand = copy.contiguous(operand)
+    operand = copy.contiguous(build, operand)
     found = np.empty(operand.layout.elem_count, operand.dtype.numpy)
     operand.device.read(found, operand.address)
     return found
 
 
-def _stored(operand: Operand, array: Array) -> GpuStorage:
+def _stored(build: ProgramBuilder, operand: Operand, array: Array) -> Buffer:
     """Elements of the host, on the device of an operand and of its dtype."""
-    result = operand.device.empty(operand.dtype, array.size)
-    operand.device.write(result.memory.address, array)
+    result = build.empty(operand.dtype, array.size)
+    operand.device.write(result.address, array)
     return result

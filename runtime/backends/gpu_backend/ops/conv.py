@@ -9,15 +9,16 @@ from .....kernels import arguments
 from .....kernels.constants import BLOCK_SIZE, CONV_CHANNELS
 from .....op import MethodOp
 from ....core.conv import ParamsConv1D, ParamsConv2D, ParamsConvTranspose1D, ParamsConvTranspose2D
+from ....program.builder import ProgramBuilder
+from ....program.operand import Operand, dense
+from ....program.values import Buffer
 from ..driver.grid import ceil_divide
 from . import copy, elementwise
 from .geometry import LIMIT, plane_parts, strided_block
 from .matmul import multiply
-from .operand import Operand, dense
 
 if TYPE_CHECKING:
     from ..libraries.library import Blas, Convolution
-    from ..memory.storage import GpuStorage
 
 # With fewer channels of the result a matrix product reads each column too few times to pay for writing it.
 _LEAST_CHANNELS: Final = 8
@@ -42,58 +43,64 @@ class _Window(NamedTuple):
         return arguments.Window(*self.kernel, *self.padding, *self.dilation)
 
 
-def by_library(library: Convolution, x: Operand, kernel: Operand, params: ParamsConv2D) -> GpuStorage | None:
+def by_library(
+    build: ProgramBuilder, library: Convolution, x: Operand, kernel: Operand, params: ParamsConv2D
+) -> Buffer | None:
     """The convolution of (b, c, h, w) by a library of images; None where there is nothing to do or it refuses."""
     if 0 in (*x.shape, *kernel.shape, *params.out_dims):
         return None
-    result = x.device.empty(x.dtype, math.prod(params.out_dims))
-    source, weights = copy.contiguous(x), copy.contiguous(kernel)
-    taken = library.conv2d(x.dtype, params, source.address, weights.address, result.memory.address)
+    result = build.empty(x.dtype, math.prod(params.out_dims))
+    source, weights = copy.contiguous(build, x), copy.contiguous(build, kernel)
+    taken = library.conv2d(x.dtype, params, source.address, weights.address, result.address)
     return result if taken else None
 
 
-def conv1d_by_product(library: Blas, x: Operand, kernel: Operand, params: ParamsConv1D) -> GpuStorage | None:
+def conv1d_by_product(
+    build: ProgramBuilder, library: Blas, x: Operand, kernel: Operand, params: ParamsConv1D
+) -> Buffer | None:
     """The convolution of (b, c, l) as a matrix product of columns; None where the direct kernel is quicker."""
-    return _by_columns(library, params.op, _image(x), _image(kernel), _line(params))
+    return _by_columns(build, library, params.op, _image(x), _image(kernel), _line(params))
 
 
-def conv1d(x: Operand, kernel: Operand, params: ParamsConv1D) -> GpuStorage:
+def conv1d(build: ProgramBuilder, x: Operand, kernel: Operand, params: ParamsConv1D) -> Buffer:
     """The convolution of (b, c, l), as one of images of height 1."""
-    return _convolve(params.op, _image(x), _image(kernel), _line(params))
+    return _convolve(build, params.op, _image(x), _image(kernel), _line(params))
 
 
-def conv2d_by_product(library: Blas, x: Operand, kernel: Operand, params: ParamsConv2D) -> GpuStorage | None:
+def conv2d_by_product(
+    build: ProgramBuilder, library: Blas, x: Operand, kernel: Operand, params: ParamsConv2D
+) -> Buffer | None:
     """The convolution of (b, c, h, w) as a matrix product of columns; None where the direct kernel is quicker."""
-    return _by_columns(library, params.op, x, kernel, _square(params))
+    return _by_columns(build, library, params.op, x, kernel, _square(params))
 
 
-def conv2d(x: Operand, kernel: Operand, params: ParamsConv2D) -> GpuStorage:
+def conv2d(build: ProgramBuilder, x: Operand, kernel: Operand, params: ParamsConv2D) -> Buffer:
     """The convolution of (b, c, h, w)."""
-    return _convolve(params.op, x, kernel, _square(params))
+    return _convolve(build, params.op, x, kernel, _square(params))
 
 
 def conv_transpose1d_by_product(
-    library: Blas, x: Operand, kernel: Operand, params: ParamsConvTranspose1D
-) -> GpuStorage | None:
+    build: ProgramBuilder, library: Blas, x: Operand, kernel: Operand, params: ParamsConvTranspose1D
+) -> Buffer | None:
     """The transposed convolution of (b, c, l) as a matrix product; None where the direct kernel is quicker."""
-    return _by_column_sums(library, params.op, _image(x), _image(kernel), _line(params))
+    return _by_column_sums(build, library, params.op, _image(x), _image(kernel), _line(params))
 
 
-def conv_transpose1d(x: Operand, kernel: Operand, params: ParamsConvTranspose1D) -> GpuStorage:
+def conv_transpose1d(build: ProgramBuilder, x: Operand, kernel: Operand, params: ParamsConvTranspose1D) -> Buffer:
     """The transposed convolution of (b, c, l), as one of images of height 1."""
-    return _convolve_transposed(params.op, _image(x), _image(kernel), _line(params))
+    return _convolve_transposed(build, params.op, _image(x), _image(kernel), _line(params))
 
 
 def conv_transpose2d_by_product(
-    library: Blas, x: Operand, kernel: Operand, params: ParamsConvTranspose2D
-) -> GpuStorage | None:
+    build: ProgramBuilder, library: Blas, x: Operand, kernel: Operand, params: ParamsConvTranspose2D
+) -> Buffer | None:
     """The transposed convolution of (b, c, h, w) as a matrix product; None where the direct kernel is quicker."""
-    return _by_column_sums(library, params.op, x, kernel, _square(params))
+    return _by_column_sums(build, library, params.op, x, kernel, _square(params))
 
 
-def conv_transpose2d(x: Operand, kernel: Operand, params: ParamsConvTranspose2D) -> GpuStorage:
+def conv_transpose2d(build: ProgramBuilder, x: Operand, kernel: Operand, params: ParamsConvTranspose2D) -> Buffer:
     """The transposed convolution of (b, c, h, w)."""
-    return _convolve_transposed(params.op, x, kernel, _square(params))
+    return _convolve_transposed(build, params.op, x, kernel, _square(params))
 
 
 def _line(params: ParamsConv1D | ParamsConvTranspose1D) -> _Window:
@@ -112,36 +119,38 @@ def _image(x: Operand) -> Operand:
     return x.relaid((outer, inner, 1, length), (outer_stride, inner_stride, 0, stride))
 
 
-def _convolve(op: str, x: Operand, kernel: Operand, window: _Window) -> GpuStorage:
+def _convolve(build: ProgramBuilder, op: str, x: Operand, kernel: Operand, window: _Window) -> Buffer:
     b, c_in, *_ = x.shape
-    result = x.device.empty(x.dtype, b * kernel.shape[0] * math.prod(window.result))
+    result = build.empty(x.dtype, b * kernel.shape[0] * math.prod(window.result))
     if result.length and c_in == 0:
-        x.device.driver.zero(result.memory.address, result.memory.nbytes)
+        build.zero(result)
     elif result.length:
-        _directly(op, x, kernel, window, result, transposed=False)
+        _directly(build, op, x, kernel, window, result, transposed=False)
     return result
 
 
-def _by_columns(library: Blas, op: str, x: Operand, kernel: Operand, window: _Window) -> GpuStorage | None:
+def _by_columns(
+    build: ProgramBuilder, library: Blas, op: str, x: Operand, kernel: Operand, window: _Window
+) -> Buffer | None:
     """A product of the kernel, (c_out, c_in * kh * kw), and the columns, (c_in * kh * kw, h * w), for each image."""
     itemsize = x.itemsize
     b, c_in, *_ = x.shape
     c_out, places, steps = kernel.shape[0], math.prod(window.result), c_in * math.prod(window.kernel)
     if 0 in (b, steps, places) or c_out < _LEAST_CHANNELS or steps * places >= LIMIT:
         return None
-    result = x.device.empty(x.dtype, b * c_out * places)
-    weights = copy.reshaped(kernel, (c_out, steps))
+    result = build.empty(x.dtype, b * c_out * places)
+    weights = copy.reshaped(build, kernel, (c_out, steps))
     pixels = _pixels(x, window)
     if pixels is not None:
-        multiply(library, _repeated(weights, b), pixels, (b, c_out, places, steps), result.memory.address)
+        multiply(build, library, _repeated(weights, b), pixels, (b, c_out, places, steps), result.address)
         return result
     together = min(max(_MOST_COLUMNS // (steps * places * itemsize), 1), b)
     for start in range(0, b, together):
         count = min(together, b - start)
         images = Operand(x.storage, x.layout.narrow(0, start, count))
-        columns = dense(_columns(op, images, window), (count, steps, places))
-        to = result.memory.address + start * c_out * places * itemsize
-        multiply(library, _repeated(weights, count), columns, (count, c_out, places, steps), to)
+        columns = dense(_columns(build, op, images, window), (count, steps, places))
+        to = result.address + start * c_out * places * itemsize
+        multiply(build, library, _repeated(weights, count), columns, (count, c_out, places, steps), to)
     return result
 
 
@@ -158,12 +167,12 @@ def _pixels(x: Operand, window: _Window) -> Operand | None:
     return None if layout is None else Operand(x.storage, layout)
 
 
-def _columns(op: str, x: Operand, window: _Window) -> GpuStorage:
+def _columns(build: ProgramBuilder, op: str, x: Operand, window: _Window) -> Buffer:
     b, c, height, width = x.shape
     stride_b, stride_c, stride_h, stride_w = x.strides
     shape, places = (b, c, *window.result), math.prod(window.result)
     step = math.prod(window.kernel) * places
-    result = x.device.empty(x.dtype, b * c * step)
+    result = build.empty(x.dtype, b * c * step)
     # The row, the column, the plane, and the first column.
     strides = (
         (0, 0, window.stride[0], 0),
@@ -174,34 +183,36 @@ def _columns(op: str, x: Operand, window: _Window) -> GpuStorage:
     itemsize = x.itemsize
     for blocks, _, (*_, plane, column), count, geometry in plane_parts(op, strided_block(itemsize), shape, strides, 2):
         packed = arguments.image_to_columns(
-            result=result.memory.address + column * itemsize, source=x.address + plane * itemsize,
+            result=result.address + column * itemsize, source=x.address + plane * itemsize,
             source_stride_h=stride_h, source_stride_w=stride_w, source_h=height, source_w=width,
             window=window.fields, places=places, count=count, geometry=geometry,
         )  # fmt: skip
-        x.device.kernels.launch("conv", f"im2col_b{8 * itemsize}", blocks, packed)
+        build.launch("conv", f"im2col_b{8 * itemsize}", blocks, packed)
     return result
 
 
-def _convolve_transposed(op: str, x: Operand, kernel: Operand, window: _Window) -> GpuStorage:
-    result = x.device.empty(x.dtype, x.shape[0] * kernel.shape[1] * math.prod(window.result))
+def _convolve_transposed(build: ProgramBuilder, op: str, x: Operand, kernel: Operand, window: _Window) -> Buffer:
+    result = build.empty(x.dtype, x.shape[0] * kernel.shape[1] * math.prod(window.result))
     if result.length and 0 in x.shape:
-        x.device.driver.zero(result.memory.address, result.memory.nbytes)
+        build.zero(result)
     elif result.length:
-        _directly(op, x, kernel, window, result, transposed=True)
+        _directly(build, op, x, kernel, window, result, transposed=True)
     return result
 
 
-def _by_column_sums(library: Blas, op: str, x: Operand, kernel: Operand, window: _Window) -> GpuStorage | None:
+def _by_column_sums(
+    build: ProgramBuilder, library: Blas, op: str, x: Operand, kernel: Operand, window: _Window
+) -> Buffer | None:
     """A product of the transposed kernel, (c_out * kh * kw, c_in), and the images, (c_in, h * w); then sums of it."""
     compute = x.dtype.compute
-    device, kernel_places = x.device, math.prod(window.kernel)
+    kernel_places = math.prod(window.kernel)
     b, c_in, *sizes = x.shape
     c_out, places, (height, width) = kernel.shape[1], math.prod(sizes), window.result
     if 0 in (b, c_out, places, height * width) or c_in < _LEAST_CHANNELS or c_out * height * width >= LIMIT:
         return None
-    result = device.empty(x.dtype, b * c_out * height * width)
+    result = build.empty(x.dtype, b * c_out * height * width)
     rows = c_out * kernel_places
-    weights = copy.reshaped(_in_compute(kernel), (c_in, rows))
+    weights = copy.reshaped(build, _in_compute(build, kernel), (c_in, rows))
     transposed = weights.relaid((rows, c_in), weights.strides[::-1])
     together = min(max(_MOST_COLUMNS // (rows * places * compute.itemsize), 1), b)
     # The row, the column, and the plane of the first column.
@@ -209,11 +220,11 @@ def _by_column_sums(library: Blas, op: str, x: Operand, kernel: Operand, window:
     strides = ((0, 0, 1, 0), (0, 0, 0, 1), (c_out * plane, plane, 0, 0))
     for start in range(0, b, together):
         count = min(together, b - start)
-        images = _in_compute(Operand(x.storage, x.layout.narrow(0, start, count)))
-        pixels = copy.reshaped(images, (count, c_in, places))
-        columns = device.allocate(count * rows * places * compute.itemsize)
-        multiply(library, _repeated(transposed, count), pixels, (count, rows, places, c_in), columns.address)
-        begin = result.memory.address + start * c_out * height * width * x.itemsize
+        images = _in_compute(build, Operand(x.storage, x.layout.narrow(0, start, count)))
+        pixels = copy.reshaped(build, images, (count, c_in, places))
+        columns = build.allocate(count * rows * places * compute.itemsize)
+        multiply(build, library, _repeated(transposed, count), pixels, (count, rows, places, c_in), columns.address)
+        begin = result.address + start * c_out * height * width * x.itemsize
         shape = (count, c_out, height, width)
         for blocks, first, (*_, offset), elements, geometry in plane_parts(op, BLOCK_SIZE, shape, strides, 2):
             packed = arguments.columns_to_image(
@@ -221,16 +232,18 @@ def _by_column_sums(library: Blas, op: str, x: Operand, kernel: Operand, window:
                 source_h=sizes[0], source_w=sizes[1], window=window.fields, stride_h=window.stride[0],
                 stride_w=window.stride[1], count=elements, geometry=geometry,
             )  # fmt: skip
-            device.kernels.launch("conv", f"col2im_{x.dtype.value}", blocks, packed)
+            build.launch("conv", f"col2im_{x.dtype.value}", blocks, packed)
     return result
 
 
-def _in_compute(x: Operand) -> Operand:
+def _in_compute(build: ProgramBuilder, x: Operand) -> Operand:
     compute = x.dtype.compute
-    return x if x.dtype is compute else dense(elementwise.cast(MethodOp.TO_DTYPE, x, result=compute), x.shape)
+    return x if x.dtype is compute else dense(elementwise.cast(build, MethodOp.TO_DTYPE, x, result=compute), x.shape)
 
 
-def _directly(op: str, x: Operand, kernel: Operand, window: _Window, result: GpuStorage, *, transposed: bool) -> None:
+def _directly(
+    build: ProgramBuilder, op: str, x: Operand, kernel: Operand, window: _Window, result: Buffer, *, transposed: bool
+) -> None:
     """Each element of the result by itself, some channels of it in a thread."""
     b, c_in, *sizes = x.shape
     stride_b, stride_c, stride_h, stride_w = x.strides
@@ -249,11 +262,11 @@ def _directly(op: str, x: Operand, kernel: Operand, window: _Window, result: Gpu
         # A part that begins at a later channel has so many fewer of them.
         left = c_out - offsets[5]
         packed = arguments.convolve(
-            result=result.memory.address + offsets[4] * x.itemsize, source=x.address + offsets[2] * x.itemsize,
+            result=result.address + offsets[4] * x.itemsize, source=x.address + offsets[2] * x.itemsize,
             kernel=kernel.address + offsets[3] * x.itemsize, source_stride_c=stride_c, source_stride_h=stride_h,
             source_stride_w=stride_w, kernel_stride_out=out, kernel_stride_in=in_, kernel_stride_h=kernel_stride_h,
             kernel_stride_w=kernel_stride_w, result_stride_c=plane, channels_in=c_in, channels_out=left,
             source_h=sizes[0], source_w=sizes[1], window=window.fields, stride_h=window.stride[0],
             stride_w=window.stride[1], count=count, geometry=geometry,
         )  # fmt: skip
-        x.device.kernels.launch("conv", name, blocks, packed)
+        build.launch("conv", name, blocks, packed)

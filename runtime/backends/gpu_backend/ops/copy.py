@@ -2,28 +2,25 @@
 
 from __future__ import annotations
 
-import functools
 import itertools
 import math
-import operator
 from collections.abc import Callable, Sequence
 from functools import lru_cache, partial
-from typing import TYPE_CHECKING, Final, NamedTuple, TypeVar
+from typing import Final, NamedTuple, TypeVar
 
 from .....kernels import arguments
 from .....kernels.constants import ACCESS_BYTES, BLOCK_SIZE, COPY_ELEMENTS, FILL_PACKS, JOIN_MANY_SOURCES, JOIN_SOURCES
 from ....core.layout import Layout
 from ....core.shape import Shape
-from ....kernels.argument_struct import NOWHERE, Address
+from ....program.argument_struct import Number, PackedArguments
+from ....program.builder import ProgramBuilder
+from ....program.operand import Operand, dense
+from ....program.values import NOWHERE, Address, Buffer, alignment_of
 from ..driver.grid import ceil_divide
 from .geometry import LIMIT, Dims, Part, are_few, divisor, merged, parts, tiled
-from .operand import Operand, dense, shares_memory
 from .scalar import element_words, repeated_bits
 
 T = TypeVar("T")
-
-if TYPE_CHECKING:
-    from ..memory.storage import GpuStorage
 
 # Fewer bytes of a source than these a kernel joins with others; more of them, if they are one piece, the driver copies
 # as quickly. Kernels number less than 2**31 elements.
@@ -48,40 +45,40 @@ def row_major(shape: Dims) -> Dims:
     return Shape._trusted(shape).contiguous_strides()
 
 
-def fresh(source: Operand) -> GpuStorage:
+def fresh(build: ProgramBuilder, source: Operand) -> Buffer:
     """A new storage of the elements in row-major order."""
-    result = source.device.empty(source.dtype, source.layout.elem_count)
-    copy(source, dense(result, source.shape))
+    result = build.empty(source.dtype, source.layout.elem_count)
+    copy(build, source, dense(result, source.shape))
     return result
 
 
-def copied(source: Operand) -> Operand:
+def copied(build: ProgramBuilder, source: Operand) -> Operand:
     """The elements in row-major order in a new storage."""
-    return dense(fresh(source), source.shape)
+    return dense(fresh(build, source), source.shape)
 
 
-def reshaped(source: Operand, shape: tuple[int, ...]) -> Operand:
+def reshaped(build: ProgramBuilder, source: Operand, shape: tuple[int, ...]) -> Operand:
     """The elements in another shape: where they are if strides can reach them so, else in a new storage."""
     layout = source.layout.reshape(shape)
-    return dense(fresh(source), shape) if layout is None else Operand(source.storage, layout)
+    return dense(fresh(build, source), shape) if layout is None else Operand(source.storage, layout)
 
 
-def contiguous(source: Operand) -> Operand:
+def contiguous(build: ProgramBuilder, source: Operand) -> Operand:
     """The elements in row-major order: where they are if they are so, else in a new storage."""
-    return source if source.layout.is_contiguous else copied(source)
+    return source if source.layout.is_contiguous else copied(build, source)
 
 
-def apart(target: Operand, operand: Operand) -> Operand:
+def apart(build: ProgramBuilder, target: Operand, operand: Operand) -> Operand:
     """An operand that a kernel which writes to `target` may read: copied where they share elements."""
-    return copied(operand) if shares_memory(target, operand) else operand
+    return copied(build, operand) if build.shares_memory(target, operand) else operand
 
 
-def straightened(source: Operand) -> Operand:
+def straightened(build: ProgramBuilder, source: Operand) -> Operand:
     """The elements in row-major order if they are many and transposed, which is slow to read, else where they are."""
-    if are_few(source.device, source.layout.elem_count):
+    if are_few(build, source.layout.elem_count):
         return source
     if is_transposed(source.shape, source.strides, source.itemsize):
-        return copied(source)
+        return copied(build, source)
     return source
 
 
@@ -92,35 +89,35 @@ def is_transposed(shape: Dims, strides: Dims, itemsize: int) -> bool:
     return 0 not in steps[1] and tiled(dims, steps, 1, itemsize) is not None
 
 
-def copy(source: Operand, target: Operand) -> None:
+def copy(build: ProgramBuilder, source: Operand, target: Operand) -> None:
     """Move elements between two operands of one shape and dtype; they may overlap."""
     count = source.layout.elem_count
     if count == 0:
         return
-    if shares_memory(source, target):
-        source = copied(source)
-    device, itemsize = source.device, source.itemsize
+    if build.shares_memory(source, target):
+        source = copied(build, source)
+    itemsize = source.itemsize
     to, from_ = target.address, source.address
     if source.layout.is_contiguous and target.layout.is_contiguous:
-        device.driver.copy(to, from_, count * itemsize)
+        build.copy(to, from_, count * itemsize)
         return
-    few = are_few(device, count)
-    plan = _copy_plan(source.shape, target.strides, source.strides, itemsize, alignment_of(to | from_), few)
+    few = are_few(build, count)
+    plan = _copy_plan(source.shape, target.strides, source.strides, itemsize, alignment_of(to, from_), few)
     for blocks, _, (to_offset, from_offset), count, geometry in plan.parts:
         result, moved = to + to_offset * plan.width, from_ + from_offset * plan.width
         if plan.is_tiled:
             packed = arguments.copy_transposed(result=result, source=moved, first_tile=count, geometry=geometry)
         else:
             packed = arguments.copy_strided(result=result, source=moved, count=count, geometry=geometry)
-        device.kernels.launch("copy", plan.kernel, blocks, packed)
+        build.launch("copy", plan.kernel, blocks, packed)
 
 
-def assign(target: Operand, source: Operand) -> None:
+def assign(build: ProgramBuilder, target: Operand, source: Operand) -> None:
     """Set every element to that of `source`, which may share memory with it."""
     if source.storage.number is None:
-        copy(source, target)
+        copy(build, source, target)
     elif target.layout.elem_count:
-        fill_with(target, source.storage.number)
+        fill_with(build, target, source.storage.number)
 
 
 @lru_cache(maxsize=4096)
@@ -158,19 +155,14 @@ def widened(
     return together * itemsize, *merged((*dims[:-1], dims[-1] // together), [*steps, *still])
 
 
-def alignment_of(numbers: int) -> int:
-    """The largest power of two, up to a whole access, that divides all numbers of which this is the union of bits."""
-    return min(numbers & -numbers or ACCESS_BYTES, ACCESS_BYTES)
-
-
-def clone(source: Operand) -> GpuStorage:
+def clone(build: ProgramBuilder, source: Operand) -> Buffer:
     """A new storage of all elements of a storage, wherever the layout reaches."""
-    return fresh(dense(source.storage, (source.storage.length,)))
+    return fresh(build, dense(source.storage, (source.storage.length,)))
 
 
-def copy_strided_src(source: Operand, target: GpuStorage, offset: int) -> None:
+def copy_strided_src(build: ProgramBuilder, source: Operand, target: Buffer, offset: int) -> None:
     """Move elements, in row-major order, to those of `target` from `offset` on."""
-    copy(source, Operand(target, Layout.contiguous(source.shape, offset)))
+    copy(build, source, Operand(target, Layout.contiguous(source.shape, offset)))
 
 
 class _Join(NamedTuple):
@@ -180,16 +172,16 @@ class _Join(NamedTuple):
     room: int
     """The sources that it joins at most."""
     blocks: int
-    pack: Callable[..., bytes]
+    pack: Callable[..., PackedArguments]
 
 
-def cat(first: Operand, dim: int, *others: Operand) -> GpuStorage:
+def cat(build: ProgramBuilder, first: Operand, dim: int, *others: Operand) -> Buffer:
     """The elements of several operands, one behind the other along `dim`."""
     operands = [first, *others]
     shape, itemsize = first.shape, first.itemsize
     total = sum([operand.shape[dim] for operand in operands])
     joined = Shape._trusted((*shape[:dim], total, *shape[dim + 1 :]))
-    result = first.device.empty(first.dtype, joined.elem_count)
+    result = build.empty(first.dtype, joined.elem_count)
     rows, inner, place = math.prod(shape[:dim]), math.prod(shape[dim + 1 :]), 0
     strides = joined.contiguous_strides()
     # From where a row of the result begins to where the next one does: the only row has no next one.
@@ -203,13 +195,13 @@ def cat(first: Operand, dim: int, *others: Operand) -> GpuStorage:
             together += [(operand.address, width, offset)] if rows * width else []
         else:
             # What the driver copies as one piece, and what does not lie in rows.
-            copy(operand, Operand(result, Layout(operand.shape, strides, offset)))
+            copy(build, operand, Operand(result, Layout(operand.shape, strides, offset)))
     for begin in range(0, len(together), JOIN_MANY_SOURCES):
         addresses, widths, offsets = zip(*together[begin : begin + JOIN_MANY_SOURCES], strict=True)
-        alignment = alignment_of(functools.reduce(operator.or_, addresses))
+        alignment = alignment_of(*addresses)
         join = _join(rows, widths, offsets, row, itemsize, alignment)
-        packed = join.pack(result=result.memory.address, sources=_filled(addresses, NOWHERE, join.room))
-        first.device.kernels.launch("copy", join.kernel, join.blocks, packed)
+        packed = join.pack(result=result.address, sources=_filled(addresses, NOWHERE, join.room))
+        build.launch("copy", join.kernel, join.blocks, packed)
     return result
 
 
@@ -243,8 +235,9 @@ def _filled(numbers: tuple[T, ...], rest: T, room: int) -> tuple[T, ...]:
 
 
 def copy2d(
-    source: GpuStorage,
-    target: GpuStorage,
+    build: ProgramBuilder,
+    source: Buffer,
+    target: Buffer,
     rows: int,
     columns: int,
     source_stride: int,
@@ -255,33 +248,34 @@ def copy2d(
     """Copy rows of dense elements."""
     shape = Shape((rows, columns))
     copy(
+        build,
         Operand(source, Layout(shape, (source_stride, 1), source_offset)),
         Operand(target, Layout(shape, (target_stride, 1), target_offset)),
     )
 
 
-def repeated_number(like: Operand, value: complex, shape: Dims) -> Operand:
+def repeated_number(build: ProgramBuilder, like: Operand, value: complex, shape: Dims) -> Operand:
     """A number of an operand's dtype, once in memory, as elements of a shape."""
-    number = dense(like.device.empty(like.dtype, 1), (1,))
-    const_set(number, value)
+    number = dense(build.empty(like.dtype, 1), (1,))
+    const_set(build, number, value)
     return number.relaid(shape, (0,) * len(shape))
 
 
-def const_set(target: Operand, value: complex) -> None:
+def const_set(build: ProgramBuilder, target: Operand, value: complex) -> None:
     """Set every element to `value`, converted to the dtype."""
     if target.layout.elem_count:
-        _fill(target, partial(element_words, value, target.dtype))
+        _fill(build, target, partial(element_words, value, target.dtype))
 
 
-def fill_with(target: Operand, bits: int) -> None:
+def fill_with(build: ProgramBuilder, target: Operand, bits: Number) -> None:
     """Set every element, of which there is one at least, to one of these bits."""
-    _fill(target, lambda times: (repeated_bits(bits, target.itemsize, times), 0))
+    _fill(build, target, lambda times: (repeated_bits(bits, target.itemsize, times), 0))
 
 
-def _fill(target: Operand, words_of: Callable[[int], tuple[int, int]]) -> None:
+def _fill(build: ProgramBuilder, target: Operand, words_of: Callable[[int], tuple[Number, Number]]) -> None:
     """Set every element, to what `words_of` gives for one element or several of them."""
     count, itemsize, address = target.layout.elem_count, target.itemsize, target.address
-    launch = target.device.kernels.launch
+    launch = build.launch
     if target.layout.is_contiguous:
         blocks = ceil_divide(count, FILL_PACKS * BLOCK_SIZE * (ACCESS_BYTES // itemsize))
         packed = arguments.fill_contiguous(result=address, count=count, value=words_of(1))

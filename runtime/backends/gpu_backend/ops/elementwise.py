@@ -4,37 +4,36 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from functools import lru_cache, partial
-from typing import TYPE_CHECKING, Final, NamedTuple, Protocol
+from typing import Final, NamedTuple, Protocol
 
 from .....dtype import DType
 from .....kernels import arguments
 from .....kernels.arguments import Geometry
 from .....kernels.constants import ACCESS_BYTES, BLOCK_SIZE, CONTIGUOUS_PACKS
 from .....op import BinaryGradientOp, BinaryGradientsOp, BinaryOp, CmpOp, MethodOp, UnaryGradientOp, UnaryOp
-from ....kernels.argument_struct import Address
+from ....program.argument_struct import PackedArguments
+from ....program.builder import ProgramBuilder
+from ....program.operand import Operand, dense
+from ....program.values import Address, Buffer
 from ..driver.grid import ceil_divide
 from . import copy
 from .geometry import Dims, Part, are_few, merged, parts, strided_block, tiled
-from .operand import Operand, dense
 from .scalar import parameter_bits
-
-if TYPE_CHECKING:
-    from ..device import GpuDevice
-    from ..memory.storage import GpuStorage
-
 
 # The operands for which kernels of two results have room.
 _MOST_GIVEN: Final = 3
 
 
 class _Contiguous(Protocol):
-    def __call__(self, *, result: Address, sources: Sequence[Address], count: int, parameters: Dims) -> bytes: ...
+    def __call__(
+        self, *, result: Address, sources: Sequence[Address], count: int, parameters: Dims
+    ) -> PackedArguments: ...
 
 
 class _Strided(Protocol):
     def __call__(
         self, *, result: Address, sources: Sequence[Address], count: int, geometry: Geometry, parameters: Dims
-    ) -> bytes: ...
+    ) -> PackedArguments: ...
 
 
 class Map(NamedTuple):
@@ -43,9 +42,9 @@ class Map(NamedTuple):
     family: str
     contiguous: _Contiguous
     strided: _Strided
-    number_contiguous: Callable[..., bytes] | None = None
+    number_contiguous: Callable[..., PackedArguments] | None = None
     """The same with a number in the place of one of the last two operands."""
-    number_strided: Callable[..., bytes] | None = None
+    number_strided: Callable[..., PackedArguments] | None = None
 
 
 class Several(NamedTuple):
@@ -54,9 +53,9 @@ class Several(NamedTuple):
     family: str
     name: str
     """What their names begin with."""
-    contiguous: Callable[..., bytes]
+    contiguous: Callable[..., PackedArguments]
     """What packs `results` and `sources`, addresses, and the `count` of elements."""
-    strided: Callable[..., bytes]
+    strided: Callable[..., PackedArguments]
     """The same with their `geometry`."""
 
 
@@ -88,49 +87,51 @@ _BINARY_GRADIENT: Final = Map(
 )
 
 
-def unary(op: UnaryOp | MethodOp, x: Operand, *parameters: float, result: DType | None = None) -> GpuStorage:
+def unary(
+    build: ProgramBuilder, op: UnaryOp | MethodOp, x: Operand, *parameters: float, result: DType | None = None
+) -> Buffer:
     """`op` of every element, in dtype `result` where that is given; the numbers are its parameters."""
     bits = parameter_bits("unary", parameters, x.dtype)
-    return _map(_UNARY, op.kernel(x.dtype, result=result), (x,), result or op.result_of(x.dtype), bits)
+    return _map(build, _UNARY, op.kernel(x.dtype, result=result), (x,), result or op.result_of(x.dtype), bits)
 
 
-def cast(op: MethodOp, x: Operand, *, result: DType) -> GpuStorage:
+def cast(build: ProgramBuilder, op: MethodOp, x: Operand, *, result: DType) -> Buffer:
     """`op`, which converts elements to dtype `result`: of that dtype they are copied, at best without a kernel."""
-    return copy.fresh(x) if x.dtype is result else unary(op, x, result=result)
+    return copy.fresh(build, x) if x.dtype is result else unary(build, op, x, result=result)
 
 
-def compare(op: CmpOp, x: Operand, y: Operand) -> GpuStorage:
+def compare(build: ProgramBuilder, op: CmpOp, x: Operand, y: Operand) -> Buffer:
     """`op` of every pair of elements as u8, 0 or 1."""
-    return _map(_COMPARE, op.kernel(x.dtype), (x, y), op.result_of(x.dtype), parameter_bits("cmp", (), x.dtype))
+    return _map(build, _COMPARE, op.kernel(x.dtype), (x, y), op.result_of(x.dtype), parameter_bits("cmp", (), x.dtype))
 
 
-def binary(op: BinaryOp | MethodOp, x: Operand, y: Operand, *parameters: float) -> GpuStorage:
+def binary(build: ProgramBuilder, op: BinaryOp | MethodOp, x: Operand, y: Operand, *parameters: float) -> Buffer:
     """`op` of every pair of elements; the numbers are its parameters."""
     name, dtype = op.kernel(x.dtype), op.result_of(x.dtype)
     bits = parameter_bits("binary", parameters, x.dtype)
     is_dense = x.layout.is_contiguous and y.layout.is_contiguous
-    is_tiled = dtype is x.dtype and not is_dense and not are_few(x.device, x.layout.elem_count)
+    is_tiled = dtype is x.dtype and not is_dense and not are_few(build, x.layout.elem_count)
     if is_tiled and x.storage.number is None and y.storage.number is None:
         transposed = _transposed(x.shape, x.strides, y.strides, x.itemsize)
         if transposed is not None:
             # Tiles transpose one operand; a copy transposes the other one if necessary.
-            straight = y if transposed[0] else copy.straightened(y)
+            straight = y if transposed[0] else copy.straightened(build, y)
             if straight is y:
-                return _binary_transposed(name, x, y, *transposed, bits)
-            return binary(op, x, straight, *parameters)
-    return _map(_BINARY, name, (x, y), dtype, bits)
+                return _binary_transposed(build, name, x, y, *transposed, bits)
+            return binary(build, op, x, straight, *parameters)
+    return _map(build, _BINARY, name, (x, y), dtype, bits)
 
 
-def binary_assign(op: BinaryOp, target: Operand, source: Operand) -> None:
+def binary_assign(build: ProgramBuilder, op: BinaryOp, target: Operand, source: Operand) -> None:
     """Set every element to `op` of it and that of `source`, which may share memory with it."""
     # Kernels write whole accesses. A thread reads its elements before it writes them, but not before others do.
-    if not target.layout.is_contiguous or target.address % ACCESS_BYTES:
-        copy.assign(target, dense(binary(op, target, source), target.shape))
+    if not target.layout.is_contiguous or not target.address.is_aligned():
+        copy.assign(build, target, dense(binary(build, op, target, source), target.shape))
         return
     if source.storage.number is None and source != target:
-        source = copy.apart(target, source)
+        source = copy.apart(build, target, source)
     name = op.kernel(target.dtype)
-    _map(_BINARY, name, (target, source), target.dtype, parameter_bits("binary", (), target.dtype), target)
+    _map(build, _BINARY, name, (target, source), target.dtype, parameter_bits("binary", (), target.dtype), target)
 
 
 @lru_cache(maxsize=4096)
@@ -146,35 +147,45 @@ def _transposed(shape: Dims, x: Dims, y: Dims, itemsize: int) -> tuple[bool, tup
 
 
 def _binary_transposed(
-    name: str, x: Operand, y: Operand, swapped: bool, launches: tuple[Part, ...], bits: tuple[int, ...]
-) -> GpuStorage:
-    result = x.device.empty(x.dtype, x.layout.elem_count)
+    build: ProgramBuilder,
+    name: str,
+    x: Operand,
+    y: Operand,
+    swapped: bool,
+    launches: tuple[Part, ...],
+    bits: tuple[int, ...],
+) -> Buffer:
+    result = build.empty(x.dtype, x.layout.elem_count)
     transposed, straight = (y, x) if swapped else (x, y)
     for part in launches:
         packed = arguments.binary_transposed(
-            result=result.memory.address, transposed=transposed.address, straight=straight.address, swapped=swapped,
+            result=result.address, transposed=transposed.address, straight=straight.address, swapped=swapped,
             first_tile=part.elements, geometry=part.geometry, parameters=bits,
         )  # fmt: skip
-        x.device.kernels.launch("binary", f"{name}_transposed", part.blocks, packed)
+        build.launch("binary", f"{name}_transposed", part.blocks, packed)
     return result
 
 
-def ternary(op: MethodOp, x: Operand, y: Operand, z: Operand, *parameters: float) -> GpuStorage:
+def ternary(build: ProgramBuilder, op: MethodOp, x: Operand, y: Operand, z: Operand, *parameters: float) -> Buffer:
     """`op` of every three elements; the numbers are its parameters."""
     bits = parameter_bits("ternary", parameters, z.dtype)
-    return _map(_TERNARY, op.kernel(z.dtype, x.dtype), (x, y, z), op.result_of(z.dtype), bits)
+    return _map(build, _TERNARY, op.kernel(z.dtype, x.dtype), (x, y, z), op.result_of(z.dtype), bits)
 
 
-def gradient(op: UnaryGradientOp | BinaryGradientOp | MethodOp, g: Operand, *others: Operand | float) -> GpuStorage:
+def gradient(
+    build: ProgramBuilder, op: UnaryGradientOp | BinaryGradientOp | MethodOp, g: Operand, *others: Operand | float
+) -> Buffer:
     """`op` of every element of the gradient of a result, and of those of others; numbers are its parameters."""
     operands = (g, *(other for other in others if isinstance(other, Operand)))
     parameters = tuple([other for other in others if not isinstance(other, Operand)])
     kernels = _UNARY_GRADIENT if len(operands) == 2 else _BINARY_GRADIENT
     bits = parameter_bits(kernels.family, parameters, g.dtype)
-    return _map(kernels, op.kernel(g.dtype), operands, g.dtype, bits)
+    return _map(build, kernels, op.kernel(g.dtype), operands, g.dtype, bits)
 
 
-def joint(op: BinaryGradientsOp | MethodOp, first: Operand, *others: Operand | float) -> tuple[GpuStorage, ...]:
+def joint(
+    build: ProgramBuilder, op: BinaryGradientsOp | MethodOp, first: Operand, *others: Operand | float
+) -> tuple[Buffer, ...]:
     """The two results of `op` of every element, of a gradient among them, and of those of others; numbers are its
     parameters."""
     operands = [first, *(other for other in others if isinstance(other, Operand))]
@@ -187,29 +198,31 @@ def joint(op: BinaryGradientsOp | MethodOp, first: Operand, *others: Operand | f
         partial(arguments.binary_gradients_strided, parameters=bits),
     )
     operands += operands[-1:] * (_MOST_GIVEN - len(operands))
-    return several(kernels, operands, (dtype, dtype))
+    return several(build, kernels, operands, (dtype, dtype))
 
 
-def several(kernels: Several, operands: Sequence[Operand], dtypes: Sequence[DType]) -> tuple[GpuStorage, ...]:
+def several(
+    build: ProgramBuilder, kernels: Several, operands: Sequence[Operand], dtypes: Sequence[DType]
+) -> tuple[Buffer, ...]:
     """New storages of the dtypes, with what the kernels make of every element of the operands, which have one shape."""
-    device, count = operands[0].device, operands[0].layout.elem_count
-    made = tuple([device.empty(dtype, count) for dtype in dtypes])
+    count = operands[0].layout.elem_count
+    made = tuple([build.empty(dtype, count) for dtype in dtypes])
     if count == 0:
         return made
-    launch = device.kernels.launch
+    launch = build.launch
     itemsizes = tuple([operand.itemsize for operand in operands])
     widest = max(*itemsizes, *[dtype.itemsize for dtype in dtypes])
     if all(operand.layout.is_contiguous for operand in operands):
-        to, sources = [result.memory.address for result in made], [operand.address for operand in operands]
+        to, sources = [result.address for result in made], [operand.address for operand in operands]
         packed = kernels.contiguous(results=to, sources=sources, count=count)
-        launch(kernels.family, f"{kernels.name}_contiguous", contiguous_blocks(device, count, widest), packed)
+        launch(kernels.family, f"{kernels.name}_contiguous", contiguous_blocks(build, count, widest), packed)
         return made
     strides = tuple([operand.strides for operand in operands])
-    launches = strided_launches(strided_block(widest), are_few(device, count), operands[0].shape, strides, itemsizes)
+    launches = strided_launches(strided_block(widest), are_few(build, count), operands[0].shape, strides, itemsizes)
     if launches is None:
-        return several(kernels, [copy.straightened(operand) for operand in operands], dtypes)
+        return several(build, kernels, [copy.straightened(build, operand) for operand in operands], dtypes)
     for blocks, first, offsets, part_count, geometry in launches:
-        to = [result.memory.address + first * result.dtype.itemsize for result in made]
+        to = [result.address + first * result.dtype.itemsize for result in made]
         places = zip(operands, offsets, strict=True)
         sources = [operand.address + offset * operand.itemsize for operand, offset in places]
         packed = kernels.strided(results=to, sources=sources, count=part_count, geometry=geometry)
@@ -218,13 +231,14 @@ def several(kernels: Several, operands: Sequence[Operand], dtypes: Sequence[DTyp
 
 
 def _map(
+    build: ProgramBuilder,
     kernels: Map,
     name: str,
     operands: tuple[Operand, ...],
     dtype: DType,
     parameters: tuple[int, ...] = (),
     target: Operand | None = None,
-) -> GpuStorage:
+) -> Buffer:
     """A new storage with the kernel's function of every element of the operands, which have one shape.
 
     Where there is a `target` it is written instead: contiguous elements, whose address is that of a whole access.
@@ -233,29 +247,28 @@ def _map(
     widest, is_contiguous, addresses = dtype.itemsize, True, []
     for source, source_layout in operands:
         if source.number is not None and kernels.number_contiguous is not None:
-            return _map_number(kernels, name, operands, dtype, parameters, target)
+            return _map_number(build, kernels, name, operands, dtype, parameters, target)
         itemsize = source.dtype.itemsize
         widest = max(widest, itemsize)
         is_contiguous = is_contiguous and source_layout.is_contiguous
-        addresses.append(source.memory.address + source_layout.start_offset * itemsize)
-    device = storage.device
+        addresses.append(source.address + source_layout.start_offset * itemsize)
     count = layout.elem_count
-    result = device.empty(dtype, count) if target is None else target.storage
+    result = build.empty(dtype, count) if target is None else target.storage
     if count == 0:
         return result
-    to = result.memory.address if target is None else target.address
-    launch = device.kernels.launch
+    to = result.address if target is None else target.address
+    launch = build.launch
     if is_contiguous:
-        blocks = contiguous_blocks(device, count, widest)
+        blocks = contiguous_blocks(build, count, widest)
         packed = kernels.contiguous(result=to, sources=addresses, count=count, parameters=parameters)
         launch(kernels.family, f"{name}_contiguous", blocks, packed)
         return result
     strides = tuple([source_layout.strides for _, source_layout in operands])
     itemsizes = tuple([source.dtype.itemsize for source, _ in operands])
-    launches = strided_launches(strided_block(widest), are_few(device, count), layout.shape, strides, itemsizes)
+    launches = strided_launches(strided_block(widest), are_few(build, count), layout.shape, strides, itemsizes)
     if launches is None:
-        straight = tuple([copy.straightened(operand) for operand in operands])
-        return _map(kernels, name, straight, dtype, parameters, target)
+        straight = tuple([copy.straightened(build, operand) for operand in operands])
+        return _map(build, kernels, name, straight, dtype, parameters, target)
     name = f"{name}_strided"
     for blocks, first, offsets, part_count, geometry in launches:
         places = [
@@ -270,33 +283,33 @@ def _map(
 
 
 def _map_number(
+    build: ProgramBuilder,
     kernels: Map,
     name: str,
     operands: tuple[Operand, ...],
     dtype: DType,
     parameters: tuple[int, ...],
     target: Operand | None,
-) -> GpuStorage:
+) -> Buffer:
     """`_map` of operands among which are numbers. A kernel takes one along; the others are written to memory."""
     *first, left, right = operands
     number, other, is_left = (left, right, 1) if right.storage.number is None else (right, left, 0)
     if number.storage.number is None:
-        for operand in first:
-            operand.storage.memory  # noqa: B018 - brings it into being
-        return _map(kernels, name, operands, dtype, parameters, target)
+        in_memory = tuple([Operand(operand.storage.in_memory, operand.layout) for operand in first])
+        return _map(build, kernels, name, (*in_memory, left, right), dtype, parameters, target)
     assert kernels.number_contiguous is not None and kernels.number_strided is not None
     fields = {"number": number.storage.number, "number_is_left": is_left}
     of_number = Map(
         kernels.family, partial(kernels.number_contiguous, **fields), partial(kernels.number_strided, **fields)
     )
-    return _map(of_number, f"{name}_number", (*first, other), dtype, parameters, target)
+    return _map(build, of_number, f"{name}_number", (*first, other), dtype, parameters, target)
 
 
-def contiguous_blocks(device: GpuDevice, count: int, widest: int) -> int:
+def contiguous_blocks(build: ProgramBuilder, count: int, widest: int) -> int:
     """The blocks of a launch over dense elements, by the bytes of the widest: more of few, so that no block waits."""
     blocks = ceil_divide(count, BLOCK_SIZE * CONTIGUOUS_PACKS * (ACCESS_BYTES // widest))
-    if are_few(device, count):
-        return max(blocks, min(ceil_divide(count, BLOCK_SIZE), device.driver.multiprocessors))
+    if are_few(build, count):
+        return max(blocks, min(ceil_divide(count, BLOCK_SIZE), build.facts.multiprocessors))
     return blocks
 
 

@@ -10,40 +10,42 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from .....dtype import Array, DType
-from .....kernels.constants import ACCESS_BYTES
+from ....program.builder import ProgramBuilder
+from ....program.operand import Operand
+from ....program.values import Buffer
 from ..libraries.library import Transform
 from . import copy, on_host
-from .operand import Operand
 
 if TYPE_CHECKING:
     from ..libraries.library import Transforms
-    from ..memory.storage import GpuStorage
 
 
-def by_library(library: Transforms, x: Operand, inverse: bool) -> GpuStorage:
+def by_library(build: ProgramBuilder, library: Transforms, x: Operand, inverse: bool) -> Buffer:
     """Transforms of complex numbers, without a division."""
     form = Transform.INVERSE if inverse else Transform.FORWARD
-    return _enqueued(library, x, form, x.shape[-1], x.dtype, x.shape[-1])
+    return _enqueued(build, library, x, form, x.shape[-1], x.dtype, x.shape[-1])
 
 
-def real_by_library(library: Transforms, x: Operand) -> GpuStorage:
+def real_by_library(build: ProgramBuilder, library: Transforms, x: Operand) -> Buffer:
     """Transforms of real numbers."""
-    return _enqueued(library, x, Transform.REAL, x.shape[-1], _complex(x.dtype), x.shape[-1] // 2 + 1)
+    return _enqueued(build, library, x, Transform.REAL, x.shape[-1], _complex(x.dtype), x.shape[-1] // 2 + 1)
 
 
-def inverse_real_by_library(library: Transforms, x: Operand, count: int) -> GpuStorage:
+def inverse_real_by_library(build: ProgramBuilder, library: Transforms, x: Operand, count: int) -> Buffer:
     """Transforms back to `count` real numbers, without a division."""
-    return _enqueued(library, x, Transform.INVERSE_REAL, count, x.dtype.real, count)
+    return _enqueued(build, library, x, Transform.INVERSE_REAL, count, x.dtype.real, count)
 
 
-def _enqueued(library: Transforms, x: Operand, form: Transform, count: int, dtype: DType, length: int) -> GpuStorage:
+def _enqueued(
+    build: ProgramBuilder, library: Transforms, x: Operand, form: Transform, count: int, dtype: DType, length: int
+) -> Buffer:
     lines = math.prod(x.shape[:-1])
-    result = x.device.empty(dtype, lines * length)
+    result = build.empty(dtype, lines * length)
     if lines:
         # A library may write to what it transforms to real numbers.
-        is_kept = form is Transform.INVERSE_REAL or x.address % ACCESS_BYTES
-        source = copy.copied(x) if is_kept else copy.contiguous(x)
-        library.transform(dtype.real, form, count, lines, source.address, result.memory.address)
+        is_kept = form is Transform.INVERSE_REAL or not x.address.is_aligned()
+        source = copy.copied(build, x) if is_kept else copy.contiguous(build, x)
+        library.transform(dtype.real, form, count, lines, source.address, result.address)
     return result
 
 
@@ -53,21 +55,21 @@ def _complex(dtype: DType) -> DType:
     return found
 
 
-def fft(x: Operand, inverse: bool) -> GpuStorage:
+def fft(build: ProgramBuilder, x: Operand, inverse: bool) -> Buffer:
     """The same on the host."""
-    return _on_host(x, partial(np.fft.ifft, norm="forward") if inverse else np.fft.fft, x.dtype)
+    return _on_host(build, x, partial(np.fft.ifft, norm="forward") if inverse else np.fft.fft, x.dtype)
 
 
-def rfft(x: Operand) -> GpuStorage:
+def rfft(build: ProgramBuilder, x: Operand) -> Buffer:
     """The same of real numbers."""
-    return _on_host(x, np.fft.rfft, _complex(x.dtype))
+    return _on_host(build, x, np.fft.rfft, _complex(x.dtype))
 
 
-def irfft(x: Operand, count: int) -> GpuStorage:
+def irfft(build: ProgramBuilder, x: Operand, count: int) -> Buffer:
     """The same back to `count` real numbers."""
-    return _on_host(x, partial(np.fft.irfft, n=count, norm="forward"), x.dtype.real)
+    return _on_host(build, x, partial(np.fft.irfft, n=count, norm="forward"), x.dtype.real)
 
 
-def _on_host(x: Operand, compute: Callable[[Array], Any], dtype: DType) -> GpuStorage:
-    (found,) = on_host.computed(lambda lines: (compute(lines).astype(dtype.numpy, copy=False),), x)
+def _on_host(build: ProgramBuilder, x: Operand, compute: Callable[[Array], Any], dtype: DType) -> Buffer:
+    (found,) = on_host.computed(build, lambda lines: (compute(lines).astype(dtype.numpy, copy=False),), x)
     return found

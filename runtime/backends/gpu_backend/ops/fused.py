@@ -14,10 +14,12 @@ from .....kernels.arguments import Geometry
 from .....kernels.constants import FUSED_NUMBERS, FUSED_RESULTS, FUSED_SOURCES, STRUCTS, WIDTHS
 from .....limits import MAX_RANK
 from .....op import MethodOp
-from ....kernels.argument_struct import NOWHERE, Address
+from ....program.argument_struct import PackedArguments
+from ....program.builder import ProgramBuilder
+from ....program.operand import Operand
+from ....program.values import NOWHERE, Address, Buffer
 from ..execute.kernels import compose
 from .elementwise import Several, several
-from .operand import Operand
 from .scalar import element_words
 
 T = TypeVar("T")
@@ -25,7 +27,6 @@ T = TypeVar("T")
 if TYPE_CHECKING:
     from .....dtype import DType
     from ....graph.traced import Number, Program, Step
-    from ..memory.storage import GpuStorage
 
 _LONGEST_NAME: Final = 64
 _SOURCE: Final = """
@@ -59,7 +60,7 @@ TALLOW_KERNEL({family}_strided, FusedStrided, fused_strided<Composition>)
 """
 
 
-def results(program: Program, *given: Any) -> tuple[GpuStorage, ...]:
+def results(build: ProgramBuilder, program: Program, *given: Any) -> tuple[Buffer, ...]:
     """The results of a program for its sources, which have one shape, and its numbers."""
     operands: tuple[Operand, ...] = given[: len(program.sources)]
     numbers = [
@@ -70,20 +71,22 @@ def results(program: Program, *given: Any) -> tuple[GpuStorage, ...]:
     packed_numbers = _filled(numbers, FUSED_NUMBERS, 0)
     rest = (0,) * MAX_RANK * (FUSED_SOURCES - len(operands))
 
-    def contiguous(results: list[Address], sources: list[Address], count: int) -> bytes:
+    def contiguous(results: list[Address], sources: list[Address], count: int) -> PackedArguments:
         return arguments.fused_contiguous(
             results=_filled(results, FUSED_RESULTS, NOWHERE), sources=_filled(sources, FUSED_SOURCES, NOWHERE),
             numbers=packed_numbers, count=count,
         )  # fmt: skip
 
-    def strided(results: list[Address], sources: list[Address], count: int, geometry: Geometry) -> bytes:
+    def strided(results: list[Address], sources: list[Address], count: int, geometry: Geometry) -> PackedArguments:
         return arguments.fused_strided(
             results=_filled(results, FUSED_RESULTS, NOWHERE), sources=_filled(sources, FUSED_SOURCES, NOWHERE),
             numbers=packed_numbers, count=count, geometry=Geometry((*geometry, *rest)),
         )  # fmt: skip
 
     family = family_of(program)
-    return several(Several(family, family, contiguous, strided), operands, [dtype for _, dtype in program.results])
+    return several(
+        build, Several(family, family, contiguous, strided), operands, [dtype for _, dtype in program.results]
+    )
 
 
 def _filled(values: list[T], count: int, rest: T) -> list[T]:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Sequence
 from functools import lru_cache
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import Final, NamedTuple
 
 from .....kernels.arguments import Geometry
 from .....kernels.constants import ACCESS_BYTES, BLOCK_SIZE, SIDE_BY_SIDE, TILE_SIDE
@@ -17,10 +17,8 @@ from .....limits import MAX_RANK
 from ....base.error import InvalidArgument
 from ....core.layout import Layout, collapse
 from ....core.shape import Shape
+from ....program.builder import ProgramBuilder
 from ..driver.grid import MOST_BLOCKS, ceil_divide
-
-if TYPE_CHECKING:
-    from ..device import GpuDevice
 
 Dims = tuple[int, ...]
 
@@ -45,9 +43,9 @@ class Part(NamedTuple):
     geometry: Geometry
 
 
-def are_few(device: GpuDevice, count: int) -> bool:
+def are_few(build: ProgramBuilder, count: int) -> bool:
     """Whether elements are so few that whole packs of them would leave most of the device idle."""
-    return count <= device.driver.multiprocessors * _FEW
+    return count <= build.facts.multiprocessors * _FEW
 
 
 def strided_block(itemsize: int) -> int:

@@ -3,21 +3,18 @@
 from __future__ import annotations
 
 from functools import lru_cache
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import Final, NamedTuple
 
 from .....kernels import arguments
 from .....kernels.constants import ACCESS_BYTES, BLOCK_SIZE, COPY_ELEMENTS
 from ....core.layout import Layout
 from ....core.shape import Shape
-from ....kernels.argument_struct import NOWHERE
+from ....program.builder import ProgramBuilder
+from ....program.operand import Operand
+from ....program.values import NOWHERE, Buffer, alignment_of
 from ..execute.index_errors import code_of
 from . import copy
 from .geometry import Dims, Part, merged, packed_block, parts
-from .operand import Operand
-
-if TYPE_CHECKING:
-    from ..device import GpuDevice
-    from ..memory.storage import GpuStorage
 
 # A block looks at so many indexes at once.
 FEW: Final = 4 * BLOCK_SIZE
@@ -35,29 +32,29 @@ class Rows(NamedTuple):
     fields: arguments.Index
 
     @classmethod
-    def of(cls, op: str, indexes: Operand, size: int, mark: int | None = None) -> Rows:
+    def of(cls, build: ProgramBuilder, op: str, indexes: Operand, size: int, mark: int | None = None) -> Rows:
         """Those of a new call; without a mark, with that of the dtype."""
-        errors, (own_mark, itemsize, shift) = indexes.device.index_errors, indexes.dtype.index_form
+        own_mark, itemsize, shift = indexes.dtype.index_form
         fields = arguments.Index(
-            errors=errors.address, size=size, call=errors.next_call(), index_mark=own_mark if mark is None else mark,
+            errors=build.error_record, size=size, call=build.call_number(), index_mark=own_mark if mark is None else mark,
             op=code_of(op, indexes.dtype), index_bytes=itemsize, index_shift=shift,
         )  # fmt: skip
         return cls(indexes, size, fields)
 
 
-def launch(device: GpuDevice, kernel: str, blocks: int, packed: bytes) -> None:
+def launch(build: ProgramBuilder, kernel: str, blocks: int, packed: bytes) -> None:
     """Enqueue a kernel that reads indexes."""
-    device.kernels.launch("index", kernel, blocks, packed)
-    device.index_errors.expect()
+    build.launch("index", kernel, blocks, packed)
+    build.expect_error()
 
 
-def check(rows: Rows) -> None:
+def check(build: ProgramBuilder, rows: Rows) -> None:
     """Enqueue a look at every index: what comes after it in the call writes nothing where one is out of range."""
     indexes = rows.indexes
     for blocks, _, (offset,), count, geometry in _looks(indexes.shape, indexes.strides):
         place = indexes.address + offset * indexes.itemsize
         packed = arguments.index_check(indexes=place, index=rows.fields, count=count, geometry=geometry)
-        launch(indexes.device, "index_check", blocks, packed)
+        launch(build, "index_check", blocks, packed)
 
 
 @lru_cache(maxsize=4096)
@@ -80,39 +77,41 @@ def along(rank: int, dim: int, stride: int) -> Dims:
     return (*(0,) * dim, stride, *(0,) * (rank - dim - 1))
 
 
-def index_select(x: Operand, indexes: Operand, dim: int) -> GpuStorage:
+def index_select(build: ProgramBuilder, x: Operand, indexes: Operand, dim: int) -> Buffer:
     """The rows along `dim` that the vector `indexes` names; zeros at a mark."""
-    return select("index_select", x, indexes, dim)
+    return select(build, "index_select", x, indexes, dim)
 
 
-def select(op: str, x: Operand, indexes: Operand, dim: int) -> GpuStorage:
+def select(build: ProgramBuilder, op: str, x: Operand, indexes: Operand, dim: int) -> Buffer:
     """The same for an op that errors name."""
     shape = (*x.shape[:dim], *indexes.shape, *x.shape[dim + 1 :])
-    return _gather(op, x, indexes, shape, along(len(shape), dim, indexes.strides[0]), dim)
+    return _gather(build, op, x, indexes, shape, along(len(shape), dim, indexes.strides[0]), dim)
 
 
-def gather(x: Operand, indexes: Operand, dim: int) -> GpuStorage:
+def gather(build: ProgramBuilder, x: Operand, indexes: Operand, dim: int) -> Buffer:
     """The element at each index along `dim`, in the shape of the indexes; 0 at a mark."""
-    return _gather("gather", x, indexes, indexes.shape, indexes.strides, dim)
+    return _gather(build, "gather", x, indexes, indexes.shape, indexes.strides, dim)
 
 
-def _gather(op: str, x: Operand, indexes: Operand, shape: Dims, index_strides: Dims, dim: int) -> GpuStorage:
+def _gather(
+    build: ProgramBuilder, op: str, x: Operand, indexes: Operand, shape: Dims, index_strides: Dims, dim: int
+) -> Buffer:
     layout = Layout.contiguous(shape)
-    result = x.device.empty(x.dtype, layout.elem_count)
-    rows, stride = Rows.of(op, indexes, x.shape[dim]), x.strides[dim]
+    result = build.empty(x.dtype, layout.elem_count)
+    rows, stride = Rows.of(build, op, indexes, x.shape[dim]), x.strides[dim]
     if result.length == 0:
-        check(rows)
+        check(build, rows)
         return result
-    alignment = copy.alignment_of(x.address | stride * x.itemsize)
-    several = x.device.driver.multiprocessors * _MANY <= result.memory.nbytes // ACCESS_BYTES
+    alignment = alignment_of(x.address, stride * x.itemsize)
+    several = build.facts.multiprocessors * _MANY <= result.nbytes // ACCESS_BYTES
     plan = _gather_plan(layout.shape, index_strides, without(x.strides, dim), x.itemsize, alignment, several)
     for blocks, first, (index_offset, offset), count, geometry in plan.parts:
         packed = arguments.gather(
-            result=result.memory.address + first * plan.width, source=x.address + offset * plan.width,
+            result=result.address + first * plan.width, source=x.address + offset * plan.width,
             indexes=indexes.address + index_offset * indexes.itemsize, index=rows.fields,
             row_stride=stride * x.itemsize // plan.width, count=count, geometry=geometry,
         )  # fmt: skip
-        launch(x.device, f"gather_b{8 * plan.width}", blocks, packed)
+        launch(build, f"gather_b{8 * plan.width}", blocks, packed)
     return result
 
 
@@ -133,26 +132,26 @@ def _gather_plan(shape: Dims, indexes: Dims, source: Dims, itemsize: int, alignm
     return _GatherPlan(width, parts(per_block, dims, (indexes, source)))
 
 
-def scatter_set(x: Operand, indexes: Operand, source: Operand, dim: int) -> None:
+def scatter_set(build: ProgramBuilder, x: Operand, indexes: Operand, source: Operand, dim: int) -> None:
     """Write each element of `source` to its index along `dim`; the last in row-major order wins."""
     if indexes.layout.elem_count == 0:
         return
-    indexes, source = copy.apart(x, indexes), copy.apart(x, source)
-    device, itemsize = x.device, x.itemsize
-    rows = Rows.of("scatter_set", indexes, x.shape[dim])
+    indexes, source = copy.apart(build, x, indexes), copy.apart(build, x, source)
+    itemsize = x.itemsize
+    rows = Rows.of(build, "scatter_set", indexes, x.shape[dim])
     reached = x.layout.end - x.layout.start_offset if x.layout.end else 0
     # A row that one index names is written to once.
     is_one = indexes.shape[dim] == 1 and all(
         size == 1 or stride == 0 for size, stride in zip(indexes.shape, indexes.strides, strict=True)
     )
-    winners = None if is_one else device.allocate(reached * _WINNER_BYTES)
+    winners = None if is_one else build.allocate(reached * _WINNER_BYTES)
     launches = parts(BLOCK_SIZE, indexes.shape, (indexes.strides, without(x.strides, dim), source.strides))
     if winners is not None and len(launches) > 1:
         # One launch marks the winners of its part only, and none may write before all indexes were looked at.
-        check(rows)
+        check(build, rows)
     for blocks, _, offsets, count, geometry in launches:
         if winners is not None and winners.nbytes:
-            device.driver.zero(winners.address, winners.nbytes)
+            build.zero(winners)
         packed = arguments.scatter(
             destination=x.address + offsets[1] * itemsize, source=source.address + offsets[2] * itemsize,
             indexes=indexes.address + offsets[0] * indexes.itemsize,
@@ -160,8 +159,8 @@ def scatter_set(x: Operand, indexes: Operand, source: Operand, dim: int) -> None
             row_stride=x.strides[dim], count=count, geometry=geometry,
         )  # fmt: skip
         if winners is not None:
-            launch(device, "scatter_mark", blocks, packed)
-        launch(device, f"scatter_set_b{8 * itemsize}", blocks, packed)
+            launch(build, "scatter_mark", blocks, packed)
+        launch(build, f"scatter_set_b{8 * itemsize}", blocks, packed)
 
 
 def broadcast(indexes: Operand, shape: Shape, dim: int) -> Operand:

@@ -19,20 +19,19 @@ from .....kernels import arguments
 from .....kernels.constants import BLOCK_SIZE, COPY_ELEMENTS
 from .....op import BinaryOp, MethodOp, ReduceOp, UnaryOp
 from ....host import linalg
-from ....kernels.argument_struct import NOWHERE, Address
+from ....program.builder import ProgramBuilder
+from ....program.operand import Operand, dense
+from ....program.values import NOWHERE, Address, Buffer
 from ..driver.grid import blocks_for
 from ..libraries.solver import are_few_columns, are_many
 from . import copy, elementwise, matmul, on_host, reduce
 from .geometry import Dims, Part, parts
-from .operand import Operand, dense
 
 if TYPE_CHECKING:
-    from ....kernels.argument_struct import Count
     from ..libraries.solver import SolverLibrary
-    from ..memory.storage import GpuStorage
 
 P = ParamSpec("P")
-Result = TypeVar("Result", bound="GpuStorage | tuple[GpuStorage, ...]")
+Result = TypeVar("Result", bound="Buffer | tuple[Buffer, ...]")
 # By a library; None where it cannot.
 ByLibrary: TypeAlias = "Callable[Concatenate[SolverLibrary, Operand, P], Result | None]"
 
@@ -52,11 +51,12 @@ def _of_finite(is_lower: bool = False) -> Callable[[ByLibrary[P, Result]], ByLib
             if not x.layout.elem_count:
                 return None
             outer = x.layout.rank - 2
-            read = dense(triangle(x, 0, False), x.shape) if is_lower else x
-            finite = _all_finite(read, (outer, outer + 1))
+            read = dense(triangle(build, x, 0, False), x.shape) if is_lower else x
+            finite = _all_finite(build, read, (outer, outer + 1))
             flags = dense(finite, x.shape[:-2])
-            identity = _identity(x)
+            identity = _identity(build, x)
             given = _where(
+                build,
                 flags.relaid(x.shape, (*flags.strides, 0, 0)),
                 x,
                 identity.relaid(x.shape, (*[0] * outer, *identity.strides)),
@@ -65,53 +65,55 @@ def _of_finite(is_lower: bool = False) -> Callable[[ByLibrary[P, Result]], ByLib
             if made is None:
                 return None
             if isinstance(made, tuple):
-                return cast("Result", tuple([_nan_unless(finite, storage) for storage in made]))
-            return cast("Result", _nan_unless(finite, made))
+                return cast("Result", tuple([_nan_unless(build, finite, storage) for storage in made]))
+            return cast("Result", _nan_unless(build, finite, made))
 
         return compute
 
     return decorate
 
 
-def _all_finite(x: Operand, dims: Dims) -> GpuStorage:
+def _all_finite(build: ProgramBuilder, x: Operand, dims: Dims) -> Buffer:
     """Whether neither NaN nor infinity is among the elements along some dims."""
-    return reduce.reduce(ReduceOp.ALL, dense(elementwise.unary(UnaryOp.ISFINITE, x), x.shape), dims)
+    return reduce.reduce(build, ReduceOp.ALL, dense(elementwise.unary(build, UnaryOp.ISFINITE, x), x.shape), dims)
 
 
-def _identity(x: Operand) -> Operand:
+def _identity(build: ProgramBuilder, x: Operand) -> Operand:
     """One identity matrix of the shape of these."""
     rows, columns = x.shape[-2:]
-    result = dense(x.device.empty(x.dtype, rows * columns), (rows, columns))
-    x.device.driver.zero(result.address, rows * columns * x.itemsize)
-    copy.const_set(result.relaid((min(rows, columns),), (columns + 1,)), 1)
+    result = dense(build.empty(x.dtype, rows * columns), (rows, columns))
+    build.fill(result.address, 0, rows * columns * x.itemsize)
+    copy.const_set(build, result.relaid((min(rows, columns),), (columns + 1,)), 1)
     return result
 
 
-def _where(condition: Operand, x: Operand, y: Operand) -> GpuStorage:
-    return elementwise.ternary(MethodOp.WHERE_COND, condition, x, y)
+def _where(build: ProgramBuilder, condition: Operand, x: Operand, y: Operand) -> Buffer:
+    return elementwise.ternary(build, MethodOp.WHERE_COND, condition, x, y)
 
 
-def _nan_unless(finite: GpuStorage, made: GpuStorage) -> GpuStorage:
+def _nan_unless(build: ProgramBuilder, finite: Buffer, made: Buffer) -> Buffer:
     """Results, of which each matrix has as many, that are NaN where it was not finite."""
     count = finite.length
     x = dense(made, (count, made.length // count))
-    return _where(dense(finite, (count,)).relaid(x.shape, (1, 0)), x, copy.repeated_number(x, math.nan, x.shape))
+    return _where(
+        build, dense(finite, (count,)).relaid(x.shape, (1, 0)), x, copy.repeated_number(build, x, math.nan, x.shape)
+    )
 
 
-def triangle(x: Operand, diagonal: int, is_upper: bool) -> GpuStorage:
+def triangle(build: ProgramBuilder, x: Operand, diagonal: int, is_upper: bool) -> Buffer:
     """The elements on a diagonal and on one side of it, and 0."""
-    result = x.device.empty(x.dtype, x.layout.elem_count)
+    result = build.empty(x.dtype, x.layout.elem_count)
     source, width = x.address, x.itemsize
     direction = -1 if is_upper else 1
     for blocks, _, (to, from_, number), count, geometry in _diagonal_parts(x.shape, x.strides, direction):
         packed = arguments.triangle(
-            result=result.memory.address + to * width,
+            result=result.address + to * width,
             source=source + from_ * width,
             count=count,
             behind=(number - direction * diagonal) % _WRAP,
             geometry=geometry,
         )
-        x.device.kernels.launch("copy", f"triangle_b{8 * width}", blocks, packed)
+        build.launch("copy", f"triangle_b{8 * width}", blocks, packed)
     return result
 
 
@@ -124,98 +126,103 @@ def _diagonal_parts(shape: Dims, strides: Dims, direction: int) -> tuple[Part, .
 
 
 @_of_finite(is_lower=True)
-def cholesky_by_library(library: SolverLibrary, x: Operand) -> GpuStorage | None:
+def cholesky_by_library(build: ProgramBuilder, library: SolverLibrary, x: Operand) -> Buffer | None:
     """Lower triangles, which are the transposed upper ones of the transposed matrices."""
-    factor = copy.copied(x)
-    places = _places(factor)
+    factor = copy.copied(build, x)
+    places = _places(build, factor)
     library.cholesky(x.dtype, x.shape[-1], _count(x), factor.address, _address(places))
-    return triangle(factor, 0, False)
+    return triangle(build, factor, 0, False)
 
 
 @_of_finite()
-def det_by_library(library: SolverLibrary, x: Operand) -> GpuStorage | None:
+def det_by_library(build: ProgramBuilder, library: SolverLibrary, x: Operand) -> Buffer | None:
     """Determinants, the products of diagonals, which the host multiplies."""
-    sign, diagonal = _diagonal(library, x)
+    sign, diagonal = _diagonal(build, library, x)
     with np.errstate(all="ignore"):
-        return on_host.stored(x, sign * diagonal.prod(-1))
+        return on_host.stored(build, x, sign * diagonal.prod(-1))
 
 
 @_of_finite()
-def slogdet_by_library(library: SolverLibrary, x: Operand) -> tuple[GpuStorage, ...] | None:
+def slogdet_by_library(build: ProgramBuilder, library: SolverLibrary, x: Operand) -> tuple[Buffer, ...] | None:
     """Their signs, and the logarithms of their absolute values."""
-    sign, diagonal = _diagonal(library, x)
+    sign, diagonal = _diagonal(build, library, x)
     with np.errstate(all="ignore"):
         size = np.abs(diagonal)
         signs = sign * np.where(size == 0, size, diagonal / size).prod(-1)
-        return on_host.stored(x, signs), on_host.stored(x, np.log(size).sum(-1))
+        return on_host.stored(build, x, signs), on_host.stored(build, x, np.log(size).sum(-1))
 
 
-def _diagonal(library: SolverLibrary, x: Operand) -> tuple[Array, Array]:
+def _diagonal(build: ProgramBuilder, library: SolverLibrary, x: Operand) -> tuple[Array, Array]:
     """The signs of row exchanges and the diagonals of upper triangles, on the host."""
     size, count = x.shape[-1], _count(x)
-    factors, pivots = copy.copied(x), x.device.empty(DType.I32, count * size)
-    places = _places(factors)
-    library.lu(x.dtype, size, count, factors.address, pivots.memory.address, _address(places))
-    diagonal = copy.copied(factors.relaid((*x.shape[:-2], size), (*factors.strides[:-2], size + 1)))
-    rows = on_host.read(dense(pivots, diagonal.shape))
+    factors, pivots = copy.copied(build, x), build.empty(DType.I32, count * size)
+    places = _places(build, factors)
+    library.lu(x.dtype, size, count, factors.address, pivots.address, _address(places))
+    diagonal = copy.copied(build, factors.relaid((*x.shape[:-2], size), (*factors.strides[:-2], size + 1)))
+    rows = on_host.read(build, dense(pivots, diagonal.shape))
     exchanges = (rows != np.arange(1, size + 1)).sum(-1)
-    return np.where(exchanges % 2, -1, 1).astype(x.dtype.numpy), on_host.read(diagonal)
+    return np.where(exchanges % 2, -1, 1).astype(x.dtype.numpy), on_host.read(build, diagonal)
 
 
 @_of_finite()
-def solve_by_library(library: SolverLibrary, x: Operand, values: Operand) -> GpuStorage | None:
+def solve_by_library(build: ProgramBuilder, library: SolverLibrary, x: Operand, values: Operand) -> Buffer | None:
     """The columns of which matrices make `values`; of a column with a NaN or an infinity all are NaN."""
     if not values.layout.elem_count:
         return None
     size, columns, count = x.shape[-1], values.shape[-1], _count(x)
-    factors, pivots = copy.copied(x), x.device.empty(DType.I32, count * size)
-    found = copy.copied(_transposed(values))
-    places, value_places = _places(factors), _places(found, size)
-    operands = (factors.address, pivots.memory.address, found.address, _address(places), _address(value_places))
+    factors, pivots = copy.copied(build, x), build.empty(DType.I32, count * size)
+    found = copy.copied(build, _transposed(values))
+    places, value_places = _places(build, factors), _places(build, found, size)
+    operands = (factors.address, pivots.address, found.address, _address(places), _address(value_places))
     library.solve(x.dtype, size, columns, count, *operands)
     outer = values.shape[:-2]
-    finite = dense(_all_finite(values, (len(outer),)), (*outer, columns))
+    finite = dense(_all_finite(build, values, (len(outer),)), (*outer, columns))
     result = _transposed(found)
     return _where(
+        build,
         finite.relaid(result.shape, (*finite.strides[:-1], 0, 1)),
         result,
-        copy.repeated_number(result, math.nan, result.shape),
+        copy.repeated_number(build, result, math.nan, result.shape),
     )
 
 
 @_of_finite(is_lower=True)
-def eigh_by_library(library: SolverLibrary, x: Operand, has_vectors: bool) -> tuple[GpuStorage, ...] | None:
+def eigh_by_library(
+    build: ProgramBuilder, library: SolverLibrary, x: Operand, has_vectors: bool
+) -> tuple[Buffer, ...] | None:
     """Eigenvalues and eigenvectors of Hermitian matrices."""
     size, count = x.shape[-1], _count(x)
-    columns, values = copy.copied(_transposed(x)), x.device.empty(x.dtype.real, count * size)
-    library.eigh(x.dtype, size, count, has_vectors, columns.address, values.memory.address)
-    return (values, copy.fresh(_transposed(columns))) if has_vectors else (values,)
+    columns, values = copy.copied(build, _transposed(x)), build.empty(x.dtype.real, count * size)
+    library.eigh(x.dtype, size, count, has_vectors, columns.address, values.address)
+    return (values, copy.fresh(build, _transposed(columns))) if has_vectors else (values,)
 
 
 @_of_finite()
-def qr_by_library(library: SolverLibrary, x: Operand, is_complete: bool) -> tuple[GpuStorage, ...] | None:
+def qr_by_library(
+    build: ProgramBuilder, library: SolverLibrary, x: Operand, is_complete: bool
+) -> tuple[Buffer, ...] | None:
     """Orthonormal columns and upper triangles."""
     *outer, rows, columns = x.shape
     count, reflectors = _count(x), min(rows, columns)
     made = rows if is_complete else reflectors
     width = max(made, columns)
     # With room for the columns that are made.
-    matrices = dense(x.device.empty(x.dtype, count * width * rows), (*outer, width, rows))
-    copy.copy(_transposed(x), matrices.relaid((*outer, columns, rows), matrices.strides))
-    factors = dense(x.device.empty(x.dtype, count * reflectors), (*outer, 1, reflectors))
+    matrices = dense(build.empty(x.dtype, count * width * rows), (*outer, width, rows))
+    copy.copy(build, _transposed(x), matrices.relaid((*outer, columns, rows), matrices.strides))
+    factors = dense(build.empty(x.dtype, count * reflectors), (*outer, 1, reflectors))
     sizes = (width * rows * x.itemsize, count, matrices.address, factors.address)
-    places, factor_places = _places(matrices, rows), _places(factors, rows)
+    places, factor_places = _places(build, matrices, rows), _places(build, factors, rows)
     library.qr(x.dtype, rows, columns, *sizes, _address(places), _address(factor_places))
     steps = _transposed(matrices).strides
-    upper = triangle(matrices.relaid((*outer, made, columns), steps), 0, True)
+    upper = triangle(build, matrices.relaid((*outer, made, columns), steps), 0, True)
     if places is not None:
         flat = dense(matrices.storage, (count, width, rows))
-        return _reflected(library, flat, dense(factors.storage, (count, reflectors)), made), upper
+        return _reflected(build, library, flat, dense(factors.storage, (count, reflectors)), made), upper
     library.orthonormal(x.dtype, rows, made, reflectors, *sizes)
-    return copy.fresh(matrices.relaid((*outer, rows, made), steps)), upper
+    return copy.fresh(build, matrices.relaid((*outer, rows, made), steps)), upper
 
 
-def _reflected(library: SolverLibrary, matrices: Operand, factors: Operand, made: int) -> GpuStorage:
+def _reflected(build: ProgramBuilder, library: SolverLibrary, matrices: Operand, factors: Operand, made: int) -> Buffer:
     """Orthonormal columns of many small matrices, of whose reflectors libraries make one after the other.
 
     They are the first columns of 1 - V T V^H, where the columns of V are the reflectors, and the inverse of T has the
@@ -224,38 +231,38 @@ def _reflected(library: SolverLibrary, matrices: Operand, factors: Operand, made
     (count, _, rows), (_, reflectors) = matrices.shape, factors.shape
     shape = (count, reflectors, rows)
     # V transposed, as columns are rows here.
-    lines = _with_ones(triangle(matrices.relaid(shape, matrices.strides), 1, True), shape)
-    conjugate = dense(elementwise.unary(UnaryOp.CONJ, lines), shape) if lines.dtype.is_complex else lines
+    lines = _with_ones(build, triangle(build, matrices.relaid(shape, matrices.strides), 1, True), shape)
+    conjugate = dense(elementwise.unary(build, UnaryOp.CONJ, lines), shape) if lines.dtype.is_complex else lines
     square = (count, reflectors, reflectors)
-    products = dense(matmul.matmul(conjugate, _transposed(lines), (count, reflectors, reflectors, rows)), square)
-    system = _with_ones(triangle(_scaled(products, factors), 1, True), square)
+    products = dense(matmul.matmul(build, conjugate, _transposed(lines), (count, reflectors, reflectors, rows)), square)
+    system = _with_ones(build, triangle(build, _scaled(build, products, factors), 1, True), square)
     given = conjugate.relaid((count, reflectors, made), conjugate.strides)
-    solved = solve_by_library(library, system, _scaled(given, factors))
+    solved = solve_by_library(build, library, system, _scaled(build, given, factors))
     assert solved is not None, "no matrix is empty"
     sizes = (count, rows, made, reflectors)
-    taken_off = dense(matmul.matmul(_transposed(lines), dense(solved, given.shape), sizes), (count, rows, made))
-    identity = _identity(taken_off)
-    return elementwise.binary(BinaryOp.SUB, identity.relaid(taken_off.shape, (0, *identity.strides)), taken_off)
+    taken_off = dense(matmul.matmul(build, _transposed(lines), dense(solved, given.shape), sizes), (count, rows, made))
+    identity = _identity(build, taken_off)
+    return elementwise.binary(build, BinaryOp.SUB, identity.relaid(taken_off.shape, (0, *identity.strides)), taken_off)
 
 
-def _with_ones(storage: GpuStorage, shape: Dims) -> Operand:
+def _with_ones(build: ProgramBuilder, storage: Buffer, shape: Dims) -> Operand:
     """Matrices whose diagonals become 1."""
     result = dense(storage, shape)
     (count, rows, columns), (step, *_) = shape, result.strides
-    copy.const_set(result.relaid((count, min(rows, columns)), (step, columns + 1)), 1)
+    copy.const_set(build, result.relaid((count, min(rows, columns)), (step, columns + 1)), 1)
     return result
 
 
-def _scaled(x: Operand, factors: Operand) -> Operand:
+def _scaled(build: ProgramBuilder, x: Operand, factors: Operand) -> Operand:
     """Rows times a factor each."""
     scale = factors.relaid(x.shape, (*factors.strides, 0))
-    return dense(elementwise.binary(BinaryOp.MUL, x, scale), x.shape)
+    return dense(elementwise.binary(build, BinaryOp.MUL, x, scale), x.shape)
 
 
 @_of_finite()
 def svd_by_library(
-    library: SolverLibrary, x: Operand, has_vectors: bool, is_full: bool
-) -> tuple[GpuStorage, ...] | None:
+    build: ProgramBuilder, library: SolverLibrary, x: Operand, has_vectors: bool, is_full: bool
+) -> tuple[Buffer, ...] | None:
     """Singular values, between singular vectors if these are asked for.
 
     Where the rotations of the library's method do not come to an end, the host finds them.
@@ -264,43 +271,43 @@ def svd_by_library(
     count, (few, many) = _count(x), sorted((rows, columns))
     # Of wide matrices the library is given the transposed ones, whose left vectors are the right ones, in rows.
     is_wide = columns > rows
-    matrices = copy.copied(x if is_wide else _transposed(x))
+    matrices = copy.copied(build, x if is_wide else _transposed(x))
     # A call for all matrices makes square ones of the left vectors.
     made = many if is_full or are_few_columns(count, many) else few
-    values, infos = x.device.empty(x.dtype.real, count * few), x.device.empty(DType.I32, count)
-    left = dense(x.device.empty(x.dtype, count * many * made), (*outer, made, many))
-    right = dense(x.device.empty(x.dtype, count * few * few), (*outer, few, few))
-    addresses = (matrices.address, left.address, values.memory.address, right.address, infos.memory.address)
+    values, infos = build.empty(x.dtype.real, count * few), build.empty(DType.I32, count)
+    left = dense(build.empty(x.dtype, count * many * made), (*outer, made, many))
+    right = dense(build.empty(x.dtype, count * few * few), (*outer, few, few))
+    addresses = (matrices.address, left.address, values.address, right.address, infos.address)
     library.svd(x.dtype, (many, few, made), count, has_vectors, *addresses)
-    if on_host.read(dense(infos, (count,))).any():
-        return svd(x, has_vectors, is_full)
+    if on_host.read(build, dense(infos, (count,))).any():
+        return svd(build, x, has_vectors, is_full)
     if not has_vectors:
         return (values,)
     if not is_full:
         left = left.relaid((*outer, few, many), left.strides)
     # Columns of the right vectors, of which the conjugate ones are wanted.
-    conjugate = dense(elementwise.unary(UnaryOp.CONJ, right), right.shape) if x.dtype.is_complex else right
+    conjugate = dense(elementwise.unary(build, UnaryOp.CONJ, right), right.shape) if x.dtype.is_complex else right
     if is_wide:
-        return copy.fresh(_transposed(conjugate)), values, copy.contiguous(left).storage
-    return copy.fresh(_transposed(left)), values, conjugate.storage
+        return copy.fresh(build, _transposed(conjugate)), values, copy.contiguous(build, left).storage
+    return copy.fresh(build, _transposed(left)), values, conjugate.storage
 
 
-def _places(x: Operand, size: int = 0) -> GpuStorage | None:
+def _places(build: ProgramBuilder, x: Operand, size: int = 0) -> Buffer | None:
     """Where each matrix of a contiguous operand is, if one call is to work on all: rows are as long as its columns."""
     *_, columns, rows = x.shape
     count = _count(x)
     if not are_many(count, size or rows):
         return None
-    result, first = x.device.empty(DType.I64, count), cast("Count", x.address)
+    result, first = build.empty(DType.I64, count), cast("Count", x.address)
     step = columns * rows * x.itemsize
-    packed = arguments.arange_integers(result=result.memory.address, count=count, start=first, step=step)
+    packed = arguments.arange_integers(result=result.address, count=count, start=first, step=step)
     blocks = blocks_for(count, DType.I64.itemsize)
-    x.device.kernels.launch("arange", "arange_i64_integers", blocks, packed)
+    build.launch("arange", "arange_i64_integers", blocks, packed)
     return result
 
 
-def _address(places: GpuStorage | None) -> Address:
-    return NOWHERE if places is None else places.memory.address
+def _address(places: Buffer | None) -> Address:
+    return NOWHERE if places is None else places.address
 
 
 def _count(x: Operand) -> int:
@@ -312,41 +319,41 @@ def _transposed(x: Operand) -> Operand:
     return x.relaid((*outer, columns, rows), (*steps, column, row))
 
 
-def cholesky(x: Operand) -> GpuStorage:
+def cholesky(build: ProgramBuilder, x: Operand) -> Buffer:
     """The same on the host, which waits for the device; then the results are copied back."""
-    return on_host.computed(linalg.cholesky, x)[0]
+    return on_host.computed(build, linalg.cholesky, x)[0]
 
 
-def det(x: Operand) -> GpuStorage:
+def det(build: ProgramBuilder, x: Operand) -> Buffer:
     """Determinants."""
-    return on_host.computed(linalg.det, x)[0]
+    return on_host.computed(build, linalg.det, x)[0]
 
 
-def slogdet(x: Operand) -> tuple[GpuStorage, ...]:
+def slogdet(build: ProgramBuilder, x: Operand) -> tuple[Buffer, ...]:
     """Signs of determinants, and logarithms of their absolute values."""
-    return on_host.computed(linalg.slogdet, x)
+    return on_host.computed(build, linalg.slogdet, x)
 
 
-def solve(x: Operand, values: Operand) -> GpuStorage:
+def solve(build: ProgramBuilder, x: Operand, values: Operand) -> Buffer:
     """The columns of which matrices make `values`."""
-    return on_host.computed(linalg.solve, x, values)[0]
+    return on_host.computed(build, linalg.solve, x, values)[0]
 
 
-def eig(x: Operand, has_vectors: bool) -> tuple[GpuStorage, ...]:
+def eig(build: ProgramBuilder, x: Operand, has_vectors: bool) -> tuple[Buffer, ...]:
     """Eigenvalues and eigenvectors."""
-    return on_host.computed(linalg.eig, x, has_vectors=has_vectors)
+    return on_host.computed(build, linalg.eig, x, has_vectors=has_vectors)
 
 
-def eigh(x: Operand, has_vectors: bool) -> tuple[GpuStorage, ...]:
+def eigh(build: ProgramBuilder, x: Operand, has_vectors: bool) -> tuple[Buffer, ...]:
     """Eigenvalues and eigenvectors of Hermitian matrices."""
-    return on_host.computed(linalg.eigh, x, has_vectors=has_vectors)
+    return on_host.computed(build, linalg.eigh, x, has_vectors=has_vectors)
 
 
-def qr(x: Operand, is_complete: bool) -> tuple[GpuStorage, ...]:
+def qr(build: ProgramBuilder, x: Operand, is_complete: bool) -> tuple[Buffer, ...]:
     """Orthonormal columns and upper triangles."""
-    return on_host.computed(linalg.qr, x, is_complete=is_complete)
+    return on_host.computed(build, linalg.qr, x, is_complete=is_complete)
 
 
-def svd(x: Operand, has_vectors: bool, is_full: bool) -> tuple[GpuStorage, ...]:
+def svd(build: ProgramBuilder, x: Operand, has_vectors: bool, is_full: bool) -> tuple[Buffer, ...]:
     """Singular values, between singular vectors if these are asked for."""
-    return on_host.computed(linalg.svd, x, has_vectors=has_vectors, is_full=is_full)
+    return on_host.computed(build, linalg.svd, x, has_vectors=has_vectors, is_full=is_full)

@@ -5,16 +5,18 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from .....dtype import DType
-from .....kernels.constants import ACCESS_BYTES
+from ....program.builder import ProgramBuilder
+from ....program.operand import Operand
+from ....program.values import Buffer
 from . import copy, matmul
-from .operand import Operand
 
 if TYPE_CHECKING:
     from ..libraries.library import BiasedBlas, Blas
-    from ..memory.storage import GpuStorage
 
 
-def by_fused_library(library: BiasedBlas, x: Operand, weight: Operand, bias: Operand | None) -> GpuStorage | None:
+def by_fused_library(
+    build: ProgramBuilder, library: BiasedBlas, x: Operand, weight: Operand, bias: Operand | None
+) -> Buffer | None:
     """(m, k) by the transpose of a weight (n, k), plus a bias (n): (m, n), in one launch.
 
     None where there is no bias, or nothing to multiply, and where the library refuses.
@@ -23,39 +25,47 @@ def by_fused_library(library: BiasedBlas, x: Operand, weight: Operand, bias: Ope
     if bias is None or 0 in sizes:
         return None
     # Copies live until the product is enqueued.
-    x, left = matmul.as_matrices(_aligned(x))
-    weight, right = matmul.as_matrices(_transposed(_aligned(weight)))
-    bias = _aligned(copy.contiguous(bias))
+    x, left = matmul.as_matrices(build, _aligned(build, x))
+    weight, right = matmul.as_matrices(build, _transposed(_aligned(build, weight)))
+    bias = _aligned(build, copy.contiguous(build, bias))
     if left is None or right is None:
         return None
     _, m, n, k = sizes
-    result = x.device.empty(x.dtype, m * n)
-    taken = library.multiply_and_add(x.dtype, (m, n, k), left, right, bias.address, result.memory.address)
+    result = build.empty(x.dtype, m * n)
+    taken = library.multiply_and_add(x.dtype, (m, n, k), left, right, bias.address, result.address)
     return result if taken else None
 
 
 def by_library(
-    library: Blas, x: Operand, weight: Operand, bias: Operand | None, *, result: DType | None = None
-) -> GpuStorage | None:
+    build: ProgramBuilder,
+    library: Blas,
+    x: Operand,
+    weight: Operand,
+    bias: Operand | None,
+    *,
+    result: DType | None = None,
+) -> Buffer | None:
     """The same by a library that adds the product to what is there: as of `matmul.by_library`."""
-    return matmul.by_library(library, x, _transposed(weight), _sizes(x, weight), bias, result=result)
+    return matmul.by_library(build, library, x, _transposed(weight), _sizes(x, weight), bias, result=result)
 
 
-def by_kernel(x: Operand, weight: Operand, bias: Operand | None) -> GpuStorage:
+def by_kernel(build: ProgramBuilder, x: Operand, weight: Operand, bias: Operand | None) -> Buffer:
     """The same by the kernel of matrix products, which takes any sizes."""
-    return matmul.matmul(x, _transposed(weight), _sizes(x, weight), bias)
+    return matmul.matmul(build, x, _transposed(weight), _sizes(x, weight), bias)
 
 
-def without_bias(library: Blas, x: Operand, weight: Operand, bias: Operand | None) -> GpuStorage | None:
+def without_bias(
+    build: ProgramBuilder, library: Blas, x: Operand, weight: Operand, bias: Operand | None
+) -> Buffer | None:
     """The same by a library that would round a sum of halves before it adds the bias: None where there is one."""
-    return by_library(library, x, weight, None) if bias is None else None
+    return by_library(build, library, x, weight, None) if bias is None else None
 
 
-def _aligned(operand: Operand) -> Operand:
+def _aligned(build: ProgramBuilder, operand: Operand) -> Operand:
     """The operand where a library may read it a whole access at a time: where it is, else in a copy."""
-    if operand.address % ACCESS_BYTES == 0:
+    if operand.address.is_aligned():
         return operand
-    return copy.copied(operand)
+    return copy.copied(build, operand)
 
 
 def _sizes(x: Operand, weight: Operand) -> matmul.Sizes:

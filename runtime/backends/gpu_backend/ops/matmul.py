@@ -9,16 +9,16 @@ from .....dtype import HALF, DType
 from .....kernels import arguments
 from .....kernels.constants import ACCESS_BYTES, GROUP_SHARED, MATMUL_SIDE
 from ....base.error import InvalidArgument
-from ....kernels.argument_struct import NOWHERE, Address
+from ....program.builder import ProgramBuilder
+from ....program.operand import Operand, dense
+from ....program.values import NOWHERE, Address, Buffer
 from ..driver.grid import MOST_BLOCKS, ceil_divide
 from ..libraries.matrices import Matrices, matrices
 from . import copy
 from .geometry import LIMIT, parts
-from .operand import Operand, dense
 
 if TYPE_CHECKING:
     from ..libraries.library import Blas
-    from ..memory.storage import GpuStorage
 
 Sizes = tuple[int, int, int, int]
 
@@ -27,8 +27,15 @@ _HALF_TILE: Final = 2 * MATMUL_SIDE
 
 
 def by_library(
-    library: Blas, lhs: Operand, rhs: Operand, bmnk: Sizes, bias: Operand | None = None, *, result: DType | None = None
-) -> GpuStorage | None:
+    build: ProgramBuilder,
+    library: Blas,
+    lhs: Operand,
+    rhs: Operand,
+    bmnk: Sizes,
+    bias: Operand | None = None,
+    *,
+    result: DType | None = None,
+) -> Buffer | None:
     """b products of matrices (m, k) and (k, n): (b, m, n). The layouts end in the dims of the matrices.
 
     A bias (n) is what the products are added to. Products are in the dtype of the operands, those of halves, where that
@@ -38,49 +45,51 @@ def by_library(
     if 0 in bmnk:
         return None
     # Copies live until the product is enqueued.
-    lhs, left = as_matrices(lhs)
-    rhs, right = as_matrices(rhs)
+    lhs, left = as_matrices(build, lhs)
+    rhs, right = as_matrices(build, rhs)
     if left is None or right is None:
         return None
-    products = lhs.device.empty(result or lhs.dtype, b * m * n)
+    products = build.empty(result or lhs.dtype, b * m * n)
     if bias is not None:
-        copy.copy(bias.relaid((b * m, n), (0, *bias.strides)), dense(products, (b * m, n)))
-    library.multiply(lhs.dtype, bmnk, left, right, products.memory.address, bias is not None, result)
+        copy.copy(build, bias.relaid((b * m, n), (0, *bias.strides)), dense(products, (b * m, n)))
+    library.multiply(lhs.dtype, bmnk, left, right, products.address, bias is not None, result)
     return products
 
 
-def matmul(lhs: Operand, rhs: Operand, bmnk: Sizes, bias: Operand | None = None) -> GpuStorage:
+def matmul(build: ProgramBuilder, lhs: Operand, rhs: Operand, bmnk: Sizes, bias: Operand | None = None) -> Buffer:
     """The same by the kernel, which takes any sizes, and adds a bias (n) before it rounds."""
     b, m, n, k = bmnk
-    device, dtype = lhs.device, lhs.dtype
-    result = device.empty(dtype, b * m * n)
+    dtype = lhs.dtype
+    result = build.empty(dtype, b * m * n)
     if result.length and k == 0 and bias is None:
-        device.driver.zero(result.memory.address, result.memory.nbytes)
+        build.zero(result)
     elif result.length:
-        _by_kernel(lhs, rhs, bmnk, result.memory.address, bias)
+        _by_kernel(build, lhs, rhs, bmnk, result.address, bias)
     return result
 
 
-def multiply(library: Blas, lhs: Operand, rhs: Operand, bmnk: Sizes, result: Address) -> None:
+def multiply(build: ProgramBuilder, library: Blas, lhs: Operand, rhs: Operand, bmnk: Sizes, result: Address) -> None:
     """Products of at least one element each, written to the address `result`."""
-    lhs, left = as_matrices(lhs)
-    rhs, right = as_matrices(rhs)
+    lhs, left = as_matrices(build, lhs)
+    rhs, right = as_matrices(build, rhs)
     if left is None or right is None:
-        _by_kernel(lhs, rhs, bmnk, result)
+        _by_kernel(build, lhs, rhs, bmnk, result)
     else:
         library.multiply(lhs.dtype, bmnk, left, right, result)
 
 
-def as_matrices(operand: Operand) -> tuple[Operand, Matrices | None]:
+def as_matrices(build: ProgramBuilder, operand: Operand) -> tuple[Operand, Matrices | None]:
     """An operand as a library takes it, copied where it must be; no matrices where they are too large for one."""
-    found = matrices(operand.storage.memory.address, operand.layout, operand.itemsize)
+    found = matrices(operand.storage.address, operand.layout, operand.itemsize)
     if found is not None or operand.layout.is_contiguous:
         return operand, found
-    copied = copy.contiguous(operand)
-    return copied, matrices(copied.storage.memory.address, copied.layout, copied.itemsize)
+    copied = copy.contiguous(build, operand)
+    return copied, matrices(copied.storage.address, copied.layout, copied.itemsize)
 
 
-def _by_kernel(lhs: Operand, rhs: Operand, bmnk: Sizes, result: Address, bias: Operand | None = None) -> None:
+def _by_kernel(
+    build: ProgramBuilder, lhs: Operand, rhs: Operand, bmnk: Sizes, result: Address, bias: Operand | None = None
+) -> None:
     _, m, n, k = bmnk
     name, side, most = _kernel(lhs, rhs, bmnk)
     down = ceil_divide(m, side)
@@ -98,10 +107,10 @@ def _by_kernel(lhs: Operand, rhs: Operand, bmnk: Sizes, result: Address, bias: O
             bias_stride=0 if bias is None else bias.strides[0], m=m, n=n, k=k, batches=batches, geometry=geometry,
         )  # fmt: skip
         blocks = batches * tiles
-        if side == _HALF_TILE and blocks < lhs.device.driver.multiprocessors:
+        if side == _HALF_TILE and blocks < build.facts.multiprocessors:
             # Tiles of half the columns, for targets that make them.
             blocks = batches * down * ceil_divide(n, side // 2)
-        lhs.device.kernels.launch("matmul", name, blocks, packed, GROUP_SHARED if side == _HALF_TILE else 0)
+        build.launch("matmul", name, blocks, packed, GROUP_SHARED if side == _HALF_TILE else 0)
 
 
 def _kernel(lhs: Operand, rhs: Operand, bmnk: Sizes) -> tuple[str, int, int]:
@@ -126,7 +135,7 @@ def _dense_along(operand: Operand, inner: tuple[int, int], outer: tuple[int, int
     A dim is its size and its stride.
     """
     length = ACCESS_BYTES // operand.itemsize
-    if operand.address % ACCESS_BYTES or any(stride % length for stride in batch):
+    if not operand.address.is_aligned() or any(stride % length for stride in batch):
         return ""
     for letter, (size, stride), (_, other) in (("n", inner, outer), ("t", outer, inner)):
         if stride == 1 and size % length == 0 and other % length == 0:

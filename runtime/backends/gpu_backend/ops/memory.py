@@ -9,6 +9,8 @@ from .....dtype import Array, DType
 from .....kernels import arguments
 from ....core.shape import Shape
 from ....host.numbers import numbers
+from ....program.builder import ProgramBuilder
+from ....program.values import Buffer
 from ..driver.grid import blocks_for
 from .scalar import element_bits
 
@@ -22,10 +24,10 @@ if TYPE_CHECKING:
     from ..memory.storage import GpuStorage
 
 
-def zeros(device: GpuDevice, shape: Shape, dtype: DType) -> GpuStorage:
-    """A storage of zeros."""
-    result = device.empty(dtype, shape.elem_count)
-    device.driver.zero(result.memory.address, result.memory.nbytes)
+def zeros(build: ProgramBuilder, shape: Shape, dtype: DType) -> Buffer:
+    """A buffer of zeros."""
+    result = build.empty(dtype, shape.elem_count)
+    build.zero(result)
     return result
 
 
@@ -34,11 +36,11 @@ def empty(device: GpuDevice, shape: Shape, dtype: DType) -> GpuStorage:
     return device.empty(dtype, shape.elem_count)
 
 
-def arange(device: GpuDevice, start: float, step: float, shape: Shape, dtype: DType) -> GpuStorage:
-    """A storage of numbers from `start` on, `step` apart."""
+def arange(build: ProgramBuilder, start: float, step: float, shape: Shape, dtype: DType) -> Buffer:
+    """A buffer of numbers from `start` on, `step` apart."""
     count = shape.elem_count
-    result = device.empty(dtype, count)
-    to = result.memory.address
+    result = build.empty(dtype, count)
+    to = result.address
     if isinstance(start, int) and isinstance(step, int):
         kind = "integers"
         packed = arguments.arange_integers(result=to, count=count, start=start % _WRAP, step=step % _WRAP)
@@ -47,7 +49,7 @@ def arange(device: GpuDevice, start: float, step: float, shape: Shape, dtype: DT
         second = start + step
         kind = "floats"
         packed = arguments.arange_floats(result=to, count=count, start=start, second=second, step=second - start)
-    device.kernels.launch("arange", f"arange_{dtype.value}_{kind}", blocks_for(count, dtype.itemsize), packed)
+    build.launch("arange", f"arange_{dtype.value}_{kind}", blocks_for(count, dtype.itemsize), packed)
     return result
 
 

@@ -3,19 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from .....kernels import arguments
 from .....kernels.constants import ACCESS_BYTES, BLOCK_SIZE, JOINED_COLUMNS
 from ....core.shape import Shape
-from ....kernels.argument_struct import NOWHERE, Address
+from ....program.builder import ProgramBuilder
+from ....program.operand import Operand
+from ....program.values import NOWHERE, Address, Buffer
 from ..driver.grid import ceil_divide
 from . import copy, memory, rows
-from .operand import Operand
 from .scalar import element_bits
-
-if TYPE_CHECKING:
-    from ..memory.storage import GpuStorage
 
 # The most packs of a row that a thread holds, by the bytes of an element: AMD's registers have no room for more.
 _MOST_HELD: Final = {2: 4, 4: 4, 8: 2}
@@ -28,18 +26,26 @@ _RESIDENT: Final = 2
 
 
 def layer_norm(
-    x: Operand, weight: Operand | None, bias: Operand | None, residual: Operand | None, eps: float
-) -> tuple[GpuStorage, ...]:
+    build: ProgramBuilder,
+    x: Operand,
+    weight: Operand | None,
+    bias: Operand | None,
+    residual: Operand | None,
+    eps: float,
+) -> tuple[Buffer, ...]:
     """(x - mean) / sqrt(variance + eps) * weight + bias, and the sum of x and the residual where there is one."""
-    return _norm("layer_norm", x, weight, bias, residual, eps, is_centered=True)
+    return _norm(build, "layer_norm", x, weight, bias, residual, eps, is_centered=True)
 
 
-def rms_norm(x: Operand, weight: Operand | None, residual: Operand | None, eps: float) -> tuple[GpuStorage, ...]:
+def rms_norm(
+    build: ProgramBuilder, x: Operand, weight: Operand | None, residual: Operand | None, eps: float
+) -> tuple[Buffer, ...]:
     """x / sqrt(mean of squares + eps) * weight, and the sum of x and the residual where there is one."""
-    return _norm("rms_norm", x, weight, None, residual, eps, is_centered=False)
+    return _norm(build, "rms_norm", x, weight, None, residual, eps, is_centered=False)
 
 
 def rms_norm_by(
+    build: ProgramBuilder,
     family: str,
     kernel: str,
     x: Operand,
@@ -48,25 +54,25 @@ def rms_norm_by(
     eps: float,
     result: Address,
     together: int,
-) -> tuple[GpuStorage, ...] | None:
+) -> tuple[Buffer, ...] | None:
     """Have a kernel that takes runs of 32 numbers write what `rms_norm` makes of rows to an address, as it has them.
 
     So many rows lie together there. This gives the sum, where there is one; None for rows that no threads side by side
     hold such runs of.
     """
-    x, residual = rows.in_rows(x), None if residual is None else rows.in_rows(residual)
-    weight = None if weight is None else rows.in_rows(weight)
-    part, *others = rows.launches("rms_norm", _MOST_HELD[x.itemsize], x, x if residual is None else residual)
+    x, residual = rows.in_rows(build, x), None if residual is None else rows.in_rows(build, residual)
+    weight = None if weight is None else rows.in_rows(build, weight)
+    part, *others = rows.launches(build, "rms_norm", _MOST_HELD[x.itemsize], x, x if residual is None else residual)
     if others or not part.kernel.startswith("held") or part.team * ACCESS_BYTES < _RUN * x.itemsize:
         return None
-    sums = () if residual is None else (x.device.empty(x.dtype, x.layout.elem_count),)
+    sums = () if residual is None else (build.empty(x.dtype, x.layout.elem_count),)
     packed = arguments.make_normed_x(
-        norm=_fields(part, x, weight, None, residual, eps, [result, *(made.memory.address for made in sums)]),
+        norm=_fields(part, x, weight, None, residual, eps, [result, *(made.address for made in sums)]),
         rows=part.rows, length=part.length, team=part.team, is_centered=False, together=together,
         geometry=part.geometry,
     )  # fmt: skip
     blocks = part.blocks * int(part.kernel.removeprefix("held"))
-    x.device.kernels.launch(family, f"{kernel}_{part.kernel}", blocks, packed)
+    build.launch(family, f"{kernel}_{part.kernel}", blocks, packed)
     return sums
 
 
@@ -91,6 +97,7 @@ def _fields(
 
 
 def _norm(
+    build: ProgramBuilder,
     op: str,
     x: Operand,
     weight: Operand | None,
@@ -99,36 +106,37 @@ def _norm(
     eps: float,
     *,
     is_centered: bool,
-) -> tuple[GpuStorage, ...]:
-    device, itemsize, count = x.device, x.itemsize, x.layout.elem_count
-    made = [device.empty(x.dtype, count) for _ in range(1 if residual is None else 2)]
+) -> tuple[Buffer, ...]:
+    itemsize, count = x.itemsize, x.layout.elem_count
+    made = [build.empty(x.dtype, count) for _ in range(1 if residual is None else 2)]
     if count == 0:
         return tuple(made)
-    x, residual = rows.in_rows(x), None if residual is None else rows.in_rows(residual)
-    weight, bias = [None if vector is None else rows.in_rows(vector) for vector in (weight, bias)]
+    x, residual = rows.in_rows(build, x), None if residual is None else rows.in_rows(build, residual)
+    weight, bias = [None if vector is None else rows.in_rows(build, vector) for vector in (weight, bias)]
     name = f"norm_{x.dtype.value}"
-    for part in rows.launches(op, _MOST_HELD[x.itemsize], x, x if residual is None else residual):
+    for part in rows.launches(build, op, _MOST_HELD[x.itemsize], x, x if residual is None else residual):
         first = part.first * part.length * itemsize
-        norm = _fields(part, x, weight, bias, residual, eps, [storage.memory.address + first for storage in made])
+        norm = _fields(part, x, weight, bias, residual, eps, [storage.address + first for storage in made])
         if part.team:
             packed = arguments.norm_held(
                 norm=norm, rows=part.rows, length=part.length, team=part.team, is_centered=is_centered,
                 geometry=part.geometry,
             )  # fmt: skip
-            device.kernels.launch("norm", f"{name}_{part.kernel}", part.blocks, packed)
+            build.launch("norm", f"{name}_{part.kernel}", part.blocks, packed)
             continue
-        parts = device.allocate(part.rows * part.splits * _KNOWN * x.dtype.compute.itemsize)
+        parts = build.allocate(part.rows * part.splits * _KNOWN * x.dtype.compute.itemsize)
         packed = arguments.norm_long(
             norm=norm, parts=parts.address, rows=part.rows, length=part.length, splits=part.splits, chunk=part.chunk,
             is_centered=is_centered, geometry=part.geometry,
         )  # fmt: skip
         if part.splits > 1:
-            device.kernels.launch("norm", f"{name}_measure", part.blocks, packed)
-        device.kernels.launch("norm", f"{name}_long", part.blocks, packed)
+            build.launch("norm", f"{name}_measure", part.blocks, packed)
+        build.launch("norm", f"{name}_long", part.blocks, packed)
     return tuple(made)
 
 
 def layer_norm_gradient(
+    build: ProgramBuilder,
     x: Operand,
     gradient: Operand,
     weight: Operand | None,
@@ -136,19 +144,30 @@ def layer_norm_gradient(
     of_weight: bool,
     of_bias: bool,
     eps: float,
-) -> tuple[GpuStorage, ...]:
+) -> tuple[Buffer, ...]:
     """The gradients of x and, as they are asked for, of the weight and of the bias."""
-    return _gradients("layer_norm_gradient", x, gradient, weight, residual, of_weight, of_bias, eps, is_centered=True)
+    return _gradients(
+        build, "layer_norm_gradient", x, gradient, weight, residual, of_weight, of_bias, eps, is_centered=True
+    )
 
 
 def rms_norm_gradient(
-    x: Operand, gradient: Operand, weight: Operand | None, residual: Operand | None, of_weight: bool, eps: float
-) -> tuple[GpuStorage, ...]:
+    build: ProgramBuilder,
+    x: Operand,
+    gradient: Operand,
+    weight: Operand | None,
+    residual: Operand | None,
+    of_weight: bool,
+    eps: float,
+) -> tuple[Buffer, ...]:
     """The gradients of x and, if it is asked for, of the weight."""
-    return _gradients("rms_norm_gradient", x, gradient, weight, residual, of_weight, False, eps, is_centered=False)
+    return _gradients(
+        build, "rms_norm_gradient", x, gradient, weight, residual, of_weight, False, eps, is_centered=False
+    )
 
 
 def _gradients(
+    build: ProgramBuilder,
     op: str,
     x: Operand,
     gradient: Operand,
@@ -159,35 +178,39 @@ def _gradients(
     eps: float,
     *,
     is_centered: bool,
-) -> tuple[GpuStorage, ...]:
-    device, itemsize, count, length = x.device, x.itemsize, x.layout.elem_count, x.shape[-1]
+) -> tuple[Buffer, ...]:
+    itemsize, count, length = x.itemsize, x.layout.elem_count, x.shape[-1]
     compute, asked = x.dtype.compute, (of_weight, of_bias)
     if count == 0:
-        return device.empty(x.dtype, 0), *[
-            memory.zeros(device, Shape((length,)), x.dtype) for is_asked in asked if is_asked
+        return build.empty(x.dtype, 0), *[
+            memory.zeros(build, Shape((length,)), x.dtype) for is_asked in asked if is_asked
         ]
-    result = device.empty(x.dtype, count)
-    vectors = [device.empty(x.dtype, length) if is_asked else None for is_asked in asked]
-    x, gradient, weight = rows.in_rows(x), rows.in_rows(gradient), None if weight is None else rows.in_rows(weight)
-    added = None if residual is None else rows.in_rows(copy.contiguous(residual))
-    pieces = rows.launches(op, _MOST_HELD[itemsize], x, gradient)
+    result = build.empty(x.dtype, count)
+    vectors = [build.empty(x.dtype, length) if is_asked else None for is_asked in asked]
+    x, gradient, weight = (
+        rows.in_rows(build, x),
+        rows.in_rows(build, gradient),
+        None if weight is None else rows.in_rows(build, weight),
+    )
+    added = None if residual is None else rows.in_rows(build, copy.contiguous(build, residual))
+    pieces = rows.launches(build, op, _MOST_HELD[itemsize], x, gradient)
     # Threads that hold whole packs know of which columns: they add them up. Else another kernel does.
     are_held = pieces[0].kernel.startswith("held") and pieces[0].team > 0
     columns = 1 if are_held else ceil_divide(length, BLOCK_SIZE)
-    most = max(_RESIDENT * device.driver.multiprocessors // columns, 1)
+    most = max(_RESIDENT * build.facts.multiprocessors // columns, 1)
     chunks = [ceil_divide(piece.rows, min(piece.rows, most)) for piece in pieces]
     parts = [
         min(piece.blocks, most) if are_held else ceil_divide(piece.rows, chunk)
         for piece, chunk in zip(pieces, chunks, strict=True)
     ]
-    sums = device.allocate(sum(parts) * 2 * length * compute.itemsize) if any(asked) else None
+    sums = build.allocate(sum(parts) * 2 * length * compute.itemsize) if any(asked) else None
     name, sums_at = f"norm_gradient_{x.dtype.value}", sums.address if sums else NOWHERE
     for piece, blocks, chunk in zip(pieces, parts, chunks, strict=True):
-        moments = device.allocate(piece.rows * 2 * compute.itemsize) if sums and not are_held else None
+        moments = build.allocate(piece.rows * 2 * compute.itemsize) if sums and not are_held else None
         source, given = x.address + piece.offsets[0] * itemsize, gradient.address + piece.offsets[1] * itemsize
         first = piece.first * length * itemsize
         packed = arguments.norm_gradient(
-            result=result.memory.address + first, source=source, gradient=given,
+            result=result.address + first, source=source, gradient=given,
             weight=NOWHERE if weight is None else weight.address,
             residual=NOWHERE if added is None else added.address + first, sums=sums_at,
             moments=moments.address if moments else NOWHERE, epsilon=element_bits(eps, compute),
@@ -195,19 +218,19 @@ def _gradients(
             is_centered=is_centered, geometry=piece.geometry,
         )  # fmt: skip
         launched = blocks if are_held else piece.blocks if piece.team else piece.rows
-        device.kernels.launch("norm_gradient", f"{name}_{piece.kernel if piece.team else 'long'}", launched, packed)
+        build.launch("norm_gradient", f"{name}_{piece.kernel if piece.team else 'long'}", launched, packed)
         if moments:
             packed = arguments.norm_gradient_columns(
                 source=source, gradient=given, moments=moments.address, sums=sums_at, rows=piece.rows, length=length,
                 chunk=chunk, geometry=piece.geometry,
             )  # fmt: skip
-            device.kernels.launch("norm_gradient", f"{name}_columns", blocks * columns, packed)
+            build.launch("norm_gradient", f"{name}_columns", blocks * columns, packed)
         if sums:
             sums_at += blocks * 2 * length * compute.itemsize
     if sums:
-        at = [NOWHERE if vector is None else vector.memory.address for vector in vectors]
+        at = [NOWHERE if vector is None else vector.address for vector in vectors]
         packed = arguments.norm_gradient_sums(
             weight=at[0], bias=at[1], sums=sums.address, parts=sum(parts), length=length
         )
-        device.kernels.launch("norm_gradient", f"{name}_sums", 2 * ceil_divide(length, JOINED_COLUMNS), packed)
+        build.launch("norm_gradient", f"{name}_sums", 2 * ceil_divide(length, JOINED_COLUMNS), packed)
     return result, *[vector for vector in vectors if vector is not None]

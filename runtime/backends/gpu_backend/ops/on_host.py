@@ -1,37 +1,51 @@
-"""What NumPy computes of a GPU's elements: to read them waits for the device, and the results are copied back."""
+"""Results that NumPy computes from a GPU's elements: reading them waits for the device, and results are copied back."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Sequence
+from typing import Any
 
 import numpy as np
 
 from .....dtype import Array, DType
+from ....program.builder import ProgramBuilder
+from ....program.operand import Operand
+from ....program.values import Buffer
 from . import copy
-from .operand import Operand
-
-if TYPE_CHECKING:
-    from ..memory.storage import GpuStorage
 
 
-def computed(compute: Callable[..., tuple[Array, ...]], *operands: Operand, **options: bool) -> tuple[GpuStorage, ...]:
-    """What a function makes of arrays of the operands."""
-    return tuple(stored(operands[0], array) for array in compute(*map(read, operands), **options))
+def computed(
+    build: ProgramBuilder,
+    compute: Callable[..., Sequence[Array] | None],
+    operands: Sequence[Operand],
+    results: Sequence[tuple[DType, int]],
+) -> tuple[Buffer, ...]:
+    """New buffers of so many elements of a dtype each, with the arrays that `compute` makes of those of the operands."""
+    made = tuple([build.empty(dtype, length) for dtype, length in results])
+    write(build, compute, operands, made)
+    return made
 
 
-def read(x: Operand) -> Array:
-    """The elements of an operand."""
-    source = copy.contiguous(x)
+def write(
+    build: ProgramBuilder,
+    compute: Callable[..., Sequence[Array] | None],
+    operands: Sequence[Operand],
+    targets: Sequence[Buffer],
+) -> None:
+    """Write the arrays that `compute` makes of those of the operands to buffers; None leaves these as they are."""
+    build.host(_write, compute, tuple([copy.contiguous(build, x) for x in operands]), tuple(targets))
+
+
+def _write(compute: Callable[..., Sequence[Array] | None], operands: Sequence[Operand], targets: Sequence[Any]) -> None:
+    arrays = compute(*map(_read, operands))
+    if arrays is not None:
+        for target, array in zip(targets, arrays, strict=True):
+            if array.size:
+                target.device.write(target.memory.address, np.ascontiguousarray(array, target.dtype.numpy))
+
+
+def _read(x: Operand) -> Array:
     array: Array = np.empty(x.shape, x.dtype.numpy)
     if array.size:
-        x.device.read(array, source.address)
+        x.storage.device.read(array, x.storage.address(x.layout))
     return array
-
-
-def stored(x: Operand, array: Array) -> GpuStorage:
-    """The elements of an array, on the device of an operand."""
-    result = x.device.empty(DType.from_numpy(array.dtype), array.size)
-    if array.size:
-        x.device.write(result.memory.address, np.ascontiguousarray(array))
-    return result

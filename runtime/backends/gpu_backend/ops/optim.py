@@ -4,19 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from functools import lru_cache, partial
-from typing import TYPE_CHECKING, Final, NamedTuple, TypeVar
+from typing import Final, NamedTuple, TypeVar
 
 from .....kernels import arguments
 from .....kernels.constants import ACCESS_BYTES, BLOCK_SIZE, OPTIM_PACKS, OPTIM_TENSORS
 from ....core.optim import ROOM, parts_of
-from ....kernels.argument_struct import NOWHERE, Address
+from ....program.argument_struct import PackedArguments
+from ....program.builder import ProgramBuilder
+from ....program.operand import Operand
+from ....program.values import NOWHERE, Address, Buffer
 from ...array_backend.ops.optim import paired
 from ..driver.grid import ceil_divide
 from .copy import contiguous
-from .operand import Operand
-
-if TYPE_CHECKING:
-    from ..memory.storage import GpuStorage
 
 T = TypeVar("T")
 
@@ -24,33 +23,43 @@ T = TypeVar("T")
 _MOST_ELEMENTS: Final = 1 << 31
 
 
-def sgd_step(first: Operand, velocities: GpuStorage, numbers: GpuStorage, is_nesterov: bool, *rest: Operand) -> None:
+def sgd_step(
+    build: ProgramBuilder, first: Operand, velocities: Buffer, numbers: Buffer, is_nesterov: bool, *rest: Operand
+) -> None:
     """Gradient descent: x -= rate * (g + momentum * v) with Nesterov's momentum, else x -= rate * v."""
-    _step("momentum" if velocities.length else "sgd", first, velocities, numbers, is_nesterov, rest)
+    _step(build, "momentum" if velocities.length else "sgd", first, velocities, numbers, is_nesterov, rest)
 
 
-def adam_step(first: Operand, moments: GpuStorage, numbers: GpuStorage, is_decoupled: bool, *rest: Operand) -> None:
+def adam_step(
+    build: ProgramBuilder, first: Operand, moments: Buffer, numbers: Buffer, is_decoupled: bool, *rest: Operand
+) -> None:
     """Adam, which counts the step first."""
-    packed = arguments.optim_advance(numbers=numbers.memory.address)
-    first.device.kernels.launch("optim", f"optim_advance_{numbers.dtype.value}", 1, packed)
-    _step("adam", first, moments, numbers, is_decoupled, rest)
+    packed = arguments.optim_advance(numbers=numbers.address)
+    build.launch("optim", f"optim_advance_{numbers.dtype.value}", 1, packed)
+    _step(build, "adam", first, moments, numbers, is_decoupled, rest)
 
 
 def _step(
-    rule: str, first: Operand, state: GpuStorage, numbers: GpuStorage, choice: bool, rest: Sequence[Operand]
+    build: ProgramBuilder,
+    rule: str,
+    first: Operand,
+    state: Buffer,
+    numbers: Buffer,
+    choice: bool,
+    rest: Sequence[Operand],
 ) -> None:
     parameters, gradients = paired(first, rest)
     together = BLOCK_SIZE * OPTIM_PACKS * (ACCESS_BYTES // numbers.dtype.itemsize)
     launches, apart = _launches(tuple([parameter.layout.elem_count for parameter in parameters]), together)
     for launch in launches:
         # Copies live until the launch.
-        given = [contiguous(gradients[number]) for number in launch.tensors]
+        given = [contiguous(build, gradients[number]) for number in launch.tensors]
         packed = launch.pack(
             parameters=_addresses([parameters[number] for number in launch.tensors], launch.begins),
-            gradients=_addresses(given, launch.begins), state=state.memory.address, numbers=numbers.memory.address,
+            gradients=_addresses(given, launch.begins), state=state.address, numbers=numbers.address,
             apart=apart, choice=choice,
         )  # fmt: skip
-        first.device.kernels.launch("optim", f"optim_{rule}_{first.dtype.value}", launch.blocks, packed)
+        build.launch("optim", f"optim_{rule}_{first.dtype.value}", launch.blocks, packed)
 
 
 class _Launch(NamedTuple):
@@ -61,7 +70,7 @@ class _Launch(NamedTuple):
     begins: tuple[int, ...]
     """Where each piece begins in it."""
     blocks: int
-    pack: Callable[..., bytes]
+    pack: Callable[..., PackedArguments]
 
 
 @lru_cache(maxsize=1024)

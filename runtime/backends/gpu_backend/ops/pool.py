@@ -6,37 +6,40 @@ import math
 from typing import TYPE_CHECKING
 
 from .....kernels import arguments
+from ....program.builder import ProgramBuilder
+from ....program.operand import Operand
+from ....program.values import Buffer
 from . import copy
 from .geometry import merged, packed_block, parts
-from .operand import Operand
 
 if TYPE_CHECKING:
     from ..libraries.library import Pooling
-    from ..memory.storage import GpuStorage
 
 Pair = tuple[int, int]
 
 
-def avg_pool2d_by_library(library: Pooling, x: Operand, kernel_size: Pair, stride: Pair) -> GpuStorage | None:
+def avg_pool2d_by_library(
+    build: ProgramBuilder, library: Pooling, x: Operand, kernel_size: Pair, stride: Pair
+) -> Buffer | None:
     """The mean of each window by a library of images; None where there is nothing to do or it refuses."""
     if x.layout.elem_count == 0:
         return None
     b, c, h, w = x.shape
-    source = copy.contiguous(x)
-    result = x.device.empty(x.dtype, math.prod(_pooled(x, kernel_size, stride)))
-    to = result.memory.address
+    source = copy.contiguous(build, x)
+    result = build.empty(x.dtype, math.prod(_pooled(x, kernel_size, stride)))
+    to = result.address
     taken = library.avg_pool2d(x.dtype, (b, c, h, w), kernel_size, stride, source.address, to)
     return result if taken else None
 
 
-def avg_pool2d(x: Operand, kernel_size: Pair, stride: Pair) -> GpuStorage:
+def avg_pool2d(build: ProgramBuilder, x: Operand, kernel_size: Pair, stride: Pair) -> Buffer:
     """The mean of each window."""
-    return _pool("avg_pool2d", x, kernel_size, stride)
+    return _pool(build, "avg_pool2d", x, kernel_size, stride)
 
 
-def max_pool2d(x: Operand, kernel_size: Pair, stride: Pair) -> GpuStorage:
+def max_pool2d(build: ProgramBuilder, x: Operand, kernel_size: Pair, stride: Pair) -> Buffer:
     """The largest element of each window."""
-    return _pool("max_pool2d", x, kernel_size, stride)
+    return _pool(build, "max_pool2d", x, kernel_size, stride)
 
 
 def _pooled(x: Operand, kernel_size: Pair, stride: Pair) -> tuple[int, int, int, int]:
@@ -45,10 +48,10 @@ def _pooled(x: Operand, kernel_size: Pair, stride: Pair) -> tuple[int, int, int,
     return b, c, height, width
 
 
-def _pool(op: str, x: Operand, kernel_size: Pair, stride: Pair) -> GpuStorage:
+def _pool(build: ProgramBuilder, op: str, x: Operand, kernel_size: Pair, stride: Pair) -> Buffer:
     shape = _pooled(x, kernel_size, stride)
     *outer, stride_h, stride_w = x.strides
-    result = x.device.empty(x.dtype, math.prod(shape))
+    result = build.empty(x.dtype, math.prod(shape))
     if result.length == 0:
         return result
     name, itemsize = f"{op}_{x.dtype.value}", x.itemsize
@@ -56,9 +59,9 @@ def _pool(op: str, x: Operand, kernel_size: Pair, stride: Pair) -> GpuStorage:
     per_block = packed_block(itemsize, dims[-1] if dims else 1)
     for blocks, first, (offset,), count, geometry in parts(per_block, dims, steps):
         packed = arguments.pool(
-            result=result.memory.address + first * itemsize, source=x.address + offset * itemsize,
+            result=result.address + first * itemsize, source=x.address + offset * itemsize,
             stride_h=stride_h, stride_w=stride_w, window_h=kernel_size[0], window_w=kernel_size[1],
             count=count, geometry=geometry,
         )  # fmt: skip
-        x.device.kernels.launch("pool", name, blocks, packed)
+        build.launch("pool", name, blocks, packed)
     return result

@@ -33,16 +33,16 @@ from .....kernels.constants import (
 from .....op import BinaryOp, MethodOp, ReduceOp
 from ....core.layout import Layout
 from ....host.quantize import quantized
-from ....kernels.argument_struct import NOWHERE, Address
+from ....program.builder import ProgramBuilder
+from ....program.operand import Operand, dense
+from ....program.values import NOWHERE, Address, BlocksBuffer, Buffer, Memory
 from ..driver.grid import FEW_ROWS_OF_X, MOST_ROWS_OF_X, ceil_divide
 from . import copy, elementwise, index, linear, norm, reduce
-from .operand import Operand, dense
 
 if TYPE_CHECKING:
     from ..device import GpuDevice
     from ..libraries.library import Blas
-    from ..memory.quantized import QGpuStorage
-    from ..memory.storage import GpuStorage, Memory
+    from ..memory.storage import GpuStorage, QGpuStorage
 
 # Products take so many turns at most where x stays in f32, and so many of them by weights that are floats; more rows
 # are quicker with weights that are decoded to memory.
@@ -93,102 +93,114 @@ def from_data(device: GpuDevice, data: Array, dtype: GgmlDType) -> QGpuStorage:
     return device.blocks_class(device, dtype, data.size // dtype.type_size * dtype.block_size, memory)
 
 
-def quantize(blocks: QGpuStorage, source: Operand) -> None:
+def quantize(build: ProgramBuilder, blocks: BlocksBuffer, source: Operand) -> None:
     """Replace the weights with those of the source, which the host rounds."""
-    fresh = copy.fresh(source)
-    weights = np.empty(fresh.length, np.float32)
-    blocks.device.read(weights, fresh.memory.address)
-    blocks.device.driver.copy_to_device(blocks.memory.address, quantized(weights, blocks.dtype))
+    build.host(_quantize, blocks, copy.fresh(build, source))
 
 
-def dequantize(blocks: QGpuStorage, _elem_count: int) -> GpuStorage:
+def _quantize(blocks: QGpuStorage, source: GpuStorage) -> None:
+    weights = np.empty(source.length, np.float32)
+    source.device.read(weights, source.memory.address)
+    source.device.driver.copy_to_device(blocks.memory.address, quantized(weights, blocks.dtype))
+
+
+def dequantize(build: ProgramBuilder, blocks: BlocksBuffer, _elem_count: int) -> Buffer:
     """The weights in f32."""
-    return _decoded(blocks.device, blocks.dtype, blocks.memory.address, blocks.length, DType.F32)
+    return _decoded(build, blocks.dtype, blocks.address, blocks.length, DType.F32)
 
 
-def dequantize_f16(blocks: QGpuStorage, _elem_count: int) -> GpuStorage:
+def dequantize_f16(build: ProgramBuilder, blocks: BlocksBuffer, _elem_count: int) -> Buffer:
     """The weights in f16."""
-    return _decoded(blocks.device, blocks.dtype, blocks.memory.address, blocks.length, DType.F16)
+    return _decoded(build, blocks.dtype, blocks.address, blocks.length, DType.F16)
 
 
-def _decoded(device: GpuDevice, format: GgmlDType, address: Address, count: int, dtype: DType) -> GpuStorage:
-    result = device.empty(dtype, count)
-    packed = arguments.dequantize(result=result.memory.address, blocks=address, count=count)
+def _decoded(build: ProgramBuilder, format: GgmlDType, address: Address, count: int, dtype: DType) -> Buffer:
+    result = build.empty(dtype, count)
+    packed = arguments.dequantize(result=result.address, blocks=address, count=count)
     needed = ceil_divide(count, BLOCK_SIZE * DECODED_PACKS * (ACCESS_BYTES // dtype.itemsize))
-    device.kernels.launch("quantized", f"dequantize_{format.value}_{dtype.value}", needed, packed)
+    build.launch("quantized", f"dequantize_{format.value}_{dtype.value}", needed, packed)
     return result
 
 
-def embedding(blocks: QGpuStorage, ids: Operand, rows: int, hidden: int) -> GpuStorage:
+def embedding(build: ProgramBuilder, blocks: BlocksBuffer, ids: Operand, rows: int, hidden: int) -> Buffer:
     """The rows that the vector `ids` names; at a mark those of zero bytes."""
     size = hidden // blocks.block_size * blocks.dtype.type_size
-    every = blocks.device.held(DType.U8, rows * size, blocks.memory)
-    chosen = index.select("embedding", Operand(every, Layout.contiguous((rows, size))), ids, 0)
+    chosen = index.select(build, "embedding", Operand(blocks.bytes(), Layout.contiguous((rows, size))), ids, 0)
     count = ids.layout.elem_count * hidden
-    return _decoded(blocks.device, blocks.dtype, chosen.memory.address, count, DType.F32)
+    return _decoded(build, blocks.dtype, chosen.address, count, DType.F32)
 
 
 def forward_by_library(
-    library: Blas, blocks: QGpuStorage, x: Operand, rows: int, hidden: int, activations: str | None
-) -> GpuStorage | None:
+    build: ProgramBuilder,
+    library: Blas,
+    blocks: BlocksBuffer,
+    x: Operand,
+    rows: int,
+    hidden: int,
+    activations: str | None,
+) -> Buffer | None:
     """The product of more rows than the kernels take, by a library; None of fewer, and as of `linear.by_library`."""
     is_few = _is_few(blocks, x, rows, activations)
     if (
         is_few
-        or _takes_groups(blocks, x, rows, activations)
+        or _takes_groups(build, blocks, x, rows, activations)
         or (x.shape[0] <= _MOST_TILED and _is_tiled(blocks, x, rows, activations))
     ):
         return None
     dtype = x.dtype
-    x = _in_halves(x, activations)
+    x = _in_halves(build, x, activations)
 
-    def product(weights: Operand) -> GpuStorage | None:
-        return linear.by_library(library, x, weights, None, result=dtype)
+    def product(weights: Operand) -> Buffer | None:
+        return linear.by_library(build, library, x, weights, None, result=dtype)
 
-    return _decoded_product(blocks, x, rows, hidden, dtype, product)
+    return _decoded_product(build, blocks, x, rows, hidden, dtype, product)
 
 
-def forward(blocks: QGpuStorage, x: Operand, rows: int, hidden: int, activations: str | None) -> GpuStorage:
+def forward(
+    build: ProgramBuilder, blocks: BlocksBuffer, x: Operand, rows: int, hidden: int, activations: str | None
+) -> Buffer:
     """The product of x (m, hidden) and the transpose of the weights (rows, hidden), in the dtype of x."""
     held, dtype = x.shape[0], x.dtype
     if _is_few(blocks, x, rows, activations):
-        x = _aligned(x)
-        result = blocks.device.empty(DType.F32, held * rows)
+        x = _aligned(build, x)
+        result = build.empty(DType.F32, held * rows)
         at_once = MOST_ROWS_OF_X if blocks.block_size > 1 else FEW_ROWS_OF_X
         for begin in range(0, held, at_once):
             turn = Operand(x.storage, x.layout.narrow(0, begin, min(at_once, held - begin)))
-            address = result.memory.address + begin * rows * result.dtype.itemsize
-            _multiply_few(blocks, turn, rows, hidden, activations, address)
-    elif _takes_groups(blocks, x, rows, activations):
-        result = _grouped_product(blocks, _in_halves(x, activations), rows, hidden, dtype)
+            address = result.address + begin * rows * result.dtype.itemsize
+            _multiply_few(build, blocks, turn, rows, hidden, activations, address)
+    elif _takes_groups(build, blocks, x, rows, activations):
+        result = _grouped_product(build, blocks, _in_halves(build, x, activations), rows, hidden, dtype)
     elif _is_tiled(blocks, x, rows, activations):
-        result = _tiled_product(blocks, _in_halves(x, activations), rows, hidden)
+        result = _tiled_product(build, blocks, _in_halves(build, x, activations), rows, hidden)
     else:
-        made = _decoded_product(blocks, x, rows, hidden, dtype, lambda weights: linear.by_kernel(x, weights, None))
+        made = _decoded_product(
+            build, blocks, x, rows, hidden, dtype, lambda weights: linear.by_kernel(build, x, weights, None)
+        )
         assert made is not None
         return made
-    return _converted(dense(result, (held * rows,)), dtype)
+    return _converted(build, dense(result, (held * rows,)), dtype)
 
 
-def _is_few(blocks: QGpuStorage, x: Operand, rows: int, activations: str | None) -> bool:
+def _is_few(blocks: BlocksBuffer, x: Operand, rows: int, activations: str | None) -> bool:
     """Whether the kernel multiplies the rows of x; where there is nothing to add up it has nothing to write."""
     at_once, turns = (MOST_ROWS_OF_X, _EXACT_TURNS) if blocks.block_size > 1 else (FEW_ROWS_OF_X, _FLOAT_TURNS)
     most = at_once if _is_rounded(x, activations) else turns * at_once
     return x.shape[0] <= most and _has_whole_lanes(blocks, x, rows)
 
 
-def _is_tiled(blocks: QGpuStorage, x: Operand, rows: int, activations: str | None) -> bool:
+def _is_tiled(blocks: BlocksBuffer, x: Operand, rows: int, activations: str | None) -> bool:
     """Whether the kernel that decodes weights for matrix cores multiplies the rows of x, if they are more."""
     return _is_rounded(x, activations) and blocks.block_size > 1 and _has_whole_lanes(blocks, x, rows)
 
 
-def _takes_groups(blocks: QGpuStorage, x: Operand, rows: int, activations: str | None) -> bool:
+def _takes_groups(build: ProgramBuilder, blocks: BlocksBuffer, x: Operand, rows: int, activations: str | None) -> bool:
     """Whether groups of waves multiply the rows of x by weights that they decode themselves."""
     return (
         _MOST_TILED < x.shape[0] <= _MOST_GROUPED
         and blocks.dtype is not _DECODED_FIRST
         and _is_tiled(blocks, x, rows, activations)
-        and blocks.device.kernels.has("block_groups")
+        and build.facts.has_kernels("block_groups")
     )
 
 
@@ -196,64 +208,69 @@ def _is_rounded(x: Operand, activations: str | None) -> bool:
     return x.dtype in HALF or activations is not None
 
 
-def _has_whole_lanes(blocks: QGpuStorage, x: Operand, rows: int) -> bool:
+def _has_whole_lanes(blocks: BlocksBuffer, x: Operand, rows: int) -> bool:
     held, hidden = x.shape
     return held > 0 and rows > 0 and 0 < hidden <= _MOST_HIDDEN and hidden % max(blocks.block_size, _LANE_FLOATS) == 0
 
 
-def _in_halves(x: Operand, activations: str | None) -> Operand:
+def _in_halves(build: ProgramBuilder, x: Operand, activations: str | None) -> Operand:
     """x that may be rounded in bf16, which has the range of f32; else as it is."""
-    return dense(_converted(x, DType.BF16), x.shape) if _is_rounded(x, activations) and x.dtype is DType.F32 else x
+    return (
+        dense(_converted(build, x, DType.BF16), x.shape) if _is_rounded(x, activations) and x.dtype is DType.F32 else x
+    )
 
 
-def _tiled_product(blocks: QGpuStorage, x: Operand, rows: int, hidden: int) -> GpuStorage:
+def _tiled_product(build: ProgramBuilder, blocks: BlocksBuffer, x: Operand, rows: int, hidden: int) -> Buffer:
     """The product of x in halves, in f32, by the kernel that decodes weights for matrix cores."""
-    x = _in_accesses(x)
-    device, held = blocks.device, x.shape[0]
+    x = _in_accesses(build, x)
+    held = x.shape[0]
     tiles = ceil_divide(held, TILE_ROWS_OF_X) * ceil_divide(rows, TILE_ROWS_OF_BLOCKS)
-    wanted = _BLOCKS_AT_ONCE * device.driver.multiprocessors // tiles
+    wanted = _BLOCKS_AT_ONCE * build.facts.multiprocessors // tiles
     members = max(min(wanted, hidden // (_PART * _LEAST_PARTS)), 1)
-    sums = device.empty(DType.F32, members * held * rows)
+    sums = build.empty(DType.F32, members * held * rows)
     packed = arguments.block_tiles(
-        result=sums.memory.address, blocks=blocks.memory.address, readable=blocks.size_in_bytes, x=x.address,
+        result=sums.address, blocks=blocks.address, readable=blocks.nbytes, x=x.address,
         x_stride=x.strides[0], x_rows=held, rows=rows, hidden=hidden, members=members,
     )  # fmt: skip
     name = f"block_tiles_{blocks.dtype.value}_{x.dtype.value}"
-    device.kernels.launch("block_tiles", name, tiles * members, packed, TILE_SHARED)
-    return sums if members == 1 else reduce.reduce(ReduceOp.SUM, dense(sums, (members, held * rows)), (0,))
+    build.launch("block_tiles", name, tiles * members, packed, TILE_SHARED)
+    return sums if members == 1 else reduce.reduce(build, ReduceOp.SUM, dense(sums, (members, held * rows)), (0,))
 
 
-def _grouped_product(blocks: QGpuStorage, x: Operand, rows: int, hidden: int, dtype: DType) -> GpuStorage:
+def _grouped_product(
+    build: ProgramBuilder, blocks: BlocksBuffer, x: Operand, rows: int, hidden: int, dtype: DType
+) -> Buffer:
     """The product of x in halves, in its dtype or in f32."""
-    x = _in_accesses(x)
-    device, held = blocks.device, x.shape[0]
+    x = _in_accesses(build, x)
+    held = x.shape[0]
     tiles_of_x, steps = ceil_divide(held, GROUP_ROWS_OF_X), ceil_divide(hidden, _PART) * (_PART // _GROUP_DEPTH)
     tiles = tiles_of_x * ceil_divide(rows, GROUP_ROWS_OF_BLOCKS)
-    arranged = device.empty(x.dtype, tiles_of_x * GROUP_ROWS_OF_X * steps * _GROUP_DEPTH)
+    arranged = build.empty(x.dtype, tiles_of_x * GROUP_ROWS_OF_X * steps * _GROUP_DEPTH)
     packed = arguments.arrange_x(
-        result=arranged.memory.address, x=x.address, x_stride=x.strides[0], x_rows=held,
+        result=arranged.address, x=x.address, x_stride=x.strides[0], x_rows=held,
         padded_rows=tiles_of_x * GROUP_ROWS_OF_X, hidden=hidden, steps=steps,
     )  # fmt: skip
     accesses = arranged.length * x.itemsize // ACCESS_BYTES
-    device.kernels.launch("block_groups", f"arrange_x_{blocks.dtype.value}", ceil_divide(accesses, BLOCK_SIZE), packed)
+    build.launch("block_groups", f"arrange_x_{blocks.dtype.value}", ceil_divide(accesses, BLOCK_SIZE), packed)
     # A block has a multiprocessor for itself. Blocks of fewer tiles share the depth.
-    members = max(min(device.driver.multiprocessors // tiles, hidden // (_PART * _LEAST_PARTS)), 1)
+    members = max(min(build.facts.multiprocessors // tiles, hidden // (_PART * _LEAST_PARTS)), 1)
     rounds = dtype is x.dtype
-    result = device.empty(dtype, held * rows)
-    parts = device.empty(DType.F32, members * tiles * GROUP_ROWS_OF_X * GROUP_ROWS_OF_BLOCKS) if members > 1 else None
+    result = build.empty(dtype, held * rows)
+    parts = build.empty(DType.F32, members * tiles * GROUP_ROWS_OF_X * GROUP_ROWS_OF_BLOCKS) if members > 1 else None
     packed = arguments.block_groups(
-        result=result.memory.address, blocks=blocks.memory.address, readable=blocks.size_in_bytes,
-        x=arranged.memory.address, x_rows=held, rows=rows, hidden=hidden, members=members, rounds=rounds,
-        parts=NOWHERE if parts is None else parts.memory.address,
-        counters=NOWHERE if parts is None else device.counters,
+        result=result.address, blocks=blocks.address, readable=blocks.nbytes,
+        x=arranged.address, x_rows=held, rows=rows, hidden=hidden, members=members, rounds=rounds,
+        parts=NOWHERE if parts is None else parts.address,
+        counters=NOWHERE if parts is None else build.facts.counters,
     )  # fmt: skip
     name = f"block_groups_{blocks.dtype.value}_{x.dtype.value}"
-    device.kernels.launch("block_groups", name, tiles * members, packed, GROUP_SHARED)
+    build.launch("block_groups", name, tiles * members, packed, GROUP_SHARED)
     return result
 
 
 def fwd_rms_norm(
-    blocks: QGpuStorage,
+    build: ProgramBuilder,
+    blocks: BlocksBuffer,
     x: Operand,
     weight: Operand | None,
     residual: Operand | None,
@@ -261,65 +278,78 @@ def fwd_rms_norm(
     hidden: int,
     activations: str | None,
     eps: float,
-) -> tuple[GpuStorage, ...]:
+) -> tuple[Buffer, ...]:
     """The product of what rms_norm makes of x, and the sum of x and the residual where there is one."""
     if _makes_rows(blocks, x, rows):
-        kernel, made, together = _rows_of_x(blocks, x, activations)
-        sums = norm.rms_norm_by("make_x", f"rms_norm_{kernel}", x, weight, residual, eps, made.memory.address, together)
+        kernel, made, together = _rows_of_x(build, blocks, x, activations)
+        sums = norm.rms_norm_by(build, "make_x", f"rms_norm_{kernel}", x, weight, residual, eps, made.address, together)
         if sums is not None:
-            return _product_of_made(blocks, made.memory.address, x.shape[0], rows, hidden, activations), *sums
-    normed, *others = norm.rms_norm(x, weight, residual, eps)
-    return forward(blocks, dense(normed, x.shape), rows, hidden, activations), *others
+            return _product_of_made(build, blocks, made.address, x.shape[0], rows, hidden, activations), *sums
+    normed, *others = norm.rms_norm(build, x, weight, residual, eps)
+    return forward(build, blocks, dense(normed, x.shape), rows, hidden, activations), *others
 
 
 def fwd_silu_mul(
-    blocks: QGpuStorage, x: Operand, y: Operand, rows: int, hidden: int, activations: str | None
-) -> GpuStorage:
+    build: ProgramBuilder, blocks: BlocksBuffer, x: Operand, y: Operand, rows: int, hidden: int, activations: str | None
+) -> Buffer:
     """The product of silu(x) * y."""
     if not _makes_rows(blocks, x, rows):
-        gated = elementwise.binary(BinaryOp.SILU_MUL, x, y)
-        return forward(blocks, dense(gated, x.shape), rows, hidden, activations)
-    x, y = _in_accesses(x), _in_accesses(y)
-    kernel, made, together = _rows_of_x(blocks, x, activations)
+        gated = elementwise.binary(build, BinaryOp.SILU_MUL, x, y)
+        return forward(build, blocks, dense(gated, x.shape), rows, hidden, activations)
+    x, y = _in_accesses(build, x), _in_accesses(build, y)
+    kernel, made, together = _rows_of_x(build, blocks, x, activations)
     packed = arguments.make_gated_x(
-        result=made.memory.address, x=x.address, x_stride=x.strides[0], y=y.address, y_stride=y.strides[0],
+        result=made.address, x=x.address, x_stride=x.strides[0], y=y.address, y_stride=y.strides[0],
         x_rows=x.shape[0], hidden=hidden, together=together,
     )  # fmt: skip
-    x.device.kernels.launch("make_x", f"silu_mul_{kernel}", _blocks_that_make(x), packed)
-    return _product_of_made(blocks, made.memory.address, x.shape[0], rows, hidden, activations)
+    build.launch("make_x", f"silu_mul_{kernel}", _blocks_that_make(x), packed)
+    return _product_of_made(build, blocks, made.address, x.shape[0], rows, hidden, activations)
 
 
-def _makes_rows(blocks: QGpuStorage, x: Operand, rows: int) -> bool:
+def _makes_rows(blocks: BlocksBuffer, x: Operand, rows: int) -> bool:
     """Whether what makes x can write the rows that the kernel reads, all at once."""
     return blocks.block_size > 1 and x.shape[0] <= MOST_ROWS_OF_X and _has_whole_lanes(blocks, x, rows)
 
 
 def _product_of_made(
-    blocks: QGpuStorage, made: Address, held: int, rows: int, hidden: int, activations: str | None
-) -> GpuStorage:
-    result = blocks.device.empty(DType.F32, held * rows)
-    _multiply_rows(blocks, made, 0, held, rows, hidden, activations, result.memory.address)
+    build: ProgramBuilder,
+    blocks: BlocksBuffer,
+    made: Address,
+    held: int,
+    rows: int,
+    hidden: int,
+    activations: str | None,
+) -> Buffer:
+    result = build.empty(DType.F32, held * rows)
+    _multiply_rows(build, blocks, made, 0, held, rows, hidden, activations, result.address)
     return result
 
 
 def _multiply_few(
-    blocks: QGpuStorage, x: Operand, rows: int, hidden: int, activations: str | None, result: Address
+    build: ProgramBuilder,
+    blocks: BlocksBuffer,
+    x: Operand,
+    rows: int,
+    hidden: int,
+    activations: str | None,
+    result: Address,
 ) -> None:
     """Write the product of as many rows of x as the kernel takes at once to the address `result`."""
     stride, held = x.strides[0], x.shape[0]
     if blocks.block_size == 1:
-        _multiply_rows(blocks, x.address, stride, held, rows, hidden, activations, result)
+        _multiply_rows(build, blocks, x.address, stride, held, rows, hidden, activations, result)
         return
-    kernel, made, together = _rows_of_x(blocks, x, activations)
+    kernel, made, together = _rows_of_x(build, blocks, x, activations)
     packed = arguments.make_x(
-        result=made.memory.address, x=x.address, x_stride=stride, x_rows=held, hidden=hidden, together=together
+        result=made.address, x=x.address, x_stride=stride, x_rows=held, hidden=hidden, together=together
     )
-    x.device.kernels.launch("make_x", f"x_{kernel}", _blocks_that_make(x), packed)
-    _multiply_rows(blocks, made.memory.address, 0, held, rows, hidden, activations, result)
+    build.launch("make_x", f"x_{kernel}", _blocks_that_make(x), packed)
+    _multiply_rows(build, blocks, made.address, 0, held, rows, hidden, activations, result)
 
 
 def _multiply_rows(
-    blocks: QGpuStorage,
+    build: ProgramBuilder,
+    blocks: BlocksBuffer,
     x: Address,
     stride: int,
     held: int,
@@ -332,8 +362,8 @@ def _multiply_rows(
     kernel = "block_product" if activations is None else "rounded_product"
     weights, split_bits = blocks.memory, 0
     if blocks.block_size > 1:
-        weights, split_bits = _roomy(blocks), _split_bits(rows, hidden)
-    readable = max(blocks.size_in_bytes, LEAST_BLOCKS_BYTES)
+        weights, split_bits = _roomy(build, blocks), _split_bits(rows, hidden)
+    readable = max(blocks.nbytes, LEAST_BLOCKS_BYTES)
     packed = arguments.block_product(
         result=result, blocks=weights.address, readable=readable, x=x, x_stride=stride, x_rows=held, rows=rows,
         hidden=hidden, split_bits=split_bits,
@@ -346,7 +376,7 @@ def _multiply_rows(
         whole = ceil_divide(rows, BLOCK_ROWS * BLOCK_ROWS_APART) * BLOCK_ROWS * BLOCK_ROWS_APART
         count = ceil_divide(whole << split_bits, _WAVES * _rows_at_once(blocks, activations))
     name = f"{kernel}_{blocks.dtype.value}_{_most_rows(held)}"
-    blocks.device.kernels.launch("block_product", name, count, packed)
+    build.launch("block_product", name, count, packed)
 
 
 def _most_rows(held: int) -> int:
@@ -354,7 +384,7 @@ def _most_rows(held: int) -> int:
     return next(most for most in (1, FEW_ROWS_OF_X, MOST_ROWS_OF_X) if held <= most)
 
 
-def _rows_at_once(blocks: QGpuStorage, activations: str | None) -> int:
+def _rows_at_once(blocks: BlocksBuffer, activations: str | None) -> int:
     """The rows of weights that a wave multiplies at a time by a row of x."""
     if blocks.dtype.type_size >= blocks.block_size:
         return 1
@@ -370,18 +400,20 @@ def _split_bits(rows: int, hidden: int) -> int:
     return bits
 
 
-def _roomy(blocks: QGpuStorage) -> Memory:
+def _roomy(build: ProgramBuilder, blocks: BlocksBuffer) -> Memory:
     """The memory of the weights; of few a copy in as much as products read, which take whole accesses."""
-    count = blocks.size_in_bytes
+    count = blocks.nbytes
     if count >= LEAST_BLOCKS_BYTES:
         return blocks.memory
-    roomy = blocks.device.empty(DType.U8, LEAST_BLOCKS_BYTES)
+    roomy = build.empty(DType.U8, LEAST_BLOCKS_BYTES)
     whole = Layout.contiguous((count,))
-    copy.copy(Operand(blocks.device.held(DType.U8, count, blocks.memory), whole), Operand(roomy, whole))
+    copy.copy(build, Operand(blocks.bytes(), whole), Operand(roomy, whole))
     return roomy.memory
 
 
-def _rows_of_x(blocks: QGpuStorage, x: Operand, activations: str | None) -> tuple[str, GpuStorage, int]:
+def _rows_of_x(
+    build: ProgramBuilder, blocks: BlocksBuffer, x: Operand, activations: str | None
+) -> tuple[str, Buffer, int]:
     """How names of kernels that make rows of integers of x for these weights go on, room, and how many lie together.
 
     See rows_of_x.hpp.
@@ -389,7 +421,7 @@ def _rows_of_x(blocks: QGpuStorage, x: Operand, activations: str | None) -> tupl
     held, hidden = x.shape
     planes, group = EXACT_PLANES if activations is None else 1, min(blocks.dtype.group_size, _LANE_WEIGHTS)
     row_bytes = ceil_divide(hidden, _MOST_PART) * (_MOST_PART * planes + _MOST_PART // group * _STEP_BYTES)
-    made = blocks.device.empty(DType.U8, _most_rows(held) * row_bytes)
+    made = build.empty(DType.U8, _most_rows(held) * row_bytes)
     return f"{planes}_{group}", made, 1 if held == 1 else X_ROWS_TOGETHER
 
 
@@ -398,45 +430,46 @@ def _blocks_that_make(x: Operand) -> int:
 
 
 def _decoded_product(
-    blocks: QGpuStorage,
+    build: ProgramBuilder,
+    blocks: BlocksBuffer,
     x: Operand,
     rows: int,
     hidden: int,
     dtype: DType,
-    product: Callable[[Operand], GpuStorage | None],
-) -> GpuStorage | None:
+    product: Callable[[Operand], Buffer | None],
+) -> Buffer | None:
     """The products, in `dtype`, with rows of weights in x's, as many of them at a time as `_MOST_DECODED` says."""
     most = max(_MOST_DECODED // (max(hidden, 1) * x.itemsize), 1)
     if rows <= most:
-        return product(_weights(blocks, x.dtype, 0, rows, hidden))
+        return product(_weights(build, blocks, x.dtype, 0, rows, hidden))
     # Parts of one size share their memory.
     most = ceil_divide(rows, ceil_divide(rows, most))
     held = x.shape[0]
-    whole = dense(blocks.device.empty(dtype, held * rows), (held, rows))
+    whole = dense(build.empty(dtype, held * rows), (held, rows))
     for begin in range(0, rows, most):
         count = min(most, rows - begin)
-        part = product(_weights(blocks, x.dtype, begin, count, hidden))
+        part = product(_weights(build, blocks, x.dtype, begin, count, hidden))
         if part is None:
             return None
-        copy.copy(dense(part, (held, count)), Operand(whole.storage, whole.layout.narrow(1, begin, count, 1)))
+        copy.copy(build, dense(part, (held, count)), Operand(whole.storage, whole.layout.narrow(1, begin, count, 1)))
     return whole.storage
 
 
-def _weights(blocks: QGpuStorage, dtype: DType, begin: int, rows: int, hidden: int) -> Operand:
-    address = blocks.memory.address + begin * hidden // blocks.block_size * blocks.dtype.type_size
-    return dense(_decoded(blocks.device, blocks.dtype, address, rows * hidden, dtype), (rows, hidden))
+def _weights(build: ProgramBuilder, blocks: BlocksBuffer, dtype: DType, begin: int, rows: int, hidden: int) -> Operand:
+    address = blocks.address + begin * hidden // blocks.block_size * blocks.dtype.type_size
+    return dense(_decoded(build, blocks.dtype, address, rows * hidden, dtype), (rows, hidden))
 
 
-def _aligned(x: Operand) -> Operand:
+def _aligned(build: ProgramBuilder, x: Operand) -> Operand:
     """Rows in f32 that lanes load whole accesses of."""
-    return _in_accesses(x) if x.dtype is DType.F32 else dense(_converted(x, DType.F32), x.shape)
+    return _in_accesses(build, x) if x.dtype is DType.F32 else dense(_converted(build, x, DType.F32), x.shape)
 
 
-def _in_accesses(x: Operand) -> Operand:
+def _in_accesses(build: ProgramBuilder, x: Operand) -> Operand:
     """Rows that begin with an access and are dense."""
-    is_aligned = x.address % ACCESS_BYTES == 0 and x.strides[0] * x.itemsize % ACCESS_BYTES == 0
-    return x if is_aligned and x.strides[1] == 1 else copy.copied(x)
+    is_aligned = x.address.is_aligned() and x.strides[0] * x.itemsize % ACCESS_BYTES == 0
+    return x if is_aligned and x.strides[1] == 1 else copy.copied(build, x)
 
 
-def _converted(x: Operand, dtype: DType) -> GpuStorage:
-    return x.storage if x.dtype is dtype else elementwise.cast(MethodOp.TO_DTYPE, x, result=dtype)
+def _converted(build: ProgramBuilder, x: Operand, dtype: DType) -> Buffer:
+    return x.storage if x.dtype is dtype else elementwise.cast(build, MethodOp.TO_DTYPE, x, result=dtype)

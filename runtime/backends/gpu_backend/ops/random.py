@@ -9,13 +9,14 @@ from .....dtype import DType
 from .....kernels import arguments
 from ....core.random import drawn_blocks, uniform_range
 from ....core.shape import Shape
-from ....kernels.argument_struct import NOWHERE, Address
+from ....program.argument_struct import PackedArguments
+from ....program.builder import ProgramBuilder
+from ....program.values import Buffer, Draw, Pointer
 from ..driver import capture, slow_path
 from ..driver.grid import blocks_for
 
 if TYPE_CHECKING:
     from ..device import GpuDevice
-    from ..memory.storage import GpuStorage
 
 # The packs of 16 bytes that a thread draws, which share what depends on the seed and the parameters alone; more of them
 # where there are still enough threads to keep a GPU busy.
@@ -36,54 +37,47 @@ def seed(device: GpuDevice) -> int:
     return device.random.seed
 
 
-def uniform(device: GpuDevice, lo: float, up: float, shape: Shape, dtype: DType) -> GpuStorage:
+def uniform(build: ProgramBuilder, lo: float, up: float, shape: Shape, dtype: DType) -> Buffer:
     """Numbers uniform in [lo, up)."""
     lowest, highest = uniform_range(lo, up, dtype)
 
-    def pack(result: Address, count: int, state: Address, seed: int, block: int) -> bytes:
+    def pack(result: Pointer, count: int, draw: Draw) -> PackedArguments:
         return arguments.random_uniform(
-            result=result, count=count, state=state, seed=seed, block=block, low=lo, span=up - lo, lowest=lowest,
+            result=result, count=count, state=draw.state, seed=draw.seed, block=draw.block, low=lo, span=up - lo, lowest=lowest,
             highest=highest,
         )  # fmt: skip
 
-    return _draw(device, "rand_uniform", pack, shape, dtype)
+    return _draw(build, "rand_uniform", pack, shape, dtype)
 
 
-def normal(device: GpuDevice, mean: float, std: float, shape: Shape, dtype: DType) -> GpuStorage:
+def normal(build: ProgramBuilder, mean: float, std: float, shape: Shape, dtype: DType) -> Buffer:
     """Normal numbers, by Box-Muller."""
 
-    def pack(result: Address, count: int, state: Address, seed: int, block: int) -> bytes:
+    def pack(result: Pointer, count: int, draw: Draw) -> PackedArguments:
         return arguments.random_normal(
-            result=result, count=count, state=state, seed=seed, block=block, mean=mean, std=std
+            result=result, count=count, state=draw.state, seed=draw.seed, block=draw.block, mean=mean, std=std
         )
 
-    return _draw(device, "rand_normal", pack, shape, dtype)
+    return _draw(build, "rand_normal", pack, shape, dtype)
 
 
-def integers(device: GpuDevice, lo: int, up: int, shape: Shape) -> GpuStorage:
+def integers(build: ProgramBuilder, lo: int, up: int, shape: Shape) -> Buffer:
     """Integers of i64 uniform in [lo, up)."""
 
-    def pack(result: Address, count: int, state: Address, seed: int, block: int) -> bytes:
+    def pack(result: Pointer, count: int, draw: Draw) -> PackedArguments:
         return arguments.random_integers(
-            result=result, count=count, state=state, seed=seed, block=block, low=lo, span=up - lo
+            result=result, count=count, state=draw.state, seed=draw.seed, block=draw.block, low=lo, span=up - lo
         )
 
-    return _draw(device, "rand_integers", pack, shape, DType.I64)
+    return _draw(build, "rand_integers", pack, shape, DType.I64)
 
 
-def _draw(device: GpuDevice, kernel: str, pack: Callable[..., bytes], shape: Shape, dtype: DType) -> GpuStorage:
+def _draw(
+    build: ProgramBuilder, kernel: str, pack: Callable[..., PackedArguments], shape: Shape, dtype: DType
+) -> Buffer:
     count = shape.elem_count
-    result = device.empty(dtype, count)
-    packs = _MOST_DRAWN_PACKS if result.memory.nbytes >= _LEAST_SHARED_BYTES else _DRAWN_PACKS
-    captured = capture.of(device.driver) if slow_path.required else None
-    stream = device.random if captured is None else captured.random
-    blocks = drawn_blocks(count, dtype)
-    reserved = stream.reserve(blocks)
-    try:
-        state = NOWHERE if captured is None else captured.state_address()
-        packed = pack(result.memory.address, count, state, *reserved)
-        device.kernels.launch("random", f"{kernel}_{dtype.value}", blocks_for(count, dtype.itemsize, packs), packed)
-    except BaseException:
-        stream.cancel(reserved, blocks)
-        raise
+    result = build.empty(dtype, count)
+    packs = _MOST_DRAWN_PACKS if result.nbytes >= _LEAST_SHARED_BYTES else _DRAWN_PACKS
+    packed = pack(result.address, count, build.draw(drawn_blocks(count, dtype)))
+    build.launch("random", f"{kernel}_{dtype.value}", blocks_for(count, dtype.itemsize, packs), packed)
     return result

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from functools import lru_cache, partial
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import Final, NamedTuple
 
 from .....dtype import DType
 from .....kernels import arguments
@@ -19,14 +19,14 @@ from .....kernels.constants import (
 )
 from .....op import MethodOp, ReduceOp
 from ....base.error import InvalidArgument
+from ....program.argument_struct import PackedArguments
+from ....program.builder import ProgramBuilder
+from ....program.operand import Operand
+from ....program.values import Buffer
 from ..driver.grid import ceil_divide, power_of_two
 from . import copy
 from .geometry import LIMIT, Dims, Piece, merged, packed_dims, split
-from .operand import Operand
 from .scalar import parameter_bits
-
-if TYPE_CHECKING:
-    from ..memory.storage import GpuStorage
 
 # Below this many blocks for each multiprocessor, outputs are split among several blocks.
 _BUSY_BLOCKS: Final = 4
@@ -87,7 +87,7 @@ class _Pass(NamedTuple):
     blocks: int
     offset: int
     splits: int
-    pack: Callable[..., bytes]
+    pack: Callable[..., PackedArguments]
     """Takes the arguments that differ between calls."""
 
 
@@ -102,30 +102,32 @@ class _Plan(NamedTuple):
     splits: int
 
 
-def reduce(op: ReduceOp | MethodOp, source: Operand, dims: tuple[int, ...], *parameters: float) -> GpuStorage:
+def reduce(
+    build: ProgramBuilder, op: ReduceOp | MethodOp, source: Operand, dims: tuple[int, ...], *parameters: float
+) -> Buffer:
     """`op` over `dims`, of all outputs in row-major order; the numbers are its parameters."""
-    layout, dtype, device = source.layout, source.dtype, source.device
+    layout, dtype = source.layout, source.dtype
     shape = layout.shape
     outputs = math.prod([size for dim, size in enumerate(shape) if dim not in dims])
-    result = device.empty(op.result_of(dtype), outputs)
+    result = build.empty(op.result_of(dtype), outputs)
     if outputs == 0:
         return result
     elements = _elements(op, dtype)
     if elements.is_ordered and layout.elem_count // outputs >= LIMIT:
-        source, dims = _innermost(op, source, dims)
-    plans = _plans(elements, source.shape, source.strides, dims, device.driver.multiprocessors)
+        source, dims = _innermost(build, op, source, dims)
+    plans = _plans(elements, source.shape, source.strides, dims, build.facts.multiprocessors)
     bits = parameter_bits("reduce", parameters, dtype)
     for plan in plans:
-        _run(op, elements, source, result, plan, bits)
+        _run(build, op, elements, source, result, plan, bits)
     return result
 
 
-def team_of_one(x: Operand) -> int | None:
+def team_of_one(build: ProgramBuilder, x: Operand) -> int | None:
     """The threads that sum all elements in one launch; None where these lie apart, or are too many."""
     count = x.layout.elem_count
     if not count or not x.layout.is_contiguous:
         return None
-    (plan,) = _plans(_elements(ReduceOp.SUM, x.dtype), (count,), (1,), (0,), x.device.driver.multiprocessors)
+    (plan,) = _plans(_elements(ReduceOp.SUM, x.dtype), (count,), (1,), (0,), build.facts.multiprocessors)
     return None if plan.splits > 1 else _team(ceil_divide(count, ACCESS_BYTES // x.itemsize))
 
 
@@ -141,29 +143,36 @@ def _elements(op: ReduceOp | MethodOp, dtype: DType) -> _Elements:
     return _Elements(dtype.itemsize, state, op.gives_position, op.numbers == 1)
 
 
-def _innermost(op: ReduceOp | MethodOp, source: Operand, dims: tuple[int, ...]) -> tuple[Operand, tuple[int, ...]]:
+def _innermost(
+    build: ProgramBuilder, op: ReduceOp | MethodOp, source: Operand, dims: tuple[int, ...]
+) -> tuple[Operand, tuple[int, ...]]:
     """The reduced dims as dense last ones, of which more elements can be numbered than of strided ones."""
     order = [*(dim for dim in range(len(source.shape)) if dim not in dims), *sorted(dims)]
     moved = source.relaid(tuple(source.shape[dim] for dim in order), tuple(source.strides[dim] for dim in order))
     last = tuple(range(len(order) - len(dims), len(order)))
     if math.prod(moved.shape[last[0] :]) > _MOST_IN_ROW:
         raise InvalidArgument(op.value, f"at most {_MOST_IN_ROW} elements are numbered; reduce fewer dims at once")
-    return copy.contiguous(moved), last
+    return copy.contiguous(build, moved), last
 
 
 def _run(
-    op: ReduceOp | MethodOp, elements: _Elements, source: Operand, result: GpuStorage, plan: _Plan, bits: Dims
+    build: ProgramBuilder,
+    op: ReduceOp | MethodOp,
+    elements: _Elements,
+    source: Operand,
+    result: Buffer,
+    plan: _Plan,
+    bits: Dims,
 ) -> None:
-    device = source.device
     name = f"{op.value}_{source.dtype.value}"
-    output = to = result.memory.address + plan.first * result.dtype.itemsize
+    output = to = result.address + plan.first * result.dtype.itemsize
     if plan.splits > 1:
-        states = device.allocate(plan.splits * plan.outputs * elements.state)
+        states = build.allocate(plan.splits * plan.outputs * elements.state)
         to = states.address
     for kernel, blocks, offset, splits, pack in plan.passes:
         first = source.address + offset * elements.itemsize
         packed = pack(result=to, source=first, count=plan.length, parameters=bits)
-        device.kernels.launch("reduce", f"{name}_{kernel}", blocks, packed)
+        build.launch("reduce", f"{name}_{kernel}", blocks, packed)
         to += splits * plan.outputs * elements.state
     if plan.splits > 1:
         most = BLOCK_SIZE // min(JOINED_COLUMNS, power_of_two(plan.outputs))
@@ -172,7 +181,7 @@ def _run(
             result=output, source=states.address, count=plan.length, outputs=plan.outputs, splits=plan.splits,
             team=team, parameters=bits,
         )  # fmt: skip
-        device.kernels.launch("reduce", f"{name}_finish", ceil_divide(plan.outputs * team, BLOCK_SIZE), packed)
+        build.launch("reduce", f"{name}_finish", ceil_divide(plan.outputs * team, BLOCK_SIZE), packed)
 
 
 @lru_cache(maxsize=4096)

@@ -4,49 +4,49 @@ from __future__ import annotations
 
 import math
 from functools import lru_cache
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import Final, NamedTuple
 
 from .....kernels import arguments
 from .....kernels.constants import ACCESS_BYTES, BLOCK_SIZE, ROPE_HEADS
-from ....kernels.argument_struct import NOWHERE
+from ....program.builder import ProgramBuilder
+from ....program.operand import Operand
+from ....program.values import NOWHERE, Buffer, alignment_of
 from ..driver.grid import ceil_divide
 from . import copy, index
 from .geometry import Dims, Part, merged, parts
-from .operand import Operand
-
-if TYPE_CHECKING:
-    from ..memory.storage import GpuStorage
 
 
-def rope(x: Operand, cos: Operand, sin: Operand, positions: Operand, interleaved: bool) -> GpuStorage:
+def rope(
+    build: ProgramBuilder, x: Operand, cos: Operand, sin: Operand, positions: Operand, interleaved: bool
+) -> Buffer:
     """Each pair (x, y) as (x cos - y sin, x sin + y cos), with the rows of the tables from the positions on."""
-    device, itemsize = x.device, x.itemsize
-    result = device.empty(x.dtype, x.layout.elem_count)
+    itemsize = x.itemsize
+    result = build.empty(x.dtype, x.layout.elem_count)
     given = index.Rows.of("rope", positions, cos.shape[0] - x.shape[-2] + 1)
     if result.length == 0:
         if positions.storage.number is None:
-            index.check(given)
+            index.check(build, given)
         return result
-    x = x if x.strides[-1] == 1 else copy.copied(x)
-    cos, sin = copy.contiguous(cos), copy.contiguous(sin)
+    x = x if x.strides[-1] == 1 else copy.copied(build, x)
+    cos, sin = copy.contiguous(build, cos), copy.contiguous(build, sin)
     number = positions.storage.number
     step = positions.strides[0] if positions.layout.elem_count > 1 else 0
-    alignment = copy.alignment_of(x.address | cos.address | sin.address)
-    plan = _plan(x.shape, x.strides, step, itemsize, alignment, interleaved, device.driver.multiprocessors)
+    alignment = alignment_of(x.address, cos.address, sin.address)
+    plan = _plan(x.shape, x.strides, step, itemsize, alignment, interleaved, build.facts.multiprocessors)
     name = f"rope_{x.dtype.value}_{'neighbors' if interleaved else 'halves'}"
     half = x.shape[-1] // 2
     for blocks, _, (source, target, table, position, head), count, geometry in plan.parts:
         # A number has no memory.
         packed = arguments.rope(
-            result=result.memory.address + target * itemsize, source=x.address + source * itemsize,
+            result=result.address + target * itemsize, source=x.address + source * itemsize,
             cosines=cos.address + table * cos.itemsize, sines=sin.address + table * sin.itemsize,
             indexes=positions.address + position * positions.itemsize if number is None else NOWHERE,
             position=0 if number is None else number, index=given.fields, is_packed=plan.is_packed, half=half,
             heads=plan.heads - head, rotated=plan.rotated, table_stride=half, source_stride=plan.source_stride,
             result_stride=plan.result_stride, count=count, geometry=geometry,
         )  # fmt: skip
-        device.kernels.launch("rope", name, blocks, packed)
-        device.index_errors.expect()
+        build.launch("rope", name, blocks, packed)
+        build.expect_error()
     return result
 
 

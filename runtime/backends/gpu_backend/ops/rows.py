@@ -4,18 +4,17 @@ from __future__ import annotations
 
 import math
 from functools import lru_cache
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import Final, NamedTuple
 
 from .....kernels.arguments import Geometry
 from .....kernels.constants import ACCESS_BYTES, BLOCK_SIZE, ROW_TEAM
 from ....base.error import InvalidArgument
+from ....program.builder import ProgramBuilder
+from ....program.operand import Operand, dense
+from ....program.values import Buffer
 from ..driver.grid import ceil_divide, power_of_two
 from . import copy
 from .geometry import Dims, merged, packed_dims, split
-from .operand import Operand, dense
-
-if TYPE_CHECKING:
-    from ..memory.storage import GpuStorage
 
 # Below this many blocks for each multiprocessor, long rows are cut into parts of several blocks.
 _BUSY_BLOCKS: Final = 4
@@ -50,10 +49,10 @@ class Rows(NamedTuple):
         return ceil_divide(self.rows * self.team, BLOCK_SIZE) if self.team else self.rows * self.splits
 
 
-def in_rows(x: Operand) -> Operand:
+def in_rows(build: ProgramBuilder, x: Operand) -> Operand:
     """The elements in rows that are cut into accesses where those of dense ones are: where they are, else copied."""
-    is_there = x.address % ACCESS_BYTES == 0 and _is_cut_alike(x.shape, x.strides, ACCESS_BYTES // x.itemsize)
-    return x if is_there else copy.copied(x)
+    is_there = x.address.is_aligned() and _is_cut_alike(x.shape, x.strides, ACCESS_BYTES // x.itemsize)
+    return x if is_there else copy.copied(build, x)
 
 
 @lru_cache(maxsize=4096)
@@ -69,22 +68,22 @@ def moved_last(x: Operand, dim: int) -> Operand:
     return x.relaid(tuple([x.shape[d] for d in order]), tuple([x.strides[d] for d in order]))
 
 
-def moved_back(made: GpuStorage, shape: Dims, dim: int) -> GpuStorage:
+def moved_back(build: ProgramBuilder, made: Buffer, shape: Dims, dim: int) -> Buffer:
     """What was made of rows along a dim of a shape, which were moved last, in row-major order of the shape."""
     order = [*range(dim), len(shape) - 1, *range(dim, len(shape) - 1)]
     strides = copy.row_major((*shape[:dim], *shape[dim + 1 :], shape[dim]))
     there = dense(made, shape).relaid(shape, tuple([strides[d] for d in order]))
-    return made if there.layout.is_contiguous else copy.fresh(there)
+    return made if there.layout.is_contiguous else copy.fresh(build, there)
 
 
-def launches(op: str, most_held: int, *operands: Operand) -> tuple[Rows, ...]:
+def launches(build: ProgramBuilder, op: str, most_held: int, *operands: Operand) -> tuple[Rows, ...]:
     """The launches over operands that are `in_rows`, of one shape and dtype and at least one element.
 
     Kernels hold 1, 2, 4 and so on up to `most_held` packs of a row in a thread.
     """
     x = operands[0]
     strides = tuple([operand.strides[:-1] for operand in operands])
-    return _launches(op, most_held, x.shape, strides, ACCESS_BYTES // x.itemsize, x.device.driver.multiprocessors)
+    return _launches(op, most_held, x.shape, strides, ACCESS_BYTES // x.itemsize, build.facts.multiprocessors)
 
 
 @lru_cache(maxsize=4096)

@@ -7,16 +7,20 @@ from typing import Final
 from .....dtype import DType
 from .....kernels.arguments import PARAMETERS
 from ....host import cast
-from ....kernels.argument_struct import Parameter
+from ....program.argument_struct import Number
+from ....program.values import Parameter, Scalar
 
 _WORD: Final = 1 << 64
 _NO_PARAMETERS: Final = tuple((0,) * count for count in range(1 + max(PARAMETERS.values())))
 
 
-def element_bits(value: complex | Parameter, dtype: DType, times: int = 1) -> int:
-    """The bits of `value` as an element of `dtype`, converted as to_dtype does, or of so many such elements."""
-    if isinstance(value, Parameter):
-        return value.bits(element_bits, dtype, times)
+def element_bits(value: complex | Parameter, dtype: DType) -> Number:
+    """The bits of `value` as an element of `dtype`, converted as to_dtype does."""
+    return Scalar(value, _element, dtype) if isinstance(value, Parameter) else _element(value, dtype)
+
+
+def _element(value: complex, dtype: DType, times: int = 1) -> int:
+    """The bits of so many elements."""
     if dtype.is_complex or isinstance(value, complex):
         # Either part may be a zero of either sign.
         bits = _bits.__wrapped__(value, dtype)
@@ -28,22 +32,22 @@ def element_bits(value: complex | Parameter, dtype: DType, times: int = 1) -> in
     return repeated_bits(bits, dtype.itemsize, times)
 
 
-def element_words(value: complex | Parameter, dtype: DType, times: int = 1) -> tuple[int, int]:
+def element_words(value: complex | Parameter, dtype: DType, times: int = 1) -> tuple[Number, Number]:
     """The bits of so many elements, as `element_bits` has them, in two words, the lowest first."""
     if isinstance(value, Parameter):
-        return value.bits(_low, dtype, times), value.bits(_high, dtype, times)
+        return Scalar(value, _low, dtype, times), Scalar(value, _high, dtype, times)
     return _low(value, dtype, times), _high(value, dtype, times)
 
 
 def _low(value: complex, dtype: DType, times: int) -> int:
-    return element_bits(value, dtype, times) % _WORD
+    return _element(value, dtype, times) % _WORD
 
 
 def _high(value: complex, dtype: DType, times: int) -> int:
-    return element_bits(value, dtype, times) // _WORD
+    return _element(value, dtype, times) // _WORD
 
 
-def parameter_bits(family: str, parameters: tuple[float, ...], dtype: DType) -> tuple[int, ...]:
+def parameter_bits(family: str, parameters: tuple[float | Parameter, ...], dtype: DType) -> tuple[Number, ...]:
     """The parameters of a functor as the structs of its kernels hold them: their bits in the compute dtype, or that of
     the parts of complex numbers.
     """
@@ -53,8 +57,14 @@ def parameter_bits(family: str, parameters: tuple[float, ...], dtype: DType) -> 
     return (*bits, *_NO_PARAMETERS[PARAMETERS[family] - len(bits)])
 
 
-def repeated_bits(bits: int, itemsize: int, times: int) -> int:
+def repeated_bits(bits: Number, itemsize: int, times: int) -> Number:
     """The bits of so many elements of `itemsize` bytes, each of which has these bits."""
+    if isinstance(bits, Scalar) and times > 1:
+        return Scalar(bits, _repeated, itemsize, times)
+    return bits if not isinstance(bits, int) else _repeated(bits, itemsize, times)
+
+
+def _repeated(bits: int, itemsize: int, times: int) -> int:
     return bits if times == 1 else int.from_bytes(bits.to_bytes(itemsize, "little") * times, "little")
 
 

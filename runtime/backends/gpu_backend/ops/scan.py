@@ -4,17 +4,15 @@ from __future__ import annotations
 
 import math
 from functools import lru_cache
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import Final, NamedTuple
 
 from .....kernels import arguments
 from .....kernels.constants import ACCESS_BYTES, BLOCK_SIZE, ROW_TEAM
-from ....kernels.argument_struct import NOWHERE
+from ....program.builder import ProgramBuilder
+from ....program.operand import Operand
+from ....program.values import NOWHERE, Buffer
 from ..driver.grid import MOST_BLOCKS, ceil_divide, power_of_two
 from . import copy
-from .operand import Operand
-
-if TYPE_CHECKING:
-    from ..memory.storage import GpuStorage
 
 # With fewer blocks, or threads that walk a column, for each multiprocessor, lines go in splits.
 _BUSY_BLOCKS: Final = 4
@@ -35,28 +33,28 @@ class _Plan(NamedTuple):
     team: int
 
 
-def cumsum(x: Operand, dim: int) -> GpuStorage:
+def cumsum(build: ProgramBuilder, x: Operand, dim: int) -> Buffer:
     """Element i along `dim` is the sum of the elements 0 to i, in the compute dtype, rounded once."""
-    return _scan("sum", x, dim)
+    return _scan(build, "sum", x, dim)
 
 
-def cumprod(x: Operand, dim: int) -> GpuStorage:
+def cumprod(build: ProgramBuilder, x: Operand, dim: int) -> Buffer:
     """Element i along `dim` is the product of the elements 0 to i, in the compute dtype, rounded once."""
-    return _scan("prod", x, dim)
+    return _scan(build, "prod", x, dim)
 
 
-def _scan(op: str, x: Operand, dim: int) -> GpuStorage:
+def _scan(build: ProgramBuilder, op: str, x: Operand, dim: int) -> Buffer:
     """Element i along `dim` is what a reduction makes of the elements 0 to i."""
-    result = x.device.empty(x.dtype, x.layout.elem_count)
+    result = build.empty(x.dtype, x.layout.elem_count)
     if result.length == 0:
         return result
-    source = copy.contiguous(x)
+    source = copy.contiguous(build, x)
     rows, length, inner = math.prod(x.shape[:dim]), x.shape[dim], math.prod(x.shape[dim + 1 :])
     find = _row_plan if inner == 1 else _column_plan
-    plan = find(x.itemsize, rows, length, inner, x.device.driver.multiprocessors)
+    plan = find(x.itemsize, rows, length, inner, build.facts.multiprocessors)
     # Kept until the launches are enqueued.
-    totals = x.device.empty(x.dtype.compute, rows * inner * plan.splits) if plan.splits > 1 else None
-    to, place = result.memory.address, NOWHERE if totals is None else totals.memory.address
+    totals = build.empty(x.dtype.compute, rows * inner * plan.splits) if plan.splits > 1 else None
+    to, place = result.address, NOWHERE if totals is None else totals.address
     if inner == 1:
         kind, packed = "row", arguments.scan_rows(
             result=to, source=source.address, totals=place, rows=rows, length=length, chunk=plan.chunk,
@@ -69,8 +67,8 @@ def _scan(op: str, x: Operand, dim: int) -> GpuStorage:
         )  # fmt: skip
     kernel = f"scan_{op}_{x.dtype.value}_{kind}"
     if totals is not None:
-        x.device.kernels.launch("scan", f"{kernel}_totals", plan.blocks, packed)
-    x.device.kernels.launch("scan", f"{kernel}s", plan.blocks, packed)
+        build.launch("scan", f"{kernel}_totals", plan.blocks, packed)
+    build.launch("scan", f"{kernel}s", plan.blocks, packed)
     return result
 
 

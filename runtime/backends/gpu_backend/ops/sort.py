@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from .....dtype import DType
 from .....kernels import arguments
@@ -12,16 +12,12 @@ from .....kernels.constants import BLOCK_SIZE, DIGIT_BITS, SELECT_COUNT, SORT_TI
 from ....base.error import InvalidArgument
 from ....core.layout import Layout
 from ....core.shape import Shape
-from ....kernels.argument_struct import NOWHERE, Address
+from ....program.builder import ProgramBuilder
+from ....program.operand import Operand
+from ....program.values import NOWHERE, Address, Buffer, Memory
 from ..driver.grid import MOST_BLOCKS, ceil_divide
 from . import copy, index
 from .geometry import LIMIT
-from .operand import Operand
-
-if TYPE_CHECKING:
-    from ..device import GpuDevice
-    from ..memory.slice import Slice
-    from ..memory.storage import GpuStorage
 
 _DIGITS: Final = 1 << DIGIT_BITS
 _WORD_BITS: Final = 32
@@ -40,32 +36,32 @@ _LEAST_CANDIDATES: Final = 4096
 _TILES_COUNTED: Final = 4
 
 
-def argsort(x: Operand, descending: bool, count: int) -> GpuStorage:
+def argsort(build: ProgramBuilder, x: Operand, descending: bool, count: int) -> Buffer:
     """The positions of the first elements in order along the last dim, as u32; NaN comes last."""
     lines, length = _lines(x)
     if lines * count == 0:
-        return x.device.empty(DType.U32, 0)
-    source = copy.contiguous(x)
+        return build.empty(DType.U32, 0)
+    source = copy.contiguous(build, x)
     if length > BLOCK_SIZE and count <= min(SELECT_COUNT, length // _SELECTED_OF):
-        return _selected(source, lines, length, descending, count)
-    positions = _positions(source, lines, length, descending, None)
+        return _selected(build, source, lines, length, descending, count)
+    positions = _positions(build, source, lines, length, descending, None)
     if count == length:
         return positions
-    first = x.device.empty(DType.U32, lines * count)
-    copy.copy2d(positions, first, lines, count, length, count, 0, 0)
+    first = build.empty(DType.U32, lines * count)
+    copy.copy2d(build, positions, first, lines, count, length, count, 0, 0)
     return first
 
 
-def sort(x: Operand, descending: bool, count: int) -> tuple[GpuStorage, ...]:
+def sort(build: ProgramBuilder, x: Operand, descending: bool, count: int) -> tuple[Buffer, ...]:
     """The first elements in order along the last dim, and their positions."""
     lines, length = _lines(x)
     if count == length > SORT_TILE and lines:
-        elements = x.device.empty(x.dtype, lines * length)
-        return elements, _positions(copy.contiguous(x), lines, length, descending, elements)
-    positions = argsort(x, descending, count)
+        elements = build.empty(x.dtype, lines * length)
+        return elements, _positions(build, copy.contiguous(build, x), lines, length, descending, elements)
+    positions = argsort(build, x, descending, count)
     line = x.with_a_dim
     shape = Shape((*line.shape[:-1], count))
-    return index.gather(line, Operand(positions, Layout.contiguous(shape)), len(shape) - 1), positions
+    return index.gather(build, line, Operand(positions, Layout.contiguous(shape)), len(shape) - 1), positions
 
 
 def _lines(x: Operand) -> tuple[int, int]:
@@ -76,69 +72,71 @@ def _lines(x: Operand) -> tuple[int, int]:
     return math.prod(x.shape[:-1]), length
 
 
-def searchsorted(x: Operand, values: Operand, right: bool) -> GpuStorage:
+def searchsorted(build: ProgramBuilder, x: Operand, values: Operand, right: bool) -> Buffer:
     """The places of values in lines that are in order, as i64."""
-    count, device = values.layout.elem_count, x.device
-    result = device.empty(DType.I64, count)
+    count = values.layout.elem_count
+    result = build.empty(DType.I64, count)
     if count:
-        source, wanted = copy.contiguous(x), copy.contiguous(values)
+        source, wanted = copy.contiguous(build, x), copy.contiguous(build, values)
         packed = arguments.search_lines(
-            result=result.memory.address, source=source.address, values=wanted.address, count=count,
+            result=result.address, source=source.address, values=wanted.address, count=count,
             per_line=values.shape[-1] if len(x.shape) > 1 else count, length=x.shape[-1], right=right,
         )  # fmt: skip
         blocks = min(ceil_divide(count, BLOCK_SIZE), MOST_BLOCKS)
-        device.kernels.launch("search", f"search_{x.dtype.value}", blocks, packed)
+        build.launch("search", f"search_{x.dtype.value}", blocks, packed)
     return result
 
 
-def _selected(source: Operand, lines: int, length: int, descending: bool, count: int) -> GpuStorage:
+def _selected(build: ProgramBuilder, source: Operand, lines: int, length: int, descending: bool, count: int) -> Buffer:
     """Those of the first `count` elements of each line, at most SELECT_COUNT."""
-    device, dtype = source.device, source.dtype
-    wanted_blocks = _BLOCKS_AT_ONCE * device.driver.multiprocessors
+    dtype = source.dtype
+    wanted_blocks = _BLOCKS_AT_ONCE * build.facts.multiprocessors
     listed, candidates, parts = None, length, 0
     while parts != 1:
         most = candidates // max(_LEAST_CANDIDATES, _CANDIDATES_FOR_EACH * count)
         parts = max(1, min(most, ceil_divide(wanted_blocks, lines)))
-        result = device.empty(DType.U32, lines * parts * count)
+        result = build.empty(DType.U32, lines * parts * count)
         packed = arguments.select_first(
-            result=result.memory.address, source=source.address, listed=listed.memory.address if listed else NOWHERE,
+            result=result.address, source=source.address, listed=listed.address if listed else NOWHERE,
             lines=lines, candidates=candidates, length=length, count=count, parts=parts, descending=descending,
         )  # fmt: skip
         kernel = f"select_{dtype.value}_listed" if listed else f"select_{dtype.value}"
-        device.kernels.launch("sort", kernel, min(lines * parts, MOST_BLOCKS), packed)
+        build.launch("sort", kernel, min(lines * parts, MOST_BLOCKS), packed)
         listed, candidates = result, parts * count
     return result
 
 
-def _positions(source: Operand, lines: int, length: int, descending: bool, elements: GpuStorage | None) -> GpuStorage:
+def _positions(
+    build: ProgramBuilder, source: Operand, lines: int, length: int, descending: bool, elements: Buffer | None
+) -> Buffer:
     """Those of all elements; in order, these become `elements` of lines longer than a tile."""
-    device, dtype = source.device, source.dtype
-    result, bits = device.empty(DType.U32, lines * length), 8 * dtype.itemsize
+    dtype = source.dtype
+    result, bits = build.empty(DType.U32, lines * length), 8 * dtype.itemsize
     if length <= BLOCK_SIZE and length * length <= _FEW_COMPARISONS * dtype.itemsize:
         packed = arguments.sort_lines(
-            result=result.memory.address, source=source.address, lines=lines, length=length, bits=bits,
+            result=result.address, source=source.address, lines=lines, length=length, bits=bits,
             descending=descending,
         )  # fmt: skip
-        device.kernels.launch("sort", f"sort_{dtype.value}_short", ceil_divide(lines, BLOCK_SIZE // length), packed)
+        build.launch("sort", f"sort_{dtype.value}_short", ceil_divide(lines, BLOCK_SIZE // length), packed)
         return result
     is_tile = length <= SORT_TILE
     together = MOST_BLOCKS if is_tile else (LIMIT - 1) // length
     for first in range(0, lines, together):
         some, start = min(together, lines - first), first * length
-        to, from_ = result.memory.address + start * _WORD_BYTES, source.address + start * dtype.itemsize
+        to, from_ = result.address + start * _WORD_BYTES, source.address + start * dtype.itemsize
         if is_tile:
             packed = arguments.sort_lines(
                 result=to, source=from_, lines=some, length=length, bits=bits, descending=descending
             )
-            device.kernels.launch("sort", f"sort_{dtype.value}_tile", some, packed)
+            build.launch("sort", f"sort_{dtype.value}_tile", some, packed)
         else:
-            beside = elements.memory.address + start * dtype.itemsize if elements else NOWHERE
-            _sort_lines(device, dtype, from_, to, beside, some, length, descending)
+            beside = elements.address + start * dtype.itemsize if elements else NOWHERE
+            _sort_lines(build, dtype, from_, to, beside, some, length, descending)
     return result
 
 
 def _sort_lines(
-    device: GpuDevice, dtype: DType, source: Address, result: Address, elements: Address, lines: int, length: int,
+    build: ProgramBuilder, dtype: DType, source: Address, result: Address, elements: Address, lines: int, length: int,
     descending: bool,
 ) -> None:  # fmt: skip
     """Those of lines longer than a tile, and with an address for them the elements."""
@@ -149,37 +147,37 @@ def _sort_lines(
         kernels[-1] = f"sort_{dtype.value}_last"
     elif len(kernels) > 1:
         kernels[-1] = "sort_last"
-    _sort_by_digits(device, dtype, kernels, source, result, elements, lines, length, descending)
+    _sort_by_digits(build, dtype, kernels, source, result, elements, lines, length, descending)
 
 
-def sort_keys(device: GpuDevice, keys: Slice, count: int, bits: int) -> tuple[Slice, Slice]:
+def sort_keys(build: ProgramBuilder, keys: Memory, count: int, bits: int) -> tuple[Memory, Memory]:
     """Keys, each a u32, sorted by their lowest bits, and their positions."""
-    sorted_keys, positions = [device.allocate(count * _WORD_BYTES) for _ in range(2)]
+    sorted_keys, positions = [build.allocate(count * _WORD_BYTES) for _ in range(2)]
     kernels = ["sort_u32_first", *["sort_pass"] * (ceil_divide(bits, DIGIT_BITS) - 2), "sort_split"]
     _sort_by_digits(
-        device, DType.U32, kernels, keys.address, positions.address, sorted_keys.address, 1, count, descending=False
+        build, DType.U32, kernels, keys.address, positions.address, sorted_keys.address, 1, count, descending=False
     )
     return sorted_keys, positions
 
 
 def _sort_by_digits(
-    device: GpuDevice, dtype: DType, kernels: Sequence[str], source: Address, result: Address, beside: Address,
+    build: ProgramBuilder, dtype: DType, kernels: Sequence[str], source: Address, result: Address, beside: Address,
     lines: int, length: int, descending: bool,
 ) -> None:  # fmt: skip
     """Sort lines by the lowest digits of their keys, which are counted at once before: by one with each kernel."""
     passes, tiles = len(kernels), ceil_divide(length, SORT_TILE)
     blocks = lines * tiles
     counts, told = passes * lines * _DIGITS, passes * blocks * _DIGITS
-    known = device.allocate((counts + told + passes) * _WORD_BYTES)
-    device.driver.zero(known.address, known.nbytes)
-    wanted = ceil_divide(_BLOCKS_AT_ONCE * device.driver.multiprocessors, lines)
+    known = build.allocate((counts + told + passes) * _WORD_BYTES)
+    build.zero(known)
+    wanted = ceil_divide(_BLOCKS_AT_ONCE * build.facts.multiprocessors, lines)
     parts = min(ceil_divide(tiles, _TILES_COUNTED), wanted)
     packed = arguments.sort_digits(
         source=source, digits=known.address, length=length, parts=parts, passes=passes, descending=descending
     )
-    device.kernels.launch("sort", f"sort_{dtype.value}_digits", lines * parts, packed)
+    build.launch("sort", f"sort_{dtype.value}_digits", lines * parts, packed)
     # Pairs go from one to the other.
-    rooms = [device.allocate(lines * length * _PAIR_BYTES) for _ in range(min(passes - 1, 2))]
+    rooms = [build.allocate(lines * length * _PAIR_BYTES) for _ in range(min(passes - 1, 2))]
     pairs = NOWHERE
     for number, kernel in enumerate(kernels):
         to = result if number == passes - 1 else rooms[number % 2].address
@@ -190,5 +188,5 @@ def _sort_by_digits(
             told=known.address + (counts + number * blocks * _DIGITS) * _WORD_BYTES, length=length, tiles=tiles,
             passes=passes, shift=number * DIGIT_BITS % _WORD_BITS, descending=descending,
         )  # fmt: skip
-        device.kernels.launch("sort", kernel, blocks, packed)
+        build.launch("sort", kernel, blocks, packed)
         pairs = to

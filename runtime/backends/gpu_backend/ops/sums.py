@@ -11,23 +11,20 @@ from __future__ import annotations
 import math
 from enum import Enum
 from functools import lru_cache
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from .....dtype import DType
 from .....kernels import arguments
 from .....kernels.constants import BLOCK_SIZE, DIGIT_BITS, SHARED_SUMS, SORT_TILE
 from .....op import MethodOp
-from ....kernels.argument_struct import NOWHERE
+from ....program.builder import ProgramBuilder
+from ....program.operand import Operand, dense
+from ....program.values import NOWHERE, Buffer, Memory
 from ..driver.grid import ceil_divide
 from . import copy, elementwise, index
 from .geometry import LIMIT, Dims, parts, strided_block
 from .index import Rows, without
-from .operand import Operand, dense
 from .sort import sort_keys
-
-if TYPE_CHECKING:
-    from ..memory.slice import Slice
-    from ..memory.storage import GpuStorage
 
 # The keys of the sort are u32.
 _KEY_BITS: Final = 32
@@ -87,32 +84,32 @@ class _Algorithm(Enum):
     ATOMIC = "atomic"
 
 
-def scatter_add(x: Operand, indexes: Operand, source: Operand, dim: int) -> None:
+def scatter_add(build: ProgramBuilder, x: Operand, indexes: Operand, source: Operand, dim: int) -> None:
     """Add each element of `source` to its index along `dim`, in row-major order, in the compute dtype."""
     count = indexes.layout.elem_count
     if count == 0:
         return
-    indexes, source = copy.apart(x, indexes), copy.apart(x, source)
+    indexes, source = copy.apart(build, x, indexes), copy.apart(build, x, source)
     reach = x.layout.end - x.layout.start_offset if x.layout.end else 0
-    driver = x.device.driver
-    gpu = driver.multiprocessors, driver.wave_size
+    facts = build.facts
+    gpu = facts.multiprocessors, facts.wave_size
     way = _best_way(gpu, x.dtype, x.shape, reach, indexes.shape, (indexes.strides[dim], source.strides[dim]), dim)
     if way is _Algorithm.SORT:
-        _add_sorted(x, indexes, source, dim, reach)
+        _add_sorted(build, x, indexes, source, dim, reach)
     else:
-        _add_by_lines(way, "scatter_add", x, indexes, source, dim)
+        _add_by_lines(build, way, "scatter_add", x, indexes, source, dim)
 
 
-def scatter_add_in_any_order(x: Operand, indexes: Operand, source: Operand, dim: int) -> None:
+def scatter_add_in_any_order(build: ProgramBuilder, x: Operand, indexes: Operand, source: Operand, dim: int) -> None:
     """Add each element of `source` to its index along `dim`, in any order, in the compute dtype."""
     if indexes.layout.elem_count == 0:
         return
-    indexes, source = copy.apart(x, indexes), copy.apart(x, source)
+    indexes, source = copy.apart(build, x, indexes), copy.apart(build, x, source)
     steps = indexes.strides[dim], source.strides[dim], x.strides[dim]
-    if _fits_blocks(x.device.driver.multiprocessors, x.dtype, x.shape[dim], indexes.shape, steps, dim):
-        _add_by_lines(_Algorithm.SHARED, "scatter_add", x, indexes, source, dim)
+    if _fits_blocks(build.facts.multiprocessors, x.dtype, x.shape[dim], indexes.shape, steps, dim):
+        _add_by_lines(build, _Algorithm.SHARED, "scatter_add", x, indexes, source, dim)
     else:
-        _add_atomically(x, indexes, source, dim)
+        _add_atomically(build, x, indexes, source, dim)
 
 
 @lru_cache(maxsize=4096)
@@ -173,37 +170,41 @@ def _sort_cost(count: int, reach: int) -> float:
     return passes * (each + count * key) + _SORTED + count * _SORTED_KEY
 
 
-def index_add(x: Operand, indexes: Operand, source: Operand, dim: int) -> GpuStorage:
+def index_add(build: ProgramBuilder, x: Operand, indexes: Operand, source: Operand, dim: int) -> Buffer:
     """A copy of `x` with row i of `source` along `dim` added to row indexes[i], in the compute dtype."""
     count = indexes.layout.elem_count
-    rows = Rows.of("index_add", indexes, x.shape[dim])
+    rows = Rows.of(build, "index_add", indexes, x.shape[dim])
     if count == 0 or x.layout.elem_count == 0:
-        index.check(rows)
-        return copy.fresh(x)
+        index.check(build, rows)
+        return copy.fresh(build, x)
     if max(count, x.shape[dim]) >= LIMIT:
-        result = copy.copied(x)
-        _add_by_lines(_Algorithm.THREADS, "index_add", result, index.broadcast(indexes, source.shape, dim), source, dim)
+        result = copy.copied(build, x)
+        _add_by_lines(
+            build, _Algorithm.THREADS, "index_add", result, index.broadcast(indexes, source.shape, dim), source, dim
+        )
         return result.storage
     if count <= index.FEW and count * x.layout.elem_count <= _FEW_LOOKS:
-        return _add_few(x, rows, source, dim)
-    return _add_rows(x, rows, source, dim)
+        return _add_few(build, x, rows, source, dim)
+    return _add_rows(build, x, rows, source, dim)
 
 
-def _add_by_lines(way: _Algorithm, op: str, x: Operand, indexes: Operand, source: Operand, dim: int) -> None:
-    rows = Rows.of(op, indexes, x.shape[dim])
+def _add_by_lines(
+    build: ProgramBuilder, way: _Algorithm, op: str, x: Operand, indexes: Operand, source: Operand, dim: int
+) -> None:
+    rows = Rows.of(build, op, indexes, x.shape[dim])
     # Of few indexes the kernel looks at all before it writes.
     are_few = indexes.layout.elem_count <= index.FEW
     if not are_few:
-        index.check(rows)
+        index.check(build, rows)
     # In shared memory sums are in the compute dtype anyway.
-    target = x if way in (_Algorithm.SHARED, _Algorithm.NEAR) else _widened(x)
+    target = x if way in (_Algorithm.SHARED, _Algorithm.NEAR) else _widened(build, x)
     per_block, most_blocks, parts_of_line = BLOCK_SIZE, LIMIT, 1
     if way is _Algorithm.SHARED:
         per_block, parts_of_line = 1, ceil_divide(x.shape[dim], SHARED_SUMS // x.dtype.compute.itemsize)
     if way is _Algorithm.NEAR:
-        per_block = BLOCK_SIZE // x.device.driver.wave_size
+        per_block = BLOCK_SIZE // build.facts.wave_size
     if way is _Algorithm.WAVES:
-        gpu = x.device.driver.multiprocessors, x.device.driver.wave_size
+        gpu = build.facts.multiprocessors, build.facts.wave_size
         per_block = BLOCK_SIZE // gpu[1]
         most_blocks = ceil_divide(_waves_at_once(gpu, x.dtype, x.shape[dim]), per_block)
     size = target.itemsize
@@ -221,14 +222,14 @@ def _add_by_lines(way: _Algorithm, op: str, x: Operand, indexes: Operand, source
                 is_unchecked=are_few, lines=lines, length=min(LIMIT, indexes.shape[dim] - start), geometry=geometry,
             )  # fmt: skip
             name = f"scatter_add_{x.dtype.value}_{way.value}"
-            index.launch(x.device, name, min(blocks * parts_of_line, most_blocks), packed)
-    _narrow(target, x)
+            index.launch(build, name, min(blocks * parts_of_line, most_blocks), packed)
+    _narrow(build, target, x)
 
 
-def _add_atomically(x: Operand, indexes: Operand, source: Operand, dim: int) -> None:
-    rows = Rows.of("scatter_add", indexes, x.shape[dim])
-    index.check(rows)
-    target = _widened(x)
+def _add_atomically(build: ProgramBuilder, x: Operand, indexes: Operand, source: Operand, dim: int) -> None:
+    rows = Rows.of(build, "scatter_add", indexes, x.shape[dim])
+    index.check(build, rows)
+    target = _widened(build, x)
     strides = indexes.strides, without(target.strides, dim), source.strides
     for blocks, _, offsets, count, geometry in parts(BLOCK_SIZE, indexes.shape, strides):
         packed = arguments.scatter(
@@ -237,73 +238,75 @@ def _add_atomically(x: Operand, indexes: Operand, source: Operand, dim: int) -> 
             indexes=indexes.address + offsets[0] * indexes.itemsize, winners=NOWHERE, index=rows.fields,
             row_stride=target.strides[dim], count=count, geometry=geometry,
         )  # fmt: skip
-        index.launch(x.device, f"scatter_add_{x.dtype.value}_{_Algorithm.ATOMIC.value}", blocks, packed)
-    _narrow(target, x)
+        index.launch(build, f"scatter_add_{x.dtype.value}_{_Algorithm.ATOMIC.value}", blocks, packed)
+    _narrow(build, target, x)
 
 
-def _narrow(target: Operand, x: Operand) -> None:
+def _narrow(build: ProgramBuilder, target: Operand, x: Operand) -> None:
     """Write the elements in the compute dtype back to where they come from."""
     if target is not x:
-        copy.copy(dense(elementwise.cast(MethodOp.TO_DTYPE, target, result=x.dtype), x.shape), x)
+        copy.copy(build, dense(elementwise.cast(build, MethodOp.TO_DTYPE, target, result=x.dtype), x.shape), x)
 
 
-def _widened(x: Operand) -> Operand:
+def _widened(build: ProgramBuilder, x: Operand) -> Operand:
     """The elements in the compute dtype: themselves where they are, else in a new storage."""
     compute = x.dtype.compute
-    return x if x.dtype is compute else dense(elementwise.cast(MethodOp.TO_DTYPE, x, result=compute), x.shape)
+    return x if x.dtype is compute else dense(elementwise.cast(build, MethodOp.TO_DTYPE, x, result=compute), x.shape)
 
 
-def _add_sorted(x: Operand, indexes: Operand, source: Operand, dim: int, reach: int) -> None:
-    rows = Rows.of("scatter_add", indexes, x.shape[dim])
-    keys, positions = _sorted(rows, x.strides[dim], without(x.strides, dim), reach)
+def _add_sorted(build: ProgramBuilder, x: Operand, indexes: Operand, source: Operand, dim: int, reach: int) -> None:
+    rows = Rows.of(build, "scatter_add", indexes, x.shape[dim])
+    keys, positions = _sorted(build, rows, x.strides[dim], without(x.strides, dim), reach)
     (part,) = parts(BLOCK_SIZE, source.shape, (source.strides,))
     packed = arguments.scatter_sorted(
         destination=x.address, source=source.address, keys=keys.address, positions=positions.address,
         errors=rows.fields.errors, call=rows.fields.call, count=part.elements, geometry=part.geometry,
     )  # fmt: skip
-    x.device.kernels.launch("index", f"scatter_add_{x.dtype.value}_{_Algorithm.SORT.value}", part.blocks, packed)
+    build.launch("index", f"scatter_add_{x.dtype.value}_{_Algorithm.SORT.value}", part.blocks, packed)
 
 
-def _sorted_rows(rows: Rows) -> tuple[Slice, Slice, Slice]:
+def _sorted_rows(build: ProgramBuilder, rows: Rows) -> tuple[Memory, Memory, Memory]:
     """The rows that a vector of indexes names, sorted, the positions of the indexes, and where each row begins."""
-    device, (count,), size = rows.indexes.device, rows.indexes.shape, rows.size
-    starts = device.allocate(size * _KEY_BYTES)
+    (count,), size = rows.indexes.shape, rows.size
+    starts = build.allocate(size * _KEY_BYTES)
     if starts.nbytes and (count > SORT_TILE or size > _FEW_ROWS):
-        device.driver.fill_bytes(starts.address, _NOWHERE, starts.nbytes)
+        build.fill(starts.address, _NOWHERE, starts.nbytes)
     if count <= SORT_TILE:
-        keys, positions = _sorted_by_block(rows, 1, (0,), size, starts)
+        keys, positions = _sorted_by_block(build, rows, 1, (0,), size, starts)
     else:
-        keys, positions = _sorted(rows, 1, (0,), size)
+        keys, positions = _sorted(build, rows, 1, (0,), size)
         packed = arguments.index_starts(starts=starts.address, keys=keys.address, count=count)
-        device.kernels.launch("index", "index_starts", ceil_divide(count, BLOCK_SIZE), packed)
+        build.launch("index", "index_starts", ceil_divide(count, BLOCK_SIZE), packed)
     return keys, positions, starts
 
 
-def _sorted(rows: Rows, stride: int, others: Dims, reach: int) -> tuple[Slice, Slice]:
+def _sorted(build: ProgramBuilder, rows: Rows, stride: int, others: Dims, reach: int) -> tuple[Memory, Memory]:
     """Keys below `reach`, or ~0 for nowhere, and their positions, sorted by key and then by position.
 
     Rows are `stride` apart, and positions along the dims are as the strides `others` say.
     """
-    indexes, device = rows.indexes, rows.indexes.device
+    indexes = rows.indexes
     count = indexes.layout.elem_count
     if count <= SORT_TILE:
-        return _sorted_by_block(rows, stride, others, reach, None)
-    keys = device.allocate(count * _KEY_BYTES)
+        return _sorted_by_block(build, rows, stride, others, reach, None)
+    keys = build.allocate(count * _KEY_BYTES)
     # The sort numbers all keys in 32 bits, so that their launch is one.
     (part,) = parts(BLOCK_SIZE, indexes.shape, (indexes.strides, others))
     packed = arguments.index_keys(
         keys=keys.address, indexes=indexes.address, index=rows.fields, row_stride=stride, count=part.elements,
         geometry=part.geometry,
     )  # fmt: skip
-    index.launch(device, "index_keys", part.blocks, packed)
+    index.launch(build, "index_keys", part.blocks, packed)
     # One number more than there are keys: sorted by their last digits, those of nowhere stay apart.
-    return sort_keys(device, keys, count, reach.bit_length())
+    return sort_keys(build, keys, count, reach.bit_length())
 
 
-def _sorted_by_block(rows: Rows, stride: int, others: Dims, reach: int, starts: Slice | None) -> tuple[Slice, Slice]:
+def _sorted_by_block(
+    build: ProgramBuilder, rows: Rows, stride: int, others: Dims, reach: int, starts: Memory | None
+) -> tuple[Memory, Memory]:
     """As `_sorted`, in one launch, which also notes where each key begins in `starts`, where there is one."""
-    indexes, device = rows.indexes, rows.indexes.device
-    keys, positions = [device.allocate(indexes.layout.elem_count * _KEY_BYTES) for _ in range(2)]
+    indexes = rows.indexes
+    keys, positions = [build.allocate(indexes.layout.elem_count * _KEY_BYTES) for _ in range(2)]
     (part,) = parts(BLOCK_SIZE, indexes.shape, (indexes.strides, others))
     packed = arguments.sort_keys(
         keys=keys.address, positions=positions.address, starts=starts.address if starts else NOWHERE,
@@ -311,38 +314,38 @@ def _sorted_by_block(rows: Rows, stride: int, others: Dims, reach: int, starts: 
         rows=rows.size if starts and rows.size <= _FEW_ROWS else 0,
         bits=reach.bit_length(), count=part.elements, geometry=part.geometry,
     )  # fmt: skip
-    index.launch(device, "sort_keys", 1, packed)
+    index.launch(build, "sort_keys", 1, packed)
     return keys, positions
 
 
-def _add_rows(x: Operand, rows: Rows, source: Operand, dim: int) -> GpuStorage:
-    device, dtype, itemsize = x.device, x.dtype, x.itemsize
+def _add_rows(build: ProgramBuilder, x: Operand, rows: Rows, source: Operand, dim: int) -> Buffer:
+    dtype, itemsize = x.dtype, x.itemsize
     (count,) = rows.indexes.shape
-    keys, positions, starts = _sorted_rows(rows)
-    result = device.empty(dtype, x.layout.elem_count)
+    keys, positions, starts = _sorted_rows(build, rows)
+    result = build.empty(dtype, x.layout.elem_count)
     strides = x.strides, without(source.strides, dim), index.along(len(x.shape), dim, 1)
     for blocks, first, offsets, elements, geometry in parts(strided_block(itemsize), x.shape, strides):
         packed = arguments.index_add(
-            result=result.memory.address + first * itemsize, source=x.address + offsets[0] * itemsize,
+            result=result.address + first * itemsize, source=x.address + offsets[0] * itemsize,
             added=source.address + offsets[1] * itemsize, keys=keys.address, positions=positions.address,
             starts=starts.address + offsets[2] * _KEY_BYTES, added_stride=source.strides[dim], count=elements,
             entries=count, geometry=geometry,
         )  # fmt: skip
-        device.kernels.launch("index", f"index_add_{dtype.value}", blocks, packed)
+        build.launch("index", f"index_add_{dtype.value}", blocks, packed)
     return result
 
 
-def _add_few(x: Operand, rows: Rows, source: Operand, dim: int) -> GpuStorage:
+def _add_few(build: ProgramBuilder, x: Operand, rows: Rows, source: Operand, dim: int) -> Buffer:
     """As `_add_rows`, in one launch in which each element looks for the indexes of its row."""
     dtype, itemsize = x.dtype, x.itemsize
-    result = x.device.empty(dtype, x.layout.elem_count)
+    result = build.empty(dtype, x.layout.elem_count)
     strides = x.strides, without(source.strides, dim), index.along(len(x.shape), dim, 1)
     for blocks, first, offsets, count, geometry in parts(BLOCK_SIZE, x.shape, strides):
         packed = arguments.index_add_few(
-            result=result.memory.address + first * itemsize, source=x.address + offsets[0] * itemsize,
+            result=result.address + first * itemsize, source=x.address + offsets[0] * itemsize,
             added=source.address + offsets[1] * itemsize, indexes=rows.indexes.address, index=rows.fields,
             index_stride=rows.indexes.strides[0], added_stride=source.strides[dim], entries=source.shape[dim],
             first_row=offsets[2], count=count, geometry=geometry,
         )  # fmt: skip
-        index.launch(x.device, f"index_add_{dtype.value}_few", blocks, packed)
+        index.launch(build, f"index_add_{dtype.value}_few", blocks, packed)
     return result

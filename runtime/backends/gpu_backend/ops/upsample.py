@@ -5,18 +5,18 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from functools import lru_cache, partial
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from .....kernels import arguments
 from .....kernels.constants import BLOCK_SIZE
 from ....base.error import InvalidArgument
+from ....program.argument_struct import PackedArguments
+from ....program.builder import ProgramBuilder
+from ....program.operand import Operand
+from ....program.values import Buffer
 from ..driver.grid import ceil_divide
 from . import copy
 from .geometry import LIMIT, Dims, Part, divisor, merged, plane_parts, strided_block
-from .operand import Operand
-
-if TYPE_CHECKING:
-    from ..memory.storage import GpuStorage
 
 Pair = tuple[int, int]
 
@@ -27,21 +27,21 @@ _MOST_ROWS: Final = 16
 _BUSY_THREADS: Final = 1 << 17
 
 
-def upsample_nearest1d(x: Operand, size: int) -> GpuStorage:
+def upsample_nearest1d(build: ProgramBuilder, x: Operand, size: int) -> Buffer:
     """(b, c, l) at another length: place i is the old place floor(i * old length / new length)."""
     # The channels are the rows of an image that keeps its height.
     (b, c, length), (stride_b, stride_c, stride) = x.shape, x.strides
-    return _nearest("upsample_nearest1d", x.relaid((b, 1, c, length), (stride_b, 0, stride_c, stride)), c, size)
+    return _nearest(build, "upsample_nearest1d", x.relaid((b, 1, c, length), (stride_b, 0, stride_c, stride)), c, size)
 
 
-def upsample_nearest2d(x: Operand, height: int, width: int) -> GpuStorage:
+def upsample_nearest2d(build: ProgramBuilder, x: Operand, height: int, width: int) -> Buffer:
     """The same of (b, c, h, w) along both of the last dims."""
-    return _nearest("upsample_nearest2d", x, height, width)
+    return _nearest(build, "upsample_nearest2d", x, height, width)
 
 
-def _nearest(op: str, x: Operand, height: int, width: int) -> GpuStorage:
+def _nearest(build: ProgramBuilder, op: str, x: Operand, height: int, width: int) -> Buffer:
     b, c, old_h, old_w = x.shape
-    result = x.device.empty(x.dtype, b * c * height * width)
+    result = build.empty(x.dtype, b * c * height * width)
     if result.length:
         # The kernel divides the product of a place and an old size, through a product only where that is small.
         is_wide = max(height * old_h, width * old_w) >= LIMIT
@@ -54,18 +54,24 @@ def _nearest(op: str, x: Operand, height: int, width: int) -> GpuStorage:
             multiplier_h=multiplier_h, shift_h=shift_h, whole_h=whole_h, part_h=part_h,
             multiplier_w=multiplier_w, shift_w=shift_w, whole_w=whole_w, part_w=part_w,
         )  # fmt: skip
-        _resample(op, f"upsample_nearest_b{8 * x.itemsize}", pack, x, result, (height, width))
+        _resample(build, op, f"upsample_nearest_b{8 * x.itemsize}", pack, x, result, (height, width))
     return result
 
 
 def upsample_bilinear2d(
-    x: Operand, height: int, width: int, align_corners: bool, scale_h: float | None, scale_w: float | None
-) -> GpuStorage:
+    build: ProgramBuilder,
+    x: Operand,
+    height: int,
+    width: int,
+    align_corners: bool,
+    scale_h: float | None,
+    scale_w: float | None,
+) -> Buffer:
     """(b, c, h, w) at (height, width), interpolated; a scale factor counts only where corners are not aligned."""
     b, c, old_h, old_w = x.shape
     if (old_h, old_w) == (height, width):
-        return copy.fresh(x)
-    result = x.device.empty(x.dtype, b * c * height * width)
+        return copy.fresh(build, x)
+    result = build.empty(x.dtype, b * c * height * width)
     if result.length:
         pack = partial(
             arguments.bilinear, align_corners=align_corners, scale_h=_scale(old_h, height, align_corners, scale_h),
@@ -74,7 +80,7 @@ def upsample_bilinear2d(
         # A dim that keeps its size is copied.
         kept = "rows_" if old_h == height else "columns_" if old_w == width else ""
         name = f"upsample_bilinear2d_{kept}{x.dtype.value}"
-        _resample("upsample_bilinear2d", name, pack, x, result, (height, width))
+        _resample(build, "upsample_bilinear2d", name, pack, x, result, (height, width))
     return result
 
 
@@ -87,22 +93,30 @@ def _scale(old: int, new: int, align_corners: bool, factor: float | None) -> flo
     return old / new if factor is None else 1 / factor
 
 
-def _resample(op: str, kernel: str, pack: Callable[..., bytes], x: Operand, result: GpuStorage, size: Pair) -> None:
+def _resample(
+    build: ProgramBuilder,
+    op: str,
+    kernel: str,
+    pack: Callable[..., PackedArguments],
+    x: Operand,
+    result: Buffer,
+    size: Pair,
+) -> None:
     """Launch a kernel over the images of `result`, which is not empty."""
     itemsize, (b, c, source_h, source_w), (height, width) = x.itemsize, x.shape, size
     # Kernels number the elements of a row in 32 bits.
     if (source_w - 1) * x.strides[3] >= 2 * LIMIT:
-        x = copy.copied(x)
+        x = copy.copied(build, x)
     stride_b, stride_c, stride_h, stride_w = x.strides
     sides = source_h, source_w, height, width
     rows, launches = _patches(op, itemsize, (b, c), (stride_b, stride_c), sides)
     for blocks, _, (to, offset), count, geometry in launches:
         packed = pack(
-            result=result.memory.address + to * itemsize, source=x.address + offset * itemsize,
+            result=result.address + to * itemsize, source=x.address + offset * itemsize,
             stride_h=stride_h, stride_w=stride_w, source_h=source_h, source_w=source_w, height=height, width=width,
             rows=rows, count=count, geometry=geometry,
         )  # fmt: skip
-        x.device.kernels.launch("upsample", kernel, blocks, packed)
+        build.launch("upsample", kernel, blocks, packed)
 
 
 def _columns(itemsize: int) -> int:

@@ -1,0 +1,425 @@
+"""Runs programs on a GPU: step by step the first time, then as a Python function that is compiled for the program."""
+
+from __future__ import annotations
+
+import itertools
+import linecache
+import struct
+from collections.abc import Callable, Sequence
+from functools import lru_cache
+from itertools import combinations
+from types import CodeType, FunctionType
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeAlias
+
+from ....core.random import RandomState
+from ....program.argument_struct import PackedArguments
+from ....program.op_call import OpCall
+from ....program.program import Program, results_of
+from ....program.steps import Allocate, Copy, ExpectError, Fill, HostCall, Launch, LibraryCall
+from ....program.values import (
+    Address,
+    BlocksBuffer,
+    Buffer,
+    CallNumber,
+    Draw,
+    DrawPart,
+    ErrorRecord,
+    Memory,
+    Parameter,
+    Scalar,
+    Value,
+)
+from ...plan import Key, Plan, kind_of
+from ..driver.error import LibraryError
+from ..driver.grid import MOST_BLOCKS
+from ..memory.storage import GpuStorage
+
+if TYPE_CHECKING:
+    from ..device import GpuDevice
+
+Results: TypeAlias = GpuStorage | tuple[GpuStorage, ...] | bool | None
+"""Storages, or True where the steps write to memory of the arguments alone. None where a library refuses."""
+
+
+class GpuPlan:
+    """The plan of a key until the call comes again, when a function takes its place that runs in less time."""
+
+    def __init__(self, device: GpuDevice, key: Key, call: OpCall, program: Program) -> None:
+        self._device = device
+        self._key = key
+        self._call = call
+        self.program = program
+        self._has_run = False
+
+    def __call__(self, *operands: Any) -> Results:
+        """Run the program with storages and then numbers."""
+        if self.program.apart and overlapping(self.program, operands):
+            return self._run_overlapping(*operands)
+        if not self._has_run:
+            result = interpret(self._device, self.program, operands)
+            self._has_run = True
+            return result
+        function = compiled(self._device, self.program, self._run_overlapping)
+        self._device.plans.keep(self._key, function)
+        return function(*operands)
+
+    def _run_overlapping(self, *operands: Any) -> Results:
+        """Run the program for operands whose memory overlaps, which is built for each call."""
+        pairs = overlapping(self.program, operands)
+        program = self._call.program(self._device.facts, pairs)
+        assert program is not None, "only calls of libraries refuse"
+        return interpret(self._device, program, operands)
+
+
+class _Run:
+    """One run of a program: what its values are."""
+
+    def __init__(self, device: GpuDevice, program: Program, operands: Sequence[Any]) -> None:
+        self._device = device
+        self._operands = operands
+        self._program = program
+        self._memory: dict[Memory, Any] = {}
+        self._storages: dict[Buffer, GpuStorage] = {}
+        self._values: dict[Value, int] = {}
+        self._draws: dict[Draw, Reserved] = {}
+
+    def run(self) -> Results:
+        """Take all steps and return the results."""
+        try:
+            return self._run()
+        except BaseException:
+            for reserved in self._draws.values():
+                reserved.cancel()
+            raise
+
+    def _run(self) -> Results:
+        device = self._device
+        for step, released in zip(self._program.steps, self._program.released(), strict=True):
+            match step:
+                case Allocate(memory):
+                    self._memory[memory] = device.allocate(memory.nbytes)
+                case Launch(family, kernel, blocks, arguments, shared_bytes):
+                    device.kernels.launch(family, kernel, blocks, self._packed(arguments), shared_bytes)
+                case LibraryCall(function, arguments):
+                    if function(*map(self.plain, arguments)) is False:
+                        return None
+                case Copy(target, source, nbytes):
+                    device.driver.copy(self._address(target), self._address(source), nbytes)
+                case Fill(target, byte, nbytes):
+                    device.driver.fill_bytes(self._address(target), byte, nbytes)
+                case ExpectError():
+                    device.index_errors.expect()
+                case HostCall(function, arguments, options):
+                    function(*map(self.plain, arguments), **options)
+            for memory in released:
+                del self._memory[memory]
+        result = self._program.result
+        if result is None:
+            return True
+        return self._new(result) if isinstance(result, Buffer) else tuple(map(self._new, result))
+
+    def plain(self, value: Any) -> Any:
+        """A value as functions take it: a number, or the storage of a buffer."""
+        match value:
+            case Buffer() | BlocksBuffer():
+                return self._storage(value)
+            case Parameter():
+                return self._operands[value.position]
+            case Value():
+                return self._number(value)
+            case tuple():
+                parts = [self.plain(part) for part in value]
+                return tuple(parts) if type(value) is tuple else type(value)(*parts)
+        return value
+
+    def _packed(self, arguments: PackedArguments) -> bytes:
+        packed = bytearray(arguments.template)
+        for place, value in arguments.values:
+            struct.pack_into(f"={value.code}", packed, place, self._number(value))
+        return bytes(packed)
+
+    def _number(self, value: Value) -> int:
+        if isinstance(value, Address):
+            return self._address(value)
+        found = self._values.get(value)
+        if found is None:
+            found = self._values[value] = self._find(value)
+        return found
+
+    def _find(self, value: Value) -> int:
+        match value:
+            case Scalar(source=source, function=function, constants=constants):
+                if isinstance(source, Scalar):
+                    given: Any = self._number(source)
+                else:
+                    given = (
+                        self._operands[source.position]
+                        if isinstance(source, Parameter)
+                        else self._operands[source].bits
+                    )
+                return given if function is None else function(given, *constants)
+            case ErrorRecord():
+                return self._device.index_errors.address
+            case CallNumber():
+                return self._device.index_errors.next_call()
+            case DrawPart(draw=draw, name=name):
+                if draw not in self._draws:
+                    self._draws[draw] = self._device.reserve(draw.blocks)
+                return int(getattr(self._draws[draw], name))
+        raise TypeError(f"a run on a GPU has no {type(value).__name__}")
+
+    def _address(self, address: Address) -> int:
+        return int(self._held(address.memory).address) + address.offset
+
+    def _held(self, memory: Memory) -> Any:
+        return self._memory[memory] if memory.argument is None else self._operands[memory.argument].memory
+
+    def _storage(self, buffer: Buffer | BlocksBuffer) -> Any:
+        """The storage of a buffer: that of an argument, else a new one."""
+        argument = buffer.memory.argument
+        if argument is not None and buffer is self._program.arguments[argument]:
+            return self._operands[argument]
+        return self._new(buffer)
+
+    def _new(self, buffer: Any) -> GpuStorage:
+        return self._device.storage_class(self._device, buffer.dtype, buffer.length, self._held(buffer.memory))
+
+
+class Reserved(NamedTuple):
+    """Blocks of a random stream, for one run: see `values.Draw`."""
+
+    state: int
+    seed: int
+    block: int
+    blocks: int
+    stream: RandomState
+
+    def cancel(self) -> None:
+        """Take them back, since the run failed."""
+        self.stream.cancel((self.seed, self.block), self.blocks)
+
+
+def interpret(device: GpuDevice, program: Program, operands: Sequence[Any]) -> Results:
+    """Run a program step by step."""
+    return _Run(device, program, operands).run()
+
+
+def compiled(device: GpuDevice, program: Program, otherwise: Plan) -> Plan:
+    """A function that runs a program, whose kernels were launched before."""
+    return _Compiler(device, program, otherwise).function()
+
+
+class _Compiler:
+    """Writes the text of the function that runs a program."""
+
+    def __init__(self, device: GpuDevice, program: Program, otherwise: Plan) -> None:
+        self._device = device
+        self._program = program
+        self._otherwise = otherwise
+        self._count = itertools.count()
+        self._memory: dict[Memory, str] = {}
+        self._values: dict[Value, str] = {}
+        self._draws: dict[Draw, str] = {}
+        # What the function begins with, in this order, and what it does then.
+        self._first: dict[str, None] = {}
+        self._lines: list[str] = []
+        self._names: dict[str, Any] = {
+            "new": object.__new__,
+            "Slice": device.slice_class,
+            "Storage": device.storage_class,
+            "allocator": device.allocator,
+            "index_errors": device.index_errors,
+            "reserve": device.reserve,
+        }
+
+    def function(self) -> Plan:
+        program = self._program
+        for pair in program.apart:
+            self._require_apart(*pair)
+        for step, released in zip(program.steps, program.released(), strict=True):
+            self._step(step)
+            self._lines += [f"del {self._memory[memory]}_memory" for memory in released]
+        results = list(map(self._new, results_of(program.result)))
+        if program.result is None:
+            self._lines.append("return True")
+        else:
+            self._lines.append(f"return {', '.join(results)}{'' if isinstance(program.result, Buffer) else ','}")
+        lines = self._lines
+        if self._draws:
+            cancelled = "; ".join(f"{name}.cancel()" for name in self._draws.values())
+            lines = ["try:", *[f"    {line}" for line in lines], f"except BaseException: {cancelled}; raise"]
+        body = "".join(f"\n    {line}" for line in (*self._first, *lines))
+        text = f"def run({', '.join(self._parameters())}):{body}\n"
+        return FunctionType(_code(text, program.name), self._names, program.name)
+
+    def _parameters(self) -> list[str]:
+        return [f"x{position}" for position in range(len(self._program.arguments))]
+
+    def _step(self, step: Any) -> None:
+        match step:
+            case Allocate(memory):
+                name = self._memory[memory] = f"m{next(self._count)}"
+                self._lines.append(f"{name}_memory = Slice(allocator, {self._constant(memory.nbytes)})")
+                self._lines.append(f"{name} = {name}_memory.address")
+            case Launch(_, kernel, blocks, arguments):
+                launch = self._constant(self._device.kernels.function(kernel))
+                self._lines.append(f"{launch}({self._constant(min(blocks, MOST_BLOCKS))}, {self._packed(arguments)})")
+            case LibraryCall(function, arguments, may_refuse):
+                call = self._call(function, arguments)
+                self._lines.append(
+                    f"if {call} is False: {self._constant(_refuse)}({self._constant(function)})" if may_refuse else call
+                )
+            case Copy(target, source, nbytes):
+                self._lines.append(self._call(self._device.driver.copy, (target, source, nbytes)))
+            case Fill(target, byte, nbytes):
+                self._lines.append(self._call(self._device.driver.fill_bytes, (target, byte, nbytes)))
+            case ExpectError():
+                self._lines.append("index_errors.expect()")
+            case HostCall(function, arguments, options):
+                named = "".join(f", {name}={self._constant(value)}" for name, value in options.items())
+                self._lines.append(f"{self._call(function, arguments)[:-1]}{named})")
+
+    def _call(self, function: Callable[..., Any], arguments: Sequence[Any]) -> str:
+        return f"{self._constant(function)}({', '.join(map(self._text, arguments))})"
+
+    def _packed(self, arguments: PackedArguments) -> str:
+        form, fields = arguments.parts()
+        return f"{self._constant(_packer(form))}({', '.join(map(self._text, fields))})"
+
+    def _text(self, value: Any) -> str:
+        """The expression of a value, or of a tuple that has some in it."""
+        match value:
+            case Buffer() | BlocksBuffer():
+                return self._storage(value)
+            case Parameter():
+                return f"x{value.position}"
+            case Address(memory=memory, offset=offset):
+                name = self._base(memory)
+                return f"{name} + {self._constant(offset)}" if offset else name
+            case Value():
+                return self._value(value)
+            case tuple() if _has_values(value):
+                made = "" if type(value) is tuple else self._constant(type(value))
+                return f"{made}({', '.join(map(self._text, value))}{',' if not made and len(value) == 1 else ''})"
+        return self._constant(value)
+
+    def _base(self, memory: Memory) -> str:
+        """The name of the address of memory."""
+        if memory.argument is None:
+            return self._memory[memory]
+        name = f"x{memory.argument}_memory"
+        self._first[f"{name} = x{memory.argument}.memory.address"] = None
+        return name
+
+    def _value(self, value: Value) -> str:
+        name = self._values.get(value)
+        if name is None:
+            match value:
+                case ErrorRecord():
+                    name = "errors"
+                    expression = "index_errors.address"
+                case CallNumber():
+                    name = f"call{next(self._count)}"
+                    expression = "index_errors.next_call()"
+                case DrawPart(draw=draw, name=part):
+                    if draw not in self._draws:
+                        self._draws[draw] = f"draw{next(self._count)}"
+                        self._first[f"{self._draws[draw]} = reserve({self._constant(draw.blocks)})"] = None
+                    name = f"{self._draws[draw]}_{part}"
+                    expression = f"{self._draws[draw]}.{part}"
+                case Scalar(source=source, function=function, constants=constants):
+                    name = f"n{next(self._count)}"
+                    expression = self._source(source)
+                    if function is not None:
+                        expression = (
+                            f"{self._constant(function)}({', '.join([expression, *map(self._constant, constants)])})"
+                        )
+                case _:
+                    raise TypeError(f"a run on a GPU has no {type(value).__name__}")
+            self._first[f"{name} = {expression}"] = None
+            self._values[value] = name
+        return name
+
+    def _source(self, source: Parameter | int | Scalar) -> str:
+        if isinstance(source, Scalar):
+            return self._value(source)
+        return f"x{source.position}" if isinstance(source, Parameter) else f"x{source}.bits"
+
+    def _storage(self, buffer: Buffer | BlocksBuffer) -> str:
+        """The name of the storage of a buffer: that of an argument, else a new one."""
+        argument = buffer.memory.argument
+        if argument is not None and buffer is self._program.arguments[argument]:
+            return f"x{argument}"
+        return self._new(buffer)
+
+    def _new(self, buffer: Any) -> str:
+        """The name of a new storage of a buffer."""
+        memory = buffer.memory
+        held = f"{self._memory[memory]}_memory" if memory.argument is None else f"x{memory.argument}.memory"
+        skew = 1 + memory.skew if memory.is_foreign else 0
+        fields = {
+            "device": self._device,
+            "dtype": buffer.dtype,
+            "length": buffer.length,
+            "kind": kind_of(buffer.dtype, buffer.length, skew),
+        }
+        name = f"r{next(self._count)}"
+        self._lines.append(f"{name} = new(Storage)")
+        self._lines += [f"{name}.{field} = {self._constant(value)}" for field, value in fields.items()]
+        self._lines.append(f"{name}.memory = {held}")
+        return name
+
+    def _require_apart(self, one: Memory, other: Memory) -> None:
+        """Leave operands whose memory overlaps to another plan."""
+        first, second = self._base(one), self._base(other)
+        ends = [f"{name} + {self._constant(memory.nbytes)}" for name, memory in ((first, one), (second, other))]
+        otherwise = f"{self._constant(self._otherwise)}({', '.join(self._parameters())})"
+        self._first[f"if {first} < {ends[1]} and {second} < {ends[0]}: return {otherwise}"] = None
+
+    def _constant(self, value: object) -> str:
+        """The name of what is the same in all runs."""
+        name = f"c{next(self._count)}"
+        self._names[name] = value
+        return name
+
+
+def overlapping(program: Program, operands: Sequence[Any]) -> frozenset[tuple[int, int]]:
+    """The positions of the pairs of operands whose foreign memory overlaps."""
+    foreign = [
+        (position, operands[position].memory)
+        for position, argument in enumerate(program.arguments)
+        if not isinstance(argument, Parameter) and argument.memory.is_foreign
+    ]
+    return frozenset(
+        (first, second)
+        for (first, one), (second, other) in combinations(foreign, 2)
+        if one.address < other.address + other.nbytes and other.address < one.address + one.nbytes
+    )
+
+
+def _has_values(parts: tuple[Any, ...]) -> bool:
+    return any(
+        isinstance(part, Value | Buffer | BlocksBuffer | Parameter) or (isinstance(part, tuple) and _has_values(part))
+        for part in parts
+    )
+
+
+@lru_cache(maxsize=1024)
+def _packer(form: str) -> Callable[..., bytes]:
+    return struct.Struct(form).pack
+
+
+_numbers: Final = itertools.count(1)
+
+
+# Calls of one kind differ in their constants alone.
+@lru_cache(maxsize=1024)
+def _code(text: str, name: str) -> CodeType:
+    file = f"<tallow program {next(_numbers)}: {name}>"
+    # Tracebacks, debuggers and profilers find the text there.
+    linecache.cache[file] = len(text), None, text.splitlines(keepends=True), file
+    return next(part for part in compile(text, file, "exec").co_consts if isinstance(part, CodeType))
+
+
+def _refuse(function: Callable[..., Any]) -> None:
+    raise LibraryError(function.__qualname__, "it refuses what it took before", "free some device memory")

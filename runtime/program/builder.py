@@ -1,0 +1,126 @@
+"""Building programs: what ops get in the place of a device."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any, Final, NamedTuple, Protocol
+
+from ...dtype import DType
+from .argument_struct import PackedArguments
+from .operand import Operand
+from .program import Argument, Program, Results, results_of
+from .steps import Allocate, Copy, ExpectError, Fill, HostCall, Launch, LibraryCall, Step, memories
+from .values import Address, BlocksBuffer, Buffer, CallNumber, Draw, ErrorRecord, Memory
+
+
+class Facts(NamedTuple):
+    """What ops may know of a device besides their operands."""
+
+    multiprocessors: int
+    wave_size: int
+    counters: int
+    """The address of counters that are 0 between launches, by which the blocks of one find the last of them."""
+    has_kernels: Callable[[str], bool]
+    """Whether the device has the kernels of a family: some targets lack the instructions."""
+
+
+NO_FACTS: Final = Facts(1, 1, 0, lambda _: False)
+"""The facts of a device that ops need to know nothing of."""
+
+
+class Op(Protocol):
+    """An op of a backend that builds programs. None is for operands that it leaves to another op."""
+
+    def __call__(self, build: ProgramBuilder, /, *arguments: Any, **options: Any) -> Results:
+        """Append the steps of a call, and return its results."""
+
+
+class ProgramBuilder:
+    """The program of one call, while its op appends steps to it."""
+
+    def __init__(self, facts: Facts, overlapping: frozenset[tuple[int, int]] = frozenset()) -> None:
+        """Build for a device. Foreign memory of the arguments at these pairs of positions overlaps."""
+        self.facts = facts
+        self._overlapping = overlapping
+        self._steps: list[Step] = []
+        self._apart: list[tuple[Memory, Memory]] = []
+
+    def empty(self, dtype: DType, length: int) -> Buffer:
+        """A new buffer, not initialised."""
+        return Buffer(dtype, length, self.allocate(length * dtype.itemsize))
+
+    def allocate(self, nbytes: int) -> Memory:
+        """New memory, not initialised."""
+        memory = Memory(nbytes)
+        self._steps.append(Allocate(memory))
+        return memory
+
+    def launch(self, family: str, kernel: str, blocks: int, arguments: PackedArguments, shared_bytes: int = 0) -> None:
+        """Launch a kernel; no blocks launch nothing."""
+        if blocks:
+            self._steps.append(Launch(family, kernel, blocks, arguments, shared_bytes))
+
+    def call(self, function: Callable[..., Any], *arguments: Any, may_refuse: bool = False) -> None:
+        """Call a function of a library: see LibraryCall."""
+        self._steps.append(LibraryCall(function, arguments, may_refuse))
+
+    def copy(self, target: Address, source: Address, nbytes: int) -> None:
+        """Copy bytes within the device; the regions do not overlap."""
+        if nbytes:
+            self._steps.append(Copy(target, source, nbytes))
+
+    def fill(self, target: Address, byte: int, nbytes: int) -> None:
+        """Set every byte to a number below 256."""
+        if nbytes:
+            self._steps.append(Fill(target, byte, nbytes))
+
+    def zero(self, buffer: Buffer | BlocksBuffer | Memory) -> None:
+        """Set every byte of a buffer to 0."""
+        self.fill(buffer.address, 0, buffer.nbytes)
+
+    def host(self, function: Callable[..., Any], *arguments: Any, **options: Any) -> None:
+        """Call a function of the host with storages in the place of buffers."""
+        self._steps.append(HostCall(function, arguments, options))
+
+    def draw(self, blocks: int) -> Draw:
+        """Blocks of the device's random stream."""
+        return Draw(blocks)
+
+    @property
+    def error_record(self) -> ErrorRecord:
+        """The record in which kernels note an index that is out of range."""
+        return ErrorRecord()
+
+    def call_number(self) -> CallNumber:
+        """A number that no call has had."""
+        return CallNumber()
+
+    def expect_error(self) -> None:
+        """Say that an earlier launch may have noted an index that is out of range."""
+        self._steps.append(ExpectError())
+
+    def shares_memory(self, one: Operand, other: Operand) -> bool:
+        """Whether an element of one operand may be an element of the other."""
+        first, second = one.storage.memory, other.storage.memory
+        if first is second:
+            begins = [operand.address.offset for operand in (one, other)]
+            ends = [operand.layout.end * operand.itemsize for operand in (one, other)]
+            return begins[0] < ends[1] and begins[1] < ends[0]
+        if not (first.is_foreign and second.is_foreign):
+            return False
+        if self._overlap(first, second):
+            return True
+        self._apart.append((first, second))
+        return False
+
+    def _overlap(self, first: Memory, second: Memory) -> bool:
+        assert first.argument is not None and second.argument is not None
+        return tuple(sorted((first.argument, second.argument))) in self._overlapping
+
+    def program(self, name: str, arguments: Sequence[Argument], result: Results) -> Program:
+        """The program of all steps, without memory that nothing uses."""
+        used = set(memories(list(results_of(result))))
+        used.update(*(memories(step) for step in self._steps if not isinstance(step, Allocate)))
+        steps = tuple(step for step in self._steps if not isinstance(step, Allocate) or step.memory in used)
+        result = tuple(result) if isinstance(result, list) else result
+        return Program(name, tuple(arguments), steps, result, tuple(dict.fromkeys(self._apart)))

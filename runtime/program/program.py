@@ -1,0 +1,135 @@
+"""A program, how long its memory is needed, and how it is printed."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TypeAlias
+
+from .steps import Allocate, Copy, ExpectError, Fill, HostCall, Launch, LibraryCall, Step, memories
+from .values import Address, BlocksBuffer, Buffer, CallNumber, DrawPart, ErrorRecord, Memory, Parameter, Scalar
+
+Argument: TypeAlias = Buffer | BlocksBuffer | Parameter
+Results: TypeAlias = Buffer | Sequence[Buffer] | None
+
+
+@dataclass(frozen=True, slots=True)
+class Program:
+    """What a call of an op does, for all calls that have its key.
+
+    A run gets storages in the place of the buffers among the arguments, then the numbers. It gives a storage for the
+    buffer that is the result, or a tuple of them.
+    """
+
+    name: str
+    arguments: tuple[Argument, ...]
+    steps: tuple[Step, ...]
+    result: Results
+    apart: tuple[tuple[Memory, Memory], ...] = ()
+    """Foreign memory of arguments that the steps take to be apart. A run where they overlap needs another program."""
+
+    @property
+    def is_host_call(self) -> bool:
+        """Whether a function of the host makes the results."""
+        return len(self.steps) == 1 and isinstance(self.steps[0], HostCall)
+
+    @property
+    def may_refuse(self) -> bool:
+        """Whether a library may refuse what it is asked for."""
+        return any(isinstance(step, LibraryCall) and step.may_refuse for step in self.steps)
+
+    def released(self) -> list[list[Memory]]:
+        """For each step, the allocated memory that no later step and no result needs."""
+        kept = set(memories(list(results_of(self.result))))
+        last: dict[Memory, int] = {}
+        for number, step in enumerate(self.steps):
+            for memory in memories(step):
+                if memory.argument is None and memory not in kept:
+                    last[memory] = number
+        found: list[list[Memory]] = [[] for _ in self.steps]
+        for memory, number in last.items():
+            found[number].append(memory)
+        return found
+
+    def __str__(self) -> str:
+        return "\n".join(_lines(self))
+
+
+def results_of(result: Results) -> Sequence[Buffer]:
+    """The buffers that a program returns."""
+    if result is None:
+        return ()
+    return (result,) if isinstance(result, Buffer) else result
+
+
+def _lines(program: Program) -> list[str]:
+    names = _Names(program)
+    arguments = ", ".join(names.argument(argument) for argument in program.arguments)
+    lines = [f"{program.name}({arguments}):"]
+    for step, released in zip(program.steps, program.released(), strict=True):
+        lines.append(f"    {names.step(step)}")
+        lines += [f"    free {names.memory(memory)}" for memory in released]
+    if results := results_of(program.result):
+        lines.append(f"    return {', '.join(map(names.text, results))}")
+    return lines
+
+
+class _Names:
+    """How a printed program calls its values."""
+
+    def __init__(self, program: Program) -> None:
+        allocated = [step.memory for step in program.steps if isinstance(step, Allocate)]
+        self._memory = {memory: f"m{number}" for number, memory in enumerate(allocated)}
+
+    def memory(self, memory: Memory) -> str:
+        return f"x{memory.argument}" if memory.argument is not None else self._memory[memory]
+
+    def argument(self, argument: Argument) -> str:
+        if isinstance(argument, Parameter):
+            return repr(argument)
+        number = ", a number" if argument.number is not None else ""
+        return f"{self.memory(argument.memory)}: {argument.dtype}[{argument.length}]{number}"
+
+    def step(self, step: Step) -> str:
+        match step:
+            case Allocate(memory):
+                return f"{self.memory(memory)} = allocate {memory.nbytes} bytes"
+            case Launch(family, kernel, blocks, arguments):
+                values = ", ".join(self.text(value) for _, value in arguments.values)
+                return f"launch {family}/{kernel} on {blocks} blocks ({values})"
+            case LibraryCall(function, arguments):
+                return f"call {_name(function)}({', '.join(map(self.text, arguments))})"
+            case Copy(target, source, nbytes):
+                return f"copy {nbytes} bytes from {self.text(source)} to {self.text(target)}"
+            case Fill(target, byte, nbytes):
+                return f"fill {nbytes} bytes at {self.text(target)} with {byte}"
+            case ExpectError():
+                return "expect an index error"
+            case HostCall(function, arguments):
+                return f"host {_name(function)}({', '.join(map(self.text, arguments))})"
+
+    def text(self, value: object) -> str:
+        match value:
+            case Address(memory=memory, offset=offset):
+                return f"{self.memory(memory)} + {offset}" if offset else self.memory(memory)
+            case Memory():
+                return self.memory(value)
+            case Buffer() | BlocksBuffer():
+                return f"{self.memory(value.memory)}: {value.dtype}[{value.length}]"
+            case Scalar(source=source, function=function):
+                text = self.text(source) if isinstance(source, Scalar | Parameter) else f"bits of x{source}"
+                return text if function is None else f"{_name(function)}({text})"
+            case ErrorRecord():
+                return "error record"
+            case CallNumber():
+                return "call number"
+            case DrawPart(draw=draw, name=name):
+                return f"{name} of {draw.blocks} random blocks"
+            case tuple():
+                return f"({', '.join(map(self.text, value))})"
+        return str(value)
+
+
+def _name(function: object) -> str:
+    named = getattr(function, "func", function)
+    return getattr(named, "__qualname__", type(named).__name__).replace("<locals>.", "")
