@@ -99,10 +99,15 @@ class ProgramBuilder:
         """Say that an earlier launch may have noted an index that is out of range."""
         self._steps.append(ExpectError())
 
+    @staticmethod
+    def are_same(one: Operand, other: Operand) -> bool:
+        """Whether operands are the same elements of one storage."""
+        return one.storage.memory.is_same(other.storage.memory) and one.layout == other.layout
+
     def shares_memory(self, one: Operand, other: Operand) -> bool:
         """Whether an element of one operand may be an element of the other."""
         first, second = one.storage.memory, other.storage.memory
-        if first is second:
+        if first.is_same(second):
             begins = [operand.address.offset for operand in (one, other)]
             ends = [operand.layout.end * operand.itemsize for operand in (one, other)]
             return begins[0] < ends[1] and begins[1] < ends[0]

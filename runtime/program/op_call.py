@@ -42,13 +42,14 @@ class OpCall:
         self._function = function
         self._options = options
         self._arguments: list[Argument] = []
-        buffers: dict[int, Buffer | BlocksBuffer] = {}
+        owners: dict[int, int] = {}
 
         def part_of(part: Any) -> Any:
             if isinstance(part, GivenStorage):
-                buffer = buffers.get(id(part))
-                if buffer is None:
-                    buffer = buffers[id(part)] = buffer_of(part, len(self._arguments))
+                position = len(self._arguments)
+                buffer = buffer_of(part, position)
+                # Keys tell whether operands are one storage only where that matters.
+                buffer.memory.owner = owners.setdefault(id(part), position)
                 self._arguments.append(buffer)
                 return buffer
             if isinstance(part, tuple) and part and isinstance(part[0], GivenStorage):

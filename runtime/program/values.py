@@ -23,16 +23,21 @@ class Memory:
     """Memory of a device: that of an argument of the program, or `nbytes` that each run allocates.
 
     `skew` is how far its address lies behind a multiple of ACCESS_BYTES. Memory is foreign where another library has
-    allocated it; such memory may overlap.
+    allocated it; such memory may overlap. `owner` is the position of the first argument that is the same storage.
     """
 
-    __slots__ = ("argument", "is_foreign", "nbytes", "skew")
+    __slots__ = ("argument", "is_foreign", "nbytes", "owner", "skew")
 
     def __init__(self, nbytes: int, *, argument: int | None = None, skew: int = 0, is_foreign: bool = False) -> None:
         self.nbytes = nbytes
         self.argument = argument
+        self.owner = argument
         self.skew = skew
         self.is_foreign = is_foreign
+
+    def is_same(self, other: Memory) -> bool:
+        """Whether both are the memory of one storage."""
+        return self is other or (self.owner is not None and self.owner == other.owner)
 
     @property
     def address(self) -> Address:

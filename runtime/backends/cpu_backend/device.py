@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, ClassVar, TypeVar, final
 
@@ -14,15 +14,17 @@ from ...base.error import InvalidIndex
 from ...core.layout import Layout
 from ...doctor.finding import Finding
 from ...host import dlpack
+from ...program.builder import NO_FACTS
+from ...program.host import host_plan
+from ...program.op_call import OpCall
 from ..array_backend.device import ArrayDevice
 from ..array_backend.imported import Imported
 from ..backend import Part
-from ..plan import Call, Key, Plan
+from ..plan import Key, Plan
 from . import blas, host_libraries
 from .kernels import HostKernels
 from .onednn import Onednn
 from .ops import memory
-from .replay import Replay
 from .storage import CpuStorage, QCpuStorage
 
 if TYPE_CHECKING:
@@ -59,30 +61,12 @@ class CpuDevice(ArrayDevice):
         """oneDNN, where its library is installed."""
         return Onednn.open()
 
-    def replay(self) -> Replay:
-        return Replay(self)
-
-    def plan_of(self, key: Key, call: Call) -> Plan:
-        self._leave_replay()
-        return self._quiet(super().plan_of(key, call), call.parts)
-
-    def unplanned(
-        self, function: Callable[..., Result], arguments: tuple[Any, ...], options: Mapping[str, Any]
-    ) -> Result:
-        self._leave_replay()
-        return self._quiet(function, arguments)(*arguments, **options)
-
-    def _leave_replay(self) -> None:
-        """There is nothing to make again yet."""
-        if isinstance(self.plans, Replay):
-            self.plans.whole = False
-
-    @staticmethod
-    def _quiet(function: Callable[..., Result], arguments: Sequence[Any]) -> Callable[..., Result]:
-        """A function of such arguments, of which NumPy warns of nothing that is part of the meaning, such as 1 / 0."""
-        if isinstance(arguments[0], HostKernels | Onednn):
-            return function
-        quiet: Callable[..., Result] = np.errstate(all="ignore")(function)
+    def plan_of(self, key: Key, call: OpCall, *, may_refuse: bool) -> Plan | None:
+        program = call.program(NO_FACTS, may_refuse=may_refuse)
+        if program is None:
+            return None
+        # NumPy warns of nothing that is part of the meaning, such as 1 / 0.
+        quiet: Plan = np.errstate(all="ignore")(host_plan(program))
         return quiet
 
     def beside(self, group: Group, call: Callable[[], Result]) -> Callable[[], Result]:

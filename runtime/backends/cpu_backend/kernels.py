@@ -27,9 +27,8 @@ from ...helpers.host_memory import require_room
 from ...helpers.threads import get_threads
 from ...host.cast import scalar
 from ...program.argument_struct import PackedArguments
+from ...program.values import Address
 from ...program.values import Value as Variable
-
-Address = int
 from ..plan import kind_of
 from . import buffer_pool, host_libraries
 from .storage import CpuStorage
@@ -54,7 +53,7 @@ class Number(Variable, int):
     """The bits of the next number that the plan is given; its value are those where it is given none."""
 
 
-class _Place(Variable, Address):
+class _Place(Address):
     """What a plan finds the address of."""
 
     def __new__(cls, *_: object) -> Self:

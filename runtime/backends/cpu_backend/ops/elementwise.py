@@ -16,7 +16,7 @@ from ....helpers.host_memory import tells_lack_of_memory
 from ....host import cast
 from ....host.array import LEAST_PART, bits, contiguous, copy, distinct, in_parts
 from ...array_backend.ops.operand import Operand
-from ...plan import kind_of, planned_by
+from ...plan import kind_of
 
 if TYPE_CHECKING:
     from ..storage import CpuStorage
@@ -61,7 +61,6 @@ def _plan(
     return run
 
 
-@planned_by(_plan)
 @tells_lack_of_memory
 def elementwise(op: ElementwiseOp, x: Operand, *others: Operand | float, result: DType | None = None) -> Any:
     """`op` of every element, or of those of several operands of one shape; numbers are its parameters.

@@ -13,7 +13,7 @@ from .....limits import MAX_RANK
 from .....op import BinaryGradientsOp, ElementwiseOp, MethodOp
 from ....core.layout import Layout
 from ....helpers.host_memory import tells_lack_of_memory
-from ....kernels.argument_struct import NOWHERE, Address
+from ....program.values import NOWHERE, Address
 from ... import plan
 from ...array_backend.ops.operand import Operand
 from ..kernels import THREADS, Number, Result, Source, bits_of

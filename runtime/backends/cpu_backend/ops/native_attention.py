@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from .....dtype import DType
 from .....kernels import constants, host_arguments
-from ....kernels.argument_struct import NOWHERE, Address
+from ....program.values import NOWHERE, Address
 from ...array_backend.ops.operand import Operand
 from ..kernels import THREADS, Result, Scratch, bits_of
 from .native import by_plan, source_of

@@ -14,7 +14,7 @@ from ....helpers.threads import get_threads
 from ....host import cast
 from ....host.array import contiguous
 from ....host.weights import FEW_ROWS
-from ....kernels.argument_struct import NOWHERE
+from ....program.values import NOWHERE
 from ...array_backend.ops.operand import Operand
 from ..kernels import THREADS, Result, Scratch, Source, table
 from . import quantized

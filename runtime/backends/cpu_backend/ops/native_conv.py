@@ -20,7 +20,7 @@ from ....core.layout import Layout
 from ....helpers.host_memory import require_room, tells_lack_of_memory
 from ....helpers.threads import get_threads
 from ....host.array import bits
-from ....kernels.argument_struct import Address, PackedArguments
+from ....program.values import Address
 from ...array_backend.ops.operand import Operand
 from .. import buffer_pool
 from ..kernels import THREADS, Result, Source, table

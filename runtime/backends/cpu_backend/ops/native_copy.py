@@ -17,7 +17,7 @@ from .....op import BinaryOp
 from ....core.layout import Layout
 from ....core.shape import Shape
 from ....helpers.host_memory import tells_lack_of_memory
-from ....kernels.argument_struct import NOWHERE, Address
+from ....program.values import NOWHERE, Address
 from ...array_backend.ops.operand import Operand
 from ..kernels import THREADS, Result, Source
 from .native import MOVE, by_plan, filled, plan_map, source_of

@@ -9,7 +9,7 @@ from .....dtype import DType
 from .....kernels import host_arguments
 from ....core.layout import Layout
 from ....host.weights import FEW_ROWS
-from ....kernels.argument_struct import NOWHERE
+from ....program.values import NOWHERE
 from ...array_backend.ops.operand import Operand
 from ..kernels import THREADS, Result, Scratch
 from .native import by_plan, source_of

@@ -11,7 +11,7 @@ from .....limits import MAX_RANK
 from ....base.error import InvalidIndex
 from ....core.layout import Layout
 from ....helpers.host_memory import require_room
-from ....kernels.argument_struct import NOWHERE
+from ....program.values import NOWHERE
 from ...array_backend.ops.operand import Operand
 from ..kernels import THREADS, Result, Scratch, Source, WrongIndex
 from .native import by_plan, filled, source_of

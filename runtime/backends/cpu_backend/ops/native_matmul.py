@@ -12,7 +12,7 @@ from .....dtype import Array
 from .....kernels import host_arguments
 from ....core.layout import Layout
 from ....helpers.host_memory import require_room
-from ....kernels.argument_struct import NOWHERE
+from ....program.values import NOWHERE
 from ...array_backend.ops.operand import Operand
 from ..kernels import THREADS, Result, Source, table
 from .native import by_plan, source_of

@@ -13,7 +13,7 @@ from .....kernels import host_arguments
 from .....kernels.constants import OPTIM_LENGTH
 from ....core.optim import parts_of
 from ....helpers.threads import get_threads
-from ....kernels.argument_struct import Address
+from ....program.values import Address
 from ...array_backend.ops.operand import Operand
 from ...array_backend.ops.optim import paired
 from ..kernels import table

@@ -14,7 +14,7 @@ from .....op import BinaryOp, MethodOp, ReduceOp, UnaryOp
 from ....core.layout import Layout
 from ....helpers.host_memory import tells_lack_of_memory
 from ....host.array import contiguous
-from ....kernels.argument_struct import NOWHERE
+from ....program.values import NOWHERE
 from ...array_backend.ops.operand import Operand
 from ...plan import Call, planned_by
 from ..kernels import THREADS, Number, Result, Scratch, bits_of

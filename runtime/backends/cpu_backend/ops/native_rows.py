@@ -13,7 +13,7 @@ from .....dtype import DType
 from .....kernels import host_arguments
 from .....kernels.constants import COUNTED_LENGTH, SELECTED_COUNT, SORTED_LINES
 from ....core.layout import Layout
-from ....kernels.argument_struct import NOWHERE, Address
+from ....program.values import NOWHERE, Address
 from ...array_backend.ops.operand import Operand
 from ..kernels import THREADS, Result, Scratch, bits_of
 from .native import by_plan

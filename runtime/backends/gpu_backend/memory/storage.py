@@ -93,6 +93,7 @@ class GpuStorage(BackendStorage):
 
     def _written(self) -> Memory:
         """The memory of a number, with the number."""
+        from ....program.operand import Operand
         from ..ops.copy import fill_with
 
         assert self.number is not None

@@ -128,7 +128,7 @@ def binary_assign(build: ProgramBuilder, op: BinaryOp, target: Operand, source: 
     if not target.layout.is_contiguous or not target.address.is_aligned():
         copy.assign(build, target, dense(binary(build, op, target, source), target.shape))
         return
-    if source.storage.number is None and source != target:
+    if source.storage.number is None and not build.are_same(source, target):
         source = copy.apart(build, target, source)
     name = op.kernel(target.dtype)
     _map(build, _BINARY, name, (target, source), target.dtype, parameter_bits("binary", (), target.dtype), target)
