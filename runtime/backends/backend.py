@@ -17,7 +17,7 @@ from ..base.unpicklable import Unpicklable
 from ..core.layout import Layout
 from ..program.op_call import GivenStorage, OpCall, builds, operands_of
 from ..program.values import BlocksBuffer, Buffer
-from .plan import MOST_PLANS, Key, Plan, kind_of
+from .plan import Key, Plan, Plans, kind_of
 
 if TYPE_CHECKING:
     from ..doctor.finding import Finding
@@ -159,8 +159,8 @@ class BackendDevice:
     backend: ClassVar[str]
     """The name of the backend, as errors say it."""
     ordinal: int
-    plans: BoundedCache[object, Plan]
-    """How calls are done on the device, by all that decides it: see `planned`."""
+    plans: Plans
+    """How calls are carried out on the device, by all that decides it: see `planned`."""
     numbers: BoundedCache[object, Any]
     """Storages of numbers that tensors met."""
     composes: ClassVar[bool] = False
@@ -201,7 +201,7 @@ class BackendDevice:
 
     def __init__(self, ordinal: int = 0) -> None:
         self.ordinal = ordinal
-        self.plans = BoundedCache(MOST_PLANS)
+        self.plans = Plans()
         self.numbers = BoundedCache(_MOST_NUMBERS)
 
     def planned(
@@ -224,12 +224,23 @@ class BackendDevice:
             raise key
         call = OpCall(function, arguments, options, numbers, self.buffer_of)
         operands = operands_of(arguments, numbers)
-        plan = self.plan_of(key, call, may_refuse=may_refuse)
+        plans = self.plans
+        observers = plans.observers
+        plan = plans.known(key) if observers and key is not None else None
+        is_known = plan is not None
         if plan is None:
-            return None
-        result: Any = plan(*operands)
+            plan = self.plan_of(key, call, may_refuse=may_refuse)
+            if plan is None:
+                return None
+        run = plan
+        for observer in observers:
+            run = observer.observed(key, call, run, is_known)
+        result: Any = run(*operands)
         if key is not None and not (may_refuse and result is None):
-            self.plans.keep(key, plan)
+            if not is_known:
+                plans.remember(key, plan)
+            if observers:
+                plans.keep_observed(key, run, observers)
         return result
 
     def make(self, function: Callable[Concatenate[Any, P], Any], *arguments: P.args, **_: P.kwargs) -> Any:

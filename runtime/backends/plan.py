@@ -3,12 +3,17 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Hashable
-from typing import Any, Final, TypeAlias
+import threading
+from collections.abc import Callable, Hashable, Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any, Final, Protocol, TypeAlias
 
 from ...dtype import DType
 from ...ggml_dtype import GgmlDType
 from ..base.bounded_cache import BoundedCache
+
+if TYPE_CHECKING:
+    from ..program.op_call import OpCall
 
 Plan: TypeAlias = Callable[..., Any]
 """A function of the storages of a call, and then of its numbers."""
@@ -29,3 +34,61 @@ def kind_of(dtype: DType | GgmlDType, length: int, form: int = 0) -> int:
     kind = _kinds.get(key)
     # Numbers are never given again: a kind that is met after the others are forgotten has another one, and new plans.
     return _kinds.keep(key, next(_next_kind)) if kind is None else kind
+
+
+class Observer(Protocol):
+    """Something that takes part in each call on a device: a capture that holds operands, a profiler."""
+
+    def observed(self, key: Key, call: OpCall, plan: Plan, is_known: bool) -> Plan:
+        """The plan that runs in the place of another, which it runs in turn; `is_known` says that a call was like it."""
+
+
+class Plans(BoundedCache[Key, Plan]):
+    """The plans of a device. While there are observers, the plans in here are those that the observers made of them."""
+
+    def __init__(self) -> None:
+        super().__init__(MOST_PLANS)
+        self.observers: tuple[Observer, ...] = ()
+        self._known: BoundedCache[Key, Plan] = self
+        self._lock = threading.Lock()
+
+    def known(self, key: Key) -> Plan | None:
+        """The plan of a key, without observers."""
+        return self._known.get(key)
+
+    def remember(self, key: Key, plan: Plan) -> None:
+        """Keep a plan without observers."""
+        self._known.keep(key, plan)
+
+    def keep_observed(self, key: Key, plan: Plan, observers: tuple[Observer, ...]) -> None:
+        """Keep what observers made of a plan, unless these have changed since."""
+        with self._lock:
+            if self.observers is observers:
+                self.keep(key, plan)
+
+    @contextmanager
+    def observed_by(self, observer: Observer) -> Iterator[None]:
+        """Let an observer take part in the calls on the device inside, whichever thread makes them."""
+        with self._lock:
+            if not self.observers:
+                self._known = BoundedCache(MOST_PLANS)
+                self._known.update(self)
+            self._observe((*self.observers, observer))
+        try:
+            yield
+        finally:
+            with self._lock:
+                self._observe(tuple([other for other in self.observers if other is not observer]))
+                if not self.observers:
+                    self.update(self._known)
+                    self._known = self
+
+    def _observe(self, observers: tuple[Observer, ...]) -> None:
+        self.observers = observers
+        super().clear()
+
+    def clear(self) -> None:
+        """Forget all plans."""
+        super().clear()
+        if self._known is not self:
+            self._known.clear()

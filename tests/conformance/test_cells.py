@@ -10,7 +10,6 @@ import numpy as np
 import pytest
 import tallow
 from tallow import backends
-from tallow.runtime.backends.plan import Call, Plan
 from tallow.runtime.base.error import BackendUnavailable, UnsupportedDevice, UnsupportedDType
 from tallow.runtime.doctor.support import SupportCell
 
@@ -44,31 +43,27 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
 
 @pytest.fixture(autouse=True)
 def replayed(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
-    """With --replay each call is recorded as it does its work on copies, and the plan then does it on the operands."""
+    """With --replay each program runs on copies first, and what is compiled of it then works on the operands."""
     if not request.config.getoption("--replay"):
         return
-    from tallow.runtime.backends.gpu_backend.device import GpuDevice
     from tallow.runtime.backends.gpu_backend.driver import slow_path
-    from tallow.runtime.backends.gpu_backend.execute.recorder import PlanToRecord
+    from tallow.runtime.backends.gpu_backend.execute import program as executor
     from tallow.runtime.backends.gpu_backend.memory.storage import GpuStorage
 
-    def plan_of(device: GpuDevice, key: Any, call: Call) -> Plan:
-        # A capture takes no copies, and what has no key is never repeated.
-        if slow_path.required or key is None:
-            return call
-
-        def record(*operands: Any) -> Any:
+    def run(plan: executor.GpuPlan, *operands: Any) -> Any:
+        if operands and not slow_path.required:
             copies = {
-                id(operand): device.copy_of(operand)
+                id(operand): plan._device.copy_of(operand)
                 for operand in operands
                 if isinstance(operand, GpuStorage) and operand.number is None
             }
-            PlanToRecord(device, key, call).record(*[copies.get(id(operand), operand) for operand in operands])
-            return device.plans[key](*operands)
+            first = interpret(plan, *[copies.get(id(operand), operand) for operand in operands])
+            if first is None:
+                return None
+        return interpret(plan, *operands)
 
-        return record
-
-    monkeypatch.setattr(GpuDevice, "plan_of", plan_of)
+    interpret = executor.GpuPlan.__call__
+    monkeypatch.setattr(executor.GpuPlan, "__call__", run)
 
 
 def is_installed(backend: str) -> bool:

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, contextmanager
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, ClassVar, Self, TypeVar
 
@@ -99,7 +99,7 @@ class GpuDevice(BackendDevice):
 
         runtime = runtime_of(type(self), ordinal)
         self._runtime = runtime
-        runtime.serve(self)
+        self.plans = runtime.plans
         self.driver = runtime.driver
         self.allocator = runtime.allocator
         self.kernels = runtime.kernels
@@ -112,10 +112,6 @@ class GpuDevice(BackendDevice):
         driver = self.driver
         size = f"{driver.multiprocessors} multiprocessors, {driver.memory_info()[1] / (1 << 30):.0f} GiB"
         return f"{driver.name} ({driver.target}), waves of {driver.wave_size}, {size}"
-
-    def holding(self, captured: capture.Capture) -> AbstractContextManager[None]:
-        """Hold the operands of a capture's calls inside: see `HoldingPlans`."""
-        return self._runtime.plans_replaced(capture.HoldingPlans(self.plans, captured))
 
     def __reduce__(self) -> tuple[type[GpuDevice], tuple[int]]:
         return type(self), (self.ordinal,)
@@ -177,21 +173,6 @@ class GpuDevice(BackendDevice):
         skew = memory.address % ACCESS_BYTES if is_foreign else 0
         given = Memory(memory.nbytes, argument=position, skew=skew, is_foreign=is_foreign)
         return Buffer(storage.dtype, storage.length, given)
-
-    def planned(
-        self,
-        key: Key,
-        numbers: int,
-        function: Callable[..., Any],
-        arguments: tuple[Any, ...],
-        options: Mapping[str, Any],
-        *,
-        may_refuse: bool = False,
-    ) -> Any:
-        result = super().planned(key, numbers, function, arguments, options, may_refuse=may_refuse)
-        if slow_path.required and (captured := capture.of(self.driver)) is not None:
-            captured.hold(arguments)
-        return result
 
     def plan_of(self, key: Key, call: OpCall, *, may_refuse: bool) -> Plan | None:
         program = call.program(self.facts, may_refuse=may_refuse)

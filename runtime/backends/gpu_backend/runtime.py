@@ -5,14 +5,12 @@ from __future__ import annotations
 import atexit
 import threading
 import weakref
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from ....kernels.constants import COUNTERS
-from ...base.bounded_cache import BoundedCache
 from ...core.random import RandomState
-from ..plan import MOST_PLANS, Plan
+from ..plan import Plans
 from .driver import capture, fork
 from .driver.gpu_driver import GpuDriver
 from .execute.index_errors import IndexErrors
@@ -40,9 +38,7 @@ class Runtime:
         self.counters = driver.allocate(4 * COUNTERS)
         driver.zero(self.counters, 4 * COUNTERS)
         self.random = RandomState()
-        self.plans: BoundedCache[object, Plan] = BoundedCache(MOST_PLANS)
-        # By their ids, since objects of one device are equal.
-        self._devices: weakref.WeakValueDictionary[int, GpuDevice] = weakref.WeakValueDictionary()
+        self.plans = Plans()
         self._lock = threading.Lock()
         self._libraries: dict[object, Any] = {}
         self._loader: Loader[Any, Any] | None = None
@@ -55,26 +51,6 @@ class Runtime:
         for library in list(self._libraries.values()):
             if library is not None:
                 library.leave()
-
-    def serve(self, device: GpuDevice) -> None:
-        """Give a device object its plans, now and when they change."""
-        self._devices[id(device)] = device
-        device.plans = self.plans
-
-    @contextmanager
-    def plans_replaced(self, plans: BoundedCache[object, Plan]) -> Iterator[None]:
-        """Have all objects of the device look for plans elsewhere inside."""
-        before = self.plans
-        try:
-            self._use(plans)
-            yield
-        finally:
-            self._use(before)
-
-    def _use(self, plans: BoundedCache[object, Plan]) -> None:
-        self.plans = plans
-        for device in list(self._devices.values()):
-            device.plans = plans
 
     def library(self, open_library: Callable[[GpuDriver[Any], CachingAllocator], Library | None]) -> Library | None:
         """What `open_library` opens at the first use, which takes longer than opening the device; None for nothing."""

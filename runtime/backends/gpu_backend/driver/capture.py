@@ -13,13 +13,13 @@ from functools import partial
 from threading import Lock, get_ident
 from typing import TYPE_CHECKING, Any
 
-from ....base.bounded_cache import BoundedCache
 from ....base.error import CaptureError
 from ....core.random import RandomState
-from ...plan import Plan
+from ...plan import Key, Plan
 from . import fork, slow_path
 
 if TYPE_CHECKING:
+    from ....program.op_call import OpCall
     from ..memory.allocator import Pool
     from ..memory.slice import Slice
     from .gpu_driver import GpuDriver
@@ -87,31 +87,21 @@ class Capture:
                 del _captures[thread, key]
 
 
-class HoldingPlans(BoundedCache[object, Plan]):
-    """The plans of a device during a capture, which holds the operands of those that its thread runs."""
+class Holder:
+    """Has a capture hold the operands of the calls that its thread makes."""
 
-    def __init__(self, plans: BoundedCache[object, Plan], captured: Capture) -> None:
-        super().__init__(0)
-        self._plans = plans
+    def __init__(self, captured: Capture) -> None:
         self._captured = captured
         self._thread = get_ident()
 
-    def get(self, key: object, default: Any = None) -> Any:
-        """The plan of a key."""
-        plan = self._plans.get(key, default)
-        return plan if plan is None or get_ident() != self._thread else partial(self._run, plan)
-
-    def keep(self, key: object, value: Plan) -> Plan:
-        """Keep a plan where the others are."""
-        return self._plans.keep(key, value)
-
-    def clear(self) -> None:
-        """Forget all plans."""
-        self._plans.clear()
+    def observed(self, _key: Key, _call: OpCall, plan: Plan, _is_known: bool) -> Plan:
+        """See `plan.Observer`."""
+        return partial(self._run, plan)
 
     def _run(self, plan: Plan, *operands: Any) -> Any:
         result = plan(*operands)
-        self._captured.hold(operands)
+        if get_ident() == self._thread:
+            self._captured.hold(operands)
         return result
 
 

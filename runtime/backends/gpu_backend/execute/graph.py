@@ -102,11 +102,11 @@ class GpuGraph(Resource, BackendGraph):
         # Before anything else has memory of the pool: a tensor that had the same before would write to it in replays.
         state = Slice(self._pool, capture.STATE_BYTES)
         with device.driver.captured(self._pool, state) as (recording, finish):
-            with device.holding(recording):
+            with device.plans.observed_by(capture.Holder(recording)):
                 yield
             if recording.has_state:
                 packed = graph_finish(state=state.address, blocks=recording.random.next_block)
-                device.kernels.launch("graph", "graph_finish", 1, packed)
+                device.kernels.launch("graph", "graph_finish", 1, packed.template)
             recorded = None if recording.is_empty else finish()
         kept = state if recording.has_state else None
         held = tuple(recording.held.values())
@@ -133,7 +133,7 @@ class GpuGraph(Resource, BackendGraph):
         try:
             if self._ready != (seed, first, record):
                 packed = graph_begin(state=state, seed=seed, block=first, record=record)
-                device.kernels.launch("graph", "graph_begin", 1, packed)
+                device.kernels.launch("graph", "graph_begin", 1, packed.template)
             self._ready = None
             recorded.launch(device.driver.queue)
         except BaseException:

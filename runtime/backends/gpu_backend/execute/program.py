@@ -42,31 +42,39 @@ Results: TypeAlias = GpuStorage | tuple[GpuStorage, ...] | bool | None
 
 
 class GpuPlan:
-    """The plan of a key until the call comes again, when a function takes its place that runs in less time."""
+    """A plan that runs its program step by step, and compiles it when the call comes again.
+
+    The compiled function takes its place then: most calls that come twice come again.
+    """
 
     def __init__(self, device: GpuDevice, key: Key, call: OpCall, program: Program) -> None:
         self._device = device
         self._key = key
         self._call = call
-        self.program = program
+        self._program = program
         self._has_run = False
+        self._function: Plan | None = None
 
     def __call__(self, *operands: Any) -> Results:
         """Run the program with storages and then numbers."""
-        if self.program.apart and overlapping(self.program, operands):
+        if self._function is None:
+            if not self._has_run:
+                return self._run_first(operands)
+            self._function = compiled(self._device, self._program, self._run_overlapping)
+            self._device.plans.remember(self._key, self._function)
+        result: Results = self._function(*operands)
+        return result
+
+    def _run_first(self, operands: Sequence[Any]) -> Results:
+        if self._program.apart and overlapping(self._program, operands):
             return self._run_overlapping(*operands)
-        if not self._has_run:
-            result = interpret(self._device, self.program, operands)
-            self._has_run = True
-            return result
-        function = compiled(self._device, self.program, self._run_overlapping)
-        self._device.plans.keep(self._key, function)
-        return function(*operands)
+        result = interpret(self._device, self._program, operands)
+        self._has_run = True
+        return result
 
     def _run_overlapping(self, *operands: Any) -> Results:
-        """Run the program for operands whose memory overlaps, which is built for each call."""
-        pairs = overlapping(self.program, operands)
-        program = self._call.program(self._device.facts, pairs)
+        """Run the program for operands whose foreign memory overlaps, which is built for each call."""
+        program = self._call.program(self._device.facts, overlapping(self._program, operands))
         assert program is not None, "only calls of libraries refuse"
         return interpret(self._device, program, operands)
 

@@ -23,7 +23,7 @@ def cross_entropy(build: ProgramBuilder, x: Operand, targets: Operand, dim: int,
     losses, counted = (build.empty(compute, targets.layout.elem_count) for _ in range(2))
     if losses.length == 0:
         return losses, counted
-    given = index.Rows.of("cross_entropy", targets, x.shape[dim])
+    given = index.Rows.of(build, "cross_entropy", targets, x.shape[dim])
     x = rows.in_rows(build, rows.moved_last(x, dim))
     name = f"cross_entropy_{x.dtype.value}"
     for part in rows.launches(build, "cross_entropy", REDUCE_IN_FLIGHT, x, _repeated(targets, x)):
@@ -60,7 +60,7 @@ def cross_entropy_gradient(
     result = x.storage if overwrites and is_whole else build.empty(x.dtype, x.layout.elem_count)
     if targets.layout.elem_count == 0:
         return result
-    given = index.Rows.of("cross_entropy_gradient", targets, shape[dim])
+    given = index.Rows.of(build, "cross_entropy_gradient", targets, shape[dim])
     x = rows.in_rows(build, rows.moved_last(x, dim))
     others = (_repeated(each, x) for each in (targets, losses, gradient))
     for part in rows.launches(build, "cross_entropy_gradient", REDUCE_IN_FLIGHT, x, *others):

@@ -22,7 +22,7 @@ def rope(
     """Each pair (x, y) as (x cos - y sin, x sin + y cos), with the rows of the tables from the positions on."""
     itemsize = x.itemsize
     result = build.empty(x.dtype, x.layout.elem_count)
-    given = index.Rows.of("rope", positions, cos.shape[0] - x.shape[-2] + 1)
+    given = index.Rows.of(build, "rope", positions, cos.shape[0] - x.shape[-2] + 1)
     if result.length == 0:
         if positions.storage.number is None:
             index.check(build, given)
