@@ -64,6 +64,12 @@ class ProgramBuilder:
         """Call a function of a library: see LibraryCall."""
         self._steps.append(LibraryCall(function, arguments, may_refuse))
 
+    def append(self, call: LibraryCall | None) -> bool:
+        """Append the call that a library describes; False where there is none, since the library refuses."""
+        if call is not None:
+            self._steps.append(call)
+        return call is not None
+
     def copy(self, target: Address, source: Address, nbytes: int) -> None:
         """Copy bytes within the device; the regions do not overlap."""
         if nbytes:

@@ -21,6 +21,7 @@ from tallow.runtime.backends.gpu_backend.driver.error import LibraryError
 from tallow.runtime.backends.gpu_backend.libraries.matrices import LARGEST_COUNT, Matrices
 from tallow.runtime.backends.gpu_backend.memory.allocator import CachingAllocator
 
+from .library_calls import run
 from .test_gpu_allocator import Memory
 
 NOTHING = Matrices(0, False, 1, 1)
@@ -129,7 +130,11 @@ def test_a_handle_is_made_exact_and_given_back(context, library):
 def test_a_product(context, library, dtype, result, kind, result_kind, compute, factor):
     blas = open_blas(context, 1234)
     library.calls.clear()
-    blas.multiply(dtype, (2, 3, 5, 7), Matrices(1000, False, 7, 21), Matrices(2000, True, 8, 40), 3000, False, result)
+    run(
+        blas.multiply(
+            dtype, (2, 3, 5, 7), Matrices(1000, False, 7, 21), Matrices(2000, True, 8, 40), 3000, False, result
+        )
+    )
     ((name, handle, *arguments),) = library.calls
     assert (name, handle) == ("gemm_strided_batched_ex", 77)
     alpha, beta = arguments.pop(5), arguments.pop(13)
@@ -151,7 +156,7 @@ def test_a_product(context, library, dtype, result, kind, result_kind, compute, 
 def test_one_matrix_on_the_right_makes_one_product(context, library, b, lhs, folded):
     blas = open_blas(context)
     library.calls.clear()
-    blas.multiply(DType.F32, (b, 3, 5, 7), lhs, Matrices(0, False, 5, 0), 0)
+    run(blas.multiply(DType.F32, (b, 3, 5, 7), lhs, Matrices(0, False, 5, 0), 0))
     arguments = library.calls[0][2:]
     assert (arguments[3], arguments[19]) == ((b * 3, 1) if folded else (3, b))
 
@@ -170,9 +175,9 @@ def test_a_product_that_fails(context, library):
     blas = open_blas(context)
     library.failing = "gemm_strided_batched_ex"
     with pytest.raises(LibraryError, match="cublas gemm_strided_batched_ex"):
-        blas.multiply(DType.F32, (1, 1, 1, 1), NOTHING, NOTHING, 0)
+        run(blas.multiply(DType.F32, (1, 1, 1, 1), NOTHING, NOTHING, 0))
     library.failing = ""
-    blas.multiply(DType.F32, (1, 1, 1, 1), NOTHING, NOTHING, 0)
+    run(blas.multiply(DType.F32, (1, 1, 1, 1), NOTHING, NOTHING, 0))
 
 
 def test_a_product_of_a_capture_goes_into_its_stream(context, library, monkeypatch):
@@ -180,7 +185,7 @@ def test_a_product_of_a_capture_goes_into_its_stream(context, library, monkeypat
     library.calls.clear()
     blas._queue.handle = 5678
     monkeypatch.setattr(slow_path, "required", True)
-    blas.multiply(DType.F32, (1, 1, 1, 1), NOTHING, NOTHING, 0)
+    run(blas.multiply(DType.F32, (1, 1, 1, 1), NOTHING, NOTHING, 0))
     to, workspace, product, *back = [call[:1] + call[2:] for call in library.calls]
     assert (to, workspace) == (("set_stream", 5678), ("set_workspace", 256, 32 << 20))
     assert product[0] == "gemm_strided_batched_ex"
@@ -221,12 +226,14 @@ def test_products_on_a_gpu(gpu):
                         for array, swapped in ((left, left_is_transposed), (right, right_is_transposed))
                     ]
                     result = gpu.empty(dtype, b * m * n)
-                    blas.multiply(
-                        dtype,
-                        (b, m, n, k),
-                        lhs[left_is_transposed]._replace(address=stored[0].memory.address),
-                        rhs[right_is_transposed]._replace(address=stored[1].memory.address),
-                        result.memory.address,
+                    run(
+                        blas.multiply(
+                            dtype,
+                            (b, m, n, k),
+                            lhs[left_is_transposed]._replace(address=stored[0].memory.address),
+                            rhs[right_is_transposed]._replace(address=stored[1].memory.address),
+                            result.memory.address,
+                        )
                     )
                     found = result.to_numpy().astype(np.float64).reshape(b, m, n)
                     assert np.abs(found - expected).max() <= tolerance * np.sqrt(k) * 4

@@ -17,6 +17,7 @@ from tallow.runtime.backends.gpu_backend.driver.error import LibraryError
 from tallow.runtime.backends.gpu_backend.libraries.matrices import Matrices
 from tallow.runtime.backends.gpu_backend.memory.allocator import CachingAllocator
 
+from .library_calls import run
 from .test_cuda_cublas import Context, queue
 from .test_gpu_allocator import Memory
 
@@ -96,7 +97,7 @@ def blas(context, module):
 
 @pytest.mark.parametrize(("dtype", "kind", "compute"), [(DType.F16, 2, 68), (DType.F32, 0, 68), (DType.F64, 1, 70)])
 def test_a_product_and_its_bias(blas, module, dtype, kind, compute):
-    assert blas.multiply_and_add(dtype, (3, 8, 16), LHS, RHS, 4096, 8192)
+    assert run(blas.multiply_and_add(dtype, (3, 8, 16), LHS, RHS, 4096, 8192))
     assert module.named("matmul_desc_create")[0][0] == compute
     # The sizes of the transposes, as cuBLASLt sees what lies there.
     assert module.named("matrix_layout_create") == [[kind, 16, 3, 16], [kind, 16, 8, 16], [kind, 8, 3, 8]]
@@ -113,7 +114,7 @@ def test_a_product_and_its_bias(blas, module, dtype, kind, compute):
 
 def test_a_plan_is_made_once_and_takes_each_bias(blas, module):
     for bias in (4096, 5120):
-        assert blas.multiply_and_add(DType.F16, (3, 8, 16), LHS, RHS, bias, 8192)
+        assert run(blas.multiply_and_add(DType.F16, (3, 8, 16), LHS, RHS, bias, 8192))
     assert len(module.named("matmul_desc_create")) == 1
     assert [value for _, name, value in module.named("matmul_desc_set_attribute") if name == "BIAS_POINTER"] == [
         4096,
@@ -126,7 +127,7 @@ def test_what_is_not_aligned_is_refused(blas, module, place):
     addresses = [1024, 2048, 4096, 8192]
     addresses[place] += 8
     lhs, rhs = LHS._replace(address=addresses[0]), RHS._replace(address=addresses[1])
-    assert not blas.multiply_and_add(DType.F16, (3, 8, 16), lhs, rhs, *addresses[2:])
+    assert not run(blas.multiply_and_add(DType.F16, (3, 8, 16), lhs, rhs, *addresses[2:]))
     assert module.named("matmul") == []
 
 
@@ -137,14 +138,14 @@ def test_what_is_not_aligned_is_refused(blas, module, place):
 )
 def test_rows_that_are_not_aligned_are_refused(blas, module, mnk, lhs, rhs):
     left, right = LHS._replace(leading=lhs), RHS._replace(leading=rhs)
-    assert not blas.multiply_and_add(DType.F16, mnk, left, right, 4096, 8192)
+    assert not run(blas.multiply_and_add(DType.F16, mnk, left, right, 4096, 8192))
     assert module.named("matmul") == []
 
 
 def test_what_it_has_no_algorithm_for_is_refused_and_not_asked_again(blas, module):
     module.found = 0
     for _ in range(2):
-        assert not blas.multiply_and_add(DType.F16, (3, 8, 16), LHS, RHS, 4096, 8192)
+        assert not run(blas.multiply_and_add(DType.F16, (3, 8, 16), LHS, RHS, 4096, 8192))
     assert len(module.named("matmul_algo_get_heuristic")) == 1
     assert len(module.named("matmul_desc_destroy")) == 1
 
@@ -152,11 +153,11 @@ def test_what_it_has_no_algorithm_for_is_refused_and_not_asked_again(blas, modul
 def test_a_product_that_fails(blas, module):
     module.failing = "matmul"
     with pytest.raises(LibraryError, match=r"cublasLt matmul: NOT_SUPPORTED \(15\); tallow needs cuBLAS 12"):
-        blas.multiply_and_add(DType.F16, (3, 8, 16), LHS, RHS, 4096, 8192)
+        run(blas.multiply_and_add(DType.F16, (3, 8, 16), LHS, RHS, 4096, 8192))
 
 
 def test_everything_is_given_back(blas, module):
-    blas.multiply_and_add(DType.F16, (3, 8, 16), LHS, RHS, 4096, 8192)
+    run(blas.multiply_and_add(DType.F16, (3, 8, 16), LHS, RHS, 4096, 8192))
     made = [name for name, *_ in module.calls if "create" in name]
     blas._plans.clear()
     gc.collect()

@@ -12,7 +12,7 @@ import numpy as np
 import tallow
 from tallow import DType, Shape
 from tallow.runtime.core.conv import ParamsConv2D
-from tallow.runtime.backends.gpu_backend.matrices import Matrices
+from tallow.runtime.backends.gpu_backend.libraries.matrices import Matrices
 from tallow.runtime.backends.gpu_backend.ops import memory, random
 from tallow.rocm_backend import RocmDevice
 """
@@ -26,15 +26,17 @@ KINDS = ("device memory", "host memory", "stream", "event", "module", "program",
 live = lambda: {kind: count for kind in KINDS if (count := library.hip_host_live(kind.encode()))}
 
 def use(device):
-    numbers = random.uniform(device, 0.0, 1.0, Shape((64,)), DType.F32)
-    result = memory.zeros(device, Shape((64,)), DType.F32)
+    numbers = device.make(random.uniform, 0.0, 1.0, Shape((64,)), DType.F32)
+    result = device.make(memory.zeros, Shape((64,)), DType.F32)
     square = Matrices(numbers.memory.address, False, 8, 64)
-    device.hipblas.multiply(DType.F32, (1, 8, 8, 8), square, square, result.memory.address)
+    product = device.hipblas.multiply(DType.F32, (1, 8, 8, 8), square, square, result.memory.address)
+    product.function(*product.arguments)
     params = ParamsConv2D(
         b_size=1, i_h=8, i_w=8, k_h=1, k_w=1, c_out=1, c_in=1, padding=0, stride=1, dilation=1
     )
     addresses = numbers.memory.address, numbers.memory.address, result.memory.address
-    assert device.miopen.conv2d(DType.F32, params, *addresses)
+    convolution = device.miopen.conv2d(DType.F32, params, *addresses)
+    assert convolution.function(*convolution.arguments)
     result.to_numpy()
     return [numbers, result]
 """

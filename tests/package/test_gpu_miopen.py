@@ -18,6 +18,8 @@ from tallow.runtime.backends.rocm_backend import miopen
 from tallow.runtime.base.error import OutOfMemory
 from tallow.runtime.core.conv import ParamsConv2D
 
+from .library_calls import run
+
 DTYPES = [DType.BF16, DType.F16, DType.F32]
 KINDS = ("tensor descriptor", "convolution descriptor", "pooling descriptor")
 
@@ -63,7 +65,7 @@ def convolve(rocm, images, dtype: DType, params: ParamsConv2D) -> np.ndarray | N
     source, kernel = rocm.storage(x), rocm.storage(w)
     result = rocm.empty(dtype, int(np.prod(params.out_dims)))
     addresses = (source.memory.address, kernel.memory.address, result.memory.address)
-    if not images.conv2d(dtype, params, *addresses):
+    if not run(images.conv2d(dtype, params, *addresses)):
         return None
     numbers = result.to_numpy().astype(float).reshape(params.out_dims)
     assert (numbers == expected(x, w, params).astype(dtype.numpy).astype(float)).all()
@@ -117,7 +119,7 @@ def changed(params: ParamsConv2D, **change: int) -> ParamsConv2D:
 @pytest.mark.parametrize("change", [{"b_size": 0}, {"c_in": 0}, {"c_out": 0}, {"b_size": 1 << 20, "c_out": 1 << 12}])
 def test_what_miopen_cannot_count_is_left_to_the_kernels(rocm, images, host, change):
     host.take_log()
-    assert not images.conv2d(DType.F32, changed(PARAMS, **change), 1, 1, 1)
+    assert not run(images.conv2d(DType.F32, changed(PARAMS, **change), 1, 1, 1))
     assert not host.take_log()
 
 
@@ -136,7 +138,7 @@ def test_a_workspace_that_there_is_no_room_for(rocm, host, images, monkeypatch):
 
     with monkeypatch.context() as patch:
         patch.setattr(miopen, "Slice", fails)
-        assert not images.conv2d(DType.F32, PARAMS, 1, 1, 1)
+        assert not run(images.conv2d(DType.F32, PARAMS, 1, 1, 1))
     assert convolve(rocm, images, DType.F32, PARAMS) is not None
 
 
@@ -193,7 +195,7 @@ def test_means_of_windows(rocm, host, images, kernel_size, stride):
     result = rocm.empty(DType.F32, means.size)
     host.take_log()
     addresses = (source.memory.address, result.memory.address)
-    assert images.avg_pool2d(DType.F32, x.shape, kernel_size, stride, *addresses)
+    assert run(images.avg_pool2d(DType.F32, x.shape, kernel_size, stride, *addresses))
     (call,) = (call for call in host.take_log() if call["call"] == "miopenPoolingForward")
     assert (call["x_dims"], call["y_dims"], call["mode"]) == ([2, 3, 9, 11], list(means.shape), 1)
     assert (call["window"], call["stride"], call["pad"]) == (list(kernel_size), list(stride), [0, 0])
@@ -203,8 +205,8 @@ def test_means_of_windows(rocm, host, images, kernel_size, stride):
 def test_means_that_miopen_does_not_take(rocm, host, images):
     host.take_log()
     for dtype in (DType.BF16, DType.F16):
-        assert not images.avg_pool2d(dtype, (1, 1, 4, 4), (2, 2), (2, 2), 1, 1)
-    assert not images.avg_pool2d(DType.F32, (0, 1, 4, 4), (2, 2), (2, 2), 1, 1)
+        assert not run(images.avg_pool2d(dtype, (1, 1, 4, 4), (2, 2), (2, 2), 1, 1))
+    assert not run(images.avg_pool2d(DType.F32, (0, 1, 4, 4), (2, 2), (2, 2), 1, 1))
     assert not host.take_log()
 
 
@@ -213,9 +215,9 @@ def test_pooling_that_fails_says_so(rocm, host, images):
     arguments = (DType.F32, (1, 1, 4, 4), (2, 2), (2, 2), source.memory.address, result.memory.address)
     host.fail("miopenPoolingForward")
     with pytest.raises(LibraryError, match="miopenPoolingForward"):
-        images.avg_pool2d(*arguments)
+        run(images.avg_pool2d(*arguments))
     host.fail("miopenPoolingForward", 1, 8)
-    assert not images.avg_pool2d(*arguments)
+    assert not run(images.avg_pool2d(*arguments))
 
 
 def test_the_handle_has_the_devices_stream_and_is_destroyed(rocm, host):
@@ -228,7 +230,7 @@ def test_the_handle_has_the_devices_stream_and_is_destroyed(rocm, host):
     images.close()
     assert host.live("miopen handle") == handles
     with pytest.raises(HipClosed, match="Miopen on rocm:0"):
-        images.conv2d(DType.F32, PARAMS, 1, 1, 1)
+        run(images.conv2d(DType.F32, PARAMS, 1, 1, 1))
 
 
 def test_a_handle_that_is_not_taken_back_is_destroyed_later(rocm, host):

@@ -37,7 +37,7 @@ def test_products_by_large_tiles_however_operands_lie(
 ) -> None:
     from tallow.runtime.backends.gpu_backend.execute.kernels import Kernels
     from tallow.runtime.backends.gpu_backend.ops.matmul import matmul
-    from tallow.runtime.backends.gpu_backend.ops.operand import Operand
+    from tallow.runtime.program.operand import Operand
 
     if sizes in (MORE, MOST) and Device(gpu).backend != "cuda":
         pytest.skip("tiles of halves have one size here")
@@ -61,7 +61,7 @@ def test_products_by_large_tiles_however_operands_lie(
             rhs = rhs.transpose(1, 2).contiguous().transpose(1, 2)
         operands = [Operand(each.storage.inner, each.layout) for each in (lhs, rhs, added)]
         launched.clear()
-        made = matmul(operands[0], operands[1], sizes, operands[2])
+        made = Device(gpu).inner.run(matmul, operands[0], operands[1], sizes, operands[2])
         assert launched == [(f"matmul_{dtype}_tiles_{left}{right}", 0 if dtype == "f32" else GROUP_SHARED)]
         result = Tensor.from_storage(Storage(made), (b, m, n)).to_dtype("f64").numpy()
         expected = x @ y + bias
@@ -82,16 +82,18 @@ def test_groups_multiply_many_rows_with_weights_in_blocks_where_a_device_has_the
 ) -> None:
     from tallow.runtime.backends.gpu_backend.execute.kernels import Kernels
     from tallow.runtime.backends.gpu_backend.ops import quantized
-    from tallow.runtime.backends.gpu_backend.ops.operand import Operand
+    from tallow.runtime.program.operand import Operand
 
     device, hidden = Device(gpu), 2048
     launched: list[tuple[str, int]] = []
     # No HIP runtime has the kernels of groups.
-    monkeypatch.setattr(Kernels, "has", lambda *_: True)
+    facts = device.inner.facts._replace(has_kernels=lambda _: True)
+    monkeypatch.setitem(vars(device.inner), "facts", facts)
     monkeypatch.setattr(Kernels, "launch", lambda _, family, name, blocks, *rest: launched.append((name, blocks)))
     blocks = QStorage.zeros(device, rows * hidden, "Q4K").inner
     x = Tensor(np.zeros((held, hidden), np.float16), device=device)
-    made = quantized.forward(blocks, Operand(x.storage.inner, x.layout), rows, hidden, None)
+    operand = Operand(x.storage.inner, x.layout)
+    made = device.inner.run(quantized.forward, blocks, operand, rows, hidden, None)
     assert made.dtype.value == "f16" and made.length == held * rows
     names = dict(launched)
     assert way in names

@@ -21,6 +21,8 @@ from tallow.runtime.base.error import TallowError
 from tallow.runtime.core.layout import Layout
 from tallow.runtime.core.shape import Shape
 
+from .library_calls import run
+
 DTYPES = [DType.BF16, DType.F16, DType.F32, DType.F64]
 NAMES = {"bf16": "bf16", "f16": "f16", "f32": "f32", "f64": "f64"}
 
@@ -109,7 +111,7 @@ def multiply(rocm, dtype: DType, lhs: Operand, rhs: Operand) -> np.ndarray:
     n = rhs.view.shape[-1]
     b = int(np.prod(batch))
     result = rocm.empty(dtype, b * m * n)
-    rocm.hipblas.multiply(dtype, (b, m, n, k), lhs.matrices, rhs.matrices, result.memory.address)
+    run(rocm.hipblas.multiply(dtype, (b, m, n, k), lhs.matrices, rhs.matrices, result.memory.address))
     return result.to_numpy().astype(np.float64).reshape(*batch, m, n)
 
 
@@ -218,7 +220,7 @@ def test_the_handle_has_the_devices_stream_and_is_destroyed(rocm, host):
     blas.close()
     assert host.live("hipblas handle") == handles
     with pytest.raises(HipClosed, match="RocBlas on rocm:0"):
-        blas.multiply(DType.F32, (1, 1, 1, 1), Matrices(0, False, 1, 1), Matrices(0, False, 1, 1), 0)
+        run(blas.multiply(DType.F32, (1, 1, 1, 1), Matrices(0, False, 1, 1), Matrices(0, False, 1, 1), 0))
 
 
 def test_without_the_library_there_is_none(rocm, monkeypatch):

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, Final, Self
 from ....dtype import DType
 from ..gpu_backend.driver.error import LibraryError
 from ..gpu_backend.driver.release import release_with
-from ..gpu_backend.libraries.gemm import GemmLibrary, StridedBatchedGemm
+from ..gpu_backend.libraries.gemm import GemmConstants, GemmLibrary
 from ..gpu_backend.memory.slice import Slice
 from .context import Context, destroy_handle
 
@@ -45,15 +45,15 @@ class CuBlas(GemmLibrary):
 
     def __init__(self, library: Any, context: Context, stream: CudaStream, allocator: CachingAllocator) -> None:
         sums, operations = library.ComputeType, library.Operation
-        gemm = StridedBatchedGemm(
+        constants = GemmConstants(
             kinds=KINDS,
             sums={DType.F32: sums.COMPUTE_32F, DType.F64: sums.COMPUTE_64F},
             operations=(operations.N, operations.T),
             algorithm=_ALGORITHM,
         )
-        super().__init__(context, stream, gemm)
+        super().__init__(context, stream, constants)
         self._library = library
-        self._multiply = library.gemm_strided_batched_ex
+        self._gemm = library.gemm_strided_batched_ex
         # Of a workspace of cuBLAS's own, graphs would allocate each time that they are replayed.
         self._workspace = Slice(allocator, _WORKSPACE_BYTES)
         with context.activated():
@@ -73,7 +73,7 @@ class CuBlas(GemmLibrary):
 
     def _enqueue(self, arguments: tuple[Any, ...]) -> None:
         try:
-            self._multiply(self._handle, *arguments)
+            self._gemm(self._handle, *arguments)
         except self._library.cuBLASError as error:
             raise _refusal("gemm_strided_batched_ex", error) from error
 

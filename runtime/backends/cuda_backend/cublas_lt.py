@@ -11,6 +11,8 @@ import numpy as np
 from ....dtype import DType
 from ....kernels.constants import ACCESS_BYTES
 from ...base.bounded_cache import BoundedCache
+from ...program.steps import LibraryCall
+from ...program.values import Pointer, alignment_of
 from ..gpu_backend.driver.error import LibraryError
 from ..gpu_backend.driver.release import release_with
 from ..gpu_backend.libraries.library import Library
@@ -19,8 +21,6 @@ from .context import Context, destroy_handle
 from .cublas import ADVICE, KINDS
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     from ..gpu_backend.libraries.matrices import Matrices
     from ..gpu_backend.memory.allocator import CachingAllocator
     from .driver import Driver
@@ -100,24 +100,18 @@ class CuBlasLt(Library):
             release_with(self, destroy_handle, modules.lt.destroy, context, self._handle)
 
     def multiply_and_add(
-        self, dtype: DType, mnk: tuple[int, int, int], lhs: Matrices, rhs: Matrices, bias: int, result: int
-    ) -> bool:
-        """Enqueue a product plus a row. Which algorithm serves it cuBLASLt knows without trying."""
-        run, arguments = self.step("multiply_and_add", (dtype, mnk, lhs, rhs, bias, result))
-        return bool(run(*arguments))
-
-    def step(self, name: str, arguments: tuple[Any, ...]) -> tuple[Callable[..., Any], tuple[Any, ...]]:
-        if name != "multiply_and_add":
-            return super().step(name, arguments)
-        dtype, mnk, lhs, rhs, bias, result = arguments
+        self, dtype: DType, mnk: tuple[int, int, int], lhs: Matrices, rhs: Matrices, bias: Pointer, result: Pointer
+    ) -> LibraryCall | None:
+        """A product plus a row. Which algorithm serves it cuBLASLt knows without trying."""
         addresses = lhs.address, rhs.address, bias, result
         # Of rows that are not aligned some algorithms round the sums before they add the bias.
-        steps = [row * dtype.itemsize for row in (lhs.leading, rhs.leading, mnk[1])]
-        is_aligned = all(number % ACCESS_BYTES == 0 for number in (*addresses, *steps))
-        plan = self._plan(dtype, mnk, lhs[1:3], rhs[1:3]) if is_aligned else None
-        return (_refuse, ()) if plan is None else (self._enqueue, (plan, *addresses))
+        rows = [row * dtype.itemsize for row in (lhs.leading, rhs.leading, mnk[1])]
+        if alignment_of(*addresses, *rows) < ACCESS_BYTES:
+            return None
+        plan = self._plan(dtype, mnk, lhs[1:3], rhs[1:3])
+        return None if plan is None else LibraryCall(self._enqueue, (plan, *addresses))
 
-    def _enqueue(self, plan: _Plan, lhs: int, rhs: int, bias: int, result: int) -> bool:
+    def _enqueue(self, plan: _Plan, lhs: int, rhs: int, bias: int, result: int) -> None:
         # The next owner of the workspace works after this in the stream.
         workspace = Slice(self._allocator, plan.nbytes) if plan.nbytes else None
         with self._lock, self._context.activated():
@@ -140,7 +134,6 @@ class CuBlasLt(Library):
                 )
             except self._modules.lt.cuBLASLtError as error:
                 raise _refusal("matmul", error) from error
-        return True
 
     def _plan(
         self, dtype: DType, mnk: tuple[int, int, int], lhs: tuple[bool, int], rhs: tuple[bool, int]
@@ -202,10 +195,6 @@ class CuBlasLt(Library):
 
 def _refusal(name: str, error: Exception) -> LibraryError:
     return LibraryError(f"cublasLt {name}", str(error), ADVICE)
-
-
-def _refuse() -> bool:
-    return False
 
 
 def _destroy_plan(library: Any, product: int, layouts: list[int]) -> None:

@@ -10,6 +10,8 @@ from ....dtype import DType
 from ....kernels.constants import ACCESS_BYTES
 from ...base.error import OutOfMemory
 from ...core.conv import ParamsConv2D
+from ...program.steps import LibraryCall
+from ...program.values import Pointer, alignment_of
 from ..gpu_backend.driver import capture
 from ..gpu_backend.driver.error import LibraryError
 from ..gpu_backend.driver.release import release_with
@@ -70,23 +72,27 @@ class CuDnn(Library):
             release_with(self, _destroy, library, context, handle)
             self._set_stream(stream.handle)
 
-    def conv2d(self, dtype: DType, params: ParamsConv2D, source: int, kernel: int, result: int) -> bool:
-        """Enqueue a convolution. Which algorithm serves it cuDNN knows without trying: it is the same on every run."""
-        return self._do("conv2d", dtype, params, (source, kernel, result))
+    def conv2d(
+        self, dtype: DType, params: ParamsConv2D, source: Pointer, kernel: Pointer, result: Pointer
+    ) -> LibraryCall | None:  # fmt: skip
+        """A convolution. Which algorithm serves it cuDNN knows without trying: it is the same on every run."""
+        return self._library_call("conv2d", dtype, params, source, kernel, result)
 
-    def attention(
-        self, dtype: DType, params: AttentionParams, query: int, keys: int, values: int, result: int
-    ) -> bool:  # fmt: skip
-        """Enqueue scaled dot product attention."""
-        return self._do("attention", dtype, params, (query, keys, values, result))
+    def attention(self, dtype: DType, params: AttentionParams, *addresses: Pointer) -> LibraryCall | None:
+        """Scaled dot product attention."""
+        return self._library_call("attention", dtype, params, *addresses)
 
-    def attention_with_logsumexp(self, dtype: DType, params: AttentionParams, *addresses: int) -> bool:
-        """Enqueue the same, which also gives the logarithms of the sums of what weights are made of."""
-        return self._do("attention_with_logsumexp", dtype, params, addresses)
+    def attention_with_logsumexp(
+        self, dtype: DType, params: AttentionParams, *addresses: Pointer
+    ) -> LibraryCall | None:
+        """The same, which also gives the logarithms of the sums of what weights are made of."""
+        return self._library_call("attention_with_logsumexp", dtype, params, *addresses)
 
-    def attention_gradient(self, dtype: DType, params: AttentionGradientParams, *addresses: int) -> bool:
-        """Enqueue the gradients of scaled dot product attention."""
-        return self._do("attention_gradient", dtype, params, addresses)
+    def attention_gradient(
+        self, dtype: DType, params: AttentionGradientParams, *addresses: Pointer
+    ) -> LibraryCall | None:
+        """The gradients of scaled dot product attention."""
+        return self._library_call("attention_gradient", dtype, params, *addresses)
 
     def leave(self) -> None:
         # nanobind, which binds the frontend, writes pages about objects that it finds at the end.
@@ -94,21 +100,14 @@ class CuDnn(Library):
             self._plans.clear()
             self._library = None
 
-    def step(self, name: str, arguments: tuple[Any, ...]) -> tuple[Callable[..., Any], tuple[Any, ...]]:
-        dtype, params, *addresses = arguments
+    def _library_call(self, name: str, dtype: DType, params: Params, *addresses: Pointer) -> LibraryCall | None:
+        if alignment_of(*addresses) < ACCESS_BYTES:
+            return None
         with self._lock, self._context.activated():
             plan = self._plan(name, dtype, params)
-        return super().step(name, arguments) if plan is None else (self._enqueue, (plan, *addresses))
-
-    def _do(self, name: str, dtype: DType, params: Params, addresses: tuple[int, ...]) -> bool:
-        with self._lock, self._context.activated():
-            plan = self._plan(name, dtype, params)
-        return plan is not None and self._enqueue(plan, *addresses)
+        return None if plan is None else LibraryCall(self._enqueue, (plan, *addresses), may_refuse=True)
 
     def _enqueue(self, plan: Plan, *addresses: int) -> bool:
-        for address in addresses:
-            if address % ACCESS_BYTES:
-                return False
         try:
             # The next owner of the workspace works after this in the stream.
             workspace = Slice(self._allocator, plan.nbytes) if plan.nbytes else None

@@ -16,6 +16,8 @@ from ....libraries.miopen import FUNCTIONS
 from ...base.error import OutOfMemory
 from ...core.conv import ParamsConv2D
 from ...helpers.c_library import load
+from ...program.steps import LibraryCall
+from ...program.values import Pointer
 from ..gpu_backend.driver import capture
 from ..gpu_backend.driver.error import LibraryError
 from ..gpu_backend.libraries.library import Library
@@ -92,16 +94,16 @@ class Miopen(Library, HipResource):
             self._call("miopenCreateWithStream", ctypes.byref(self._handle), stream.address)
             self._own(_destroy, library, self._handle, self._left)
 
-    def conv2d(self, dtype: DType, params: ParamsConv2D, source: int, kernel: int, result: int) -> bool:
-        """Enqueue a convolution; the first of its dtype and shape tries MIOpen's algorithms, which takes a while.
+    def conv2d(
+        self, dtype: DType, params: ParamsConv2D, source: Pointer, kernel: Pointer, result: Pointer
+    ) -> LibraryCall | None:  # fmt: skip
+        """A convolution; the first of its dtype and shape tries MIOpen's algorithms, which takes a while.
 
         The fastest serves all that follow in this process, which so give the same bits. Another process may find
         another one.
         """
-        if not all(map(_is_countable, (params.input_dims, params.kernel_dims, params.out_dims))):
-            return False
-        addresses = (source, kernel, result)
-        return self._attempt((dtype, params), lambda opened: self._convolve(opened, dtype, params, addresses))
+        dims = params.input_dims, params.kernel_dims, params.out_dims
+        return self._library_call(self._convolve, (dtype, params), dims, source, kernel, result)
 
     def avg_pool2d(
         self,
@@ -109,33 +111,36 @@ class Miopen(Library, HipResource):
         dims: tuple[int, int, int, int],
         kernel_size: tuple[int, int],
         stride: tuple[int, int],
-        source: int,
-        result: int,
-    ) -> bool:
-        """Enqueue the means of windows. Only those of f32: MIOpen has no pooling of bf16, and adds up f16 in f16."""
+        source: Pointer,
+        result: Pointer,
+    ) -> LibraryCall | None:
+        """The means of windows. Only those of f32: MIOpen has no pooling of bf16, and adds up f16 in f16."""
+        if dtype is not DType.F32:
+            return None
         b, c, h, w = dims
-        result_dims = (b, c, (h - kernel_size[0]) // stride[0] + 1, (w - kernel_size[1]) // stride[1] + 1)
-        if dtype is not DType.F32 or not all(map(_is_countable, (dims, result_dims))):
-            return False
+        result_dims = b, c, (h - kernel_size[0]) // stride[0] + 1, (w - kernel_size[1]) // stride[1] + 1
+        problem = dims, result_dims, kernel_size, stride
+        return self._library_call(self._pool, problem, (dims, result_dims), source, result)
 
-        def enqueue(opened: ExitStack) -> None:
-            x, y = self._tensor(opened, dtype, dims), self._tensor(opened, dtype, result_dims)
-            pooling = self._create(opened, "PoolingDescriptor")
-            self._call("miopenSet2dPoolingDescriptor", pooling, _AVERAGE, *kernel_size, 0, 0, *stride)
-            operands = (*_scaled(x, source), *_unscaled(y, result))
-            self._enqueue("miopenPoolingForward", self._handle, pooling, *operands, False, None, 0)
+    def _library_call(
+        self,
+        enqueue: Callable[..., None],
+        problem: tuple[Hashable, ...],
+        dims: tuple[tuple[int, ...], ...],
+        *addresses: Pointer,
+    ) -> LibraryCall | None:
+        """The call that enqueues a problem of operands of these dims; None of what MIOpen does not take."""
+        if problem in self._refused or not all(map(_is_countable, dims)):
+            return None
+        return LibraryCall(self._attempt, (enqueue, problem, *addresses), may_refuse=True)
 
-        return self._attempt((dims, kernel_size, stride), enqueue)
-
-    def _attempt(self, problem: Hashable, enqueue: Callable[[ExitStack], None]) -> bool:
+    def _attempt(self, enqueue: Callable[..., None], problem: tuple[Hashable, ...], *addresses: int) -> bool:
         """Whether MIOpen took the problem; what it does not take it is not asked for again."""
-        if problem in self._refused:
-            return False
         with self._lock, self._device.activated(), ExitStack() as opened:
             self.require_open()
             _destroy_descriptors(self._library, self._left)
             try:
-                enqueue(opened)
+                enqueue(opened, *problem, *addresses)
             except OutOfMemory:  # of the workspace
                 return False
             except LibraryError as error:
@@ -145,8 +150,25 @@ class Miopen(Library, HipResource):
                 return False
         return True
 
-    def _convolve(self, opened: ExitStack, dtype: DType, params: ParamsConv2D, addresses: tuple[int, int, int]) -> None:
-        source, kernel, result = addresses
+    def _pool(
+        self,
+        opened: ExitStack,
+        dims: tuple[int, ...],
+        result_dims: tuple[int, ...],
+        kernel_size: tuple[int, int],
+        stride: tuple[int, int],
+        source: int,
+        result: int,
+    ) -> None:
+        x, y = self._tensor(opened, DType.F32, dims), self._tensor(opened, DType.F32, result_dims)
+        pooling = self._create(opened, "PoolingDescriptor")
+        self._call("miopenSet2dPoolingDescriptor", pooling, _AVERAGE, *kernel_size, 0, 0, *stride)
+        operands = (*_scaled(x, source), *_unscaled(y, result))
+        self._enqueue("miopenPoolingForward", self._handle, pooling, *operands, False, None, 0)
+
+    def _convolve(
+        self, opened: ExitStack, dtype: DType, params: ParamsConv2D, source: int, kernel: int, result: int
+    ) -> None:
         x = self._tensor(opened, dtype, params.input_dims)
         w = self._tensor(opened, dtype, params.kernel_dims)
         y = self._tensor(opened, dtype, params.out_dims)

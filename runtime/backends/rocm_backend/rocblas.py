@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, Final, Self
 
 from ....dtype import DType
-from ..gpu_backend.libraries.gemm import GemmLibrary, StridedBatchedGemm
+from ..gpu_backend.libraries.gemm import GemmConstants, GemmLibrary
 from .hip import HipDevice, HipStream, hipDataType
 from .hip.resource import HipResource
 from .result import value_of
@@ -48,13 +48,13 @@ class RocBlas(GemmLibrary, HipResource):
 
     def __init__(self, library: Any, device: HipDevice, stream: HipStream) -> None:
         computes, operations = library.hipblasComputeType_t, library.hipblasOperation_t
-        gemm = StridedBatchedGemm(
+        constants = GemmConstants(
             kinds=KINDS,
             sums={DType.F32: computes.HIPBLAS_COMPUTE_32F, DType.F64: computes.HIPBLAS_COMPUTE_64F},
             operations=(operations.HIPBLAS_OP_N, operations.HIPBLAS_OP_T),
             algorithm=library.hipblasGemmAlgo_t.HIPBLAS_GEMM_DEFAULT,
         )
-        super().__init__(device, stream, gemm)
+        super().__init__(device, stream, constants)
         self._library = library
         with device.activated():
             self._handle = value_of("hipblasCreate", library.hipblasCreate(), _ADVICE)

@@ -5,11 +5,13 @@ from __future__ import annotations
 import ctypes
 import threading
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager
-from typing import Any, Final, Protocol
+from typing import Any, Final, NamedTuple, Protocol
 
 from .....dtype import DType
+from ....program.steps import LibraryCall
+from ....program.values import Pointer
 from ..driver import capture, slow_path
 from ..driver.stream import Stream
 from .library import Library
@@ -23,64 +25,16 @@ _FACTORS: Final[Mapping[DType, tuple[Any, Any]]] = {
 }
 
 
-class StridedBatchedGemm:
-    """The numbers by which a library knows what it is asked for.
+class GemmConstants(NamedTuple):
+    """The numbers by which a library knows what it is asked for."""
 
-    `kinds` are those of element types, `sums` those of f32 and f64 as what products are added up in, `operations`
-    those of taking a matrix as it is and transposed.
-    """
-
-    def __init__(
-        self, kinds: Mapping[DType, Any], sums: Mapping[DType, Any], operations: Sequence[Any], algorithm: Any
-    ) -> None:
-        self._kinds = kinds
-        self._sums = sums
-        self._operations = operations
-        self._algorithm = algorithm
-
-    def arguments(
-        self,
-        dtype: DType,
-        bmnk: tuple[int, int, int, int],
-        lhs: Matrices,
-        rhs: Matrices,
-        result: int,
-        is_added: bool = False,
-        result_dtype: DType | None = None,
-    ) -> tuple[Any, ...]:
-        """What follows the handle in a call: see `libraries.Blas.multiply`."""
-        b, m, n, k = bmnk
-        # One matrix on the right for all on the left, which follow each other as their rows do: one large product.
-        if rhs.step == 0 and not lhs.transposed and lhs.step == m * lhs.leading and b * m <= LARGEST_COUNT:
-            b, m = 1, b * m
-        compute = DType.F64 if dtype.real is DType.F64 else DType.F32
-        one, zero = _FACTORS[compute]
-        kind = self._kinds[dtype]
-        # Columns first, the operands are transposed already, so the product is that of the transposes, swapped.
-        return (
-            self._operations[rhs.transposed],
-            self._operations[lhs.transposed],
-            n,
-            m,
-            k,
-            ctypes.addressof(one),
-            rhs.address,
-            kind,
-            rhs.leading,
-            rhs.step,
-            lhs.address,
-            kind,
-            lhs.leading,
-            lhs.step,
-            ctypes.addressof(one if is_added else zero),
-            result,
-            self._kinds[result_dtype or dtype],
-            n,
-            m * n,
-            b,
-            self._sums[compute],
-            self._algorithm,
-        )
+    kinds: Mapping[DType, Any]
+    """Of element types."""
+    sums: Mapping[DType, Any]
+    """Of f32 and f64 as what products are added up in."""
+    operations: Sequence[Any]
+    """Of taking a matrix as it is, and transposed."""
+    algorithm: Any
 
 
 class Device(Protocol):
@@ -97,10 +51,10 @@ class Device(Protocol):
 class GemmLibrary(Library, ABC):
     """A handle of a library, of one device and stream: see `libraries.Blas`. Raises LibraryError."""
 
-    def __init__(self, device: Device, queue: Stream[Any], gemm: StridedBatchedGemm) -> None:
+    def __init__(self, device: Device, queue: Stream[Any], constants: GemmConstants) -> None:
         self._device = device
         self._queue = queue
-        self._gemm = gemm
+        self._constants = constants
         # A handle serves one thread at a time.
         self._lock = threading.Lock()
 
@@ -110,20 +64,47 @@ class GemmLibrary(Library, ABC):
         bmnk: tuple[int, int, int, int],
         lhs: Matrices,
         rhs: Matrices,
-        result: int,
+        result: Pointer,
         is_added: bool = False,
         result_dtype: DType | None = None,
-    ) -> None:
-        """Enqueue the products of b matrices (m, k) with b matrices (k, n), k > 0, contiguous at `result`."""
-        self.enqueue(self._gemm.arguments(dtype, bmnk, lhs, rhs, result, is_added, result_dtype))
+    ) -> LibraryCall:
+        """The products of b matrices (m, k) with b matrices (k, n), contiguous at `result`."""
+        kinds, sums, operations, algorithm = self._constants
+        b, m, n, k = bmnk
+        # One matrix on the right for all on the left, which follow each other as their rows do: one large product.
+        if rhs.step == 0 and not lhs.transposed and lhs.step == m * lhs.leading and b * m <= LARGEST_COUNT:
+            b, m = 1, b * m
+        compute = DType.F64 if dtype.real is DType.F64 else DType.F32
+        one, zero = _FACTORS[compute]
+        kind = kinds[dtype]
+        # Columns first, the operands are transposed already, so the product is that of the transposes, swapped.
+        arguments = (
+            operations[rhs.transposed],
+            operations[lhs.transposed],
+            n,
+            m,
+            k,
+            ctypes.addressof(one),
+            rhs.address,
+            kind,
+            rhs.leading,
+            rhs.step,
+            lhs.address,
+            kind,
+            lhs.leading,
+            lhs.step,
+            ctypes.addressof(one if is_added else zero),
+            result,
+            kinds[result_dtype or dtype],
+            n,
+            m * n,
+            b,
+            sums[compute],
+            algorithm,
+        )
+        return LibraryCall(self._multiply, (arguments,))
 
-    def step(self, name: str, arguments: tuple[Any, ...]) -> tuple[Callable[..., Any], tuple[Any, ...]]:
-        if name == "multiply":
-            return self.enqueue, (self._gemm.arguments(*arguments),)
-        return super().step(name, arguments)
-
-    def enqueue(self, arguments: tuple[Any, ...]) -> None:
-        """Enqueue the products that `StridedBatchedGemm.arguments` say."""
+    def _multiply(self, arguments: tuple[Any, ...]) -> None:
         with self._lock, self._device.activated():
             if slow_path.required:
                 capture.enqueue(self._queue, self._set_stream, self._enqueue, arguments)

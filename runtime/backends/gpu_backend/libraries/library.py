@@ -1,18 +1,22 @@
 """What the vendors' libraries do for a GPU backend, each where it is there."""
 
-from collections.abc import Callable
 from enum import Enum
-from typing import Any, ClassVar, NamedTuple, Protocol
+from typing import ClassVar, NamedTuple, Protocol
 
 from .....dtype import DType
 from ....core.conv import ParamsConv2D
+from ....program.steps import LibraryCall
+from ....program.values import Pointer
 from .matrices import Matrices
 
 Dims = tuple[int, ...]
 
 
 class Library:
-    """A library at work on a device. While a plan is recorded, something that notes the calls stands for it."""
+    """A library at work on a device.
+
+    What it does for ops it describes as steps of their programs, in which all is worked out but the addresses.
+    """
 
     needs: ClassVar[str]
     """What has to be installed for it."""
@@ -20,10 +24,6 @@ class Library:
     """What becomes of its work where it is not there."""
     parts: ClassVar[tuple[str, ...]] = ()
     """The names of libraries that it loads besides and hands its work to."""
-
-    def step(self, name: str, arguments: tuple[Any, ...]) -> tuple[Callable[..., Any], tuple[Any, ...]]:
-        """What a call comes down to: a function, and arguments that were worked out as far as they can be."""
-        return getattr(self, name), arguments
 
     def leave(self) -> None:
         """Drop, at the end of the interpreter, objects whose binding reports as leaked what it finds after that.
@@ -41,32 +41,40 @@ class Blas(Protocol):
         bmnk: tuple[int, int, int, int],
         lhs: Matrices,
         rhs: Matrices,
-        result: int,
+        result: Pointer,
         is_added: bool = False,
         result_dtype: DType | None = None,
-    ) -> None:
-        """Enqueue the products of b matrices (m, k) with b matrices (k, n), to be written to `result`, contiguous.
+    ) -> LibraryCall:
+        """The products of b matrices (m, k) with b matrices (k, n), to be written to `result`, contiguous.
 
         There is something to multiply: b, m, n and k are above 0. f16 and bf16 accumulate in f32, which is their result
-        where `result_dtype` says so. What `is_added` is added to what is at `result`, and rounded once. Raises
+        where `result_dtype` says so. What `is_added` is added to what is at `result`, and rounded once. The call raises
         LibraryError.
         """
 
 
 class BiasedBlas(Protocol):
-    """Matrix products to which a row is added. What the library refuses returns False, and nothing is written."""
+    """Matrix products to which a row is added."""
 
     def multiply_and_add(
-        self, dtype: DType, mnk: tuple[int, int, int], lhs: Matrices, rhs: Matrices, bias: int, result: int
-    ) -> bool:
-        """Enqueue the product of matrices (m, k) and (k, n), plus a row of n, all contiguous: see `Blas.multiply`."""
+        self, dtype: DType, mnk: tuple[int, int, int], lhs: Matrices, rhs: Matrices, bias: Pointer, result: Pointer
+    ) -> LibraryCall | None:
+        """The product of matrices (m, k) and (k, n), plus a row of n, all contiguous: see `Blas.multiply`.
+
+        None of what the library refuses.
+        """
 
 
 class Convolution(Protocol):
-    """Convolution of images in NCHW. What the library refuses returns False, and nothing is written."""
+    """Convolution of images in NCHW."""
 
-    def conv2d(self, dtype: DType, params: ParamsConv2D, source: int, kernel: int, result: int) -> bool:
-        """Enqueue a convolution of contiguous operands. Raises LibraryError."""
+    def conv2d(
+        self, dtype: DType, params: ParamsConv2D, source: Pointer, kernel: Pointer, result: Pointer
+    ) -> LibraryCall | None:  # fmt: skip
+        """The convolution of contiguous operands. None of what the library refuses.
+
+        The call raises LibraryError. It may refuse too: then it returns False and writes nothing.
+        """
 
 
 class AttentionParams(NamedTuple):
@@ -91,42 +99,50 @@ class AttentionGradientParams(NamedTuple):
 
 
 class Attention(Protocol):
-    """Attention without the scores in memory. What the library refuses returns False, and nothing is written."""
+    """Attention without the scores in memory. Calls refuse as those of `Convolution` do."""
 
-    def attention(self, dtype: DType, params: AttentionParams, query: int, keys: int, values: int, result: int) -> bool:
-        """Enqueue softmax(query keys^T * scale) values, to be written to `result`, contiguous. Raises LibraryError."""
+    def attention(
+        self,
+        dtype: DType,
+        params: AttentionParams,
+        query: Pointer,
+        keys: Pointer,
+        values: Pointer,
+        result: Pointer,
+    ) -> LibraryCall | None:
+        """softmax(query keys^T * scale) values, to be written to `result`, contiguous."""
 
     def attention_with_logsumexp(
         self,
         dtype: DType,
         params: AttentionParams,
-        query: int,
-        keys: int,
-        values: int,
-        result: int,
-        logsumexp: int,
-    ) -> bool:
+        query: Pointer,
+        keys: Pointer,
+        values: Pointer,
+        result: Pointer,
+        logsumexp: Pointer,
+    ) -> LibraryCall | None:
         """The same, and log(sum(exp(query keys^T * scale))), an f32 for each query of each head."""
 
     def attention_gradient(
         self,
         dtype: DType,
         params: AttentionGradientParams,
-        query: int,
-        keys: int,
-        values: int,
-        result: int,
-        gradient: int,
-        logsumexp: int,
-        of_query: int,
-        of_keys: int,
-        of_values: int,
-    ) -> bool:
-        """Enqueue the gradients of query, keys and values, which are contiguous. Raises LibraryError."""
+        query: Pointer,
+        keys: Pointer,
+        values: Pointer,
+        result: Pointer,
+        gradient: Pointer,
+        logsumexp: Pointer,
+        of_query: Pointer,
+        of_keys: Pointer,
+        of_values: Pointer,
+    ) -> LibraryCall | None:
+        """The gradients of query, keys and values, which are contiguous."""
 
 
 class Pooling(Protocol):
-    """Pooling of images in NCHW. What the library refuses returns False, and nothing is written."""
+    """Pooling of images in NCHW. Calls refuse as those of `Convolution` do."""
 
     def avg_pool2d(
         self,
@@ -134,10 +150,10 @@ class Pooling(Protocol):
         dims: tuple[int, int, int, int],
         kernel_size: tuple[int, int],
         stride: tuple[int, int],
-        source: int,
-        result: int,
-    ) -> bool:
-        """Enqueue the means of the windows of a contiguous operand of `dims`. Raises LibraryError."""
+        source: Pointer,
+        result: Pointer,
+    ) -> LibraryCall | None:
+        """The means of the windows of a contiguous operand of `dims`."""
 
 
 class Transform(Enum):

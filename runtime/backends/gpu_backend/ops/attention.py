@@ -116,8 +116,7 @@ def _attended(
         splits = _splits(blocks, min(rows, taken), keys, multiprocessors, busy)
     if max(rows, keys) >= LIMIT or blocks * splits > MOST_BLOCKS:
         raise InvalidArgument(op, f"shapes {query.shape} and {key.shape} are more than a kernel can number; use fewer")
-    # Copies live until the launch.
-    query, key, value = map(whole, (query, key, value))
+    query, key, value = (whole(build, operand) for operand in (query, key, value))
     lines = batches * heads * queries
     parts = build.empty(DType.F32, lines * splits * (least + 2)) if splits > 1 else None
     packed = arguments.attention(
@@ -155,8 +154,8 @@ def by_library(
         return None
     result = build.empty(query.dtype, query.layout.elem_count)
     params = AttentionParams(form(query), form(key), form(value), is_causal, scale)
-    addresses = query.address, key.address, value.address, result.address
-    return result if library.attention(query.dtype, params, *addresses) else None
+    call = library.attention(query.dtype, params, query.address, key.address, value.address, result.address)
+    return result if build.append(call) else None
 
 
 def by_library_with_logsumexp(
@@ -176,7 +175,8 @@ def by_library_with_logsumexp(
     made = build.empty(query.dtype, query.layout.elem_count), _logsumexp_of(build, query)
     params = AttentionParams(form(query), form(key), form(value), is_causal, scale)
     addresses = query.address, key.address, value.address, *(each.address for each in made)
-    return made if library.attention_with_logsumexp(query.dtype, params, *addresses) else None
+    call = library.attention_with_logsumexp(query.dtype, params, *addresses)
+    return made if build.append(call) else None
 
 
 def held_size(op: str, size: int) -> int:

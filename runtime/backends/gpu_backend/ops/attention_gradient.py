@@ -62,8 +62,8 @@ def scaled_dot_product_attention_gradient(
     if max(group * queries, keys) >= LIMIT or max(row_blocks, key_blocks) > MOST_BLOCKS:
         reason = f"shapes {query.shape} and {key.shape} are more than a kernel can number; use fewer"
         raise InvalidArgument(_OP, reason)
-    # Copies live until the launch.
-    query, key, value, result, gradient = map(attention.whole, (query, key, value, result, gradient))
+    operands = query, key, value, result, gradient
+    query, key, value, result, gradient = (attention.whole(build, operand) for operand in operands)
     logsumexp = contiguous(build, logsumexp)
     products = build.empty(DType.F32, batches * heads * queries)
     packed = arguments.attention_gradient(
@@ -154,8 +154,7 @@ def _by_library(
     made = [build.empty(query.dtype, each.layout.elem_count) for each in (query, key, value)]
     own = AttentionParams(attention.form(query), attention.form(key), attention.form(value), is_causal, scale)
     params = AttentionGradientParams(own, attention.form(result), attention.form(gradient), any_order)
-    # A copy lives until the call.
     logsumexp = contiguous(build, logsumexp)
     addresses = [each.address for each in (*operands, logsumexp)]
-    is_done = library.attention_gradient(query.dtype, params, *addresses, *(each.address for each in made))
-    return tuple(made) if is_done else None
+    call = library.attention_gradient(query.dtype, params, *addresses, *(each.address for each in made))
+    return tuple(made) if build.append(call) else None

@@ -51,8 +51,8 @@ def by_library(
         return None
     result = build.empty(x.dtype, math.prod(params.out_dims))
     source, weights = copy.contiguous(build, x), copy.contiguous(build, kernel)
-    taken = library.conv2d(x.dtype, params, source.address, weights.address, result.address)
-    return result if taken else None
+    call = library.conv2d(x.dtype, params, source.address, weights.address, result.address)
+    return result if build.append(call) else None
 
 
 def conv1d_by_product(

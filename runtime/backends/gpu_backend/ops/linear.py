@@ -24,7 +24,6 @@ def by_fused_library(
     sizes = _sizes(x, weight)
     if bias is None or 0 in sizes:
         return None
-    # Copies live until the product is enqueued.
     x, left = matmul.as_matrices(build, _aligned(build, x))
     weight, right = matmul.as_matrices(build, _transposed(_aligned(build, weight)))
     bias = _aligned(build, copy.contiguous(build, bias))
@@ -32,8 +31,8 @@ def by_fused_library(
         return None
     _, m, n, k = sizes
     result = build.empty(x.dtype, m * n)
-    taken = library.multiply_and_add(x.dtype, (m, n, k), left, right, bias.address, result.address)
-    return result if taken else None
+    call = library.multiply_and_add(x.dtype, (m, n, k), left, right, bias.address, result.address)
+    return result if build.append(call) else None
 
 
 def by_library(

@@ -44,7 +44,6 @@ def by_library(
     b, m, n, _ = bmnk
     if 0 in bmnk:
         return None
-    # Copies live until the product is enqueued.
     lhs, left = as_matrices(build, lhs)
     rhs, right = as_matrices(build, rhs)
     if left is None or right is None:
@@ -52,7 +51,7 @@ def by_library(
     products = build.empty(result or lhs.dtype, b * m * n)
     if bias is not None:
         copy.copy(build, bias.relaid((b * m, n), (0, *bias.strides)), dense(products, (b * m, n)))
-    library.multiply(lhs.dtype, bmnk, left, right, products.address, bias is not None, result)
+    build.append(library.multiply(lhs.dtype, bmnk, left, right, products.address, bias is not None, result))
     return products
 
 
@@ -75,7 +74,7 @@ def multiply(build: ProgramBuilder, library: Blas, lhs: Operand, rhs: Operand, b
     if left is None or right is None:
         _by_kernel(build, lhs, rhs, bmnk, result)
     else:
-        library.multiply(lhs.dtype, bmnk, left, right, result)
+        build.append(library.multiply(lhs.dtype, bmnk, left, right, result))
 
 
 def as_matrices(build: ProgramBuilder, operand: Operand) -> tuple[Operand, Matrices | None]:

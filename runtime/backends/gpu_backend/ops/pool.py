@@ -27,9 +27,8 @@ def avg_pool2d_by_library(
     b, c, h, w = x.shape
     source = copy.contiguous(build, x)
     result = build.empty(x.dtype, math.prod(_pooled(x, kernel_size, stride)))
-    to = result.address
-    taken = library.avg_pool2d(x.dtype, (b, c, h, w), kernel_size, stride, source.address, to)
-    return result if taken else None
+    call = library.avg_pool2d(x.dtype, (b, c, h, w), kernel_size, stride, source.address, result.address)
+    return result if build.append(call) else None
 
 
 def avg_pool2d(build: ProgramBuilder, x: Operand, kernel_size: Pair, stride: Pair) -> Buffer:

@@ -42,7 +42,8 @@ from . import copy, elementwise, index, linear, norm, reduce
 if TYPE_CHECKING:
     from ..device import GpuDevice
     from ..libraries.library import Blas
-    from ..memory.storage import GpuStorage, QGpuStorage
+    from ..memory.quantized import QGpuStorage
+    from ..memory.storage import GpuStorage
 
 # Products take so many turns at most where x stays in f32, and so many of them by weights that are floats; more rows
 # are quicker with weights that are decoded to memory.
@@ -445,14 +446,15 @@ def _decoded_product(
     # Parts of one size share their memory.
     most = ceil_divide(rows, ceil_divide(rows, most))
     held = x.shape[0]
-    whole = dense(build.empty(dtype, held * rows), (held, rows))
+    result = build.empty(dtype, held * rows)
+    whole = dense(result, (held, rows))
     for begin in range(0, rows, most):
         count = min(most, rows - begin)
         part = product(_weights(build, blocks, x.dtype, begin, count, hidden))
         if part is None:
             return None
-        copy.copy(build, dense(part, (held, count)), Operand(whole.storage, whole.layout.narrow(1, begin, count, 1)))
-    return whole.storage
+        copy.copy(build, dense(part, (held, count)), Operand(result, whole.layout.narrow(1, begin, count, 1)))
+    return result
 
 
 def _weights(build: ProgramBuilder, blocks: BlocksBuffer, dtype: DType, begin: int, rows: int, hidden: int) -> Operand:
