@@ -21,7 +21,7 @@ from .plan import Key, Plan, Plans, kind_of
 
 if TYPE_CHECKING:
     from ..doctor.finding import Finding
-    from ..graph.traced import Program
+    from ..graph.traced import FusedKernel
     from ..ranks.group import Group
 
 P = ParamSpec("P")
@@ -164,7 +164,7 @@ class BackendDevice:
     numbers: BoundedCache[object, Any]
     """Storages of numbers that tensors met."""
     composes: ClassVar[bool] = False
-    """Whether programs are computed by kernels that are composed of their ops; else the ops are called one by one."""
+    """Whether fused functions are kernels that are composed of their ops; else the ops are called one by one."""
     joined_rows: ClassVar[int] = 0
     """Of how many rows of x a product with weights in blocks saves a launch where it makes them itself."""
     prompt_piece: ClassVar[int] = 512
@@ -270,10 +270,10 @@ class BackendDevice:
         return
 
     def fused(
-        self, program: "Program", _storages: Sequence[Any], _numbers: Sequence[float]
+        self, kernel: "FusedKernel", _storages: Sequence[Any], _numbers: Sequence[float]
     ) -> Sequence[BackendStorage]:
-        """The results of a program, computed together, on a device that `composes`."""
-        raise NotImplementedError(program.name)
+        """The results of a fused function's kernel, on a device that `composes`."""
+        raise NotImplementedError(kernel.name)
 
     def beside(self, _group: "Group", call: Callable[[], Result]) -> Callable[[], Result]:
         """Make a call of a group that is beside another, whose elements go on their way while other work is done.

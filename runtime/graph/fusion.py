@@ -22,7 +22,7 @@ from ..tensor.base import TensorBase
 
 if TYPE_CHECKING:
     from .op_calls import Calls
-    from .traced import Program
+    from .traced import FusedKernel
 
 P = ParamSpec("P")
 Result = TypeVar("Result")
@@ -65,9 +65,9 @@ def fuse(function: Callable[P, Result]) -> Callable[P, Result]:
 class _Traced(NamedTuple):
     """What a function does for one kind of arguments."""
 
-    only: Program | None
+    only: FusedKernel | None
     """What computes the result, where there is one result."""
-    programs: list[tuple[Program, list[int]]]
+    kernels: list[tuple[FusedKernel, list[int]]]
     """What computes the results, each with their places."""
     container: Callable[[list[Any]], object] | None
     """What holds the results; None of one alone."""
@@ -160,21 +160,19 @@ class Fused:
             storages = calls.run([value._storage for value in given if type(value) is Tensor], numbers)
             made = [*map(Tensor._new, storages, calls.layouts)]
             return made[0] if traced.container is None else traced.container(made)
-        program = traced.only
-        if program is not None:
+        kernel = traced.only
+        if kernel is not None:
             # Most calls: what follows would find the same plan.
-            plan = device.plans.get(program)
+            plan = device.plans.get(kernel)
             if plan is not None:
-                operands = inners if program.takes_all else [inners[place] for place in program.places]
-                (inner,) = plan(*operands, *[find(numbers) for find in program.finds])
-                return _tensor(inner, program.layout)
+                operands = inners if kernel.takes_all else [inners[place] for place in kernel.places]
+                (inner,) = plan(*operands, *[find(numbers) for find in kernel.finds])
+                return _tensor(inner, kernel.layout)
         results: dict[int, Tensor] = {}
-        for program, places in traced.programs:
-            made_here = device.fused(
-                program, [inners[i] for i in program.places], [it(numbers) for it in program.finds]
-            )
+        for kernel, places in traced.kernels:
+            made_here = device.fused(kernel, [inners[i] for i in kernel.places], [it(numbers) for it in kernel.finds])
             pairs = zip(places, made_here, strict=True)
-            results.update((place, _tensor(inner, program.layout)) for place, inner in pairs)
+            results.update((place, _tensor(inner, kernel.layout)) for place, inner in pairs)
         return results[0] if traced.container is None else traced.container([results[i] for i in range(len(results))])
 
     def _call_with_others(self, arguments: Sequence[Any], named: Mapping[str, Any]) -> Any:
@@ -230,20 +228,20 @@ class Fused:
             for places in by_shape.values()
             for begin in range(0, len(places), FUSED_RESULTS)
         ]
-        programs = [(self._checked(trace.program([results[i] for i in places])), places) for places in groups]
+        kernels = [(self._checked(trace.kernel([results[i] for i in places])), places) for places in groups]
         calls = None if trace.device.inner.composes else trace.calls_of(results)
-        traced = _Traced(programs[0][0] if is_one else None, programs, None if is_one else type(result), calls)
+        traced = _Traced(kernels[0][0] if is_one else None, kernels, None if is_one else type(result), calls)
         self._kinds.setdefault(key, _Kind()).keep(numbers, trace.read, traced)
         return traced
 
-    def _checked(self, program: Program) -> Program:
+    def _checked(self, kernel: FusedKernel) -> FusedKernel:
         for what, count, most in (
-            ("operands in memory", len(program.sources), FUSED_SOURCES),
-            ("numbers", sum(number.words for number in program.numbers.values()), FUSED_NUMBERS),
+            ("operands in memory", len(kernel.sources), FUSED_SOURCES),
+            ("numbers", sum(number.words for number in kernel.numbers.values()), FUSED_NUMBERS),
         ):
             if count > most:
                 self._refuse(f"it has {count} {what}, and a kernel {most} at most", "make two functions of it")
-        return program
+        return kernel
 
     def _refuse_function(self, error: TypeError) -> NoReturn:
         """Raise FusionError for a function that takes nothing but Python's own numbers, or no tensors."""

@@ -1,4 +1,4 @@
-"""Functions that are traced: what stands for their tensors and numbers, and the programs that are made of them."""
+"""Functions that are traced: what stands for their tensors and numbers, and the kernels that they become."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ _FOREIGN: Final = ("is given a tensor that is no argument of the function", "mak
 
 
 class Step(NamedTuple):
-    """One op of a program: names of operands are those of sources (x0), numbers (n0) and earlier steps (v0)."""
+    """One op of a kernel: names of operands are those of sources (x0), numbers (n0) and earlier steps (v0)."""
 
     name: str
     op: ElementwiseOp
@@ -89,7 +89,7 @@ class Number(NamedTuple):
         return -(-self.dtype.itemsize // 8)
 
 
-class Program:
+class FusedKernel:
     """What one kernel computes: results of one shape, each element of which depends on one of each source."""
 
     def __init__(
@@ -178,7 +178,7 @@ class Trace:
         self._dtypes[name] = dtype
         return name
 
-    def program(self, tensors: Sequence[TracedTensor]) -> Program:
+    def kernel(self, tensors: Sequence[TracedTensor]) -> FusedKernel:
         """What computes tensors of one shape."""
         shape = tensors[0].shape
         names = [tensor._storage.named(tensor._layout) for tensor in tensors]
@@ -194,7 +194,7 @@ class Trace:
         }
         numbers = {name: number for name, number in self.numbers.items() if name in needed}
         results = [(name, self._dtypes[name]) for name in names]
-        return Program(self.name, shape, sources, numbers, steps[::-1], results, self._tensors)
+        return FusedKernel(self.name, shape, sources, numbers, steps[::-1], results, self._tensors)
 
     def calls_of(self, results: Sequence[TracedTensor]) -> Calls:
         """What computes results by calling the ops one by one."""

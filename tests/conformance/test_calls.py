@@ -14,6 +14,7 @@ from tallow import backends
 from tallow.op import MethodOp
 from tallow.runtime.backends.gpu_backend.device import GpuDevice
 from tallow.runtime.doctor.support import SupportCell
+from tallow.runtime.program.op_call import builds
 
 from . import calls, matrix
 from .bench import cell_label
@@ -109,7 +110,8 @@ def dispatched(device: tallow.Device) -> Iterator[list[str]]:
             called.append(name)
             return result
 
-        return call
+        # What an op's first parameter is called says that it builds a program.
+        return (lambda build, *rest, **options: call(build, *rest, **options)) if builds(function) else call
 
     with pytest.MonkeyPatch.context() as patch:
         for name, module in modules.items():

@@ -17,6 +17,7 @@ from tallow.runtime.backends.gpu_backend.driver.error import LibraryError
 from tallow.runtime.backends.gpu_backend.libraries.library import Transform
 from tallow.runtime.backends.gpu_backend.memory.allocator import CachingAllocator
 
+from .library_calls import run
 from .test_cuda_cublas import Context, queue
 from .test_gpu_allocator import Memory
 
@@ -74,7 +75,7 @@ def open_fft(context: Context) -> CuFft | None:
 def test_a_plan_is_made_once_and_given_back(context, library):
     fft = open_fft(context)
     library.calls.clear()
-    fft.transform(DType.F32, Transform.FORWARD, 5, 3, 4096, 8192)
+    run(fft.transform(DType.F32, Transform.FORWARD, 5, 3, 4096, 8192))
     (work,) = [call for call in library.calls if call[0] == "set_work_area"]
     assert library.calls == [
         ("create",),
@@ -85,7 +86,7 @@ def test_a_plan_is_made_once_and_given_back(context, library):
         ("exec_c2c", 77, 4096, 8192, -1),
     ]
     library.calls.clear()
-    fft.transform(DType.F32, Transform.INVERSE, 5, 3, 4096, 8192)
+    run(fft.transform(DType.F32, Transform.INVERSE, 5, 3, 4096, 8192))
     assert [call[0] for call in library.calls] == ["set_work_area", "exec_c2c"]
     assert library.calls[-1][-1] == 1
     library.calls.clear()
@@ -97,10 +98,10 @@ def test_a_plan_is_made_once_and_given_back(context, library):
 def test_a_plan_without_a_workspace_is_told_so_once(context, library):
     fft = open_fft(context)
     library.workspace = 0
-    fft.transform(DType.F32, Transform.FORWARD, 5, 3, 4096, 8192)
+    run(fft.transform(DType.F32, Transform.FORWARD, 5, 3, 4096, 8192))
     assert [call[0] for call in library.calls][-3:] == ["set_stream", "set_work_area", "exec_c2c"]
     library.calls.clear()
-    fft.transform(DType.F32, Transform.FORWARD, 5, 3, 4096, 8192)
+    run(fft.transform(DType.F32, Transform.FORWARD, 5, 3, 4096, 8192))
     assert library.calls == [("exec_c2c", 77, 4096, 8192, -1)]
 
 
@@ -116,7 +117,7 @@ def test_a_plan_without_a_workspace_is_told_so_once(context, library):
 )
 def test_each_kind_has_its_function(context, library, dtype, form, call, kind):
     fft = open_fft(context)
-    fft.transform(dtype, form, 8, 2, 4096, 8192)
+    run(fft.transform(dtype, form, 8, 2, 4096, 8192))
     assert library.calls[-1][:4] == (call, 77, 4096, 8192)
     (made,) = [each for each in library.calls if each[0] == "make_plan_many64"]
     assert made[-2] == kind
@@ -127,7 +128,7 @@ def test_a_refusal_gives_the_plan_back(context, library):
     library.calls.clear()
     library.failing = "make_plan_many64"
     with pytest.raises(LibraryError, match=r"cufft make_plan_many64.*INVALID_SIZE.*tallow needs cuFFT"):
-        fft.transform(DType.F32, Transform.FORWARD, 5, 3, 4096, 8192)
+        run(fft.transform(DType.F32, Transform.FORWARD, 5, 3, 4096, 8192))
     assert library.calls[-1] == ("destroy", 77)
 
 

@@ -16,6 +16,8 @@ from tallow.runtime.backends.gpu_backend.driver.error import LibraryError
 from tallow.runtime.backends.gpu_backend.libraries import fft
 from tallow.runtime.backends.rocm_backend.hipfft import HipFft
 
+from .library_calls import run
+
 
 @pytest.fixture
 def library(rocm, host) -> HipFft:
@@ -29,8 +31,8 @@ def transformed(rocm, library: HipFft, lines: np.ndarray) -> np.ndarray:
     source = rocm.storage(lines)
     result = rocm.empty(source.dtype, source.length)
     count = lines.shape[-1]
-    transform = fft.Transform.FORWARD
-    library.transform(DType.F32, transform, count, lines.size // count, source.memory.address, result.memory.address)
+    addresses = source.memory.address, result.memory.address
+    run(library.transform(DType.F32, fft.Transform.FORWARD, count, lines.size // count, *addresses))
     return result.to_numpy().reshape(lines.shape)
 
 

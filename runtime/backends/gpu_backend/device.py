@@ -34,7 +34,7 @@ from .memory.storage import GpuStorage
 if TYPE_CHECKING:
     from ...custom.user_kernel import Kernel
     from ...doctor.finding import Finding
-    from ...graph.traced import Program
+    from ...graph.traced import FusedKernel
     from ...ranks.group import Group
     from .driver.gpu_driver import GpuDriver
     from .driver.loader import Loader
@@ -189,15 +189,19 @@ class GpuDevice(BackendDevice):
         """Call an op without a plan."""
         return self.planned(None, 0, function, arguments, {})
 
-    def fused(self, program: Program, storages: Sequence[Any], numbers: Sequence[float]) -> Sequence[GpuStorage]:
-        plan = self.plans.get(program)
-        if plan is not None:
-            found: Sequence[GpuStorage] = plan(*storages, *numbers)
-            return found
-        from .ops import fused
+    def fused(
+        self, kernel: FusedKernel, storages: Sequence[Any], numbers: Sequence[float]
+    ) -> Sequence[GpuStorage]:  # fmt: skip
+        results: Sequence[GpuStorage]
+        plan = self.plans.get(kernel)
+        if plan is None:
+            from .ops import fused
 
-        operands = [Operand(*operand) for operand in zip(storages, program.layouts, strict=True)]
-        return self.planned(program, len(numbers), fused.results, (program, *operands, *numbers), {})
+            operands = map(Operand, storages, kernel.layouts)
+            results = self.planned(kernel, len(numbers), fused.fused, (kernel, *operands, *numbers), {})
+        else:
+            results = plan(*storages, *numbers)
+        return results
 
     def copy_of(self, storage: BackendStorage) -> GpuStorage | None:
         if not isinstance(storage, self.storage_class):

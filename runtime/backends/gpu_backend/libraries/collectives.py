@@ -41,7 +41,10 @@ class Functions(NamedTuple):
 
 
 class Collectives(Library):
-    """The communicators of a device, whose calls are enqueued in its stream. Addresses are those of device memory."""
+    """The communicators of a device, whose calls are enqueued in its stream.
+
+    Its methods are functions that a run of a program calls with addresses of device memory.
+    """
 
     without = "MPI moves elements of several processes by way of the host"
 

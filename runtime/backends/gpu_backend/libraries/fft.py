@@ -6,9 +6,12 @@ import threading
 from abc import ABC, abstractmethod
 from collections import OrderedDict
 from collections.abc import Callable
+from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
 from .....dtype import DType
+from ....program.steps import LibraryCall
+from ....program.values import Pointer
 from ..driver import capture
 from ..driver.error import LibraryError
 from ..driver.release import release_with
@@ -60,14 +63,12 @@ class FftLibrary(Library, ABC):
         self._plans: OrderedDict[Key, tuple[Any, int]] = OrderedDict()
         release_with(self, _destroy_all, device, self._plans, destroy)
 
-    def transform(self, dtype: DType, form: Transform, count: int, lines: int, source: int, result: int) -> None:
-        """Enqueue the transforms of lines; the first one of its kind and sizes makes a plan, which no capture can."""
-        function, arguments = self.step("transform", (dtype, form, count, lines, source, result))
-        function(*arguments)
-
-    def step(self, name: str, arguments: tuple[Any, ...]) -> tuple[Callable[..., Any], tuple[Any, ...]]:  # noqa: ARG002
-        dtype, form, *sizes, source, result = arguments
-        return self._transform, ((KINDS[dtype][form], *sizes), DIRECTIONS.get(form, ()), source, result)
+    def transform(
+        self, dtype: DType, form: Transform, count: int, lines: int, source: Pointer, result: Pointer
+    ) -> LibraryCall:  # fmt: skip
+        """See `Transforms`. The first call of its kind and sizes makes a plan, which no capture can."""
+        key = KINDS[dtype][form], count, lines
+        return LibraryCall(self._transform, (key, DIRECTIONS.get(form, ()), source, result))
 
     def _transform(self, key: Key, direction: tuple[int, ...], source: int, result: int) -> None:
         with self._lock, self._device.activated():
@@ -76,8 +77,8 @@ class FftLibrary(Library, ABC):
                 # The next owner of the workspace works after this in the stream.
                 workspace = Slice(self._allocator, nbytes)
                 self._set_work_area(plan, workspace.address)
-            arguments = (plan, key[0], int(source), int(result), *direction)
-            capture.enqueue(self._queue, lambda stream: self._set_stream(plan, stream), self._execute, *arguments)
+            set_stream = partial(self._set_stream, plan)
+            capture.enqueue(self._queue, set_stream, self._execute, plan, key[0], source, result, *direction)
 
     def _plan(self, key: Key) -> tuple[Any, int]:
         found = self._plans.get(key)

@@ -169,8 +169,10 @@ class Transform(Enum):
 class Transforms(Protocol):
     """Discrete Fourier transforms."""
 
-    def transform(self, dtype: DType, form: Transform, count: int, lines: int, source: int, result: int) -> None:
-        """Enqueue the transforms of contiguous lines of `count` points, whose parts have a dtype of real numbers.
+    def transform(
+        self, dtype: DType, form: Transform, count: int, lines: int, source: Pointer, result: Pointer
+    ) -> LibraryCall:  # fmt: skip
+        """The transforms of contiguous lines of `count` points, whose parts have a dtype of real numbers.
 
-        Lines are not empty; what is read may be written to. Raises LibraryError.
+        Lines are not empty; what is read may be written to. The call raises LibraryError.
         """

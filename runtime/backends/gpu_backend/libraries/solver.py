@@ -51,9 +51,10 @@ def are_few_columns(count: int, size: int) -> bool:
 class SolverLibrary(Library, ABC):
     """A handle of a library, of one device and stream, which decomposes matrices.
 
-    Each method is given `count` matrices, columns first, one behind the other, which are overwritten. Places, addresses
-    of addresses, are given where one call is to work on all matrices, and are 0 elsewhere. What may find no result
-    waits for the device, and raises InvalidArgument. Raises LibraryError.
+    Its methods are functions that runs of programs call, since the library says only then how much memory it needs. Each
+    is given `count` matrices, columns first, one behind the other, which are overwritten. Places, addresses of
+    addresses, are given where one call is to work on all matrices, and are 0 elsewhere. What may find no result waits
+    for the device, and raises InvalidArgument. Raises LibraryError.
     """
 
     without = "NumPy's LAPACK does its work on the host"
@@ -319,7 +320,7 @@ class SolverLibrary(Library, ABC):
         if slow_path.required:
             capture.refuse(self._driver, f"{op}, of which the host reads whether it succeeded", "call it before")
         infos = Slice(self._allocator, (count + 1) * _INFO_BYTES)
-        self._work_on(nbytes, int(infos.address), work_on_all)
+        self._work_on(nbytes, infos.address, work_on_all)
         if reason is not None:
             found = np.empty(count, np.int32)
             self._driver.copy_to_host(found, infos.address)
@@ -329,7 +330,7 @@ class SolverLibrary(Library, ABC):
     def _work_on(self, nbytes: int, infos: int, work_on_all: WorkOnAll) -> None:
         work = Slice(self._allocator, max(nbytes, 1))
         with self._lock, self._driver.device.activated():
-            work_on_all(int(work.address), infos)
+            work_on_all(work.address, infos)
 
     def __repr__(self) -> str:
         return f"<{type(self).__name__} on {self._driver.label}>"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Final
 
 import numpy as np
@@ -14,7 +15,7 @@ from ....program.builder import ProgramBuilder
 from ....program.operand import Operand, dense
 from ....program.values import Buffer
 from ..driver.grid import ceil_divide
-from . import copy, elementwise
+from . import copy, elementwise, on_host
 
 if TYPE_CHECKING:
     from ....ranks.group import Group
@@ -61,7 +62,7 @@ def all_reduce_by_library(
     given, count = _joinable(build, source), source.layout.elem_count
     result = build.empty(given.dtype, count)
     if count:
-        library.all_reduce(group, given.dtype, reduction, given.address, result.address, count)
+        build.call(library.all_reduce, group, given.dtype, reduction, given.address, result.address, count)
     return _as(build, result, source.dtype)
 
 
@@ -70,7 +71,7 @@ def all_gather_by_library(build: ProgramBuilder, library: Collectives, source: O
     source, count = copy.contiguous(build, source), source.layout.elem_count
     result = build.empty(source.dtype, count * group.size)
     if count:
-        library.all_gather(group, source.address, result.address, count * source.itemsize)
+        build.call(library.all_gather, group, source.address, result.address, count * source.itemsize)
     return result
 
 
@@ -81,7 +82,7 @@ def reduce_scatter_by_library(
     given, count = _joinable(build, source), source.layout.elem_count // group.size
     result = build.empty(given.dtype, count)
     if count:
-        library.reduce_scatter(group, given.dtype, reduction, given.address, result.address, count)
+        build.call(library.reduce_scatter, group, given.dtype, reduction, given.address, result.address, count)
     return _as(build, result, source.dtype)
 
 
@@ -92,7 +93,7 @@ def broadcast_by_library(
     source, count = copy.contiguous(build, source), source.layout.elem_count
     result = build.empty(source.dtype, count)
     if count:
-        library.broadcast(group, root, source.address, result.address, count * source.itemsize)
+        build.call(library.broadcast, group, root, source.address, result.address, count * source.itemsize)
     return result
 
 
@@ -103,10 +104,9 @@ def reduce_by_library(
     given, count = _joinable(build, source), source.layout.elem_count
     result = build.empty(given.dtype, count)
     if count:
-        address = result.address
-        library.reduce(group, given.dtype, reduction, root, given.address, address, count)
+        build.call(library.reduce, group, given.dtype, reduction, root, given.address, result.address, count)
         if root != group.rank:
-            build.fill(address, 0, count * given.itemsize)
+            build.zero(result)
     return _as(build, result, source.dtype)
 
 
@@ -116,7 +116,7 @@ def all_to_all_by_library(build: ProgramBuilder, library: Collectives, source: O
     result = build.empty(source.dtype, count)
     if count:
         nbytes = count // group.size * source.itemsize
-        library.all_to_all(group, source.address, result.address, nbytes)
+        build.call(library.all_to_all, group, source.address, result.address, nbytes)
     return result
 
 
@@ -128,7 +128,7 @@ def send_by_library(
         return None
     source = copy.contiguous(build, source)
     if source.layout.elem_count:
-        library.send(group, target, source.address, source.layout.elem_count * source.itemsize)
+        build.call(library.send, group, target, source.address, source.layout.elem_count * source.itemsize)
     return build.empty(source.dtype, 0)
 
 
@@ -141,50 +141,62 @@ def recv_by_library(
     count = like.layout.elem_count
     result = build.empty(like.dtype, count)
     if count:
-        library.recv(group, source, result.address, count * like.itemsize)
+        build.call(library.recv, group, source, result.address, count * like.itemsize)
     return result
 
 
 def all_reduce(build: ProgramBuilder, source: Operand, reduction: str, group: Group) -> Buffer:
     """The elements of all ranks joined."""
-    return _stored(build, source, group.host.all_reduce(_host(build, source), reduction))
+    return _on_host(build, source, lambda array: group.host.all_reduce(array, reduction), source.layout.elem_count)
 
 
 def all_gather(build: ProgramBuilder, source: Operand, group: Group) -> Buffer:
     """The elements of all ranks, one behind the other."""
-    return _stored(build, source, group.host.all_gather(_host(build, source)))
+    return _on_host(build, source, group.host.all_gather, source.layout.elem_count * group.size)
 
 
 def reduce_scatter(build: ProgramBuilder, source: Operand, reduction: str, group: Group) -> Buffer:
     """The part of this rank of the elements of all ranks joined."""
-    return _stored(build, source, group.host.reduce_scatter(_host(build, source), reduction))
+    count = source.layout.elem_count // group.size
+    return _on_host(build, source, lambda array: group.host.reduce_scatter(array, reduction), count)
 
 
 def broadcast(build: ProgramBuilder, source: Operand, root: int, group: Group) -> Buffer:
     """The elements of one rank."""
-    return _stored(build, source, group.host.broadcast(_host(build, source), root))
+    return _on_host(build, source, lambda array: group.host.broadcast(array, root), source.layout.elem_count)
 
 
 def reduce(build: ProgramBuilder, source: Operand, reduction: str, root: int, group: Group) -> Buffer:
     """On one rank the elements of all ranks joined, on the others zeros."""
-    return _stored(build, source, group.host.reduce(_host(build, source), reduction, root))
+    return _on_host(build, source, lambda array: group.host.reduce(array, reduction, root), source.layout.elem_count)
 
 
 def all_to_all(build: ProgramBuilder, source: Operand, group: Group) -> Buffer:
     """The part for this rank of each rank."""
-    return _stored(build, source, group.host.all_to_all(_host(build, source)))
+    return _on_host(build, source, group.host.all_to_all, source.layout.elem_count)
 
 
 def send(build: ProgramBuilder, source: Operand, target: int, group: Group) -> Buffer:
     """Give the elements to a rank; the result is empty."""
-    group.host.send(_host(build, source), target)
-    return build.empty(source.dtype, 0)
+
+    def give(array: Array) -> Array:
+        group.host.send(array, target)
+        return array[:0]
+
+    return _on_host(build, source, give, 0)
 
 
 def recv(build: ProgramBuilder, like: Operand, source: int, group: Group) -> Buffer:
     """The elements that a rank gives, as many as `like` has."""
-    given = np.empty(like.layout.elem_count, like.dtype.numpy)
-    return _stored(build, like, group.host.recv(given, source))
+    count, dtype = like.layout.elem_count, like.dtype
+    take = lambda: (group.host.recv(np.empty(count, dtype.numpy), source),)  # noqa: E731
+    return on_host.computed(build, take, (), (dtype, count))[0]
+
+
+def _on_host(build: ProgramBuilder, source: Operand, compute: Callable[[Array], Array], count: int) -> Buffer:
+    """What ranks make of a flat array of the elements by way of the host."""
+    flat = copy.contiguous(build, source).relaid((source.layout.elem_count,), (1,))
+    return on_host.computed(build, lambda array: (compute(array),), (flat,), (source.dtype, count))[0]
 
 
 def _joinable(build: ProgramBuilder, source: Operand) -> Operand:
@@ -195,23 +207,8 @@ def _joinable(build: ProgramBuilder, source: Operand) -> Operand:
     return dense(elementwise.cast(build, MethodOp.TO_DTYPE, source, result=joined), source.shape)
 
 
-def _as(build: ProgramBuilder, storage: Buffer, dtype: DType) -> Buffer:
-    """The elements of a storage in the dtype that was given."""
-    if storage.dtype is dtype:
-        return storage
-    return elementwise.cast(build, MethodOp.TO_DTYPE, dense(storage, (storage.length,)), result=dtype)
-
-
-def _host(build: ProgramBuilder, operand: Operand) -> Array:
-    """The elements, once the device has computed them."""
-    operand = copy.contiguous(build, operand)
-    found = np.empty(operand.layout.elem_count, operand.dtype.numpy)
-    operand.device.read(found, operand.address)
-    return found
-
-
-def _stored(build: ProgramBuilder, operand: Operand, array: Array) -> Buffer:
-    """Elements of the host, on the device of an operand and of its dtype."""
-    result = build.empty(operand.dtype, array.size)
-    operand.device.write(result.address, array)
-    return result
+def _as(build: ProgramBuilder, buffer: Buffer, dtype: DType) -> Buffer:
+    """The elements of a buffer in the dtype that was given."""
+    if buffer.dtype is dtype:
+        return buffer
+    return elementwise.cast(build, MethodOp.TO_DTYPE, dense(buffer, (buffer.length,)), result=dtype)

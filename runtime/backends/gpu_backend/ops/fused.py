@@ -1,4 +1,4 @@
-"""Programs of elementwise ops, each computed by one kernel that is composed of the ops' functors."""
+"""Fused functions: kernels that are composed of the functors of elementwise ops."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ T = TypeVar("T")
 
 if TYPE_CHECKING:
     from .....dtype import DType
-    from ....graph.traced import Number, Program, Step
+    from ....graph.traced import FusedKernel, Number, Step
 
 _LONGEST_NAME: Final = 64
 _SOURCE: Final = """
@@ -60,33 +60,32 @@ TALLOW_KERNEL({family}_strided, FusedStrided, fused_strided<Composition>)
 """
 
 
-def results(build: ProgramBuilder, program: Program, *given: Any) -> tuple[Buffer, ...]:
-    """The results of a program for its sources, which have one shape, and its numbers."""
-    operands: tuple[Operand, ...] = given[: len(program.sources)]
-    numbers = [
+def fused(build: ProgramBuilder, kernel: FusedKernel, *given: Any) -> tuple[Buffer, ...]:
+    """The results of a kernel for its sources, operands of one shape, and its numbers."""
+    operands: tuple[Operand, ...] = given[: len(kernel.sources)]
+    words = [
         word
-        for value, number in zip(given[len(operands) :], program.numbers.values(), strict=True)
+        for value, number in zip(given[len(operands) :], kernel.numbers.values(), strict=True)
         for word in element_words(value, number.dtype)[: number.words]
     ]
-    packed_numbers = _filled(numbers, FUSED_NUMBERS, 0)
+    numbers = _filled(words, FUSED_NUMBERS, 0)
     rest = (0,) * MAX_RANK * (FUSED_SOURCES - len(operands))
 
     def contiguous(results: list[Address], sources: list[Address], count: int) -> PackedArguments:
         return arguments.fused_contiguous(
             results=_filled(results, FUSED_RESULTS, NOWHERE), sources=_filled(sources, FUSED_SOURCES, NOWHERE),
-            numbers=packed_numbers, count=count,
+            numbers=numbers, count=count,
         )  # fmt: skip
 
     def strided(results: list[Address], sources: list[Address], count: int, geometry: Geometry) -> PackedArguments:
         return arguments.fused_strided(
             results=_filled(results, FUSED_RESULTS, NOWHERE), sources=_filled(sources, FUSED_SOURCES, NOWHERE),
-            numbers=packed_numbers, count=count, geometry=Geometry((*geometry, *rest)),
+            numbers=numbers, count=count, geometry=Geometry((*geometry, *rest)),
         )  # fmt: skip
 
-    family = family_of(program)
-    return several(
-        build, Several(family, family, contiguous, strided), operands, [dtype for _, dtype in program.results]
-    )
+    family = family_of(kernel)
+    kernels = Several(family, family, contiguous, strided)
+    return several(build, kernels, operands, [dtype for _, dtype in kernel.results])
 
 
 def _filled(values: list[T], count: int, rest: T) -> list[T]:
@@ -94,12 +93,12 @@ def _filled(values: list[T], count: int, rest: T) -> list[T]:
 
 
 @lru_cache(maxsize=1024)
-def family_of(program: Program) -> str:
-    """The family of the kernels of a program; programs that do the same share it."""
-    sources = [(name, source.dtype.cpp) for name, source in program.sources.items()]
-    made = [dtype.cpp for _, dtype in program.results]
-    terms = {name: f"{name}[i]" for name in program.sources}
-    terms |= {name: _value(number.dtype, place) for place, (name, number) in _placed(program)}
+def family_of(kernel: FusedKernel) -> str:
+    """The family of a kernel; those that do the same share it."""
+    sources = [(name, source.dtype.cpp) for name, source in kernel.sources.items()]
+    made = [dtype.cpp for _, dtype in kernel.results]
+    terms = {name: f"{name}[i]" for name in kernel.sources}
+    terms |= {name: _value(number.dtype, place) for place, (name, number) in _placed(kernel)}
     aligned = [
         f"tallow::is_aligned<length>(pointer_to<const {cpp}>(arguments.sources[{place}]))"
         for place, (_, cpp) in enumerate(sources)
@@ -108,8 +107,8 @@ def family_of(program: Program) -> str:
         f"is_run<N>(pointer_to<const {cpp}>(arguments.sources[{k}]) + offsets[{k}], arguments.strides[{k} * max_rank])"
         for k, (_, cpp) in enumerate(sources)
     ]
-    steps = [_line(step, terms, program) for step in program.steps]
-    steps += [f"r{place}[i] = {terms.get(name, name)};" for place, (name, _) in enumerate(program.results)]
+    steps = [_line(step, terms, kernel) for step in kernel.steps]
+    steps += [f"r{place}[i] = {terms.get(name, name)};" for place, (name, _) in enumerate(kernel.results)]
     fields = {
         "sources": len(sources),
         "types": ", ".join([*[cpp for _, cpp in sources], *made]),
@@ -123,17 +122,17 @@ def family_of(program: Program) -> str:
         "stores": "\n        ".join(f"access.template store<{place}>(r{place});" for place in range(len(made))),
     }
     checksum = hashlib.sha256(repr(fields).encode()).hexdigest()[:16]
-    name = re.sub(r"[^A-Za-z0-9]+", "_", program.name).strip("_")[:_LONGEST_NAME]
+    name = re.sub(r"[^A-Za-z0-9]+", "_", kernel.name).strip("_")[:_LONGEST_NAME]
     family = f"{name if name.isidentifier() else 'fused'}_{checksum}"
     compose("fused", family, _SOURCE.format(family=family, **fields))
     return family
 
 
-def _placed(program: Program) -> Iterator[tuple[int, tuple[str, Number]]]:
-    """The numbers of a program, each with the place of its first word."""
-    ends = accumulate([number.words for number in program.numbers.values()])
+def _placed(kernel: FusedKernel) -> Iterator[tuple[int, tuple[str, Number]]]:
+    """The numbers of a kernel, each with the place of its first word."""
+    ends = accumulate([number.words for number in kernel.numbers.values()])
     return (
-        (end - number.words, (name, number)) for end, (name, number) in zip(ends, program.numbers.items(), strict=True)
+        (end - number.words, (name, number)) for end, (name, number) in zip(ends, kernel.numbers.items(), strict=True)
     )
 
 
@@ -144,7 +143,7 @@ def _value(dtype: DType, place: int) -> str:
     return f"{dtype.cpp}({_value(dtype.real, place)}, {_value(dtype.real, place + 1)})"
 
 
-def _line(step: Step, terms: dict[str, str], program: Program) -> str:
+def _line(step: Step, terms: dict[str, str], kernel: FusedKernel) -> str:
     """The statement that computes a step, rounded as a kernel of its op alone rounds it."""
     operands = [terms.get(name, name) for name in step.operands]
     cpp, of = step.dtype.cpp, step.operand_dtype.cpp
@@ -153,7 +152,7 @@ def _line(step: Step, terms: dict[str, str], program: Program) -> str:
     if step.op.moves:
         of = WIDTHS[f"b{8 * step.dtype.itemsize}"]
         operands[1:] = [f"bit_cast<{of}>({operand})" for operand in operands[1:]]
-    places = {name: place for place, (name, _) in _placed(program)}
+    places = {name: place for place, (name, _) in _placed(kernel)}
     words = ", ".join(f"access.arguments.numbers[{places[name]}]" for name in step.parameters)
     result = of if step.op.moves else cpp
     function = f"ElementFunction<{STRUCTS[step.op.value]}, {result}, {of}>"

@@ -8,9 +8,9 @@ the host.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
-from functools import lru_cache, wraps
-from typing import TYPE_CHECKING, Concatenate, ParamSpec, TypeAlias, TypeVar, cast
+from collections.abc import Callable, Sequence
+from functools import lru_cache, partial, wraps
+from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, TypeAlias, TypeVar, cast
 
 import numpy as np
 
@@ -21,7 +21,7 @@ from .....op import BinaryOp, MethodOp, ReduceOp, UnaryOp
 from ....host import linalg
 from ....program.builder import ProgramBuilder
 from ....program.operand import Operand, dense
-from ....program.values import NOWHERE, Address, Buffer
+from ....program.values import NOWHERE, Buffer, Pointer
 from ..driver.grid import blocks_for
 from ..libraries.solver import are_few_columns, are_many
 from . import copy, elementwise, matmul, on_host, reduce
@@ -29,46 +29,43 @@ from .geometry import Dims, Part, parts
 
 if TYPE_CHECKING:
     from ..libraries.solver import SolverLibrary
+    from ..memory.storage import GpuStorage
 
 P = ParamSpec("P")
 Result = TypeVar("Result", bound="Buffer | tuple[Buffer, ...]")
-# By a library; None where it cannot.
-ByLibrary: TypeAlias = "Callable[Concatenate[SolverLibrary, Operand, P], Result | None]"
+ByLibrary: TypeAlias = "Callable[Concatenate[ProgramBuilder, SolverLibrary, Operand, P], Result | None]"
+"""An op by a library; None where another op has to do it."""
 
 # What a kernel adds to positions as numbers of 64 bits, which wrap.
 _WRAP = 1 << 64
 
 
 def _of_finite(is_lower: bool = False) -> Callable[[ByLibrary[P, Result]], ByLibrary[P, Result]]:
-    """Give a function identity matrices in place of those with a NaN or an infinity, whose results become NaN.
+    """Give an op identity matrices in place of those with a NaN or an infinity, whose results become NaN.
 
     With `is_lower` it reads the lower triangle alone.
     """
 
     def decorate(function: ByLibrary[P, Result]) -> ByLibrary[P, Result]:
         @wraps(function)
-        def compute(library: SolverLibrary, x: Operand, /, *args: P.args, **kwargs: P.kwargs) -> Result | None:
+        def op(
+            build: ProgramBuilder, library: SolverLibrary, x: Operand, /, *args: P.args, **kwargs: P.kwargs
+        ) -> Result | None:
             if not x.layout.elem_count:
                 return None
             outer = x.layout.rank - 2
-            read = dense(triangle(build, x, 0, False), x.shape) if is_lower else x
-            finite = _all_finite(build, read, (outer, outer + 1))
+            used = dense(triangle(build, x, 0, False), x.shape) if is_lower else x
+            finite = _all_finite(build, used, (outer, outer + 1))
             flags = dense(finite, x.shape[:-2])
+            flags = flags.relaid(x.shape, (*flags.strides, 0, 0))
             identity = _identity(build, x)
-            given = _where(
-                build,
-                flags.relaid(x.shape, (*flags.strides, 0, 0)),
-                x,
-                identity.relaid(x.shape, (*[0] * outer, *identity.strides)),
-            )
-            made = function(library, dense(given, x.shape), *args, **kwargs)
-            if made is None:
-                return None
-            if isinstance(made, tuple):
-                return cast("Result", tuple([_nan_unless(build, finite, storage) for storage in made]))
-            return cast("Result", _nan_unless(build, finite, made))
+            identity = identity.relaid(x.shape, (*[0] * outer, *identity.strides))
+            result = function(build, library, dense(_where(build, flags, x, identity), x.shape), *args, **kwargs)
+            if isinstance(result, tuple):
+                return cast("Result", tuple([_nan_unless(build, finite, buffer) for buffer in result]))
+            return None if result is None else cast("Result", _nan_unless(build, finite, result))
 
-        return compute
+        return op
 
     return decorate
 
@@ -82,7 +79,7 @@ def _identity(build: ProgramBuilder, x: Operand) -> Operand:
     """One identity matrix of the shape of these."""
     rows, columns = x.shape[-2:]
     result = dense(build.empty(x.dtype, rows * columns), (rows, columns))
-    build.fill(result.address, 0, rows * columns * x.itemsize)
+    build.zero(result.storage)
     copy.const_set(build, result.relaid((min(rows, columns),), (columns + 1,)), 1)
     return result
 
@@ -91,13 +88,12 @@ def _where(build: ProgramBuilder, condition: Operand, x: Operand, y: Operand) ->
     return elementwise.ternary(build, MethodOp.WHERE_COND, condition, x, y)
 
 
-def _nan_unless(build: ProgramBuilder, finite: Buffer, made: Buffer) -> Buffer:
+def _nan_unless(build: ProgramBuilder, finite: Buffer, result: Buffer) -> Buffer:
     """Results, of which each matrix has as many, that are NaN where it was not finite."""
     count = finite.length
-    x = dense(made, (count, made.length // count))
-    return _where(
-        build, dense(finite, (count,)).relaid(x.shape, (1, 0)), x, copy.repeated_number(build, x, math.nan, x.shape)
-    )
+    x = dense(result, (count, result.length // count))
+    flags = dense(finite, (count,)).relaid(x.shape, (1, 0))
+    return _where(build, flags, x, copy.repeated_number(build, x, math.nan, x.shape))
 
 
 def triangle(build: ProgramBuilder, x: Operand, diagonal: int, is_upper: bool) -> Buffer:
@@ -130,38 +126,49 @@ def cholesky_by_library(build: ProgramBuilder, library: SolverLibrary, x: Operan
     """Lower triangles, which are the transposed upper ones of the transposed matrices."""
     factor = copy.copied(build, x)
     places = _places(build, factor)
-    library.cholesky(x.dtype, x.shape[-1], _count(x), factor.address, _address(places))
+    build.call(library.cholesky, x.dtype, x.shape[-1], _count(x), factor.address, _address(places))
     return triangle(build, factor, 0, False)
 
 
 @_of_finite()
 def det_by_library(build: ProgramBuilder, library: SolverLibrary, x: Operand) -> Buffer | None:
     """Determinants, the products of diagonals, which the host multiplies."""
-    sign, diagonal = _diagonal(build, library, x)
+    return on_host.computed(build, _product, _factored(build, library, x), (x.dtype, _count(x)))[0]
+
+
+def _product(pivots: Array, diagonal: Array) -> tuple[Array]:
     with np.errstate(all="ignore"):
-        return on_host.stored(build, x, sign * diagonal.prod(-1))
+        return (_signs(pivots, diagonal.dtype) * diagonal.prod(-1),)
 
 
 @_of_finite()
 def slogdet_by_library(build: ProgramBuilder, library: SolverLibrary, x: Operand) -> tuple[Buffer, ...] | None:
     """Their signs, and the logarithms of their absolute values."""
-    sign, diagonal = _diagonal(build, library, x)
+    results = (x.dtype, _count(x)), (x.dtype.real, _count(x))
+    return on_host.computed(build, _sign_and_logarithm, _factored(build, library, x), *results)
+
+
+def _sign_and_logarithm(pivots: Array, diagonal: Array) -> tuple[Array, Array]:
     with np.errstate(all="ignore"):
         size = np.abs(diagonal)
-        signs = sign * np.where(size == 0, size, diagonal / size).prod(-1)
-        return on_host.stored(build, x, signs), on_host.stored(build, x, np.log(size).sum(-1))
+        signs = _signs(pivots, diagonal.dtype) * np.where(size == 0, size, diagonal / size).prod(-1)
+        return signs, np.log(size).sum(-1)
 
 
-def _diagonal(build: ProgramBuilder, library: SolverLibrary, x: Operand) -> tuple[Array, Array]:
-    """The signs of row exchanges and the diagonals of upper triangles, on the host."""
+def _factored(build: ProgramBuilder, library: SolverLibrary, x: Operand) -> tuple[Operand, Operand]:
+    """Row exchanges, counted from 1, and the diagonals of upper triangles."""
     size, count = x.shape[-1], _count(x)
     factors, pivots = copy.copied(build, x), build.empty(DType.I32, count * size)
     places = _places(build, factors)
-    library.lu(x.dtype, size, count, factors.address, pivots.address, _address(places))
-    diagonal = copy.copied(build, factors.relaid((*x.shape[:-2], size), (*factors.strides[:-2], size + 1)))
-    rows = on_host.read(build, dense(pivots, diagonal.shape))
-    exchanges = (rows != np.arange(1, size + 1)).sum(-1)
-    return np.where(exchanges % 2, -1, 1).astype(x.dtype.numpy), on_host.read(build, diagonal)
+    build.call(library.lu, x.dtype, size, count, factors.address, pivots.address, _address(places))
+    shape = (*x.shape[:-2], size)
+    return dense(pivots, shape), factors.relaid(shape, (*factors.strides[:-2], size + 1))
+
+
+def _signs(pivots: Array, dtype: np.dtype[Any]) -> Array:
+    """The signs of determinants that row exchanges make."""
+    exchanges = (pivots != np.arange(1, pivots.shape[-1] + 1)).sum(-1)
+    return np.where(exchanges % 2, -1, 1).astype(dtype)
 
 
 @_of_finite()
@@ -174,16 +181,12 @@ def solve_by_library(build: ProgramBuilder, library: SolverLibrary, x: Operand, 
     found = copy.copied(build, _transposed(values))
     places, value_places = _places(build, factors), _places(build, found, size)
     operands = (factors.address, pivots.address, found.address, _address(places), _address(value_places))
-    library.solve(x.dtype, size, columns, count, *operands)
+    build.call(library.solve, x.dtype, size, columns, count, *operands)
     outer = values.shape[:-2]
     finite = dense(_all_finite(build, values, (len(outer),)), (*outer, columns))
     result = _transposed(found)
-    return _where(
-        build,
-        finite.relaid(result.shape, (*finite.strides[:-1], 0, 1)),
-        result,
-        copy.repeated_number(build, result, math.nan, result.shape),
-    )
+    flags = finite.relaid(result.shape, (*finite.strides[:-1], 0, 1))
+    return _where(build, flags, result, copy.repeated_number(build, result, math.nan, result.shape))
 
 
 @_of_finite(is_lower=True)
@@ -193,7 +196,7 @@ def eigh_by_library(
     """Eigenvalues and eigenvectors of Hermitian matrices."""
     size, count = x.shape[-1], _count(x)
     columns, values = copy.copied(build, _transposed(x)), build.empty(x.dtype.real, count * size)
-    library.eigh(x.dtype, size, count, has_vectors, columns.address, values.address)
+    build.call(library.eigh, x.dtype, size, count, has_vectors, columns.address, values.address)
     return (values, copy.fresh(build, _transposed(columns))) if has_vectors else (values,)
 
 
@@ -212,13 +215,13 @@ def qr_by_library(
     factors = dense(build.empty(x.dtype, count * reflectors), (*outer, 1, reflectors))
     sizes = (width * rows * x.itemsize, count, matrices.address, factors.address)
     places, factor_places = _places(build, matrices, rows), _places(build, factors, rows)
-    library.qr(x.dtype, rows, columns, *sizes, _address(places), _address(factor_places))
+    build.call(library.qr, x.dtype, rows, columns, *sizes, _address(places), _address(factor_places))
     steps = _transposed(matrices).strides
     upper = triangle(build, matrices.relaid((*outer, made, columns), steps), 0, True)
     if places is not None:
         flat = dense(matrices.storage, (count, width, rows))
         return _reflected(build, library, flat, dense(factors.storage, (count, reflectors)), made), upper
-    library.orthonormal(x.dtype, rows, made, reflectors, *sizes)
+    build.call(library.orthonormal, x.dtype, rows, made, reflectors, *sizes)
     return copy.fresh(build, matrices.relaid((*outer, rows, made), steps)), upper
 
 
@@ -278,18 +281,25 @@ def svd_by_library(
     left = dense(build.empty(x.dtype, count * many * made), (*outer, made, many))
     right = dense(build.empty(x.dtype, count * few * few), (*outer, few, few))
     addresses = (matrices.address, left.address, values.address, right.address, infos.address)
-    library.svd(x.dtype, (many, few, made), count, has_vectors, *addresses)
-    if on_host.read(build, dense(infos, (count,))).any():
-        return svd(build, x, has_vectors, is_full)
-    if not has_vectors:
-        return (values,)
-    if not is_full:
-        left = left.relaid((*outer, few, many), left.strides)
-    # Columns of the right vectors, of which the conjugate ones are wanted.
-    conjugate = dense(elementwise.unary(build, UnaryOp.CONJ, right), right.shape) if x.dtype.is_complex else right
-    if is_wide:
-        return copy.fresh(build, _transposed(conjugate)), values, copy.contiguous(build, left).storage
-    return copy.fresh(build, _transposed(left)), values, conjugate.storage
+    build.call(library.svd, x.dtype, (many, few, made), count, has_vectors, *addresses)
+    results: tuple[Buffer, ...] = (values,)
+    if has_vectors:
+        if not is_full:
+            left = left.relaid((*outer, few, many), left.strides)
+        # Columns of the right vectors, of which the conjugate ones are wanted.
+        conjugate = dense(elementwise.unary(build, UnaryOp.CONJ, right), right.shape) if x.dtype.is_complex else right
+        if is_wide:
+            results = copy.fresh(build, _transposed(conjugate)), values, copy.contiguous(build, left).storage
+        else:
+            results = copy.fresh(build, _transposed(left)), values, conjugate.storage
+    build.host(_complete_svd, dense(infos, (count,)), x, results, has_vectors, is_full)
+    return results
+
+
+def _complete_svd(infos: Operand, x: Operand, results: Sequence[GpuStorage], has_vectors: bool, is_full: bool) -> None:
+    """Store what the host finds where the library did not find the values of a matrix."""
+    if on_host.read(infos).any():
+        on_host.store(results, linalg.svd(on_host.read(x), has_vectors, is_full))
 
 
 def _places(build: ProgramBuilder, x: Operand, size: int = 0) -> Buffer | None:
@@ -298,15 +308,13 @@ def _places(build: ProgramBuilder, x: Operand, size: int = 0) -> Buffer | None:
     count = _count(x)
     if not are_many(count, size or rows):
         return None
-    result, first = build.empty(DType.I64, count), cast("Count", x.address)
-    step = columns * rows * x.itemsize
-    packed = arguments.arange_integers(result=result.address, count=count, start=first, step=step)
-    blocks = blocks_for(count, DType.I64.itemsize)
-    build.launch("arange", "arange_i64_integers", blocks, packed)
+    result, step = build.empty(DType.I64, count), columns * rows * x.itemsize
+    packed = arguments.arange_integers(result=result.address, count=count, start=x.address, step=step)
+    build.launch("arange", "arange_i64_integers", blocks_for(count, DType.I64.itemsize), packed)
     return result
 
 
-def _address(places: Buffer | None) -> Address:
+def _address(places: Buffer | None) -> Pointer:
     return NOWHERE if places is None else places.address
 
 
@@ -321,39 +329,56 @@ def _transposed(x: Operand) -> Operand:
 
 def cholesky(build: ProgramBuilder, x: Operand) -> Buffer:
     """The same on the host, which waits for the device; then the results are copied back."""
-    return on_host.computed(build, linalg.cholesky, x)[0]
+    return on_host.computed(build, linalg.cholesky, (x,), (x.dtype, x.layout.elem_count))[0]
 
 
 def det(build: ProgramBuilder, x: Operand) -> Buffer:
     """Determinants."""
-    return on_host.computed(build, linalg.det, x)[0]
+    return on_host.computed(build, linalg.det, (x,), (x.dtype, _count(x)))[0]
 
 
 def slogdet(build: ProgramBuilder, x: Operand) -> tuple[Buffer, ...]:
     """Signs of determinants, and logarithms of their absolute values."""
-    return on_host.computed(build, linalg.slogdet, x)
+    return on_host.computed(build, linalg.slogdet, (x,), (x.dtype, _count(x)), (x.dtype.real, _count(x)))
 
 
 def solve(build: ProgramBuilder, x: Operand, values: Operand) -> Buffer:
     """The columns of which matrices make `values`."""
-    return on_host.computed(build, linalg.solve, x, values)[0]
+    return on_host.computed(build, linalg.solve, (x, values), (x.dtype, values.layout.elem_count))[0]
 
 
 def eig(build: ProgramBuilder, x: Operand, has_vectors: bool) -> tuple[Buffer, ...]:
     """Eigenvalues and eigenvectors."""
-    return on_host.computed(build, linalg.eig, x, has_vectors=has_vectors)
+    dtype = x.dtype.complex
+    assert dtype is not None, "matrices have dtypes that are parts of complex numbers, or complex"
+    return _eigen(build, partial(linalg.eig, has_vectors=has_vectors), x, has_vectors, dtype, dtype)
 
 
 def eigh(build: ProgramBuilder, x: Operand, has_vectors: bool) -> tuple[Buffer, ...]:
     """Eigenvalues and eigenvectors of Hermitian matrices."""
-    return on_host.computed(build, linalg.eigh, x, has_vectors=has_vectors)
+    return _eigen(build, partial(linalg.eigh, has_vectors=has_vectors), x, has_vectors, x.dtype.real, x.dtype)
+
+
+def _eigen(
+    build: ProgramBuilder, compute: on_host.Compute, x: Operand, has_vectors: bool, values: DType, vectors: DType
+) -> tuple[Buffer, ...]:
+    results = [(values, _count(x) * x.shape[-1]), (vectors, x.layout.elem_count)]
+    return on_host.computed(build, compute, (x,), *results[: 1 + has_vectors])
 
 
 def qr(build: ProgramBuilder, x: Operand, is_complete: bool) -> tuple[Buffer, ...]:
     """Orthonormal columns and upper triangles."""
-    return on_host.computed(build, linalg.qr, x, is_complete=is_complete)
+    *_, rows, columns = x.shape
+    made = _count(x) * (rows if is_complete else min(rows, columns))
+    results = (x.dtype, rows * made), (x.dtype, made * columns)
+    return on_host.computed(build, partial(linalg.qr, is_complete=is_complete), (x,), *results)
 
 
 def svd(build: ProgramBuilder, x: Operand, has_vectors: bool, is_full: bool) -> tuple[Buffer, ...]:
     """Singular values, between singular vectors if these are asked for."""
-    return on_host.computed(build, linalg.svd, x, has_vectors=has_vectors, is_full=is_full)
+    (*_, rows, columns), count = x.shape, _count(x)
+    few = min(rows, columns)
+    left, right = (rows, columns) if is_full else (few, few)
+    results = (x.dtype, count * rows * left), (x.dtype.real, count * few), (x.dtype, count * right * columns)
+    compute = partial(linalg.svd, has_vectors=has_vectors, is_full=is_full)
+    return on_host.computed(build, compute, (x,), *(results if has_vectors else results[1:2]))

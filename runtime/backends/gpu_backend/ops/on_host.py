@@ -1,9 +1,12 @@
-"""Results that NumPy computes from a GPU's elements: reading them waits for the device, and results are copied back."""
+"""Results that the host computes from a GPU's elements: reading them waits for the device, and results are copied back.
+
+Both are refused while a graph is captured, since no replay could do them.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
 
@@ -13,39 +16,35 @@ from ....program.operand import Operand
 from ....program.values import Buffer
 from . import copy
 
+if TYPE_CHECKING:
+    from ..memory.storage import GpuStorage
+
+Compute: TypeAlias = Callable[..., Sequence[Any]]
+"""A function of the operands' arrays that returns an array for each result."""
+
 
 def computed(
-    build: ProgramBuilder,
-    compute: Callable[..., Sequence[Array] | None],
-    operands: Sequence[Operand],
-    results: Sequence[tuple[DType, int]],
+    build: ProgramBuilder, compute: Compute, operands: Sequence[Operand], *results: tuple[DType, int]
 ) -> tuple[Buffer, ...]:
-    """New buffers of so many elements of a dtype each, with the arrays that `compute` makes of those of the operands."""
-    made = tuple([build.empty(dtype, length) for dtype, length in results])
-    write(build, compute, operands, made)
-    return made
+    """New buffers, each of so many elements of a dtype, with the arrays that `compute` returns."""
+    buffers = tuple([build.empty(dtype, length) for dtype, length in results])
+    build.host(_compute, compute, tuple([copy.contiguous(build, x) for x in operands]), buffers)
+    return buffers
 
 
-def write(
-    build: ProgramBuilder,
-    compute: Callable[..., Sequence[Array] | None],
-    operands: Sequence[Operand],
-    targets: Sequence[Buffer],
-) -> None:
-    """Write the arrays that `compute` makes of those of the operands to buffers; None leaves these as they are."""
-    build.host(_write, compute, tuple([copy.contiguous(build, x) for x in operands]), tuple(targets))
+def _compute(compute: Compute, operands: Sequence[Operand], targets: Sequence[GpuStorage]) -> None:
+    store(targets, compute(*map(read, operands)))
 
 
-def _write(compute: Callable[..., Sequence[Array] | None], operands: Sequence[Operand], targets: Sequence[Any]) -> None:
-    arrays = compute(*map(_read, operands))
-    if arrays is not None:
-        for target, array in zip(targets, arrays, strict=True):
-            if array.size:
-                target.device.write(target.memory.address, np.ascontiguousarray(array, target.dtype.numpy))
-
-
-def _read(x: Operand) -> Array:
+def read(x: Operand) -> Array:
+    """The elements of a contiguous operand, in a run of a program."""
     array: Array = np.empty(x.shape, x.dtype.numpy)
-    if array.size:
-        x.storage.device.read(array, x.storage.address(x.layout))
+    x.storage.device.read(array, x.storage.address(x.layout))
     return array
+
+
+def store(targets: Sequence[GpuStorage], arrays: Sequence[Any]) -> None:
+    """Copy arrays to storages of as many elements, in a run of a program."""
+    for target, array in zip(targets, arrays, strict=True):
+        elements = np.ascontiguousarray(array, target.dtype.numpy).reshape(target.length)
+        target.device.write(target.memory.address, elements)
