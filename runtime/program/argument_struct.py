@@ -42,7 +42,7 @@ class ArgumentStruct(struct.Struct):
         """Pack fields, some of which may be values."""
         known, values = list(fields), []
         for position, field in enumerate(fields):
-            if isinstance(field, Value):
+            if type(field) is not int and isinstance(field, Value):
                 known[position] = 0
                 values.append((self._places[position], field))
         return PackedArguments(super().pack(*known), tuple(values))

@@ -8,8 +8,8 @@ from typing import Any, Final, NamedTuple, Protocol
 from ...dtype import DType
 from .argument_struct import PackedArguments
 from .operand import Operand
-from .program import Argument, Program, Results, results_of
-from .steps import Allocate, Copy, ExpectError, Fill, HostCall, Launch, LibraryCall, Step, memories
+from .program import Argument, Program, Results, lifetimes
+from .steps import Allocate, Copy, ExpectError, Fill, HostCall, Launch, LibraryCall, Step
 from .values import Address, BlocksBuffer, Buffer, CallNumber, Draw, ErrorRecord, Memory
 
 
@@ -43,6 +43,7 @@ class ProgramBuilder:
         self.facts = facts
         self._overlapping = overlapping
         self._steps: list[Step] = []
+        self._allocated: list[Memory] = []
         self._apart: list[tuple[Memory, Memory]] = []
 
     def empty(self, dtype: DType, length: int) -> Buffer:
@@ -53,6 +54,7 @@ class ProgramBuilder:
         """New memory, not initialised."""
         memory = Memory(nbytes)
         self._steps.append(Allocate(memory))
+        self._allocated.append(memory)
         return memory
 
     def launch(self, family: str, kernel: str, blocks: int, arguments: PackedArguments, shared_bytes: int = 0) -> None:
@@ -130,8 +132,8 @@ class ProgramBuilder:
 
     def program(self, name: str, arguments: Sequence[Argument], result: Results) -> Program:
         """The program of all steps, without memory that nothing uses."""
-        used = set(memories(list(results_of(result))))
-        used.update(*(memories(step) for step in self._steps if not isinstance(step, Allocate)))
-        steps = tuple(step for step in self._steps if not isinstance(step, Allocate) or step.memory in used)
         result = tuple(result) if isinstance(result, list) else result
-        return Program(name, tuple(arguments), steps, result, tuple(dict.fromkeys(self._apart)))
+        steps, released = lifetimes(self._steps, self._allocated, result)
+        return Program(
+            name, tuple(arguments), steps, result, released, tuple(dict.fromkeys(self._apart)) if self._apart else ()
+        )

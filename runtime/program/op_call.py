@@ -17,7 +17,7 @@ class GivenStorage:
     __slots__ = ()
 
     kind: int
-    """A number for the dtype, the length, and what the backend tells apart besides: programs serve storages of a kind."""
+    """A number for the dtype, the length, and what the backend tells apart besides."""
 
 
 class OpCall:
@@ -41,37 +41,34 @@ class OpCall:
         """
         self._function = function
         self._options = options
-        self._arguments: list[Argument] = []
+        self.arguments: list[Argument] = []
+        """The arguments of the program: a buffer for each storage, and then the numbers."""
+        self._parts = parts = list(arguments)
         owners: dict[int, int] = {}
-
-        def part_of(part: Any) -> Any:
-            if isinstance(part, GivenStorage):
-                position = len(self._arguments)
-                buffer = buffer_of(part, position)
+        position = 0
+        for place, part in enumerate(arguments[: len(arguments) - numbers]):
+            is_operand = isinstance(part, tuple) and len(part) > 0
+            storage = part[0] if is_operand else part
+            if isinstance(storage, GivenStorage):
+                buffer = buffer_of(storage, position)
                 # Keys tell whether operands are one storage only where that matters.
-                buffer.memory.owner = owners.setdefault(id(part), position)
-                self._arguments.append(buffer)
-                return buffer
-            if isinstance(part, tuple) and part and isinstance(part[0], GivenStorage):
-                kind: Any = type(part)
-                return kind(part_of(part[0]), *part[1:])
-            return part
-
-        count = len(arguments) - numbers
-        self._parts = [part_of(part) for part in arguments[:count]]
-        for _ in range(numbers):
-            parameter = Parameter(len(self._arguments))
-            self._arguments.append(parameter)
-            self._parts.append(parameter)
+                buffer.memory.owner = owners.setdefault(id(storage), position)
+                parts[place] = type(part)(buffer, *part[1:]) if is_operand else buffer
+                self.arguments.append(buffer)
+                position += 1
+        for place in range(len(arguments) - numbers, len(arguments)):
+            parts[place] = Parameter(position)
+            self.arguments.append(parts[place])
+            position += 1
 
     def program(
         self, facts: Facts, overlapping: frozenset[tuple[int, int]] = frozenset(), *, may_refuse: bool = False
     ) -> Program | None:
         """The program of the call on a device; None where the op leaves the call to another one."""
-        function, arguments = self._function, tuple(self._arguments)
+        function, arguments = self._function, tuple(self.arguments)
         if not builds(function):
             step = HostCall(function, tuple(self._parts), self._options)
-            return Program(function.__name__, arguments, (step,), None)
+            return Program(function.__name__, arguments, (step,), None, ((),))
         build = ProgramBuilder(facts, overlapping)
         result = function(build, *self._parts, **self._options)
         if result is None and may_refuse:

@@ -3,18 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import TypeAlias
+from typing import NamedTuple, TypeAlias
 
-from .steps import Allocate, Copy, ExpectError, Fill, HostCall, Launch, LibraryCall, Step, memories
+from .steps import Allocate, Copy, ExpectError, Fill, HostCall, Launch, LibraryCall, Step, accessed
 from .values import Address, BlocksBuffer, Buffer, CallNumber, DrawPart, ErrorRecord, Memory, Parameter, Scalar
 
 Argument: TypeAlias = Buffer | BlocksBuffer | Parameter
 Results: TypeAlias = Buffer | Sequence[Buffer] | None
 
 
-@dataclass(frozen=True, slots=True)
-class Program:
+class Program(NamedTuple):
     """What a call of an op does, for all calls that have its key.
 
     A run gets storages in the place of the buffers among the arguments, then the numbers. It gives a storage for the
@@ -25,6 +23,8 @@ class Program:
     arguments: tuple[Argument, ...]
     steps: tuple[Step, ...]
     result: Results
+    released: tuple[tuple[Memory, ...], ...] = ()
+    """For each step, the allocated memory that no later step and no result needs."""
     apart: tuple[tuple[Memory, Memory], ...] = ()
     """Foreign memory of arguments that the steps take to be apart. A run where they overlap needs another program."""
 
@@ -38,21 +38,25 @@ class Program:
         """Whether a library may refuse what it is asked for."""
         return any(isinstance(step, LibraryCall) and step.may_refuse for step in self.steps)
 
-    def released(self) -> list[list[Memory]]:
-        """For each step, the allocated memory that no later step and no result needs."""
-        kept = set(memories(list(results_of(self.result))))
-        last: dict[Memory, int] = {}
-        for number, step in enumerate(self.steps):
-            for memory in memories(step):
-                if memory.argument is None and memory not in kept:
-                    last[memory] = number
-        found: list[list[Memory]] = [[] for _ in self.steps]
-        for memory, number in last.items():
-            found[number].append(memory)
-        return found
-
     def __str__(self) -> str:
         return "\n".join(_lines(self))
+
+
+def lifetimes(
+    steps: Sequence[Step], allocated: Sequence[Memory], result: Results
+) -> tuple[tuple[Step, ...], tuple[tuple[Memory, ...], ...]]:
+    """The steps without memory that nothing uses, and for each one the memory that is released after it."""
+    kept = [buffer.memory for buffer in results_of(result)]
+    scratch = [memory for memory in allocated if memory not in kept]
+    if not scratch:
+        return tuple(steps), ((),) * len(steps)
+    last = {memory: number for number, step in enumerate(steps) for memory in accessed(step)}
+    used = [step for step in steps if type(step) is not Allocate or step.memory in last or step.memory in kept]
+    released: dict[int, list[Memory]] = {}
+    for memory in scratch:
+        if memory in last:
+            released.setdefault(id(steps[last[memory]]), []).append(memory)
+    return tuple(used), tuple([tuple(released.get(id(step), ())) for step in used])
 
 
 def results_of(result: Results) -> Sequence[Buffer]:
@@ -66,7 +70,7 @@ def _lines(program: Program) -> list[str]:
     names = _Names(program)
     arguments = ", ".join(names.argument(argument) for argument in program.arguments)
     lines = [f"{program.name}({arguments}):"]
-    for step, released in zip(program.steps, program.released(), strict=True):
+    for step, released in zip(program.steps, program.released, strict=True):
         lines.append(f"    {names.step(step)}")
         lines += [f"    free {names.memory(memory)}" for memory in released]
     if results := results_of(program.result):

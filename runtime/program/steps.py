@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple, TypeAlias
 
 from .argument_struct import PackedArguments
@@ -73,15 +73,24 @@ class HostCall(NamedTuple):
 Step: TypeAlias = Allocate | Launch | LibraryCall | Copy | Fill | ExpectError | HostCall
 
 
-def memories(part: object) -> Iterator[Memory]:
-    """The memory that a step, or a part of one, reads or writes."""
-    if isinstance(part, Memory):
-        yield part
-    elif isinstance(part, Address | Buffer | BlocksBuffer):
-        yield part.memory
-    elif isinstance(part, PackedArguments):
-        for _, value in part.values:
-            yield from memories(value)
+def accessed(step: Step) -> list[Memory]:
+    """The memory that a step reads or writes."""
+    # Patterns of classes would take longer, and most steps are launches.
+    if isinstance(step, Launch):
+        return [value.memory for _, value in step.arguments.values if type(value) is Address]
+    found: list[Memory] = []
+    if isinstance(step, LibraryCall | HostCall):
+        _collect(step.arguments, found)
+    elif isinstance(step, Copy):
+        found += step.target.memory, step.source.memory
+    elif isinstance(step, Fill):
+        found.append(step.target.memory)
+    return found
+
+
+def _collect(part: object, found: list[Memory]) -> None:
+    if isinstance(part, Address | Buffer | BlocksBuffer):
+        found.append(part.memory)
     elif isinstance(part, tuple | list):
         for each in part:
-            yield from memories(each)
+            _collect(each, found)

@@ -42,40 +42,40 @@ Results: TypeAlias = GpuStorage | tuple[GpuStorage, ...] | bool | None
 
 
 class GpuPlan:
-    """A plan that runs its program step by step, and compiles it when the call comes again.
+    """A plan that runs the program of a call step by step, and compiles it when the call comes again.
 
-    The compiled function takes its place then: most calls that come twice come again.
+    The compiled function takes its place then: most calls that come twice come again. Of calls that come once there are
+    many in some applications, so their steps are not kept.
     """
 
     def __init__(self, device: GpuDevice, key: Key, call: OpCall, program: Program) -> None:
         self._device = device
         self._key = key
         self._call = call
-        self._program = program
-        self._has_run = False
+        self._first: Program | None = program
         self._function: Plan | None = None
 
     def __call__(self, *operands: Any) -> Results:
         """Run the program with storages and then numbers."""
+        if self._first is not None:
+            program, self._first = self._first, None
+            if program.apart and overlapping(program, operands):
+                return self._run_overlapping(*operands)
+            return interpret(self._device, program, operands)
         if self._function is None:
-            if not self._has_run:
-                return self._run_first(operands)
-            self._function = compiled(self._device, self._program, self._run_overlapping)
+            self._function = compiled(self._device, self._program(), self._run_overlapping)
             self._device.plans.remember(self._key, self._function)
         result: Results = self._function(*operands)
         return result
 
-    def _run_first(self, operands: Sequence[Any]) -> Results:
-        if self._program.apart and overlapping(self._program, operands):
-            return self._run_overlapping(*operands)
-        result = interpret(self._device, self._program, operands)
-        self._has_run = True
-        return result
+    def _program(self, overlapping: frozenset[tuple[int, int]] = frozenset()) -> Program:
+        program = self._call.program(self._device.facts, overlapping)
+        assert program is not None, "the op has taken this call before"
+        return program
 
     def _run_overlapping(self, *operands: Any) -> Results:
         """Run the program for operands whose foreign memory overlaps, which is built for each call."""
-        program = self._call.program(self._device.facts, overlapping(self._program, operands))
-        assert program is not None, "only calls of libraries refuse"
+        program = self._program(overlapping(self._program(), operands))
         return interpret(self._device, program, operands)
 
 
@@ -102,23 +102,24 @@ class _Run:
 
     def _run(self) -> Results:
         device = self._device
-        for step, released in zip(self._program.steps, self._program.released(), strict=True):
-            match step:
-                case Allocate(memory):
-                    self._memory[memory] = device.allocate(memory.nbytes)
-                case Launch(family, kernel, blocks, arguments, shared_bytes):
-                    device.kernels.launch(family, kernel, blocks, self._packed(arguments), shared_bytes)
-                case LibraryCall(function, arguments):
-                    if function(*map(self.plain, arguments)) is False:
-                        return None
-                case Copy(target, source, nbytes):
-                    device.driver.copy(self._address(target), self._address(source), nbytes)
-                case Fill(target, byte, nbytes):
-                    device.driver.fill_bytes(self._address(target), byte, nbytes)
-                case ExpectError():
-                    device.index_errors.expect()
-                case HostCall(function, arguments, options):
-                    function(*map(self.plain, arguments), **options)
+        for step, released in zip(self._program.steps, self._program.released, strict=True):
+            # Patterns of classes would take longer.
+            if isinstance(step, Allocate):
+                self._memory[step.memory] = device.allocate(step.memory.nbytes)
+            elif isinstance(step, Launch):
+                packed = self._packed(step.arguments)
+                device.kernels.launch(step.family, step.kernel, step.blocks, packed, step.shared_bytes)
+            elif isinstance(step, LibraryCall):
+                if step.function(*map(self.plain, step.arguments)) is False:
+                    return None
+            elif isinstance(step, Copy):
+                device.driver.copy(self._address(step.target), self._address(step.source), step.nbytes)
+            elif isinstance(step, Fill):
+                device.driver.fill_bytes(self._address(step.target), step.byte, step.nbytes)
+            elif isinstance(step, ExpectError):
+                device.index_errors.expect()
+            else:
+                step.function(*map(self.plain, step.arguments), **step.options)
             for memory in released:
                 del self._memory[memory]
         result = self._program.result
@@ -244,7 +245,7 @@ class _Compiler:
         program = self._program
         for pair in program.apart:
             self._require_apart(*pair)
-        for step, released in zip(program.steps, program.released(), strict=True):
+        for step, released in zip(program.steps, program.released, strict=True):
             self._step(step)
             self._lines += [f"del {self._memory[memory]}_memory" for memory in released]
         results = list(map(self._new, results_of(program.result)))
