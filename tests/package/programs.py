@@ -1,0 +1,332 @@
+"""Programs that ops build for storages which exist on no device, and runs of programs on NumPy memory."""
+
+from __future__ import annotations
+
+import itertools
+import struct
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any, Final, NamedTuple
+
+import numpy as np
+from tallow import DType, GgmlDType
+from tallow.runtime.backends.plan import Key, Plan
+from tallow.runtime.core.layout import Layout
+from tallow.runtime.core.shape import Shape
+from tallow.runtime.program.argument_struct import PackedArguments
+from tallow.runtime.program.builder import Facts
+from tallow.runtime.program.op_call import GivenStorage, OpCall
+from tallow.runtime.program.operand import Operand
+from tallow.runtime.program.program import Program, results_of
+from tallow.runtime.program.steps import (
+    Allocate,
+    Copy,
+    ExpectError,
+    Fill,
+    HostCall,
+    Launch,
+    LibraryCall,
+    Step,
+    memories,
+)
+from tallow.runtime.program.values import (
+    Address,
+    BlocksBuffer,
+    Buffer,
+    CallNumber,
+    DrawPart,
+    ErrorRecord,
+    Memory,
+    Parameter,
+    Scalar,
+    Value,
+)
+
+FACTS: Final = Facts(multiprocessors=4, wave_size=32, counters=128, has_kernels=lambda _: True)
+
+
+class Stored(GivenStorage):
+    """A storage of any size without elements; foreign where it has a skew, a number where it has bits."""
+
+    def __init__(
+        self, dtype: DType | GgmlDType, length: int, *, skew: int | None = None, bits: int | None = None
+    ) -> None:
+        self.dtype = dtype
+        self.length = length
+        self.skew = skew
+        self.bits = bits
+
+    def buffer(self, position: int) -> Buffer | BlocksBuffer:
+        """What it is in a program."""
+        if isinstance(self.dtype, GgmlDType):
+            nbytes = self.length // self.dtype.block_size * self.dtype.type_size
+            return BlocksBuffer(self.dtype, self.length, Memory(nbytes, argument=position))
+        nbytes = self.length * self.dtype.itemsize
+        memory = Memory(nbytes, argument=position, skew=self.skew or 0, is_foreign=self.skew is not None)
+        return Buffer(self.dtype, self.length, memory, None if self.bits is None else Scalar(position))
+
+
+def layout(shape: Sequence[int], strides: Sequence[int] | None = None, offset: int = 0) -> Layout:
+    if strides is None:
+        return Layout.contiguous(tuple(shape), offset)
+    return Layout(Shape(shape), strides, offset)
+
+
+def at(storage: Any, *arguments: Any) -> Operand:
+    """The operand of a storage and the arguments of `layout`."""
+    return Operand(storage, layout(*arguments))
+
+
+def call_of(op: Callable[..., Any], *arguments: Any, numbers: int = 0, **options: Any) -> OpCall:
+    """A call of an op with operands of `Stored`."""
+    return OpCall(op, arguments, options, numbers, lambda storage, position: storage.buffer(position))
+
+
+def built(
+    op: Callable[..., Any], *arguments: Any, facts: Facts = FACTS, may_refuse: bool = False, **options: Any
+) -> Program:
+    """The program of a call of an op."""
+    program = call_of(op, *arguments, **options).program(facts, may_refuse=may_refuse)
+    assert program is not None, "the op leaves the call to another one"
+    return program
+
+
+def kernels(program: Program) -> list[str]:
+    """The names of the kernels that a program launches, in order."""
+    return [step.kernel for step in launches(program)]
+
+
+def launches(program: Program) -> list[Launch]:
+    return [step for step in program.steps if isinstance(step, Launch)]
+
+
+def expected_errors(program: Program) -> int:
+    """How many times a program says that an index may be out of range."""
+    return sum(isinstance(step, ExpectError) for step in program.steps)
+
+
+class Launched(NamedTuple):
+    """A launch as a kernel gets it."""
+
+    kernel: str
+    blocks: int
+    packed: bytes
+
+
+class Called(NamedTuple):
+    """A call of a function of a library or of the host."""
+
+    function: Callable[..., Any]
+    arguments: tuple[Any, ...]
+
+
+class Run:
+    """A run of a program on NumPy memory, which notes launches and calls in the place of making them.
+
+    An assertion fails where a step reaches bytes outside of memory, or memory before it is allocated or after it is
+    released, where memory is allocated twice or is not released in the end, and where a result is released.
+    """
+
+    def __init__(self, program: Program, numbers: Sequence[Any] = ()) -> None:
+        self.launches: list[Launched] = []
+        self.copies: list[tuple[int, int, int]] = []
+        self.fills: list[tuple[int, int, int]] = []
+        self.calls: list[Called] = []
+        self._numbers = numbers
+        self._program = program
+        self._live: dict[Memory | int, np.ndarray[Any, Any] | None] = {}
+        self._begins: dict[Memory | int, int] = {}
+        self._values: dict[Value, int] = {}
+        self._call_numbers = itertools.count(1)
+        for argument in program.arguments:
+            if not isinstance(argument, Parameter):
+                self._add(argument.memory)
+        self.arguments = [self._begins[self._key(argument.memory)] for argument in program.arguments
+                          if not isinstance(argument, Parameter)]  # fmt: skip
+        """The addresses of the storages that are given."""
+        for step, released in zip(program.steps, program.released(), strict=True):
+            self._take(step)
+            for memory in released:
+                del self._live[self._key(memory)]
+        results = [result.memory for result in results_of(program.result)]
+        self.results = [self.address(memory.address) for memory in results]
+        """The addresses of the storages that are returned."""
+        owned = {self._key(memory) for memory in results if memory.argument is None}
+        allocated = {key for key in self._live if isinstance(key, Memory)}
+        assert allocated == owned, "memory is neither released nor a result"
+
+    def bytes_at(self, memory: Memory) -> np.ndarray[Any, Any]:
+        """The bytes of live memory."""
+        key = self._key(memory)
+        found = self._live[key]
+        if found is None:
+            found = self._live[key] = np.zeros(memory.nbytes, np.uint8)
+        return found
+
+    def address(self, address: Address) -> int:
+        """The number of an address, which is in live memory, or at the end of it."""
+        key = self._key(address.memory)
+        assert key in self._live, f"memory of {address.memory.nbytes} bytes is not allocated, or is released"
+        assert 0 <= address.offset <= address.memory.nbytes, "an address is outside of its memory"
+        return self._begins[key] + address.offset
+
+    @staticmethod
+    def _key(memory: Memory) -> Memory | int:
+        return memory if memory.owner is None else memory.owner
+
+    def _add(self, memory: Memory) -> None:
+        key = self._key(memory)
+        if key not in self._begins:
+            # Farther from each other than any memory is large.
+            self._begins[key] = (1 + len(self._begins) << 44) + memory.skew
+            # Memory of programs whose kernels are noted alone is never looked at.
+            self._live[key] = None
+
+    def _take(self, step: Step) -> None:
+        for memory in memories(step) if not isinstance(step, Allocate) else ():
+            assert self._key(memory) in self._live, f"{type(step).__name__} uses memory that is not allocated"
+        match step:
+            case Allocate(memory):
+                assert memory not in self._begins, "memory is allocated twice"
+                self._add(memory)
+            case Launch(_, kernel, blocks, arguments):
+                assert blocks > 0
+                self.launches.append(Launched(kernel, blocks, self._packed(arguments)))
+            case LibraryCall(function, arguments) | HostCall(function, arguments):
+                self.calls.append(Called(function, tuple(map(self._plain, arguments))))
+            case Copy(target, source, nbytes):
+                to, from_ = self._bytes(target, nbytes), self._bytes(source, nbytes)
+                assert not np.shares_memory(to, from_), "a copy overlaps itself"
+                to[:] = from_
+                self.copies.append((self.address(target), self.address(source), nbytes))
+            case Fill(target, byte, nbytes):
+                self._bytes(target, nbytes)[:] = byte
+                self.fills.append((self.address(target), byte, nbytes))
+
+    def _bytes(self, address: Address, nbytes: int) -> np.ndarray[Any, Any]:
+        assert 0 <= address.offset <= address.offset + nbytes <= address.memory.nbytes, "bytes are outside of memory"
+        return self.bytes_at(address.memory)[address.offset : address.offset + nbytes]
+
+    def _packed(self, arguments: PackedArguments) -> bytes:
+        packed = bytearray(arguments.template)
+        for place, value in arguments.values:
+            struct.pack_into(f"={value.code}", packed, place, self._number(value))
+        form, fields = arguments.parts()
+        parts = [self._number(field) if isinstance(field, Value) else field for field in fields]
+        assert struct.pack(form, *parts) == packed, "a struct is packed in two ways"
+        return bytes(packed)
+
+    def _plain(self, value: Any) -> Any:
+        match value:
+            case Buffer() | BlocksBuffer():
+                return self.address(value.address)
+            case Parameter():
+                return self._parameter(value)
+            case Value():
+                return self._number(value)
+            case tuple():
+                parts = map(self._plain, value)
+                return tuple(parts) if type(value) is tuple else type(value)(*parts)
+        return value
+
+    def _parameter(self, parameter: Parameter) -> Any:
+        storages = sum(not isinstance(argument, Parameter) for argument in self._program.arguments)
+        return self._numbers[parameter.position - storages]
+
+    def _number(self, value: Value) -> int:
+        if isinstance(value, Address):
+            return self.address(value)
+        if value not in self._values:
+            self._values[value] = self._find(value)
+        return self._values[value]
+
+    def _find(self, value: Value) -> int:
+        match value:
+            case Scalar(source=source, function=function, constants=constants):
+                if isinstance(source, Parameter):
+                    given = self._parameter(source)
+                else:
+                    # Any bits, of a storage that is a number.
+                    given = self._number(source) if isinstance(source, Scalar) else 0
+                return given if function is None else function(given, *constants)
+            case ErrorRecord():
+                return 64
+            case CallNumber():
+                return next(self._call_numbers)
+            case DrawPart(name=name):
+                return {"state": 0, "seed": 5, "block": 7}[name]
+        raise AssertionError(f"a run has no {type(value).__name__}")
+
+
+class Observer:
+    """Notes the programs of calls on a device, and the calls themselves."""
+
+    def __init__(self) -> None:
+        self.calls: list[OpCall] = []
+        self.programs: list[Program] = []
+
+    def observed(self, key: Key, call: OpCall, plan: Plan, is_known: bool) -> Plan:
+        """The plan as it is."""
+        self.calls.append(call)
+        program = call.program(FACTS, may_refuse=True)
+        if program is not None:
+            self.programs.append(program)
+        return plan
+
+
+def check(build: Callable[[], Program | None]) -> Program | None:
+    """The program that `build` gives, which is well formed, is printed, and is the same when it is built again."""
+    program = build()
+    if program is None:
+        return None
+    Run(program, [1] * sum(isinstance(argument, Parameter) for argument in program.arguments))
+    for pair in program.apart:
+        assert all(memory.is_foreign for memory in pair)
+    again = build()
+    assert again is not None
+    assert described(program) == described(again)
+    assert str(program) == str(again)
+    return program
+
+
+def described(program: Program) -> list[Any]:
+    """A program in numbers, names and bytes, which can be compared."""
+    numbers: dict[object, int] = {}
+
+    def plain(part: Any) -> Any:
+        match part:
+            case Address(memory=memory, offset=offset):
+                return plain(memory), offset
+            case Memory(nbytes=nbytes, argument=argument, owner=owner, skew=skew, is_foreign=is_foreign):
+                return numbers.setdefault(part, len(numbers)), nbytes, argument, owner, skew, is_foreign
+            case Buffer() | BlocksBuffer():
+                return part.dtype, part.length, plain(part.memory), plain(part.number)
+            case Scalar(source=source, function=function, constants=constants):
+                return plain(source), function, constants
+            case DrawPart(draw=draw, name=name):
+                return numbers.setdefault(draw, len(numbers)), draw.blocks, name
+            case ErrorRecord() | CallNumber():
+                return type(part), numbers.setdefault(part, len(numbers))
+            case Parameter(position=position):
+                return position
+            case tuple() | list():
+                return [plain(each) for each in part]
+            case dict():
+                return {name: plain(each) for name, each in part.items()}
+        return part
+
+    return [(type(part), plain(part)) for part in (*program.arguments, *program.steps, program.result, program.apart)]
+
+
+def spread(shapes: Sequence[int]) -> Layout:
+    """A layout of every second element behind the first ones, the dims from the last to the first."""
+    steps = itertools.accumulate(shapes[:-1], lambda step, size: step * size, initial=2) if shapes else ()
+    return Layout(Shape(shapes), tuple(steps), 1)
+
+
+def arguments_in(value: Any) -> Iterator[Any]:
+    """The parts of an argument, of tuples too."""
+    if isinstance(value, tuple):
+        for part in value:
+            yield from arguments_in(part)
+    else:
+        yield value
