@@ -7,13 +7,12 @@ import sys
 import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from typing import Any
 
 import numpy as np
 import pytest
 import tallow as tl
-from tallow.runtime.backends.gpu_backend.execute.recorder import PlanToRecord
-from tallow.runtime.base.bounded_cache import BoundedCache
+from tallow.runtime.backends.gpu_backend.execute.program import GpuPlan
+from tallow.runtime.backends.plan import Key, Plan, Plans
 
 from . import matrix
 from .oracle.formats import Array
@@ -106,18 +105,18 @@ REFUSED: dict[str, Program] = {
 }
 
 
-class Recorded(BoundedCache[object, Any]):
+class Remembered(Plans):
     """Plans, with the keys of those that were put there."""
 
     def __init__(self) -> None:
-        super().__init__(1 << 14)
-        self.keys_of_plans: list[object] = []
+        super().__init__()
+        self.keys_of_plans: list[Key] = []
 
-    def keep(self, key: object, value: Any) -> Any:
-        """Note the key, unless a GPU's plan is replaced by the recording of its second run."""
-        if key not in self or isinstance(value, PlanToRecord) or not isinstance(self[key], PlanToRecord):
+    def remember(self, key: Key, plan: Plan) -> None:
+        """Note the key, unless what is compiled takes the place of what ran the program step by step."""
+        if isinstance(plan, GpuPlan) or not isinstance(self.get(key), GpuPlan):
             self.keys_of_plans.append(key)
-        return super().keep(key, value)
+        super().remember(key, plan)
 
 
 def test_no_plan_refuses(device: tl.Device, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -126,7 +125,7 @@ def test_no_plan_refuses(device: tl.Device, monkeypatch: pytest.MonkeyPatch) -> 
     arrays = *generator.standard_normal((2, 96, 80), np.float32), generator.integers(0, 80, (96, 80))
     x, y, i = (tl.Tensor(array, device=device) for array in arrays)
     for name, program in (PROGRAMS | REFUSED).items():
-        plans = Recorded()
+        plans = Remembered()
         monkeypatch.setattr(x.storage.inner.device, "plans", plans)
         program(x, y, i).numpy()
         twice = {key for key in plans.keys_of_plans if plans.keys_of_plans.count(key) > 1}

@@ -9,6 +9,7 @@ from typing import Any, Final, NamedTuple
 
 import numpy as np
 from tallow import DType, GgmlDType
+from tallow.dtype import Array
 from tallow.runtime.backends.plan import Key, Plan
 from tallow.runtime.core.layout import Layout
 from tallow.runtime.core.shape import Shape
@@ -26,7 +27,7 @@ from tallow.runtime.program.steps import (
     Launch,
     LibraryCall,
     Step,
-    memories,
+    accessed,
 )
 from tallow.runtime.program.values import (
     Address,
@@ -41,6 +42,8 @@ from tallow.runtime.program.values import (
     Value,
 )
 
+# Larger memory than this has addresses alone.
+_MOST_BYTES: Final = 1 << 20
 FACTS: Final = Facts(multiprocessors=4, wave_size=32, counters=128, has_kernels=lambda _: True)
 
 
@@ -133,7 +136,7 @@ class Run:
         self.calls: list[Called] = []
         self._numbers = numbers
         self._program = program
-        self._live: dict[Memory | int, np.ndarray[Any, Any] | None] = {}
+        self._live: dict[Memory | int, Array | None] = {}
         self._begins: dict[Memory | int, int] = {}
         self._values: dict[Value, int] = {}
         self._call_numbers = itertools.count(1)
@@ -143,7 +146,7 @@ class Run:
         self.arguments = [self._begins[self._key(argument.memory)] for argument in program.arguments
                           if not isinstance(argument, Parameter)]  # fmt: skip
         """The addresses of the storages that are given."""
-        for step, released in zip(program.steps, program.released(), strict=True):
+        for step, released in zip(program.steps, program.released, strict=True):
             self._take(step)
             for memory in released:
                 del self._live[self._key(memory)]
@@ -153,14 +156,6 @@ class Run:
         owned = {self._key(memory) for memory in results if memory.argument is None}
         allocated = {key for key in self._live if isinstance(key, Memory)}
         assert allocated == owned, "memory is neither released nor a result"
-
-    def bytes_at(self, memory: Memory) -> np.ndarray[Any, Any]:
-        """The bytes of live memory."""
-        key = self._key(memory)
-        found = self._live[key]
-        if found is None:
-            found = self._live[key] = np.zeros(memory.nbytes, np.uint8)
-        return found
 
     def address(self, address: Address) -> int:
         """The number of an address, which is in live memory, or at the end of it."""
@@ -178,11 +173,10 @@ class Run:
         if key not in self._begins:
             # Farther from each other than any memory is large.
             self._begins[key] = (1 + len(self._begins) << 44) + memory.skew
-            # Memory of programs whose kernels are noted alone is never looked at.
-            self._live[key] = None
+            self._live[key] = np.zeros(memory.nbytes, np.uint8) if memory.nbytes <= _MOST_BYTES else None
 
     def _take(self, step: Step) -> None:
-        for memory in memories(step) if not isinstance(step, Allocate) else ():
+        for memory in accessed(step):
             assert self._key(memory) in self._live, f"{type(step).__name__} uses memory that is not allocated"
         match step:
             case Allocate(memory):
@@ -194,17 +188,24 @@ class Run:
             case LibraryCall(function, arguments) | HostCall(function, arguments):
                 self.calls.append(Called(function, tuple(map(self._plain, arguments))))
             case Copy(target, source, nbytes):
-                to, from_ = self._bytes(target, nbytes), self._bytes(source, nbytes)
-                assert not np.shares_memory(to, from_), "a copy overlaps itself"
-                to[:] = from_
-                self.copies.append((self.address(target), self.address(source), nbytes))
+                to, from_ = self._span(target, nbytes), self._span(source, nbytes)
+                assert abs(to - from_) >= nbytes, "a copy overlaps itself"
+                self.copies.append((to, from_, nbytes))
+                if (elements := self._bytes(target, nbytes)) is not None:
+                    elements[:] = self._bytes(source, nbytes)
             case Fill(target, byte, nbytes):
-                self._bytes(target, nbytes)[:] = byte
-                self.fills.append((self.address(target), byte, nbytes))
+                self.fills.append((self._span(target, nbytes), byte, nbytes))
+                if (elements := self._bytes(target, nbytes)) is not None:
+                    elements[:] = byte
 
-    def _bytes(self, address: Address, nbytes: int) -> np.ndarray[Any, Any]:
-        assert 0 <= address.offset <= address.offset + nbytes <= address.memory.nbytes, "bytes are outside of memory"
-        return self.bytes_at(address.memory)[address.offset : address.offset + nbytes]
+    def _span(self, address: Address, nbytes: int) -> int:
+        assert nbytes > 0
+        self.address(address + nbytes)
+        return self.address(address)
+
+    def _bytes(self, address: Address, nbytes: int) -> Array | None:
+        memory = self._live[self._key(address.memory)]
+        return None if memory is None else memory[address.offset : address.offset + nbytes]
 
     def _packed(self, arguments: PackedArguments) -> bytes:
         packed = bytearray(arguments.template)

@@ -14,17 +14,15 @@ import numpy as np
 import pytest
 from tallow import Device, Tensor
 from tallow.dtype import DType
-from tallow.kernels import arguments
 from tallow.runtime.backends.gpu_backend.driver.error import DriverError, InvalidKernel
 from tallow.runtime.backends.gpu_backend.execute.index_errors import INDEX_OPS
 from tallow.runtime.backends.gpu_backend.execute.kernels import Kernels
-from tallow.runtime.backends.gpu_backend.ops.geometry import packed_dims
-from tallow.runtime.backends.gpu_backend.ops.index import Rows
+from tallow.runtime.backends.gpu_backend.ops.index import select
 from tallow.runtime.backends.gpu_backend.ops.memory import synchronize
-from tallow.runtime.backends.gpu_backend.ops.operand import Operand
 from tallow.runtime.base.error import CompilationFailed, InvalidArgument, InvalidIndex, OutOfMemory
 from tallow.runtime.core.layout import Layout
 from tallow.runtime.kernels import code_object
+from tallow.runtime.program.operand import Operand
 
 from .filling import fill, plant
 
@@ -137,19 +135,15 @@ def test_a_shipped_code_object_without_the_kernel(gpu, shipped):
 
 
 def gather(gpu, indexes: list[int], op: str = "gather") -> list[int]:
-    """rows[indexes] of ten numbers, or 0."""
+    """rows[indexes] of ten numbers, or 0, by an op of that name."""
     source = gpu.storage(np.arange(100, 110, dtype=np.int32))
     places = gpu.storage(np.array(indexes, np.int64))
-    result = gpu.empty(DType.I32, len(indexes))
-    count = len(indexes)
-    rows = Rows.of(op, Operand(places, Layout.contiguous((count,))), 10)
-    packed = arguments.gather(
-        result=result.memory.address, source=source.memory.address, indexes=places.memory.address, index=rows.fields,
-        row_stride=1, count=count, geometry=packed_dims((count,), [(1,), (0,)]),
-    )  # fmt: skip
-    gpu.kernels.launch("index", "gather_b32", 1, packed)
-    gpu.index_errors.expect()
-    return result.to_numpy().tolist()
+    operands = [Operand(each, Layout.contiguous((each.length,))) for each in (source, places)]
+    return gpu.run(gathered, op, *operands).to_numpy().tolist()
+
+
+def gathered(build, op, x, indexes):
+    return select(build, op, x, indexes, 0)
 
 
 @pytest.mark.parametrize("index", [10, -1, 1 << 40])

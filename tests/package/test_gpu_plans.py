@@ -1,12 +1,12 @@
-"""Plans: what a call gives a GPU, recorded once and given again with other memory and numbers."""
+"""Plans of a GPU: programs of calls, which run with other memory and numbers when the calls come again."""
 
 import gc
+import traceback
 
 import numpy as np
 import pytest
 import tallow as tl
-from tallow.runtime.backends.gpu_backend.execute.recorder import PlanToRecord
-from tallow.runtime.kernels.argument_struct import ArgumentStruct, Number, RecordedAddress
+from tallow.runtime.backends.gpu_backend.execute.program import GpuPlan
 
 
 @pytest.fixture
@@ -19,17 +19,33 @@ def on(gpu, array):
     return tl.Tensor.from_numpy(np.asarray(array), tl.Device(gpu))
 
 
-def test_a_call_is_recorded_when_it_comes_again(gpu, plans):
+def test_a_program_is_interpreted_first_and_compiled_when_its_call_comes_again(gpu, plans):
     x = on(gpu, np.arange(6, dtype="f4"))
     x.exp()
     (first,) = plans.values()
-    assert isinstance(first, PlanToRecord)
+    assert isinstance(first, GpuPlan)
     x.exp()
     (plan,) = plans.values()
-    assert plan.__name__ == "run"
+    assert plan.__name__ == "unary"
     expected = np.exp(np.arange(6, dtype="f4") + 1)
     assert np.allclose(on(gpu, np.arange(6, dtype="f4") + 1).exp().numpy(), expected)
     assert list(plans.values()) == [plan]
+
+
+def test_an_error_in_a_plan_shows_its_line_and_its_op(gpu, plans, monkeypatch):
+    x = on(gpu, np.arange(6, dtype="f4"))
+    for _ in range(2):
+        x.exp()
+
+    def fail(*_):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(gpu.slice_class, "__init__", fail)
+    with pytest.raises(KeyboardInterrupt) as caught:
+        x.exp()
+    frame = next(frame for frame in traceback.extract_tb(caught.tb) if frame.filename.startswith("<tallow program"))
+    assert (frame.name, frame.filename.rpartition(" ")[2]) == ("unary", "unary>")
+    assert frame.line.startswith("m0_memory = Slice(allocator, ")
 
 
 def test_plans_tell_ops_dtypes_layouts_and_lengths_from_each_other(gpu, plans):
@@ -63,11 +79,11 @@ def test_joins_of_any_number_of_tensors_have_plans_of_their_own(gpu, plans):
             tl.cat([tensors[0][:, 1:], tensors[1]], 1).numpy(), np.concatenate([arrays[0][:, 1:], arrays[1]], 1)
         )
         assert np.array_equal(tl.cat([tensors[0]] * 2).numpy(), np.concatenate([arrays[0]] * 2))
-    assert "run" in {getattr(plan, "__name__", "") for key, plan in plans.items() if key[0] == "cat"}
+    assert "cat" in {getattr(plan, "__name__", "") for key, plan in plans.items() if key[0] == "cat"}
 
 
 def test_a_number_that_is_worked_with_is_that_of_each_call(gpu, plans):
-    """A strided fill repeats the bits of its number, which a plan cannot."""
+    """A strided fill repeats the bits of its number."""
     for number in (1.0, 2.0, 3.0, 4.0):
         x = on(gpu, np.zeros((4, 4), "f4"))
         x[:, ::2] = number
@@ -110,7 +126,7 @@ def test_plans_keep_no_memory(gpu, plans):
     assert gpu.allocator.statistics().allocated == before
 
 
-def test_recording_leaves_no_garbage_that_has_memory(gpu, plans):
+def test_compiling_leaves_no_garbage_that_has_memory(gpu, plans):
     x = on(gpu, np.ones((4, 4), dtype="f4"))
     # The library of products has a workspace from now on.
     x.matmul(x)
@@ -155,7 +171,6 @@ def test_writing_to_memory_of_others_has_plans_that_ask_whether_it_is_shared(gpu
         lent.copy_(source)
         lent.add_(source)
     assert base.tolist() == (2 * np.arange(8)).tolist()
-    assert {plan.__name__ for plan in plans.values() if hasattr(plan, "__name__")} == {"run"}
     # The same call, on memory that both have.
     plan = next(plan for key, plan in plans.items() if key[0] == "assign")
     assert hasattr(plan, "__name__")
@@ -186,29 +201,3 @@ def test_a_plan_for_a_number_takes_one_that_was_just_written_to_memory(gpu, plan
     assert number.memory.nbytes == 4
     assert number.number is None
     assert tl.Storage(plan(x.storage.inner, number)).to_numpy().tolist() == [4.0] * 4
-
-
-def test_a_struct_knows_where_its_variables_are():
-    struct = ArgumentStruct("=QI2IxxxxQ")
-    packed = struct.pack(RecordedAddress.of(64, "x") + 8, 1, 2, 3, 4)
-    assert packed == struct.pack(72, 1, 2, 3, 4)
-    ((place, variable),) = packed.variables
-    assert (place, variable.name, variable.offset) == (0, "x", 8)
-    assert (8 + RecordedAddress.of(64, "x")).offset == 8
-
-
-def test_what_is_worked_out_of_a_number_is_noted():
-    class Noting:
-        changed_times = 0
-
-        def changed(self):
-            self.changed_times += 1
-
-    recorder = Noting()
-    number = Number.made(recorder, 5, "n")
-    assert ArgumentStruct("=Q").pack(number).variables[0][1] is number
-    assert recorder.changed_times == 0
-    for work_out in (lambda n: n + 1, lambda n: n == 5, hash, lambda n: n.to_bytes(4, "little"), bool, lambda n: 3 | n):
-        before = recorder.changed_times
-        work_out(number)
-        assert recorder.changed_times == before + 1

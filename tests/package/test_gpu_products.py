@@ -7,10 +7,14 @@ from typing import Any
 
 import numpy as np
 import pytest
-from tallow import Device, QStorage, Storage, Tensor
+from tallow import Device, DType, GgmlDType, Storage, Tensor
 from tallow.kernels.constants import GROUP_ROWS_OF_BLOCKS, GROUP_ROWS_OF_X, GROUP_SHARED
+from tallow.runtime.backends.gpu_backend.ops import quantized
+from tallow.runtime.backends.gpu_backend.ops.matmul import matmul
+from tallow.runtime.program.operand import Operand
 
 from . import backend
+from .programs import FACTS, Observer, Stored, at, built, kernels, launches
 
 backend.require_package()
 
@@ -33,21 +37,10 @@ MORE, MOST = (70, 72, 136, 24), (130, 72, 136, 24)
     ],
 )
 def test_products_by_large_tiles_however_operands_lie(
-    gpu: Any, monkeypatch: pytest.MonkeyPatch, dtype: str, sizes: tuple[int, int, int, int], least: float
+    gpu: Any, dtype: str, sizes: tuple[int, int, int, int], least: float
 ) -> None:
-    from tallow.runtime.backends.gpu_backend.execute.kernels import Kernels
-    from tallow.runtime.backends.gpu_backend.ops.matmul import matmul
-    from tallow.runtime.program.operand import Operand
-
     if sizes in (MORE, MOST) and Device(gpu).backend != "cuda":
         pytest.skip("tiles of halves have one size here")
-    launch, launched = Kernels.launch, []
-
-    def note(kernels: Kernels, family: str, name: str, *rest: Any) -> None:
-        launched.append((name, rest[-1]))
-        launch(kernels, family, name, *rest)
-
-    monkeypatch.setattr(Kernels, "launch", note)
     generator = np.random.default_rng(0)
     b, m, n, k = sizes
     for left, right in product("nt", repeat=2):
@@ -60,9 +53,12 @@ def test_products_by_large_tiles_however_operands_lie(
         if right == "t":
             rhs = rhs.transpose(1, 2).contiguous().transpose(1, 2)
         operands = [Operand(each.storage.inner, each.layout) for each in (lhs, rhs, added)]
-        launched.clear()
-        made = Device(gpu).inner.run(matmul, operands[0], operands[1], sizes, operands[2])
-        assert launched == [(f"matmul_{dtype}_tiles_{left}{right}", 0 if dtype == "f32" else GROUP_SHARED)]
+        observer = Observer()
+        with gpu.plans.observed_by(observer):
+            made = gpu.run(matmul, operands[0], operands[1], sizes, operands[2])
+        (launch,) = launches(observer.programs[0])
+        shared = 0 if dtype == "f32" else GROUP_SHARED
+        assert (launch.kernel, launch.shared_bytes) == (f"matmul_{dtype}_tiles_{left}{right}", shared)
         result = Tensor.from_storage(Storage(made), (b, m, n)).to_dtype("f64").numpy()
         expected = x @ y + bias
         assert np.abs(result - expected).max() <= least * np.abs(expected).max(), (left, right)
@@ -78,27 +74,18 @@ def test_products_by_large_tiles_however_operands_lie(
     ],
 )
 def test_groups_multiply_many_rows_with_weights_in_blocks_where_a_device_has_them(
-    gpu: Any, monkeypatch: pytest.MonkeyPatch, held: int, rows: int, way: str
+    held: int, rows: int, way: str
 ) -> None:
-    from tallow.runtime.backends.gpu_backend.execute.kernels import Kernels
-    from tallow.runtime.backends.gpu_backend.ops import quantized
-    from tallow.runtime.program.operand import Operand
-
-    device, hidden = Device(gpu), 2048
-    launched: list[tuple[str, int]] = []
-    # No HIP runtime has the kernels of groups.
-    facts = device.inner.facts._replace(has_kernels=lambda _: True)
-    monkeypatch.setitem(vars(device.inner), "facts", facts)
-    monkeypatch.setattr(Kernels, "launch", lambda _, family, name, blocks, *rest: launched.append((name, blocks)))
-    blocks = QStorage.zeros(device, rows * hidden, "Q4K").inner
-    x = Tensor(np.zeros((held, hidden), np.float16), device=device)
-    operand = Operand(x.storage.inner, x.layout)
-    made = device.inner.run(quantized.forward, blocks, operand, rows, hidden, None)
-    assert made.dtype.value == "f16" and made.length == held * rows
-    names = dict(launched)
+    hidden = 2048
+    blocks, x = Stored(GgmlDType.Q4K, rows * hidden), at(Stored(DType.F16, held * hidden), (held, hidden))
+    program = built(quantized.forward, blocks, x, rows, hidden, None)
+    assert (program.result.dtype, program.result.length) == (DType.F16, held * rows)
+    names = {launch.kernel: launch.blocks for launch in launches(program)}
     assert way in names
     if way.startswith("block_groups"):
         tiles = -(-held // GROUP_ROWS_OF_X) * (rows // GROUP_ROWS_OF_BLOCKS)
         # Two parts of the depth are enough for a block.
-        assert names[way] == tiles * max(min(device.inner.driver.multiprocessors // tiles, 2), 1)
+        assert names[way] == tiles * max(min(FACTS.multiprocessors // tiles, 2), 1)
         assert "arrange_x_Q4K" in names
+    without = built(quantized.forward, blocks, x, rows, hidden, None, facts=FACTS._replace(has_kernels=lambda _: False))
+    assert not any(name.startswith("block_groups") for name in kernels(without))

@@ -7,7 +7,7 @@ import math
 import tallow as tl
 import torch
 from tallow.runtime.backends.gpu_backend.ops import matmul
-from tallow.runtime.backends.gpu_backend.ops.operand import Operand as GpuOperand
+from tallow.runtime.program.operand import Operand
 from torch.nn import functional
 
 from ..libraries import Data
@@ -40,9 +40,10 @@ def _matmul(data: Data, part: int = 1, *, by_kernel: bool = False) -> Work:
 
 def _by_kernel(x: tl.Tensor, y: tl.Tensor) -> tl.Tensor:
     """A product of square matrices by tallow's own kernel, which matmul calls where no library is there."""
-    lhs, rhs = (GpuOperand(operand.storage.inner, operand.layout) for operand in (x, y))  # type: ignore[arg-type]
+    lhs, rhs = (Operand(operand.storage.inner, operand.layout) for operand in (x, y))
     size = x.shape[0]
-    return tl.Tensor.from_storage(tl.Storage(matmul.matmul(lhs, rhs, (1, size, size, size))), x.shape)
+    result = x.device.inner.run(matmul.matmul, lhs, rhs, (1, size, size, size))
+    return tl.Tensor.from_storage(tl.Storage(result), x.shape)
 
 
 def _conv2d(data: Data) -> Work:

@@ -258,8 +258,8 @@ class _Compiler:
             cancelled = "; ".join(f"{name}.cancel()" for name in self._draws.values())
             lines = ["try:", *[f"    {line}" for line in lines], f"except BaseException: {cancelled}; raise"]
         body = "".join(f"\n    {line}" for line in (*self._first, *lines))
-        text = f"def run({', '.join(self._parameters())}):{body}\n"
-        return FunctionType(_code(text, program.name), self._names, program.name)
+        text = f"def {program.name}({', '.join(self._parameters())}):{body}\n"
+        return FunctionType(_code(text, program.name), self._names)
 
     def _parameters(self) -> list[str]:
         return [f"x{position}" for position in range(len(self._program.arguments))]
