@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any, Final, NamedTuple, Protocol
 
 from ...dtype import DType
@@ -62,14 +63,17 @@ class ProgramBuilder:
         if blocks:
             self._steps.append(Launch(family, kernel, blocks, arguments, shared_bytes))
 
-    def call(self, function: Callable[..., Any], *arguments: Any, may_refuse: bool = False) -> None:
+    def call(self, function: Callable[..., Any], *arguments: Any) -> None:
         """Call a function of a library: see LibraryCall."""
-        self._steps.append(LibraryCall(function, arguments, may_refuse))
+        self._steps.append(LibraryCall(function, arguments))
 
-    def append(self, call: LibraryCall | None) -> bool:
-        """Append the call that a library describes; False where there is none, since the library refuses."""
+    def append(self, call: LibraryCall | None, fallback: partial[Any] | None = None) -> bool:
+        """Append the call that a library describes, if any; False where there is none, since the library refuses.
+
+        A call that may refuse too has a fallback: see LibraryCall.
+        """
         if call is not None:
-            self._steps.append(call)
+            self._steps.append(call._replace(fallback=fallback))
         return call is not None
 
     def copy(self, target: Address, source: Address, nbytes: int) -> None:

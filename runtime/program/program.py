@@ -33,11 +33,6 @@ class Program(NamedTuple):
         """Whether a function of the host makes the results."""
         return len(self.steps) == 1 and isinstance(self.steps[0], HostCall)
 
-    @property
-    def may_refuse(self) -> bool:
-        """Whether a library may refuse what it is asked for."""
-        return any(isinstance(step, LibraryCall) and step.may_refuse for step in self.steps)
-
     def __str__(self) -> str:
         return "\n".join(_lines(self))
 
@@ -101,8 +96,9 @@ class _Names:
             case Launch(family, kernel, blocks, arguments):
                 values = ", ".join(self.text(value) for _, value in arguments.values)
                 return f"launch {family}/{kernel} on {blocks} blocks ({values})"
-            case LibraryCall(function, arguments):
-                return f"call {_name(function)}({', '.join(map(self.text, arguments))})"
+            case LibraryCall(function, arguments, fallback):
+                otherwise = "" if fallback is None else f", else {_name(fallback)}"
+                return f"call {_name(function)}({', '.join(map(self.text, arguments))}){otherwise}"
             case Copy(target, source, nbytes):
                 return f"copy {nbytes} bytes from {self.text(source)} to {self.text(target)}"
             case Fill(target, byte, nbytes):

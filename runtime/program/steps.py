@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from functools import partial
 from typing import Any, NamedTuple, TypeAlias
 
 from .argument_struct import PackedArguments
@@ -31,12 +32,14 @@ class Launch(NamedTuple):
 class LibraryCall(NamedTuple):
     """Call a function of a vendor's library, which gets plain numbers in the place of values.
 
-    Where the call may refuse, it returns False and has written nothing; then the program has done nothing either.
+    Where it has a fallback, the call may refuse: it returns False and has written nothing. In the first run the
+    dispatch then goes on to the next cell. A later run does what the fallback builds: an op with all of its operands,
+    which are arguments of the program, but for `build`.
     """
 
     function: Callable[..., Any]
     arguments: tuple[Any, ...]
-    may_refuse: bool = False
+    fallback: partial[Any] | None = None
 
 
 class Copy(NamedTuple):

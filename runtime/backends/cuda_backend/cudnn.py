@@ -105,7 +105,7 @@ class CuDnn(Library):
             return None
         with self._lock, self._context.activated():
             plan = self._plan(name, dtype, params)
-        return None if plan is None else LibraryCall(self._enqueue, (plan, *addresses), may_refuse=True)
+        return None if plan is None else LibraryCall(self._enqueue, (plan, *addresses))
 
     def _enqueue(self, plan: Plan, *addresses: int) -> bool:
         try:

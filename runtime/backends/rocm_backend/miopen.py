@@ -132,7 +132,7 @@ class Miopen(Library, HipResource):
         """The call that enqueues a problem of operands of these dims; None of what MIOpen does not take."""
         if problem in self._refused or not all(map(_is_countable, dims)):
             return None
-        return LibraryCall(self._attempt, (enqueue, problem, *addresses), may_refuse=True)
+        return LibraryCall(self._attempt, (enqueue, problem, *addresses))
 
     def _attempt(self, enqueue: Callable[..., None], problem: tuple[Hashable, ...], *addresses: int) -> bool:
         """Whether MIOpen took the problem; what it does not take it is not asked for again."""

@@ -6,15 +6,17 @@ import itertools
 import linecache
 import struct
 from collections.abc import Callable, Sequence
-from functools import lru_cache
+from functools import lru_cache, partial
 from itertools import combinations
 from types import CodeType, FunctionType
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeAlias
 
 from ....core.random import RandomState
 from ....program.argument_struct import PackedArguments
+from ....program.builder import ProgramBuilder
 from ....program.op_call import OpCall
-from ....program.program import Program, results_of
+from ....program.program import Argument, Program, results_of
+from ....program.program import Results as BuiltResults
 from ....program.steps import Allocate, Copy, ExpectError, Fill, HostCall, Launch, LibraryCall
 from ....program.values import (
     Address,
@@ -30,7 +32,6 @@ from ....program.values import (
     Value,
 )
 from ...plan import Key, Plan, kind_of
-from ..driver.error import LibraryError
 from ..driver.grid import MOST_BLOCKS
 from ..memory.storage import GpuStorage
 
@@ -247,7 +248,7 @@ class _Compiler:
             self._require_apart(*pair)
         for step, released in zip(program.steps, program.released, strict=True):
             self._step(step)
-            self._lines += [f"del {self._memory[memory]}_memory" for memory in released]
+            self._lines += [f"del {self._memory.pop(memory)}_memory" for memory in released]
         results = list(map(self._new, results_of(program.result)))
         if program.result is None:
             self._lines.append("return True")
@@ -273,11 +274,14 @@ class _Compiler:
             case Launch(_, kernel, blocks, arguments):
                 launch = self._constant(self._device.kernels.function(kernel))
                 self._lines.append(f"{launch}({self._constant(min(blocks, MOST_BLOCKS))}, {self._packed(arguments)})")
-            case LibraryCall(function, arguments, may_refuse):
+            case LibraryCall(function, arguments, fallback):
                 call = self._call(function, arguments)
-                self._lines.append(
-                    f"if {call} is False: {self._constant(_refuse)}({self._constant(function)})" if may_refuse else call
-                )
+                if fallback is not None:
+                    # What lacks memory most often: the fallback gets that of the program.
+                    release = "".join(f"del {name}_memory; " for name in self._memory.values())
+                    run = self._constant(partial(_run_fallback, self._device, self._program.arguments, fallback))
+                    call = f"if {call} is False: {release}return {run}({', '.join(self._parameters())})"
+                self._lines.append(call)
             case Copy(target, source, nbytes):
                 self._lines.append(self._call(self._device.driver.copy, (target, source, nbytes)))
             case Fill(target, byte, nbytes):
@@ -430,5 +434,10 @@ def _code(text: str, name: str) -> CodeType:
     return next(part for part in compile(text, file, "exec").co_consts if isinstance(part, CodeType))
 
 
-def _refuse(function: Callable[..., Any]) -> None:
-    raise LibraryError(function.__qualname__, "it refuses what it took before", "free some device memory")
+def _run_fallback(
+    device: GpuDevice, arguments: Sequence[Argument], fallback: partial[BuiltResults], *operands: Any
+) -> Results:
+    """Run what a fallback builds for the arguments of a program."""
+    build = ProgramBuilder(device.facts)
+    result = fallback(build)
+    return interpret(device, build.program(fallback.func.__name__, arguments, result), operands)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from functools import partial
 from typing import TYPE_CHECKING, Final
 
 from .....dtype import DType
@@ -155,7 +156,11 @@ def by_library(
     result = build.empty(query.dtype, query.layout.elem_count)
     params = AttentionParams(form(query), form(key), form(value), is_causal, scale)
     call = library.attention(query.dtype, params, query.address, key.address, value.address, result.address)
-    return result if build.append(call) else None
+    fallback = partial(
+        scaled_dot_product_attention, query=query, key=key, value=value, mask=None, lengths=None, is_causal=is_causal,
+        scale=scale,
+    )  # fmt: skip
+    return result if build.append(call, fallback) else None
 
 
 def by_library_with_logsumexp(
@@ -176,7 +181,11 @@ def by_library_with_logsumexp(
     params = AttentionParams(form(query), form(key), form(value), is_causal, scale)
     addresses = query.address, key.address, value.address, *(each.address for each in made)
     call = library.attention_with_logsumexp(query.dtype, params, *addresses)
-    return made if build.append(call) else None
+    fallback = partial(
+        scaled_dot_product_attention_with_logsumexp, query=query, key=key, value=value, mask=None, lengths=None,
+        is_causal=is_causal, scale=scale,
+    )  # fmt: skip
+    return made if build.append(call, fallback) else None
 
 
 def held_size(op: str, size: int) -> int:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING, Final
 
 from .....dtype import DType
@@ -154,7 +155,10 @@ def _by_library(
     made = [build.empty(query.dtype, each.layout.elem_count) for each in (query, key, value)]
     own = AttentionParams(attention.form(query), attention.form(key), attention.form(value), is_causal, scale)
     params = AttentionGradientParams(own, attention.form(result), attention.form(gradient), any_order)
-    logsumexp = contiguous(build, logsumexp)
-    addresses = [each.address for each in (*operands, logsumexp)]
+    fallback = partial(
+        scaled_dot_product_attention_gradient, query=query, key=key, value=value, result=result, gradient=gradient,
+        logsumexp=logsumexp, mask=None, lengths=None, is_causal=is_causal, of_mask=False, scale=scale,
+    )  # fmt: skip
+    addresses = [each.address for each in (*operands, contiguous(build, logsumexp))]
     call = library.attention_gradient(query.dtype, params, *addresses, *(each.address for each in made))
-    return tuple(made) if build.append(call) else None
+    return tuple(made) if build.append(call, fallback) else None

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from functools import partial
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from .....kernels import arguments
@@ -52,7 +53,7 @@ def by_library(
     result = build.empty(x.dtype, math.prod(params.out_dims))
     source, weights = copy.contiguous(build, x), copy.contiguous(build, kernel)
     call = library.conv2d(x.dtype, params, source.address, weights.address, result.address)
-    return result if build.append(call) else None
+    return result if build.append(call, partial(conv2d, x=x, kernel=kernel, params=params)) else None
 
 
 def conv1d_by_product(

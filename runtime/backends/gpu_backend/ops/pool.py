@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from functools import partial
 from typing import TYPE_CHECKING
 
 from .....kernels import arguments
@@ -28,7 +29,8 @@ def avg_pool2d_by_library(
     source = copy.contiguous(build, x)
     result = build.empty(x.dtype, math.prod(_pooled(x, kernel_size, stride)))
     call = library.avg_pool2d(x.dtype, (b, c, h, w), kernel_size, stride, source.address, result.address)
-    return result if build.append(call) else None
+    fallback = partial(avg_pool2d, x=x, kernel_size=kernel_size, stride=stride)
+    return result if build.append(call, fallback) else None
 
 
 def avg_pool2d(build: ProgramBuilder, x: Operand, kernel_size: Pair, stride: Pair) -> Buffer:

@@ -1,0 +1,112 @@
+"""Calls of libraries that refuse: in the first run they leave the call to the next cell, later to a fallback."""
+
+from __future__ import annotations
+
+import inspect
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pytest
+from tallow.runtime.backends.gpu_backend.ops import attention, attention_gradient, conv, pool
+from tallow.runtime.core.conv import ParamsConv2D
+from tallow.runtime.program.operand import Operand, dense
+from tallow.runtime.program.steps import LibraryCall
+
+PARAMS = ParamsConv2D(b_size=2, i_h=5, i_w=6, k_h=3, k_w=2, c_out=5, c_in=4, padding=1, stride=1, dilation=1)
+HEADS = 1, 2, 40, 64
+ATTENDED = [HEADS] * 3
+GRADIENT = [*[HEADS] * 5, HEADS[:3]]
+
+# The shapes of the operands and the other arguments of each op whose library may refuse in a run, and the same op by
+# kernels.
+OPS: dict[Any, tuple[list[tuple[int, ...]], tuple[Any, ...], Any]] = {
+    conv.by_library: ([PARAMS.input_dims, PARAMS.kernel_dims], (PARAMS,), conv.conv2d),
+    pool.avg_pool2d_by_library: ([(2, 3, 6, 6)], ((2, 2), (2, 2)), pool.avg_pool2d),
+    attention.by_library: (ATTENDED, (None, None, True, 0.125), attention.scaled_dot_product_attention),
+    attention.by_library_with_logsumexp: (
+        ATTENDED,
+        (None, None, True, 0.125),
+        attention.scaled_dot_product_attention_with_logsumexp,
+    ),
+    **dict.fromkeys(
+        (attention_gradient.by_library, attention_gradient.by_library_in_any_order),
+        (
+            GRADIENT,
+            (None, None, True, False, 0.125),
+            attention_gradient.scaled_dot_product_attention_gradient,
+        ),
+    ),
+}
+
+
+class Library:
+    """Takes calls of any kind, of which it writes no results, until it refuses."""
+
+    def __init__(self) -> None:
+        self.calls = 0
+        self.has_room = True
+
+    def __getattr__(self, name: str) -> Any:
+        return lambda *arguments: LibraryCall(self.run, arguments)
+
+    def run(self, *arguments: Any) -> bool:
+        self.calls += 1
+        return self.has_room
+
+
+def call(gpu: Any, op: Any) -> SimpleNamespace:
+    """An op's library, and functions that call it with a plan, and its kernels."""
+    shapes, others, by_kernels = OPS[op]
+    generator, library = np.random.default_rng(0), Library()
+    storages = [gpu.storage(generator.random(shape, dtype="f4").reshape(-1)) for shape in shapes]
+    operands = [Operand(storage, dense(storage, shape).layout) for storage, shape in zip(storages, shapes, strict=True)]
+
+    def run() -> Any:
+        plan = gpu.plans.get((op, library))
+        if plan is not None:
+            return plan(*storages)
+        return gpu.planned((op, library), 0, op, (library, *operands, *others), {}, may_refuse=True)
+
+    return SimpleNamespace(library=library, run=run, by_kernels=lambda: gpu.run(by_kernels, *operands, *others))
+
+
+def arrays(result: Any) -> list[Any]:
+    return [storage.to_numpy() for storage in (result if isinstance(result, tuple) else (result,))]
+
+
+@pytest.mark.parametrize("op", OPS, ids=lambda op: f"{op.__module__.rpartition('.')[2]}.{op.__name__}")
+def test_a_library_that_refuses_what_it_took_before_is_replaced_by_kernels(gpu, op):
+    case = call(gpu, op)
+    for _ in range(3):
+        assert case.run() is not None
+    case.library.has_room = False
+    before = gpu.allocator.statistics().allocated
+    for found, expected in zip(arrays(case.run()), arrays(case.by_kernels()), strict=True):
+        assert np.array_equal(found, expected)
+    assert case.library.calls == 4
+    assert gpu.allocator.statistics().allocated == before
+    case.library.has_room = True
+    assert case.run() is not None
+    assert case.library.calls == 5, "the next run asks the library again"
+
+
+@pytest.mark.parametrize("op", OPS, ids=lambda op: f"{op.__module__.rpartition('.')[2]}.{op.__name__}")
+def test_a_library_that_refuses_the_first_call_leaves_it_to_the_next_cell(gpu, op):
+    case = call(gpu, op)
+    case.library.has_room = False
+    assert case.run() is None
+    assert (op, case.library) not in gpu.plans
+
+
+def test_all_ops_whose_libraries_may_refuse_are_here():
+    refusing = {"Attention", "Convolution", "Pooling"}
+    found = {
+        function
+        for module in (attention, attention_gradient, conv, pool)
+        for name, function in inspect.getmembers(module, inspect.isfunction)
+        if function.__module__ == module.__name__
+        and not name.startswith("_")
+        and refusing & {str(parameter.annotation) for parameter in inspect.signature(function).parameters.values()}
+    }
+    assert found == set(OPS)
