@@ -3,14 +3,32 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, ClassVar, Final, NoReturn, ParamSpec, Self, TypeVar
+from typing import (
+    TYPE_CHECKING,
+    Any,
+    ClassVar,
+    Concatenate,
+    Final,
+    NoReturn,
+    ParamSpec,
+    Self,
+    TypeAlias,
+    TypeVar,
+    overload,
+)
 
-from ..backends.backend import BackendDevice, BackendStorage
+from ..backends.backend import BackendBlocks, BackendDevice, BackendStorage
 from ..backends.plan import Key
 from ..core.layout import Layout
+from ..program.builder import ProgramBuilder
+from ..program.program import Results
+from ..program.values import Buffer
 
 P = ParamSpec("P")
-Result = TypeVar("Result")
+Built = TypeVar("Built")
+Op: TypeAlias = Callable[Concatenate[ProgramBuilder, P], Built]
+"""An op that builds a program, as a backend calls it: the dispatch passes what follows the builder."""
+_Made: TypeAlias = BackendStorage | BackendBlocks | Iterable[BackendStorage] | None
 new: Final = object.__new__
 """Makes an object of a class without its `__init__`. Methods that are called often do so in place."""
 
@@ -78,13 +96,25 @@ class Calls:
 
     inner: Any
 
-    def _planned(self, key: Key, function: Callable[P, Result], *arguments: P.args, **options: P.kwargs) -> Result:
+    @overload
+    def _planned(self, key: Key, function: Op[P, Results], *arguments: P.args, **options: P.kwargs) -> Any: ...
+
+    @overload
+    def _planned(self, key: Key, function: Callable[P, _Made], *arguments: P.args, **options: P.kwargs) -> Any: ...
+
+    def _planned(self, key: Key, function: Callable[..., Any], *arguments: Any, **options: Any) -> Any:
         """Call a function of a backend, and keep its plan: see `BackendDevice.planned`."""
         device: BackendDevice = self.inner.device
         return device.planned(key, self._count_numbers(key), function, arguments, options)
 
-    def _attempt(self, key: Key, function: Callable[P, Result], *arguments: P.args, **options: P.kwargs) -> Result:
-        """Call a function that may refuse, by returning None or False; its plan is kept only if it does not."""
+    @overload
+    def _attempt(self, key: Key, function: Op[P, Results], *arguments: P.args, **options: P.kwargs) -> Any: ...
+
+    @overload
+    def _attempt(self, key: Key, function: Callable[P, _Made], *arguments: P.args, **options: P.kwargs) -> Any: ...
+
+    def _attempt(self, key: Key, function: Callable[..., Any], *arguments: Any, **options: Any) -> Any:
+        """Call a function that may refuse, by returning None; its plan is kept only if it does not."""
         device: BackendDevice = self.inner.device
         return device.planned(key, self._count_numbers(key), function, arguments, options, may_refuse=True)
 
@@ -105,12 +135,28 @@ class ElementCalls(Calls):
     def _new_each(self, inners: Iterable[BackendStorage]) -> tuple[Self, ...]:
         return tuple([self._new(inner) for inner in inners])
 
+    @overload
+    def _new_planned(self, key: Key, function: Op[P, Buffer], *arguments: P.args, **options: P.kwargs) -> Self: ...
+
+    @overload
     def _new_planned(
         self, key: Key, function: Callable[P, BackendStorage], *arguments: P.args, **options: P.kwargs
-    ) -> Self:
+    ) -> Self: ...
+
+    def _new_planned(self, key: Key, function: Callable[..., Any], *arguments: Any, **options: Any) -> Self:
         return self._new(self._planned(key, function, *arguments, **options))
 
+    @overload
+    def _new_each_planned(
+        self, key: Key, function: Op[P, Sequence[Buffer]], *arguments: P.args, **options: P.kwargs
+    ) -> tuple[Self, ...]: ...
+
+    @overload
     def _new_each_planned(
         self, key: Key, function: Callable[P, Iterable[BackendStorage]], *arguments: P.args, **options: P.kwargs
+    ) -> tuple[Self, ...]: ...
+
+    def _new_each_planned(
+        self, key: Key, function: Callable[..., Any], *arguments: Any, **options: Any
     ) -> tuple[Self, ...]:
         return self._new_each(self._planned(key, function, *arguments, **options))
