@@ -8,13 +8,26 @@ import math
 from abc import abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
-from typing import TYPE_CHECKING, Any, ClassVar, Concatenate, Final, NamedTuple, ParamSpec, Protocol, Self, TypeVar
+from typing import (
+    TYPE_CHECKING,
+    Any,
+    ClassVar,
+    Concatenate,
+    Final,
+    NamedTuple,
+    ParamSpec,
+    Protocol,
+    Self,
+    TypeVar,
+    overload,
+)
 
 from ...dtype import Array, DType
 from ...ggml_dtype import GgmlDType
 from ..base.bounded_cache import BoundedCache
 from ..base.unpicklable import Unpicklable
 from ..core.layout import Layout
+from ..program.builder import Op
 from ..program.op_call import GivenStorage, OpCall, builds, operands_of
 from ..program.values import BlocksBuffer, Buffer
 from .plan import Key, Plan, Plans, kind_of
@@ -243,7 +256,13 @@ class BackendDevice:
                 plans.keep_observed(key, run, observers)
         return result
 
-    def make(self, function: Callable[Concatenate[Any, P], Any], *arguments: P.args, **_: P.kwargs) -> Any:
+    @overload
+    def make(self, function: Op[P, Buffer], *arguments: P.args, **_: P.kwargs) -> Any: ...
+
+    @overload
+    def make(self, function: Callable[Concatenate[Any, P], Result], *arguments: P.args, **_: P.kwargs) -> Result: ...
+
+    def make(self, function: Callable[..., Any], *arguments: Any, **_: Any) -> Any:
         """Call an op without operands, which makes a storage or tells something of the device."""
         if not builds(function):
             return function(self, *arguments)

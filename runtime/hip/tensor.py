@@ -49,7 +49,7 @@ class DeviceTensor:
     def empty(cls, shape: Iterable[int], device: HipDevice | int = 0) -> Self:
         """A tensor of zeros in memory of its own. Raises `OutOfMemory`."""
         shape, rocm = Shape(shape), rocm_device(device)
-        return cls._sharing(rocm, memory.zeros(rocm, shape, DType.F32).memory, 0, shape)
+        return cls._sharing(rocm, rocm.make(memory.zeros, shape, DType.F32).memory, 0, shape)
 
     @classmethod
     def from_host(cls, source: Array, device: HipDevice | int = 0) -> Self:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from functools import partial
-from typing import Any, Final, NamedTuple, Protocol
+from typing import Any, Concatenate, Final, NamedTuple, ParamSpec, TypeAlias, TypeVar
 
 from ...dtype import DType
 from .argument_struct import PackedArguments
@@ -12,6 +12,9 @@ from .operand import Operand
 from .program import Argument, Program, Results, lifetimes
 from .steps import Allocate, Copy, ExpectError, Fill, HostCall, Launch, LibraryCall, Step
 from .values import Address, BlocksBuffer, Buffer, CallNumber, Draw, ErrorRecord, Memory
+
+P = ParamSpec("P")
+Built = TypeVar("Built")
 
 
 class Facts(NamedTuple):
@@ -27,13 +30,6 @@ class Facts(NamedTuple):
 
 NO_FACTS: Final = Facts(1, 1, 0, lambda _: False)
 """The facts of a device that ops need to know nothing of."""
-
-
-class Op(Protocol):
-    """An op of a backend that builds programs. None is for operands that it leaves to another op."""
-
-    def __call__(self, build: ProgramBuilder, /, *arguments: Any, **options: Any) -> Results:
-        """Append the steps of a call, and return its results."""
 
 
 class ProgramBuilder:
@@ -141,3 +137,7 @@ class ProgramBuilder:
         return Program(
             name, tuple(arguments), steps, result, released, tuple(dict.fromkeys(self._apart)) if self._apart else ()
         )
+
+
+Op: TypeAlias = Callable[Concatenate[ProgramBuilder, P], Built]
+"""An op of a backend, which builds the program of a call with arguments `P`."""

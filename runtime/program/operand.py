@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, NamedTuple, Self
+from typing import Any, NamedTuple, Self, TypeAlias
 
 from ...dtype import DType
 from ..core.layout import Layout
 from ..core.shape import Shape
 from .values import Address, Buffer
+
+StorageOrBuffer: TypeAlias = Any
+"""What the dispatch passes as a storage, and an op that builds a program gets as a Buffer or BlocksBuffer."""
 
 
 class Operand(NamedTuple):
@@ -18,7 +21,7 @@ class Operand(NamedTuple):
     in the place of each storage.
     """
 
-    storage: Any
+    storage: StorageOrBuffer
     layout: Layout
 
     @classmethod

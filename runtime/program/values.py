@@ -67,12 +67,6 @@ class Address(Value):
         return self.alignment % nbytes == 0
 
 
-Pointer: TypeAlias = Address | int
-"""What a kernel gets as an address: one of the program, or one that is the same in all runs."""
-NOWHERE: Final = 0
-"""The address of an operand that is not there."""
-
-
 class Buffer:
     """`length` elements of a dtype from the beginning of some memory on: what a storage is in a program."""
 
@@ -199,6 +193,12 @@ class DrawPart(Value):
     def __init__(self, draw: Draw, name: str) -> None:
         self.draw = draw
         self.name = name
+
+
+Pointer: TypeAlias = Address | ErrorRecord | DrawPart | int
+"""What a kernel gets as an address: one that each run finds, or one that is the same in all runs."""
+NOWHERE: Final = 0
+"""The address of an operand that is not there."""
 
 
 def alignment_of(*numbers: int | Address) -> int:

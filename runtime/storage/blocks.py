@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
-from typing import TYPE_CHECKING, Any, ParamSpec, Self
+from collections.abc import Callable, Iterable, Sequence
+from typing import TYPE_CHECKING, Any, ParamSpec, Self, overload
 
 import numpy as np
 
@@ -13,6 +13,8 @@ from ..backends.backend import BackendBlocks, BackendStorage
 from ..backends.plan import Key
 from ..base.error import TallowError
 from ..core import argument
+from ..program.builder import Op
+from ..program.values import Buffer
 from .calls import Calls
 
 if TYPE_CHECKING:
@@ -88,13 +90,29 @@ class QStorageBase(Calls):
     def _new_each(self, inners: Iterable[BackendStorage]) -> tuple[Storage, ...]:
         return tuple([self._new(inner) for inner in inners])
 
+    @overload
+    def _new_planned(self, key: Key, function: Op[P, Buffer], *arguments: P.args, **options: P.kwargs) -> Storage: ...
+
+    @overload
     def _new_planned(
         self, key: Key, function: Callable[P, BackendStorage], *arguments: P.args, **options: P.kwargs
-    ) -> Storage:
+    ) -> Storage: ...
+
+    def _new_planned(self, key: Key, function: Callable[..., Any], *arguments: Any, **options: Any) -> Storage:
         return self._new(self._planned(key, function, *arguments, **options))
 
+    @overload
+    def _new_each_planned(
+        self, key: Key, function: Op[P, Sequence[Buffer]], *arguments: P.args, **options: P.kwargs
+    ) -> tuple[Storage, ...]: ...
+
+    @overload
     def _new_each_planned(
         self, key: Key, function: Callable[P, Iterable[BackendStorage]], *arguments: P.args, **options: P.kwargs
+    ) -> tuple[Storage, ...]: ...
+
+    def _new_each_planned(
+        self, key: Key, function: Callable[..., Any], *arguments: Any, **options: Any
     ) -> tuple[Storage, ...]:
         return self._new_each(self._planned(key, function, *arguments, **options))
 

@@ -7,27 +7,22 @@ from typing import (
     TYPE_CHECKING,
     Any,
     ClassVar,
-    Concatenate,
     Final,
     NoReturn,
     ParamSpec,
     Self,
     TypeAlias,
-    TypeVar,
     overload,
 )
 
 from ..backends.backend import BackendBlocks, BackendDevice, BackendStorage
 from ..backends.plan import Key
 from ..core.layout import Layout
-from ..program.builder import ProgramBuilder
+from ..program.builder import Op
 from ..program.program import Results
 from ..program.values import Buffer
 
 P = ParamSpec("P")
-Built = TypeVar("Built")
-Op: TypeAlias = Callable[Concatenate[ProgramBuilder, P], Built]
-"""An op that builds a program, as a backend calls it: the dispatch passes what follows the builder."""
 _Made: TypeAlias = BackendStorage | BackendBlocks | Iterable[BackendStorage] | None
 new: Final = object.__new__
 """Makes an object of a class without its `__init__`. Methods that are called often do so in place."""

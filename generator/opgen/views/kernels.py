@@ -425,7 +425,7 @@ def _packer(struct: Struct) -> View:
 def _parameter(member: Member) -> str:
     if member.group:
         return f"{member.name}: {camel(member.group)}"
-    kind = FIELD_TYPES[member.fields[0].type][3] if member.fields else "int"
+    kind = FIELD_TYPES[member.fields[0].type][3] if member.fields else "Number"
     return f"{member.name}: {kind if member.is_number else f'Sequence[{kind}]'}"
 
 

@@ -12,7 +12,7 @@ from ....dtype import DType
 from ....kernels.constants import ACCESS_BYTES
 from ...base.bounded_cache import BoundedCache
 from ...program.steps import LibraryCall
-from ...program.values import Pointer, alignment_of
+from ...program.values import Address, alignment_of
 from ..gpu_backend.driver.error import LibraryError
 from ..gpu_backend.driver.release import release_with
 from ..gpu_backend.libraries.library import Library
@@ -100,7 +100,7 @@ class CuBlasLt(Library):
             release_with(self, destroy_handle, modules.lt.destroy, context, self._handle)
 
     def multiply_and_add(
-        self, dtype: DType, mnk: tuple[int, int, int], lhs: Matrices, rhs: Matrices, bias: Pointer, result: Pointer
+        self, dtype: DType, mnk: tuple[int, int, int], lhs: Matrices, rhs: Matrices, bias: Address, result: Address
     ) -> LibraryCall | None:
         """A product plus a row. Which algorithm serves it cuBLASLt knows without trying."""
         addresses = lhs.address, rhs.address, bias, result

@@ -11,7 +11,7 @@ from ....kernels.constants import ACCESS_BYTES
 from ...base.error import OutOfMemory
 from ...core.conv import ParamsConv2D
 from ...program.steps import LibraryCall
-from ...program.values import Pointer, alignment_of
+from ...program.values import Address, alignment_of
 from ..gpu_backend.driver import capture
 from ..gpu_backend.driver.error import LibraryError
 from ..gpu_backend.driver.release import release_with
@@ -73,23 +73,23 @@ class CuDnn(Library):
             self._set_stream(stream.handle)
 
     def conv2d(
-        self, dtype: DType, params: ParamsConv2D, source: Pointer, kernel: Pointer, result: Pointer
+        self, dtype: DType, params: ParamsConv2D, source: Address, kernel: Address, result: Address
     ) -> LibraryCall | None:  # fmt: skip
         """A convolution. Which algorithm serves it cuDNN knows without trying: it is the same on every run."""
         return self._library_call("conv2d", dtype, params, source, kernel, result)
 
-    def attention(self, dtype: DType, params: AttentionParams, *addresses: Pointer) -> LibraryCall | None:
+    def attention(self, dtype: DType, params: AttentionParams, *addresses: Address) -> LibraryCall | None:
         """Scaled dot product attention."""
         return self._library_call("attention", dtype, params, *addresses)
 
     def attention_with_logsumexp(
-        self, dtype: DType, params: AttentionParams, *addresses: Pointer
+        self, dtype: DType, params: AttentionParams, *addresses: Address
     ) -> LibraryCall | None:
         """The same, which also gives the logarithms of the sums of what weights are made of."""
         return self._library_call("attention_with_logsumexp", dtype, params, *addresses)
 
     def attention_gradient(
-        self, dtype: DType, params: AttentionGradientParams, *addresses: Pointer
+        self, dtype: DType, params: AttentionGradientParams, *addresses: Address
     ) -> LibraryCall | None:
         """The gradients of scaled dot product attention."""
         return self._library_call("attention_gradient", dtype, params, *addresses)
@@ -100,7 +100,7 @@ class CuDnn(Library):
             self._plans.clear()
             self._library = None
 
-    def _library_call(self, name: str, dtype: DType, params: Params, *addresses: Pointer) -> LibraryCall | None:
+    def _library_call(self, name: str, dtype: DType, params: Params, *addresses: Address) -> LibraryCall | None:
         if alignment_of(*addresses) < ACCESS_BYTES:
             return None
         with self._lock, self._context.activated():

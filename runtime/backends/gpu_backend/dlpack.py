@@ -46,7 +46,7 @@ def export(storage: GpuStorage, layout: Layout, stream: int | None, copy: bool) 
     stream, and -1 leaves the order of things to the taker.
     """
     if copy:
-        storage, layout = fresh(Operand(storage, layout)), Layout.contiguous(layout.shape)
+        storage, layout = storage.device.run(fresh, Operand(storage, layout)), Layout.contiguous(layout.shape)
     facts = storage.dtype.dlpack
     if facts is None:
         raise UnsupportedDType(

@@ -17,7 +17,7 @@ from ...base.error import OutOfMemory
 from ...core.conv import ParamsConv2D
 from ...helpers.c_library import load
 from ...program.steps import LibraryCall
-from ...program.values import Pointer
+from ...program.values import Address
 from ..gpu_backend.driver import capture
 from ..gpu_backend.driver.error import LibraryError
 from ..gpu_backend.libraries.library import Library
@@ -95,7 +95,7 @@ class Miopen(Library, HipResource):
             self._own(_destroy, library, self._handle, self._left)
 
     def conv2d(
-        self, dtype: DType, params: ParamsConv2D, source: Pointer, kernel: Pointer, result: Pointer
+        self, dtype: DType, params: ParamsConv2D, source: Address, kernel: Address, result: Address
     ) -> LibraryCall | None:  # fmt: skip
         """A convolution; the first of its dtype and shape tries MIOpen's algorithms, which takes a while.
 
@@ -111,8 +111,8 @@ class Miopen(Library, HipResource):
         dims: tuple[int, int, int, int],
         kernel_size: tuple[int, int],
         stride: tuple[int, int],
-        source: Pointer,
-        result: Pointer,
+        source: Address,
+        result: Address,
     ) -> LibraryCall | None:
         """The means of windows. Only those of f32: MIOpen has no pooling of bf16, and adds up f16 in f16."""
         if dtype is not DType.F32:
@@ -127,7 +127,7 @@ class Miopen(Library, HipResource):
         enqueue: Callable[..., None],
         problem: tuple[Hashable, ...],
         dims: tuple[tuple[int, ...], ...],
-        *addresses: Pointer,
+        *addresses: Address,
     ) -> LibraryCall | None:
         """The call that enqueues a problem of operands of these dims; None of what MIOpen does not take."""
         if problem in self._refused or not all(map(_is_countable, dims)):

@@ -7,7 +7,7 @@ import weakref
 from abc import ABC, abstractmethod
 from collections.abc import Callable
 from contextlib import AbstractContextManager
-from typing import Any, ClassVar, Final, Generic, Protocol, Self, TypeVar, cast
+from typing import Any, ClassVar, Final, Generic, Protocol, Self, TypeVar
 
 import numpy as np
 from numpy.typing import DTypeLike
@@ -45,7 +45,7 @@ class Allocation(Resource):
     __slots__ = ("address",)
 
     def __init__(self, address: int, release: Callable[..., None], *arguments: Any) -> None:
-        self.address = cast("int", address)
+        self.address = address
         self._own(release, *arguments)
 
 

@@ -43,7 +43,7 @@ class Functions(NamedTuple):
 class Collectives(Library):
     """The communicators of a device, whose calls are enqueued in its stream.
 
-    Its methods are functions that a run of a program calls with addresses of device memory.
+    Runs of programs call its methods, with addresses of device memory.
     """
 
     without = "MPI moves elements of several processes by way of the host"

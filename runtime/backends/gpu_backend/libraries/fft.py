@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from .....dtype import DType
 from ....program.steps import LibraryCall
-from ....program.values import Pointer
+from ....program.values import Address
 from ..driver import capture
 from ..driver.error import LibraryError
 from ..driver.release import release_with
@@ -64,7 +64,7 @@ class FftLibrary(Library, ABC):
         release_with(self, _destroy_all, device, self._plans, destroy)
 
     def transform(
-        self, dtype: DType, form: Transform, count: int, lines: int, source: Pointer, result: Pointer
+        self, dtype: DType, form: Transform, count: int, lines: int, source: Address, result: Address
     ) -> LibraryCall:  # fmt: skip
         """See `Transforms`. The first call of its kind and sizes makes a plan, which no capture can."""
         key = KINDS[dtype][form], count, lines

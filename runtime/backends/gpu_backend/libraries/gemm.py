@@ -11,7 +11,7 @@ from typing import Any, Final, NamedTuple, Protocol
 
 from .....dtype import DType
 from ....program.steps import LibraryCall
-from ....program.values import Pointer
+from ....program.values import Address
 from ..driver import capture, slow_path
 from ..driver.stream import Stream
 from .library import Library
@@ -64,7 +64,7 @@ class GemmLibrary(Library, ABC):
         bmnk: tuple[int, int, int, int],
         lhs: Matrices,
         rhs: Matrices,
-        result: Pointer,
+        result: Address,
         is_added: bool = False,
         result_dtype: DType | None = None,
     ) -> LibraryCall:

@@ -6,7 +6,7 @@ from typing import ClassVar, NamedTuple, Protocol
 from .....dtype import DType
 from ....core.conv import ParamsConv2D
 from ....program.steps import LibraryCall
-from ....program.values import Pointer
+from ....program.values import Address
 from .matrices import Matrices
 
 Dims = tuple[int, ...]
@@ -41,7 +41,7 @@ class Blas(Protocol):
         bmnk: tuple[int, int, int, int],
         lhs: Matrices,
         rhs: Matrices,
-        result: Pointer,
+        result: Address,
         is_added: bool = False,
         result_dtype: DType | None = None,
     ) -> LibraryCall:
@@ -57,7 +57,7 @@ class BiasedBlas(Protocol):
     """Matrix products to which a row is added."""
 
     def multiply_and_add(
-        self, dtype: DType, mnk: tuple[int, int, int], lhs: Matrices, rhs: Matrices, bias: Pointer, result: Pointer
+        self, dtype: DType, mnk: tuple[int, int, int], lhs: Matrices, rhs: Matrices, bias: Address, result: Address
     ) -> LibraryCall | None:
         """The product of matrices (m, k) and (k, n), plus a row of n, all contiguous: see `Blas.multiply`.
 
@@ -69,7 +69,7 @@ class Convolution(Protocol):
     """Convolution of images in NCHW."""
 
     def conv2d(
-        self, dtype: DType, params: ParamsConv2D, source: Pointer, kernel: Pointer, result: Pointer
+        self, dtype: DType, params: ParamsConv2D, source: Address, kernel: Address, result: Address
     ) -> LibraryCall | None:  # fmt: skip
         """The convolution of contiguous operands. None of what the library refuses.
 
@@ -105,10 +105,10 @@ class Attention(Protocol):
         self,
         dtype: DType,
         params: AttentionParams,
-        query: Pointer,
-        keys: Pointer,
-        values: Pointer,
-        result: Pointer,
+        query: Address,
+        keys: Address,
+        values: Address,
+        result: Address,
     ) -> LibraryCall | None:
         """softmax(query keys^T * scale) values, to be written to `result`, contiguous."""
 
@@ -116,11 +116,11 @@ class Attention(Protocol):
         self,
         dtype: DType,
         params: AttentionParams,
-        query: Pointer,
-        keys: Pointer,
-        values: Pointer,
-        result: Pointer,
-        logsumexp: Pointer,
+        query: Address,
+        keys: Address,
+        values: Address,
+        result: Address,
+        logsumexp: Address,
     ) -> LibraryCall | None:
         """The same, and log(sum(exp(query keys^T * scale))), an f32 for each query of each head."""
 
@@ -128,15 +128,15 @@ class Attention(Protocol):
         self,
         dtype: DType,
         params: AttentionGradientParams,
-        query: Pointer,
-        keys: Pointer,
-        values: Pointer,
-        result: Pointer,
-        gradient: Pointer,
-        logsumexp: Pointer,
-        of_query: Pointer,
-        of_keys: Pointer,
-        of_values: Pointer,
+        query: Address,
+        keys: Address,
+        values: Address,
+        result: Address,
+        gradient: Address,
+        logsumexp: Address,
+        of_query: Address,
+        of_keys: Address,
+        of_values: Address,
     ) -> LibraryCall | None:
         """The gradients of query, keys and values, which are contiguous."""
 
@@ -150,8 +150,8 @@ class Pooling(Protocol):
         dims: tuple[int, int, int, int],
         kernel_size: tuple[int, int],
         stride: tuple[int, int],
-        source: Pointer,
-        result: Pointer,
+        source: Address,
+        result: Address,
     ) -> LibraryCall | None:
         """The means of the windows of a contiguous operand of `dims`."""
 
@@ -170,7 +170,7 @@ class Transforms(Protocol):
     """Discrete Fourier transforms."""
 
     def transform(
-        self, dtype: DType, form: Transform, count: int, lines: int, source: Pointer, result: Pointer
+        self, dtype: DType, form: Transform, count: int, lines: int, source: Address, result: Address
     ) -> LibraryCall:  # fmt: skip
         """The transforms of contiguous lines of `count` points, whose parts have a dtype of real numbers.
 

@@ -5,7 +5,7 @@ from typing import Final, NamedTuple
 
 from ....core.layout import Layout, collapse
 from ....core.shape import Shape
-from ....program.values import Pointer
+from ....program.values import Address
 
 # BLAS counts rows, columns and steps in 32 bits.
 LARGEST_COUNT: Final = (1 << 31) - 1
@@ -18,13 +18,13 @@ class Matrices(NamedTuple):
     elements apart, 0 where all are one.
     """
 
-    address: Pointer
+    address: Address
     transposed: bool
     leading: int
     step: int
 
 
-def matrices(address: Pointer, layout: Layout, itemsize: int) -> Matrices | None:
+def matrices(address: Address, layout: Layout, itemsize: int) -> Matrices | None:
     """The last two dims of a layout of at least two, in a storage at `address`, as matrices of a batch of the others.
 
     None where no library can step like this; a contiguous copy can be taken unless it is too large for all of them.

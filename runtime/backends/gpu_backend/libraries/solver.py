@@ -51,10 +51,10 @@ def are_few_columns(count: int, size: int) -> bool:
 class SolverLibrary(Library, ABC):
     """A handle of a library, of one device and stream, which decomposes matrices.
 
-    Its methods are functions that runs of programs call, since the library says only then how much memory it needs. Each
-    is given `count` matrices, columns first, one behind the other, which are overwritten. Places, addresses of
-    addresses, are given where one call is to work on all matrices, and are 0 elsewhere. What may find no result waits
-    for the device, and raises InvalidArgument. Raises LibraryError.
+    Runs of programs call its methods, since only then the library can say how much memory it needs. Each is given
+    `count` matrices, columns first, one behind the other, which are overwritten. Places, addresses of addresses, are
+    given where one call is to work on all matrices, and are 0 elsewhere. What may find no result waits for the device,
+    and raises InvalidArgument. Raises LibraryError.
     """
 
     without = "NumPy's LAPACK does its work on the host"

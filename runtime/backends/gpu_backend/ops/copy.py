@@ -14,7 +14,7 @@ from ....core.layout import Layout
 from ....core.shape import Shape
 from ....program.argument_struct import Number, PackedArguments
 from ....program.builder import ProgramBuilder
-from ....program.operand import Operand, dense
+from ....program.operand import Operand, StorageOrBuffer, dense
 from ....program.values import NOWHERE, Address, Buffer, alignment_of
 from ..driver.grid import ceil_divide
 from .geometry import LIMIT, Dims, Part, are_few, divisor, merged, parts, tiled
@@ -160,7 +160,7 @@ def clone(build: ProgramBuilder, source: Operand) -> Buffer:
     return fresh(build, dense(source.storage, (source.storage.length,)))
 
 
-def copy_strided_src(build: ProgramBuilder, source: Operand, target: Buffer, offset: int) -> None:
+def copy_strided_src(build: ProgramBuilder, source: Operand, target: StorageOrBuffer, offset: int) -> None:
     """Move elements, in row-major order, to those of `target` from `offset` on."""
     copy(build, source, Operand(target, Layout.contiguous(source.shape, offset)))
 
@@ -236,8 +236,8 @@ def _filled(numbers: tuple[T, ...], rest: T, room: int) -> tuple[T, ...]:
 
 def copy2d(
     build: ProgramBuilder,
-    source: Buffer,
-    target: Buffer,
+    source: StorageOrBuffer,
+    target: StorageOrBuffer,
     rows: int,
     columns: int,
     source_stride: int,

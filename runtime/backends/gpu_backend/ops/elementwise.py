@@ -11,7 +11,7 @@ from .....kernels import arguments
 from .....kernels.arguments import Geometry
 from .....kernels.constants import ACCESS_BYTES, BLOCK_SIZE, CONTIGUOUS_PACKS
 from .....op import BinaryGradientOp, BinaryGradientsOp, BinaryOp, CmpOp, MethodOp, UnaryGradientOp, UnaryOp
-from ....program.argument_struct import PackedArguments
+from ....program.argument_struct import Number, PackedArguments
 from ....program.builder import ProgramBuilder
 from ....program.operand import Operand, dense
 from ....program.values import Address, Buffer
@@ -26,13 +26,19 @@ _MOST_GIVEN: Final = 3
 
 class _Contiguous(Protocol):
     def __call__(
-        self, *, result: Address, sources: Sequence[Address], count: int, parameters: Dims
+        self, *, result: Address, sources: Sequence[Address], count: int, parameters: Sequence[Number]
     ) -> PackedArguments: ...
 
 
 class _Strided(Protocol):
     def __call__(
-        self, *, result: Address, sources: Sequence[Address], count: int, geometry: Geometry, parameters: Dims
+        self,
+        *,
+        result: Address,
+        sources: Sequence[Address],
+        count: int,
+        geometry: Geometry,
+        parameters: Sequence[Number],
     ) -> PackedArguments: ...
 
 
@@ -153,7 +159,7 @@ def _binary_transposed(
     y: Operand,
     swapped: bool,
     launches: tuple[Part, ...],
-    bits: tuple[int, ...],
+    bits: Sequence[Number],
 ) -> Buffer:
     result = build.empty(x.dtype, x.layout.elem_count)
     transposed, straight = (y, x) if swapped else (x, y)
@@ -236,14 +242,14 @@ def _map(
     name: str,
     operands: tuple[Operand, ...],
     dtype: DType,
-    parameters: tuple[int, ...] = (),
+    parameters: Sequence[Number],
     target: Operand | None = None,
 ) -> Buffer:
     """A new storage with the kernel's function of every element of the operands, which have one shape.
 
     Where there is a `target` it is written instead: contiguous elements, whose address is that of a whole access.
     """
-    storage, layout = operands[0]
+    layout = operands[0].layout
     widest, is_contiguous, addresses = dtype.itemsize, True, []
     for source, source_layout in operands:
         if source.number is not None and kernels.number_contiguous is not None:
@@ -288,7 +294,7 @@ def _map_number(
     name: str,
     operands: tuple[Operand, ...],
     dtype: DType,
-    parameters: tuple[int, ...],
+    parameters: Sequence[Number],
     target: Operand | None,
 ) -> Buffer:
     """`_map` of operands among which are numbers. A kernel takes one along; the others are written to memory."""

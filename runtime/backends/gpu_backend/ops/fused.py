@@ -17,7 +17,7 @@ from .....op import MethodOp
 from ....program.argument_struct import PackedArguments
 from ....program.builder import ProgramBuilder
 from ....program.operand import Operand
-from ....program.values import NOWHERE, Address, Buffer
+from ....program.values import NOWHERE, Buffer, Pointer
 from ..execute.kernels import compose
 from .elementwise import Several, several
 from .scalar import element_words
@@ -71,13 +71,13 @@ def fused(build: ProgramBuilder, kernel: FusedKernel, *given: Any) -> tuple[Buff
     numbers = _filled(words, FUSED_NUMBERS, 0)
     rest = (0,) * MAX_RANK * (FUSED_SOURCES - len(operands))
 
-    def contiguous(results: list[Address], sources: list[Address], count: int) -> PackedArguments:
+    def contiguous(results: list[Pointer], sources: list[Pointer], count: int) -> PackedArguments:
         return arguments.fused_contiguous(
             results=_filled(results, FUSED_RESULTS, NOWHERE), sources=_filled(sources, FUSED_SOURCES, NOWHERE),
             numbers=numbers, count=count,
         )  # fmt: skip
 
-    def strided(results: list[Address], sources: list[Address], count: int, geometry: Geometry) -> PackedArguments:
+    def strided(results: list[Pointer], sources: list[Pointer], count: int, geometry: Geometry) -> PackedArguments:
         return arguments.fused_strided(
             results=_filled(results, FUSED_RESULTS, NOWHERE), sources=_filled(sources, FUSED_SOURCES, NOWHERE),
             numbers=numbers, count=count, geometry=Geometry((*geometry, *rest)),

@@ -9,6 +9,7 @@ from .....kernels import arguments
 from .....kernels.constants import ACCESS_BYTES, BLOCK_SIZE, COPY_ELEMENTS
 from ....core.layout import Layout
 from ....core.shape import Shape
+from ....program.argument_struct import PackedArguments
 from ....program.builder import ProgramBuilder
 from ....program.operand import Operand
 from ....program.values import NOWHERE, Buffer, alignment_of
@@ -36,13 +37,14 @@ class Rows(NamedTuple):
         """Those of a new call; without a mark, with that of the dtype."""
         own_mark, itemsize, shift = indexes.dtype.index_form
         fields = arguments.Index(
-            errors=build.error_record, size=size, call=build.call_number(), index_mark=own_mark if mark is None else mark,
-            op=code_of(op, indexes.dtype), index_bytes=itemsize, index_shift=shift,
+            errors=build.error_record, size=size, call=build.call_number(),
+            index_mark=own_mark if mark is None else mark, op=code_of(op, indexes.dtype), index_bytes=itemsize,
+            index_shift=shift,
         )  # fmt: skip
         return cls(indexes, size, fields)
 
 
-def launch(build: ProgramBuilder, kernel: str, blocks: int, packed: bytes) -> None:
+def launch(build: ProgramBuilder, kernel: str, blocks: int, packed: PackedArguments) -> None:
     """Enqueue a kernel that reads indexes."""
     build.launch("index", kernel, blocks, packed)
     build.expect_error()

@@ -12,7 +12,7 @@ from ....host.numbers import numbers
 from ....program.builder import ProgramBuilder
 from ....program.values import Buffer
 from ..driver.grid import blocks_for
-from .scalar import element_bits
+from .scalar import bits_of
 
 # Integers up to here are those of i64, which conversions begin with.
 _MOST: Final = 1 << 63
@@ -60,7 +60,7 @@ def from_numbers(device: GpuDevice, data: Sequence[complex], dtype: DType) -> Gp
         if type(number) is int and dtype.is_integer:
             return device.storage_class.of_number(device, dtype, number & (1 << 8 * dtype.itemsize) - 1)
         if type(number) in (float, complex) or (type(number) is int and abs(number) < _MOST):
-            bits = element_bits(number, dtype)
+            bits = bits_of(number, dtype)
             # Kernels take a word along.
             if bits < _WRAP:
                 return device.storage_class.of_number(device, dtype, bits)

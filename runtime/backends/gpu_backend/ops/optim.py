@@ -11,8 +11,8 @@ from .....kernels.constants import ACCESS_BYTES, BLOCK_SIZE, OPTIM_PACKS, OPTIM_
 from ....core.optim import ROOM, parts_of
 from ....program.argument_struct import PackedArguments
 from ....program.builder import ProgramBuilder
-from ....program.operand import Operand
-from ....program.values import NOWHERE, Address, Buffer
+from ....program.operand import Operand, StorageOrBuffer
+from ....program.values import NOWHERE, Buffer, Pointer
 from ...array_backend.ops.optim import paired
 from ..driver.grid import ceil_divide
 from .copy import contiguous
@@ -24,15 +24,17 @@ _MOST_ELEMENTS: Final = 1 << 31
 
 
 def sgd_step(
-    build: ProgramBuilder, first: Operand, velocities: Buffer, numbers: Buffer, is_nesterov: bool, *rest: Operand
-) -> None:
+    build: ProgramBuilder, first: Operand, velocities: StorageOrBuffer, numbers: StorageOrBuffer, is_nesterov: bool,
+    *rest: Operand,
+) -> None:  # fmt: skip
     """Gradient descent: x -= rate * (g + momentum * v) with Nesterov's momentum, else x -= rate * v."""
     _step(build, "momentum" if velocities.length else "sgd", first, velocities, numbers, is_nesterov, rest)
 
 
 def adam_step(
-    build: ProgramBuilder, first: Operand, moments: Buffer, numbers: Buffer, is_decoupled: bool, *rest: Operand
-) -> None:
+    build: ProgramBuilder, first: Operand, moments: StorageOrBuffer, numbers: StorageOrBuffer, is_decoupled: bool,
+    *rest: Operand,
+) -> None:  # fmt: skip
     """Adam, which counts the step first."""
     packed = arguments.optim_advance(numbers=numbers.address)
     build.launch("optim", f"optim_advance_{numbers.dtype.value}", 1, packed)
@@ -52,7 +54,6 @@ def _step(
     together = BLOCK_SIZE * OPTIM_PACKS * (ACCESS_BYTES // numbers.dtype.itemsize)
     launches, apart = _launches(tuple([parameter.layout.elem_count for parameter in parameters]), together)
     for launch in launches:
-        # Copies live until the launch.
         given = [contiguous(build, gradients[number]) for number in launch.tensors]
         packed = launch.pack(
             parameters=_addresses([parameters[number] for number in launch.tensors], launch.begins),
@@ -91,10 +92,9 @@ def _launches(counts: tuple[int, ...], together: int) -> tuple[list[_Launch], in
     return launches, apart
 
 
-def _addresses(operands: Sequence[Operand], begins: Sequence[int]) -> tuple[Address, ...]:
+def _addresses(operands: Sequence[Operand], begins: Sequence[int]) -> tuple[Pointer, ...]:
     """Where pieces begin."""
-    found = [it.address + begin * it.itemsize for it, begin in zip(operands, begins, strict=True)]
-    return _filled(found, NOWHERE)
+    return _filled([it.address + begin * it.itemsize for it, begin in zip(operands, begins, strict=True)], NOWHERE)
 
 
 def _filled(values: Sequence[T], rest: T) -> tuple[T, ...]:

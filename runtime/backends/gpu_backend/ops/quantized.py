@@ -5,8 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Final
 
-import numpy as np
-
 from .....dtype import HALF, Array, DType
 from .....ggml_dtype import GgmlDType
 from .....kernels import arguments
@@ -34,16 +32,15 @@ from .....op import BinaryOp, MethodOp, ReduceOp
 from ....core.layout import Layout
 from ....host.quantize import quantized
 from ....program.builder import ProgramBuilder
-from ....program.operand import Operand, dense
+from ....program.operand import Operand, StorageOrBuffer, dense
 from ....program.values import NOWHERE, Address, BlocksBuffer, Buffer, Memory
 from ..driver.grid import FEW_ROWS_OF_X, MOST_ROWS_OF_X, ceil_divide
-from . import copy, elementwise, index, linear, norm, reduce
+from . import copy, elementwise, index, linear, norm, on_host, reduce
 
 if TYPE_CHECKING:
     from ..device import GpuDevice
     from ..libraries.library import Blas
     from ..memory.quantized import QGpuStorage
-    from ..memory.storage import GpuStorage
 
 # Products take so many turns at most where x stays in f32, and so many of them by weights that are floats; more rows
 # are quicker with weights that are decoded to memory.
@@ -94,23 +91,21 @@ def from_data(device: GpuDevice, data: Array, dtype: GgmlDType) -> QGpuStorage:
     return device.blocks_class(device, dtype, data.size // dtype.type_size * dtype.block_size, memory)
 
 
-def quantize(build: ProgramBuilder, blocks: BlocksBuffer, source: Operand) -> None:
+def quantize(build: ProgramBuilder, blocks: StorageOrBuffer, source: Operand) -> None:
     """Replace the weights with those of the source, which the host rounds."""
-    build.host(_quantize, blocks, copy.fresh(build, source))
+    build.host(_quantize, blocks, copy.contiguous(build, source))
 
 
-def _quantize(blocks: QGpuStorage, source: GpuStorage) -> None:
-    weights = np.empty(source.length, np.float32)
-    source.device.read(weights, source.memory.address)
-    source.device.driver.copy_to_device(blocks.memory.address, quantized(weights, blocks.dtype))
+def _quantize(blocks: QGpuStorage, source: Operand) -> None:
+    blocks.device.write(blocks.memory.address, quantized(on_host.read(source).reshape(-1), blocks.dtype))
 
 
-def dequantize(build: ProgramBuilder, blocks: BlocksBuffer, _elem_count: int) -> Buffer:
+def dequantize(build: ProgramBuilder, blocks: StorageOrBuffer, _elem_count: int) -> Buffer:
     """The weights in f32."""
     return _decoded(build, blocks.dtype, blocks.address, blocks.length, DType.F32)
 
 
-def dequantize_f16(build: ProgramBuilder, blocks: BlocksBuffer, _elem_count: int) -> Buffer:
+def dequantize_f16(build: ProgramBuilder, blocks: StorageOrBuffer, _elem_count: int) -> Buffer:
     """The weights in f16."""
     return _decoded(build, blocks.dtype, blocks.address, blocks.length, DType.F16)
 
@@ -123,7 +118,7 @@ def _decoded(build: ProgramBuilder, format: GgmlDType, address: Address, count: 
     return result
 
 
-def embedding(build: ProgramBuilder, blocks: BlocksBuffer, ids: Operand, rows: int, hidden: int) -> Buffer:
+def embedding(build: ProgramBuilder, blocks: StorageOrBuffer, ids: Operand, rows: int, hidden: int) -> Buffer:
     """The rows that the vector `ids` names; at a mark those of zero bytes."""
     size = hidden // blocks.block_size * blocks.dtype.type_size
     chosen = index.select(build, "embedding", Operand(blocks.bytes(), Layout.contiguous((rows, size))), ids, 0)
@@ -134,7 +129,7 @@ def embedding(build: ProgramBuilder, blocks: BlocksBuffer, ids: Operand, rows: i
 def forward_by_library(
     build: ProgramBuilder,
     library: Blas,
-    blocks: BlocksBuffer,
+    blocks: StorageOrBuffer,
     x: Operand,
     rows: int,
     hidden: int,
@@ -158,7 +153,7 @@ def forward_by_library(
 
 
 def forward(
-    build: ProgramBuilder, blocks: BlocksBuffer, x: Operand, rows: int, hidden: int, activations: str | None
+    build: ProgramBuilder, blocks: StorageOrBuffer, x: Operand, rows: int, hidden: int, activations: str | None
 ) -> Buffer:
     """The product of x (m, hidden) and the transpose of the weights (rows, hidden), in the dtype of x."""
     held, dtype = x.shape[0], x.dtype
@@ -271,7 +266,7 @@ def _grouped_product(
 
 def fwd_rms_norm(
     build: ProgramBuilder,
-    blocks: BlocksBuffer,
+    blocks: StorageOrBuffer,
     x: Operand,
     weight: Operand | None,
     residual: Operand | None,
@@ -291,7 +286,13 @@ def fwd_rms_norm(
 
 
 def fwd_silu_mul(
-    build: ProgramBuilder, blocks: BlocksBuffer, x: Operand, y: Operand, rows: int, hidden: int, activations: str | None
+    build: ProgramBuilder,
+    blocks: StorageOrBuffer,
+    x: Operand,
+    y: Operand,
+    rows: int,
+    hidden: int,
+    activations: str | None,
 ) -> Buffer:
     """The product of silu(x) * y."""
     if not _makes_rows(blocks, x, rows):

@@ -43,8 +43,8 @@ def uniform(build: ProgramBuilder, lo: float, up: float, shape: Shape, dtype: DT
 
     def pack(result: Pointer, count: int, draw: Draw) -> PackedArguments:
         return arguments.random_uniform(
-            result=result, count=count, state=draw.state, seed=draw.seed, block=draw.block, low=lo, span=up - lo, lowest=lowest,
-            highest=highest,
+            result=result, count=count, state=draw.state, seed=draw.seed, block=draw.block, low=lo, span=up - lo,
+            lowest=lowest, highest=highest,
         )  # fmt: skip
 
     return _draw(build, "rand_uniform", pack, shape, dtype)

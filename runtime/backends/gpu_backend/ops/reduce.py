@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import lru_cache, partial
 from typing import Final, NamedTuple
 
@@ -19,7 +19,7 @@ from .....kernels.constants import (
 )
 from .....op import MethodOp, ReduceOp
 from ....base.error import InvalidArgument
-from ....program.argument_struct import PackedArguments
+from ....program.argument_struct import Number, PackedArguments
 from ....program.builder import ProgramBuilder
 from ....program.operand import Operand
 from ....program.values import Buffer
@@ -162,7 +162,7 @@ def _run(
     source: Operand,
     result: Buffer,
     plan: _Plan,
-    bits: Dims,
+    bits: Sequence[Number],
 ) -> None:
     name = f"{op.value}_{source.dtype.value}"
     output = to = result.address + plan.first * result.dtype.itemsize

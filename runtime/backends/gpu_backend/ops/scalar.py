@@ -15,12 +15,12 @@ _NO_PARAMETERS: Final = tuple((0,) * count for count in range(1 + max(PARAMETERS
 
 
 def element_bits(value: complex | Parameter, dtype: DType) -> Number:
-    """The bits of `value` as an element of `dtype`, converted as to_dtype does."""
-    return Scalar(value, _element, dtype) if isinstance(value, Parameter) else _element(value, dtype)
+    """The bits of `value` as an element of `dtype`: see `bits_of`."""
+    return Scalar(value, bits_of, dtype) if isinstance(value, Parameter) else bits_of(value, dtype)
 
 
-def _element(value: complex, dtype: DType, times: int = 1) -> int:
-    """The bits of so many elements."""
+def bits_of(value: complex, dtype: DType, times: int = 1) -> int:
+    """The bits of so many elements, converted as to_dtype does."""
     if dtype.is_complex or isinstance(value, complex):
         # Either part may be a zero of either sign.
         bits = _bits.__wrapped__(value, dtype)
@@ -29,7 +29,7 @@ def _element(value: complex, dtype: DType, times: int = 1) -> int:
         bits = int(dtype.is_float and math.copysign(1, value) < 0) << (8 * dtype.itemsize - 1)
     else:
         bits = _bits(value, dtype)
-    return repeated_bits(bits, dtype.itemsize, times)
+    return _repeated(bits, dtype.itemsize, times)
 
 
 def element_words(value: complex | Parameter, dtype: DType, times: int = 1) -> tuple[Number, Number]:
@@ -40,11 +40,11 @@ def element_words(value: complex | Parameter, dtype: DType, times: int = 1) -> t
 
 
 def _low(value: complex, dtype: DType, times: int) -> int:
-    return _element(value, dtype, times) % _WORD
+    return bits_of(value, dtype, times) % _WORD
 
 
 def _high(value: complex, dtype: DType, times: int) -> int:
-    return _element(value, dtype, times) // _WORD
+    return bits_of(value, dtype, times) // _WORD
 
 
 def parameter_bits(family: str, parameters: tuple[float | Parameter, ...], dtype: DType) -> tuple[Number, ...]:

@@ -14,7 +14,7 @@ from ....core.layout import Layout
 from ....core.shape import Shape
 from ....program.builder import ProgramBuilder
 from ....program.operand import Operand
-from ....program.values import NOWHERE, Address, Buffer, Memory
+from ....program.values import NOWHERE, Address, Buffer, Memory, Pointer
 from ..driver.grid import MOST_BLOCKS, ceil_divide
 from . import copy, index
 from .geometry import LIMIT
@@ -136,7 +136,7 @@ def _positions(
 
 
 def _sort_lines(
-    build: ProgramBuilder, dtype: DType, source: Address, result: Address, elements: Address, lines: int, length: int,
+    build: ProgramBuilder, dtype: DType, source: Address, result: Address, elements: Pointer, lines: int, length: int,
     descending: bool,
 ) -> None:  # fmt: skip
     """Those of lines longer than a tile, and with an address for them the elements."""
@@ -161,7 +161,7 @@ def sort_keys(build: ProgramBuilder, keys: Memory, count: int, bits: int) -> tup
 
 
 def _sort_by_digits(
-    build: ProgramBuilder, dtype: DType, kernels: Sequence[str], source: Address, result: Address, beside: Address,
+    build: ProgramBuilder, dtype: DType, kernels: Sequence[str], source: Address, result: Address, beside: Pointer,
     lines: int, length: int, descending: bool,
 ) -> None:  # fmt: skip
     """Sort lines by the lowest digits of their keys, which are counted at once before: by one with each kernel."""
@@ -178,7 +178,7 @@ def _sort_by_digits(
     build.launch("sort", f"sort_{dtype.value}_digits", lines * parts, packed)
     # Pairs go from one to the other.
     rooms = [build.allocate(lines * length * _PAIR_BYTES) for _ in range(min(passes - 1, 2))]
-    pairs = NOWHERE
+    pairs: Pointer = NOWHERE
     for number, kernel in enumerate(kernels):
         to = result if number == passes - 1 else rooms[number % 2].address
         packed = arguments.sort_pass(

@@ -178,11 +178,9 @@ def index_add(build: ProgramBuilder, x: Operand, indexes: Operand, source: Opera
         index.check(build, rows)
         return copy.fresh(build, x)
     if max(count, x.shape[dim]) >= LIMIT:
-        result = copy.copied(build, x)
-        _add_by_lines(
-            build, _Algorithm.THREADS, "index_add", result, index.broadcast(indexes, source.shape, dim), source, dim
-        )
-        return result.storage
+        result, each = copy.fresh(build, x), index.broadcast(indexes, source.shape, dim)
+        _add_by_lines(build, _Algorithm.THREADS, "index_add", dense(result, x.shape), each, source, dim)
+        return result
     if count <= index.FEW and count * x.layout.elem_count <= _FEW_LOOKS:
         return _add_few(build, x, rows, source, dim)
     return _add_rows(build, x, rows, source, dim)
