@@ -144,8 +144,6 @@ def backward(
         set_mode(before)
 
 
-Tensor._work_back = staticmethod(backward)
-
 _MODES: Final = {
     (records, keep): Mode(records=records, keeps_graph=records, frees=not keep)
     for records in (False, True)

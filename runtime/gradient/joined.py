@@ -39,9 +39,6 @@ def joined_mean(losses: Any, counted: Any) -> Any:
     return Tensor._new(record(watched(mean), _mean, operands, 0), _ONE)
 
 
-Tensor._joined_mean = staticmethod(joined_mean)
-
-
 def _mean(node: Node, g: Tensor) -> Contributions:
     layout: Any = node.operands[1]
     *_, total, slope = node.operands
@@ -59,9 +56,6 @@ def padded_max_pool(tensor: Any, window: tuple[int, int], step: tuple[int, int],
     result = watched(made._storage)
     operands = node, tensor._layout, watched(plain), window, step, pads, made._layout, result
     return Tensor._new(record(result, _max_pool, operands), made._layout)
-
-
-Tensor._padded_max_pool = staticmethod(padded_max_pool)
 
 
 def _max_pool(node: Node, g: Tensor) -> Contributions:

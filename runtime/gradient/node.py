@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeAlias
 from ...storage import Storage
 from ...storage.base import StorageBase
 from ..base.error import GradientError
+from ..core.extensions import extensions
 from ..core.layout import Layout
 from ..storage.calls import new
 from ..tensor import Tensor
@@ -32,7 +33,6 @@ Where a layout repeats elements, a gradient may have a dim of size 1.
 """
 
 # The classes of storages that are made of what is here, whose module writes them; to look into a class takes more time.
-recorded_storage: Any = Storage
 watched_storage: Any = Storage
 # What is made, and what is written to, in one order.
 _numbers: Final = itertools.count()
@@ -276,7 +276,7 @@ def mark_each(storages: Iterable[Storage], calls: int = 4) -> None:
 
 def recorded_of(value: Storage, node: Node) -> Storage:
     """A storage that a node has made."""
-    storage: Storage = recorded_storage()
+    storage: Storage = extensions.recorded_storage()
     storage.value = value
     storage.inner = node  # type: ignore[assignment]
     return storage
@@ -312,7 +312,7 @@ def record(made: Storage, rule: Rule, operands: tuple[Any, ...], calls: int = 3)
             latest_code[0] = code
         node.code = code
         node.instruction = frame.f_lasti
-    storage = recorded_storage()
+    storage = extensions.recorded_storage()
     storage.value = made
     storage.inner = node
     return storage
@@ -366,7 +366,7 @@ def rewritten(storage: Storage, rule: Rule, operands: tuple[Any, ...], needs_res
         storage.value.inner = inner
         storage.written = node.number, written
         _Writes.note(node.number)
-        storage.__class__ = recorded_storage
+        storage.__class__ = extensions.recorded_storage
     if needs_result:
         node.operands += (storage.value,)
     storage.inner = node  # type: ignore[assignment]

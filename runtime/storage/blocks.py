@@ -13,6 +13,7 @@ from ..backends.backend import BackendBlocks, BackendStorage
 from ..backends.plan import Key
 from ..base.error import TallowError
 from ..core import argument
+from ..core.extensions import extensions
 from ..program.builder import Op
 from ..program.values import Buffer
 from .calls import Calls
@@ -30,12 +31,6 @@ class QStorageBase(Calls):
 
     __slots__ = ("inner",)
 
-    if TYPE_CHECKING:
-
-        @property
-        def recorded(self) -> type[Self]:
-            """The class of what records, which is made after this one."""
-
     inner: AnyQStorage
 
     def __init__(self, inner: BackendBlocks) -> None:
@@ -43,6 +38,12 @@ class QStorageBase(Calls):
             raise argument.wrong_type("QStorage", "inner", inner, "BackendBlocks")
         # The functions of each backend make blocks of its own class.
         self.inner = inner  # type: ignore[assignment]
+
+    @property
+    def recorded(self) -> type[Self]:
+        """The class whose methods take a call over if one of its operands is recorded."""
+        recorded: type[Self] = extensions.recorded_blocks
+        return recorded
 
     @classmethod
     def zeros(cls, device: Device, elem_count: int, dtype: GgmlDType | str) -> QStorage:
@@ -80,11 +81,11 @@ class QStorageBase(Calls):
     @property
     def device(self) -> Device:
         """The device that holds the blocks."""
-        device: Device = self.device_class(self.inner.device)
+        device: Device = extensions.device_class(self.inner.device)
         return device
 
     def _new(self, inner: BackendStorage) -> Storage:
-        storage: Storage = self.device_class._new(inner)
+        storage: Storage = extensions.device_class._new(inner)
         return storage
 
     def _new_each(self, inners: Iterable[BackendStorage]) -> tuple[Storage, ...]:
@@ -119,7 +120,7 @@ class QStorageBase(Calls):
 
 def _on(op: str, device: object, make: Callable[[], QStorage]) -> QStorage:
     """What is made on a device; errors name `op`."""
-    if not isinstance(device, Calls.device_class):
+    if not isinstance(device, extensions.device_class):
         raise argument.wrong_type(op, "device", device, "Device")
     try:
         return make()

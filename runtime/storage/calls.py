@@ -83,9 +83,6 @@ class Calls:
 
     __slots__ = ()
 
-    # The class Device, which makes storages and so is made after their classes; it writes itself here.
-    device_class: ClassVar[Any]
-
     numbers: ClassVar[Mapping[str, int]] = {}
     """The methods whose last arguments are numbers, which are no part of a key, and how many these are."""
 

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from functools import cache, lru_cache
-from typing import Any, ClassVar, Final, Self
+from typing import Final, Self
 
 import numpy as np
 
@@ -14,6 +14,7 @@ from ...op import BinaryOp
 from ..base.error import InvalidArgument, ShapeMismatch, TallowError
 from ..core.argument import integer, integers
 from ..core.conv import Params, ParamsConv1D, ParamsConv2D, ParamsConvTranspose1D, ParamsConvTranspose2D
+from ..core.extensions import extensions
 from ..core.layout import Layout
 from ..core.shape import Shape
 from .base import require_tensors
@@ -30,9 +31,6 @@ class ConvolutionMethods(CreationMethods):
     """Convolutions, pooling and upsampling."""
 
     __slots__ = ()
-
-    # What records writes itself here.
-    _padded_max_pool: ClassVar[Callable[..., Any]]
 
     def conv1d(
         self,
@@ -252,7 +250,7 @@ class ConvolutionMethods(CreationMethods):
                 raise ShapeMismatch(op, (self.shape,), "images are (b, c, h, w); unsqueeze or reshape them first")
             if around and self._storage.is_recorded:
                 # Elements that are as low as the padding do not share their gradient with it.
-                recorded: Self = self._padded_max_pool(self, window, step, pads)
+                recorded: Self = extensions.padded_max_pool(self, window, step, pads)
                 return recorded
             source = self._padded([(pad, pad) for pad in pads], around)
         storage = getattr(source._storage, op)(source._layout, window, step)

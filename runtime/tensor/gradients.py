@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, ClassVar, Self
+from typing import TYPE_CHECKING, Any, Self
 
 from ..core import argument
+from ..core.extensions import extensions
 from .base import TensorBase
 
 if TYPE_CHECKING:
@@ -16,9 +16,6 @@ class GradientMethods(TensorBase):
     """Gradients: what an op makes of a `Var`, or of what came of one, knows how it was made."""
 
     __slots__ = ()
-
-    # What knows how writes itself here: to import it in a call takes time.
-    _work_back: ClassVar[Callable[..., Gradients]]
 
     @property
     def is_recorded(self) -> bool:
@@ -64,4 +61,5 @@ class GradientMethods(TensorBase):
             create_graph = argument.boolean("backward", "create_graph", create_graph)
         if type(keep) is not bool:
             keep = argument.boolean("backward", "keep", keep)
-        return self._work_back(self, gradient, keep or create_graph, create_graph)
+        gradients: Gradients = extensions.backward(self, gradient, keep or create_graph, create_graph)
+        return gradients

@@ -13,6 +13,7 @@ from ...storage import Storage
 from ..base.error import GradientError, InvalidArgument, TallowError, UnsupportedDType
 from ..core import argument, check
 from ..core.argument import DTypeLike
+from ..core.extensions import extensions
 from ..core.layout import Layout
 from ..helpers.host_memory import require_room, tells_lack_of_memory
 from ..host.array import bits
@@ -251,9 +252,7 @@ class InteropMethods(LogicMethods):
         if target == self.device:
             return self
         if self._storage.is_recorded:
-            from ..gradient.joined import moved as recorded_move
-
-            there: Self = recorded_move(self, target)
+            there: Self = extensions.move(self, target)
             return there
         moved = target.inner.copy_of(self._whole().inner) if target.backend == self.device.backend else None
         storage = target.storage_owned(self.numpy()) if moved is None else Storage(moved)

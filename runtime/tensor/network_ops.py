@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any, ClassVar, Final, Self, TypeVar, overload
+from typing import Any, Final, Self, TypeVar, overload
 
 from ...dtype import DType
 from ...storage import Storage
 from ..base.error import DTypeMismatch, InvalidArgument, InvalidIndex, UnsupportedDType, shown
 from ..core.argument import REQUIRED, dim_of, integer, text
+from ..core.extensions import extensions
 from ..core.layout import Layout
 from .base import TensorBase, named, parts, require_tensors
 from .indexing import IndexMethods
@@ -23,9 +23,6 @@ class NetworkOpMethods(IndexMethods):
     """Softmax and what is made of it, normalisation, and rotary embeddings."""
 
     __slots__ = ()
-
-    # What knows how writes itself here: to import it in a call takes time.
-    _joined_mean: ClassVar[Callable[..., Any]]
 
     def softmax(self, dim: int = REQUIRED, axis: int | None = None) -> Self:
         """Normalise the exponentials along `dim` to a sum of 1: exp(x - m) / sum(exp(x - m)), where m is the largest x.
@@ -163,7 +160,7 @@ class NetworkOpMethods(IndexMethods):
         """The mean of losses, given 1 for each that counts and 0 for the others."""
         storage: Any = self._storage
         if storage.is_recorded:
-            mean: Self = self._joined_mean(self, counted)
+            mean: Self = extensions.mean_of_counted(self, counted)
             return mean
         made, *_ = storage.ratio_of_sums(self._layout, counted._storage, counted._layout)
         return self._new(made, Layout.contiguous(()))

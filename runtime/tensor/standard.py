@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from functools import cache
 from types import ModuleType
 from typing import Any, Final, NoReturn, Self
 
@@ -11,15 +10,8 @@ import numpy as np
 
 from ...device import Device
 from ..base.error import InvalidArgument, UnsupportedDType, UnsupportedOperand, shown
+from ..core.extensions import extensions
 from .interop import InteropMethods
-
-
-@cache
-def _numpy_protocol() -> ModuleType:
-    from ..array_api import numpy_protocol
-
-    return numpy_protocol
-
 
 _VERSIONS: Final = (None, "2021.12", "2022.12", "2023.12", "2024.12", "2025.12")
 
@@ -73,22 +65,21 @@ class StandardMethods(InteropMethods):
             versions = ", ".join(version for version in _VERSIONS if version)
             reason = f"there is no api_version {shown(api_version)}; the versions are {versions}"
             raise InvalidArgument("array_namespace", reason)
-        from ..array_api.placed import namespace
-
-        return namespace(self.device)
+        namespace: ModuleType = extensions.array_api("placed").namespace(self.device)
+        return namespace
 
     def __array_ufunc__(self, ufunc: np.ufunc, method: str, *inputs: Any, **options: Any) -> Any:
         """Serve `numpy.sin(x)`, `numpy.add.reduce(x)` and `array * x`: the op of that name, on this device.
 
         `UnsupportedOperand`, a TypeError, says what to call where there is none.
         """
-        return _numpy_protocol().call_ufunc(ufunc, method, inputs, options)
+        return extensions.array_api("numpy_protocol").call_ufunc(ufunc, method, inputs, options)
 
     def __array_function__(
         self, func: Callable[..., Any], types: Iterable[type], args: Sequence[Any], kwargs: dict[str, Any]
     ) -> Any:
         """Serve `numpy.sum(x, axis=0)` and all functions of NumPy's that have an op here, as `__array_ufunc__` does."""
-        return _numpy_protocol().call_function(func, types, args, kwargs)
+        return extensions.array_api("numpy_protocol").call_function(func, types, args, kwargs)
 
     def __index__(self) -> int:
         if not self.dtype.is_integer:

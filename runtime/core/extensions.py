@@ -1,0 +1,52 @@
+"""The one place where upper layers attach what lower layers call but cannot import."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from types import ModuleType
+from typing import Any, Final
+
+
+class Extensions:
+    """What upper layers contribute: each attribute is set once, by `provide`, when the package is imported."""
+
+    __slots__ = (
+        "array_api",
+        "backward",
+        "device_class",
+        "mean_of_counted",
+        "move",
+        "padded_max_pool",
+        "recorded_blocks",
+        "recorded_storage",
+    )
+
+    # Of the dispatch.
+    device_class: Any
+    """The class Device, which makes storages and is therefore defined after their classes."""
+
+    # Of the gradients. The methods of these two classes take a call over if one of its operands is recorded.
+    recorded_storage: Any
+    recorded_blocks: Any
+    backward: Callable[..., Any]
+    """What `Tensor.backward` does."""
+    move: Callable[..., Any]
+    """Copies a recorded tensor to another device."""
+    mean_of_counted: Callable[..., Any]
+    """The mean of recorded losses, of which some count."""
+    padded_max_pool: Callable[..., Any]
+    """`max_pool2d` with padding, of a recorded tensor."""
+
+    # Of the package itself: few programs use this layer, so it is imported when it is first asked for.
+    array_api: Callable[[str], ModuleType]
+    """Imports a module of the array API."""
+
+    def provide(self, **contributions: Any) -> None:
+        """Attach what a layer contributes; RuntimeError for what is attached already."""
+        for name, contribution in contributions.items():
+            if hasattr(self, name):
+                raise RuntimeError(f"{name} was provided before; each extension has one provider")
+            setattr(self, name, contribution)
+
+
+extensions: Final = Extensions()
