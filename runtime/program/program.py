@@ -129,8 +129,8 @@ class _Names:
             case DrawPart(draw=draw, name=name):
                 return f"{name} of {draw.blocks} random blocks"
             case tuple():
-                return f"({', '.join(map(self.text, value))})"
-        return str(value)
+                return f"({', '.join(map(self.text, value))}{',' if len(value) == 1 else ''})"
+        return _name(value) if callable(value) else str(value)
 
 
 def _name(function: object) -> str:

@@ -136,7 +136,7 @@ class _Run:
                 return self._operands[value.position]
             case Value():
                 return self._number(value)
-            case tuple():
+            case tuple() if _has_values(value):
                 parts = [self.plain(part) for part in value]
                 return tuple(parts) if type(value) is tuple else type(value)(*parts)
         return value
