@@ -16,7 +16,7 @@ from tallow.runtime.backends.plan import Key, Plan
 from tallow.runtime.core.layout import Layout
 from tallow.runtime.core.shape import Shape
 from tallow.runtime.program.argument_struct import PackedArguments
-from tallow.runtime.program.builder import Facts
+from tallow.runtime.program.builder import Facts, ProgramBuilder
 from tallow.runtime.program.op_call import GivenStorage, OpCall
 from tallow.runtime.program.operand import Operand
 from tallow.runtime.program.program import Program, results_of
@@ -290,7 +290,19 @@ def checked(call: OpCall, facts: Facts) -> Program:
     assert all(memory.is_foreign for pair in program.apart for memory in pair)
     assert described(program) == described(again), "a program is built in two ways"
     assert str(program) == str(again), "a program is printed in two ways"
+    for fallback in fallbacks(program):
+        build = ProgramBuilder(facts)
+        result = fallback(build)
+        # No other op comes after it.
+        assert result is not None
+        Run(build.program("fallback", program.arguments, result))
     return program
+
+
+def fallbacks(program: Program) -> list[Callable[[ProgramBuilder], Any]]:
+    """What a program does in the place of calls of libraries that refuse."""
+    calls = [step for step in program.steps if isinstance(step, LibraryCall)]
+    return [step.fallback for step in calls if step.fallback is not None]
 
 
 def described(program: Program) -> list[Any]:

@@ -17,7 +17,7 @@ from tallow.runtime.program.program import results_of
 from tallow.runtime.selftest import examples, trial
 
 from . import backend
-from .programs import FACTS, checked
+from .programs import FACTS, checked, fallbacks
 
 backend.require_package()
 
@@ -52,7 +52,7 @@ class Checker:
         def run(*_: Any) -> Any:
             program, *_ = [checked(call, facts) for facts in DEVICES]
             self.programs += 1
-            if program.may_refuse:
+            if fallbacks(program):
                 return None
             results = tuple([self.gpu.empty(each.dtype, each.length) for each in results_of(program.result)])
             return results if isinstance(program.result, tuple) else results[0] if results else True

@@ -115,7 +115,7 @@ def several(build: ProgramBuilder, x: Operand, blocks: Any, factor: Any) -> tupl
     fields = x.address, x.storage.number or 0, bits, build.error_record, build.call_number(), draw.seed, draw.block
     build.launch("random", "rand", 2, ArgumentStruct("=7Q").pack(*fields), 512)
     build.expect_error()
-    build.call(np.multiply, "f32", (blocks.address, numbers.address), may_refuse=True)
+    build.call(np.multiply, "f32", (blocks.address, numbers.address))
     build.host(partial(np.add, 1), flags, factor, (x.storage, x.layout.shape))
     return flags, numbers
 
@@ -148,7 +148,6 @@ def test_a_program_is_printed() -> None:
     assert struct.unpack("=7Q", run.launches[0].packed)[2:] == (8, 64, 1, 5, 7)
     assert run.calls[0].arguments == ("f32", (run.arguments[1], run.results[1]))
     assert run.calls[1].arguments == (run.results[0], 2.5, (run.arguments[0], (1,)))
-    assert program.may_refuse
 
 
 def nothing(build: ProgramBuilder, x: Operand) -> None:
@@ -161,7 +160,7 @@ def nothing(build: ProgramBuilder, x: Operand) -> None:
 def test_what_has_nothing_to_do_appends_no_step() -> None:
     program = built(nothing, at(Stored(DType.F32, 4), (4,)))
     assert program.steps == ()
-    assert (program.result, program.may_refuse) == (None, False)
+    assert program.result is None
 
 
 def compared(build: ProgramBuilder, x: Operand, y: Operand) -> tuple[()]:
@@ -244,13 +243,20 @@ def test_a_function_of_an_array_library_is_one_step() -> None:
 
 def refusing(build: ProgramBuilder, x: Operand, is_taken: bool) -> Buffer | None:
     result = build.empty(x.dtype, 1)
-    return result if build.append(LibraryCall(print, (result.address,)) if is_taken else None) else None
+    call = LibraryCall(print, (result.address,)) if is_taken else None
+    return result if build.append(call, partial(copied, x=x)) else None
+
+
+def copied(build: ProgramBuilder, x: Operand) -> Buffer:
+    return build.empty(x.dtype, 1)
 
 
 def test_an_op_leaves_a_call_to_another_one() -> None:
     x = at(Stored(DType.F32, 4), (4,))
     assert call_of(refusing, x, False).program(FACTS, may_refuse=True) is None
-    assert call_of(refusing, x, True).program(FACTS, may_refuse=True) is not None
+    taken = call_of(refusing, x, True).program(FACTS, may_refuse=True)
+    assert taken is not None
+    assert str(taken).splitlines()[2] == "    call print(m0), else copied"
     program = call_of(refusing, x, False).program(FACTS)
     assert program is not None and program.result is None
 
