@@ -29,6 +29,7 @@ from ..base.unpicklable import Unpicklable
 from ..core.layout import Layout
 from ..program.builder import Op, builds
 from ..program.op_call import GivenStorage, OpCall, operands_of
+from ..program.program import Results
 from ..program.values import BlocksBuffer, Buffer
 from .plan import Key, Plan, Plans, kind_of
 
@@ -257,7 +258,7 @@ class BackendDevice:
         return result
 
     @overload
-    def make(self, function: Op[P, Buffer], *arguments: P.args, **_: P.kwargs) -> Any: ...
+    def make(self, function: Op[P, Results], *arguments: P.args, **_: P.kwargs) -> Any: ...
 
     @overload
     def make(self, function: Callable[Concatenate[Any, P], Result], *arguments: P.args, **_: P.kwargs) -> Result: ...

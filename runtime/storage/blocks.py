@@ -14,6 +14,7 @@ from ..backends.plan import Key
 from ..base.error import TallowError
 from ..core import argument
 from ..program.builder import Op
+from ..program.steps import HostCall
 from ..program.values import Buffer
 from .calls import Calls
 
@@ -91,7 +92,9 @@ class QStorageBase(Calls):
         return tuple([self._new(inner) for inner in inners])
 
     @overload
-    def _new_planned(self, key: Key, function: Op[P, Buffer], *arguments: P.args, **options: P.kwargs) -> Storage: ...
+    def _new_planned(
+        self, key: Key, function: Op[P, Buffer | HostCall], *arguments: P.args, **options: P.kwargs
+    ) -> Storage: ...
 
     @overload
     def _new_planned(
@@ -103,7 +106,7 @@ class QStorageBase(Calls):
 
     @overload
     def _new_each_planned(
-        self, key: Key, function: Op[P, Sequence[Buffer]], *arguments: P.args, **options: P.kwargs
+        self, key: Key, function: Op[P, Sequence[Buffer] | HostCall], *arguments: P.args, **options: P.kwargs
     ) -> tuple[Storage, ...]: ...
 
     @overload

@@ -15,9 +15,9 @@ from ....helpers.threads import get_threads
 from ....host import cast
 from ....host.weights import FEW_ROWS
 from ....program.builder import ProgramBuilder
-from ....program.operand import Operand, dense
+from ....program.operand import Operand, StorageOrBuffer, dense
 from ....program.steps import HostCall
-from ....program.values import NOWHERE, BlocksBuffer, Buffer
+from ....program.values import NOWHERE, Buffer
 from ..kernels import address_of_array
 from ..values import PRODUCTS, RUN_PARTS, THREADS
 from . import quantized
@@ -36,7 +36,7 @@ _ROUNDED_BYTES: Final = 3
 def forward(
     build: ProgramBuilder,
     kernels: HostKernels,
-    blocks: BlocksBuffer,
+    blocks: StorageOrBuffer,
     x: Operand,
     outputs: int,
     length: int,
@@ -95,7 +95,7 @@ def _by_library(kernels: HostKernels, blocks: Any, x: Operand, outputs: int, len
     return x.storage.result(cast.narrow(result, x.dtype), x.dtype)
 
 
-def dequantize(build: ProgramBuilder, kernels: HostKernels, blocks: BlocksBuffer, elem_count: int) -> HostCall:
+def dequantize(build: ProgramBuilder, kernels: HostKernels, blocks: StorageOrBuffer, elem_count: int) -> HostCall:
     """As `quantized.dequantize`."""
     require_room((elem_count,), DType.F32)
     return build.host(partial(_dequantize, kernels), blocks)
@@ -106,7 +106,7 @@ def _dequantize(kernels: HostKernels, blocks: Any) -> Any:
 
 
 def embedding(
-    build: ProgramBuilder, kernels: HostKernels, blocks: BlocksBuffer, ids: Operand, rows: int, hidden: int
+    build: ProgramBuilder, kernels: HostKernels, blocks: StorageOrBuffer, ids: Operand, rows: int, hidden: int
 ) -> HostCall:
     """As `quantized.embedding`."""
     require_room((*ids.shape, hidden), DType.F32)

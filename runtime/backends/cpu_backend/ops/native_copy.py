@@ -14,7 +14,7 @@ from .....op import BinaryOp
 from ....core.layout import Layout
 from ....core.shape import Shape
 from ....program.builder import ProgramBuilder
-from ....program.operand import Operand
+from ....program.operand import Operand, StorageOrBuffer
 from ....program.values import NOWHERE, Buffer, Parameter
 from ..values import THREADS, Snapshot
 from .native import MOVE, filled, launch_map
@@ -57,7 +57,9 @@ def binary_assign(
     return _write(build, kernel, target, source, target) if kernels.has("span", kernel) else None
 
 
-def copy_to(build: ProgramBuilder, kernels: HostKernels, source: Operand, target: Buffer, offset: int) -> Written:
+def copy_to(
+    build: ProgramBuilder, kernels: HostKernels, source: Operand, target: StorageOrBuffer, offset: int
+) -> Written:
     """As `copy.copy_strided_src`."""
     return _write(build, MOVE, Operand(target, Layout.contiguous(source.shape, offset)), source)
 
@@ -65,8 +67,8 @@ def copy_to(build: ProgramBuilder, kernels: HostKernels, source: Operand, target
 def copy_rows(
     build: ProgramBuilder,
     kernels: HostKernels,
-    source: Buffer,
-    target: Buffer,
+    source: StorageOrBuffer,
+    target: StorageOrBuffer,
     rows: int,
     columns: int,
     source_stride: int,

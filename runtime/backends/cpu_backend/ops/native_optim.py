@@ -14,7 +14,7 @@ from .....kernels.constants import OPTIM_LENGTH
 from ....core.optim import parts_of
 from ....helpers.threads import get_threads
 from ....program.builder import ProgramBuilder
-from ....program.operand import Operand
+from ....program.operand import Operand, StorageOrBuffer
 from ....program.values import Buffer
 from ...array_backend.ops.optim import paired
 from ..kernels import address_of_array
@@ -29,8 +29,8 @@ def sgd_step(
     build: ProgramBuilder,
     kernels: HostKernels,
     first: Operand,
-    velocities: Buffer,
-    numbers: Buffer,
+    velocities: StorageOrBuffer,
+    numbers: StorageOrBuffer,
     is_nesterov: bool,
     *rest: Operand,
 ) -> Written:
@@ -43,8 +43,8 @@ def adam_step(
     build: ProgramBuilder,
     kernels: HostKernels,
     first: Operand,
-    moments: Buffer,
-    numbers: Buffer,
+    moments: StorageOrBuffer,
+    numbers: StorageOrBuffer,
     is_decoupled: bool,
     *rest: Operand,
 ) -> Written:

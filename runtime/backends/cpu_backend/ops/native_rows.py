@@ -14,7 +14,7 @@ from ....core.layout import Layout
 from ....program.argument_struct import PackedArguments
 from ....program.builder import ProgramBuilder
 from ....program.operand import Operand, dense
-from ....program.values import NOWHERE, Buffer
+from ....program.values import NOWHERE, Buffer, Pointer
 from ..values import RUN_PARTS, THREADS, address_of, number_bits
 from .native import contiguous, copied
 from .native_index import gathered, index_record, index_stride
@@ -341,7 +341,7 @@ def argsort(build: ProgramBuilder, kernels: HostKernels, x: Operand, descending:
         return None
     lines, room = elements // length, -(-length // _ROOM) * _ROOM
     sorted_count = count if count <= SELECTED_COUNT else length
-    scratch = NOWHERE
+    scratch: Pointer = NOWHERE
     if sorted_count == length > COUNTED_LENGTH[x.itemsize]:
         nbytes = min(lines, SORTED_LINES) * room * (2 * x.itemsize + DType.U32.itemsize)
         scratch = build.allocate(nbytes).address
