@@ -18,7 +18,7 @@ from ...dtype import DType
 from ..base.error import InvalidArgument, UnsupportedDType, shown
 from ..core.argument import integer, integers, real
 from ..core.conversion import conversion
-from ..helpers.host_memory import require_room, tells_lack_of_memory
+from ..helpers.host_memory import raises_out_of_memory, require_room
 from ..tensor import Tensor
 from .elementwise import conj
 from .manipulation import axes_of, roll
@@ -103,14 +103,14 @@ def ihfft(x: Tensor, /, *, n: int | None = None, axis: int = -1, norm: Norm = "b
     return conj(_of_real("ihfft", x, *_one("ihfft", n, axis), _reversed("ihfft", norm)))
 
 
-@tells_lack_of_memory
+@raises_out_of_memory
 def fftfreq(n: int, /, *, d: float = 1.0, dtype: DType | None = None, device: Device | None = None) -> Tensor:
     """Return the frequencies of the results of `fft` of `n` points at distances `d`."""
     points = _sampled("fftfreq", n, d)
     return Tensor(np.fft.fftfreq(*points), dtype=DType.F32 if dtype is None else dtype, device=device)
 
 
-@tells_lack_of_memory
+@raises_out_of_memory
 def rfftfreq(n: int, /, *, d: float = 1.0, dtype: DType | None = None, device: Device | None = None) -> Tensor:
     """Return the frequencies of the results of `rfft` of `n` points at distances `d`."""
     points = _sampled("rfftfreq", n, d)

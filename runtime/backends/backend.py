@@ -27,8 +27,9 @@ from ...ggml_dtype import GgmlDType
 from ..base.bounded_cache import BoundedCache
 from ..base.unpicklable import Unpicklable
 from ..core.layout import Layout
-from ..program.builder import Op
-from ..program.op_call import GivenStorage, OpCall, builds, operands_of
+from ..program.builder import Op, builds
+from ..program.op_call import GivenStorage, OpCall, operands_of
+from ..program.program import Results
 from ..program.values import BlocksBuffer, Buffer
 from .plan import Key, Plan, Plans, kind_of
 
@@ -257,7 +258,7 @@ class BackendDevice:
         return result
 
     @overload
-    def make(self, function: Op[P, Buffer], *arguments: P.args, **_: P.kwargs) -> Any: ...
+    def make(self, function: Op[P, Results], *arguments: P.args, **_: P.kwargs) -> Any: ...
 
     @overload
     def make(self, function: Callable[Concatenate[Any, P], Result], *arguments: P.args, **_: P.kwargs) -> Result: ...
@@ -265,12 +266,20 @@ class BackendDevice:
     def make(self, function: Callable[..., Any], *arguments: Any, **_: Any) -> Any:
         """Call an op without operands, which makes a storage or tells something of the device."""
         if not builds(function):
-            return function(self, *arguments)
-        # 1 is no 1.0, and 0.0 no -0.0.
-        signs = [math.copysign(1, argument) for argument in arguments if type(argument) is float]
-        key = function, *map(type, arguments), *arguments, *signs
+            return self.call(function, *arguments)
+        key: Key = function, arguments
+        for argument in arguments:
+            if type(argument) is float or type(argument) is int:
+                # 1 is no 1.0, and 0.0 no -0.0.
+                signs = [math.copysign(1, number) for number in arguments if type(number) is float]
+                key = function, arguments, *map(type, arguments), *signs
+                break
         plan = self.plans.get(key)
-        return self.planned(key, 0, function, arguments, {}) if plan is None else plan()
+        return self.planned(key, 0, function, arguments, {}, may_refuse=True) if plan is None else plan()
+
+    def call(self, function: Callable[..., Any], *arguments: Any) -> Any:
+        """Call a function of the device that has no program."""
+        return function(self, *arguments)
 
     @abstractmethod
     def buffer_of(self, storage: Any, position: int) -> Buffer | BlocksBuffer:

@@ -15,7 +15,7 @@ import numpy as np
 from ...device import Device
 from ...dtype import Array
 from ..base.error import FileFormatError, InvalidArgument, TallowError, UnsupportedDType
-from ..helpers.host_memory import tells_lack_of_memory
+from ..helpers.host_memory import raises_out_of_memory
 from ..tensor.base import device_of, require_tensors
 from ..tensor.tensor import Tensor
 from .content import Appending, checked_path, translate_errors, written
@@ -30,7 +30,7 @@ _LONGEST_NAME: Final = (1 << 16) - 1 - len(_SUFFIX)
 _MOST_DEFLATED: Final = 1032
 
 
-@tells_lack_of_memory
+@raises_out_of_memory
 def read_npy(path: str | os.PathLike[str], device: Device | str | None = None) -> Tensor:
     """Read the array of a .npy file to a device, by default the CPU.
 
@@ -46,7 +46,7 @@ def read_npy(path: str | os.PathLike[str], device: Device | str | None = None) -
         return _tensor("read_npy", stream, os.fstat(stream.fileno()).st_size, target)
 
 
-@tells_lack_of_memory
+@raises_out_of_memory
 def read_npz(path: str | os.PathLike[str], device: Device | str | None = None) -> dict[str, Tensor]:
     """Read all arrays of a .npz file, by name, to a device, by default the CPU. The errors are those of `read_npy`.
 

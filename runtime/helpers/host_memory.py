@@ -24,25 +24,29 @@ def require_room(sizes: Iterable[int], dtype: DType) -> None:
         raise OutOfMemory("cpu", count * dtype.itemsize)
 
 
-def tells_lack_of_memory(function: Callable[P, T]) -> Callable[P, T]:
+def raises_out_of_memory(function: Callable[P, T]) -> Callable[P, T]:
     """Let a function raise OutOfMemory where NumPy finds no memory."""
 
     @functools.wraps(function)
     def call(*arguments: P.args, **options: P.kwargs) -> T:
         try:
             return function(*arguments, **options)
-        except OutOfMemory:
-            raise
         except MemoryError as error:
-            # NumPy's says what it is for; its class is none of the public ones.
-            dtype = getattr(error, "dtype", None)
-            nbytes = None if dtype is None else math.prod(getattr(error, "shape", ())) * dtype.itemsize
-            raise OutOfMemory("cpu", nbytes) from None
+            raise out_of_memory(error) from None
 
     return call
 
 
-@tells_lack_of_memory
+def out_of_memory(error: MemoryError) -> OutOfMemory:
+    """The OutOfMemory for an error of NumPy's, or of Python's."""
+    if isinstance(error, OutOfMemory):
+        return error
+    # NumPy's says what it is for; its class is none of the public ones.
+    dtype = getattr(error, "dtype", None)
+    return OutOfMemory("cpu", None if dtype is None else math.prod(getattr(error, "shape", ())) * dtype.itemsize)
+
+
+@raises_out_of_memory
 def zero_bytes(count: int) -> Array:
     """So many bytes of zeros."""
     require_room((count,), DType.U8)

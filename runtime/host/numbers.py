@@ -6,7 +6,7 @@ import numpy as np
 
 from ...dtype import Array, DType
 from ..base.error import InvalidArgument
-from ..helpers.host_memory import tells_lack_of_memory
+from ..helpers.host_memory import raises_out_of_memory
 from . import cast
 
 
@@ -38,7 +38,7 @@ def _converted(array: Array, source: DType, dtype: DType) -> Array:
     return array if source is dtype else cast.convert(array, source, dtype)
 
 
-@tells_lack_of_memory
+@raises_out_of_memory
 def numbers(data: Sequence[complex], dtype: DType) -> Array:
     """A flat array of the numbers, converted as to_dtype does."""
     try:

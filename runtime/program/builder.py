@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from functools import partial
+from functools import lru_cache, partial
 from typing import Any, Concatenate, Final, NamedTuple, ParamSpec, TypeAlias, TypeVar
 
 from ...dtype import DType
@@ -26,6 +26,9 @@ class Facts(NamedTuple):
     """The address of counters that are 0 between launches, by which the blocks of one find the last of them."""
     has_kernels: Callable[[str], bool]
     """Whether the device has the kernels of a family: some targets lack the instructions."""
+    library: Any = None
+    """The words of the library of arrays that computes, and its own name of the device."""
+    handle: Any = None
 
 
 NO_FACTS: Final = Facts(1, 1, 0, lambda _: False)
@@ -54,14 +57,16 @@ class ProgramBuilder:
         self._allocated.append(memory)
         return memory
 
-    def launch(self, family: str, kernel: str, blocks: int, arguments: PackedArguments, shared_bytes: int = 0) -> None:
-        """Launch a kernel; no blocks launch nothing."""
+    def launch(
+        self, family: str, kernel: str, blocks: int, arguments: PackedArguments, shared_bytes: int = 0, *, work: int = 0
+    ) -> None:
+        """Launch a kernel; no blocks launch nothing. See Launch."""
         if blocks:
-            self._steps.append(Launch(family, kernel, blocks, arguments, shared_bytes))
+            self._steps.append(Launch(family, kernel, blocks, arguments, shared_bytes, work))
 
-    def call(self, function: Callable[..., Any], *arguments: Any) -> None:
+    def call(self, function: Callable[..., Any], *arguments: Any, fallback: partial[Any] | None = None) -> None:
         """Call a function of a library: see LibraryCall."""
-        self._steps.append(LibraryCall(function, arguments))
+        self._steps.append(LibraryCall(function, arguments, fallback))
 
     def append(self, call: LibraryCall | None, fallback: partial[Any] | None = None) -> bool:
         """Append the call that a library describes, if any; False where there is none, since the library refuses.
@@ -86,9 +91,23 @@ class ProgramBuilder:
         """Set every byte of a buffer to 0."""
         self.fill(buffer.address, 0, buffer.nbytes)
 
-    def host(self, function: Callable[..., Any], *arguments: Any, **options: Any) -> None:
+    def host(self, function: Callable[..., Any], *arguments: Any, **options: Any) -> HostCall:
         """Call a function of the host with storages in the place of buffers."""
-        self._steps.append(HostCall(function, arguments, options))
+        step = HostCall(function, arguments, options)
+        self._steps.append(step)
+        return step
+
+    def add_op(self, op: Callable[..., Any], *arguments: Any, **options: Any) -> Results:
+        """Append the steps of an op: those that it builds, or the call of a function of an array library."""
+        return op(self, *arguments, **options) if builds(op) else self.host(op, *arguments, **options)
+
+    def attempt(self, op: Callable[..., Any], *arguments: Any) -> Results:
+        """Append the steps of an op that may leave the call to another one; then there are none of it."""
+        count = len(self._steps)
+        result = self.add_op(op, *arguments)
+        if result is None:
+            del self._steps[count:]
+        return result
 
     def draw(self, blocks: int) -> Draw:
         """Blocks of the device's random stream."""
@@ -141,3 +160,11 @@ class ProgramBuilder:
 
 Op: TypeAlias = Callable[Concatenate[ProgramBuilder, P], Built]
 """An op of a backend, which builds the program of a call with arguments `P`."""
+
+
+# Python makes a tuple of the names each time that it is asked for them.
+@lru_cache(maxsize=4096)
+def builds(function: Any) -> bool:
+    """Whether an op builds a program."""
+    code = getattr(function, "__code__", None)
+    return code is not None and code.co_varnames[:1] == ("build",)

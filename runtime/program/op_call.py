@@ -7,7 +7,6 @@ from typing import Any
 
 from .builder import Facts, ProgramBuilder
 from .program import Argument, Program
-from .steps import HostCall
 from .values import BlocksBuffer, Buffer, Parameter
 
 
@@ -65,21 +64,11 @@ class OpCall:
         self, facts: Facts, overlapping: frozenset[tuple[int, int]] = frozenset(), *, may_refuse: bool = False
     ) -> Program | None:
         """The program of the call on a device; None where the op leaves the call to another one."""
-        function, arguments = self._function, tuple(self.arguments)
-        if not builds(function):
-            step = HostCall(function, tuple(self._parts), self._options)
-            return Program(function.__name__, arguments, (step,), None, ((),))
         build = ProgramBuilder(facts, overlapping)
-        result = function(build, *self._parts, **self._options)
+        result = build.add_op(self._function, *self._parts, **self._options)
         if result is None and may_refuse:
             return None
-        return build.program(function.__name__, arguments, result)
-
-
-def builds(function: Any) -> bool:
-    """Whether an op builds a program."""
-    code = getattr(function, "__code__", None)
-    return code is not None and code.co_varnames[:1] == ("build",)
+        return build.program(self._function.__name__, self.arguments, result)
 
 
 def operands_of(arguments: Sequence[Any], numbers: int) -> list[Any]:

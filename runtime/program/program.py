@@ -9,7 +9,8 @@ from .steps import Allocate, Copy, ExpectError, Fill, HostCall, Launch, LibraryC
 from .values import Address, BlocksBuffer, Buffer, CallNumber, DrawPart, ErrorRecord, Memory, Parameter, Scalar
 
 Argument: TypeAlias = Buffer | BlocksBuffer | Parameter
-Results: TypeAlias = Buffer | Sequence[Buffer] | None
+Results: TypeAlias = Buffer | Sequence[Buffer] | HostCall | None
+"""What a program returns: storages of buffers, or what the call of a function of the host returns."""
 
 
 class Program(NamedTuple):
@@ -30,8 +31,8 @@ class Program(NamedTuple):
 
     @property
     def is_host_call(self) -> bool:
-        """Whether a function of the host makes the results."""
-        return len(self.steps) == 1 and isinstance(self.steps[0], HostCall)
+        """Whether the program is a call of a function of the host, and nothing else."""
+        return len(self.steps) == 1 and isinstance(self.result, HostCall)
 
     def __str__(self) -> str:
         return "\n".join(_lines(self))
@@ -56,7 +57,7 @@ def lifetimes(
 
 def results_of(result: Results) -> Sequence[Buffer]:
     """The buffers that a program returns."""
-    if result is None:
+    if result is None or isinstance(result, HostCall):
         return ()
     return (result,) if isinstance(result, Buffer) else result
 
@@ -68,7 +69,9 @@ def _lines(program: Program) -> list[str]:
     for step, released in zip(program.steps, program.released, strict=True):
         lines.append(f"    {names.step(step)}")
         lines += [f"    free {names.memory(memory)}" for memory in released]
-    if results := results_of(program.result):
+    if isinstance(program.result, HostCall):
+        lines.append("    return what the last call returns")
+    elif results := results_of(program.result):
         lines.append(f"    return {', '.join(map(names.text, results))}")
     return lines
 
@@ -126,8 +129,8 @@ class _Names:
             case DrawPart(draw=draw, name=name):
                 return f"{name} of {draw.blocks} random blocks"
             case tuple():
-                return f"({', '.join(map(self.text, value))})"
-        return str(value)
+                return f"({', '.join(map(self.text, value))}{',' if len(value) == 1 else ''})"
+        return _name(value) if callable(value) else str(value)
 
 
 def _name(function: object) -> str:

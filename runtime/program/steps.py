@@ -19,7 +19,8 @@ class Allocate(NamedTuple):
 class Launch(NamedTuple):
     """Launch a kernel of a family on so many blocks, with the packed fields of its struct.
 
-    `shared_bytes` is the shared memory that the launch asks for beyond what the kernel declares.
+    `shared_bytes` is the shared memory that the launch asks for beyond what the kernel declares. `work` is the number of
+    elements whose time the launch takes besides those that it makes, where an executor asks for that.
     """
 
     family: str
@@ -27,6 +28,7 @@ class Launch(NamedTuple):
     blocks: int
     arguments: PackedArguments
     shared_bytes: int = 0
+    work: int = 0
 
 
 class LibraryCall(NamedTuple):
@@ -65,7 +67,7 @@ class ExpectError(NamedTuple):
 class HostCall(NamedTuple):
     """Call a function of the host with storages in the place of buffers, and with the numbers of parameters.
 
-    A function of an array library returns the storages that are the results of the program.
+    It may be the result of its program: the storages that it returns.
     """
 
     function: Callable[..., Any]
@@ -80,7 +82,7 @@ def accessed(step: Step) -> list[Memory]:
     """The memory that a step reads or writes."""
     # Patterns of classes would take longer, and most steps are launches.
     if isinstance(step, Launch):
-        return [value.memory for _, value in step.arguments.values if type(value) is Address]
+        return [value.memory for _, value in step.arguments.values if isinstance(value, Address)]
     found: list[Memory] = []
     if isinstance(step, LibraryCall | HostCall):
         _collect(step.arguments, found)

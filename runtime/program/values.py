@@ -195,7 +195,7 @@ class DrawPart(Value):
         self.name = name
 
 
-Pointer: TypeAlias = Address | ErrorRecord | DrawPart | int
+Pointer: TypeAlias = Value | int
 """What a kernel gets as an address: one that each run finds, or one that is the same in all runs."""
 NOWHERE: Final = 0
 """The address of an operand that is not there."""

@@ -15,6 +15,7 @@ from ..base.error import TallowError
 from ..core import argument
 from ..core.extensions import extensions
 from ..program.builder import Op
+from ..program.steps import HostCall
 from ..program.values import Buffer
 from .calls import Calls
 
@@ -92,7 +93,9 @@ class QStorageBase(Calls):
         return tuple([self._new(inner) for inner in inners])
 
     @overload
-    def _new_planned(self, key: Key, function: Op[P, Buffer], *arguments: P.args, **options: P.kwargs) -> Storage: ...
+    def _new_planned(
+        self, key: Key, function: Op[P, Buffer | HostCall], *arguments: P.args, **options: P.kwargs
+    ) -> Storage: ...
 
     @overload
     def _new_planned(
@@ -104,7 +107,7 @@ class QStorageBase(Calls):
 
     @overload
     def _new_each_planned(
-        self, key: Key, function: Op[P, Sequence[Buffer]], *arguments: P.args, **options: P.kwargs
+        self, key: Key, function: Op[P, Sequence[Buffer] | HostCall], *arguments: P.args, **options: P.kwargs
     ) -> tuple[Storage, ...]: ...
 
     @overload

@@ -20,6 +20,7 @@ from ..backends.plan import Key
 from ..core.layout import Layout
 from ..program.builder import Op
 from ..program.program import Results
+from ..program.steps import HostCall
 from ..program.values import Buffer
 
 P = ParamSpec("P")
@@ -128,7 +129,9 @@ class ElementCalls(Calls):
         return tuple([self._new(inner) for inner in inners])
 
     @overload
-    def _new_planned(self, key: Key, function: Op[P, Buffer], *arguments: P.args, **options: P.kwargs) -> Self: ...
+    def _new_planned(
+        self, key: Key, function: Op[P, Buffer | HostCall], *arguments: P.args, **options: P.kwargs
+    ) -> Self: ...
 
     @overload
     def _new_planned(
@@ -140,7 +143,7 @@ class ElementCalls(Calls):
 
     @overload
     def _new_each_planned(
-        self, key: Key, function: Op[P, Sequence[Buffer]], *arguments: P.args, **options: P.kwargs
+        self, key: Key, function: Op[P, Sequence[Buffer] | HostCall], *arguments: P.args, **options: P.kwargs
     ) -> tuple[Self, ...]: ...
 
     @overload

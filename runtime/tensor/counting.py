@@ -10,7 +10,7 @@ from ...dtype import INTEGER, Array, DType
 from ..base.error import InvalidArgument, ShapeMismatch, UnsupportedDType
 from ..core import argument
 from ..core.conversion import conversion
-from ..helpers.host_memory import tells_lack_of_memory
+from ..helpers.host_memory import raises_out_of_memory
 from .base import broadcast, named, require_tensors
 from .composed import ComposedMethods
 from .joining import cat, stack
@@ -143,7 +143,7 @@ class CountingMethods(ComposedMethods):
         return self.zeros(least, dtype=terms.dtype, device=self.device).scatter_add_(numbers, terms, 0)
 
 
-@tells_lack_of_memory
+@raises_out_of_memory
 def _nonzero_indexes(array: Array) -> Array:
     """The indexes of the elements that are not 0, a row for each. OutOfMemory before they are looked for.
 

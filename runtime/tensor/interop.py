@@ -15,7 +15,7 @@ from ..core import argument, check
 from ..core.argument import DTypeLike
 from ..core.extensions import extensions
 from ..core.layout import Layout
-from ..helpers.host_memory import require_room, tells_lack_of_memory
+from ..helpers.host_memory import raises_out_of_memory, require_room
 from ..host.array import bits
 from .base import TensorBase, device_of
 from .logic import LogicMethods
@@ -121,7 +121,7 @@ class InteropMethods(LogicMethods):
             error.rename(op)
             raise
 
-    @tells_lack_of_memory
+    @raises_out_of_memory
     def numpy(self) -> Array:
         """Copy the elements to a NumPy array of the same shape and dtype.
 

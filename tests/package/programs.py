@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import itertools
 import struct
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
+from functools import partial
+from types import FunctionType
 from typing import Any, Final, NamedTuple
 
 import numpy as np
@@ -14,7 +16,7 @@ from tallow.runtime.backends.plan import Key, Plan
 from tallow.runtime.core.layout import Layout
 from tallow.runtime.core.shape import Shape
 from tallow.runtime.program.argument_struct import PackedArguments
-from tallow.runtime.program.builder import Facts
+from tallow.runtime.program.builder import Facts, ProgramBuilder
 from tallow.runtime.program.op_call import GivenStorage, OpCall
 from tallow.runtime.program.operand import Operand
 from tallow.runtime.program.program import Program, results_of
@@ -27,7 +29,6 @@ from tallow.runtime.program.steps import (
     Launch,
     LibraryCall,
     Step,
-    accessed,
 )
 from tallow.runtime.program.values import (
     Address,
@@ -42,7 +43,7 @@ from tallow.runtime.program.values import (
     Value,
 )
 
-# Larger memory than this has addresses alone.
+# Steps move no more bytes than these: those of large programs are of no interest.
 _MOST_BYTES: Final = 1 << 20
 FACTS: Final = Facts(multiprocessors=4, wave_size=32, counters=128, has_kernels=lambda _: True)
 
@@ -136,7 +137,8 @@ class Run:
         self.calls: list[Called] = []
         self._numbers = numbers
         self._program = program
-        self._live: dict[Memory | int, Array | None] = {}
+        self._live: set[Memory | int] = set()
+        self._bytes: dict[Memory | int, Array] = {}
         self._begins: dict[Memory | int, int] = {}
         self._values: dict[Value, int] = {}
         self._call_numbers = itertools.count(1)
@@ -147,9 +149,12 @@ class Run:
                           if not isinstance(argument, Parameter)]  # fmt: skip
         """The addresses of the storages that are given."""
         for step, released in zip(program.steps, program.released, strict=True):
+            self._touched: set[Memory | int] = set()
             self._take(step)
             for memory in released:
-                del self._live[self._key(memory)]
+                assert memory in self._touched, "memory is released by a step that is not the last of its"
+                self._live.remove(memory)
+        self._touched = set()
         results = [result.memory for result in results_of(program.result)]
         self.results = [self.address(memory.address) for memory in results]
         """The addresses of the storages that are returned."""
@@ -160,9 +165,17 @@ class Run:
     def address(self, address: Address) -> int:
         """The number of an address, which is in live memory, or at the end of it."""
         key = self._key(address.memory)
-        assert key in self._live, f"memory of {address.memory.nbytes} bytes is not allocated, or is released"
+        self._touched.add(key)
+        assert key in self._live, "a step uses memory that is not allocated, or is released"
         assert 0 <= address.offset <= address.memory.nbytes, "an address is outside of its memory"
         return self._begins[key] + address.offset
+
+    def bytes_at(self, address: Address, nbytes: int) -> Array:
+        """So many bytes from an address on."""
+        key = self._key(address.memory)
+        if key not in self._bytes:
+            self._bytes[key] = np.zeros(address.memory.nbytes, np.uint8)
+        return self._bytes[key][address.offset : address.offset + nbytes]
 
     @staticmethod
     def _key(memory: Memory) -> Memory | int:
@@ -173,11 +186,9 @@ class Run:
         if key not in self._begins:
             # Farther from each other than any memory is large.
             self._begins[key] = (1 + len(self._begins) << 44) + memory.skew
-            self._live[key] = np.zeros(memory.nbytes, np.uint8) if memory.nbytes <= _MOST_BYTES else None
+            self._live.add(key)
 
     def _take(self, step: Step) -> None:
-        for memory in accessed(step):
-            assert self._key(memory) in self._live, f"{type(step).__name__} uses memory that is not allocated"
         match step:
             case Allocate(memory):
                 assert memory not in self._begins, "memory is allocated twice"
@@ -191,21 +202,17 @@ class Run:
                 to, from_ = self._span(target, nbytes), self._span(source, nbytes)
                 assert abs(to - from_) >= nbytes, "a copy overlaps itself"
                 self.copies.append((to, from_, nbytes))
-                if (elements := self._bytes(target, nbytes)) is not None:
-                    elements[:] = self._bytes(source, nbytes)
+                if nbytes <= _MOST_BYTES:
+                    self.bytes_at(target, nbytes)[:] = self.bytes_at(source, nbytes)
             case Fill(target, byte, nbytes):
                 self.fills.append((self._span(target, nbytes), byte, nbytes))
-                if (elements := self._bytes(target, nbytes)) is not None:
-                    elements[:] = byte
+                if nbytes <= _MOST_BYTES:
+                    self.bytes_at(target, nbytes)[:] = byte
 
     def _span(self, address: Address, nbytes: int) -> int:
         assert nbytes > 0
         self.address(address + nbytes)
         return self.address(address)
-
-    def _bytes(self, address: Address, nbytes: int) -> Array | None:
-        memory = self._live[self._key(address.memory)]
-        return None if memory is None else memory[address.offset : address.offset + nbytes]
 
     def _packed(self, arguments: PackedArguments) -> bytes:
         packed = bytearray(arguments.template)
@@ -225,8 +232,9 @@ class Run:
             case Value():
                 return self._number(value)
             case tuple():
-                parts = map(self._plain, value)
-                return tuple(parts) if type(value) is tuple else type(value)(*parts)
+                parts = [self._plain(part) for part in value]
+                if any(new is not old for new, old in zip(parts, value, strict=True)):
+                    return tuple(parts) if type(value) is tuple else type(value)(*parts)
         return value
 
     def _parameter(self, parameter: Parameter) -> Any:
@@ -268,25 +276,33 @@ class Observer:
     def observed(self, key: Key, call: OpCall, plan: Plan, is_known: bool) -> Plan:
         """The plan as it is."""
         self.calls.append(call)
-        program = call.program(FACTS, may_refuse=True)
-        if program is not None:
-            self.programs.append(program)
+        program = call.program(FACTS)
+        assert program is not None
+        self.programs.append(program)
         return plan
 
 
-def check(build: Callable[[], Program | None]) -> Program | None:
-    """The program that `build` gives, which is well formed, is printed, and is the same when it is built again."""
-    program = build()
-    if program is None:
-        return None
+def checked(call: OpCall, facts: Facts) -> Program:
+    """The program of a call, which is well formed, is printed, and is the same when it is built again."""
+    program, again = call.program(facts), call.program(facts)
+    assert program is not None and again is not None
     Run(program, [1] * sum(isinstance(argument, Parameter) for argument in program.arguments))
-    for pair in program.apart:
-        assert all(memory.is_foreign for memory in pair)
-    again = build()
-    assert again is not None
-    assert described(program) == described(again)
-    assert str(program) == str(again)
+    assert all(memory.is_foreign for pair in program.apart for memory in pair)
+    assert described(program) == described(again), "a program is built in two ways"
+    assert str(program) == str(again), "a program is printed in two ways"
+    for fallback in fallbacks(program):
+        build = ProgramBuilder(facts)
+        result = fallback(build)
+        # No other op comes after it.
+        assert result is not None
+        Run(build.program("fallback", program.arguments, result))
     return program
+
+
+def fallbacks(program: Program) -> list[Callable[[ProgramBuilder], Any]]:
+    """What a program does in the place of calls of libraries that refuse."""
+    calls = [step for step in program.steps if isinstance(step, LibraryCall)]
+    return [step.fallback for step in calls if step.fallback is not None]
 
 
 def described(program: Program) -> list[Any]:
@@ -311,23 +327,13 @@ def described(program: Program) -> list[Any]:
                 return position
             case tuple() | list():
                 return [plain(each) for each in part]
+            case partial(func=function, args=arguments, keywords=options):
+                return plain(function), plain(arguments), plain(options)
+            case FunctionType(__code__=code):
+                # A function inside of an op is another one each time.
+                return code
             case dict():
                 return {name: plain(each) for name, each in part.items()}
         return part
 
     return [(type(part), plain(part)) for part in (*program.arguments, *program.steps, program.result, program.apart)]
-
-
-def spread(shapes: Sequence[int]) -> Layout:
-    """A layout of every second element behind the first ones, the dims from the last to the first."""
-    steps = itertools.accumulate(shapes[:-1], lambda step, size: step * size, initial=2) if shapes else ()
-    return Layout(Shape(shapes), tuple(steps), 1)
-
-
-def arguments_in(value: Any) -> Iterator[Any]:
-    """The parts of an argument, of tuples too."""
-    if isinstance(value, tuple):
-        for part in value:
-            yield from arguments_in(part)
-    else:
-        yield value

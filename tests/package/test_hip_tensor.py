@@ -252,7 +252,7 @@ def test_memory_serves_again_after_the_work_of_buffers(rocm):
     tensor.buffer.fill(0xFF)
     del tensor
     gc.collect()
-    again = memory.zeros(rocm, Shape((1 << 16,)), DType.F32)
+    again = rocm.make(memory.zeros, Shape((1 << 16,)), DType.F32)
     assert again.memory.address == address
     rocm.driver.synchronize()
     HipDevice(0).synchronize()

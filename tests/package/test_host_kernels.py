@@ -21,7 +21,7 @@ from tallow.kernels import host_arguments
 from tallow.runtime.backends.cpu_backend.kernels import HostKernels, table
 from tallow.runtime.backends.cpu_backend.ops import native_copy
 from tallow.runtime.base.error import InvalidArgument, InvalidIndex, OutOfMemory
-from tallow.runtime.kernels.argument_struct import NOWHERE, Address
+from tallow.runtime.program.values import NOWHERE
 from tallow.runtime.kernels.code_cache import CodeCache, cache_folder
 
 from .arrays import REALS

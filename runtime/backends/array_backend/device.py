@@ -13,13 +13,14 @@ from ...core.layout import Layout
 from ...core.random import RandomState
 from ...doctor.finding import Finding, modules, reason
 from ...program.builder import NO_FACTS
-from ...program.host import host_plan
+from ...program.host import Translating, host_plan
 from ...program.op_call import OpCall
+from ...program.program import Program
 from ...program.values import BlocksBuffer, Buffer, Memory
 from ..backend import BackendBlocks, BackendDevice, Part
 from ..plan import Key, Plan
 from . import strided, transfer
-from .errors import tells_errors
+from .errors import translated
 
 if TYPE_CHECKING:
     from ....array_library import Library
@@ -52,9 +53,8 @@ class ArrayDevice(BackendDevice):
     blocks_class: ClassVar[type[QArrayStorage]]
 
     @classmethod
-    @tells_errors
     def open(cls, ordinal: int) -> Self:
-        count = cls.library.device_count()
+        count = cls.device_count()
         if not 0 <= ordinal < count:
             if count == 0:
                 raise BackendUnavailable(cls.backend, "its library finds no device; use Device.cpu()")
@@ -62,10 +62,10 @@ class ArrayDevice(BackendDevice):
         return super().open(ordinal)
 
     @classmethod
-    @tells_errors
     def device_count(cls) -> int:
         """How many devices the library finds."""
-        return int(cls.library.device_count())
+        with cls.translating():
+            return int(cls.library.device_count())
 
     @classmethod
     def examine(cls) -> Iterator[Finding]:
@@ -81,14 +81,25 @@ class ArrayDevice(BackendDevice):
             yield Finding("devices", False, "the library finds none on this machine")
 
     @classmethod
-    @tells_errors
     def _names(cls) -> list[str]:
-        library = cls.library
-        return [library.device_name(library.device_handle(number)) for number in range(library.device_count())]
+        with cls.translating():
+            library = cls.library
+            return [library.device_name(library.device_handle(number)) for number in range(library.device_count())]
+
+    @classmethod
+    def translated(cls, error: Exception) -> Exception:
+        """The error of tallow for one of the library's; others stay as they are."""
+        return translated(cls, error)
+
+    @classmethod
+    def translating(cls) -> Translating:
+        """A context in which errors of the library become those of tallow."""
+        return Translating(cls.translated)
 
     def __init__(self, ordinal: int = 0) -> None:
         super().__init__(ordinal)
         self.handle = self.library.device_handle(ordinal)
+        self.facts = NO_FACTS._replace(library=self.library, handle=self.handle)
         self.random = RandomState()
         self._notes = _Notes()
 
@@ -99,8 +110,17 @@ class ArrayDevice(BackendDevice):
         return Buffer(storage.dtype, storage.length, memory)
 
     def plan_of(self, key: Key, call: OpCall, *, may_refuse: bool) -> Plan | None:
-        program = call.program(NO_FACTS, may_refuse=may_refuse)
-        return None if program is None else host_plan(program)
+        with self.translating():
+            program = call.program(self.facts, may_refuse=may_refuse)
+        return None if program is None else self.compiled(program)
+
+    def compiled(self, program: Program) -> Plan:
+        """What runs a program."""
+        return host_plan(program, self.translated)
+
+    def call(self, function: Callable[..., Any], *arguments: Any) -> Any:
+        with self.translating():
+            return function(self, *arguments)
 
     @property
     def description(self) -> str:
@@ -142,36 +162,34 @@ class ArrayDevice(BackendDevice):
         kind, ordinal = self.library.arange(1, self.handle).__dlpack_device__()
         return int(kind), int(ordinal)
 
-    @tells_errors
     def storage(self, array: Array) -> ArrayStorage:
         """A storage with a copy of a NumPy array's elements."""
         dtype = DType.from_numpy(array.dtype)
-        return self.storage_class(self, dtype, transfer.from_numpy(self.library, array, dtype, self.handle))
+        with self.translating():
+            return self.storage_class(self, dtype, transfer.from_numpy(self.library, array, dtype, self.handle))
 
     def blocks_in(self, storage: Any, dtype: GgmlDType) -> QArrayStorage:
         return self.blocks_class(self, dtype, storage.to_numpy())
 
-    @tells_errors
     def load(self, parts: Sequence[Part], progress: Callable[[int], object] | None = None) -> Sequence[ArrayStorage]:
         """Storages of parts, read through the memory of the host."""
         storages, done = [], 0
         for part in parts:
-            content = bytearray(part.nbytes)
-            part.read_into(memoryview(content), 0)
-            data = transfer.from_bytes(self.library, content, part.dtype, self.handle)
-            storages.append(self.storage_class(self, part.dtype, data))
+            with self.translating():
+                content = bytearray(part.nbytes)
+                part.read_into(memoryview(content), 0)
+                data = transfer.from_bytes(self.library, content, part.dtype, self.handle)
+                storages.append(self.storage_class(self, part.dtype, data))
             done += part.nbytes
             if progress is not None:
                 progress(done)
         return storages
 
-    @tells_errors
     def from_dlpack(self, source: Any) -> tuple[ArrayStorage, Layout]:
-        array = self.library.from_dlpack(source, self.handle)
-        shape = tuple(array.shape)
-        return self.storage_class(self, self.dtype_of(array), self.library.reshape(array, (-1,))), Layout.contiguous(
-            shape
-        )
+        with self.translating():
+            array = self.library.from_dlpack(source, self.handle)
+            flat = self.library.reshape(array, (-1,))
+        return self.storage_class(self, self.dtype_of(array), flat), Layout.contiguous(tuple(array.shape))
 
     def dtype_of(self, array: Any) -> DType:
         """The dtype of an array of the library. Raises InvalidArgument for one that is not ours."""

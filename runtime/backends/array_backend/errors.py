@@ -2,21 +2,17 @@
 
 from __future__ import annotations
 
-import functools
 import math
 import os
 import re
-from collections.abc import Callable, Iterable
-from typing import TYPE_CHECKING, Any, Final, ParamSpec, TypeVar
+from collections.abc import Iterable
+from typing import TYPE_CHECKING, Final
 
 from ...base.error import OutOfMemory, TallowError
 
 if TYPE_CHECKING:
     from ....dtype import DType
     from .device import ArrayDevice
-
-P = ParamSpec("P")
-T = TypeVar("T")
 
 # Libraries have no class of their own for a lack of memory.
 _NO_MEMORY: Final = re.compile(r"memory|alloc|maximum size|too (big|large)", re.IGNORECASE)
@@ -25,33 +21,17 @@ _NO_MEMORY: Final = re.compile(r"memory|alloc|maximum size|too (big|large)", re.
 _LARGE: Final = 1 << 26
 
 
-def tells_errors(function: Callable[P, T]) -> Callable[P, T]:
-    """Let a function raise what an array library says as OutOfMemory or LibraryError.
+def translated(device: type[ArrayDevice], error: Exception) -> Exception:
+    """The OutOfMemory or LibraryError for what an array library raises.
 
     A BufferError stays one: the protocol of DLPack has it.
     """
-
-    @functools.wraps(function)
-    def call(*arguments: P.args, **options: P.kwargs) -> T:
-        try:
-            return function(*arguments, **options)
-        except (TallowError, BufferError):
-            raise
-        except Exception as error:
-            device, text = _device(arguments), f"{error}".strip() or type(error).__name__
-            backend = device.backend
-            if isinstance(error, MemoryError) or _NO_MEMORY.search(text):
-                raise OutOfMemory(backend, None, text) from error
-            raise device.error_class(backend, f"{type(error).__name__}: {text}") from error
-
-    return call
-
-
-def _device(arguments: tuple[Any, ...]) -> ArrayDevice | type[ArrayDevice]:
-    """The device of the first storage or operand among the arguments of a call, or a device or class of devices."""
-    devices = (getattr(argument, "device", argument) for argument in arguments)
-    found: ArrayDevice = next(device for device in devices if hasattr(device, "backend"))
-    return found
+    if isinstance(error, TallowError | BufferError):
+        return error
+    text = f"{error}".strip() or type(error).__name__
+    if isinstance(error, MemoryError) or _NO_MEMORY.search(text):
+        return OutOfMemory(device.backend, None, text)
+    return device.error_class(device.backend, f"{type(error).__name__}: {text}")
 
 
 def require_room(device: ArrayDevice, shape: Iterable[int], dtype: DType) -> None:

@@ -10,7 +10,7 @@ from ...core.layout import Layout
 from ..backend import BackendStorage
 from ..plan import kind_of
 from . import strided, transfer
-from .errors import require_room, tells_errors
+from .errors import require_room
 
 if TYPE_CHECKING:
     from ....array_library import Library
@@ -33,11 +33,11 @@ class ArrayStorage(BackendStorage):
         self.length = data.shape[0]
         self.kind = kind_of(dtype, self.length)
 
-    @tells_errors
     def to_numpy(self) -> Array:
         """A copy of the elements; raises what was recorded of indexes."""
-        self.device.raise_errors()
-        return transfer.to_numpy(self.library, self.data, self.dtype)
+        with self.device.translating():
+            self.device.raise_errors()
+            return transfer.to_numpy(self.library, self.data, self.dtype)
 
     def view(self, layout: Layout) -> Any:
         """The elements that `layout` reaches, in its shape; that of rank 0 is (1,)."""
@@ -58,9 +58,9 @@ class ArrayStorage(BackendStorage):
             library.start(data)
         return type(self)(self.device, dtype, data)
 
-    @tells_errors
     def to_dlpack(self, layout: Layout, **options: Any) -> Any:
         if self.dtype is not DType.U8 and self.library.DTYPES[self.dtype] == self.library.DTYPES[DType.U8]:
             raise UnsupportedDType("dlpack", self.dtype, self.device.backend, "its elements are kept as their bits")
-        self.device.raise_errors()
-        return self.library.reshape(self.view(layout), layout.shape).__dlpack__(**options)
+        with self.device.translating():
+            self.device.raise_errors()
+            return self.library.reshape(self.view(layout), layout.shape).__dlpack__(**options)

@@ -6,22 +6,19 @@ from collections.abc import Callable, Iterator, Sequence
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, ClassVar, TypeVar, final
 
-import numpy as np
-
 from ....dtype import Array
 from ....ggml_dtype import GgmlDType
 from ...base.error import InvalidIndex
 from ...core.layout import Layout
 from ...doctor.finding import Finding
+from ...helpers.host_memory import out_of_memory
 from ...host import dlpack
-from ...program.builder import NO_FACTS
-from ...program.host import host_plan
-from ...program.op_call import OpCall
+from ...program.program import Program
 from ..array_backend.device import ArrayDevice
 from ..array_backend.imported import Imported
 from ..backend import Part
-from ..plan import Key, Plan
-from . import blas, host_libraries
+from ..plan import Plan
+from . import blas, execute, host_libraries
 from .kernels import HostKernels
 from .onednn import Onednn
 from .ops import memory
@@ -61,13 +58,12 @@ class CpuDevice(ArrayDevice):
         """oneDNN, where its library is installed."""
         return Onednn.open()
 
-    def plan_of(self, key: Key, call: OpCall, *, may_refuse: bool) -> Plan | None:
-        program = call.program(NO_FACTS, may_refuse=may_refuse)
-        if program is None:
-            return None
-        # NumPy warns of nothing that is part of the meaning, such as 1 / 0.
-        quiet: Plan = np.errstate(all="ignore")(host_plan(program))
-        return quiet
+    @classmethod
+    def translated(cls, error: Exception) -> Exception:
+        return out_of_memory(error) if isinstance(error, MemoryError) else error
+
+    def compiled(self, program: Program) -> Plan:
+        return execute.compiled(self, program)
 
     def beside(self, group: Group, call: Callable[[], Result]) -> Callable[[], Result]:
         return group.host.beside(call)
@@ -79,14 +75,17 @@ class CpuDevice(ArrayDevice):
 
     def storage(self, array: Array) -> CpuStorage:
         """A storage with a copy of a NumPy array's elements."""
-        return memory.from_array(self, array)
+        with self.translating():
+            return memory.from_array(self, array)
 
     def load(self, parts: Sequence[Part], progress: Callable[[int], object] | None = None) -> list[CpuStorage]:
-        return memory.load(self, parts, progress)
+        with self.translating():
+            return memory.load(self, parts, progress)
 
     def blocks_in(self, storage: Any, dtype: GgmlDType) -> QCpuStorage:
         return self.blocks_class(self, dtype, storage.data)
 
     def from_dlpack(self, source: Any) -> tuple[CpuStorage, Layout]:
-        array = dlpack.imported(source)
-        return memory.from_owned_array(self, array), Layout.contiguous(array.shape)
+        with self.translating():
+            array = dlpack.imported(source)
+            return memory.from_owned_array(self, array), Layout.contiguous(array.shape)

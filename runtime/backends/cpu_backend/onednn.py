@@ -131,24 +131,27 @@ class Onednn:
         cls.is_forked = True
         cls.open.cache_clear()
 
-    def primitive(self, problem: Problem) -> Callable[..., None] | None:
+    def primitive(self, problem: Problem) -> Callable[..., bool] | None:
         """What solves a problem, given the addresses of source, weights, bias if any, and result.
 
-        None where oneDNN has no quick way to it.
+        It returns False in a forked process. None where oneDNN has no quick way to it.
         """
         made = {get_threads(): self._compiled(problem)}
         if made[get_threads()] is None:
             return None
 
-        def run(*addresses: int) -> None:
+        def solve(*addresses: int) -> bool:
+            if Onednn.is_forked:
+                return False
             threads = get_threads()
             if threads not in made:
                 made[threads] = self._compiled(problem)
             compiled = made[threads]
             assert compiled is not None, "what threads do not change"
             compiled.run(threads, addresses)
+            return True
 
-        return run
+        return solve
 
     def _compiled(self, problem: Problem) -> _Compiled | None:
         with self.threads(get_threads()):

@@ -6,12 +6,10 @@ import math
 from typing import Any
 
 from .....dtype import DType
-from ..errors import tells_errors
 from . import cast
 from .operand import Operand
 
 
-@tells_errors
 def scaled_dot_product_attention(
     query: Operand,
     key: Operand,
@@ -25,7 +23,6 @@ def scaled_dot_product_attention(
     return _attended("scaled_dot_product_attention", query, key, value, mask, lengths, is_causal, scale)[0]
 
 
-@tells_errors
 def scaled_dot_product_attention_with_logsumexp(
     query: Operand,
     key: Operand,

@@ -4,12 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
-from ..errors import tells_errors
 from . import attention, cast
 from .operand import Operand
 
 
-@tells_errors
 def scaled_dot_product_attention_gradient(
     query: Operand,
     key: Operand,

@@ -6,12 +6,10 @@ from typing import Any
 
 from .....array_functors import functors
 from .....op import BinaryGradientsOp, MethodOp
-from ..errors import tells_errors
 from . import cast, elementwise
 from .operand import Operand
 
 
-@tells_errors
 def joint(op: BinaryGradientsOp | MethodOp, *given: Operand | float) -> Any:
     """The two results of `op` of every element, each rounded once; numbers are its parameters."""
     operands = [it for it in given if isinstance(it, Operand)]

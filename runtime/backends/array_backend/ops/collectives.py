@@ -8,50 +8,42 @@ import numpy as np
 
 from .....dtype import Array
 from .. import transfer
-from ..errors import tells_errors
 from .operand import Operand
 
 if TYPE_CHECKING:
     from ....ranks.group import Group
 
 
-@tells_errors
 def all_reduce(source: Operand, reduction: str, group: Group) -> Any:
     """The elements of all ranks joined."""
     return _stored(source, group.host.all_reduce(_host(source), reduction))
 
 
-@tells_errors
 def all_gather(source: Operand, group: Group) -> Any:
     """The elements of all ranks, one behind the other."""
     return _stored(source, group.host.all_gather(_host(source)))
 
 
-@tells_errors
 def reduce_scatter(source: Operand, reduction: str, group: Group) -> Any:
     """The part of this rank of the elements of all ranks joined."""
     return _stored(source, group.host.reduce_scatter(_host(source), reduction))
 
 
-@tells_errors
 def broadcast(source: Operand, root: int, group: Group) -> Any:
     """The elements of one rank."""
     return _stored(source, group.host.broadcast(_host(source), root))
 
 
-@tells_errors
 def reduce(source: Operand, reduction: str, root: int, group: Group) -> Any:
     """On one rank the elements of all ranks joined, on the others zeros."""
     return _stored(source, group.host.reduce(_host(source), reduction, root))
 
 
-@tells_errors
 def all_to_all(source: Operand, group: Group) -> Any:
     """The part for this rank of each rank."""
     return _stored(source, group.host.all_to_all(_host(source)))
 
 
-@tells_errors
 def send(source: Operand, target: int, group: Group) -> Any:
     """Give the elements to a rank; the result is empty."""
     given = _host(source)
@@ -59,7 +51,6 @@ def send(source: Operand, target: int, group: Group) -> Any:
     return _stored(source, given[:0])
 
 
-@tells_errors
 def recv(like: Operand, source: int, group: Group) -> Any:
     """The elements that a rank gives, as many as `like` has."""
     return _stored(like, group.host.recv(np.empty(like.layout.elem_count, like.dtype.numpy), source))

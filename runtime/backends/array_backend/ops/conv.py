@@ -8,33 +8,28 @@ from __future__ import annotations
 from typing import Any
 
 from ....core.conv import ParamsConv1D, ParamsConv2D, ParamsConvTranspose1D, ParamsConvTranspose2D
-from ..errors import tells_errors
 from . import cast
 from .matmul import multiply, rounded
 from .operand import Operand
 
 
-@tells_errors
 def conv1d(x: Operand, kernel: Operand, params: ParamsConv1D) -> Any:
     """(b, c_in, l) with a kernel (c_out, c_in, k): `params.out_dims`."""
     window = (0, params.padding), params.stride, params.dilation, (1, *params.out_dims[2:])
     return _convolve(x, kernel, *window)
 
 
-@tells_errors
 def conv2d(x: Operand, kernel: Operand, params: ParamsConv2D) -> Any:
     """(b, c_in, h, w) with a kernel (c_out, c_in, kh, kw): `params.out_dims`."""
     return _convolve(x, kernel, (params.padding, params.padding), params.stride, params.dilation, params.out_dims[2:])
 
 
-@tells_errors
 def conv_transpose1d(x: Operand, kernel: Operand, params: ParamsConvTranspose1D) -> Any:
     """(b, c_in, l) with a kernel (c_in, c_out, k): `params.out_dims`."""
     window = (0, params.padding), params.stride, params.dilation, (1, *params.out_dims[2:])
     return _spread(x, kernel, *window)
 
 
-@tells_errors
 def conv_transpose2d(x: Operand, kernel: Operand, params: ParamsConvTranspose2D) -> Any:
     """(b, c_in, h, w) with a kernel (c_in, c_out, kh, kw): `params.out_dims`."""
     return _spread(x, kernel, (params.padding, params.padding), params.stride, params.dilation, params.out_dims[2:])

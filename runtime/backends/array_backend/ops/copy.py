@@ -6,19 +6,16 @@ from typing import Any
 
 from ....core.layout import Layout
 from ....core.shape import Shape
-from ..errors import tells_errors
 from . import cast
 from .operand import Operand
 
 
-@tells_errors
 def clone(source: Operand) -> Any:
     """A new storage of all elements of a storage, wherever the layout reaches."""
     # Nothing changes an array, so both may have it.
     return source.result(source.storage.data)
 
 
-@tells_errors
 def const_set(target: Operand, value: complex) -> None:
     """Set every element to `value`, converted to the dtype."""
     library, layout = target.library, target.layout
@@ -30,25 +27,21 @@ def const_set(target: Operand, value: complex) -> None:
     distinct.write(library.broadcast_to(number, shape or (1,)))
 
 
-@tells_errors
 def assign(target: Operand, source: Operand) -> None:
     """Set every element to that of `source`, which may share memory with it."""
     target.write(source.array)
 
 
-@tells_errors
 def copy_strided_src(source: Operand, target: Any, offset: int) -> None:
     """Move elements, in row-major order, to those of `target` from `offset` on."""
     Operand(target, Layout.contiguous(source.layout.shape, offset)).write(source.array)
 
 
-@tells_errors
 def cat(first: Operand, dim: int, *others: Operand) -> Any:
     """The elements of several operands, one behind the other along `dim`."""
     return first.result(first.library.concat([storage.view(layout) for storage, layout in (first, *others)], dim))
 
 
-@tells_errors
 def copy2d(
     source: Any,
     target: Any,

@@ -9,9 +9,10 @@ from typing import TYPE_CHECKING, Any
 from .....array_functors import functors
 from .....dtype import DType
 from .....op import BinaryOp, ElementwiseOp, MethodOp
-from ...plan import by_plan
+from ....program.builder import ProgramBuilder
+from ....program.steps import HostCall
+from ....program.values import Parameter
 from .. import strided
-from ..errors import tells_errors
 from ..transfer import native
 from . import cast
 from .operand import Operand
@@ -20,30 +21,39 @@ if TYPE_CHECKING:
     from ..storage import ArrayStorage
 
 
-@by_plan
-@tells_errors
 def elementwise(
-    op: ElementwiseOp, x: Operand, *others: Operand | float, result: DType | None = None
-) -> Callable[..., ArrayStorage]:
+    build: ProgramBuilder,
+    op: ElementwiseOp,
+    x: Operand,
+    *others: Operand | float | Parameter,
+    result: DType | None = None,
+) -> HostCall:
     """`op` of every element, or of those of several operands of one shape; numbers are its parameters.
 
     The last operand is of the dtype in whose compute dtype it is computed; the result is rounded once, to `result`
     where that is given.
     """
     operands = [x, *(other for other in others if isinstance(other, Operand))]
-    parameters = [other for other in others if not isinstance(other, Operand)]
-    library, handle = operands[0].library, operands[0].device.handle
+    numbers = [other for other in others if not isinstance(other, Operand)]
+    function = computing(build.facts.library, build.facts.handle, op, operands, result)
+    return build.host(function, *[operand.storage for operand in operands], *numbers)
+
+
+def computing(
+    library: Any, handle: Any, op: ElementwiseOp, operands: Sequence[Operand], result: DType | None = None
+) -> Callable[..., ArrayStorage]:
+    """The function of storages like those of the operands, and of numbers, that computes `op` as `elementwise` does."""
     source = operands[-1].dtype
     target = result or op.result_of(source)
-    views = _views(library, operands)
+    views = _views(library, handle, operands)
     count = len(operands)
     compute = functors(library).elementwise[op].of(source) if op is not MethodOp.TO_DTYPE else None
     is_wide, is_rounded = source.compute is not source, source.is_float and target.is_float
     own = native(library, target, op.value)
     condition = operands[0].dtype
 
-    def run(*given: Any) -> ArrayStorage:
-        storages, numbers = given[:count], given[count:] or parameters
+    def run(*arguments: Any) -> ArrayStorage:
+        storages, numbers = arguments[:count], arguments[count:]
         arrays = [
             storage.data if view is None else view(storage.data) for storage, view in zip(storages, views, strict=True)
         ]
@@ -63,7 +73,7 @@ def elementwise(
         made: ArrayStorage = storages[0].result(found, target)
         return made
 
-    return tells_errors(run)
+    return run
 
 
 def numbered(library: Any, condition: Any, dtype: DType) -> Any:
@@ -71,18 +81,17 @@ def numbered(library: Any, condition: Any, dtype: DType) -> Any:
     return library.astype(condition, library.DTYPES[DType.U8]) if dtype.kind == "bool" else condition
 
 
-def _views(library: Any, operands: Sequence[Operand]) -> list[Callable[[Any], Any] | None]:
+def _views(library: Any, handle: Any, operands: Sequence[Operand]) -> list[Callable[[Any], Any] | None]:
     """What each storage's array is seen through; None for itself."""
     is_whole = [layout.dense is layout and storage.length == layout.elem_count for storage, layout in operands]
     is_one = [layout.repeated is layout for _, layout in operands]
     if any(is_whole) and all(whole or one for whole, one in zip(is_whole, is_one, strict=True)):
         # Whole storages need no shape, and one element is one for any.
         return [None if whole else lambda data: data[:1] for whole in is_whole]
-    return [partial(strided.view, library, layout=layout, device=storage.device.handle) for storage, layout in operands]
+    return [partial(strided.view, library, layout=layout, device=handle) for _, layout in operands]
 
 
-@tells_errors
 def binary_assign(op: BinaryOp, target: Operand, source: Operand) -> None:
     """Set every element to `op` of it and that of `source`, which may share memory with it."""
-    found = elementwise(op, target, source)
-    target.write(found.data)
+    function = computing(target.library, target.device.handle, op, [target, source])
+    target.write(function(target.storage, source.storage).data)

@@ -4,23 +4,19 @@ from __future__ import annotations
 
 from typing import Any
 
-from ..errors import tells_errors
 from .operand import Operand
 
 
-@tells_errors
 def fft(x: Operand, inverse: bool) -> Any:
     """Transform lines of complex numbers, or transform them back, without a division."""
     return x.result(x.library.inverse_fft(x.array) if inverse else x.library.fft(x.array))
 
 
-@tells_errors
 def rfft(x: Operand) -> Any:
     """Transform lines of real numbers."""
     return x.result(x.library.rfft(x.array), x.dtype.complex)
 
 
-@tells_errors
 def irfft(x: Operand, count: int) -> Any:
     """Transform back to lines of `count` real numbers, without a division."""
     return x.result(x.library.irfft(x.array, count), x.dtype.real)

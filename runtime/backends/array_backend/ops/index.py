@@ -10,7 +10,6 @@ from typing import Any, NamedTuple
 
 from .....dtype import DType
 from .. import strided
-from ..errors import tells_errors
 from . import cast
 from .matmul import rounded
 from .operand import Operand
@@ -25,7 +24,6 @@ class _Rows(NamedTuple):
     """Whether all are in range or marks, as an array of one element."""
 
 
-@tells_errors
 def gather(x: Operand, indexes: Operand, dim: int) -> Any:
     """The element at each index along `dim`, in the shape of `indexes`; 0 at a mark."""
     library, size, shape = x.library, x.layout.shape[dim], tuple(indexes.layout.shape)
@@ -37,7 +35,6 @@ def gather(x: Operand, indexes: Operand, dim: int) -> Any:
     return x.result(library.where(chosen.is_row, found, zero))
 
 
-@tells_errors
 def index_select(x: Operand, indexes: Operand, dim: int) -> Any:
     """The rows along `dim` that the vector `indexes` names; zeros at a mark."""
     library, array, size = x.library, x.array, x.layout.shape[dim]
@@ -50,7 +47,6 @@ def index_select(x: Operand, indexes: Operand, dim: int) -> Any:
     return x.result(library.where(_along(library, chosen.is_row, dim, len(shape)), found, zero))
 
 
-@tells_errors
 def scatter_set(x: Operand, indexes: Operand, source: Operand, dim: int) -> None:
     """Write each element of `source` to its index along `dim`; the last in row-major order wins."""
     library, storage, device = x.library, x.storage, x.device.handle
@@ -64,7 +60,6 @@ def scatter_set(x: Operand, indexes: Operand, source: Operand, dim: int) -> None
     storage.data = library.where(chosen.is_right, written, storage.data)
 
 
-@tells_errors
 def scatter_add(x: Operand, indexes: Operand, source: Operand, dim: int) -> None:
     """Add each element of `source` to its index along `dim`, in row-major order, in the compute dtype."""
     library, storage, dtype = x.library, x.storage, x.dtype
@@ -76,7 +71,6 @@ def scatter_add(x: Operand, indexes: Operand, source: Operand, dim: int) -> None
     storage.data = library.where(chosen.is_right, rounded(library, total, dtype), storage.data)
 
 
-@tells_errors
 def index_add(x: Operand, indexes: Operand, terms: Operand, dim: int) -> Any:
     """A copy with row i of `terms` along `dim` added to row indexes[i], in order, in the compute dtype."""
     library, array, dtype = x.library, x.array, x.dtype

@@ -8,60 +8,50 @@ from typing import Any
 from .....dtype import Array
 from ....host import linalg
 from .. import transfer
-from ..errors import tells_errors
 from .operand import Operand
 
 
-@tells_errors
 def triangle(x: Operand, diagonal: int, is_upper: bool) -> Any:
     """The elements on a diagonal and on one side of it."""
     cut = x.library.triu if is_upper else x.library.tril
     return x.result(cut(x.array, diagonal))
 
 
-@tells_errors
 def cholesky(x: Operand) -> Any:
     """Lower triangles of positive definite matrices."""
     return _on_host(linalg.cholesky, x)[0]
 
 
-@tells_errors
 def det(x: Operand) -> Any:
     """Determinants."""
     return _on_host(linalg.det, x)[0]
 
 
-@tells_errors
 def slogdet(x: Operand) -> tuple[Any, ...]:
     """Signs of determinants, and logarithms of their absolute values."""
     return _on_host(linalg.slogdet, x)
 
 
-@tells_errors
 def solve(x: Operand, values: Operand) -> Any:
     """The columns of which matrices make `values`."""
     return _on_host(linalg.solve, x, values)[0]
 
 
-@tells_errors
 def eig(x: Operand, has_vectors: bool) -> tuple[Any, ...]:
     """Eigenvalues and eigenvectors."""
     return _on_host(linalg.eig, x, has_vectors=has_vectors)
 
 
-@tells_errors
 def eigh(x: Operand, has_vectors: bool) -> tuple[Any, ...]:
     """Eigenvalues and eigenvectors of Hermitian matrices."""
     return _on_host(linalg.eigh, x, has_vectors=has_vectors)
 
 
-@tells_errors
 def qr(x: Operand, is_complete: bool) -> tuple[Any, ...]:
     """Orthonormal columns and upper triangles."""
     return _on_host(linalg.qr, x, is_complete=is_complete)
 
 
-@tells_errors
 def svd(x: Operand, has_vectors: bool, is_full: bool) -> tuple[Any, ...]:
     """Singular values, between singular vectors if these are asked for."""
     return _on_host(linalg.svd, x, has_vectors=has_vectors, is_full=is_full)

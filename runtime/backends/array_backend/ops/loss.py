@@ -8,15 +8,13 @@ from .....dtype import DType
 from .....op import BinaryOp, ReduceOp, UnaryOp
 from ....core.layout import Layout
 from .. import strided
-from ..errors import tells_errors
 from . import cast
-from .elementwise import elementwise
+from .elementwise import computing
 from .operand import Operand
-from .reduce import reduce
+from .reduce import reducing
 from .softmax import below_zero, total
 
 
-@tells_errors
 def cross_entropy(x: Operand, targets: Operand, dim: int, ignored: int) -> tuple[Any, Any]:
     """Minus log_softmax at each target along `dim`, and 1 where a target counts."""
     library, compute = x.library, x.dtype.compute
@@ -33,7 +31,6 @@ def cross_entropy(x: Operand, targets: Operand, dim: int, ignored: int) -> tuple
     return x.result(library.astype(losses, library.DTYPES[compute]), compute), counts
 
 
-@tells_errors
 def cross_entropy_gradient(
     x: Operand, _losses: Operand, gradient: Operand, targets: Operand, dim: int, ignored: int, _overwrites: bool
 ) -> Any:
@@ -68,9 +65,13 @@ def _rows(op: str, x: Operand, targets: Operand, dim: int, ignored: int) -> tupl
     return held, is_counted
 
 
-@tells_errors
 def ratio_of_sums(x: Operand, divisor: Operand) -> tuple[Any, ...]:
     """The sum of all elements over that of the divisor's, the latter, and 1 over it."""
-    total, below = (reduce(ReduceOp.SUM, each, tuple(range(len(each.layout.shape)))) for each in (x, divisor))
-    above, divided = (type(x)(each, Layout.contiguous(())) for each in (total, below))
-    return elementwise(BinaryOp.DIV, above, divided), below, elementwise(UnaryOp.RECIP, divided)
+    library, handle = x.library, x.device.handle
+
+    def total(operand: Operand) -> Any:
+        return reducing(library, handle, ReduceOp.SUM, operand, tuple(range(len(operand.shape))))(operand.storage)
+
+    above, below = (type(x)(total(each), Layout.contiguous(())) for each in (x, divisor))
+    quotient = computing(library, handle, BinaryOp.DIV, [above, below])(above.storage, below.storage)
+    return quotient, below.storage, computing(library, handle, UnaryOp.RECIP, [below])(below.storage)

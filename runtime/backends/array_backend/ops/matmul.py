@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from .....dtype import DType
-from ...plan import by_plan
+from ....program.builder import ProgramBuilder
+from ....program.steps import HostCall
 from .. import strided
-from ..errors import tells_errors
 from . import cast
 from .operand import Operand
 
@@ -16,21 +15,17 @@ if TYPE_CHECKING:
     from ..storage import ArrayStorage
 
 
-@by_plan
-@tells_errors
-def matmul(lhs: Operand, rhs: Operand, _bmnk: tuple[int, int, int, int]) -> Callable[..., ArrayStorage]:
+def matmul(build: ProgramBuilder, lhs: Operand, rhs: Operand, _bmnk: tuple[int, int, int, int]) -> HostCall:
     """The products of matrices (.., m, k) and (.., k, n): (.., m, n), accumulated in the compute dtype."""
-    library, dtype = lhs.library, lhs.dtype
-    lhs_layout, rhs_layout = lhs.layout, rhs.layout
+    library, dtype, lhs_layout, rhs_layout = build.facts.library, lhs.dtype, lhs.layout, rhs.layout
 
-    def run(lhs: ArrayStorage, rhs: ArrayStorage) -> ArrayStorage:
+    def multiplied(lhs: ArrayStorage, rhs: ArrayStorage) -> ArrayStorage:
         x, y = cast.widen(library, lhs.view(lhs_layout), dtype), cast.widen(library, rhs.view(rhs_layout), dtype)
         return lhs.result(rounded(library, multiply(library, x, y), dtype), dtype)
 
-    return tells_errors(run)
+    return build.host(multiplied, lhs.storage, rhs.storage)
 
 
-@tells_errors
 def linear(x: Operand, weight: Operand, bias: Operand | None) -> Any:
     """(m, k) by the transpose of (n, k), plus a bias (n) in each row: (m, n), rounded once."""
     library, dtype = x.library, x.dtype

@@ -9,13 +9,12 @@ from .....dtype import Array, DType
 from ....core.shape import Shape
 from ....host.numbers import numbers, sequence
 from .. import transfer
-from ..errors import require_room, tells_errors
+from ..errors import require_room
 
 if TYPE_CHECKING:
     from ..device import ArrayDevice
 
 
-@tells_errors
 def zeros(device: ArrayDevice, shape: Shape, dtype: DType) -> Any:
     """A storage of zeros."""
     require_room(device, shape, dtype)
@@ -23,26 +22,22 @@ def zeros(device: ArrayDevice, shape: Shape, dtype: DType) -> Any:
     return device.storage_class(device, dtype, device.library.full((shape.elem_count,), 0, own, device.handle))
 
 
-@tells_errors
 def arange(device: ArrayDevice, start: float, step: float, shape: Shape, dtype: DType) -> Any:
     """A storage of numbers from `start` on, `step` apart."""
     require_room(device, shape, dtype)
     return _from_host(device, sequence(shape.elem_count, start, step, dtype), dtype)
 
 
-@tells_errors
 def from_numbers(device: ArrayDevice, data: Sequence[complex], dtype: DType) -> Any:
     """A storage of the numbers, converted as to_dtype does."""
     return _from_host(device, numbers(data, dtype), dtype)
 
 
-@tells_errors
 def from_array(device: ArrayDevice, array: Array) -> Any:
     """A storage with a copy of the array's elements."""
     return device.storage(array)
 
 
-@tells_errors
 def synchronize(device: ArrayDevice) -> None:
     """Wait for the device, and raise what was recorded of indexes."""
     if device.library.synchronize is not None:

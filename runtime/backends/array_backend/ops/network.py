@@ -6,13 +6,11 @@ from typing import Any
 
 from .....dtype import DType
 from .. import strided
-from ..errors import tells_errors
 from . import cast
 from .operand import Operand
 from .reduce import accumulated
 
 
-@tells_errors
 def layer_norm(x: Operand, weight: Operand | None, bias: Operand | None, residual: Operand | None, eps: float) -> Any:
     """(x - mean) / sqrt(variance + eps) * weight + bias, and the sum of x and the residual where there is one."""
     library = x.library
@@ -20,14 +18,12 @@ def layer_norm(x: Operand, weight: Operand | None, bias: Operand | None, residua
     return x.result(_scaled(library, wide - mean(library, wide), weight, bias, eps, x)), *sums
 
 
-@tells_errors
 def rms_norm(x: Operand, weight: Operand | None, residual: Operand | None, eps: float) -> Any:
     """x / sqrt(mean of squares + eps) * weight, and the sum of x and the residual where there is one."""
     wide, *sums = _sum(x, residual)
     return x.result(_scaled(x.library, wide, weight, None, eps, x)), *sums
 
 
-@tells_errors
 def rope(x: Operand, cos: Operand, sin: Operand, positions: Operand, interleaved: bool) -> Any:
     """Each pair (x, y) as (x cos - y sin, x sin + y cos), with the rows of the tables from the positions on."""
     library = x.library

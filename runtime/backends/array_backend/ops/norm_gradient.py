@@ -5,14 +5,12 @@ from __future__ import annotations
 from typing import Any
 
 from .. import strided
-from ..errors import tells_errors
 from . import cast
 from .network import mean
 from .operand import Operand
 from .reduce import accumulated
 
 
-@tells_errors
 def layer_norm_gradient(
     x: Operand,
     gradient: Operand,
@@ -29,7 +27,6 @@ def layer_norm_gradient(
     )
 
 
-@tells_errors
 def rms_norm_gradient(
     x: Operand, gradient: Operand, weight: Operand | None, residual: Operand | None, of_weight: bool, eps: float
 ) -> Any:

@@ -8,7 +8,6 @@ from typing import Any
 from ....core.layout import Layout
 from ....core.optim import parts_of
 from .. import strided
-from ..errors import tells_errors
 from . import cast
 from .operand import Operand
 
@@ -19,7 +18,6 @@ def paired(first: Any, rest: Sequence[Any]) -> tuple[list[Any], Sequence[Any]]:
     return [first, *rest[: count - 1]], rest[count - 1 :]
 
 
-@tells_errors
 def sgd_step(first: Operand, velocities: Any, numbers: Any, is_nesterov: bool, *rest: Operand) -> None:
     """Gradient descent: x -= rate * (g + momentum * v) with Nesterov's momentum, else x -= rate * v."""
     rate, momentum, decay = _each(numbers.data, 3)
@@ -34,7 +32,6 @@ def sgd_step(first: Operand, velocities: Any, numbers: Any, is_nesterov: bool, *
     _step(first, velocities, 1 if velocities.length else 0, step, rest)
 
 
-@tells_errors
 def adam_step(first: Operand, moments: Any, numbers: Any, is_decoupled: bool, *rest: Operand) -> None:
     """Adam, which counts the step first."""
     library = first.library

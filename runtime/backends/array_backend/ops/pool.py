@@ -6,12 +6,10 @@ from collections.abc import Callable
 from typing import Any
 
 from .....dtype import DType
-from ..errors import tells_errors
 from . import cast
 from .operand import Operand
 
 
-@tells_errors
 def avg_pool2d(x: Operand, kernel_size: tuple[int, int], stride: tuple[int, int]) -> Any:
     """The mean of each window, rounded once."""
     library = x.library
@@ -23,7 +21,6 @@ def avg_pool2d(x: Operand, kernel_size: tuple[int, int], stride: tuple[int, int]
     return x.result(cast.narrow(library, sums / library.constant(kernel_size[0] * kernel_size[1], wide), x.dtype))
 
 
-@tells_errors
 def max_pool2d(x: Operand, kernel_size: tuple[int, int], stride: tuple[int, int]) -> Any:
     """The largest element of each window; NaN wins."""
     library = x.library

@@ -13,7 +13,7 @@ from ....host import cast as host
 from ....host.quantize import quantized
 from ....host.weights import FEW_ROWS, decode, rounded
 from .. import transfer
-from ..errors import require_room, tells_errors
+from ..errors import require_room
 from . import cast, index
 from .matmul import multiply
 from .operand import Operand
@@ -33,7 +33,6 @@ def from_data(device: ArrayDevice, data: Array, dtype: GgmlDType) -> Any:
     return device.blocks_class(device, dtype, data.reshape(-1).copy())
 
 
-@tells_errors
 def quantize(blocks: QArrayStorage, source: Operand) -> None:
     """Replace the weights with those of the source, which NumPy rounds."""
     weights = source.library.reshape(source.array, (-1,))
@@ -41,19 +40,16 @@ def quantize(blocks: QArrayStorage, source: Operand) -> None:
     blocks.weights = None
 
 
-@tells_errors
 def dequantize(blocks: QArrayStorage, _elem_count: int) -> Any:
     """The weights in f32."""
     return _storage(blocks, _weights(blocks, blocks.bytes), DType.F32)
 
 
-@tells_errors
 def dequantize_f16(blocks: QArrayStorage, _elem_count: int) -> Any:
     """The weights in f16."""
     return _storage(blocks, _moved(blocks, host.narrow(decode(blocks.bytes, blocks.dtype), DType.F16)), DType.F16)
 
 
-@tells_errors
 def embedding(blocks: QArrayStorage, ids: Operand, rows: int, hidden: int) -> Any:
     """The rows that the vector `ids` names; at a mark those of zero bytes."""
     library, count = ids.library, ids.layout.elem_count
@@ -64,7 +60,6 @@ def embedding(blocks: QArrayStorage, ids: Operand, rows: int, hidden: int) -> An
     return _storage(blocks, library.reshape(index.rows_or("embedding", weights, ids, rows), (-1,)), DType.F32)
 
 
-@tells_errors
 def forward(blocks: QArrayStorage, x: Operand, rows: int, hidden: int, activations: str | None) -> Any:
     """The product of x (m, hidden) and the transpose of the weights (rows, hidden), in the dtype of x."""
     library, count = x.library, x.layout.shape[0]

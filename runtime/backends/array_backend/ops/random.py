@@ -15,7 +15,7 @@ from ....core.random import (
     uniform_range,
 )
 from ....core.shape import Shape
-from ..errors import require_room, tells_errors
+from ..errors import require_room
 from . import cast
 
 if TYPE_CHECKING:
@@ -34,7 +34,6 @@ def seed(device: ArrayDevice) -> int:
     return device.random.seed
 
 
-@tells_errors
 def uniform(device: ArrayDevice, lo: float, up: float, shape: Shape, dtype: DType) -> Any:
     """Numbers uniform in [lo, up)."""
     library = device.library
@@ -48,7 +47,6 @@ def uniform(device: ArrayDevice, lo: float, up: float, shape: Shape, dtype: DTyp
     return device.storage_class(device, dtype, cast.narrow(library, rounded, dtype))
 
 
-@tells_errors
 def normal(device: ArrayDevice, mean: float, std: float, shape: Shape, dtype: DType) -> Any:
     """Normal numbers, by Box-Muller."""
     library, count = device.library, shape.elem_count
@@ -64,7 +62,6 @@ def normal(device: ArrayDevice, mean: float, std: float, shape: Shape, dtype: DT
     return device.storage_class(device, dtype, cast.narrow(library, result, dtype)[:count])
 
 
-@tells_errors
 def integers(device: ArrayDevice, lo: int, up: int, shape: Shape) -> Any:
     """Integers of i64 uniform in [lo, up)."""
     library, count = device.library, shape.elem_count

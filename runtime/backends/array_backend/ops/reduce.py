@@ -11,8 +11,9 @@ from .....array_functors import functors
 from .....dtype import DType
 from .....op import MethodOp, ReduceOp
 from ....numerics.rows import Monoid, Position
-from ...plan import by_plan
-from ..errors import tells_errors
+from ....program.builder import ProgramBuilder
+from ....program.steps import HostCall
+from ....program.values import Parameter
 from . import cast
 from .operand import Operand
 
@@ -25,13 +26,23 @@ _BLOCK: Final = 1 << 6
 _CENTRED: Final = (MethodOp.VAR, MethodOp.STD)
 
 
-@by_plan
-@tells_errors
 def reduce(
-    op: ReduceOp | MethodOp, operand: Operand, dims: tuple[int, ...], *parameters: float
-) -> Callable[..., ArrayStorage]:
+    build: ProgramBuilder,
+    op: ReduceOp | MethodOp,
+    operand: Operand,
+    dims: tuple[int, ...],
+    *parameters: float | Parameter,
+) -> HostCall:
     """`op` over `dims`, in row-major order of them, in the dtype of the op's result; the numbers are its parameters."""
-    library, dtype, device, layout = operand.library, operand.dtype, operand.device.handle, operand.layout
+    function = reducing(build.facts.library, build.facts.handle, op, operand, dims)
+    return build.host(function, operand.storage, *parameters)
+
+
+def reducing(
+    library: Any, device: Any, op: ReduceOp | MethodOp, operand: Operand, dims: tuple[int, ...]
+) -> Callable[..., ArrayStorage]:
+    """The function of a storage like that of the operand, and of numbers, that reduces as `reduce` does."""
+    dtype, layout = operand.dtype, operand.layout
     shape = tuple(layout.shape) or (1,)
     kept = [dim for dim in range(len(shape)) if dim not in dims]
     count = math.prod(shape[dim] for dim in kept)
@@ -51,7 +62,7 @@ def reduce(
         wide = cast.accumulating(library, dtype) if dtype.is_inexact else None
         joined = _joined(library, reduction, columns, dtype.is_float or wide is not None, wide, device)
 
-    def run(storage: ArrayStorage, *given: float) -> ArrayStorage:
+    def run(storage: ArrayStorage, *numbers: float) -> ArrayStorage:
         if count == 0:
             return storage.result(library.full((0,), 0, library.DTYPES[target], device), target)
         x = storage.data if is_whole else storage.view(layout)
@@ -70,7 +81,6 @@ def reduce(
         if op in _CENTRED and columns:
             # The mean of equal elements may be rounded, their distances from the first one are 0.
             x = x - x[..., :1]
-        numbers = given or parameters
         if op is ReduceOp.CENTRE and columns:
             # The mean of the distances from a mean makes up for the rounding of this one.
             mean = joined(x)
@@ -86,7 +96,7 @@ def reduce(
             found = cast.wrap(library, found if found.dtype == own else library.astype(found, own), target)
         return storage.result(found, target)
 
-    return tells_errors(run)
+    return run
 
 
 def _found(library: Any, find: Callable[[Any, int], Any], target: DType) -> Callable[..., Any]:

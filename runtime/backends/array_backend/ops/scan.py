@@ -5,19 +5,16 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from ..errors import tells_errors
 from . import cast
 from .operand import Operand
 
 
-@tells_errors
 def cumsum(operand: Operand, dim: int) -> Any:
     """Element i along `dim` is the sum of the elements 0 to i, rounded once; integers wrap."""
     # It starts at 0.0, so that no sum is -0.0.
     return _scanned(operand, operand.library.cumsum, dim, 0)
 
 
-@tells_errors
 def cumprod(operand: Operand, dim: int) -> Any:
     """Element i along `dim` is the product of the elements 0 to i, rounded once; integers wrap."""
     return _scanned(operand, operand.library.cumprod, dim, None)

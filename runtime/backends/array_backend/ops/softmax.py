@@ -4,13 +4,11 @@ from __future__ import annotations
 
 from typing import Any
 
-from ..errors import tells_errors
 from . import cast
 from .operand import Operand
 from .reduce import accumulated
 
 
-@tells_errors
 def softmax(x: Operand, dim: int) -> Any:
     """e**(x - m) / sum(e**(x - m)) along `dim`, where m is the largest element."""
     if x.layout.elem_count == 0:
@@ -19,7 +17,6 @@ def softmax(x: Operand, dim: int) -> Any:
     return x.result(cast.narrow(x.library, powers / total(x.library, powers, dim), x.dtype))
 
 
-@tells_errors
 def log_softmax(x: Operand, dim: int) -> Any:
     """x - m - log(sum(e**(x - m))) along `dim`, where m is the largest element."""
     if x.layout.elem_count == 0:
@@ -28,7 +25,6 @@ def log_softmax(x: Operand, dim: int) -> Any:
     return x.result(cast.narrow(library, below - library.log(total(library, library.exp(below), dim)), x.dtype))
 
 
-@tells_errors
 def softmax_gradient(x: Operand, gradient: Operand, dim: int) -> Any:
     """y * (g - sum(g * y)) along `dim`."""
     library, y, g = x.library, *(cast.widest(x.library, each.array, x.dtype) for each in (x, gradient))
@@ -37,7 +33,6 @@ def softmax_gradient(x: Operand, gradient: Operand, dim: int) -> Any:
     return x.result(cast.narrow(library, y, x.dtype))
 
 
-@tells_errors
 def log_softmax_gradient(x: Operand, gradient: Operand, dim: int) -> Any:
     """g - e**y * sum(g) along `dim`."""
     library, y, g = x.library, *(cast.widest(x.library, each.array, x.dtype) for each in (x, gradient))

@@ -8,12 +8,10 @@ from typing import Any
 from .....dtype import DType
 from ....core.layout import Layout
 from ....core.shape import Shape
-from ..errors import tells_errors
 from . import cast, index
 from .operand import Operand
 
 
-@tells_errors
 def argsort(operand: Operand, descending: bool, count: int) -> Any:
     """The positions of the first elements in order along the last dim, as u32; NaN comes last."""
     library, dtype, x = operand.library, operand.dtype, operand.array
@@ -35,7 +33,6 @@ def sort(operand: Operand, descending: bool, count: int) -> tuple[Any, ...]:
     return index.gather(line, Operand(positions, Layout.contiguous(shape)), len(shape) - 1), positions
 
 
-@tells_errors
 def searchsorted(x: Operand, values: Operand, right: bool) -> Any:
     """The places of values in lines that are in order, as i64."""
     library, shape, length = x.library, values.layout.shape, x.layout.shape[-1]

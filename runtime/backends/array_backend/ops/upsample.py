@@ -8,18 +8,15 @@ import numpy as np
 
 from .....dtype import Array, DType
 from .. import strided
-from ..errors import tells_errors
 from . import cast
 from .operand import Operand
 
 
-@tells_errors
 def upsample_nearest1d(x: Operand, size: int) -> Any:
     """(b, c, l) at another length: place i is the old place floor(i * old length / new length)."""
     return _nearest(x, (size,))
 
 
-@tells_errors
 def upsample_nearest2d(x: Operand, height: int, width: int) -> Any:
     """The same of (b, c, h, w) along both of the last dims."""
     return _nearest(x, (height, width))
@@ -36,7 +33,6 @@ def _nearest(operand: Operand, sizes: tuple[int, ...]) -> Any:
     return operand.result(result)
 
 
-@tells_errors
 def upsample_bilinear2d(
     operand: Operand, height: int, width: int, align_corners: bool, scale_h: float | None, scale_w: float | None
 ) -> Any:

@@ -8,7 +8,7 @@ import numpy as np
 
 from .....dtype import Array
 from ....base.error import InvalidIndex
-from ....helpers.host_memory import require_room, tells_lack_of_memory
+from ....helpers.host_memory import require_room
 from ....host import cast
 from ...array_backend.ops.operand import Operand
 
@@ -16,7 +16,6 @@ from ...array_backend.ops.operand import Operand
 _SCORES: Final = 1 << 20
 
 
-@tells_lack_of_memory
 def scaled_dot_product_attention(
     query: Operand,
     key: Operand,
@@ -30,7 +29,6 @@ def scaled_dot_product_attention(
     return _attended("scaled_dot_product_attention", query, key, value, mask, lengths, is_causal, scale)[0]
 
 
-@tells_lack_of_memory
 def scaled_dot_product_attention_with_logsumexp(
     query: Operand,
     key: Operand,

@@ -7,23 +7,21 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any, Final
+from functools import partial
+from typing import Any, Final
 
 from .....dtype import DType
 from ....core.conv import ParamsConv1D, ParamsConv2D, ParamsConvTranspose1D, ParamsConvTranspose2D
 from ....core.layout import Layout
-from ....helpers.host_memory import require_room, tells_lack_of_memory
 from ....host.weights import FEW_ROWS
-from ...array_backend.ops.operand import Operand
-from .. import buffer_pool
+from ....program.builder import ProgramBuilder
+from ....program.operand import Operand
+from ....program.values import Buffer
+from ..kernels import HostKernels
 from ..onednn import Memory, Onednn, Problem, Window
 from . import conv, native_conv, native_matmul
 from . import matmul as matrices
-from .native import by_plan
-from .native_conv import as_image, is_finite
-
-if TYPE_CHECKING:
-    from ..storage import CpuStorage
+from .native_conv import are_finite, as_image
 
 # Of fewer products tallow's own kernels are the quicker ones, as they are called with less ado; they multiply matrices
 # of f32 nearly as quickly.
@@ -31,36 +29,34 @@ _FEW_PRODUCTS: Final = 1 << 17
 _FEW_OF_F32: Final = 1 << 22
 
 
-@by_plan
 def matmul(
-    onednn: Onednn, lhs: Operand, rhs: Operand, bmnk: tuple[int, int, int, int]
-) -> Callable[..., CpuStorage] | None:
+    build: ProgramBuilder, onednn: Onednn, lhs: Operand, rhs: Operand, bmnk: tuple[int, int, int, int]
+) -> Buffer | None:
     """As `matmul.matmul`; None where oneDNN has no quick way."""
-    outer = lhs.layout.shape[:-2]
-    if rhs.layout.shape[:-2] != outer or _loses_subnormals(lhs.dtype, bmnk[1]):
+    outer = lhs.shape[:-2]
+    if rhs.shape[:-2] != outer or _loses_subnormals(lhs.dtype, bmnk[1]):
         return None
     sides = [_memory(operand.layout, len(outer)) for operand in (lhs, rhs)]
     if sides[0] is None or sides[1] is None:
         return None
     problem = Problem("matmul", lhs.dtype, sides[0], sides[1], Memory.dense((*outer, bmnk[1], bmnk[2])))
-    otherwise = _otherwise(native_matmul.matmul, matrices.matmul, [lhs, rhs], bmnk)
-    return _plan(onednn, problem, [lhs, rhs], math.prod(bmnk), otherwise)
+    otherwise = _otherwise(native_matmul.matmul, matrices.matmul, lhs, rhs, bmnk)
+    return _solve(build, onednn, problem, [lhs, rhs], math.prod(bmnk), otherwise)
 
 
-@by_plan
-def linear(onednn: Onednn, x: Operand, weight: Operand, bias: Operand | None) -> Callable[..., CpuStorage] | None:
+def linear(build: ProgramBuilder, onednn: Onednn, x: Operand, weight: Operand, bias: Operand | None) -> Buffer | None:
     """As `matmul.linear`; None where oneDNN has no quick way."""
-    (m, k), n = x.layout.shape, weight.layout.shape[0]
+    (m, k), n = x.shape, weight.shape[0]
     row = None if bias is None else Memory.dense((1, n))
-    if _loses_subnormals(x.dtype, m) or (bias is not None and n > 1 and bias.layout.strides != (1,)):
+    if _loses_subnormals(x.dtype, m) or (bias is not None and n > 1 and bias.strides != (1,)):
         return None
     rows, transposed = _memory(x.layout), _memory(weight.layout.transpose(0, 1))
     if rows is None or transposed is None:
         return None
     problem = Problem("matmul", x.dtype, rows, transposed, Memory.dense((m, n)), row)
     operands = [x, weight] if bias is None else [x, weight, bias]
-    otherwise = _otherwise(native_matmul.linear, matrices.linear, operands, *[None] * (bias is None))
-    return _plan(onednn, problem, operands, m * n * k, otherwise)
+    otherwise = _otherwise(native_matmul.linear, matrices.linear, x, weight, bias)
+    return _solve(build, onednn, problem, operands, m * n * k, otherwise)
 
 
 def _loses_subnormals(dtype: DType, rows: int) -> bool:
@@ -68,49 +64,48 @@ def _loses_subnormals(dtype: DType, rows: int) -> bool:
     return dtype is DType.BF16 and rows <= FEW_ROWS
 
 
-@by_plan
-def conv1d(onednn: Onednn, x: Operand, kernel: Operand, params: ParamsConv1D) -> Callable[..., CpuStorage] | None:
+def conv1d(build: ProgramBuilder, onednn: Onednn, x: Operand, kernel: Operand, params: ParamsConv1D) -> Buffer | None:
     """As `conv.conv1d`; None where oneDNN has no quick way."""
-    otherwise = _otherwise(native_conv.conv1d, conv.conv1d, [x, kernel], params)
-    return _plan_conv(onednn, "convolution", as_image(x), as_image(kernel), params, (0, params.padding), otherwise)
+    otherwise = _otherwise(native_conv.conv1d, conv.conv1d, x, kernel, params)
+    image, weights = as_image(x), as_image(kernel)
+    return _convolve(build, onednn, "convolution", image, weights, params, (0, params.padding), otherwise)
 
 
-@by_plan
-def conv2d(onednn: Onednn, x: Operand, kernel: Operand, params: ParamsConv2D) -> Callable[..., CpuStorage] | None:
+def conv2d(build: ProgramBuilder, onednn: Onednn, x: Operand, kernel: Operand, params: ParamsConv2D) -> Buffer | None:
     """As `conv.conv2d`; None where oneDNN has no quick way."""
-    otherwise = _otherwise(native_conv.conv2d, conv.conv2d, [x, kernel], params)
-    return _plan_conv(onednn, "convolution", x, kernel, params, (params.padding, params.padding), otherwise)
+    otherwise = _otherwise(native_conv.conv2d, conv.conv2d, x, kernel, params)
+    return _convolve(build, onednn, "convolution", x, kernel, params, (params.padding, params.padding), otherwise)
 
 
-@by_plan
 def conv_transpose1d(
-    onednn: Onednn, x: Operand, kernel: Operand, params: ParamsConvTranspose1D
-) -> Callable[..., CpuStorage] | None:
+    build: ProgramBuilder, onednn: Onednn, x: Operand, kernel: Operand, params: ParamsConvTranspose1D
+) -> Buffer | None:
     """As `conv.conv_transpose1d`; None where oneDNN has no quick way."""
-    otherwise = _otherwise(native_conv.conv_transpose1d, conv.conv_transpose1d, [x, kernel], params)
-    return _plan_conv(onednn, "deconvolution", as_image(x), as_image(kernel), params, (0, params.padding), otherwise)
+    otherwise = _otherwise(native_conv.conv_transpose1d, conv.conv_transpose1d, x, kernel, params)
+    image, weights = as_image(x), as_image(kernel)
+    return _convolve(build, onednn, "deconvolution", image, weights, params, (0, params.padding), otherwise)
 
 
-@by_plan
 def conv_transpose2d(
-    onednn: Onednn, x: Operand, kernel: Operand, params: ParamsConvTranspose2D
-) -> Callable[..., CpuStorage] | None:
+    build: ProgramBuilder, onednn: Onednn, x: Operand, kernel: Operand, params: ParamsConvTranspose2D
+) -> Buffer | None:
     """As `conv.conv_transpose2d`; None where oneDNN has no quick way."""
-    otherwise = _otherwise(native_conv.conv_transpose2d, conv.conv_transpose2d, [x, kernel], params)
-    return _plan_conv(onednn, "deconvolution", x, kernel, params, (params.padding, params.padding), otherwise)
+    otherwise = _otherwise(native_conv.conv_transpose2d, conv.conv_transpose2d, x, kernel, params)
+    return _convolve(build, onednn, "deconvolution", x, kernel, params, (params.padding, params.padding), otherwise)
 
 
-def _plan_conv(
+def _convolve(
+    build: ProgramBuilder,
     onednn: Onednn,
     name: str,
     x: Operand,
     kernel: Operand,
     params: ParamsConv1D | ParamsConv2D | ParamsConvTranspose1D | ParamsConvTranspose2D,
     padding: tuple[int, int],
-    otherwise: Callable[..., Any],
-) -> Callable[..., CpuStorage] | None:
+    otherwise: partial[Any],
+) -> Buffer | None:
     weights = kernel.layout if name == "convolution" else kernel.layout.transpose(0, 1)
-    sizes, taps = x.layout.shape[2:], weights.shape[2:]
+    sizes, taps = x.shape[2:], weights.shape[2:]
     batch, channels, *rest = params.out_dims
     out = (1, *rest)[-2:]
     # How far windows go beyond the end: in a transposed convolution those of the source's elements over the result.
@@ -127,56 +122,45 @@ def _plan_conv(
     problem = Problem(name, x.dtype, images, transposed, result, window=window)
     products = math.prod(result.dims) * math.prod(weights.shape[1:])
     # The zeros of the padding take part, which oneDNN leaves out.
-    return _plan(onednn, problem, [x, kernel], products, otherwise, checks=any(padding) and name == "convolution")
+    finite = kernel if any(padding) and name == "convolution" else None
+    return _solve(build, onednn, problem, [x, kernel], products, otherwise, finite)
 
 
-def _plan(
+def _solve(
+    build: ProgramBuilder,
     onednn: Onednn,
     problem: Problem,
     operands: Sequence[Operand],
     products: int,
-    otherwise: Callable[..., Any],
-    *,
-    checks: bool = False,
-) -> Callable[..., CpuStorage] | None:
-    """What solves a problem; what `checks` say is not for oneDNN, and a forked process, have it done `otherwise`."""
-    dims, dtype = problem.result.dims, problem.dtype
-    require_room(dims, dtype)
+    otherwise: partial[Any],
+    finite: Operand | None = None,
+) -> Buffer | None:
+    """Have oneDNN solve a problem; it is solved otherwise in a forked process, and where `finite` is not."""
+    dtype = problem.dtype
     few = _FEW_OF_F32 if dtype is DType.F32 and problem.window is None else _FEW_PRODUCTS
     if products < few or Onednn.is_forked:
         return None
     solve = onednn.primitive(problem)
     if solve is None:
         return None
-    count, numpy_type = math.prod(dims), dtype.numpy
-    offsets = [operand.layout.start_offset * dtype.itemsize for operand in operands]
-    weights = operands[1].layout
-
-    @tells_lack_of_memory
-    def run(*storages: CpuStorage) -> Any:
-        if Onednn.is_forked or (checks and not is_finite(storages[1].view(weights), dtype)):
-            return otherwise(*storages)
-        first = storages[0]
-        made = type(first)(first.device, dtype, buffer_pool.empty(count, numpy_type))
-        solve(*(each.address + offset for each, offset in zip(storages, offsets, strict=True)), made.address)
-        return made
-
-    return run
+    if finite is not None:
+        build.call(are_finite, finite, fallback=otherwise)
+    result = build.empty(dtype, math.prod(problem.result.dims))
+    build.call(solve, *[operand.address for operand in operands], result.address, fallback=otherwise)
+    return result
 
 
-def _otherwise(
-    by_kernels: Callable[..., Any], by_numpy: Callable[..., Any], operands: Sequence[Operand], *rest: Any
-) -> Callable[..., Any]:
-    """The same without oneDNN, of storages that are like those of the operands."""
-    layouts = [operand.layout for operand in operands]
+def _otherwise(by_kernels: Callable[..., Any], by_numpy: Callable[..., Any], *arguments: Any) -> partial[Any]:
+    """An op that does the same without oneDNN."""
+    return partial(_without_onednn, by_kernels, by_numpy, *arguments)
 
-    def call(*storages: CpuStorage) -> Any:
-        given = [Operand(storage, layout) for storage, layout in zip(storages, layouts, strict=True)]
-        kernels = storages[0].device.kernels
-        made = None if kernels is None else by_kernels(kernels, *given, *rest)
-        return by_numpy(*given, *rest) if made is None else made
 
-    return call
+def _without_onednn(
+    build: ProgramBuilder, by_kernels: Callable[..., Any], by_numpy: Callable[..., Any], *arguments: Any
+) -> Any:
+    kernels = HostKernels.open()
+    result = None if kernels is None else build.attempt(by_kernels, kernels, *arguments)
+    return build.add_op(by_numpy, *arguments) if result is None else result
 
 
 def _memory(layout: Layout, outer: int = 0) -> Memory | None:

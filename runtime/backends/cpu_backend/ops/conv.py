@@ -11,7 +11,7 @@ import numpy as np
 
 from .....dtype import Array, DType
 from ....core.conv import ParamsConv1D, ParamsConv2D, ParamsConvTranspose1D, ParamsConvTranspose2D
-from ....helpers.host_memory import require_room, tells_lack_of_memory
+from ....helpers.host_memory import require_room
 from ....host import cast
 from ...array_backend.ops.operand import Operand
 from .matmul import multiply
@@ -23,7 +23,6 @@ _PART_BYTES = 1 << 26
 _LARGEST_ITEM = 8
 
 
-@tells_lack_of_memory
 def conv1d(x: Operand, kernel: Operand, params: ParamsConv1D) -> Any:
     """(b, c_in, l) with a kernel (c_out, c_in, k): `params.out_dims`."""
     require_room(params.out_dims, x.dtype)
@@ -31,7 +30,6 @@ def conv1d(x: Operand, kernel: Operand, params: ParamsConv1D) -> Any:
     return x.result(_convolve(x.array[:, :, None], kernel.array[:, :, None], *window, x.dtype))
 
 
-@tells_lack_of_memory
 def conv2d(x: Operand, kernel: Operand, params: ParamsConv2D) -> Any:
     """(b, c_in, h, w) with a kernel (c_out, c_in, kh, kw): `params.out_dims`."""
     require_room(params.out_dims, x.dtype)
@@ -39,7 +37,6 @@ def conv2d(x: Operand, kernel: Operand, params: ParamsConv2D) -> Any:
     return x.result(_convolve(x.array, kernel.array, *window, x.dtype))
 
 
-@tells_lack_of_memory
 def conv_transpose1d(x: Operand, kernel: Operand, params: ParamsConvTranspose1D) -> Any:
     """(b, c_in, l) with a kernel (c_in, c_out, k): `params.out_dims`."""
     require_room(params.out_dims, x.dtype)
@@ -47,7 +44,6 @@ def conv_transpose1d(x: Operand, kernel: Operand, params: ParamsConvTranspose1D)
     return x.result(_spread(x.array[:, :, None], kernel.array[:, :, None], *window, x.dtype))
 
 
-@tells_lack_of_memory
 def conv_transpose2d(x: Operand, kernel: Operand, params: ParamsConvTranspose2D) -> Any:
     """(b, c_in, h, w) with a kernel (c_in, c_out, kh, kw): `params.out_dims`."""
     require_room(params.out_dims, x.dtype)

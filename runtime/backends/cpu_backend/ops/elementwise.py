@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from operator import or_
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
@@ -12,27 +12,45 @@ from .....array_functors import functors
 from .....dtype import Array, DType
 from .....op import BinaryOp, CmpOp, ElementwiseOp, MethodOp
 from ....core.layout import Layout
-from ....helpers.host_memory import tells_lack_of_memory
 from ....host import cast
 from ....host.array import LEAST_PART, bits, contiguous, copy, distinct, in_parts
+from ....program.builder import ProgramBuilder
+from ....program.steps import HostCall
+from ....program.values import Parameter
 from ...array_backend.ops.operand import Operand
 from ...plan import kind_of
-
-if TYPE_CHECKING:
-    from ..storage import CpuStorage
+from ..storage import CpuStorage
 
 
-def _plan(
-    op: ElementwiseOp, *arguments: Operand | float, result: DType | None = None
+def elementwise(
+    build: ProgramBuilder,
+    op: ElementwiseOp,
+    x: Operand,
+    *others: Operand | float | Parameter,
+    result: DType | None = None,
+) -> HostCall:
+    """`op` of every element, or of those of several operands of one shape; numbers are its parameters.
+
+    The last operand is of the dtype in whose compute dtype it is computed; the result is rounded once, to `result`
+    where that is given.
+    """
+    function = _quick(build.facts.library, op, x, *others, result=result)
+    if function is None:
+        return build.host(computed, op, x, *others, result=result)
+    return build.host(function, x.storage, *[other.storage for other in others if isinstance(other, Operand)])
+
+
+def _quick(
+    library: Any, op: ElementwiseOp, *arguments: Operand | float | Parameter, result: DType | None
 ) -> Callable[..., CpuStorage] | None:
-    """What does as `elementwise` with other storages: quickly, and so for what NumPy takes as it is, or None.
+    """What computes as `elementwise` does with other storages: quickly, and so for what NumPy takes as it is, or None.
 
     That is contiguous elements from the first of each storage on, or one element for all of them.
     """
     operands = [argument for argument in arguments if isinstance(argument, Operand)]
     if len(operands) < len(arguments):
         return None
-    function, source = functors(operands[0].library).elementwise[op], operands[-1].dtype
+    function, source = functors(library).elementwise[op], operands[-1].dtype
     compute, target, count = function.of(source), result or op.result_of(source), operands[0].layout.elem_count
     is_kept = source.compute is source and (target is source or isinstance(op, CmpOp))
     is_short = function.is_one_step or count <= LEAST_PART
@@ -40,16 +58,14 @@ def _plan(
     is_one = [layout.repeated is layout for _, layout in operands]
     if op.moves or not (is_kept and is_short and any(is_whole) and all(map(or_, is_whole, is_one))):
         return None
-    first = operands[0].storage
-    storage_class, device, kind = type(first), first.device, kind_of(target, count)
+    kind = kind_of(target, count)
     parts = [slice(None) if whole else slice(1) for whole in is_whole]
 
-    @tells_lack_of_memory
     def run(*storages: CpuStorage) -> CpuStorage:
         arrays = [storage.data[part] for storage, part in zip(storages, parts, strict=True)]
         found = compute(*arrays)
-        made: CpuStorage = object.__new__(storage_class)
-        made.device = device
+        made = object.__new__(CpuStorage)
+        made.device = storages[0].device
         made.dtype = target
         made.length = count
         made.kind = kind
@@ -61,13 +77,8 @@ def _plan(
     return run
 
 
-@tells_lack_of_memory
-def elementwise(op: ElementwiseOp, x: Operand, *others: Operand | float, result: DType | None = None) -> Any:
-    """`op` of every element, or of those of several operands of one shape; numbers are its parameters.
-
-    The last operand is of the dtype in whose compute dtype it is computed; the result is rounded once, to `result`
-    where that is given.
-    """
+def computed(op: ElementwiseOp, x: Operand, *others: Operand | float, result: DType | None = None) -> Any:
+    """The same by way of arrays of any strides, in parts."""
     if op is MethodOp.TO_DTYPE and result is x.dtype:
         same = np.empty(x.layout.shape or (1,), result.numpy)
         copy(same, x.array)
@@ -99,10 +110,9 @@ def elementwise(op: ElementwiseOp, x: Operand, *others: Operand | float, result:
     return x.result(_repeated(found, arrays[0]), target)
 
 
-@tells_lack_of_memory
 def binary_assign(op: BinaryOp, target: Operand, source: Operand) -> None:
     """Set every element to `op` of it and that of `source`, which may share memory with it."""
-    result = elementwise(op, target, source)
+    result = computed(op, target, source)
     copy(target.array, result.view(Layout.contiguous(target.layout.shape)))
 
 

@@ -12,7 +12,7 @@ import numpy as np
 from .....dtype import Array
 from ....base.error import InvalidIndex
 from ....core.layout import Layout
-from ....helpers.host_memory import require_room, tells_lack_of_memory
+from ....helpers.host_memory import require_room
 from ....host import cast
 from ....host.array import bits, contiguous
 from ...array_backend.ops.operand import Operand
@@ -21,7 +21,6 @@ from ...array_backend.ops.operand import Operand
 _LONG_ROW = 256
 
 
-@tells_lack_of_memory
 def gather(x: Operand, indexes: Operand, dim: int) -> Any:
     """The element at each index along `dim`, in the shape of `indexes`; 0 at a mark."""
     layout, data = x.layout, x.storage.data
@@ -34,7 +33,6 @@ def gather(x: Operand, indexes: Operand, dim: int) -> Any:
     return x.result(result.view(data.dtype))
 
 
-@tells_lack_of_memory
 def index_select(operand: Operand, indexes: Operand, dim: int) -> Any:
     """The rows along `dim` that the vector `indexes` names; zeros at a mark."""
     return select_rows("index_select", operand, indexes, dim)
@@ -56,7 +54,6 @@ def select_rows(op: str, operand: Operand, indexes: Operand, dim: int) -> Any:
     return operand.result(result.view(x.dtype))
 
 
-@tells_lack_of_memory
 def scatter_set(x: Operand, indexes: Operand, source: Operand, dim: int) -> None:
     """Write each element of `source` to its index along `dim`; the last in row-major order wins."""
     places, values = _scattered("scatter_set", x, indexes, source, dim)
@@ -74,7 +71,6 @@ def scatter_set(x: Operand, indexes: Operand, source: Operand, dim: int) -> None
     bits(x.storage.data)[places] = bits(values)[winners]
 
 
-@tells_lack_of_memory
 def scatter_add(x: Operand, indexes: Operand, source: Operand, dim: int) -> None:
     """Add each element of `source` to its index along `dim`, in row-major order, in the compute dtype."""
     places, values = _scattered("scatter_add", x, indexes, source, dim)
@@ -92,7 +88,6 @@ def scatter_add(x: Operand, indexes: Operand, source: Operand, dim: int) -> None
         data[places] = cast.narrow(sums[places - first], dtype)
 
 
-@tells_lack_of_memory
 def index_add(operand: Operand, indexes: Operand, terms: Operand, dim: int) -> Any:
     """A copy with row i of `terms` along `dim` added to row indexes[i], in order, in the compute dtype."""
     x, source, dtype = operand.array, terms.array, operand.dtype

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from .....dtype import Array, DType
-from ....helpers.host_memory import require_room, tells_lack_of_memory
+from ....helpers.host_memory import require_room
 from ....host import cast
 from ....host.array import bits, contiguous
 from ...array_backend.ops.operand import Operand
@@ -23,7 +23,6 @@ _MANY_PRODUCTS = 1 << 24
 _EXACT_TERMS = 1 << 21
 
 
-@tells_lack_of_memory
 def matmul(lhs: Operand, rhs: Operand, bmnk: tuple[int, int, int, int]) -> Any:
     """The products of matrices (.., m, k) and (.., k, n): (.., m, n), accumulated in the compute dtype."""
     dtype = lhs.dtype
@@ -32,7 +31,6 @@ def matmul(lhs: Operand, rhs: Operand, bmnk: tuple[int, int, int, int]) -> Any:
     return lhs.result(cast.narrow(result, dtype) if dtype.is_float else result)
 
 
-@tells_lack_of_memory
 def linear(x: Operand, weight: Operand, bias: Operand | None) -> Any:
     """(m, k) by the transpose of (n, k), plus a bias (n) in each row: (m, n), rounded once."""
     dtype = x.dtype

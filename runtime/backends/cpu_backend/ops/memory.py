@@ -9,7 +9,7 @@ import numpy as np
 
 from .....dtype import Array, DType
 from ....core.shape import Shape
-from ....helpers.host_memory import require_room, tells_lack_of_memory
+from ....helpers.host_memory import require_room
 from ....host.array import normalised
 from ....host.numbers import numbers, sequence
 from ...backend import Part
@@ -20,19 +20,16 @@ if TYPE_CHECKING:
     from ..storage import CpuStorage
 
 
-@tells_lack_of_memory
 def zeros(device: CpuDevice, shape: Shape, dtype: DType) -> CpuStorage:
     """A storage of zeros."""
     return make(device, lambda count: np.zeros(count, dtype.numpy), shape, dtype)
 
 
-@tells_lack_of_memory
 def empty(device: CpuDevice, shape: Shape, dtype: DType) -> CpuStorage:
     """A storage of elements that are not initialised."""
     return make(device, lambda count: buffer_pool.empty(count, dtype.numpy), shape, dtype)
 
 
-@tells_lack_of_memory
 def arange(device: CpuDevice, start: float, step: float, shape: Shape, dtype: DType) -> CpuStorage:
     """A storage of numbers from `start` on, `step` apart."""
     return make(device, lambda count: sequence(count, start, step, dtype), shape, dtype)
@@ -43,7 +40,6 @@ def from_numbers(device: CpuDevice, data: Sequence[complex], dtype: DType) -> Cp
     return device.storage_class(device, dtype, numbers(data, dtype))
 
 
-@tells_lack_of_memory
 def from_array(device: CpuDevice, array: Array) -> CpuStorage:
     """A storage with a copy of the array's elements."""
     dtype = DType.from_numpy(array.dtype)
@@ -52,7 +48,6 @@ def from_array(device: CpuDevice, array: Array) -> CpuStorage:
     return device.storage_class(device, dtype, normalised(copy))
 
 
-@tells_lack_of_memory
 def from_owned_array(device: CpuDevice, array: Array) -> CpuStorage:
     """A storage of the array's own memory, where that is contiguous and can be written."""
     dtype = DType.from_numpy(array.dtype)
@@ -63,7 +58,6 @@ def from_owned_array(device: CpuDevice, array: Array) -> CpuStorage:
 _READ_BYTES = 1 << 26
 
 
-@tells_lack_of_memory
 def load(device: CpuDevice, parts: Sequence[Part], progress: Callable[[int], object] | None = None) -> list[CpuStorage]:
     """Storages of parts, which are read to their place."""
     storages = [empty(device, Shape((part.length,)), part.dtype) for part in parts]

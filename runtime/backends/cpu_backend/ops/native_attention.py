@@ -3,27 +3,25 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Final
 
 from .....dtype import DType
 from .....kernels import constants, host_arguments
-from ....program.values import NOWHERE, Address
-from ...array_backend.ops.operand import Operand
-from ..kernels import THREADS, Result, Scratch, bits_of
-from .native import by_plan, source_of
-from .native_index import index_stride, wrong_index
+from ....program.builder import ProgramBuilder
+from ....program.operand import Operand
+from ....program.values import NOWHERE, Buffer
+from ..values import PRODUCTS, RUN_PARTS, THREADS, address_of, number_bits
+from .native_index import index_record, index_stride
 
 if TYPE_CHECKING:
     from ..kernels import HostKernels
-    from ..storage import CpuStorage
 
 # The columns of strips that kernels make of heads divide this.
 _STRIP: Final = 32
 
 
-@by_plan
 def scaled_dot_product(
+    build: ProgramBuilder,
     kernels: HostKernels,
     query: Operand,
     key: Operand,
@@ -32,14 +30,15 @@ def scaled_dot_product(
     lengths: Operand | None,
     is_causal: bool,
     scale: float,
-) -> Callable[..., CpuStorage] | None:
+) -> Buffer | None:
     """As `attention.scaled_dot_product_attention`; None where NumPy does it."""
     op = "scaled_dot_product_attention"
-    return _plan(op, kernels, query, key, value, mask, lengths, is_causal, scale, has_logsumexp=False)
+    results = _attend(build, kernels, op, query, key, value, mask, lengths, is_causal, scale, has_logsumexp=False)
+    return None if results is None else results[0]
 
 
-@by_plan
 def scaled_dot_product_with_logsumexp(
+    build: ProgramBuilder,
     kernels: HostKernels,
     query: Operand,
     key: Operand,
@@ -48,15 +47,16 @@ def scaled_dot_product_with_logsumexp(
     lengths: Operand | None,
     is_causal: bool,
     scale: float,
-) -> Callable[..., tuple[CpuStorage, ...]] | None:
+) -> tuple[Buffer, ...] | None:
     """As `attention.scaled_dot_product_attention_with_logsumexp`; None where NumPy does it."""
     op = "scaled_dot_product_attention_with_logsumexp"
-    return _plan(op, kernels, query, key, value, mask, lengths, is_causal, scale, has_logsumexp=True)
+    return _attend(build, kernels, op, query, key, value, mask, lengths, is_causal, scale, has_logsumexp=True)
 
 
-def _plan(
-    op: str,
+def _attend(
+    build: ProgramBuilder,
     kernels: HostKernels,
+    op: str,
     query: Operand,
     key: Operand,
     value: Operand,
@@ -66,23 +66,27 @@ def _plan(
     scale: float,
     *,
     has_logsumexp: bool,
-) -> Callable[..., Any] | None:
-    dtype, count = query.dtype, query.layout.elem_count
-    kernel = _kernel(kernels, f"attend_{dtype.value}", query, key)
-    if kernel is None or mask is not None or any(each.layout.strides[-1] != 1 for each in (query, key, value)):
+) -> tuple[Buffer, ...] | None:
+    dtype, count, kernel = query.dtype, query.layout.elem_count, f"attend_{query.dtype.value}"
+    if not _has(kernels, kernel, query, key) or mask is not None:
         return None
+    if any(each.strides[-1] != 1 for each in (query, key, value)):
+        return None
+    results = [build.empty(dtype, count)]
+    if has_logsumexp:
+        results.append(build.empty(DType.F32, math.prod(query.shape[:3])))
     packed = host_arguments.attend_rows(
-        result=Result(count, dtype),
-        logsumexp=Result(math.prod(query.layout.shape[:3]), DType.F32) if has_logsumexp else NOWHERE,
-        query=source_of(query, 0), key=source_of(key, 1), value=source_of(value, 2),
-        query_strides=query.layout.strides[:-1], key_strides=key.layout.strides[:-1],
-        value_strides=value.layout.strides[:-1], **_shared(op, kernels, query, key, lengths, 3, is_causal, scale),
+        result=results[0].address, logsumexp=results[1].address if has_logsumexp else NOWHERE, query=query.address,
+        key=key.address, value=value.address, query_strides=query.strides[:-1], key_strides=key.strides[:-1],
+        value_strides=value.strides[:-1], **_shared(op, query, key, lengths, is_causal, scale),
     )  # fmt: skip
-    return kernels.call(kernel, packed, key.storage, as_tuple=has_logsumexp, products=2 * count * key.layout.shape[2])
+    work = max(2 * count * key.shape[2] // PRODUCTS, key.layout.elem_count)
+    build.launch("host_attention", kernel, 1, packed, work=work)
+    return tuple(results)
 
 
-@by_plan
 def gradients(
+    build: ProgramBuilder,
     kernels: HostKernels,
     query: Operand,
     key: Operand,
@@ -95,54 +99,47 @@ def gradients(
     is_causal: bool,
     of_mask: bool,
     scale: float,
-) -> Callable[..., tuple[CpuStorage, ...]] | None:
+) -> tuple[Buffer, ...] | None:
     """As `attention_gradient.scaled_dot_product_attention_gradient`; None where NumPy does it."""
-    dtype, count, size, keys = query.dtype, query.layout.elem_count, query.layout.shape[3], key.layout.shape[2]
-    kernel = _kernel(kernels, f"attend_gradient_{dtype.value}", query, key)
-    if kernel is None:
+    dtype, count, size, keys = query.dtype, query.layout.elem_count, query.shape[3], key.shape[2]
+    op, kernel = "scaled_dot_product_attention_gradient", f"attend_gradient_{dtype.value}"
+    if not _has(kernels, kernel, query, key):
         return None
     sum_size = -(-size // _STRIP) * _STRIP
-    op, before = "scaled_dot_product_attention_gradient", 6 if mask is None else 7
+    sums = build.empty(DType.F32, count // size * sum_size)
+    results = [build.empty(dtype, each.layout.elem_count) for each in (query, key, value)]
+    if of_mask and mask is not None:
+        results.append(build.empty(dtype, count // size * keys))
     packed = host_arguments.attend_gradient_rows(
-        query_gradient=Result(count, dtype), key_gradient=Result(key.layout.elem_count, dtype),
-        value_gradient=Result(value.layout.elem_count, dtype),
-        mask_gradient=Result(count // size * keys, dtype) if of_mask and mask is not None else NOWHERE,
-        query=source_of(query, 0), key=source_of(key, 1), value=source_of(value, 2), made=source_of(result, 3),
-        gradient=source_of(gradient, 4), logsumexp=source_of(logsumexp, 5),
-        mask=NOWHERE if mask is None else source_of(mask, 6), sums=Scratch(count // size * sum_size, DType.F32),
-        query_strides=query.layout.strides, key_strides=key.layout.strides, value_strides=value.layout.strides,
-        made_strides=result.layout.strides, gradient_strides=gradient.layout.strides,
-        logsumexp_strides=logsumexp.layout.strides, mask_strides=(0,) * 4 if mask is None else mask.layout.strides,
-        sum_size=sum_size, **_shared(op, kernels, query, key, lengths, before, is_causal, scale),
+        query_gradient=results[0].address, key_gradient=results[1].address, value_gradient=results[2].address,
+        mask_gradient=results[3].address if len(results) > 3 else NOWHERE, query=query.address, key=key.address,
+        value=value.address, made=result.address, gradient=gradient.address, logsumexp=logsumexp.address,
+        mask=address_of(mask), sums=sums.address, query_strides=query.strides, key_strides=key.strides,
+        value_strides=value.strides, made_strides=result.strides, gradient_strides=gradient.strides,
+        logsumexp_strides=logsumexp.strides, mask_strides=(0,) * 4 if mask is None else mask.strides,
+        sum_size=sum_size, **_shared(op, query, key, lengths, is_causal, scale),
     )  # fmt: skip
-    return kernels.call(kernel, packed, key.storage, as_tuple=True, products=5 * count * keys)
+    build.launch("host_attention", kernel, 1, packed, work=5 * count * keys // PRODUCTS)
+    return tuple(results)
 
 
-def _kernel(kernels: HostKernels, name: str, query: Operand, key: Operand) -> Address | None:
-    if query.layout.elem_count * key.layout.elem_count == 0 or query.layout.shape[3] > constants.TILE_TERMS:
-        return None
-    return kernels.address("host_attention", name)
+def _has(kernels: HostKernels, kernel: str, query: Operand, key: Operand) -> bool:
+    has_elements = query.layout.elem_count * key.layout.elem_count != 0
+    return has_elements and query.shape[3] <= constants.TILE_TERMS and kernels.has("host_attention", kernel)
 
 
 def _shared(
-    op: str,
-    kernels: HostKernels,
-    query: Operand,
-    key: Operand,
-    lengths: Operand | None,
-    given: int,
-    is_causal: bool,
-    scale: float,
+    op: str, query: Operand, key: Operand, lengths: Operand | None, is_causal: bool, scale: float
 ) -> dict[str, Any]:
-    """The fields that all kernels have; the lengths are in the storage `given`."""
-    batches, heads, queries, size = query.layout.shape
-    key_heads, keys = key.layout.shape[1:3]
+    """The fields that all kernels have."""
+    batches, heads, queries, size = query.shape
+    key_heads, keys = key.shape[1:3]
     index_dtype = DType.I64 if lengths is None else lengths.dtype
     _, index_bytes, index_shift = index_dtype.index_form
     return {
-        "indexes": NOWHERE if lengths is None else source_of(lengths, given),
-        "wrong": wrong_index(op, index_dtype, keys + 1), "run_parts": kernels.run_parts, "batches": batches,
-        "key_heads": key_heads, "group": heads // key_heads, "queries": queries, "keys": keys, "size": size,
-        "index_stride": 0 if lengths is None else index_stride(lengths), "index_bytes": index_bytes,
-        "index_shift": index_shift, "scale": bits_of(scale, DType.F32), "is_causal": is_causal, "threads": THREADS,
+        "indexes": address_of(lengths), "wrong": index_record(op, index_dtype, keys + 1), "run_parts": RUN_PARTS,
+        "batches": batches, "key_heads": key_heads, "group": heads // key_heads, "queries": queries, "keys": keys,
+        "size": size, "index_stride": 0 if lengths is None else index_stride(lengths), "index_bytes": index_bytes,
+        "index_shift": index_shift, "scale": number_bits(scale, DType.F32), "is_causal": is_causal,
+        "threads": THREADS,
     }  # fmt: skip

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
 from typing import TYPE_CHECKING, Final
 
 import numpy as np
@@ -11,57 +10,56 @@ import numpy as np
 from .....dtype import Array
 from .....kernels import host_arguments
 from ....core.layout import Layout
-from ....helpers.host_memory import require_room
-from ....program.values import NOWHERE
-from ...array_backend.ops.operand import Operand
-from ..kernels import THREADS, Result, Source, table
-from .native import by_plan, source_of
+from ....program.builder import ProgramBuilder
+from ....program.operand import Operand
+from ....program.values import Buffer
+from ..values import PRODUCTS, RUN_PARTS, THREADS, Table, address_of
 
 if TYPE_CHECKING:
     from ..kernels import HostKernels
-    from ..storage import CpuStorage
 
 # Up to this many products are computed here rather than by BLAS: its threads start slowly, and one is no faster.
 _FEW_PRODUCTS: Final = 1 << 27
 
 
-@by_plan
-def matmul(
-    kernels: HostKernels, lhs: Operand, rhs: Operand, bmnk: tuple[int, int, int, int]
-) -> Callable[..., CpuStorage] | None:
-    """As `matmul.matmul`; None where BLAS does it."""
-    return _plan(kernels, lhs, rhs, None, bmnk)
-
-
-@by_plan
-def linear(kernels: HostKernels, x: Operand, weight: Operand, bias: Operand | None) -> Callable[..., CpuStorage] | None:
+def linear(
+    build: ProgramBuilder, kernels: HostKernels, x: Operand, weight: Operand, bias: Operand | None
+) -> Buffer | None:
     """As `matmul.linear`; None where BLAS does it."""
-    (m, k), n = x.layout.shape, weight.layout.shape[0]
-    return _plan(kernels, x, Operand(weight.storage, weight.layout.transpose(0, 1)), bias, (1, m, n, k))
+    (m, k), n = x.shape, weight.shape[0]
+    return matmul(build, kernels, x, weight.relaid((k, n), weight.strides[::-1]), (1, m, n, k), bias)
 
 
-def _plan(
-    kernels: HostKernels, lhs: Operand, rhs: Operand, bias: Operand | None, bmnk: tuple[int, int, int, int]
-) -> Callable[..., CpuStorage] | None:
+def matmul(
+    build: ProgramBuilder,
+    kernels: HostKernels,
+    lhs: Operand,
+    rhs: Operand,
+    bmnk: tuple[int, int, int, int],
+    bias: Operand | None = None,
+) -> Buffer | None:
+    """As `matmul.matmul`, plus a bias in each row; None where BLAS does it."""
     batches, m, n, k = bmnk
-    dtype = lhs.dtype
-    kernel = kernels.address("host_product", f"matmul_{dtype.value}")
-    require_room(bmnk[:3], dtype)
-    count = batches * m * n
-    if kernel is None or count * k == 0 or (dtype.compute is dtype and count * k > _FEW_PRODUCTS):
+    dtype, products, kernel = lhs.dtype, math.prod(bmnk), f"matmul_{lhs.dtype.value}"
+    if (
+        not kernels.has("host_product", kernel)
+        or products == 0
+        or (dtype.compute is dtype and products > _FEW_PRODUCTS)
+    ):
         return None
-    if bias is not None and bias.layout.strides != (1,):
+    if bias is not None and bias.strides != (1,):
         return None
-    begins = [_begins(operand.layout) for operand in (lhs, rhs)]
+    result = build.empty(dtype, batches * m * n)
     # Where in their storages matrices begin, the tables say.
     packed = host_arguments.multiply_matrices(
-        result=Result(count, dtype), lhs=Source(0, 0), rhs=Source(1, 0),
-        bias=NOWHERE if bias is None else source_of(bias, 2), run_parts=kernels.run_parts, threads=THREADS,
-        lhs_begins=table(begins[0]), rhs_begins=table(begins[1]), batches=batches, m=m, n=n, k=k,
-        lhs_strides=lhs.layout.strides[-2:], rhs_strides=rhs.layout.strides[-2:],
+        result=result.address, lhs=lhs.storage.address, rhs=rhs.storage.address, bias=address_of(bias),
+        run_parts=RUN_PARTS, threads=THREADS, lhs_begins=Table(_begins(lhs.layout)),
+        rhs_begins=Table(_begins(rhs.layout)), batches=batches, m=m, n=n, k=k, lhs_strides=lhs.strides[-2:],
+        rhs_strides=rhs.strides[-2:],
     )  # fmt: skip
-    larger = max(lhs.storage, rhs.storage, key=lambda storage: int(storage.length))
-    return kernels.call(kernel, packed, larger, kept=begins, products=math.prod(bmnk))
+    work = max(products // PRODUCTS, lhs.layout.elem_count, rhs.layout.elem_count)
+    build.launch("host_product", kernel, 1, packed, work=work)
+    return result
 
 
 def _begins(layout: Layout) -> Array:

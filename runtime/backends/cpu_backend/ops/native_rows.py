@@ -5,24 +5,22 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from functools import partial
-from typing import TYPE_CHECKING, Any, Final
-
-import numpy as np
+from typing import TYPE_CHECKING, Final
 
 from .....dtype import DType
 from .....kernels import host_arguments
 from .....kernels.constants import COUNTED_LENGTH, SELECTED_COUNT, SORTED_LINES
 from ....core.layout import Layout
-from ....program.values import NOWHERE, Address
-from ...array_backend.ops.operand import Operand
-from ..kernels import THREADS, Result, Scratch, bits_of
-from .native import by_plan
-from .native_copy import Dense, plan_dense
-from .native_index import index_stride, plan_gather, wrong_index
+from ....program.argument_struct import PackedArguments
+from ....program.builder import ProgramBuilder
+from ....program.operand import Operand, dense
+from ....program.values import NOWHERE, Buffer, Pointer
+from ..values import RUN_PARTS, THREADS, address_of, number_bits
+from .native import contiguous, copied
+from .native_index import gathered, index_record, index_stride
 
 if TYPE_CHECKING:
     from ..kernels import HostKernels
-    from ..storage import CpuStorage
 
 _LEAST_I64, _MOST_I64 = -(1 << 63), (1 << 63) - 1
 # Of rows whose gradients are added up, and the least elements of one.
@@ -33,141 +31,112 @@ _MOST_POSITIONS: Final = 1 << 32
 _ROOM: Final = 8
 
 
-@by_plan
-def softmax(kernels: HostKernels, x: Operand, dim: int) -> Callable[..., CpuStorage] | None:
+def softmax(build: ProgramBuilder, kernels: HostKernels, x: Operand, dim: int) -> Buffer | None:
     """As `softmax.softmax`; None where NumPy does it."""
-    return _plan_softmax("softmax", kernels, x, dim)
+    return _softmax(build, kernels, f"softmax_{x.dtype.value}", x, dim)
 
 
-@by_plan
-def log_softmax(kernels: HostKernels, x: Operand, dim: int) -> Callable[..., CpuStorage] | None:
+def log_softmax(build: ProgramBuilder, kernels: HostKernels, x: Operand, dim: int) -> Buffer | None:
     """As `softmax.log_softmax`; None where NumPy does it."""
-    return _plan_softmax("log_softmax", kernels, x, dim)
+    return _softmax(build, kernels, f"log_softmax_{x.dtype.value}", x, dim)
 
 
-def _plan_softmax(name: str, kernels: HostKernels, x: Operand, dim: int) -> Callable[..., CpuStorage] | None:
-    shape = x.layout.shape
-    if dim != len(shape) - 1:
+def _softmax(build: ProgramBuilder, kernels: HostKernels, kernel: str, x: Operand, dim: int) -> Buffer | None:
+    shape, count = x.shape, x.layout.elem_count
+    if not kernels.has("host_rows", kernel) or count == 0 or dim != len(shape) - 1:
         return None
-    pack = partial(host_arguments.softmax_rows, rows=math.prod(shape[:-1]), length=shape[-1])
-    return _plan_one(kernels, f"{name}_{x.dtype.value}", x, pack)
+    x = contiguous(build, x)
+    result = build.empty(x.dtype, count)
+    packed = host_arguments.softmax_rows(
+        result=result.address, source=x.address, run_parts=RUN_PARTS, rows=count // shape[-1], length=shape[-1],
+        threads=THREADS,
+    )  # fmt: skip
+    build.launch("host_rows", kernel, 1, packed)
+    return result
 
 
-@by_plan
-def softmax_gradient(kernels: HostKernels, x: Operand, gradient: Operand, dim: int) -> Callable[..., CpuStorage] | None:
+def softmax_gradient(
+    build: ProgramBuilder, kernels: HostKernels, x: Operand, gradient: Operand, dim: int
+) -> Buffer | None:
     """As `softmax.softmax_gradient`; None where NumPy does it."""
-    return _plan_gradient("softmax_gradient", kernels, x, gradient, dim)
+    return _softmax_gradient(build, kernels, f"softmax_gradient_{x.dtype.value}", x, gradient, dim)
 
 
-@by_plan
 def log_softmax_gradient(
-    kernels: HostKernels, x: Operand, gradient: Operand, dim: int
-) -> Callable[..., CpuStorage] | None:
+    build: ProgramBuilder, kernels: HostKernels, x: Operand, gradient: Operand, dim: int
+) -> Buffer | None:
     """As `softmax.log_softmax_gradient`; None where NumPy does it."""
-    return _plan_gradient("log_softmax_gradient", kernels, x, gradient, dim)
+    return _softmax_gradient(build, kernels, f"log_softmax_gradient_{x.dtype.value}", x, gradient, dim)
 
 
-def _plan_gradient(
-    name: str, kernels: HostKernels, x: Operand, gradient: Operand, dim: int
-) -> Callable[..., CpuStorage] | None:
-    shape, count = x.layout.shape, x.layout.elem_count
-    kernel = kernels.address("host_rows", f"{name}_{x.dtype.value}")
-    if kernel is None or count == 0 or dim != len(shape) - 1:
+def _softmax_gradient(
+    build: ProgramBuilder, kernels: HostKernels, kernel: str, x: Operand, gradient: Operand, dim: int
+) -> Buffer | None:
+    shape, count = x.shape, x.layout.elem_count
+    if not kernels.has("host_rows", kernel) or count == 0 or dim != len(shape) - 1:
         return None
-    rows = _Rows(kernels, x, gradient)
+    x, gradient = contiguous(build, x), contiguous(build, gradient)
+    result = build.empty(x.dtype, count)
     packed = host_arguments.softmax_gradient_rows(
-        result=Result(count, x.dtype), source=rows.sources[0], gradient=rows.sources[1], run_parts=kernels.run_parts,
+        result=result.address, source=x.address, gradient=gradient.address, run_parts=RUN_PARTS,
         rows=count // shape[-1], length=shape[-1], threads=THREADS,
     )  # fmt: skip
-    return rows.plan(kernel, packed)
+    build.launch("host_rows", kernel, 1, packed)
+    return result
 
 
-def _plan_one(
-    kernels: HostKernels, name: str, x: Operand, pack: Callable[..., bytes], family: str = "host_rows"
-) -> Callable[..., CpuStorage] | None:
-    """What makes as many elements of an operand's."""
-    kernel = kernels.address(family, name)
-    if kernel is None or x.layout.elem_count == 0:
-        return None
-    rows = _Rows(kernels, x)
-    result = Result(x.layout.elem_count, x.dtype)
-    packed = pack(result=result, source=rows.sources[0], run_parts=kernels.run_parts, threads=THREADS)
-    return rows.plan(kernel, packed)
-
-
-class _Rows:
-    """The operands of a kernel, dense but for indexes, in the order in which a plan is given those that are there."""
-
-    def __init__(
-        self, kernels: HostKernels, x: Operand, *others: Operand | None, indexes: Operand | None = None
-    ) -> None:
-        self._kernels = kernels
-        self._storage = x.storage
-        self._dense: list[Dense] = []
-        self.sources = [self._source(operand) for operand in (x, *others)]
-        """Where each is; NOWHERE what is not there."""
-        self.indexes = self._source(indexes, is_there=True)
-
-    def _source(self, operand: Operand | None, *, is_there: bool = False) -> Address:
-        if operand is None:
-            return NOWHERE
-        self._dense.append(Dense(self._kernels, operand, is_there=is_there))
-        return self._dense[-1].source(len(self._dense) - 1)
-
-    def plan(self, kernel: Address, packed: bytes, *, as_tuple: bool = False) -> Callable[..., Any]:
-        """What calls the kernel with them."""
-        call, dense = self._kernels.call(kernel, packed, self._storage, as_tuple=as_tuple), self._dense
-        if all(operand.is_there for operand in dense):
-            return call
-        return lambda *storages: call(*[operand.of(each) for operand, each in zip(dense, storages, strict=True)])
-
-
-@by_plan
 def layer_norm(
+    build: ProgramBuilder,
     kernels: HostKernels,
     x: Operand,
     weight: Operand | None,
     bias: Operand | None,
     residual: Operand | None,
     eps: float,
-) -> Callable[..., tuple[CpuStorage, ...]] | None:
+) -> tuple[Buffer, ...] | None:
     """As `network.layer_norm`; None where NumPy does it."""
-    return _plan_norm("layer_norm", kernels, x, weight, bias, residual, eps)
+    return _norm(build, kernels, f"layer_norm_{x.dtype.value}", x, weight, bias, residual, eps)
 
 
-@by_plan
 def rms_norm(
-    kernels: HostKernels, x: Operand, weight: Operand | None, residual: Operand | None, eps: float
-) -> Callable[..., tuple[CpuStorage, ...]] | None:
-    """As `network.rms_norm`; None where NumPy does it."""
-    return _plan_norm("rms_norm", kernels, x, weight, None, residual, eps)
-
-
-def _plan_norm(
-    name: str,
+    build: ProgramBuilder,
     kernels: HostKernels,
+    x: Operand,
+    weight: Operand | None,
+    residual: Operand | None,
+    eps: float,
+) -> tuple[Buffer, ...] | None:
+    """As `network.rms_norm`; None where NumPy does it."""
+    return _norm(build, kernels, f"rms_norm_{x.dtype.value}", x, weight, None, residual, eps)
+
+
+def _norm(
+    build: ProgramBuilder,
+    kernels: HostKernels,
+    kernel: str,
     x: Operand,
     weight: Operand | None,
     bias: Operand | None,
     residual: Operand | None,
     eps: float,
-) -> Callable[..., tuple[CpuStorage, ...]] | None:
-    shape = x.layout.shape
-    kernel = kernels.address("host_rows", f"{name}_{x.dtype.value}")
-    if kernel is None or x.layout.elem_count == 0:
+) -> tuple[Buffer, ...] | None:
+    shape, count = x.shape, x.layout.elem_count
+    if not kernels.has("host_rows", kernel) or count == 0:
         return None
-    rows = _Rows(kernels, x, weight, bias, residual)
+    x = contiguous(build, x)
+    weight, bias, residual = (each and contiguous(build, each) for each in (weight, bias, residual))
+    results = [build.empty(x.dtype, count) for _ in range(1 if residual is None else 2)]
     packed = host_arguments.norm_rows(
-        result=Result(x.layout.elem_count, x.dtype), source=rows.sources[0], weight=rows.sources[1],
-        bias=rows.sources[2], residual=rows.sources[3],
-        sums=NOWHERE if residual is None else Result(x.layout.elem_count, x.dtype), run_parts=kernels.run_parts,
-        rows=math.prod(shape[:-1]), length=shape[-1], epsilon=bits_of(eps, DType.F64), threads=THREADS,
+        result=results[0].address, source=x.address, weight=address_of(weight), bias=address_of(bias),
+        residual=address_of(residual), sums=NOWHERE if residual is None else results[1].address, run_parts=RUN_PARTS,
+        rows=count // shape[-1], length=shape[-1], epsilon=number_bits(eps, DType.F64), threads=THREADS,
     )  # fmt: skip
-    return rows.plan(kernel, packed, as_tuple=True)
+    build.launch("host_rows", kernel, 1, packed)
+    return tuple(results)
 
 
-@by_plan
 def layer_norm_gradient(
+    build: ProgramBuilder,
     kernels: HostKernels,
     x: Operand,
     gradient: Operand,
@@ -176,13 +145,14 @@ def layer_norm_gradient(
     of_weight: bool,
     of_bias: bool,
     eps: float,
-) -> Callable[..., tuple[CpuStorage, ...]] | None:
+) -> tuple[Buffer, ...] | None:
     """As `network.layer_norm_gradient`; None where NumPy does it."""
-    return _plan_norm_gradient("layer_norm_gradient", kernels, x, gradient, weight, residual, of_weight, of_bias, eps)
+    kernel = f"layer_norm_gradient_{x.dtype.value}"
+    return _norm_gradient(build, kernels, kernel, x, gradient, weight, residual, of_weight, of_bias, eps)
 
 
-@by_plan
 def rms_norm_gradient(
+    build: ProgramBuilder,
     kernels: HostKernels,
     x: Operand,
     gradient: Operand,
@@ -190,14 +160,16 @@ def rms_norm_gradient(
     residual: Operand | None,
     of_weight: bool,
     eps: float,
-) -> Callable[..., tuple[CpuStorage, ...]] | None:
+) -> tuple[Buffer, ...] | None:
     """As `network.rms_norm_gradient`; None where NumPy does it."""
-    return _plan_norm_gradient("rms_norm_gradient", kernels, x, gradient, weight, residual, of_weight, False, eps)
+    kernel = f"rms_norm_gradient_{x.dtype.value}"
+    return _norm_gradient(build, kernels, kernel, x, gradient, weight, residual, of_weight, False, eps)
 
 
-def _plan_norm_gradient(
-    name: str,
+def _norm_gradient(
+    build: ProgramBuilder,
     kernels: HostKernels,
+    kernel: str,
     x: Operand,
     gradient: Operand,
     weight: Operand | None,
@@ -205,61 +177,73 @@ def _plan_norm_gradient(
     of_weight: bool,
     of_bias: bool,
     eps: float,
-) -> Callable[..., tuple[CpuStorage, ...]] | None:
-    count, dtype = x.layout.elem_count, x.dtype
-    kernel = kernels.address("host_rows", f"{name}_{dtype.value}")
-    if kernel is None or count == 0:
+) -> tuple[Buffer, ...] | None:
+    count, length, dtype = x.layout.elem_count, x.shape[-1], x.dtype
+    if not kernels.has("host_rows", kernel) or count == 0:
         return None
-    length = x.layout.shape[-1]
-    lines, rows = count // length, _Rows(kernels, x, gradient, weight, residual)
+    rows = count // length
+    x, gradient = contiguous(build, x), contiguous(build, gradient)
+    weight, residual = (each and contiguous(build, each) for each in (weight, residual))
     # As many parts as threads may share, whatever their number; sums of few numbers are short.
-    together = max(-(-lines // _MOST_PARTS), _PART_LENGTH // length + 1)
-    sums = Scratch(-(-lines // together) * 2 * length, DType.F32) if of_weight or of_bias else NOWHERE
-    vectors = [Result(length, dtype) if is_asked else NOWHERE for is_asked in (of_weight, of_bias)]
+    together = max(-(-rows // _MOST_PARTS), _PART_LENGTH // length + 1)
+    sums = build.empty(DType.F32, -(-rows // together) * 2 * length) if of_weight or of_bias else None
+    result = build.empty(dtype, count)
+    vectors = [build.empty(dtype, length) if is_asked else None for is_asked in (of_weight, of_bias)]
+    addresses = [NOWHERE if buffer is None else buffer.address for buffer in (*vectors, sums)]
     packed = host_arguments.norm_gradient_rows(
-        result=Result(count, dtype), source=rows.sources[0], gradient=rows.sources[1], weight=rows.sources[2],
-        residual=rows.sources[3], of_weight=vectors[0], of_bias=vectors[1], scratch=sums,
-        run_parts=kernels.run_parts, rows=lines, length=length, together=together,
-        epsilon=bits_of(eps, DType.F64), threads=THREADS,
+        result=result.address, source=x.address, gradient=gradient.address, weight=address_of(weight),
+        residual=address_of(residual), of_weight=addresses[0], of_bias=addresses[1], scratch=addresses[2],
+        run_parts=RUN_PARTS, rows=rows, length=length, together=together, epsilon=number_bits(eps, DType.F64),
+        threads=THREADS,
     )  # fmt: skip
-    return rows.plan(kernel, packed, as_tuple=True)
+    build.launch("host_rows", kernel, 1, packed)
+    return result, *(vector for vector in vectors if vector is not None)
 
 
-@by_plan
 def rope(
-    kernels: HostKernels, x: Operand, cos: Operand, sin: Operand, positions: Operand, interleaved: bool
-) -> Callable[..., CpuStorage] | None:
+    build: ProgramBuilder,
+    kernels: HostKernels,
+    x: Operand,
+    cos: Operand,
+    sin: Operand,
+    positions: Operand,
+    interleaved: bool,
+) -> Buffer | None:
     """As `network.rope`; None where NumPy does it."""
-    count, dtype = x.layout.elem_count, x.dtype
-    kernel = kernels.address("host_rows", f"rope_{dtype.value}")
+    count, kernel = x.layout.elem_count, f"rope_{x.dtype.value}"
     # NumPy looks at positions of no elements.
-    if kernel is None or count == 0:
+    if not kernels.has("host_rows", kernel) or count == 0:
         return None
-    tokens, length = x.layout.shape[-2:]
-    most, (_, index_bytes, index_shift) = cos.layout.shape[0] - tokens, positions.dtype.index_form
-    rows = _Rows(kernels, x, cos, sin, indexes=positions)
+    tokens, length = x.shape[-2:]
+    most, (_, index_bytes, index_shift) = cos.shape[0] - tokens, positions.dtype.index_form
+    x, cos, sin = (contiguous(build, each) for each in (x, cos, sin))
+    result = build.empty(x.dtype, count)
     packed = host_arguments.rope_rows(
-        result=Result(count, dtype), source=rows.sources[0], cosines=rows.sources[1], sines=rows.sources[2],
-        indexes=rows.indexes, wrong=wrong_index("rope", positions.dtype, most + 1), run_parts=kernels.run_parts,
-        rows=count // length, length=length, tokens=tokens,
-        rows_of_index=count // length // positions.layout.elem_count, most=most, index_stride=index_stride(positions),
-        index_bytes=index_bytes, index_shift=index_shift, interleaved=interleaved, threads=THREADS,
+        result=result.address, source=x.address, cosines=cos.address, sines=sin.address, indexes=positions.address,
+        wrong=index_record("rope", positions.dtype, most + 1), run_parts=RUN_PARTS, rows=count // length,
+        length=length, tokens=tokens, rows_of_index=count // length // positions.layout.elem_count, most=most,
+        index_stride=index_stride(positions), index_bytes=index_bytes, index_shift=index_shift,
+        interleaved=interleaved, threads=THREADS,
     )  # fmt: skip
-    return rows.plan(kernel, packed)
+    build.launch("host_rows", kernel, 1, packed)
+    return result
 
 
-@by_plan
 def cross_entropy(
-    kernels: HostKernels, x: Operand, targets: Operand, dim: int, ignored: int
-) -> Callable[..., tuple[CpuStorage, ...]] | None:
+    build: ProgramBuilder, kernels: HostKernels, x: Operand, targets: Operand, dim: int, ignored: int
+) -> tuple[Buffer, ...] | None:
     """As `loss.cross_entropy`; None where NumPy does it."""
-    rows, made = _Rows(kernels, x, indexes=targets), Result(targets.layout.elem_count, x.dtype.compute)
-    pack = partial(host_arguments.cross_entropy_rows, result=made, counted=made)
-    return _plan_loss("cross_entropy", kernels, x, rows, targets, dim, ignored, pack, as_tuple=True)
+    if not _has_loss(kernels, "cross_entropy", x, targets, dim):
+        return None
+    x, count = contiguous(build, x), targets.layout.elem_count
+    losses, counted = build.empty(x.dtype.compute, count), build.empty(x.dtype.compute, count)
+    pack = partial(host_arguments.cross_entropy_rows, result=losses.address, counted=counted.address)
+    _launch_loss(build, "cross_entropy", pack, x, targets, ignored)
+    return losses, counted
 
 
-@by_plan
 def cross_entropy_gradient(
+    build: ProgramBuilder,
     kernels: HostKernels,
     x: Operand,
     losses: Operand,
@@ -268,130 +252,120 @@ def cross_entropy_gradient(
     dim: int,
     ignored: int,
     _overwrites: bool,
-) -> Callable[..., CpuStorage] | None:
+) -> Buffer | None:
     """As `loss.cross_entropy_gradient`; None where NumPy does it."""
-    rows = _Rows(kernels, x, losses, gradient, indexes=targets)
-    pack = partial(
-        host_arguments.cross_entropy_gradient_rows, result=Result(x.layout.elem_count, x.dtype),
-        losses=rows.sources[1], gradient=rows.sources[2],
-    )  # fmt: skip
-    return _plan_loss("cross_entropy_gradient", kernels, x, rows, targets, dim, ignored, pack)
-
-
-def _plan_loss(
-    op: str,
-    kernels: HostKernels,
-    x: Operand,
-    rows: _Rows,
-    targets: Operand,
-    dim: int,
-    ignored: int,
-    pack: Callable[..., bytes],
-    *,
-    as_tuple: bool = False,
-) -> Callable[..., Any] | None:
-    shape, count = x.layout.shape, x.layout.elem_count
-    kernel = kernels.address("host_rows", f"{op}_{x.dtype.value}")
-    is_vector = len(shape) < 3 or targets.layout.is_contiguous
-    if kernel is None or count == 0 or dim != len(shape) - 1 or not is_vector:
+    if not _has_loss(kernels, "cross_entropy_gradient", x, targets, dim):
         return None
-    size = shape[-1]
+    x, losses, gradient = (contiguous(build, each) for each in (x, losses, gradient))
+    result = build.empty(x.dtype, x.layout.elem_count)
+    pack = partial(
+        host_arguments.cross_entropy_gradient_rows,
+        result=result.address, losses=losses.address, gradient=gradient.address,
+    )  # fmt: skip
+    _launch_loss(build, "cross_entropy_gradient", pack, x, targets, ignored)
+    return result
+
+
+def _has_loss(kernels: HostKernels, op: str, x: Operand, targets: Operand, dim: int) -> bool:
+    """Whether a kernel computes the losses of rows."""
+    rank = len(x.shape)
+    is_vector = rank < 3 or targets.layout.is_contiguous
+    return (
+        kernels.has("host_rows", f"{op}_{x.dtype.value}") and x.layout.elem_count != 0 and dim == rank - 1 and is_vector
+    )
+
+
+def _launch_loss(
+    build: ProgramBuilder, op: str, pack: Callable[..., PackedArguments], x: Operand, targets: Operand, ignored: int
+) -> None:
+    size, count = x.shape[-1], x.layout.elem_count
     mark, index_bytes, index_shift = targets.dtype.index_form
     # Any other number that is ignored is no index either.
     packed = pack(
-        source=rows.sources[0], indexes=rows.indexes, wrong=wrong_index(op, targets.dtype, size),
-        run_parts=kernels.run_parts, rows=count // size, length=size, ignored=min(max(ignored, _LEAST_I64), _MOST_I64),
+        source=x.address, indexes=targets.address, wrong=index_record(op, targets.dtype, size), run_parts=RUN_PARTS,
+        rows=count // size, length=size, ignored=min(max(ignored, _LEAST_I64), _MOST_I64),
         index_stride=index_stride(targets), index_bytes=index_bytes, index_shift=index_shift, index_mark=mark,
         threads=THREADS,
     )  # fmt: skip
-    return rows.plan(kernel, packed, as_tuple=as_tuple)
+    build.launch("host_rows", f"{op}_{x.dtype.value}", 1, packed, work=count)
 
 
-@by_plan
-def cumsum(kernels: HostKernels, x: Operand, dim: int) -> Callable[..., CpuStorage] | None:
+def cumsum(build: ProgramBuilder, kernels: HostKernels, x: Operand, dim: int) -> Buffer | None:
     """As `scan.cumsum`; None where NumPy does it."""
-    return _plan_scan("sum", kernels, x, dim)
+    return _scan(build, kernels, f"scan_sum_{x.dtype.value}", x, dim)
 
 
-@by_plan
-def cumprod(kernels: HostKernels, x: Operand, dim: int) -> Callable[..., CpuStorage] | None:
+def cumprod(build: ProgramBuilder, kernels: HostKernels, x: Operand, dim: int) -> Buffer | None:
     """As `scan.cumprod`; None where NumPy does it."""
-    return _plan_scan("prod", kernels, x, dim)
+    return _scan(build, kernels, f"scan_prod_{x.dtype.value}", x, dim)
 
 
-def _plan_scan(op: str, kernels: HostKernels, x: Operand, dim: int) -> Callable[..., CpuStorage] | None:
-    shape = x.layout.shape
-    rows, inner = math.prod(shape[:dim]), math.prod(shape[dim + 1 :])
-    pack = partial(host_arguments.scan_lines, rows=rows, length=shape[dim], inner=inner)
-    return _plan_one(kernels, f"scan_{op}_{x.dtype.value}", x, pack, "host_scan")
-
-
-@by_plan
-def searchsorted(kernels: HostKernels, x: Operand, values: Operand, right: bool) -> Callable[..., CpuStorage] | None:
-    """As `sort.searchsorted`; None where NumPy does it."""
-    shape, wanted = x.layout.shape, values.layout.shape
-    kernel = kernels.address("host_sort", f"search_{x.dtype.value}")
-    if kernel is None or wanted.elem_count == 0 or shape.elem_count == 0:
+def _scan(build: ProgramBuilder, kernels: HostKernels, kernel: str, x: Operand, dim: int) -> Buffer | None:
+    shape, count = x.shape, x.layout.elem_count
+    if not kernels.has("host_scan", kernel) or count == 0:
         return None
-    rows = _Rows(kernels, x, values)
-    packed = host_arguments.find_places(
-        result=Result(wanted.elem_count, DType.I64), source=rows.sources[0], values=rows.sources[1],
-        run_parts=kernels.run_parts, count=wanted.elem_count,
-        per_line=wanted[-1] if len(shape) > 1 else wanted.elem_count, length=shape[-1], right=right, threads=THREADS,
+    x = contiguous(build, x)
+    result = build.empty(x.dtype, count)
+    packed = host_arguments.scan_lines(
+        result=result.address, source=x.address, run_parts=RUN_PARTS, rows=math.prod(shape[:dim]), length=shape[dim],
+        inner=math.prod(shape[dim + 1 :]), threads=THREADS,
     )  # fmt: skip
-    return rows.plan(kernel, packed)
+    build.launch("host_scan", kernel, 1, packed)
+    return result
 
 
-@by_plan
-def argsort(kernels: HostKernels, x: Operand, descending: bool, count: int) -> Callable[..., CpuStorage] | None:
-    """As `sort.argsort`; None where NumPy does it."""
-    return _plan_order(kernels, x, descending, count)
-
-
-@by_plan
-def sort(
-    kernels: HostKernels, x: Operand, descending: bool, count: int
-) -> Callable[..., tuple[CpuStorage, ...]] | None:
-    """As `sort.sort`; None where NumPy does it."""
-    order = _plan_order(kernels, x, descending, count)
-    line = x.with_a_dim
-    first = Layout.contiguous((*line.layout.shape[:-1], count))
-    take = plan_gather("sort", kernels, line, Operand(_no_positions(x), first), first, len(first.shape) - 1)
-    if order is None or take is None:
+def searchsorted(
+    build: ProgramBuilder, kernels: HostKernels, x: Operand, values: Operand, right: bool
+) -> Buffer | None:
+    """As `sort.searchsorted`; None where NumPy does it."""
+    shape, wanted, kernel = x.shape, values.shape, f"search_{x.dtype.value}"
+    if not kernels.has("host_sort", kernel) or wanted.elem_count == 0 or shape.elem_count == 0:
         return None
-
-    def run(storage: CpuStorage) -> tuple[CpuStorage, ...]:
-        positions = order(storage)
-        return take(storage, positions), positions
-
-    return run
-
-
-def _no_positions(x: Operand) -> CpuStorage:
-    made: CpuStorage = type(x.storage)(x.device, DType.U32, np.empty(0, np.uint32))
-    return made
+    x, values = contiguous(build, x), contiguous(build, values)
+    result = build.empty(DType.I64, wanted.elem_count)
+    packed = host_arguments.find_places(
+        result=result.address, source=x.address, values=values.address, run_parts=RUN_PARTS,
+        count=wanted.elem_count, per_line=wanted[-1] if len(shape) > 1 else wanted.elem_count, length=shape[-1],
+        right=right, threads=THREADS,
+    )  # fmt: skip
+    build.launch("host_sort", kernel, 1, packed)
+    return result
 
 
-def _plan_order(kernels: HostKernels, x: Operand, descending: bool, count: int) -> Callable[..., CpuStorage] | None:
-    shape, elements, dtype = x.layout.shape, x.layout.elem_count, x.dtype
-    kernel = kernels.address("host_sort", f"argsort_{dtype.value}")
-    length = shape[-1] if shape else 1
+def argsort(build: ProgramBuilder, kernels: HostKernels, x: Operand, descending: bool, count: int) -> Buffer | None:
+    """As `sort.argsort`; None where NumPy does it."""
+    kernel, elements = f"argsort_{x.dtype.value}", x.layout.elem_count
+    length = x.shape[-1] if x.shape else 1
     # NumPy's positions have 64 bits.
-    if kernel is None or elements * count == 0 or length >= _MOST_POSITIONS:
+    if not kernels.has("host_sort", kernel) or elements * count == 0 or length >= _MOST_POSITIONS:
         return None
     lines, room = elements // length, -(-length // _ROOM) * _ROOM
-    made = count if count <= SELECTED_COUNT else length
-    scratch = NOWHERE
-    if made == length > COUNTED_LENGTH[dtype.itemsize]:
-        nbytes = min(lines, SORTED_LINES) * room * (2 * dtype.itemsize + DType.U32.itemsize)
-        scratch = Scratch(nbytes, DType.U8)
-    rows = _Rows(kernels, x)
+    sorted_count = count if count <= SELECTED_COUNT else length
+    scratch: Pointer = NOWHERE
+    if sorted_count == length > COUNTED_LENGTH[x.itemsize]:
+        nbytes = min(lines, SORTED_LINES) * room * (2 * x.itemsize + DType.U32.itemsize)
+        scratch = build.allocate(nbytes).address
+    x = contiguous(build, x)
+    result = build.empty(DType.U32, lines * sorted_count)
     packed = host_arguments.argsort_lines(
-        result=Result(lines * made, DType.U32), source=rows.sources[0], scratch=scratch, run_parts=kernels.run_parts,
-        lines=lines, length=length, count=made, room=room, descending=descending, threads=THREADS,
+        result=result.address, source=x.address, scratch=scratch, run_parts=RUN_PARTS, lines=lines, length=length,
+        count=sorted_count, room=room, descending=descending, threads=THREADS,
     )  # fmt: skip
-    sort = rows.plan(kernel, packed)
-    if made == count:
-        return sort
-    first = plan_dense(kernels, Operand(_no_positions(x), Layout((lines, count), (length, 1))))
-    return lambda storage: first(sort(storage))
+    build.launch("host_sort", kernel, 1, packed, work=elements)
+    if sorted_count == count:
+        return result
+    first: Buffer = copied(build, Operand(result, Layout((lines, count), (length, 1)))).storage
+    return first
+
+
+def sort(
+    build: ProgramBuilder, kernels: HostKernels, x: Operand, descending: bool, count: int
+) -> tuple[Buffer, ...] | None:
+    """As `sort.sort`; None where NumPy does it."""
+    positions = argsort(build, kernels, x, descending, count)
+    if positions is None:
+        return None
+    line = x.with_a_dim
+    first = dense(positions, (*line.shape[:-1], count))
+    values = gathered(build, "sort", line, first, len(first.shape) - 1)
+    return None if values is None else (values, positions)

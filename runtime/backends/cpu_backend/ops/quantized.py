@@ -9,7 +9,7 @@ import numpy as np
 from .....dtype import Array, DType
 from .....ggml_dtype import GgmlDType
 from ....core.layout import Layout
-from ....helpers.host_memory import require_room, tells_lack_of_memory, zero_bytes
+from ....helpers.host_memory import require_room, zero_bytes
 from ....host import cast
 from ....host.quantize import quantized
 from ....host.weights import FEW_ROWS, decode, rounded
@@ -30,31 +30,26 @@ def zeros(device: CpuDevice, elem_count: int, dtype: GgmlDType) -> QCpuStorage:
     return device.blocks_class(device, dtype, zero_bytes(elem_count // dtype.block_size * dtype.type_size))
 
 
-@tells_lack_of_memory
 def from_data(device: CpuDevice, data: Array, dtype: GgmlDType) -> QCpuStorage:
     """A copy of blocks."""
     return device.blocks_class(device, dtype, data.reshape(-1).copy())
 
 
-@tells_lack_of_memory
 def quantize(blocks: QCpuStorage, source: Operand) -> None:
     """Replace the weights with those of the source."""
     blocks.bytes[...] = quantized(source.array.reshape(-1), blocks.dtype)
 
 
-@tells_lack_of_memory
 def dequantize(blocks: QCpuStorage, _elem_count: int) -> Any:
     """The weights in f32."""
     return storage_of(blocks, decode(blocks.bytes, blocks.dtype))
 
 
-@tells_lack_of_memory
 def dequantize_f16(blocks: QCpuStorage, _elem_count: int) -> Any:
     """The weights in f16."""
     return storage_of(blocks, cast.narrow(decode(blocks.bytes, blocks.dtype), DType.F16), DType.F16)
 
 
-@tells_lack_of_memory
 def embedding(blocks: QCpuStorage, ids: Operand, rows: int, hidden: int) -> Any:
     """The rows that the vector `ids` names; at a mark those of zero bytes."""
     require_room((*ids.layout.shape, hidden), DType.F32)
@@ -69,7 +64,6 @@ def chosen_rows(blocks: QCpuStorage, ids: Operand, rows: int, hidden: int) -> Ar
     return chosen
 
 
-@tells_lack_of_memory
 def forward(blocks: QCpuStorage, x: Operand, rows: int, hidden: int, activations: str | None) -> Any:
     """The product of x (m, hidden) and the transpose of the weights (rows, hidden), in the dtype of x."""
     require_room((x.layout.shape[0], rows), DType.F32)

@@ -17,7 +17,6 @@ from ....core.random import (
     uniform_range,
 )
 from ....core.shape import Shape
-from ....helpers.host_memory import tells_lack_of_memory
 from ....host import cast
 from ....host.array import in_parts
 from .memory import make
@@ -42,19 +41,16 @@ def seed(device: CpuDevice) -> int:
     return device.random.seed
 
 
-@tells_lack_of_memory
 def uniform(device: CpuDevice, lo: float, up: float, shape: Shape, dtype: DType) -> CpuStorage:
     """Numbers uniform in [lo, up)."""
     return _draw(device, lambda seed, base, count: _uniform(seed, base, count, lo, up, dtype), shape, dtype)
 
 
-@tells_lack_of_memory
 def normal(device: CpuDevice, mean: float, std: float, shape: Shape, dtype: DType) -> CpuStorage:
     """Normal numbers, by Box-Muller."""
     return _draw(device, lambda seed, base, count: _normal(seed, base, count, mean, std, dtype), shape, dtype)
 
 
-@tells_lack_of_memory
 def integers(device: CpuDevice, lo: int, up: int, shape: Shape) -> CpuStorage:
     """Integers of i64 uniform in [lo, up)."""
     return _draw(device, lambda seed, base, count: _integers(seed, base, count, lo, up), shape, DType.I64)

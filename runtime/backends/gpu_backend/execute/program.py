@@ -3,17 +3,16 @@
 from __future__ import annotations
 
 import itertools
-import linecache
 import struct
 from collections.abc import Callable, Sequence
 from functools import lru_cache, partial
 from itertools import combinations
-from types import CodeType, FunctionType
-from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeAlias
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
 from ....core.random import RandomState
 from ....program.argument_struct import PackedArguments
 from ....program.builder import ProgramBuilder
+from ....program.code import define
 from ....program.op_call import OpCall
 from ....program.program import Argument, Program, results_of
 from ....program.program import Results as BuiltResults
@@ -124,7 +123,7 @@ class _Run:
             for memory in released:
                 del self._memory[memory]
         result = self._program.result
-        if result is None:
+        if result is None or isinstance(result, HostCall):
             return True
         return self._new(result) if isinstance(result, Buffer) else tuple(map(self._new, result))
 
@@ -137,7 +136,7 @@ class _Run:
                 return self._operands[value.position]
             case Value():
                 return self._number(value)
-            case tuple():
+            case tuple() if _has_values(value):
                 parts = [self.plain(part) for part in value]
                 return tuple(parts) if type(value) is tuple else type(value)(*parts)
         return value
@@ -250,7 +249,7 @@ class _Compiler:
             self._step(step)
             self._lines += [f"del {self._memory.pop(memory)}_memory" for memory in released]
         results = list(map(self._new, results_of(program.result)))
-        if program.result is None:
+        if program.result is None or isinstance(program.result, HostCall):
             self._lines.append("return True")
         else:
             self._lines.append(f"return {', '.join(results)}{'' if isinstance(program.result, Buffer) else ','}")
@@ -260,7 +259,7 @@ class _Compiler:
             lines = ["try:", *[f"    {line}" for line in lines], f"except BaseException: {cancelled}; raise"]
         body = "".join(f"\n    {line}" for line in (*self._first, *lines))
         text = f"def {program.name}({', '.join(self._parameters())}):{body}\n"
-        return FunctionType(_code(text, program.name), self._names)
+        return define(text, program.name, self._names)
 
     def _parameters(self) -> list[str]:
         return [f"x{position}" for position in range(len(self._program.arguments))]
@@ -420,18 +419,6 @@ def _has_values(parts: tuple[Any, ...]) -> bool:
 @lru_cache(maxsize=1024)
 def _packer(form: str) -> Callable[..., bytes]:
     return struct.Struct(form).pack
-
-
-_numbers: Final = itertools.count(1)
-
-
-# Calls of one kind differ in their constants alone.
-@lru_cache(maxsize=1024)
-def _code(text: str, name: str) -> CodeType:
-    file = f"<tallow program {next(_numbers)}: {name}>"
-    # Tracebacks, debuggers and profilers find the text there.
-    linecache.cache[file] = len(text), None, text.splitlines(keepends=True), file
-    return next(part for part in compile(text, file, "exec").co_consts if isinstance(part, CodeType))
 
 
 def _run_fallback(

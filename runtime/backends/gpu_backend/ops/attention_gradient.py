@@ -103,10 +103,29 @@ def by_library(
     is_causal: bool,
     of_mask: bool,
     scale: float,
+    *,
+    any_order: bool = False,
 ) -> tuple[Buffer, ...] | None:
-    """The same by a library; None for what that refuses, and for what takes less time by kernels."""
+    """The same by a library; None for what that refuses, and for what takes less time by kernels.
+
+    In any order, algorithms are allowed whose bits differ from run to run.
+    """
     operands = query, key, value, result, gradient
-    return _by_library(build, library, *operands, logsumexp, mask, lengths, is_causal, of_mask, scale, any_order=False)
+    is_plain = mask is None and lengths is None and not of_mask
+    # cuDNN adds up gradients of such queries in another order in each call, whatever it is asked for.
+    is_uneven = is_causal and query.shape[2] != key.shape[2] and not any_order
+    if not is_plain or is_uneven or not attention.suits_libraries(operands, is_causal, scale):
+        return None
+    made = [build.empty(query.dtype, each.layout.elem_count) for each in (query, key, value)]
+    own = AttentionParams(attention.form(query), attention.form(key), attention.form(value), is_causal, scale)
+    params = AttentionGradientParams(own, attention.form(result), attention.form(gradient), any_order)
+    fallback = partial(
+        scaled_dot_product_attention_gradient, query=query, key=key, value=value, result=result, gradient=gradient,
+        logsumexp=logsumexp, mask=None, lengths=None, is_causal=is_causal, of_mask=False, scale=scale,
+    )  # fmt: skip
+    addresses = [each.address for each in (*operands, contiguous(build, logsumexp))]
+    call = library.attention_gradient(query.dtype, params, *addresses, *(each.address for each in made))
+    return tuple(made) if build.append(call, fallback) else None
 
 
 def by_library_in_any_order(
@@ -126,39 +145,4 @@ def by_library_in_any_order(
 ) -> tuple[Buffer, ...] | None:
     """The same, by algorithms whose bits may differ from run to run."""
     operands = query, key, value, result, gradient
-    return _by_library(build, library, *operands, logsumexp, mask, lengths, is_causal, of_mask, scale, any_order=True)
-
-
-def _by_library(
-    build: ProgramBuilder,
-    library: Attention,
-    query: Operand,
-    key: Operand,
-    value: Operand,
-    result: Operand,
-    gradient: Operand,
-    logsumexp: Operand,
-    mask: Operand | None,
-    lengths: Operand | None,
-    is_causal: bool,
-    of_mask: bool,
-    scale: float,
-    *,
-    any_order: bool,
-) -> tuple[Buffer, ...] | None:
-    operands = query, key, value, result, gradient
-    is_plain = mask is None and lengths is None and not of_mask
-    # cuDNN adds up gradients of such queries in another order in each call, whatever it is asked for.
-    is_uneven = is_causal and query.shape[2] != key.shape[2] and not any_order
-    if not is_plain or is_uneven or not attention.suits_libraries(operands, is_causal, scale):
-        return None
-    made = [build.empty(query.dtype, each.layout.elem_count) for each in (query, key, value)]
-    own = AttentionParams(attention.form(query), attention.form(key), attention.form(value), is_causal, scale)
-    params = AttentionGradientParams(own, attention.form(result), attention.form(gradient), any_order)
-    fallback = partial(
-        scaled_dot_product_attention_gradient, query=query, key=key, value=value, result=result, gradient=gradient,
-        logsumexp=logsumexp, mask=None, lengths=None, is_causal=is_causal, of_mask=False, scale=scale,
-    )  # fmt: skip
-    addresses = [each.address for each in (*operands, contiguous(build, logsumexp))]
-    call = library.attention_gradient(query.dtype, params, *addresses, *(each.address for each in made))
-    return tuple(made) if build.append(call, fallback) else None
+    return by_library(build, library, *operands, logsumexp, mask, lengths, is_causal, of_mask, scale, any_order=True)

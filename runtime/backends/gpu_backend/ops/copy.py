@@ -275,18 +275,17 @@ def fill_with(build: ProgramBuilder, target: Operand, bits: Number) -> None:
 def _fill(build: ProgramBuilder, target: Operand, words_of: Callable[[int], tuple[Number, Number]]) -> None:
     """Set every element, to what `words_of` gives for one element or several of them."""
     count, itemsize, address = target.layout.elem_count, target.itemsize, target.address
-    launch = build.launch
     if target.layout.is_contiguous:
         blocks = ceil_divide(count, FILL_PACKS * BLOCK_SIZE * (ACCESS_BYTES // itemsize))
         packed = arguments.fill_contiguous(result=address, count=count, value=words_of(1))
-        launch("fill", f"fill_b{8 * itemsize}_contiguous", blocks, packed)
+        build.launch("fill", f"fill_b{8 * itemsize}_contiguous", blocks, packed)
         return
     plan = _fill_plan(target.shape, target.strides, itemsize, alignment_of(address))
     repeated = words_of(plan.width // itemsize)
     for blocks, _, (offset,), count, geometry in plan.parts:
         place = address + offset * plan.width
         packed = arguments.fill_strided(result=place, value=repeated, count=count, geometry=geometry)
-        launch("fill", plan.kernel, blocks, packed)
+        build.launch("fill", plan.kernel, blocks, packed)
 
 
 @lru_cache(maxsize=1024)

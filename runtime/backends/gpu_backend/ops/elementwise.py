@@ -215,13 +215,13 @@ def several(
     made = tuple([build.empty(dtype, count) for dtype in dtypes])
     if count == 0:
         return made
-    launch = build.launch
     itemsizes = tuple([operand.itemsize for operand in operands])
     widest = max(*itemsizes, *[dtype.itemsize for dtype in dtypes])
     if all(operand.layout.is_contiguous for operand in operands):
         to, sources = [result.address for result in made], [operand.address for operand in operands]
         packed = kernels.contiguous(results=to, sources=sources, count=count)
-        launch(kernels.family, f"{kernels.name}_contiguous", contiguous_blocks(build, count, widest), packed)
+        blocks = contiguous_blocks(build, count, widest)
+        build.launch(kernels.family, f"{kernels.name}_contiguous", blocks, packed)
         return made
     strides = tuple([operand.strides for operand in operands])
     launches = strided_launches(strided_block(widest), are_few(build, count), operands[0].shape, strides, itemsizes)
@@ -232,7 +232,7 @@ def several(
         places = zip(operands, offsets, strict=True)
         sources = [operand.address + offset * operand.itemsize for operand, offset in places]
         packed = kernels.strided(results=to, sources=sources, count=part_count, geometry=geometry)
-        launch(kernels.family, f"{kernels.name}_strided", blocks, packed)
+        build.launch(kernels.family, f"{kernels.name}_strided", blocks, packed)
     return made
 
 
@@ -263,11 +263,10 @@ def _map(
     if count == 0:
         return result
     to = result.address if target is None else target.address
-    launch = build.launch
     if is_contiguous:
         blocks = contiguous_blocks(build, count, widest)
         packed = kernels.contiguous(result=to, sources=addresses, count=count, parameters=parameters)
-        launch(kernels.family, f"{name}_contiguous", blocks, packed)
+        build.launch(kernels.family, f"{name}_contiguous", blocks, packed)
         return result
     strides = tuple([source_layout.strides for _, source_layout in operands])
     itemsizes = tuple([source.dtype.itemsize for source, _ in operands])
@@ -284,7 +283,7 @@ def _map(
         packed = kernels.strided(
             result=place, sources=places, count=part_count, geometry=geometry, parameters=parameters
         )
-        launch(kernels.family, name, blocks, packed)
+        build.launch(kernels.family, name, blocks, packed)
     return result
 
 

@@ -152,7 +152,7 @@ def scatter_set(build: ProgramBuilder, x: Operand, indexes: Operand, source: Ope
         # One launch marks the winners of its part only, and none may write before all indexes were looked at.
         check(build, rows)
     for blocks, _, offsets, count, geometry in launches:
-        if winners is not None and winners.nbytes:
+        if winners is not None:
             build.zero(winners)
         packed = arguments.scatter(
             destination=x.address + offsets[1] * itemsize, source=source.address + offsets[2] * itemsize,

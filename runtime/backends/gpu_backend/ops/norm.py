@@ -116,7 +116,7 @@ def _norm(
     name = f"norm_{x.dtype.value}"
     for part in rows.launches(build, op, _MOST_HELD[x.itemsize], x, x if residual is None else residual):
         first = part.first * part.length * itemsize
-        norm = _fields(part, x, weight, bias, residual, eps, [storage.address + first for storage in made])
+        norm = _fields(part, x, weight, bias, residual, eps, [buffer.address + first for buffer in made])
         if part.team:
             packed = arguments.norm_held(
                 norm=norm, rows=part.rows, length=part.length, team=part.team, is_centered=is_centered,
@@ -182,16 +182,12 @@ def _gradients(
     itemsize, count, length = x.itemsize, x.layout.elem_count, x.shape[-1]
     compute, asked = x.dtype.compute, (of_weight, of_bias)
     if count == 0:
-        return build.empty(x.dtype, 0), *[
-            memory.zeros(build, Shape((length,)), x.dtype) for is_asked in asked if is_asked
-        ]
+        zeros = [memory.zeros(build, Shape((length,)), x.dtype) for is_asked in asked if is_asked]
+        return build.empty(x.dtype, 0), *zeros
     result = build.empty(x.dtype, count)
     vectors = [build.empty(x.dtype, length) if is_asked else None for is_asked in asked]
-    x, gradient, weight = (
-        rows.in_rows(build, x),
-        rows.in_rows(build, gradient),
-        None if weight is None else rows.in_rows(build, weight),
-    )
+    x, gradient = rows.in_rows(build, x), rows.in_rows(build, gradient)
+    weight = None if weight is None else rows.in_rows(build, weight)
     added = None if residual is None else rows.in_rows(build, copy.contiguous(build, residual))
     pieces = rows.launches(build, op, _MOST_HELD[itemsize], x, gradient)
     # Threads that hold whole packs know of which columns: they add them up. Else another kernel does.

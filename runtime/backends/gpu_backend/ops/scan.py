@@ -52,7 +52,6 @@ def _scan(build: ProgramBuilder, op: str, x: Operand, dim: int) -> Buffer:
     rows, length, inner = math.prod(x.shape[:dim]), x.shape[dim], math.prod(x.shape[dim + 1 :])
     find = _row_plan if inner == 1 else _column_plan
     plan = find(x.itemsize, rows, length, inner, build.facts.multiprocessors)
-    # Kept until the launches are enqueued.
     totals = build.empty(x.dtype.compute, rows * inner * plan.splits) if plan.splits > 1 else None
     to, place = result.address, NOWHERE if totals is None else totals.address
     if inner == 1:

@@ -71,9 +71,8 @@ def _softmax(build: ProgramBuilder, op: str, x: Operand, dim: int, *, is_log: bo
     if inner > 1:
         _by_columns(build, op, copy.contiguous(build, x), dim, inner, result, is_log=is_log)
     else:
-        _by_rows(
-            build, op, rows.in_rows(build, x.relaid(x.shape[: dim + 1], x.strides[: dim + 1])), result, is_log=is_log
-        )
+        lines = rows.in_rows(build, x.relaid(x.shape[: dim + 1], x.strides[: dim + 1]))
+        _by_rows(build, op, lines, result, is_log=is_log)
     return result
 
 

@@ -267,7 +267,7 @@ def _sorted_rows(build: ProgramBuilder, rows: Rows) -> tuple[Memory, Memory, Mem
     """The rows that a vector of indexes names, sorted, the positions of the indexes, and where each row begins."""
     (count,), size = rows.indexes.shape, rows.size
     starts = build.allocate(size * _KEY_BYTES)
-    if starts.nbytes and (count > SORT_TILE or size > _FEW_ROWS):
+    if count > SORT_TILE or size > _FEW_ROWS:
         build.fill(starts.address, _NOWHERE, starts.nbytes)
     if count <= SORT_TILE:
         keys, positions = _sorted_by_block(build, rows, 1, (0,), size, starts)

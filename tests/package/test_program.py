@@ -1,0 +1,306 @@
+"""Programs: their values, the structs of their kernels, how long memory is needed, and how they are printed."""
+
+from __future__ import annotations
+
+import math
+import struct
+from functools import partial
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from tallow import DType, GgmlDType, Layout
+from tallow.kernels.constants import ACCESS_BYTES
+from tallow.runtime.program.argument_struct import ArgumentStruct
+from tallow.runtime.program.builder import ProgramBuilder
+from tallow.runtime.program.host import host_plan
+from tallow.runtime.program.op_call import operands_of
+from tallow.runtime.program.operand import Operand, dense
+from tallow.runtime.program.program import Program
+from tallow.runtime.program.steps import Allocate, Copy, ExpectError, Fill, HostCall, Launch, LibraryCall
+from tallow.runtime.program.values import Address, Buffer, Memory, Parameter, Scalar, alignment_of
+
+from .programs import FACTS, Run, Stored, at, built, call_of, described, layout
+
+PAIR = ArgumentStruct("=QIxxxx2Qd")
+
+
+@given(st.integers(0, 40), st.lists(st.integers(0, 100), max_size=4))
+def test_an_address_knows_what_divides_it_in_every_run(skew: int, steps: list[int]) -> None:
+    address = Memory(1000, argument=0, skew=skew % ACCESS_BYTES, is_foreign=True).address
+    for step in steps:
+        address += step
+    number = 1 << 20 | skew % ACCESS_BYTES
+    assert address.offset == sum(steps)
+    assert address.alignment == math.gcd(number + sum(steps), ACCESS_BYTES)
+    for nbytes in (1, 2, 4, 8, 16):
+        assert address.is_aligned(nbytes) == ((number + sum(steps)) % nbytes == 0)
+    assert alignment_of(address, 8, 0) == min(address.alignment, 8)
+
+
+def test_operands_reach_their_first_element() -> None:
+    buffer = Buffer(DType.F16, 100, Memory(200))
+    operand = Operand(buffer, layout((5, 4), (1, 5), 7))
+    assert (operand.address.memory, operand.address.offset) == (buffer.memory, 14)
+    assert dense(buffer, (10, 10)).layout == Layout.contiguous((10, 10))
+    assert buffer.cast(DType.U8, 200).address.memory is buffer.memory
+
+
+fields_of_pair = st.tuples(*[st.one_of(st.integers(0, 99), st.just("value"))] * 4, st.just(0.5))
+
+
+@given(fields_of_pair)
+def test_a_struct_has_zeros_where_its_values_go(fields: tuple[Any, ...]) -> None:
+    """Whether it is packed by the places of its values or by the parts between them."""
+    memory = Memory(1 << 10)
+    given = [memory.address + position if field == "value" else field for position, field in enumerate(fields)]
+    expected = [1000 + position if field == "value" else field for position, field in enumerate(fields)]
+    if given[1] is not fields[1]:
+        # No address has 32 bits.
+        given[1] = expected[1] = 7
+    packed = PAIR.pack(*given)
+    numbers = {value: 1000 + value.offset for _, value in packed.values}
+    assert packed.template == struct.pack(PAIR.format, *[0 if each in numbers else each for each in given])
+    by_place = bytearray(packed.template)
+    for place, value in packed.values:
+        struct.pack_into("=Q", by_place, place, numbers[value])
+    form, parts = packed.parts()
+    by_parts = struct.pack(form, *[numbers[part] if isinstance(part, Address) else part for part in parts])
+    assert by_place == by_parts == struct.pack(PAIR.format, *expected)
+
+
+def launch(build: ProgramBuilder, kernel: str, *addresses: Address, blocks: int = 1) -> None:
+    packed = ArgumentStruct(f"={len(addresses)}Q").pack(*addresses)
+    build.launch("family", kernel, blocks, packed)
+
+
+def chained(build: ProgramBuilder, x: Operand, count: int) -> Buffer:
+    """As many launches, each of which reads what the one before it has written."""
+    unused = build.empty(DType.F64, 1000)
+    source = x.address
+    for number in range(count):
+        result = build.empty(x.dtype, x.layout.elem_count)
+        launch(build, f"step{number}", result.address, source)
+        source = result.address
+    assert unused.length == 1000
+    return result
+
+
+def test_memory_is_released_after_its_last_use_and_unused_memory_is_not_allocated() -> None:
+    program = built(chained, at(Stored(DType.F32, 6), (2, 3)), 3)
+    assert str(program) == (
+        "chained(x0: f32[6]):\n"
+        "    m0 = allocate 24 bytes\n"
+        "    launch family/step0 on 1 blocks (m0, x0)\n"
+        "    m1 = allocate 24 bytes\n"
+        "    launch family/step1 on 1 blocks (m1, m0)\n"
+        "    free m0\n"
+        "    m2 = allocate 24 bytes\n"
+        "    launch family/step2 on 1 blocks (m2, m1)\n"
+        "    free m1\n"
+        "    return m2: f32[6]"
+    )
+
+
+def several(build: ProgramBuilder, x: Operand, blocks: Any, factor: Any) -> tuple[Buffer, Buffer]:
+    """Every kind of step and of value."""
+    scratch, flags, numbers = build.allocate(64), build.empty(DType.U8, 5), build.empty(DType.F32, 8)
+    build.zero(flags)
+    build.fill(scratch.address + 8, 255, 16)
+    build.copy(numbers.address, scratch.address, 32)
+    bits = Scalar(factor, scaled, 3)
+    draw = build.draw(12)
+    fields = x.address, x.storage.number or 0, bits, build.error_record, build.call_number(), draw.seed, draw.block
+    build.launch("random", "rand", 2, ArgumentStruct("=7Q").pack(*fields), 512)
+    build.expect_error()
+    build.call(np.multiply, "f32", (blocks.address, numbers.address))
+    build.host(partial(np.add, 1), flags, factor, (x.storage, x.layout.shape))
+    return flags, numbers
+
+
+def scaled(number: float, factor: int) -> int:
+    return round(number * factor)
+
+
+def test_a_program_is_printed() -> None:
+    x, blocks = at(Stored(DType.F16, 1, bits=3), (1,)), Stored(GgmlDType.Q4K, 512)
+    program = built(several, x, blocks, 0.5, numbers=1)
+    assert str(program) == (
+        "several(x0: f16[1], a number, x1: Q4K[512], n2):\n"
+        "    m0 = allocate 64 bytes\n"
+        "    m1 = allocate 5 bytes\n"
+        "    m2 = allocate 32 bytes\n"
+        "    fill 5 bytes at m1 with 0\n"
+        "    fill 16 bytes at m0 + 8 with 255\n"
+        "    copy 32 bytes from m0 to m2\n"
+        "    free m0\n"
+        "    launch random/rand on 2 blocks (x0, bits of x0, scaled(n2), error record, call number,"
+        " seed of 12 random blocks, block of 12 random blocks)\n"
+        "    expect an index error\n"
+        "    call multiply(f32, (x1, m2))\n"
+        "    host add(m1: u8[5], n2, (x0: f16[1], (1,)))\n"
+        "    return m1: u8[5], m2: f32[8]"
+    )
+    run = Run(program, [2.5])
+    assert run.fills[1][1:] == (255, 16)
+    assert struct.unpack("=7Q", run.launches[0].packed)[2:] == (8, 64, 1, 5, 7)
+    assert run.calls[0].arguments == ("f32", (run.arguments[1], run.results[1]))
+    assert run.calls[1].arguments == (run.results[0], 2.5, (run.arguments[0], (1,)))
+
+
+def nothing(build: ProgramBuilder, x: Operand) -> None:
+    launch(build, "none", x.address, blocks=0)
+    build.copy(x.address, x.address, 0)
+    build.fill(x.address, 1, 0)
+    assert build.append(None) is False
+
+
+def test_what_has_nothing_to_do_appends_no_step() -> None:
+    program = built(nothing, at(Stored(DType.F32, 4), (4,)))
+    assert program.steps == ()
+    assert program.result is None
+
+
+def compared(build: ProgramBuilder, x: Operand, y: Operand) -> tuple[()]:
+    launch(build, f"{build.are_same(x, y)}_{build.shares_memory(x, y)}", x.address, y.address)
+    return ()
+
+
+@pytest.mark.parametrize(
+    ("first", "second", "is_one", "expected"),
+    [
+        ((4,), (4,), True, "True_True"),
+        ((4,), (4,), False, "False_False"),
+        ((4,), ((4,), None, 2), True, "False_True"),
+        ((4,), ((4,), None, 4), True, "False_False"),
+        (((4,), None, 4), (4,), True, "False_False"),
+        (((2,), (3,)), ((2,), None, 3), True, "False_True"),
+    ],
+)
+def test_operands_of_one_storage_may_share_elements(first: Any, second: Any, is_one: bool, expected: str) -> None:
+    x, y = Stored(DType.F32, 8), Stored(DType.F32, 8)
+    operands = [at(*(each, arguments) if isinstance(arguments[0], int) else (each, *arguments))
+                for each, arguments in ((x, first), (x if is_one else y, second))]  # fmt: skip
+    program = built(compared, *operands)
+    assert [step.kernel for step in program.steps if isinstance(step, Launch)] == [expected]
+    first_memory, second_memory = (argument.memory for argument in program.arguments)
+    assert first_memory is not second_memory
+    assert first_memory.is_same(second_memory) == is_one
+    assert program.apart == ()
+
+
+def test_foreign_memory_is_apart_until_a_run_finds_that_it_overlaps() -> None:
+    x, y = (at(Stored(DType.F32, 8, skew=4), (8,)) for _ in range(2))
+    call = call_of(compared, x, y)
+    apart, shared = call.program(FACTS), call.program(FACTS, frozenset([(0, 1)]))
+    assert apart is not None and shared is not None
+    assert [[memory.argument for memory in pair] for pair in apart.apart] == [[0, 1]]
+    assert shared.apart == ()
+    assert [program.steps[0].kernel for program in (apart, shared)] == ["False_False", "False_True"]
+    # Memory of the package's own overlaps with nothing.
+    assert built(compared, x, at(Stored(DType.F32, 8), (8,))).apart == ()
+
+
+def noted(build: ProgramBuilder, *arguments: Any, **options: Any) -> tuple[()]:
+    build.host(print, *arguments, **options)
+    return ()
+
+
+def test_a_call_has_a_place_for_each_storage_and_number() -> None:
+    x, y = Stored(DType.F32, 4), Stored(DType.U8, 2)
+    arguments = x, at(x, (4,)), "option", (2, 3), None, y, 1.5, 2
+    program = built(noted, *arguments, numbers=2, flag=True)
+    kinds = [type(argument) for argument in program.arguments]
+    assert kinds == [Buffer, Buffer, Buffer, Parameter, Parameter]
+    assert [argument.memory.owner for argument in program.arguments[:3]] == [0, 0, 2]
+    (step,) = program.steps
+    buffers, numbers = program.arguments[:3], program.arguments[3:]
+    expected = buffers[0], Operand(buffers[1], layout((4,))), "option", (2, 3), None, buffers[2], *numbers
+    assert (step.arguments, step.options) == (expected, {"flag": True})
+    assert operands_of(arguments, 2) == [x, x, y, 1.5, 2]
+
+
+def add(x: Operand, number: float, *, sign: int) -> tuple[Any, ...]:
+    """A function of an array library."""
+    return x.storage, x.layout, sign * number
+
+
+def test_a_function_of_an_array_library_is_one_step() -> None:
+    x = at(Stored(DType.F32, 4), (4,))
+    program = built(add, x, 0.5, numbers=1, sign=-1)
+    assert program.is_host_call
+    assert program.steps == (
+        HostCall(add, (Operand(program.arguments[0], x.layout), program.arguments[1]), {"sign": -1}),
+    )
+    assert (
+        str(program)
+        == "add(x0: f32[4], n1):\n    host add((x0: f32[4], Layout(shape=(4,), strides=(1,), start_offset=0)), n1)"
+    )
+    assert host_plan(program)("other", 2.0) == ("other", x.layout, -2.0)
+
+
+def refusing(build: ProgramBuilder, x: Operand, is_taken: bool) -> Buffer | None:
+    result = build.empty(x.dtype, 1)
+    call = LibraryCall(print, (result.address,)) if is_taken else None
+    return result if build.append(call, partial(copied, x=x)) else None
+
+
+def copied(build: ProgramBuilder, x: Operand) -> Buffer:
+    return build.empty(x.dtype, 1)
+
+
+def test_an_op_leaves_a_call_to_another_one() -> None:
+    x = at(Stored(DType.F32, 4), (4,))
+    assert call_of(refusing, x, False).program(FACTS, may_refuse=True) is None
+    taken = call_of(refusing, x, True).program(FACTS, may_refuse=True)
+    assert taken is not None
+    assert str(taken).splitlines()[2] == "    call print(m0), else copied"
+    program = call_of(refusing, x, False).program(FACTS)
+    assert program is not None and program.result is None
+
+
+@given(st.lists(st.tuples(st.integers(0, 4), st.integers(0, 4)), max_size=12), st.sets(st.integers(0, 4)))
+def test_every_memory_lives_from_its_first_step_to_its_last(pairs: list[tuple[int, int]], returned: set[int]) -> None:
+    def copies(build: ProgramBuilder) -> tuple[Buffer, ...]:
+        buffers = [build.empty(DType.U8, 8) for _ in range(5)]
+        for target, source in pairs:
+            if target != source:
+                build.copy(buffers[target].address, buffers[source].address, 8)
+        return tuple(buffers[number] for number in sorted(returned))
+
+    program = built(copies)
+    Run(program)
+    used = {number for pair in pairs if pair[0] != pair[1] for number in pair} | returned
+    assert sum(isinstance(step, Allocate) for step in program.steps) == len(used)
+    assert sum(map(len, program.released)) == len(used - returned)
+    assert described(program) == described(built(copies))
+
+
+MEMORY, GIVEN = Memory(8), Buffer(DType.U8, 8, Memory(8, argument=0))
+ALLOCATE, FILL = Allocate(MEMORY), Fill(MEMORY.address, 1, 8)
+COPY = Copy(GIVEN.address, MEMORY.address, 8)
+
+
+@pytest.mark.parametrize(
+    ("steps", "last", "message"),
+    [
+        ([ALLOCATE, FILL, COPY], 2, None),
+        ([FILL, ALLOCATE, COPY], 2, "memory that is not allocated"),
+        ([ALLOCATE, FILL, COPY], 1, "memory that is not allocated, or is released"),
+        ([ALLOCATE, FILL, COPY], None, "neither released nor a result"),
+        ([ALLOCATE, FILL, ExpectError()], 2, "not the last"),
+        ([ALLOCATE, ALLOCATE, FILL, COPY], 3, "allocated twice"),
+        ([ALLOCATE, Fill(MEMORY.address + 1, 1, 8), COPY], 2, "outside of its memory"),
+        ([ALLOCATE, FILL, Copy(MEMORY.address, MEMORY.address + 3, 4)], 2, "overlaps itself"),
+    ],
+)
+def test_a_run_on_numpy_memory_finds_what_is_wrong(steps: list[Any], last: int | None, message: str | None) -> None:
+    released = tuple([(MEMORY,) if position == last else () for position in range(len(steps))])
+    program = Program("faulty", (GIVEN,), tuple(steps), None, released)
+    if message is None:
+        Run(program)
+        return
+    with pytest.raises(AssertionError, match=message):
+        Run(program)
