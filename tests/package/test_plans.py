@@ -1,11 +1,16 @@
-"""Plans: a call looks for its plan first, and for what is wrong with its arguments only if it has none."""
+"""Plans: a call looks for its plan first, and for what is wrong with its arguments only if it has none; observers."""
 
 from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 import pytest
 import tallow as tl
-from tallow.runtime.backends.plan import Call, by_plan, planned_by
+from tallow.runtime.backends.plan import Key, Plan, Plans
+from tallow.runtime.program.op_call import OpCall
 
 LAYOUT = tl.Layout.contiguous((2,))
 
@@ -41,28 +46,137 @@ def test_an_error_of_the_look_up_is_not_taken_for_one_of_the_arguments(
         x.unary_impl(tl.UnaryOp.EXP, LAYOUT)
 
 
-def test_a_plan_takes_other_storages_and_numbers() -> None:
-    inner = storage().inner
-    found = []
+class Notes:
+    """Notes the calls that it is shown, and each run of their plans, in a list that observers may share."""
 
-    @by_plan
-    def noted(*made_of: object) -> object:
-        return lambda *given: found.append((made_of, given))
+    def __init__(self, name: str, notes: list[str]) -> None:
+        self.name = name
+        self.notes = notes
 
-    call = Call(1, noted, ("op", (inner, LAYOUT), 0.5), {})
-    assert call.quicker is not None
-    call.quicker("x", 2.0)
-    assert found == [(("op", (inner, LAYOUT), 0.5), ("x", 2.0))]
-    assert call.operands(("op", (inner, LAYOUT), 0.5)) == [inner, 0.5]
+    def observed(self, key: Key, call: OpCall, plan: Plan, is_known: bool) -> Plan:
+        self.notes.append(f"{self.name} sees {'a known' if is_known else 'a new'} call")
+
+        def run(*operands: object) -> object:
+            self.notes.append(self.name)
+            return plan(*operands)
+
+        return run
 
 
-def test_a_function_without_a_plan_for_a_call_makes_it_again() -> None:
-    @planned_by(lambda *_: None)
-    def add(x: object, number: float) -> tuple[object, float]:
-        return x, number
+@pytest.fixture
+def plans(device: tl.Device) -> Iterator[Plans]:
+    plans: Plans = device.inner.plans
+    plans.clear()
+    yield plans
+    assert plans.observers == ()
 
-    inner = storage().inner
-    call = Call(1, add, (inner, 0.5), {})
-    assert call.quicker is None
-    assert call("other", 2.0) == ("other", 2.0)
-    assert call.parts[0] is not inner
+
+@pytest.fixture
+def x(device: tl.Device) -> tl.Tensor:
+    return tl.Tensor(np.arange(4, dtype="f4"), device=device)
+
+
+def test_an_observer_takes_part_in_each_call(plans: Plans, x: tl.Tensor) -> None:
+    notes: list[str] = []
+    x.exp()
+    with plans.observed_by(Notes("it", notes)):
+        for _ in range(3):
+            x.exp()
+        (x + x).numpy()
+    assert notes == ["it sees a known call", "it", "it", "it", "it sees a new call", "it"]
+    x.exp()
+    assert len(notes) == 6
+    assert len(plans) == 2, "plans that were made meanwhile are kept"
+
+
+def test_observers_see_what_those_before_them_made_of_a_plan(plans: Plans, x: tl.Tensor) -> None:
+    notes: list[str] = []
+    with plans.observed_by(Notes("outer", notes)):
+        x.exp()
+        with plans.observed_by(Notes("inner", notes)):
+            x.exp()
+            assert notes[2:] == ["outer sees a known call", "inner sees a known call", "inner", "outer"]
+            notes.clear()
+            x.exp()
+            assert notes == ["inner", "outer"]
+        notes.clear()
+        x.exp()
+        assert notes == ["outer sees a known call", "outer"]
+
+
+def test_observers_come_and_go_in_any_order(plans: Plans, x: tl.Tensor) -> None:
+    notes: list[str] = []
+    first, second = (plans.observed_by(Notes(name, notes)) for name in ("first", "second"))
+    first.__enter__()
+    second.__enter__()
+    x.exp()
+    first.__exit__(None, None, None)
+    notes.clear()
+    x.exp()
+    assert notes == ["second sees a known call", "second"]
+    second.__exit__(None, None, None)
+    x.exp()
+    assert len(notes) == 2
+
+
+def test_an_error_inside_leaves_the_plans_as_they_were(plans: Plans, x: tl.Tensor) -> None:
+    x.exp()
+    before = dict(plans)
+    with pytest.raises(KeyboardInterrupt), plans.observed_by(Notes("it", [])):
+        raise KeyboardInterrupt
+    assert dict(plans) == before
+
+
+def test_a_plan_of_observers_that_have_gone_is_not_kept(plans: Plans, x: tl.Tensor) -> None:
+    notes: list[str] = []
+    leaving = plans.observed_by(Notes("leaving", notes))
+
+    class Leaving(Notes):
+        def observed(self, key: Key, call: OpCall, plan: Plan, is_known: bool) -> Plan:
+            leaving.__exit__(None, None, None)
+            return super().observed(key, call, plan, is_known)
+
+    leaving.__enter__()
+    with plans.observed_by(Leaving("last", notes)):
+        x.exp()
+        assert len(plans) == 0
+    assert len(plans) == 1
+    notes.clear()
+    x.exp()
+    assert notes == []
+
+
+def test_forgetting_plans_forgets_those_without_observers(plans: Plans, x: tl.Tensor) -> None:
+    x.exp()
+    notes: list[str] = []
+    with plans.observed_by(Notes("it", notes)):
+        plans.clear()
+        x.exp()
+    assert notes[0] == "it sees a new call"
+
+
+def test_observers_come_and_go_while_threads_make_calls(plans: Plans, x: tl.Tensor) -> None:
+    notes: list[str] = []
+    expected = [(x * number).tolist() for number in range(20)]
+    is_over = threading.Event()
+
+    def work(_: int) -> int:
+        calls = 0
+        while not is_over.is_set():
+            number = calls % 20
+            assert (x * number).tolist() == expected[number]
+            assert x[number % 4 :].sum().item() == sum(range(number % 4, 4))
+            calls += 1
+        return calls
+
+    with ThreadPoolExecutor(4) as pool:
+        working = pool.map(work, range(4))
+        for number in range(200):
+            with plans.observed_by(Notes(str(number), notes)), plans.observed_by(Notes("inner", notes)):
+                x.exp()
+        is_over.set()
+        assert all(working)
+    notes.clear()
+    work_once = x.exp(), x * 2, x[1:].sum()
+    assert len(work_once) == 3
+    assert notes == [], "plans that observers made are not left behind"
