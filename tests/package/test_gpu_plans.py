@@ -69,6 +69,14 @@ def test_numbers_are_those_of_each_call(gpu, plans):
     assert not np.signbit((x * 0.0).numpy()).any()
 
 
+def test_calls_without_operands_have_plans(gpu, plans):
+    device = tl.Device(gpu)
+    for _ in range(3):
+        assert tl.Tensor.zeros((3,), device=device).tolist() == [0, 0, 0]
+        assert tl.arange(1, 4, device=device).tolist() == [1, 2, 3]
+    assert {getattr(plan, "__name__", None) for plan in plans.values()} == {"zeros", "arange"}
+
+
 def test_joins_of_any_number_of_tensors_have_plans_of_their_own(gpu, plans):
     for start in range(4):
         arrays = [np.arange(start + size, start + size + 6, dtype="i4").reshape(2, 3) for size in range(20)]

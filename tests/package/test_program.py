@@ -231,14 +231,14 @@ def test_a_function_of_an_array_library_is_one_step() -> None:
     x = at(Stored(DType.F32, 4), (4,))
     program = built(add, x, 0.5, numbers=1, sign=-1)
     assert program.is_host_call
-    assert program.steps == (
-        HostCall(add, (Operand(program.arguments[0], x.layout), program.arguments[1]), {"sign": -1}),
-    )
-    assert (
-        str(program)
-        == "add(x0: f32[4], n1):\n    host add((x0: f32[4], Layout(shape=(4,), strides=(1,), start_offset=0)), n1)"
-    )
-    assert host_plan(program)("other", 2.0) == ("other", x.layout, -2.0)
+    (step,) = program.steps
+    first, second = program.arguments
+    assert step == program.result == HostCall(add, (Operand(first, x.layout), second), {"sign": -1})
+    assert str(program).splitlines()[2:] == ["    return what the last call returns"]
+    run = host_plan(program, lambda error: error)
+    assert run("other", 2.0) == ("other", x.layout, -2.0)
+    with pytest.raises(LookupError), pytest.raises(TypeError):
+        host_plan(program, lambda error: LookupError())("other", None)
 
 
 def refusing(build: ProgramBuilder, x: Operand, is_taken: bool) -> Buffer | None:
