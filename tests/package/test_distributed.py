@@ -216,3 +216,27 @@ def test_averages_are_of_variables() -> None:
         tl.distributed.average_gradients(1.0, [])  # type: ignore[arg-type]
     w = tl.Var(tl.ones(3))
     assert tl.distributed.average_gradients(w.sum(), [w])[w].tolist() == [1.0, 1.0, 1.0]
+
+
+def test_without_the_library_the_host_makes_the_calls_of_a_gpu(gpu, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Those of a group of one, each three times: the first run of a plan, and what it becomes."""
+    for name in ("nccl", "rccl"):
+        monkeypatch.setattr(type(gpu), name, None, raising=False)
+    gpu.plans.clear()
+    group, array = Group.alone(), np.arange(60, dtype=np.float32).reshape(3, 20)
+    x = tl.Tensor(array, device=tl.Device(gpu))
+    for view, expected in ((x, array), (x.T, array.T)):
+        storage, layout = view.storage, view.layout
+        calls = {
+            **{name: ("sum", group) for name in ("all_reduce", "reduce_scatter")},
+            **{name: (group,) for name in ("all_gather", "all_to_all")},
+            "broadcast": (0, group),
+            "reduce": ("sum", 0, group),
+        }
+        for _ in range(3):
+            for name, arguments in calls.items():
+                found = getattr(storage, name)(layout, *arguments)
+                np.testing.assert_array_equal(found.to_numpy(), expected.ravel(), name)
+            assert storage.send(layout, 0, group).length == 0
+            np.testing.assert_array_equal(storage.recv(layout, 0, group).to_numpy(), expected.ravel())
+    gpu.plans.clear()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+from itertools import product
 
 import numpy as np
 import pytest
@@ -127,7 +128,19 @@ def test_captures_refuse_decompositions(rocm):
     np.testing.assert_allclose(array_api.linalg.det(x).numpy(), np.linalg.det(SYMMETRIC), rtol=1e-4)
 
 
-def test_without_the_library_the_host_decomposes(rocm, monkeypatch):
+# The functions of square matrices, and of any, with their options.
+SQUARE = [(name, {}) for name in ("cholesky", "det", "slogdet", "inv", "eigh", "eigvalsh", "eig", "eigvals")]
+ANY = [
+    ("svdvals", {}),
+    *(("svd", {"full_matrices": is_full}) for is_full in (False, True)),
+    *(("qr", {"mode": mode}) for mode in ("reduced", "complete")),
+]
+# NumPy gives real numbers where all of these are.
+COMPLEX = ("eig", "eigvals")
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.complex128])
+def test_without_the_library_the_host_decomposes(rocm, monkeypatch, dtype):
     from rocm.bindings import hipblas, hipsolver
 
     for library in (hipblas, hipsolver):
@@ -136,12 +149,19 @@ def test_without_the_library_the_host_decomposes(rocm, monkeypatch):
             assert HipSolver.open(rocm.driver, rocm.allocator) is None
     monkeypatch.setattr(type(rocm), "hipsolver", None)
     rocm.plans.clear()
-    x = Tensor(SYMMETRIC, device=Device(rocm)).mT
-    for _ in range(3):
-        for name in ("cholesky", "det", "inv", "eigvalsh", "svdvals"):
-            found = getattr(array_api.linalg, name)(x).numpy()
-            np.testing.assert_allclose(found, getattr(np.linalg, name)(SYMMETRIC), rtol=1e-3, atol=1e-4)
-        (columns, upper), (sign, size) = array_api.linalg.qr(x), array_api.linalg.slogdet(x)
-        np.testing.assert_allclose((columns @ upper).numpy(), SYMMETRIC, rtol=1e-3, atol=1e-4)
-        np.testing.assert_allclose((sign * size.exp()).numpy(), np.linalg.det(SYMMETRIC), rtol=1e-3)
+    square, tall, wide = (x.astype(dtype) for x in (SYMMETRIC, X[:, :, :3], X[0, :3]))
+    for (name, options), x in [*product(SQUARE, (square, square[0])), *product(ANY, (square, tall, wide))]:
+        function, by_numpy = getattr(array_api.linalg, name), getattr(np.linalg, name)
+        tensor = Tensor(x, device=Device(rocm))
+        # The elements where they are, and in a copy.
+        for given, array in ((tensor, x), (tensor.mT, x.swapaxes(-1, -2))):
+            expected = by_numpy(array, **options)
+            for _ in range(3):
+                found = function(given, **options)
+                pairs = zip(found, expected, strict=True) if isinstance(found, tuple) else [(found, expected)]
+                for part, wanted in pairs:
+                    assert part.dtype.numpy == (
+                        np.result_type(wanted, np.complex64) if name in COMPLEX else wanted.dtype
+                    )
+                    np.testing.assert_allclose(part.numpy(), wanted, rtol=1e-3, atol=1e-4, err_msg=name)
     rocm.plans.clear()
