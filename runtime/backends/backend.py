@@ -4,7 +4,6 @@ The dispatch has checked devices, dtypes, shapes, argument ranges and that every
 it calls a function of a backend; indexes alone are left to it.
 """
 
-import math
 from abc import abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
@@ -269,11 +268,10 @@ class BackendDevice:
             return self.call(function, *arguments)
         key: Key = function, arguments
         for argument in arguments:
-            if type(argument) is float or type(argument) is int:
+            kind = type(argument)
+            if kind is float or kind is int:
                 # 1 is no 1.0, and 0.0 no -0.0.
-                signs = [math.copysign(1, number) for number in arguments if type(number) is float]
-                key = function, arguments, *map(type, arguments), *signs
-                break
+                key = key, kind if argument else repr(argument)
         plan = self.plans.get(key)
         return self.planned(key, 0, function, arguments, {}, may_refuse=True) if plan is None else plan()
 

@@ -12,13 +12,12 @@ import sys
 import weakref
 from collections.abc import Iterator
 from pathlib import Path
-from typing import cast
 
 import numpy as np
 import pytest
 import tallow as tl
 from tallow.kernels import host_arguments
-from tallow.runtime.backends.cpu_backend.kernels import HostKernels, table
+from tallow.runtime.backends.cpu_backend.kernels import HostKernels, address_of_array
 from tallow.runtime.backends.cpu_backend.ops import native_copy
 from tallow.runtime.base.error import InvalidArgument, InvalidIndex, OutOfMemory
 from tallow.runtime.program.values import NOWHERE
@@ -155,7 +154,7 @@ class Guarded:
         start = ctypes.addressof(ctypes.c_char.from_buffer(self._memory))
         libc = ctypes.CDLL(None, use_errno=True)
         assert libc.mprotect(ctypes.c_void_p(start + whole), ctypes.c_size_t(page), 0) == 0
-        self.address = cast("Address", start + whole - nbytes)
+        self.address = start + whole - nbytes
 
 
 @pytest.mark.parametrize("count", [1, 3, 31, 513, 1025])
@@ -164,22 +163,18 @@ def test_kernels_stay_inside_their_operands(count: int, dtype: str, itemsize: in
     assert KERNELS is not None
     source, result, largest = Guarded(count * itemsize), Guarded(count * itemsize), Guarded(itemsize)
     states = np.empty(64, np.uint8)
-    kernel, map_operands = KERNELS.elementwise(f"sqr_{dtype}"), KERNELS.kernel("span", "map_operands")
-    assert kernel is not None
-    assert map_operands is not None
+    kernel, run_parts = KERNELS.address("span", f"sqr_{dtype}"), KERNELS.address("span", "run_parts")
     packed = host_arguments.map_operands(
         kernel=kernel, addresses=(result.address, source.address, *(NOWHERE,) * 3), threads=1, operands=2, results=1,
         rank=1, itemsizes=(itemsize, itemsize, 1, 1, 1), count=count, dims=(count, *(0,) * 7),
         strides=(1, *(0,) * 7, 1, *(0,) * 31), parameters=(0, 0, 0),
     )  # fmt: skip
-    map_operands(packed)
-    reduction = KERNELS.kernel("fold", f"max_{dtype}_rows")
-    assert reduction is not None
+    KERNELS.kernel("span", "map_operands")(packed.template)
     packed = host_arguments.fold_rows(
-        result=largest.address, source=source.address, states=table(states), run_parts=KERNELS.run_parts, outputs=1,
+        result=largest.address, source=source.address, states=address_of_array(states), run_parts=run_parts, outputs=1,
         length=count, threads=1, parameters=(0,),
     )  # fmt: skip
-    reduction(packed)
+    KERNELS.kernel("fold", f"max_{dtype}_rows")(packed.template)
 
 
 @pytest.mark.parametrize("shape", [(40, 50), (3, 17, 33), (2, 5, 7, 9), (1, 300), (600, 8)])

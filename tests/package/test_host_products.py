@@ -6,10 +6,12 @@ import ml_dtypes
 import numpy as np
 import pytest
 import tallow as tl
-from tallow.runtime.backends.array_backend.ops.operand import Operand
 from tallow.runtime.backends.cpu_backend.kernels import HostKernels
 from tallow.runtime.backends.cpu_backend.ops import native_conv
 from tallow.runtime.core.conv import ParamsConv2D
+from tallow.runtime.program.builder import NO_FACTS, ProgramBuilder
+from tallow.runtime.program.operand import dense
+from tallow.runtime.program.values import Buffer, Memory
 
 KERNELS = HostKernels.open()
 pytestmark = pytest.mark.skipif(KERNELS is None, reason="no kernels for this machine; run 'opgen compile --host'")
@@ -120,8 +122,8 @@ def test_a_kernel_without_room_is_left_to_numpy() -> None:
     large = ParamsConv2D(
         b_size=1, i_h=300, i_w=300, k_h=1, k_w=300, c_out=1, c_in=1, padding=99_999, stride=1, dilation=500
     )
-    operands = (Operand(each.storage.inner, each.layout) for each in (x, w))
-    assert native_conv.conv2d(KERNELS, *operands, large) is None
+    operands = [dense(Buffer(each.dtype, each.elem_count, Memory(0)), each.shape) for each in (x, w)]
+    assert native_conv.conv2d(ProgramBuilder(NO_FACTS), KERNELS, *operands, large) is None
 
 
 def test_blas_has_the_threads_of_other_calls() -> None:

@@ -1,41 +1,30 @@
-"""Runs programs on the CPU: a launch as a call that is made in C, several steps as a function that is written for them."""
+"""Runs programs on the CPU: a launch by a call that is made in C, several steps by a function written for them."""
 
 from __future__ import annotations
 
 import itertools
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from functools import partial
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from ....dtype import Array, DType
-from ....kernels.host_arguments import (
-    CallItems,
-    NumberItems,
-    ResultItems,
-    SourceItems,
-    UnaliasedItems,
-    WrongIndexItems,
-)
-from ...core.layout import Layout
+from ....dtype import DType
+from ...core.random import RandomState
 from ...helpers.host_memory import out_of_memory, require_room
 from ...program.builder import ProgramBuilder
 from ...program.code import define
 from ...program.host import host_plan
 from ...program.program import Argument, Program, results_of
 from ...program.steps import Allocate, Fill, HostCall, Launch, LibraryCall, Step
-from ...program.values import Address, BlocksBuffer, Buffer, Draw, DrawPart, Memory, Parameter, Scalar, Value
-from ..plan import Plan, kind_of
+from ...program.values import Address, BlocksBuffer, Buffer, Draw, DrawPart, Memory, Parameter, Scalar
+from ..plan import Plan
 from . import buffer_pool
+from .kernel_call import KernelCall
 from .storage import CpuStorage
-from .values import Function, IndexRecord, Snapshot, Table, Threads, bits_of
 
 if TYPE_CHECKING:
     from .device import CpuDevice
-
-BRIEF: Final = 1 << 14
-"""Other threads of Python wait while a kernel works on no more elements."""
 
 
 def compiled(device: CpuDevice, program: Program) -> Plan:
@@ -44,7 +33,55 @@ def compiled(device: CpuDevice, program: Program) -> Plan:
         # NumPy warns of nothing that is part of the meaning, such as 1 / 0.
         quiet: Plan = np.errstate(all="ignore")(host_plan(program, device.translated))
         return quiet
-    return _Compiler(device, program).plan()
+    return _only_call(device, program) or _Compiler(device, program).plan()
+
+
+def _only_call(device: CpuDevice, program: Program) -> Plan | None:
+    """The call of the only launch, if that takes what the program is given and makes what the program returns."""
+    launch = program.steps[-1] if program.steps else None
+    if not isinstance(launch, Launch) or any(type(step) is not Allocate for step in program.steps[:-1]):
+        return None
+    positions: dict[Memory, int] = {}
+    parameters: list[Any] = []
+    for argument in program.arguments:
+        if isinstance(argument, Parameter):
+            parameters.append(argument)
+        else:
+            positions[argument.memory] = len(positions)
+    call = KernelCall(device, launch, positions)
+    results, scratch = results_of(program.result), program.released[-1]
+    draws = dict.fromkeys(number.draw for number in call.numbers if type(number) is DrawPart)
+    for draw in draws:
+        parameters += draw.seed, draw.block
+    places = [buffer.memory for buffer in results]
+    if len(scratch) > 1 or call.new.keys() != {*places, *scratch} or len(call.numbers) != len(parameters):
+        return None
+    plan, numbers = call.plan(results, list(map(_scratch, scratch)), as_tuple=not isinstance(program.result, Buffer))
+    # Other numbers are computed in front of the call.
+    return _drawing(device, plan, draws) if numbers == parameters else None
+
+
+def _drawing(device: CpuDevice, plan: Plan, draws: Iterable[Draw]) -> Plan:
+    """A plan that draws what a plan takes after its operands: the seed and the first block of each draw."""
+    for draw in draws:
+        plan = _draw(plan, device.random, draw.blocks)
+    return plan
+
+
+def _draw(plan: Plan, random: RandomState, blocks: int) -> Plan:
+    def run(*operands: Any) -> Any:
+        reserved = random.reserve(blocks)
+        try:
+            return plan(*operands, *reserved)
+        except BaseException:
+            random.cancel(reserved, blocks)
+            raise
+
+    return run
+
+
+def _scratch(memory: Memory) -> Buffer:
+    return Buffer(DType.U8, memory.nbytes, memory)
 
 
 class _Compiler:
@@ -56,16 +93,14 @@ class _Compiler:
         self._count = itertools.count()
         self._names: dict[str, Any] = {"out_of_memory": out_of_memory}
         self._lines: list[str] = []
-        self._draws: dict[Draw, str] = {}
+        self._draws: dict[Draw, tuple[str, str]] = {}
         self._results = results_of(program.result)
         # How storages of allocated memory are made, and the names of those that are there.
         self._buffers: dict[Memory, Buffer] = {buffer.memory: buffer for buffer in self._results}
         self._storages: dict[Memory, str] = {}
-        self._given: list[Memory] = []
         for position, argument in enumerate(program.arguments):
             if not isinstance(argument, Parameter):
                 self._storages[argument.memory] = f"x{position}"
-                self._given.append(argument.memory)
 
     def plan(self) -> Plan:
         program = self._program
@@ -74,10 +109,6 @@ class _Compiler:
             for step, released in zip(program.steps, program.released, strict=True)
             if not isinstance(step, Allocate)
         ]
-        if len(steps) == 1 and isinstance(steps[0][0], Launch):
-            call = self._only_call(*steps[0])
-            if call is not None:
-                return call
         for step, _ in steps:
             if isinstance(step, HostCall | LibraryCall):
                 self._note_buffers(step.arguments)
@@ -85,22 +116,15 @@ class _Compiler:
             self._step(step, released)
         if not isinstance(program.result, HostCall):
             self._lines.append(f"return {self._result()}")
-        lines = self._lines
-        for draw, name in self._draws.items():
-            blocks, random = self._constant(draw.blocks), self._constant(self._device.random)
-            lines = [
-                f"{name} = {random}.reserve({blocks})",
-                "try:",
-                *[f"    {line}" for line in lines],
-                f"except BaseException: {random}.cancel({name}, {blocks}); raise",
-            ]
-        body = "".join(f"\n        {line}" for line in lines)
-        parameters = ", ".join(f"x{position}" for position in range(len(program.arguments)))
+        body = "".join(f"\n        {line}" for line in self._lines)
+        parameters = [f"x{position}" for position in range(len(program.arguments))]
+        # The last draw is the first one whose blocks are appended.
+        drawn = [name for numbers in reversed(self._draws.values()) for name in numbers]
         text = (
-            f"def {program.name}({parameters}):\n    try:{body}\n"
+            f"def {program.name}({', '.join([*parameters, *drawn])}):\n    try:{body}\n"
             "    except MemoryError as error: raise out_of_memory(error) from None\n"
         )
-        return define(text, program.name, self._names)
+        return _drawing(self._device, define(text, program.name, self._names), self._draws)
 
     def _result(self) -> str:
         result = self._program.result
@@ -142,110 +166,22 @@ class _Compiler:
             self._lines += [f"del {self._storages.pop(each)}" for each in released if each in self._storages]
 
     def _launch(self, step: Launch, released: Sequence[Memory]) -> None:
-        stored: list[Memory] = []
-        new: dict[Memory, list[int]] = {}
+        # A call makes what it writes as a whole, and in one place.
+        new = set[Memory]()
         for _, value in step.arguments.values:
-            if isinstance(value, Address):
-                if value.memory in self._storages:
-                    stored.append(value.memory)
-                else:
-                    new.setdefault(value.memory, []).append(value.offset)
-        made, scratch = list[Memory](), list[Memory]()
-        for memory, offsets in new.items():
-            if offsets != [0]:
-                # Calls make what they write as a whole.
-                self._storage_of(memory)
-                stored.append(memory)
-            elif memory in released and not scratch:
-                scratch.append(memory)
-            else:
-                made.append(memory)
-        stored = list(dict.fromkeys(stored))
-        call, numbers = self._call(step, stored, made, scratch, as_tuple=len(made) > 1)
-        operands = ", ".join([*(self._storages[memory] for memory in stored), *map(self._text, numbers)])
-        text = f"{self._constant(call)}({operands})"
+            if isinstance(value, Address) and value.memory not in self._storages:
+                if value.offset or value.memory in new:
+                    self._storage_of(value.memory)
+                new.add(value.memory)
+        call = KernelCall(self._device, step, {}, self._storages)
+        scratch = [memory for memory in call.new if memory in released][:1]
+        made = [memory for memory in call.new if memory not in scratch]
+        plan, numbers = call.plan(list(map(self._buffer, made)), list(map(_scratch, scratch)), as_tuple=len(made) > 1)
+        operands = [*(self._storages[memory] for memory in call.positions), *map(self._text, numbers)]
+        text = f"{self._constant(plan)}({', '.join(operands)})"
         if made:
-            names = [self._name(memory) for memory in made]
-            text = f"{', '.join(names)} = {text}"
+            text = f"{', '.join(map(self._name, made))} = {text}"
         self._lines.append(text)
-
-    def _only_call(self, step: Launch, released: Sequence[Memory]) -> Plan | None:
-        """The call of the only step, where it takes what the program is given and makes what that returns."""
-        made = [buffer.memory for buffer in self._results]
-        used = [value for _, value in step.arguments.values if isinstance(value, Address)]
-        new = [value for value in used if value.memory.argument is None]
-        numbers = [value for _, value in step.arguments.values if isinstance(value, Scalar | DrawPart)]
-        parameters = [argument for argument in self._program.arguments if isinstance(argument, Parameter)]
-        if (
-            len(new) != len(made) + len(released)
-            or len(released) > 1
-            or any(value.offset for value in new)
-            or {value.memory for value in new} != {*made, *released}
-            or [number.source for number in numbers if isinstance(number, Scalar)] != parameters
-            or len(numbers) != len(parameters)
-        ):
-            return None
-        as_tuple = not isinstance(self._program.result, Buffer)
-        call, given = self._call(step, self._given, made, released, as_tuple=as_tuple)
-        # Other numbers are computed in front of the call.
-        return call if given == parameters else None
-
-    def _call(
-        self,
-        step: Launch,
-        stored: Sequence[Memory],
-        made: Sequence[Memory],
-        scratch: Sequence[Memory],
-        *,
-        as_tuple: bool,
-    ) -> tuple[Plan, list[Any]]:
-        """The call of a kernel with such storages, and the numbers that it is given then."""
-        device = self._device
-        kernels = device.kernels
-        assert kernels is not None, "launches are those of kernels"
-        packed = bytearray(step.arguments.template)
-        given = {memory: position for position, memory in enumerate(stored)}
-        places: dict[Memory, int] = {}
-        sources: list[SourceItems] = []
-        unaliased: list[UnaliasedItems] = []
-        numbers: list[tuple[int, Value]] = []
-        wrong: list[WrongIndexItems] = []
-        kept: list[Array] = []
-        threads = 0
-        for place, value in step.arguments.values:
-            match value:
-                case Address(memory=memory, offset=offset):
-                    if memory not in given:
-                        places[memory] = place
-                        continue
-                    if isinstance(value, Snapshot):
-                        unaliased.append(_unaliased(value, len(sources), given))
-                    sources.append(SourceItems(place, offset, given[memory]))
-                case Threads():
-                    threads = place
-                    _put(packed, place, 1, 4)
-                case Function(family=family, name=name):
-                    _put(packed, place, kernels.address(family, name))
-                case Table(array=array):
-                    kept.append(array)
-                    _put(packed, place, array.__array_interface__["data"][0])
-                case IndexRecord(fail=fail):
-                    wrong.append(WrongIndexItems(place, fail))
-                case _:
-                    numbers.append((place, value))
-        compute, operands = _numbers([value for _, value in numbers])
-        results = [_items(places[memory], self._buffer(memory)) for memory in made]
-        sizes = [step.work, *(result.length for result in results)]
-        call = kernels.call(CallItems(
-            shared=kernels.shared, kernel=kernels.address(step.family, step.kernel), arguments=bytes(packed),
-            threads_place=threads, is_brief=max(sizes) <= BRIEF, makes_tuple=as_tuple, device=device, compute=compute,
-            # Other numbers than these are converted by `bits_of`.
-            compute_bytes=0 if compute is None or not compute.is_float or compute.compute is not compute else compute.itemsize,
-            results=tuple(results), scratch=tuple([_items(places[memory], self._buffer(memory)) for memory in scratch]),
-            sources=tuple(sources), unaliased=tuple(unaliased), stored=len(stored),
-            numbers=tuple([NumberItems(place) for place, _ in numbers]), wrong=tuple(wrong), kept=kept,
-        ))  # fmt: skip
-        return call, operands
 
     def _text(self, value: Any) -> str:
         """The expression of an argument."""
@@ -261,8 +197,9 @@ class _Compiler:
                 arguments = [self._text(source), *map(self._constant, constants)]
                 return arguments[0] if function is None else f"{self._constant(function)}({', '.join(arguments)})"
             case DrawPart(draw=draw, name=name):
-                drawn = self._draws.setdefault(draw, f"draw{len(self._draws)}")
-                return f"{drawn}[{('seed', 'block').index(name)}]"
+                count = len(self._draws)
+                seed, block = self._draws.setdefault(draw, (f"seed{count}", f"block{count}"))
+                return seed if name == "seed" else block
             case tuple() if any(isinstance(part, Buffer | BlocksBuffer) for part in value):
                 return f"{self._constant(type(value))}({', '.join(map(self._text, value))})"
         return self._constant(value)
@@ -288,7 +225,7 @@ class _Compiler:
         return name
 
     def _buffer(self, memory: Memory) -> Buffer:
-        return self._buffers.get(memory) or Buffer(DType.U8, memory.nbytes, memory)
+        return self._buffers.get(memory) or _scratch(memory)
 
     def _constant(self, value: object) -> str:
         name = f"c{next(self._count)}"
@@ -313,43 +250,6 @@ class _Fallback:
             program = build.program(op.func.__name__, self._arguments, result)
             plan = self._plan = compiled(self._device, program)
         return plan(*operands)
-
-
-def _put(packed: bytearray, place: int, number: int, size: int = 8) -> None:
-    packed[place : place + size] = number.to_bytes(size, "little")
-
-
-def _numbers(values: Sequence[Value]) -> tuple[DType | None, list[Any]]:
-    """The compute dtype of numbers and their parameters; None and numbers where a call is given bits."""
-    dtypes = {value.constants for value in values if isinstance(value, Scalar) and value.function is bits_of}
-    if len(dtypes) == 1 and all(isinstance(value, Scalar) and value.function is bits_of for value in values):
-        return dtypes.pop()[0], [value.source for value in values if isinstance(value, Scalar)]
-    return None, list(values)
-
-
-def _items(place: int, buffer: Buffer) -> ResultItems:
-    dtype, length, nbytes = buffer.dtype, buffer.length, buffer.nbytes
-    require_room((length,), dtype)
-    return ResultItems(place, nbytes, length, dtype, kind_of(dtype, length), nbytes >= buffer_pool.LARGE)
-
-
-def _unaliased(snapshot: Snapshot, number: int, given: dict[Memory, int]) -> UnaliasedItems:
-    source, target = snapshot.source, snapshot.target
-    return UnaliasedItems(
-        source=number, first=source.layout.start_offset * source.itemsize, last=source.layout.end * source.itemsize,
-        written=given[target.storage.memory], begin=target.layout.start_offset * target.itemsize,
-        end=target.layout.end * target.itemsize, copy=partial(_copied, layout=source.layout),
-    )  # fmt: skip
-
-
-def _copied(storage: CpuStorage, layout: Layout) -> CpuStorage:
-    """A copy of what a layout reaches, seen as a storage in which it is at the same place."""
-    try:
-        data = np.empty(layout.end, storage.dtype.numpy)
-    except MemoryError as error:
-        raise out_of_memory(error) from None
-    data[layout.start_offset :] = storage.data[layout.start_offset : layout.end]
-    return CpuStorage(storage.device, storage.dtype, data)
 
 
 def _new(device: CpuDevice, dtype: DType, length: int) -> CpuStorage:

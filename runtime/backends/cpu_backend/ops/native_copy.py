@@ -44,7 +44,7 @@ def fill(build: ProgramBuilder, kernels: HostKernels, target: Operand, value: co
     return ()
 
 
-def assign(build: ProgramBuilder, kernels: HostKernels, target: Operand, source: Operand) -> Written:
+def assign(build: ProgramBuilder, _kernels: HostKernels, target: Operand, source: Operand) -> Written:
     """As `copy.assign`."""
     return _write(build, MOVE, target, source)
 
@@ -58,7 +58,7 @@ def binary_assign(
 
 
 def copy_to(
-    build: ProgramBuilder, kernels: HostKernels, source: Operand, target: StorageOrBuffer, offset: int
+    build: ProgramBuilder, _kernels: HostKernels, source: Operand, target: StorageOrBuffer, offset: int
 ) -> Written:
     """As `copy.copy_strided_src`."""
     return _write(build, MOVE, Operand(target, Layout.contiguous(source.shape, offset)), source)
@@ -66,7 +66,7 @@ def copy_to(
 
 def copy_rows(
     build: ProgramBuilder,
-    kernels: HostKernels,
+    _kernels: HostKernels,
     source: StorageOrBuffer,
     target: StorageOrBuffer,
     rows: int,
@@ -95,7 +95,7 @@ def _write(build: ProgramBuilder, kernel: str | None, target: Operand, source: O
     return ()
 
 
-def cat(build: ProgramBuilder, kernels: HostKernels, first: Operand, dim: int, *others: Operand) -> Buffer | None:
+def cat(build: ProgramBuilder, _kernels: HostKernels, first: Operand, dim: int, *others: Operand) -> Buffer | None:
     """As `copy.cat`; None where NumPy does it."""
     operands = [first, *others]
     shape = first.shape

@@ -21,12 +21,12 @@ if TYPE_CHECKING:
     from ..kernels import HostKernels
 
 
-def gather(build: ProgramBuilder, kernels: HostKernels, x: Operand, indexes: Operand, dim: int) -> Buffer | None:
+def gather(build: ProgramBuilder, _kernels: HostKernels, x: Operand, indexes: Operand, dim: int) -> Buffer | None:
     """As `index.gather`; None where NumPy does it."""
     return gathered(build, "gather", x, indexes, dim)
 
 
-def select(build: ProgramBuilder, kernels: HostKernels, x: Operand, indexes: Operand, dim: int) -> Buffer | None:
+def select(build: ProgramBuilder, _kernels: HostKernels, x: Operand, indexes: Operand, dim: int) -> Buffer | None:
     """As `index.index_select`; None where NumPy does it."""
     return gathered(build, "index_select", x, _along(indexes, x.shape, dim), dim)
 

@@ -10,7 +10,7 @@ from ....core.shape import Shape
 from ....program.builder import ProgramBuilder
 from ....program.operand import Operand
 from ....program.values import Buffer
-from ..execute import BRIEF
+from ..kernel_call import BRIEF
 from .native import launch_map
 
 if TYPE_CHECKING:

@@ -1,0 +1,146 @@
+"""Calls of kernels as functions that are made in C, by which storages and numbers get into a kernel's struct."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+from functools import partial
+from typing import TYPE_CHECKING, Any, Final
+
+import numpy as np
+
+from ....dtype import DType
+from ....kernels.host_arguments import (
+    CallItems,
+    NumberItems,
+    ResultItems,
+    SourceItems,
+    UnaliasedItems,
+    WrongIndexItems,
+)
+from ...core.layout import Layout
+from ...helpers.host_memory import out_of_memory, require_room
+from ...program.steps import Launch
+from ...program.values import Address, Buffer, Memory, Scalar, Value
+from ..plan import Plan, kind_of
+from . import buffer_pool
+from .kernels import address_of_array
+from .storage import CpuStorage
+from .values import Function, IndexRecord, Snapshot, Table, Threads, bits_of
+
+if TYPE_CHECKING:
+    from .device import CpuDevice
+
+BRIEF: Final = 1 << 14
+"""Other threads of Python wait while a kernel works on no more elements."""
+
+
+class KernelCall:
+    """The call of a launch: its fields that are the same in all runs, and where the others are."""
+
+    def __init__(
+        self, device: CpuDevice, launch: Launch, positions: dict[Memory, int], stored: Collection[Memory] = ()
+    ) -> None:
+        """Fill in what is known. Memory is that of the storage at a position, and what is `stored` gets one."""
+        self._device = device
+        self._launch = launch
+        self._packed = bytearray(launch.arguments.template)
+        self._threads = 0
+        self._sources: list[SourceItems] = []
+        self._unaliased: list[UnaliasedItems] = []
+        self._wrong: list[WrongIndexItems] = []
+        self._tables: list[Any] = []
+        self._number_places: list[int] = []
+        self.numbers: list[Value] = []
+        """The numbers, in the order in which the call takes them."""
+        self.positions = positions
+        """The memory of the storages that the call takes."""
+        self.new: dict[Memory, int] = {}
+        """The place of each memory that the call allocates, which is used as a whole and once."""
+        kernels = device.kernels
+        assert kernels is not None, "the kernels are there"
+        for place, value in launch.arguments.values:
+            kind = type(value)
+            if isinstance(value, Address):
+                memory = value.memory
+                position = positions.get(memory)
+                if position is None and memory in stored:
+                    position = positions[memory] = len(positions)
+                if position is None:
+                    self.new[memory] = place
+                    continue
+                if isinstance(value, Snapshot):
+                    self._unaliased.append(_unaliased(value, len(self._sources), positions))
+                self._sources.append(SourceItems(place, value.offset, position))
+            elif kind is Threads:
+                self._threads = place
+                self._put(place, 1, 4)
+            elif isinstance(value, Function):
+                self._put(place, kernels.address(value.family, value.name))
+            elif isinstance(value, Table):
+                self._tables.append(value.array)
+                self._put(place, address_of_array(value.array))
+            elif isinstance(value, IndexRecord):
+                self._wrong.append(WrongIndexItems(place, value.fail))
+            else:
+                self._number_places.append(place)
+                self.numbers.append(value)
+
+    def _put(self, place: int, number: int, size: int = 8) -> None:
+        self._packed[place : place + size] = number.to_bytes(size, "little")
+
+    def plan(self, results: Sequence[Buffer], scratch: Sequence[Buffer], *, as_tuple: bool) -> tuple[Plan, list[Any]]:
+        """The function that makes the call and returns storages of results, and the numbers that it takes."""
+        kernels, launch = self._device.kernels, self._launch
+        assert kernels is not None, "the kernels are there"
+        compute, numbers = _as_taken(self.numbers)
+        # The call converts these itself, and others by `bits_of`.
+        is_own = compute is not None and compute.is_float and compute.compute is compute
+        plan = kernels.call(CallItems(
+            shared=kernels.shared, kernel=kernels.address(launch.family, launch.kernel), arguments=bytes(self._packed),
+            threads_place=self._threads,
+            is_brief=max([launch.work, *[result.length for result in results]]) <= BRIEF,
+            makes_tuple=as_tuple, device=self._device, compute=compute,
+            compute_bytes=compute.itemsize if is_own and compute is not None else 0,
+            results=tuple([self._items(result) for result in results]),
+            scratch=tuple([self._items(buffer) for buffer in scratch]), sources=tuple(self._sources),
+            unaliased=tuple(self._unaliased), stored=len(self.positions),
+            numbers=tuple([NumberItems(place) for place in self._number_places]), wrong=tuple(self._wrong),
+            kept=self._tables,
+        ))  # fmt: skip
+        return plan, numbers
+
+    def _items(self, buffer: Buffer) -> ResultItems:
+        dtype, length, nbytes = buffer.dtype, buffer.length, buffer.nbytes
+        require_room((length,), dtype)
+        is_large = nbytes >= buffer_pool.LARGE
+        return ResultItems(self.new[buffer.memory], nbytes, length, dtype, kind_of(dtype, length), is_large)
+
+
+def _as_taken(numbers: list[Any]) -> tuple[DType | None, list[Any]]:
+    """The compute dtype of numbers, and their parameters; None and the numbers where a call is given bits."""
+    dtypes = {
+        number.constants if isinstance(number, Scalar) and number.function is bits_of else None for number in numbers
+    }
+    if len(dtypes) != 1 or None in dtypes:
+        return None, numbers
+    ((dtype,),) = dtypes
+    return dtype, [number.source for number in numbers]
+
+
+def _unaliased(snapshot: Snapshot, number: int, positions: dict[Memory, int]) -> UnaliasedItems:
+    source, target = snapshot.source, snapshot.target
+    return UnaliasedItems(
+        source=number, first=source.layout.start_offset * source.itemsize, last=source.layout.end * source.itemsize,
+        written=positions[target.storage.memory], begin=target.layout.start_offset * target.itemsize,
+        end=target.layout.end * target.itemsize, copy=partial(_copied, layout=source.layout),
+    )  # fmt: skip
+
+
+def _copied(storage: CpuStorage, layout: Layout) -> CpuStorage:
+    """A copy of what a layout reaches, seen as a storage in which it is at the same place."""
+    try:
+        data = np.empty(layout.end, storage.dtype.numpy)
+    except MemoryError as error:
+        raise out_of_memory(error) from None
+    data[layout.start_offset :] = storage.data[layout.start_offset : layout.end]
+    return CpuStorage(storage.device, storage.dtype, data)
