@@ -11,9 +11,10 @@ from .values import BlocksBuffer, Buffer, Parameter
 
 
 class Translate(Protocol):
-    """The error to raise in the place of one of a library's; that may be the same one."""
+    """What gives the error to raise in the place of one of a library's; that may be the same one."""
 
-    def __call__(self, error: Exception, /) -> Exception: ...
+    def __call__(self, error: Exception, /) -> Exception:
+        """The error to raise."""
 
 
 class Translating:

@@ -67,11 +67,9 @@ def _lines(program: Program) -> list[str]:
     arguments = ", ".join(names.argument(argument) for argument in program.arguments)
     lines = [f"{program.name}({arguments}):"]
     for step, released in zip(program.steps, program.released, strict=True):
-        lines.append(f"    {names.step(step)}")
+        lines.append(f"    {'return ' if step is program.result else ''}{names.step(step)}")
         lines += [f"    free {names.memory(memory)}" for memory in released]
-    if isinstance(program.result, HostCall):
-        lines.append("    return what the last call returns")
-    elif results := results_of(program.result):
+    if results := results_of(program.result):
         lines.append(f"    return {', '.join(map(names.text, results))}")
     return lines
 

@@ -19,8 +19,8 @@ class Allocate(NamedTuple):
 class Launch(NamedTuple):
     """Launch a kernel of a family on so many blocks, with the packed fields of its struct.
 
-    `shared_bytes` is the shared memory that the launch asks for beyond what the kernel declares. `work` is the number of
-    elements whose time the launch takes besides those that it makes, where an executor asks for that.
+    `shared_bytes` is the shared memory that the launch asks for beyond what the kernel declares. `work` is how many
+    elements, besides those of results, take as long as the launch, for executors that ask for it.
     """
 
     family: str

@@ -46,6 +46,17 @@ def test_an_error_of_the_look_up_is_not_taken_for_one_of_the_arguments(
         x.unary_impl(tl.UnaryOp.EXP, LAYOUT)
 
 
+def test_a_plan_takes_other_storages_and_numbers() -> None:
+    x, y = storage(), tl.Device.cpu().storage(np.array([3, 4], "f4"))
+    plans = x.inner.device.plans
+    plans.clear()
+    assert x.affine(LAYOUT, 2, 1).to_numpy().tolist() == [3, 3]
+    (plan,) = plans.values()
+    assert plan(y.inner, 3.0, -1.0).to_numpy().tolist() == [8, 11]
+    assert y.affine(LAYOUT, 3, -1).to_numpy().tolist() == [8, 11]
+    assert list(plans.values()) == [plan]
+
+
 class Notes:
     """Notes the calls that it is shown, and each run of their plans, in a list that observers may share."""
 

@@ -15,7 +15,7 @@ from tallow import DType, GgmlDType, Layout
 from tallow.kernels.constants import ACCESS_BYTES
 from tallow.runtime.program.argument_struct import ArgumentStruct
 from tallow.runtime.program.builder import ProgramBuilder
-from tallow.runtime.program.host import host_plan
+from tallow.runtime.program.host import Translating, host_plan
 from tallow.runtime.program.op_call import operands_of
 from tallow.runtime.program.operand import Operand, dense
 from tallow.runtime.program.program import Program
@@ -234,11 +234,38 @@ def test_a_function_of_an_array_library_is_one_step() -> None:
     (step,) = program.steps
     first, second = program.arguments
     assert step == program.result == HostCall(add, (Operand(first, x.layout), second), {"sign": -1})
-    assert str(program).splitlines()[2:] == ["    return what the last call returns"]
-    run = host_plan(program, lambda error: error)
-    assert run("other", 2.0) == ("other", x.layout, -2.0)
-    with pytest.raises(LookupError), pytest.raises(TypeError):
-        host_plan(program, lambda error: LookupError())("other", None)
+    arguments = "(x0: f32[4], Layout(shape=(4,), strides=(1,), start_offset=0)), n1"
+    assert str(program) == f"add(x0: f32[4], n1):\n    return host add({arguments})"
+    assert host_plan(program, translated)("other", 2.0) == ("other", x.layout, -2.0)
+
+
+def translated(error: Exception) -> Exception:
+    return RuntimeError("translated") if isinstance(error, LookupError) else error
+
+
+@pytest.mark.parametrize(("error", "raised"), [(KeyError, RuntimeError), (ValueError, ValueError)])
+def test_errors_of_an_array_library_are_translated_where_its_program_runs(
+    error: type[Exception], raised: type[Exception]
+) -> None:
+    def fail(x: Any) -> Any:
+        raise error(x)
+
+    plan = host_plan(built(fail, Stored(DType.F32, 4)), translated)
+    with pytest.raises(raised):
+        plan("storage")
+    with pytest.raises(raised), Translating(translated):
+        fail("storage")
+
+
+def prepared(build: ProgramBuilder, x: Operand, number: float | Parameter) -> HostCall:
+    """An op whose function takes what runs are given, as it is."""
+    return build.host(pow, x.storage, number)
+
+
+def test_a_function_that_takes_what_runs_are_given_is_called_as_it_is() -> None:
+    program = built(prepared, at(Stored(DType.F32, 4), (4,)), 0.5, numbers=1)
+    assert program.is_host_call
+    assert host_plan(program, translated)(3, 2) == 9
 
 
 def refusing(build: ProgramBuilder, x: Operand, is_taken: bool) -> Buffer | None:

@@ -42,20 +42,29 @@ def test_a_replay_writes_to_what_the_block_made() -> None:
 
 
 def test_a_block_with_a_call_that_has_no_plan_is_not_whole() -> None:
-    noted, device = replay(), tl.Device.cpu().inner
-    plans = device.plans
+    noted, broken, plans = replay(), replay(), tl.Device.cpu().inner.plans
     with noted:
         tl.Tensor(np.ones((3, 1, 17), np.float32)).tanh().sum(2)
     assert not noted.whole
-    x, outer, inner, broken = tl.Tensor(np.ones(3, np.float32)), replay(), replay(), replay()
-    x.exp()
-    with outer, inner:
-        x.exp()
-    assert (outer.whole, inner.whole) == (True, False)
     with pytest.raises(tl.ShapeMismatch), broken:
-        x.reshape(2)
+        tl.Tensor(np.ones(3, np.float32)).reshape(2)
     assert not broken.whole
-    assert device.plans is plans
+    assert plans.observers == ()
+
+
+def test_a_block_inside_of_another_one_is_part_of_both() -> None:
+    x, outer, inner = tl.Tensor(np.ones(3, np.float32)), replay(), replay()
+    x.exp()
+    with outer:
+        with inner:
+            y = x.exp()
+        z = y + 0
+    assert (outer.whole, inner.whole) == (True, True)
+    x.fill_(0)
+    inner.replay()
+    assert (y.numpy()[0], z.numpy()[0] > 2) == (1, True)
+    outer.replay()
+    assert z.numpy()[0] == 1
 
 
 def test_what_other_threads_do_is_no_part_of_a_block() -> None:

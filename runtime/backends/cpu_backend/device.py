@@ -22,6 +22,7 @@ from . import blas, execute, host_libraries
 from .kernels import HostKernels
 from .onednn import Onednn
 from .ops import memory
+from .replay import Replay
 from .storage import CpuStorage, QCpuStorage
 
 if TYPE_CHECKING:
@@ -57,6 +58,9 @@ class CpuDevice(ArrayDevice):
     def onednn(self) -> Onednn | None:
         """oneDNN, where its library is installed."""
         return Onednn.open()
+
+    def replay(self) -> Replay:
+        return Replay(self)
 
     @classmethod
     def translated(cls, error: Exception) -> Exception:

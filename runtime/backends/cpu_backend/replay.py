@@ -1,77 +1,63 @@
-"""Calls on the CPU that are made again: those of plans, without what Python does around them."""
+"""Calls on the CPU that are made again: runs of plans, without what Python does around them."""
 
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable
+from contextlib import AbstractContextManager
 from typing import TYPE_CHECKING, Any
 
-from ...base.bounded_cache import BoundedCache
-from ..plan import Plan
+from ..plan import Key, Plan
 from .storage import CpuStorage
 
 if TYPE_CHECKING:
+    from ...program.op_call import OpCall
     from .device import CpuDevice
 
-_one_at_a_time = threading.Lock()
 
-
-class Replay(BoundedCache[object, Plan]):
+class Replay:
     """What a thread does with storages of the CPU inside a `with` block, to be done again with the same storages.
 
-    The block is left with what it made, and a replay writes what it makes then to the same storages. Only calls of
-    plans are noted: a block that makes its calls for the first time, or others, is not `whole`. While another block is
-    noted this one is not.
+    The block is left with what it made, and a replay writes what it makes then to the same storages. A block is `whole`
+    if all of its calls are like earlier ones: else some were made without a plan.
     """
 
     def __init__(self, device: CpuDevice) -> None:
-        super().__init__(0)
         self._device = device
-        self._plans = device.plans
         self._thread = 0
-        self._calls: list[tuple[Plan, tuple[Any, ...], Any]] = []
+        self._runs: list[tuple[Plan, tuple[Any, ...], Any]] = []
+        self._observation: AbstractContextManager[None] | None = None
         self.whole = False
 
     def __enter__(self) -> None:
-        if _one_at_a_time.acquire(blocking=False):
-            self.whole, self._thread = True, threading.get_ident()
-            self._plans, self._device.plans = self._device.plans, self
+        self.whole, self._thread = True, threading.get_ident()
+        self._observation = self._device.plans.observed_by(self)
+        self._observation.__enter__()
 
-    def __exit__(self, kind: object, *_: object) -> None:
+    def __exit__(self, kind: Any, error: Any, trace: Any) -> None:
         self.whole &= kind is None
-        if self._thread:
-            self._device.plans, self._thread = self._plans, 0
-            _one_at_a_time.release()
+        self._thread = 0
+        assert self._observation is not None, "the block was entered"
+        self._observation.__exit__(kind, error, trace)
 
-    def get(self, key: object, default: Any = None) -> Any:
-        """The plan of a key, which notes its calls by the thread of the block."""
-        plan = self._plans.get(key, default)
-        return plan if plan is None or threading.get_ident() != self._thread else self._noted(plan)
+    def observed(self, _key: Key, _call: OpCall, plan: Plan, is_known: bool) -> Plan:
+        """A plan that notes its runs by the thread of the block."""
 
-    def keep(self, key: object, value: Plan) -> Plan:
-        """Keep a plan where the others are."""
-        return self._plans.keep(key, value)
+        def run(*operands: Any) -> Any:
+            result = plan(*operands)
+            if threading.get_ident() == self._thread:
+                # None is of a call that leaves its work to another one.
+                self.whole &= is_known and result is not None
+                self._runs.append((plan, operands, result))
+            return result
 
-    def clear(self) -> None:
-        """Forget the plans that are kept."""
-        self._plans.clear()
-
-    def _noted(self, plan: Plan) -> Callable[..., Any]:
-        def call(*operands: Any) -> Any:
-            made = plan(*operands)
-            # A call that leaves its work to another one.
-            self.whole &= made is not None and made is not False
-            self._calls.append((plan, operands, made))
-            return made
-
-        return call
+        return run
 
     def replay(self) -> None:
-        """Make the calls of a whole block again."""
-        for plan, operands, made in self._calls:
+        """Do again what a whole block did."""
+        for plan, operands, result in self._runs:
             again = plan(*operands)
-            if type(made) is CpuStorage:
-                made.take(again)
-            elif type(made) is tuple:
-                for storage, other in zip(made, again, strict=True):
+            if type(result) is CpuStorage:
+                result.take(again)
+            elif type(result) is tuple:
+                for storage, other in zip(result, again, strict=True):
                     storage.take(other)

@@ -1,0 +1,135 @@
+"""How the CPU runs programs: a launch by a call that is made in C, several steps by a function written for them."""
+
+from __future__ import annotations
+
+import gc
+import linecache
+import weakref
+from collections.abc import Callable
+from functools import partial
+from types import FunctionType
+from typing import Any
+
+import numpy as np
+import pytest
+import tallow as tl
+from tallow.op import BinaryGradientsOp, MethodOp
+from tallow.runtime.backends.cpu_backend.execute import compiled
+from tallow.runtime.backends.cpu_backend.kernels import HostKernels
+from tallow.runtime.backends.cpu_backend.ops import native, native_copy, native_random, native_rows
+from tallow.runtime.backends.cpu_backend.storage import CpuStorage
+from tallow.runtime.program.builder import ProgramBuilder
+from tallow.runtime.program.op_call import OpCall
+from tallow.runtime.program.operand import Operand, dense
+from tallow.runtime.program.program import Program
+from tallow.runtime.program.steps import HostCall
+from tallow.runtime.program.values import Buffer
+
+KERNELS = HostKernels.open()
+DEVICE = tl.Device.cpu().inner
+pytestmark = pytest.mark.skipif(KERNELS is None, reason="no kernels for this machine; run 'opgen compile --host'")
+
+
+def stored(*values: float, dtype: str = "f4") -> CpuStorage:
+    storage = tl.Device.cpu().storage(np.array(values, dtype)).inner
+    assert isinstance(storage, CpuStorage)
+    return storage
+
+
+def row(storage: CpuStorage) -> Operand:
+    return Operand(storage, tl.Layout.contiguous((storage.length,)))
+
+
+def program_of(op: Callable[..., Any], *arguments: Any, numbers: int = 0, **options: Any) -> Program:
+    program = OpCall(op, arguments, options, numbers, DEVICE.buffer_of).program(DEVICE.facts)
+    assert program is not None
+    return program
+
+
+def test_one_launch_is_one_call_made_in_c() -> None:
+    x, y = stored(1, 2, 3), stored(4, 5, 6)
+    add = compiled(DEVICE, program_of(native.elementwise, KERNELS, tl.BinaryOp.ADD, row(x), row(y)))
+    assert not isinstance(add, FunctionType)
+    assert add(x, y).to_numpy().tolist() == [5, 7, 9]
+    assert add(y, y).to_numpy().tolist() == [8, 10, 12]
+    assign = compiled(DEVICE, program_of(native_copy.assign, KERNELS, row(x), row(y)))
+    assert assign(x, y) is True
+    assert x.to_numpy().tolist() == [4, 5, 6]
+    gradients = program_of(native.joint, KERNELS, BinaryGradientsOp.MUL_GRADIENTS, row(x), row(x), row(x))
+    assert [made.to_numpy().tolist() for made in compiled(DEVICE, gradients)(x, x, x)] == [[16, 25, 36]] * 2
+
+
+def test_several_steps_are_a_function_whose_text_can_be_read() -> None:
+    x = stored(1, 2, 3, 4)
+    transposed = Operand(x, tl.Layout((2, 2), (1, 2)))
+    plan = compiled(DEVICE, program_of(native_rows.cumsum, KERNELS, transposed, 0))
+    assert isinstance(plan, FunctionType)
+    assert plan(x).to_numpy().tolist() == [1, 3, 3, 7]
+    lines = linecache.getlines(plan.__code__.co_filename)
+    assert "cumsum" in plan.__code__.co_filename
+    assert lines[0] == "def cumsum(x0):\n"
+
+
+def test_draws_come_from_the_stream_of_the_device() -> None:
+    program = program_of(native_random.normal, KERNELS, 0.0, 1.0, tl.Shape((5,)), tl.DType.F32)
+    draw = compiled(DEVICE, program)
+    DEVICE.random.set_seed(3)
+    first, second = draw(), draw()
+    DEVICE.random.set_seed(3)
+    assert (draw().to_numpy() == first.to_numpy()).all()
+    assert (draw().to_numpy() == second.to_numpy()).all()
+    assert (first.to_numpy() != second.to_numpy()).all()
+
+
+def test_memory_lives_until_its_last_use_and_a_fallback_is_run_where_a_library_refuses() -> None:
+    is_taken, copies = True, list[weakref.ref[Any]]()
+
+    def look(copy: CpuStorage, address: int) -> bool:
+        copies.append(weakref.ref(copy.data))
+        assert address != copy.address
+        return is_taken
+
+    def look_again() -> None:
+        gc.collect()
+        assert copies[-1]() is None
+
+    def negated(x: Any) -> CpuStorage:
+        return stored(*(-x.storage.data))
+
+    def otherwise(build: ProgramBuilder, x: Operand) -> HostCall:
+        return build.host(negated, x)
+
+    def op(build: ProgramBuilder, x: Operand, number: float) -> Buffer | None:
+        assert KERNELS is not None
+        copy = native.copied(build, x)
+        build.call(look, copy.storage, x.address, fallback=partial(otherwise, x=x))
+        doubled = native.elementwise(build, KERNELS, tl.BinaryOp.ADD, copy, copy)
+        assert doubled is not None
+        build.host(look_again)
+        return native.elementwise(build, KERNELS, MethodOp.AFFINE, dense(doubled, x.shape), number, 0.0)
+
+    x = stored(1, 2, 3)
+    plan = compiled(DEVICE, program_of(op, row(x), 3.0, numbers=1))
+    assert plan(x, 3.0).to_numpy().tolist() == [6, 12, 18]
+    assert plan(x, 0.5).to_numpy().tolist() == [1, 2, 3]
+    is_taken = False
+    assert plan(x, 3.0).to_numpy().tolist() == [-1, -2, -3]
+
+
+def test_a_lack_of_memory_of_the_host_is_out_of_memory() -> None:
+    def fail(_: CpuStorage) -> None:
+        raise MemoryError
+
+    def alone(build: ProgramBuilder, x: Operand) -> HostCall:
+        return build.host(fail, x.storage)
+
+    def among_others(build: ProgramBuilder, x: Operand) -> Buffer:
+        copy = native.copied(build, x)
+        build.host(fail, copy.storage)
+        buffer: Buffer = copy.storage
+        return buffer
+
+    x = stored(1, 2, 3)
+    for op in (alone, among_others):
+        with pytest.raises(tl.OutOfMemory):
+            compiled(DEVICE, program_of(op, row(x)))(x)
