@@ -40,6 +40,11 @@ def camel(name: str) -> str:
     return "".join(part.capitalize() for part in name.split("_"))
 
 
+def snake(name: str) -> str:
+    """What Python calls what belongs to a struct: SoftmaxRows -> softmax_rows."""
+    return "".join(f"_{letter.lower()}" if letter.isupper() else letter for letter in name).lstrip("_")
+
+
 def names_in(expression: str) -> list[str]:
     """The names that an expression takes from its surroundings: not the words of C++, and no members."""
     matches = list(_TOKEN.finditer(expression))

@@ -22,6 +22,7 @@ from opgen.format import formatted
 from opgen.formula import shared, text_of
 from opgen.gradient_ops import by_size, op_of
 from opgen.kernels import Kernel, KernelFamily
+from opgen.launch_ops import MODULE
 from opgen.launched import launched
 from opgen.loader import Value, load
 from opgen.matrix import Cell, op_cells
@@ -248,6 +249,12 @@ class Explainer:
     def _branch(self, method: Method, backend: Backend, lowering: Lowering) -> Iterator[Fact]:
         """The functions that a cell names, and the branch that calls them."""
         for call in lowering.calls:
+            if call.module == MODULE:
+                op = self.spec.launch_ops[call.function]
+                where = self._defined(call.function, MODULE)
+                parts = (Fact("emitted", f"{MODULE}.{call.function}", where),)
+                yield Fact("launch", f"{op.kernel.name} of {op.family.name}", op.kernel.location, parts)
+                continue
             path, node = self._function(backend, call)
             where = None if node is None else self.project.sources.place(path, node.lineno)
             yield Fact("function", f"{path.parts[2]}.ops.{call.module}.{call.function}", where)
@@ -316,6 +323,9 @@ class Explainer:
             parts.append(Fact("op", f"{functor.kind}.{functor.name}", functor.location))
         if dtype is not None:
             parts.append(self._accumulated(family, dtype, functor))
+        for op in self.spec.launch_ops.values():
+            if kernel in op.kernels:
+                parts.append(Fact("launched by", f"{MODULE}.{op.method.name}", op.kernel.location))
         if row is None:
             made = [each.name for each in kernel_rows(self.spec, kernel)]
             parts.append(Fact("makes", f"{len(made)}: {', '.join(made[:4])}{', ...' if len(made) > 4 else ''}"))

@@ -24,6 +24,7 @@ from opgen.decoder import (
     exactly,
     names_of,
 )
+from opgen.launches import Launch
 from opgen.problem import Location, Problem, did_you_mean
 from opgen.reserved import no_cpp_word
 from opgen.toolchains import TARGET
@@ -262,6 +263,11 @@ class KernelFamily:
     ]
     kernels: Annotated[
         tuple[Kernel, ...], Mark.OPTIONAL, "The kernels: patterns that range over ops, dtypes or widths."
+    ]
+    launches: Annotated[
+        tuple[Launch, ...],
+        Mark.OPTIONAL,
+        "By struct, how ops launch the kernels that take it. Only where `host` is true.",
     ]
     structs: Annotated[tuple[Struct, ...], Mark.LATER]
     path: Path

@@ -7,6 +7,7 @@ from functools import lru_cache
 from pathlib import PurePosixPath
 
 from opgen.kernels import Kernel, KernelFamily
+from opgen.launch_ops import MODULE
 from opgen.matrix import Cell
 from opgen.model import Functor, Spec
 from opgen.sources import BACKENDS, Sources
@@ -19,16 +20,21 @@ def launched(
 
     Where these name families alone, of the host's or of others, it is all kernels of the families.
     """
-    called = {
-        (BACKENDS / package / "ops" / f"{call.module}.py", call.function)
+    calls = {
+        (cell.backend, call.module, call.function)
         for cell in cells
         if functor is None and cell.via is not None
         for call in spec.lowerings[cell.backend][cell.method, cell.op][cell.dtype].calls
-        for package in spec.packages[cell.backend]
+    }
+    called = {
+        (BACKENDS / package / "ops" / f"{module}.py", function)
+        for backend, module, function in calls
+        for package in spec.packages[backend]
     }
     texts = [_text(sources, path, function) for path, function in called]
     hosts = {family.name for family in spec.kernels if family.host}
-    families, named = set[str](), set[tuple[str, str]]()
+    ops = [spec.launch_ops[function] for _, module, function in calls if module == MODULE]
+    families, named = set[str](), {(op.family.name, kernel.name) for op in ops for kernel in op.kernels}
     for text in texts:
         words = {*re.findall(r"'(\w+)'", text)}
         # A function that launches kernels of the host names ops, which families for GPUs may be called as.

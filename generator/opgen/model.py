@@ -7,7 +7,7 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
-from typing import Annotated, ClassVar, Final, TypeAlias
+from typing import TYPE_CHECKING, Annotated, ClassVar, Final, TypeAlias
 
 from opgen.arrays import ArrayLibrary, Word
 from opgen.cells import CELL_KEYS, CellFile, Lowering, Lowerings
@@ -45,6 +45,9 @@ from opgen.problem import Location, did_you_mean, nearest
 from opgen.reserved import is_reserved, no_cpp_word, not_reserved
 from opgen.signature import Call, Signature, is_optional
 from opgen.toolchains import CodeObjects
+
+if TYPE_CHECKING:
+    from opgen.launch_ops import LaunchOp
 
 # What the expressions of each kind of functors call their operands; a reduction's combine has a y too. The functors of
 # such a kind may be chosen by an argument, which is of an enum.
@@ -1136,6 +1139,7 @@ class Spec:
     modules: Mapping[str, Mapping[str, Mapping[str, Callable]]] = field(default_factory=dict)
     raised: Mapping[str, Collection[str]] = field(default_factory=dict)  # by each check
     public: Mapping[str, PublicModule] = field(default_factory=dict)
+    launch_ops: Mapping[str, "LaunchOp"] = field(default_factory=dict)  # by the methods that they are ops of
 
     @cached_property
     def groups(self) -> Mapping[str, tuple[str, ...]]:

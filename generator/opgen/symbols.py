@@ -21,6 +21,7 @@ from opgen.cpp import camel, names_in
 from opgen.errors import raised_by_checks
 from opgen.formula import Primitive, text_of
 from opgen.kernels import KernelFamily
+from opgen.launch_ops import MODULE, host_package, launch_ops
 from opgen.model import (
     Backend,
     BackendFamily,
@@ -67,10 +68,14 @@ def read_symbols(spec: Spec, sources: Sources, problems: Problems) -> Spec:
             known = (str(path.relative_to(RUNTIME).with_suffix("")) for path in sources.below(RUNTIME))
             message = f"module '{name}' has the names of {RUNTIME / home}, which is not there"
             problems.unknown(location, message, home, known, "write it")
+    modules, ops = dict(_functions_of_ops(tuple(packages), sources)), launch_ops(spec, sources, problems)
+    if ops and (host := host_package(spec)) is not None:
+        modules[host] = {**modules.get(host, {}), MODULE: {name: op.callable for name, op in ops.items()}}
     return replace(
         spec,
         own_modules={package: frozenset(sources.python(BACKENDS / package)) for package in packages},
-        modules=_functions_of_ops(tuple(packages), sources),
+        modules=modules,
+        launch_ops=ops,
         raised=raised_by_checks(sources),
         public=public,
     )
@@ -266,6 +271,9 @@ class _Runtime:
     def _mistake(self, method: Method, call: FunctionCall, where: str) -> str | None:
         """The end of the message about a call that no function answers; None where one does."""
         path = self.ops.get(call.module)
+        if call.module == MODULE and host_package(self.spec) in self.spec.packages[self.backend.name]:
+            launched = {name: op.callable for name, op in self.spec.launch_ops.items()}
+            return _misfit(method, call, launched, "spec/kernels")
         if path is None:
             return f", but {where} has no module '{call.module}'{did_you_mean(call.module, self.ops)}"
         functions = self.sources.functions(path)

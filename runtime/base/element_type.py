@@ -27,6 +27,16 @@ class Facts(NamedTuple):
     joined_as: str | None  # where it is not itself
 
 
+class IndexForm(NamedTuple):
+    """How kernels read an index."""
+
+    mark: int
+    """The mark as an i64; where there is none, what no index of fewer bytes is."""
+    itemsize: int
+    shift: int
+    """How far the sign is from bit 63."""
+
+
 class ElementType(Named):
     """The class of the enum DType, which has the members."""
 
@@ -119,13 +129,11 @@ class ElementType(Named):
         return self._facts.numpy[0] == "numpy"
 
     @cached_property
-    def index_form(self) -> tuple[int, int, int]:
-        """How kernels read an index of it: the mark as an i64, the bytes, and how far the sign is from bit 63.
-
-        Where there is no mark, it is what no index of fewer bytes is.
-        """
+    def index_form(self) -> IndexForm:
+        """How kernels read an index of it."""
         mark = 2**63 if self.index_mark is None else self.index_mark
-        return (mark + 2**63) % 2**64 - 2**63, self.itemsize, 64 - 8 * self.itemsize if self.kind == "signed" else 0
+        shift = 64 - 8 * self.itemsize if self.kind == "signed" else 0
+        return IndexForm((mark + 2**63) % 2**64 - 2**63, self.itemsize, shift)
 
     def index_of(self, word: int) -> int:
         """The index that an i64 of the same bits stands for."""

@@ -10,6 +10,7 @@ from opgen.base import Base, with_base
 from opgen.build import build
 from opgen.check import check
 from opgen.language_server.index import Index, index_of
+from opgen.launch_ops import MODULE, LaunchOp, host_package
 from opgen.loader import Document, load
 from opgen.model import Spec
 from opgen.problem import Location, Problem, Problems, lines_of
@@ -125,7 +126,9 @@ class Workspace:
         return lines_of(self.text(path))
 
     def packages(self, path: Path) -> list[str]:
-        """The packages whose ops the cells of a file call: its own, and those of what it extends."""
+        """The packages whose ops a file calls: that of a cell and what it extends, or the one that has launches."""
+        if self._spec is not None and path in (family.path for family in self._spec.kernels if family.host):
+            return list(filter(None, [host_package(self._spec)]))
         owners = {owner.path: owner for owner in self._spec.owners} if self._spec is not None else {}
         by_name = {owner.name: owner for owner in owners.values()}
         found: list[str] = []
@@ -135,13 +138,17 @@ class Workspace:
             owner = by_name.get(owner.extends or "")
         return [package for package in found if package]
 
-    def functions(self, path: Path) -> Iterator[tuple[str, PurePosixPath, ast.FunctionDef]]:
-        """What cells of a file may call, each as `module.function`."""
-        for package in self.packages(path):
-            for module, file in self.sources.python(BACKENDS / package / "ops").items():
-                for node in self._definitions(file):
-                    if isinstance(node, ast.FunctionDef):
-                        yield f"{module}.{node.name}", file, node
+    def functions(self, path: Path) -> Iterator[tuple[str, Place, str]]:
+        """What cells and launches of a file may call, each as `module.function`, where it is, and its signature."""
+        folders = [BACKENDS / package / "ops" for package in self.packages(path)]
+        # Launches call functions of the package too.
+        folders += [folder.parent for folder in folders if path.parent.name == "kernels"]
+        for file in (file for folder in folders for file in self.sources.python(folder).values()):
+            for node in self._definitions(file):
+                if isinstance(node, ast.FunctionDef):
+                    yield f"{file.stem}.{node.name}", _place(file, node), _signature(node)
+        if self._spec is not None and host_package(self._spec) in self.packages(path):
+            yield from map(_launch, self._spec.launch_ops.values())
 
     def _definitions(self, file: PurePosixPath) -> Iterator[ast.FunctionDef | ast.ClassDef]:
         """The functions and classes of a module for others."""
@@ -152,7 +159,7 @@ class Workspace:
     def defined_in_python(self, kind: str, name: str, path: Path) -> Iterator[Place]:
         """Where Python defines what a name of a kind means in a file of the spec."""
         if kind == "function":
-            yield from (_place(file, node) for function, file, node in self.functions(path) if function == name)
+            yield from (place for function, place, _ in self.functions(path) if function == name)
         elif kind in _HOMES:
             home = _HOMES[kind]
             yield from (_place(home, node) for node in self._definitions(home) if node.name == name)
@@ -160,7 +167,7 @@ class Workspace:
     def python_names(self, kind: str, path: Path) -> Iterator[tuple[str, str]]:
         """The names of a kind that are in the runtime, and what each is."""
         if kind == "function":
-            yield from ((function, _signature(node)) for function, _, node in self.functions(path))
+            yield from ((function, signature) for function, _, signature in self.functions(path))
         elif kind == "header":
             yield from ((str(file.relative_to(HEADERS)), "") for file in self.sources.below(HEADERS))
         else:
@@ -169,6 +176,13 @@ class Workspace:
 
 _HOMES = {"check": CORE / "check.py", "error": BASE / "error.py", "rule": RUNTIME / "gradient/rules.py"}
 PYTHON_KINDS = ("function", "header", *_HOMES)
+
+
+def _launch(op: LaunchOp) -> tuple[str, Place, str]:
+    """An op that opgen makes of a launch."""
+    where, signature = op.kernel.location, str(op.method.signature)
+    doc = f"launch {op.kernel.name} of {op.family.name}\n\n```python\n{signature}\n```"
+    return f"{MODULE}.{op.method.name}", Place(where.path, where.line, doc), signature
 
 
 def _place(path: PurePosixPath, node: ast.FunctionDef | ast.ClassDef) -> Place:

@@ -2,6 +2,7 @@
 
 from types import SimpleNamespace as View
 
+from opgen.launch_ops import MODULE
 from opgen.model import Backend, Method, Spec
 from opgen.problem import Location
 from opgen.views.dispatch import backend_classes, ops_names
@@ -69,6 +70,8 @@ def ops(spec: Spec, backend: Backend) -> View:
     called = sorted({call.module for lowering in lowerings for call in lowering.calls})
 
     def home(module: str) -> str:
+        if module == MODULE:
+            return "...kernels"
         package = next(each for each in spec.packages[backend.name] if module in spec.modules.get(each, {}))
         return f"...runtime.backends.{package}.ops"
 

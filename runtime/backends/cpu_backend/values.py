@@ -11,7 +11,7 @@ from ....dtype import Array, DType
 from ...host.cast import scalar
 from ...program.argument_struct import Number
 from ...program.operand import Operand
-from ...program.values import NOWHERE, Address, Parameter, Pointer, Scalar, Value
+from ...program.values import NOWHERE, Address, Buffer, Parameter, Pointer, Scalar, Value
 
 
 class Threads(Value):
@@ -90,8 +90,8 @@ def number_bits(number: complex | Parameter, dtype: DType) -> Number:
     return Scalar(number, bits_of, dtype) if isinstance(number, Parameter) else bits_of(number, dtype)
 
 
-def address_of(operand: Operand | None) -> Pointer:
-    """The address of an operand; NOWHERE where there is none."""
+def address_of(operand: Operand | Buffer | None) -> Pointer:
+    """The address of an operand or a buffer; NOWHERE where there is none."""
     return NOWHERE if operand is None else operand.address
 
 

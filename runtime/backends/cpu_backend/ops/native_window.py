@@ -1,4 +1,4 @@
-"""Pooling and resampling by the kernels for the host."""
+"""Resampling by the kernels for the host."""
 
 from __future__ import annotations
 
@@ -21,44 +21,6 @@ if TYPE_CHECKING:
 
 Axis: TypeAlias = tuple[Array, Array | None, Array | None]
 """The places of a dim of the result in the source, and of an interpolated one the next places and their shares."""
-
-
-def avg_pool2d(
-    build: ProgramBuilder, kernels: HostKernels, x: Operand, kernel_size: tuple[int, int], stride: tuple[int, int]
-) -> Buffer | None:
-    """As `pool.avg_pool2d`; None where NumPy does it."""
-    return _pool(build, kernels, f"avg_pool2d_{x.dtype.value}", x, kernel_size, stride)
-
-
-def max_pool2d(
-    build: ProgramBuilder, kernels: HostKernels, x: Operand, kernel_size: tuple[int, int], stride: tuple[int, int]
-) -> Buffer | None:
-    """As `pool.max_pool2d`; None where NumPy does it."""
-    return _pool(build, kernels, f"max_pool2d_{x.dtype.value}", x, kernel_size, stride)
-
-
-def _pool(
-    build: ProgramBuilder,
-    kernels: HostKernels,
-    kernel: str,
-    x: Operand,
-    kernel_size: tuple[int, int],
-    stride: tuple[int, int],
-) -> Buffer | None:
-    batch, channels, *sizes = x.shape
-    height, width = ((size - window) // step + 1 for size, window, step in zip(sizes, kernel_size, stride, strict=True))
-    count = batch * channels * height * width
-    if not kernels.has("host_window", kernel) or count == 0 or x.layout.elem_count == 0:
-        return None
-    result = build.empty(x.dtype, count)
-    stride_b, stride_c, stride_h, stride_w = x.strides
-    packed = host_arguments.pool_rows(
-        result=result.address, source=x.address, run_parts=RUN_PARTS, threads=THREADS, channels=channels,
-        planes=batch * channels, height=height, width=width, stride_b=stride_b, stride_c=stride_c, stride_h=stride_h,
-        stride_w=stride_w, window_h=kernel_size[0], window_w=kernel_size[1], step_h=stride[0], step_w=stride[1],
-    )  # fmt: skip
-    build.launch("host_window", kernel, 1, packed, work=x.layout.elem_count)
-    return result
 
 
 def nearest1d(build: ProgramBuilder, kernels: HostKernels, x: Operand, size: int) -> Buffer | None:

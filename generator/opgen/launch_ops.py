@@ -1,0 +1,265 @@
+"""The ops that opgen makes of launches: what each does with its arguments, and what is wrong with a launch."""
+
+import ast
+import itertools
+from collections.abc import Collection, Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Final, NamedTuple
+
+from opgen.kernels import FIELD_TYPES, Kernel, KernelFamily, Member, Struct
+from opgen.launches import Launch, Term
+from opgen.model import Callable, Method, Spec
+from opgen.problem import Location, Problem, Problems, did_you_mean
+from opgen.signature import is_optional
+from opgen.sources import BACKENDS, Sources
+from opgen.terms import ANY, BUFFER, DIMS, DTYPE, FLAG, NULL, NUMBER, OPERAND, OPTIONAL, Scope, TermError, Typed
+
+MODULE: Final = "host_launches"
+"""What cells call the module of the emitted ops."""
+_REAL, _TEXT = "a float", "text"
+# What an argument of a type is in expressions; tuples of integers are dims, and others values of functions alone.
+_KINDS: Final = {"int": NUMBER, "float": _REAL, "bool": FLAG, "DType": DTYPE, "Shape": DIMS, "Operand": OPERAND}
+_WORDS: Final = {"threads": "THREADS", "run_parts": "RUN_PARTS"}
+# What emitted ops call something themselves.
+_RESERVED: Final = frozenset({"build", "kernels", "kernel", "arguments", "math", "constants"})
+
+
+class Part(NamedTuple):
+    """A name with its value in an emitted op."""
+
+    name: str
+    text: str
+    location: Location
+
+
+@dataclass
+class LaunchOp:
+    """An op that opgen makes of a launch, in Python."""
+
+    method: Method
+    family: KernelFamily
+    kernel: Part  # the name of the struct, and that of the kernel with {dtype}
+    kernels: list[Kernel]  # the patterns that have it
+    condition: str = ""
+    locals: list[Part] = field(default_factory=list)
+    fields: list[Part] = field(default_factory=list)
+    work: str | None = None
+    ignored: Collection[str] = ()
+    results: list[Typed] = field(default_factory=list)
+    calls: set[tuple[str, str]] = field(default_factory=set)  # of functions of modules
+
+    @property
+    def arguments(self) -> Mapping[str, str]:
+        """Its arguments behind the builder and the library, by name, with their types."""
+        own = _arguments(self.method).items()
+        return {f"_{name}" if name in self.ignored else _in_python(name): kind for name, kind in own}
+
+    @property
+    def callable(self) -> Callable:
+        """How cells may call it."""
+        names = ("build", "kernels", *self.arguments)
+        return Callable(names, len(names), False, {})
+
+
+def launch_ops(spec: Spec, sources: Sources, problems: Problems) -> dict[str, LaunchOp]:
+    """The ops of all launches by their methods; what is wrong goes to `problems`."""
+    methods = {method.name: method for method in spec.storage_methods()}
+    found: dict[str, LaunchOp] = {}
+    for family in spec.kernels:
+        structs = {struct.name: struct for struct in family.structs}
+        for launch in family.launches:
+            if launch.struct not in structs:
+                message = f"a launch is of unknown struct '{launch.struct}'"
+                problems.unknown(launch.location, message, launch.struct, structs)
+                continue
+            planner = _Planner(spec, sources, family, launch, structs[launch.struct])
+            for name, (kernel, location) in launch.ops.items():
+                if name not in methods:
+                    planner.note(location, f"has unknown method '{name}'{did_you_mean(name, methods)}")
+                elif name in found:
+                    planner.note(location, f"has op '{name}' of launch '{found[name].kernel.name}'; remove one")
+                else:
+                    found[name] = planner.op(methods[name], kernel, location)
+            planner.check_unused()
+            problems += planner.noted
+    return found
+
+
+class _Planner:
+    """Makes the ops of one launch."""
+
+    def __init__(self, spec: Spec, sources: Sources, family: KernelFamily, launch: Launch, struct: Struct) -> None:
+        self._spec, self._sources = spec, sources
+        self._family, self._launch, self._struct = family, launch, struct
+        self.noted: dict[Problem, None] = {}
+        of = {method.name: _arguments(method) for method in spec.storage_methods() if method.name in launch.ops}
+        self._of_any: Mapping[str, str] = {name: kind for each in of.values() for name, kind in each.items()}
+        self._buffers = {**launch.scratch, **launch.makes}
+        self._read: set[str] = set()
+
+    def note(self, location: Location, message: str) -> None:
+        """Note a mistake of the launch, once for all of its ops."""
+        self.noted[Problem(location, f"launch '{self._launch.struct}' {message}")] = None
+
+    def op(self, method: Method, kernel: str, location: Location) -> LaunchOp:
+        """The op of a method."""
+        launch, own = self._launch, _arguments(method)
+        kernels = {
+            name: each for each in self._family.kernels if each.arguments == launch.struct for name in _names(each)
+        }
+        if kernel not in kernels:
+            self.note(location, f"has no kernel '{kernel}'{did_you_mean(kernel, kernels)}")
+        op = LaunchOp(
+            method,
+            self._family,
+            Part(launch.struct, kernel, location),
+            [each for each in self._family.kernels if kernel in _names(each)],
+        )
+        if method.kind is not None or not method.operands or any(map(method.is_several, method.operands)):
+            self.note(location, f"has '{method.name}', of which the operands vary; write it in Python")
+            return op
+        scope = Scope(self._named(method.name, own), self._flaw_of_call)
+        conditions = [self._typed(scope, term, FLAG).node for term in launch.when]
+        has_kernel = ast.parse(f"kernels.has({self._family.name!r}, kernel)", mode="eval").body
+        op.condition = ast.unparse(ast.BoolOp(ast.And(), [*conditions, has_kernel]))
+        parts = {**launch.let, **launch.fields}
+        read = {
+            name
+            for term in (*parts.values(), *self._buffers.values(), *filter(None, [launch.work]))
+            for name in _names_of(term)
+        }
+        found: dict[str, Typed] = {}
+        # A method of one result has the first alone.
+        is_single = method.signature.returns == "Storage"
+        others = list(launch.makes)[1:] if is_single else []
+        found |= dict.fromkeys(others, Typed(ast.Constant(None), NULL))
+        for name, term in (*parts.items(), *self._buffers.items()):
+            if name in found:
+                continue
+            is_buffer = name in self._buffers
+            value = self._typed(scope, term, *([BUFFER, BUFFER + OPTIONAL, NULL] if is_buffer else []))
+            is_local = value.kind != NULL if is_buffer else name in launch.let or (name in read and name not in own)
+            if is_local:
+                local = f"{name}_" if name in (*map(_in_python, own), *_RESERVED) else name
+                op.locals.append(Part(local, value.text, term.location))
+                value = Typed(ast.Name(local), value.kind)
+            found[name] = value
+            if not is_buffer:
+                scope.names.setdefault(name, value)
+        op.fields = [self._field(scope, member, found) for member in self._struct.members]
+        op.results = [found[name] for name in launch.makes if found[name].kind != NULL]
+        op.work = None if launch.work is None else self._typed(scope, launch.work, NUMBER).text
+        first = [each.kind for each in op.results[:1]]
+        if method.signature.returns != "tuple[Storage, ...]" and not (is_single and first in ([BUFFER], [ANY])):
+            gives = f"'{method.name}' gives {method.signature.returns}"
+            self.note(location, f"makes {', '.join(launch.makes)}, but {gives}; write it in Python")
+        for name in () if self.noted else own.keys() - scope.read - launch.ignores.keys():
+            self.note(location, f"does nothing with '{name}' of '{method.name}'; name it, or write it to 'ignores'")
+        self._read |= scope.read
+        op.calls, op.ignored = scope.calls, launch.ignores
+        return op
+
+    def _named(self, op: str, own: Mapping[str, str]) -> dict[str, Typed]:
+        """What expressions may name at first. Arguments that only other ops have are null."""
+        texts = {constant.name: (f"constants.{constant.name.upper()}", NUMBER) for constant in self._spec.constants}
+        texts |= {dtype.name: (f"DType.{dtype.name.upper()}", DTYPE) for dtype in self._spec.dtypes}
+        texts |= {"op": (repr(op), _TEXT), "null": ("None", NULL)}
+        texts |= dict.fromkeys(self._of_any, ("None", NULL))
+        texts |= {name: (_in_python(name), _kind(text)) for name, text in own.items()}
+        return {name: Typed(ast.parse(text, mode="eval").body, kind) for name, (text, kind) in texts.items()}
+
+    def _flaw_of_call(self, module: str, name: str, count: int) -> str | None:
+        """Why a function of the backend's ops does not take so many arguments; None where it does."""
+        folder = BACKENDS / str(host_package(self._spec))
+        modules = {**self._sources.python(folder), **self._sources.python(folder / "ops")}
+        functions = self._sources.functions(modules[module]) or {} if module in modules else {}
+        if name not in functions:
+            known = [f"{module}.{each}" for each in functions] if functions else modules
+            mend = did_you_mean(f"{module}.{name}", known, "write it to the package of the host's backend")
+            return f"unknown function '{module}.{name}'{mend}"
+        if functions[name].fits(["_"] * count):
+            return None
+        return f"'{module}.{name}' takes ({functions[name]}), not {count} arguments; give it these"
+
+    def _typed(self, scope: Scope, term: Term, *wanted: str) -> Typed:
+        try:
+            return scope.condition(term.node) if wanted == (FLAG,) else scope.typed(term.node, *wanted)
+        except TermError as error:
+            self.note(term.location, f"has a mistake: {error}")
+            return Typed(ast.Constant(None), ANY)
+
+    def _field(self, scope: Scope, member: Member, found: Mapping[str, Typed]) -> Part:
+        """What is packed of a field."""
+        name, launch = member.name, self._launch
+        term = self._buffers.get(name) or launch.fields.get(name)
+        location = launch.location if term is None else term.location
+        if term is None and name not in self._of_any:
+            if name not in _WORDS:
+                self.note(location, f"says nothing of field '{name}'; write it to 'fields'")
+            return Part(name, _WORDS.get(name, "0"), location)
+        value = found[name] if term is not None else self._typed(scope, Term(name, location))
+        is_address = member.is_number and member.fields[0].type == "address"
+        if is_address and value.kind.startswith((OPERAND, BUFFER)):
+            text = value.text
+            if value.kind.startswith(OPERAND) and (name if term is None else term.text) not in launch.strided:
+                text = f"{text} and " * value.kind.endswith(OPTIONAL) + f"contiguous(build, {text})"
+            return Part(name, f"address_of({text})" if value.kind.endswith(OPTIONAL) else f"{text}.address", location)
+        wanted: tuple[str, ...] = (OPERAND, NULL) if is_address else (DIMS,)
+        if member.is_number and not is_address:
+            wanted = (NUMBER, _REAL) if FIELD_TYPES[member.fields[0].type][3] == "float" else (NUMBER, FLAG)
+        if value.kind not in (*wanted, ANY):
+            self.note(location, f"has {value.kind} for field '{name}'; write {wanted[0]}")
+        return Part(name, "NOWHERE" if value.kind == NULL else value.text, location)
+
+    def check_unused(self) -> None:
+        """Note what no op of the launch needs."""
+        launch, fields = self._launch, [member.name for member in self._struct.members]
+        for name, term in (*launch.fields.items(), *self._buffers.items()):
+            if name not in fields:
+                self.note(term.location, f"has '{name}', which is no field{did_you_mean(name, fields)}")
+        for name, term in launch.let.items():
+            if name in fields or name not in self._read:
+                reason = "is a field; write it to 'fields'" if name in fields else "nothing names; remove it"
+                self.note(term.location, f"has '{name}' in 'let', which {reason}")
+        for name, location in launch.ignores.items():
+            if name not in self._of_any or name in self._read:
+                reason = "it names; remove it" if name in self._read else "is no argument; remove it"
+                self.note(location, f"ignores '{name}', which {reason}")
+        operands = [name for name, kind in self._of_any.items() if _kind(kind).startswith(OPERAND)]
+        for name, location in launch.strided.items():
+            if name not in operands:
+                self.note(location, f"has '{name}' in 'strided', which is no operand{did_you_mean(name, operands)}")
+
+
+def host_package(spec: Spec) -> str | None:
+    """The package of the backend that launches kernels for the host."""
+    owners = (each for each in spec.backends if each.code_objects is not None and each.code_objects.host)
+    return next((owner.package for owner in owners), None)
+
+
+def _arguments(method: Method) -> dict[str, str]:
+    """The arguments of a method's ops, by name, with their types."""
+    optional = {each.name: " | None" * method.is_optional(each.name) for each in method.single_operands}
+    taken = {name for operand in method.operands for name in (operand.name, operand.layout)}
+    others = {each.name: each.type for each in method.signature.parameters if each.name not in taken}
+    return {**{name: f"Operand{end}" for name, end in optional.items()}, **others}
+
+
+def _kind(type_text: str) -> str:
+    kind = _KINDS.get(type_text.removesuffix(" | None"), DIMS if type_text.startswith("tuple[int") else ANY)
+    return kind + OPTIONAL if is_optional(type_text) and kind == OPERAND else kind
+
+
+def _in_python(name: str) -> str:
+    return "x" if name == "self" else name
+
+
+def _names_of(term: Term) -> set[str]:
+    return {node.id for node in ast.walk(term.node) if isinstance(node, ast.Name)}
+
+
+def _names(kernel: Kernel) -> Iterator[str]:
+    """The names of the kernels of a pattern, in which the dtype alone is open."""
+    axes = {axis: texts for axis, texts in kernel.over.items() if axis != "dtype"}
+    for values in itertools.product(*axes.values()):
+        yield kernel.name.format(**dict(zip(axes, values, strict=True)), dtype="{dtype}")

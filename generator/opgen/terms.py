@@ -1,0 +1,165 @@
+"""The expressions of launches: their names looked up, their kinds checked, and the Python that they become."""
+
+import ast
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import reduce
+from typing import Final, NamedTuple
+
+from opgen.problem import did_you_mean
+
+# Kinds are texts, of which an optional one ends with OPTIONAL. What functions give is ANY.
+ANY, BUFFER, DIMS, DTYPE, FLAG = "a value", "a buffer", "dims", "a dtype", "a flag"
+NULL, NUMBER, OPERAND = "null", "a number", "an operand"
+OPTIONAL: Final = " or null"
+_ATTRIBUTES: Final[Mapping[str, Mapping[str, tuple[str, str]]]] = {
+    OPERAND: {
+        "shape": ("shape", DIMS),
+        "strides": ("strides", DIMS),
+        "dtype": ("dtype", DTYPE),
+        "itemsize": ("itemsize", NUMBER),
+        "count": ("layout.elem_count", NUMBER),
+        "is_contiguous": ("layout.is_contiguous", FLAG),
+    },
+    DTYPE: {"compute": ("compute", DTYPE), "itemsize": ("itemsize", NUMBER), "index_form": ("index_form", ANY)},
+}
+# The functions of the language, which give numbers: what Python calls them, and the kind of their arguments.
+_FUNCTIONS: Final = {
+    "max": ("max", NUMBER),
+    "min": ("min", NUMBER),
+    "len": ("len", DIMS),
+    "product": ("math.prod", DIMS),
+}
+_ARITHMETIC: Final = (ast.Add, ast.Sub, ast.Mult, ast.FloorDiv, ast.Mod, ast.Pow)
+_NONE: Final = ast.Constant(None)
+_IS_NOT: Final = ast.IsNot()
+
+
+class TermError(ValueError):
+    """What is wrong with an expression, and its fix."""
+
+
+class Typed(NamedTuple):
+    """An expression in Python, and its kind."""
+
+    node: ast.expr
+    kind: str
+
+    @property
+    def text(self) -> str:
+        """The expression as it is written."""
+        return ast.unparse(self.node)
+
+
+@dataclass
+class Scope:
+    """What expressions may name; `read` and `calls` are the names and the functions that they have."""
+
+    names: dict[str, Typed]
+    flaw_of_call: Callable[[str, str, int], str | None]
+    """Why a function of a module does not take so many arguments; None where it does."""
+    read: set[str] = field(default_factory=set)
+    calls: set[tuple[str, str]] = field(default_factory=set)
+
+    def typed(self, node: ast.expr, *wanted: str) -> Typed:
+        """An expression of one of the wanted kinds, or of any kind."""
+        found = self._typed(node)
+        if wanted and found.kind not in (*wanted, ANY):
+            raise TermError(f"'{ast.unparse(node)}' is {found.kind}; write {wanted[0]}")
+        return found
+
+    def condition(self, node: ast.expr, test: ast.cmpop = _IS_NOT) -> Typed:
+        """An expression as a condition: of an optional operand, whether it is there, or with `is` whether it is not."""
+        found = self.typed(node)
+        if found.kind not in (FLAG, NULL, OPERAND + OPTIONAL, ANY):
+            raise TermError(f"'{ast.unparse(node)}' is {found.kind}, and no condition; write a comparison")
+        if found.kind == OPERAND + OPTIONAL:
+            return Typed(ast.Compare(found.node, [test], [_NONE]), FLAG)
+        return found if test is _IS_NOT else Typed(ast.UnaryOp(ast.Not(), found.node), FLAG)
+
+    def _typed(self, node: ast.expr) -> Typed:
+        match node:
+            case ast.Constant(value=bool() | int() as value):
+                return Typed(node, FLAG if isinstance(value, bool) else NUMBER)
+            case ast.Name(id=name) if name in self.names:
+                self.read.add(name)
+                return self.names[name]
+            case ast.Name(id=name):
+                raise TermError(f"unknown name '{name}'{did_you_mean(name, self.names)}")
+            case ast.Attribute(value=value, attr=attribute):
+                return self._attribute(self.typed(value), node, attribute)
+            case ast.Subscript(value=value, slice=ast.Slice(lower=lower, upper=upper, step=None)):
+                ends = [None if end is None else self.typed(end, NUMBER).node for end in (lower, upper)]
+                return Typed(ast.Subscript(self.typed(value, DIMS).node, ast.Slice(*ends)), DIMS)
+            case ast.Subscript(value=value, slice=index):
+                of, number = self.typed(value, DIMS, DTYPE), self.typed(index, NUMBER).node
+                if of.kind == DTYPE:
+                    return Typed(_call("build.empty", of.node, number), BUFFER)
+                return Typed(ast.Subscript(of.node, number), NUMBER)
+            case ast.Tuple(elts=parts):
+                return Typed(ast.Tuple([self.typed(part, NUMBER).node for part in parts], ast.Load()), DIMS)
+            case ast.UnaryOp(op=ast.USub(), operand=operand):
+                return Typed(ast.UnaryOp(node.op, self.typed(operand, NUMBER).node), NUMBER)
+            case ast.UnaryOp(op=ast.Not(), operand=operand):
+                return self.condition(operand, ast.Is())
+            case ast.BinOp(left=left, op=op, right=right) if isinstance(op, _ARITHMETIC):
+                return Typed(ast.BinOp(self.typed(left, NUMBER).node, op, self.typed(right, NUMBER).node), NUMBER)
+            case ast.Compare(left=left, ops=[op], comparators=[right]):
+                first = self.typed(left, NUMBER, DTYPE, DIMS)
+                return Typed(ast.Compare(first.node, [op], [self.typed(right, first.kind).node]), FLAG)
+            case ast.BoolOp(op=op, values=values):
+                return _joined(op, list(map(self.condition, values)))
+            case ast.IfExp(test=test, body=body, orelse=orelse):
+                return self._chosen(test, body, self.typed(orelse))
+            case ast.Call(func=function, args=arguments, keywords=[]):
+                return self._called(function, arguments)
+        raise TermError(f"'{ast.unparse(node)}' is no part of the language; see spec/README.md")
+
+    def _attribute(self, value: Typed, node: ast.Attribute, attribute: str) -> Typed:
+        if value.kind == ANY:
+            return Typed(ast.Attribute(value.node, attribute), ANY)
+        known = _ATTRIBUTES.get(value.kind, {})
+        if attribute not in known:
+            mend = did_you_mean(attribute, known, "test it first, as in 'x.count if x else 0'")
+            raise TermError(f"'{ast.unparse(node.value)}' is {value.kind}, which has no '{attribute}'{mend}")
+        path, kind = known[attribute]
+        return Typed(reduce(ast.Attribute, path.split("."), value.node), kind)
+
+    def _chosen(self, test: ast.expr, body: ast.expr, other: Typed) -> Typed:
+        condition, inner = self.condition(test), self
+        if condition.kind == NULL:
+            return other
+        if isinstance(test, ast.Name) and self.names[test.id].kind == OPERAND + OPTIONAL:
+            inner = replace(self, names={**self.names, test.id: Typed(self.names[test.id].node, OPERAND)})
+        value = inner.typed(body, *([BUFFER] if other.kind == NULL else [] if other.kind == ANY else [other.kind]))
+        return Typed(ast.IfExp(condition.node, value.node, other.node), value.kind + OPTIONAL * (other.kind == NULL))
+
+    def _called(self, function: ast.expr, arguments: Sequence[ast.expr]) -> Typed:
+        match function:
+            case ast.Name(id=name) if name in _FUNCTIONS:
+                called, kind = _FUNCTIONS[name]
+                return Typed(_call(called, *(self.typed(each, kind).node for each in arguments)), NUMBER)
+            case ast.Attribute(value=ast.Name(id=module), attr=name):
+                flaw = self.flaw_of_call(module, name, len(arguments))
+                if flaw is not None:
+                    raise TermError(flaw)
+                self.calls.add((module, name))
+                return Typed(_call(name, *(self.typed(each).node for each in arguments)), ANY)
+        name = ast.unparse(function)
+        raise TermError(f"unknown function '{name}'{did_you_mean(name, _FUNCTIONS, 'write module.function')}")
+
+
+def _joined(op: ast.boolop, values: Sequence[Typed]) -> Typed:
+    """Conditions together; `or` leaves out what is null."""
+    there = [value for value in values if value.kind != NULL]
+    if not there or (isinstance(op, ast.And) and len(there) < len(values)):
+        return Typed(_NONE, NULL)
+    return there[0] if len(there) == 1 else Typed(ast.BoolOp(op, [value.node for value in there]), FLAG)
+
+
+def _call(name: str, *arguments: ast.expr) -> ast.expr:
+    return ast.Call(_parsed(name), list(arguments), [])
+
+
+def _parsed(text: str) -> ast.expr:
+    return ast.parse(text, mode="eval").body
