@@ -77,6 +77,29 @@ def test_calls_without_operands_have_plans(gpu, plans):
     assert {getattr(plan, "__name__", None) for plan in plans.values()} == {"zeros", "arange"}
 
 
+@pytest.mark.parametrize("runs", [0, 2])
+def test_a_run_that_fails_draws_nothing(gpu, plans, monkeypatch, runs):
+    """Whether the program runs step by step, or is compiled."""
+    device = tl.Device(gpu)
+
+    def draw():
+        return tl.Tensor.rand((3,), device=device).tolist()
+
+    def fail(*_):
+        raise KeyboardInterrupt
+
+    device.set_seed(3)
+    expected = [draw() for _ in range(runs + 1)][-1]
+    device.set_seed(3)
+    plans.clear()
+    for _ in range(runs):
+        draw()
+    with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
+        patch.setattr(*((gpu.slice_class, "__init__") if runs else (type(gpu.kernels), "launch")), fail)
+        draw()
+    assert draw() == expected
+
+
 def test_joins_of_any_number_of_tensors_have_plans_of_their_own(gpu, plans):
     for start in range(4):
         arrays = [np.arange(start + size, start + size + 6, dtype="i4").reshape(2, 3) for size in range(20)]
