@@ -13,36 +13,25 @@ from hip_runtime import Host
 from tallow import backends
 from tallow.op import MethodOp
 from tallow.runtime.backends.gpu_backend.device import GpuDevice
+from tallow.runtime.backends.plan import Key, Plan
 from tallow.runtime.doctor.support import SupportCell
-from tallow.runtime.program.op_call import builds
+from tallow.runtime.program.builder import builds
+from tallow.runtime.program.op_call import OpCall
+from tallow.runtime.program.steps import Launch, LibraryCall, Step
 
 from . import calls, matrix
 from .bench import cell_label
 from .oracle.formats import NUMPY
 
-# The methods by which libraries get work, and what the log of the HIP runtime for the CPU has of it.
-COLLECTIVES = ("all_reduce", "all_gather", "reduce_scatter", "broadcast", "reduce", "all_to_all")
-ENQUEUE = (
-    "multiply",
-    "transform",
-    "cholesky",
-    "lu",
-    "solve",
-    "qr",
-    "eigh",
-    "svd",
-    "conv2d",
-    "avg_pool2d",
-    *COLLECTIVES,
-)
 # By which kernels of the host are called or found, and a library on the CPU takes a problem.
 HOST_WAYS = ("call", "kernel", "primitive")
 LETTERS = "SDCZ"
 SOLVERS = (
     *(f"{letter}{name}{many}" for letter in LETTERS for name in ("potrf", "gesvdj") for many in ("", "Batched")),
     *(f"{letter}{name}" for letter in LETTERS for name in ("getrf", "geqrf", "XsyevBatched")),
-    *("Ssyevd", "Dsyevd", "Cheevd", "Zheevd"),
+    *("Ssyevd", "Dsyevd", "Cheevd", "Zheevd", "Sorgqr", "Dorgqr", "Cungqr", "Zungqr"),
 )
+# What the log of the HIP runtime for the CPU has of libraries that take work.
 WORK = {
     "hipblasGemmStridedBatchedEx": "hipblas",
     **{f"hipfftExec{kind}": "hipfft" for kind in ("C2C", "R2C", "C2R", "Z2Z", "D2Z", "Z2D")},
@@ -107,7 +96,9 @@ def dispatched(device: tallow.Device) -> Iterator[list[str]]:
     def noting(name: str, function: Callable[..., Any]) -> Callable[..., Any]:
         def call(*arguments: Any, **options: Any) -> Any:
             result = function(*arguments, **options)
-            called.append(name)
+            # An op that builds a program twice is called once.
+            if name not in called:
+                called.append(name)
             return result
 
         # What an op's first parameter is called says that it builds a program.
@@ -132,27 +123,49 @@ def made(cell: SupportCell, dispatched: list[str], watch: Any) -> list[str]:
     return dispatched
 
 
+class Ran:
+    """Notes the kernels that a GPU is given, and the libraries that take work."""
+
+    def __init__(self, device: GpuDevice, ran: list[str]) -> None:
+        self.device = device
+        self.ran = ran
+        self.libraries = {id(library): name for name in device.library_classes() if (library := getattr(device, name))}
+
+    def observed(self, key: Key, call: OpCall, plan: Plan, is_known: bool) -> Plan:
+        def run(*operands: Any) -> Any:
+            result = plan(*operands)
+            # None is a refusal.
+            if result is not None:
+                program = call.program(self.device.facts)
+                assert program is not None, "it has run"
+                self.ran += filter(None, map(self.name_of, program.steps))
+            return result
+
+        return run
+
+    def name_of(self, step: Step) -> str | None:
+        """The kernel or the library of a step."""
+        if isinstance(step, LibraryCall):
+            return self.libraries[id(getattr(step.function, "func", step.function).__self__)]
+        return step.kernel if isinstance(step, Launch) else None
+
+
 @pytest.fixture
-def ran(cell: SupportCell, device: tallow.Device, watch: Any, monkeypatch: pytest.MonkeyPatch) -> list[str]:
-    """The kernels that a GPU was given, and the libraries that took work."""
+def ran(cell: SupportCell, device: tallow.Device, watch: Any, monkeypatch: pytest.MonkeyPatch) -> Iterator[list[str]]:
+    """The kernels that ran, and the libraries that took work."""
     ran: list[str] = []
-    if not isinstance(device.inner, GpuDevice):
-        for library in {*ways_of(cell).values()} - {""}:
-            opened = getattr(device.inner, library)
-            for method in [name for name in HOST_WAYS if hasattr(opened, name)]:
-                # None is a refusal.
-                watch(opened, method, lambda found, *_, name=library: ran.extend([name] * (found is not None)))
-        return ran
-    # The smallest call is enough for a product of columns.
-    monkeypatch.setattr("tallow.runtime.backends.gpu_backend.ops.conv._LEAST_CHANNELS", 1)
-    watch(device.inner.kernels, "launch", lambda _, family, name, blocks, *rest: ran.extend([name] * (blocks > 0)))
-    for library in {part for way in ways_of(cell).values() for part in way.split(", ")} - {"", "any_order"}:
+    if isinstance(device.inner, GpuDevice):
+        # The smallest call is enough for a product of columns.
+        monkeypatch.setattr("tallow.runtime.backends.gpu_backend.ops.conv._LEAST_CHANNELS", 1)
+        with device.inner.plans.observed_by(Ran(device.inner, ran)):
+            yield ran
+        return
+    for library in {*ways_of(cell).values()} - {""}:
         opened = getattr(device.inner, library)
-        for method in ENQUEUE:
-            if hasattr(opened, method):
-                # False is a refusal.
-                watch(opened, method, lambda taken, *_, name=library: ran.extend([name] * (taken is not False)))
-    return ran
+        for method in [name for name in HOST_WAYS if hasattr(opened, name)]:
+            # None is a refusal.
+            watch(opened, method, lambda found, *_, name=library: ran.extend([name] * (found is not None)))
+    yield ran
 
 
 @pytest.fixture
