@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from functools import wraps
 from types import FunctionType, ModuleType, SimpleNamespace
 from typing import Any
 
@@ -94,15 +95,20 @@ def dispatched(device: tallow.Device) -> Iterator[list[str]]:
     modules = {name: getattr(ops, name) for name in ops.__all__}
 
     def noting(name: str, function: Callable[..., Any]) -> Callable[..., Any]:
+        @wraps(function)
         def call(*arguments: Any, **options: Any) -> Any:
             result = function(*arguments, **options)
-            # An op that builds a program twice is called once.
+            # An op whose program is built twice is called once.
             if name not in called:
                 called.append(name)
             return result
 
         # What an op's first parameter is called says that it builds a program.
-        return (lambda build, *rest, **options: call(build, *rest, **options)) if builds(function) else call
+        @wraps(function)
+        def op(build: Any, *arguments: Any, **options: Any) -> Any:
+            return call(build, *arguments, **options)
+
+        return op if builds(function) else call
 
     with pytest.MonkeyPatch.context() as patch:
         for name, module in modules.items():
