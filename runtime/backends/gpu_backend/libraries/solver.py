@@ -52,9 +52,9 @@ class SolverLibrary(Library, ABC):
     """A handle of a library, of one device and stream, which decomposes matrices.
 
     Runs of programs call its methods, since only then the library can say how much memory it needs. Each is given
-    `count` matrices, columns first, one behind the other, which are overwritten. Places, addresses of addresses, are
-    given where one call is to work on all matrices, and are 0 elsewhere. What may find no result waits for the device,
-    and raises InvalidArgument. Raises LibraryError.
+    `count` matrices, columns first, one behind the other, which are overwritten. Where one call is to work on all of
+    them, `pointers` is the address of their addresses, elsewhere 0. What may find no result waits for the device, and
+    raises InvalidArgument. Raises LibraryError.
     """
 
     without = "NumPy's LAPACK does its work on the host"
@@ -93,7 +93,7 @@ class SolverLibrary(Library, ABC):
     def _work_bytes(self, dtype: DType, size: int) -> int:
         """The bytes of a workspace, of whose size a library says this."""
 
-    def cholesky(self, dtype: DType, size: int, count: int, matrices: int, places: int) -> None:
+    def cholesky(self, dtype: DType, size: int, count: int, matrices: int, pointers: int) -> None:
         """Find the upper triangles U with U^H U = x; what is below them is left."""
         step = size * size * dtype.itemsize
 
@@ -102,19 +102,19 @@ class SolverLibrary(Library, ABC):
             self._call(LETTERS[dtype], "potrf", self.upper, size, matrix, size, work, length, info)
 
         def factor_all(work: int, infos: int) -> None:  # noqa: ARG001 - the library has its own
-            self._call(LETTERS[dtype], "potrfBatched", self.upper, size, places, size, infos, count)
+            self._call(LETTERS[dtype], "potrfBatched", self.upper, size, pointers, size, infos, count)
 
         reason = "Matrix is not positive definite"
-        if places:
+        if pointers:
             self._at_once("cholesky", reason, 0, count, factor_all)
         else:
             needed = self._needed(dtype, "potrf", self.upper, size, matrices, size)
             self._each("cholesky", reason, dtype, needed, count, factor)
 
-    def lu(self, dtype: DType, size: int, count: int, matrices: int, pivots: int, places: int) -> None:
+    def lu(self, dtype: DType, size: int, count: int, matrices: int, pivots: int, pointers: int) -> None:
         """Enqueue decompositions P L U, and i32 row exchanges, counted from 1."""
-        if places:
-            self._at_once("lu", None, 0, count, self._all_factored(dtype, size, count, pivots, places))
+        if pointers:
+            self._at_once("lu", None, 0, count, self._all_factored(dtype, size, count, pivots, pointers))
         else:
             self._each("lu", None, dtype, *self._factored(dtype, size, count, matrices, pivots))
 
@@ -127,17 +127,17 @@ class SolverLibrary(Library, ABC):
         matrices: int,
         pivots: int,
         values: int,
-        places: int,
-        value_places: int,
+        pointers: int,
+        value_pointers: int,
     ) -> None:
         """Find the columns of which the transposed matrices make `values`, in their place."""
-        if places:
-            factor_all = self._all_factored(dtype, size, count, pivots, places)
+        if pointers:
+            factor_all = self._all_factored(dtype, size, count, pivots, pointers)
             refused = np.empty(1, np.int32)  # says whether an argument is invalid, as the status does too
 
             def solve_all(work: int, infos: int) -> None:
                 factor_all(work, infos)
-                operands = (places, size, pivots, value_places, size, refused.ctypes.data, count)
+                operands = (pointers, size, pivots, value_pointers, size, refused.ctypes.data, count)
                 self._call_blas(LETTERS[dtype], "getrsBatched", self.transposed, size, columns, *operands)
 
             self._at_once("solve", _SINGULAR, 0, count, solve_all)
@@ -165,13 +165,13 @@ class SolverLibrary(Library, ABC):
         count: int,
         matrices: int,
         factors: int,
-        places: int,
-        factor_places: int,
+        pointers: int,
+        factor_pointers: int,
     ) -> None:
         """Enqueue decompositions of matrices that begin `step` bytes apart: upper triangles, and reflectors."""
-        if places:
+        if pointers:
             refused = np.empty(1, np.int32)
-            operands = (places, rows, factor_places, refused.ctypes.data, count)
+            operands = (pointers, rows, factor_pointers, refused.ctypes.data, count)
 
             def factor_all(work: int, infos: int) -> None:  # noqa: ARG001 - the library has its own
                 self._call_blas(LETTERS[dtype], "geqrfBatched", rows, columns, *operands)
@@ -283,9 +283,9 @@ class SolverLibrary(Library, ABC):
 
         return self._needed(dtype, "getrf", size, size, matrices, size), count, factor
 
-    def _all_factored(self, dtype: DType, size: int, count: int, pivots: int, places: int) -> WorkOnAll:
+    def _all_factored(self, dtype: DType, size: int, count: int, pivots: int, pointers: int) -> WorkOnAll:
         def factor_all(work: int, infos: int) -> None:  # noqa: ARG001 - the library has its own
-            self._call_blas(LETTERS[dtype], "getrfBatched", size, places, size, pivots, infos, count)
+            self._call_blas(LETTERS[dtype], "getrfBatched", size, pointers, size, pivots, infos, count)
 
         return factor_all
 

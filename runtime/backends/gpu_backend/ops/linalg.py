@@ -125,8 +125,8 @@ def _diagonal_parts(shape: Dims, strides: Dims, direction: int) -> tuple[Part, .
 def cholesky_by_library(build: ProgramBuilder, library: SolverLibrary, x: Operand) -> Buffer | None:
     """Lower triangles, which are the transposed upper ones of the transposed matrices."""
     factor = copy.copied(build, x)
-    places = _places(build, factor)
-    build.call(library.cholesky, x.dtype, x.shape[-1], _count(x), factor.address, _address(places))
+    pointers = _pointers(build, factor)
+    build.call(library.cholesky, x.dtype, x.shape[-1], _count(x), factor.address, pointers)
     return triangle(build, factor, 0, False)
 
 
@@ -159,8 +159,8 @@ def _factored(build: ProgramBuilder, library: SolverLibrary, x: Operand) -> tupl
     """Row exchanges, counted from 1, and the diagonals of upper triangles."""
     size, count = x.shape[-1], _count(x)
     factors, pivots = copy.copied(build, x), build.empty(DType.I32, count * size)
-    places = _places(build, factors)
-    build.call(library.lu, x.dtype, size, count, factors.address, pivots.address, _address(places))
+    pointers = _pointers(build, factors)
+    build.call(library.lu, x.dtype, size, count, factors.address, pivots.address, pointers)
     shape = (*x.shape[:-2], size)
     return dense(pivots, shape), factors.relaid(shape, (*factors.strides[:-2], size + 1))
 
@@ -178,13 +178,13 @@ def solve_by_library(build: ProgramBuilder, library: SolverLibrary, x: Operand, 
         return None
     size, columns, count = x.shape[-1], values.shape[-1], _count(x)
     factors, pivots = copy.copied(build, x), build.empty(DType.I32, count * size)
-    found = copy.copied(build, _transposed(values))
-    places, value_places = _places(build, factors), _places(build, found, size)
-    operands = (factors.address, pivots.address, found.address, _address(places), _address(value_places))
-    build.call(library.solve, x.dtype, size, columns, count, *operands)
+    solution = copy.copied(build, _transposed(values))
+    pointers = _pointers(build, factors), _pointers(build, solution, size)
+    addresses = factors.address, pivots.address, solution.address
+    build.call(library.solve, x.dtype, size, columns, count, *addresses, *pointers)
     outer = values.shape[:-2]
     finite = dense(_all_finite(build, values, (len(outer),)), (*outer, columns))
-    result = _transposed(found)
+    result = _transposed(solution)
     flags = finite.relaid(result.shape, (*finite.strides[:-1], 0, 1))
     return _where(build, flags, result, copy.repeated_number(build, result, math.nan, result.shape))
 
@@ -207,25 +207,27 @@ def qr_by_library(
     """Orthonormal columns and upper triangles."""
     *outer, rows, columns = x.shape
     count, reflectors = _count(x), min(rows, columns)
-    made = rows if is_complete else reflectors
-    width = max(made, columns)
-    # With room for the columns that are made.
+    q_columns = rows if is_complete else reflectors
+    width = max(q_columns, columns)
+    # With room for all columns of Q.
     matrices = dense(build.empty(x.dtype, count * width * rows), (*outer, width, rows))
     copy.copy(build, _transposed(x), matrices.relaid((*outer, columns, rows), matrices.strides))
     factors = dense(build.empty(x.dtype, count * reflectors), (*outer, 1, reflectors))
     sizes = (width * rows * x.itemsize, count, matrices.address, factors.address)
-    places, factor_places = _places(build, matrices, rows), _places(build, factors, rows)
-    build.call(library.qr, x.dtype, rows, columns, *sizes, _address(places), _address(factor_places))
+    pointers = _pointers(build, matrices, rows), _pointers(build, factors, rows)
+    build.call(library.qr, x.dtype, rows, columns, *sizes, *pointers)
     steps = _transposed(matrices).strides
-    upper = triangle(build, matrices.relaid((*outer, made, columns), steps), 0, True)
-    if places is not None:
+    upper = triangle(build, matrices.relaid((*outer, q_columns, columns), steps), 0, True)
+    if are_many(count, rows):
         flat = dense(matrices.storage, (count, width, rows))
-        return _reflected(build, library, flat, dense(factors.storage, (count, reflectors)), made), upper
-    build.call(library.orthonormal, x.dtype, rows, made, reflectors, *sizes)
-    return copy.fresh(build, matrices.relaid((*outer, rows, made), steps)), upper
+        return _reflected(build, library, flat, dense(factors.storage, (count, reflectors)), q_columns), upper
+    build.call(library.orthonormal, x.dtype, rows, q_columns, reflectors, *sizes)
+    return copy.fresh(build, matrices.relaid((*outer, rows, q_columns), steps)), upper
 
 
-def _reflected(build: ProgramBuilder, library: SolverLibrary, matrices: Operand, factors: Operand, made: int) -> Buffer:
+def _reflected(
+    build: ProgramBuilder, library: SolverLibrary, matrices: Operand, factors: Operand, q_columns: int
+) -> Buffer:
     """Orthonormal columns of many small matrices, of whose reflectors libraries make one after the other.
 
     They are the first columns of 1 - V T V^H, where the columns of V are the reflectors, and the inverse of T has the
@@ -239,11 +241,13 @@ def _reflected(build: ProgramBuilder, library: SolverLibrary, matrices: Operand,
     square = (count, reflectors, reflectors)
     products = dense(matmul.matmul(build, conjugate, _transposed(lines), (count, reflectors, reflectors, rows)), square)
     system = _with_ones(build, triangle(build, _scaled(build, products, factors), 1, True), square)
-    given = conjugate.relaid((count, reflectors, made), conjugate.strides)
+    given = conjugate.relaid((count, reflectors, q_columns), conjugate.strides)
     solved = solve_by_library(build, library, system, _scaled(build, given, factors))
     assert solved is not None, "no matrix is empty"
-    sizes = (count, rows, made, reflectors)
-    taken_off = dense(matmul.matmul(build, _transposed(lines), dense(solved, given.shape), sizes), (count, rows, made))
+    sizes = (count, rows, q_columns, reflectors)
+    taken_off = dense(
+        matmul.matmul(build, _transposed(lines), dense(solved, given.shape), sizes), (count, rows, q_columns)
+    )
     identity = _identity(build, taken_off)
     return elementwise.binary(build, BinaryOp.SUB, identity.relaid(taken_off.shape, (0, *identity.strides)), taken_off)
 
@@ -276,12 +280,12 @@ def svd_by_library(
     is_wide = columns > rows
     matrices = copy.copied(build, x if is_wide else _transposed(x))
     # A call for all matrices makes square ones of the left vectors.
-    made = many if is_full or are_few_columns(count, many) else few
+    left_columns = many if is_full or are_few_columns(count, many) else few
     values, infos = build.empty(x.dtype.real, count * few), build.empty(DType.I32, count)
-    left = dense(build.empty(x.dtype, count * many * made), (*outer, made, many))
+    left = dense(build.empty(x.dtype, count * many * left_columns), (*outer, left_columns, many))
     right = dense(build.empty(x.dtype, count * few * few), (*outer, few, few))
     addresses = (matrices.address, left.address, values.address, right.address, infos.address)
-    build.call(library.svd, x.dtype, (many, few, made), count, has_vectors, *addresses)
+    build.call(library.svd, x.dtype, (many, few, left_columns), count, has_vectors, *addresses)
     results: tuple[Buffer, ...] = (values,)
     if has_vectors:
         if not is_full:
@@ -302,20 +306,16 @@ def _complete_svd(infos: Operand, x: Operand, results: Sequence[GpuStorage], has
         on_host.store(results, linalg.svd(on_host.read(x), has_vectors, is_full))
 
 
-def _places(build: ProgramBuilder, x: Operand, size: int = 0) -> Buffer | None:
-    """Where each matrix of a contiguous operand is, if one call is to work on all: rows are as long as its columns."""
+def _pointers(build: ProgramBuilder, x: Operand, size: int = 0) -> Pointer:
+    """The address of those of contiguous matrices, if one call is to work on all: rows are as long as their columns."""
     *_, columns, rows = x.shape
     count = _count(x)
     if not are_many(count, size or rows):
-        return None
+        return NOWHERE
     result, step = build.empty(DType.I64, count), columns * rows * x.itemsize
     packed = arguments.arange_integers(result=result.address, count=count, start=x.address, step=step)
     build.launch("arange", "arange_i64_integers", blocks_for(count, DType.I64.itemsize), packed)
-    return result
-
-
-def _address(places: Buffer | None) -> Pointer:
-    return NOWHERE if places is None else places.address
+    return result.address
 
 
 def _count(x: Operand) -> int:
@@ -369,8 +369,8 @@ def _eigen(
 def qr(build: ProgramBuilder, x: Operand, is_complete: bool) -> tuple[Buffer, ...]:
     """Orthonormal columns and upper triangles."""
     *_, rows, columns = x.shape
-    made = _count(x) * (rows if is_complete else min(rows, columns))
-    results = (x.dtype, rows * made), (x.dtype, made * columns)
+    q_columns = _count(x) * (rows if is_complete else min(rows, columns))
+    results = (x.dtype, rows * q_columns), (x.dtype, q_columns * columns)
     return on_host.computed(build, partial(linalg.qr, is_complete=is_complete), (x,), *results)
 
 
