@@ -7,8 +7,9 @@ import struct
 from collections.abc import Callable, Sequence
 from functools import lru_cache, partial
 from itertools import combinations
-from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeAlias
 
+from .....dtype import DType
 from ....core.random import RandomState
 from ....program.argument_struct import PackedArguments
 from ....program.builder import ProgramBuilder
@@ -39,6 +40,9 @@ if TYPE_CHECKING:
 
 Results: TypeAlias = GpuStorage | tuple[GpuStorage, ...] | bool | None
 """Storages, or True where the steps write to memory of the arguments alone. None where a library refuses."""
+
+_CONSTANTS: Final = frozenset((bool, float, int, str, type(None), DType))
+"""Classes of arguments that are the same in all runs."""
 
 
 class GpuPlan:
@@ -110,7 +114,7 @@ class _Run:
                 packed = self._packed(step.arguments)
                 device.kernels.launch(step.family, step.kernel, step.blocks, packed, step.shared_bytes)
             elif isinstance(step, LibraryCall):
-                if step.function(*map(self.plain, step.arguments)) is False:
+                if step.function(*self._plain(step.arguments)) is False:
                     return None
             elif isinstance(step, Copy):
                 device.driver.copy(self._address(step.target), self._address(step.source), step.nbytes)
@@ -119,7 +123,7 @@ class _Run:
             elif isinstance(step, ExpectError):
                 device.index_errors.expect()
             else:
-                step.function(*map(self.plain, step.arguments), **step.options)
+                step.function(*self._plain(step.arguments), **step.options)
             for memory in released:
                 del self._memory[memory]
         result = self._program.result
@@ -127,19 +131,32 @@ class _Run:
             return True
         return self._new(result) if isinstance(result, Buffer) else tuple(map(self._new, result))
 
-    def plain(self, value: Any) -> Any:
-        """A value as functions take it: a number, or the storage of a buffer."""
-        match value:
-            case Buffer() | BlocksBuffer():
-                return self._storage(value)
-            case Parameter():
-                return self._operands[value.position]
-            case Value():
-                return self._number(value)
-            case tuple() if _has_values(value):
-                parts = [self.plain(part) for part in value]
-                return tuple(parts) if type(value) is tuple else type(value)(*parts)
-        return value
+    def _plain(self, values: tuple[Any, ...]) -> tuple[Any, ...]:
+        """Values as functions take them: numbers, and the storages of buffers."""
+        parts = None
+        for place, value in enumerate(values):
+            # Most are the same in all runs.
+            if type(value) in _CONSTANTS:
+                continue
+            match value:
+                case Address():
+                    found: Any = self._address(value)
+                case Value():
+                    found = self._number(value)
+                case Buffer() | BlocksBuffer():
+                    found = self._storage(value)
+                case Parameter():
+                    found = self._operands[value.position]
+                case tuple():
+                    found = self._plain(value)
+                case _:
+                    continue
+            if found is not value:
+                parts = [*values] if parts is None else parts
+                parts[place] = found
+        if parts is None:
+            return values
+        return tuple(parts) if type(values) is tuple else type(values)(*parts)
 
     def _packed(self, arguments: PackedArguments) -> bytes:
         packed = bytearray(arguments.template)
