@@ -7,6 +7,7 @@ from functools import lru_cache, partial
 from typing import Any, Concatenate, Final, NamedTuple, ParamSpec, TypeAlias, TypeVar
 
 from ...dtype import DType
+from ..base.error import OutOfMemory
 from .argument_struct import PackedArguments
 from .operand import Operand
 from .program import Argument, Program, Results, lifetimes
@@ -20,6 +21,8 @@ Built = TypeVar("Built")
 class Facts(NamedTuple):
     """What ops may know of a device besides their operands."""
 
+    label: str
+    """The device as errors name it."""
     multiprocessors: int
     wave_size: int
     counters: int
@@ -31,7 +34,9 @@ class Facts(NamedTuple):
     handle: Any = None
 
 
-NO_FACTS: Final = Facts(1, 1, 0, lambda _: False)
+# Fields of kernels that count elements and bytes take no more.
+_MOST_BYTES: Final = (1 << 63) - 1
+NO_FACTS: Final = Facts("cpu", 1, 1, 0, lambda _: False)
 """The facts of a device that ops need to know nothing of."""
 
 
@@ -51,7 +56,9 @@ class ProgramBuilder:
         return Buffer(dtype, length, self.allocate(length * dtype.itemsize))
 
     def allocate(self, nbytes: int) -> Memory:
-        """New memory, not initialised."""
+        """New memory, not initialised. Raises OutOfMemory for more bytes than an address counts."""
+        if nbytes > _MOST_BYTES:
+            raise OutOfMemory(self.facts.label, nbytes)
         memory = Memory(nbytes)
         self._steps.append(Allocate(memory))
         self._allocated.append(memory)

@@ -135,7 +135,8 @@ class Watch:
             seen.append(named(*arguments))
             return call(*arguments, **options)
 
-        monkeypatch.setattr(owner, name, noting)
+        # Set on the object, it would stay there as an attribute that hides what other tests put in the class.
+        monkeypatch.setitem(vars(owner), name, noting)
 
 
 @pytest.fixture

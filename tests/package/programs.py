@@ -45,7 +45,7 @@ from tallow.runtime.program.values import (
 
 # Steps move no more bytes than these: those of large programs are of no interest.
 _MOST_BYTES: Final = 1 << 20
-FACTS: Final = Facts(multiprocessors=4, wave_size=32, counters=128, has_kernels=lambda _: True)
+FACTS: Final = Facts(label="gpu:0", multiprocessors=4, wave_size=32, counters=128, has_kernels=lambda _: True)
 
 
 class Stored(GivenStorage):

@@ -160,7 +160,7 @@ class GpuDevice(BackendDevice):
     def facts(self) -> Facts:
         """What ops know of the device."""
         driver = self.driver
-        return Facts(driver.multiprocessors, driver.wave_size, self.counters, self.kernels.has)
+        return Facts(driver.label, driver.multiprocessors, driver.wave_size, self.counters, self.kernels.has)
 
     def buffer_of(self, storage: Any, position: int) -> Buffer | BlocksBuffer:
         if isinstance(storage, QGpuStorage):
