@@ -8,16 +8,16 @@ from typing import TYPE_CHECKING, Any, ClassVar, Final, Self
 
 from ....dtype import Array, DType
 from ....ggml_dtype import GgmlDType
-from ...base.error import BackendUnavailable, InvalidArgument, InvalidIndex, LibraryError, TallowError
+from ...base.error import BackendUnavailable, InvalidArgument, InvalidIndex, TallowError
 from ...core.layout import Layout
 from ...core.random import RandomState
 from ...doctor.finding import Finding, modules, reason
-from ..backend import BackendDevice, Part
+from ..backend import Part
 from . import strided, transfer
 from .errors import tells_errors
+from .library_device import LibraryDevice
 
 if TYPE_CHECKING:
-    from ....array_library import Library
     from .blocks import QArrayStorage
     from .storage import ArrayStorage
 
@@ -33,16 +33,13 @@ class _Notes(threading.local):
         self.found: InvalidIndex | None = None
 
 
-class ArrayDevice(BackendDevice):
+class ArrayDevice(LibraryDevice):
     """A device of an array library."""
 
     modules: ClassVar[tuple[str, ...]]
     """The modules of Python without which there is no library."""
     requires: ClassVar[tuple[str, ...]] = ()
     """What installs them."""
-    library: ClassVar[Library]
-    error_class: ClassVar[type[LibraryError]] = LibraryError
-    """What is raised where the library refuses something."""
     storage_class: ClassVar[type[ArrayStorage]]
     blocks_class: ClassVar[type[QArrayStorage]]
 

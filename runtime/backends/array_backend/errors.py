@@ -13,7 +13,7 @@ from ...base.error import OutOfMemory, TallowError
 
 if TYPE_CHECKING:
     from ....dtype import DType
-    from .device import ArrayDevice
+    from .library_device import LibraryDevice
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -47,14 +47,14 @@ def tells_errors(function: Callable[P, T]) -> Callable[P, T]:
     return call
 
 
-def _device(arguments: tuple[Any, ...]) -> ArrayDevice | type[ArrayDevice]:
+def _device(arguments: tuple[Any, ...]) -> LibraryDevice | type[LibraryDevice]:
     """The device of the first storage or operand among the arguments of a call, or a device or class of devices."""
     devices = (getattr(argument, "device", argument) for argument in arguments)
-    found: ArrayDevice = next(device for device in devices if hasattr(device, "backend"))
+    found: LibraryDevice = next(device for device in devices if hasattr(device, "backend"))
     return found
 
 
-def require_room(device: ArrayDevice, shape: Iterable[int], dtype: DType) -> None:
+def require_room(device: LibraryDevice, shape: Iterable[int], dtype: DType) -> None:
     """Raise OutOfMemory for more than the process may have, of a library that would end it later."""
     nbytes = math.prod(shape) * dtype.itemsize
     if nbytes > _LARGE and device.library.start is not None:

@@ -4,14 +4,12 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from ...base.bounded_cache import BoundedCache
+from ..backend import BackendDevice
 from ..plan import Plan
 from .storage import CpuStorage
-
-if TYPE_CHECKING:
-    from .device import CpuDevice
 
 _one_at_a_time = threading.Lock()
 
@@ -24,7 +22,7 @@ class Replay(BoundedCache[object, Plan]):
     noted this one is not.
     """
 
-    def __init__(self, device: CpuDevice) -> None:
+    def __init__(self, device: BackendDevice) -> None:
         super().__init__(0)
         self._device = device
         self._plans = device.plans

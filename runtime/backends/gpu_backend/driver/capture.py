@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
 from functools import partial
 from threading import Lock, get_ident
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from ....base.bounded_cache import BoundedCache
 from ....base.error import CaptureError
@@ -19,12 +19,7 @@ from ....core.random import RandomState
 from ....kernels.argument_struct import Address
 from ...plan import Plan
 from . import fork, slow_path
-
-if TYPE_CHECKING:
-    from ..memory.allocator import Pool
-    from ..memory.slice import Slice
-    from .gpu_driver import GpuDriver
-    from .stream import Stream
+from .protocols import CapturingDriver, Region, StreamHandle
 
 # Of GraphState in kernels/graph.hpp.
 STATE_BYTES = 64
@@ -34,7 +29,7 @@ _INDEX_ERROR_PLACE = 32
 class Capture:
     """What one thread records on one device: into which stream, and what a replay has to bring along."""
 
-    def __init__(self, driver: GpuDriver[Any], stream: Stream[Any], pool: Pool, state: Slice) -> None:
+    def __init__(self, driver: CapturingDriver, stream: StreamHandle, pool: object, state: Region) -> None:
         self.stream = stream
         self.pool = pool
         self.state = state
@@ -129,7 +124,7 @@ def of(key: object) -> Capture | None:
     return _captures.get((get_ident(), key))
 
 
-def refuse(driver: GpuDriver[Any], what: str, advice: str) -> None:
+def refuse(driver: CapturingDriver, what: str, advice: str) -> None:
     """CaptureError where this thread captures what the device is given."""
     if of(driver) is not None:
         raise CaptureError(driver.label, what, advice)
@@ -149,7 +144,7 @@ def suspended() -> Iterator[None]:
 
 
 def enqueue(
-    queue: Stream[Any], set_stream: Callable[[Any], None], call: Callable[..., object], *arguments: Any
+    queue: StreamHandle, set_stream: Callable[[Any], None], call: Callable[..., object], *arguments: Any
 ) -> None:
     """Have a library enqueue where the work of this thread goes: into its capture, where it has one."""
     handle = queue.handle if slow_path.required else None
