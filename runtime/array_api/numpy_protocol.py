@@ -11,12 +11,12 @@ import inspect
 import operator
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import cache
-from types import ModuleType
 from typing import Any, Final, NoReturn
 
 import numpy as np
 
 from ..base.error import TallowError, UnsupportedOperand, type_name
+from ..core.extensions import extensions
 from ..tensor import Tensor
 from ..tensor.equivalents import EQUIVALENTS
 from ..tensor.names import OF_TENSORS, as_call
@@ -245,16 +245,10 @@ def _refuse_argument(name: str, argument: str, value: object) -> NoReturn:
 
 
 @cache
-def _standard() -> ModuleType:
-    from ... import array_api
-
-    return array_api
-
-
-@cache
 def _ufuncs() -> Mapping[np.ufunc, Function]:
-    names = [name for name in _standard().__all__ if isinstance(getattr(np, name, None), np.ufunc)]
-    found: dict[np.ufunc, Function] = {getattr(np, name): getattr(_standard(), name) for name in names}
+    standard = extensions.array_namespace()
+    names = [name for name in standard.__all__ if isinstance(getattr(np, name, None), np.ufunc)]
+    found: dict[np.ufunc, Function] = {getattr(np, name): getattr(standard, name) for name in names}
     for ours, (theirs, _) in EQUIVALENTS.items():
         owner, _, method = ours.rpartition(".")
         for name in theirs.split() if owner == "Tensor" else ():
@@ -279,7 +273,7 @@ def _by_method(name: str) -> Function:
 @cache
 def _reductions(method: str) -> Mapping[np.ufunc, Function]:
     """What reduces by a ufunc, or gives each step of it."""
-    of = _standard()
+    of = extensions.array_namespace()
     if method == "accumulate":
         return {np.add: of.cumulative_sum, np.multiply: of.cumulative_prod}
     extremes: dict[np.ufunc, Function] = {
@@ -295,7 +289,8 @@ def _reductions(method: str) -> Mapping[np.ufunc, Function]:
 def _functions() -> Mapping[Function, Function]:
     """By NumPy's functions, those of the standard that take tensors, and what the standard does not have."""
     found: dict[Function, Function] = {}
-    for theirs, ours in ((np, _standard()), (np.linalg, _standard().linalg), (np.fft, _standard().fft)):
+    standard = extensions.array_namespace()
+    for theirs, ours in ((np, standard), (np.linalg, standard.linalg), (np.fft, standard.fft)):
         for name in ours.__all__:
             function = getattr(ours, name)
             if inspect.isfunction(function) and _takes_tensors(function) and hasattr(theirs, name):

@@ -8,6 +8,7 @@ from types import ModuleType
 from typing import Any
 
 from ...device import Device
+from ..core.extensions import extensions
 from ..tensor import Tensor
 from .info import Info
 
@@ -15,9 +16,8 @@ from .info import Info
 @cache
 def namespace(device: Device) -> ModuleType:
     """Return the namespace of a device; that of the CPU is `tallow.array_api` itself."""
-    from ... import array_api
-
-    return array_api if device == Device.cpu() else _placed(array_api, device)
+    standard = extensions.array_namespace()
+    return standard if device == Device.cpu() else _placed(standard, device)
 
 
 def _placed(module: ModuleType, device: Device) -> ModuleType:

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Callable
+from functools import cache
 from typing import NamedTuple, Self
 
-from ..base.error import BackendUnavailable, InvalidArgument
+from ..base.error import BackendUnavailable, InvalidArgument, shown
 from ..core import argument
 from ..core.argument import DTypeLike
 from .backend import BackendDevice
@@ -40,6 +41,27 @@ class DeviceFacts:
     @abstractmethod
     def parse(cls, label: str) -> Self:
         """The device that a label names."""
+
+    @classmethod
+    @abstractmethod
+    def cpu(cls) -> Self:
+        """The CPU."""
+
+    @classmethod
+    @cache
+    def _cpu(cls) -> Self:
+        return cls.cpu()
+
+    @classmethod
+    def _of(cls, device: object) -> Self:
+        """Return the device that an argument means: a device, its label as in `parse`, or None for the CPU."""
+        if device is None:
+            return cls._cpu()
+        if isinstance(device, str):
+            return cls.parse(device)
+        if not isinstance(device, cls):
+            raise InvalidArgument("device", f"{shown(device)} is no device; use Device.parse or a label such as 'cpu'")
+        return device
 
     @abstractmethod
     def supports(self, dtype: DTypeLike) -> bool:

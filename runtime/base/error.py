@@ -9,13 +9,39 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, Self
+from typing import Any, Protocol, Self
 
-if TYPE_CHECKING:
-    from ...dtype import DType
-    from ...ggml_dtype import GgmlDType
-    from ..core.layout import Layout
-    from ..core.shape import Shape
+
+class HasName(Protocol):
+    """A dtype or a format of weights, as messages show it."""
+
+    @property
+    def value(self) -> Any:
+        """Its name."""
+
+
+class LayoutLike(Protocol):
+    """A layout, as messages show it: see `tallow.Layout`."""
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """The sizes of the dims."""
+
+    @property
+    def strides(self) -> tuple[int, ...]:
+        """The step along each dim, in elements."""
+
+    @property
+    def start_offset(self) -> int:
+        """The position of the first element."""
+
+    @property
+    def elem_count(self) -> int:
+        """The number of elements."""
+
+    @property
+    def end(self) -> int:
+        """The position behind the last element."""
 
 
 class TallowError(Exception):
@@ -63,7 +89,7 @@ class UnsupportedDType(TallowError, TypeError):
     tallow.UnsupportedDType: exp: i64 is not supported on cpu: the function is not defined for this dtype; ...
     """
 
-    def __init__(self, op: str, dtype: DType | GgmlDType, backend: str, reason: str, fix: str = "") -> None:
+    def __init__(self, op: str, dtype: HasName, backend: str, reason: str, fix: str = "") -> None:
         super().__init__(op, dtype, backend, reason, fix)
         self.op = op
         self.dtype = dtype
@@ -98,7 +124,7 @@ class DTypeMismatch(TallowError, TypeError):
     tallow.DTypeMismatch: add: operands of u64 and i64 do not go together; convert them with to_dtype first
     """
 
-    def __init__(self, op: str, dtypes: tuple[DType, ...], reason: str = "") -> None:
+    def __init__(self, op: str, dtypes: tuple[HasName, ...], reason: str = "") -> None:
         super().__init__(op, dtypes, reason)
         self.op = op
         self.dtypes = dtypes
@@ -133,7 +159,7 @@ class ShapeMismatch(TallowError, ValueError):
     tallow.ShapeMismatch: matmul: shapes (2, 3), (2, 3): the rows of the first have 3 elements, the columns ...
     """
 
-    def __init__(self, op: str, shapes: tuple[Shape, ...], reason: str) -> None:
+    def __init__(self, op: str, shapes: tuple[tuple[int, ...], ...], reason: str) -> None:
         super().__init__(op, shapes, reason)
         self.op = op
         self.shapes = shapes
@@ -152,7 +178,7 @@ class InvalidLayout(TallowError, ValueError):
     tallow.InvalidLayout: from_storage: the layout with shape (2, 3), strides (3, 1) and start offset 0 ...
     """
 
-    def __init__(self, op: str, layout: Layout, length: int) -> None:
+    def __init__(self, op: str, layout: LayoutLike, length: int) -> None:
         super().__init__(op, layout, length)
         self.op = op
         self.layout = layout

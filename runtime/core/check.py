@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Sequence
-from typing import TYPE_CHECKING, Final, Protocol
+from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
@@ -19,45 +19,16 @@ from .random import uniform_range
 from .shape import Shape
 
 if TYPE_CHECKING:
-    from ...device import Device
     from ...dtype import Array, DType
     from ...ggml_dtype import GgmlDType
     from ...op import BinaryOp, ReduceOp
-    from ..backends.backend import BackendStorage
-    from ..ranks.group import Group
+    from .protocols import Blocks, DeviceLike, OnDevice, Ranks, Sized, Typed
 
 # Of a dtype, why complex numbers are not converted to it.
 LACKS_PARTS: Final = "has no imaginary part; take real(), imag() or abs() first"
 
 
-class Sized(Protocol):
-    """A storage as the copies see it."""
-
-    @property
-    def length(self) -> int:
-        """The number of its elements."""
-        ...
-
-
-class Typed(Sized, Protocol):
-    """A storage of elements."""
-
-    @property
-    def dtype(self) -> DType:
-        """The dtype of the elements."""
-        ...
-
-
-class Blocks(Sized, Protocol):
-    """Weights in blocks."""
-
-    @property
-    def dtype(self) -> GgmlDType:
-        """Their format."""
-        ...
-
-
-def known_dtype(op: str, dtype: DType, dtypes: frozenset[DType], device: Device, reason: str) -> None:
+def known_dtype(op: str, dtype: DType, dtypes: frozenset[DType], device: DeviceLike, reason: str) -> None:
     """Check that an op of a device has the dtype."""
     if dtype not in dtypes:
         raise UnsupportedDType(op, dtype, device.backend, reason)
@@ -86,7 +57,7 @@ def keeps_dtype(op: str, binary: BinaryOp, dtype: DType) -> None:
         raise InvalidArgument(op, f"it gives {result.value}, which {dtype.value} has no room for; make a new tensor")
 
 
-def keeps_parts(op: str, storage: BackendStorage, dtype: DType) -> None:
+def keeps_parts(op: str, storage: OnDevice, dtype: DType) -> None:
     """Check that no imaginary part is lost but in truth values."""
     source = storage.dtype
     if source.is_complex and not dtype.is_complex and dtype.kind != "bool":
@@ -542,13 +513,13 @@ def reduction_known(op: str, storage: Typed, reduction: str) -> None:
         raise InvalidArgument(op, f"{reason}; convert with to_dtype first")
 
 
-def rank_known(op: str, rank: int, group: Group) -> None:
+def rank_known(op: str, rank: int, group: Ranks) -> None:
     """Check that a group has a rank of this number."""
     if not 0 <= rank < group.size:
         raise InvalidArgument(op, f"a rank of the group is from 0 to {group.size - 1}, not {rank}")
 
 
-def divided(op: str, layout: Layout, group: Group) -> None:
+def divided(op: str, layout: Layout, group: Ranks) -> None:
     """Check that the ranks of a group can divide the first dim."""
     if not layout.shape or layout.shape[0] % group.size:
         reason = f"the first dim must be a multiple of the {group.size} ranks of the group"

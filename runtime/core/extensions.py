@@ -12,6 +12,7 @@ class Extensions:
 
     __slots__ = (
         "array_api",
+        "array_namespace",
         "backward",
         "device_class",
         "mean_of_counted",
@@ -40,6 +41,8 @@ class Extensions:
     # Of the package itself: few programs use this layer, so it is imported when it is first asked for.
     array_api: Callable[[str], ModuleType]
     """Imports a module of the array API."""
+    array_namespace: Callable[[], ModuleType]
+    """Imports the array API as users do: `tallow.array_api`."""
 
     def provide(self, **contributions: Any) -> None:
         """Attach what a layer contributes; RuntimeError for what is attached already."""

@@ -8,12 +8,24 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 
 from ..base.error import InvalidArgument
 from ..core import argument
+from ..core.extensions import extensions
+from ..core.layout import Layout
 
 if TYPE_CHECKING:
-    from ...device import Device
+    from ..core.protocols import DeviceLike
 
 Size: TypeAlias = int | Sequence[int]
 """The blocks of a grid, or the threads of a block: a number, or up to three for x, y and z."""
+
+
+class KernelOperand:
+    """What a launch takes for a pointer besides a backend's own storage and an address: a tensor, or a storage."""
+
+    __slots__ = ()
+
+    @abstractmethod
+    def _kernel_operand(self) -> tuple[Any, Layout | None]:
+        """The backend's storage, and the layout of the elements in it; None for those of a whole storage."""
 
 
 class Kernel:
@@ -47,7 +59,13 @@ class Kernel:
 
     @classmethod
     def compile(
-        cls, name: str, source: str, device: Device | str, options: Sequence[str] = (), *, signature: str | None = None
+        cls,
+        name: str,
+        source: str,
+        device: DeviceLike | str,
+        options: Sequence[str] = (),
+        *,
+        signature: str | None = None,
     ) -> Kernel:
         """Compile HIP C++ for a device, and find the kernel `name` in it, which is `extern "C"`.
 
@@ -65,10 +83,9 @@ class Kernel:
         `name`.hip; InvalidArgument for a kernel that the source does not have or a signature that says nothing;
         BackendUnavailable where there is no compiler; UnsupportedDevice on a device that runs no kernels, as the CPU.
         """
-        # A device imports this module.
-        from ..tensor.base import device_of
-
-        return device_of(device).compile(name, source, argument.texts("compile", "options", options), signature)
+        target = extensions.device_class._of(device)
+        kernel: Kernel = target.compile(name, source, argument.texts("compile", "options", options), signature)
+        return kernel
 
     @abstractmethod
     def launch(self, grid: Size, block: Size, *arguments: Any, shared_bytes: int = 0) -> None:

@@ -4,16 +4,14 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Iterable
-from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
+from typing import Any, ClassVar, TypeVar
 
 from ..base.error import GradientError, InvalidArgument, type_name
 from ..core.layout import Layout
+from ..core.protocols import Sized
 from ..core.shape import Shape
 
-if TYPE_CHECKING:
-    from ...backends import AnyStorage
-
-S = TypeVar("S", bound="AnyStorage")
+S = TypeVar("S", bound=Sized)
 
 
 class _NameOfClass:

@@ -7,12 +7,12 @@ from typing import Final
 
 from ..base.error import GradientError, InvalidArgument, shown
 from ..core import argument
-from ..gradient.backward import Gradients, Watch, backward
+from ..gradient.backward import Watch, backward
 from ..gradient.node import Node
 from ..gradient.variable import Var, is_variable
 from ..helpers.batches import batches
 from ..ranks.group import Group
-from ..tensor import Tensor, cat
+from ..tensor import Gradients, Tensor, cat
 from ..tensor.base import require_tensors
 from .calls import all_reduce, begin_all_reduce, init
 

@@ -9,6 +9,7 @@ import sys
 from collections.abc import Sequence
 from typing import Final
 
+from ..core.extensions import extensions
 from .report import doctor
 
 _EXAMPLES: Final = """\
@@ -38,9 +39,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _parser() -> argparse.ArgumentParser:
-    from ...device_base import DeviceBase
-
-    names = [*DeviceBase.backends()]
+    names = [*extensions.device_class.backends()]
     package = __name__.partition(".")[0]
     parser = argparse.ArgumentParser(
         prog=f"python -m {package}.doctor",
@@ -60,9 +59,7 @@ def _parser() -> argparse.ArgumentParser:
 
 
 def _backend(text: str) -> str:
-    from ...device_base import DeviceBase
-
-    names = DeviceBase.backends()
+    names = extensions.device_class.backends()
     if text not in names:
         raise argparse.ArgumentTypeError(f"unknown backend '{text}'; choose from {', '.join(names)}")
     return text

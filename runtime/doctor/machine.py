@@ -12,6 +12,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
+from ...limits import VERSION
+
 # The extensions of instruction sets for which there are kernels, as Linux names them.
 _INSTRUCTIONS: Final = (
     *("avx2", "fma", "avx512f", "avx512bw", "avx512_vnni", "avx512_bf16", "avx512_fp16", "amx_bf16", "amx_int8"),
@@ -39,15 +41,13 @@ class System:
 
 def system() -> System:
     """Describe this machine and this process."""
-    from ... import __version__
-
     package = __name__.partition(".")[0]
     facts = _cpu_facts()
     flags = {*(facts.get("flags") or facts.get("features") or "").split()}
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     model = facts.get("model name") or platform.processor() or "unknown model"
     return System(
-        f"{package} {__version__}",
+        f"{package} {VERSION}",
         f"{platform.python_implementation()} {platform.python_version()}",
         _os(),
         f"{' '.join(model.split())}, {platform.machine()}, {cores} core{'s' * (cores != 1)}",

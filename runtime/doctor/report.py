@@ -4,13 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final, Self
+from typing import Any, Final, Protocol, Self
 
+from ..core.argument import device_label
+from ..core.extensions import extensions
 from .finding import Finding, packages_of_modules
 from .machine import System, anonymous, system
-
-if TYPE_CHECKING:
-    from ..backends.backend import BackendDevice
 
 _MARKS: Final = {True: ("ok", 32), False: ("missing", 31), None: ("-", 33)}
 _STATES: Final = {True: "ok", False: "missing", None: "optional"}
@@ -110,6 +109,18 @@ def system_dict(described: System) -> dict[str, Any]:
     }
 
 
+class Examined(Protocol):
+    """The class of a backend's devices, as this module looks at it: see `BackendDevice`."""
+
+    def examine(self) -> Iterator[Finding]:
+        """Yield what the backend needs or can use."""
+        ...
+
+    def is_available(self) -> bool:
+        """Whether the first device can be opened."""
+        ...
+
+
 def doctor(*backends: str) -> Report:
     """What every backend needs, and what of it is here: modules, runtimes, devices, libraries, compilers, kernels.
 
@@ -121,19 +132,16 @@ def doctor(*backends: str) -> Report:
     >>> [each.backend for each in report.backends if each.is_available and each.backend == "cpu"]
     ['cpu']
     """
-    from ...device_base import DeviceBase
-    from ..core.argument import device_label
-
     # Packages may have been installed since the last time.
     packages_of_modules.cache_clear()
-    every = DeviceBase.backends()
+    every = extensions.device_class.backends()
     names = [device_label(name, every)[0] for name in backends]
     return Report(
         system(), tuple(_examined(name, device) for name, device in every.items() if not names or name in names)
     )
 
 
-def _examined(name: str, device: type[BackendDevice]) -> BackendReport:
+def _examined(name: str, device: Examined) -> BackendReport:
     findings: list[Finding] = []
     is_available = False
     try:

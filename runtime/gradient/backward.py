@@ -2,99 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from heapq import heappop, heappush
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
-from ..base.error import DeviceMismatch, DTypeMismatch, GradientError, InvalidArgument, ShapeMismatch, shown
-from ..base.unpicklable import Unpicklable
+from ..base.error import GradientError, ShapeMismatch
 from ..core.layout import Layout
-from ..tensor import Tensor
-from ..tensor.base import TensorBase, require_tensors
+from ..tensor import Gradients, Tensor
+from ..tensor.base import require_tensors
 from .claims import Claim, active
 from .node import Node, opened
 from .recording import Mode, mode, set_mode
 from .rules import one_of
 from .sums import Sum, alone, flat, share_elements, ways
-
-if TYPE_CHECKING:
-    from .variable import Var
-
-
-class Gradients(Unpicklable):
-    """The gradients of variables, which `backward` gives: `grads[w]` is that of w, in its shape and dtype.
-
-    Each has memory of its own, so that `grads[w] += others[w]` sums up those of several losses.
-
-    >>> w, unused = tl.Var(tl.ones(2)), tl.Var(tl.ones(2))
-    >>> grads = (w * 3).sum().backward()
-    >>> grads[w]
-    Tensor([3., 3.], dtype=f32)
-    >>> grads.get(unused) is None
-    True
-    """
-
-    __slots__ = ("_of",)
-
-    _copy_advice = "copy the tensor that grads[w] gives"
-
-    def __init__(self, of: Mapping[Node, Tensor]) -> None:
-        if type(of) is not dict and not isinstance(of, Mapping):
-            raise InvalidArgument("Gradients", f"of must be a mapping, not {shown(of)}; x.backward() gives gradients")
-        self._of: dict[Node, Tensor] = of if type(of) is dict else dict(of)
-
-    def get(self, variable: Var) -> Tensor | None:
-        """Return the gradient of a variable; None of one on which the result does not depend."""
-        node = _variable_node(variable)
-        found = self._of.get(node)
-        if found is None:
-            return None
-        if found.shape != variable.shape:
-            # What is written to it shall be found the next time, also where a reshape takes a copy.
-            found = self._of[node] = found.reshape(variable.shape)
-        return found
-
-    def __getitem__(self, variable: Var) -> Tensor:
-        """Return the gradient of a variable; GradientError for one on which the result does not depend."""
-        found = self.get(variable)
-        if found is None:
-            reason = f"the result does not depend on this Var of shape {variable.shape}"
-            raise GradientError("grads", f"{reason}, or does so by ops without a gradient; grads.get(w) gives None")
-        return found
-
-    def __setitem__(self, variable: Var, gradient: Tensor) -> None:
-        """Set the gradient of a variable, as `grads[w] += other` and `grads[w] = clipped` do."""
-        require_tensors("grads", gradient=gradient)
-        node = _variable_node(variable)
-        if gradient.shape != variable.shape:
-            shapes = variable.shape, gradient.shape
-            raise ShapeMismatch("grads", shapes, "the gradient has the shape of the variable")
-        if gradient.dtype is not variable.dtype:
-            dtypes = variable.dtype, gradient.dtype
-            reason = f"a gradient has the dtype of its variable, {dtypes[0].value}, not {dtypes[1].value}"
-            raise DTypeMismatch("grads", dtypes, reason)
-        if gradient.device != variable.device:
-            raise DeviceMismatch("grads", (variable.device.label, gradient.device.label))
-        self._of[node] = gradient
-
-    def __contains__(self, variable: Var) -> bool:
-        return self.get(variable) is not None
-
-    def __len__(self) -> int:
-        return len(self._of)
-
-    def __repr__(self) -> str:
-        return f"<gradients of {len(self._of)} variables>"
-
-
-def _variable_node(variable: Any) -> Node:
-    """Return the node of a variable, or of a tensor that shows all its elements in their order."""
-    node = opened(variable._storage)[1] if isinstance(variable, TensorBase) else None
-    if node is None or node.rule is not None:
-        raise GradientError("grads", f"variable must be a Var, whose gradient was asked for, not {shown(variable)}")
-    if not variable._layout.is_contiguous or variable.elem_count != node.length:
-        raise GradientError("grads", "variable must be a Var, not a view of it; take the view of the gradient")
-    return node
 
 
 class Watch(NamedTuple):

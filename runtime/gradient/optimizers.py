@@ -15,10 +15,9 @@ from ..base.unpicklable import Unpicklable
 from ..core.argument import REQUIRED, DefaultFloat, boolean, by_other_name
 from ..core.layout import Layout
 from ..helpers.batches import batches
-from ..tensor import Tensor, stack
+from ..tensor import Gradients, Tensor, stack
 from ..tensor import names as familiar
 from ..tensor.base import require_tensors
-from .backward import Gradients
 from .node import opened
 from .parameters import RATE, SHORT_RATE, ParameterBatch, Parameters, betas_setting, number_setting, parameter_groups
 from .recording import no_grad

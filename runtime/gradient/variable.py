@@ -9,9 +9,9 @@ from ...gradients.storages import RecordedStorage
 from ...storage import Storage
 from ..base.error import GradientError, InvalidArgument, ShapeMismatch, TallowError, shown
 from ..core.layout import Layout
-from ..tensor import Tensor
+from ..tensor import Gradients, Tensor
 from ..tensor.base import require_tensors
-from .backward import Gradients, depends_on_others
+from .backward import depends_on_others
 from .node import Contributions, Node, opened, recorded_of, watched
 from .recording import mode, no_grad, set_mode
 

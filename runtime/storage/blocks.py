@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from typing import TYPE_CHECKING, Any, ParamSpec, Self, overload
+from typing import Any, Generic, ParamSpec, Self, TypeVar, overload
 
 import numpy as np
 
@@ -19,20 +19,18 @@ from ..program.steps import HostCall
 from ..program.values import Buffer
 from .calls import Calls
 
-if TYPE_CHECKING:
-    from ...backends import AnyQStorage
-    from ...device import Device
-    from ...storage import QStorage, Storage
-
 P = ParamSpec("P")
+Blocks = TypeVar("Blocks", bound=BackendBlocks)
+Elements = TypeVar("Elements")
+Device = TypeVar("Device")
 
 
-class QStorageBase(Calls):
-    """Weights in blocks on a device: `inner` is what the device's backend has for them."""
+class QStorageBase(Calls, Generic[Blocks, Elements, Device]):
+    """Weights in blocks on a `Device`: `inner` is what its backend has for them, and `Elements` what methods return."""
 
     __slots__ = ("inner",)
 
-    inner: AnyQStorage
+    inner: Blocks
 
     def __init__(self, inner: BackendBlocks) -> None:
         if not isinstance(inner, BackendBlocks):
@@ -47,27 +45,37 @@ class QStorageBase(Calls):
         return recorded
 
     @classmethod
-    def zeros(cls, device: Device, elem_count: int, dtype: GgmlDType | str) -> QStorage:
+    def zeros(cls, device: Device, elem_count: int, dtype: GgmlDType | str) -> Self:
         """Blocks of zero bytes, of `elem_count` weights. Raises InvalidArgument, OutOfMemory."""
-        return _on("zeros", device, lambda: device.quantized_zeros(elem_count, dtype))
+        return cls._on("zeros", device, "quantized_zeros", elem_count, dtype)
 
     @classmethod
-    def from_data(
-        cls, data: bytes | bytearray | memoryview | Array, device: Device, dtype: GgmlDType | str
-    ) -> QStorage:
+    def from_data(cls, data: bytes | bytearray | memoryview | Array, device: Device, dtype: GgmlDType | str) -> Self:
         """A copy of blocks as files have them, given by their bytes. Raises InvalidArgument, OutOfMemory."""
         try:
             held = data if isinstance(data, np.ndarray) else np.frombuffer(data, np.uint8)
         except (TypeError, ValueError):
             raise argument.wrong_type("from_data", "data", data, "bytes") from None
-        return _on("from_data", device, lambda: device.quantized_from_data(held, dtype))
+        return cls._on("from_data", device, "quantized_from_data", held, dtype)
 
-    def __reduce__(self) -> tuple[Callable[..., QStorage], tuple[Any, ...]]:
+    @classmethod
+    def _on(cls, op: str, device: object, method: str, *arguments: Any) -> Self:
+        """What a method of a device makes; errors name `op`."""
+        if not isinstance(device, extensions.device_class):
+            raise argument.wrong_type(op, "device", device, "Device")
+        try:
+            made: Self = getattr(device, method)(*arguments)
+        except TallowError as error:
+            error.rename(op)
+            raise
+        return made
+
+    def __reduce__(self) -> tuple[Callable[..., Self], tuple[Any, ...]]:
         """Copy or pickle the blocks and the device, to which they return."""
         return type(self).from_data, (np.array(self.inner.data), self.device, self.dtype)
 
     def __repr__(self) -> str:
-        return f"QStorage({self.length}, {self.dtype}, {self.device.label})"
+        return f"QStorage({self.length}, {self.dtype}, {extensions.device_class(self.inner.device).label})"
 
     @property
     def dtype(self) -> GgmlDType:
@@ -85,48 +93,37 @@ class QStorageBase(Calls):
         device: Device = extensions.device_class(self.inner.device)
         return device
 
-    def _new(self, inner: BackendStorage) -> Storage:
-        storage: Storage = extensions.device_class._new(inner)
+    def _new(self, inner: BackendStorage) -> Elements:
+        storage: Elements = extensions.device_class._new(inner)
         return storage
 
-    def _new_each(self, inners: Iterable[BackendStorage]) -> tuple[Storage, ...]:
+    def _new_each(self, inners: Iterable[BackendStorage]) -> tuple[Elements, ...]:
         return tuple([self._new(inner) for inner in inners])
 
     @overload
     def _new_planned(
         self, key: Key, function: Op[P, Buffer | HostCall], *arguments: P.args, **options: P.kwargs
-    ) -> Storage: ...
+    ) -> Elements: ...
 
     @overload
     def _new_planned(
         self, key: Key, function: Callable[P, BackendStorage], *arguments: P.args, **options: P.kwargs
-    ) -> Storage: ...
+    ) -> Elements: ...
 
-    def _new_planned(self, key: Key, function: Callable[..., Any], *arguments: Any, **options: Any) -> Storage:
+    def _new_planned(self, key: Key, function: Callable[..., Any], *arguments: Any, **options: Any) -> Elements:
         return self._new(self._planned(key, function, *arguments, **options))
 
     @overload
     def _new_each_planned(
         self, key: Key, function: Op[P, Sequence[Buffer] | HostCall], *arguments: P.args, **options: P.kwargs
-    ) -> tuple[Storage, ...]: ...
+    ) -> tuple[Elements, ...]: ...
 
     @overload
     def _new_each_planned(
         self, key: Key, function: Callable[P, Iterable[BackendStorage]], *arguments: P.args, **options: P.kwargs
-    ) -> tuple[Storage, ...]: ...
+    ) -> tuple[Elements, ...]: ...
 
     def _new_each_planned(
         self, key: Key, function: Callable[..., Any], *arguments: Any, **options: Any
-    ) -> tuple[Storage, ...]:
+    ) -> tuple[Elements, ...]:
         return self._new_each(self._planned(key, function, *arguments, **options))
-
-
-def _on(op: str, device: object, make: Callable[[], QStorage]) -> QStorage:
-    """What is made on a device; errors name `op`."""
-    if not isinstance(device, extensions.device_class):
-        raise argument.wrong_type(op, "device", device, "Device")
-    try:
-        return make()
-    except TallowError as error:
-        error.rename(op)
-        raise

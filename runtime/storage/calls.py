@@ -15,9 +15,13 @@ from typing import (
     overload,
 )
 
+from ...dtype import Array
 from ..backends.backend import BackendBlocks, BackendDevice, BackendStorage
 from ..backends.plan import Key
+from ..core.extensions import extensions
 from ..core.layout import Layout
+from ..custom.user_kernel import KernelOperand
+from ..helpers.host_memory import raises_out_of_memory
 from ..program.builder import Op
 from ..program.program import Results
 from ..program.steps import HostCall
@@ -115,10 +119,26 @@ class Calls:
         return self.numbers.get(key[0], 0) if isinstance(key, tuple) else 0
 
 
-class ElementCalls(Calls):
-    """What a storage of elements has its backend do: make others like it."""
+class ElementCalls(Calls, KernelOperand):
+    """What a storage of elements has its backend do: read them, and make others like it."""
 
     __slots__ = ()
+
+    def _kernel_operand(self) -> tuple[Any, None]:
+        return self.inner, None
+
+    @raises_out_of_memory
+    def to_numpy(self) -> Array:
+        """A copy of all elements as a NumPy array of one dim (ml_dtypes for bf16 and floats of 8 bits).
+
+        Waits for the device, and raises what it has recorded of this thread's calls (InvalidIndex).
+        """
+        elements: Array = self.inner.to_numpy()
+        return elements
+
+    def __reduce__(self) -> tuple[Callable[[Array], Self], tuple[Array]]:
+        """Pickle the elements and the device, to which they return."""
+        return extensions.device_class(self.inner.device).storage_owned, (self.to_numpy(),)
 
     def _new(self, inner: BackendStorage) -> Self:
         storage = new(type(self))

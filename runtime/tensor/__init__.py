@@ -4,6 +4,6 @@ from .contraction import einsum
 from .joining import cat, stack
 from .logic import where
 from .rearranging import meshgrid
-from .tensor import Tensor
+from .tensor import Gradients, Tensor
 
-__all__ = ["Tensor", "cat", "einsum", "meshgrid", "stack", "where"]
+__all__ = ["Gradients", "Tensor", "cat", "einsum", "meshgrid", "stack", "where"]

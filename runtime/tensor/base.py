@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import operator
 from collections.abc import Callable, Sequence
-from functools import cache, wraps
+from functools import wraps
 from operator import attrgetter
 from typing import Any, ClassVar, Final, ParamSpec, Self, TypeAlias, TypeVar
 
@@ -16,16 +16,19 @@ from ...op import BinaryGradientOp, BinaryOp, CmpOp, MethodOp, ReduceOp, UnaryGr
 from ...promotion import promoted
 from ...storage import Storage
 from ..base.bounded_cache import BoundedCache
-from ..base.error import InvalidArgument, TallowError, UnsupportedOperand, shown, type_name
+from ..base.error import InvalidArgument, TallowError, UnsupportedOperand, type_name
 from ..core import argument
 from ..core.argument import DTypeLike
 from ..core.layout import Layout
 from ..core.shape import Shape
+from ..custom.user_kernel import KernelOperand
 from ..storage.calls import new
 from .number import as_number
 from .promotion import DTYPE_ERRORS, second_dtype
 
 _MOST_VIEWS: Final = 1 << 20
+
+device_of: Final = Device._of
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -45,7 +48,7 @@ def named(method: Callable[P, R]) -> Callable[P, R]:
     return call
 
 
-class TensorBase:
+class TensorBase(KernelOperand):
     """Elements in a storage, and the layout that says where in it they are."""
 
     __slots__ = ("__weakref__", "_layout", "_storage")
@@ -97,6 +100,9 @@ class TensorBase:
         Layout(shape=(3, 2), strides=(1, 3), start_offset=0)
         """
         return self._layout
+
+    def _kernel_operand(self) -> tuple[Any, Layout]:
+        return self.storage.inner, self.layout
 
     @property
     def shape(self) -> Shape:
@@ -378,22 +384,6 @@ def _reduction(op: str, shape: Shape, dim: int | Sequence[int] | None, keepdim: 
     dims = argument.Checked([shape.dim(op, item) for item in named])
     sizes = [1 if i in dims else size for i, size in enumerate(shape) if keepdim or i not in dims]
     return dims, Layout.contiguous(Shape._trusted(sizes))
-
-
-@cache
-def _cpu() -> Device:
-    return Device.cpu()
-
-
-def device_of(device: object) -> Device:
-    """Return the device that an argument means: a `Device`, its label as in `Device.parse`, or None for the CPU."""
-    if device is None:
-        return _cpu()
-    if isinstance(device, str):
-        return Device.parse(device)
-    if not isinstance(device, Device):
-        raise InvalidArgument("device", f"{shown(device)} is no device; use Device.parse or a label such as 'cpu'")
-    return device
 
 
 def require_few(op: str, views: int) -> None:

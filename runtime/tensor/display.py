@@ -13,16 +13,14 @@ import math
 import re
 import sys
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
 import numpy as np
 
 from ...dtype import Array
 from ..base.error import InvalidArgument
 from ..core.argument import boolean, integer
-
-if TYPE_CHECKING:
-    from . import Tensor
+from .indexing import IndexMethods
 
 Text = Callable[[Any], str]
 """Writes an element."""
@@ -82,7 +80,7 @@ def _option(name: str, value: int, least: int, most: float = math.inf) -> int:
     return number
 
 
-def shown(tensor: Tensor) -> str:
+def shown(tensor: IndexMethods) -> str:
     """Return the text of a tensor: `Tensor([1., 2.], dtype=f32)`.
 
     The shape is there where the elements do not show it, and `is_recorded=True` for what depends on a variable.
@@ -94,7 +92,7 @@ def shown(tensor: Tensor) -> str:
     if cut or (values.size == 0 and values.shape != (0,)):
         facts.insert(0, f"shape={tuple(tensor.shape)}")
     # A variable's class says so itself.
-    if tensor.is_recorded and name == "Tensor":
+    if tensor._storage.is_recorded and name == "Tensor":
         facts.append("is_recorded=True")
     elements = f"{name}({_rows(values, cut, options, f'{name}(')},"
     ending = f"{', '.join(facts)}{tensor.device.display})"
@@ -103,14 +101,14 @@ def shown(tensor: Tensor) -> str:
     return f"{elements}\n{' ' * (len(name) + 1)}{ending}" if is_too_long else f"{elements} {ending}"
 
 
-def _cut_dims(tensor: Tensor, options: _Options) -> list[int]:
+def _cut_dims(tensor: IndexMethods, options: _Options) -> list[int]:
     """Return the dims whose middle is not shown."""
     if tensor.elem_count <= options.threshold:
         return []
     return [dim for dim, size in enumerate(tensor.shape) if size > 2 * options.edge_items]
 
 
-def _edges(tensor: Tensor, cut: list[int], edge: int) -> Array:
+def _edges(tensor: IndexMethods, cut: list[int], edge: int) -> Array:
     """Return the elements that are shown."""
     part = tensor
     for dim in cut:

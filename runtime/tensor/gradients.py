@@ -2,14 +2,9 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Self
+from typing import Any, Self
 
-from ..core import argument
-from ..core.extensions import extensions
 from .base import TensorBase
-
-if TYPE_CHECKING:
-    from ..gradient.backward import Gradients
 
 
 class GradientMethods(TensorBase):
@@ -40,26 +35,3 @@ class GradientMethods(TensorBase):
         plain = storage.value
         plain.is_shown = True
         return self._new(plain, self._layout)
-
-    def backward(self, gradient: Self | None = None, *, keep: bool = False, create_graph: bool = False) -> Gradients:
-        """Work out the gradients of this tensor, of one element, for every `Var` that it depends on.
-
-        `grads = loss.backward()` gives them: `grads[w]` is that of w. Of a tensor of more elements it gives the
-        gradients of `(x * gradient).sum()`; the gradient has the shape of the tensor. What the gradients need is let go
-        of as soon as it has been used; `keep` keeps it for a second time. With `create_graph` the gradients are
-        recorded too, so that they have gradients themselves; that keeps it too.
-
-        `GradientError` for a tensor that depends on no `Var`, the second time without `keep`, and where something that
-        a gradient needs was overwritten. `ShapeMismatch` for more than one element without a gradient.
-
-        >>> w = tl.Var(tl.Tensor(3.0))
-        >>> grads = (w**2).backward()
-        >>> grads[w].item()
-        6.0
-        """
-        if type(create_graph) is not bool:
-            create_graph = argument.boolean("backward", "create_graph", create_graph)
-        if type(keep) is not bool:
-            keep = argument.boolean("backward", "keep", keep)
-        gradients: Gradients = extensions.backward(self, gradient, keep or create_graph, create_graph)
-        return gradients

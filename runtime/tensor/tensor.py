@@ -1,14 +1,28 @@
-"""The tensor."""
+"""The tensor, and the gradients that its `backward` gives: each of the classes names the other."""
 
 from __future__ import annotations
 
-from ..base.error import InvalidArgument, TallowError
+from collections.abc import Mapping
+from typing import Any, Self
+
+from ..base.error import (
+    DeviceMismatch,
+    DTypeMismatch,
+    GradientError,
+    InvalidArgument,
+    ShapeMismatch,
+    TallowError,
+    shown,
+)
+from ..base.unpicklable import Unpicklable
+from ..core import argument
+from ..core.extensions import extensions
 from ..helpers.public import assembled
-from . import names
+from . import display, names
 from .attention import AttentionMethods
+from .base import TensorBase, require_tensors
 from .convolution import ConvolutionMethods
 from .custom import CustomMethods
-from .display import shown
 from .familiar import FamiliarMethods
 from .layers import LayerMethods
 from .losses import LossMethods
@@ -52,14 +66,37 @@ class Tensor(
 
     __slots__ = ()
 
+    def backward(self, gradient: Self | None = None, *, keep: bool = False, create_graph: bool = False) -> Gradients:
+        """Work out the gradients of this tensor, of one element, for every `Var` that it depends on.
+
+        `grads = loss.backward()` gives them: `grads[w]` is that of w. Of a tensor of more elements it gives the
+        gradients of `(x * gradient).sum()`; the gradient has the shape of the tensor. What the gradients need is let go
+        of as soon as it has been used; `keep` keeps it for a second time. With `create_graph` the gradients are
+        recorded too, so that they have gradients themselves; that keeps it too.
+
+        `GradientError` for a tensor that depends on no `Var`, the second time without `keep`, and where something that
+        a gradient needs was overwritten. `ShapeMismatch` for more than one element without a gradient.
+
+        >>> w = tl.Var(tl.Tensor(3.0))
+        >>> grads = (w**2).backward()
+        >>> grads[w].item()
+        6.0
+        """
+        if type(create_graph) is not bool:
+            create_graph = argument.boolean("backward", "create_graph", create_graph)
+        if type(keep) is not bool:
+            keep = argument.boolean("backward", "keep", keep)
+        gradients: Gradients = extensions.backward(self, gradient, keep or create_graph, create_graph)
+        return gradients
+
     def __repr__(self) -> str:
-        return shown(self)
+        return display.shown(self)
 
     def _repr_html_(self) -> str:
         """Show in a notebook what `repr` does, with columns that line up."""
         from html import escape
 
-        return f'<pre style="font-family: monospace; white-space: pre">{escape(shown(self))}</pre>'
+        return f'<pre style="font-family: monospace; white-space: pre">{escape(display.shown(self))}</pre>'
 
     def __dir__(self) -> list[str]:
         return dir(type(self))
@@ -75,6 +112,82 @@ class Tensor(
             raise
         except ValueError as error:
             raise InvalidArgument("format", f"{error}; use a format of Python's numbers") from None
+
+
+class Gradients(Unpicklable):
+    """The gradients of variables, which `backward` gives: `grads[w]` is that of w, in its shape and dtype.
+
+    Each has memory of its own, so that `grads[w] += others[w]` sums up those of several losses.
+
+    >>> w, unused = tl.Var(tl.ones(2)), tl.Var(tl.ones(2))
+    >>> grads = (w * 3).sum().backward()
+    >>> grads[w]
+    Tensor([3., 3.], dtype=f32)
+    >>> grads.get(unused) is None
+    True
+    """
+
+    __slots__ = ("_of",)
+
+    _copy_advice = "copy the tensor that grads[w] gives"
+
+    def __init__(self, of: Mapping[Any, Tensor]) -> None:
+        if type(of) is not dict and not isinstance(of, Mapping):
+            raise InvalidArgument("Gradients", f"of must be a mapping, not {shown(of)}; x.backward() gives gradients")
+        self._of: dict[Any, Tensor] = of if type(of) is dict else dict(of)
+
+    def get(self, variable: Tensor) -> Tensor | None:
+        """Return the gradient of a variable; None of one on which the result does not depend."""
+        node = _variable_node(variable)
+        found = self._of.get(node)
+        if found is None:
+            return None
+        if found.shape != variable.shape:
+            # What is written to it shall be found the next time, also where a reshape takes a copy.
+            found = self._of[node] = found.reshape(variable.shape)
+        return found
+
+    def __getitem__(self, variable: Tensor) -> Tensor:
+        """Return the gradient of a variable; GradientError for one on which the result does not depend."""
+        found = self.get(variable)
+        if found is None:
+            reason = f"the result does not depend on this Var of shape {variable.shape}"
+            raise GradientError("grads", f"{reason}, or does so by ops without a gradient; grads.get(w) gives None")
+        return found
+
+    def __setitem__(self, variable: Tensor, gradient: Tensor) -> None:
+        """Set the gradient of a variable, as `grads[w] += other` and `grads[w] = clipped` do."""
+        require_tensors("grads", gradient=gradient)
+        node = _variable_node(variable)
+        if gradient.shape != variable.shape:
+            shapes = variable.shape, gradient.shape
+            raise ShapeMismatch("grads", shapes, "the gradient has the shape of the variable")
+        if gradient.dtype is not variable.dtype:
+            dtypes = variable.dtype, gradient.dtype
+            reason = f"a gradient has the dtype of its variable, {dtypes[0].value}, not {dtypes[1].value}"
+            raise DTypeMismatch("grads", dtypes, reason)
+        if gradient.device != variable.device:
+            raise DeviceMismatch("grads", (variable.device.label, gradient.device.label))
+        self._of[node] = gradient
+
+    def __contains__(self, variable: Tensor) -> bool:
+        return self.get(variable) is not None
+
+    def __len__(self) -> int:
+        return len(self._of)
+
+    def __repr__(self) -> str:
+        return f"<gradients of {len(self._of)} variables>"
+
+
+def _variable_node(variable: Any) -> Any:
+    """Return the node of a variable, or of a tensor that shows all its elements in their order."""
+    node = variable._storage.node if isinstance(variable, TensorBase) else None
+    if node is None or node.rule is not None:
+        raise GradientError("grads", f"variable must be a Var, whose gradient was asked for, not {shown(variable)}")
+    if not variable._layout.is_contiguous or variable.elem_count != node.length:
+        raise GradientError("grads", "variable must be a Var, not a view of it; take the view of the gradient")
+    return node
 
 
 for _name, _word in names.OF_TENSORS.items():

@@ -3,22 +3,27 @@
 from __future__ import annotations
 
 import ast
-from collections import defaultdict
-from collections.abc import Iterable, Iterator
+from collections import defaultdict, deque
+from collections.abc import Iterable, Iterator, Mapping
+from fnmatch import fnmatchcase
 from functools import cache
+from itertools import chain
 from pathlib import Path
+from typing import NamedTuple
 
+import numpy as np
 import yaml
+from scipy.sparse.csgraph import connected_components
 
 REPOSITORY = Path(__file__).parents[2]
 PACKAGE, RUNTIME = REPOSITORY / "generated/tallow", REPOSITORY / "runtime"
-# What the runtime below the dispatch may import of what is generated, when it is imported itself.
+# The generated modules that the runtime below the dispatch may import.
 FACTS = {
-    *("array_functors", "dtype", "ggml_dtype", "host_blocks", "limits", "op", "promotion"),
+    *("array_functors", "array_library", "dtype", "ggml_dtype", "host_blocks", "limits", "op", "promotion"),
     *("kernels.arguments", "kernels.constants", "kernels.host_arguments", "kernels.toolchains"),
-    *("libraries.miopen", "libraries.onednn"),
+    *("cpu_backend.library", "libraries.miopen", "libraries.onednn", "support_table"),
 }
-# What the runtime has of the front, which stands on the dispatch.
+# The folders of the runtime above the dispatch.
 ROOMS = (
     "array_api",
     "distributed",
@@ -34,11 +39,20 @@ ROOMS = (
     "tokenizer",
 )
 FRONT = tuple(f"runtime.{room}" for room in ROOMS)
-# Imported when the first kernel of a user is launched.
-USER_KERNELS = "runtime.backends.gpu_backend.user_kernels"
-FRONT += (USER_KERNELS,)
+# Imports that close circles, and go when an op of a backend is a function that appends steps to a program.
+PENDING = {
+    ("runtime.backends.*", "runtime.graph.traced"),
+    ("runtime.backends.gpu_backend.*", "runtime.backends.gpu_backend.device"),
+    ("runtime.backends.gpu_backend.memory.storage", "runtime.backends.gpu_backend.dlpack"),
+    ("runtime.backends.gpu_backend.memory.storage", "runtime.backends.gpu_backend.ops.*"),
+    ("runtime.graph.op_calls", "runtime.graph.traced"),
+    ("runtime.kernels.argument_struct", "runtime.backends.gpu_backend.execute.recorder"),
+}
+# Functions that import the module that an argument names.
+IMPORTERS = {"import_module", "_import_module", "Imported"}
 
 
+@cache
 def modules() -> dict[str, tuple[ast.Module, bool]]:
     """The modules of the package by their names, and whether they are packages."""
     found = {}
@@ -52,34 +66,104 @@ def modules() -> dict[str, tuple[ast.Module, bool]]:
     return found
 
 
-def at_import(body: Iterable[ast.stmt]) -> Iterator[ast.ImportFrom]:
-    """The imports that are made when the module is: not those of functions, nor those for types alone."""
-    for node in body:
-        match node:
-            case ast.ImportFrom() if node.level:
-                yield node
-            case ast.If(test=ast.Name(id="TYPE_CHECKING")):
-                yield from at_import(node.orelse)
-            case ast.If() | ast.Try() | ast.With():
-                yield from at_import(node.body)
+class Import(NamedTuple):
+    """An import of one module by another."""
+
+    importer: str
+    needed: str
+    is_for_types: bool
+    """Whether only type checkers see it."""
 
 
 @cache
-def imports() -> dict[str, set[str]]:
-    """The modules that each module imports."""
+def all_imports() -> frozenset[Import]:
+    """All imports within the package: at module level, in functions and for types, absolute, relative and by name."""
     every = modules()
-    found: dict[str, set[str]] = {}
-    for name, (tree, is_package) in every.items():
-        home = name.split(".") if name else []
-        found[name] = set()
-        for node in at_import(tree.body):
-            up = node.level - is_package
-            base = [*home[: len(home) - up], *(node.module or "").split(".")]
-            module = ".".join(part for part in base if part)
-            for alias in node.names:
-                inner = f"{module}.{alias.name}".lstrip(".")
-                found[name].add(inner if inner in every else module)
+    found = set()
+    for importer, (tree, is_package) in every.items():
+        package = importer if is_package else importer.rpartition(".")[0]
+        for module, name, is_for_types in imported(tree.body, package.split(".") if package else []):
+            inner = f"{module}.{name}".strip(".")
+            found.add(Import(importer, inner if inner in every else module, is_for_types))
+    return frozenset(each for each in found if each.needed in every and each.needed != each.importer)
+
+
+def imported(
+    nodes: Iterable[ast.AST], package: list[str], *, is_for_types: bool = False
+) -> Iterator[tuple[str, str, bool]]:
+    """Yield the modules that syntax trees import, what of them, and whether only type checkers see that."""
+
+    def absolute(module: str, level: int) -> str:
+        return ".".join([*package[: len(package) - level + 1], *filter(None, [module])])
+
+    for node in nodes:
+        inside: Iterable[ast.AST] = ast.iter_child_nodes(node)
+        match node:
+            case ast.If(test=ast.Name(id="TYPE_CHECKING"), body=body, orelse=inside):
+                yield from imported(body, package, is_for_types=True)
+            case ast.ImportFrom(module=module, names=names, level=level) if level:
+                yield from ((absolute(module or "", level), alias.name, is_for_types) for alias in names)
+            case ast.ImportFrom(module=str(module), names=names) if _is_own(module):
+                yield from ((_within(module), alias.name, is_for_types) for alias in names)
+            case ast.Import(names=names):
+                yield from ((_within(alias.name), "", is_for_types) for alias in names if _is_own(alias.name))
+            case ast.Call(func=ast.Name(id=name) | ast.Attribute(attr=name), args=arguments) if name in IMPORTERS:
+                for argument in arguments:
+                    if isinstance(argument, ast.Constant) and str(argument.value).startswith("."):
+                        module = str(argument.value).lstrip(".")
+                        yield absolute(module, len(str(argument.value)) - len(module)), "", is_for_types
+        yield from imported(inside, package, is_for_types=is_for_types)
+
+
+def _is_own(module: str) -> bool:
+    return module.partition(".")[0] == PACKAGE.name
+
+
+def _within(module: str) -> str:
+    """The name of a module of the package within the package."""
+    return module.partition(".")[2]
+
+
+@cache
+def imports(*, with_types: bool = True) -> dict[str, set[str]]:
+    """The modules that each module imports, those for types alone where wanted, without the pending ones."""
+    found: dict[str, set[str]] = {name: set() for name in modules()}
+    for importer, needed, is_for_types in all_imports():
+        is_counted = with_types or not is_for_types
+        if is_counted and not any(is_pending(importer, needed, each) for each in PENDING):
+            found[importer].add(needed)
     return found
+
+
+def is_pending(importer: str, needed: str, pending: tuple[str, str]) -> bool:
+    """Whether an import is one of the pending ones."""
+    return fnmatchcase(importer, pending[0]) and fnmatchcase(needed, pending[1])
+
+
+def circles(graph: Mapping[str, set[str]], prefix: str = "") -> list[str]:
+    """A shortest circle of each strongly connected part of a graph through a node that begins with `prefix`."""
+    nodes = sorted({*graph, *chain.from_iterable(graph.values())})
+    number = {node: index for index, node in enumerate(nodes)}
+    matrix = np.zeros((len(nodes), len(nodes)), bool)
+    for node, every in graph.items():
+        matrix[number[node], [number[needed] for needed in every]] = True
+    _, labels = connected_components(matrix, connection="strong")
+    parts = defaultdict(list)
+    for node, label in zip(nodes, labels, strict=True):
+        parts[label].append(node)
+    starts = [[node for node in part if node.startswith(prefix)] for part in parts.values() if len(part) > 1]
+    return [" -> ".join(_circle(graph, start)) for start, *_ in filter(None, starts)]
+
+
+def _circle(graph: Mapping[str, set[str]], start: str) -> list[str]:
+    """A shortest path from a node to itself."""
+    paths, seen = deque([[start]]), set()
+    while start not in seen:
+        path = paths.popleft()
+        new = graph.get(path[-1], set()) - seen
+        seen |= new
+        paths.extend([*path, node] for node in sorted(new))
+    return next(path for path in paths if path[-1] == start)
 
 
 # Where generated modules are in the drawing that are neither facts nor dispatch: what expressions of functors become,
@@ -91,7 +175,7 @@ OWN = {
     "tensor_moves": "tensor",
     "quantized_matmul": "quantized",
     "kernel_op": "user kernels",
-    USER_KERNELS: "user kernels",
+    **dict.fromkeys(("cpu_backend.library", "metal_backend.library"), "backends"),
     "": "tallow",
 }
 
@@ -100,7 +184,7 @@ def room(name: str) -> str:
     """Where a module is in the drawing: in a room of the runtime, or among those that are generated."""
     if name.partition(".")[0] == "gradients":
         return "gradient"
-    if name in OWN or name in FACTS or name == "support_table":
+    if name in OWN or name in FACTS:
         return OWN.get(name, "facts")
     if name.startswith("runtime."):
         return name.split(".")[1]
@@ -112,25 +196,29 @@ def public() -> set[str]:
     """The modules of the front that users import, which have the names of others."""
     text = (REPOSITORY / "spec/package.yaml").read_text(encoding="utf-8")
     names = yaml.safe_load(text)["public"]
-    return {name.removesuffix("/__init__").replace("/", ".") for name in names if "_backend" not in name}
+    return {
+        name.removesuffix("/__init__").replace("/", ".")
+        for name, module in names.items()
+        if "_backend" not in name or f"runtime.{module}".startswith(FRONT)
+    }
 
 
-def arrows() -> dict[str, set[str]]:
-    """The rooms that each room imports."""
+def arrows(graph: Mapping[str, set[str]]) -> dict[str, set[str]]:
+    """The rooms that each room imports, where modules import those of `graph`."""
     found: dict[str, set[str]] = defaultdict(set)
-    for name, every in imports().items():
+    for name, every in graph.items():
         for needed in every:
             if "runtime" not in (name, needed) and room(name) != room(needed):
                 found[room(name)].add(room(needed))
     return dict(found)
 
 
-def drawing() -> str:
+def drawing(graph: Mapping[str, set[str]]) -> str:
     """The layers in the language of Mermaid: an arrow leads from what imports to what is imported.
 
     An arrow that follows from others is left out.
     """
-    every = arrows()
+    every = arrows(graph)
 
     def reached(start: str) -> set[str]:
         return set().union(*({there} | reached(there) for there in every.get(start, ())))
@@ -149,4 +237,4 @@ def _id(name: str) -> str:
 
 
 if __name__ == "__main__":
-    print(drawing())
+    print(drawing(imports()))

@@ -485,7 +485,7 @@ def family_module(spec: Spec, family: Family) -> View:
         made_from=(Location(family.path),),
         doc=family.doc,
         class_name=mixin_name(family),
-        base="QStorageBase" if family.holds_blocks else "StorageBase",
+        base="BlocksBase" if family.holds_blocks else "StorageBase",
         methods=[storage_method(spec, method) for method in family.methods],
         # What the module may import.
         names={

@@ -103,5 +103,5 @@ def mounted_runtime(spec: Spec, base: BasePackage) -> View:
 
 
 def limits(spec: Spec) -> View:
-    """The numbers that the package promises."""
+    """The values of the package that the runtime needs."""
     return View(package=spec.package)

@@ -2,19 +2,15 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from ....dtype import Array
 from ..backend import HostBlocks
-
-if TYPE_CHECKING:
-    from .device import ArrayDevice
+from .library_device import LibraryDevice
 
 
 class QArrayStorage(HostBlocks):
     """Blocks in a NumPy array of their bytes, which NumPy decodes, and what it made of them on the device."""
 
-    device: ArrayDevice
+    device: LibraryDevice
 
     @property
     def data(self) -> Array:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Final, Self
 
 from ....dtype import Array, DType
 from ....ggml_dtype import GgmlDType
-from ...base.error import BackendUnavailable, InvalidArgument, InvalidIndex, LibraryError, TallowError
+from ...base.error import BackendUnavailable, InvalidArgument, InvalidIndex, TallowError
 from ...core.layout import Layout
 from ...core.random import RandomState
 from ...doctor.finding import Finding, modules, reason
@@ -17,13 +17,13 @@ from ...program.host import Translating, host_plan
 from ...program.op_call import OpCall
 from ...program.program import Program
 from ...program.values import BlocksBuffer, Buffer, Memory
-from ..backend import BackendBlocks, BackendDevice, Part
+from ..backend import BackendBlocks, Part
 from ..plan import Key, Plan
 from . import strided, transfer
 from .errors import translated
+from .library_device import LibraryDevice
 
 if TYPE_CHECKING:
-    from ....array_library import Library
     from .blocks import QArrayStorage
     from .storage import ArrayStorage
 
@@ -39,16 +39,13 @@ class _Notes(threading.local):
         self.found: InvalidIndex | None = None
 
 
-class ArrayDevice(BackendDevice):
+class ArrayDevice(LibraryDevice):
     """A device of an array library."""
 
     modules: ClassVar[tuple[str, ...]]
     """The modules of Python without which there is no library."""
     requires: ClassVar[tuple[str, ...]] = ()
     """What installs them."""
-    library: ClassVar[Library]
-    error_class: ClassVar[type[LibraryError]] = LibraryError
-    """What is raised where the library refuses something."""
     storage_class: ClassVar[type[ArrayStorage]]
     blocks_class: ClassVar[type[QArrayStorage]]
 

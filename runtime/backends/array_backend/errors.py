@@ -12,7 +12,7 @@ from ...base.error import OutOfMemory, TallowError
 
 if TYPE_CHECKING:
     from ....dtype import DType
-    from .device import ArrayDevice
+    from .library_device import LibraryDevice
 
 # Libraries have no class of their own for a lack of memory.
 _NO_MEMORY: Final = re.compile(r"memory|alloc|maximum size|too (big|large)", re.IGNORECASE)
@@ -21,7 +21,7 @@ _NO_MEMORY: Final = re.compile(r"memory|alloc|maximum size|too (big|large)", re.
 _LARGE: Final = 1 << 26
 
 
-def translated(device: type[ArrayDevice], error: Exception) -> Exception:
+def translated(device: type[LibraryDevice], error: Exception) -> Exception:
     """The OutOfMemory or LibraryError for what an array library raises.
 
     A BufferError stays one: the protocol of DLPack has it.
@@ -34,7 +34,7 @@ def translated(device: type[ArrayDevice], error: Exception) -> Exception:
     return device.error_class(device.backend, f"{type(error).__name__}: {text}")
 
 
-def require_room(device: ArrayDevice, shape: Iterable[int], dtype: DType) -> None:
+def require_room(device: LibraryDevice, shape: Iterable[int], dtype: DType) -> None:
     """Raise OutOfMemory for more than the process may have, of a library that would end it later."""
     nbytes = math.prod(shape) * dtype.itemsize
     if nbytes > _LARGE and device.library.start is not None:

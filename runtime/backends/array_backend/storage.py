@@ -11,10 +11,10 @@ from ..backend import BackendStorage
 from ..plan import kind_of
 from . import strided, transfer
 from .errors import require_room
+from .library_device import LibraryDevice
 
 if TYPE_CHECKING:
     from ....array_library import Library
-    from .device import ArrayDevice
 
 
 class ArrayStorage(BackendStorage):
@@ -22,11 +22,11 @@ class ArrayStorage(BackendStorage):
 
     __slots__ = ("device", "dtype", "kind", "length")
 
-    device: ArrayDevice
+    device: LibraryDevice
     library: ClassVar[Library]
     data: Any
 
-    def __init__(self, device: ArrayDevice, dtype: DType, data: Any) -> None:
+    def __init__(self, device: LibraryDevice, dtype: DType, data: Any) -> None:
         self.device = device
         self.dtype = dtype
         self.data = data

@@ -19,6 +19,7 @@ from ..array_backend.imported import Imported
 from ..backend import Part
 from ..plan import Plan
 from . import blas, execute, host_libraries
+from .host_device import HostDevice
 from .kernels import HostKernels
 from .onednn import Onednn
 from .ops import memory
@@ -32,7 +33,7 @@ Result = TypeVar("Result")
 
 
 @final
-class CpuDevice(ArrayDevice):
+class CpuDevice(ArrayDevice, HostDevice):
     """The CPU: there is one, and it does its work at once."""
 
     backend: ClassVar = "cpu"

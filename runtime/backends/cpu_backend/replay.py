@@ -6,12 +6,12 @@ import threading
 from contextlib import AbstractContextManager
 from typing import TYPE_CHECKING, Any
 
+from ..backend import BackendDevice
 from ..plan import Key, Plan
 from .storage import CpuStorage
 
 if TYPE_CHECKING:
     from ...program.op_call import OpCall
-    from .device import CpuDevice
 
 
 class Replay:
@@ -21,7 +21,7 @@ class Replay:
     if all of its calls are like earlier ones: else some were made without a plan.
     """
 
-    def __init__(self, device: CpuDevice) -> None:
+    def __init__(self, device: BackendDevice) -> None:
         self._device = device
         self._thread = 0
         self._runs: list[tuple[Plan, tuple[Any, ...], Any]] = []

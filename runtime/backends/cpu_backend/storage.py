@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, ClassVar, Self, final
+from typing import Any, ClassVar, Self, final
 
 import numpy as np
 
@@ -16,9 +16,7 @@ from ..array_backend.blocks import QArrayStorage
 from ..array_backend.imported import Imported
 from ..array_backend.storage import ArrayStorage
 from ..plan import kind_of
-
-if TYPE_CHECKING:
-    from .device import CpuDevice
+from .host_device import HostDevice
 
 
 def _flat(array: Any, dtype: np.dtype[Any], length: int | None, *, writable: bool = True) -> Array:
@@ -52,12 +50,12 @@ class CpuStorage(ArrayStorage):
     # What has the memory: an array, or that of a kernel's result, of which nobody has asked for an array yet.
     __slots__ = ("_address", "_memory")
 
-    device: CpuDevice
+    device: HostDevice
     library: ClassVar = Imported("cpu", "....cpu_backend.library", __package__)
     _address: int | None
     _memory: Any
 
-    def __init__(self, device: CpuDevice, dtype: DType, data: Array) -> None:
+    def __init__(self, device: HostDevice, dtype: DType, data: Array) -> None:
         self.device = device
         self.dtype = dtype
         self._memory = array = _flat(data, dtype.numpy, None)
@@ -126,9 +124,9 @@ class CpuStorage(ArrayStorage):
 class QCpuStorage(QArrayStorage):
     """Blocks in memory."""
 
-    device: CpuDevice
+    device: HostDevice
 
-    def __init__(self, device: CpuDevice, dtype: GgmlDType, data: Array) -> None:
+    def __init__(self, device: HostDevice, dtype: GgmlDType, data: Array) -> None:
         super().__init__(device, dtype, _flat(data, np.dtype(np.uint8), None, writable=False))
 
     @cached_property

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from ..gpu_backend.driver.protocols import StreamHandle
 from ..gpu_backend.driver.stream import Event
 from .context import Context
 from .result import check, cuda
-
-if TYPE_CHECKING:
-    from .stream import CudaStream
 
 
 class CudaEvent(Event):
@@ -30,7 +28,7 @@ class CudaEvent(Event):
             self._handle = check("cuEventCreate", cuda.cuEventCreate(flags), device.label)
             self._own(_destroy, device, self._handle)
 
-    def _record(self, stream: CudaStream) -> None:
+    def _record(self, stream: StreamHandle) -> None:
         with self.device.activated():
             check("cuEventRecord", cuda.cuEventRecord(self.handle, stream.handle), self.device.label)
 

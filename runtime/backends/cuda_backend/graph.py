@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
+from ..gpu_backend.driver.protocols import StreamHandle
 from ..gpu_backend.driver.stream import Recorded
 from .context import Context
 from .module import waiting_kernels
 from .result import check, cuda
-
-if TYPE_CHECKING:
-    from .stream import CudaStream
-
 
 # Of the compute capabilities, the first major number of those where kernels can begin before others end.
 _CAN_BEGIN_EARLY: Final = 9
@@ -46,7 +43,7 @@ class CudaGraph(Recorded):
             finally:
                 cuda.cuGraphDestroy(graph)
 
-    def launch(self, stream: CudaStream) -> None:
+    def launch(self, stream: StreamHandle) -> None:
         if not self._held:
             self.require_open()
         (status,) = cuda.cuGraphLaunch(self._handle, stream.handle)

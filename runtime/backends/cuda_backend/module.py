@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from ctypes import c_char_p
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 from weakref import WeakValueDictionary
 
 from ...base.error import InvalidArgument
@@ -12,13 +12,11 @@ from ..gpu_backend.driver import slow_path
 from ..gpu_backend.driver.elf import elf_size, require_complete
 from ..gpu_backend.driver.error import InvalidKernel
 from ..gpu_backend.driver.launch import Dim3, Launcher, LaunchLimits
+from ..gpu_backend.driver.protocols import StreamHandle
 from ..gpu_backend.driver.resource import Resource
 from .context import Context
 from .error import CudaError
 from .result import check, cuda
-
-if TYPE_CHECKING:
-    from .stream import CudaStream
 
 _launch: Final[Any] = cuda.cuLaunchKernel
 
@@ -73,7 +71,7 @@ class CudaKernel:
     )
 
     def __init__(
-        self, module: CudaModule, name: str, queue: CudaStream, block: int, argument_size: int, shared_bytes: int
+        self, module: CudaModule, name: str, queue: StreamHandle, block: int, argument_size: int, shared_bytes: int
     ) -> None:
         self.module = module
         self._function = module.function(name)
@@ -102,7 +100,7 @@ class CudaKernel:
             _launch_again(status, self.module, self._name, launch)
 
 
-def cuda_launcher(module: CudaModule, name: str, queue: CudaStream) -> Launcher:
+def cuda_launcher(module: CudaModule, name: str, queue: StreamHandle) -> Launcher:
     """What launches a kernel of any parameters in one stream.
 
     It may have as much dynamic shared memory as the device lets a kernel ask for, which is more than the 48 KiB that a

@@ -10,16 +10,13 @@ from operator import index
 from sys import byteorder
 from typing import TYPE_CHECKING, Any, Final, TypeAlias, final
 
-from ....device import Device
 from ....dtype import DType
-from ....storage.base import StorageBase
 from ...base.error import CompilationFailed, DeviceMismatch, GradientError, InvalidArgument, shown
 from ...core import argument
+from ...core.extensions import extensions
 from ...custom.kernel_signature import Parameter, parameters
-from ...custom.user_kernel import Kernel, Size
+from ...custom.user_kernel import Kernel, KernelOperand, Size
 from ...host.numbers import numbers
-from ...tensor import Tensor
-from ...tensor.base import TensorBase
 from ..backend import BackendStorage
 from .driver import capture, fork, slow_path
 from .driver.error import InvalidKernel
@@ -46,17 +43,21 @@ def pack(buffer, arguments):
     pack_into(buffer, 0, {arguments})
 """
 _CONVERT_TENSOR: Final = """
-    if (
-        type(a{place}) is Tensor
-        and type(storage := a{place}._storage.inner) is storage_class
-        and storage.dtype is dtype{place}
-        and storage.device.driver is driver
-        and (layout := a{place}._layout)._is_contiguous
-        and not layout.start_offset
-    ):
-        a{place} = storage.memory.address
+    try:
+        storage, layout = a{place}._storage.inner, a{place}._layout
+    except AttributeError:
+        a{place} = convert{place}(a{place})
     else:
-        a{place} = convert{place}(a{place})"""
+        if (
+            type(storage) is storage_class
+            and storage.dtype is dtype{place}
+            and storage.device.driver is driver
+            and layout._is_contiguous
+            and not layout.start_offset
+        ):
+            a{place} = storage.memory.address
+        else:
+            a{place} = convert{place}(a{place})"""
 _CONVERT_FLOAT: Final = """
     if type(a{place}) is not float:
         a{place} = convert{place}(a{place})"""
@@ -267,7 +268,6 @@ class GpuKernel(Kernel):
         in place: tensors of the pointer's dtype that begin where their storage does, and floats of Python's own.
         """
         names: dict[str, Any] = {
-            "Tensor": Tensor,
             "driver": self._driver,
             "storage_class": self._storage_class,
             "pack_into": self._packer.pack_into,
@@ -309,14 +309,12 @@ class GpuKernel(Kernel):
 
         def address(value: Any) -> int:
             offset = 0
-            if isinstance(value, TensorBase):
-                layout = value.layout
-                if not layout.is_contiguous:
-                    raise InvalidArgument(op, f"{name} has strides {layout.strides}; call contiguous() on it first")
-                offset = layout.start_offset
-                storage: Any = value.storage.inner
-            elif isinstance(value, StorageBase):
-                storage = value.inner
+            if isinstance(value, KernelOperand):
+                storage, layout = value._kernel_operand()
+                if layout is not None:
+                    if not layout.is_contiguous:
+                        raise InvalidArgument(op, f"{name} has strides {layout.strides}; call contiguous() on it first")
+                    offset = layout.start_offset
             elif isinstance(value, BackendStorage):
                 storage = value
             elif value is None:
@@ -330,7 +328,7 @@ class GpuKernel(Kernel):
                 reason = f"{name} is recorded, and what a kernel does with it is not; give it x.detach()"
                 raise GradientError(op, reason)
             if type(storage) is not storage_class or storage.device.driver is not driver:
-                raise DeviceMismatch(op, (self.device, Device(storage.device).label))
+                raise DeviceMismatch(op, (self.device, extensions.device_class(storage.device).label))
             dtype: DType = storage.dtype
             if dtype is not own and not parameter.points_to(dtype):
                 raise InvalidArgument(
@@ -425,8 +423,7 @@ def _require_sizes(name: str, declared: tuple[int, ...], known: tuple[int, ...] 
 
 def _storage_of(value: object) -> object:
     """The storage of a backend that an argument is or has; the argument itself if it is a number or an address."""
-    storage = value.storage if isinstance(value, TensorBase) else value
-    return storage.inner if isinstance(storage, StorageBase) else storage
+    return value._kernel_operand()[0] if isinstance(value, KernelOperand) else value
 
 
 def _usual(parameter: Parameter) -> DType | type[float] | None:

@@ -14,51 +14,53 @@ from ....host.array import normalised
 from ....host.numbers import numbers, sequence
 from ...backend import Part
 from .. import buffer_pool
+from ..storage import CpuStorage
 
 if TYPE_CHECKING:
-    from ..device import CpuDevice
-    from ..storage import CpuStorage
+    from ..host_device import HostDevice
 
 
-def zeros(device: CpuDevice, shape: Shape, dtype: DType) -> CpuStorage:
+def zeros(device: HostDevice, shape: Shape, dtype: DType) -> CpuStorage:
     """A storage of zeros."""
     return make(device, lambda count: np.zeros(count, dtype.numpy), shape, dtype)
 
 
-def empty(device: CpuDevice, shape: Shape, dtype: DType) -> CpuStorage:
+def empty(device: HostDevice, shape: Shape, dtype: DType) -> CpuStorage:
     """A storage of elements that are not initialised."""
     return make(device, lambda count: buffer_pool.empty(count, dtype.numpy), shape, dtype)
 
 
-def arange(device: CpuDevice, start: float, step: float, shape: Shape, dtype: DType) -> CpuStorage:
+def arange(device: HostDevice, start: float, step: float, shape: Shape, dtype: DType) -> CpuStorage:
     """A storage of numbers from `start` on, `step` apart."""
     return make(device, lambda count: sequence(count, start, step, dtype), shape, dtype)
 
 
-def from_numbers(device: CpuDevice, data: Sequence[complex], dtype: DType) -> CpuStorage:
+def from_numbers(device: HostDevice, data: Sequence[complex], dtype: DType) -> CpuStorage:
     """A storage of the numbers, converted as to_dtype does."""
-    return device.storage_class(device, dtype, numbers(data, dtype))
+    return CpuStorage(device, dtype, numbers(data, dtype))
 
 
-def from_array(device: CpuDevice, array: Array) -> CpuStorage:
+def from_array(device: HostDevice, array: Array) -> CpuStorage:
     """A storage with a copy of the array's elements."""
     dtype = DType.from_numpy(array.dtype)
     copy = buffer_pool.empty(array.size, dtype.numpy)
     np.copyto(copy.reshape(array.shape), array)
-    return device.storage_class(device, dtype, normalised(copy))
+    return CpuStorage(device, dtype, normalised(copy))
 
 
-def from_owned_array(device: CpuDevice, array: Array) -> CpuStorage:
+def from_owned_array(device: HostDevice, array: Array) -> CpuStorage:
     """A storage of the array's own memory, where that is contiguous and can be written."""
     dtype = DType.from_numpy(array.dtype)
-    return device.storage_class(device, dtype, np.require(normalised(array), dtype.numpy, ["C", "A", "W"]).reshape(-1))
+    return CpuStorage(device, dtype, np.require(normalised(array), dtype.numpy, ["C", "A", "W"]).reshape(-1))
 
 
 # So much is read between two calls that tell how far it is.
 _READ_BYTES = 1 << 26
 
 
-def load(device: CpuDevice, parts: Sequence[Part], progress: Callable[[int], object] | None = None) -> list[CpuStorage]:
+def load(
+    device: HostDevice, parts: Sequence[Part], progress: Callable[[int], object] | None = None
+) -> list[CpuStorage]:
     """Storages of parts, which are read to their place."""
     storages = [empty(device, Shape((part.length,)), part.dtype) for part in parts]
     done = 0
@@ -74,11 +76,11 @@ def load(device: CpuDevice, parts: Sequence[Part], progress: Callable[[int], obj
     return storages
 
 
-def synchronize(device: CpuDevice) -> None:
+def synchronize(device: HostDevice) -> None:
     """Nothing is ever under way."""
 
 
-def make(device: CpuDevice, array_of: Callable[[int], Array], shape: Shape, dtype: DType) -> CpuStorage:
+def make(device: HostDevice, array_of: Callable[[int], Array], shape: Shape, dtype: DType) -> CpuStorage:
     """The storage of a new array of as many elements as the shape has."""
     require_room(shape, dtype)
-    return device.storage_class(device, dtype, array_of(shape.elem_count))
+    return CpuStorage(device, dtype, array_of(shape.elem_count))

@@ -17,13 +17,10 @@ from ....base.error import CaptureError
 from ....core.random import RandomState
 from ...plan import Key, Plan
 from . import fork, slow_path
+from .protocols import CapturingDriver, Region, StreamHandle
 
 if TYPE_CHECKING:
     from ....program.op_call import OpCall
-    from ..memory.allocator import Pool
-    from ..memory.slice import Slice
-    from .gpu_driver import GpuDriver
-    from .stream import Stream
 
 # Of GraphState in kernels/graph.hpp.
 STATE_BYTES = 64
@@ -33,7 +30,7 @@ _INDEX_ERROR_PLACE = 32
 class Capture:
     """What one thread records on one device: into which stream, and what a replay has to bring along."""
 
-    def __init__(self, driver: GpuDriver[Any], stream: Stream[Any], pool: Pool, state: Slice) -> None:
+    def __init__(self, driver: CapturingDriver, stream: StreamHandle, pool: object, state: Region) -> None:
         self.stream = stream
         self.pool = pool
         self.state = state
@@ -118,7 +115,7 @@ def of(key: object) -> Capture | None:
     return _captures.get((get_ident(), key))
 
 
-def refuse(driver: GpuDriver[Any], what: str, advice: str) -> None:
+def refuse(driver: CapturingDriver, what: str, advice: str) -> None:
     """CaptureError where this thread captures what the device is given."""
     if of(driver) is not None:
         raise CaptureError(driver.label, what, advice)
@@ -138,7 +135,7 @@ def suspended() -> Iterator[None]:
 
 
 def enqueue(
-    queue: Stream[Any], set_stream: Callable[[Any], None], call: Callable[..., object], *arguments: Any
+    queue: StreamHandle, set_stream: Callable[[Any], None], call: Callable[..., object], *arguments: Any
 ) -> None:
     """Have a library enqueue where the work of this thread goes: into its capture, where it has one."""
     handle = queue.handle if slow_path.required else None

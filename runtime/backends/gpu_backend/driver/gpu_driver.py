@@ -14,12 +14,11 @@ from ....base.error import OutOfMemory
 from . import capture, slow_path
 from .error import DriverError
 from .launch import Launcher
+from .protocols import Region
 from .stream import Direction, Event, Recorded, Stream, settled
 
 if TYPE_CHECKING:
     from ....doctor.finding import Finding
-    from ..memory.allocator import Pool
-    from ..memory.slice import Slice
     from .buffer import DeviceBuffer, HostBuffer
     from .loader import Loader
     from .run_time_compiler import RunTimeCompiler
@@ -257,7 +256,7 @@ class GpuDriver(ABC, Generic[LoadedModule]):
         capture.refuse(self, "sharing with another library", "share the tensor before the capture, or after it")
 
     @contextlib.contextmanager
-    def captured(self, pool: Pool, state: Slice) -> Iterator[tuple[capture.Capture, Callable[[], Recorded]]]:
+    def captured(self, pool: object, state: Region) -> Iterator[tuple[capture.Capture, Callable[[], Recorded]]]:
         """Record what this thread gives the device inside, with memory of a pool: the capture, and what ends it.
 
         `state` is memory for what kernels read and write at each replay.

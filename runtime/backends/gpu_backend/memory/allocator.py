@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import threading
 from abc import ABC, abstractmethod
-from typing import Final, NamedTuple, Protocol
+from typing import Final, NamedTuple, Protocol, cast
 
 from ....base.bounded_cache import BoundedCache
 from ....base.error import InvalidArgument, OutOfMemory
@@ -139,7 +139,7 @@ class CachingAllocator(Pool):
         fork.require_own()
         captured = capture.of(self._memory)
         if captured is not None:
-            return captured.pool
+            return cast("Pool", captured.pool)
         if self.needs_attention:
             with self._lock:
                 self._trim()

@@ -2,15 +2,21 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable
+from typing import Any, Protocol
 
 from ...gpu_backend.driver.stream import Event
 from .device import HipDevice
 from .error import check, failure, hip
 from .resource import HipResource
 
-if TYPE_CHECKING:
-    from .stream import HipStream
+
+class CallingStream(Protocol):
+    """A stream in which functions of hip-python enqueue: see `HipStream`."""
+
+    def call(self, function: Callable[..., Any], *arguments: Any) -> Any:
+        """The result of a function whose last argument is the stream."""
+        ...
 
 
 class HipEvent(HipResource, Event):
@@ -28,7 +34,7 @@ class HipEvent(HipResource, Event):
         self.device = device
         self.timing = timing
 
-    def _record(self, stream: HipStream) -> None:
+    def _record(self, stream: CallingStream) -> None:
         check("hipEventRecord", stream.call(hip.hipEventRecord, self.handle), self.device.label)
 
     def query(self) -> bool:

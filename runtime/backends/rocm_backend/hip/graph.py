@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from ....base.error import DeviceMismatch
+from ...gpu_backend.driver.protocols import StreamHandle
 from ...gpu_backend.driver.stream import Recorded
 from .device import HipDevice
 from .error import check, failure, hip
 from .resource import HipResource
-
-if TYPE_CHECKING:
-    from .stream import HipStream
 
 
 class HipGraph(HipResource, Recorded):
@@ -35,7 +33,7 @@ class HipGraph(HipResource, Recorded):
         finally:
             forget(graph)
 
-    def launch(self, stream: HipStream) -> None:
+    def launch(self, stream: StreamHandle) -> None:
         """Enqueue all of it, in a stream of the device that it was captured on (`DeviceMismatch`)."""
         if not self._held:
             self.require_open()
@@ -43,7 +41,7 @@ class HipGraph(HipResource, Recorded):
         if status:
             self._launch_again(stream, status)
 
-    def _launch_again(self, stream: HipStream, status: Any) -> None:
+    def _launch_again(self, stream: StreamHandle, status: Any) -> None:
         """Launch once more after `status`, where another device was current; else raise it."""
         if stream.device != self.device:
             hip.hipGetLastError()

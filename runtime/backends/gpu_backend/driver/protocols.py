@@ -1,0 +1,46 @@
+"""What captures, events and graphs ask of streams, drivers and memory, whose classes are above them."""
+
+from __future__ import annotations
+
+from typing import Any, Protocol
+
+
+class StreamHandle(Protocol):
+    """A stream: see `stream.Stream`."""
+
+    device: Any
+
+    @property
+    def handle(self) -> Any:
+        """The binding's stream, or that of the capture of this thread."""
+        ...
+
+    @property
+    def own_handle(self) -> Any:
+        """The binding's stream itself."""
+        ...
+
+    @property
+    def address(self) -> int:
+        """The vendor's handle as a number."""
+        ...
+
+
+class CapturingDriver(Protocol):
+    """A driver whose device captures: see `gpu_driver.GpuDriver`."""
+
+    label: str
+
+    @property
+    def queue(self) -> StreamHandle:
+        """The stream."""
+        ...
+
+
+class Region(Protocol):
+    """Device memory, for as long as somebody holds this: see `memory.slice.Slice`."""
+
+    @property
+    def address(self) -> int:
+        """The address of the first byte."""
+        ...
