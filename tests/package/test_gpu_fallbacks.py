@@ -71,8 +71,13 @@ def call(gpu: Any, op: Any) -> SimpleNamespace:
     return SimpleNamespace(library=library, run=run, by_kernels=lambda: gpu.run(by_kernels, *operands, *others))
 
 
-def arrays(result: Any) -> list[Any]:
-    return [storage.to_numpy() for storage in (result if isinstance(result, tuple) else (result,))]
+def peak(gpu: Any, run: Any) -> tuple[list[Any], int]:
+    """The results of a call, and the most memory that it has at once."""
+    allocator = gpu.allocator
+    before = allocator.peak = allocator.allocated
+    result = run()
+    needed = allocator.peak - before
+    return [storage.to_numpy() for storage in (result if isinstance(result, tuple) else (result,))], needed
 
 
 @pytest.mark.parametrize("op", OPS, ids=lambda op: f"{op.__module__.rpartition('.')[2]}.{op.__name__}")
@@ -81,11 +86,12 @@ def test_a_library_that_refuses_what_it_took_before_is_replaced_by_kernels(gpu, 
     for _ in range(3):
         assert case.run() is not None
     case.library.has_room = False
-    before = gpu.allocator.statistics().allocated
-    for found, expected in zip(arrays(case.run()), arrays(case.by_kernels()), strict=True):
-        assert np.array_equal(found, expected)
+    expected, most = peak(gpu, case.by_kernels)
+    found, needed = peak(gpu, case.run)
+    for one, other in zip(found, expected, strict=True):
+        assert np.array_equal(one, other)
+    assert needed == most, "kernels get the memory of what the library refused"
     assert case.library.calls == 4
-    assert gpu.allocator.statistics().allocated == before
     case.library.has_room = True
     assert case.run() is not None
     assert case.library.calls == 5, "the next run asks the library again"
