@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+from functools import partial
 from types import SimpleNamespace
 from typing import Any
 
@@ -10,6 +11,7 @@ import numpy as np
 import pytest
 from tallow.runtime.backends.gpu_backend.ops import attention, attention_gradient, conv, pool
 from tallow.runtime.core.conv import ParamsConv2D
+from tallow.runtime.program.op_call import OpCall
 from tallow.runtime.program.operand import Operand, dense
 from tallow.runtime.program.steps import LibraryCall
 
@@ -68,24 +70,33 @@ def call(gpu: Any, op: Any) -> SimpleNamespace:
             return plan(*storages)
         return gpu.planned((op, library), 0, op, (library, *operands, *others), {}, may_refuse=True)
 
-    return SimpleNamespace(library=library, run=run, by_kernels=lambda: gpu.run(by_kernels, *operands, *others))
+    program = OpCall(op, (library, *operands, *others), {}, 0, gpu.buffer_of).program(gpu.facts)
+    by_kernels_alone = partial(gpu.run, by_kernels, *operands, *others)
+    return SimpleNamespace(library=library, program=program, run=run, by_kernels=by_kernels_alone)
 
 
-def arrays(result: Any) -> list[Any]:
-    return [storage.to_numpy() for storage in (result if isinstance(result, tuple) else (result,))]
+def peak(gpu: Any, run: Any) -> tuple[list[Any], int]:
+    """The results of a call, and the most memory that it has at once."""
+    allocator = gpu.allocator
+    before = allocator.peak = allocator.allocated
+    result = run()
+    needed = allocator.peak - before
+    return [storage.to_numpy() for storage in (result if isinstance(result, tuple) else (result,))], needed
 
 
 @pytest.mark.parametrize("op", OPS, ids=lambda op: f"{op.__module__.rpartition('.')[2]}.{op.__name__}")
 def test_a_library_that_refuses_what_it_took_before_is_replaced_by_kernels(gpu, op):
     case = call(gpu, op)
+    assert f", else {OPS[op][2].__name__}\n" in str(case.program)
     for _ in range(3):
         assert case.run() is not None
     case.library.has_room = False
-    before = gpu.allocator.statistics().allocated
-    for found, expected in zip(arrays(case.run()), arrays(case.by_kernels()), strict=True):
-        assert np.array_equal(found, expected)
+    expected, most = peak(gpu, case.by_kernels)
+    found, needed = peak(gpu, case.run)
+    for one, other in zip(found, expected, strict=True):
+        assert np.array_equal(one, other)
+    assert needed == most, "kernels get the memory of what the library refused"
     assert case.library.calls == 4
-    assert gpu.allocator.statistics().allocated == before
     case.library.has_room = True
     assert case.run() is not None
     assert case.library.calls == 5, "the next run asks the library again"

@@ -6,7 +6,10 @@ import traceback
 import numpy as np
 import pytest
 import tallow as tl
+from tallow.dtype import DType
 from tallow.runtime.backends.gpu_backend.execute.program import GpuPlan
+from tallow.runtime.program.op_call import operands_of
+from tallow.runtime.program.operand import Operand
 
 
 @pytest.fixture
@@ -210,6 +213,69 @@ def test_writing_to_memory_of_others_has_plans_that_ask_whether_it_is_shared(gpu
         expected = behind.numpy()
         ahead.copy_(behind)
         assert np.array_equal(ahead.numpy(), expected)
+
+
+def test_the_first_run_of_a_plan_may_be_for_memory_that_is_shared(gpu, plans):
+    """It launches other kernels than later runs, for which those are found then."""
+    gpu = type(gpu).open(0)
+    gpu.kernels._functions.clear()
+    base = on(gpu, np.arange(64, dtype="i2").reshape(8, 8))
+    one, other = tl.Tensor.from_dlpack(base), tl.Tensor.from_dlpack(base)
+    apart = tl.Tensor.from_dlpack(on(gpu, np.ones((8, 8), dtype="i2")))
+    expected = base.numpy()
+    for source in (other, other, apart, apart):
+        expected = expected - source.numpy().T
+        one.sub_(source.T)
+        assert np.array_equal(base.numpy(), expected)
+
+
+def every_step(build, x, y, number):
+    """An op of the tests, with each kind of step that needs no library."""
+    results = build.empty(x.dtype, x.storage.length), build.empty(DType.U8, 3)
+    scratch = build.allocate(x.storage.nbytes)
+    build.fill(scratch.address, 7, scratch.nbytes)
+    build.copy(scratch.address + 4, x.storage.address + 4, scratch.nbytes - 4)
+    build.copy(results[0].address, scratch.address, scratch.nbytes)
+    build.host(add_to, results[0], number, (y, (y.layout.shape, "constant")), factor=2)
+    build.host(fill_with_nines, target=5)
+    build.zero(results[1])
+    return results
+
+
+def add_to(target, number, pair, *, factor):
+    x, (shape, text) = pair
+    assert (text, x.shape) == ("constant", shape)
+    elements = target.to_numpy() + factor * number * x.storage.to_numpy()
+    target.device.write(target.memory.address, elements.astype("f4"))
+
+
+def fill_with_nines(*, target):
+    assert target == 5
+
+
+def in_place(build, x, number):
+    build.fill(x.storage.address, 1, 1)
+    return ()
+
+
+def call(gpu, op, *arguments):
+    """Call an op, the last of whose arguments is a number."""
+    plan = gpu.plans.get(op)
+    if plan is None:
+        return gpu.planned(op, 1, op, arguments, {}, may_refuse=True)
+    return plan(*operands_of(arguments, 1))
+
+
+def test_a_program_does_the_same_step_by_step_and_compiled(gpu, plans):
+    x, y = (Operand(gpu.storage(np.arange(4, dtype="f4") + start), tl.Layout.contiguous((4,))) for start in (0, 10))
+    sevens = np.frombuffer(bytes([7] * 4), "f4")[0]
+    for number in (1.0, 2.0, 3.0):
+        elements, zeros = call(gpu, every_step, x, y, number)
+        added = 2 * number * (np.arange(4) + 10)
+        assert elements.to_numpy().tolist() == [sevens + added[0], *(np.arange(4) + added)[1:]]
+        assert zeros.to_numpy().tolist() == [0, 0, 0]
+        assert call(gpu, in_place, x, number) is True
+    assert {plan.__name__ for plan in plans.values()} == {"every_step", "in_place"}
 
 
 def test_a_number_that_turns_into_memory_has_another_plan(gpu, plans):

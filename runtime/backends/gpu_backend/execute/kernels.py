@@ -44,9 +44,7 @@ class Kernels:
         """
         if blocks == 0:
             return
-        function = self._functions.get(name)
-        if function is None:
-            function = self._find(family, name, len(arguments), shared_bytes)
+        function = self.function(family, name, len(arguments), shared_bytes)
         function(blocks if blocks < MOST_BLOCKS else MOST_BLOCKS, arguments)
 
     def has(self, family: str) -> bool:
@@ -54,9 +52,10 @@ class Kernels:
         targets = FAMILIES[family]
         return not targets or self._driver.target in targets
 
-    def function(self, name: str) -> Function:
-        """What enqueues a kernel that was launched before, on at most MOST_BLOCKS blocks."""
-        return self._functions[name]
+    def function(self, family: str, name: str, argument_size: int, shared_bytes: int = 0) -> Function:
+        """What enqueues a kernel on at most MOST_BLOCKS blocks: see `launch`."""
+        function = self._functions.get(name)
+        return self._find(family, name, argument_size, shared_bytes) if function is None else function
 
     def _find(self, family: str, name: str, argument_size: int, shared_bytes: int) -> Function:
         fork.require_own()

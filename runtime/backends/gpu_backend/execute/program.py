@@ -126,10 +126,10 @@ class _Run:
                 step.function(*self._plain(step.arguments), **step.options)
             for memory in released:
                 del self._memory[memory]
-        result = self._program.result
-        if result is None or isinstance(result, HostCall):
-            return True
-        return self._new(result) if isinstance(result, Buffer) else tuple(map(self._new, result))
+        results = tuple(map(self._new, results_of(self._program.result)))
+        if isinstance(self._program.result, Buffer):
+            return results[0]
+        return results or True
 
     def _plain(self, values: tuple[Any, ...]) -> tuple[Any, ...]:
         """Values as functions take them: numbers, and the storages of buffers."""
@@ -266,10 +266,8 @@ class _Compiler:
             self._step(step)
             self._lines += [f"del {self._memory.pop(memory)}_memory" for memory in released]
         results = list(map(self._new, results_of(program.result)))
-        if program.result is None or isinstance(program.result, HostCall):
-            self._lines.append("return True")
-        else:
-            self._lines.append(f"return {', '.join(results)}{'' if isinstance(program.result, Buffer) else ','}")
+        returned = ", ".join(results) if isinstance(program.result, Buffer) else f"({', '.join(results)},)"
+        self._lines.append(f"return {returned if results else True}")
         lines = self._lines
         if self._draws:
             cancelled = "; ".join(f"{name}.cancel()" for name in self._draws.values())
@@ -287,8 +285,10 @@ class _Compiler:
                 name = self._memory[memory] = f"m{next(self._count)}"
                 self._lines.append(f"{name}_memory = Slice(allocator, {self._constant(memory.nbytes)})")
                 self._lines.append(f"{name} = {name}_memory.address")
-            case Launch(_, kernel, blocks, arguments):
-                launch = self._constant(self._device.kernels.function(kernel))
+            case Launch(family, kernel, blocks, arguments, shared_bytes):
+                # The first run may have launched others, where memory of its operands overlapped.
+                size = len(arguments.template)
+                launch = self._constant(self._device.kernels.function(family, kernel, size, shared_bytes))
                 self._lines.append(f"{launch}({self._constant(min(blocks, MOST_BLOCKS))}, {self._packed(arguments)})")
             case LibraryCall(function, arguments, fallback):
                 call = self._call(function, arguments)
@@ -305,11 +305,11 @@ class _Compiler:
             case ExpectError():
                 self._lines.append("index_errors.expect()")
             case HostCall(function, arguments, options):
-                named = "".join(f", {name}={self._constant(value)}" for name, value in options.items())
-                self._lines.append(f"{self._call(function, arguments)[:-1]}{named})")
+                self._lines.append(self._call(function, arguments, **options))
 
-    def _call(self, function: Callable[..., Any], arguments: Sequence[Any]) -> str:
-        return f"{self._constant(function)}({', '.join(map(self._text, arguments))})"
+    def _call(self, function: Callable[..., Any], arguments: Sequence[Any], /, **options: Any) -> str:
+        named = [f"{name}={self._constant(value)}" for name, value in options.items()]
+        return f"{self._constant(function)}({', '.join([*map(self._text, arguments), *named])})"
 
     def _packed(self, arguments: PackedArguments) -> str:
         form, fields = arguments.parts()

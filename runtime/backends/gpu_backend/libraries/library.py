@@ -102,13 +102,7 @@ class Attention(Protocol):
     """Attention without the scores in memory. Calls refuse as those of `Convolution` do."""
 
     def attention(
-        self,
-        dtype: DType,
-        params: AttentionParams,
-        query: Address,
-        keys: Address,
-        values: Address,
-        result: Address,
+        self, dtype: DType, params: AttentionParams, query: Address, keys: Address, values: Address, result: Address
     ) -> LibraryCall | None:
         """softmax(query keys^T * scale) values, to be written to `result`, contiguous."""
 
