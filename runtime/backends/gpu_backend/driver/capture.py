@@ -17,6 +17,7 @@ from ....base.bounded_cache import BoundedCache
 from ....base.error import CaptureError
 from ....core.random import RandomState
 from ....kernels.argument_struct import Address
+from ...backend import BackendStorage
 from ...plan import Plan
 from . import fork, slow_path
 from .protocols import CapturingDriver, Region, StreamHandle
@@ -61,6 +62,8 @@ class Capture:
             memory = getattr(operand, "__dict__", {}).get("memory")
             if memory is not None and getattr(memory, "pool", None) is not self.pool:
                 self.held[id(memory)] = memory
+                if isinstance(operand, BackendStorage):
+                    operand.share()
 
     def index_record(self) -> Address:
         """Where kernels record an index out of range."""
