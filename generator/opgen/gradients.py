@@ -22,6 +22,8 @@ RULES = PurePosixPath("runtime/gradient/rules.py")
 _RULES = "rules"
 # What a method makes besides its result, which has no gradients.
 OTHERS = "others"
+# What knows whether a tensor still shows the storage of which the method is called.
+HANDLE = "handle"
 # What expressions may name besides these, operands and other arguments: how gradients and layouts are made, and the
 # node that knows which are asked for.
 _KNOWN = (_RULES, "node", "BinaryOp", "MethodOp", "Layout", "list", "len", "range")
@@ -86,7 +88,8 @@ class Gradient:
         Mapping[Name, Expression],
         Mark.OTHERS,
         "An operand, and the expression of its gradient over `g`, which is the gradient of the result, `result`, the "
-        "arguments, and the functions of runtime/gradient/rules.py as `rules`.",
+        "arguments, and the functions of runtime/gradient/rules.py as `rules`. `node` is the recorded call, and "
+        "`handle` tells whether a tensor still shows the first operand.",
     ]
     location: Location = field(compare=False)
 
@@ -133,6 +136,11 @@ def makes_elements(method: "Method") -> bool:
     return method.signature.returns == "None" or method.signature.returns.startswith(("Storage", "tuple[Storage"))
 
 
+def is_recorded(spec: "Spec", method: "Method") -> bool:
+    """Whether the class of recorded storages has a method of its own for calls of a method."""
+    return makes_elements(method) and bool(differentiable(spec, method))
+
+
 def check_gradients(spec: "Spec", sources: "Sources", problems: list[Problem]) -> None:
     """Note what methods do not say of their gradients, and what is unknown in what they say."""
     functions = sources.functions(RULES) if RULES in sources.paths else None
@@ -177,7 +185,7 @@ def _mistakes(
     # Of several operands there is no one tensor.
     arguments = ["self", *(name for name in signature.arguments if "Storage, ..." not in signature.type_of(name))]
     for key, expression in gradient.expressions():
-        known = [*arguments, *_KNOWN, *(() if key in gradient.instead else (INCOMING, RESULT))]
+        known = [*arguments, *_KNOWN, *(() if key in gradient.instead else (INCOMING, RESULT, HANDLE))]
         if signature.returns == "tuple[Storage, ...]":
             known.append(OTHERS)
         if writes(method) and key not in gradient.instead:

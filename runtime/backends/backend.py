@@ -77,11 +77,11 @@ class BackendStorage(GivenStorage, Unpicklable):
         """A copy of all elements as a NumPy array of one dim, once the device has done what it was given."""
 
     def owns_memory(self) -> bool:
-        """Whether it is known that nobody else has the memory of the elements."""
+        """Return True if it is known that nobody else has the memory of the elements."""
         return False
 
     def share(self) -> None:
-        """Say that calls share the storage, which nobody writes to."""
+        """Say that somebody else has the storage or its memory: other calls, another library, a captured graph."""
         return
 
     @abstractmethod
@@ -168,6 +168,9 @@ class BackendReplay(Protocol):
 
 class BackendDevice:
     """A device of one backend. Devices of one backend are equal if they have the same ordinal."""
+
+    # Every call reads `plans`, and a slot takes less time than an item of a dict.
+    __slots__ = ("__dict__", "__weakref__", "plans")
 
     backend: ClassVar[str]
     """The name of the backend, as errors say it."""

@@ -17,6 +17,7 @@ class Extensions:
         "device_class",
         "mean_of_counted",
         "move",
+        "note_write",
         "padded_max_pool",
         "recorded_blocks",
         "recorded_storage",
@@ -26,7 +27,10 @@ class Extensions:
     device_class: Any
     """The class Device, which makes storages and is therefore defined after their classes."""
 
-    # Of the gradients. The methods of these two classes take a call over if one of its operands is recorded.
+    # Of the gradients.
+    note_write: Callable[[Any], None]
+    """Notes that a storage is written to whose elements gradients need."""
+    # The methods of these two classes take a call over if one of its operands is recorded.
     recorded_storage: Any
     recorded_blocks: Any
     backward: Callable[..., Any]

@@ -7,9 +7,10 @@ from typing import Final
 
 from ..base.error import GradientError, InvalidArgument, shown
 from ..core import argument
-from ..gradient.backward import Watch, backward
+from ..gradient.backward import backward
 from ..gradient.node import Node
 from ..gradient.variable import Var, is_variable
+from ..gradient.walk import Watch
 from ..helpers.batches import batches
 from ..ranks.group import Group
 from ..tensor import Gradients, Tensor, cat

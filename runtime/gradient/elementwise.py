@@ -15,7 +15,7 @@ from ..base.bounded_cache import BoundedCache
 from ..core.layout import Layout
 from ..core.shape import Shape
 from ..tensor import Tensor
-from .node import Contributions, Node, opened, require_writable, rewritten, watched
+from .node import Contributions, Node, Rule, opened, require_writable, rewritten, watched
 from .products import product_of_others
 from .recording import mode
 from .rules import overwritten, shown, widened, zeros
@@ -23,26 +23,23 @@ from .rules import overwritten, shown, widened, zeros
 NO_PARAMETERS: Final[Mapping[str, float]] = {}
 
 
-class _Functor:
-    """The gradients of an op, each with what it needs. As a rule of a node it works them out."""
+class _Functor(Rule):
+    """The gradients of an op, each with what it needs."""
+
+    __slots__ = ("_derivatives", "_joint", "_only", "_operands", "keeps_result", "keeps_x", "kept", "needs_site")
 
     def __init__(self, op: Op, derivatives: Mapping[str, Derivative | None]) -> None:
-        self.__name__: str = op.value
+        super().__init__(op.value, self._gradients)
         self._operands = {name: place for place, name in enumerate(derivatives)}
         self._derivatives = [(place, it) for place, it in enumerate(derivatives.values()) if it is not None]
         self._joint = JOINT_DERIVATIVES.get(op)
-        self._places = tuple([3 * place for place, _ in self._derivatives])
-        """Where nodes have what made the operands that have gradients."""
         self._only = self._derivatives[0] if len(derivatives) == 1 and self._derivatives else None
         needs = [() if it is None else it.takes for it in derivatives.values()]
         self.keeps_x, self.keeps_result = "x" in needs[0], "result" in needs[0]
         """What the gradient of the first operand needs."""
-        # Of methods of storages with their own name a method of tensors calls one, of others a function in between.
-        self._calls = 3 if isinstance(op, MethodOp) and not isinstance(self, _Reduction) else 4
-        self.calls = self._calls if self.keeps_x or self.keeps_result else 0
-        """See `record`."""
+        self.needs_site = self.keeps_x or self.keeps_result
         self.kept = self._kept_by(needs)
-        """Which operands are needed, whether the result is, and `calls`: by which operands' gradients are asked for.
+        """Which operands are needed, whether the result is, and whether any is: by which gradients are asked for.
 
         `kept[1][0]` is for that of the first operand of two; to look into a tuple takes less time than into a dict.
         """
@@ -54,36 +51,35 @@ class _Functor:
             return self._find_kept(itertools.compress(needs, asked))
         return tuple([self._kept_by(needs, *asked, is_asked) for is_asked in (False, True)])
 
-    def _find_kept(self, needs: Iterable[tuple[str, ...]]) -> tuple[int, ...]:
+    def _find_kept(self, needs: Iterable[tuple[str, ...]]) -> tuple[bool, ...]:
         needed = {name for names in needs for name in names}
         kept = [name in needed for name in (*self._operands, "result")]
-        return *kept, self._calls if any(kept) else 0
+        return *kept, any(kept)
 
-    def __call__(self, node: Node, g: Tensor) -> Contributions:
-        operands = node.operands
-        shape = operands[1].shape
+    def _gradients(self, node: Node, g: Tensor) -> Contributions:
+        shape = node.inputs[1].shape
         if g._layout.shape != shape:
             g = g.reshape(shape)
         if self._only is None:
-            return self.contributions(node, g, shape, operands[-2])
+            return self.contributions(node, g, shape, node.saved[-1])
         # Of one operand, in place: a generator takes as long as the rest.
         place, (takes, function) = self._only
-        return ((place, function(g, *[self._part(node, name, shape, operands[-2]) for name in takes])),)
+        return ((place, function(g, *[self._part(node, name, shape, node.saved[-1]) for name in takes])),)
 
     def contributions(
         self, node: Node, g: Tensor, shape: Shape, given: Mapping[str, Any]
     ) -> Iterator[tuple[int, Tensor | None]]:
         """The gradients, where `given` are parameters and the like; `shape` is that of the result."""
-        operands = node.operands
+        inputs = node.inputs
         if self._joint is not None:
-            first, second = self._places
-            if operands[first] is not None and operands[second] is not None:
+            (first, _), (second, _) = self._derivatives
+            if inputs[2 * first] is not None and inputs[2 * second] is not None:
                 takes, function = self._joint
                 both = function(g, *[self._part(node, name, shape, given) for name in takes])
-                yield from zip((first // 3, second // 3), both, strict=True)
+                yield from zip((first, second), both, strict=True)
                 return
         for place, (takes, function) in self._derivatives:
-            if operands[3 * place] is not None:
+            if inputs[2 * place] is not None:
                 parts = [self._part(node, name, shape, given) for name in takes] if takes else ()
                 yield place, function(g, *parts)
 
@@ -97,9 +93,11 @@ class _Functor:
 class _Cast(_Functor):
     """The gradient of a conversion."""
 
-    def __call__(self, node: Node, g: Tensor) -> Contributions:
-        source: Node = node.operands[0]
-        return ((0, g.reshape(node.operands[1].shape).to_dtype(source.dtype)),)
+    __slots__ = ()
+
+    def _gradients(self, node: Node, g: Tensor) -> Contributions:
+        source, layout = node.inputs
+        return ((0, g.reshape(layout.shape).to_dtype(source.dtype)),)
 
 
 # By the number of a layout and the dims that are reduced: how many elements join, and the shape that keeps these dims.
@@ -115,13 +113,15 @@ def _kept_shape(sizes: Shape, dims: tuple[int, ...]) -> tuple[int, Shape]:
 class _Reduction(_Functor):
     """The gradients of a reduction, of short floats in f32: counts and products may leave the dtype."""
 
+    __slots__ = ("_op",)
+
     def __init__(self, op: ReduceOp | MethodOp, derivatives: Mapping[str, Derivative | None]) -> None:
         super().__init__(op, derivatives)
         self._op = op
 
-    def __call__(self, node: Node, g: Tensor) -> Contributions:
-        layout: Any = node.operands[1]
-        dims, parameters, _ = node.operands[3:]
+    def _gradients(self, node: Node, g: Tensor) -> Contributions:
+        layout = node.inputs[1]
+        _, dims, parameters = node.saved
         key = layout.number, dims
         count, shape = _kept_shapes.get(key) or _kept_shapes.keep(key, _kept_shape(layout.shape, dims))
         if not self._derivatives:
@@ -147,18 +147,20 @@ class _Reduction(_Functor):
         if result.dtype is result.dtype.compute:
             return result
         # It was rounded, and may have overflowed.
-        dims, parameters, _ = node.operands[3:]
+        _, dims, parameters = node.saved
         return widened(node.operand(0))._reduce(self._op, dims, True, None, None, *parameters.values())
 
 
 class _Product(_Reduction):
     """The gradient of a product, which is recorded without quotients: these have no slope where an element is 0."""
 
-    def __call__(self, node: Node, g: Tensor) -> Contributions:
+    __slots__ = ()
+
+    def _gradients(self, node: Node, g: Tensor) -> Contributions:
         if not mode().keeps_graph:
-            yield from super().__call__(node, g)
+            yield from super()._gradients(node, g)
             return
-        x, dims = node.operand(0), node.operands[3]
+        x, dims = node.operand(0), node.saved[1]
         if x.elem_count:
             others = product_of_others(widened(x), dims)
             yield 0, (widened(g.reshape(_kept_shape(x.shape, dims)[1])) * others).to_dtype(g.dtype)
@@ -169,17 +171,19 @@ class _Product(_Reduction):
 class _Write(_Functor):
     """The gradients of an op whose result is written to the first operand, of which there is a copy if they need it."""
 
+    __slots__ = ("_op",)
+
     def __init__(self, op: BinaryOp, derivatives: Mapping[str, Derivative | None]) -> None:
         super().__init__(op, derivatives)
         self._op = op
 
-    def _find_kept(self, needs: Iterable[tuple[str, ...]]) -> tuple[int, ...]:
+    def _find_kept(self, needs: Iterable[tuple[str, ...]]) -> tuple[bool, ...]:
         x, y, result, _ = super()._find_kept(needs)
         # The result is worked out once more: what was written may be overwritten.
         return x or result, y or result
 
-    def __call__(self, node: Node, g: Tensor) -> Iterator[tuple[int, Tensor | None]]:
-        layout = node.operands[-1]
+    def _gradients(self, node: Node, g: Tensor) -> Iterator[tuple[int, Tensor | None]]:
+        layout = node.saved[-1]
         contributions = dict(self.contributions(node, shown(g, layout), layout.shape, NO_PARAMETERS))
         if node.takes(0):
             yield 0, overwritten(g, layout, contributions.get(0))
@@ -234,6 +238,5 @@ def changed(storage: Storage, op: BinaryOp, layout: Layout, source: Storage, sou
         source_value, source_node = opened(source)
     before, before_node = opened(storage.to_dtype(layout, value.dtype)) if keeps_x else (None, None)
     value.binary_assign(op, layout, source_value, source_layout)
-    written = node, None, None
-    given = source_node, source_layout, watched(source_value) if keeps_source else None
-    rewritten(storage, write, (*written, *given, before_node, layout.dense, before, layout))
+    saved = None, watched(source_value) if keeps_source else None, before, layout
+    rewritten(storage, write, (node, None, source_node, source_layout, before_node, layout.dense), saved)

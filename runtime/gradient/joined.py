@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, Final
 from ...tensor_ops import DIV
 from ..core.layout import Layout
 from ..tensor import Tensor
-from .node import Contributions, Node, opened, record, watched
+from .node import Contributions, Node, opened, record, rule, watched
 from .recording import mode
 from .rules import largest, one_of
 
@@ -22,44 +22,45 @@ def moved(tensor: Any, target: Device) -> Any:
     """A recorded tensor on another device: its gradient moves back."""
     plain, node = opened(tensor._storage)
     made = Tensor._new(plain, tensor._layout)._moved(target)
-    storage = record(watched(made._storage), _to, (node, tensor._layout, None, plain.device), 0)
+    storage = record(made._storage, _to, (node, tensor._layout), (None, plain.device), None, False)
     return Tensor._new(storage, made._layout)
 
 
+@rule
 def _to(node: Node, g: Tensor) -> Contributions:
-    layout: Any = node.operands[1]
-    yield 0, g.reshape(layout.shape).to(node.operands[-1])
+    yield 0, g.reshape(node.inputs[1].shape).to(node.saved[-1])
 
 
 def joined_mean(losses: Any, counted: Any) -> Any:
     """The mean of recorded losses that count: each of them has the same gradient, also those that do not."""
     storage, layout = losses._storage, losses._layout
     mean, total, slope = storage.value.ratio_of_sums(layout, counted._storage, counted._layout)
-    operands = storage.inner, layout, None, Tensor._new(total, _ONE), Tensor._new(slope, _ONE)
-    return Tensor._new(record(watched(mean), _mean, operands, 0), _ONE)
+    saved = None, Tensor._new(total, _ONE), Tensor._new(slope, _ONE)
+    return Tensor._new(record(mean, _mean, (storage.inner, layout), saved, None, False), _ONE)
 
 
+@rule
 def _mean(node: Node, g: Tensor) -> Contributions:
-    layout: Any = node.operands[1]
-    *_, total, slope = node.operands
+    _, total, slope = node.saved
     if g._storage is not one_of(g):
         slope = g.reshape(())._binary(DIV, total)
     elif not mode().frees:
         slope = slope.copy()
-    yield 0, slope.broadcast_as(layout.shape)
+    yield 0, slope.broadcast_as(node.inputs[1].shape)
 
 
 def padded_max_pool(tensor: Any, window: tuple[int, int], step: tuple[int, int], pads: tuple[int, int]) -> Any:
     """The largest elements of windows of a recorded tensor, with padding: that takes no gradient."""
     plain, node = opened(tensor._storage)
     made = Tensor._new(plain, tensor._layout).max_pool2d(window, step, pads)
-    result = watched(made._storage)
-    operands = node, tensor._layout, watched(plain), window, step, pads, made._layout, result
-    return Tensor._new(record(result, _max_pool, operands), made._layout)
+    saved = watched(plain), window, step, pads, made._layout
+    result = made._storage
+    return Tensor._new(record(result, _max_pool, (node, tensor._layout), saved, result), made._layout)
 
 
+@rule
 def _max_pool(node: Node, g: Tensor) -> Contributions:
-    window, step, pads, layout, _ = node.operands[3:]
+    _, window, step, pads, layout = node.saved
     x, (down, right) = node.operand(0), pads
     sizes = [(pad, pad) for pad in pads]
     is_element = Tensor.ones(x.shape, dtype="bool", device=x.device)._padded(sizes)

@@ -1,92 +1,102 @@
-"""What is recorded: storages that know the call which made them, and what that call needs for its gradients."""
+"""The graph of recorded calls: each node knows the nodes that it took, and what its gradients need."""
 
 from __future__ import annotations
 
 import itertools
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from sys import getrefcount
-from types import CodeType
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
+from weakref import ref
 
 from ...storage import Storage
-from ...storage.base import StorageBase
 from ..base.error import GradientError
 from ..core.extensions import extensions
 from ..core.layout import Layout
-from ..storage.calls import new
+from ..storage.calls import RECORDED, new
 from ..tensor import Tensor
-from .recording import Place, frame_at, latest_code, line_of, mode, outside, place, users_files
+from .call_sites import CallSite, call_site, find, frame_at, latest, line_of
+from .recording import mode
 
 if TYPE_CHECKING:
     from ...device import Device
-    from ...dtype import Array, DType
+    from ...dtype import DType
     from ..backends.backend import BackendDevice
 
 Contribution: TypeAlias = "Tensor | Callable[[Tensor | None], Tensor] | None"
 """A gradient of an operand; None is one of zeros. A function adds it to what the operand's other uses gave, if any."""
 Contributions: TypeAlias = Iterable[tuple[int, Contribution]]
 """The gradients of operands, each with the operand's place."""
-Rule: TypeAlias = "Callable[[Node, Tensor], Contributions]"
-"""Gives the gradients of a call's operands, in the shapes of their layouts, for the gradient of its result.
 
-Where a layout repeats elements, a gradient may have a dim of size 1.
-"""
 
-# The classes of storages that are made of what is here, whose module writes them; to look into a class takes more time.
-watched_storage: Any = Storage
-# What is made, and what is written to, in one order.
+class Rule:
+    """How the gradients of a kind of call are worked out. What is read of it for each call takes little time."""
+
+    __slots__ = ("depth", "gradients", "name")
+
+    depth: int
+    """See `call_sites.Hint`; counted from `record`."""
+
+    def __init__(self, name: str, gradients: Callable[[Node, Tensor], Contributions]) -> None:
+        self.name = name
+        """The method or the op that is called."""
+        self.gradients = gradients
+        """Gives the gradients of a call's operands, in the shapes of their layouts, for the gradient of its result.
+
+        Where a layout repeats elements, a gradient may have a dim of size 1.
+        """
+        self.depth = 0
+
+
+def rule(function: Callable[[Node, Tensor], Contributions]) -> Rule:
+    """Make a rule of a function that has the name of what is called."""
+    return Rule(function.__name__.removeprefix("_"), function)
+
+
+# Of nodes and writes, in one order.
 _numbers: Final = itertools.count()
 
 
-def _references_of_a_name() -> int:
-    value = object()
-    return getrefcount(value)
-
-
-# From Python 3.14 on a call has no reference of its own to what a name has.
-_OF_A_NAME: Final = _references_of_a_name()
-
-
 class Node:
-    """A call that was recorded, or a variable, which no call made; it is the `inner` of the storage that was made.
+    """A recorded call, or a variable, which no call made; it is the `inner` of the storage that the call gave.
 
     A gradient is that of a storage, all of whose elements are counted in their order: views of it share it.
     """
 
     __slots__ = (
-        "code",
         "device",
         "dtype",
-        "instruction",
+        "inputs",
         "length",
         "number",
-        "operands",
+        "result",
         "rule",
+        "saved",
+        "site",
     )
 
-    # That of no storage, so that no plan is found.
-    kind: Final = -1
+    kind: Final = RECORDED
 
     device: BackendDevice
     dtype: DType
     length: int
-    """The elements of the storage that the call made, or wrote to."""
+    """The number of elements of the storage that the call made, or wrote to."""
     number: int
-    """Higher than those of all calls whose results it depends on."""
+    """Higher than those of all nodes that it depends on."""
     rule: Rule | None
     """None of a variable."""
-    operands: tuple[Any, ...]
-    """Three items of each operand: the node that made it (None of one that has no gradient), its layout (None of one
-    that was left out) and its storage (None unless gradients need the elements). Then the other arguments that
-    gradients need, and last the result if they need it. What is made at once is made in less time."""
-    code: CodeType
-    """Where the call was made, if gradients need something that may be overwritten."""
-    instruction: int
-    """The instruction of `code`."""
+    inputs: tuple[Any, ...]
+    """Two items for each operand: the node that made it, None if it has no gradient; and the layout of what the call
+    read of its storage, None for all of it and for an operand that was left out. One tuple takes less time than two."""
+    saved: tuple[Any, ...]
+    """What the rule reads: for each operand its storage, or None if the gradients do not need its elements; then the
+    other arguments that they need. A rule that reads no elements may have these alone."""
+    result: Storage | None
+    """The storage that the call made, or wrote to, if the gradients need its elements."""
+    site: CallSite
+    """Where the call was made, if the gradients need something that may be overwritten."""
 
     @classmethod
     def of(cls, made: Storage, rule: Rule | None) -> Node:
-        """What stands for a storage; without a rule, for one that no call made."""
+        """A node that stands for a storage; without a rule, for one that no call made."""
         node = new(cls)
         inner = made.inner
         node.device = inner.device
@@ -94,22 +104,23 @@ class Node:
         node.length = inner.length
         node.number = next(_numbers)
         node.rule = rule
-        node.operands = ()
+        node.inputs = node.saved = ()
+        node.result = None
         return node
 
     @property
     def name(self) -> str:
-        """The method or the op."""
-        found: str = self.rule.__name__.removeprefix("_")  # type: ignore[union-attr]
-        return found
+        """The method or the op that was called."""
+        return "" if self.rule is None else self.rule.name
 
     def takes(self, operand: int) -> bool:
-        """Whether the gradient of an operand is asked for."""
-        return self.operands[3 * operand] is not None
+        """Return True if the gradient of an operand is asked for."""
+        return self.inputs[2 * operand] is not None
 
     def operand(self, operand: int) -> Tensor:
-        """An operand as it was given, which must be as it was."""
-        node, layout, value = self.operands[3 * operand : 3 * operand + 3]
+        """An operand as it was given, which must not have been overwritten."""
+        node, layout = self.inputs[2 * operand : 2 * operand + 2]
+        value = self.saved[operand]
         if _Writes.last > self.number:
             self._require_unchanged(value)
         tensor = new(Tensor)
@@ -119,23 +130,15 @@ class Node:
 
     def optional(self, operand: int) -> Tensor | None:
         """An operand that may have been left out."""
-        return None if self.operands[3 * operand + 2] is None else self.operand(operand)
-
-    def owns(self, operand: int) -> bool:
-        """Whether nobody but this node, and the gradient that it works out, has the elements of an operand."""
-        value = self.operands[3 * operand + 2]
-        inner = value.inner
-        # The tuple and the tensor that a gradient works with have it besides, and the value its inner.
-        is_alone = getrefcount(value) == 2 + _OF_A_NAME and getrefcount(inner) == 1 + _OF_A_NAME
-        return mode().frees and is_alone and inner.owns_memory()
+        return None if self.saved[operand] is None else self.operand(operand)
 
     def made(self, shape: Iterable[int]) -> Tensor:
-        """The result, which must be as it was."""
+        """The result, which must not have been overwritten."""
         return self.left(Layout.contiguous(shape))
 
     def left(self, layout: Layout) -> Tensor:
-        """What a layout shows of the result, or of what was written to, which must be as it was."""
-        result: Any = self.operands[-1]
+        """What a layout shows of the result, or of what was written to, which must not have been overwritten."""
+        result: Any = self.result
         if _Writes.last > self.number:
             self._require_unchanged(result)
         tensor = new(Tensor)
@@ -144,25 +147,38 @@ class Node:
         return tensor
 
     def free(self) -> None:
-        """Let go of all that gradients need: they were worked out."""
-        self.operands = (self.rule,)
+        """Drop all that the gradients needed: they were worked out."""
+        self.saved = (self.rule,)
+        self.inputs = ()
+        self.result = None
         self.rule = _freed
 
-    def _require_unchanged(self, value: Any) -> None:
-        number, where = getattr(value, "written", _NEVER)
-        if number > self.number and where is not None:
+    def _require_unchanged(self, value: Storage) -> None:
+        number, site = value.written or UNWRITTEN
+        if number > self.number and site is not None:
             raise GradientError(
                 "backward",
-                f"{self.name} at {line_of((self.code, self.instruction))} needs elements for its gradient that"
-                f" {line_of(where)} has overwritten;"
+                f"{self.name} at {line_of(self.site)} needs elements for its gradient that"
+                f" {line_of(site)} has overwritten;"
                 " write x = x + y in place of x += y there, or give the op a copy",
             )
 
 
+UNWRITTEN: Final[tuple[int, CallSite | None]] = (-1, None)
+"""What `Storage.written` is of a storage that gradients need and that nobody has written to since."""
+
+BORROWED: Final[tuple[int, CallSite | None]] = (-1, None)
+"""What `Storage.written` is of a gradient whose elements somebody else may have too."""
+
+
 class _Writes:
-    """When a storage that gradients need was written to last: what was recorded since is as it was."""
+    """When a storage that gradients need was written to last: what was recorded since is as it was.
+
+    As a hint, see `call_site`, it is that of all writes.
+    """
 
     last = -1
+    depth = 0
 
     @classmethod
     def note(cls, number: int) -> None:
@@ -171,14 +187,12 @@ class _Writes:
             cls.last = number
 
 
-_NEVER: Final[tuple[int, Place | None]] = (-1, None)
-
-
+@rule
 def _freed(node: Node, _: Tensor) -> Contributions:
-    """The rule of a node that has let go of what gradients need."""
+    """The rule of a node that has dropped what its gradients need."""
     raise GradientError(
         "backward",
-        f"gradients went back through {node.operands[0].__name__.removeprefix('_')} already, and what they need is"
+        f"gradients went back through {node.saved[0].name} already, and what they need is"
         " gone; write backward(keep=True) the first time, or compute the loss again",
     )
 
@@ -186,14 +200,11 @@ def _freed(node: Node, _: Tensor) -> Contributions:
 class RecordedBase(Storage):
     """What recorded storages have besides the methods that record."""
 
-    __slots__ = ()
+    __slots__ = ("__weakref__",)
 
     is_recorded = True
-    is_watched = True
 
     inner: Node  # type: ignore[assignment]
-    # The same, by a name at which other storages have None.
-    node = vars(StorageBase)["inner"]
     # Calls of the class make the object alone, in less time than `new`.
     __init__ = object.__init__
 
@@ -208,44 +219,44 @@ class RecordedBase(Storage):
         device: Device = self.value.device
         return device
 
-    def to_numpy(self) -> Array:
-        """A copy of all elements as a NumPy array of one dim; see `Storage.to_numpy`."""
-        found: Array = self.value.to_numpy()
-        return found
 
-
-class WatchedBase(Storage):
-    """A plain storage that gradients need."""
-
-    __slots__ = ()
-
-    is_watched = True
+def handle_of(storage: Storage) -> Callable[[], object] | None:
+    """A function that returns None once no tensor shows a recorded storage; None where that cannot be known."""
+    return ref(storage) if isinstance(storage, RecordedBase) else None
 
 
 def watched(value: Storage | None) -> Any:
-    """A plain storage that gradients need: when it is written to they are not worked out of other elements."""
-    if type(value) is Storage:
-        value.__class__ = watched_storage
+    """Have writes to a plain storage noted from now on, since gradients need its elements."""
+    if value is not None and value.written is None:
+        value.written = UNWRITTEN
     return value
 
 
-def unshared(tensors: Sequence[Tensor | None]) -> list[Tensor | None]:
-    """Tensors, each a copy unless the sequence alone has it and its elements: whoever gets one may write to it."""
-    found: list[Tensor | None] = []
-    for tensor in tensors:
-        if tensor is None:
-            found.append(None)
-            continue
-        storage = tensor._storage
-        is_alone = getrefcount(tensor) == 1 + _OF_A_NAME and getrefcount(storage) == 1 + _OF_A_NAME
-        found.append(tensor if is_alone else tensor.copy())
-    return found
+def note_write(storage: Storage) -> None:
+    """Note that a storage that gradients need was written to, and where."""
+    number = next(_numbers)
+    storage.written = number, call_site(_Writes)
+    _Writes.note(number)
+
+
+def borrowed(tensors: Sequence[Tensor | None]) -> list[Tensor | None]:
+    """Gradients whose elements somebody else may have: whoever is given one as his own is given a copy."""
+    if mode().keeps_graph:
+        return [None if tensor is None else tensor.copy() for tensor in tensors]
+    return [None if tensor is None else Tensor._new(_borrowed(tensor._storage), tensor._layout) for tensor in tensors]
+
+
+def _borrowed(storage: Storage) -> Storage:
+    another = new(Storage)
+    another.inner = opened(storage)[0].inner
+    another.written = BORROWED
+    return another
 
 
 def opened(storage: Any) -> tuple[Any, Node | None]:
     """The plain storage of one that may be recorded, and its node."""
-    node = storage.node
-    return (storage, None) if node is None else (storage.value, node)
+    inner = storage.inner
+    return (storage.value, inner) if type(inner) is Node else (storage, None)
 
 
 def opened_each(storages: Iterable[Any]) -> tuple[tuple[Any, ...], tuple[Node | None, ...]]:
@@ -254,24 +265,10 @@ def opened_each(storages: Iterable[Any]) -> tuple[tuple[Any, ...], tuple[Node | 
     return tuple([value for value, _ in pairs]), tuple([node for _, node in pairs])
 
 
-def items_of(nodes: Iterable[Node | None], layouts: Iterable[Layout]) -> Iterator[Any]:
-    """What nodes have of several operands whose elements gradients do not need."""
+def inputs_of(nodes: Iterable[Node | None], layouts: Iterable[Layout]) -> Iterator[Any]:
+    """The `inputs` of several operands."""
     for node, layout in zip(nodes, layouts, strict=True):
-        yield from (node, layout, None)
-
-
-def mark(storage: Storage) -> None:
-    """Note that a plain storage is written to, and where."""
-    mark_each((storage,), 5)
-
-
-def mark_each(storages: Iterable[Storage], calls: int = 4) -> None:
-    """The same of several."""
-    number = next(_numbers)
-    written = number, place(calls)
-    for storage in storages:
-        storage.written = written
-    _Writes.note(number)
+        yield from (node, layout)
 
 
 def recorded_of(value: Storage, node: Node) -> Storage:
@@ -282,15 +279,22 @@ def recorded_of(value: Storage, node: Node) -> Storage:
     return storage
 
 
-def record(made: Storage, rule: Rule, operands: tuple[Any, ...], calls: int = 3) -> Any:
-    """What a call made, which depends on what some nodes made; a plain storage where nothing is recorded.
+def record(
+    made: Storage,
+    rule: Rule,
+    inputs: tuple[Any, ...],
+    saved: tuple[Any, ...],
+    result: Storage | None = None,
+    needs_site: bool = True,
+) -> Any:
+    """Return a recorded storage for what a call made; `made` itself where nothing is recorded.
 
-    The storage that was made is a watched one, as those are of which it was made. Between a user's code and this are at
-    least so many `calls`, less one; 0 where gradients need nothing that may be overwritten. All is done in place: an op
-    takes little more time than calls of functions.
+    `needs_site` is false where gradients need nothing that may be overwritten. All is done in place: an op takes little
+    more time than calls of functions.
     """
     if not mode().records:
         return made
+    made.written = UNWRITTEN
     inner = made.inner
     node = Node()
     node.device = inner.device
@@ -298,20 +302,17 @@ def record(made: Storage, rule: Rule, operands: tuple[Any, ...], calls: int = 3)
     node.length = inner.length
     node.number = next(_numbers)
     node.rule = rule
-    node.operands = operands
-    if calls:
+    node.inputs = inputs
+    node.saved = saved
+    node.result = result
+    if needs_site:
+        # As in `call_site`.
         try:
-            frame = frame_at(calls)
-        except ValueError:
-            frame = frame_at(1)
-        code = frame.f_code
-        if code is not latest_code[0]:
-            if code.co_filename not in users_files:
-                frame = outside(frame)
-                code = frame.f_code
-            latest_code[0] = code
-        node.code = code
-        node.instruction = frame.f_lasti
+            frame = frame_at(rule.depth)
+            code, sites = latest[0]
+            node.site = sites[frame.f_lasti] if frame.f_code is code else find(rule, frame, frame_at(0))
+        except (KeyError, ValueError):
+            node.site = find(rule, frame_at(0), frame_at(0))
     storage = extensions.recorded_storage()
     storage.value = made
     storage.inner = node
@@ -321,13 +322,13 @@ def record(made: Storage, rule: Rule, operands: tuple[Any, ...], calls: int = 3)
 def without_gradients(op: str, results: Iterable[Storage]) -> Iterator[Storage]:
     """Results besides the first one of a recorded call: `backward` refuses those of floats."""
     for result in results:
-        yield record(result, _refused, (op,), 0) if result.inner.dtype.is_float else result
+        yield record(result, _refused, (), (op,), None, False) if result.inner.dtype.is_float else result
 
 
+@rule
 def _refused(node: Node, _: Tensor) -> Contributions:
     """The rule of a result through which no gradient goes."""
-    op = node.operands[0]
-    raise GradientError(op, "its first result alone has a gradient; detach the others")
+    raise GradientError(node.saved[0], "its first result alone has a gradient; detach the others")
 
 
 def require_writable(op: str, node: Node | None) -> None:
@@ -348,25 +349,35 @@ def require_real(op: str, made: Storage) -> None:
         )
 
 
-def rewritten(storage: Storage, rule: Rule, operands: tuple[Any, ...], needs_result: bool = False) -> None:
+def rewritten(
+    storage: Storage,
+    rule: Rule,
+    inputs: tuple[Any, ...],
+    saved: tuple[Any, ...],
+    needs_result: bool = False,
+) -> None:
     """Record that a call has written to a storage, the first of its operands: all views of it see that."""
     if not mode().records:
         return
-    inner: Any = storage.inner
-    is_recorded = type(inner) is Node
+    value, before = opened(storage)
     node = Node.of(storage, rule)
-    node.operands = operands
-    node.code, node.instruction = written = place(4)
-    if not is_recorded:
+    node.inputs = inputs
+    node.saved = saved
+    if before is None:
         if getattr(storage, "is_shown", False):
             reason = "what is recorded is written to elements that detach has shown"
             raise GradientError(node.name, f"{reason}; write to a copy of these, x.detach().copy()")
-        # What is in no tensor but those that show this storage.
-        storage.value = new(watched_storage)
-        storage.value.inner = inner
-        storage.written = node.number, written
+        node.site = call_site(_Writes)
+        # Earlier nodes may have saved the storage, which from now on shows what this node made.
+        storage.written = node.number, node.site
         _Writes.note(node.number)
-        storage.__class__ = extensions.recorded_storage
+        value = new(Storage)
+        value.inner = storage.inner
+        value.written = UNWRITTEN
+        storage.value = value
+    else:
+        # The plain storage is one whose writes are noted.
+        node.site = value.written[1]
     if needs_result:
-        node.operands += (storage.value,)
+        node.result = value
     storage.inner = node  # type: ignore[assignment]

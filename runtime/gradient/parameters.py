@@ -12,7 +12,7 @@ from ..core.argument import by_other_name, real
 from ..core.layout import Layout
 from ..core.optim import parts_of
 from ..tensor import Tensor
-from .node import Node, mark_each
+from .node import Node
 from .variable import Var
 
 Variables: TypeAlias = "Iterable[Var] | Mapping[str, Var]"
@@ -64,9 +64,11 @@ class ParameterBatch:
             storages.append(gradient._storage)
             layouts.append(gradient._layout)
         operands = tuple(storages), tuple(layouts), self._state._storage, self.numbers._storage, choice
-        # By the method of plain storages, which leaves no mark; all marks are set together below.
-        getattr(Storage, method)(self.storages[0], self._first_layout, *self._others, *operands)
-        mark_each(self.storages)
+        first, *others = self.storages
+        getattr(first, method)(self._first_layout, *self._others, *operands)
+        # The method has noted the write to the first one.
+        for storage in others:
+            storage.written = first.written
         return True
 
     def _step_some(self, method: str, gradients: Sequence[Tensor | None], choice: bool) -> bool:

@@ -1,29 +1,15 @@
-"""Whether calls are recorded, and where in a user's code a call was made."""
+"""Whether calls are recorded."""
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Generator
 from contextvars import ContextVar
-from types import CodeType, FrameType
-from typing import Any, Final, TypeAlias, TypeVar, cast
+from typing import Any, Final, TypeVar, cast
 
 from ..base.error import InvalidArgument, shown
 from ..helpers.stepwise import decorated
 
 F = TypeVar("F")
-
-# What is behind the last frame of the package: the code of a user and the instruction in it.
-Place: TypeAlias = tuple[CodeType, int]
-
-_PACKAGE = f"{__name__.partition('.')[0]}."
-# The files of the package, and those of others who called it.
-_own_files: Final[set[str]] = set()
-users_files: Final[set[str]] = set()
-# The code of a user that recorded last; to ask for the file of code takes time.
-latest_code: Final[list[CodeType | None]] = [None]
-_MOST_FILES: Final = 1 << 12
-frame_at: Final = sys._getframe
 
 
 class Mode:
@@ -42,7 +28,7 @@ class Mode:
     ) -> None:
         self.records = records
         self.frees = frees
-        """Whether gradients are worked out that let go of what they needed."""
+        """Whether gradients are worked out that drop what they needed."""
         self.keeps_graph = keeps_graph
         """Whether gradients are recorded as they are worked out, so that they have gradients themselves."""
         self.is_inner = is_inner
@@ -134,46 +120,3 @@ def no_grad() -> NoGrad:
     False
     """
     return NoGrad()
-
-
-def place(calls: int) -> Place:
-    """Where a user's code calls the package, of which the line is found where somebody asks for it.
-
-    `calls` are at least made in between, that of this function and of a tensor's method among them: to look at one
-    takes as long as the rest.
-    """
-    try:
-        frame = frame_at(calls)
-    except ValueError:  # a method of a storage was called
-        frame = frame_at(1)
-    frame = outside(frame)
-    return frame.f_code, frame.f_lasti
-
-
-def outside(frame: FrameType) -> FrameType:
-    """The first frame from one on that is a user's; the last frame where none is."""
-    while (name := frame.f_code.co_filename) not in users_files:
-        if name not in _own_files and not _is_own(frame):
-            users_files.add(name)
-        elif frame.f_back is None:
-            break
-        else:
-            frame = frame.f_back
-    return frame
-
-
-def _is_own(frame: FrameType) -> bool:
-    """Whether a frame is one of the package, whose file is looked at for the first time."""
-    if len(users_files) >= _MOST_FILES:
-        users_files.clear()
-    is_own = str(frame.f_globals.get("__name__")).startswith(_PACKAGE)
-    if is_own:
-        _own_files.add(frame.f_code.co_filename)
-    return is_own
-
-
-def line_of(where: Place) -> str:
-    """The file and the line of a place, as errors show them."""
-    code, instruction = where
-    lines = [line for begin, end, line in code.co_lines() if begin <= instruction < end]
-    return f"{code.co_filename}:{lines[0] if lines and lines[0] is not None else code.co_firstlineno}"

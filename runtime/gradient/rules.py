@@ -30,16 +30,17 @@ from .node import (
     Contributions,
     Node,
     Rule,
-    items_of,
+    borrowed,
     opened,
     record,
     require_writable,
     rewritten,
-    unshared,
+    rule,
     watched,
 )
 from .products import before
 from .recording import mode
+from .walk import owns
 
 if TYPE_CHECKING:
     from ...device import Device
@@ -349,9 +350,17 @@ def widened(x: Tensor) -> Tensor:
 
 
 def cross_entropy(
-    g: Tensor, x: Tensor, losses: Tensor, targets: Tensor, dim: int, ignore_index: int, overwrites: bool
+    g: Tensor,
+    x: Tensor,
+    losses: Tensor,
+    targets: Tensor,
+    dim: int,
+    ignore_index: int,
+    node: Node,
+    handle: Callable[[], object] | None,
 ) -> Tensor:
-    """That of predictions whose losses were taken at targets, in the memory of predictions that nobody else has."""
+    """That of predictions whose losses were taken at targets, in their memory if nobody else needs the predictions."""
+    overwrites = owns(node, 0, handle)
     numbers = losses._storage, losses._layout, g._storage, g._layout
     places = targets._storage, targets._layout
     return x._like(x._storage.cross_entropy_gradient(x._layout, *numbers, *places, dim, ignore_index, overwrites))
@@ -541,46 +550,49 @@ def rms_norm_of_sum(
 
 
 def _norm_of_sum(
-    rule: Rule,
+    norm: Rule,
     x: tuple[Storage, Layout],
     residual: tuple[Storage, Layout | None],
     vectors: Sequence[tuple[Storage | None, Layout | None]],
     eps: float,
 ) -> tuple[Storage, ...]:
     (plain, node), layout = opened(x[0]), x[1]
-    watched(plain)
     (plain_residual, residual_node), residual_layout = opened(residual[0]), residual[1]
     assert residual_layout is not None
     opened_vectors = [(None, None) if vector is None else opened(vector) for vector, _ in vectors]
     given: list[Any] = []
     for (vector, _), (_, vector_layout) in zip(opened_vectors, vectors, strict=True):
         given += vector, vector_layout
-    call = getattr(plain, rule.__name__.removeprefix("_"))
+    call = getattr(plain, norm.name)
     made, total = call(layout, *given, plain_residual, residual_layout, eps)
     summed = total
     if node is not None or residual_node is not None:
-        items = items_of((node, residual_node), (layout, residual_layout))
-        summed = record(total, _add, (*items, layout.shape), 0)
-    operands = [opened(summed)[1], layout.dense, total]
+        inputs = node, layout, residual_node, residual_layout
+        summed = record(total, _add, inputs, (layout.shape,), needs_site=False)
+    given_vectors: list[Any] = []
     for (_, vector_node), (_, vector_layout) in zip(opened_vectors, vectors, strict=True):
-        operands += vector_node, vector_layout, None
-    operands[5] = watched(opened_vectors[0][0])
-    return record(made, rule, (*operands, layout.dense, eps), 5), summed
+        given_vectors += vector_node, vector_layout
+    # Gradients need the sum and the weight, but not the bias.
+    saved = watched(total), watched(opened_vectors[0][0]), layout.dense, eps
+    return record(made, norm, (opened(summed)[1], layout.dense, *given_vectors), saved), summed
 
 
+@rule
 def _add(node: Node, g: Tensor) -> Contributions:
-    g = g.reshape(node.operands[-1])
+    g = g.reshape(*node.saved)
     return enumerate((g, g))
 
 
+@rule
 def _layer_norm(node: Node, g: Tensor) -> Contributions:
-    layout, eps = node.operands[-2:]
+    _, _, layout, eps = node.saved
     asked = {"of_weight": node.takes(1), "of_bias": node.takes(2)}
     return enumerate(layer_norm(g.reshape(layout.shape), node.operand(0), node.optional(1), eps, **asked))
 
 
+@rule
 def _rms_norm(node: Node, g: Tensor) -> Contributions:
-    layout, eps = node.operands[-2:]
+    _, _, layout, eps = node.saved
     return enumerate(rms_norm(g.reshape(layout.shape), node.operand(0), node.optional(1), eps, of_weight=node.takes(1)))
 
 
@@ -700,8 +712,11 @@ def unblocked(g: Tensor, blocks: QStorage, rows: int, hidden: int) -> Tensor:
 
 def of_op(op: UserOp, result: Tensor, g: Tensor, *operands: Tensor) -> list[Tensor | None]:
     """Those that a user's op gives of its operands."""
-    # The op may change it in place, and gradients of other calls' operands may be the same tensor.
-    return unshared(_checked(op, op.bwd(*operands, result, g.copy()), operands))
+    for given in (*operands, result):
+        # The op may keep it.
+        opened(given._storage)[0].inner.share()
+    # The op may change the gradient in place, and those of other calls' operands may be the same tensor.
+    return borrowed(_checked(op, op.bwd(*operands, result, g.copy()), operands))
 
 
 def _checked(op: UserOp, given: object, operands: Sequence[Tensor]) -> list[Tensor | None]:
@@ -736,23 +751,27 @@ def changed_by(op: UserOp, first: tuple[Any, Layout], *others: tuple[Any, Layout
         return
     require_writable(op.name, node)
     op.require_bwd(1 + len(others))
-    kept: list[Any] = []
+    inputs: list[Any] = [node, None]
+    saved: list[Any] = [None]
     # Copies of what the op overwrites, which its gradients are given.
     copies = [(storage, layout), *[(other, shown) for other, shown in others if opened(other)[0] is value]]
     copied = {shown: (other.to_dtype(shown, value.inner.dtype), shown.dense) for other, shown in copies}
     for (other, shown), (source, _) in zip(others, plain, strict=True):
         held, held_layout = copied[shown] if source is value else (other, shown)
         held_value, held_node = opened(held)
-        kept += held_node, held_layout, watched(held_value)
+        inputs += held_node, held_layout
+        saved.append(watched(held_value))
     before, before_node = opened(copied[layout][0])
     call(*[part for pair in plain for part in pair], op)
-    operands = node, None, None, *kept, before_node, layout.dense, before, op, layout
-    rewritten(storage, _inplace_op, operands, needs_result=True)
+    inputs += before_node, layout.dense
+    saved += before, op, layout
+    rewritten(storage, _inplace_op, tuple(inputs), tuple(saved), needs_result=True)
 
 
+@rule
 def _inplace_op(node: Node, g: Tensor) -> Contributions:
-    op, layout, _ = node.operands[-3:]
-    *others, before = [node.operand(place) for place in range(1, len(node.operands) // 3 - 1)]
+    op, layout = node.saved[-2:]
+    *others, before = [node.operand(place) for place in range(1, len(node.inputs) // 2)]
     inside, *found = of_op(op, node.left(layout), shown(g, layout), before, *others)
     yield 0, overwritten(g, layout, inside)
     yield from enumerate(found, 1)

@@ -11,9 +11,9 @@ from ..base.error import GradientError, InvalidArgument, ShapeMismatch, TallowEr
 from ..core.layout import Layout
 from ..tensor import Gradients, Tensor
 from ..tensor.base import require_tensors
-from .backward import depends_on_others
-from .node import Contributions, Node, opened, recorded_of, watched
+from .node import Contributions, Node, opened, recorded_of, rule, watched
 from .recording import mode, no_grad, set_mode
+from .walk import depends_on_others
 
 P = ParamSpec("P")
 
@@ -153,12 +153,14 @@ def value_and_grad(function: Callable[P, Tensor]) -> Callable[P, tuple[Tensor, t
         if not is_recorded:
             return result.detach(), tuple(gradients)
         for leaf, source in zip(leaves, sources, strict=True):
-            leaf.rule, leaf.operands = _argument, (opened(source._storage)[1], source._layout, None)
+            leaf.inputs = opened(source._storage)[1], source._layout
+            leaf.rule = _argument
         return result, tuple(gradients)
 
     return call
 
 
+@rule
 def _argument(node: Node, g: Tensor) -> Contributions:
     """The gradient of an argument of `value_and_grad`, which was a variable while the function's were worked out."""
-    yield 0, g.reshape(node.operands[1].shape)
+    yield 0, g.reshape(node.inputs[1].shape)

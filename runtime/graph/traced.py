@@ -241,6 +241,8 @@ class TracedStorage(Storage):
 
     __slots__ = ("name", "place", "shape")
 
+    is_recorded = False
+
     inner: _Inner  # type: ignore[assignment]
     name: str
     place: int | None

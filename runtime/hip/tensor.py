@@ -105,6 +105,7 @@ class DeviceTensor:
                 "it shares the elements of a contiguous Tensor of f32 on rocm alone; use to(), to_dtype() or copy()"
             )
             raise InvalidArgument("DeviceTensor.from_tensor", reason)
+        inner.share()
         return cls._sharing(inner.device, inner.memory, tensor.layout.start_offset * _ITEMSIZE, tensor.shape)
 
     @classmethod

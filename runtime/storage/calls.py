@@ -32,6 +32,8 @@ _Made: TypeAlias = BackendStorage | BackendBlocks | Iterable[BackendStorage] | N
 new: Final = object.__new__
 """Makes an object of a class without its `__init__`. Methods that are called often do so in place."""
 
+RECORDED: Final = -1
+"""The `kind` of what is in a recorded storage. No plan has it, so such a storage is noticed where a plan is missing."""
 MOST_JOINED: Final = 1 << 7
 """Calls that join more operands have no plan: a list that grows would leave one of each length."""
 MOST_WRITTEN: Final = 1 << 12
@@ -120,9 +122,24 @@ class Calls:
 
 
 class ElementCalls(Calls, KernelOperand):
-    """What a storage of elements has its backend do: read them, and make others like it."""
+    """What a storage of elements has its backend do: read them, write to them, and make others like it."""
 
-    __slots__ = ()
+    __slots__ = ("is_shown", "value", "written")
+
+    inner: Any
+    """The storage of a backend; of a recorded storage, the node that knows how it was computed."""
+    value: Any
+    """Of a recorded storage, the plain one that has the elements."""
+    written: tuple[int, Any] | None
+    """Of a plain storage that gradients need, when it was written to last, and where; else None."""
+    is_shown: bool
+    """Set where tensors that are not recorded show the elements of a recorded storage."""
+
+    @property
+    def is_recorded(self) -> bool:
+        """Whether calls on the storage are recorded: it was computed from a variable, or is one's."""
+        is_recorded: bool = self.inner.kind == RECORDED
+        return is_recorded
 
     def _kernel_operand(self) -> tuple[Any, None]:
         return self.inner, None
@@ -133,7 +150,7 @@ class ElementCalls(Calls, KernelOperand):
 
         Waits for the device, and raises what it has recorded of this thread's calls (InvalidIndex).
         """
-        elements: Array = self.inner.to_numpy()
+        elements: Array = (self.value if self.is_recorded else self).inner.to_numpy()
         return elements
 
     def __reduce__(self) -> tuple[Callable[[Array], Self], tuple[Array]]:
@@ -143,7 +160,25 @@ class ElementCalls(Calls, KernelOperand):
     def _new(self, inner: BackendStorage) -> Self:
         storage = new(type(self))
         storage.inner = inner
+        storage.written = None
         return storage
+
+    def _note_write(self) -> None:
+        """Note a write to this storage if gradients need its elements."""
+        if self.written is not None:
+            extensions.note_write(self)
+
+    def _plan_write(self, key: Key, function: Callable[P, Result], *arguments: P.args, **options: P.kwargs) -> None:
+        """Call a function that writes to this storage, and keep its plan."""
+        self._planned(key, function, *arguments, **options)
+        self._note_write()
+
+    def _attempt_write(self, key: Key, function: Callable[P, Result], *arguments: P.args, **options: P.kwargs) -> bool:
+        """The same of a function that may refuse, by returning False or None; whether it did not."""
+        is_done = bool(self._attempt(key, function, *arguments, **options))
+        if is_done:
+            self._note_write()
+        return is_done
 
     def _new_each(self, inners: Iterable[BackendStorage]) -> tuple[Self, ...]:
         return tuple([self._new(inner) for inner in inners])

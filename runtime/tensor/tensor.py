@@ -182,7 +182,8 @@ class Gradients(Unpicklable):
 
 def _variable_node(variable: Any) -> Any:
     """Return the node of a variable, or of a tensor that shows all its elements in their order."""
-    node = variable._storage.node if isinstance(variable, TensorBase) else None
+    is_recorded = isinstance(variable, TensorBase) and variable._storage.is_recorded
+    node: Any = variable._storage.inner if is_recorded else None
     if node is None or node.rule is not None:
         raise GradientError("grads", f"variable must be a Var, whose gradient was asked for, not {shown(variable)}")
     if not variable._layout.is_contiguous or variable.elem_count != node.length:

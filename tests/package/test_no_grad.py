@@ -263,7 +263,7 @@ def test_what_is_no_function_is_not_decorated(function: object) -> None:
 # What begins lines that restore the state, or that are traced once more before they do, when Python cannot be
 # interrupted there.
 RESTORING = "set_mode(", "finally:", "with "
-MODULES = "gradient.recording", "gradient.backward", "helpers.stepwise"
+MODULES = "gradient.recording", "gradient.backward", "gradient.walk", "helpers.stepwise"
 
 
 @functools.cache

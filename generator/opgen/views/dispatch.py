@@ -13,7 +13,7 @@ from opgen.model import BLOCKS, METHOD_OP, SETS, Backend, Family, Method, Spec, 
 from opgen.names import Names
 from opgen.problem import Location
 from opgen.signature import OPTIONAL
-from opgen.views.hand_over import hand_over, hand_over_first
+from opgen.views.hand_over import hand_over, written_storage
 from opgen.views.python import quoted
 
 # An op of a method, where it chooses between several, and a dtype.
@@ -87,9 +87,11 @@ def storage_method(spec: Spec, method: Method) -> View:
         subject=subject if len(stored) == 1 else f"({subject})",
         checks=() if is_property else (*hand_over(spec, method), *_refusals(method), *_checks(spec, method)),
         # What makes the arguments what the signature says, before all else.
-        coercions=() if is_property else (*_coercions(method), *hand_over_first(method)),
+        coercions=() if is_property else tuple(_coercions(method)),
         plan=plan,
         others=tuple(stored[1:]),  # these may be on another backend
+        written=None if plan is None else written_storage(method),
+        holds_blocks=method.holds_blocks,
     )
 
 
@@ -104,7 +106,11 @@ def device_method(spec: Spec, method: Method) -> View:
             checks.append(f"check.known_dtype({label}, dtype, {dtypes_constant(method.dtypes)}, self, {reason})")
     checks += _checks_of_arguments(method)
     return View(
-        **_method(spec, method, "Device", ["self"], label, dtype), subject="self.inner", checks=checks, plan=None
+        **_method(spec, method, "Device", ["self"], label, dtype),
+        subject="self.inner",
+        checks=checks,
+        plan=None,
+        written=None,
     )
 
 

@@ -6,19 +6,18 @@ from types import SimpleNamespace as View
 
 from opgen.arguments import accepted
 from opgen.formula import RESULT
-from opgen.gradients import OTHERS, Expression, Gradient, differentiable, in_order, makes_elements, writes
+from opgen.gradients import HANDLE, OTHERS, Expression, Gradient, in_order, is_recorded, writes
 from opgen.model import ANY_RESULT, METHOD_OP, Family, Method, Operand, Spec
 from opgen.problem import Location
 from opgen.views.dispatch import argument_names, mixin_name
-from opgen.views.hand_over import own, written_elsewhere
 from opgen.views.python import quoted
-
-# Of each operand a node has what made it, its layout, and its elements.
-_ITEMS = 3
 
 
 def _parameters(method: Method) -> str:
-    return ", ".join(["self", *(f"{p.name}: {own(method, accepted(p.type))}" for p in method.signature.parameters)])
+    # What is in a storage of elements is a node or a backend's storage.
+    own = "Any" if method.holds_blocks else "Self"
+    parameters = [(it.name, re.sub(r"\bStorage\b", own, accepted(it.type))) for it in method.signature.parameters]
+    return ", ".join(["self", *(f"{name}: {type_text}" for name, type_text in parameters)])
 
 
 def _stored(method: Method) -> list[Operand]:
@@ -51,13 +50,13 @@ def _opening(method: Method, operand: Operand) -> Iterator[str]:
             f"{plain}, {node} = opened_each({operand.name})" if records else f"{plain} = opened_each({operand.name})[0]"
         )
     else:
-        is_left_out, or_left_out = "", ""
-        if method.is_optional(operand.name):
-            is_left_out, or_left_out = f"None if {operand.name} is None else ", f"{operand.name} is None or "
-        # Of watched operands is made a watched result.
-        unrecorded = f"watched({operand.name})" if records else operand.name
-        yield f"{node} = {is_left_out}{operand.name}.node"
-        yield f"{plain} = {unrecorded} if {or_left_out}{node} is None else {operand.name}.value"
+        name = operand.name
+        is_given, or_left_out = "", ""
+        if method.is_optional(name):
+            is_given, or_left_out = f"{name} is not None and ", f"{name} is None or "
+        unrecorded = f"watched({name})" if records else name
+        yield f"{node} = inner if {is_given}type(inner := {name}.inner) is Node else None"
+        yield f"{plain} = {unrecorded} if {or_left_out}{node} is None else {name}.value"
 
 
 def _has_gradients(method: Method) -> bool:
@@ -68,14 +67,12 @@ def _rule(method: Method, gradient: Gradient) -> View:
     operands, every = _stored(method), gradient.all
     stored = [operand.name for operand in operands]
     used, layouts = _named(method, gradient), _layouts(method)
-    statements = [
-        f"{name}: Layout = node.operands[{_ITEMS * place + 1}]" for name, place in layouts.items() if name in used
-    ]
+    statements = [f"{name}: Layout = node.inputs[{2 * place + 1}]" for name, place in layouts.items() if name in used]
     arguments = _arguments(method, gradient)
-    # From the end, since operands may be several; the result is last.
-    ends = len(arguments) + (_kept_result(method, gradient) is not None)
+    # From the end, since operands may be several.
     statements += [
-        f"{name}: {_type_of(method, name)} = node.operands[{place - ends}]" for place, name in enumerate(arguments)
+        f"{name}: {_type_of(method, name)} = node.saved[{place - len(arguments)}]"
+        for place, name in enumerate(arguments)
     ]
     if not writes(method):
         given = "shape" if _gives_shape(method) else f"{operands[0].layout}.shape"
@@ -87,9 +84,9 @@ def _rule(method: Method, gradient: Gradient) -> View:
     parts = tuple(
         View(
             made_from=(gradient.functions[operand.name].location,),
-            condition=f"any(node.operands[:-{ends}:{_ITEMS}])"
+            condition="any(node.inputs[::2])"
             if method.is_several(operand)
-            else f"node.operands[{_ITEMS * place}] is not None",
+            else f"node.inputs[{2 * place}] is not None",
             operands=tuple(_fetched(method, stored, gradient.functions[operand.name])),
             gives=_gives(method, operand, place, gradient.functions[operand.name]),
         )
@@ -113,6 +110,8 @@ def _type_of(method: Method, name: str) -> str:
         return "QStorage"
     if name == OTHERS:
         return "tuple[Storage, ...]"
+    if name == HANDLE:
+        return "Any"
     return "Shape" if name == "shape" and _gives_shape(method) else method.signature.type_of(name)
 
 
@@ -149,7 +148,7 @@ def _arguments(method: Method, gradient: Gradient) -> list[str]:
     named, layouts = _named(method, gradient), _layouts(method)
     stored = [operand.name for operand in _stored(method)]
     shape = ["shape"] if _gives_shape(method) else []
-    names = ("self", *method.signature.arguments, OTHERS)
+    names = ("self", *method.signature.arguments, OTHERS, HANDLE)
     return [name for name in names if name in named and name not in (*stored, *layouts)] + shape
 
 
@@ -177,16 +176,22 @@ def _kept(method: Method, gradient: Gradient) -> dict[str, str]:
     return found
 
 
-def _operands(method: Method, kept: Mapping[str, str]) -> Iterator[str]:
-    """What nodes have of each operand: what made it, its layout, and its elements where gradients need them."""
+def _recorded_parts(method: Method, kept: Mapping[str, str], arguments: list[str]) -> tuple[str, str]:
+    """What a node has: its inputs, and what its gradients need. See `Node`."""
+    inputs, saved = [], []
     for place, operand in enumerate(_stored(method)):
         node = _variables(operand.name)[1] if operand in _given(method) else "None"
         if method.is_several(operand):
-            yield f"*items_of({node}, {operand.layout})"
+            inputs.append(f"*inputs_of({node}, {operand.layout})")
         else:
             # The gradient of what was written to is that of all its elements.
-            yield from (node, "None" if writes(method) and not place else str(operand.layout))
-            yield kept.get(operand.name, "None")
+            inputs += [node, "None" if writes(method) and not place else str(operand.layout)]
+            saved.append(kept.get(operand.name, "None"))
+    return f"({', '.join(inputs)})", _tuple([*saved, *arguments])
+
+
+def _tuple(items: list[str]) -> str:
+    return f"({', '.join(items)}{',' * (len(items) == 1)})"
 
 
 def _op(method: Method) -> str:
@@ -206,17 +211,17 @@ def _computed(spec: Spec, method: Method) -> Iterator[str]:
         is_plain += " or not made.inner.dtype.is_float"
     yield f"if {is_plain}: return made"
     if len(stored) == 1:
-        keeps, calls = ["rule.keeps_x", "rule.keeps_result"], "rule.calls"
+        keeps, needs_site = ["rule.keeps_x", "rule.keeps_result"], "rule.needs_site"
     else:
-        keeps, calls = [*(f"keeps_{it.name}" for it in stored), "keeps_result"], "calls"
+        keeps, needs_site = [*(f"keeps_{it.name}" for it in stored), "keeps_result"], "needs_site"
         # A bool as an index takes longer than a number.
         asked = "".join(f"[0 if {_variables(it.name)[1]} is None else 1]" for it in stored)
-        yield f"{', '.join([*keeps, calls])} = rule.kept{asked}"
+        yield f"{', '.join([*keeps, needs_site])} = rule.kept{asked}"
     kept = {it.name: f"{_variables(it.name)[0]} if {how} else None" for it, how in zip(stored, keeps, strict=False)}
     dims = ["dims"] if "dims" in signature.arguments else []
     parameters = f"{{{', '.join(f'{quoted(name)}: {name}' for name in names)}}}" if names else "NO_PARAMETERS"
-    items = [*_operands(method, kept), *dims, parameters, f"made if {keeps[-1]} else None"]
-    yield f"return record(made, rule, ({', '.join(items)}), {calls})"
+    parts = _recorded_parts(method, kept, [*dims, parameters])
+    yield f"return record(made, rule, {', '.join(parts)}, made if {keeps[-1]} else None, {needs_site})"
 
 
 def _ends(method: Method) -> Iterator[str]:
@@ -225,22 +230,20 @@ def _ends(method: Method) -> Iterator[str]:
     assert gradient is not None
     kept, result = _kept(method, gradient), _kept_result(method, gradient)
     names = _arguments(method, gradient)
-    arguments = ["results[1:]" if name == OTHERS else name for name in names]
-    items = [*_operands(method, kept), *arguments, *([] if result is None else [result])]
-    operands = f"({', '.join(items)})"
+    others = {OTHERS: "results[1:]", HANDLE: "handle_of(self)"}
+    parts = _recorded_parts(method, kept, [others.get(name, name) for name in names])
     if writes(method):
-        yield f"rewritten(self, _{method.name}, {operands})"
+        yield f"rewritten(self, _{method.name}, {', '.join(parts)})"
         return
-    made = "made" if any(it.name == "self" for it in _stored(method)) else "watched(made)"
     # Only errors about what may have been overwritten tell where it was called.
-    calls = [] if kept or result is not None else ["0"]
-    call = f"record({', '.join([made, f'_{method.name}', operands, *calls])})"
+    rest = ["None", "False"] if result is None and not kept else [] if result is None else [result]
+    call = f"record({', '.join(['made', f'_{method.name}', *parts, *rest])})"
     if signature.returns == "tuple[Storage, ...]":
         yield "made = results[0]"
         yield f"first_result = {call}"
         # What gradients are made of depends on the operands as well.
-        others = f"without_gradients({quoted(method.name)}, results[1:])" if OTHERS in names else "results[1:]"
-        yield f"return (first_result, *{others}) if len(results) > 1 else (first_result,)"
+        more = f"without_gradients({quoted(method.name)}, results[1:])" if OTHERS in names else "results[1:]"
+        yield f"return (first_result, *{more}) if len(results) > 1 else (first_result,)"
     elif _gives_shape(method):
         # A user's op may make integers.
         yield f"return ({call} if made.dtype.is_float else made), shape"
@@ -308,10 +311,6 @@ def _doc(method: Method) -> str:
     return f"Record `{method.name}`."
 
 
-def _is_recorded(spec: Spec, method: Method) -> bool:
-    return makes_elements(method) and bool(differentiable(spec, method))
-
-
 def class_of(family: Family) -> str:
     """The class of what a family's methods record: reduce -> RecordedReduceMethods."""
     return f"Recorded{mixin_name(family)}"
@@ -319,7 +318,7 @@ def class_of(family: Family) -> str:
 
 def recorded_module(spec: Spec, family: Family) -> View:
     """The module of a family."""
-    methods = [method for method in family.methods if _is_recorded(spec, method)]
+    methods = [method for method in family.methods if is_recorded(spec, method)]
     return View(
         made_from=(Location(family.path),),
         family=family.name,
@@ -335,20 +334,8 @@ def recorded_module(spec: Spec, family: Family) -> View:
 
 def gradients_storages(spec: Spec) -> View:
     """The classes that are made of what each family records."""
-    written = [method for method in spec.storage_methods() if writes(method) and not written_elsewhere(method)]
     return View(
         families=[(family.name, class_of(family)) for family in spec.families],
         classes=[class_of(family) for family in spec.families if not family.holds_blocks],
         block_classes=[class_of(family) for family in spec.families if family.holds_blocks],
-        # The methods that write to their storage.
-        writes=[
-            View(
-                made_from=(method.location,),
-                name=method.name,
-                parameters=_parameters(method),
-                arguments=", ".join(method.signature.arguments),
-            )
-            for method in written
-        ],
-        names={**argument_names(spec), "dtype": ["DType"]},
     )

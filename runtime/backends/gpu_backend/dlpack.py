@@ -52,6 +52,7 @@ def export(storage: GpuStorage, layout: Layout, stream: int | None, copy: bool) 
         raise UnsupportedDType(
             "dlpack", storage.dtype, storage.device.backend, "DLPack has no such type; convert with to_dtype first"
         )
+    storage.share()
     driver = storage.device.driver
     if stream != -1:
         driver.let_wait(stream or 0)

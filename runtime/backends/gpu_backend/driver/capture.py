@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from ....base.error import CaptureError
 from ....core.random import RandomState
+from ...backend import BackendStorage
 from ...plan import Key, Plan
 from . import fork, slow_path
 from .protocols import CapturingDriver, Region, StreamHandle
@@ -62,6 +63,8 @@ class Capture:
             memory = getattr(operand, "__dict__", {}).get("memory")
             if memory is not None and getattr(memory, "pool", None) is not self.pool:
                 self.held[id(memory)] = memory
+                if isinstance(operand, BackendStorage):
+                    operand.share()
 
     def index_record(self) -> int:
         """Where kernels record an index out of range."""

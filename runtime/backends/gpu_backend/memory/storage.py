@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from sys import getrefcount
 from typing import TYPE_CHECKING, Any, Final, Protocol, Self
 
 import numpy as np
@@ -48,7 +47,7 @@ class GpuStorage(BackendStorage):
     _captured: Capture | None = None
     """The capture that a number was made in."""
     _is_shared = False
-    """Whether the number is one for calls in captures and of none."""
+    """Whether somebody else has the storage or its memory; a number is then one for calls in captures and of none."""
 
     def __init__(self, device: GpuDevice, dtype: DType, length: int, memory: Memory) -> None:
         """Hold `memory`, whose first `length` elements of `dtype` are those of the storage."""
@@ -83,9 +82,8 @@ class GpuStorage(BackendStorage):
         return self._written()
 
     def owns_memory(self) -> bool:
-        # The storage, the name here, and the call itself.
         memory = self.__dict__.get("memory")
-        return isinstance(memory, Slice) and getrefcount(memory) == 3
+        return isinstance(memory, Slice) and not self._is_shared
 
     def share(self) -> None:
         self._is_shared = True
