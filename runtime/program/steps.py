@@ -96,6 +96,6 @@ def accessed(step: Step) -> list[Memory]:
 def _collect(part: object, found: list[Memory]) -> None:
     if isinstance(part, Address | Buffer | BlocksBuffer):
         found.append(part.memory)
-    elif isinstance(part, tuple | list):
+    elif isinstance(part, tuple):
         for each in part:
             _collect(each, found)

@@ -235,6 +235,9 @@ class Run:
                 parts = [self._plain(part) for part in value]
                 if any(new is not old for new, old in zip(parts, value, strict=True)):
                     return tuple(parts) if type(value) is tuple else type(value)(*parts)
+            case list() | dict():
+                values = [part for part in value if isinstance(part, Buffer | BlocksBuffer | Parameter | Value)]
+                assert not values, "runs find values in tuples alone"
         return value
 
     def _parameter(self, parameter: Parameter) -> Any:

@@ -30,10 +30,19 @@ def repeated(sizes: Sequence[int]) -> Layout:
     return Layout(tuple(sizes), (0, *inner.strides)[: len(sizes)], 1)
 
 
+def padded(sizes: Sequence[int]) -> Layout:
+    """A layout of dense rows that are apart."""
+    outer = Layout.contiguous((*sizes[:-1], sizes[-1] + 3)) if sizes else Layout.contiguous(())
+    return Layout(tuple(sizes), outer.strides)
+
+
 LAYOUTS: dict[str, Callable[[Sequence[int]], Layout]] = {
     "contiguous": examples.contiguous,
     "strided": trial.strided,
     "repeated": repeated,
+    "padded": padded,
+    "broadcast": lambda sizes: Layout(tuple(sizes), (0,) * len(sizes)),
+    "sliding": lambda sizes: Layout(tuple(sizes), (1,) * len(sizes)),
     "unaligned": lambda sizes: Layout.contiguous(tuple(sizes), 1),
 }
 
