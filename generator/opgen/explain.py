@@ -253,7 +253,7 @@ class Explainer:
                 op = self.spec.launch_ops[call.function]
                 where = self._defined(call.function, MODULE)
                 parts = (Fact("emitted", f"{MODULE}.{call.function}", where),)
-                yield Fact("launch", f"{op.kernel.name} of {op.family.name}", op.kernel.location, parts)
+                yield Fact("launch", f"{op.struct} of {op.family.name}", op.location, parts)
                 continue
             path, node = self._function(backend, call)
             where = None if node is None else self.project.sources.place(path, node.lineno)
@@ -325,7 +325,7 @@ class Explainer:
             parts.append(self._accumulated(family, dtype, functor))
         for op in self.spec.launch_ops.values():
             if kernel in op.kernels:
-                parts.append(Fact("launched by", f"{MODULE}.{op.method.name}", op.kernel.location))
+                parts.append(Fact("launched by", f"{MODULE}.{op.method.name}", op.location))
         if row is None:
             made = [each.name for each in kernel_rows(self.spec, kernel)]
             parts.append(Fact("makes", f"{len(made)}: {', '.join(made[:4])}{', ...' if len(made) > 4 else ''}"))

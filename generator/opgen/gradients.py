@@ -5,7 +5,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import PurePosixPath
-from typing import TYPE_CHECKING, Annotated, ClassVar
+from typing import TYPE_CHECKING, Annotated, ClassVar, Self
 
 from opgen.decoder import Mark, Mistakes, Name, Spot, members, names_of
 from opgen.expression import ExpressionError, parse_expression
@@ -36,16 +36,16 @@ class Expression:
     text: str
     location: Location = field(compare=False)
     FORM: ClassVar = Annotated[str, names_of("rule", token=r"(?<=rules\.)\w+")]
+    OVER: ClassVar = f"{INCOMING} and the operands"
 
     @classmethod
-    def decode(cls, spot: Spot) -> "Expression":
+    def decode(cls, spot: Spot) -> Self:
         """The text of one."""
         text: str = spot.decode(str)
         try:
             parse_expression(text or "0")
         except ExpressionError as error:
-            mend = f"write one over {INCOMING} and the operands"
-            spot.no_value(f"'{text}' is no expression of Python ({error}); {mend}")
+            spot.no_value(f"'{text}' is no expression of Python ({error}); write one over {cls.OVER}")
             text = "0"
         return cls(text or "0", spot.value.location)
 

@@ -2,11 +2,12 @@
 
 import ast
 import itertools
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Final, NamedTuple
 
-from opgen.kernels import FIELD_TYPES, Kernel, KernelFamily, Member, Struct
+from opgen.cpp import snake
+from opgen.kernels import Kernel, KernelFamily, Member, Struct
 from opgen.launches import Launch, Term
 from opgen.model import Callable, Method, Spec
 from opgen.problem import Location, Problem, Problems, did_you_mean
@@ -16,9 +17,8 @@ from opgen.terms import ANY, BUFFER, DIMS, DTYPE, FLAG, NULL, NUMBER, OPERAND, O
 
 MODULE: Final = "host_launches"
 """What cells call the module of the emitted ops."""
-_REAL, _TEXT = "a float", "text"
 # What an argument of a type is in expressions; tuples of integers are dims, and others values of functions alone.
-_KINDS: Final = {"int": NUMBER, "float": _REAL, "bool": FLAG, "DType": DTYPE, "Shape": DIMS, "Operand": OPERAND}
+_KINDS: Final = {"int": NUMBER, "bool": FLAG, "DType": DTYPE, "Shape": DIMS, "Operand": OPERAND}
 _WORDS: Final = {"threads": "THREADS", "run_parts": "RUN_PARTS"}
 # What emitted ops call something themselves.
 _RESERVED: Final = frozenset({"build", "kernels", "kernel", "arguments", "math", "constants"})
@@ -38,27 +38,54 @@ class LaunchOp:
 
     method: Method
     family: KernelFamily
-    kernel: Part  # the name of the struct, and that of the kernel with {dtype}
-    kernels: list[Kernel]  # the patterns that have it
+    struct: str
+    kernels: list[Kernel]  # the patterns of the one that it launches
+    kernel: str  # the name of that, with {dtype}
+    location: Location
+    arguments: Mapping[str, str]  # behind the builder and the library, by name, with their types
     condition: str = ""
     locals: list[Part] = field(default_factory=list)
     fields: list[Part] = field(default_factory=list)
     work: str | None = None
-    ignored: Collection[str] = ()
-    results: list[Typed] = field(default_factory=list)
+    buffers: list[Typed] = field(default_factory=list)  # of the results
     calls: set[tuple[str, str]] = field(default_factory=set)  # of functions of modules
-
-    @property
-    def arguments(self) -> Mapping[str, str]:
-        """Its arguments behind the builder and the library, by name, with their types."""
-        own = _arguments(self.method).items()
-        return {f"_{name}" if name in self.ignored else _in_python(name): kind for name, kind in own}
 
     @property
     def callable(self) -> Callable:
         """How cells may call it."""
         names = ("build", "kernels", *self.arguments)
         return Callable(names, len(names), False, {})
+
+    @property
+    def parameters(self) -> str:
+        """Its arguments as Python declares them."""
+        return ", ".join(f"{name}: {kind}" for name, kind in self.arguments.items())
+
+    @property
+    def kernel_name(self) -> str:
+        """The name of the kernel, as the text between quotes of an f-string."""
+        return self.kernel.replace("{dtype}", f"{{{next(iter(self.arguments))}.dtype.value}}")
+
+    @property
+    def packer(self) -> str:
+        """The function that packs the struct."""
+        return snake(self.struct)
+
+    @property
+    def is_single(self) -> bool:
+        """Whether it gives one buffer, and no tuple of them."""
+        return self.method.signature.returns == "Storage"
+
+    @property
+    def results(self) -> str:
+        """The buffers that it gives."""
+        texts = [buffer.text for buffer in self.buffers]
+        return ", ".join(texts) if self.is_single or len(texts) > 1 else f"{texts[0]},"
+
+    @property
+    def has_optional(self) -> bool:
+        """Whether some of them may be null."""
+        return any(buffer.kind.endswith(OPTIONAL) for buffer in self.buffers)
 
 
 def launch_ops(spec: Spec, sources: Sources, problems: Problems) -> dict[str, LaunchOp]:
@@ -72,12 +99,16 @@ def launch_ops(spec: Spec, sources: Sources, problems: Problems) -> dict[str, La
                 message = f"a launch is of unknown struct '{launch.struct}'"
                 problems.unknown(launch.location, message, launch.struct, structs)
                 continue
+            if not family.host:
+                message = f"launch '{launch.struct}' is of kernels for GPUs; write what launches them in Python"
+                problems.note(launch.location, message)
+                continue
             planner = _Planner(spec, sources, family, launch, structs[launch.struct])
             for name, (kernel, location) in launch.ops.items():
                 if name not in methods:
                     planner.note(location, f"has unknown method '{name}'{did_you_mean(name, methods)}")
                 elif name in found:
-                    planner.note(location, f"has op '{name}' of launch '{found[name].kernel.name}'; remove one")
+                    planner.note(location, f"has op '{name}' of launch '{found[name].struct}'; remove one")
                 else:
                     found[name] = planner.op(methods[name], kernel, location)
             planner.check_unused()
@@ -104,17 +135,13 @@ class _Planner:
     def op(self, method: Method, kernel: str, location: Location) -> LaunchOp:
         """The op of a method."""
         launch, own = self._launch, _arguments(method)
-        kernels = {
-            name: each for each in self._family.kernels if each.arguments == launch.struct for name in _names(each)
-        }
-        if kernel not in kernels:
-            self.note(location, f"has no kernel '{kernel}'{did_you_mean(kernel, kernels)}")
-        op = LaunchOp(
-            method,
-            self._family,
-            Part(launch.struct, kernel, location),
-            [each for each in self._family.kernels if kernel in _names(each)],
-        )
+        arguments = {f"_{name}" if name in launch.ignores else _in_python(name): kind for name, kind in own.items()}
+        patterns = [each for each in self._family.kernels if each.arguments == launch.struct]
+        kernels = [each for each in patterns if kernel in _names(each)]
+        op = LaunchOp(method, self._family, launch.struct, kernels, kernel, location, arguments)
+        if not kernels:
+            known = dict.fromkeys(itertools.chain.from_iterable(map(_names, patterns)))
+            self.note(location, f"has no kernel '{kernel}'{did_you_mean(kernel, known)}")
         if method.kind is not None or not method.operands or any(map(method.is_several, method.operands)):
             self.note(location, f"has '{method.name}', of which the operands vary; write it in Python")
             return op
@@ -122,48 +149,54 @@ class _Planner:
         conditions = [self._typed(scope, term, FLAG).node for term in launch.when]
         has_kernel = ast.parse(f"kernels.has({self._family.name!r}, kernel)", mode="eval").body
         op.condition = ast.unparse(ast.BoolOp(ast.And(), [*conditions, has_kernel]))
-        parts = {**launch.let, **launch.fields}
-        read = {
-            name
-            for term in (*parts.values(), *self._buffers.values(), *filter(None, [launch.work]))
-            for name in _names_of(term)
-        }
-        found: dict[str, Typed] = {}
-        # A method of one result has the first alone.
-        is_single = method.signature.returns == "Storage"
-        others = list(launch.makes)[1:] if is_single else []
-        found |= dict.fromkeys(others, Typed(ast.Constant(None), NULL))
-        for name, term in (*parts.items(), *self._buffers.items()):
-            if name in found:
-                continue
-            is_buffer = name in self._buffers
-            value = self._typed(scope, term, *([BUFFER, BUFFER + OPTIONAL, NULL] if is_buffer else []))
-            is_local = value.kind != NULL if is_buffer else name in launch.let or (name in read and name not in own)
-            if is_local:
-                local = f"{name}_" if name in (*map(_in_python, own), *_RESERVED) else name
-                op.locals.append(Part(local, value.text, term.location))
-                value = Typed(ast.Name(local), value.kind)
-            found[name] = value
-            if not is_buffer:
-                scope.names.setdefault(name, value)
-        op.fields = [self._field(scope, member, found) for member in self._struct.members]
-        op.results = [found[name] for name in launch.makes if found[name].kind != NULL]
+        values = self._values(op, scope)
+        op.fields = [self._field(scope, member, values) for member in self._struct.members]
+        op.buffers = [values[name] for name in launch.makes if values[name].kind != NULL]
         op.work = None if launch.work is None else self._typed(scope, launch.work, NUMBER).text
-        first = [each.kind for each in op.results[:1]]
-        if method.signature.returns != "tuple[Storage, ...]" and not (is_single and first in ([BUFFER], [ANY])):
+        op.calls = scope.calls
+        is_one = [each.kind for each in op.buffers] in ([BUFFER], [ANY])
+        if method.signature.returns != "tuple[Storage, ...]" and not (op.is_single and is_one):
             gives = f"'{method.name}' gives {method.signature.returns}"
             self.note(location, f"makes {', '.join(launch.makes)}, but {gives}; write it in Python")
+        # What a mistake stands in may be what an argument is for.
         for name in () if self.noted else own.keys() - scope.read - launch.ignores.keys():
             self.note(location, f"does nothing with '{name}' of '{method.name}'; name it, or write it to 'ignores'")
         self._read |= scope.read
-        op.calls, op.ignored = scope.calls, launch.ignores
         return op
+
+    def _values(self, op: LaunchOp, scope: Scope) -> dict[str, Typed]:
+        """What `let`, fields and buffers are in an op: names of its own where they are used more than once."""
+        launch, own = self._launch, _arguments(op.method)
+        numbers = {**launch.let, **launch.fields}
+        terms = (*numbers.values(), *self._buffers.values(), *filter(None, [launch.work]))
+        read = {name for term in terms for name in term.names if name not in own}
+        # A method that gives one storage has the first result alone.
+        found = dict.fromkeys(list(launch.makes)[1:] if op.is_single else (), Typed(ast.Constant(None), NULL))
+        for name, term in numbers.items():
+            value = self._typed(scope, term)
+            found[name] = self._local(op, name, term, value) if name in launch.let or name in read else value
+            scope.names.setdefault(name, found[name])
+        for name, term in self._buffers.items():
+            if name not in found:
+                value = self._typed(scope, term, BUFFER, BUFFER + OPTIONAL, NULL)
+                found[name] = value if value.kind == NULL else self._local(op, name, term, value)
+        return found
+
+    def _local(self, op: LaunchOp, name: str, term: Term, value: Typed) -> Typed:
+        """A value that has a name in an op, which no argument has."""
+        local = f"{name}_" if name in op.arguments or name in _RESERVED else name
+        op.locals.append(Part(local, value.text, term.location))
+        return Typed(ast.Name(local), value.kind)
 
     def _named(self, op: str, own: Mapping[str, str]) -> dict[str, Typed]:
         """What expressions may name at first. Arguments that only other ops have are null."""
-        texts = {constant.name: (f"constants.{constant.name.upper()}", NUMBER) for constant in self._spec.constants}
+        texts = {
+            # One that depends on the size of an element is read as dims are.
+            constant.name: (f"constants.{constant.name.upper()}", NUMBER if isinstance(constant.value, int) else DIMS)
+            for constant in self._spec.constants
+        }
         texts |= {dtype.name: (f"DType.{dtype.name.upper()}", DTYPE) for dtype in self._spec.dtypes}
-        texts |= {"op": (repr(op), _TEXT), "null": ("None", NULL)}
+        texts |= {"op": (repr(op), ANY), "null": ("None", NULL)}
         texts |= dict.fromkeys(self._of_any, ("None", NULL))
         texts |= {name: (_in_python(name), _kind(text)) for name, text in own.items()}
         return {name: Typed(ast.parse(text, mode="eval").body, kind) for name, (text, kind) in texts.items()}
@@ -188,7 +221,7 @@ class _Planner:
             self.note(term.location, f"has a mistake: {error}")
             return Typed(ast.Constant(None), ANY)
 
-    def _field(self, scope: Scope, member: Member, found: Mapping[str, Typed]) -> Part:
+    def _field(self, scope: Scope, member: Member, values: Mapping[str, Typed]) -> Part:
         """What is packed of a field."""
         name, launch = member.name, self._launch
         term = self._buffers.get(name) or launch.fields.get(name)
@@ -197,16 +230,14 @@ class _Planner:
             if name not in _WORDS:
                 self.note(location, f"says nothing of field '{name}'; write it to 'fields'")
             return Part(name, _WORDS.get(name, "0"), location)
-        value = found[name] if term is not None else self._typed(scope, Term(name, location))
+        value = values[name] if term is not None else self._typed(scope, Term(name, location))
         is_address = member.is_number and member.fields[0].type == "address"
         if is_address and value.kind.startswith((OPERAND, BUFFER)):
             text = value.text
             if value.kind.startswith(OPERAND) and (name if term is None else term.text) not in launch.strided:
                 text = f"{text} and " * value.kind.endswith(OPTIONAL) + f"contiguous(build, {text})"
             return Part(name, f"address_of({text})" if value.kind.endswith(OPTIONAL) else f"{text}.address", location)
-        wanted: tuple[str, ...] = (OPERAND, NULL) if is_address else (DIMS,)
-        if member.is_number and not is_address:
-            wanted = (NUMBER, _REAL) if FIELD_TYPES[member.fields[0].type][3] == "float" else (NUMBER, FLAG)
+        wanted = (OPERAND, NULL) if is_address else (NUMBER, FLAG) if member.is_number else (DIMS,)
         if value.kind not in (*wanted, ANY):
             self.note(location, f"has {value.kind} for field '{name}'; write {wanted[0]}")
         return Part(name, "NOWHERE" if value.kind == NULL else value.text, location)
@@ -251,11 +282,7 @@ def _kind(type_text: str) -> str:
 
 
 def _in_python(name: str) -> str:
-    return "x" if name == "self" else name
-
-
-def _names_of(term: Term) -> set[str]:
-    return {node.id for node in ast.walk(term.node) if isinstance(node, ast.Name)}
+    return "x" if name == "self" else f"{name}_" if name in _RESERVED else name
 
 
 def _names(kernel: Kernel) -> Iterator[str]:

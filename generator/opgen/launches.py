@@ -6,40 +6,25 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Annotated, ClassVar
 
-from opgen.decoder import Entry, Form, Mark, Name, Spot, defines, names_of
-from opgen.expression import ExpressionError, parse_expression
+from opgen.decoder import Entry, Mark, Name, defines, names_of
+from opgen.expression import parse_expression
+from opgen.gradients import Expression
 from opgen.problem import Location
 
 _NAMES = r"(?<![\w.])[a-z]\w*(?:\.[a-z]\w*(?=\())?"
 
 
 @dataclass(frozen=True)
-class Term:
-    """An expression of a launch, in Python's notation."""
+class Term(Expression):
+    """An expression of a launch."""
 
-    text: str
-    location: Location = field(compare=False)
-    FORM: ClassVar = Annotated[
-        str, Form(type=["integer", "string"]), names_of("local", "dtype", "function", token=_NAMES)
-    ]
+    FORM: ClassVar = Annotated[str, names_of("local", "dtype", "function", token=_NAMES)]
+    OVER: ClassVar = "the arguments of the op"
 
     @cached_property
     def node(self) -> ast.expr:
         """The syntax tree."""
         return parse_expression(self.text)
-
-    @classmethod
-    def decode(cls, spot: Spot) -> "Term":
-        """The expression of a text, or an integer."""
-        content = spot.value.content
-        is_integer = isinstance(content, int) and not isinstance(content, bool)
-        text = str(content) if is_integer else spot.decode(str)
-        try:
-            parse_expression(text or "0")
-        except ExpressionError as error:
-            spot.no_value(f"'{text}' is no expression ({error}); write one over the arguments of the op")
-            text = "0"
-        return cls(text or "0", spot.value.location)
 
 
 @dataclass(frozen=True)

@@ -31,6 +31,7 @@ _FUNCTIONS: Final = {
     "product": ("math.prod", DIMS),
 }
 _ARITHMETIC: Final = (ast.Add, ast.Sub, ast.Mult, ast.FloorDiv, ast.Mod, ast.Pow)
+_COMPARISONS: Final = (ast.Lt, ast.LtE, ast.Gt, ast.GtE, ast.Eq, ast.NotEq)
 _NONE: Final = ast.Constant(None)
 _IS_NOT: Final = ast.IsNot()
 
@@ -104,7 +105,7 @@ class Scope:
                 return self.condition(operand, ast.Is())
             case ast.BinOp(left=left, op=op, right=right) if isinstance(op, _ARITHMETIC):
                 return Typed(ast.BinOp(self.typed(left, NUMBER).node, op, self.typed(right, NUMBER).node), NUMBER)
-            case ast.Compare(left=left, ops=[op], comparators=[right]):
+            case ast.Compare(left=left, ops=[op], comparators=[right]) if isinstance(op, _COMPARISONS):
                 first = self.typed(left, NUMBER, DTYPE, DIMS)
                 return Typed(ast.Compare(first.node, [op], [self.typed(right, first.kind).node]), FLAG)
             case ast.BoolOp(op=op, values=values):
@@ -120,7 +121,7 @@ class Scope:
             return Typed(ast.Attribute(value.node, attribute), ANY)
         known = _ATTRIBUTES.get(value.kind, {})
         if attribute not in known:
-            mend = did_you_mean(attribute, known, "test it first, as in 'x.count if x else 0'")
+            mend = did_you_mean(attribute, known, "test it, as in 'x.count if x else 0'")
             raise TermError(f"'{ast.unparse(node.value)}' is {value.kind}, which has no '{attribute}'{mend}")
         path, kind = known[attribute]
         return Typed(reduce(ast.Attribute, path.split("."), value.node), kind)

@@ -175,6 +175,14 @@ def test_which_kernels_compute_a_method(checked: Checked, name: str, backend: st
     assert {*told(explain(checked, name, Scope(backend)), "kernels")} == {kernels}
 
 
+def test_launches_are_told(checked: Checked) -> None:
+    found = explain(checked, "cumsum", Scope("cpu"))
+    assert told(found, "launch") == ["ScanLines of host_scan"]
+    assert "host_launches.cumsum" in told(found, "emitted")
+    kernel = explain(checked, "scan_{monoid}_{dtype}", Scope())
+    assert told(kernel, "launched by") == ["host_launches.cumsum", "host_launches.cumprod"]
+
+
 @pytest.mark.parametrize(
     ("name", "scope", "label", "text"),
     [

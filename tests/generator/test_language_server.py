@@ -30,6 +30,7 @@ from pygls.workspace import PositionCodec  # noqa: E402
 UNARY, REDUCE = "spec/functors/unary.yaml", "spec/functors/reduce.yaml"
 GPU, CPU, CONV = "spec/families/gpu.yaml", "spec/backends/cpu.yaml", "spec/storage/conv.yaml"
 SOFTMAX = "spec/kernels/softmax.yaml"
+ROWS = "spec/kernels/host_rows.yaml"
 EDITS = (  # what is typed, and what is wrong then
     (UNARY, "formula: log(x)", "formula: log(z)", "unknown name 'z'"),
     (UNARY, "  leaky_relu:\n    doc:", "  leaky_relu:\n    dok:", "unknown key 'dok'"),
@@ -37,13 +38,14 @@ EDITS = (  # what is typed, and what is wrong then
     (GPU, "unary.to_dtype: elementwise.cast", "unary.to_dtype: elementwise.cats", "has no function 'cats'"),
     (CPU, "label: cpu", "label: [cpu", "the bracket [ is not closed"),
     (SOFTMAX, "headers: [", "headers: [sofmax.hpp, ", "unknown header 'sofmax.hpp'"),
+    (ROWS, "tokens: self.shape[-2]", "tokens: self.shapes[-2]", "has no 'shapes'; did you mean 'shape'?"),
 )
 
 
 @pytest.fixture(scope="module")
 def editor() -> Iterator[Editor]:
     editor = Editor.start(REPOSITORY)
-    for file in (UNARY, REDUCE, GPU, CPU, CONV, SOFTMAX):
+    for file in (UNARY, REDUCE, GPU, CPU, CONV, SOFTMAX, ROWS):
         editor.open(file)
     # An answer comes when the spec was read for the first time, which takes seconds.
     editor.ask("textDocument/hover", editor.at(UNARY, "formula: log(x)"))
@@ -106,6 +108,9 @@ def test_completion_of_keys(editor: Editor) -> None:
         (UNARY, "slope * x)", 2, {"slope"}),
         (GPU, "unary.to_dtype: elementwise.cast", len("unary.to_dtype: elementwise."), {"elementwise.unary"}),
         (SOFTMAX, "headers: [", len("headers: ["), {"softmax.hpp"}),
+        (ROWS, "native_index.index_stride(positions)", len("native_index."), {"native_index.index_record"}),
+        (ROWS, "together: max(-(-rows", len("together: max(-(-r"), {"rows", "length"}),
+        (CPU, "host_launches.rope", len("host_launches."), {"host_launches.softmax"}),
     ],
 )
 def test_completion_of_names(editor: Editor, file: str, text: str, offset: int, wanted: set[str]) -> None:
@@ -125,7 +130,11 @@ def test_hover(editor: Editor) -> None:
     assert "The expression over" not in op
     assert shown(CPU, "preference:", 2).startswith("Of the backends that are available")
     function = shown(GPU, "unary.to_dtype: elementwise.cast", len("unary.to_dtype: elementwise.c"))
-    assert "def cast(op: MethodOp, x: Operand, *, result: DType)" in function
+    assert "def cast(build: ProgramBuilder, op: MethodOp, x: Operand, *, result: DType)" in function
+    launched = shown(CPU, "host_launches.rope", len("host_launches.r"))
+    assert "launch RopeRows of host_rows" in launched
+    called = shown(ROWS, "native_index.index_stride(positions)", len("native_index.i"))
+    assert "def index_stride(indexes: Operand) -> int" in called
     assert "`exp(x)`" in shown(UNARY, "formula: exp(x)", len("formula: e"))
 
 

@@ -180,8 +180,8 @@ PYTHON_KINDS = ("function", "header", *_HOMES)
 
 def _launch(op: LaunchOp) -> tuple[str, Place, str]:
     """An op that opgen makes of a launch."""
-    where, signature = op.kernel.location, str(op.method.signature)
-    doc = f"launch {op.kernel.name} of {op.family.name}\n\n```python\n{signature}\n```"
+    where, signature = op.location, str(op.method.signature)
+    doc = f"launch {op.struct} of {op.family.name}\n\n```python\n{signature}\n```"
     return f"{MODULE}.{op.method.name}", Place(where.path, where.line, doc), signature
 
 

@@ -12,12 +12,11 @@ from opgen.cpp import camel, snake
 from opgen.formula import ELEMENT
 from opgen.formula import names as names_in
 from opgen.kernels import FIELD_TYPES, ITEM_TYPES, Field, FieldGroup, Kernel, KernelFamily, Member, Struct, TupleType
-from opgen.launch_ops import LaunchOp, host_package
+from opgen.launch_ops import host_package
 from opgen.model import ANY_RESULT, BLOCKS, BOUNDS, JOINT_KIND, Functor, Monoid, Position, Spec, State
 from opgen.names import Names
 from opgen.problem import Location
 from opgen.scopes import COUNT, UNIT, Scope, decisive, scopes, state_scopes
-from opgen.terms import OPTIONAL
 from opgen.views.formats import struct_name
 from opgen.views.python import comment
 
@@ -308,32 +307,12 @@ kernels_tuples = kernels_host_arguments
 
 def kernels_host_launches(spec: Spec) -> View:
     """The ops that launch kernels for the host as spec/kernels says."""
-    ops = [_launch_op(op) for op in spec.launch_ops.values()]
     package = host_package(spec)
     own = spec.own_modules.get(package or "", ())
     functions: dict[str, list[str]] = {}
     for module, function in sorted({call for op in spec.launch_ops.values() for call in op.calls}):
         functions.setdefault(f"{package}.{module}" if module in own else f"{package}.ops.{module}", []).append(function)
-    return View(ops=ops, package=package, functions=functions)
-
-
-def _launch_op(op: LaunchOp) -> View:
-    results = [each.text for each in op.results]
-    return View(
-        made_from=(op.kernel.location, op.method.location),
-        name=op.method.name,
-        family=op.family.name,
-        kernel=op.kernel.text.replace("{dtype}", f"{{{next(iter(op.arguments))}.dtype.value}}"),
-        arguments=[f"{name}: {kind}" for name, kind in op.arguments.items()],
-        condition=op.condition,
-        locals=[View(made_from=(each.location,), name=each.name, text=each.text) for each in op.locals],
-        packer=snake(op.kernel.name),
-        fields=[View(made_from=(each.location,), name=each.name, text=each.text) for each in op.fields],
-        options="" if op.work is None else f", work={op.work}",
-        results=", ".join(results) + "," * (len(results) == 1 and op.method.signature.returns != "Storage"),
-        is_one=op.method.signature.returns == "Storage",
-        has_optional=any(each.kind.endswith(OPTIONAL) for each in op.results),
-    )
+    return View(ops=list(spec.launch_ops.values()), package=package, functions=functions)
 
 
 def _arguments(spec: Spec, *, host: bool) -> View:
