@@ -46,18 +46,20 @@ from tallow.runtime.program.values import (
 # Steps move no more bytes than these: those of large programs are of no interest.
 _MOST_BYTES: Final = 1 << 20
 FACTS: Final = Facts(label="gpu:0", multiprocessors=4, wave_size=32, counters=128, has_kernels=lambda _: True)
+LARGE: Final = FACTS._replace(multiprocessors=132)
+"""A device with room for more blocks."""
 
 
 class Stored(GivenStorage):
-    """A storage of any size without elements; foreign where it has a skew, a number where it has bits."""
+    """A storage of any size without elements; foreign where it has a skew, and may be a number."""
 
     def __init__(
-        self, dtype: DType | GgmlDType, length: int, *, skew: int | None = None, bits: int | None = None
+        self, dtype: DType | GgmlDType, length: int, *, skew: int | None = None, is_number: bool = False
     ) -> None:
         self.dtype = dtype
         self.length = length
         self.skew = skew
-        self.bits = bits
+        self.is_number = is_number
 
     def buffer(self, position: int) -> Buffer | BlocksBuffer:
         """What it is in a program."""
@@ -66,7 +68,7 @@ class Stored(GivenStorage):
             return BlocksBuffer(self.dtype, self.length, Memory(nbytes, argument=position))
         nbytes = self.length * self.dtype.itemsize
         memory = Memory(nbytes, argument=position, skew=self.skew or 0, is_foreign=self.skew is not None)
-        return Buffer(self.dtype, self.length, memory, None if self.bits is None else Scalar(position))
+        return Buffer(self.dtype, self.length, memory, Scalar(position) if self.is_number else None)
 
 
 def layout(shape: Sequence[int], strides: Sequence[int] | None = None, offset: int = 0) -> Layout:
@@ -97,6 +99,11 @@ def built(
 def kernels(program: Program) -> list[str]:
     """The names of the kernels that a program launches, in order."""
     return [step.kernel for step in launches(program)]
+
+
+def grids(program: Program) -> list[tuple[str, int]]:
+    """The kernels that a program launches, and on how many blocks."""
+    return [(step.kernel, step.blocks) for step in launches(program)]
 
 
 def launches(program: Program) -> list[Launch]:

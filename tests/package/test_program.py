@@ -125,7 +125,7 @@ def scaled(number: float, factor: int) -> int:
 
 
 def test_a_program_is_printed() -> None:
-    x, blocks = at(Stored(DType.F16, 1, bits=3), (1,)), Stored(GgmlDType.Q4K, 512)
+    x, blocks = at(Stored(DType.F16, 1, is_number=True), (1,)), Stored(GgmlDType.Q4K, 512)
     program = built(several, x, blocks, 0.5, numbers=1)
     assert str(program) == (
         "several(x0: f16[1], a number, x1: Q4K[512], n2):\n"

@@ -28,7 +28,7 @@ def collective(bench: Bench) -> None:
         arguments += [0] if method in ("broadcast", "reduce", "send", "recv") else []
         if method == "recv":
             sender = bench.place(operand.values, "contiguous")
-            # Twice, because --replay records a call, and makes it again.
+            # Twice, because --replay receives on a copy first.
             for _ in range(2):
                 assert sender.storage.send(sender.layout, 0, group).length == 0
         result = getattr(operand.storage, method)(operand.layout, *arguments, group)

@@ -1,0 +1,183 @@
+"""What the ops of the GPU backends ask of libraries, and what they leave to kernels."""
+
+import math
+
+import pytest
+from tallow import Device, Storage
+from tallow.dtype import DType
+from tallow.kernels import arguments
+from tallow.runtime.backends.gpu_backend.ops import attention, attention_gradient, conv, matmul
+from tallow.runtime.core.conv import ParamsConv2D
+from tallow.runtime.program.operand import Operand
+from tallow.runtime.program.steps import Launch, LibraryCall
+
+from .programs import FACTS, Observer, Run, Stored, at, built, call_of, kernels, layout
+
+
+class Library:
+    """A BLAS that describes its calls."""
+
+    def multiply(self, dtype, bmnk, lhs, rhs, result, is_added=False, result_dtype=None):
+        assert not is_added, "there is no bias"
+        assert result_dtype is None, "products are in the dtype of their operands"
+        return LibraryCall(self.multiply, (dtype, bmnk, lhs, rhs, result))
+
+
+def test_products_go_to_a_library_where_it_takes_them():
+    x, y = Stored(DType.F32, 4096), Stored(DType.I32, 4096)
+    sizes, right = (2, 8, 16, 4), layout((2, 4, 16), (0, 1, 4))
+    for left, copies in ((layout((2, 8, 4)), []), (layout((2, 8, 4), (64, 8, 2)), ["copy_b32_strided"])):
+        program = built(matmul.by_library, Library(), Operand(x, left), Operand(x, right), sizes)
+        assert kernels(program) == copies
+        ((_, (_, _, _, rhs, result)),) = (run := Run(program)).calls
+        assert (rhs.address, rhs.step, [result]) == (run.arguments[1], 0, run.results)
+    nothing = at(x, (2, 8, 0)), at(x, (2, 0, 16))
+    assert call_of(matmul.by_library, Library(), *nothing, (2, 8, 16, 0)).program(FACTS, may_refuse=True) is None
+    run = Run(built(matmul.matmul, *nothing, (2, 8, 16, 0)))
+    assert (run.launches, run.fills) == ([], [(*run.results, 0, 2 * 8 * 16 * 4)])
+    (launch,) = Run(built(matmul.matmul, Operand(y, layout((2, 8, 4))), Operand(y, right), sizes)).launches
+    assert launch.kernel == "matmul_i32"
+    assert arguments.MATMUL.unpack(launch.packed)[3:14] == (4, 1, 1, 4, 0, 0, 8, 16, 4, 2, 1)
+
+
+def test_convolutions_are_products_where_these_pay():
+    x = Stored(DType.F32, 1 << 16)
+    sizes = {"b_size": 2, "i_h": 8, "i_w": 8, "c_in": 4, "padding": 0, "stride": 1, "dilation": 1}
+    image, found = at(x, (2, 4, 8, 8)), []
+    for c_out, k in ((16, 3), (16, 1), (2, 3)):
+        params = ParamsConv2D(**sizes, c_out=c_out, k_h=k, k_w=k)
+        operands = image, at(x, (c_out, 4, k, k)), params
+        program = call_of(conv.conv2d_by_product, Library(), *operands).program(FACTS, may_refuse=True)
+        if program is None:
+            found.append((kernels(built(conv.conv2d, *operands)), []))
+        else:
+            found.append((kernels(program), [call.arguments[1] for call in Run(program).calls]))
+    assert found == [
+        (["im2col_b32"], [(2, 16, 36, 36)]),
+        ([], [(2, 16, 64, 4)]),
+        (["conv_f32_direct"], []),
+    ]
+
+
+class Images(Library):
+    """A library of images that refuses kernels but of one size, some when it is called."""
+
+    def conv2d(self, dtype, params, source, kernel, result):
+        return LibraryCall(self._run, (params.k_h,)) if dtype is DType.F32 else None
+
+    def _run(self, size):
+        return size == 5
+
+
+@pytest.mark.parametrize(
+    ("dtype", "c_out", "k", "steps"),
+    [
+        (DType.F32, 16, 5, ["_run"]),
+        (DType.F32, 16, 1, ["_run", "multiply"]),
+        (DType.F32, 2, 3, ["_run", "conv_f32_direct"]),
+        (DType.F64, 16, 1, ["multiply"]),
+    ],
+)
+def test_what_a_library_refuses_is_handed_on(rocm, monkeypatch, dtype, c_out, k, steps):
+    """To MIOpen, then to hipBLAS, then to the kernel."""
+    monkeypatch.setattr(type(rocm), "miopen", Images())
+    monkeypatch.setattr(type(rocm), "hipblas", Library())
+    sizes = {"b_size": 2, "i_h": 8, "i_w": 8, "c_in": 4, "padding": 0, "stride": 1, "dilation": 1}
+    params = ParamsConv2D(**sizes, c_out=c_out, k_h=k, k_w=k)
+    image, kernel = (Device(rocm).zeros(shape, dtype) for shape in ((2, 4, 8, 8), (c_out, 4, k, k)))
+    observer = Observer()
+    rocm.plans.clear()
+    with rocm.plans.observed_by(observer):
+        image.conv2d(layout((2, 4, 8, 8)), kernel, layout((c_out, 4, k, k)), params)
+    rocm.plans.clear()
+    taken = [step for program in observer.programs for step in program.steps if isinstance(step, Launch | LibraryCall)]
+    assert [getattr(step, "kernel", None) or step.function.__name__ for step in taken] == steps
+
+
+class Heads:
+    """A library that takes all attention that it is asked for."""
+
+    def attention(self, dtype, params, *addresses):
+        return LibraryCall(self.attention, (dtype, params, *addresses))
+
+    attention_with_logsumexp = attention_gradient = attention
+
+
+def test_attention_goes_to_a_library_as_it_lies_where_that_means_the_same():
+    x, apart = Stored(DType.F16, 1 << 20), (40 * 2 * 64, 64, 2 * 64, 1)
+    query, keys = at(x, (2, 4, 40, 64)), at(x, (2, 2, 40, 64), apart, 64)
+
+    def attend(query=query, keys=keys, mask=None, lengths=None, is_causal=True, scale=0.125):
+        operands = query, keys, keys, mask, lengths, is_causal, scale
+        return call_of(attention.by_library, Heads(), *operands).program(FACTS, may_refuse=True)
+
+    run = Run(attend())
+    ((_, (dtype, params, *addresses)),) = run.calls
+    assert not run.launches
+    assert (dtype, params.is_causal, params.scale) == (DType.F16, True, 0.125)
+    assert params.query == ((2, 4, 40, 64), (10240, 2560, 64, 1))
+    assert params.keys == params.values == ((2, 2, 40, 64), apart)
+    start, *_ = run.arguments
+    assert addresses == [start, start + 128, start + 128, *run.results]
+    for refused in (
+        {"mask": at(x, (2, 4, 40, 40))},
+        {"lengths": at(Stored(DType.I32, 1), (1,))},
+        # Queries that see nothing are 0.
+        {"query": at(x, (2, 4, 41, 64))},
+        {"scale": -0.125},
+        {"scale": math.inf},
+        # What has too few rows to be worth it, and what lies where no whole access begins.
+        {"query": at(x, (2, 4, 16, 64))},
+        {"keys": at(x, (2, 2, 40, 64), None, 1)},
+        {"keys": at(x, (2, 2, 0, 64)), "is_causal": False},
+    ):
+        assert attend(**refused) is None, refused
+
+
+def test_gradients_of_attention_go_to_a_library_with_what_it_left_for_them():
+    x, apart = Stored(DType.BF16, 1 << 20), (40 * 2 * 64, 64, 2 * 64, 1)
+    query, keys = at(x, (2, 4, 40, 64)), at(x, (2, 2, 40, 64), apart, 64)
+    forward = built(attention.by_library_with_logsumexp, Heads(), query, keys, keys, None, None, True, 0.125)
+    assert [(each.dtype, each.length) for each in forward.result] == [(DType.BF16, 2 * 4 * 40 * 64), (DType.F32, 320)]
+    run = Run(forward)
+    ((_, (_, of_forward, *addresses)),) = run.calls
+    assert addresses[3:] == run.results
+
+    result, logsumexp = at(Stored(DType.BF16, 2 * 4 * 40 * 64), (2, 4, 40, 64)), Stored(DType.F32, 4 * 320)
+
+    def change(by=attention_gradient.by_library, query=query, sums=((2, 4, 40),), mask=None, lengths=None, **others):
+        of_mask, scale = others.get("of_mask", False), others.get("scale", 0.125)
+        operands = query, keys, keys, result, query, at(logsumexp, *sums), mask, lengths, True, of_mask, scale
+        return call_of(by, Heads(), *operands).program(FACTS, may_refuse=True)
+
+    for by, any_order in (
+        (attention_gradient.by_library, False),
+        (attention_gradient.by_library_in_any_order, True),
+    ):
+        program = change(by)
+        run = Run(program)
+        ((_, (dtype, params, *addresses)),) = run.calls
+        assert (dtype, params.any_order, params.attention) == (DType.BF16, any_order, of_forward)
+        assert params.result == params.gradient == params.attention.query
+        start, of_result, of_sums = run.arguments[0], run.arguments[3], run.arguments[5]
+        assert addresses == [start, *[start + 128] * 2, of_result, start, of_sums, *run.results]
+        assert [each.length for each in program.result] == [2 * 4 * 40 * 64, *[2 * 2 * 40 * 64] * 2]
+        assert not run.launches
+    # Libraries read the logarithms one behind the other.
+    run = Run(change(sums=((2, 4, 40), (160, 1, 4))))
+    assert len(run.launches) == 1
+    assert run.calls[0].arguments[7] not in (0, run.arguments[5])
+    for refused in (
+        {"mask": at(x, (2, 4, 40, 40))},
+        {"mask": at(x, (2, 4, 40, 40)), "of_mask": True},
+        {"lengths": at(Stored(DType.I32, 1), (1,))},
+        {"scale": -0.125},
+        {"query": at(x, (2, 4, 40, 64), None, 1)},
+    ):
+        assert change(**refused) is None, refused
+
+
+def test_a_plan_of_what_a_library_may_refuse_is_for_its_numbers():
+    """A plan is found before anybody asks whether the library takes the scale of this call."""
+    assert "scaled_dot_product_attention" not in Storage.numbers
+    assert Storage.numbers["powf"] == 1
