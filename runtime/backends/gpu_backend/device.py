@@ -165,9 +165,8 @@ class GpuDevice(BackendDevice):
     def buffer_of(self, storage: Any, position: int) -> Buffer | BlocksBuffer:
         if isinstance(storage, QGpuStorage):
             return BlocksBuffer(storage.dtype, storage.length, Memory(storage.size_in_bytes, argument=position))
-        nbytes = storage.length * storage.dtype.itemsize
         if storage.number is not None:
-            return Buffer(storage.dtype, 1, Memory(nbytes, argument=position), Scalar(position))
+            return Buffer(storage.dtype, 1, Memory(storage.dtype.itemsize, argument=position), Scalar(position))
         memory = storage.memory
         is_foreign = not isinstance(memory, Slice)
         skew = memory.address % ACCESS_BYTES if is_foreign else 0

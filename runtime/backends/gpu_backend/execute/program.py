@@ -91,7 +91,6 @@ class _Run:
         self._operands = operands
         self._program = program
         self._memory: dict[Memory, Any] = {}
-        self._storages: dict[Buffer, GpuStorage] = {}
         self._values: dict[Value, int] = {}
         self._draws: dict[Draw, Reserved] = {}
 
