@@ -245,9 +245,8 @@ class _Fallback:
     def __call__(self, *operands: Any) -> Any:
         plan = self._plan
         if plan is None:
-            build, op = ProgramBuilder(self._device.facts), self._op
-            result = build.add_op(op.func, *op.args, **op.keywords)
-            program = build.program(op.func.__name__, self._arguments, result)
+            build = ProgramBuilder(self._device.facts)
+            program = build.program(self._op.func.__name__, self._arguments, self._op(build))
             plan = self._plan = compiled(self._device, program)
         return plan(*operands)
 

@@ -98,7 +98,7 @@ class KernelCall:
         plan = kernels.call(CallItems(
             shared=kernels.shared, kernel=kernels.address(launch.family, launch.kernel), arguments=bytes(self._packed),
             threads_place=self._threads,
-            is_brief=max([launch.work, *[result.length for result in results]]) <= BRIEF,
+            is_brief=launch.work <= BRIEF,
             makes_tuple=as_tuple, device=self._device, compute=compute,
             compute_bytes=compute.itemsize if is_own and compute is not None else 0,
             results=tuple([self._items(result) for result in results]),
@@ -118,13 +118,10 @@ class KernelCall:
 
 def _as_taken(numbers: list[Any]) -> tuple[DType | None, list[Any]]:
     """The compute dtype of numbers, and their parameters; None and the numbers where a call is given bits."""
-    dtypes = {
-        number.constants if isinstance(number, Scalar) and number.function is bits_of else None for number in numbers
-    }
-    if len(dtypes) != 1 or None in dtypes:
+    dtypes = {number.constants[0] for number in numbers if isinstance(number, Scalar) and number.function is bits_of}
+    if len(dtypes) != 1 or any(not isinstance(number, Scalar) or number.function is not bits_of for number in numbers):
         return None, numbers
-    ((dtype,),) = dtypes
-    return dtype, [number.source for number in numbers]
+    return dtypes.pop(), [number.source for number in numbers]
 
 
 def _unaliased(snapshot: Snapshot, number: int, positions: dict[Memory, int]) -> UnaliasedItems:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from contextlib import AbstractContextManager
+from contextlib import ExitStack
 from typing import TYPE_CHECKING, Any
 
 from ..backend import BackendDevice
@@ -25,19 +25,17 @@ class Replay:
         self._device = device
         self._thread = 0
         self._runs: list[tuple[Plan, tuple[Any, ...], Any]] = []
-        self._observation: AbstractContextManager[None] | None = None
+        self._observation = ExitStack()
         self.whole = False
 
     def __enter__(self) -> None:
         self.whole, self._thread = True, threading.get_ident()
-        self._observation = self._device.plans.observed_by(self)
-        self._observation.__enter__()
+        self._observation.enter_context(self._device.plans.observed_by(self))
 
-    def __exit__(self, kind: Any, error: Any, trace: Any) -> None:
+    def __exit__(self, kind: object, *_: object) -> None:
         self.whole &= kind is None
         self._thread = 0
-        assert self._observation is not None, "the block was entered"
-        self._observation.__exit__(kind, error, trace)
+        self._observation.close()
 
     def observed(self, _key: Key, _call: OpCall, plan: Plan, is_known: bool) -> Plan:
         """A plan that notes its runs by the thread of the block."""

@@ -13,9 +13,11 @@ from typing import Any, Final
 from .....dtype import DType
 from ....core.conv import ParamsConv1D, ParamsConv2D, ParamsConvTranspose1D, ParamsConvTranspose2D
 from ....core.layout import Layout
+from ....helpers.host_memory import require_room
 from ....host.weights import FEW_ROWS
 from ....program.builder import ProgramBuilder
 from ....program.operand import Operand
+from ....program.program import Results
 from ....program.values import Buffer
 from ..kernels import HostKernels
 from ..onednn import Memory, Onednn, Problem, Window
@@ -102,7 +104,7 @@ def _convolve(
     kernel: Operand,
     params: ParamsConv1D | ParamsConv2D | ParamsConvTranspose1D | ParamsConvTranspose2D,
     padding: tuple[int, int],
-    otherwise: partial[Any],
+    otherwise: partial[Results],
 ) -> Buffer | None:
     weights = kernel.layout if name == "convolution" else kernel.layout.transpose(0, 1)
     sizes, taps = x.shape[2:], weights.shape[2:]
@@ -132,11 +134,12 @@ def _solve(
     problem: Problem,
     operands: Sequence[Operand],
     products: int,
-    otherwise: partial[Any],
+    otherwise: partial[Results],
     finite: Operand | None = None,
 ) -> Buffer | None:
     """Have oneDNN solve a problem; it is solved otherwise in a forked process, and where `finite` is not."""
     dtype = problem.dtype
+    require_room(problem.result.dims, dtype)
     few = _FEW_OF_F32 if dtype is DType.F32 and problem.window is None else _FEW_PRODUCTS
     if products < few or Onednn.is_forked:
         return None
@@ -150,17 +153,18 @@ def _solve(
     return result
 
 
-def _otherwise(by_kernels: Callable[..., Any], by_numpy: Callable[..., Any], *arguments: Any) -> partial[Any]:
-    """An op that does the same without oneDNN."""
-    return partial(_without_onednn, by_kernels, by_numpy, *arguments)
+def _otherwise(by_kernels: Callable[..., Any], by_numpy: Callable[..., Any], *arguments: Any) -> partial[Results]:
+    """What does the same without oneDNN."""
+    return partial(without_onednn, by_kernels=by_kernels, by_numpy=by_numpy, arguments=arguments)
 
 
-def _without_onednn(
-    build: ProgramBuilder, by_kernels: Callable[..., Any], by_numpy: Callable[..., Any], *arguments: Any
-) -> Any:
+def without_onednn(
+    build: ProgramBuilder, by_kernels: Callable[..., Any], by_numpy: Callable[..., Any], arguments: Sequence[Any]
+) -> Results:
+    """The op by kernels, or by NumPy."""
     kernels = HostKernels.open()
     result = None if kernels is None else build.attempt(by_kernels, kernels, *arguments)
-    return build.add_op(by_numpy, *arguments) if result is None else result
+    return build.host(by_numpy, *arguments) if result is None else result
 
 
 def _memory(layout: Layout, outer: int = 0) -> Memory | None:

@@ -7,7 +7,7 @@ each makes every so-manieth element of the result by some of the weights.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
@@ -15,9 +15,11 @@ import numpy as np
 
 from .....kernels import constants, host_arguments
 from ....core.conv import ParamsConv1D, ParamsConv2D, ParamsConvTranspose1D, ParamsConvTranspose2D
+from ....helpers.host_memory import require_room
 from ....host.array import bits
 from ....program.builder import ProgramBuilder
 from ....program.operand import Operand
+from ....program.steps import HostCall
 from ....program.values import Address, Buffer
 from ..values import PRODUCTS, RUN_PARTS, THREADS, Table
 from . import conv
@@ -82,16 +84,21 @@ def conv_transpose1d(
     build: ProgramBuilder, kernels: HostKernels, x: Operand, kernel: Operand, params: ParamsConvTranspose1D
 ) -> Buffer | None:
     """As `conv.conv_transpose1d`; None where NumPy does it."""
-    by_numpy = partial(conv.conv_transpose1d, x, kernel, params)
-    return _spread(build, kernels, as_image(x), as_image(kernel), params, (0, params.padding), by_numpy)
+    fallback = partial(by_numpy, function=conv.conv_transpose1d, arguments=(x, kernel, params))
+    return _spread(build, kernels, as_image(x), as_image(kernel), params, (0, params.padding), fallback)
 
 
 def conv_transpose2d(
     build: ProgramBuilder, kernels: HostKernels, x: Operand, kernel: Operand, params: ParamsConvTranspose2D
 ) -> Buffer | None:
     """As `conv.conv_transpose2d`; None where NumPy does it."""
-    by_numpy = partial(conv.conv_transpose2d, x, kernel, params)
-    return _spread(build, kernels, x, kernel, params, (params.padding, params.padding), by_numpy)
+    fallback = partial(by_numpy, function=conv.conv_transpose2d, arguments=(x, kernel, params))
+    return _spread(build, kernels, x, kernel, params, (params.padding, params.padding), fallback)
+
+
+def by_numpy(build: ProgramBuilder, function: Callable[..., Any], arguments: Sequence[Any]) -> HostCall:
+    """The op that a function of NumPy's is."""
+    return build.host(function, *arguments)
 
 
 def as_image(x: Operand) -> Operand:
@@ -118,6 +125,7 @@ def _convolve(
 ) -> Buffer | None:
     _, channels, *rest = params.out_dims
     height, width = (1, *rest)[-2:]
+    require_room(params.out_dims, x.dtype)
     count = math.prod(params.out_dims)
     if count == 0 or x.layout.elem_count == 0:
         return None
@@ -139,10 +147,11 @@ def _spread(
     kernel: Operand,
     params: ParamsConvTranspose1D | ParamsConvTranspose2D,
     padding: tuple[int, int],
-    by_numpy: partial[Any],
+    fallback: partial[HostCall],
 ) -> Buffer | None:
     _, channels, *rest = params.out_dims
     height, width = (1, *rest)[-2:]
+    require_room(params.out_dims, x.dtype)
     count, step = math.prod(params.out_dims), params.stride
     if count == 0 or x.layout.elem_count == 0:
         return None
@@ -151,7 +160,7 @@ def _spread(
         for each in zip((height, width), kernel.shape[2:], padding, strict=True)
     )
     # Beyond the ends of the source kernels multiply zeros, where nothing is.
-    build.call(are_finite, kernel, fallback=by_numpy)
+    build.call(are_finite, kernel, fallback=fallback)
     result = build.empty(x.dtype, count)
     if [sum(phase.axis.size for phase in phases) for phases in (down, across)] != [height, width]:
         build.zero(result)
@@ -216,7 +225,9 @@ def _launch(
         result_plane=result_strides[0], result_stride_h=result_strides[1], result_stride_w=result_strides[2],
     )  # fmt: skip
     products = batches * rows.size * columns.size * weights.layout.elem_count
-    build.launch("host_product", name, 1, packed, work=products // PRODUCTS)
+    build.launch(
+        "host_product", name, 1, packed, work=max(products // PRODUCTS, batches * channels * rows.size * columns.size)
+    )
     return True
 
 
