@@ -20,7 +20,7 @@ class Launch(NamedTuple):
     """Launch a kernel of a family on so many blocks, with the packed fields of its struct.
 
     `shared_bytes` is the shared memory that the launch asks for beyond what the kernel declares. `work` is how many
-    elements an elementwise kernel computes in the time of the launch, for executors that ask for it.
+    elements an elementwise kernel computes in the time of the launch, where these are more than it makes.
     """
 
     family: str

@@ -11,7 +11,7 @@ import numpy as np
 
 from ....dtype import DType
 from ...core.random import RandomState
-from ...helpers.host_memory import out_of_memory, require_room
+from ...helpers.host_memory import out_of_memory
 from ...program.builder import ProgramBuilder
 from ...program.code import define
 from ...program.host import host_plan
@@ -215,7 +215,6 @@ class _Compiler:
         name = self._storages.get(memory)
         if name is None:
             buffer = self._buffer(memory)
-            require_room((buffer.length,), buffer.dtype)
             name = self._name(memory)
             self._lines.append(f"{name} = {self._constant(partial(_new, self._device, buffer.dtype, buffer.length))}()")
         return name

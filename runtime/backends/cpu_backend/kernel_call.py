@@ -18,7 +18,7 @@ from ....kernels.host_arguments import (
     WrongIndexItems,
 )
 from ...core.layout import Layout
-from ...helpers.host_memory import out_of_memory, require_room
+from ...helpers.host_memory import out_of_memory
 from ...program.steps import Launch
 from ...program.values import Address, Buffer, Memory, Scalar, Value
 from ..plan import Plan, kind_of
@@ -98,7 +98,7 @@ class KernelCall:
         plan = kernels.call(CallItems(
             shared=kernels.shared, kernel=kernels.address(launch.family, launch.kernel), arguments=bytes(self._packed),
             threads_place=self._threads,
-            is_brief=launch.work <= BRIEF,
+            is_brief=max([launch.work, *[result.length for result in results]]) <= BRIEF,
             makes_tuple=as_tuple, device=self._device, compute=compute,
             compute_bytes=compute.itemsize if is_own and compute is not None else 0,
             results=tuple([self._items(result) for result in results]),
@@ -111,7 +111,6 @@ class KernelCall:
 
     def _items(self, buffer: Buffer) -> ResultItems:
         dtype, length, nbytes = buffer.dtype, buffer.length, buffer.nbytes
-        require_room((length,), dtype)
         is_large = nbytes >= buffer_pool.LARGE
         return ResultItems(self.new[buffer.memory], nbytes, length, dtype, kind_of(dtype, length), is_large)
 

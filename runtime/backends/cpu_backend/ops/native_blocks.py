@@ -68,7 +68,7 @@ def forward(
             result=result.address, x=x.address, blocks=blocks.address, scratch=scratch, run_parts=RUN_PARTS, rows=rows,
             outputs=outputs, length=length, threads=THREADS,
         )  # fmt: skip
-    build.launch(family, kernel, 1, packed, work=max(rows * outputs, rows * outputs * length // PRODUCTS))
+    build.launch(family, kernel, 1, packed, work=rows * outputs * length // PRODUCTS)
     if dtype is DType.F32:
         return result
     rounded: Buffer = _cast(build, kernels, dense(result, (rows, outputs)), dtype).storage

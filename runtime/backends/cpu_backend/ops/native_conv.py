@@ -15,7 +15,6 @@ import numpy as np
 
 from .....kernels import constants, host_arguments
 from ....core.conv import ParamsConv1D, ParamsConv2D, ParamsConvTranspose1D, ParamsConvTranspose2D
-from ....helpers.host_memory import require_room
 from ....host.array import bits
 from ....program.builder import ProgramBuilder
 from ....program.operand import Operand
@@ -125,7 +124,6 @@ def _convolve(
 ) -> Buffer | None:
     _, channels, *rest = params.out_dims
     height, width = (1, *rest)[-2:]
-    require_room(params.out_dims, x.dtype)
     count = math.prod(params.out_dims)
     if count == 0 or x.layout.elem_count == 0:
         return None
@@ -151,7 +149,6 @@ def _spread(
 ) -> Buffer | None:
     _, channels, *rest = params.out_dims
     height, width = (1, *rest)[-2:]
-    require_room(params.out_dims, x.dtype)
     count, step = math.prod(params.out_dims), params.stride
     if count == 0 or x.layout.elem_count == 0:
         return None
@@ -225,9 +222,7 @@ def _launch(
         result_plane=result_strides[0], result_stride_h=result_strides[1], result_stride_w=result_strides[2],
     )  # fmt: skip
     products = batches * rows.size * columns.size * weights.layout.elem_count
-    build.launch(
-        "host_product", name, 1, packed, work=max(products // PRODUCTS, batches * channels * rows.size * columns.size)
-    )
+    build.launch("host_product", name, 1, packed, work=products // PRODUCTS)
     return True
 
 

@@ -36,7 +36,7 @@ def linear(
         run_parts=RUN_PARTS, rows=rows, outputs=outputs, length=length,
         step=strides[0 if strides[1] == 1 else 1] * dtype.itemsize, threads=THREADS,
     )  # fmt: skip
-    build.launch("host_few_rows", kernel, 1, packed, work=max(rows * outputs, weight.layout.elem_count))
+    build.launch("host_few_rows", kernel, 1, packed, work=weight.layout.elem_count)
     return result
 
 

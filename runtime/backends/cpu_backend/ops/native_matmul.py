@@ -10,7 +10,6 @@ import numpy as np
 from .....dtype import Array
 from .....kernels import host_arguments
 from ....core.layout import Layout
-from ....helpers.host_memory import require_room
 from ....program.builder import ProgramBuilder
 from ....program.operand import Operand
 from ....program.values import Buffer
@@ -42,7 +41,6 @@ def matmul(
     """As `matmul.matmul`, plus a bias in each row; None where BLAS does it."""
     batches, m, n, k = bmnk
     dtype, products, kernel = lhs.dtype, math.prod(bmnk), f"matmul_{lhs.dtype.value}"
-    require_room(bmnk[:3], dtype)
     if (
         not kernels.has("host_product", kernel)
         or products == 0
@@ -59,7 +57,7 @@ def matmul(
         rhs_begins=Table(_begins(rhs.layout)), batches=batches, m=m, n=n, k=k, lhs_strides=lhs.strides[-2:],
         rhs_strides=rhs.strides[-2:],
     )  # fmt: skip
-    work = max(products // PRODUCTS, result.length, lhs.layout.elem_count, rhs.layout.elem_count)
+    work = max(products // PRODUCTS, lhs.layout.elem_count, rhs.layout.elem_count)
     build.launch("host_product", kernel, 1, packed, work=work)
     return result
 

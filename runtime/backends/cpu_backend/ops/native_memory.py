@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING
 from .....dtype import DType
 from ....core.layout import Layout
 from ....core.shape import Shape
-from ....helpers.host_memory import require_room
 from ....program.builder import ProgramBuilder
 from ....program.operand import Operand
 from ....program.values import Buffer
@@ -35,7 +34,6 @@ def _filled(build: ProgramBuilder, kernels: HostKernels, count: int, zeros: int,
     kernel = f"fill_b{8 * dtype.itemsize}"
     if not kernels.has("span", kernel):
         return None
-    require_room((count,), dtype)
     result = build.empty(dtype, count)
     launch_map(build, kernel, [Operand(result, Layout.contiguous((zeros,)))], [], [0])
     return result
