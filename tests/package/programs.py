@@ -134,7 +134,8 @@ class Run:
     """A run of a program on NumPy memory, which notes launches and calls in the place of making them.
 
     An assertion fails where a step reaches bytes outside of memory, or memory before it is allocated or after it is
-    released, where memory is allocated twice or is not released in the end, and where a result is released.
+    released; where memory is allocated twice, or is released before or after its last use; where a result is released,
+    or no step writes it.
     """
 
     def __init__(self, program: Program, numbers: Sequence[Any] = ()) -> None:
@@ -149,17 +150,18 @@ class Run:
         self._begins: dict[Memory | int, int] = {}
         self._values: dict[Value, int] = {}
         self._call_numbers = itertools.count(1)
-        for argument in program.arguments:
-            if not isinstance(argument, Parameter):
-                self._add(argument.memory)
-        self.arguments = [self._begins[self._key(argument.memory)] for argument in program.arguments
-                          if not isinstance(argument, Parameter)]  # fmt: skip
+        storages = [each for each in program.arguments if not isinstance(each, Parameter)]
+        for each in storages:
+            self._add(each.memory)
+        self.arguments = [self._begins[self._key(each.memory)] for each in storages]
         """The addresses of the storages that are given."""
+        used = set[Memory | int]()
         for step, released in zip(program.steps, program.released, strict=True):
             self._touched: set[Memory | int] = set()
             self._take(step)
+            used |= self._touched
             for memory in released:
-                assert memory in self._touched, "memory is released by a step that is not the last of its"
+                assert memory in self._touched, "memory is released by a step that does not use it"
                 self._live.remove(memory)
         self._touched = set()
         results = [result.memory for result in results_of(program.result)]
@@ -168,6 +170,7 @@ class Run:
         owned = {self._key(memory) for memory in results if memory.argument is None}
         allocated = {key for key in self._live if isinstance(key, Memory)}
         assert allocated == owned, "memory is neither released nor a result"
+        assert all(memory in used or not memory.nbytes for memory in owned), "no step writes a result"
 
     def address(self, address: Address) -> int:
         """The number of an address, which is in live memory, or at the end of it."""
