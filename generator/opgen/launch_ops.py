@@ -46,7 +46,7 @@ class LaunchOp:
     condition: str = ""
     locals: list[Part] = field(default_factory=list)
     fields: list[Part] = field(default_factory=list)
-    work: str | None = None
+    options: str = ""  # of the step that launches
     buffers: list[Typed] = field(default_factory=list)  # of the results
     calls: set[tuple[str, str]] = field(default_factory=set)  # of functions of modules
 
@@ -77,6 +77,11 @@ class LaunchOp:
         return self.method.signature.returns == "Storage"
 
     @property
+    def returns(self) -> str:
+        """The type of its results, where it launches."""
+        return "Buffer" if self.is_single else "tuple[Buffer, ...]"
+
+    @property
     def results(self) -> str:
         """The buffers that it gives."""
         texts = [buffer.text for buffer in self.buffers]
@@ -95,6 +100,9 @@ def launch_ops(spec: Spec, sources: Sources, problems: Problems) -> dict[str, La
     for family in spec.kernels:
         structs = {struct.name: struct for struct in family.structs}
         for launch in family.launches:
+            # A project that stands on another package need not have its methods, nor a backend of the host.
+            if launch.location.is_of_base and (host_package(spec) is None or methods.keys().isdisjoint(launch.ops)):
+                continue
             if launch.struct not in structs:
                 message = f"a launch is of unknown struct '{launch.struct}'"
                 problems.unknown(launch.location, message, launch.struct, structs)
@@ -105,6 +113,8 @@ def launch_ops(spec: Spec, sources: Sources, problems: Problems) -> dict[str, La
                 continue
             planner = _Planner(spec, sources, family, launch, structs[launch.struct])
             for name, (kernel, location) in launch.ops.items():
+                if name not in methods and location.is_of_base:
+                    continue
                 if name not in methods:
                     planner.note(location, f"has unknown method '{name}'{did_you_mean(name, methods)}")
                 elif name in found:
@@ -152,7 +162,8 @@ class _Planner:
         values = self._values(op, scope)
         op.fields = [self._field(scope, member, values) for member in self._struct.members]
         op.buffers = [values[name] for name in launch.makes if values[name].kind != NULL]
-        op.work = None if launch.work is None else self._typed(scope, launch.work, NUMBER).text
+        if launch.work is not None:
+            op.options = f", work={self._typed(scope, launch.work, NUMBER).text}"
         op.calls = scope.calls
         is_one = [each.kind for each in op.buffers] in ([BUFFER], [ANY])
         if method.signature.returns != "tuple[Storage, ...]" and not (op.is_single and is_one):

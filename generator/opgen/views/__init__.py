@@ -12,6 +12,7 @@ from pathlib import PurePosixPath
 from types import ModuleType
 from typing import Any, NamedTuple, TypeAlias
 
+from opgen.launch_ops import MODULE, host_package
 from opgen.model import Backend, Spec
 from opgen.sources import RUNTIME
 from opgen.views import (
@@ -71,6 +72,11 @@ def _sources(spec: Spec, *, host: bool) -> Iterable[Any]:
     return (family for family in spec.kernels if family.host is host)
 
 
+def _launches(spec: Spec) -> Iterable[tuple[str, Any]]:
+    """The module of the ops that launches make, and the package of the backend that has them."""
+    return [(MODULE, host_package(spec))] if spec.launch_ops else []
+
+
 def _is_of_kernels(spec: Spec, each: Backend) -> bool:
     """Whether its family computes with kernels: it has no vocabulary of array libraries."""
     family = spec.family_of(each)
@@ -84,6 +90,7 @@ MEMBERS: Mapping[str, Members] = {
         _named(lambda spec: (k for k in spec.kernels if not k.host)), kernels.kernel_family, "spec/kernels"
     ),
     "host": Members(_named(lambda spec: (k for k in spec.kernels if k.host)), kernels.kernel_family),
+    "launches": Members(_launches, kernels.host_launches),
     "library": Members(_named(lambda spec: spec.c_libraries), libraries.functions, "spec/libraries"),
     "gpu": Members(_runtimes(_is_of_kernels), backend.kernel_backend),
     "array": Members(_runtimes(lambda _, each: each.array is not None), arrays.spelled_library),

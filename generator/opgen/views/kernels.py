@@ -12,7 +12,6 @@ from opgen.cpp import camel, snake
 from opgen.formula import ELEMENT
 from opgen.formula import names as names_in
 from opgen.kernels import FIELD_TYPES, ITEM_TYPES, Field, FieldGroup, Kernel, KernelFamily, Member, Struct, TupleType
-from opgen.launch_ops import host_package
 from opgen.model import ANY_RESULT, BLOCKS, BOUNDS, JOINT_KIND, Functor, Monoid, Position, Spec, State
 from opgen.names import Names
 from opgen.problem import Location
@@ -305,10 +304,9 @@ def kernels_host_arguments(spec: Spec) -> View:
 kernels_tuples = kernels_host_arguments
 
 
-def kernels_host_launches(spec: Spec) -> View:
+def host_launches(spec: Spec, package: str) -> View:
     """The ops that launch kernels for the host as spec/kernels says."""
-    package = host_package(spec)
-    own = spec.own_modules.get(package or "", ())
+    own = spec.own_modules.get(package, ())
     functions: dict[str, list[str]] = {}
     for module, function in sorted({call for op in spec.launch_ops.values() for call in op.calls}):
         functions.setdefault(f"{package}.{module}" if module in own else f"{package}.ops.{module}", []).append(function)
