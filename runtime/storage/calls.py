@@ -168,13 +168,27 @@ class ElementCalls(Calls, KernelOperand):
         if self.written is not None:
             extensions.note_write(self)
 
-    def _plan_write(self, key: Key, function: Callable[P, Result], *arguments: P.args, **options: P.kwargs) -> None:
+    @overload
+    def _plan_write(self, key: Key, function: Op[P, None], *arguments: P.args, **options: P.kwargs) -> None: ...
+
+    @overload
+    def _plan_write(self, key: Key, function: Callable[P, None], *arguments: P.args, **options: P.kwargs) -> None: ...
+
+    def _plan_write(self, key: Key, function: Callable[..., Any], *arguments: Any, **options: Any) -> None:
         """Call a function that writes to this storage, and keep its plan."""
         self._planned(key, function, *arguments, **options)
         self._note_write()
 
-    def _attempt_write(self, key: Key, function: Callable[P, Result], *arguments: P.args, **options: P.kwargs) -> bool:
-        """The same of a function that may refuse, by returning False or None; whether it did not."""
+    @overload
+    def _attempt_write(self, key: Key, function: Op[P, Results], *arguments: P.args, **options: P.kwargs) -> bool: ...
+
+    @overload
+    def _attempt_write(
+        self, key: Key, function: Callable[P, object], *arguments: P.args, **options: P.kwargs
+    ) -> bool: ...
+
+    def _attempt_write(self, key: Key, function: Callable[..., Any], *arguments: Any, **options: Any) -> bool:
+        """Call a function that writes to this storage, or refuses by returning None; return whether it wrote."""
         is_done = bool(self._attempt(key, function, *arguments, **options))
         if is_done:
             self._note_write()
