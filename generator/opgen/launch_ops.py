@@ -116,9 +116,9 @@ def launch_ops(spec: Spec, sources: Sources, problems: Problems) -> dict[str, La
                 if name not in methods and location.is_of_base:
                     continue
                 if name not in methods:
-                    planner.note(location, f"has unknown method '{name}'{did_you_mean(name, methods)}")
+                    planner.note(location, f" has unknown method '{name}'{did_you_mean(name, methods)}")
                 elif name in found:
-                    planner.note(location, f"has op '{name}' of launch '{found[name].struct}'; remove one")
+                    planner.note(location, f" has op '{name}' of launch '{found[name].struct}'; remove one")
                 else:
                     found[name] = planner.op(methods[name], kernel, location)
             planner.check_unused()
@@ -135,25 +135,25 @@ class _Planner:
         self.noted: dict[Problem, None] = {}
         of = {method.name: _arguments(method) for method in spec.storage_methods() if method.name in launch.ops}
         self._of_any: Mapping[str, str] = {name: kind for each in of.values() for name, kind in each.items()}
-        self._buffers = {**launch.scratch, **launch.makes}
+        self._buffers = {**launch.scratch, **launch.results}
         self._read: set[str] = set()
 
     def note(self, location: Location, message: str) -> None:
         """Note a mistake of the launch, once for all of its ops."""
-        self.noted[Problem(location, f"launch '{self._launch.struct}' {message}")] = None
+        self.noted[Problem(location, f"launch '{self._launch.struct}'{message}")] = None
 
     def op(self, method: Method, kernel: str, location: Location) -> LaunchOp:
         """The op of a method."""
         launch, own = self._launch, _arguments(method)
-        arguments = {f"_{name}" if name in launch.ignores else _in_python(name): kind for name, kind in own.items()}
+        arguments = {f"_{name}" if name in launch.unused else _in_python(name): kind for name, kind in own.items()}
         patterns = [each for each in self._family.kernels if each.arguments == launch.struct]
         kernels = [each for each in patterns if kernel in _names(each)]
         op = LaunchOp(method, self._family, launch.struct, kernels, kernel, location, arguments)
         if not kernels:
             known = dict.fromkeys(itertools.chain.from_iterable(map(_names, patterns)))
-            self.note(location, f"has no kernel '{kernel}'{did_you_mean(kernel, known)}")
+            self.note(location, f" has no kernel '{kernel}'{did_you_mean(kernel, known)}")
         if method.kind is not None or not method.operands or any(map(method.is_several, method.operands)):
-            self.note(location, f"has '{method.name}', of which the operands vary; write it in Python")
+            self.note(location, f" has '{method.name}', of which the operands vary; write it in Python")
             return op
         scope = Scope(self._named(method.name, own), self._flaw_of_call)
         conditions = [self._typed(scope, term, FLAG).node for term in launch.when]
@@ -161,17 +161,17 @@ class _Planner:
         op.condition = ast.unparse(ast.BoolOp(ast.And(), [*conditions, has_kernel]))
         values = self._values(op, scope)
         op.fields = [self._field(scope, member, values) for member in self._struct.members]
-        op.buffers = [values[name] for name in launch.makes if values[name].kind != NULL]
+        op.buffers = [values[name] for name in launch.results if values[name].kind != NULL]
         if launch.work is not None:
             op.options = f", work={self._typed(scope, launch.work, NUMBER).text}"
         op.calls = scope.calls
         is_one = [each.kind for each in op.buffers] in ([BUFFER], [ANY])
         if method.signature.returns != "tuple[Storage, ...]" and not (op.is_single and is_one):
-            gives = f"'{method.name}' gives {method.signature.returns}"
-            self.note(location, f"makes {', '.join(launch.makes)}, but {gives}; write it in Python")
+            gives = f"'{method.name}' returns {method.signature.returns}"
+            self.note(location, f" has the results {', '.join(launch.results)}, but {gives}; write it in Python")
         # What a mistake stands in may be what an argument is for.
-        for name in () if self.noted else own.keys() - scope.read - launch.ignores.keys():
-            self.note(location, f"does nothing with '{name}' of '{method.name}'; name it, or write it to 'ignores'")
+        for name in () if self.noted else own.keys() - scope.read - launch.unused.keys():
+            self.note(location, f" does nothing with '{name}' of '{method.name}'; name it, or write it to 'unused'")
         self._read |= scope.read
         return op
 
@@ -182,7 +182,7 @@ class _Planner:
         terms = (*numbers.values(), *self._buffers.values(), *filter(None, [launch.work]))
         read = {name for term in terms for name in term.names if name not in own}
         # A method that gives one storage has the first result alone.
-        found = dict.fromkeys(list(launch.makes)[1:] if op.is_single else (), Typed(ast.Constant(None), NULL))
+        found = dict.fromkeys(list(launch.results)[1:] if op.is_single else (), Typed(ast.Constant(None), NULL))
         for name, term in numbers.items():
             value = self._typed(scope, term)
             found[name] = self._local(op, name, term, value) if name in launch.let or name in read else value
@@ -229,7 +229,7 @@ class _Planner:
         try:
             return scope.condition(term.node) if wanted == (FLAG,) else scope.typed(term.node, *wanted)
         except TermError as error:
-            self.note(term.location, f"has a mistake: {error}")
+            self.note(term.location, f": {error}")
             return Typed(ast.Constant(None), ANY)
 
     def _field(self, scope: Scope, member: Member, values: Mapping[str, Typed]) -> Part:
@@ -239,7 +239,7 @@ class _Planner:
         location = launch.location if term is None else term.location
         if term is None and name not in self._of_any:
             if name not in _WORDS:
-                self.note(location, f"says nothing of field '{name}'; write it to 'fields'")
+                self.note(location, f" says nothing of field '{name}'; write it to 'fields'")
             return Part(name, _WORDS.get(name, "0"), location)
         value = values[name] if term is not None else self._typed(scope, Term(name, location))
         is_address = member.is_number and member.fields[0].type == "address"
@@ -250,7 +250,7 @@ class _Planner:
             return Part(name, f"address_of({text})" if value.kind.endswith(OPTIONAL) else f"{text}.address", location)
         wanted = (OPERAND, NULL) if is_address else (NUMBER, FLAG) if member.is_number else (DIMS,)
         if value.kind not in (*wanted, ANY):
-            self.note(location, f"has {value.kind} for field '{name}'; write {wanted[0]}")
+            self.note(location, f" has {value.kind} for field '{name}'; write {wanted[0]}")
         return Part(name, "NOWHERE" if value.kind == NULL else value.text, location)
 
     def check_unused(self) -> None:
@@ -258,19 +258,19 @@ class _Planner:
         launch, fields = self._launch, [member.name for member in self._struct.members]
         for name, term in (*launch.fields.items(), *self._buffers.items()):
             if name not in fields:
-                self.note(term.location, f"has '{name}', which is no field{did_you_mean(name, fields)}")
+                self.note(term.location, f" has '{name}', which is no field{did_you_mean(name, fields)}")
         for name, term in launch.let.items():
             if name in fields or name not in self._read:
                 reason = "is a field; write it to 'fields'" if name in fields else "nothing names; remove it"
-                self.note(term.location, f"has '{name}' in 'let', which {reason}")
-        for name, location in launch.ignores.items():
+                self.note(term.location, f" has '{name}' in 'let', which {reason}")
+        for name, location in launch.unused.items():
             if name not in self._of_any or name in self._read:
                 reason = "it names; remove it" if name in self._read else "is no argument; remove it"
-                self.note(location, f"ignores '{name}', which {reason}")
+                self.note(location, f" has '{name}' in 'unused', which {reason}")
         operands = [name for name, kind in self._of_any.items() if _kind(kind).startswith(OPERAND)]
         for name, location in launch.strided.items():
             if name not in operands:
-                self.note(location, f"has '{name}' in 'strided', which is no operand{did_you_mean(name, operands)}")
+                self.note(location, f" has '{name}' in 'strided', which is no operand{did_you_mean(name, operands)}")
 
 
 def host_package(spec: Spec) -> str | None:

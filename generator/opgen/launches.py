@@ -31,49 +31,53 @@ class Term(Expression):
 class Launch:
     """How ops launch the kernels that take a struct.
 
-    Expressions are in Python's notation: numbers, arithmetic, comparisons, `and`, `or`, `not`, `x if y else z`, `max`,
-    `min`, `len`, `product(dims)`, functions `module.function(x)` of the backend's ops, and names. These are arguments
-    of the op as spec/storage calls them, dtypes, constants of spec/kernels/constants.yaml, `op`, which is the op's
-    name, `null`, and parts of `let` and fields above. Operands have `shape`, `strides`, `dtype`, `itemsize`, `count`
-    and `is_contiguous`, and are conditions where they are optional; dtypes have `itemsize`, `compute` and `index_form`,
-    and `dtype[count]` is a new buffer. An argument that only other ops of the launch have is null.
+    Values are expressions in Python's notation: numbers, arithmetic, comparisons, `and`, `or`, `not`, `x if y else z`,
+    dims `(x, y)` with indexes and slices, `max`, `min`, `len`, `product(dims)`, and functions `module.function(x)` of
+    the package of the host's backend. Names are those of the method's arguments, dtypes, constants of
+    spec/kernels/constants.yaml, `op` (the name of the method), `null`, entries of `let`, and the fields above. An
+    operand has `shape`, `strides`, `dtype`, `itemsize`, `count` (of its elements) and `is_contiguous`; a dtype has
+    `itemsize`, `compute` and `index_form`. As a condition, an optional operand is true if there is one. `dtype[count]`
+    is a new buffer. An argument that another method of the launch has, and this one lacks, is null.
 
-    A field without an expression is what has its name: a buffer, an argument of the op, or `threads` or `run_parts`,
-    which divide the work of a kernel for the host. An operand as a field is the address of its elements in row-major
-    order, which are copied where they do not lie so.
+    A field without an expression has the value of its name: a buffer, an argument, or `threads` or `run_parts`, by
+    which kernels share their work among threads. A field of type `address` is the address of an operand's elements in
+    row-major order; operands that are not contiguous are copied first.
     """
 
     struct: Annotated[str, Entry("launch '{}'"), names_of("struct")]
     ops: Annotated[
         Mapping[Annotated[str, names_of("method")], tuple[str, Location]],
-        "The storage methods whose ops launch the kernels, each with the name of its kernel, in which {dtype} is that "
-        "of the first operand. opgen emits these ops, and cells call them as `host_launches.method`.",
+        "The storage methods, each with the name of the kernel that it launches, in which {dtype} is that of the first "
+        "operand. opgen emits an op for each, which cells call as `host_launches.method`.",
     ]
     when: Annotated[
         tuple[Term, ...],
         Mark.OPTIONAL,
-        "The conditions under which an op launches; otherwise, or where it lacks the kernel, another cell takes the "
-        "call.",
+        "The conditions of the launch. Where one is false, or there is no kernel for the dtype, the next call of the "
+        "cell takes the operands.",
     ]
     strided: Annotated[
-        Mapping[str, Location], Mark.OPTIONAL, "The operands that the kernel reads as they lie, in any layout."
+        Mapping[str, Location],
+        Mark.OPTIONAL,
+        "The operands that the kernel reads in any layout, so that they are not copied.",
     ]
-    ignores: Annotated[Mapping[str, Location], Mark.OPTIONAL, "The arguments that change nothing."]
+    unused: Annotated[Mapping[str, Location], Mark.OPTIONAL, "The arguments that change nothing."]
     let: Annotated[
-        Mapping[Name, Term], Mark.OPTIONAL, "Named parts of the expressions below, each over those above it."
+        Mapping[Name, Term], Mark.OPTIONAL, "Named parts of the expressions below; each may name those above it."
     ]
     fields: Annotated[
         Mapping[Annotated[str, defines("local")], Term],
         Mark.OPTIONAL,
-        "The expressions of fields, each over those above it.",
+        "The values of fields; each may name those above it.",
     ]
-    scratch: Annotated[Mapping[str, Term], Mark.OPTIONAL, "By field, the buffers that the kernel works in."]
+    scratch: Annotated[Mapping[str, Term], Mark.OPTIONAL, "By field, the buffers that the kernel needs while it runs."]
     work: Annotated[
-        Term | None, "How many elements take as long as the launch, where those of its operands and results take less."
+        Term | None,
+        "How many elements the launch takes the time of, where that is more than its operands and results have.",
     ]
-    makes: Annotated[
+    results: Annotated[
         Mapping[str, Term],
-        "By field, the buffers that are the results, in their order, without null. A method that gives one storage has "
-        "the first alone.",
+        "By field, the buffers that the op returns, in this order, without those that are null. A method that returns "
+        "one storage has only the first.",
     ]
     location: Location = field(compare=False)
