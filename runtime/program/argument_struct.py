@@ -41,8 +41,10 @@ class ArgumentStruct(struct.Struct):
     def pack(self, *fields: Any) -> PackedArguments:  # type: ignore[override]
         """Pack fields, some of which may be values."""
         known, values = list(fields), []
-        for position, field in enumerate(fields):
-            if type(field) is not int and isinstance(field, Value):
+        # Most fields are numbers.
+        for position in [position for position, kind in enumerate(map(type, fields)) if kind is not int]:
+            field = fields[position]
+            if isinstance(field, Value):
                 known[position] = 0
                 values.append((self._places[position], field))
         return PackedArguments(super().pack(*known), tuple(values))

@@ -49,7 +49,8 @@ class Operand(NamedTuple):
     @property
     def itemsize(self) -> int:
         """The bytes of an element."""
-        return self.dtype.itemsize
+        itemsize: int = self.storage.dtype.itemsize
+        return itemsize
 
     @property
     def shape(self) -> Shape:
@@ -64,8 +65,8 @@ class Operand(NamedTuple):
     @property
     def address(self) -> Address:
         """The address of the first element that the layout reaches, in a program."""
-        address: Address = self.storage.address
-        return address + self.layout.start_offset * self.itemsize
+        storage = self.storage
+        return Address(storage.memory, self.layout.start_offset * storage.dtype.itemsize)
 
     def relaid(self, shape: Sequence[int], strides: Sequence[int]) -> Self:
         """The same storage from the same first element on, with other dims."""

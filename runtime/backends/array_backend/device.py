@@ -13,14 +13,13 @@ from ...core.layout import Layout
 from ...core.random import RandomState
 from ...doctor.finding import Finding, modules, reason
 from ...program.builder import NO_FACTS
-from ...program.host import Translating, host_plan
+from ...program.host import host_plan
 from ...program.op_call import OpCall
 from ...program.program import Program
 from ...program.values import BlocksBuffer, Buffer, Memory
 from ..backend import BackendBlocks, Part
 from ..plan import Key, Plan
 from . import strided, transfer
-from .errors import translated
 from .library_device import LibraryDevice
 
 if TYPE_CHECKING:
@@ -83,16 +82,6 @@ class ArrayDevice(LibraryDevice):
             library = cls.library
             return [library.device_name(library.device_handle(number)) for number in range(library.device_count())]
 
-    @classmethod
-    def translated(cls, error: Exception) -> Exception:
-        """The error of tallow for one of the library's; others stay as they are."""
-        return translated(cls, error)
-
-    @classmethod
-    def translating(cls) -> Translating:
-        """A context in which errors of the library become those of tallow."""
-        return Translating(cls.translated)
-
     def __init__(self, ordinal: int = 0) -> None:
         super().__init__(ordinal)
         self.handle = self.library.device_handle(ordinal)
@@ -106,7 +95,7 @@ class ArrayDevice(LibraryDevice):
         memory = Memory(storage.length * storage.dtype.itemsize, argument=position)
         return Buffer(storage.dtype, storage.length, memory)
 
-    def plan_of(self, key: Key, call: OpCall, *, may_refuse: bool) -> Plan | None:
+    def plan_of(self, _key: Key, call: OpCall, *, may_refuse: bool) -> Plan | None:
         with self.translating():
             program = call.program(self.facts, may_refuse=may_refuse)
         return None if program is None else self.compiled(program)

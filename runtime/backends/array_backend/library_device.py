@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+import re
 from abc import abstractmethod
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar, Final
 
-from ...base.error import LibraryError
+from ...base.error import LibraryError, OutOfMemory, TallowError
 from ...core.random import RandomState
+from ...program.host import Translating
 from ..backend import BackendDevice
 
 if TYPE_CHECKING:
     from ....array_library import Library
+
+# Libraries have no class of their own for a lack of memory.
+_NO_MEMORY: Final = re.compile(r"memory|alloc|maximum size|too (big|large)", re.IGNORECASE)
 
 
 class LibraryDevice(BackendDevice):
@@ -24,6 +29,24 @@ class LibraryDevice(BackendDevice):
     handle: Any
     """The library's own object for the device."""
     random: RandomState
+
+    @classmethod
+    def translated(cls, error: Exception) -> Exception:
+        """The OutOfMemory or LibraryError for what the library raises; other errors stay as they are.
+
+        So does a BufferError: the protocol of DLPack has it.
+        """
+        if isinstance(error, TallowError | BufferError):
+            return error
+        text = f"{error}".strip() or type(error).__name__
+        if isinstance(error, MemoryError) or _NO_MEMORY.search(text):
+            return OutOfMemory(cls.backend, None, text)
+        return cls.error_class(cls.backend, f"{type(error).__name__}: {text}")
+
+    @classmethod
+    def translating(cls) -> Translating:
+        """A context in which errors of the library become those of tallow."""
+        return Translating(cls.translated)
 
     @abstractmethod
     def note(self, op: str, indexes: Any, is_wrong: Any, size: int) -> None:

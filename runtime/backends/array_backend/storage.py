@@ -10,8 +10,8 @@ from ...core.layout import Layout
 from ..backend import BackendStorage
 from ..plan import kind_of
 from . import strided, transfer
-from .errors import require_room
 from .library_device import LibraryDevice
+from .room import require_room
 
 if TYPE_CHECKING:
     from ....array_library import Library

@@ -58,9 +58,11 @@ class KernelCall:
         """The place of each memory that the call allocates, which is used as a whole and once."""
         kernels = device.kernels
         assert kernels is not None, "the kernels are there"
-        for place, value in launch.arguments.values:
+        values: Sequence[tuple[int, Any]] = launch.arguments.values
+        for place, value in values:
+            # Patterns of classes would take longer.
             kind = type(value)
-            if isinstance(value, Address):
+            if kind is Address or kind is Snapshot:
                 memory = value.memory
                 position = positions.get(memory)
                 if position is None and memory in stored:
@@ -68,18 +70,18 @@ class KernelCall:
                 if position is None:
                     self.new[memory] = place
                     continue
-                if isinstance(value, Snapshot):
+                if kind is Snapshot:
                     self._unaliased.append(_unaliased(value, len(self._sources), positions))
                 self._sources.append(SourceItems(place, value.offset, position))
             elif kind is Threads:
                 self._threads = place
                 self._put(place, 1, 4)
-            elif isinstance(value, Function):
+            elif kind is Function:
                 self._put(place, kernels.address(value.family, value.name))
-            elif isinstance(value, Table):
+            elif kind is Table:
                 self._tables.append(value.array)
                 self._put(place, address_of_array(value.array))
-            elif isinstance(value, IndexRecord):
+            elif kind is IndexRecord:
                 self._wrong.append(WrongIndexItems(place, value.fail))
             else:
                 self._number_places.append(place)

@@ -9,7 +9,7 @@ from .....dtype import Array, DType
 from ....core.shape import Shape
 from ....host.numbers import numbers, sequence
 from .. import transfer
-from ..errors import require_room
+from ..room import require_room
 
 if TYPE_CHECKING:
     from ..device import ArrayDevice

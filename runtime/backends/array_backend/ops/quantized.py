@@ -13,7 +13,7 @@ from ....host import cast as host
 from ....host.quantize import quantized
 from ....host.weights import FEW_ROWS, decode, rounded
 from .. import transfer
-from ..errors import require_room
+from ..room import require_room
 from . import cast, index
 from .matmul import multiply
 from .operand import Operand

@@ -15,7 +15,7 @@ from ....core.random import (
     uniform_range,
 )
 from ....core.shape import Shape
-from ..errors import require_room
+from ..room import require_room
 from . import cast
 
 if TYPE_CHECKING:

@@ -82,23 +82,22 @@ def launch_map(
     operand, of complex numbers in that of their parts; without an operand they are elements.
     """
     first, every = targets[0], [*targets, *operands]
-    compute = operands[-1].dtype.compute.real if operands else first.dtype
+    layout, compute = first.layout, operands[-1].dtype.compute.real if operands else first.dtype
     addresses: list[Pointer] = [each.address for each in every]
     if source is not None:
         addresses[-1] = source
+    strides: list[int] = []
+    for each in every:
+        strides += filled(each.layout.strides[::-1], MAX_RANK, 0)
     packed = host_arguments.map_operands(
         kernel=NOWHERE if kernel is MOVE else Function("span", kernel),
         addresses=filled(addresses, MOST_OPERANDS, NOWHERE), threads=THREADS, operands=len(every),
-        results=len(targets), rank=len(first.shape),
-        itemsizes=filled([each.itemsize for each in every], MOST_OPERANDS, 0), count=first.layout.elem_count,
-        dims=filled(first.shape[::-1], MAX_RANK, 0),
-        strides=filled(
-            [stride for each in every for stride in filled(each.strides[::-1], MAX_RANK, 0)],
-            MOST_OPERANDS * MAX_RANK, 0,
-        ),
+        results=len(targets), rank=len(layout.shape),
+        itemsizes=filled([each.itemsize for each in every], MOST_OPERANDS, 0), count=layout.elem_count,
+        dims=filled(layout.shape[::-1], MAX_RANK, 0), strides=filled(strides, MOST_OPERANDS * MAX_RANK, 0),
         parameters=filled([number_bits(number, compute) for number in numbers], _PARAMETERS, 0),
     )  # fmt: skip
-    build.launch("span", "map_operands", 1, packed, work=first.layout.elem_count)
+    build.launch("span", "map_operands", 1, packed, work=layout.elem_count)
 
 
 def contiguous(build: ProgramBuilder, x: Operand) -> Operand:
