@@ -6,7 +6,7 @@ it calls a function of a backend; indexes alone are left to it.
 
 from abc import abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, contextmanager
 from typing import (
     TYPE_CHECKING,
     Any,
@@ -36,6 +36,7 @@ if TYPE_CHECKING:
     from ..doctor.finding import Finding
     from ..graph.traced import FusedKernel
     from ..ranks.group import Group
+    from .profiler import DeviceProfiler, Listener
 
 P = ParamSpec("P")
 Result = TypeVar("Result")
@@ -130,6 +131,22 @@ class HostBlocks(BackendBlocks):
 
 
 _opened: dict[tuple[type["BackendDevice"], int], Any] = {}
+_visitors: list[Callable[["BackendDevice"], None]] = []
+
+
+@contextmanager
+def visiting_devices(visit: Callable[["BackendDevice"], None]) -> Iterator[None]:
+    """Call a function with each device that is open, and with those that are opened inside the block.
+
+    Where threads open one meanwhile it may be called with that twice.
+    """
+    _visitors.append(visit)
+    try:
+        for device in list(_opened.values()):
+            visit(device)
+        yield
+    finally:
+        _visitors.remove(visit)
 
 
 class BackendGraph:
@@ -193,6 +210,8 @@ class BackendDevice:
         device: Self | None = _opened.get((cls, ordinal))
         if device is None:
             device = _opened.setdefault((cls, ordinal), cls(ordinal))
+            for visit in tuple(_visitors):
+                visit(device)
         return device
 
     @classmethod
@@ -248,9 +267,7 @@ class BackendDevice:
             plan = self.plan_of(key, call, may_refuse=may_refuse)
             if plan is None:
                 return None
-        run = plan
-        for observer in observers:
-            run = observer.observed(key, call, run, is_known)
+        run = plans.observe(key, call, plan, is_known) if observers else plan
         result: Any = run(*operands)
         if key is not None and not (may_refuse and result is None):
             if not is_known:
@@ -289,6 +306,12 @@ class BackendDevice:
     @abstractmethod
     def plan_of(self, key: Key, call: OpCall, *, may_refuse: bool) -> Plan | None:
         """What runs the program of a call that is made for the first time; None where the op refuses."""
+
+    def profiler(self, label: str, listener: "Listener") -> "DeviceProfiler":
+        """An observer that lets a listener hear of the calls on the device."""
+        from .profiler import DeviceProfiler
+
+        return DeviceProfiler(self, label, listener)
 
     def replay(self) -> "BackendReplay | None":
         """What notes calls on the device to make them again; None where graphs are what does, or nothing."""

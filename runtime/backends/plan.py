@@ -40,7 +40,7 @@ class Observer(Protocol):
     """Something that takes part in each call on a device: a capture that holds operands, a profiler."""
 
     def observed(self, key: Key, call: OpCall, plan: Plan, is_known: bool) -> Plan:
-        """The plan that runs in the place of another, which it runs in turn; `is_known` says that a call was like it."""
+        """The plan that runs in the place of another, which it runs; `is_known` says that there was a call like it."""
 
 
 class Plans(BoundedCache[Key, Plan]):
@@ -66,14 +66,33 @@ class Plans(BoundedCache[Key, Plan]):
             if self.observers is observers:
                 self.keep(key, plan)
 
+    def observe(self, key: Key, call: OpCall, plan: Plan, is_known: bool) -> Plan:
+        """The plan that observers make of one; see `Observer`."""
+        run = plan
+        for observer in self.observers:
+            run = observer.observed(key, call, run, is_known)
+        return run
+
+    def observed(self, key: Key, call: OpCall, plan: Plan) -> Plan:
+        """The plan that observers made of one that is known."""
+        observers = self.observers
+        run = self.get(key)
+        if run is None:
+            run = self.observe(key, call, plan, is_known=True)
+            self.keep_observed(key, run, observers)
+        return run
+
     @contextmanager
-    def observed_by(self, observer: Observer) -> Iterator[None]:
-        """Let an observer take part in the calls on the device inside, whichever thread makes them."""
+    def observed_by(self, observer: Observer, *, is_innermost: bool = False) -> Iterator[None]:
+        """Let an observer take part in the calls on the device inside, whichever thread makes them.
+
+        The innermost one is shown the plans first: it may run their programs itself, in the place of the plans.
+        """
         with self._lock:
             if not self.observers:
                 self._known = BoundedCache(MOST_PLANS)
                 self._known.update(self)
-            self._observe((*self.observers, observer))
+            self._observe((observer, *self.observers) if is_innermost else (*self.observers, observer))
         try:
             yield
         finally:

@@ -46,10 +46,10 @@ def call_site(hint: Hint) -> CallSite:
 
 def find(hint: Hint, guess: FrameType, innermost: FrameType) -> CallSite:
     """Return the call site that is found from a guess, if it is known already, or else from the innermost frame."""
-    frame, steps = _user_frame(guess)
+    frame, steps = user_frame(guess)
     site = _known(frame)
     if site is None:
-        frame, hint.depth = _user_frame(innermost)
+        frame, hint.depth = user_frame(innermost)
         site = _learn(frame.f_code, frame.f_lasti)
     elif not hint.depth or not next(_found) % _SELDOM:
         # A guess that is not far enough out is mended in a few steps, one that is too far out is not.
@@ -57,7 +57,7 @@ def find(hint: Hint, guess: FrameType, innermost: FrameType) -> CallSite:
     return site
 
 
-def _user_frame(frame: FrameType) -> tuple[FrameType, int]:
+def user_frame(frame: FrameType) -> tuple[FrameType, int]:
     """The first frame from one on that is not of the package, or the last one; and how far out it is."""
     depth = 0
     while _is_of_package(frame) and frame.f_back is not None:

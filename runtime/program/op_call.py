@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from time import perf_counter_ns
 from typing import Any
 
 from .builder import Facts, ProgramBuilder
@@ -38,11 +39,14 @@ class OpCall:
 
         `buffer_of` gives the buffer for a storage that is the argument of the program at a position.
         """
+        self.begin_ns = perf_counter_ns()
+        """When the call was made, for profilers: what follows is the making of its plan."""
         self._function = function
         self._options = options
         self.arguments: list[Argument] = []
         """The arguments of the program: a buffer for each storage, and then the numbers."""
-        self._parts = parts = list(arguments)
+        self.parts = parts = list(arguments)
+        """The arguments of the op, with buffers in the place of storages and parameters in that of numbers."""
         owners: dict[int, int] = {}
         position = 0
         for place, part in enumerate(arguments[: len(arguments) - numbers]):
@@ -65,10 +69,16 @@ class OpCall:
     ) -> Program | None:
         """The program of the call on a device; None where the op leaves the call to another one."""
         build = ProgramBuilder(facts, overlapping)
-        result = build.add_op(self._function, *self._parts, **self._options)
+        result = build.add_op(self._function, *self.parts, **self._options)
         if result is None and may_refuse:
             return None
-        return build.program(self._function.__name__, self.arguments, result)
+        return build.program(self.name, self.arguments, result)
+
+    @property
+    def name(self) -> str:
+        """The name of the op."""
+        name: str = self._function.__name__
+        return name
 
 
 def operands_of(arguments: Sequence[Any], numbers: int) -> list[Any]:

@@ -98,8 +98,8 @@ class _Names:
                 values = ", ".join(self.text(value) for _, value in arguments.values)
                 return f"launch {family}/{kernel} on {blocks} blocks ({values})"
             case LibraryCall(function, arguments, fallback):
-                otherwise = "" if fallback is None else f", else {_name(fallback)}"
-                return f"call {_name(function)}({', '.join(map(self.text, arguments))}){otherwise}"
+                otherwise = "" if fallback is None else f", else {name_of(fallback)}"
+                return f"call {name_of(function)}({', '.join(map(self.text, arguments))}){otherwise}"
             case Copy(target, source, nbytes):
                 return f"copy {nbytes} bytes from {self.text(source)} to {self.text(target)}"
             case Fill(target, byte, nbytes):
@@ -107,7 +107,7 @@ class _Names:
             case ExpectError():
                 return "expect an index error"
             case HostCall(function, arguments):
-                return f"host {_name(function)}({', '.join(map(self.text, arguments))})"
+                return f"host {name_of(function)}({', '.join(map(self.text, arguments))})"
 
     def text(self, value: object) -> str:
         match value:
@@ -119,7 +119,7 @@ class _Names:
                 return f"{self.memory(value.memory)}: {value.dtype}[{value.length}]"
             case Scalar(source=source, function=function):
                 text = self.text(source) if isinstance(source, Scalar | Parameter) else f"bits of x{source}"
-                return text if function is None else f"{_name(function)}({text})"
+                return text if function is None else f"{name_of(function)}({text})"
             case ErrorRecord():
                 return "error record"
             case CallNumber():
@@ -128,9 +128,10 @@ class _Names:
                 return f"{name} of {draw.blocks} random blocks"
             case tuple():
                 return f"({', '.join(map(self.text, value))}{',' if len(value) == 1 else ''})"
-        return _name(value) if callable(value) else str(value)
+        return name_of(value) if callable(value) else str(value)
 
 
-def _name(function: object) -> str:
+def name_of(function: object) -> str:
+    """The name of a function, or of the one that it is part of."""
     named = getattr(function, "func", function)
     return getattr(named, "__qualname__", type(named).__name__).replace("<locals>.", "")

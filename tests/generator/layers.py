@@ -32,6 +32,7 @@ ROOMS = (
     "graph",
     "hip",
     "models",
+    "profile",
     "quantized",
     "run",
     "selftest",

@@ -28,6 +28,8 @@ from .storage import CpuStorage, QCpuStorage
 
 if TYPE_CHECKING:
     from ...ranks.group import Group
+    from ..profiler import Listener
+    from .profiler import CpuProfiler
 
 Result = TypeVar("Result")
 
@@ -59,6 +61,11 @@ class CpuDevice(ArrayDevice, HostDevice):
     def onednn(self) -> Onednn | None:
         """oneDNN, where its library is installed."""
         return Onednn.open()
+
+    def profiler(self, label: str, listener: Listener) -> CpuProfiler:
+        from .profiler import CpuProfiler
+
+        return CpuProfiler(self, label, listener)
 
     def replay(self) -> Replay:
         return Replay(self)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -27,13 +27,13 @@ if TYPE_CHECKING:
     from .device import CpuDevice
 
 
-def compiled(device: CpuDevice, program: Program) -> Plan:
-    """A function of storages and numbers that runs a program."""
+def compiled(device: CpuDevice, program: Program, mark: Callable[[], None] | None = None) -> Plan:
+    """A function of storages and numbers that runs a program. In front of each of several steps it calls `mark`."""
     if program.is_host_call:
         # NumPy warns of nothing that is part of the meaning, such as 1 / 0.
         quiet: Plan = np.errstate(all="ignore")(host_plan(program, device.translated))
         return quiet
-    return _only_call(device, program) or _Compiler(device, program).plan()
+    return _only_call(device, program) or _Compiler(device, program, mark).plan()
 
 
 def _only_call(device: CpuDevice, program: Program) -> Plan | None:
@@ -87,8 +87,9 @@ def _scratch(memory: Memory) -> Buffer:
 class _Compiler:
     """Writes the text of the function that runs a program."""
 
-    def __init__(self, device: CpuDevice, program: Program) -> None:
+    def __init__(self, device: CpuDevice, program: Program, mark: Callable[[], None] | None) -> None:
         self._device = device
+        self._mark = mark
         self._program = program
         self._count = itertools.count()
         self._names: dict[str, Any] = {"out_of_memory": out_of_memory}
@@ -113,6 +114,8 @@ class _Compiler:
             if isinstance(step, HostCall | LibraryCall):
                 self._note_buffers(step.arguments)
         for step, released in steps:
+            if self._mark is not None:
+                self._lines.append(f"{self._constant(self._mark)}()")
             self._step(step, released)
         if not isinstance(program.result, HostCall):
             self._lines.append(f"return {self._result()}")

@@ -24,7 +24,7 @@ class Replay:
     def __init__(self, device: BackendDevice) -> None:
         self._device = device
         self._thread = 0
-        self._runs: list[tuple[Plan, tuple[Any, ...], Any]] = []
+        self._runs: list[tuple[Plan, tuple[Any, ...], Any, Key, OpCall]] = []
         self._observation = ExitStack()
         self.whole = False
 
@@ -37,23 +37,27 @@ class Replay:
         self._thread = 0
         self._observation.close()
 
-    def observed(self, _key: Key, _call: OpCall, plan: Plan, is_known: bool) -> Plan:
+    def observed(self, key: Key, call: OpCall, plan: Plan, is_known: bool) -> Plan:
         """A plan that notes its runs by the thread of the block."""
+        # Replays have observers of their own.
+        own = self._device.plans.known(key) if is_known else None
 
         def run(*operands: Any) -> Any:
             result = plan(*operands)
             if threading.get_ident() == self._thread:
                 # None is of a call that leaves its work to another one.
-                self.whole &= is_known and result is not None
-                self._runs.append((plan, operands, result))
+                self.whole &= own is not None and result is not None
+                self._runs.append((own or plan, operands, result, key, call))
             return result
 
         return run
 
     def replay(self) -> None:
         """Do again what a whole block did."""
-        for plan, operands, result in self._runs:
-            again = plan(*operands)
+        plans = self._device.plans
+        for plan, operands, result, key, call in self._runs:
+            run = plans.observed(key, call, plan) if plans.observers else plan
+            again = run(*operands)
             if type(result) is CpuStorage:
                 result.take(again)
             elif type(result) is tuple:

@@ -115,8 +115,8 @@ class CudaStream(Stream[CudaEvent]):
         with self.device.activated():
             cuda.cuGraphDestroy(check("cuStreamEndCapture", cuda.cuStreamEndCapture(self.handle), self.device.label))
 
-    def new_event(self, *, blocking: bool = False) -> CudaEvent:
-        return CudaEvent(self.device, timing=False, blocking=blocking)
+    def new_event(self, *, timing: bool = False, blocking: bool = False) -> CudaEvent:
+        return CudaEvent(self.device, timing=timing, blocking=blocking)
 
     def wait(self, event: CudaEvent) -> None:
         with self.device.activated():

@@ -36,8 +36,10 @@ if TYPE_CHECKING:
     from ...doctor.finding import Finding
     from ...graph.traced import FusedKernel
     from ...ranks.group import Group
+    from ..profiler import Listener
     from .driver.gpu_driver import GpuDriver
     from .driver.loader import Loader
+    from .execute.profiler import GpuProfiler
     from .memory.allocator import CachingAllocator
     from .memory.storage import Memory as HeldMemory
 
@@ -176,6 +178,11 @@ class GpuDevice(BackendDevice):
     def plan_of(self, key: Key, call: OpCall, *, may_refuse: bool) -> Plan | None:
         program = call.program(self.facts, may_refuse=may_refuse)
         return None if program is None else GpuPlan(self, key, call, program)
+
+    def profiler(self, label: str, listener: Listener) -> GpuProfiler:
+        from .execute.profiler import GpuProfiler
+
+        return GpuProfiler(self, label, listener)
 
     def reserve(self, blocks: int) -> Reserved:
         """Reserve blocks of the random stream: that of the device, or of this thread's capture."""

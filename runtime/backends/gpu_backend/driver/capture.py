@@ -77,7 +77,7 @@ class Capture:
         thread = get_ident()
         with _changing:
             _under_way.append(self)
-            slow_path.required = True
+            _choose_path()
         for key in self._keys:
             _captures[thread, key] = self
         try:
@@ -110,6 +110,8 @@ _under_way: list[Capture] = []
 _changing = Lock()
 # By a thread and a driver, or the address of its stream.
 _captures: dict[tuple[int, object], Capture] = {}
+# By driver: what makes replays of graphs, given what enqueues one.
+_watchers: dict[object, Callable[[Callable[[], None]], None]] = {}
 _postponed: list[tuple[Callable[..., None], tuple[Any, ...]]] = []
 
 
@@ -156,7 +158,30 @@ def end(captured: Capture) -> None:
     """Note that the vendor captures no more."""
     with _changing:
         _under_way.remove(captured)
-        slow_path.required = fork.lost or len(_under_way) > 0
+        _choose_path()
+
+
+def watch_replays(driver: GpuDriver[Any], watcher: Callable[[Callable[[], None]], None] | None) -> None:
+    """Have replays of graphs on a device be made by a watcher, which gets what enqueues one; None for no longer."""
+    with _changing:
+        if watcher is None:
+            _watchers.pop(driver, None)
+        else:
+            _watchers[driver] = watcher
+        _choose_path()
+
+
+def make_replay(driver: GpuDriver[Any], enqueue: Callable[[], None]) -> None:
+    """Enqueue a replay, by way of the device's watcher if there is one."""
+    watcher = _watchers.get(driver)
+    if watcher is None:
+        enqueue()
+    else:
+        watcher(enqueue)
+
+
+def _choose_path() -> None:
+    slow_path.required = fork.lost or len(_under_way) > 0 or len(_watchers) > 0
 
 
 def postpone(release: Callable[..., None], arguments: tuple[Any, ...]) -> bool:

@@ -217,8 +217,8 @@ class Stream(Resource, ABC, Generic[Mark]):
         """Forget what was recorded."""
 
     @abstractmethod
-    def new_event(self, *, blocking: bool = False) -> Mark:
-        """An event of the device without timing; `blocking` lets the host sleep while it waits for it."""
+    def new_event(self, *, timing: bool = False, blocking: bool = False) -> Mark:
+        """An event of the device; `blocking` lets the host sleep while it waits for it."""
 
     @abstractmethod
     def wait(self, event: Mark) -> None:

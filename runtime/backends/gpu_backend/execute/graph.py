@@ -118,13 +118,18 @@ class GpuGraph(Resource, BackendGraph):
             captured = self._captured
             if captured is None or slow_path.required:
                 captured = self._require_captured()
-            recorded = captured.recorded
-            if recorded is None:
-                return
-            if captured.state is None:
-                recorded.launch(self._device.driver.queue)
+                capture.make_replay(self._device.driver, partial(self._enqueue, captured))
             else:
-                self._replay_with_state(recorded, captured, captured.state.address)
+                self._enqueue(captured)
+
+    def _enqueue(self, captured: _Captured) -> None:
+        recorded = captured.recorded
+        if recorded is None:
+            return
+        if captured.state is None:
+            recorded.launch(self._device.driver.queue)
+        else:
+            self._replay_with_state(recorded, captured, captured.state.address)
 
     def _replay_with_state(self, recorded: Recorded, captured: _Captured, state: int) -> None:
         device, blocks = self._device, captured.blocks

@@ -17,7 +17,7 @@ from ....program.code import define
 from ....program.op_call import OpCall
 from ....program.program import Argument, Program, results_of
 from ....program.program import Results as BuiltResults
-from ....program.steps import Allocate, Copy, ExpectError, Fill, HostCall, Launch, LibraryCall
+from ....program.steps import Allocate, Copy, ExpectError, Fill, HostCall, Launch, LibraryCall, Step
 from ....program.values import (
     Address,
     BlocksBuffer,
@@ -83,7 +83,7 @@ class GpuPlan:
         return interpret(self._device, program, operands)
 
 
-class _Run:
+class Run:
     """One run of a program: what its values are."""
 
     def __init__(self, device: GpuDevice, program: Program, operands: Sequence[Any]) -> None:
@@ -93,6 +93,8 @@ class _Run:
         self._memory: dict[Memory, Any] = {}
         self._values: dict[Value, int] = {}
         self._draws: dict[Draw, Reserved] = {}
+        self.refused: LibraryCall | None = None
+        """The step whose library has refused, which is the last one then."""
 
     def run(self) -> Results:
         """Take all steps and return the results."""
@@ -111,24 +113,31 @@ class _Run:
                 self._memory[step.memory] = device.allocate(step.memory.nbytes)
             elif isinstance(step, Launch):
                 packed = self._packed(step.arguments)
-                device.kernels.launch(step.family, step.kernel, step.blocks, packed, step.shared_bytes)
+                launch = device.kernels.launch
+                self._take(step, launch, step.family, step.kernel, step.blocks, packed, step.shared_bytes)
             elif isinstance(step, LibraryCall):
-                if step.function(*self._plain(step.arguments)) is False:
+                if self._take(step, step.function, *self._plain(step.arguments)) is False:
+                    self.refused = step
                     return None
             elif isinstance(step, Copy):
-                device.driver.copy(self._address(step.target), self._address(step.source), step.nbytes)
+                source, target = self._address(step.source), self._address(step.target)
+                self._take(step, device.driver.copy, target, source, step.nbytes)
             elif isinstance(step, Fill):
-                device.driver.fill_bytes(self._address(step.target), step.byte, step.nbytes)
+                self._take(step, device.driver.fill_bytes, self._address(step.target), step.byte, step.nbytes)
             elif isinstance(step, ExpectError):
                 device.index_errors.expect()
             else:
-                step.function(*self._plain(step.arguments), **step.options)
+                self._take(step, step.function, *self._plain(step.arguments), **step.options)
             for memory in released:
                 del self._memory[memory]
         results = tuple(map(self._new, results_of(self._program.result)))
         if isinstance(self._program.result, Buffer):
             return results[0]
         return results or True
+
+    def _take(self, _step: Step, function: Callable[..., Any], *arguments: Any, **options: Any) -> Any:
+        """Take a step that gives the device something to do: call a function with what the run knows."""
+        return function(*arguments, **options)
 
     def _plain(self, values: tuple[Any, ...]) -> tuple[Any, ...]:
         """Values as functions take them: numbers, and the storages of buffers."""
@@ -226,7 +235,7 @@ class Reserved(NamedTuple):
 
 def interpret(device: GpuDevice, program: Program, operands: Sequence[Any]) -> Results:
     """Run a program step by step."""
-    return _Run(device, program, operands).run()
+    return Run(device, program, operands).run()
 
 
 def compiled(device: GpuDevice, program: Program, otherwise: Plan) -> Plan:
@@ -441,6 +450,11 @@ def _run_fallback(
     device: GpuDevice, arguments: Sequence[Argument], fallback: partial[BuiltResults], *operands: Any
 ) -> Results:
     """Run what a fallback builds for the arguments of a program."""
+    return interpret(device, program_of_fallback(device, arguments, fallback), operands)
+
+
+def program_of_fallback(device: GpuDevice, arguments: Sequence[Argument], fallback: partial[BuiltResults]) -> Program:
+    """Build the program that runs in the place of one whose library refuses."""
     build = ProgramBuilder(device.facts)
     result = fallback(build)
-    return interpret(device, build.program(fallback.func.__name__, arguments, result), operands)
+    return build.program(fallback.func.__name__, arguments, result)

@@ -148,8 +148,8 @@ class HipStream(HipResource, Stream[HipEvent]):
     def abandon_capture(self) -> None:
         forget(check("hipStreamEndCapture", hip.hipStreamEndCapture(self.handle), self.device.label))
 
-    def new_event(self, *, blocking: bool = False) -> HipEvent:
-        return HipEvent(self.device, timing=False, blocking=blocking)
+    def new_event(self, *, timing: bool = False, blocking: bool = False) -> HipEvent:
+        return HipEvent(self.device, timing=timing, blocking=blocking)
 
     def wait(self, event: HipEvent) -> None:
         mark = event.handle

@@ -1,0 +1,36 @@
+"""Runs plans of the CPU for a profiler."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Final
+
+from ...program.program import Program
+from ...program.steps import Launch
+from ..plan import Plan
+from ..profiler import DeviceProfiler, mark, name_of_kernel
+from . import execute
+from .values import RUN_PARTS, Function
+
+_STATISTICS: Final = Path("/proc/self/statm")
+
+
+class CpuProfiler(DeviceProfiler):
+    """An observer of the CPU, which compiles programs of several steps apart to time each of them."""
+
+    def _marked(self, program: Program, _plan: Plan) -> Plan:
+        return execute.compiled(self._device, program, mark)
+
+    def kernel_name(self, launch: Launch) -> str:
+        """The kernel, with the function that it calls of each element, as in "span/map_operands exp_f32"."""
+        values = [value for _, value in launch.arguments.values if isinstance(value, Function)]
+        functions = [value.name for value in values if value is not RUN_PARTS]
+        return " ".join([name_of_kernel(launch), *functions])
+
+    def allocated(self) -> int | None:
+        """How many bytes of memory the process has, where Linux says so."""
+        try:
+            return int(_STATISTICS.read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
+        except (OSError, ValueError):
+            return None

@@ -1,0 +1,172 @@
+"""Runs programs on a GPU for a profiler: step by step, between marks in the stream that have times."""
+
+from __future__ import annotations
+
+import threading
+from collections import deque
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from time import perf_counter_ns
+from typing import Any, Final
+
+from ....program.op_call import OpCall
+from ....program.program import Program
+from ....program.steps import Allocate, Launch, Step
+from ...plan import Plan
+from ...profiler import AllocationRecord, CallRecord, DeviceProfiler, LaunchRecord, Listener, Span, Work, program_of
+from ..driver import capture
+from ..driver.error import DriverError
+from ..driver.gpu_driver import GpuDriver
+from ..driver.stream import Event
+from .program import Results, Run, overlapping, program_of_fallback
+
+_MOST_PENDING: Final = 1 << 12
+
+
+class Clock:
+    """The times of launches in the stream of a device, from marks that are looked at later."""
+
+    def __init__(self, driver: GpuDriver[Any]) -> None:
+        self._driver = driver
+        # Marks that nothing uses at the moment.
+        self._marks: list[Event] = []
+        self._pending: deque[tuple[LaunchRecord, Event, Event]] = deque()
+        self._lock = threading.Lock()
+
+    def mark(self) -> Event:
+        """Mark what the stream has been given so far."""
+        try:
+            mark = self._marks.pop()
+        except IndexError:
+            mark = self._driver.queue.new_event(timing=True)
+        return mark.record(self._driver.queue)
+
+    def note(self, launch: LaunchRecord, begin: Event, end: Event) -> None:
+        """Note the marks in front of a launch and behind it."""
+        self._pending.append((launch, begin, end))
+        if len(self._pending) > _MOST_PENDING:
+            self.settle(blocking=False)
+
+    def settle(self, *, blocking: bool) -> None:
+        """Wait for the stream and find the times of all launches so far.
+
+        Nothing may be waited for while a graph is captured: where this thread does that, the times are found later. If
+        another thread does, they are too, or this one waits for it if it is `blocking`.
+        """
+        if not self._pending or capture.of(self._driver) is not None:
+            return
+        # A device that is lost tells no times.
+        if self._driver.capturing.acquire(blocking=blocking):
+            try:
+                with suppress(DriverError):
+                    self._find_times()
+            finally:
+                self._driver.capturing.release()
+
+    def _find_times(self) -> None:
+        with self._lock:
+            last = self.mark()
+            last.synchronize()
+            now = perf_counter_ns()
+            # What is noted meanwhile is marked behind the last mark.
+            for _ in range(len(self._pending)):
+                launch, begin, end = self._pending.popleft()
+                launch.duration_ns = round(begin.elapsed_ms(end) * 1e6)
+                launch.start_ns = now - round(begin.elapsed_ms(last) * 1e6)
+                self._marks += begin, end
+            self._marks.append(last)
+
+
+class GpuProfiler(DeviceProfiler):
+    """An observer of a GPU, which runs programs step by step."""
+
+    has_stream = True
+
+    def __init__(self, device: Any, label: str, listener: Listener) -> None:
+        super().__init__(device, label, listener)
+        self._driver = driver = device.driver
+        self._clock = Clock(driver)
+        capture.watch_replays(driver, self._replayed)
+
+    def _measured(self, call: OpCall, _plan: Plan, is_known: bool) -> Callable[[CallRecord, Sequence[Any]], Any]:
+        device, clock = self._device, self._clock
+        program = program_of(call, device.facts)
+        work = Work(call, program)
+        # A library that refuses the first call leaves it to another op, later ones to a fallback.
+        has_run = [is_known]
+
+        def run(record: CallRecord, arguments: Sequence[Any]) -> Results:
+            record.is_captured = capture.of(device.driver) is not None
+            if program.apart and (pairs := overlapping(program, arguments)):
+                other = call.program(device.facts, pairs)
+                assert other is not None, "the op has taken this call before"
+                return _TimedRun(device, other, arguments, record, Work(call, other), clock).run()
+            one = _TimedRun(device, program, arguments, record, work, clock)
+            result = one.run()
+            refused = one.refused
+            # The fallback gets the memory of the program.
+            del one
+            if refused is not None and refused.fallback is not None and has_run[0]:
+                other = program_of_fallback(device, program.arguments, refused.fallback)
+                return _TimedRun(device, other, arguments, record, Work(call, other), clock).run()
+            has_run[0] = refused is None
+            return result
+
+        return run
+
+    def _replayed(self, enqueue: Callable[[], None]) -> None:
+        """Note the replay of a graph."""
+        record = CallRecord("Graph.replay", (), self.label, is_planned=True, has_stream=True)
+        with Span(self, record):
+            launch = LaunchRecord("graph", "graph", 0)
+            begin = self._clock.mark()
+            enqueue()
+            self._clock.note(launch, begin, self._clock.mark())
+            record.launches.append(launch)
+
+    def allocated(self) -> int:
+        """How many bytes of the device's memory storages and graphs have."""
+        return self._device.allocator.allocated
+
+    def settle(self, *, blocking: bool) -> None:
+        self._clock.settle(blocking=blocking)
+
+    def close(self) -> None:
+        capture.watch_replays(self._driver, None)
+
+
+class _TimedRun(Run):
+    """A run of a program that marks each launch on both sides."""
+
+    def __init__(
+        self,
+        device: Any,
+        program: Program,
+        operands: Sequence[Any],
+        record: CallRecord,
+        work: Work,
+        clock: Clock,
+    ) -> None:
+        super().__init__(device, program, operands)
+        self._record = record
+        self._work = work
+        self._clock = clock
+        now = perf_counter_ns()
+        sizes = [step.memory.nbytes for step in program.steps if isinstance(step, Allocate)]
+        record.allocations += [AllocationRecord(nbytes, now) for nbytes in sizes]
+
+    def _take(self, step: Step, function: Callable[..., Any], *arguments: Any, **options: Any) -> Any:
+        launch = self._work.record(step)
+        if self._record.is_captured:
+            result = function(*arguments, **options)
+        else:
+            if isinstance(step, Launch):
+                # Compiling a kernel is no part of its launch.
+                self._device.kernels.prepare(step.family, step.kernel, len(step.arguments.template), step.shared_bytes)
+            begin = self._clock.mark()
+            result = function(*arguments, **options)
+            if result is not False:
+                self._clock.note(launch, begin, self._clock.mark())
+        if result is not False:
+            self._record.launches.append(launch)
+        return result

@@ -1,0 +1,94 @@
+"""`tallow.profile`: what the calls inside of a block do."""
+
+from __future__ import annotations
+
+import json
+import os
+import threading
+from time import perf_counter_ns
+from typing import Final, Self
+
+from ..backends.profiler import AllocationRecord, CallRecord, LaunchRecord
+from ..base.error import InvalidArgument
+from ..files.content import checked_path, written
+from .chrome import MemorySample, events
+from .session import session
+from .summary import Summary
+
+_OP: Final = "profile"
+
+
+class Profile:
+    """What `profile` returns: a context manager that notes the calls in its block, and then prints as tables."""
+
+    waits = False
+
+    def __init__(self, path: str | os.PathLike[str] | None) -> None:
+        self._path = None if path is None else checked_path(_OP, path)
+        self._calls: list[CallRecord] = []
+        self._samples: list[MemorySample | None] = []
+        self._threads: dict[int, str] = {}
+        self._begin_ns = 0
+
+    def __enter__(self) -> Self:
+        if self._begin_ns:
+            raise InvalidArgument(_OP, "the block of this profile was entered before; make another one")
+        self._begin_ns = perf_counter_ns()
+        session.start(self)
+        return self
+
+    def __exit__(self, kind: object, error: BaseException | None, _trace: object) -> None:
+        session.stop(self)
+        if self._path is None:
+            return
+        try:
+            self._write(self._path)
+        except Exception as failure:
+            if error is None:
+                raise
+            error.add_note(f"the profile of the block was not written: {failure}")
+
+    def add(self, call: CallRecord, allocated: int | None) -> None:
+        """Note a call that has ended; see `session.Sink`."""
+        self._threads.setdefault(call.thread, threading.current_thread().name)
+        end = call.start_ns + call.duration_ns
+        self._calls.append(call)
+        self._samples.append(None if allocated is None else MemorySample(end, call.device, allocated))
+
+    @property
+    def calls(self) -> tuple[CallRecord, ...]:
+        """The calls, in the order in which they ended."""
+        return tuple(self._calls)
+
+    @property
+    def launches(self) -> tuple[LaunchRecord, ...]:
+        """What the calls gave the devices to do: launches of kernels, calls of libraries, copies."""
+        return tuple([launch for call in self.calls for launch in call.launches])
+
+    @property
+    def allocations(self) -> tuple[AllocationRecord, ...]:
+        """The memory that the calls allocated."""
+        return tuple([allocation for call in self.calls for allocation in call.allocations])
+
+    @property
+    def memory(self) -> tuple[MemorySample, ...]:
+        """How much memory of its device was in use at the end of each call, where that is known."""
+        return tuple([sample for sample in tuple(self._samples) if sample is not None])
+
+    def __str__(self) -> str:
+        return self.text()
+
+    def text(self, *, has_colours: bool = False) -> str:
+        """Return tables of the calls, of the kernels and of the memory."""
+        summary = Summary()
+        for call, sample in zip(tuple(self._calls), tuple(self._samples), strict=False):
+            summary.add(call, None if sample is None else sample.nbytes)
+        return summary.text(has_colours=has_colours)
+
+    def _write(self, path: str) -> None:
+        described = {
+            "displayTimeUnit": "ns",
+            "traceEvents": list(events(self.calls, self.memory, dict(self._threads), self._begin_ns)),
+        }
+        with written(_OP, path) as stream:
+            stream.write(json.dumps(described).encode())
