@@ -135,7 +135,7 @@ class Run:
 
     An assertion fails where a step reaches bytes outside of memory, or memory before it is allocated or after it is
     released; where memory is allocated twice, or is released before or after its last use; where a result is released,
-    or no step writes it.
+    is memory of an argument, or no step writes it.
     """
 
     def __init__(self, program: Program, numbers: Sequence[Any] = ()) -> None:
@@ -167,6 +167,7 @@ class Run:
         results = [result.memory for result in results_of(program.result)]
         self.results = [self.address(memory.address) for memory in results]
         """The addresses of the storages that are returned."""
+        assert all(memory.argument is None for memory in results), "a result is memory of an argument"
         owned = {self._key(memory) for memory in results if memory.argument is None}
         allocated = {key for key in self._live if isinstance(key, Memory)}
         assert allocated == owned, "memory is neither released nor a result"

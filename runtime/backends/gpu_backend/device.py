@@ -41,7 +41,6 @@ if TYPE_CHECKING:
     from .driver.loader import Loader
     from .execute.profiler import GpuProfiler
     from .memory.allocator import CachingAllocator
-    from .memory.storage import Memory as HeldMemory
 
 Opened = TypeVar("Opened", bound=Library)
 Result = TypeVar("Result")
@@ -261,10 +260,6 @@ class GpuDevice(BackendDevice):
     def empty(self, dtype: DType, count: int) -> GpuStorage:
         """A storage of `count` elements, not initialised. Raises OutOfMemory."""
         return self.storage_class(self, dtype, count, self.slice_class(self.allocator, count * dtype.itemsize))
-
-    def held(self, dtype: DType, count: int, memory: HeldMemory) -> GpuStorage:
-        """A storage of memory that is there."""
-        return self.storage_class(self, dtype, count, memory)
 
     def read(self, array: Array, address: int) -> None:
         """Fill a contiguous array from device memory, then raise what was recorded of this thread (InvalidIndex)."""
