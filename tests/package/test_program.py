@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import operator
 import struct
 from functools import partial
 from typing import Any
@@ -189,6 +190,29 @@ def test_operands_of_one_storage_may_share_elements(first: Any, second: Any, is_
     assert first_memory is not second_memory
     assert first_memory.is_same(second_memory) == is_one
     assert program.apart == ()
+
+
+layouts = st.lists(st.tuples(st.integers(0, 3), st.integers(0, 5)), max_size=3).flatmap(
+    lambda dims: st.builds(
+        layout, *[st.just(each) for each in zip(*dims, strict=True)] or [st.just(())] * 2, st.integers(0, 9)
+    )
+)
+
+
+@given(layouts, layouts)
+def test_operands_that_share_an_element_are_found(one: Layout, other: Layout) -> None:
+    def reached(layout: Layout) -> set[int]:
+        return {
+            layout.start_offset + sum(map(operator.mul, index, layout.strides)) for index in np.ndindex(*layout.shape)
+        }
+
+    x = Stored(DType.F16, 100)
+    (step,) = built(compared, Operand(x, one), Operand(x, other)).steps
+    are_same, shares = step.kernel.split("_")
+    assert (are_same == "True") == (one == other)
+    if reached(one) & reached(other):
+        assert shares == "True"
+    assert shares == "False" or (reached(one) and reached(other))
 
 
 def test_foreign_memory_is_apart_until_a_run_finds_that_it_overlaps() -> None:
