@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, Protocol
 
+from .code import define
 from .program import Program
 from .steps import HostCall
 from .values import BlocksBuffer, Buffer, Parameter
@@ -39,44 +40,31 @@ def host_plan(program: Program, translate: Translate) -> Callable[..., Any]:
     """The function that makes the host call of a program with storages and numbers."""
     (step,) = program.steps
     assert isinstance(step, HostCall)
-    call = _filled(step, program)
+    names: dict[str, Any] = {"translate": translate}
 
-    def run(*operands: Any) -> Any:
-        try:
-            return call(*operands)
-        except Exception as error:
-            other = translate(error)
-            if other is error:
-                raise
-            raise other from error
+    def text(part: Any) -> str:
+        if isinstance(part, Parameter):
+            return f"x{part.position}"
+        if isinstance(part, Buffer | BlocksBuffer):
+            return f"x{part.memory.argument}"
+        if isinstance(part, tuple) and part and isinstance(part[0], Buffer | BlocksBuffer):
+            return f"{text(type(part))}({', '.join(map(text, part))})"
+        name = f"c{len(names)}"
+        names[name] = part
+        return name
 
-    return run
-
-
-def _filled(step: HostCall, program: Program) -> Callable[..., Any]:
-    """The call of a function as one of what the program is given."""
-    function, options = step.function, step.options
-    if step.arguments == program.arguments and not options:
-        return function
-    parts = [_filler(part) for part in step.arguments]
-    return lambda *operands: function(*[part(operands) for part in parts], **options)
-
-
-def _filler(part: Any) -> Callable[[tuple[Any, ...]], Any]:
-    """What finds an argument of the call among the operands of a run."""
-    if isinstance(part, Parameter):
-        position = part.position
-        return lambda operands: operands[position]
-    if isinstance(part, Buffer | BlocksBuffer):
-        position = _position(part)
-        return lambda operands: operands[position]
-    if isinstance(part, tuple) and part and isinstance(part[0], Buffer | BlocksBuffer):
-        kind: Any = type(part)
-        position, rest = _position(part[0]), part[1:]
-        return lambda operands: kind(operands[position], *rest)
-    return lambda _: part
-
-
-def _position(buffer: Buffer | BlocksBuffer) -> int:
-    assert buffer.memory.argument is not None, "the host allocates what it makes"
-    return buffer.memory.argument
+    options = [f"{name}={text(value)}" for name, value in step.options.items()]
+    call = f"{text(step.function)}({', '.join([*map(text, step.arguments), *options])})"
+    # Not every function has a name.
+    name = program.name if program.name.isidentifier() else "run"
+    parameters = ", ".join([f"x{position}" for position in range(len(program.arguments))])
+    lines = f"""def {name}({parameters}):
+    try:
+        return {call}
+    except Exception as error:
+        other = translate(error)
+        if other is error:
+            raise
+        raise other from error
+"""
+    return define(lines, program.name, names)

@@ -13,10 +13,11 @@ from typing import Any
 import numpy as np
 import pytest
 import tallow as tl
+from tallow.kernels import host_launches
 from tallow.op import BinaryGradientsOp, MethodOp
 from tallow.runtime.backends.cpu_backend.execute import compiled
 from tallow.runtime.backends.cpu_backend.kernels import HostKernels
-from tallow.runtime.backends.cpu_backend.ops import native, native_copy, native_random, native_rows
+from tallow.runtime.backends.cpu_backend.ops import native, native_copy, native_random
 from tallow.runtime.backends.cpu_backend.storage import CpuStorage
 from tallow.runtime.program.builder import ProgramBuilder
 from tallow.runtime.program.op_call import OpCall
@@ -62,7 +63,7 @@ def test_one_launch_is_one_call_made_in_c() -> None:
 def test_several_steps_are_a_function_whose_text_can_be_read() -> None:
     x = stored(1, 2, 3, 4)
     transposed = Operand(x, tl.Layout((2, 2), (1, 2)))
-    plan = compiled(DEVICE, program_of(native_rows.cumsum, KERNELS, transposed, 0))
+    plan = compiled(DEVICE, program_of(host_launches.cumsum, KERNELS, transposed, 0))
     assert isinstance(plan, FunctionType)
     assert plan(x).to_numpy().tolist() == [1, 3, 3, 7]
     lines = linecache.getlines(plan.__code__.co_filename)

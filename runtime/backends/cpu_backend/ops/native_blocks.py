@@ -10,13 +10,11 @@ import numpy as np
 from .....dtype import Array, DType
 from .....kernels import host_arguments
 from .....op import MethodOp
-from ....helpers.host_memory import require_room
 from ....helpers.threads import get_threads
 from ....host import cast
 from ....host.weights import FEW_ROWS
 from ....program.builder import ProgramBuilder
 from ....program.operand import Operand, StorageOrBuffer, dense
-from ....program.steps import HostCall
 from ....program.values import NOWHERE, Buffer
 from ..kernels import address_of_array
 from ..values import PRODUCTS, RUN_PARTS, THREADS
@@ -26,6 +24,7 @@ from .native import contiguous, elementwise
 
 if TYPE_CHECKING:
     from ..kernels import HostKernels
+    from ..storage import CpuStorage
 
 # Weights that each thread decodes at a time for a product by BLAS.
 _DECODED: Final = 1 << 18
@@ -41,14 +40,15 @@ def forward(
     outputs: int,
     length: int,
     activations: str | None,
-) -> Buffer | HostCall | None:
+) -> Buffer | None:
     """As `quantized.forward`."""
     rows, dtype = x.shape[0], x.dtype
     if 0 in (rows, length, outputs):
         return None
     if activations is None and rows > FEW_ROWS:
-        require_room((rows, outputs), DType.F32)
-        return build.host(partial(_by_library, kernels), blocks, x, outputs, length)
+        products = build.empty(dtype, rows * outputs)
+        build.call(partial(_multiply, kernels), blocks, x, products, outputs, length)
+        return products
     by_weight = blocks.block_size == 1
     name = "block_product" if activations is None else "rounded_product"
     family, kernel = "host_few_rows" if by_weight else "host_blocks", f"{name}_{blocks.dtype.value}"
@@ -81,9 +81,10 @@ def _cast(build: ProgramBuilder, kernels: HostKernels, x: Operand, dtype: DType)
     return dense(buffer, x.shape)
 
 
-def _by_library(kernels: HostKernels, blocks: Any, x: Operand, outputs: int, length: int) -> Any:
-    """Products by BLAS with a part of the weights after the other."""
-    wide, result = cast.widen(x.storage.array(x.layout), x.dtype), np.empty((x.shape[0], outputs), np.float32)
+def _multiply(kernels: HostKernels, blocks: Any, x: Any, result: CpuStorage, outputs: int, length: int) -> None:
+    """Multiply by BLAS with a part of the weights after the other."""
+    wide, shape = cast.widen(x.array, x.dtype), (x.shape[0], outputs)
+    products = result.data.reshape(shape) if x.dtype is DType.F32 else np.empty(shape, np.float32)
     step = max(_DECODED * get_threads() // length, 1)
     every = blocks.bytes.reshape(outputs, -1)
     held = np.empty((min(step, outputs), length), np.float32)
@@ -91,41 +92,37 @@ def _by_library(kernels: HostKernels, blocks: Any, x: Operand, outputs: int, len
         part = every[begin : begin + step]
         weights = held[: len(part)]
         _decode(kernels, blocks, part, weights)
-        result[:, begin : begin + step] = multiply(wide, weights.T)
-    return x.storage.result(cast.narrow(result, x.dtype), x.dtype)
+        products[:, begin : begin + step] = multiply(wide, weights.T)
+    if x.dtype is not DType.F32:
+        result.data[:] = cast.narrow(products, x.dtype).reshape(-1)
 
 
-def dequantize(build: ProgramBuilder, kernels: HostKernels, blocks: StorageOrBuffer, elem_count: int) -> HostCall:
+def dequantize(build: ProgramBuilder, _kernels: HostKernels, blocks: StorageOrBuffer, elem_count: int) -> Buffer:
     """As `quantized.dequantize`."""
-    require_room((elem_count,), DType.F32)
-    return build.host(partial(_dequantize, kernels), blocks)
-
-
-def _dequantize(kernels: HostKernels, blocks: Any) -> Any:
-    return quantized.storage_of(blocks, _decoded(kernels, blocks, blocks.bytes))
+    result = build.empty(DType.F32, elem_count)
+    packed = host_arguments.decode_weights(
+        result=result.address, blocks=blocks.address, run_parts=RUN_PARTS, count=elem_count, threads=THREADS
+    )
+    # Each format has this kernel.
+    build.launch("host_blocks", f"decode_{blocks.dtype.value}", 1, packed)
+    return result
 
 
 def embedding(
     build: ProgramBuilder, kernels: HostKernels, blocks: StorageOrBuffer, ids: Operand, rows: int, hidden: int
-) -> HostCall:
+) -> Buffer:
     """As `quantized.embedding`."""
-    require_room((*ids.shape, hidden), DType.F32)
-    return build.host(partial(_embedding, kernels), blocks, ids, rows, hidden)
+    result = build.empty(DType.F32, ids.layout.elem_count * hidden)
+    build.call(partial(_embed, kernels), blocks, ids, result, rows, hidden)
+    return result
 
 
-def _embedding(kernels: HostKernels, blocks: Any, ids: Any, rows: int, hidden: int) -> Any:
-    return quantized.storage_of(blocks, _decoded(kernels, blocks, quantized.chosen_rows(blocks, ids, rows, hidden)))
-
-
-def _decoded(kernels: HostKernels, blocks: Any, data: Array) -> Array:
-    weights = np.empty(data.size // blocks.dtype.type_size * blocks.block_size, np.float32)
-    _decode(kernels, blocks, data, weights)
-    return weights
+def _embed(kernels: HostKernels, blocks: Any, ids: Any, result: CpuStorage, rows: int, hidden: int) -> None:
+    _decode(kernels, blocks, quantized.chosen_rows(blocks, ids, rows, hidden), result.data)
 
 
 def _decode(kernels: HostKernels, blocks: Any, data: Array, weights: Array) -> None:
     """Write the weights, in f32, of the blocks that an array of bytes holds."""
-    # Each format has this kernel.
     kernels.kernel("host_blocks", f"decode_{blocks.dtype.value}")(host_arguments.decode_weights(
         result=address_of_array(weights), blocks=address_of_array(data), run_parts=kernels.address("span", "run_parts"),
         count=weights.size, threads=get_threads(),
