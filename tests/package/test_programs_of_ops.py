@@ -125,13 +125,29 @@ def example(
     return examples.storage_example(cell, make, sizes, layout)
 
 
-@pytest.mark.parametrize("sizes", [examples.SMALLEST, examples.TILED], ids=["small", "large"])
-@pytest.mark.parametrize("name", LAYOUTS)
-def test_programs_of_every_op(device: Device, full: bool, name: str, sizes: examples.Sizes) -> None:
-    checker, faults = Checker(device.inner), []
-    with device.inner.plans.observed_by(checker):
-        for cell in cells(device.backend, full):
-            call = example(device, cell, sizes, LAYOUTS[name])
+@pytest.fixture(params=["device", "gpu"])
+def any_device(request: pytest.FixtureRequest, device: Device) -> Iterator[Device]:
+    """The device that the tests run on, and a GPU."""
+    if request.param == "device":
+        yield device
+    elif isinstance(device.inner, GpuDevice):
+        pytest.skip("the device is a GPU")
+    else:
+        yield Device(request.getfixturevalue("gpu"))
+
+
+@pytest.mark.parametrize(
+    ("name", "sizes"),
+    [
+        *[pytest.param(name, examples.SMALLEST, id=f"{name}-small") for name in ("contiguous", "strided")],
+        *[pytest.param(name, examples.TILED, id=f"{name}-large") for name in LAYOUTS],
+    ],
+)
+def test_programs_of_every_op(any_device: Device, full: bool, name: str, sizes: examples.Sizes) -> None:
+    checker, faults = Checker(any_device.inner), []
+    with any_device.inner.plans.observed_by(checker):
+        for cell in cells(any_device.backend, full):
+            call = example(any_device, cell, sizes, LAYOUTS[name])
             try:
                 call.call()
             except TallowError as error:
@@ -140,6 +156,8 @@ def test_programs_of_every_op(device: Device, full: bool, name: str, sizes: exam
                     faults.append(f"{trial.name_of(cell)}: {error}")
             except AssertionError as error:
                 faults.append(f"{trial.name_of(cell)}: {error}")
+    # Those of calls that never ran.
+    any_device.inner.plans.clear()
     assert not faults
     assert checker.programs > 100
 
