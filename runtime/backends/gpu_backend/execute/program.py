@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 import struct
 from collections.abc import Callable, Sequence
-from functools import lru_cache, partial
+from functools import cache, lru_cache, partial
 from itertools import combinations
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeAlias
 
@@ -169,7 +169,7 @@ class Run:
     def _packed(self, arguments: PackedArguments) -> bytes:
         packed = bytearray(arguments.template)
         for place, value in arguments.values:
-            struct.pack_into(f"={value.code}", packed, place, self._number(value))
+            _packer_into(value.code)(packed, place, self._number(value))
         return bytes(packed)
 
     def _number(self, value: Value) -> int:
@@ -439,6 +439,11 @@ def _has_values(parts: tuple[Any, ...]) -> bool:
         isinstance(part, Value | Buffer | BlocksBuffer | Parameter) or (isinstance(part, tuple) and _has_values(part))
         for part in parts
     )
+
+
+@cache
+def _packer_into(code: str) -> Callable[..., None]:
+    return struct.Struct(f"={code}").pack_into
 
 
 @lru_cache(maxsize=1024)
