@@ -40,7 +40,7 @@ class _Calls:
             milliseconds(self.plan_ns) if self.plan_ns else "",
             milliseconds(self.host_ns),
             microseconds(self.host_ns / self.count),
-            milliseconds(self.device_ns),
+            milliseconds(self.device_ns) if self.device_ns else "",
         ]
 
 

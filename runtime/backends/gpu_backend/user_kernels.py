@@ -6,6 +6,7 @@ import ctypes
 import struct
 import threading
 from collections.abc import Callable, Iterable, Sequence
+from functools import partial
 from operator import index
 from sys import byteorder
 from typing import TYPE_CHECKING, Any, Final, TypeAlias, final
@@ -215,8 +216,9 @@ class GpuKernel(Kernel):
         self._free: list[_Packed] = []
 
     def launch(self, grid: Size, block: Size, *arguments: Any, shared_bytes: int = 0) -> None:
-        stream = self._stream
+        stream, call = self._stream, self._call
         if slow_path.required:
+            call = self._call_watched
             stream = self._driver.queue.handle
             if (captured := capture.of(self._driver)) is not None:
                 captured.hold(map(_storage_of, arguments))
@@ -244,7 +246,7 @@ class GpuKernel(Kernel):
             self._pack(packed.buffer, arguments)
         except (struct.error, OverflowError):
             raise self._refusal(arguments) from None
-        (status,) = self._call(
+        (status,) = call(
             self._function,
             x,
             y,
@@ -260,6 +262,10 @@ class GpuKernel(Kernel):
         if status:
             self._launcher.call_again(status, (x, y, z), (block_x, block_y, block_z), shared_bytes, packed.parameters)
         self._free.append(packed)
+
+    def _call_watched(self, function: Any, x: int, y: int, z: int, *arguments: Any) -> Any:
+        call = partial(self._call, function, x, y, z, *arguments)
+        return capture.watched(self._driver, call, self.name, "kernel", grid=x * y * z)
 
     def _packing_function(self) -> Callable[[Any, Any], None]:
         """What packs the arguments of a launch into a buffer, written out for these parameters.

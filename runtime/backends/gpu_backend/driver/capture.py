@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
 from functools import partial
 from threading import Lock, get_ident
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 from ....base.error import CaptureError
 from ....core.random import RandomState
@@ -87,6 +87,15 @@ class Capture:
                 del _captures[thread, key]
 
 
+class Watcher(Protocol):
+    """Something that takes part in what a device is given besides programs: replays, copies, kernels of users."""
+
+    def __call__(
+        self, work: Callable[[], Any], name: str, kind: str | None, *, nbytes: int = 0, grid: int | None = None
+    ) -> Any:
+        """Do the work, of a kind as in `LaunchRecord`; None for what gives the device nothing to do."""
+
+
 class Holder:
     """Has a capture hold the operands of the calls that its thread makes."""
 
@@ -110,8 +119,7 @@ _under_way: list[Capture] = []
 _changing = Lock()
 # By a thread and a driver, or the address of its stream.
 _captures: dict[tuple[int, object], Capture] = {}
-# By driver: what makes replays of graphs, given what enqueues one.
-_watchers: dict[object, Callable[[Callable[[], None]], None]] = {}
+_watchers: dict[object, Watcher] = {}
 _postponed: list[tuple[Callable[..., None], tuple[Any, ...]]] = []
 
 
@@ -161,8 +169,8 @@ def end(captured: Capture) -> None:
         _choose_path()
 
 
-def watch_replays(driver: GpuDriver[Any], watcher: Callable[[Callable[[], None]], None] | None) -> None:
-    """Have replays of graphs on a device be made by a watcher, which gets what enqueues one; None for no longer."""
+def watch(driver: CapturingDriver, watcher: Watcher | None) -> None:
+    """Have a watcher do what a device is given besides programs; None for no longer."""
     with _changing:
         if watcher is None:
             _watchers.pop(driver, None)
@@ -171,13 +179,10 @@ def watch_replays(driver: GpuDriver[Any], watcher: Callable[[Callable[[], None]]
         _choose_path()
 
 
-def make_replay(driver: GpuDriver[Any], enqueue: Callable[[], None]) -> None:
-    """Enqueue a replay, by way of the device's watcher if there is one."""
+def watched(driver: CapturingDriver, work: Callable[[], Any], name: str, kind: str | None, **facts: Any) -> Any:
+    """Do some work by way of the device's watcher, if there is one: see `Watcher`. Return its result."""
     watcher = _watchers.get(driver)
-    if watcher is None:
-        enqueue()
-    else:
-        watcher(enqueue)
+    return work() if watcher is None else watcher(work, name, kind, **facts)
 
 
 def _choose_path() -> None:

@@ -7,6 +7,7 @@ import threading
 import weakref
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from typing import TYPE_CHECKING, Any, ClassVar, Generic, Self, TypeAlias, TypeVar
 
 from .....dtype import Array
@@ -136,17 +137,29 @@ class GpuDriver(ABC, Generic[LoadedModule]):
         """Copy a contiguous array to device memory; returns when the array may change again."""
         if slow_path.required:
             capture.refuse(self, "a copy from the host", "make the tensor before, and change it with copy_")
+            copy = partial(self._copy_to_device, address, array)
+            capture.watched(self, copy, "copy from the host", "copy", nbytes=array.nbytes)
+        else:
+            self._copy_to_device(address, array)
+
+    def _copy_to_device(self, address: int, array: Array) -> None:
         if array.nbytes:
             self.queue.copy(address, _address_of(array), array.nbytes, Direction.TO_DEVICE)
-        self.synchronize()
+        self.queue.synchronize()
 
     def copy_to_host(self, array: Array, address: int) -> None:
         """Fill a contiguous array from device memory; returns when it is full."""
         if slow_path.required:
             capture.refuse(self, "a read to the host", "read after the capture, behind a replay")
+            copy = partial(self._copy_to_host, array, address)
+            capture.watched(self, copy, "copy to the host", "copy", nbytes=array.nbytes)
+        else:
+            self._copy_to_host(array, address)
+
+    def _copy_to_host(self, array: Array, address: int) -> None:
         if array.nbytes:
             self.queue.copy(_address_of(array), address, array.nbytes, Direction.TO_HOST)
-        self.synchronize()
+        self.queue.synchronize()
 
     def copy(self, target: int, origin: int, nbytes: int) -> None:
         """Enqueue a copy within the device; the regions do not overlap."""
@@ -222,7 +235,9 @@ class GpuDriver(ABC, Generic[LoadedModule]):
         """Wait until everything enqueued is done; errors of kernels come up here."""
         if slow_path.required:
             self._refuse_waiting()
-        self.queue.synchronize()
+            capture.watched(self, self.queue.synchronize, "synchronize", None)
+        else:
+            self.queue.synchronize()
 
     def synchronize_device(self) -> None:
         """Wait until the device is done with everything that anybody gave it, and for the end of a capture."""

@@ -118,7 +118,7 @@ class GpuGraph(Resource, BackendGraph):
             captured = self._captured
             if captured is None or slow_path.required:
                 captured = self._require_captured()
-                capture.make_replay(self._device.driver, partial(self._enqueue, captured))
+                capture.watched(self._device.driver, partial(self._enqueue, captured), "Graph.replay", "graph")
             else:
                 self._enqueue(captured)
 

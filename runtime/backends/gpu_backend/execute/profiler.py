@@ -6,12 +6,13 @@ import threading
 from collections import deque
 from collections.abc import Callable, Sequence
 from contextlib import suppress
+from functools import partial
 from time import perf_counter_ns
 from typing import Any, Final
 
 from ....program.op_call import OpCall
 from ....program.program import Program
-from ....program.steps import Allocate, Launch, Step
+from ....program.steps import Allocate, Launch, LibraryCall, Step
 from ...plan import Plan
 from ...profiler import AllocationRecord, CallRecord, DeviceProfiler, LaunchRecord, Listener, Span, Work, program_of
 from ..driver import capture
@@ -86,43 +87,70 @@ class GpuProfiler(DeviceProfiler):
         super().__init__(device, label, listener)
         self._driver = driver = device.driver
         self._clock = Clock(driver)
-        capture.watch_replays(driver, self._replayed)
+        capture.watch(driver, self._watched)
 
     def _measured(self, call: OpCall, _plan: Plan, is_known: bool) -> Callable[[CallRecord, Sequence[Any]], Any]:
-        device, clock = self._device, self._clock
-        program = program_of(call, device.facts)
+        facts = self._device.facts
+        program = program_of(call, facts)
         work = Work(call, program)
         # A library that refuses the first call leaves it to another op, later ones to a fallback.
         has_run = [is_known]
 
         def run(record: CallRecord, arguments: Sequence[Any]) -> Results:
-            record.is_captured = capture.of(device.driver) is not None
+            record.is_captured = capture.of(self._driver) is not None
             if program.apart and (pairs := overlapping(program, arguments)):
-                other = call.program(device.facts, pairs)
+                other = call.program(facts, pairs)
                 assert other is not None, "the op has taken this call before"
-                return _TimedRun(device, other, arguments, record, Work(call, other), clock).run()
-            one = _TimedRun(device, program, arguments, record, work, clock)
-            result = one.run()
-            refused = one.refused
-            # The fallback gets the memory of the program.
-            del one
+                return self._run(other, arguments, record, Work(call, other))[0]
+            result, refused = self._run(program, arguments, record, work)
             if refused is not None and refused.fallback is not None and has_run[0]:
-                other = program_of_fallback(device, program.arguments, refused.fallback)
-                return _TimedRun(device, other, arguments, record, Work(call, other), clock).run()
+                other = program_of_fallback(self._device, program.arguments, refused.fallback)
+                return self._run(other, arguments, record, Work(call, other))[0]
             has_run[0] = refused is None
             return result
 
         return run
 
-    def _replayed(self, enqueue: Callable[[], None]) -> None:
-        """Note the replay of a graph."""
-        record = CallRecord("Graph.replay", (), self.label, is_planned=True, has_stream=True)
+    def _run(
+        self, program: Program, arguments: Sequence[Any], record: CallRecord, work: Work
+    ) -> tuple[Results, LibraryCall | None]:
+        """Run a program; return its result, and the call that refused, without the memory that the program had."""
+        now = perf_counter_ns()
+        sizes = [step.memory.nbytes for step in program.steps if isinstance(step, Allocate)]
+        record.allocations += [AllocationRecord(nbytes, now) for nbytes in sizes]
+        run = _WatchedRun(self._device, program, arguments, partial(self._take, record, work))
+        return run.run(), run.refused
+
+    def _take(self, record: CallRecord, work: Work, step: Step, take: Callable[[], Any]) -> Any:
+        """Take a step of a run."""
+        if isinstance(step, Launch):
+            # Compiling a kernel is no part of its launch.
+            self._device.kernels.prepare(step.family, step.kernel, len(step.arguments.template), step.shared_bytes)
+        return self._enqueued(record, work.record(step), take)
+
+    def _watched(
+        self, work: Callable[[], Any], name: str, kind: str | None, *, nbytes: int = 0, grid: int | None = None
+    ) -> Any:
+        """Note what is no call of an op: see `capture.Watcher`."""
+        operands = (f"{nbytes} bytes",) if nbytes else ()
+        record = CallRecord(name, operands, self.label, is_planned=True, has_stream=True)
+        record.is_captured = capture.of(self._driver) is not None
         with Span(self, record):
-            launch = LaunchRecord("graph", "graph", 0)
+            return work() if kind is None else self._enqueued(record, LaunchRecord(name, kind, nbytes, grid), work)
+
+    def _enqueued(self, record: CallRecord, launch: LaunchRecord, work: Callable[[], Any]) -> Any:
+        """Do what gives the device something to do, between marks."""
+        if record.is_captured:
+            result = work()
+        else:
             begin = self._clock.mark()
-            enqueue()
-            self._clock.note(launch, begin, self._clock.mark())
+            result = work()
+            if result is not False:
+                self._clock.note(launch, begin, self._clock.mark())
+        # A library that refuses has done nothing.
+        if result is not False:
             record.launches.append(launch)
+        return result
 
     def allocated(self) -> int:
         """How many bytes of the device's memory storages and graphs have."""
@@ -132,41 +160,17 @@ class GpuProfiler(DeviceProfiler):
         self._clock.settle(blocking=blocking)
 
     def close(self) -> None:
-        capture.watch_replays(self._driver, None)
+        capture.watch(self._driver, None)
 
 
-class _TimedRun(Run):
-    """A run of a program that marks each launch on both sides."""
+class _WatchedRun(Run):
+    """A run of a program that leaves its steps to a function."""
 
     def __init__(
-        self,
-        device: Any,
-        program: Program,
-        operands: Sequence[Any],
-        record: CallRecord,
-        work: Work,
-        clock: Clock,
+        self, device: Any, program: Program, operands: Sequence[Any], take: Callable[[Step, Callable[[], Any]], Any]
     ) -> None:
         super().__init__(device, program, operands)
-        self._record = record
-        self._work = work
-        self._clock = clock
-        now = perf_counter_ns()
-        sizes = [step.memory.nbytes for step in program.steps if isinstance(step, Allocate)]
-        record.allocations += [AllocationRecord(nbytes, now) for nbytes in sizes]
+        self._watched = take
 
     def _take(self, step: Step, function: Callable[..., Any], *arguments: Any, **options: Any) -> Any:
-        launch = self._work.record(step)
-        if self._record.is_captured:
-            result = function(*arguments, **options)
-        else:
-            if isinstance(step, Launch):
-                # Compiling a kernel is no part of its launch.
-                self._device.kernels.prepare(step.family, step.kernel, len(step.arguments.template), step.shared_bytes)
-            begin = self._clock.mark()
-            result = function(*arguments, **options)
-            if result is not False:
-                self._clock.note(launch, begin, self._clock.mark())
-        if result is not False:
-            self._record.launches.append(launch)
-        return result
+        return self._watched(step, partial(function, *arguments, **options))
