@@ -24,6 +24,11 @@ def test_the_import_loads_nothing_slow_that_few_programs_need() -> None:
     assert not imported_beyond_numpy() & {*SLOW}
 
 
+def test_the_import_loads_no_profiler() -> None:
+    loaded = {name for name in imported_beyond_numpy() if name.startswith("tallow") and "profile" in name}
+    assert loaded == {"tallow.runtime.profile", "tallow.runtime.profile.entry"}
+
+
 @cache
 def imported_beyond_numpy() -> set[str]:
     """What NumPy loads itself is not ours to avoid."""

@@ -1,0 +1,458 @@
+"""What `tallow.profile` and TALLOW_TRACE show of calls, and that they leave nothing behind."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import tallow as tl
+from tallow.runtime.backends import backend as backends
+from tallow.runtime.backends.gpu_backend.driver import slow_path
+from tallow.runtime.backends.gpu_backend.ops import conv
+from tallow.runtime.backends.plan import Key, Plan
+from tallow.runtime.profile import tracing
+from tallow.runtime.profile.session import session
+from tallow.runtime.program.op_call import OpCall
+from tallow.runtime.program.program import Program
+from tallow.runtime.program.steps import Allocate, Copy, ExpectError, Fill, HostCall, Launch, LibraryCall
+from tallow.runtime.selftest import examples
+
+from .test_gpu_fallbacks import call as call_of_library
+from .test_programs_of_ops import cells, example
+
+HERE = Path(__file__).name
+KINDS = {Launch: "kernel", LibraryCall: "library", Copy: "copy", Fill: "fill", HostCall: "host"}
+
+
+@pytest.fixture
+def x(device: tl.Device) -> Iterator[tl.Tensor]:
+    plans = device.inner.plans
+    plans.clear()
+    yield tl.Tensor(np.arange(6, dtype="f4").reshape(2, 3), device=device)
+    assert plans.observers == ()
+    assert not slow_path.required
+
+
+def calls_of(p: Any) -> list[Any]:
+    """The calls of ops: no copies, and no replays."""
+    return [call for call in p.calls if call.name.partition(" ")[0] in dir(tl.Storage)]
+
+
+class Programs:
+    """Notes the program of each call that a device makes."""
+
+    def __init__(self, device: Any) -> None:
+        self.device = device
+        self.seen: list[Program] = []
+
+    def observed(self, _key: Key, call: OpCall, plan: Plan, _is_known: bool) -> Plan:
+        program = call.program(self.device.facts)
+        assert program is not None
+
+        def run(*operands: Any) -> Any:
+            result = plan(*operands)
+            self.seen.append(program)
+            return result
+
+        return run
+
+
+def test_a_call_has_its_name_operands_and_line(x: tl.Tensor) -> None:
+    row = tl.Tensor(np.ones(3, "f4"), device=x.device)
+    with tl.profile() as p:
+        x + row.reshape((1, 3)).broadcast_as((2, 3))
+        x.t().exp()
+        x.sum(0)
+        x.to_dtype("f16")
+    add, exp, total, cast = calls_of(p)
+    assert add.title == "binary_impl add (2, 3) f32, (2, 3) f32 strides (0, 1)"
+    assert exp.title == "unary_impl exp (3, 2) f32 strides (1, 3)"
+    assert total.title == "reduce_op sum (2, 3) f32"
+    assert cast.title == "to_dtype f16 (2, 3) f32"
+    code = test_a_call_has_its_name_operands_and_line.__code__
+    first = code.co_firstlineno + 3
+    assert [call.line for call in (add, exp, total, cast)] == [f"{__file__}:{first + number}" for number in range(4)]
+    assert {call.device for call in p.calls} == {x.device.label}
+    assert {call.thread for call in p.calls} == {threading.get_ident()}
+
+
+def test_the_first_call_of_a_kind_has_no_plan(x: tl.Tensor) -> None:
+    x.exp()
+    with tl.profile() as p:
+        x.exp()
+        for _ in range(3):
+            x.sin()
+    assert [call.is_planned for call in calls_of(p)] == [True, False, True, True]
+    assert [call.plan_ns > 0 for call in calls_of(p)] == [False, True, False, False]
+    assert "4 calls" in str(p)
+    assert re.search(r"^unary_impl sin +3 +1 ", str(p), re.MULTILINE)
+    assert re.search(r"^unary_impl exp +1 +\d+\.\d{3} ", str(p), re.MULTILINE), "a known plan takes no time to make"
+
+
+def test_launches_are_those_of_the_programs(device: tl.Device, full: bool) -> None:
+    """Of each op: their kernels with grids, calls of libraries and of the host, and the memory that is allocated."""
+    if device.backend != "cpu" and not full:
+        pytest.skip("kernels for GPUs take minutes to compile; run it with --full")
+    programs, faults = Programs(device.inner), []
+    with tl.profile() as p, device.inner.plans.observed_by(programs):
+        for cell in cells(device.backend, full=False):
+            example(device, cell, examples.SMALLEST, examples.contiguous).call()
+    records = [call for call in p.calls if not call.name.startswith(("copy ", "synchronize", "Graph."))]
+    assert len(records) == len(programs.seen) > 100
+    for call, program in zip(records, programs.seen, strict=True):
+        steps = [step for step in program.steps if not isinstance(step, Allocate | ExpectError)]
+        expected = [(KINDS[type(step)], step.blocks if isinstance(step, Launch) else None) for step in steps]
+        names = [f"{step.family}/{step.kernel}" for step in steps if isinstance(step, Launch)]
+        found = [(launch.kind, launch.grid) for launch in call.launches]
+        own = [launch.name for launch in call.launches if launch.kind == "kernel"]
+        sizes = [step.memory.nbytes for step in program.steps if isinstance(step, Allocate)]
+        if found != expected or any(not name.startswith(kernel) for name, kernel in zip(own, names, strict=True)):
+            faults.append((call.title, call.launches, str(program)))
+        elif [each.nbytes for each in call.allocations] != sizes:
+            faults.append((call.title, call.allocations, str(program)))
+        elif any(launch.duration_ns is None or launch.start_ns is None for launch in call.launches):
+            faults.append((call.title, call.launches, "times"))
+    assert faults == []
+
+
+def test_bytes_are_those_that_layouts_reach(x: tl.Tensor) -> None:
+    """4 of each element that is read, once, and of each that is written."""
+    row = tl.Tensor(np.ones((1, 3), "f4"), device=x.device)
+    with tl.profile() as p:
+        x + row.broadcast_as((2, 3))
+        x.narrow(0, 1, 1).exp()
+        x * x
+    assert [sum(launch.nbytes for launch in call.launches) for call in calls_of(p)] == [60, 24, 48]
+
+
+def test_times_lie_inside_of_the_block(x: tl.Tensor) -> None:
+    x.exp()
+    with tl.profile() as p:
+        x.exp()
+        x.sum()
+    begin, end = p._begin_ns, p.calls[-1].start_ns + p.calls[-1].duration_ns
+    for call in p.calls:
+        assert begin <= call.start_ns <= end
+        assert call.has_stream == (x.device.backend in ("cuda", "rocm"))
+        for launch in call.launches:
+            assert launch.duration_ns >= 0
+            if not call.has_stream:
+                assert call.start_ns <= launch.start_ns
+                assert launch.start_ns + launch.duration_ns <= call.start_ns + call.duration_ns
+
+
+@pytest.mark.parametrize("fails", [False, True])
+def test_the_file_is_one_of_trace_events(x: tl.Tensor, tmp_path: Path, fails: bool) -> None:
+    path = tmp_path / "t.json"
+    with pytest.raises(tl.ShapeMismatch) if fails else tl.profile(), tl.profile(path) as p:
+        loss = (tl.Var(x) * 2).sum()
+        loss.backward()
+        if fails:
+            x.reshape((5, 5))
+    assert [*tmp_path.iterdir()] == [path], "nothing else is left"
+    described = json.loads(path.read_text())
+    every = described["traceEvents"]
+    phases = {"X": {"dur"}, "i": {"s"}, "C": set(), "M": set(), "s": {"id"}, "f": {"id", "bp"}}
+    for event in every:
+        assert {"name", "cat", "ph", "ts", "pid", "tid", "args"} | phases[event["ph"]] == {*event}
+        assert all(isinstance(event[name], int) for name in ("pid", "tid"))
+        assert event["ts"] >= 0
+        assert event.get("dur", 0) >= 0
+    by_category = {
+        category: [event for event in every if event["cat"] == category and event["ph"] in "Xi"]
+        for category in ("call", "kernel", "memory")
+    }
+    calls = [event for event in by_category["call"] if event["name"] != "make the plan"]
+    assert [event["name"] for event in calls] == [call.title for call in p.calls]
+    assert [event["args"]["line"] for event in calls] == [call.line for call in p.calls]
+    assert all(event["args"]["line"].partition(":")[0].endswith(HERE) for event in calls)
+    assert [event["name"] for event in by_category["kernel"]] == [launch.name for launch in p.launches]
+    assert [event["args"].get("grid") for event in by_category["kernel"]] == [launch.grid for launch in p.launches]
+    assert [event["args"]["bytes"] for event in by_category["memory"]] == [each.nbytes for each in p.allocations]
+    counters = [event["args"]["bytes"] for event in every if event["ph"] == "C"]
+    assert counters == [sample.nbytes for sample in p.memory]
+    names = {event["args"]["name"] for event in every if event["ph"] == "M"}
+    assert {"tallow", threading.current_thread().name} <= names
+    if p.calls[0].has_stream:
+        assert {event["pid"] for event in by_category["kernel"]} == {1 << 23}
+        assert x.device.label in names
+        arrows = [[event["id"] for event in every if event["ph"] == phase] for phase in "sf"]
+        assert arrows[0] == arrows[1] == list(range(1, len(p.launches) + 1))
+    else:
+        assert {event["pid"] for event in every} == {os.getpid()}
+
+
+def test_memory_in_use_is_that_of_the_device(x: tl.Tensor) -> None:
+    with tl.profile() as p:
+        kept = [x.exp() for _ in range(3)]
+    used = [sample.nbytes for sample in p.memory]
+    if x.device.backend in ("cuda", "rocm"):
+        block = 512
+        assert np.diff(used).tolist() == [block, block]
+        assert used[-1] == x.device.inner.allocator.allocated
+    elif sys.platform == "linux":
+        assert len(used) == len(kept)
+        assert min(used) > 1 << 20, "the process has more than that"
+        assert "MiB in use at most" in str(p)
+
+
+def test_calls_of_threads_are_told_apart(x: tl.Tensor, tmp_path: Path) -> None:
+    path = tmp_path / "t.json"
+    x.exp()
+    threads = [threading.Thread(target=lambda: [x.exp() for _ in range(20)], name=f"worker {n}") for n in range(3)]
+    with tl.profile(path) as p:
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+    calls = calls_of(p)
+    assert len(calls) == 60
+    assert all(call.is_planned and len(call.launches) == 1 for call in calls)
+    events = json.loads(path.read_text())["traceEvents"]
+    names = {event["tid"]: event["args"]["name"] for event in events if event["name"] == "thread_name"}
+    # Threads that come after each other may have one number.
+    assert {names[call.thread] for call in calls} <= {thread.name for thread in threads}
+
+
+def test_plans_are_the_same_before_and_after(x: tl.Tensor) -> None:
+    plans = x.device.inner.plans
+    for _ in range(3):
+        x.exp()
+    before = dict(plans)
+    with tl.profile():
+        assert [*plans] == []
+        x.exp()
+        x.exp()
+        assert not {*plans.values()} & {*before.values()}
+    assert dict(plans) == before
+    assert session._observers == {}
+    assert session._profiles == ()
+    assert backends._visitors == []
+
+
+def test_blocks_inside_of_blocks_have_their_own_calls(x: tl.Tensor) -> None:
+    with tl.profile() as outer:
+        x.exp()
+        with tl.profile() as inner:
+            x.sin()
+        x.cos()
+    assert [call.name for call in calls_of(outer)] == ["unary_impl exp", "unary_impl sin", "unary_impl cos"]
+    assert [call.name for call in calls_of(inner)] == ["unary_impl sin"]
+    assert all(launch.duration_ns is not None for launch in (*outer.launches, *inner.launches))
+
+
+def test_a_block_is_entered_once(x: tl.Tensor) -> None:
+    p = tl.profile()
+    assert str(p) == "no calls"
+    with p:
+        x.exp()
+    with pytest.raises(tl.InvalidArgument, match="make another one"), p:
+        pass
+    assert len(calls_of(p)) == 1
+
+
+def test_a_device_that_is_opened_inside_is_seen(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(backends, "_opened", {})
+    with tl.profile() as p:
+        x = tl.Device.cpu().storage(np.ones(2, "f4"))
+        x.unary_impl(tl.UnaryOp.EXP, tl.Layout.contiguous((2,)))
+    assert [call.name for call in p.calls] == ["unary_impl exp"]
+    assert x.inner.device.plans.observers == ()
+
+
+def test_an_error_of_a_call_is_noted(x: tl.Tensor) -> None:
+    indexes = tl.Tensor(np.array([7]), device=x.device)
+    with tl.profile() as p, pytest.raises(tl.InvalidIndex):
+        x.index_select(indexes, 0).numpy()
+    noted = {call.name: call.error for call in p.calls if call.name in ("index_select", "copy to the host")}
+    if x.device.backend == "cpu":
+        assert noted == {"index_select": "InvalidIndex"}
+    else:
+        assert noted["index_select"] is None, "the GPU finds it later"
+
+
+def test_a_path_that_cannot_be_written_is_named(x: tl.Tensor, tmp_path: Path) -> None:
+    path = tmp_path / "missing" / "t.json"
+    with pytest.raises(tl.MissingFile, match=r"profile: path .*make the folder"), tl.profile(path):
+        x.exp()
+    with pytest.raises(ZeroDivisionError) as error, tl.profile(path):
+        1 / 0  # noqa: B018
+    assert "the profile of the block was not written" in error.value.__notes__[0]
+    with pytest.raises(tl.InvalidArgument, match="path: 3 names no file"):
+        tl.profile(3)  # type: ignore[arg-type]
+
+
+def test_replays_of_graphs_are_one_entry(x: tl.Tensor) -> None:
+    try:
+        graph, inner = tl.Graph(x.device), tl.Graph(x.device)
+    except tl.UnsupportedDevice as error:
+        pytest.skip(str(error))
+    (x * 2 + 1).exp()
+    with graph.capture():
+        y = (x * 2 + 1).exp()
+    with tl.profile() as p:
+        graph.replay()
+        with inner.capture():
+            z = y * 2
+        inner.replay()
+    replay, captured, again = p.calls
+    assert replay.name == again.name == "Graph.replay"
+    assert captured.is_captured
+    assert [launch.duration_ns for launch in captured.launches] == [None]
+    assert all(call.launches[0].duration_ns > 0 for call in (replay, again))
+    assert "captured" not in replay.title
+    expected = np.exp(x.numpy() * 2 + 1)
+    np.testing.assert_allclose(z.numpy(), 2 * expected, rtol=1e-5)
+    # A capture around a block, in which no device is waited for.
+    outer = tl.Graph(x.device)
+    with outer.capture(), tl.profile() as p:
+        w = x * 3
+    assert [call.is_captured for call in p.calls] == [True]
+    outer.replay()
+    assert w.tolist() == (x.numpy() * 3).tolist()
+
+
+def test_a_graph_holds_what_is_captured_inside_of_a_block(x: tl.Tensor) -> None:
+    """A profile runs programs itself, and a capture holds their operands."""
+    try:
+        graph = tl.Graph(x.device)
+    except tl.UnsupportedDevice as error:
+        pytest.skip(str(error))
+    operand = x + 1
+    with graph.capture(), tl.profile():
+        y = operand * 2
+    del operand
+    others = [tl.zeros((2, 3), device=x.device) + 5 for _ in range(4)]
+    graph.replay()
+    assert y.tolist() == ((x.numpy() + 1) * 2).tolist()
+    del others
+
+
+def test_steps_that_the_cpu_replays_are_calls() -> None:
+    x = tl.Tensor(np.ones(3, "f4"))
+    x.exp()
+    noted, inside = (tl.Device.cpu().inner.replay() for _ in range(2))
+    with noted:
+        y = x.exp()
+    with tl.profile() as p:
+        noted.replay()
+        with inside:
+            z = x.exp()
+    assert [call.title for call in p.calls] == ["unary_impl exp (3,) f32"] * 2
+    assert noted.whole
+    assert inside.whole
+    x.fill_(0.0)
+    before = len(p.calls)
+    noted.replay()
+    inside.replay()
+    assert y.tolist() == z.tolist() == [1, 1, 1]
+    assert len(p.calls) == before, "what was noted in a block does not come back to it"
+
+
+def test_a_library_that_refuses_has_its_fallback(gpu: Any) -> None:
+    it = call_of_library(gpu, conv.by_library)
+    gpu.plans.clear()
+    expected = it.by_kernels().to_numpy()
+    with tl.profile() as p:
+        it.library.has_room = False
+        assert it.run() is None, "the first call is left to the next cell"
+        it.library.has_room = True
+        it.run()
+        it.library.has_room = False
+        result = it.run()
+        known = it.run()
+    assert np.array_equal(result.to_numpy(), expected)
+    assert np.array_equal(known.to_numpy(), expected)
+    refused, first, *others = [call for call in p.calls if call.name == "by_library"]
+    assert refused.launches == []
+    assert [launch.kind for launch in first.launches if launch.kind == "library"] == ["library"]
+    for call in others:
+        assert call.launches
+        assert all(launch.kind != "library" for launch in call.launches)
+
+
+def test_fused_functions_have_their_names(x: tl.Tensor) -> None:
+    @tl.fuse
+    def scaled(a: tl.Tensor, b: tl.Tensor) -> tl.Tensor:
+        return a * b + 1
+
+    scaled(x, x)
+    with tl.profile() as p:
+        scaled(x, x)
+    names = [call.name for call in p.calls]
+    assert names == (["scaled"] if x.device.inner.composes else ["binary_impl mul", "binary_impl add"])
+
+
+def test_calls_are_ranges_of_the_vendors_profilers(x: tl.Tensor, monkeypatch: pytest.MonkeyPatch) -> None:
+    begun: list[bytes] = []
+    depth = [0]
+
+    def push(name: bytes) -> None:
+        begun.append(name)
+        depth[0] += 1
+
+    def pop() -> None:
+        depth[0] -= 1
+
+    monkeypatch.setattr(session._ranges, "_libraries", [(push, pop)])
+    with tl.profile() as p:
+        x.exp()
+    x.exp()
+    assert begun == [call.title.encode() for call in p.calls]
+    assert depth == [0]
+
+
+PROGRAM = """
+import tallow as tl
+x = tl.ones(3)
+x + 1
+x + 1
+"""
+
+
+def traced(level: str) -> subprocess.CompletedProcess[str]:
+    environment = os.environ | {"TALLOW_TRACE": level}
+    return subprocess.run(
+        [sys.executable, "-c", PROGRAM], env=environment, capture_output=True, text=True, timeout=100, check=False
+    )
+
+
+def test_a_trace_has_lines_for_calls_launches_and_allocations() -> None:
+    done = traced("2")
+    assert (done.returncode, done.stdout) == (0, "")
+    # Each call begins at the margin.
+    *_, one, other = re.findall(r"^tallow: cpu  (.*\n(?:tallow:     .*\n)*)", done.stderr, re.MULTILINE)
+    add = r"binary_impl add \(3,\) f32, \(3,\) f32 strides \(0,\)  \d+\.\d us"
+    steps = r"tallow:     allocate 12 bytes\ntallow:     (kernel|host) \S+.*  28 bytes  \d+\.\d us.*\n"
+    assert re.fullmatch(f"{add}  no plan  <string>:4\n{steps}", one)
+    assert re.fullmatch(f"{add}  <string>:5\n{steps}", other)
+    assert "\nbinary_impl add " in done.stderr, "the summary"
+    assert "\033" not in done.stderr
+
+
+def test_a_trace_of_level_1_has_calls_alone(x: tl.Tensor, capsys: pytest.CaptureFixture[str]) -> None:
+    trace = tracing.Trace(1, has_colours=True)
+    session.start(trace)
+    try:
+        x.exp()
+    finally:
+        trace.finish()
+    line, *summary = capsys.readouterr().err.splitlines()
+    shown = rf"tallow: {x.device.label}  unary_impl exp \(2, 3\) f32  \d+\.\d us\033\[33m  no plan\033\[0m"
+    assert re.match(shown, line)
+    assert summary[0] == f"1 call on {x.device.label}, 1 without a plan"
+
+
+def test_the_levels_of_a_trace_are_named() -> None:
+    done = traced("3")
+    assert done.returncode == 1
+    assert "TALLOW_TRACE: '3' is not a level; use 1 for calls, 2 for" in done.stderr
