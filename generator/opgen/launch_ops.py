@@ -13,7 +13,7 @@ from opgen.model import Callable, Method, Spec
 from opgen.problem import Location, Problem, Problems, did_you_mean
 from opgen.signature import is_optional
 from opgen.sources import BACKENDS, Sources
-from opgen.terms import ANY, BUFFER, DIMS, DTYPE, FLAG, NULL, NUMBER, OPERAND, OPTIONAL, Scope, TermError, Typed
+from opgen.terms import ANY, BUFFER, DIMS, DTYPE, FLAG, NULL, NUMBER, OPERAND, OPTIONAL, Scope, TermError, Typed, parsed
 
 MODULE: Final = "host_launches"
 """What cells call the module of the emitted ops."""
@@ -157,7 +157,7 @@ class _Planner:
             return op
         scope = Scope(self._named(method.name, own), self._flaw_of_call)
         conditions = [self._typed(scope, term, FLAG).node for term in launch.when]
-        has_kernel = ast.parse(f"kernels.has({self._family.name!r}, kernel)", mode="eval").body
+        has_kernel = parsed(f"kernels.has({self._family.name!r}, kernel)")
         op.condition = ast.unparse(ast.BoolOp(ast.And(), [*conditions, has_kernel]))
         values = self._values(op, scope)
         op.fields = [self._field(scope, member, values) for member in self._struct.members]
@@ -210,7 +210,7 @@ class _Planner:
         texts |= {"op": (repr(op), ANY), "null": ("None", NULL)}
         texts |= dict.fromkeys(self._of_any, ("None", NULL))
         texts |= {name: (_in_python(name), _kind(text)) for name, text in own.items()}
-        return {name: Typed(ast.parse(text, mode="eval").body, kind) for name, (text, kind) in texts.items()}
+        return {name: Typed(parsed(text), kind) for name, (text, kind) in texts.items()}
 
     def _flaw_of_call(self, module: str, name: str, count: int) -> str | None:
         """Why a function of the backend's ops does not take so many arguments; None where it does."""

@@ -3,7 +3,7 @@
 import ast
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import reduce
+from functools import lru_cache, reduce
 from typing import Final, NamedTuple
 
 from opgen.problem import did_you_mean
@@ -159,8 +159,11 @@ def _joined(op: ast.boolop, values: Sequence[Typed]) -> Typed:
 
 
 def _call(name: str, *arguments: ast.expr) -> ast.expr:
-    return ast.Call(_parsed(name), list(arguments), [])
+    return ast.Call(parsed(name), list(arguments), [])
 
 
-def _parsed(text: str) -> ast.expr:
+# Nothing changes a tree, and most launches have the same names.
+@lru_cache(maxsize=1024)
+def parsed(text: str) -> ast.expr:
+    """The syntax tree of Python that opgen writes itself."""
     return ast.parse(text, mode="eval").body
