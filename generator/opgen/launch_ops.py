@@ -2,8 +2,8 @@
 
 import ast
 import itertools
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
 from typing import Final, NamedTuple
 
 from opgen.cpp import snake
@@ -32,65 +32,33 @@ class Part(NamedTuple):
     location: Location
 
 
-@dataclass
+@dataclass(frozen=True)
 class LaunchOp:
-    """An op that opgen makes of a launch, in Python."""
+    """An op that opgen makes of a launch, as the template writes it in Python."""
 
     method: Method
     family: KernelFamily
     struct: str
-    kernels: list[Kernel]  # the patterns of the one that it launches
-    kernel: str  # the name of that, with {dtype}
+    kernels: tuple[Kernel, ...]  # the patterns of the one that it launches
     location: Location
-    arguments: Mapping[str, str]  # behind the builder and the library, by name, with their types
-    condition: str = ""
-    locals: list[Part] = field(default_factory=list)
-    fields: list[Part] = field(default_factory=list)
-    options: str = ""  # of the step that launches
-    buffers: list[Typed] = field(default_factory=list)  # of the results
-    calls: set[tuple[str, str]] = field(default_factory=set)  # of functions of modules
+    arguments: tuple[str, ...]  # behind the builder and the library
+    parameters: str  # the same with their types
+    kernel: str  # what stands between the quotes of an f-string
+    condition: str
+    locals: tuple[Part, ...]
+    packer: str  # the function that packs the struct
+    fields: tuple[Part, ...]
+    options: str  # of the step that launches
+    returns: str
+    results: str
+    has_optional: bool  # some of the results may be null
+    calls: frozenset[tuple[str, str]]  # of functions of modules
 
     @property
     def callable(self) -> Callable:
         """How cells may call it."""
         names = ("build", "kernels", *self.arguments)
         return Callable(names, len(names), False, {})
-
-    @property
-    def parameters(self) -> str:
-        """Its arguments as Python declares them."""
-        return ", ".join(f"{name}: {kind}" for name, kind in self.arguments.items())
-
-    @property
-    def kernel_name(self) -> str:
-        """The name of the kernel, as the text between quotes of an f-string."""
-        return self.kernel.replace("{dtype}", f"{{{next(iter(self.arguments))}.dtype.value}}")
-
-    @property
-    def packer(self) -> str:
-        """The function that packs the struct."""
-        return snake(self.struct)
-
-    @property
-    def is_single(self) -> bool:
-        """Whether it gives one buffer, and no tuple of them."""
-        return self.method.signature.returns == "Storage"
-
-    @property
-    def returns(self) -> str:
-        """The type of its results, where it launches."""
-        return "Buffer" if self.is_single else "tuple[Buffer, ...]"
-
-    @property
-    def results(self) -> str:
-        """The buffers that it gives."""
-        texts = [buffer.text for buffer in self.buffers]
-        return ", ".join(texts) if self.is_single or len(texts) > 1 else f"{texts[0]},"
-
-    @property
-    def has_optional(self) -> bool:
-        """Whether some of them may be null."""
-        return any(buffer.kind.endswith(OPTIONAL) for buffer in self.buffers)
 
 
 def launch_ops(spec: Spec, sources: Sources, problems: Problems) -> dict[str, LaunchOp]:
@@ -119,8 +87,8 @@ def launch_ops(spec: Spec, sources: Sources, problems: Problems) -> dict[str, La
                     planner.note(location, f" has unknown method '{name}'{did_you_mean(name, methods)}")
                 elif name in found:
                     planner.note(location, f" has op '{name}' of launch '{found[name].struct}'; remove one")
-                else:
-                    found[name] = planner.op(methods[name], kernel, location)
+                elif (op := planner.op(methods[name], kernel, location)) is not None:
+                    found[name] = op
             planner.check_unused()
             problems += planner.noted
     return found
@@ -142,62 +110,77 @@ class _Planner:
         """Note a mistake of the launch, once for all of its ops."""
         self.noted[Problem(location, f"launch '{self._launch.struct}'{message}")] = None
 
-    def op(self, method: Method, kernel: str, location: Location) -> LaunchOp:
-        """The op of a method."""
+    def op(self, method: Method, kernel: str, location: Location) -> LaunchOp | None:
+        """The op of a method; None of one that a launch cannot describe."""
         launch, own = self._launch, _arguments(method)
-        arguments = {f"_{name}" if name in launch.unused else _in_python(name): kind for name, kind in own.items()}
         patterns = [each for each in self._family.kernels if each.arguments == launch.struct]
-        kernels = [each for each in patterns if kernel in _names(each)]
-        op = LaunchOp(method, self._family, launch.struct, kernels, kernel, location, arguments)
+        kernels = tuple(each for each in patterns if kernel in _names(each))
         if not kernels:
             known = dict.fromkeys(itertools.chain.from_iterable(map(_names, patterns)))
             self.note(location, f" has no kernel '{kernel}'{did_you_mean(kernel, known)}")
-        if method.kind is not None or not method.operands or any(map(method.is_several, method.operands)):
-            self.note(location, f" has '{method.name}', of which the operands vary; write it in Python")
-            return op
+        returns = {"Storage": "Buffer", "tuple[Storage, ...]": "tuple[Buffer, ...]"}.get(method.signature.returns)
+        is_fixed = method.kind is None and method.operands and not any(map(method.is_several, method.operands))
+        if returns is None or not is_fixed:
+            self.note(location, f" has '{method.name}', of which the operands or the results vary; write it in Python")
+            return None
         scope = Scope(self._named(method.name, own), self._flaw_of_call)
         conditions = [self._typed(scope, term, FLAG).node for term in launch.when]
         has_kernel = parsed(f"kernels.has({self._family.name!r}, kernel)")
-        op.condition = ast.unparse(ast.BoolOp(ast.And(), [*conditions, has_kernel]))
-        values = self._values(op, scope)
-        op.fields = [self._field(scope, member, values) for member in self._struct.members]
-        op.buffers = [values[name] for name in launch.results if values[name].kind != NULL]
-        if launch.work is not None:
-            op.options = f", work={self._typed(scope, launch.work, NUMBER).text}"
-        op.calls = scope.calls
-        is_one = [each.kind for each in op.buffers] in ([BUFFER], [ANY])
-        if method.signature.returns != "tuple[Storage, ...]" and not (op.is_single and is_one):
-            gives = f"'{method.name}' returns {method.signature.returns}"
-            self.note(location, f" has the results {', '.join(launch.results)}, but {gives}; write it in Python")
+        locals_: list[Part] = []
+        values = self._values(scope, own, list(launch.results)[1:] if returns == "Buffer" else (), locals_)
+        results = [values[name] for name in launch.results if values[name].kind != NULL]
+        if returns == "Buffer" and [each.kind for each in results] not in ([BUFFER], [ANY]):
+            self.note(launch.location, f" has no result for the storage of '{method.name}'; write a buffer first")
+        arguments = {f"_{name}" if name in launch.unused else _in_python(name): kind for name, kind in own.items()}
+        op = LaunchOp(
+            method=method,
+            family=self._family,
+            struct=launch.struct,
+            kernels=kernels,
+            location=location,
+            arguments=tuple(arguments),
+            parameters=", ".join(f"{name}: {kind}" for name, kind in arguments.items()),
+            kernel=kernel.replace("{dtype}", f"{{{next(iter(arguments))}.dtype.value}}"),
+            condition=ast.unparse(ast.BoolOp(ast.And(), [*conditions, has_kernel])),
+            locals=tuple(locals_),
+            packer=snake(launch.struct),
+            fields=tuple(self._field(scope, member, values) for member in self._struct.members),
+            options="" if launch.work is None else f", work={self._typed(scope, launch.work, NUMBER).text}",
+            returns=returns,
+            results=", ".join(each.text for each in results) + "," * (returns != "Buffer" and len(results) == 1),
+            has_optional=any(each.kind.endswith(OPTIONAL) for each in results),
+            calls=frozenset(scope.calls),
+        )
         # What a mistake stands in may be what an argument is for.
         for name in () if self.noted else own.keys() - scope.read - launch.unused.keys():
             self.note(location, f" does nothing with '{name}' of '{method.name}'; name it, or write it to 'unused'")
         self._read |= scope.read
         return op
 
-    def _values(self, op: LaunchOp, scope: Scope) -> dict[str, Typed]:
-        """What `let`, fields and buffers are in an op: names of its own where they are used more than once."""
-        launch, own = self._launch, _arguments(op.method)
+    def _values(
+        self, scope: Scope, own: Mapping[str, str], without: Iterable[str], named: list[Part]
+    ) -> dict[str, Typed]:
+        """What `let`, fields and buffers are in an op; those that it reads more than once go to `named`."""
+        launch = self._launch
         numbers = {**launch.let, **launch.fields}
         terms = (*numbers.values(), *self._buffers.values(), *filter(None, [launch.work]))
         read = {name for term in terms for name in term.names if name not in own}
-        # A method that gives one storage has the first result alone.
-        found = dict.fromkeys(list(launch.results)[1:] if op.is_single else (), Typed(ast.Constant(None), NULL))
+
+        def local(name: str, term: Term, value: Typed) -> Typed:
+            text = f"{name}_" if name in map(_in_python, own) or name in _RESERVED else name
+            named.append(Part(text, value.text, term.location))
+            return Typed(ast.Name(text), value.kind)
+
+        values = dict.fromkeys(without, Typed(parsed("None"), NULL))
         for name, term in numbers.items():
             value = self._typed(scope, term)
-            found[name] = self._local(op, name, term, value) if name in launch.let or name in read else value
-            scope.names.setdefault(name, found[name])
+            values[name] = local(name, term, value) if name in launch.let or name in read else value
+            scope.names.setdefault(name, values[name])
         for name, term in self._buffers.items():
-            if name not in found:
+            if name not in values:
                 value = self._typed(scope, term, BUFFER, BUFFER + OPTIONAL, NULL)
-                found[name] = value if value.kind == NULL else self._local(op, name, term, value)
-        return found
-
-    def _local(self, op: LaunchOp, name: str, term: Term, value: Typed) -> Typed:
-        """A value that has a name in an op, which no argument has."""
-        local = f"{name}_" if name in op.arguments or name in _RESERVED else name
-        op.locals.append(Part(local, value.text, term.location))
-        return Typed(ast.Name(local), value.kind)
+                values[name] = value if value.kind == NULL else local(name, term, value)
+        return values
 
     def _named(self, op: str, own: Mapping[str, str]) -> dict[str, Typed]:
         """What expressions may name at first. Arguments that only other ops have are null."""
