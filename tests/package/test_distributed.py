@@ -228,8 +228,8 @@ def test_without_the_library_the_host_makes_the_calls_of_a_gpu(gpu, monkeypatch:
     for view, expected in ((x, array), (x.T, array.T)):
         storage, layout = view.storage, view.layout
         calls = {
-            **{name: ("sum", group) for name in ("all_reduce", "reduce_scatter")},
-            **{name: (group,) for name in ("all_gather", "all_to_all")},
+            **dict.fromkeys(("all_reduce", "reduce_scatter"), ("sum", group)),
+            **dict.fromkeys(("all_gather", "all_to_all"), (group,)),
             "broadcast": (0, group),
             "reduce": ("sum", 0, group),
         }

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Final, Self
 
-from ....dtype import DType
-from ..gpu_backend.libraries.gemm import GemmConstants, GemmLibrary
-from .hip import HipDevice, HipStream, hipDataType
-from .hip.resource import HipResource
-from .result import value_of
+from .....dtype import DType
+from ...gpu_backend.libraries.gemm import GemmConstants, GemmLibrary
+from ..hip import HipDevice, HipStream, hipDataType
+from ..hip.resource import HipResource
+from ..result import value_of
 
 if TYPE_CHECKING:
-    from ..gpu_backend.memory.allocator import CachingAllocator
-    from .driver import Driver
+    from ...gpu_backend.memory.allocator import CachingAllocator
+    from ..driver import Driver
 
 _ADVICE: Final = "tallow needs hipBLAS 3 (ROCm 7) or later, with a rocBLAS that knows this GPU"
 _REQUIRED: Final = ("hipblasCreate", "hipblasDestroy", "hipblasGemmStridedBatchedEx", "hipblasSetStream")

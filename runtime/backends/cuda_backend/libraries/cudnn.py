@@ -6,25 +6,25 @@ import threading
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Final, Self
 
-from ....dtype import DType
-from ....kernels.constants import ACCESS_BYTES
-from ...base.error import OutOfMemory
-from ...core.conv import ParamsConv2D
-from ...program.steps import LibraryCall
-from ...program.values import Address, alignment_of
-from ..gpu_backend.driver import capture
-from ..gpu_backend.driver.error import LibraryError
-from ..gpu_backend.driver.release import release_with
-from ..gpu_backend.libraries.library import AttentionGradientParams, AttentionParams, Library
-from ..gpu_backend.memory.slice import Slice
+from .....dtype import DType
+from .....kernels.constants import ACCESS_BYTES
+from ....base.error import OutOfMemory
+from ....core.conv import ParamsConv2D
+from ....program.steps import LibraryCall
+from ....program.values import Address, alignment_of
+from ...gpu_backend.driver import capture
+from ...gpu_backend.driver.error import LibraryError
+from ...gpu_backend.driver.release import release_with
+from ...gpu_backend.libraries.library import AttentionGradientParams, AttentionParams, Library
+from ...gpu_backend.memory.slice import Slice
+from ..context import Context
 from . import cudnn_graphs
-from .context import Context
 from .cudnn_graphs import Plan
 
 if TYPE_CHECKING:
-    from ..gpu_backend.memory.allocator import CachingAllocator
-    from .driver import Driver
-    from .stream import CudaStream
+    from ...gpu_backend.memory.allocator import CachingAllocator
+    from ..driver import Driver
+    from ..stream import CudaStream
 
 _ADVICE: Final = (
     "tallow needs cuDNN 9 of the CUDA that cuda-python is for; without it, it uses cuBLAS and its own kernels"

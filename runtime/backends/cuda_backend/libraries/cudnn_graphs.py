@@ -6,10 +6,10 @@ import ctypes
 from collections.abc import Callable
 from typing import Any, Final, NamedTuple
 
-from ....dtype import DType
-from ...core.conv import ParamsConv2D
-from ...core.shape import Shape
-from ..gpu_backend.libraries.library import AttentionGradientParams, AttentionParams
+from .....dtype import DType
+from ....core.conv import ParamsConv2D
+from ....core.shape import Shape
+from ...gpu_backend.libraries.library import AttentionGradientParams, AttentionParams
 
 # cuDNN's names of the dtypes.
 _NAMES: Final = DType.known({"bf16": "BFLOAT16", "f16": "HALF", "f32": "FLOAT"})

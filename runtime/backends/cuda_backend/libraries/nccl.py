@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Final, Self
 
-from ..gpu_backend.driver.error import LibraryError
-from ..gpu_backend.libraries.collectives import Collectives, Functions
+from ...gpu_backend.driver.error import LibraryError
+from ...gpu_backend.libraries.collectives import Collectives, Functions
 
 if TYPE_CHECKING:
-    from ..gpu_backend.memory.allocator import CachingAllocator
-    from .driver import Driver
+    from ...gpu_backend.memory.allocator import CachingAllocator
+    from ..driver import Driver
 
 _ADVICE: Final = "set NCCL_DEBUG=WARN to see why; each rank needs a GPU of its own"
 

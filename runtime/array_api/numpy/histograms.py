@@ -8,10 +8,10 @@ import builtins
 from collections.abc import Sequence
 from typing import Any
 
-from ...dtype import DType
-from ..base.error import GradientError, InvalidArgument, UnsupportedOperand
-from ..tensor import Tensor
-from .creation import linspace as _linspace
+from ....dtype import DType
+from ...base.error import GradientError, InvalidArgument, UnsupportedOperand
+from ...tensor import Tensor
+from ..creation import linspace as _linspace
 
 __all__ = ["histogram", "histogram2d", "histogram_bin_edges", "linspace"]
 

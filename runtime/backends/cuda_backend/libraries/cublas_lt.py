@@ -8,23 +8,23 @@ from typing import TYPE_CHECKING, Any, Final, Self
 
 import numpy as np
 
-from ....dtype import DType
-from ....kernels.constants import ACCESS_BYTES
-from ...base.bounded_cache import BoundedCache
-from ...program.steps import LibraryCall
-from ...program.values import Address, alignment_of
-from ..gpu_backend.driver.error import LibraryError
-from ..gpu_backend.driver.release import release_with
-from ..gpu_backend.libraries.library import Library
-from ..gpu_backend.memory.slice import Slice
-from .context import Context, destroy_handle
+from .....dtype import DType
+from .....kernels.constants import ACCESS_BYTES
+from ....base.bounded_cache import BoundedCache
+from ....program.steps import LibraryCall
+from ....program.values import Address, alignment_of
+from ...gpu_backend.driver.error import LibraryError
+from ...gpu_backend.driver.release import release_with
+from ...gpu_backend.libraries.library import Library
+from ...gpu_backend.memory.slice import Slice
+from ..context import Context, destroy_handle
 from .cublas import ADVICE, KINDS
 
 if TYPE_CHECKING:
-    from ..gpu_backend.libraries.matrices import Matrices
-    from ..gpu_backend.memory.allocator import CachingAllocator
-    from .driver import Driver
-    from .stream import CudaStream
+    from ...gpu_backend.libraries.matrices import Matrices
+    from ...gpu_backend.memory.allocator import CachingAllocator
+    from ..driver import Driver
+    from ..stream import CudaStream
 
 # What cuBLASLt wants on a Hopper GPU; elsewhere it takes less.
 _WORKSPACE_BYTES: Final = 32 << 20

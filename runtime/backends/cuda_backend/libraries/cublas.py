@@ -4,17 +4,17 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Final, Self
 
-from ....dtype import DType
-from ..gpu_backend.driver.error import LibraryError
-from ..gpu_backend.driver.release import release_with
-from ..gpu_backend.libraries.gemm import GemmConstants, GemmLibrary
-from ..gpu_backend.memory.slice import Slice
-from .context import Context, destroy_handle
+from .....dtype import DType
+from ...gpu_backend.driver.error import LibraryError
+from ...gpu_backend.driver.release import release_with
+from ...gpu_backend.libraries.gemm import GemmConstants, GemmLibrary
+from ...gpu_backend.memory.slice import Slice
+from ..context import Context, destroy_handle
 
 if TYPE_CHECKING:
-    from ..gpu_backend.memory.allocator import CachingAllocator
-    from .driver import Driver
-    from .stream import CudaStream
+    from ...gpu_backend.memory.allocator import CachingAllocator
+    from ..driver import Driver
+    from ..stream import CudaStream
 
 ADVICE: Final = "tallow needs cuBLAS 12 or later, of the CUDA that cuda-python is for, and some free device memory"
 

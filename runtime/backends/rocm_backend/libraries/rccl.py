@@ -6,12 +6,12 @@ import ctypes
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Final, Self
 
-from ..gpu_backend.libraries.collectives import Collectives, Functions
-from .result import value_of
+from ...gpu_backend.libraries.collectives import Collectives, Functions
+from ..result import value_of
 
 if TYPE_CHECKING:
-    from ..gpu_backend.memory.allocator import CachingAllocator
-    from .driver import Driver
+    from ...gpu_backend.memory.allocator import CachingAllocator
+    from ..driver import Driver
 
 _ADVICE: Final = "set NCCL_DEBUG=WARN to see why; each rank needs a GPU of its own"
 

@@ -1,6 +1,6 @@
 """Arithmetic, comparisons and reductions with NumPy's signatures, where the standard's differ or it has none.
 
-Each has NumPy's names of those parameters that it takes; `numpy_protocol` refuses the others.
+Each has NumPy's names of those parameters that it takes; `protocol` refuses the others.
 """
 
 # ruff: noqa: D103 - they do what NumPy's functions of the same names do
@@ -11,20 +11,20 @@ import builtins
 import math
 from typing import Any
 
-from ...dtype import DType
-from ..core.argument import integer
-from ..tensor import Tensor
-from ..tensor import einsum as _einsum
-from .elementwise import conj
-from .elementwise import round as _round
-from .linear_algebra import cross as _cross
-from .manipulation import Axes, concat
-from .numpy_shapes import flat
-from .searching import argsort as _argsort
-from .searching import nonzero
-from .searching import sort as _sort
-from .searching import where as _where
-from .statistical import cumulative_prod, cumulative_sum
+from ....dtype import DType
+from ...core.argument import integer
+from ...tensor import Tensor
+from ...tensor import einsum as _einsum
+from ..elementwise import conj
+from ..elementwise import round as _round
+from ..linear_algebra import cross as _cross
+from ..manipulation import Axes, concat
+from ..searching import argsort as _argsort
+from ..searching import nonzero
+from ..searching import sort as _sort
+from ..searching import where as _where
+from ..statistical import cumulative_prod, cumulative_sum
+from .shapes import flat
 
 __all__ = [
     "allclose",

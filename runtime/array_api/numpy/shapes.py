@@ -1,6 +1,6 @@
 """Shapes, joins and parts with NumPy's signatures, where the standard's differ or it has none.
 
-Each has NumPy's names of those parameters that it takes; `numpy_protocol` refuses the others.
+Each has NumPy's names of those parameters that it takes; `protocol` refuses the others.
 """
 
 # ruff: noqa: D103 - they do what NumPy's functions of the same names do
@@ -14,16 +14,16 @@ from typing import Any
 
 import numpy as np
 
-from ...dtype import DType
-from ..base.error import InvalidArgument
-from ..core.argument import integer
-from ..tensor import Tensor
-from ..tensor import meshgrid as _meshgrid
-from .creation import full
-from .linear_algebra import diagonal as _last_diagonal
-from .linear_algebra import trace as _last_trace
-from .manipulation import Axes, axes_of, concat, flip, moveaxis, permute_dims
-from .searching import nonzero
+from ....dtype import DType
+from ...base.error import InvalidArgument
+from ...core.argument import integer
+from ...tensor import Tensor
+from ...tensor import meshgrid as _meshgrid
+from ..creation import full
+from ..linear_algebra import diagonal as _last_diagonal
+from ..linear_algebra import trace as _last_trace
+from ..manipulation import Axes, axes_of, concat, flip, moveaxis, permute_dims
+from ..searching import nonzero
 
 __all__ = [
     "append",

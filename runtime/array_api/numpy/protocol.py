@@ -1,6 +1,6 @@
 """NumPy's functions called with tensors, as `numpy.sin(x)` and `numpy.sum(x, axis=0)` are.
 
-They are the functions of the standard, which NumPy has under the same names, and those of `numpy_functions`. What has
+They are the functions of the standard, which NumPy has under the same names, and those of `functions`. What has
 no counterpart is refused with the call that works, since nothing moves to the host unasked. Arrays among the arguments
 are copied to the device of the first tensor.
 """
@@ -15,12 +15,16 @@ from typing import Any, Final, NoReturn
 
 import numpy as np
 
-from ..base.error import TallowError, UnsupportedOperand, type_name
-from ..core.extensions import extensions
-from ..tensor import Tensor
-from ..tensor.equivalents import EQUIVALENTS
-from ..tensor.names import OF_TENSORS, as_call
-from . import numpy_fft, numpy_functions, numpy_histograms, numpy_linalg, numpy_shapes
+from ...base.error import TallowError, UnsupportedOperand, type_name
+from ...core.extensions import extensions
+from ...tensor import Tensor
+from ...tensor.equivalents import EQUIVALENTS
+from ...tensor.names import OF_TENSORS, as_call
+from . import fft as numpy_fft
+from . import functions as numpy_functions
+from . import histograms as numpy_histograms
+from . import linalg as numpy_linalg
+from . import shapes as numpy_shapes
 
 Function = Callable[..., Any]
 

@@ -11,23 +11,23 @@ from typing import TYPE_CHECKING, Any, Final, Self
 
 from rocm.bindings.util.paths import get_library_path
 
-from ....dtype import DType
-from ....libraries.miopen import FUNCTIONS
-from ...base.error import OutOfMemory
-from ...core.conv import ParamsConv2D
-from ...helpers.c_library import load
-from ...program.steps import LibraryCall
-from ...program.values import Address
-from ..gpu_backend.driver import capture
-from ..gpu_backend.driver.error import LibraryError
-from ..gpu_backend.libraries.library import Library
-from ..gpu_backend.memory.slice import Slice
-from .hip import HipDevice, HipStream
-from .hip.resource import HipResource
+from .....dtype import DType
+from .....libraries.miopen import FUNCTIONS
+from ....base.error import OutOfMemory
+from ....core.conv import ParamsConv2D
+from ....helpers.c_library import load
+from ....program.steps import LibraryCall
+from ....program.values import Address
+from ...gpu_backend.driver import capture
+from ...gpu_backend.driver.error import LibraryError
+from ...gpu_backend.libraries.library import Library
+from ...gpu_backend.memory.slice import Slice
+from ..hip import HipDevice, HipStream
+from ..hip.resource import HipResource
 
 if TYPE_CHECKING:
-    from ..gpu_backend.memory.allocator import CachingAllocator
-    from .driver import Driver
+    from ...gpu_backend.memory.allocator import CachingAllocator
+    from ..driver import Driver
 
 # MIOpen's own numbers.
 _DTYPES: Final = DType.known({"f16": 0, "f32": 1, "bf16": 5})

@@ -1,6 +1,6 @@
 """Functions of `numpy.linalg` that the standard does not have, or has by another signature, for tensors.
 
-Each has NumPy's names of those parameters that it takes; `numpy_protocol` refuses the others.
+Each has NumPy's names of those parameters that it takes; `protocol` refuses the others.
 """
 
 from __future__ import annotations
@@ -10,10 +10,10 @@ from collections.abc import Sequence
 from functools import reduce
 from typing import Any
 
-from ..base.error import InvalidArgument
-from ..tensor import Tensor
-from . import linalg
-from .manipulation import moveaxis
+from ...base.error import InvalidArgument
+from ...tensor import Tensor
+from .. import linalg
+from ..manipulation import moveaxis
 
 __all__ = ["multi_dot", "norm", "svd"]
 

@@ -5,14 +5,14 @@ from __future__ import annotations
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final, Self
 
-from ..gpu_backend.driver.error import LibraryError
-from ..gpu_backend.libraries.fft import FftLibrary
+from ...gpu_backend.driver.error import LibraryError
+from ...gpu_backend.libraries.fft import FftLibrary
 
 if TYPE_CHECKING:
-    from ..gpu_backend.memory.allocator import CachingAllocator
-    from .context import Context
-    from .driver import Driver
-    from .stream import CudaStream
+    from ...gpu_backend.memory.allocator import CachingAllocator
+    from ..context import Context
+    from ..driver import Driver
+    from ..stream import CudaStream
 
 _ADVICE: Final = "tallow needs cuFFT 11 or later, of the CUDA that cuda-python is for, and some free device memory"
 

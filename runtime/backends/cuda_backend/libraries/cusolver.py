@@ -4,16 +4,16 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, Self
 
-from ....dtype import DType
-from ..gpu_backend.driver.error import LibraryError
-from ..gpu_backend.driver.release import release_with
-from ..gpu_backend.libraries.solver import SolverLibrary
-from .context import destroy_handle
+from .....dtype import DType
+from ...gpu_backend.driver.error import LibraryError
+from ...gpu_backend.driver.release import release_with
+from ...gpu_backend.libraries.solver import SolverLibrary
+from ..context import destroy_handle
 from .cublas import KINDS
 
 if TYPE_CHECKING:
-    from ..gpu_backend.memory.allocator import CachingAllocator
-    from .driver import Driver
+    from ...gpu_backend.memory.allocator import CachingAllocator
+    from ..driver import Driver
 
 _ADVICE: Final = "tallow needs cuSOLVER 11.7 or later, of the CUDA that cuda-python is for, and some free device memory"
 

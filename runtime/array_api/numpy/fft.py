@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from ..tensor import Tensor
-from . import fft
+from ...tensor import Tensor
+from .. import fft
 
 __all__ = ["fft2", "ifft2", "irfft2", "rfft2"]
 

@@ -4,16 +4,16 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, Self
 
-from ....dtype import DType
-from ..gpu_backend.driver.release import release_with
-from ..gpu_backend.libraries.solver import LETTERS, SolverLibrary
-from .result import value_of
+from .....dtype import DType
+from ...gpu_backend.driver.release import release_with
+from ...gpu_backend.libraries.solver import LETTERS, SolverLibrary
+from ..result import value_of
 from .rocblas import KINDS
 
 if TYPE_CHECKING:
-    from ..gpu_backend.memory.allocator import CachingAllocator
-    from .driver import Driver
-    from .hip import HipDevice
+    from ...gpu_backend.memory.allocator import CachingAllocator
+    from ..driver import Driver
+    from ..hip import HipDevice
 
 _ADVICE: Final = "tallow needs hipSOLVER of the ROCm that is installed, and some free device memory"
 _REQUIRED: Final = (

@@ -7,13 +7,13 @@ from typing import TYPE_CHECKING, Any, Final, Self
 
 import numpy as np
 
-from ..gpu_backend.libraries.fft import FftLibrary
-from .result import value_of
+from ...gpu_backend.libraries.fft import FftLibrary
+from ..result import value_of
 
 if TYPE_CHECKING:
-    from ..gpu_backend.memory.allocator import CachingAllocator
-    from .driver import Driver
-    from .hip import HipDevice, HipStream
+    from ...gpu_backend.memory.allocator import CachingAllocator
+    from ..driver import Driver
+    from ..hip import HipDevice, HipStream
 
 _ADVICE: Final = "tallow needs hipFFT of the ROCm that is installed, and some free device memory"
 _REQUIRED: Final = (
