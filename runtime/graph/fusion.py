@@ -21,8 +21,8 @@ from ..tensor import Tensor
 from ..tensor.base import TensorBase
 
 if TYPE_CHECKING:
+    from ..program.fused_kernel import FusedKernel
     from .op_calls import Calls
-    from .traced import FusedKernel
 
 P = ParamSpec("P")
 Result = TypeVar("Result")

@@ -7,13 +7,7 @@ import ast
 import pytest
 
 from . import layers
-from .layers import FACTS, FRONT, PENDING, REPOSITORY, all_imports, arrows, circles, drawing, imports, is_pending
-
-
-def test_pending_imports_exist() -> None:
-    """What is pending shrinks with what is done."""
-    unused = [each for each in PENDING if not any(is_pending(*found[:2], each) for found in all_imports())]
-    assert unused == []
+from .layers import FACTS, FRONT, REPOSITORY, arrows, circles, drawing, imports
 
 
 def test_no_module_of_the_runtime_imports_itself_by_way_of_others() -> None:

@@ -13,7 +13,7 @@ from ...core.layout import Layout
 from ...core.random import RandomState
 from ...doctor.finding import Finding, modules, reason
 from ...program.builder import NO_FACTS
-from ...program.host import Translating, host_plan
+from ...program.host import host_plan
 from ...program.op_call import OpCall
 from ...program.program import Program
 from ...program.values import BlocksBuffer, Buffer, Memory
@@ -85,13 +85,7 @@ class ArrayDevice(LibraryDevice):
 
     @classmethod
     def translated(cls, error: Exception) -> Exception:
-        """The error of tallow for one of the library's; others stay as they are."""
         return translated(cls, error)
-
-    @classmethod
-    def translating(cls) -> Translating:
-        """A context in which errors of the library become those of tallow."""
-        return Translating(cls.translated)
 
     def __init__(self, ordinal: int = 0) -> None:
         super().__init__(ordinal)

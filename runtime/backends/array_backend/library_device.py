@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from ...base.error import LibraryError
 from ...core.random import RandomState
+from ...program.builder import Facts
+from ...program.host import Translating
 from ..backend import BackendDevice
 
 if TYPE_CHECKING:
@@ -24,6 +26,18 @@ class LibraryDevice(BackendDevice):
     handle: Any
     """The library's own object for the device."""
     random: RandomState
+    facts: Facts
+    """What ops know of the device."""
+
+    @classmethod
+    @abstractmethod
+    def translated(cls, error: Exception) -> Exception:
+        """The error of tallow for one of the library's; others stay as they are."""
+
+    @classmethod
+    def translating(cls) -> Translating:
+        """A context in which errors of the library become those of tallow."""
+        return Translating(cls.translated)
 
     @abstractmethod
     def note(self, op: str, indexes: Any, is_wrong: Any, size: int) -> None:

@@ -26,8 +26,8 @@ from .execute.kernels import compiled, headers
 
 if TYPE_CHECKING:
     from ...kernels.code_cache import CodeCache
-    from .device import GpuDevice
     from .driver.gpu_driver import GpuDriver
+    from .gpu_base import GpuBase
 
 _MEND: Final = "mend the source or the options"
 # Name, module, source, options and signature.
@@ -77,7 +77,7 @@ class UserKernels:
         self._lock = threading.Lock()
 
     def get(
-        self, device: GpuDevice, name: str, module: str, source: str, options: Sequence[str], signature: str | None
+        self, device: GpuBase, name: str, module: str, source: str, options: Sequence[str], signature: str | None
     ) -> GpuKernel:
         """The kernel `name` of a module's source; it is compiled and loaded at the first call only.
 
@@ -110,7 +110,7 @@ class UserKernels:
 
     def _found(
         self,
-        device: GpuDevice,
+        device: GpuBase,
         files: Files | None,
         name: str,
         module: str,
@@ -175,7 +175,7 @@ class GpuKernel(Kernel):
 
     def __init__(
         self,
-        device: GpuDevice,
+        device: GpuBase,
         name: str,
         signature: str | None,
         declared: tuple[Parameter, ...] | None,
