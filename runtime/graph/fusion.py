@@ -263,4 +263,5 @@ class Fused:
 def _tensor(inner: Any, layout: Layout) -> Tensor:
     storage = object.__new__(Storage)
     storage.inner = inner
+    storage.written = None
     return Tensor._new(storage, layout)
