@@ -168,18 +168,6 @@ class ElementCalls(Calls, KernelOperand):
         if self.written is not None:
             extensions.note_write(self)
 
-    def _plan_write(self, key: Key, function: Callable[P, Result], *arguments: P.args, **options: P.kwargs) -> None:
-        """Call a function that writes to this storage, and keep its plan."""
-        self._planned(key, function, *arguments, **options)
-        self._note_write()
-
-    def _attempt_write(self, key: Key, function: Callable[P, Result], *arguments: P.args, **options: P.kwargs) -> bool:
-        """The same of a function that may refuse, by returning False or None; whether it did not."""
-        is_done = bool(self._attempt(key, function, *arguments, **options))
-        if is_done:
-            self._note_write()
-        return is_done
-
     def _new_each(self, inners: Iterable[BackendStorage]) -> tuple[Self, ...]:
         return tuple([self._new(inner) for inner in inners])
 

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import ast
+from collections import Counter
+from functools import cache
 
 import pytest
+from tallow.runtime.core.extensions import Extensions
 
 from . import layers
 from .layers import FACTS, FRONT, REPOSITORY, arrows, circles, drawing, imports
@@ -62,3 +65,57 @@ def test_the_page_has_the_drawing() -> None:
     page = (REPOSITORY / "docs/architecture.md").read_text(encoding="utf-8")
     expected = f"```mermaid\n{drawing(imports())}\n```"
     assert expected in page, "run python tests/generator/layers.py, and put what it prints there"
+
+
+# ---- What layers attach to each other
+
+
+@cache
+def nodes() -> list[tuple[str, ast.AST]]:
+    """The nodes of all modules that import, write to attributes, call or name something, each with its module."""
+    kinds = ast.ImportFrom | ast.Attribute | ast.Call | ast.Name
+    return [
+        (name, node)
+        for name, (tree, _) in layers.modules().items()
+        for node in ast.walk(tree)
+        if isinstance(node, kinds)
+    ]
+
+
+def test_no_module_writes_to_a_class_that_it_imports() -> None:
+    imported = {
+        (name, alias.asname or alias.name)
+        for name, node in nodes()
+        if isinstance(node, ast.ImportFrom)
+        for alias in node.names
+        if alias.name[0].isupper()
+    }
+    faults = []
+    for name, node in nodes():
+        match node:
+            case ast.Attribute(ctx=ast.Store(), value=ast.Name(id=target)):
+                faults += [f"{name}: {ast.unparse(node)}"] * ((name, target) in imported)
+            case ast.Call(func=ast.Name(id="setattr"), args=[ast.Name(id=target), *_]):
+                faults += [f"{name}: {ast.unparse(node)}"] * ((name, target) in imported)
+    assert faults == []
+
+
+def test_nothing_changes_its_class_or_counts_references() -> None:
+    faults = []
+    for name, node in nodes():
+        match node:
+            case ast.Attribute(attr="__class__", ctx=ast.Store()) | ast.Attribute(attr="getrefcount"):
+                faults.append(f"{name}: {ast.unparse(node)}")
+            case ast.Name(id="getrefcount"):
+                faults.append(name)
+    assert faults == []
+
+
+def test_each_extension_has_one_provider() -> None:
+    provided = Counter(
+        keyword.arg
+        for _, node in nodes()
+        if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr == "provide"
+        for keyword in node.keywords
+    )
+    assert provided == Counter(Extensions.__slots__)
