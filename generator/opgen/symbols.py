@@ -147,7 +147,7 @@ def _check_members(spec: Spec, sources: Sources, problems: Problems) -> None:
             [*((functor.name, functor.location) for functor in chosen), *fronts, *backends],
         ),
         "a storage": (
-            [folder / "storage/base.py.j2" for folder in folders],
+            [RUNTIME / "storage/calls.py", *(folder / "storage/base.py.j2" for folder in folders)],
             [(method.name, method.location) for method in spec.storage_methods()],
         ),
         "a device": (

@@ -13,8 +13,8 @@ from typing import Any, Final, Self
 
 import numpy as np
 
-from ...dtype import Array, DType
-from ...tensor_ops import (
+from ....dtype import Array, DType
+from ....tensor_ops import (
     ADD,
     BITWISE_AND,
     BITWISE_LEFT_SHIFT,
@@ -34,13 +34,13 @@ from ...tensor_ops import (
     REMAINDER,
     SUB,
 )
-from ..base.error import DTypeMismatch, InvalidArgument, TallowError
-from ..core import argument
-from .base import TensorBase, broadcast
-from .number import CONVERT, NumberLike, as_number, default_dtype
-from .promotion import common_dtype, promote
+from ...base.error import DTypeMismatch, InvalidArgument, TallowError
+from ...core import argument
+from ..base import TensorBase, broadcast
+from ..number import CONVERT, NumberLike, as_number, default_dtype
+from ..promotion import common_dtype, promote
+from ..shape.views import ViewMethods
 from .reductions import ReductionMethods
-from .views import ViewMethods
 
 # What is compared; a list equals no tensor.
 _COMPARED: Final[tuple[type, ...]] = (TensorBase, int, float, complex, NumberLike, np.generic, np.ndarray)

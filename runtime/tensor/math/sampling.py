@@ -6,17 +6,17 @@ import math
 from collections.abc import Iterable
 from typing import Final, Never, Self
 
-from ...device import Device
-from ...dtype import FLOAT, DType
-from ..base.error import InvalidArgument, ShapeMismatch, TallowError, UnsupportedDType
-from ..core import argument
-from ..core.argument import DTypeLike
-from ..core.conversion import conversion
-from ..core.layout import Layout
-from .base import device_of, named
+from ....device import Device
+from ....dtype import FLOAT, DType
+from ...base.error import InvalidArgument, ShapeMismatch, TallowError, UnsupportedDType
+from ...core import argument
+from ...core.argument import DTypeLike
+from ...core.conversion import conversion
+from ...core.layout import Layout
+from ..base import device_of, named
+from ..create import _shape
+from ..number import require_range
 from .composed import ComposedMethods
-from .create import _shape
-from .number import require_range
 
 # So many numbers are drawn of that hardly two are equal.
 _MANY: Final = 1 << 63

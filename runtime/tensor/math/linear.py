@@ -7,16 +7,16 @@ from typing import Self, TypeAlias
 
 import numpy as np
 
-from ...dtype import Array
-from ..base.bounded_cache import BoundedCache
-from ..base.error import ShapeMismatch
-from ..core.argument import checked
-from ..core.layout import Layout
-from ..core.shape import Shape
-from ..storage.calls import new
-from .base import TensorBase, require_tensors
-from .promotion import DTYPE_ERRORS, promote
-from .views import ViewMethods
+from ....dtype import Array
+from ...base.bounded_cache import BoundedCache
+from ...base.error import ShapeMismatch
+from ...core.argument import checked
+from ...core.layout import Layout
+from ...core.shape import Shape
+from ...storage.calls import new
+from ..base import TensorBase, require_tensors
+from ..promotion import DTYPE_ERRORS, promote
+from ..shape.views import ViewMethods
 
 
 class LinearMethods(ViewMethods):

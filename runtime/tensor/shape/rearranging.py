@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import Self, TypeVar
 
-from ...dtype import DType
-from ..base.error import InvalidArgument, ShapeMismatch, shown
-from ..core import argument
-from ..core.argument import REQUIRED
-from ..core.layout import Layout
-from ..core.shape import Shape
-from .base import TensorBase, named, require_tensors
-from .counting import CountingMethods
+from ....dtype import DType
+from ...base.error import InvalidArgument, ShapeMismatch, shown
+from ...core import argument
+from ...core.argument import REQUIRED
+from ...core.layout import Layout
+from ...core.shape import Shape
+from ..base import TensorBase, named, require_tensors
+from ..math.counting import CountingMethods
 from .joining import cat
 from .views import ViewMethods, _integers
 

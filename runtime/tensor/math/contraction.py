@@ -10,15 +10,15 @@ from typing import NamedTuple, Self, TypeAlias, TypeVar
 
 import numpy as np
 
-from ..base.error import InvalidArgument, ShapeMismatch, shown
-from ..core import argument
-from ..core.argument import LAST, PAIR
-from ..core.layout import Layout
-from ..core.shape import Shape
+from ...base.error import InvalidArgument, ShapeMismatch, shown
+from ...core import argument
+from ...core.argument import LAST, PAIR
+from ...core.layout import Layout
+from ...core.shape import Shape
+from ..base import named, require_tensors
+from ..promotion import common_dtype
 from .arithmetic import ArithmeticMethods
-from .base import named, require_tensors
 from .linear import LinearMethods
-from .promotion import common_dtype
 
 T = TypeVar("T", bound="ContractionMethods")
 

@@ -9,18 +9,18 @@ from typing import Final, Self
 
 import numpy as np
 
-from ...dtype import DType
-from ...op import BinaryOp
-from ..base.error import InvalidArgument, ShapeMismatch, TallowError
-from ..core.argument import integer, integers
-from ..core.conv import Params, ParamsConv1D, ParamsConv2D, ParamsConvTranspose1D, ParamsConvTranspose2D
-from ..core.extensions import extensions
-from ..core.layout import Layout
-from ..core.shape import Shape
-from .base import require_tensors
-from .create import CreationMethods
-from .joining import cat
-from .promotion import DTYPE_ERRORS, common_dtype, promote
+from ....dtype import DType
+from ....op import BinaryOp
+from ...base.error import InvalidArgument, ShapeMismatch, TallowError
+from ...core.argument import integer, integers
+from ...core.conv import Params, ParamsConv1D, ParamsConv2D, ParamsConvTranspose1D, ParamsConvTranspose2D
+from ...core.extensions import extensions
+from ...core.layout import Layout
+from ...core.shape import Shape
+from ..base import require_tensors
+from ..create import CreationMethods
+from ..promotion import DTYPE_ERRORS, common_dtype, promote
+from ..shape.joining import cat
 
 _PARAMS: Final[Mapping[str, type[Params]]] = {
     params.op: params for params in (ParamsConv1D, ParamsConv2D, ParamsConvTranspose1D, ParamsConvTranspose2D)

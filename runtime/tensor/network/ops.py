@@ -4,15 +4,15 @@ from __future__ import annotations
 
 from typing import Any, Final, Self, TypeVar, overload
 
-from ...dtype import DType
-from ...storage import Storage
-from ..base.error import DTypeMismatch, InvalidArgument, InvalidIndex, UnsupportedDType, shown
-from ..core.argument import REQUIRED, dim_of, integer, text
-from ..core.extensions import extensions
-from ..core.layout import Layout
-from .base import TensorBase, named, parts, require_tensors
-from .indexing import IndexMethods
-from .promotion import DTYPE_ERRORS, common_dtype, second_dtype
+from ....dtype import DType
+from ....storage import Storage
+from ...base.error import DTypeMismatch, InvalidArgument, InvalidIndex, UnsupportedDType, shown
+from ...core.argument import REQUIRED, dim_of, integer, text
+from ...core.extensions import extensions
+from ...core.layout import Layout
+from ..base import TensorBase, named, parts, require_tensors
+from ..promotion import DTYPE_ERRORS, common_dtype, second_dtype
+from ..shape.indexing import IndexMethods
 
 T = TypeVar("T", bound=IndexMethods)
 

@@ -5,13 +5,13 @@ from __future__ import annotations
 import math
 from typing import Self, TypeAlias
 
-from ..base.bounded_cache import BoundedCache
-from ..base.error import DTypeMismatch, ShapeMismatch
-from ..core.argument import boolean, real
-from ..core.layout import Layout
-from ..core.shape import Shape
-from .base import TensorBase, parts, require_tensors
-from .promotion import DTYPE_ERRORS, promote
+from ...base.bounded_cache import BoundedCache
+from ...base.error import DTypeMismatch, ShapeMismatch
+from ...core.argument import boolean, real
+from ...core.layout import Layout
+from ...core.shape import Shape
+from ..base import TensorBase, parts, require_tensors
+from ..promotion import DTYPE_ERRORS, promote
 
 _OP = "scaled_dot_product_attention"
 

@@ -7,11 +7,11 @@ from typing import Any, Self, TypeVar
 
 import numpy as np
 
-from ...dtype import Array, DType
-from ...tensor_ops import BITWISE_AND, BITWISE_OR, BITWISE_XOR, EQ
-from ..core import argument
+from ....dtype import Array, DType
+from ....tensor_ops import BITWISE_AND, BITWISE_OR, BITWISE_XOR, EQ
+from ...core import argument
+from ..base import TensorBase, named, require_tensors
 from .arithmetic import ArithmeticMethods
-from .base import TensorBase, named, require_tensors
 
 T = TypeVar("T", bound=ArithmeticMethods)
 

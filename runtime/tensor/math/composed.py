@@ -8,19 +8,19 @@ from collections.abc import Sequence
 from functools import lru_cache
 from typing import Self
 
-from ...device import Device
-from ...dtype import DType
-from ..base.error import InvalidArgument, UnsupportedDType, shown
-from ..core import argument
-from ..core.argument import FIRST, LAST, REQUIRED, DTypeLike
-from ..core.check import distinct_positions
-from ..core.layout import Layout
-from ..core.shape import Shape
-from .base import device_of, named, require_few, require_tensors
-from .create import _shape
-from .indexing import IndexMethods
-from .joining import cat
-from .promotion import DTYPE_ERRORS, promote
+from ....device import Device
+from ....dtype import DType
+from ...base.error import InvalidArgument, UnsupportedDType, shown
+from ...core import argument
+from ...core.argument import FIRST, LAST, REQUIRED, DTypeLike
+from ...core.check import distinct_positions
+from ...core.layout import Layout
+from ...core.shape import Shape
+from ..base import device_of, named, require_few, require_tensors
+from ..create import _shape
+from ..promotion import DTYPE_ERRORS, promote
+from ..shape.indexing import IndexMethods
+from ..shape.joining import cat
 
 
 class ComposedMethods(IndexMethods):

@@ -6,14 +6,14 @@ from typing import Self
 
 import numpy as np
 
-from ...dtype import INTEGER, Array, DType
-from ..base.error import InvalidArgument, ShapeMismatch, UnsupportedDType
-from ..core import argument
-from ..core.conversion import conversion
-from ..helpers.host_memory import raises_out_of_memory
-from .base import broadcast, named, require_tensors
+from ....dtype import INTEGER, Array, DType
+from ...base.error import InvalidArgument, ShapeMismatch, UnsupportedDType
+from ...core import argument
+from ...core.conversion import conversion
+from ...helpers.host_memory import raises_out_of_memory
+from ..base import broadcast, named, require_tensors
+from ..shape.joining import cat, stack
 from .composed import ComposedMethods
-from .joining import cat, stack
 
 
 class CountingMethods(ComposedMethods):

@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from typing import Final, NamedTuple, TypeVar
 
-from ..base.bounded_cache import BoundedCache
-from ..base.error import DTypeMismatch, InvalidArgument, ShapeMismatch, TallowError, type_name
-from ..core.argument import FIRST, dim_of, integer
-from ..core.check import require_alike_but
-from ..core.layout import Layout, distinct
-from ..storage.calls import MOST_JOINED
-from .base import TensorBase, require_tensors
-from .promotion import promote
+from ...base.bounded_cache import BoundedCache
+from ...base.error import DTypeMismatch, InvalidArgument, ShapeMismatch, TallowError, type_name
+from ...core.argument import FIRST, dim_of, integer
+from ...core.check import require_alike_but
+from ...core.layout import Layout, distinct
+from ...storage.calls import MOST_JOINED
+from ..base import TensorBase, require_tensors
+from ..promotion import promote
 from .views import ViewMethods
 
 T = TypeVar("T", bound=ViewMethods)

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 from typing import Self
 
-from ...dtype import FLOAT, DType
-from ...promotion import promoted
-from ..base.error import DTypeMismatch, InvalidArgument, ShapeMismatch, UnsupportedDType
-from ..core import argument
-from ..core.conversion import conversion
-from .assignment import AssignmentMethods
-from .base import named, require_tensors
-from .gradients import GradientMethods
-from .network_ops import NetworkOpMethods
+from ....dtype import FLOAT, DType
+from ....promotion import promoted
+from ...base.error import DTypeMismatch, InvalidArgument, ShapeMismatch, UnsupportedDType
+from ...core import argument
+from ...core.conversion import conversion
+from ..base import named, require_tensors
+from ..gradients import GradientMethods
+from ..shape.assignment import AssignmentMethods
+from .ops import NetworkOpMethods
 
 
 class LayerMethods(AssignmentMethods, GradientMethods, NetworkOpMethods):

@@ -15,17 +15,17 @@ from typing import Any, Self
 import numpy as np
 from numpy.typing import ArrayLike
 
-from ...dtype import Array
-from ...op import BinaryOp
-from ..base.error import InvalidArgument, ShapeMismatch, TallowError
-from ..core import argument
-from ..core.argument import REQUIRED
-from ..core.check import require_alike_but
-from .arithmetic import OPERANDS
-from .base import TensorBase, require_tensors
-from .composed import ComposedMethods
+from ....dtype import Array
+from ....op import BinaryOp
+from ...base.error import InvalidArgument, ShapeMismatch, TallowError
+from ...core import argument
+from ...core.argument import REQUIRED
+from ...core.check import require_alike_but
+from ..base import TensorBase, require_tensors
+from ..math.arithmetic import OPERANDS
+from ..math.composed import ComposedMethods
+from ..promotion import fitted
 from .indexing import Choice, Index, forward, indexed, is_backward
-from .promotion import fitted
 from .selection import selection, with_arrays, without_leading
 
 

@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any, Final, Self
 
-from ..base.bounded_cache import BoundedCache
-from ..base.error import InvalidArgument, ShapeMismatch
-from ..core.argument import REQUIRED, dim_of, integers
-from ..core.check import distinct_positions
-from ..core.layout import Layout
-from ..core.shape import Shape
-from ..storage.calls import new
-from .base import TensorBase
+from ...base.bounded_cache import BoundedCache
+from ...base.error import InvalidArgument, ShapeMismatch
+from ...core.argument import REQUIRED, dim_of, integers
+from ...core.check import distinct_positions
+from ...core.layout import Layout
+from ...core.shape import Shape
+from ...storage.calls import new
+from ..base import TensorBase
 
 # By the method, the number of the layout that is viewed, and the integers that were given.
 _views: Final[BoundedCache[tuple[object, ...], Layout]] = BoundedCache(1 << 15)

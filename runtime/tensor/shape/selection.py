@@ -9,11 +9,11 @@ from typing import Any, Final, NamedTuple, NoReturn, SupportsIndex, TypeVar
 
 import numpy as np
 
-from ...dtype import DType
-from ..base.error import IndexMismatch, InvalidArgument, InvalidDim, InvalidIndex, type_name
-from ..core.argument import integer
-from ..core.shape import Shape
-from .base import TensorBase
+from ....dtype import DType
+from ...base.error import IndexMismatch, InvalidArgument, InvalidDim, InvalidIndex, type_name
+from ...core.argument import integer
+from ...core.shape import Shape
+from ..base import TensorBase
 
 T = TypeVar("T", bound=Any)
 

@@ -6,15 +6,15 @@ from collections.abc import Callable, Iterator, Sequence
 from types import EllipsisType
 from typing import Any, Self, SupportsIndex, TypeGuard
 
-from ...dtype import Array, DType
-from ..base.bounded_cache import BoundedCache
-from ..base.error import DTypeMismatch, InvalidArgument, InvalidIndex, ShapeMismatch, TallowError, UnsizedTensor
-from ..core.argument import REQUIRED, DTypeLike, dim_of, integer
-from ..core.layout import Layout
-from ..core.shape import Shape
-from .base import TensorBase, named, require_tensors
-from .create import CreationMethods
-from .promotion import DTYPE_ERRORS, common_dtype, fits, fitted, promote, refuse_result
+from ....dtype import Array, DType
+from ...base.bounded_cache import BoundedCache
+from ...base.error import DTypeMismatch, InvalidArgument, InvalidIndex, ShapeMismatch, TallowError, UnsizedTensor
+from ...core.argument import REQUIRED, DTypeLike, dim_of, integer
+from ...core.layout import Layout
+from ...core.shape import Shape
+from ..base import TensorBase, named, require_tensors
+from ..create import CreationMethods
+from ..promotion import DTYPE_ERRORS, common_dtype, fits, fitted, promote, refuse_result
 from .selection import indexed_dims, integer_index, selection, spelled_out, with_arrays
 
 Index = SupportsIndex | slice | EllipsisType | None

@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Self
 
-from ...tensor_ops import BERNOULLI_LOSS, LOGISTIC_LOSS, SQUARED_DIFFERENCE
-from ..base.error import InvalidArgument, ShapeMismatch, shown
-from ..core import argument
-from .base import named, require_tensors
-from .composed import ComposedMethods
-from .network_ops import NetworkOpMethods
-from .promotion import common_dtype
+from ....tensor_ops import BERNOULLI_LOSS, LOGISTIC_LOSS, SQUARED_DIFFERENCE
+from ...base.error import InvalidArgument, ShapeMismatch, shown
+from ...core import argument
+from ..base import named, require_tensors
+from ..math.composed import ComposedMethods
+from ..promotion import common_dtype
+from .ops import NetworkOpMethods
 
 
 class LossMethods(ComposedMethods, NetworkOpMethods):

@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Self
 
-from ...dtype import DType
-from ...op import MethodOp, ReduceOp
-from ...tensor_ops import DIV, MEAN, PROD, PROD_I64, SUM, SUM_I64, OpMethods
-from ..base.error import TallowError
-from ..core.argument import REQUIRED, dim_of
-from .base import named
+from ....dtype import DType
+from ....op import MethodOp, ReduceOp
+from ....tensor_ops import DIV, MEAN, PROD, PROD_I64, SUM, SUM_I64, OpMethods
+from ...base.error import TallowError
+from ...core.argument import REQUIRED, dim_of
+from ..base import named
 
 
 def _is_short(dtype: DType) -> bool:
