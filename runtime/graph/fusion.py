@@ -261,7 +261,4 @@ class Fused:
 
 
 def _tensor(inner: Any, layout: Layout) -> Tensor:
-    storage = object.__new__(Storage)
-    storage.inner = inner
-    storage.written = None
-    return Tensor._new(storage, layout)
+    return Tensor._new(Storage._holding(inner), layout)

@@ -111,6 +111,12 @@ def test_nothing_changes_its_class_or_counts_references() -> None:
     assert faults == []
 
 
+def test_storages_are_made_in_one_place() -> None:
+    """A storage lacks what is not set when it is made, so `Storage._holding` sets it."""
+    calls = [(name, ast.unparse(node)) for name, node in nodes() if isinstance(node, ast.Call)]
+    assert [(name, text) for name, text in calls if text.endswith(("new(Storage)", "__new__(Storage)"))] == []
+
+
 def test_each_extension_has_one_provider() -> None:
     provided = Counter(
         keyword.arg
