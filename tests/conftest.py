@@ -18,7 +18,9 @@ settings.load_profile("tallow")
 def pytest_addoption(parser: pytest.Parser) -> None:
     group = parser.getgroup("tallow")
     group.addoption("--device", default="cpu", help="the device that conformance tests run on, e.g. cuda or rocm:0")
-    group.addoption("--replay", action="store_true", help="cells of a GPU run on copies first, then as compiled functions")
+    group.addoption(
+        "--replay", action="store_true", help="cells of a GPU run on copies first, then as compiled functions"
+    )
     group.addoption("--full", action="store_true", help="also run the tests marked full, and larger sweeps")
     group.addoption("--part", help="of each case on a device, its dtypes of one of several parts, e.g. 0/8")
     group.addoption("--quick", action="store_true", help="at most three cases of each test, and none marked slow")

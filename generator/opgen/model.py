@@ -956,7 +956,7 @@ class Library:
     opener: Annotated[
         str,
         Key("class"),
-        Pattern(r"[a-z]\w*\.[A-Z]\w*", "module.Class"),
+        Pattern(r"[a-z][\w.]*\.[A-Z]\w*", "module.Class"),
         "The class of the backend's package that opens the library where it is there, as `module.Class`.",
     ]
     dtypes: Annotated[
@@ -967,12 +967,12 @@ class Library:
     @property
     def module(self) -> str:
         """The module of the class that opens it."""
-        return self.opener.partition(".")[0]
+        return self.opener.rpartition(".")[0] or self.opener
 
     @property
     def class_name(self) -> str:
         """The class that opens it."""
-        return self.opener.partition(".")[2]
+        return self.opener.rpartition(".")[2]
 
 
 @dataclass(frozen=True)
@@ -1134,7 +1134,7 @@ class Spec:
     # which it looks for what it calls.
     lowerings: Mapping[str, Lowerings] = field(default_factory=dict)
     packages: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
-    # What the runtime defines: the modules of each subpackage, and the functions of its ops, by module.
+    # What the runtime defines: the modules of each subpackage, at any depth, and the functions of its ops, by module.
     own_modules: Mapping[str, Collection[str]] = field(default_factory=dict)
     modules: Mapping[str, Mapping[str, Mapping[str, Callable]]] = field(default_factory=dict)
     raised: Mapping[str, Collection[str]] = field(default_factory=dict)  # by each check

@@ -119,6 +119,11 @@ class Sources:
             self._python[folder] = {path.stem: path for path in paths}
         return self._python[folder]
 
+    def modules(self, folder: PurePosixPath) -> Iterator[str]:
+        """The modules in a folder and in those below it, by names with dots."""
+        paths = (path.relative_to(folder).with_suffix("") for path in self.below(folder) if path.suffix == ".py")
+        return (".".join(path.parts) for path in paths)
+
     def methods(self, path: PurePosixPath) -> AbstractSet[str]:
         """The methods that the classes of a module define for others."""
         if path not in self._methods:

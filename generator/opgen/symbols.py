@@ -73,7 +73,7 @@ def read_symbols(spec: Spec, sources: Sources, problems: Problems) -> Spec:
         modules[host] = {**modules.get(host, {}), MODULE: {name: op.callable for name, op in ops.items()}}
     return replace(
         spec,
-        own_modules={package: frozenset(sources.python(BACKENDS / package)) for package in packages},
+        own_modules={package: frozenset(sources.modules(BACKENDS / package)) for package in packages},
         modules=modules,
         launch_ops=ops,
         raised=raised_by_checks(sources),
@@ -147,7 +147,7 @@ def _check_members(spec: Spec, sources: Sources, problems: Problems) -> None:
             [*((functor.name, functor.location) for functor in chosen), *fronts, *backends],
         ),
         "a storage": (
-            [folder / "storage/base.py.j2" for folder in folders],
+            [RUNTIME / "storage/calls.py", *(folder / "storage/base.py.j2" for folder in folders)],
             [(method.name, method.location) for method in spec.storage_methods()],
         ),
         "a device": (
@@ -243,9 +243,10 @@ class _Runtime:
 
     def _check_libraries(self) -> None:
         """Note the libraries that neither the backend's package nor one that it extends has a class for."""
-        modules = self._modules("")
         for library in self.backend.libraries:
             module, name = library.module, library.class_name
+            folder = module.rpartition(".")[0]
+            modules = {f"{folder}.{stem}".lstrip("."): path for stem, path in self._modules(folder).items()}
             if module not in modules:
                 message = f"library '{library.name}' is opened by module '{module}', which {self.folders[0]} lacks"
                 self.problems.unknown(library.location, message, module, modules)
@@ -565,7 +566,7 @@ def _check_spelled(
 ) -> None:
     """Note the names in a library's spellings that nothing answers to."""
     modules = [*dict.fromkeys((*array.modules, LIBRARY, *_AT_HAND))]  # that the library is missing is noted
-    helpers = spec.own_modules.get(family.package, ())
+    helpers = [name for name in spec.own_modules.get(family.package, ()) if "." not in name]
     spelled: list[tuple[str, Spelling, Iterable[str]]] = [
         ("'count' of the devices", array.devices.count, ()),
         ("'handle' of the devices", array.devices.handle, ("ordinal",)),

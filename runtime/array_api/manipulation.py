@@ -12,7 +12,7 @@ from ..core.shape import Shape
 from ..tensor import Tensor
 from ..tensor import cat as _cat
 from ..tensor import stack as _stack
-from ..tensor.selection import from_the_front
+from ..tensor.shape.selection import from_the_front
 from .data_types import promoted_operands
 
 Axes = int | tuple[int, ...]

@@ -34,7 +34,7 @@ from .plan import Key, Plan, Plans, kind_of
 
 if TYPE_CHECKING:
     from ..doctor.finding import Finding
-    from ..graph.traced import FusedKernel
+    from ..program.fused_kernel import FusedKernel
     from ..ranks.group import Group
     from .profiler import DeviceProfiler, Listener
 

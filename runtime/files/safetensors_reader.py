@@ -12,7 +12,7 @@ from ..core import argument
 from ..core.layout import Layout
 from ..core.shape import Shape
 from ..tensor.base import device_of
-from ..tensor.indexing import Index, indexed
+from ..tensor.shape.indexing import Index, indexed
 from ..tensor.tensor import Tensor
 from .content import Content, Source, TensorFile
 from .safetensors import contents, entries

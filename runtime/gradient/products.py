@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from ..tensor import Tensor
-from ..tensor.joining import cat
+from ..tensor.shape.joining import cat
 
 
 def before(x: Tensor, dim: int) -> Tensor:

@@ -23,7 +23,7 @@ from ..core.layout import Layout
 from ..custom.user_op import UserOp
 from ..tensor import Tensor
 from ..tensor.base import parts as parts_of
-from ..tensor.joining import cat
+from ..tensor.shape.joining import cat
 from .matrices import cofactors, solved
 from .node import (
     Contribution,

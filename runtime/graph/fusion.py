@@ -21,8 +21,8 @@ from ..tensor import Tensor
 from ..tensor.base import TensorBase
 
 if TYPE_CHECKING:
+    from ..program.fused_kernel import FusedKernel
     from .op_calls import Calls
-    from .traced import FusedKernel
 
 P = ParamSpec("P")
 Result = TypeVar("Result")
@@ -261,7 +261,4 @@ class Fused:
 
 
 def _tensor(inner: Any, layout: Layout) -> Tensor:
-    storage = object.__new__(Storage)
-    storage.inner = inner
-    storage.written = None
-    return Tensor._new(storage, layout)
+    return Tensor._new(Storage._holding(inner), layout)

@@ -12,7 +12,7 @@ from ..core.shape import Shape
 from ..tensor import Tensor
 
 if TYPE_CHECKING:
-    from .traced import Number
+    from ..program.fused_kernel import Number
 
 _EMPTY: Final = Layout.contiguous((0,))
 

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Sequence
 from functools import cache
 from itertools import count
 from operator import itemgetter
-from typing import TYPE_CHECKING, Any, Final, NamedTuple, NoReturn, TypeAlias
+from typing import Any, Final, NoReturn, TypeAlias
 
 import numpy as np
 
@@ -24,13 +24,11 @@ from ..base.named import Named
 from ..core import argument
 from ..core.layout import Layout
 from ..core.shape import Shape
+from ..program.fused_kernel import FusedKernel, Number, Source, Step
 from ..tensor import Tensor
 from ..tensor.base import TensorBase
 from ..tensor.number import NumberLike, as_number
 from .op_calls import Call, Calls, Reference
-
-if TYPE_CHECKING:
-    from ...op import ElementwiseOp
 
 Find: TypeAlias = Callable[[Sequence[float]], float]
 """Works out a number of the numbers that the function is given."""
@@ -53,67 +51,6 @@ _CHANGES_SHAPE: Final = (
     "do it to the arguments of the function or to its result",
 )
 _FOREIGN: Final = ("is given a tensor that is no argument of the function", "make it one")
-
-
-class Step(NamedTuple):
-    """One op of a kernel: names of operands are those of sources (x0), numbers (n0) and earlier steps (v0)."""
-
-    name: str
-    op: ElementwiseOp
-    operands: tuple[str, ...]
-    parameters: tuple[str, ...]
-    operand_dtype: DType
-    """That of the last operand, in which the op computes."""
-    dtype: DType
-
-
-class Source(NamedTuple):
-    """An operand in memory: an argument of the function, by its place among the tensors, as a layout shows it."""
-
-    place: int
-    dtype: DType
-    layout: Layout
-
-
-class Number(NamedTuple):
-    """A number: how it is worked out, and the dtype of the elements that it stands for."""
-
-    find: Callable[[Sequence[float]], complex]
-    dtype: DType
-    known: complex | None = None
-    """What it always is."""
-
-    @property
-    def words(self) -> int:
-        """How many words of 64 bits its element takes."""
-        return -(-self.dtype.itemsize // 8)
-
-
-class FusedKernel:
-    """What one kernel computes: results of one shape, each element of which depends on one of each source."""
-
-    def __init__(
-        self,
-        name: str,
-        shape: Shape,
-        sources: dict[str, Source],
-        numbers: dict[str, Number],
-        steps: Sequence[Step],
-        results: Sequence[tuple[str, DType]],
-        tensors: int,
-    ) -> None:
-        self.name = name
-        self.shape = shape
-        self.layout = Layout.contiguous(shape)
-        self.sources = sources
-        self.numbers = numbers
-        self.steps = tuple(steps)
-        self.results = tuple(results)
-        self.places = [source.place for source in sources.values()]
-        self.takes_all = self.places == list(range(tensors))
-        """Whether its sources are the tensors that the function is given, one after the other."""
-        self.layouts = [source.layout for source in sources.values()]
-        self.finds = [number.find for number in numbers.values()]
 
 
 class Trace:

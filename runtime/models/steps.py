@@ -10,7 +10,7 @@ from typing import TypeAlias
 from ..distributed import Group, all_reduce
 from ..quantized import QMatMul
 from ..tensor import Tensor
-from ..tensor.joining import cat
+from ..tensor.shape.joining import cat
 from .cache import KVCache
 from .config import ModelConfig
 

@@ -157,42 +157,21 @@ class ElementCalls(Calls, KernelOperand):
         """Pickle the elements and the device, to which they return."""
         return extensions.device_class(self.inner.device).storage_owned, (self.to_numpy(),)
 
-    def _new(self, inner: BackendStorage) -> Self:
-        storage = new(type(self))
+    @classmethod
+    def _holding(cls, inner: BackendStorage) -> Self:
+        """A storage, made without the checks of `__init__`."""
+        storage = new(cls)
         storage.inner = inner
         storage.written = None
         return storage
+
+    def _new(self, inner: BackendStorage) -> Self:
+        return self._holding(inner)
 
     def _note_write(self) -> None:
         """Note a write to this storage if gradients need its elements."""
         if self.written is not None:
             extensions.note_write(self)
-
-    @overload
-    def _plan_write(self, key: Key, function: Op[P, None], *arguments: P.args, **options: P.kwargs) -> None: ...
-
-    @overload
-    def _plan_write(self, key: Key, function: Callable[P, None], *arguments: P.args, **options: P.kwargs) -> None: ...
-
-    def _plan_write(self, key: Key, function: Callable[..., Any], *arguments: Any, **options: Any) -> None:
-        """Call a function that writes to this storage, and keep its plan."""
-        self._planned(key, function, *arguments, **options)
-        self._note_write()
-
-    @overload
-    def _attempt_write(self, key: Key, function: Op[P, Results], *arguments: P.args, **options: P.kwargs) -> bool: ...
-
-    @overload
-    def _attempt_write(
-        self, key: Key, function: Callable[P, object], *arguments: P.args, **options: P.kwargs
-    ) -> bool: ...
-
-    def _attempt_write(self, key: Key, function: Callable[..., Any], *arguments: Any, **options: Any) -> bool:
-        """Call a function that writes to this storage, or refuses by returning None; return whether it wrote."""
-        is_done = bool(self._attempt(key, function, *arguments, **options))
-        if is_done:
-            self._note_write()
-        return is_done
 
     def _new_each(self, inners: Iterable[BackendStorage]) -> tuple[Self, ...]:
         return tuple([self._new(inner) for inner in inners])

@@ -20,7 +20,7 @@ import numpy as np
 from ...dtype import Array
 from ..base.error import InvalidArgument
 from ..core.argument import boolean, integer
-from .indexing import IndexMethods
+from .shape.indexing import IndexMethods
 
 Text = Callable[[Any], str]
 """Writes an element."""

@@ -16,12 +16,12 @@ from ..base.error import InvalidArgument, ShapeMismatch
 from ..core import argument
 from ..core.argument import FIRST, REQUIRED, DTypeLike
 from .base import named, require_few, require_tensors
-from .contraction import ContractionMethods
-from .network_ops import NetworkOpMethods
+from .math.contraction import ContractionMethods
+from .network.ops import NetworkOpMethods
 from .number import NumberLike
-from .rearranging import RearrangingMethods
+from .shape.rearranging import RearrangingMethods
+from .shape.views import _integers
 from .standard import StandardMethods
-from .views import _integers
 
 
 class FamiliarMethods(RearrangingMethods, ContractionMethods, MoveMethods, NetworkOpMethods, StandardMethods):

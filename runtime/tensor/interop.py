@@ -18,7 +18,7 @@ from ..core.layout import Layout
 from ..helpers.host_memory import raises_out_of_memory, require_room
 from ..host.array import bits
 from .base import TensorBase, device_of
-from .logic import LogicMethods
+from .math.logic import LogicMethods
 from .number import from_lists
 
 

@@ -73,13 +73,13 @@ class StandardMethods(InteropMethods):
 
         `UnsupportedOperand`, a TypeError, says what to call where there is none.
         """
-        return extensions.array_api("numpy_protocol").call_ufunc(ufunc, method, inputs, options)
+        return extensions.array_api("numpy.protocol").call_ufunc(ufunc, method, inputs, options)
 
     def __array_function__(
         self, func: Callable[..., Any], types: Iterable[type], args: Sequence[Any], kwargs: dict[str, Any]
     ) -> Any:
         """Serve `numpy.sum(x, axis=0)` and all functions of NumPy's that have an op here, as `__array_ufunc__` does."""
-        return extensions.array_api("numpy_protocol").call_function(func, types, args, kwargs)
+        return extensions.array_api("numpy.protocol").call_function(func, types, args, kwargs)
 
     def __index__(self) -> int:
         if not self.dtype.is_integer:

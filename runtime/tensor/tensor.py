@@ -19,14 +19,14 @@ from ..core import argument
 from ..core.extensions import extensions
 from ..helpers.public import assembled
 from . import display, names
-from .attention import AttentionMethods
 from .base import TensorBase, require_tensors
-from .convolution import ConvolutionMethods
 from .custom import CustomMethods
 from .familiar import FamiliarMethods
-from .layers import LayerMethods
-from .losses import LossMethods
-from .sampling import SamplingMethods
+from .math.sampling import SamplingMethods
+from .network.attention import AttentionMethods
+from .network.convolution import ConvolutionMethods
+from .network.layers import LayerMethods
+from .network.losses import LossMethods
 
 
 class TensorType(type):

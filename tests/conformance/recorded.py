@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import cache
 from types import ModuleType
 from typing import Any, NamedTuple
@@ -12,6 +12,8 @@ import numpy as np
 import tallow
 from tallow import DType, Storage, Tensor, Var, array_api, distributed, optim
 from tallow.array_api import fft, linalg
+from tallow.runtime.gradient.call_sites import line_of
+from tallow.runtime.gradient.node import Node, opened, watched
 
 from . import hostile
 
@@ -67,6 +69,11 @@ EXEMPT = {
     "Storage.cross_entropy_gradient": "of its operands, losses are what cross_entropy gives for the first",
     "distributed.send": "it needs another rank",
 }
+# Of these, writes to some operands are not noted.
+STEPS_OF_OPTIMIZERS = dict.fromkeys(
+    ("Storage.adam_step", "Storage.sgd_step"),
+    "the state is no operand of recorded calls, and the optimizer notes the writes to all parameters together",
+)
 # What is of symmetric matrices, whose gradients are symmetric too.
 SYMMETRIC = {"Storage.cholesky", "array_api.linalg.cholesky"}
 # The size of a step in each dtype, and how near differences are; results may be of 16 bits.
@@ -325,6 +332,45 @@ class Trial:
                     return f"{self.call.name}: a graph gives {elements(one)} in place of {other}"
         return ""
 
+    def fault_of_lines(self) -> str:
+        """The nodes of a call whose errors do not name the line that makes it; the second time it is remembered."""
+        for _ in range(2):
+            try:
+                results, _ = self.run(frozenset(range(len(self.arrays))), record=lambda variable: variable * 1.0)
+            except tallow.GradientError:
+                return ""
+            for node in _nodes(opened(storage_of(leaf))[1] for leaf in results):
+                code, _ = getattr(node, "site", (self.run.__code__, 0))
+                if code.co_filename != __file__:
+                    return f"{self.call.name}: {node.name} is recorded at {line_of(node.site)}"
+        return ""
+
+    def fault_of_writes(self) -> str:
+        """What the call writes to without a note for gradients that need it: without a plan, and with one."""
+        if self.device.is_cpu():
+            self.device.inner.plans.clear()
+        for _ in range(2 * (self.call.name not in STEPS_OF_OPTIMIZERS)):
+            given, _ = self.operands(frozenset(), 0.0, None)
+            found = [(leaf, watched(opened(storage_of(leaf))[0]), elements(leaf)) for leaf in leaves(given)]
+            before = [storage.written for _, storage, _ in found]
+            self.results(given)
+            for place, (leaf, storage, old) in enumerate(found):
+                if storage.written is before[place] and not np.array_equal(old, elements(leaf), equal_nan=True):
+                    return f"{self.call.name}: operand {place} is written to"
+        return ""
+
+    def fault_of_rewritten(self) -> str:
+        """What differs where operands are in plain storages to which recorded elements were written."""
+        found: list[Any] = []
+        for record in (lambda it: it * 1.0, lambda it: it.detach().zeros_like().copy_(it)):
+            try:
+                results, _ = self.run(frozenset(range(len(self.arrays))), record=record)
+            except tallow.GradientError:
+                found.append(None)
+            else:
+                found.append([(storage_of(leaf).is_recorded, elements(leaf).tolist()) for leaf in results])
+        return "" if found[0] == found[1] else f"{self.call.name}: {found[1]} in place of {found[0]}"
+
     def sharing(self, is_sum: bool, create_graph: bool) -> str:
         """What else changes when a gradient is written to, of operands that are variables or sums of two of them."""
         others: list[Var] = []
@@ -349,6 +395,17 @@ class Trial:
         return ""
 
 
+def _nodes(roots: Iterable[Node | None]) -> set[Node]:
+    """The nodes of a graph."""
+    waiting, found = [*roots], set[Node]()
+    while waiting:
+        node = waiting.pop()
+        if node is not None and node not in found:
+            found.add(node)
+            waiting += node.inputs[::2]
+    return found
+
+
 def _found(results: list[Any], seeds: list[Tensor], variables: dict[int, Var]) -> list[Tensor]:
     """The gradients of variables by each result that is recorded."""
     found = []
@@ -365,13 +422,13 @@ def _shared(result: Tensor, seed: Tensor, variables: list[Var], create_graph: bo
     found = {f"gradient {place}": grads[it] for place, it in enumerate(variables) if it in grads}
     first = {name: elements(gradient) for name, gradient in found.items()}
     shared = {"the seed": seed, "the result": result} | {f"variable {place}": it for place, it in enumerate(variables)}
-    watched = {name: elements(leaf) for name, leaf in {**found, **shared}.items()}
+    known = {name: elements(leaf) for name, leaf in {**found, **shared}.items()}
     for name, gradient in found.items():
         with tallow.no_grad():
             gradient.add_(1000)
-        watched[name] = elements(gradient)
+        known[name] = elements(gradient)
         for other, leaf in {**found, **shared}.items():
-            if not np.array_equal(elements(leaf), watched[other], equal_nan=True):
+            if not np.array_equal(elements(leaf), known[other], equal_nan=True):
                 return f"{other}, when {name} was written to,"
         if not np.allclose(elements(gradient), first[name] + 1000):
             return f"{name} once more, or not at all,"

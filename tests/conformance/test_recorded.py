@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -86,5 +87,19 @@ def test_a_graph_works_gradients_out(device: tallow.Device, full: bool) -> None:
         if isinstance(trial, recorded.Trial):
             count += 1
             faults.append(trial.fault_of_capture(device))
+    assert not [*filter(None, faults)]
+    assert count > 50
+
+
+@pytest.mark.parametrize("name", ["lines", "writes", "rewritten"])
+def test_writes_and_records(name: str, device: tallow.Device, full: bool) -> None:
+    """Errors name the line of a user's call, no write is missed, and what is recorded is so after a write too."""
+    fault: Callable[[recorded.Trial], str] = getattr(recorded.Trial, f"fault_of_{name}")
+    faults, count = [], 0
+    for _, call in calls_of(device, full):
+        trial = recorded.trial(call, recorded.example(call), device)
+        if isinstance(trial, recorded.Trial):
+            count += 1
+            faults.append(fault(trial))
     assert not [*filter(None, faults)]
     assert count > 50

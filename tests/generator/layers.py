@@ -5,7 +5,6 @@ from __future__ import annotations
 import ast
 from collections import defaultdict, deque
 from collections.abc import Iterable, Iterator, Mapping
-from fnmatch import fnmatchcase
 from functools import cache
 from itertools import chain
 from pathlib import Path
@@ -40,15 +39,6 @@ ROOMS = (
     "tokenizer",
 )
 FRONT = tuple(f"runtime.{room}" for room in ROOMS)
-# Imports that close circles, and go when an op of a backend is a function that appends steps to a program.
-PENDING = {
-    ("runtime.backends.*", "runtime.graph.traced"),
-    ("runtime.backends.gpu_backend.*", "runtime.backends.gpu_backend.device"),
-    ("runtime.backends.gpu_backend.memory.storage", "runtime.backends.gpu_backend.dlpack"),
-    ("runtime.backends.gpu_backend.memory.storage", "runtime.backends.gpu_backend.ops.*"),
-    ("runtime.graph.op_calls", "runtime.graph.traced"),
-    ("runtime.kernels.argument_struct", "runtime.backends.gpu_backend.execute.recorder"),
-}
 # Functions that import the module that an argument names.
 IMPORTERS = {"import_module", "_import_module", "Imported"}
 
@@ -127,18 +117,12 @@ def _within(module: str) -> str:
 
 @cache
 def imports(*, with_types: bool = True) -> dict[str, set[str]]:
-    """The modules that each module imports, those for types alone where wanted, without the pending ones."""
+    """The modules that each module imports, those for types alone where wanted."""
     found: dict[str, set[str]] = {name: set() for name in modules()}
     for importer, needed, is_for_types in all_imports():
-        is_counted = with_types or not is_for_types
-        if is_counted and not any(is_pending(importer, needed, each) for each in PENDING):
+        if with_types or not is_for_types:
             found[importer].add(needed)
     return found
-
-
-def is_pending(importer: str, needed: str, pending: tuple[str, str]) -> bool:
-    """Whether an import is one of the pending ones."""
-    return fnmatchcase(importer, pending[0]) and fnmatchcase(needed, pending[1])
 
 
 def circles(graph: Mapping[str, set[str]], prefix: str = "") -> list[str]:
@@ -171,7 +155,7 @@ def _circle(graph: Mapping[str, set[str]], start: str) -> list[str]:
 # both sides of a launch, and parts of the front.
 OWN = {
     **dict.fromkeys(("array_functors", "array_library"), "functors"),
-    **{name: "both sides of a launch" for name in (*FACTS, "kernels") if name.startswith("kernels")},
+    **dict.fromkeys(("kernels", "kernels.arguments", "kernels.host_arguments"), "both sides of a launch"),
     "tensor_ops": "tensor",
     "tensor_moves": "tensor",
     "quantized_matmul": "quantized",

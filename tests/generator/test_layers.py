@@ -3,17 +3,14 @@
 from __future__ import annotations
 
 import ast
+from collections import Counter
+from functools import cache
 
 import pytest
+from tallow.runtime.core.extensions import Extensions
 
 from . import layers
-from .layers import FACTS, FRONT, PENDING, REPOSITORY, all_imports, arrows, circles, drawing, imports, is_pending
-
-
-def test_pending_imports_exist() -> None:
-    """What is pending shrinks with what is done."""
-    unused = [each for each in PENDING if not any(is_pending(*found[:2], each) for found in all_imports())]
-    assert unused == []
+from .layers import FACTS, FRONT, REPOSITORY, arrows, circles, drawing, imports
 
 
 def test_no_module_of_the_runtime_imports_itself_by_way_of_others() -> None:
@@ -68,3 +65,63 @@ def test_the_page_has_the_drawing() -> None:
     page = (REPOSITORY / "docs/architecture.md").read_text(encoding="utf-8")
     expected = f"```mermaid\n{drawing(imports())}\n```"
     assert expected in page, "run python tests/generator/layers.py, and put what it prints there"
+
+
+# ---- What layers attach to each other
+
+
+@cache
+def nodes() -> list[tuple[str, ast.AST]]:
+    """The nodes of all modules that import, write to attributes, call or name something, each with its module."""
+    kinds = ast.ImportFrom | ast.Attribute | ast.Call | ast.Name
+    return [
+        (name, node)
+        for name, (tree, _) in layers.modules().items()
+        for node in ast.walk(tree)
+        if isinstance(node, kinds)
+    ]
+
+
+def test_no_module_writes_to_a_class_that_it_imports() -> None:
+    imported = {
+        (name, alias.asname or alias.name)
+        for name, node in nodes()
+        if isinstance(node, ast.ImportFrom)
+        for alias in node.names
+        if alias.name[0].isupper()
+    }
+    faults = []
+    for name, node in nodes():
+        match node:
+            case ast.Attribute(ctx=ast.Store(), value=ast.Name(id=target)):
+                faults += [f"{name}: {ast.unparse(node)}"] * ((name, target) in imported)
+            case ast.Call(func=ast.Name(id="setattr"), args=[ast.Name(id=target), *_]):
+                faults += [f"{name}: {ast.unparse(node)}"] * ((name, target) in imported)
+    assert faults == []
+
+
+def test_nothing_changes_its_class_or_counts_references() -> None:
+    faults = []
+    for name, node in nodes():
+        match node:
+            case ast.Attribute(attr="__class__", ctx=ast.Store()) | ast.Attribute(attr="getrefcount"):
+                faults.append(f"{name}: {ast.unparse(node)}")
+            case ast.Name(id="getrefcount"):
+                faults.append(name)
+    assert faults == []
+
+
+def test_storages_are_made_in_one_place() -> None:
+    """A storage lacks what is not set when it is made, so `Storage._holding` sets it."""
+    calls = [(name, ast.unparse(node)) for name, node in nodes() if isinstance(node, ast.Call)]
+    assert [(name, text) for name, text in calls if text.endswith(("new(Storage)", "__new__(Storage)"))] == []
+
+
+def test_each_extension_has_one_provider() -> None:
+    provided = Counter(
+        keyword.arg
+        for _, node in nodes()
+        if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr == "provide"
+        for keyword in node.keywords
+    )
+    assert provided == Counter(Extensions.__slots__)

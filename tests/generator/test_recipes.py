@@ -191,11 +191,11 @@ display: ", second:{ordinal}"
 preference: -1
 dlpack: 20
 libraries:
-  hipblas: {class: rocblas.RocBlas}
-  hipsolver: {class: hipsolver.HipSolver}
-  hipfft: {class: hipfft.HipFft}
-  miopen: {class: miopen.Miopen}
-  rccl: {class: rccl.Rccl}
+  hipblas: {class: libraries.rocblas.RocBlas}
+  hipsolver: {class: libraries.hipsolver.HipSolver}
+  hipfft: {class: libraries.hipfft.HipFft}
+  miopen: {class: libraries.miopen.Miopen}
+  rccl: {class: libraries.rccl.Rccl}
 storage:
   upsample_bilinear2d: {unsupported: an example of a cell that differs}
 """

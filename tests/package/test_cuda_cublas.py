@@ -15,7 +15,7 @@ from tallow.dtype import DType
 
 pytest.importorskip("cuda.bindings")
 
-from tallow.runtime.backends.cuda_backend.cublas import CuBlas
+from tallow.runtime.backends.cuda_backend.libraries.cublas import CuBlas
 from tallow.runtime.backends.gpu_backend.driver import slow_path
 from tallow.runtime.backends.gpu_backend.driver.error import LibraryError
 from tallow.runtime.backends.gpu_backend.libraries.matrices import LARGEST_COUNT, Matrices

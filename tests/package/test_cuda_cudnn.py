@@ -14,8 +14,8 @@ from tallow.runtime.core.conv import ParamsConv2D
 
 pytest.importorskip("cuda.bindings")
 
-from tallow.runtime.backends.cuda_backend import cudnn, cudnn_graphs
-from tallow.runtime.backends.cuda_backend.cudnn import CuDnn
+from tallow.runtime.backends.cuda_backend.libraries import cudnn, cudnn_graphs
+from tallow.runtime.backends.cuda_backend.libraries.cudnn import CuDnn
 from tallow.runtime.backends.gpu_backend.driver import slow_path
 from tallow.runtime.backends.gpu_backend.driver.error import LibraryError
 from tallow.runtime.backends.gpu_backend.libraries.library import AttentionGradientParams, AttentionParams

@@ -12,7 +12,7 @@ from tallow.dtype import DType
 
 pytest.importorskip("cuda.bindings")
 
-from tallow.runtime.backends.cuda_backend.cusolver import CuSolver
+from tallow.runtime.backends.cuda_backend.libraries.cusolver import CuSolver
 from tallow.runtime.backends.gpu_backend.driver.error import LibraryError
 from tallow.runtime.backends.gpu_backend.memory.allocator import CachingAllocator
 

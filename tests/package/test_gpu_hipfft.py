@@ -14,7 +14,7 @@ pytest.importorskip("hip")
 
 from tallow.runtime.backends.gpu_backend.driver.error import LibraryError
 from tallow.runtime.backends.gpu_backend.libraries import fft
-from tallow.runtime.backends.rocm_backend.hipfft import HipFft
+from tallow.runtime.backends.rocm_backend.libraries.hipfft import HipFft
 
 from .library_calls import run
 

@@ -14,7 +14,7 @@ from tallow.dtype import DType
 pytest.importorskip("hip")
 
 from tallow.runtime.backends.gpu_backend.driver.error import LibraryError
-from tallow.runtime.backends.rocm_backend.hipsolver import HipSolver
+from tallow.runtime.backends.rocm_backend.libraries.hipsolver import HipSolver
 
 X = np.random.default_rng(0).normal(size=(3, 5, 5)).astype(np.float32)
 SYMMETRIC = X @ X.swapaxes(-1, -2) + np.eye(5, dtype=np.float32)

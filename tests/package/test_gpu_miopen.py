@@ -14,7 +14,7 @@ from tallow.dtype import DType
 from tallow.rocm_backend.hip import HipClosed
 from tallow.rocm_backend.miopen import Miopen
 from tallow.runtime.backends.gpu_backend.driver.error import LibraryError
-from tallow.runtime.backends.rocm_backend import miopen
+from tallow.runtime.backends.rocm_backend.libraries import miopen
 from tallow.runtime.base.error import OutOfMemory
 from tallow.runtime.core.conv import ParamsConv2D
 

@@ -20,8 +20,8 @@ from tallow.kernels import host_arguments
 from tallow.runtime.backends.cpu_backend.kernels import HostKernels, address_of_array
 from tallow.runtime.backends.cpu_backend.ops import native_copy
 from tallow.runtime.base.error import InvalidArgument, InvalidIndex, OutOfMemory
-from tallow.runtime.program.values import NOWHERE
 from tallow.runtime.kernels.code_cache import CodeCache, cache_folder
+from tallow.runtime.program.values import NOWHERE
 
 from .arrays import REALS
 

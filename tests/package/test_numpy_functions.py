@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 import scipy.special
 from tallow import Device, DType, TallowError, Tensor, UnsupportedOperand, Var
-from tallow.runtime.array_api.numpy_protocol import _functions, _ufuncs
+from tallow.runtime.array_api.numpy.protocol import _functions, _ufuncs
 
 generator = np.random.default_rng(0)
 ROWS, OTHER = generator.normal(size=(2, 2, 3)).astype(np.float32)

@@ -18,7 +18,7 @@ from tallow import (
     stack,
 )
 from tallow.runtime.storage.calls import MOST_JOINED
-from tallow.runtime.tensor import joining
+from tallow.runtime.tensor.shape import joining
 
 from .arrays import numbers, same
 

@@ -51,12 +51,13 @@ def _opening(method: Method, operand: Operand) -> Iterator[str]:
         )
     else:
         name = operand.name
-        is_given, or_left_out = "", ""
-        if method.is_optional(name):
-            is_given, or_left_out = f"{name} is not None and ", f"{name} is None or "
-        unrecorded = f"watched({name})" if records else name
+        is_given = f"{name} is not None and " if method.is_optional(name) else ""
         yield f"{node} = inner if {is_given}type(inner := {name}.inner) is Node else None"
-        yield f"{plain} = {unrecorded} if {or_left_out}{node} is None else {name}.value"
+        unrecorded = f"watched({name})" if records else name
+        if records and method.kind is not None:
+            # Ops are called often, and nearly always the operand is watched already.
+            unrecorded = f"{name} if {name}.written is not None else {unrecorded}"
+        yield f"{plain} = {name}.value if {is_given}{node} is not None else {unrecorded}"
 
 
 def _has_gradients(method: Method) -> bool:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Final
 
 from ...base.error import LibraryError, OutOfMemory, TallowError
 from ...core.random import RandomState
+from ...program.builder import Facts
 from ...program.host import Translating
 from ..backend import BackendDevice
 
@@ -29,6 +30,8 @@ class LibraryDevice(BackendDevice):
     handle: Any
     """The library's own object for the device."""
     random: RandomState
+    facts: Facts
+    """What ops know of the device."""
 
     @classmethod
     def translated(cls, error: Exception) -> Exception:

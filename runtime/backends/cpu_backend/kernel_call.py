@@ -28,7 +28,7 @@ from .storage import CpuStorage
 from .values import Function, IndexRecord, Snapshot, Table, Threads, bits_of
 
 if TYPE_CHECKING:
-    from .device import CpuDevice
+    from .host_device import HostDevice
 
 BRIEF: Final = 1 << 14
 """Other threads of Python wait while a kernel works on no more elements."""
@@ -38,7 +38,7 @@ class KernelCall:
     """The call of a launch: its fields that are the same in all runs, and where the others are."""
 
     def __init__(
-        self, device: CpuDevice, launch: Launch, positions: dict[Memory, int], stored: Collection[Memory] = ()
+        self, device: HostDevice, launch: Launch, positions: dict[Memory, int], stored: Collection[Memory] = ()
     ) -> None:
         """Fill in what is known. Memory is that of the storage at a position, and what is `stored` gets one."""
         self._device = device

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-from abc import abstractmethod
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from functools import cached_property
 from typing import TYPE_CHECKING, Any, ClassVar, Self, TypeVar
 
 import numpy as np
@@ -17,16 +15,15 @@ from ...base.error import BackendUnavailable
 from ...core.layout import Layout
 from ...helpers.installed import pip_install
 from ...host.array import normalised
-from ...program.builder import Facts
 from ...program.op_call import OpCall
 from ...program.operand import Operand
-from ...program.values import NOWHERE, BlocksBuffer, Buffer, Memory, Scalar
-from ..backend import BackendDevice, BackendStorage, Part
+from ...program.values import BlocksBuffer, Buffer, Memory, Scalar
+from ..backend import BackendStorage, Part
 from ..plan import Key, Plan
 from .driver import capture, fork, slow_path
 from .driver.grid import MOST_ROWS_OF_X
-from .execute.program import GpuPlan, Reserved
-from .libraries.library import Library
+from .execute.program import GpuPlan
+from .gpu_base import GpuBase, Opened
 from .memory.quantized import QGpuStorage
 from .memory.slice import Slice
 from .memory.storage import GpuStorage
@@ -34,7 +31,7 @@ from .memory.storage import GpuStorage
 if TYPE_CHECKING:
     from ...custom.user_kernel import Kernel
     from ...doctor.finding import Finding
-    from ...graph.traced import FusedKernel
+    from ...program.fused_kernel import FusedKernel
     from ...ranks.group import Group
     from ..profiler import Listener
     from .driver.gpu_driver import GpuDriver
@@ -42,11 +39,10 @@ if TYPE_CHECKING:
     from .execute.profiler import GpuProfiler
     from .memory.allocator import CachingAllocator
 
-Opened = TypeVar("Opened", bound=Library)
 Result = TypeVar("Result")
 
 
-class GpuDevice(BackendDevice):
+class GpuDevice(GpuBase):
     """A GPU with one stream: what is enqueued is done in order, and only reading waits for it.
 
     All objects of one ordinal share the stream, the memory, the random stream and what was loaded. Making the first
@@ -56,17 +52,8 @@ class GpuDevice(BackendDevice):
 
     composes = True
     joined_rows = MOST_ROWS_OF_X
-    modules: ClassVar[tuple[str, ...]]
-    """The modules of Python without which there is no runtime."""
-    requires: ClassVar[tuple[str, ...]]
-    """What installs them."""
-    dlpack: ClassVar[int]
-    """The DLDeviceType of DLPack."""
     storage_class: ClassVar[type[GpuStorage]]
     blocks_class: ClassVar[type[QGpuStorage]]
-    slice_class: ClassVar[type[Slice]]
-    libraries: ClassVar[tuple[Callable[[Any, CachingAllocator], Any], ...]]
-    """What opens each library that cells call, for `library`."""
 
     @classmethod
     def open(cls, ordinal: int) -> Self:
@@ -78,21 +65,6 @@ class GpuDevice(BackendDevice):
         from .examination import examine
 
         return examine(cls)
-
-    @staticmethod
-    @abstractmethod
-    def runtime_version() -> str:
-        """The version of the vendor's runtime; BackendUnavailable where there is none."""
-
-    @staticmethod
-    @abstractmethod
-    def library_classes() -> dict[str, type[Library]]:
-        """The class of each library, by the name of the attribute that has it where it is there."""
-
-    @staticmethod
-    @abstractmethod
-    def open_driver(ordinal: int) -> GpuDriver[Any]:
-        """Open the vendor's driver on a device; BackendUnavailable where its package is missing."""
 
     def __init__(self, ordinal: int = 0) -> None:
         super().__init__(ordinal)
@@ -157,12 +129,6 @@ class GpuDevice(BackendDevice):
         length = storage.length // dtype.type_size * dtype.block_size
         return self.blocks_class(self, dtype, length, storage.memory)
 
-    @cached_property
-    def facts(self) -> Facts:
-        """What ops know of the device."""
-        driver = self.driver
-        return Facts(driver.label, driver.multiprocessors, driver.wave_size, self.counters, self.kernels.has)
-
     def buffer_of(self, storage: Any, position: int) -> Buffer | BlocksBuffer:
         if isinstance(storage, QGpuStorage):
             return BlocksBuffer(storage.dtype, storage.length, Memory(storage.size_in_bytes, argument=position))
@@ -182,17 +148,6 @@ class GpuDevice(BackendDevice):
         from .execute.profiler import GpuProfiler
 
         return GpuProfiler(self, label, listener)
-
-    def reserve(self, blocks: int) -> Reserved:
-        """Reserve blocks of the random stream: that of the device, or of this thread's capture."""
-        captured = capture.of(self.driver) if slow_path.required else None
-        stream = self.random if captured is None else captured.random
-        seed, block = stream.reserve(blocks)
-        return Reserved(NOWHERE if captured is None else captured.state_address(), seed, block, blocks, stream)
-
-    def run(self, function: Callable[..., Any], *arguments: Any) -> Any:
-        """Call an op without a plan."""
-        return self.planned(None, 0, function, arguments, {})
 
     def fused(
         self, kernel: FusedKernel, storages: Sequence[Any], numbers: Sequence[float]
@@ -219,6 +174,11 @@ class GpuDevice(BackendDevice):
         from .dlpack import take
 
         return take(self, source)
+
+    def export(self, storage: Any, layout: Layout, stream: int | None, *, copy: bool) -> object:
+        from .dlpack import export
+
+        return export(storage, layout, stream, copy)
 
     @property
     def stream(self) -> int:
@@ -250,25 +210,12 @@ class GpuDevice(BackendDevice):
         return super().beside(group, call) if library is None else library.beside(call)
 
     def library(self, open_library: Callable[[GpuDriver[Any], CachingAllocator], Opened | None]) -> Opened | None:
-        """What `open_library` opens, once for each device; None where it finds no library."""
         return self._runtime.library(open_library)
-
-    def allocate(self, nbytes: int) -> Slice:
-        """Memory, not initialised, for as long as somebody holds it. Raises OutOfMemory."""
-        return self.slice_class(self.allocator, nbytes)
 
     def empty(self, dtype: DType, count: int) -> GpuStorage:
         """A storage of `count` elements, not initialised. Raises OutOfMemory."""
         return self.storage_class(self, dtype, count, self.slice_class(self.allocator, count * dtype.itemsize))
 
-    def read(self, array: Array, address: int) -> None:
-        """Fill a contiguous array from device memory, then raise what was recorded of this thread (InvalidIndex)."""
-        self.driver.copy_to_host(array, address)
-        self.index_errors.check()
-
-    def write(self, address: int, array: Array) -> None:
-        """Fill device memory from a contiguous array."""
-        self.driver.copy_to_device(address, array)
 
 
 @contextmanager

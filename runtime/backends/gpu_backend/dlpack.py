@@ -19,7 +19,7 @@ from .ops.copy import fresh
 from .ops.operand import Operand
 
 if TYPE_CHECKING:
-    from .device import GpuDevice
+    from .gpu_base import GpuBase
     from .memory.storage import GpuStorage
 
 
@@ -86,7 +86,7 @@ class Borrowed:
         release_with(self, give_back)
 
 
-def take(device: GpuDevice, source: Any) -> tuple[GpuStorage, Layout]:
+def take(device: GpuBase, source: Any) -> tuple[GpuStorage, Layout]:
     """The elements of another library's tensor, without a copy.
 
     Raises InvalidArgument for what is no capsule of a tensor or was taken before, memory that is not the device's, a
@@ -127,7 +127,7 @@ def take(device: GpuDevice, source: Any) -> tuple[GpuStorage, Layout]:
     return device.storage_class(device, dtype, count, memory), layout
 
 
-def _require_memory(device: GpuDevice, told: DeviceOf, address: int, count: int) -> None:
+def _require_memory(device: GpuBase, told: DeviceOf, address: int, count: int) -> None:
     """Refuse what the capsule says is elsewhere, and what is elsewhere whatever it says: kernels would fault."""
     place, own = (told.type, told.ordinal), (device.dlpack, device.ordinal)
     if place != own:

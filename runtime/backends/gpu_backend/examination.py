@@ -13,10 +13,10 @@ from ...kernels import code_object
 from ...kernels.code_cache import CodeCache, cache_folder
 
 if TYPE_CHECKING:
-    from .device import GpuDevice
+    from .gpu_base import GpuBase
 
 
-def examine(device_class: type[GpuDevice]) -> Iterator[Finding]:
+def examine(device_class: type[GpuBase]) -> Iterator[Finding]:
     """Yield modules, runtime, devices, what the driver says of the first, compiler, kernels, cache and libraries."""
     yield from modules(device_class.modules, device_class.requires)
     runtime = _attempt("runtime", device_class.runtime_version)

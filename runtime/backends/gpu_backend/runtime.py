@@ -18,8 +18,8 @@ from .execute.kernels import Kernels
 from .memory.allocator import CachingAllocator
 
 if TYPE_CHECKING:
-    from .device import GpuDevice
     from .driver.loader import Loader
+    from .gpu_base import GpuBase
     from .user_kernels import UserKernels
 
 Library = TypeVar("Library")
@@ -90,11 +90,11 @@ def _leave(reference: weakref.ref[Runtime]) -> None:
         runtime.leave()
 
 
-_runtimes: dict[tuple[type[GpuDevice], int], Runtime] = {}
+_runtimes: dict[tuple[type[GpuBase], int], Runtime] = {}
 _opening = threading.Lock()
 
 
-def runtime_of(device_class: type[GpuDevice], ordinal: int) -> Runtime:
+def runtime_of(device_class: type[GpuBase], ordinal: int) -> Runtime:
     """The runtime of a device, made at the first use; BackendUnavailable or InvalidArgument where there is none."""
     fork.require_own()
     key = device_class, ordinal

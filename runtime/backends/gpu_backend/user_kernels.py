@@ -27,8 +27,8 @@ from .execute.kernels import compiled, headers
 
 if TYPE_CHECKING:
     from ...kernels.code_cache import CodeCache
-    from .device import GpuDevice
     from .driver.gpu_driver import GpuDriver
+    from .gpu_base import GpuBase
 
 _MEND: Final = "mend the source or the options"
 # Name, module, source, options and signature.
@@ -78,7 +78,7 @@ class UserKernels:
         self._lock = threading.Lock()
 
     def get(
-        self, device: GpuDevice, name: str, module: str, source: str, options: Sequence[str], signature: str | None
+        self, device: GpuBase, name: str, module: str, source: str, options: Sequence[str], signature: str | None
     ) -> GpuKernel:
         """The kernel `name` of a module's source; it is compiled and loaded at the first call only.
 
@@ -111,7 +111,7 @@ class UserKernels:
 
     def _found(
         self,
-        device: GpuDevice,
+        device: GpuBase,
         files: Files | None,
         name: str,
         module: str,
@@ -176,7 +176,7 @@ class GpuKernel(Kernel):
 
     def __init__(
         self,
-        device: GpuDevice,
+        device: GpuBase,
         name: str,
         signature: str | None,
         declared: tuple[Parameter, ...] | None,

@@ -19,7 +19,7 @@ from ..memory.allocator import PrivatePool
 from ..memory.slice import Slice
 
 if TYPE_CHECKING:
-    from ..device import GpuDevice
+    from ..gpu_base import GpuBase
 
 
 class _Captured(NamedTuple):
@@ -40,7 +40,7 @@ class _Captured(NamedTuple):
 class GpuGraph(Resource, BackendGraph):
     """A graph on a GPU: see `tallow.Graph`."""
 
-    def __init__(self, device: GpuDevice) -> None:
+    def __init__(self, device: GpuBase) -> None:
         self._device = device
         self._captured: _Captured | None = None
         self._pool = PrivatePool(device.allocator)

@@ -7,10 +7,9 @@ import struct
 from collections.abc import Callable, Sequence
 from functools import cache, lru_cache, partial
 from itertools import combinations
-from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeAlias
+from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 from .....dtype import DType
-from ....core.random import RandomState
 from ....program.argument_struct import PackedArguments
 from ....program.builder import ProgramBuilder
 from ....program.code import define
@@ -36,7 +35,7 @@ from ..driver.grid import MOST_BLOCKS
 from ..memory.storage import GpuStorage
 
 if TYPE_CHECKING:
-    from ..device import GpuDevice
+    from ..gpu_base import GpuBase, Reserved
 
 Results: TypeAlias = GpuStorage | tuple[GpuStorage, ...] | bool | None
 """Storages, or True where the steps write to memory of the arguments alone. None where a library refuses."""
@@ -52,7 +51,7 @@ class GpuPlan:
     many in some applications, so their steps are not kept.
     """
 
-    def __init__(self, device: GpuDevice, key: Key, call: OpCall, program: Program) -> None:
+    def __init__(self, device: GpuBase, key: Key, call: OpCall, program: Program) -> None:
         self._device = device
         self._key = key
         self._call = call
@@ -86,7 +85,7 @@ class GpuPlan:
 class Run:
     """One run of a program: what its values are."""
 
-    def __init__(self, device: GpuDevice, program: Program, operands: Sequence[Any]) -> None:
+    def __init__(self, device: GpuBase, program: Program, operands: Sequence[Any]) -> None:
         self._device = device
         self._operands = operands
         self._program = program
@@ -216,29 +215,18 @@ class Run:
         return self._new(buffer)
 
     def _new(self, buffer: Any) -> GpuStorage:
-        return self._device.storage_class(self._device, buffer.dtype, buffer.length, self._held(buffer.memory))
+        storage: GpuStorage = self._device.storage_class(
+            self._device, buffer.dtype, buffer.length, self._held(buffer.memory)
+        )
+        return storage
 
 
-class Reserved(NamedTuple):
-    """Blocks of a random stream, for one run: see `values.Draw`."""
-
-    state: int
-    seed: int
-    block: int
-    blocks: int
-    stream: RandomState
-
-    def cancel(self) -> None:
-        """Take them back, since the run failed."""
-        self.stream.cancel((self.seed, self.block), self.blocks)
-
-
-def interpret(device: GpuDevice, program: Program, operands: Sequence[Any]) -> Results:
+def interpret(device: GpuBase, program: Program, operands: Sequence[Any]) -> Results:
     """Run a program step by step."""
     return Run(device, program, operands).run()
 
 
-def compiled(device: GpuDevice, program: Program, otherwise: Plan) -> Plan:
+def compiled(device: GpuBase, program: Program, otherwise: Plan) -> Plan:
     """A function that runs a program, whose kernels were launched before."""
     return _Compiler(device, program, otherwise).function()
 
@@ -246,7 +234,7 @@ def compiled(device: GpuDevice, program: Program, otherwise: Plan) -> Plan:
 class _Compiler:
     """Writes the text of the function that runs a program."""
 
-    def __init__(self, device: GpuDevice, program: Program, otherwise: Plan) -> None:
+    def __init__(self, device: GpuBase, program: Program, otherwise: Plan) -> None:
         self._device = device
         self._program = program
         self._otherwise = otherwise
@@ -452,13 +440,13 @@ def _packer(form: str) -> Callable[..., bytes]:
 
 
 def _run_fallback(
-    device: GpuDevice, arguments: Sequence[Argument], fallback: partial[BuiltResults], *operands: Any
+    device: GpuBase, arguments: Sequence[Argument], fallback: partial[BuiltResults], *operands: Any
 ) -> Results:
     """Run what a fallback builds for the arguments of a program."""
     return interpret(device, program_of_fallback(device, arguments, fallback), operands)
 
 
-def program_of_fallback(device: GpuDevice, arguments: Sequence[Argument], fallback: partial[BuiltResults]) -> Program:
+def program_of_fallback(device: GpuBase, arguments: Sequence[Argument], fallback: partial[BuiltResults]) -> Program:
     """Build the program that runs in the place of one whose library refuses."""
     build = ProgramBuilder(device.facts)
     result = fallback(build)

@@ -12,16 +12,16 @@ from ...backend import BackendBlocks
 from ...plan import kind_of
 
 if TYPE_CHECKING:
-    from ..device import GpuDevice
+    from ..gpu_base import GpuBase
     from .storage import Memory
 
 
 class QGpuStorage(BackendBlocks):
     """Blocks in device memory, as files have them."""
 
-    device: GpuDevice
+    device: GpuBase
 
-    def __init__(self, device: GpuDevice, dtype: GgmlDType, length: int, memory: Memory) -> None:
+    def __init__(self, device: GpuBase, dtype: GgmlDType, length: int, memory: Memory) -> None:
         """Hold `memory`, which begins with the blocks of `length` weights."""
         self.device = device
         self.dtype = dtype

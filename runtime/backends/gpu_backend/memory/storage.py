@@ -16,8 +16,8 @@ from ..driver import capture, slow_path
 from .slice import Slice
 
 if TYPE_CHECKING:
-    from ..device import GpuDevice
     from ..driver.capture import Capture
+    from ..gpu_base import GpuBase
 
 # The form of a storage that is a number. It is 0 in memory of tallow's own, and above 0 in that of others, by how this
 # is aligned.
@@ -39,7 +39,7 @@ class Memory(Protocol):
 class GpuStorage(BackendStorage):
     """Elements in device memory. Functions enqueue work on them and return; only `to_numpy` waits for it."""
 
-    device: GpuDevice
+    device: GpuBase
     number: int | None = None
     """The bits of the one element of a storage that has no memory so far: kernels can take it along."""
     bits: int
@@ -49,7 +49,7 @@ class GpuStorage(BackendStorage):
     _is_shared = False
     """Whether somebody else has the storage or its memory; a number is then one for calls in captures and of none."""
 
-    def __init__(self, device: GpuDevice, dtype: DType, length: int, memory: Memory) -> None:
+    def __init__(self, device: GpuBase, dtype: DType, length: int, memory: Memory) -> None:
         """Hold `memory`, whose first `length` elements of `dtype` are those of the storage."""
         self.device = device
         self.dtype = dtype
@@ -59,7 +59,7 @@ class GpuStorage(BackendStorage):
         self.kind = kind_of(dtype, length, form)
 
     @classmethod
-    def of_number(cls, device: GpuDevice, dtype: DType, number: int) -> Self:
+    def of_number(cls, device: GpuBase, dtype: DType, number: int) -> Self:
         """A storage of one element, given by its bits, which is written to memory where something asks for that."""
         storage = cls.__new__(cls)
         storage.device = device
@@ -114,6 +114,4 @@ class GpuStorage(BackendStorage):
         return self.memory.address + layout.start_offset * self.dtype.itemsize
 
     def to_dlpack(self, layout: Layout, *, stream: int | None = None, copy: bool | None = None, **_: Any) -> object:
-        from ..dlpack import export
-
-        return export(self, layout, stream, bool(copy))
+        return self.device.export(self, layout, stream, copy=bool(copy))

@@ -26,7 +26,7 @@ T = TypeVar("T")
 
 if TYPE_CHECKING:
     from .....dtype import DType
-    from ....graph.traced import FusedKernel, Number, Step
+    from ....program.fused_kernel import FusedKernel, Number, Step
 
 _LONGEST_NAME: Final = 64
 _SOURCE: Final = """

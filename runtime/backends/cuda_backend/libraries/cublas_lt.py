@@ -1,0 +1,203 @@
+"""Matrix products to which a row is added, in one launch: by cuBLASLt, through nvmath-python."""
+
+from __future__ import annotations
+
+import ctypes
+import threading
+from typing import TYPE_CHECKING, Any, Final, Self
+
+import numpy as np
+
+from .....dtype import DType
+from .....kernels.constants import ACCESS_BYTES
+from ....base.bounded_cache import BoundedCache
+from ....program.steps import LibraryCall
+from ....program.values import Address, alignment_of
+from ...gpu_backend.driver.error import LibraryError
+from ...gpu_backend.driver.release import release_with
+from ...gpu_backend.libraries.library import Library
+from ...gpu_backend.memory.slice import Slice
+from ..context import Context, destroy_handle
+from .cublas import ADVICE, KINDS
+
+if TYPE_CHECKING:
+    from ...gpu_backend.libraries.matrices import Matrices
+    from ...gpu_backend.memory.allocator import CachingAllocator
+    from ..driver import Driver
+    from ..stream import CudaStream
+
+# What cuBLASLt wants on a Hopper GPU; elsewhere it takes less.
+_WORKSPACE_BYTES: Final = 32 << 20
+# A plan takes cuBLASLt some ten microseconds to make.
+_MOST_PLANS: Final = 1024
+
+
+class _Plan:
+    """How cuBLASLt multiplies matrices of some sizes: the objects that say so, which are given back with it."""
+
+    def __init__(self, library: Any, dtype: DType) -> None:
+        types, sums = library.cublas.ComputeType, DType.F64 if dtype is DType.F64 else DType.F32
+        compute = types.COMPUTE_64F if sums is DType.F64 else types.COMPUTE_32F
+        number = ctypes.c_double if sums is DType.F64 else ctypes.c_float
+        self._factors = number(1), number(0)
+        self.one, self.zero = map(ctypes.addressof, self._factors)
+        self.bias = ctypes.c_uint64()
+        self.bias_address = ctypes.addressof(self.bias)
+        self.layouts: list[int] = []
+        self.nbytes = 0
+        """Of workspace."""
+        self._algorithm = library.lt.MatmulHeuristicResult(1)
+        self.algorithm: int = self._algorithm.ptr
+        self.product: int = library.lt.matmul_desc_create(compute, KINDS[sums])
+        release_with(self, _destroy_plan, library.lt, self.product, self.layouts)
+
+    def found(self) -> Self:
+        """The plan, once cuBLASLt has found its algorithm."""
+        self.nbytes = int(self._algorithm.workspace_size)
+        return self
+
+
+class _Modules:
+    """The modules of nvmath-python: cuBLASLt takes its names of operations and sums from cuBLAS."""
+
+    def __init__(self) -> None:
+        from nvmath.bindings import cublas, cublasLt
+
+        cublasLt.get_version()
+        self.cublas: Any = cublas
+        self.lt: Any = cublasLt
+
+
+class CuBlasLt(Library):
+    """A handle of cuBLASLt, of one device and stream: see `libraries.BiasedBlas`. Raises LibraryError."""
+
+    needs = "libcublasLt and the module nvmath: pip install nvmath-python 'cuda-toolkit[cublas]==13.*'"
+
+    @classmethod
+    def open(cls, driver: Driver, allocator: CachingAllocator) -> Self | None:
+        """CuBLASLt on the stream of a driver; None where nvmath-python or the library is missing."""
+        try:
+            modules = _Modules()
+        # nvmath-python raises a RuntimeError where it does not find the library, or a function of it.
+        except (ImportError, RuntimeError):
+            return None
+        return cls(modules, driver.device, driver.queue, allocator)
+
+    def __init__(self, modules: Any, context: Context, stream: CudaStream, allocator: CachingAllocator) -> None:
+        self._modules = modules
+        self._context = context
+        self._queue = stream
+        self._allocator = allocator
+        # The bias of a product is written to what describes it, for one thread at a time.
+        self._lock = threading.Lock()
+        # None of what cuBLASLt does not take.
+        self._plans: BoundedCache[object, _Plan | None] = BoundedCache(_MOST_PLANS)
+        # Looked up once.
+        self._multiply, self._set = modules.lt.matmul, modules.lt.matmul_desc_set_attribute
+        self._bias_pointer = int(modules.lt.MatmulDescAttribute.BIAS_POINTER)
+        with context.activated():
+            self._handle: int = self._call("create")
+            release_with(self, destroy_handle, modules.lt.destroy, context, self._handle)
+
+    def multiply_and_add(
+        self, dtype: DType, mnk: tuple[int, int, int], lhs: Matrices, rhs: Matrices, bias: Address, result: Address
+    ) -> LibraryCall | None:
+        """A product plus a row. Which algorithm serves it cuBLASLt knows without trying."""
+        addresses = lhs.address, rhs.address, bias, result
+        # Of rows that are not aligned some algorithms round the sums before they add the bias.
+        rows = [row * dtype.itemsize for row in (lhs.leading, rhs.leading, mnk[1])]
+        if alignment_of(*addresses, *rows) < ACCESS_BYTES:
+            return None
+        plan = self._plan(dtype, mnk, lhs[1:3], rhs[1:3])
+        return None if plan is None else LibraryCall(self._enqueue, (plan, *addresses))
+
+    def _enqueue(self, plan: _Plan, lhs: int, rhs: int, bias: int, result: int) -> None:
+        # The next owner of the workspace works after this in the stream.
+        workspace = Slice(self._allocator, plan.nbytes) if plan.nbytes else None
+        with self._lock, self._context.activated():
+            plan.bias.value = bias
+            left, right, target = plan.layouts
+            try:
+                self._set(plan.product, self._bias_pointer, plan.bias_address, ctypes.sizeof(plan.bias))
+                self._multiply(
+                    self._handle,
+                    plan.product,
+                    plan.one,
+                    # Columns first, operands are transposed already: the product is that of the transposes, swapped.
+                    *(rhs, right, lhs, left),
+                    plan.zero,
+                    *(result, target, result, target),
+                    plan.algorithm,
+                    0 if workspace is None else workspace.address,
+                    plan.nbytes,
+                    int(self._queue.handle),
+                )
+            except self._modules.lt.cuBLASLtError as error:
+                raise _refusal("matmul", error) from error
+
+    def _plan(
+        self, dtype: DType, mnk: tuple[int, int, int], lhs: tuple[bool, int], rhs: tuple[bool, int]
+    ) -> _Plan | None:
+        key = dtype, mnk, lhs, rhs
+        with self._lock, self._context.activated():
+            if key in self._plans:
+                return self._plans[key]
+            return self._plans.keep(key, self._new_plan(*key))
+
+    def _new_plan(
+        self, dtype: DType, mnk: tuple[int, int, int], lhs: tuple[bool, int], rhs: tuple[bool, int]
+    ) -> _Plan | None:
+        lt, (m, n, k) = self._modules.lt, mnk
+        plan = _Plan(self._modules, dtype)
+        operations = self._modules.cublas.Operation
+        for name, (transposed, leading), (rows, columns) in (("TRANSB", lhs, (k, m)), ("TRANSA", rhs, (n, k))):
+            self._describe(plan.product, name, ctypes.c_int32(operations.T if transposed else operations.N))
+            sizes = (columns, rows) if transposed else (rows, columns)
+            plan.layouts.append(self._call("matrix_layout_create", KINDS[dtype], *sizes, leading))
+        plan.layouts.append(self._call("matrix_layout_create", KINDS[dtype], n, m, n))
+        self._describe(plan.product, "EPILOGUE", ctypes.c_int32(lt.Epilogue.BIAS))
+        left, right, target = plan.layouts
+        preference = self._call("matmul_preference_create")
+        try:
+            wanted = {
+                "MAX_WORKSPACE_BYTES": ctypes.c_uint64(_WORKSPACE_BYTES),
+                # No sum is rounded to a narrower dtype on its way.
+                "REDUCTION_SCHEME_MASK": ctypes.c_uint32(lt.ReductionScheme.COMPUTE_TYPE),
+                **{f"MIN_ALIGNMENT_{name}_BYTES": ctypes.c_uint32(ACCESS_BYTES) for name in "ABCD"},
+            }
+            for name, value in wanted.items():
+                attribute = lt.MatmulPreferenceAttribute[name]
+                size = ctypes.sizeof(value)
+                self._call("matmul_preference_set_attribute", preference, attribute, ctypes.addressof(value), size)
+            found = np.zeros(1, np.int32)
+            operands = self._handle, plan.product, right, left, target, target, preference
+            try:
+                lt.matmul_algo_get_heuristic(*operands, 1, plan.algorithm, found.ctypes.data)
+            except lt.cuBLASLtError:
+                return None
+            return plan.found() if found[0] else None
+        finally:
+            lt.matmul_preference_destroy(preference)
+
+    def _describe(self, product: int, name: str, value: Any) -> None:
+        attribute = self._modules.lt.MatmulDescAttribute[name]
+        self._call("matmul_desc_set_attribute", product, attribute, ctypes.addressof(value), ctypes.sizeof(value))
+
+    def _call(self, name: str, *arguments: Any) -> Any:
+        try:
+            return getattr(self._modules.lt, name)(*arguments)
+        except self._modules.lt.cuBLASLtError as error:
+            raise _refusal(name, error) from error
+
+    def __repr__(self) -> str:
+        return f"<{type(self).__name__} on {self._context.label}>"
+
+
+def _refusal(name: str, error: Exception) -> LibraryError:
+    return LibraryError(f"cublasLt {name}", str(error), ADVICE)
+
+
+def _destroy_plan(library: Any, product: int, layouts: list[int]) -> None:
+    library.matmul_desc_destroy(product)
+    for layout in layouts:
+        library.matrix_layout_destroy(layout)

@@ -1,0 +1,154 @@
+"""Convolution and attention by cuDNN, through nvidia-cudnn-frontend."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, Final, Self
+
+from .....dtype import DType
+from .....kernels.constants import ACCESS_BYTES
+from ....base.error import OutOfMemory
+from ....core.conv import ParamsConv2D
+from ....program.steps import LibraryCall
+from ....program.values import Address, alignment_of
+from ...gpu_backend.driver import capture
+from ...gpu_backend.driver.error import LibraryError
+from ...gpu_backend.driver.release import release_with
+from ...gpu_backend.libraries.library import AttentionGradientParams, AttentionParams, Library
+from ...gpu_backend.memory.slice import Slice
+from ..context import Context
+from . import cudnn_graphs
+from .cudnn_graphs import Plan
+
+if TYPE_CHECKING:
+    from ...gpu_backend.memory.allocator import CachingAllocator
+    from ..driver import Driver
+    from ..stream import CudaStream
+
+_ADVICE: Final = (
+    "tallow needs cuDNN 9 of the CUDA that cuda-python is for; without it, it uses cuBLAS and its own kernels"
+)
+
+Params = ParamsConv2D | AttentionParams | AttentionGradientParams
+_GRAPHS: Final = {
+    "conv2d": cudnn_graphs.convolution,
+    "attention": cudnn_graphs.attention,
+    "attention_with_logsumexp": cudnn_graphs.attention_with_logsumexp,
+    "attention_gradient": cudnn_graphs.attention_gradient,
+}
+# A plan takes milliseconds to make, and memory to keep.
+_MOST_PLANS: Final = 256
+
+
+class CuDnn(Library):
+    """A handle of cuDNN, of one device and stream: see `libraries.Convolution` and `Attention`. Raises LibraryError."""
+
+    needs = "libcudnn 9 and the module cudnn: pip install nvidia-cudnn-frontend nvidia-cudnn-cu13"
+
+    @classmethod
+    def open(cls, driver: Driver, allocator: CachingAllocator) -> Self | None:
+        """CuDNN on the stream of a driver; None where its frontend or the library is missing."""
+        try:
+            import cudnn
+
+            cudnn.backend_version()
+        # The frontend raises a RuntimeError where it does not find the library.
+        except (ImportError, OSError, RuntimeError):
+            return None
+        return cls(cudnn, driver.device, driver.queue, allocator)
+
+    def __init__(self, library: Any, context: Context, stream: CudaStream, allocator: CachingAllocator) -> None:
+        self._library = library
+        self._context = context
+        self._queue = stream
+        self._allocator = allocator
+        # A handle serves one thread at a time.
+        self._lock = threading.Lock()
+        # None of those that cuDNN does not take, or only in a way that is refused.
+        self._plans: dict[tuple[str, DType, Params], Plan | None] = {}
+        with context.activated():
+            handle = self._handle = self._call("create_handle", library.create_handle)
+            release_with(self, _destroy, library, context, handle)
+            self._set_stream(stream.handle)
+
+    def conv2d(
+        self, dtype: DType, params: ParamsConv2D, source: Address, kernel: Address, result: Address
+    ) -> LibraryCall | None:  # fmt: skip
+        """A convolution. Which algorithm serves it cuDNN knows without trying: it is the same on every run."""
+        return self._library_call("conv2d", dtype, params, source, kernel, result)
+
+    def attention(self, dtype: DType, params: AttentionParams, *addresses: Address) -> LibraryCall | None:
+        """Scaled dot product attention."""
+        return self._library_call("attention", dtype, params, *addresses)
+
+    def attention_with_logsumexp(
+        self, dtype: DType, params: AttentionParams, *addresses: Address
+    ) -> LibraryCall | None:
+        """The same, which also gives the logarithms of the sums of what weights are made of."""
+        return self._library_call("attention_with_logsumexp", dtype, params, *addresses)
+
+    def attention_gradient(
+        self, dtype: DType, params: AttentionGradientParams, *addresses: Address
+    ) -> LibraryCall | None:
+        """The gradients of scaled dot product attention."""
+        return self._library_call("attention_gradient", dtype, params, *addresses)
+
+    def leave(self) -> None:
+        # nanobind, which binds the frontend, writes pages about objects that it finds at the end.
+        with self._lock:
+            self._plans.clear()
+            self._library = None
+
+    def _library_call(self, name: str, dtype: DType, params: Params, *addresses: Address) -> LibraryCall | None:
+        if alignment_of(*addresses) < ACCESS_BYTES:
+            return None
+        with self._lock, self._context.activated():
+            plan = self._plan(name, dtype, params)
+        return None if plan is None else LibraryCall(self._enqueue, (plan, *addresses))
+
+    def _enqueue(self, plan: Plan, *addresses: int) -> bool:
+        try:
+            # The next owner of the workspace works after this in the stream.
+            workspace = Slice(self._allocator, plan.nbytes) if plan.nbytes else None
+        except OutOfMemory:
+            return False
+        with self._lock, self._context.activated():
+            given = "execute", plan.enqueue, addresses, 0 if workspace is None else workspace.address
+            capture.enqueue(self._queue, self._set_stream, self._call, *given)
+        return True
+
+    def _set_stream(self, stream: Any) -> None:
+        self._call("set_stream", self._library.set_stream, handle=self._handle, stream=int(stream))
+
+    def _plan(self, name: str, dtype: DType, params: Params) -> Plan | None:
+        if self._library is None:
+            return None
+        key = name, dtype, params
+        if key not in self._plans:
+            if len(self._plans) == _MOST_PLANS:
+                del self._plans[next(iter(self._plans))]
+            self._plans[key] = self._call("graph", self._new_plan, _GRAPHS[name], dtype, params)
+        return self._plans[key]
+
+    def _new_plan(self, graph: Callable[..., Plan | None], dtype: DType, params: Params) -> Plan | None:
+        try:
+            return graph(self._library, self._handle, dtype, params)
+        # A frontend that lacks one of these calls is of another kind than this one.
+        except (self._library.cudnnGraphNotSupportedError, AttributeError):
+            return None
+
+    def _call(self, name: str, function: Any, *arguments: Any, **options: Any) -> Any:
+        try:
+            return function(*arguments, **options)
+        # What the frontend raises of its own are these.
+        except (RuntimeError, ValueError) as error:
+            raise LibraryError(f"cudnn {name}", str(error), _ADVICE) from error
+
+    def __repr__(self) -> str:
+        return f"<{type(self).__name__} on {self._context.label}>"
+
+
+def _destroy(library: Any, context: Context, handle: Any) -> None:
+    with context.activated():
+        library.destroy_handle(handle)

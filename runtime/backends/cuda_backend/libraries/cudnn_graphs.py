@@ -1,0 +1,183 @@
+"""What cuDNN is asked for, through nvidia-cudnn-frontend, and the plans that it makes of that."""
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Callable
+from typing import Any, Final, NamedTuple
+
+from .....dtype import DType
+from ....core.conv import ParamsConv2D
+from ....core.shape import Shape
+from ...gpu_backend.libraries.library import AttentionGradientParams, AttentionParams
+
+# cuDNN's names of the dtypes.
+_NAMES: Final = DType.known({"bf16": "BFLOAT16", "f16": "HALF", "f32": "FLOAT"})
+# What marks an algorithm whose result is none of ours: it spreads an infinity to where none is, or it rounds what it is
+# given or adds up; or its bits vary from run to run.
+_REFUSED_IN_ANY_ORDER: Final = ("WINOGRAD", "FFT", "DOWN_CONVERT_INPUTS", "REDUCED_PRECISION_REDUCTION")
+_REFUSED: Final = ("NONDETERMINISTIC", *_REFUSED_IN_ANY_ORDER)
+# Tensor cores multiply an f32 as a TF32.
+_REFUSED_OF_F32: Final = (*_REFUSED, "TENSOR_CORE")
+# The engines of cuDNN 9 that were seen to multiply the zeros of the padding too, at steps of 1: infinity times zero is
+# NaN. Others leave them out.
+_PADDED: Final = ("eng22", "eng62", "eng70")
+
+
+class Plan(NamedTuple):
+    """How cuDNN does an operation."""
+
+    enqueue: Callable[[tuple[int, ...], int], object]
+    """Takes the addresses of the operands and of the result, and that of a workspace."""
+    nbytes: int
+    """Of the workspace."""
+
+
+def convolution(library: Any, handle: Any, dtype: DType, params: ParamsConv2D) -> Plan | None:
+    """Images convolved with kernels, all contiguous; None where padding would not be multiplied."""
+    graph = _Graph(library, handle, dtype)
+    image, weight = [graph.operand(dims, _contiguous(dims)) for dims in (params.input_dims, params.kernel_dims)]
+    steps = {name: [getattr(params, name)] * 2 for name in ("padding", "stride", "dilation")}
+    graph.give(graph.frontend.conv_fprop(image=image, weight=weight, **steps), params.out_dims)
+    graph.propose(_REFUSED_OF_F32 if dtype is DType.F32 else _REFUSED)
+    if params.padding and not _leave_padded(graph.frontend, params):
+        return None
+    plan = graph.build()
+    return None if params.padding and graph.engine not in _PADDED else plan
+
+
+def attention(library: Any, handle: Any, dtype: DType, params: AttentionParams) -> Plan | None:
+    """softmax(query keys^T * scale) values, without the scores in between."""
+    return _attention(library, handle, dtype, params, has_logsumexp=False)
+
+
+def attention_with_logsumexp(library: Any, handle: Any, dtype: DType, params: AttentionParams) -> Plan | None:
+    """The same, and log(sum(exp(query keys^T * scale))) of each query."""
+    return _attention(library, handle, dtype, params, has_logsumexp=True)
+
+
+def _attention(library: Any, handle: Any, dtype: DType, params: AttentionParams, *, has_logsumexp: bool) -> Plan | None:
+    graph = _Graph(library, handle, dtype)
+    query, keys, values = [graph.operand(*operand) for operand in (params.query, params.keys, params.values)]
+    result, logsumexp = graph.frontend.sdpa(
+        q=query, k=keys, v=values, attn_scale=params.scale, generate_stats=has_logsumexp, **_hidden(library, params)
+    )  # fmt: skip
+    graph.give(result, params.query[0])
+    if has_logsumexp:
+        graph.give(logsumexp, (*params.query[0][:3], 1), library.data_type.FLOAT)
+    graph.propose(_REFUSED)
+    return graph.build()
+
+
+def attention_gradient(library: Any, handle: Any, dtype: DType, params: AttentionGradientParams) -> Plan | None:
+    """The gradients of query, keys and values, without those of the scores in between."""
+    graph, of = _Graph(library, handle, dtype), params.attention
+    forms = of.query, of.keys, of.values, params.result, params.gradient
+    query, keys, values, result, gradient = [graph.operand(*form) for form in forms]
+    dims = (*of.query[0][:3], 1)
+    logsumexp = graph.operand(dims, _contiguous(dims), library.data_type.FLOAT)
+    made = graph.frontend.sdpa_backward(
+        q=query, k=keys, v=values, o=result, dO=gradient, stats=logsumexp, attn_scale=of.scale,
+        use_deterministic_algorithm=not params.any_order, **_hidden(library, of),
+    )  # fmt: skip
+    for each, form in zip(made, forms, strict=False):
+        graph.give(each, form[0])
+    graph.propose(_REFUSED_IN_ANY_ORDER if params.any_order else _REFUSED)
+    return graph.build()
+
+
+def _hidden(library: Any, params: AttentionParams) -> dict[str, Any]:
+    """What says which keys a query does not see: the last one sees all."""
+    if not params.is_causal:
+        return {}
+    return {"diagonal_alignment": library.diagonal_alignment.BOTTOM_RIGHT, "diagonal_band_right_bound": 0}
+
+
+class _Graph:
+    """A graph of one operation in the making: `frontend` is what nvidia-cudnn-frontend calls one."""
+
+    def __init__(self, library: Any, handle: Any, dtype: DType) -> None:
+        self._library = library
+        self._handle = handle
+        self._kind = getattr(library.data_type, _NAMES[dtype])
+        self._tensors = 0
+        sums = library.data_type.FLOAT
+        self.frontend = library.pygraph(
+            io_data_type=self._kind, intermediate_data_type=sums, compute_data_type=sums, handle=handle
+        )
+
+    def operand(self, dims: tuple[int, ...], strides: tuple[int, ...], kind: Any = None) -> Any:
+        """The next operand; they are numbered from 1 on."""
+        number = self._number()
+        return self.frontend.tensor(
+            name=str(number), dim=[*dims], stride=[*strides], data_type=kind or self._kind, uid=number
+        )  # fmt: skip
+
+    def give(self, result: Any, dims: tuple[int, ...], kind: Any = None) -> None:
+        """Say what is the next result, which is contiguous; they come behind all operands."""
+        result.set_output(True).set_data_type(kind or self._kind).set_uid(self._number())
+        result.set_dim([*dims]).set_stride([*_contiguous(dims)])
+
+    def propose(self, refused: tuple[str, ...]) -> None:
+        """Ask for plans, without algorithms that are marked by one of these."""
+        graph, modes = self.frontend, self._library.heur_mode
+        graph.validate()
+        graph.build_operation_graph()
+        graph.create_execution_plans([modes.A, modes.FALLBACK])
+        graph.deselect_numeric_notes([getattr(self._library.numerical_note, name) for name in refused])
+
+    def build(self) -> Plan:
+        """The best of the plans that are left."""
+        self.frontend.check_support()
+        self.frontend.build_plans()
+        return Plan(self._enqueuing(), self.frontend.get_workspace_size())
+
+    @property
+    def engine(self) -> str:
+        """What cuDNN calls the algorithm of the plan that was built."""
+        return _engine(self.frontend.get_plan_name_at_index(self.frontend._plan_index))
+
+    def _number(self) -> int:
+        self._tensors += 1
+        return self._tensors
+
+    def _enqueuing(self) -> Callable[[tuple[int, ...], int], object]:
+        graph, handle, count = self.frontend, self._handle, self._tensors
+        pointers = ctypes.c_void_p * count
+
+        def execute(addresses: tuple[int, ...], workspace: int) -> None:
+            # The frontend takes no other integers for addresses.
+            graph.execute(dict(enumerate(map(int, addresses), 1)), workspace, handle)
+
+        try:
+            # What that comes to. On its way it describes every tensor again, which takes longer than all the rest.
+            pointed, plan = graph._lowered_graph._execute_with_raw_ptrs, graph._plans[graph._plan_index].cpp_index
+            address = handle.backend_handle
+        except AttributeError:
+            return execute
+        if plan is None:
+            return execute
+
+        def execute_pointed(addresses: tuple[int, ...], workspace: int) -> None:
+            array = pointers(*addresses)
+            pointed(ctypes.addressof(array), count, workspace, address, plan)
+
+        return execute_pointed
+
+
+def _leave_padded(graph: Any, params: ParamsConv2D) -> bool:
+    """Whether engines are left that multiply the zeros of the padding; the others are deselected."""
+    if (params.stride, params.dilation) != (1, 1):
+        return False
+    names = [graph.get_plan_name_at_index(index) for index in range(graph.get_execution_plan_count())]
+    # Engines are known by a part of a plan's name: eng2 would be eng22 too.
+    graph.deselect_engines(sorted({f"{_engine(name)}_" for name in names if _engine(name) not in _PADDED}))
+    return any(_engine(name) in _PADDED for name in names)
+
+
+def _engine(name: str) -> str:
+    return name.partition("_")[0]
+
+
+def _contiguous(dims: tuple[int, ...]) -> tuple[int, ...]:
+    return Shape._trusted(dims).contiguous_strides()

@@ -1,0 +1,85 @@
+"""Decompositions by cuSOLVER, those of several matrices also by cuBLAS, through nvmath-python."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, Self
+
+from .....dtype import DType
+from ...gpu_backend.driver.error import LibraryError
+from ...gpu_backend.driver.release import release_with
+from ...gpu_backend.libraries.solver import SolverLibrary
+from ..context import destroy_handle
+from .cublas import KINDS
+
+if TYPE_CHECKING:
+    from ...gpu_backend.memory.allocator import CachingAllocator
+    from ..driver import Driver
+
+_ADVICE: Final = "tallow needs cuSOLVER 11.7 or later, of the CUDA that cuda-python is for, and some free device memory"
+
+
+class CuSolver(SolverLibrary):
+    """A handle of cuSOLVER, and one of cuBLAS."""
+
+    needs = "libcusolver and the module nvmath: pip install nvmath-python 'cuda-toolkit[cusolver]==13.*'"
+    # cublasFillMode_t, cublasOperation_t and cusolverEigMode_t, which nvmath-python takes as numbers.
+    lower, upper, transposed, vectors = 0, 1, 1, (0, 1)
+    kinds, finds_many = KINDS, True
+
+    @classmethod
+    def open(cls, driver: Driver, allocator: CachingAllocator) -> Self | None:
+        """CuSOLVER on the stream of a driver; None where nvmath-python or the library is missing."""
+        try:
+            from nvmath.bindings import cublas, cusolver, cusolverDn
+
+            cusolver.get_property(0)
+            cublas.get_cudart_version()
+        # nvmath-python raises a RuntimeError where it does not find the library, or a function of it.
+        except (ImportError, RuntimeError):
+            return None
+        return cls(cusolverDn, cusolver.cuSOLVERError, cublas, driver, allocator)
+
+    def __init__(
+        self, library: Any, refusal: type[Exception], blas: Any, driver: Driver, allocator: CachingAllocator
+    ) -> None:
+        super().__init__(driver, allocator)
+        self._solver = _Module("cusolver", library, refusal)
+        self._blas = _Module("cublas", blas, blas.cuBLASError)
+        device, stream = driver.device, int(driver.queue.own_handle)
+        with device.activated():
+            self._handle, self._blas_handle = self._solver.call("create"), self._blas.call("create")
+            for module, handle in ((self._solver, self._handle), (self._blas, self._blas_handle)):
+                release_with(self, destroy_handle, module.library.destroy, device, handle)
+                module.call("set_stream", handle, stream)
+            self._params, self._jacobi = self._solver.call("create_params"), self._solver.call("create_gesvdj_info")
+            release_with(self, destroy_handle, library.destroy_params, device, self._params)
+            release_with(self, destroy_handle, library.destroy_gesvdj_info, device, self._jacobi)
+
+    def _call(self, letter: str, function: str, *arguments: Any) -> Any:
+        return self._solver.call(_named(letter, function), self._handle, *arguments)
+
+    def _call_blas(self, letter: str, function: str, *arguments: Any) -> None:
+        self._blas.call(_named(letter, function), self._blas_handle, *arguments)
+
+    def _work_bytes(self, dtype: DType, size: int) -> int:
+        return size * dtype.itemsize
+
+
+class _Module(NamedTuple):
+    """A module of nvmath-python."""
+
+    name: str
+    library: Any
+    refusal: type[Exception]
+
+    def call(self, function: str, *arguments: Any) -> Any:
+        """Call a function. Raises LibraryError."""
+        try:
+            return getattr(self.library, function)(*arguments)
+        except self.refusal as error:
+            raise LibraryError(f"{self.name} {function}", str(error), _ADVICE) from error
+
+
+def _named(letter: str, function: str) -> str:
+    """How nvmath-python names a function."""
+    return letter.lower() + function.replace("Batched", "_batched").replace("bufferSize", "buffer_size")

@@ -1,0 +1,115 @@
+"""A GPU as its storages, programs and graphs see it; `device.GpuDevice` is the rest of it."""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Callable
+from functools import cached_property
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, TypeVar
+
+from ....dtype import Array
+from ...core.layout import Layout
+from ...core.random import RandomState
+from ...program.builder import Facts
+from ...program.values import NOWHERE
+from ..backend import BackendDevice
+from .driver import capture, slow_path
+from .memory.slice import Slice
+
+if TYPE_CHECKING:
+    from .driver.gpu_driver import GpuDriver
+    from .execute.index_errors import IndexErrors
+    from .execute.kernels import Kernels
+    from .libraries.library import Library
+    from .memory.allocator import CachingAllocator
+
+Opened = TypeVar("Opened", bound="Library")
+
+
+class Reserved(NamedTuple):
+    """Blocks of a random stream, for one run: see `values.Draw`."""
+
+    state: int
+    seed: int
+    block: int
+    blocks: int
+    stream: RandomState
+
+    def cancel(self) -> None:
+        """Take them back, since the run failed."""
+        self.stream.cancel((self.seed, self.block), self.blocks)
+
+
+class GpuBase(BackendDevice):
+    """A GPU: its driver, its memory, its kernels and its libraries."""
+
+    modules: ClassVar[tuple[str, ...]]
+    """The modules of Python without which there is no runtime."""
+    requires: ClassVar[tuple[str, ...]]
+    """What installs them."""
+    dlpack: ClassVar[int]
+    """The DLDeviceType of DLPack."""
+    storage_class: ClassVar[type[Any]]
+    """The class of its storages, which is above this one."""
+    slice_class: ClassVar[type[Slice]]
+    libraries: ClassVar[tuple[Callable[[Any, CachingAllocator], Any], ...]]
+    """What opens each library that cells call, for `library`."""
+    driver: GpuDriver[Any]
+    allocator: CachingAllocator
+    kernels: Kernels
+    index_errors: IndexErrors
+    counters: int
+    random: RandomState
+
+    @staticmethod
+    @abstractmethod
+    def runtime_version() -> str:
+        """The version of the vendor's runtime; BackendUnavailable where there is none."""
+
+    @staticmethod
+    @abstractmethod
+    def library_classes() -> dict[str, type[Library]]:
+        """The class of each library, by the name of the attribute that has it where it is there."""
+
+    @staticmethod
+    @abstractmethod
+    def open_driver(ordinal: int) -> GpuDriver[Any]:
+        """Open the vendor's driver on a device; BackendUnavailable where its package is missing."""
+
+    @abstractmethod
+    def library(self, open_library: Callable[[GpuDriver[Any], CachingAllocator], Opened | None]) -> Opened | None:
+        """What `open_library` opens, once for each device; None where it finds no library."""
+
+    @abstractmethod
+    def export(self, storage: Any, layout: Layout, stream: int | None, *, copy: bool) -> object:
+        """A DLPack capsule with the elements that `layout` reaches: see `dlpack.export`."""
+
+    @cached_property
+    def facts(self) -> Facts:
+        """What ops know of the device."""
+        driver = self.driver
+        return Facts(driver.label, driver.multiprocessors, driver.wave_size, self.counters, self.kernels.has)
+
+    def reserve(self, blocks: int) -> Reserved:
+        """Reserve blocks of the random stream: that of the device, or of this thread's capture."""
+        captured = capture.of(self.driver) if slow_path.required else None
+        stream = self.random if captured is None else captured.random
+        seed, block = stream.reserve(blocks)
+        return Reserved(NOWHERE if captured is None else captured.state_address(), seed, block, blocks, stream)
+
+    def run(self, function: Callable[..., Any], *arguments: Any) -> Any:
+        """Call an op without a plan."""
+        return self.planned(None, 0, function, arguments, {})
+
+    def allocate(self, nbytes: int) -> Slice:
+        """Memory, not initialised, for as long as somebody holds it. Raises OutOfMemory."""
+        return self.slice_class(self.allocator, nbytes)
+
+    def read(self, array: Array, address: int) -> None:
+        """Fill a contiguous array from device memory, then raise what was recorded of this thread (InvalidIndex)."""
+        self.driver.copy_to_host(array, address)
+        self.index_errors.check()
+
+    def write(self, address: int, array: Array) -> None:
+        """Fill device memory from a contiguous array."""
+        self.driver.copy_to_device(address, array)

@@ -1,0 +1,99 @@
+"""Decompositions by hipSOLVER, those of several matrices also by hipBLAS. Both hand them to rocSOLVER."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, Self
+
+from .....dtype import DType
+from ...gpu_backend.driver.release import release_with
+from ...gpu_backend.libraries.solver import LETTERS, SolverLibrary
+from ..result import value_of
+from .rocblas import KINDS
+
+if TYPE_CHECKING:
+    from ...gpu_backend.memory.allocator import CachingAllocator
+    from ..driver import Driver
+    from ..hip import HipDevice
+
+_ADVICE: Final = "tallow needs hipSOLVER of the ROCm that is installed, and some free device memory"
+_REQUIRED: Final = (
+    *("hipsolverDnCreate", "hipsolverDnDestroy", "hipsolverDnSetStream", "hipsolverDnCreateGesvdjInfo"),
+    *(
+        f"hipsolverDn{letter}{name}"
+        for letter in LETTERS.values()
+        for name in ("potrf", "getrf", "geqrf", "gesvdj", "potrfBatched", "gesvdjBatched")
+    ),
+)
+_REQUIRED_OF_BLAS: Final = (
+    *("hipblasCreate", "hipblasDestroy", "hipblasSetStream"),
+    *(f"hipblas{letter}{name}Batched" for letter in LETTERS.values() for name in ("getrf", "getrs", "geqrf")),
+)
+
+
+class HipSolver(SolverLibrary):
+    """A handle of hipSOLVER, and one of hipBLAS."""
+
+    needs = "libhipsolver.so and libhipblas.so of ROCm, and hip-python[libraries]"
+    parts = ("rocsolver",)
+
+    @classmethod
+    def open(cls, driver: Driver, allocator: CachingAllocator) -> Self | None:
+        """HipSOLVER on the stream of a driver; None where its binding, a library or a function of it is missing."""
+        try:
+            from rocm.bindings import hipblas, hipsolver
+        except ImportError:
+            return None
+        required = ((hipsolver, _REQUIRED), (hipblas, _REQUIRED_OF_BLAS))
+        if not all(library.has_symbol(name) for library, names in required for name in names):
+            return None
+        return cls(hipsolver, hipblas, driver, allocator)
+
+    def __init__(self, library: Any, blas: Any, driver: Driver, allocator: CachingAllocator) -> None:
+        super().__init__(driver, allocator)
+        fills, modes = library.hipsolverFillMode_t, library.hipsolverEigMode_t
+        self.lower, self.upper = fills.HIPBLAS_FILL_MODE_LOWER, fills.HIPBLAS_FILL_MODE_UPPER
+        self.transposed = library.hipsolverOperation_t.HIPBLAS_OP_T
+        self.vectors = modes.HIPSOLVER_EIG_MODE_NOVECTOR, modes.HIPSOLVER_EIG_MODE_VECTOR
+        self.kinds = KINDS
+        # A function of newer libraries.
+        self.finds_many = library.has_symbol("hipsolverDnXsyevBatched")
+        self._solver, self._blas = _Functions("hipsolverDn", library), _Functions("hipblas", blas)
+        device, stream = driver.device, driver.queue.own_handle
+        with device.activated():
+            self._handle = self._solver.call("Create")
+            release_with(self, _destroy, self._solver, device, "Destroy", self._handle)
+            self._blas_handle = self._blas.call("Create")
+            release_with(self, _destroy, self._blas, device, "Destroy", self._blas_handle)
+            self._solver.call("SetStream", self._handle, stream)
+            self._blas.call("SetStream", self._blas_handle, stream)
+            self._jacobi = self._solver.call("CreateGesvdjInfo")
+            release_with(self, _destroy, self._solver, device, "DestroyGesvdjInfo", self._jacobi)
+            if self.finds_many:
+                self._params = self._solver.call("CreateParams")
+                release_with(self, _destroy, self._solver, device, "DestroyParams", self._params)
+
+    def _call(self, letter: str, function: str, *arguments: Any) -> Any:
+        return self._solver.call(f"{letter}{function}", self._handle, *arguments)
+
+    def _call_blas(self, letter: str, function: str, *arguments: Any) -> None:
+        self._blas.call(f"{letter}{function}", self._blas_handle, *arguments)
+
+    def _work_bytes(self, dtype: DType, size: int) -> int:  # noqa: ARG002 - rocSOLVER counts bytes
+        return size
+
+
+class _Functions(NamedTuple):
+    """The functions of a library, by what their names have behind a prefix."""
+
+    prefix: str
+    library: Any
+
+    def call(self, name: str, *arguments: Any) -> Any:
+        """Call a function. Raises LibraryError."""
+        function = self.prefix + name
+        return value_of(function, getattr(self.library, function)(*arguments), _ADVICE)
+
+
+def _destroy(functions: _Functions, device: HipDevice, name: str, handle: Any) -> None:
+    with device.activated():
+        functions.call(name, handle)

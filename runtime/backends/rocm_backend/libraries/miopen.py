@@ -1,0 +1,286 @@
+"""Convolution and pooling by MIOpen, through ctypes: hip-python has no binding for it."""
+
+from __future__ import annotations
+
+import ctypes
+import math
+import threading
+from collections.abc import Callable, Hashable
+from contextlib import ExitStack, suppress
+from typing import TYPE_CHECKING, Any, Final, Self
+
+from rocm.bindings.util.paths import get_library_path
+
+from .....dtype import DType
+from .....libraries.miopen import FUNCTIONS
+from ....base.error import OutOfMemory
+from ....core.conv import ParamsConv2D
+from ....helpers.c_library import load
+from ....program.steps import LibraryCall
+from ....program.values import Address
+from ...gpu_backend.driver import capture
+from ...gpu_backend.driver.error import LibraryError
+from ...gpu_backend.libraries.library import Library
+from ...gpu_backend.memory.slice import Slice
+from ..hip import HipDevice, HipStream
+from ..hip.resource import HipResource
+
+if TYPE_CHECKING:
+    from ...gpu_backend.memory.allocator import CachingAllocator
+    from ..driver import Driver
+
+# MIOpen's own numbers.
+_DTYPES: Final = DType.known({"f16": 0, "f32": 1, "bf16": 5})
+_CONVOLUTION: Final = 0
+_AVERAGE: Final = 1
+_DETERMINISTIC: Final = 1
+# Its algorithms that add up the products themselves; others spread an infinity to where none is. Those by a matrix
+# product multiply the zeros of the padding too, which the direct ones leave out: infinity times zero is NaN.
+_PRODUCTS: Final = frozenset((0, 5))
+_DIRECT: Final = 1
+# It has so many.
+_ALGORITHMS: Final = 6
+# What MIOpen answers where it has nothing for a problem.
+_REFUSALS: Final = ("miopenStatusNotImplemented", "miopenStatusUnsupportedOp")
+_ADVICE: Final = "tallow needs a MIOpen 3 of the ROCm that is installed; without its library it uses its own kernels"
+_LARGEST: Final = (1 << 31) - 1
+
+_ONE: Final = ctypes.c_float(1)
+_ZERO: Final = ctypes.c_float(0)
+
+
+class _Performance(ctypes.Structure):
+    """miopenConvAlgoPerf_t: an algorithm, its time in milliseconds and the bytes of workspace that it needs."""
+
+    _fields_ = (("algorithm", ctypes.c_int), ("time", ctypes.c_float), ("memory", ctypes.c_size_t))
+
+
+def available() -> bool:
+    """Whether MIOpen's library is there, with all functions that are called."""
+    return _load() is not None
+
+
+def _load() -> ctypes.CDLL | None:
+    # Where hip-python finds ROCm, under both of the names that it may know; then where the loader looks, under the
+    # name that an installation without headers has.
+    return load((get_library_path("miopen"), get_library_path("MIOpen"), b"libMIOpen.so.1"), FUNCTIONS)
+
+
+class Miopen(Library, HipResource):
+    """A handle of MIOpen, of one device and stream: see `libraries.Convolution` and `Pooling`. Raises LibraryError."""
+
+    needs = "libMIOpen.so of ROCm, in its package miopen-hip"
+
+    @classmethod
+    def open(cls, driver: Driver, allocator: CachingAllocator) -> Self | None:
+        """MIOpen on the stream of a driver; None where the library or a function of it is missing."""
+        library = _load()
+        return None if library is None else cls(library, driver.device, driver.queue, allocator)
+
+    def __init__(self, library: ctypes.CDLL, device: HipDevice, stream: HipStream, allocator: CachingAllocator) -> None:
+        self._library = library
+        self._device = device
+        self._queue = stream
+        self._allocator = allocator
+        # A handle serves one thread at a time.
+        self._lock = threading.Lock()
+        # The algorithm and the bytes of workspace that were found best, and the problems that MIOpen does not take.
+        self._found: dict[tuple[DType, ParamsConv2D], tuple[int, int]] = {}
+        self._refused: set[Hashable] = set()
+        # Descriptors that MIOpen did not take back, with what each is.
+        self._left: list[tuple[str, ctypes.c_void_p]] = []
+        self._handle = ctypes.c_void_p()
+        with device.activated():
+            self._call("miopenCreateWithStream", ctypes.byref(self._handle), stream.address)
+            self._own(_destroy, library, self._handle, self._left)
+
+    def conv2d(
+        self, dtype: DType, params: ParamsConv2D, source: Address, kernel: Address, result: Address
+    ) -> LibraryCall | None:  # fmt: skip
+        """A convolution; the first of its dtype and shape tries MIOpen's algorithms, which takes a while.
+
+        The fastest serves all that follow in this process, which so give the same bits. Another process may find
+        another one.
+        """
+        dims = params.input_dims, params.kernel_dims, params.out_dims
+        return self._library_call(self._convolve, (dtype, params), dims, source, kernel, result)
+
+    def avg_pool2d(
+        self,
+        dtype: DType,
+        dims: tuple[int, int, int, int],
+        kernel_size: tuple[int, int],
+        stride: tuple[int, int],
+        source: Address,
+        result: Address,
+    ) -> LibraryCall | None:
+        """The means of windows. Only those of f32: MIOpen has no pooling of bf16, and adds up f16 in f16."""
+        if dtype is not DType.F32:
+            return None
+        b, c, h, w = dims
+        result_dims = b, c, (h - kernel_size[0]) // stride[0] + 1, (w - kernel_size[1]) // stride[1] + 1
+        problem = dims, result_dims, kernel_size, stride
+        return self._library_call(self._pool, problem, (dims, result_dims), source, result)
+
+    def _library_call(
+        self,
+        enqueue: Callable[..., None],
+        problem: tuple[Hashable, ...],
+        dims: tuple[tuple[int, ...], ...],
+        *addresses: Address,
+    ) -> LibraryCall | None:
+        """The call that enqueues a problem of operands of these dims; None of what MIOpen does not take."""
+        if problem in self._refused or not all(map(_is_countable, dims)):
+            return None
+        return LibraryCall(self._attempt, (enqueue, problem, *addresses))
+
+    def _attempt(self, enqueue: Callable[..., None], problem: tuple[Hashable, ...], *addresses: int) -> bool:
+        """Whether MIOpen took the problem; what it does not take it is not asked for again."""
+        with self._lock, self._device.activated(), ExitStack() as opened:
+            self.require_open()
+            _destroy_descriptors(self._library, self._left)
+            try:
+                enqueue(opened, *problem, *addresses)
+            except OutOfMemory:  # of the workspace
+                return False
+            except LibraryError as error:
+                if error.status not in _REFUSALS:
+                    raise
+                self._refused.add(problem)
+                return False
+        return True
+
+    def _pool(
+        self,
+        opened: ExitStack,
+        dims: tuple[int, ...],
+        result_dims: tuple[int, ...],
+        kernel_size: tuple[int, int],
+        stride: tuple[int, int],
+        source: int,
+        result: int,
+    ) -> None:
+        x, y = self._tensor(opened, DType.F32, dims), self._tensor(opened, DType.F32, result_dims)
+        pooling = self._create(opened, "PoolingDescriptor")
+        self._call("miopenSet2dPoolingDescriptor", pooling, _AVERAGE, *kernel_size, 0, 0, *stride)
+        operands = (*_scaled(x, source), *_unscaled(y, result))
+        self._enqueue("miopenPoolingForward", self._handle, pooling, *operands, False, None, 0)
+
+    def _convolve(
+        self, opened: ExitStack, dtype: DType, params: ParamsConv2D, source: int, kernel: int, result: int
+    ) -> None:
+        x = self._tensor(opened, dtype, params.input_dims)
+        w = self._tensor(opened, dtype, params.kernel_dims)
+        y = self._tensor(opened, dtype, params.out_dims)
+        convolution = self._create(opened, "ConvolutionDescriptor")
+        steps = [step for step in (params.padding, params.stride, params.dilation) for _ in range(2)]
+        self._call("miopenInitConvolutionDescriptor", convolution, _CONVOLUTION, *steps)
+        # The same bits at every call, of each algorithm that may be found.
+        self._call("miopenSetConvolutionAttribute", convolution, _DETERMINISTIC, True)
+        found = self._found.get((dtype, params))
+        if found is None:
+            allowed = _PRODUCTS if params.padding else _PRODUCTS | {_DIRECT}
+            found = self._found[dtype, params] = self._find((x, source, w, kernel, convolution, y, result), allowed)
+        algorithm, nbytes = found
+        # The next owner of the workspace works after this in the stream.
+        workspace = Slice(self._allocator, nbytes)
+        self._enqueue(
+            "miopenConvolutionForward",
+            self._handle,
+            *_scaled(x, source),
+            w,
+            kernel,
+            convolution,
+            algorithm,
+            *_unscaled(y, result),
+            workspace.address,
+            nbytes,
+        )
+
+    def _find(self, problem: tuple[Any, ...], allowed: frozenset[int]) -> tuple[int, int]:
+        """The fastest allowed algorithm and the workspace that it needs; the result is overwritten by the attempts."""
+        x, _, w, _, convolution, y, _ = problem
+        nbytes = ctypes.c_size_t()
+        self._call("miopenConvolutionForwardGetWorkSpaceSize", self._handle, w, x, convolution, y, ctypes.byref(nbytes))
+        workspace = Slice(self._allocator, nbytes.value)
+        returned, performances = ctypes.c_int(), (_Performance * _ALGORITHMS)()
+        self._call(
+            "miopenFindConvolutionForwardAlgorithm",
+            self._handle,
+            *problem,
+            _ALGORITHMS,
+            ctypes.byref(returned),
+            performances,
+            workspace.address,
+            workspace.nbytes,
+            False,
+        )
+        # The fastest comes first.
+        for performance in performances[: returned.value]:
+            if performance.algorithm in allowed:
+                return performance.algorithm, performance.memory
+        raise LibraryError("miopenFindConvolutionForwardAlgorithm", _REFUSALS[0], _ADVICE)
+
+    def _tensor(self, opened: ExitStack, dtype: DType, dims: tuple[int, ...]) -> ctypes.c_void_p:
+        tensor = self._create(opened, "TensorDescriptor")
+        self._call("miopenSet4dTensorDescriptor", tensor, _DTYPES[dtype], *dims)
+        return tensor
+
+    def _create(self, opened: ExitStack, kind: str) -> ctypes.c_void_p:
+        descriptor = ctypes.c_void_p()
+        self._call(f"miopenCreate{kind}", ctypes.byref(descriptor))
+        opened.callback(self._give_back, kind, descriptor)
+        return descriptor
+
+    def _give_back(self, kind: str, descriptor: ctypes.c_void_p) -> None:
+        """Destroy a descriptor. What was enqueued with it stays right where that fails: it is tried once more later."""
+        self._left.append((kind, descriptor))
+        with suppress(LibraryError):
+            _destroy_descriptors(self._library, self._left)
+
+    def _enqueue(self, name: str, *arguments: Any) -> None:
+        """Call what can be captured, as finding an algorithm cannot."""
+        capture.enqueue(self._queue, self._set_stream, self._call, name, *arguments)
+
+    def _set_stream(self, stream: Any) -> None:
+        self._call("miopenSetStream", self._handle, int(stream))
+
+    def _call(self, name: str, *arguments: Any) -> None:
+        _call(self._library, name, *arguments)
+
+    def __repr__(self) -> str:
+        return f"<Miopen on {self._device.label}>"
+
+
+def _call(library: ctypes.CDLL, name: str, *arguments: Any) -> None:
+    status = getattr(library, name)(*arguments)
+    if status:
+        text = library.miopenGetErrorString(status)
+        raise LibraryError(name, text.decode() if text else f"status {status}", _ADVICE)
+
+
+def _destroy_descriptors(library: ctypes.CDLL, left: list[tuple[str, ctypes.c_void_p]]) -> None:
+    while left:
+        kind, descriptor = left[-1]
+        _call(library, f"miopenDestroy{kind}", descriptor)
+        left.pop()
+
+
+def _destroy(library: ctypes.CDLL, handle: ctypes.c_void_p, left: list[tuple[str, ctypes.c_void_p]]) -> None:
+    _destroy_descriptors(library, left)
+    _call(library, "miopenDestroy", handle)
+
+
+def _scaled(tensor: ctypes.c_void_p, address: int) -> tuple[Any, ...]:
+    """An operand, times 1."""
+    return ctypes.addressof(_ONE), tensor, address
+
+
+def _unscaled(tensor: ctypes.c_void_p, address: int) -> tuple[Any, ...]:
+    """A result, to which 0 of what was there is added."""
+    return ctypes.addressof(_ZERO), tensor, address
+
+
+def _is_countable(dims: tuple[int, ...]) -> bool:
+    """Whether there are elements, no more than MIOpen counts in 32 bits."""
+    return 0 < math.prod(dims) <= _LARGEST

@@ -1,0 +1,79 @@
+"""Matrix products by hipBLAS, which hands them to rocBLAS."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Final, Self
+
+from .....dtype import DType
+from ...gpu_backend.libraries.gemm import GemmConstants, GemmLibrary
+from ..hip import HipDevice, HipStream, hipDataType
+from ..hip.resource import HipResource
+from ..result import value_of
+
+if TYPE_CHECKING:
+    from ...gpu_backend.memory.allocator import CachingAllocator
+    from ..driver import Driver
+
+_ADVICE: Final = "tallow needs hipBLAS 3 (ROCm 7) or later, with a rocBLAS that knows this GPU"
+_REQUIRED: Final = ("hipblasCreate", "hipblasDestroy", "hipblasGemmStridedBatchedEx", "hipblasSetStream")
+
+KINDS: Final = DType.known(
+    {
+        "bf16": hipDataType.HIP_R_16BF,
+        "f16": hipDataType.HIP_R_16F,
+        "f32": hipDataType.HIP_R_32F,
+        "f64": hipDataType.HIP_R_64F,
+        "complex64": hipDataType.HIP_C_32F,
+        "complex128": hipDataType.HIP_C_64F,
+    }
+)
+
+
+class RocBlas(GemmLibrary, HipResource):
+    """A handle of hipBLAS."""
+
+    needs = "libhipblas.so of ROCm 7 or later, and hip-python[libraries]"
+    parts = ("rocblas",)
+
+    @classmethod
+    def open(cls, driver: Driver, allocator: CachingAllocator) -> Self | None:  # noqa: ARG003 - memory of its own
+        """HipBLAS on the stream of a driver; None where its binding, the library or a function of it is missing."""
+        try:
+            from hip import hipblas
+        except ImportError:
+            return None
+        if not all(hipblas.has_symbol(name) for name in _REQUIRED):
+            return None
+        return cls(hipblas, driver.device, driver.queue)
+
+    def __init__(self, library: Any, device: HipDevice, stream: HipStream) -> None:
+        computes, operations = library.hipblasComputeType_t, library.hipblasOperation_t
+        constants = GemmConstants(
+            kinds=KINDS,
+            sums={DType.F32: computes.HIPBLAS_COMPUTE_32F, DType.F64: computes.HIPBLAS_COMPUTE_64F},
+            operations=(operations.HIPBLAS_OP_N, operations.HIPBLAS_OP_T),
+            algorithm=library.hipblasGemmAlgo_t.HIPBLAS_GEMM_DEFAULT,
+        )
+        super().__init__(device, stream, constants)
+        self._library = library
+        with device.activated():
+            self._handle = value_of("hipblasCreate", library.hipblasCreate(), _ADVICE)
+            self._own(_destroy, library, self._handle)
+            self._set_stream(stream.handle)
+            # The same bits on every run; a library without the function has no atomics to turn off.
+            if library.has_symbol("hipblasSetAtomicsMode"):
+                mode = library.hipblasAtomicsMode_t.HIPBLAS_ATOMICS_NOT_ALLOWED
+                value_of("hipblasSetAtomicsMode", library.hipblasSetAtomicsMode(self._handle, mode), _ADVICE)
+
+    def _set_stream(self, stream: Any) -> None:
+        value_of("hipblasSetStream", self._library.hipblasSetStream(self._handle, stream), _ADVICE)
+
+    def _enqueue(self, arguments: tuple[Any, ...]) -> None:
+        self.require_open()
+        value_of(
+            "hipblasGemmStridedBatchedEx", self._library.hipblasGemmStridedBatchedEx(self._handle, *arguments), _ADVICE
+        )
+
+
+def _destroy(library: Any, handle: Any) -> None:
+    value_of("hipblasDestroy", library.hipblasDestroy(handle), _ADVICE)

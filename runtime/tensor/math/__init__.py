@@ -1,0 +1,1 @@
+"""Methods of tensors that compute: operators, comparisons, reductions, products, random numbers."""

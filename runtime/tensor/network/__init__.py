@@ -1,0 +1,1 @@
+"""Methods of tensors for neural networks: convolution, attention, normalisation and losses."""

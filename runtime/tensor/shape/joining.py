@@ -1,0 +1,140 @@
+"""Several tensors made one."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from typing import Final, NamedTuple, TypeVar
+
+from ...base.bounded_cache import BoundedCache
+from ...base.error import DTypeMismatch, InvalidArgument, ShapeMismatch, TallowError, type_name
+from ...core.argument import FIRST, dim_of, integer
+from ...core.check import require_alike_but
+from ...core.layout import Layout, distinct
+from ...storage.calls import MOST_JOINED
+from ..base import TensorBase, require_tensors
+from ..promotion import promote
+from .views import ViewMethods
+
+T = TypeVar("T", bound=ViewMethods)
+
+
+class _Join(NamedTuple):
+    """What `Storage.cat` is given beside storages, and the layout of the result."""
+
+    dim: int
+    first: Layout
+    others: tuple[Layout, ...]
+    made: Layout
+
+
+# By the op, the dim and the numbers of the layouts.
+_joins: Final[BoundedCache[tuple[object, ...], _Join]] = BoundedCache(1 << 12)
+
+
+def cat(tensors: Iterable[T], dim: int = FIRST, axis: int | None = None) -> T:
+    """Concatenate tensors along an existing dim.
+
+    They have the same device and, in every dim but `dim`, the same size; `DeviceMismatch` or `ShapeMismatch` otherwise.
+    They are promoted to one dtype. The result is a contiguous copy.
+
+    >>> tl.cat([tl.zeros((1, 2)), tl.ones((2, 2))])
+    Tensor([[0., 0.],
+            [1., 1.],
+            [1., 1.]], dtype=f32)
+    """
+    return _join_along("cat", _along, tensors, dim, axis)
+
+
+def stack(tensors: Iterable[T], dim: int = FIRST, axis: int | None = None) -> T:
+    """Join tensors of one shape along a new dim, which is dim `dim` of the result; -1 puts it last.
+
+    >>> tl.stack([tl.Tensor([1, 2]), tl.Tensor([3, 4])])
+    Tensor([[1, 2],
+            [3, 4]], dtype=i64)
+    >>> tl.stack([tl.Tensor([1, 2]), tl.Tensor([3, 4])], dim=1)
+    Tensor([[1, 3],
+            [2, 4]], dtype=i64)
+    """
+    return _join_along("stack", _along_a_new_dim, tensors, dim, axis)
+
+
+def _join_along(
+    op: str,
+    arrange: Callable[[list[Layout], int], _Join],
+    tensors: Iterable[T],
+    dim: int,
+    axis: int | None,
+) -> T:
+    if axis is not None:
+        dim = dim_of(op, dim, axis)
+    if type(tensors) is not list:
+        tensors = _listed(op, tensors)
+    try:
+        dim = dim if type(dim) is int else _integer_dim(op, dim)
+        key: list[object] = [op, dim]
+        storages = []
+        for tensor in tensors:
+            key.append(tensor._layout.number)
+            storages.append(tensor._storage)
+        first = storages.pop(0)
+    except (AttributeError, IndexError):
+        _listed(op, tensors)
+        raise
+    try:
+        if len(tensors) > MOST_JOINED:
+            join: _Join | None = arrange([tensor._layout for tensor in tensors], dim)
+        else:
+            join = _joins.get(found := tuple(key))
+        if join is None:
+            join = _joins.keep(found, arrange([tensor._layout for tensor in tensors], dim))
+        storage = first.cat(join.first, tuple(storages), join.others, join.dim)
+    except TallowError as error:
+        error.rename(op)
+        if not isinstance(error, DTypeMismatch):
+            raise
+        tensors = promote(error, *tensors)
+    else:
+        return tensors[0]._new(storage, join.made)
+    return _join_along(op, arrange, tensors, dim, None)
+
+
+def _integer_dim(op: str, dim: object) -> int:
+    if isinstance(dim, TensorBase) and dim.rank:
+        reason = f"dim must be an integer, not a {type_name(dim)}; pass the tensors as one list: {op}([x, y], dim)"
+        raise InvalidArgument(op, reason)
+    return integer(op, "dim", dim)
+
+
+def _along(layouts: Sequence[Layout], dim: int) -> _Join:
+    first, *others = layouts
+    shape = first.shape
+    dim = shape.dim("cat", dim)
+    for other in distinct(others):
+        require_alike_but("cat", dim, shape, other.shape)
+    sizes = (*shape[:dim], sum(layout.shape[dim] for layout in layouts), *shape[dim + 1 :])
+    return _Join(dim, first, tuple(others), Layout.contiguous(sizes))
+
+
+def _along_a_new_dim(layouts: Sequence[Layout], dim: int) -> _Join:
+    shape = layouts[0].shape
+    expanded = {}
+    for layout in distinct(layouts):
+        if layout.shape != shape:
+            raise ShapeMismatch("stack", (shape, layout.shape), "the shapes must be equal; or join them with cat")
+        expanded[layout.number] = layout.unsqueeze(dim)
+    return _along([expanded[layout.number] for layout in layouts], dim)
+
+
+def _listed(op: str, tensors: Iterable[T]) -> list[T]:
+    """Return the tensors, at least one of them."""
+    try:
+        tensors = list(tensors)
+    except TypeError:  # of what is no sequence, and of an array of rank 0, which has the methods of one
+        reason = f"the tensors to join are in a sequence, not a {type_name(tensors)}"
+        raise InvalidArgument(op, reason) from None
+    if not tensors:
+        raise InvalidArgument(op, "there are no tensors to join; give at least one")
+    for position, tensor in enumerate(tensors):
+        if not isinstance(tensor, TensorBase):
+            require_tensors(op, **{f"tensors[{position}]": tensor})
+    return tensors
