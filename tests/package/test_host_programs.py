@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import gc
 import linecache
+import pkgutil
 import weakref
 from collections.abc import Callable
 from functools import partial
+from importlib import import_module
 from types import FunctionType
 from typing import Any
 
@@ -15,11 +17,12 @@ import pytest
 import tallow as tl
 from tallow.kernels import host_launches
 from tallow.op import BinaryGradientsOp, MethodOp
+from tallow.runtime.backends.cpu_backend import ops
 from tallow.runtime.backends.cpu_backend.execute import compiled
 from tallow.runtime.backends.cpu_backend.kernels import HostKernels
 from tallow.runtime.backends.cpu_backend.ops import native, native_copy, native_random
 from tallow.runtime.backends.cpu_backend.storage import CpuStorage
-from tallow.runtime.program.builder import ProgramBuilder
+from tallow.runtime.program.builder import ProgramBuilder, builds
 from tallow.runtime.program.op_call import OpCall
 from tallow.runtime.program.operand import Operand, dense
 from tallow.runtime.program.program import Program
@@ -28,6 +31,7 @@ from tallow.runtime.program.values import Buffer
 
 KERNELS = HostKernels.open()
 DEVICE = tl.Device.cpu().inner
+MODULES = [import_module(f"{ops.__name__}.{each.name}") for each in pkgutil.iter_modules(ops.__path__)]
 pytestmark = pytest.mark.skipif(KERNELS is None, reason="no kernels for this machine; run 'opgen compile --host'")
 
 
@@ -134,3 +138,16 @@ def test_a_lack_of_memory_of_the_host_is_out_of_memory() -> None:
     for op in (alone, among_others):
         with pytest.raises(tl.OutOfMemory):
             compiled(DEVICE, program_of(op, row(x)))(x)
+
+
+def test_every_op_of_kernels_builds_a_program() -> None:
+    """Any other function would be called as one of NumPy's is, with the kernels among its arguments."""
+    functions = [
+        function
+        for module in [*MODULES, host_launches]
+        for name, function in vars(module).items()
+        if isinstance(function, FunctionType) and not name.startswith("_")
+        if {"HostKernels", "Onednn"} & {*list(function.__annotations__.values())[:2]}
+    ]
+    assert len(functions) > 50
+    assert [function.__name__ for function in functions if not builds(function)] == []

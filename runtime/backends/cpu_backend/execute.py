@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 from collections.abc import Callable, Iterable, Sequence
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
@@ -20,14 +20,12 @@ from ...program.steps import Allocate, Fill, HostCall, Launch, LibraryCall, Step
 from ...program.values import Address, BlocksBuffer, Buffer, Draw, DrawPart, Memory, Parameter, Scalar
 from ..plan import Plan
 from . import buffer_pool
+from .host_device import HostDevice
 from .kernel_call import KernelCall
 from .storage import CpuStorage
 
-if TYPE_CHECKING:
-    from .device import CpuDevice
 
-
-def compiled(device: CpuDevice, program: Program, mark: Callable[[], None] | None = None) -> Plan:
+def compiled(device: HostDevice, program: Program, mark: Callable[[], None] | None = None) -> Plan:
     """A function of storages and numbers that runs a program. In front of each of several steps it calls `mark`."""
     if program.is_host_call:
         # NumPy warns of nothing that is part of the meaning, such as 1 / 0.
@@ -36,7 +34,7 @@ def compiled(device: CpuDevice, program: Program, mark: Callable[[], None] | Non
     return _only_call(device, program) or _Compiler(device, program, mark).plan()
 
 
-def _only_call(device: CpuDevice, program: Program) -> Plan | None:
+def _only_call(device: HostDevice, program: Program) -> Plan | None:
     """The call of the only launch, if that takes what the program is given and makes what the program returns."""
     launch = program.steps[-1] if program.steps else None
     if not isinstance(launch, Launch) or any(type(step) is not Allocate for step in program.steps[:-1]):
@@ -61,7 +59,7 @@ def _only_call(device: CpuDevice, program: Program) -> Plan | None:
     return _drawing(device, plan, draws) if numbers == parameters else None
 
 
-def _drawing(device: CpuDevice, plan: Plan, draws: Iterable[Draw]) -> Plan:
+def _drawing(device: HostDevice, plan: Plan, draws: Iterable[Draw]) -> Plan:
     """A plan that draws what a plan takes after its operands: the seed and the first block of each draw."""
     for draw in draws:
         plan = _draw(plan, device.random, draw.blocks)
@@ -87,7 +85,7 @@ def _scratch(memory: Memory) -> Buffer:
 class _Compiler:
     """Writes the text of the function that runs a program."""
 
-    def __init__(self, device: CpuDevice, program: Program, mark: Callable[[], None] | None) -> None:
+    def __init__(self, device: HostDevice, program: Program, mark: Callable[[], None] | None) -> None:
         self._device = device
         self._mark = mark
         self._program = program
@@ -238,7 +236,7 @@ class _Compiler:
 class _Fallback:
     """What runs the fallback of a program, which is built when a library first refuses."""
 
-    def __init__(self, device: CpuDevice, arguments: Sequence[Argument], op: partial[Any]) -> None:
+    def __init__(self, device: HostDevice, arguments: Sequence[Argument], op: partial[Any]) -> None:
         self._device = device
         self._arguments = arguments
         self._op = op
@@ -253,7 +251,7 @@ class _Fallback:
         return plan(*operands)
 
 
-def _new(device: CpuDevice, dtype: DType, length: int) -> CpuStorage:
+def _new(device: HostDevice, dtype: DType, length: int) -> CpuStorage:
     return CpuStorage(device, dtype, buffer_pool.empty(length, dtype.numpy))
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Sequence
 from functools import partial
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 import numpy as np
 
@@ -23,12 +23,10 @@ from ...program.steps import Launch
 from ...program.values import Address, Buffer, Memory, Scalar, Value
 from ..plan import Plan, kind_of
 from . import buffer_pool
+from .host_device import HostDevice
 from .kernels import address_of_array
 from .storage import CpuStorage
 from .values import Function, IndexRecord, Snapshot, Table, Threads, bits_of
-
-if TYPE_CHECKING:
-    from .device import CpuDevice
 
 BRIEF: Final = 1 << 14
 """Other threads of Python wait while a kernel works on no more elements."""
@@ -38,7 +36,7 @@ class KernelCall:
     """The call of a launch: its fields that are the same in all runs, and where the others are."""
 
     def __init__(
-        self, device: CpuDevice, launch: Launch, positions: dict[Memory, int], stored: Collection[Memory] = ()
+        self, device: HostDevice, launch: Launch, positions: dict[Memory, int], stored: Collection[Memory] = ()
     ) -> None:
         """Fill in what is known. Memory is that of the storage at a position, and what is `stored` gets one."""
         self._device = device
