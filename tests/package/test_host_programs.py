@@ -75,6 +75,38 @@ def test_several_steps_are_a_function_whose_text_can_be_read() -> None:
     assert lines[0] == "def cumsum(x0):\n"
 
 
+def test_memory_that_a_launch_uses_in_parts_is_allocated_before_it() -> None:
+    def halves(build: ProgramBuilder, x: Operand) -> Buffer:
+        """Both halves of the result are one half of x."""
+        result = build.empty(x.dtype, x.layout.elem_count)
+        count = result.length // 2
+        half = Operand(x.storage, tl.Layout.contiguous((count,)))
+        targets = [Operand(result, tl.Layout.contiguous((count,), start)) for start in (count, 0)]
+        native.launch_map(build, "mul_gradients_f32", targets, [half, half, half])
+        return result
+
+    def second_half(build: ProgramBuilder, x: Operand) -> Buffer:
+        """The rest of the result is what was there before."""
+        result = build.empty(x.dtype, x.layout.elem_count)
+        build.zero(result)
+        count = result.length // 2
+        part = Operand(result, tl.Layout.contiguous((count,), count))
+        native.launch_map(build, native.MOVE, [part], [Operand(x.storage, tl.Layout.contiguous((count,)))])
+        return result
+
+    def twice(build: ProgramBuilder, x: Operand) -> tuple[Buffer, ...]:
+        result = native.elementwise(build, KERNELS, tl.BinaryOp.ADD, x, x)
+        return result, result
+
+    x = stored(1, 2, 3, 4)
+    for op, expected in ((halves, [1, 4, 1, 4]), (second_half, [0, 0, 1, 2])):
+        plan = compiled(DEVICE, program_of(op, row(x)))
+        assert plan(x).to_numpy().tolist() == expected
+    first, second = compiled(DEVICE, program_of(twice, row(x)))(x)
+    assert first is second
+    assert first.to_numpy().tolist() == [2, 4, 6, 8]
+
+
 def test_draws_come_from_the_stream_of_the_device() -> None:
     program = program_of(native_random.normal, KERNELS, 0.0, 1.0, tl.Shape((5,)), tl.DType.F32)
     draw = compiled(DEVICE, program)

@@ -53,7 +53,9 @@ class KernelCall:
         self.positions = positions
         """The memory of the storages that the call takes."""
         self.new: dict[Memory, int] = {}
-        """The place of each memory that the call allocates, which is used as a whole and once."""
+        """The place of each memory that the call allocates."""
+        self.divided: list[Memory] = []
+        """What of it the kernel uses in several places or from an offset on, which a call can not allocate."""
         kernels = device.kernels
         assert kernels is not None, "the kernels are there"
         values: Sequence[tuple[int, Any]] = launch.arguments.values
@@ -66,6 +68,8 @@ class KernelCall:
                 if position is None and memory in stored:
                     position = positions[memory] = len(positions)
                 if position is None:
+                    if value.offset or memory in self.new:
+                        self.divided.append(memory)
                     self.new[memory] = place
                     continue
                 if kind is Snapshot:
