@@ -11,7 +11,7 @@ from time import perf_counter_ns
 from typing import Any, Final, Protocol
 
 from ..program.builder import Facts
-from ..program.op_call import OpCall
+from ..program.op_call import GivenStorage, OpCall
 from ..program.program import Program, name_of
 from ..program.steps import Allocate, Copy, ExpectError, Fill, HostCall, Launch, LibraryCall, Step, accessed
 from ..program.values import BlocksBuffer, Buffer, Memory
@@ -141,12 +141,15 @@ class DeviceProfiler:
             outer = getattr(_marks, "times", None)
             _marks.times = times = [begin] if marked is plan else []
             try:
-                return marked(*arguments)
+                result = marked(*arguments)
             finally:
                 _marks.times = outer
                 times.append(perf_counter_ns())
                 for step, start, end in zip(steps, times, times[1:], strict=False):
                     record.launches.append(work.record(step, start, end - start))
+            if program.is_host_call:
+                _note_results(record, result)
+            return result
 
         return run
 
@@ -256,6 +259,20 @@ _marks: Final = threading.local()
 def mark() -> None:
     """Note that the run of this thread begins a step."""
     _marks.times.append(perf_counter_ns())
+
+
+def _note_results(record: CallRecord, result: Any) -> None:
+    """Note the memory of what a function of the host has returned, of which its program says nothing."""
+    for storage in result if isinstance(result, tuple | list) else (result,):
+        if isinstance(storage, GivenStorage):
+            nbytes = _bytes_of(storage)
+            record.launches[-1].nbytes += nbytes
+            record.allocations.append(AllocationRecord(nbytes, record.start_ns))
+
+
+def _bytes_of(storage: Any) -> int:
+    # Weights in blocks have no items.
+    return int(storage.size_in_bytes if hasattr(storage, "size_in_bytes") else storage.length * storage.dtype.itemsize)
 
 
 def _operands(parts: Iterable[Any]) -> Iterable[str]:

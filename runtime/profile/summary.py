@@ -116,7 +116,7 @@ class Summary:
         yield f"{number(count, 'call')} on {devices}, {unplanned} without a plan" if count else "no calls"
         if not count:
             return
-        heads = ("call", "calls", "no plan", "plan ms", "host ms", "us per call", "device ms")
+        heads: tuple[str, ...] = ("call", "calls", "no plan", "plan ms", "host ms", "us per call", "device ms")
         ordered = _ordered(calls, lambda each: max(each.host_ns, each.device_ns))
         yield from _table(heads, [each.row(name) for name, each in ordered], has_colours)
         if launches:

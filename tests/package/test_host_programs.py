@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import gc
 import linecache
+import pkgutil
 import weakref
 from collections.abc import Callable
 from functools import partial
+from importlib import import_module
 from types import FunctionType
 from typing import Any
 
@@ -15,11 +17,12 @@ import pytest
 import tallow as tl
 from tallow.kernels import host_launches
 from tallow.op import BinaryGradientsOp, MethodOp
+from tallow.runtime.backends.cpu_backend import ops
 from tallow.runtime.backends.cpu_backend.execute import compiled
 from tallow.runtime.backends.cpu_backend.kernels import HostKernels
 from tallow.runtime.backends.cpu_backend.ops import native, native_copy, native_random
 from tallow.runtime.backends.cpu_backend.storage import CpuStorage
-from tallow.runtime.program.builder import ProgramBuilder
+from tallow.runtime.program.builder import ProgramBuilder, builds
 from tallow.runtime.program.op_call import OpCall
 from tallow.runtime.program.operand import Operand, dense
 from tallow.runtime.program.program import Program
@@ -28,6 +31,7 @@ from tallow.runtime.program.values import Buffer
 
 KERNELS = HostKernels.open()
 DEVICE = tl.Device.cpu().inner
+MODULES = [import_module(f"{ops.__name__}.{each.name}") for each in pkgutil.iter_modules(ops.__path__)]
 pytestmark = pytest.mark.skipif(KERNELS is None, reason="no kernels for this machine; run 'opgen compile --host'")
 
 
@@ -69,6 +73,38 @@ def test_several_steps_are_a_function_whose_text_can_be_read() -> None:
     lines = linecache.getlines(plan.__code__.co_filename)
     assert "cumsum" in plan.__code__.co_filename
     assert lines[0] == "def cumsum(x0):\n"
+
+
+def test_memory_that_a_launch_uses_in_parts_is_allocated_before_it() -> None:
+    def halves(build: ProgramBuilder, x: Operand) -> Buffer:
+        """Both halves of the result are one half of x."""
+        result = build.empty(x.dtype, x.layout.elem_count)
+        count = result.length // 2
+        half = Operand(x.storage, tl.Layout.contiguous((count,)))
+        targets = [Operand(result, tl.Layout.contiguous((count,), start)) for start in (count, 0)]
+        native.launch_map(build, "mul_gradients_f32", targets, [half, half, half])
+        return result
+
+    def second_half(build: ProgramBuilder, x: Operand) -> Buffer:
+        """The rest of the result is what was there before."""
+        result = build.empty(x.dtype, x.layout.elem_count)
+        build.zero(result)
+        count = result.length // 2
+        part = Operand(result, tl.Layout.contiguous((count,), count))
+        native.launch_map(build, native.MOVE, [part], [Operand(x.storage, tl.Layout.contiguous((count,)))])
+        return result
+
+    def twice(build: ProgramBuilder, x: Operand) -> tuple[Buffer, ...]:
+        result = native.elementwise(build, KERNELS, tl.BinaryOp.ADD, x, x)
+        return result, result
+
+    x = stored(1, 2, 3, 4)
+    for op, expected in ((halves, [1, 4, 1, 4]), (second_half, [0, 0, 1, 2])):
+        plan = compiled(DEVICE, program_of(op, row(x)))
+        assert plan(x).to_numpy().tolist() == expected
+    first, second = compiled(DEVICE, program_of(twice, row(x)))(x)
+    assert first is second
+    assert first.to_numpy().tolist() == [2, 4, 6, 8]
 
 
 def test_draws_come_from_the_stream_of_the_device() -> None:
@@ -134,3 +170,16 @@ def test_a_lack_of_memory_of_the_host_is_out_of_memory() -> None:
     for op in (alone, among_others):
         with pytest.raises(tl.OutOfMemory):
             compiled(DEVICE, program_of(op, row(x)))(x)
+
+
+def test_every_op_of_kernels_builds_a_program() -> None:
+    """Any other function would be called as one of NumPy's is, with the kernels among its arguments."""
+    functions = [
+        function
+        for module in [*MODULES, host_launches]
+        for name, function in vars(module).items()
+        if isinstance(function, FunctionType) and not name.startswith("_")
+        if {"HostKernels", "Onednn"} & {*list(function.__annotations__.values())[:2]}
+    ]
+    assert len(functions) > 50
+    assert [function.__name__ for function in functions if not builds(function)] == []

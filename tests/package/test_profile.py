@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import io
 import json
 import os
 import re
@@ -26,6 +28,7 @@ from tallow.runtime.program.program import Program
 from tallow.runtime.program.steps import Allocate, Copy, ExpectError, Fill, HostCall, Launch, LibraryCall
 from tallow.runtime.selftest import examples
 
+from .test_custom_ops_page import PAGE, ran
 from .test_gpu_fallbacks import call as call_of_library
 from .test_programs_of_ops import cells, example
 
@@ -48,11 +51,11 @@ def calls_of(p: Any) -> list[Any]:
 
 
 class Programs:
-    """Notes the program of each call that a device makes."""
+    """Notes the program of each call that a device makes, and the sizes of what it allocates."""
 
     def __init__(self, device: Any) -> None:
         self.device = device
-        self.seen: list[Program] = []
+        self.seen: list[tuple[Program, list[int]]] = []
 
     def observed(self, _key: Key, call: OpCall, plan: Plan, _is_known: bool) -> Plan:
         program = call.program(self.device.facts)
@@ -60,7 +63,11 @@ class Programs:
 
         def run(*operands: Any) -> Any:
             result = plan(*operands)
-            self.seen.append(program)
+            sizes = [step.memory.nbytes for step in program.steps if isinstance(step, Allocate)]
+            if program.is_host_call and result is not None:
+                results = result if isinstance(result, tuple | list) else (result,)
+                sizes = [each.length * each.dtype.itemsize for each in results]
+            self.seen.append((program, sizes))
             return result
 
         return run
@@ -108,13 +115,12 @@ def test_launches_are_those_of_the_programs(device: tl.Device, full: bool) -> No
             example(device, cell, examples.SMALLEST, examples.contiguous).call()
     records = [call for call in p.calls if not call.name.startswith(("copy ", "synchronize", "Graph."))]
     assert len(records) == len(programs.seen) > 100
-    for call, program in zip(records, programs.seen, strict=True):
+    for call, (program, sizes) in zip(records, programs.seen, strict=True):
         steps = [step for step in program.steps if not isinstance(step, Allocate | ExpectError)]
         expected = [(KINDS[type(step)], step.blocks if isinstance(step, Launch) else None) for step in steps]
         names = [f"{step.family}/{step.kernel}" for step in steps if isinstance(step, Launch)]
         found = [(launch.kind, launch.grid) for launch in call.launches]
         own = [launch.name for launch in call.launches if launch.kind == "kernel"]
-        sizes = [step.memory.nbytes for step in program.steps if isinstance(step, Allocate)]
         if found != expected or any(not name.startswith(kernel) for name, kernel in zip(own, names, strict=True)):
             faults.append((call.title, call.launches, str(program)))
         elif [each.nbytes for each in call.allocations] != sizes:
@@ -199,7 +205,7 @@ def test_memory_in_use_is_that_of_the_device(x: tl.Tensor) -> None:
         block = 512
         assert np.diff(used).tolist() == [block, block]
         assert used[-1] == x.device.inner.allocator.allocated
-    elif sys.platform == "linux":
+    elif x.device.backend == "cpu" and sys.platform == "linux":
         assert len(used) == len(kept)
         assert min(used) > 1 << 20, "the process has more than that"
         assert "MiB in use at most" in str(p)
@@ -409,6 +415,20 @@ def test_calls_are_ranges_of_the_vendors_profilers(x: tl.Tensor, monkeypatch: py
     x.exp()
     assert begun == [call.title.encode() for call in p.calls]
     assert depth == [0]
+
+
+def test_the_page_shows_what_its_program_prints(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    if tl.Device.cpu().inner.kernels is None:
+        pytest.skip("the page shows kernels for the CPU; run 'opgen compile --host'")
+    monkeypatch.chdir(tmp_path)
+    page = PAGE.with_name("profiling.md")
+    with contextlib.redirect_stdout(io.StringIO()) as printed:
+        ran(page, tl.Device.cpu())
+    # The rows are in the order of their times, and some calls of the tests before have had plans.
+    first = re.compile(r"^(?:[\w/]+ )+(?= )", re.MULTILINE)
+    shown = page.read_text(encoding="utf-8").partition("```text\n")[2].partition("```")[0]
+    assert sorted(first.findall(shown)) == sorted(first.findall(printed.getvalue()))
+    assert (tmp_path / "step.json").exists()
 
 
 PROGRAM = """

@@ -29,6 +29,8 @@ class LibraryDevice(BackendDevice):
     """What is raised where the library refuses something."""
     handle: Any
     """The library's own object for the device."""
+    facts: Facts
+    """What ops may know of the device."""
     random: RandomState
     facts: Facts
     """What ops know of the device."""

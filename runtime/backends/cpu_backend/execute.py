@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 from collections.abc import Callable, Iterable, Sequence
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
@@ -20,11 +20,9 @@ from ...program.steps import Allocate, Fill, HostCall, Launch, LibraryCall, Step
 from ...program.values import Address, BlocksBuffer, Buffer, Draw, DrawPart, Memory, Parameter, Scalar
 from ..plan import Plan
 from . import buffer_pool
+from .host_device import HostDevice
 from .kernel_call import KernelCall
 from .storage import CpuStorage
-
-if TYPE_CHECKING:
-    from .host_device import HostDevice
 
 
 def compiled(device: HostDevice, program: Program, mark: Callable[[], None] | None = None) -> Plan:
@@ -53,8 +51,8 @@ def _only_call(device: HostDevice, program: Program) -> Plan | None:
     draws = dict.fromkeys(number.draw for number in call.numbers if type(number) is DrawPart)
     for draw in draws:
         parameters += draw.seed, draw.block
-    places = [buffer.memory for buffer in results]
-    if len(scratch) > 1 or call.new.keys() != {*places, *scratch} or len(call.numbers) != len(parameters):
+    made = [*(buffer.memory for buffer in results), *scratch]
+    if len(scratch) > 1 or call.divided or len(call.new) != len(made) or call.new.keys() != set(made):
         return None
     plan, numbers = call.plan(results, list(map(_scratch, scratch)), as_tuple=not isinstance(program.result, Buffer))
     # Other numbers are computed in front of the call.
@@ -169,14 +167,11 @@ class _Compiler:
             self._lines += [f"del {self._storages.pop(each)}" for each in released if each in self._storages]
 
     def _launch(self, step: Launch, released: Sequence[Memory]) -> None:
-        # A call makes what it writes as a whole, and in one place.
-        new = set[Memory]()
-        for _, value in step.arguments.values:
-            if isinstance(value, Address) and value.memory not in self._storages:
-                if value.offset or value.memory in new:
-                    self._storage_of(value.memory)
-                new.add(value.memory)
         call = KernelCall(self._device, step, {}, self._storages)
+        if call.divided:
+            for memory in call.divided:
+                self._storage_of(memory)
+            call = KernelCall(self._device, step, {}, self._storages)
         scratch = [memory for memory in call.new if memory in released][:1]
         made = [memory for memory in call.new if memory not in scratch]
         plan, numbers = call.plan(list(map(self._buffer, made)), list(map(_scratch, scratch)), as_tuple=len(made) > 1)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Sequence
 from functools import partial
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 import numpy as np
 
@@ -23,12 +23,10 @@ from ...program.steps import Launch
 from ...program.values import Address, Buffer, Memory, Scalar, Value
 from ..plan import Plan, kind_of
 from . import buffer_pool
+from .host_device import HostDevice
 from .kernels import address_of_array
 from .storage import CpuStorage
 from .values import Function, IndexRecord, Snapshot, Table, Threads, bits_of
-
-if TYPE_CHECKING:
-    from .host_device import HostDevice
 
 BRIEF: Final = 1 << 14
 """Other threads of Python wait while a kernel works on no more elements."""
@@ -55,7 +53,9 @@ class KernelCall:
         self.positions = positions
         """The memory of the storages that the call takes."""
         self.new: dict[Memory, int] = {}
-        """The place of each memory that the call allocates, which is used as a whole and once."""
+        """The place of each memory that the call allocates."""
+        self.divided: list[Memory] = []
+        """What of it the kernel uses in several places or from an offset on, which a call can not allocate."""
         kernels = device.kernels
         assert kernels is not None, "the kernels are there"
         values: Sequence[tuple[int, Any]] = launch.arguments.values
@@ -68,6 +68,8 @@ class KernelCall:
                 if position is None and memory in stored:
                     position = positions[memory] = len(positions)
                 if position is None:
+                    if value.offset or memory in self.new:
+                        self.divided.append(memory)
                     self.new[memory] = place
                     continue
                 if kind is Snapshot:

@@ -154,7 +154,7 @@ class GpuProfiler(DeviceProfiler):
 
     def allocated(self) -> int:
         """How many bytes of the device's memory storages and graphs have."""
-        return self._device.allocator.allocated
+        return int(self._device.allocator.allocated)
 
     def settle(self, *, blocking: bool) -> None:
         self._clock.settle(blocking=blocking)
@@ -172,5 +172,5 @@ class _WatchedRun(Run):
         super().__init__(device, program, operands)
         self._watched = take
 
-    def _take(self, step: Step, function: Callable[..., Any], *arguments: Any, **options: Any) -> Any:
+    def _take(self, step: Step, function: Callable[..., Any], /, *arguments: Any, **options: Any) -> Any:
         return self._watched(step, partial(function, *arguments, **options))

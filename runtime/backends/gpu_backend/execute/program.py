@@ -134,7 +134,7 @@ class Run:
             return results[0]
         return results or True
 
-    def _take(self, _step: Step, function: Callable[..., Any], *arguments: Any, **options: Any) -> Any:
+    def _take(self, _step: Step, function: Callable[..., Any], /, *arguments: Any, **options: Any) -> Any:
         """Take a step that gives the device something to do: call a function with what the run knows."""
         return function(*arguments, **options)
 
