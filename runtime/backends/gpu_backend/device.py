@@ -217,7 +217,6 @@ class GpuDevice(GpuBase):
         return self.storage_class(self, dtype, count, self.slice_class(self.allocator, count * dtype.itemsize))
 
 
-
 @contextmanager
 def packages(backend: str, requires: Sequence[str]) -> Iterator[None]:
     """Raise BackendUnavailable, which names what to install, where an import inside of the block fails."""
