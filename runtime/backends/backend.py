@@ -20,6 +20,7 @@ from typing import (
     TypeVar,
     overload,
 )
+from weakref import WeakValueDictionary
 
 from ...dtype import Array, DType
 from ...ggml_dtype import GgmlDType
@@ -131,18 +132,20 @@ class HostBlocks(BackendBlocks):
 
 
 _opened: dict[tuple[type["BackendDevice"], int], Any] = {}
+# By their ids, since devices that are equal may be several objects.
+_devices: WeakValueDictionary[int, "BackendDevice"] = WeakValueDictionary()
 _visitors: list[Callable[["BackendDevice"], None]] = []
 
 
 @contextmanager
 def visiting_devices(visit: Callable[["BackendDevice"], None]) -> Iterator[None]:
-    """Call a function with each device that is open, and with those that are opened inside the block.
+    """Call a function with each device that there is, and with those that are made inside the block.
 
-    Where threads open one meanwhile it may be called with that twice.
+    Where threads make one meanwhile it may be called with that twice.
     """
     _visitors.append(visit)
     try:
-        for device in list(_opened.values()):
+        for device in list(_devices.values()):
             visit(device)
         yield
     finally:
@@ -210,8 +213,6 @@ class BackendDevice:
         device: Self | None = _opened.get((cls, ordinal))
         if device is None:
             device = _opened.setdefault((cls, ordinal), cls(ordinal))
-            for visit in tuple(_visitors):
-                visit(device)
         return device
 
     @classmethod
@@ -238,6 +239,12 @@ class BackendDevice:
         self.ordinal = ordinal
         self.plans = Plans()
         self.numbers = BoundedCache(_MOST_NUMBERS)
+
+    def announce(self) -> None:
+        """Show the device, which is ready, to those who visit devices."""
+        _devices[id(self)] = self
+        for visit in tuple(_visitors):
+            visit(self)
 
     def planned(
         self,

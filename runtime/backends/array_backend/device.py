@@ -88,6 +88,7 @@ class ArrayDevice(LibraryDevice):
         self.facts = NO_FACTS._replace(library=self.library, handle=self.handle)
         self.random = RandomState()
         self._notes = _Notes()
+        self.announce()
 
     def buffer_of(self, storage: Any, position: int) -> Buffer | BlocksBuffer:
         if isinstance(storage, BackendBlocks):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from abc import abstractmethod
+from functools import cache
 from typing import TYPE_CHECKING, Any, ClassVar, Final
 
 from ...base.error import LibraryError, OutOfMemory, TallowError
@@ -49,6 +50,7 @@ class LibraryDevice(BackendDevice):
         return cls.error_class(cls.backend, f"{type(error).__name__}: {text}")
 
     @classmethod
+    @cache
     def translating(cls) -> Translating:
         """A context in which errors of the library become those of tallow."""
         return Translating(cls.translated)

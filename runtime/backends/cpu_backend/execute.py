@@ -36,9 +36,12 @@ def compiled(device: HostDevice, program: Program, mark: Callable[[], None] | No
 
 def _only_call(device: HostDevice, program: Program) -> Plan | None:
     """The call of the only launch, if that takes what the program is given and makes what the program returns."""
-    launch = program.steps[-1] if program.steps else None
-    if not isinstance(launch, Launch) or any(type(step) is not Allocate for step in program.steps[:-1]):
+    *others, launch = program.steps or (None,)
+    if type(launch) is not Launch:
         return None
+    for step in others:
+        if type(step) is not Allocate:
+            return None
     positions: dict[Memory, int] = {}
     parameters: list[Any] = []
     for argument in program.arguments:
@@ -48,13 +51,13 @@ def _only_call(device: HostDevice, program: Program) -> Plan | None:
             positions[argument.memory] = len(positions)
     call = KernelCall(device, launch, positions)
     results, scratch = results_of(program.result), program.released[-1]
-    draws = dict.fromkeys(number.draw for number in call.numbers if type(number) is DrawPart)
-    for draw in draws:
-        parameters += draw.seed, draw.block
-    made = [*(buffer.memory for buffer in results), *scratch]
+    made = [*[buffer.memory for buffer in results], *scratch]
     if len(scratch) > 1 or call.divided or len(call.new) != len(made) or call.new.keys() != set(made):
         return None
-    plan, numbers = call.plan(results, list(map(_scratch, scratch)), as_tuple=not isinstance(program.result, Buffer))
+    draws = {number.draw: None for number in call.numbers if type(number) is DrawPart} if call.numbers else {}
+    for draw in draws:
+        parameters += draw.seed, draw.block
+    plan, numbers = call.plan(results, [_scratch(each) for each in scratch], type(program.result) is not Buffer)
     # Other numbers are computed in front of the call.
     return _drawing(device, plan, draws) if numbers == parameters else None
 
@@ -103,15 +106,13 @@ class _Compiler:
 
     def plan(self) -> Plan:
         program = self._program
-        steps = [
-            (step, released)
-            for step, released in zip(program.steps, program.released, strict=True)
-            if not isinstance(step, Allocate)
-        ]
-        for step, _ in steps:
-            if isinstance(step, HostCall | LibraryCall):
+        for step in program.steps:
+            if isinstance(step, (HostCall, LibraryCall)):
                 self._note_buffers(step.arguments)
-        for step, released in steps:
+        for step, released in zip(program.steps, program.released, strict=True):
+            # Memory is allocated by what uses it first.
+            if type(step) is Allocate:
+                continue
             if self._mark is not None:
                 self._lines.append(f"{self._constant(self._mark)}()")
             self._step(step, released)
@@ -174,7 +175,7 @@ class _Compiler:
             call = KernelCall(self._device, step, {}, self._storages)
         scratch = [memory for memory in call.new if memory in released][:1]
         made = [memory for memory in call.new if memory not in scratch]
-        plan, numbers = call.plan(list(map(self._buffer, made)), list(map(_scratch, scratch)), as_tuple=len(made) > 1)
+        plan, numbers = call.plan(list(map(self._buffer, made)), list(map(_scratch, scratch)), len(made) > 1)
         operands = [*(self._storages[memory] for memory in call.positions), *map(self._text, numbers)]
         text = f"{self._constant(plan)}({', '.join(operands)})"
         if made:

@@ -92,11 +92,11 @@ class KernelCall:
     def _put(self, place: int, number: int, size: int = 8) -> None:
         self._packed[place : place + size] = number.to_bytes(size, "little")
 
-    def plan(self, results: Sequence[Buffer], scratch: Sequence[Buffer], *, as_tuple: bool) -> tuple[Plan, list[Any]]:
+    def plan(self, results: Sequence[Buffer], scratch: Sequence[Buffer], as_tuple: bool) -> tuple[Plan, list[Any]]:
         """The function that makes the call and returns storages of results, and the numbers that it takes."""
         kernels, launch = self._device.kernels, self._launch
         assert kernels is not None, "the kernels are there"
-        compute, numbers = _as_taken(self.numbers)
+        compute, numbers = _as_taken(self.numbers) if self.numbers else (None, [])
         # The call converts these itself, and others by `bits_of`.
         is_own = compute is not None and compute.is_float and compute.compute is compute
         plan = kernels.call(CallItems(

@@ -79,6 +79,7 @@ class GpuDevice(GpuBase):
         self.index_errors = runtime.index_errors
         self.counters = runtime.counters
         self.random = runtime.random
+        self.announce()
 
     @property
     def description(self) -> str:
