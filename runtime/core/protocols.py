@@ -59,7 +59,7 @@ class Ranks(Protocol):
 
 
 class Blocks(Sized, Protocol):
-    """Weights in blocks."""
+    """Block-quantized weights."""
 
     @property
     def dtype(self) -> GgmlDType:

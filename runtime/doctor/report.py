@@ -109,8 +109,8 @@ def system_dict(described: System) -> dict[str, Any]:
     }
 
 
-class Examined(Protocol):
-    """The class of a backend's devices, as this module looks at it: see `BackendDevice`."""
+class DeviceClass(Protocol):
+    """The class of a backend's devices: see `BackendDevice`."""
 
     def examine(self) -> Iterator[Finding]:
         """Yield what the backend needs or can use."""
@@ -141,7 +141,7 @@ def doctor(*backends: str) -> Report:
     )
 
 
-def _examined(name: str, device: Examined) -> BackendReport:
+def _examined(name: str, device: DeviceClass) -> BackendReport:
     findings: list[Finding] = []
     is_available = False
     try:

@@ -26,7 +26,7 @@ Device = TypeVar("Device")
 
 
 class QStorageBase(Calls, Generic[Blocks, Elements, Device]):
-    """Weights in blocks on a `Device`: `inner` is what its backend has for them, and `Elements` what methods return."""
+    """Block-quantized weights on a `Device`: `inner` is the backend's storage, `Elements` what methods return."""
 
     __slots__ = ("inner",)
 
