@@ -211,7 +211,7 @@ class Work:
             case Launch(blocks=blocks):
                 return self._kernel_name(step), "kernel", self._count(accessed(step)), blocks
             case LibraryCall(function):
-                return name_of(function), "library", self._count(accessed(step)), None
+                return _name_of_method(function), "library", self._count(accessed(step)), None
             case Copy(_, _, nbytes):
                 return "copy", "copy", 2 * nbytes, None
             case Fill(_, _, nbytes):
@@ -229,6 +229,13 @@ class Work:
 def name_of_kernel(launch: Launch) -> str:
     """The family and the name of a kernel."""
     return f"{launch.family}/{launch.kernel}"
+
+
+def _name_of_method(function: Any) -> str:
+    """The class of a library, and the method that is called."""
+    method = getattr(function, "func", function)
+    owner = getattr(method, "__self__", None)
+    return name_of(method) if owner is None else f"{type(owner).__name__}.{method.__name__.lstrip('_')}"
 
 
 def does_work(step: Step) -> bool:

@@ -75,7 +75,7 @@ class Profile:
         """How much memory of its device was in use at the end of each call, where that is known."""
         return tuple([sample for sample in tuple(self._samples) if sample is not None])
 
-    def __str__(self) -> str:
+    def __repr__(self) -> str:
         return self.text()
 
     def text(self, *, has_colours: bool = False) -> str:

@@ -6,7 +6,7 @@ The format is that of "Trace Event Format" by Nat Duca and Dean Sinclair (Google
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any, Final, NamedTuple
 
 from ..backends.profiler import CallRecord, LaunchRecord
@@ -28,8 +28,7 @@ def events(
 ) -> Iterator[dict[str, Any]]:
     """Yield the events of calls; times are counted from an origin."""
     process = os.getpid()
-    devices: dict[str, int] = {}
-    flows = 0
+    calls = list(calls)
 
     def at(time_ns: int) -> float:
         return (time_ns - origin_ns) / 1e3
@@ -57,24 +56,12 @@ def events(
                 **on_host,
                 "args": {"device": call.device, "bytes": allocation.nbytes},
             }
-        for launch in call.launches:
-            if launch.start_ns is None or launch.duration_ns is None:
-                continue
-            track = on_host
-            if call.has_stream:
-                if call.device not in devices:
-                    devices[call.device] = _DEVICES + len(devices)
-                    yield _named("process_name", devices[call.device], 0, call.device)
-                    yield _named("thread_name", devices[call.device], 0, "stream")
-                track = {"pid": devices[call.device], "tid": 0}
-                flows += 1
-                yield {**_flow("s", flows, at(call.start_ns)), **on_host}
-                yield {**_flow("f", flows, at(launch.start_ns)), "bp": "e", **track}
-            yield {
-                **_slice(launch.name, "kernel", at(launch.start_ns), launch.duration_ns),
-                **track,
-                "args": _launch_arguments(launch),
-            }
+        if not call.has_stream:
+            for launch in call.launches:
+                if launch.start_ns is not None and launch.duration_ns is not None:
+                    slice_ = _slice(launch.name, "kernel", at(launch.start_ns), launch.duration_ns)
+                    yield {**slice_, **on_host, "args": _launch_arguments(launch)}
+    yield from _of_streams(calls, process, at)
     for sample in memory:
         yield {
             "name": f"memory of {sample.device}",
@@ -85,6 +72,33 @@ def events(
             "tid": 0,
             "args": {"bytes": sample.nbytes},
         }
+
+
+def _of_streams(calls: Iterable[CallRecord], process: int, at: Callable[[int], float]) -> Iterator[dict[str, Any]]:
+    """Yield what the devices did that work beside the host, and arrows to it from the calls."""
+    timed = [
+        (launch.start_ns, launch.duration_ns, launch, call)
+        for call in calls
+        if call.has_stream
+        for launch in call.launches
+        if launch.start_ns is not None and launch.duration_ns is not None
+    ]
+    timed.sort(key=lambda each: each[0])
+    tracks: dict[str, dict[str, int]] = {}
+    ends: dict[str, int] = {}
+    for number, (start_ns, duration_ns, launch, call) in enumerate(timed, 1):
+        if call.device not in tracks:
+            track = tracks[call.device] = {"pid": _DEVICES + len(tracks), "tid": 0}
+            yield _named("process_name", track["pid"], 0, call.device)
+            yield _named("thread_name", track["pid"], 0, "stream")
+        track = tracks[call.device]
+        # What a stream does never overlaps, but the clock of events is coarse.
+        begin = max(start_ns, ends.get(call.device, start_ns))
+        end = ends[call.device] = max(begin, start_ns + duration_ns)
+        yield {**_flow("s", number, at(call.start_ns)), "pid": process, "tid": call.thread}
+        yield {**_flow("f", number, at(begin)), "bp": "e", **track}
+        slice_ = _slice(launch.name, "kernel", at(begin), end - begin)
+        yield {**slice_, **track, "args": _launch_arguments(launch)}
 
 
 def _slice(name: str, category: str, begin: float, duration_ns: int) -> dict[str, Any]:

@@ -22,6 +22,8 @@ from ..driver.stream import Event
 from .program import Results, Run, overlapping, program_of_fallback
 
 _MOST_PENDING: Final = 1 << 12
+# Times between events are floats of 32 bits, which tell microseconds apart up to 8 seconds.
+_LONGEST_MS: Final = 1000.0
 
 
 class Clock:
@@ -70,11 +72,15 @@ class Clock:
             last.synchronize()
             now = perf_counter_ns()
             # What is noted meanwhile is marked behind the last mark.
-            for _ in range(len(self._pending)):
-                launch, begin, end = self._pending.popleft()
+            pending = [self._pending.popleft() for _ in range(len(self._pending))]
+            anchor, anchor_ns = last, now
+            for launch, begin, end in reversed(pending):
                 launch.duration_ns = round(begin.elapsed_ms(end) * 1e6)
-                launch.start_ns = now - round(begin.elapsed_ms(last) * 1e6)
-                self._marks += begin, end
+                elapsed = begin.elapsed_ms(anchor)
+                launch.start_ns = anchor_ns - round(elapsed * 1e6)
+                if elapsed > _LONGEST_MS:
+                    anchor, anchor_ns = begin, launch.start_ns
+            self._marks += [mark for _, *marks in pending for mark in marks]
             self._marks.append(last)
 
 
