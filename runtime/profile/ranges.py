@@ -5,10 +5,10 @@ from __future__ import annotations
 import ctypes
 from collections.abc import Callable
 from importlib import import_module
-from importlib.util import find_spec
 from typing import Any, Final
 
 from ..helpers import c_library
+from ..helpers.installed import installed
 
 # The libraries, and what begins a range in each; the name of what ends it has Pop for PushA.
 _LIBRARIES: Final = {
@@ -48,7 +48,7 @@ def _found() -> list[tuple[Callable[[bytes], Any], Callable[[], Any]]]:
         library = c_library.load(paths, {push: (ctypes.c_int, ctypes.c_char_p), pop: (ctypes.c_int,)})
         if library is not None:
             libraries.append((getattr(library, push), getattr(library, pop)))
-        elif push.startswith("nvtx") and find_spec("nvtx") is not None:
+        elif push.startswith("nvtx") and installed("nvtx"):
             # CUDA 13 has no library for it; the package of Python brings its own.
             libraries.append(_of_package(import_module("nvtx")))
     return libraries

@@ -19,11 +19,14 @@ import pytest
 import tallow as tl
 from tallow.runtime.backends import backend as backends
 from tallow.runtime.backends.gpu_backend.driver import slow_path
-from tallow.runtime.backends.gpu_backend.ops import conv
+from tallow.runtime.backends.gpu_backend.execute import profiler
+from tallow.runtime.backends.gpu_backend.ops import conv, copy
 from tallow.runtime.backends.plan import Key, Plan
-from tallow.runtime.profile import tracing
+from tallow.runtime.helpers import c_library
+from tallow.runtime.profile import ranges, tracing
 from tallow.runtime.profile.session import session
 from tallow.runtime.program.op_call import OpCall
+from tallow.runtime.program.operand import Operand
 from tallow.runtime.program.program import Program
 from tallow.runtime.program.steps import Allocate, Copy, ExpectError, Fill, HostCall, Launch, LibraryCall
 from tallow.runtime.selftest import examples
@@ -416,6 +419,38 @@ def test_calls_are_ranges_of_the_vendors_profilers(x: tl.Tensor, monkeypatch: py
     x.exp()
     assert begun == [call.title.encode() for call in p.calls]
     assert depth == [0]
+
+
+def test_the_package_of_nvtx_takes_the_place_of_its_library(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "nvtx.py").write_text("log = []\npush_range = log.append\ndef pop_range(): log.append('end')\n")
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.setattr(c_library, "load", lambda *_: None)
+    both = ranges.Ranges()
+    both.push("matmul")
+    both.pop()
+    assert sys.modules.pop("nvtx").log == ["matmul", "end"]
+
+
+def test_times_are_found_while_a_long_block_runs(gpu: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """So that it needs no more events than a few, in whichever order they are looked at."""
+    monkeypatch.setattr(profiler, "_MOST_PENDING", 4)
+    monkeypatch.setattr(profiler, "_LONGEST_MS", 0.0)
+    x = gpu.storage(np.ones(8, "f4"))
+    events: set[int] = set()
+    record = profiler.Clock.note
+
+    def note(clock: Any, *marks: Any) -> None:
+        events.update(map(id, marks[1:]))
+        record(clock, *marks)
+
+    monkeypatch.setattr(profiler.Clock, "note", note)
+    with tl.profile() as p:
+        for _ in range(40):
+            gpu.run(copy.fill_with, Operand(x, tl.Layout.contiguous((8,))), 0)
+    assert len(p.launches) == 40
+    starts = [launch.start_ns for launch in p.launches]
+    assert starts == sorted(starts)
+    assert len(events) < 15
 
 
 def test_the_page_shows_what_its_program_prints(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
