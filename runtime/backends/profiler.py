@@ -1,4 +1,4 @@
-"""What a profiler notes of calls, and how a device runs calls for it."""
+"""The records of calls that profilers collect, and the observer that collects them on a device."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ class CallRecord:
     is_planned: bool
     """Whether there was a plan for the call."""
     has_stream: bool = False
-    """Whether the device does the work beside the host, in the order in which it gets it."""
+    """Whether the device works asynchronously, in the order of a stream."""
     is_captured: bool = False
     """Whether the call went into a graph, and was not done yet."""
     thread: int = field(default_factory=threading.get_ident)
@@ -86,7 +86,7 @@ class CallRecord:
 
 
 class Listener(Protocol):
-    """What hears of calls on devices."""
+    """Something that is notified of calls on devices."""
 
     @property
     def waits(self) -> bool:
@@ -100,35 +100,34 @@ class Listener(Protocol):
 
 
 class DeviceProfiler:
-    """An observer of a device's calls, which notes what they do."""
+    """An observer that records what the calls on a device do."""
 
     has_stream = False
-    """Whether the device does its work beside the host."""
+    """Whether the device works asynchronously, in the order of a stream."""
 
     def __init__(self, device: Any, label: str, listener: Listener) -> None:
-        """Let a listener hear of the calls on a device with this label."""
+        """Report the calls on a device with this label to a listener."""
         self._device = device
         self.label = label
         self.listener = listener
 
     def observed(self, key: Key, call: OpCall, plan: Plan, is_known: bool) -> Plan:
-        """A plan that notes its runs: see `plan.Observer`."""
-        plan_ns = 0 if is_known else perf_counter_ns() - call.begin_ns
+        """Return a plan that records its runs: see `plan.Observer`."""
+        # The first run has it, of whichever thread.
+        plan_times = iter([] if is_known else [perf_counter_ns() - call.begin_ns])
         name, operands = name_of_call(key, call), tuple(_operands(call.parts))
         run = self._measured(call, plan, is_known)
-        new = [] if is_known else [plan_ns]
 
         def measure(*arguments: Any) -> Any:
-            record = CallRecord(name, operands, self.label, not new, self.has_stream)
-            if new:
-                record.plan_ns = new.pop()
+            plan_ns = next(plan_times, None)
+            record = CallRecord(name, operands, self.label, plan_ns is None, self.has_stream, plan_ns=plan_ns or 0)
             with Span(self, record):
                 return run(record, arguments)
 
         return measure
 
     def _measured(self, call: OpCall, plan: Plan, _is_known: bool) -> Callable[[CallRecord, Sequence[Any]], Any]:
-        """Return what runs a plan and notes its launches."""
+        """Return a function that runs a plan and records its launches."""
         program = program_of(call, self._device.facts)
         work = Work(call, program, self.kernel_name)
         steps = [step for step in program.steps if does_work(step)]
@@ -136,10 +135,11 @@ class DeviceProfiler:
         sizes = [step.memory.nbytes for step in program.steps if isinstance(step, Allocate)]
 
         def run(record: CallRecord, arguments: Sequence[Any]) -> Any:
-            begin = perf_counter_ns()
-            record.allocations += [AllocationRecord(nbytes, begin) for nbytes in sizes]
+            record.allocations += [AllocationRecord(nbytes, record.start_ns) for nbytes in sizes]
             outer = getattr(_marks, "times", None)
-            _marks.times = times = [begin] if marked is plan else []
+            _marks.times = times = list[int]()
+            if marked is plan:
+                mark()
             try:
                 result = marked(*arguments)
             finally:
@@ -158,22 +158,22 @@ class DeviceProfiler:
         return plan
 
     def kernel_name(self, launch: Launch) -> str:
-        """What people know a kernel by."""
+        """Name a kernel for people."""
         return name_of_kernel(launch)
 
     def allocated(self) -> int | None:
-        """How many bytes of the device's memory are in use; None where nobody counts them."""
+        """Return the bytes of the device's memory that are in use, or None if nobody counts them."""
         return None
 
     def settle(self, *, blocking: bool) -> None:
-        """Wait for the device and find the times of its launches; if it is `blocking`, for other threads as well."""
+        """Wait for the device and fill in the times of its launches; if `blocking`, wait for captures to end first."""
 
     def close(self) -> None:
-        """Take part in no more calls."""
+        """Stop observing."""
 
 
 class Span:
-    """The time of a call, which a listener hears of at both ends."""
+    """Times a call, and notifies the listener when it begins and ends."""
 
     def __init__(self, profiler: DeviceProfiler, record: CallRecord) -> None:
         self._profiler = profiler
@@ -193,13 +193,13 @@ class Span:
 
 
 class Work:
-    """What the steps of a program do, for people."""
+    """Describes the steps of a program for people."""
 
     def __init__(self, call: OpCall, program: Program, kernel_name: Callable[[Launch], str] | None = None) -> None:
         self._kernel_name = kernel_name or name_of_kernel
         self._reached = _reached(call)
         self._parts = {id(step): self._describe(step) for step in program.steps if does_work(step)}
-        # Whose steps they are: an object of another program might have one of these numbers later.
+        # Keeps the steps alive, whose ids are keys.
         self._program = program
 
     def record(self, step: Step, start_ns: int | None = None, duration_ns: int | None = None) -> LaunchRecord:

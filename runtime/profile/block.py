@@ -19,7 +19,7 @@ _OP: Final = "profile"
 
 
 class Profile:
-    """What `profile` returns: a context manager that notes the calls in its block, and then prints as tables."""
+    """What `profile` returns: a context manager that records the calls in its block, and prints as tables."""
 
     waits = False
 
@@ -57,12 +57,12 @@ class Profile:
 
     @property
     def calls(self) -> tuple[CallRecord, ...]:
-        """The calls, in the order in which they ended."""
+        """The records of all calls, in the order in which they ended."""
         return tuple(self._calls)
 
     @property
     def launches(self) -> tuple[LaunchRecord, ...]:
-        """What the calls gave the devices to do: launches of kernels, calls of libraries, copies."""
+        """The launches of kernels, calls of libraries and copies of all calls."""
         return tuple([launch for call in self.calls for launch in call.launches])
 
     @property
@@ -72,7 +72,7 @@ class Profile:
 
     @property
     def memory(self) -> tuple[MemorySample, ...]:
-        """How much memory of its device was in use at the end of each call, where that is known."""
+        """The memory of its device that was in use at the end of each call, where that is known."""
         return tuple([sample for sample in tuple(self._samples) if sample is not None])
 
     def __repr__(self) -> str:

@@ -75,7 +75,7 @@ def events(
 
 
 def _of_streams(calls: Iterable[CallRecord], process: int, at: Callable[[int], float]) -> Iterator[dict[str, Any]]:
-    """Yield what the devices did that work beside the host, and arrows to it from the calls."""
+    """Yield what asynchronous devices did, and arrows to it from the calls."""
     timed = [
         (launch.start_ns, launch.duration_ns, launch, call)
         for call in calls

@@ -1,4 +1,4 @@
-"""What imports the profiler where somebody asks for it."""
+"""The public function `profile`, which imports the profiler when it is called."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ _VARIABLE: Final = "TALLOW_TRACE"
 
 
 def profile(path: str | os.PathLike[str] | None = None) -> Profile:
-    """Note each call in a `with` block: its launches, their times, and memory; for all devices and threads.
+    """Record each call in a `with` block: its launches, their times, and memory, on all devices and of all threads.
 
-    What the block gives prints as tables, after its end. Its `calls`, `launches` and `allocations` are records. With a
-    path, the end of the block also writes a file that ui.perfetto.dev opens, after an error in the block too. Blocks
-    that are inside of others, or in other threads, have all calls each.
+    `print(p)` shows tables after the block. `p.calls`, `p.launches` and `p.allocations` are the records. With a path,
+    the end of the block also writes a file for ui.perfetto.dev, even after an error. Blocks may be nested or in several
+    threads; each one records all calls.
 
-    Times of launches on a GPU are known when the block has ended, which waits for the device. InvalidArgument where a
-    block is entered twice, FileError where the file cannot be written.
+    The end of the block waits for the GPUs, and times of launches on them are known from then on. Raises
+    InvalidArgument if a block is entered twice, and FileError if the file cannot be written.
 
     >>> x = tl.ones((2, 3))
     >>> with tl.profile() as p:

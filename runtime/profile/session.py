@@ -15,7 +15,7 @@ from .ranges import Ranges
 
 
 class Sink(Protocol):
-    """What hears of all calls from when it is started until it is stopped."""
+    """Something that takes the calls of all devices, from when it is started until it is stopped."""
 
     waits: bool
     """Whether the times of launches must be known when a call has ended."""
@@ -40,14 +40,14 @@ class Session:
         return any(profile.waits for profile in self._profiles)
 
     def start(self, profile: Sink) -> None:
-        """Let a profile hear of calls."""
+        """Give a profile all calls from now on."""
         with self._lock:
             self._profiles = (*self._profiles, profile)
             if len(self._profiles) == 1:
                 self._observations.enter_context(visiting_devices(self._observe))
 
     def stop(self, profile: Sink) -> None:
-        """Wait for the devices, so that times are known, and let a profile hear of no more calls."""
+        """Wait for the devices, so that times are known, and give a profile no more calls."""
         for observer in list(self._observers.values()):
             observer.settle(blocking=True)
         with self._lock:

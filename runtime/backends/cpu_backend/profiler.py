@@ -17,19 +17,19 @@ _STATISTICS: Final = Path("/proc/self/statm")
 
 
 class CpuProfiler(DeviceProfiler):
-    """An observer of the CPU, which compiles programs of several steps apart to time each of them."""
+    """An observer that compiles programs of several steps again, to time each step."""
 
     def _marked(self, program: Program, _plan: Plan) -> Plan:
         return execute.compiled(self._device, program, mark)
 
     def kernel_name(self, launch: Launch) -> str:
-        """The kernel, with the function that it calls of each element, as in "span/map_operands exp_f32"."""
+        """Name a kernel with the function that it maps, as in "span/map_operands exp_f32"."""
         values = [value for _, value in launch.arguments.values if isinstance(value, Function)]
         functions = [value.name for value in values if value is not RUN_PARTS]
         return " ".join([name_of_kernel(launch), *functions])
 
     def allocated(self) -> int | None:
-        """How many bytes of memory the process has, where Linux says so."""
+        """Return the resident bytes of the process, which Linux counts."""
         try:
             return int(_STATISTICS.read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
         except (OSError, ValueError):

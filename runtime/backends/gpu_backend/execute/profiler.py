@@ -22,7 +22,7 @@ from ..driver.stream import Event
 from .program import Results, Run, overlapping, program_of_fallback
 
 _MOST_PENDING: Final = 1 << 12
-# Times between events are floats of 32 bits, which tell microseconds apart up to 8 seconds.
+# Times between events are f32, whose step is below a microsecond up to 8 seconds.
 _LONGEST_MS: Final = 1000.0
 
 
@@ -58,7 +58,7 @@ class Clock:
         """
         if not self._pending or capture.of(self._driver) is not None:
             return
-        # A device that is lost tells no times.
+        # The times of a lost device stay unknown.
         if self._driver.capturing.acquire(blocking=blocking):
             try:
                 with suppress(DriverError):
@@ -85,7 +85,7 @@ class Clock:
 
 
 class GpuProfiler(DeviceProfiler):
-    """An observer of a GPU, which runs programs step by step."""
+    """An observer that runs the programs of a GPU step by step."""
 
     has_stream = True
 
@@ -137,7 +137,7 @@ class GpuProfiler(DeviceProfiler):
     def _watched(
         self, work: Callable[[], Any], name: str, kind: str | None, *, nbytes: int = 0, grid: int | None = None
     ) -> Any:
-        """Note what is no call of an op: see `capture.Watcher`."""
+        """Record work that is not part of a program: see `capture.Watcher`."""
         operands = (f"{nbytes} bytes",) if nbytes else ()
         record = CallRecord(name, operands, self.label, is_planned=True, has_stream=True)
         record.is_captured = capture.of(self._driver) is not None
@@ -145,7 +145,7 @@ class GpuProfiler(DeviceProfiler):
             return work() if kind is None else self._enqueued(record, LaunchRecord(name, kind, nbytes, grid), work)
 
     def _enqueued(self, record: CallRecord, launch: LaunchRecord, work: Callable[[], Any]) -> Any:
-        """Do what gives the device something to do, between marks."""
+        """Enqueue work between marks, and record it."""
         if record.is_captured:
             result = work()
         else:
@@ -159,7 +159,7 @@ class GpuProfiler(DeviceProfiler):
         return result
 
     def allocated(self) -> int:
-        """How many bytes of the device's memory storages and graphs have."""
+        """Return the bytes of the device's memory that storages and graphs hold."""
         return int(self._device.allocator.allocated)
 
     def settle(self, *, blocking: bool) -> None:
@@ -170,7 +170,7 @@ class GpuProfiler(DeviceProfiler):
 
 
 class _WatchedRun(Run):
-    """A run of a program that leaves its steps to a function."""
+    """A run of a program that hands its steps to a function."""
 
     def __init__(
         self, device: Any, program: Program, operands: Sequence[Any], take: Callable[[Step, Callable[[], Any]], Any]
