@@ -24,7 +24,8 @@ class Replay:
     def __init__(self, device: BackendDevice) -> None:
         self._device = device
         self._thread = 0
-        self._runs: list[tuple[Plan, tuple[Any, ...], Any, Key, OpCall]] = []
+        self._runs: list[tuple[Plan, tuple[Any, ...], Any]] = []
+        self._calls: list[tuple[Key, OpCall]] = []
         self._observation = ExitStack()
         self.whole = False
 
@@ -47,17 +48,20 @@ class Replay:
             if threading.get_ident() == self._thread:
                 # None is of a call that leaves its work to another one.
                 self.whole &= own is not None and result is not None
-                self._runs.append((own or plan, operands, result, key, call))
+                self._runs.append((own or plan, operands, result))
+                self._calls.append((key, call))
             return result
 
         return run
 
     def replay(self) -> None:
         """Do again what a whole block did."""
-        plans = self._device.plans
-        for plan, operands, result, key, call in self._runs:
-            run = plans.observed(key, call, plan) if plans.observers else plan
-            again = run(*operands)
+        plans, runs = self._device.plans, self._runs
+        if plans.observers:
+            each = zip(self._calls, runs, strict=True)
+            runs = [(plans.observed(*call, plan), operands, result) for call, (plan, operands, result) in each]
+        for plan, operands, result in runs:
+            again = plan(*operands)
             if type(result) is CpuStorage:
                 result.take(again)
             elif type(result) is tuple:
