@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import os
 import signal
 import sys
@@ -12,6 +11,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Final, NoReturn
 
+from ..helpers.checksum import sha256
 from ..helpers.private import private_folder
 from ..kernels.code_cache import CodeCache, cache_folder
 from . import host_compiler
@@ -69,7 +69,7 @@ def failure(cache: CodeCache) -> str | None:
 def _attempt() -> tuple[str, ...]:
     """What decides whether a compilation succeeds: the sources and flags, the compilers, and the machine."""
     names = ("threads.hpp", *(f"{family}.cpp" for family in host_compiler.FAMILIES))
-    sources = [hashlib.sha256(repr(host_compiler.made_of(name, TARGETS[0])).encode()).hexdigest() for name in names]
+    sources = [sha256(repr(host_compiler.made_of(name, TARGETS[0])).encode()).hex() for name in names]
     found = {compiler.path: Path(compiler.path).stat() for target in TARGETS for compiler in compilers(target)}
     installed = [(path, status.st_size, status.st_mtime_ns) for path, status in sorted(found.items())]
     return ("why kernels were not compiled", *sources, repr(installed), _machine())
@@ -138,7 +138,7 @@ def _compile(cache: CodeCache) -> None:
 
     attempt = _attempt()
     # A folder of one name, which this process empties of what a killed one left.
-    name = hashlib.sha256(str(cache_folder()).encode()).hexdigest()[:16]
+    name = sha256(str(cache_folder()).encode()).hex()[:16]
     scratch = Path(tempfile.gettempdir(), f"tallow-{os.getuid()}-{name}")
     try:
         private_folder(scratch)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import functools
-import traceback
 import types
 import weakref
 from collections.abc import Callable, Mapping, Sequence
@@ -245,6 +244,8 @@ class Fused:
 
     def _refuse_function(self, error: TypeError) -> NoReturn:
         """Raise FusionError for a function that takes nothing but Python's own numbers, or no tensors."""
+        import traceback  # most programs need none of it
+
         places = traceback.extract_tb(error.__traceback__)
         place = next((it for it in places if it.filename != __file__), places[-1])
         reason = f"gives what stands for an argument to a function that does not take it ({error})"

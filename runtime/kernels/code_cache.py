@@ -1,6 +1,5 @@
 """Compiled kernels on disk, so that each is compiled once on a machine."""
 
-import hashlib
 import os
 import warnings
 from collections.abc import Callable, Iterator, Sequence
@@ -9,6 +8,7 @@ from pathlib import Path
 from typing import Final, TypeVar
 
 from ..helpers.atomic import replacing
+from ..helpers.checksum import sha256
 from ..helpers.private import open_private, private_folder
 
 try:
@@ -20,7 +20,7 @@ Loaded = TypeVar("Loaded")
 
 # An entry is this mark, the key of what the code object was made of, a checksum of the code object, and that itself.
 _MARK: Final = b"tallow code 2\n"
-_CODE: Final = len(_MARK) + 2 * hashlib.sha256().digest_size
+_CODE: Final = len(_MARK) + 2 * 32
 
 _HOMELESS: Final = "nobody knows the home of this user"
 
@@ -166,7 +166,7 @@ class CodeCache:
 
 def _key(made_of: Sequence[str]) -> bytes:
     lengths = " ".join(str(len(text)) for text in made_of)
-    return hashlib.sha256("\n".join((lengths, *made_of)).encode()).digest()
+    return sha256("\n".join((lengths, *made_of)).encode())
 
 
 def _name(key: bytes) -> str:
@@ -178,7 +178,7 @@ def _reason(error: OSError) -> str:
 
 
 def _head(key: bytes, code: bytes) -> bytes:
-    return _MARK + key + hashlib.sha256(code).digest()
+    return _MARK + key + sha256(code)
 
 
 def _read(entry: Path, key: bytes) -> bytes | None:

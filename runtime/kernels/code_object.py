@@ -1,11 +1,12 @@
 """Code objects that `opgen compile` made of the package's kernels."""
 
-import hashlib
 import re
 import sys
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Final
+
+from ..helpers.checksum import sha256
 
 SOURCES: Final = Path(sys.modules[__name__.partition(".")[0]].__path__[0], "kernels")
 """Where the kernels are, and the headers that follow from the spec."""
@@ -58,4 +59,4 @@ def _included(text: str) -> Iterable[str]:
 
 
 def _checksum(content: bytes) -> str:
-    return hashlib.sha256(content).hexdigest()
+    return sha256(content).hex()

@@ -7,15 +7,17 @@ from contextlib import AbstractContextManager, nullcontext
 from functools import cache
 from typing import Any
 
-from threadpoolctl import ThreadpoolController
-
 from ...doctor.finding import Finding
 from ...helpers.threads import get_threads
 
 
-@cache
-def _controller() -> Any:
+def _libraries() -> Any:
+    from threadpoolctl import ThreadpoolController  # most programs need none of it
+
     return ThreadpoolController().select(user_api="blas")
+
+
+_controller = cache(_libraries)
 
 
 def threads() -> AbstractContextManager[Any]:
@@ -26,6 +28,6 @@ def threads() -> AbstractContextManager[Any]:
 
 def examine() -> Iterator[Finding]:
     """Yield the libraries that are loaded, with their versions."""
-    for library in ThreadpoolController().select(user_api="blas").info():
+    for library in _libraries().info():
         text = " ".join(filter(None, [library["internal_api"], library.get("version"), library.get("architecture")]))
         yield Finding("BLAS", True, text, files=(library["filepath"],))
