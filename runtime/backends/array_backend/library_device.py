@@ -33,8 +33,6 @@ class LibraryDevice(BackendDevice):
     facts: Facts
     """What ops may know of the device."""
     random: RandomState
-    facts: Facts
-    """What ops know of the device."""
 
     @classmethod
     def translated(cls, error: Exception) -> Exception:
