@@ -49,7 +49,7 @@ def _found() -> list[tuple[Callable[[bytes], Any], Callable[[], Any]]]:
         if library is not None:
             libraries.append((getattr(library, push), getattr(library, pop)))
         elif push.startswith("nvtx") and installed("nvtx"):
-            # CUDA 13 has no library for it; the package of Python brings its own.
+            # Newer toolkits come without the library; the Python package has its own.
             libraries.append(_of_package(import_module("nvtx")))
     return libraries
 

@@ -170,8 +170,11 @@ class Gradients(Unpicklable):
             raise DeviceMismatch("grads", (variable.device.label, gradient.device.label))
         self._of[node] = gradient
 
-    def __contains__(self, variable: Tensor) -> bool:
-        return self.get(variable) is not None
+    def __contains__(self, variable: object) -> bool:
+        try:
+            return self._of.get(_variable_node(variable)) is not None
+        except GradientError:
+            return False
 
     def __len__(self) -> int:
         return len(self._of)

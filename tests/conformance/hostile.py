@@ -186,11 +186,12 @@ LAYOUTS = values("""
 """)
 SHAPES = values("(2, 3); (); (4,); (1, 2, 4, 4); (0, 3); [3, 2]; (1, 6); (2, 2, 1); (1, 0)")
 DTYPES = [Value(str(dtype), lambda _, dtype=dtype: dtype) for dtype in DType]
+_GRADIENTS = "variable(d).sum().backward()"
 # What fits an annotation that has the word.
 FITTING: dict[str, list[Value]] = {
     "Tensor": TENSORS,
     "Var": values("variable(d)"),
-    "Gradients": values("variable(d).sum().backward()"),
+    "Gradients": values(_GRADIENTS),
     "Storage": STORAGES,
     "Layout": LAYOUTS,
     "Shape": [Value(f"Shape({shape})", lambda d, make=shape.make: Shape(make(d))) for shape in SHAPES],
@@ -328,6 +329,9 @@ BASES = {
     "fuse": (None, "tl.Tensor.exp"),
     "Device.compile": ("d", "'nothing'; NOTHING; (); ''"),
     "Device.of_dlpack": (None, "1; 0"),
+    "Gradients.get": (_GRADIENTS, "variable(d)"),
+    "Gradients.__getitem__": (_GRADIENTS, "variable(d)"),
+    "Gradients.__setitem__": (_GRADIENTS, "variable(d); variable(d).detach()"),
     "Graph": (None, "d"),
     "Graph.replay": ("captured(d)", ""),
     "Kernel.compile": (None, "'nothing'; NOTHING; d; (); ''"),

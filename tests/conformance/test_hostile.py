@@ -101,7 +101,14 @@ class Strange:
 STRANGE = hostile.Value("Strange()", lambda _: Strange())
 # What takes an object of any class: it is the name of an op, a fact to hold, or Python's own affair.
 TAKES_ANYTHING = {
-    *("Device.__eq__ other", "Layout.check op", "Shape.broadcast op", "Shape.dim op", "Shape.dim name"),
+    *(
+        "Device.__eq__ other",
+        "Gradients.__contains__ variable",
+        "Layout.check op",
+        "Shape.broadcast op",
+        "Shape.dim op",
+        "Shape.dim name",
+    ),
     *("Tensor.__array__ copy", "Tensor.__deepcopy__ memo", "Var.__deepcopy__ memo"),
     *(f"Graph.__exit__ {name}" for name in ("kind", "error", "traceback")),
     *(f"SupportCell {name}" for name in ("method", "op", "backend", "dtype", "status", "via", "reason")),

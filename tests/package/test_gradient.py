@@ -89,9 +89,10 @@ def test_gradients_by_variable(device: Device) -> None:
     assert len(grads) == 2
     with pytest.raises(GradientError, match=r"grads: the result does not depend on this Var of shape \(2,\)"):
         grads[unused]
-    for wrong in (a * 2, a.detach(), "a"):
+    for wrong in (a * 2, a.detach(), "a", None):
         with pytest.raises(GradientError, match="variable must be a Var"):
             grads.get(wrong)
+        assert wrong not in grads
 
 
 def test_backward_of_more_elements(device: Device) -> None:

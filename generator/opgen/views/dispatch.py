@@ -84,6 +84,8 @@ def storage_method(spec: Spec, method: Method) -> View:
     return View(
         **_method(spec, method, "Storage", stored, _label(method), dtype),
         is_property=is_property,
+        # Recorded storages take it from the storage that they hold.
+        is_recorded_property=is_property and not method.holds_blocks,
         subject=subject if len(stored) == 1 else f"({subject})",
         checks=() if is_property else (*hand_over(spec, method), *_refusals(method), *_checks(spec, method)),
         # What makes the arguments what the signature says, before all else.
@@ -91,7 +93,6 @@ def storage_method(spec: Spec, method: Method) -> View:
         plan=plan,
         others=tuple(stored[1:]),  # these may be on another backend
         written=None if plan is None else written_storage(method),
-        holds_blocks=method.holds_blocks,
     )
 
 
