@@ -15,7 +15,10 @@ class Hint(Protocol):
     """Something that is called by way of the package, nearly always through as many frames as the last time."""
 
     depth: int
-    """How many frames further out the user's code was, counted from the function that asks."""
+    """How many frames further out the user's code was, counted from the function that asks; 1 before the first time.
+
+    It is never 0: a frame that has itself in a variable stays, with all that it has, until garbage is collected.
+    """
 
 
 _PACKAGE = f"{__name__.partition('.')[0]}."
@@ -51,7 +54,7 @@ def find(hint: Hint, guess: FrameType, innermost: FrameType) -> CallSite:
     if site is None:
         frame, hint.depth = user_frame(innermost)
         site = _learn(frame.f_code, frame.f_lasti)
-    elif not hint.depth or not next(_found) % _SELDOM:
+    elif hint.depth == 1 or not next(_found) % _SELDOM:
         # A guess that is not far enough out is mended in a few steps, one that is too far out is not.
         hint.depth += steps
     return site

@@ -43,7 +43,7 @@ class Rule:
 
         Where a layout repeats elements, a gradient may have a dim of size 1.
         """
-        self.depth = 0
+        self.depth = 1
 
 
 def rule(function: Callable[[Node, Tensor], Contributions]) -> Rule:
@@ -178,7 +178,7 @@ class _Writes:
     """
 
     last = -1
-    depth = 0
+    depth = 1
 
     @classmethod
     def note(cls, number: int) -> None:

@@ -9,6 +9,7 @@ import itertools
 import pickle
 import sys
 import threading
+import weakref
 from collections.abc import Callable
 
 import numpy as np
@@ -29,7 +30,8 @@ from tallow import (
     Tensor,
     Var,
 )
-from tallow.runtime.gradient.node import Node
+from tallow.op import BinaryOp, UnaryOp
+from tallow.runtime.gradient.node import Node, Rule
 from tallow.storage import Storage
 
 from .gradcheck import Gradcheck, gradients, like, rand
@@ -174,6 +176,25 @@ def test_memory_is_let_go_of(device: Device) -> None:
         assert nodes() == before
     finally:
         gc.enable()
+
+
+def test_no_call_holds_its_operand(device: Device) -> None:
+    w = Var(Tensor.ones(3, device=device))
+    held = []
+    gc.disable()
+    try:
+        for op in (*UnaryOp, *BinaryOp):
+            if op.rule is not None:
+                # As before the first call of the op.
+                op.rule.depth = Rule("", list).depth
+                x = w * 1.0
+                storage = weakref.ref(x.storage)
+                x = x._unary(op) if isinstance(op, UnaryOp) else x._binary(op, w)
+                del x
+                held += [op] * (storage() is not None)
+    finally:
+        gc.enable()
+    assert held == []
 
 
 def kept(tensor: Tensor) -> list[bool]:
@@ -810,7 +831,11 @@ def test_the_gradient_of_a_loss_leaves_predictions_that_somebody_has(device: Dev
     for keeps in ("nothing", "tensor", "view", "detached", "graph", "another op"):
         predictions = x.linear(w)
         before = predictions.flatten().tolist()
-        kept = {"tensor": predictions, "view": predictions.reshape(64), "detached": predictions.detach()}.get(keeps)
+        kept = None
+        if keeps in ("tensor", "view", "detached"):
+            kept = {"tensor": lambda x: x, "view": lambda x: x.reshape(64), "detached": Tensor.detach}[keeps](
+                predictions
+            )
         other = predictions.sqr().sum() if keeps == "another op" else None
         loss = predictions.cross_entropy(targets)
         del predictions
@@ -823,6 +848,29 @@ def test_the_gradient_of_a_loss_leaves_predictions_that_somebody_has(device: Dev
             assert kept.flatten().tolist() == before
         if keeps == "graph":
             assert loss.backward()[w].tolist() == expected
+
+
+def test_predictions_that_a_graph_or_another_loss_needs(device: Device) -> None:
+    x, targets = tl.randn((4, 8), device=device), Tensor([0, 3, 2, 1], device=device)
+    w = Var(tl.randn((16, 8), device=device))
+    predictions = x.linear(w)
+    loss, other = predictions.cross_entropy(targets), predictions.sqr().sum()
+    del predictions
+    loss.backward()
+    with pytest.raises(GradientError, match=r"has overwritten|went back through linear already"):
+        other.backward()
+    if device.is_cpu():
+        return
+    predictions = x.linear(w)
+    with tl.Graph(device) as graph:
+        with graph.capture(), tl.no_grad():
+            doubled = predictions * 2
+        expected = [2 * it for it in predictions.flatten().tolist()]
+        loss = predictions.cross_entropy(targets)
+        del predictions
+        loss.backward()
+        graph.replay()
+        assert doubled.flatten().tolist() == expected
 
 
 def test_the_gradient_of_a_loss_takes_the_memory_of_predictions(device: Device) -> None:

@@ -52,7 +52,6 @@ def export(storage: GpuStorage, layout: Layout, stream: int | None, copy: bool) 
         raise UnsupportedDType(
             "dlpack", storage.dtype, storage.device.backend, "DLPack has no such type; convert with to_dtype first"
         )
-    storage.share()
     driver = storage.device.driver
     if stream != -1:
         driver.let_wait(stream or 0)
@@ -68,6 +67,7 @@ def export(storage: GpuStorage, layout: Layout, stream: int | None, copy: bool) 
     # NumPy's capsules are taken apart in C, at any time and by any thread; a function of Python could not be, least of
     # all while an exception is under way. NumPy never looks at the elements, so they may as well be on the device.
     capsule = np.asarray(_Lent(storage, layout, give_back)).__dlpack__()
+    storage.share()
     tensor = said_by(capsule)
     assert tensor is not None, "nobody has taken it"
     tensor.device = DeviceOf(storage.device.dlpack, storage.device.ordinal)
