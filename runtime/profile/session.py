@@ -29,20 +29,17 @@ class Session:
 
     def __init__(self) -> None:
         self._profiles: tuple[Sink, ...] = ()
+        self.waits = False
+        """Whether a profile needs the times of launches when a call ends."""
         self._observers: dict[int, DeviceProfiler] = {}
         self._observations = ExitStack()
         self._lock = threading.RLock()
         self._ranges = Ranges()
 
-    @property
-    def waits(self) -> bool:
-        """Whether a profile needs the times of launches when a call ends."""
-        return any(profile.waits for profile in self._profiles)
-
     def start(self, profile: Sink) -> None:
         """Give a profile all calls from now on."""
         with self._lock:
-            self._profiles = (*self._profiles, profile)
+            self._choose((*self._profiles, profile))
             if len(self._profiles) == 1:
                 self._observations.enter_context(visiting_devices(self._observe))
 
@@ -51,10 +48,14 @@ class Session:
         for observer in list(self._observers.values()):
             observer.settle(blocking=True)
         with self._lock:
-            self._profiles = tuple([other for other in self._profiles if other is not profile])
+            self._choose(tuple([other for other in self._profiles if other is not profile]))
             if not self._profiles:
                 self._observations.close()
                 self._observers.clear()
+
+    def _choose(self, profiles: tuple[Sink, ...]) -> None:
+        self._profiles = profiles
+        self.waits = any(profile.waits for profile in profiles)
 
     def _observe(self, device: BackendDevice) -> None:
         with self._lock:
@@ -67,7 +68,7 @@ class Session:
 
     def begin(self, call: CallRecord) -> None:
         """Note the line of the user's code, and begin a range of the vendors' profilers."""
-        frame, _ = user_frame(sys._getframe())
+        frame, _ = user_frame(sys._getframe(2))
         call.line = f"{frame.f_code.co_filename}:{frame.f_lineno}"
         self._ranges.push(call.title)
 
