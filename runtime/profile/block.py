@@ -25,8 +25,8 @@ class Profile:
 
     def __init__(self, path: str | os.PathLike[str] | None) -> None:
         self._path = None if path is None else checked_path(_OP, path)
-        self._calls: list[CallRecord] = []
-        self._samples: list[MemorySample | None] = []
+        # With the bytes in use of the device's memory at the end. Threads append to one list, so that pairs stay pairs.
+        self._calls: list[tuple[CallRecord, int | None]] = []
         self._threads: dict[int, str] = {}
         self._begin_ns = 0
 
@@ -51,14 +51,12 @@ class Profile:
     def add(self, call: CallRecord, allocated: int | None) -> None:
         """Note a call that has ended; see `session.Sink`."""
         self._threads.setdefault(call.thread, threading.current_thread().name)
-        end = call.start_ns + call.duration_ns
-        self._calls.append(call)
-        self._samples.append(None if allocated is None else MemorySample(end, call.device, allocated))
+        self._calls.append((call, allocated))
 
     @property
     def calls(self) -> tuple[CallRecord, ...]:
         """The records of all calls, in the order in which they ended."""
-        return tuple(self._calls)
+        return tuple([call for call, _ in tuple(self._calls)])
 
     @property
     def launches(self) -> tuple[LaunchRecord, ...]:
@@ -73,7 +71,13 @@ class Profile:
     @property
     def memory(self) -> tuple[MemorySample, ...]:
         """The memory of its device that was in use at the end of each call, where that is known."""
-        return tuple([sample for sample in tuple(self._samples) if sample is not None])
+        return tuple(
+            [
+                MemorySample(call.start_ns + call.duration_ns, call.device, allocated)
+                for call, allocated in tuple(self._calls)
+                if allocated is not None
+            ]
+        )
 
     def __repr__(self) -> str:
         return self.text()
@@ -81,8 +85,8 @@ class Profile:
     def text(self, *, has_colours: bool = False) -> str:
         """Return tables of the calls, of the kernels and of the memory."""
         summary = Summary()
-        for call, sample in zip(tuple(self._calls), tuple(self._samples), strict=False):
-            summary.add(call, None if sample is None else sample.nbytes)
+        for call, allocated in tuple(self._calls):
+            summary.add(call, allocated)
         return summary.text(has_colours=has_colours)
 
     def _write(self, path: str) -> None:
