@@ -87,8 +87,12 @@ def unusual(generated_from_repository: Project, tmp_path_factory: pytest.TempPat
     for folder in ("templates/tallow", "runtime/backends"):
         package = project.root / folder / "rocm_backend"
         package.rename(package.with_name("amd"))
-    public = project.root / "spec/package.yaml"
-    public.write_text(public.read_text(encoding="utf-8").replace("rocm_backend", "amd"), encoding="utf-8")
+    # The mounts, and imports from outside the package.
+    mounts = project.root / "spec/package.yaml"
+    imports = [file for folder in ("templates", "runtime") for file in (project.root / folder).rglob("*.py*")]
+    for file in (mounts, *imports):
+        if file.suffix != ".pyc" and "rocm_backend" in (text := file.read_text(encoding="utf-8")):
+            file.write_text(text.replace("rocm_backend", "amd"), encoding="utf-8")
     return edit(project, *EDITS, LISTS)
 
 
@@ -156,7 +160,7 @@ from tallow.kernels import arguments
 from tallow.limits import MAX_RANK
 dims, strides = (2,) * MAX_RANK, (1,) * MAX_RANK
 packed = arguments.copy_strided(result=0, source=0, count=1, geometry=packed_dims(dims, (strides, strides)))
-print(len(arguments.COPY_STRIDED.unpack(packed)))
+print(len(arguments.COPY_STRIDED.unpack(packed.template)))
 """
     assert run_python(unusual, code) == f"{4 + 5 * 11}\n"
     kernels = unusual.output / "tallow/kernels"
