@@ -1,4 +1,4 @@
-"""What `tallow.profile` and TALLOW_TRACE show of calls, and that they leave nothing behind."""
+"""What `tallow.profile` shows of calls, and that it leaves nothing behind."""
 
 from __future__ import annotations
 
@@ -7,7 +7,6 @@ import io
 import json
 import os
 import re
-import subprocess
 import sys
 import threading
 from collections.abc import Iterator
@@ -23,7 +22,7 @@ from tallow.runtime.backends.gpu_backend.execute import profiler
 from tallow.runtime.backends.gpu_backend.ops import conv, copy
 from tallow.runtime.backends.plan import Key, Plan
 from tallow.runtime.helpers import c_library
-from tallow.runtime.profile import ranges, tracing
+from tallow.runtime.profile import ranges
 from tallow.runtime.profile.session import session
 from tallow.runtime.program.op_call import OpCall
 from tallow.runtime.program.operand import Operand
@@ -465,50 +464,3 @@ def test_the_page_shows_what_its_program_prints(tmp_path: Path, monkeypatch: pyt
     shown = page.read_text(encoding="utf-8").partition("```text\n")[2].partition("```")[0]
     assert sorted(first.findall(shown)) == sorted(first.findall(printed.getvalue()))
     assert (tmp_path / "step.json").exists()
-
-
-PROGRAM = """
-import tallow as tl
-x = tl.ones(3)
-x + 1
-x + 1
-"""
-
-
-def traced(level: str) -> subprocess.CompletedProcess[str]:
-    environment = os.environ | {"TALLOW_TRACE": level}
-    return subprocess.run(
-        [sys.executable, "-c", PROGRAM], env=environment, capture_output=True, text=True, timeout=100, check=False
-    )
-
-
-def test_a_trace_has_lines_for_calls_launches_and_allocations() -> None:
-    done = traced("2")
-    assert (done.returncode, done.stdout) == (0, "")
-    # Each call begins at the margin.
-    *_, one, other = re.findall(r"^tallow: cpu  (.*\n(?:tallow:     .*\n)*)", done.stderr, re.MULTILINE)
-    add = r"binary_impl add \(3,\) f32, \(3,\) f32 strides \(0,\)  \d+\.\d us"
-    steps = r"tallow:     allocate 12 bytes\ntallow:     (kernel|host) \S+.*  28 bytes  \d+\.\d us.*\n"
-    assert re.fullmatch(f"{add}  no plan  <string>:4\n{steps}", one)
-    assert re.fullmatch(f"{add}  <string>:5\n{steps}", other)
-    assert "\nbinary_impl add " in done.stderr, "the summary"
-    assert "\033" not in done.stderr
-
-
-def test_a_trace_of_level_1_has_calls_alone(x: tl.Tensor, capsys: pytest.CaptureFixture[str]) -> None:
-    trace = tracing.Trace(1, has_colours=True)
-    session.start(trace)
-    try:
-        x.exp()
-    finally:
-        trace.finish()
-    line, *summary = capsys.readouterr().err.splitlines()
-    shown = rf"tallow: {x.device.label}  unary_impl exp \(2, 3\) f32  \d+\.\d us\033\[33m  no plan\033\[0m"
-    assert re.match(shown, line)
-    assert summary[0] == f"1 call on {x.device.label}, 1 without a plan"
-
-
-def test_the_levels_of_a_trace_are_named() -> None:
-    done = traced("3")
-    assert done.returncode == 1
-    assert "TALLOW_TRACE: '3' is not a level; use 1 for calls, 2 for" in done.stderr
