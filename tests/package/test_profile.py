@@ -389,6 +389,27 @@ def test_a_library_that_refuses_has_its_fallback(gpu: Any) -> None:
         assert all(launch.kind != "library" for launch in call.launches)
 
 
+def test_memory_of_others_that_overlaps_is_written_as_without_a_profile(gpu: Any) -> None:
+    """Which takes a program of its own, with a copy of what is read."""
+    device = tl.Device(gpu)
+
+    def add(begin: int) -> tuple[tl.Tensor, np.ndarray[Any, Any]]:
+        base, expected = tl.arange(12, dtype="f32", device=device), np.arange(12, dtype="f4")
+        target, other = tl.from_dlpack(base[:6]), tl.from_dlpack(base[begin : begin + 6])
+        target.add_(other)
+        expected[:6] += expected[begin : begin + 6].copy()
+        return base, expected
+
+    gpu.plans.clear()
+    with tl.profile() as p:
+        results = [add(begin) for begin in (6, 2, 6, 2)]
+    for base, expected in results:
+        assert base.tolist() == expected.tolist()
+    writes = [call for call in p.calls if call.name == "binary_assign add"]
+    assert [call.is_planned for call in writes] == [False, True, True, True]
+    assert [len(call.allocations) for call in writes] == [0, 1, 0, 1]
+
+
 def test_fused_functions_have_their_names(x: tl.Tensor) -> None:
     @tl.fuse
     def scaled(a: tl.Tensor, b: tl.Tensor) -> tl.Tensor:
