@@ -190,7 +190,7 @@ def test_launches_are_told(checked: Checked) -> None:
         ("sum", Scope("rocm", "f16"), "accumulates", "in f32, rounded once"),
         ("argmax", Scope("rocm", "f16"), "accumulates", "in nothing: elements are compared"),
         ("where_cond", Scope("rocm"), "on rocm", "elementwise.ternary of bool u8 "),
-        ("matmul", Scope("rocm", "f16"), "library", "hipblas, rocblas.RocBlas"),
+        ("matmul", Scope("rocm", "f16"), "library", "hipblas, libraries.rocblas.RocBlas"),
         ("Storage.matmul", Scope("metal"), "check", "matmul_shapes(bmnk, lhs_layout, rhs_layout)"),
         ("zeros", Scope("cpu"), "branch", "of zeros"),
         ("bf16", Scope(), "emitted", "DType.BF16"),
