@@ -48,37 +48,36 @@ class GpuPlan:
     """A plan that runs the program of a call step by step, and compiles it when the call comes again.
 
     The compiled function takes its place then: most calls that come twice come again. Of calls that come once there are
-    many in some applications, so their steps are not kept.
+    many in some applications; their programs take less time and memory than functions.
     """
 
     def __init__(self, device: GpuBase, key: Key, call: OpCall, program: Program) -> None:
         self._device = device
         self._key = key
-        self._call = call
-        self._first: Program | None = program
+        # Only other overlaps of foreign memory make another program of the call.
+        self._call = call if program.apart else None
+        self._program = program
+        self._was_run = False
         self._function: Plan | None = None
 
     def __call__(self, *operands: Any) -> Results:
         """Run the program with storages and then numbers."""
-        if self._first is not None:
-            program, self._first = self._first, None
-            if program.apart and overlapping(program, operands):
+        if not self._was_run:
+            self._was_run = True
+            if self._program.apart and overlapping(self._program, operands):
                 return self._run_overlapping(*operands)
-            return interpret(self._device, program, operands)
+            return interpret(self._device, self._program, operands)
         if self._function is None:
-            self._function = compiled(self._device, self._program(), self._run_overlapping)
+            self._function = compiled(self._device, self._program, self._run_overlapping)
             self._device.plans.remember(self._key, self._function)
         result: Results = self._function(*operands)
         return result
 
-    def _program(self, overlapping: frozenset[tuple[int, int]] = frozenset()) -> Program:
-        program = self._call.program(self._device.facts, overlapping)
-        assert program is not None, "the op has taken this call before"
-        return program
-
     def _run_overlapping(self, *operands: Any) -> Results:
         """Run the program for operands whose foreign memory overlaps, which is built for each call."""
-        program = self._program(overlapping(self._program(), operands))
+        assert self._call is not None, "memory of the arguments is foreign"
+        program = self._call.program(self._device.facts, overlapping(self._program, operands))
+        assert program is not None, "the op has taken this call before"
         return interpret(self._device, program, operands)
 
 
