@@ -171,9 +171,9 @@ class HostCompiler:
         side_by_side(one, missing, jobs)
 
 
-def current(target: str, family: str) -> bytes | None:
+def current(target: str, family: str, checksums: code_object.Checksums | None = None) -> bytes | None:
     """The library of a family that the package has, if it is of the sources that are there."""
-    return code_object.current(code_object.path_of(target, family))
+    return code_object.current(code_object.path_of(target, family), checksums)
 
 
 def read_source(name: str) -> str:

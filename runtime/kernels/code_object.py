@@ -25,17 +25,26 @@ def path_of(target: str, family: str) -> Path:
     return SOURCES / "code" / target / f"{family}.co"
 
 
-def current(path: Path) -> bytes | None:
+class Checksums(dict[str, str]):
+    """The checksums of sources and headers by name, each of which is read once."""
+
+    def __missing__(self, name: str) -> str:
+        checksum = self[name] = _checksum(source(name).read_bytes())
+        return checksum
+
+
+def current(path: Path, checksums: Checksums | None = None) -> bytes | None:
     """A code object that is whole and was made of the sources that are there, as the record beside it says, else None.
 
-    Kernels of older sources may take other structs.
+    Kernels of older sources may take other structs. Code objects that include the same headers share `checksums`.
     """
     import json  # most programs need none of it
 
     try:
         record = json.loads(path.with_suffix(".json").read_bytes())
         code = path.read_bytes()
-        sources = {name: _checksum(source(name).read_bytes()) for name in record["sources"]}
+        checksums = Checksums() if checksums is None else checksums
+        sources = {name: checksums[name] for name in record["sources"]}
         return code if record["sources"] == sources and record["code"] == _checksum(code) else None
     except (OSError, ValueError, TypeError, KeyError):
         return None

@@ -53,8 +53,9 @@ def find() -> dict[str, ctypes.CDLL] | None:
 
 def _shipped() -> tuple[str, dict[str, ctypes.CDLL]] | None:
     """A target, and its libraries that came with the package."""
+    checksums = code_object.Checksums()
     for target in TARGETS:
-        if all(current(target, family) for family in FAMILIES):
+        if all(current(target, family, checksums) for family in FAMILIES):
             try:
                 paths = {family: code_object.path_of(target, family) for family in FAMILIES}
                 libraries = {family: ctypes.CDLL(str(path)) for family, path in paths.items()}
