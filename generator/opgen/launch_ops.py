@@ -79,6 +79,9 @@ def launch_ops(spec: Spec, sources: Sources, problems: Problems) -> dict[str, La
                 message = f"launch '{launch.struct}' is of kernels for GPUs; write what launches them in Python"
                 problems.note(launch.location, message)
                 continue
+            # What is wrong with the method is noted, and all of the launch follows from it.
+            if any(methods[name].is_broken for name in launch.ops if name in methods):
+                continue
             planner = _Planner(spec, sources, family, launch, structs[launch.struct])
             for name, (kernel, location) in launch.ops.items():
                 if name not in methods and location.is_of_base:
