@@ -47,8 +47,8 @@ _CONSTANTS: Final = frozenset((bool, float, int, str, type(None), DType))
 class GpuPlan:
     """A plan that runs the program of a call step by step, and compiles it when the call comes again.
 
-    The compiled function takes its place then: most calls that come twice come again. Of calls that come once there are
-    many in some applications; their programs take less time and memory than functions.
+    The compiled function takes its place then: most calls that come twice come again. Calls that come once, of which
+    some applications make many, are not worth compiling.
     """
 
     def __init__(self, device: GpuBase, key: Key, call: OpCall, program: Program) -> None:
