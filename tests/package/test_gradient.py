@@ -912,8 +912,9 @@ def test_recording_makes_few_calls(device: Device) -> None:
                 sys.setprofile(None)
             return count
 
-        # The first ones record a plan, and what other tests left may be collected in the middle of any.
-        return min(counted() for _ in range(6))
+        # The first ones record a plan, what other tests left may be collected in the middle of any, and how far out the
+        # call site is was learned of their calls: one in 16 mends that.
+        return min(counted() for _ in range(20))
 
     ops: list[tuple[Callable[[Tensor], object], int]] = [
         (lambda x: x.relu(), 2),
