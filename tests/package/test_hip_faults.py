@@ -58,7 +58,7 @@ def fresh(rocm, tmp_path, monkeypatch):
 def test_an_allocation_that_fails_once_is_tried_again(rocm, host):
     rocm.allocator.empty_cache()
     host.fail("hipMalloc")
-    assert memory.zeros(rocm, Shape((1000,)), DType.F32).to_numpy().sum() == 0
+    assert rocm.run(memory.zeros, Shape((1000,)), DType.F32).to_numpy().sum() == 0
 
 
 def test_an_allocation_that_fails(rocm, host):
@@ -66,7 +66,7 @@ def test_an_allocation_that_fails(rocm, host):
     held = rocm.storage(np.arange(100))
     host.fail("hipMalloc", -1)
     with pytest.raises(OutOfMemory, match="rocm:0: no memory for 4194304 bytes") as raised:
-        memory.zeros(rocm, Shape((1 << 20,)), DType.F32)
+        rocm.run(memory.zeros, Shape((1 << 20,)), DType.F32)
     assert (raised.value.device, raised.value.nbytes) == ("rocm:0", 1 << 22)
     host.fail(None)
     assert held.to_numpy().tolist() == list(range(100))
@@ -76,7 +76,7 @@ def test_memory_that_is_not_taken_back_is_neither_lost_nor_freed_twice(rocm, hos
     gc.collect()  # what the errors of other tests hold
     rocm.allocator.empty_cache()
     before = host.live("device memory"), rocm.allocator.statistics()[:2]
-    storages = [memory.zeros(rocm, Shape((size,)), DType.U8) for size in (1000, 1000, 5000)]
+    storages = [rocm.run(memory.zeros, Shape((size,)), DType.U8) for size in (1000, 1000, 5000)]
     del storages
     host.fail("hipFree", -1)
     for _ in range(2):
@@ -84,7 +84,7 @@ def test_memory_that_is_not_taken_back_is_neither_lost_nor_freed_twice(rocm, hos
             rocm.allocator.empty_cache()
     assert host.live("device memory") == before[0] + 3
     host.fail(None)
-    assert memory.zeros(rocm, Shape((1000,)), DType.U8).to_numpy().sum() == 0
+    assert rocm.run(memory.zeros, Shape((1000,)), DType.U8).to_numpy().sum() == 0
     rocm.allocator.empty_cache()
     assert (host.live("device memory"), rocm.allocator.statistics()[:2]) == before
 

@@ -69,7 +69,8 @@ class GpuPlan:
             return interpret(self._device, self._program, operands)
         if self._function is None:
             self._function = compiled(self._device, self._program, self._run_overlapping)
-            self._device.plans.remember(self._key, self._function)
+            if self._key is not None:
+                self._device.plans.remember(self._key, self._function)
         result: Results = self._function(*operands)
         return result
 
