@@ -859,7 +859,8 @@ def test_predictions_that_a_graph_or_another_loss_needs(device: Device) -> None:
     loss.backward()
     with pytest.raises(GradientError, match=r"has overwritten|went back through linear already"):
         other.backward()
-    if device.is_cpu():
+    # Where the library of a backend has the memory, there are no graphs.
+    if not hasattr(device.inner, "allocator"):
         return
     predictions = x.linear(w)
     with tl.Graph(device) as graph:
