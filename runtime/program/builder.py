@@ -175,3 +175,9 @@ def builds(function: Any) -> bool:
     """Whether an op builds a program."""
     code = getattr(function, "__code__", None)
     return code is not None and code.co_varnames[:1] == ("build",)
+
+
+def program_of_fallback(facts: Facts, arguments: Sequence[Argument], fallback: partial[Any]) -> Program:
+    """The program that runs in the place of one with these arguments, whose library refuses: see LibraryCall."""
+    build = ProgramBuilder(facts)
+    return build.program(fallback.func.__name__, arguments, fallback(build))

@@ -85,7 +85,7 @@ class ArrayDevice(LibraryDevice):
     def __init__(self, ordinal: int = 0) -> None:
         super().__init__(ordinal)
         self.handle = self.library.device_handle(ordinal)
-        self.facts = NO_FACTS._replace(library=self.library, handle=self.handle)
+        self.facts = NO_FACTS._replace(label=self.backend, library=self.library, handle=self.handle)
         self.random = RandomState()
         self._notes = _Notes()
         self.announce()

@@ -12,7 +12,7 @@ import numpy as np
 from ....dtype import DType
 from ...core.random import RandomState
 from ...helpers.host_memory import out_of_memory
-from ...program.builder import ProgramBuilder
+from ...program.builder import program_of_fallback
 from ...program.code import define
 from ...program.host import host_plan
 from ...program.program import Argument, Program, results_of
@@ -243,8 +243,7 @@ class _Fallback:
     def __call__(self, *operands: Any) -> Any:
         plan = self._plan
         if plan is None:
-            build = ProgramBuilder(self._device.facts)
-            program = build.program(self._op.func.__name__, self._arguments, self._op(build))
+            program = program_of_fallback(self._device.facts, self._arguments, self._op)
             plan = self._plan = compiled(self._device, program)
         return plan(*operands)
 

@@ -10,6 +10,7 @@ from functools import partial
 from time import perf_counter_ns
 from typing import Any, Final
 
+from ....program.builder import program_of_fallback
 from ....program.op_call import OpCall
 from ....program.program import Program
 from ....program.steps import Allocate, Launch, LibraryCall, Step
@@ -19,7 +20,7 @@ from ..driver import capture
 from ..driver.error import DriverError
 from ..driver.gpu_driver import GpuDriver
 from ..driver.stream import Event
-from .program import Results, Run, overlapping, program_of_fallback
+from .program import Results, Run, overlapping
 
 _MOST_PENDING: Final = 1 << 12
 # Times between events are f32, whose step is below a microsecond up to 8 seconds.
@@ -110,7 +111,7 @@ class GpuProfiler(DeviceProfiler):
                 return self._run(other, arguments, record, Work(call, other))[0]
             result, refused = self._run(program, arguments, record, work)
             if refused is not None and refused.fallback is not None and has_run[0]:
-                other = program_of_fallback(self._device, program.arguments, refused.fallback)
+                other = program_of_fallback(self._device.facts, program.arguments, refused.fallback)
                 return self._run(other, arguments, record, Work(call, other))[0]
             has_run[0] = refused is None
             return result

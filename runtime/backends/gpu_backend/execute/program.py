@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 from .....dtype import DType
 from ....program.argument_struct import PackedArguments
-from ....program.builder import ProgramBuilder
+from ....program.builder import program_of_fallback
 from ....program.code import define
 from ....program.op_call import OpCall
 from ....program.program import Argument, Program, results_of
@@ -443,11 +443,4 @@ def _run_fallback(
     device: GpuBase, arguments: Sequence[Argument], fallback: partial[BuiltResults], *operands: Any
 ) -> Results:
     """Run what a fallback builds for the arguments of a program."""
-    return interpret(device, program_of_fallback(device, arguments, fallback), operands)
-
-
-def program_of_fallback(device: GpuBase, arguments: Sequence[Argument], fallback: partial[BuiltResults]) -> Program:
-    """Build the program that runs in the place of one whose library refuses."""
-    build = ProgramBuilder(device.facts)
-    result = fallback(build)
-    return build.program(fallback.func.__name__, arguments, result)
+    return interpret(device, program_of_fallback(device.facts, arguments, fallback), operands)
