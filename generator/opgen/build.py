@@ -1,6 +1,6 @@
 """Builds the model from the loaded files, noting every mistake that one file shows by itself."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Generic, TypeVar
@@ -9,35 +9,28 @@ from opgen.cache.memo import memoize
 from opgen.decoder import blank, decode, module_name
 from opgen.formats import Format, Formats
 from opgen.formula import PrimitiveFile
+from opgen.functor_methods import functor_method
 from opgen.gradient_ops import with_gradients
-from opgen.gradients import Expression, Gradient
 from opgen.kernels import Constants, FieldGroups, KernelFamily, Room, TupleTypes, Widths, with_structs
 from opgen.libraries import CLibrary
 from opgen.loader import Document
 from opgen.model import (
-    ANY_RESULT,
     DEVICE,
     FUNCTOR_KINDS,
     NAMED,
     STORAGE,
     Backend,
     BackendFamily,
-    Check,
     Device,
     DType,
     DTypes,
     Family,
     Functor,
     FunctorKind,
-    Method,
-    Operand,
     Package,
     Spec,
-    sentence,
 )
-from opgen.names import Names
 from opgen.problem import Location, Problem, unknown_dtype
-from opgen.signature import Call, Parameter, Signature
 
 Record = TypeVar("Record")
 
@@ -204,67 +197,5 @@ def _with_functors(family: Family, kinds: Mapping[str, FunctorKind]) -> Family:
     """A family of storage methods with the functors that are methods of their own, beside the method of their kind."""
     names = {method.kind for method in family.methods}
     own = [kind for kind in kinds.values() if kind.name in names or kind.family == family.name]
-    functors = [_functor_method(kind, functor) for kind in own for functor in kind.methods]
+    functors = [functor_method(kind, functor) for kind in own for functor in kind.methods]
     return replace(family, methods=(*family.methods, *functors))
-
-
-@memoize(lambda kind, functor: (kind.name, functor))
-def _functor_method(kind: FunctorKind, functor: Functor) -> Method:
-    """The storage method, and the tensor method, of a functor that is one."""
-    others = ["other" if name == "y" else name for name in functor.operands[1:]]
-    layouts = ["layout", *(f"{name}_layout" for name in others)]
-    parameters = [Parameter("layout", "Layout")]
-    checks = [Check(Call("same_shape", ("layout", name)), functor.location) for name in layouts[1:]]
-    if functor.reduction is not None:
-        parameters.append(Parameter("dims", "tuple[int, ...]"))
-        checks.append(Check(Call("distinct_dims", ("layout", "dims")), functor.location))
-    for name, layout in zip(others, layouts[1:], strict=True):
-        parameters += [Parameter(name, "Storage"), Parameter(layout, "Layout")]
-    front = [Parameter(name, "Self | float") for name in others]
-    if functor.result == ANY_RESULT:
-        parameters.append(Parameter("dtype", "DType"))
-        checks.append(Check(Call("keeps_parts", ("self.inner", "dtype")), functor.location))
-        front.append(Parameter("dtype", "DTypeLike"))
-    parameters += [Parameter(name, "int | float") for name in functor.parameters]
-    front += [
-        Parameter(name, "float" if default is None else f"float = {default!r}")
-        for name, default in functor.parameters.items()
-    ]
-    same = Names(("same",), (functor.location,), listed=False)
-    stored = list(zip(("self", *others), layouts, strict=True))
-    # The first is the one whose dtype the matrix lists.
-    alike = stored if functor.condition is None else stored[1:]
-    operands = [
-        Operand(name, layout, same if position else functor.dtypes, functor.location)
-        for position, (name, layout) in enumerate(alike)
-    ]
-    if functor.condition is not None:
-        operands.append(Operand(*stored[0], functor.condition, functor.location))
-    gives_both = len(functor.results) > 1
-    return Method(
-        name=functor.name,
-        signature=Signature(functor.name, tuple(parameters), "tuple[Storage, ...]" if gives_both else "Storage"),
-        doc=sentence(functor.summary),
-        kind=kind.name,
-        functor=functor.name,
-        operands=tuple(operands),
-        dtypes=None,
-        unsupported=functor.unsupported or None,
-        result=None,
-        checks=tuple(checks),
-        errors={},
-        tensor=Signature(functor.name, tuple(front), "Tensor") if functor.has_front else None,
-        shape=None,
-        gradient=_recorded(functor, stored) if gives_both else None,
-        owner=STORAGE,
-        location=functor.location,
-    )
-
-
-def _recorded(functor: Functor, stored: Sequence[tuple[str, str]]) -> Gradient:
-    """That of a functor of two results: what it computes is recorded op by op."""
-    # The gradient first, which is behind a condition.
-    operands = stored if functor.condition is None else (*stored[1:], stored[0])
-    given = [functor.member, *(f"({name}, {layout})" for name, layout in operands), *functor.parameters]
-    call = Expression(f"rules.both_gradients({', '.join(given)})", functor.location)
-    return Gradient(None, None, {operands[0][0]: call}, None, None, {}, functor.location)

@@ -1,0 +1,113 @@
+"""The storage methods that functors are: their signatures, operands, checks, tensor methods and gradients.
+
+What a functor needs beside its operands and parameters is in its `Extras`: a kind of functors that has such arguments
+adds the function which makes them to `_EXTRAS`, and everything else of its methods follows.
+"""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+
+from opgen.cache.memo import memoize
+from opgen.gradients import Expression, Gradient
+from opgen.model import ANY_RESULT, STORAGE, Check, Functor, FunctorKind, Method, Operand, sentence
+from opgen.names import Names
+from opgen.signature import Call, Parameter, Signature
+
+# What a storage method returns that gives several storages.
+STORAGES = "tuple[Storage, ...]"
+
+
+@dataclass(frozen=True)
+class Extras:
+    """What the storage method of a functor has beside the operands and parameters of its formulas."""
+
+    parameters: tuple[Parameter, ...] = ()
+    """Arguments of the storage method, behind the operands."""
+    front: tuple[Parameter, ...] = ()
+    """Those of the tensor method."""
+    checks: tuple[Call, ...] = ()
+    """Checks of these arguments."""
+    returns: str = "Storage"
+    """The type of the result."""
+    gradient: Gradient | None = None
+    """The gradient, where it is not that of `derivatives`."""
+
+
+def _reduced(_: Functor) -> Extras:
+    return Extras((Parameter("dims", "tuple[int, ...]"),), checks=(Call("distinct_dims", ("layout", "dims")),))
+
+
+_EXTRAS: Mapping[str, Callable[[Functor], Extras]] = {"reduce": _reduced}
+
+
+@memoize(lambda kind, functor: (kind.name, functor))
+def functor_method(kind: FunctorKind, functor: Functor) -> Method:
+    """Return the storage method, with its tensor method, of a functor that is one."""
+    extras = _EXTRAS[kind.name](functor) if kind.name in _EXTRAS else _of_elements(functor)
+    (_, first), *others = stored = _stored(functor)
+    checks = [*(Call("same_shape", (first, layout)) for _, layout in others), *extras.checks]
+    parameters = [Parameter(first, "Layout")]
+    for name, layout in others:
+        parameters += [Parameter(name, "Storage"), Parameter(layout, "Layout")]
+    parameters += [*extras.parameters, *(Parameter(name, "int | float") for name in functor.parameters)]
+    front = [*(Parameter(name, "Self | float") for name, _ in others), *extras.front]
+    front += [
+        Parameter(name, "float" if default is None else f"float = {default!r}")
+        for name, default in functor.parameters.items()
+    ]
+    return Method(
+        name=functor.name,
+        signature=Signature(functor.name, tuple(parameters), extras.returns),
+        doc=sentence(functor.summary),
+        kind=kind.name,
+        functor=functor.name,
+        operands=_operands(functor, stored),
+        dtypes=None,
+        unsupported=functor.unsupported or None,
+        result=None,
+        checks=tuple(Check(call, functor.location) for call in checks),
+        errors={},
+        tensor=Signature(functor.name, tuple(front), "Tensor") if functor.has_front else None,
+        shape=None,
+        gradient=extras.gradient,
+        owner=STORAGE,
+        location=functor.location,
+    )
+
+
+def _stored(functor: Functor) -> list[tuple[str, str]]:
+    """The storages that a method works on, each with its layout."""
+    others = ["other" if name == "y" else name for name in functor.operands[1:]]
+    return [("self", "layout"), *((name, f"{name}_layout") for name in others)]
+
+
+def _operands(functor: Functor, stored: list[tuple[str, str]]) -> tuple[Operand, ...]:
+    same = Names(("same",), (functor.location,), listed=False)
+    # The first is the one whose dtype the matrix lists.
+    alike = stored if functor.condition is None else stored[1:]
+    operands = [
+        Operand(name, layout, same if position else functor.dtypes, functor.location)
+        for position, (name, layout) in enumerate(alike)
+    ]
+    if functor.condition is not None:
+        operands.append(Operand(*stored[0], functor.condition, functor.location))
+    return tuple(operands)
+
+
+def _of_elements(functor: Functor) -> Extras:
+    if functor.result == ANY_RESULT:
+        checks = (Call("keeps_parts", ("self.inner", "dtype")),)
+        return Extras((Parameter("dtype", "DType"),), (Parameter("dtype", "DTypeLike"),), checks)
+    if len(functor.results) > 1:
+        return Extras(returns=STORAGES, gradient=_recorded(functor))
+    return Extras()
+
+
+def _recorded(functor: Functor) -> Gradient:
+    """Return that of a functor of two results: what it computes is recorded op by op."""
+    stored = _stored(functor)
+    # The gradient first, which is behind a condition.
+    operands = stored if functor.condition is None else (*stored[1:], stored[0])
+    arguments = [functor.member, *(f"({name}, {layout})" for name, layout in operands), *functor.parameters]
+    call = Expression(f"rules.both_gradients({', '.join(arguments)})", functor.location)
+    return Gradient(None, None, {operands[0][0]: call}, None, None, {}, functor.location)
