@@ -27,8 +27,7 @@ from ...ggml_dtype import GgmlDType
 from ..base.bounded_cache import BoundedCache
 from ..base.unpicklable import Unpicklable
 from ..core.layout import Layout
-from ..program.builder import Op, builds
-from ..program.op_call import GivenStorage, OpCall, operands_of
+from ..program.builder import GivenStorage, Op, OpCall, builds, operands_of
 from ..program.program import Results
 from ..program.values import BlocksBuffer, Buffer
 from .plan import Key, Plan, Plans, kind_of

@@ -13,7 +13,7 @@ from ...ggml_dtype import GgmlDType
 from ..base.bounded_cache import BoundedCache
 
 if TYPE_CHECKING:
-    from ..program.op_call import OpCall
+    from ..program.builder import OpCall
 
 Plan: TypeAlias = Callable[..., Any]
 """A function of the storages of a call, and then of its numbers."""

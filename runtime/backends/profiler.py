@@ -10,10 +10,20 @@ from math import prod
 from time import perf_counter_ns
 from typing import Any, Final, Protocol
 
-from ..program.builder import Facts
-from ..program.op_call import GivenStorage, OpCall
-from ..program.program import Program, name_of
-from ..program.steps import Allocate, Copy, ExpectError, Fill, HostCall, Launch, LibraryCall, Step, accessed
+from ..program.builder import Facts, GivenStorage, OpCall
+from ..program.program import (
+    Allocate,
+    Copy,
+    ExpectError,
+    Fill,
+    HostCall,
+    Launch,
+    LibraryCall,
+    Program,
+    Step,
+    accessed,
+    name_of,
+)
 from ..program.values import BlocksBuffer, Buffer, Memory
 from .plan import Key, Plan
 

@@ -6,8 +6,7 @@ from collections.abc import Callable
 from typing import Any, Protocol
 
 from .code import define
-from .program import Program
-from .steps import HostCall
+from .program import HostCall, Program
 from .values import BlocksBuffer, Buffer, Parameter
 
 

@@ -1,13 +1,18 @@
-"""What a program works with: memory and typed buffers in it, and the values that each run finds anew."""
+"""What a program works with: memory, buffers and operands in it, values that each run finds, structs of values."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any, ClassVar, Final, TypeAlias
+import re
+import struct
+from collections.abc import Callable, Sequence
+from functools import cached_property
+from typing import Any, ClassVar, Final, NamedTuple, Self, TypeAlias
 
 from ...dtype import DType
 from ...ggml_dtype import GgmlDType
 from ...kernels.constants import ACCESS_BYTES
+from ..core.layout import Layout
+from ..core.shape import Shape
 
 
 class Value:
@@ -93,10 +98,6 @@ class Buffer:
     def in_memory(self) -> Buffer:
         """The same buffer for kernels that take no number along."""
         return Buffer(self.dtype, self.length, self.memory)
-
-    def cast(self, dtype: DType, length: int) -> Buffer:
-        """The same memory as elements of another dtype."""
-        return Buffer(dtype, length, self.memory)
 
 
 class BlocksBuffer:
@@ -207,3 +208,124 @@ def alignment_of(*numbers: int | Address) -> int:
     for number in numbers:
         bits |= number.alignment if isinstance(number, Address) else number
     return bits & -bits
+
+
+Number: TypeAlias = int | Value
+"""A field that is no address."""
+
+
+class PackedArguments(NamedTuple):
+    """The bytes of a kernel's struct, with zeros for its values, and the values with their places in it."""
+
+    template: bytes
+    values: tuple[tuple[int, Value], ...] = ()
+
+    def parts(self) -> tuple[str, list[bytes | Value]]:
+        """The format and the fields that pack the struct: values, and the bytes in front of and behind each."""
+        form, fields, end = "=", list[bytes | Value](), 0
+        for place, value in self.values:
+            if place > end:
+                form += f"{place - end}s"
+                fields.append(self.template[end:place])
+            form += value.code
+            fields.append(value)
+            end = place + struct.calcsize(value.code)
+        if end < len(self.template):
+            form += f"{len(self.template) - end}s"
+            fields.append(self.template[end:])
+        return form, fields
+
+
+class ArgumentStruct(struct.Struct):
+    """The struct of a kernel's arguments."""
+
+    def pack(self, *fields: Any) -> PackedArguments:  # type: ignore[override]
+        """Pack fields, some of which may be values."""
+        known, values = list(fields), []
+        # Most fields are numbers.
+        for position in [position for position, kind in enumerate(map(type, fields)) if kind is not int]:
+            field = fields[position]
+            if isinstance(field, Value):
+                known[position] = 0
+                values.append((self._places[position], field))
+        return PackedArguments(super().pack(*known), tuple(values))
+
+    @cached_property
+    def _places(self) -> list[int]:
+        """Where each field begins."""
+        places, size = [], 0
+        for count, code in re.findall(r"(\d*)([a-zA-Z])", self.format):
+            for _ in range(int(count or 1)):
+                if code != "x":
+                    places.append(size)
+                size += struct.calcsize(f"={code}")
+        return places
+
+
+StorageOrBuffer: TypeAlias = Any
+"""What the dispatch passes as a storage, and an op that builds a program gets as a Buffer or BlocksBuffer."""
+
+
+class Operand(NamedTuple):
+    """The elements that `layout` reaches in `storage`.
+
+    The dispatch gives a backend operands of storages. An op that builds a program gets the same operands with a Buffer
+    in the place of each storage.
+    """
+
+    storage: StorageOrBuffer
+    layout: Layout
+
+    @classmethod
+    def optional(cls, storage: Any, layout: Layout | None) -> Self | None:
+        """The operand of a storage and its layout; None where there is none."""
+        return None if storage is None or layout is None else cls(storage, layout)
+
+    @classmethod
+    def each(cls, storages: Sequence[Any], layouts: Sequence[Layout]) -> list[Self]:
+        """The operands of the dispatch's storages, all of which are one backend's."""
+        return [cls(storage.inner, layout) for storage, layout in zip(storages, layouts, strict=True)]
+
+    @property
+    def with_a_dim(self) -> Self:
+        """The same elements along a dim at least, where rank 0 has one element."""
+        layout = self.layout
+        return self if layout.shape else type(self)(self.storage, Layout((1,), (1,), layout.start_offset))
+
+    @property
+    def dtype(self) -> DType:
+        """The dtype of the elements."""
+        dtype: DType = self.storage.dtype
+        return dtype
+
+    @property
+    def itemsize(self) -> int:
+        """The bytes of an element."""
+        itemsize: int = self.storage.dtype.itemsize
+        return itemsize
+
+    @property
+    def shape(self) -> Shape:
+        """The sizes of the dims."""
+        return self.layout.shape
+
+    @property
+    def strides(self) -> tuple[int, ...]:
+        """The step along each dim in elements."""
+        return self.layout.strides
+
+    @property
+    def address(self) -> Address:
+        """The address of the first element that the layout reaches, in a program."""
+        storage = self.storage
+        return Address(storage.memory, self.layout.start_offset * storage.dtype.itemsize)
+
+    def relaid(self, shape: Sequence[int], strides: Sequence[int]) -> Self:
+        """The same storage from the same first element on, with other dims."""
+        layout = Layout(Shape._trusted(tuple(shape)), tuple(strides), self.layout.start_offset)
+        return type(self)(self.storage, layout)
+
+
+def dense(buffer: Buffer, shape: Sequence[int]) -> Operand:
+    """All elements of a buffer in row-major order."""
+    return Operand(buffer, Layout.contiguous(tuple(shape)))

@@ -15,7 +15,7 @@ from ..base.error import TallowError
 from ..core import argument
 from ..core.extensions import extensions
 from ..program.builder import Op
-from ..program.steps import HostCall
+from ..program.program import HostCall
 from ..program.values import Buffer
 from .calls import Calls
 

@@ -23,8 +23,7 @@ from ..core.layout import Layout
 from ..custom.user_kernel import KernelOperand
 from ..helpers.host_memory import raises_out_of_memory
 from ..program.builder import Op
-from ..program.program import Results
-from ..program.steps import HostCall
+from ..program.program import HostCall, Results
 from ..program.values import Buffer
 
 P = ParamSpec("P")

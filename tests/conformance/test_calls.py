@@ -16,9 +16,8 @@ from tallow.op import MethodOp
 from tallow.runtime.backends.gpu_backend.device import GpuDevice
 from tallow.runtime.backends.plan import Key, Plan
 from tallow.runtime.doctor.support import SupportCell
-from tallow.runtime.program.builder import builds
-from tallow.runtime.program.op_call import OpCall
-from tallow.runtime.program.steps import Launch, LibraryCall, Step
+from tallow.runtime.program.builder import OpCall, builds
+from tallow.runtime.program.program import Launch, LibraryCall, Step
 
 from . import calls, matrix
 from .bench import cell_label

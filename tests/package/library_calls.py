@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tallow.runtime.program.steps import LibraryCall
+from tallow.runtime.program.program import LibraryCall
 
 
 def run(call: LibraryCall | None) -> bool:

@@ -15,12 +15,8 @@ from tallow.dtype import Array
 from tallow.runtime.backends.plan import Key, Plan
 from tallow.runtime.core.layout import Layout
 from tallow.runtime.core.shape import Shape
-from tallow.runtime.program.argument_struct import PackedArguments
-from tallow.runtime.program.builder import Facts, ProgramBuilder
-from tallow.runtime.program.op_call import GivenStorage, OpCall
-from tallow.runtime.program.operand import Operand
-from tallow.runtime.program.program import Program, results_of
-from tallow.runtime.program.steps import (
+from tallow.runtime.program.builder import Facts, GivenStorage, OpCall, ProgramBuilder
+from tallow.runtime.program.program import (
     Allocate,
     Copy,
     ExpectError,
@@ -28,7 +24,9 @@ from tallow.runtime.program.steps import (
     HostCall,
     Launch,
     LibraryCall,
+    Program,
     Step,
+    results_of,
 )
 from tallow.runtime.program.values import (
     Address,
@@ -38,6 +36,8 @@ from tallow.runtime.program.values import (
     DrawPart,
     ErrorRecord,
     Memory,
+    Operand,
+    PackedArguments,
     Parameter,
     Scalar,
     Value,

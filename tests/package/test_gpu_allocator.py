@@ -9,8 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from tallow.runtime.backends.gpu_backend.driver.error import DriverError
-from tallow.runtime.backends.gpu_backend.memory.allocator import CachingAllocator, PrivatePool, cache_limit
-from tallow.runtime.backends.gpu_backend.memory.slice import Slice
+from tallow.runtime.backends.gpu_backend.memory.allocator import CachingAllocator, PrivatePool, Slice, cache_limit
 from tallow.runtime.base.error import InvalidArgument, OutOfMemory
 from tallow.runtime.helpers.size_class import size_class
 

@@ -11,9 +11,9 @@ import numpy as np
 import pytest
 from tallow.runtime.backends.gpu_backend.ops import attention, attention_gradient, conv, pool
 from tallow.runtime.core.conv import ParamsConv2D
-from tallow.runtime.program.op_call import OpCall
-from tallow.runtime.program.operand import Operand, dense
-from tallow.runtime.program.steps import LibraryCall
+from tallow.runtime.program.builder import OpCall
+from tallow.runtime.program.program import LibraryCall
+from tallow.runtime.program.values import Operand, dense
 
 PARAMS = ParamsConv2D(b_size=2, i_h=5, i_w=6, k_h=3, k_w=2, c_out=5, c_in=4, padding=1, stride=1, dilation=1)
 HEADS = 1, 2, 40, 64

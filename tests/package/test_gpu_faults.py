@@ -22,7 +22,7 @@ from tallow.runtime.backends.gpu_backend.ops.memory import synchronize
 from tallow.runtime.base.error import CompilationFailed, InvalidArgument, InvalidIndex, OutOfMemory
 from tallow.runtime.core.layout import Layout
 from tallow.runtime.kernels import code_object
-from tallow.runtime.program.operand import Operand
+from tallow.runtime.program.values import Operand
 
 from .filling import fill, plant
 

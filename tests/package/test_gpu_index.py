@@ -15,8 +15,8 @@ from tallow.runtime.backends.gpu_backend.ops.index import index_select, scatter_
 from tallow.runtime.backends.gpu_backend.ops.memory import synchronize
 from tallow.runtime.base.error import InvalidIndex
 from tallow.runtime.core.layout import Layout
-from tallow.runtime.program.operand import Operand
-from tallow.runtime.program.steps import Fill
+from tallow.runtime.program.program import Fill
+from tallow.runtime.program.values import Operand
 
 from .programs import FACTS, LARGE, Run, Stored, at, built, expected_errors, grids, kernels, launches, layout
 

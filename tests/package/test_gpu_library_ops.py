@@ -8,8 +8,8 @@ from tallow.dtype import DType
 from tallow.kernels import arguments
 from tallow.runtime.backends.gpu_backend.ops import attention, attention_gradient, conv, matmul
 from tallow.runtime.core.conv import ParamsConv2D
-from tallow.runtime.program.operand import Operand
-from tallow.runtime.program.steps import Launch, LibraryCall
+from tallow.runtime.program.program import Launch, LibraryCall
+from tallow.runtime.program.values import Operand
 
 from .programs import FACTS, Observer, Run, Stored, at, built, call_of, kernels, layout
 

@@ -28,7 +28,7 @@ from tallow.runtime.backends.gpu_backend.ops.index import gather
 from tallow.runtime.backends.gpu_backend.ops.loss import cross_entropy, ratio_of_sums
 from tallow.runtime.base.error import InvalidArgument
 from tallow.runtime.core.optim import ROOM, parts_of
-from tallow.runtime.program.steps import Allocate, Copy
+from tallow.runtime.program.program import Allocate, Copy
 
 from .programs import FACTS, LARGE, Run, Stored, at, built, expected_errors, grids, kernels, launches
 

@@ -8,8 +8,8 @@ import pytest
 import tallow as tl
 from tallow.dtype import DType
 from tallow.runtime.backends.gpu_backend.execute.program import GpuPlan
-from tallow.runtime.program.op_call import operands_of
-from tallow.runtime.program.operand import Operand
+from tallow.runtime.program.builder import operands_of
+from tallow.runtime.program.values import Operand
 
 
 @pytest.fixture

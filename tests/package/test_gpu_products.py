@@ -11,7 +11,7 @@ from tallow import Device, DType, GgmlDType, Storage, Tensor
 from tallow.kernels.constants import GROUP_ROWS_OF_BLOCKS, GROUP_ROWS_OF_X, GROUP_SHARED
 from tallow.runtime.backends.gpu_backend.ops import quantized
 from tallow.runtime.backends.gpu_backend.ops.matmul import matmul
-from tallow.runtime.program.operand import Operand
+from tallow.runtime.program.values import Operand
 
 from . import backend
 from .programs import FACTS, Observer, Stored, at, built, kernels, launches

@@ -11,7 +11,7 @@ import pytest
 from tallow import Device, Graph, InvalidArgument, QStorage, QTensor, Tensor
 from tallow.gguf import open_gguf, save_gguf
 from tallow.models import ModelConfig, ModelRuntime
-from tallow.runtime.backends.gpu_backend.memory.slice import Slice
+from tallow.runtime.backends.gpu_backend.memory.allocator import Slice
 from tallow.runtime.files.gguf.file import joined_blocks
 
 from . import backend

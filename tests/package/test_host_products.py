@@ -10,8 +10,7 @@ from tallow.runtime.backends.cpu_backend.kernels import HostKernels
 from tallow.runtime.backends.cpu_backend.ops import native_conv
 from tallow.runtime.core.conv import ParamsConv2D
 from tallow.runtime.program.builder import NO_FACTS, ProgramBuilder
-from tallow.runtime.program.operand import dense
-from tallow.runtime.program.values import Buffer, Memory
+from tallow.runtime.program.values import Buffer, Memory, dense
 
 KERNELS = HostKernels.open()
 pytestmark = pytest.mark.skipif(KERNELS is None, reason="no kernels for this machine; run 'opgen compile --host'")

@@ -22,12 +22,9 @@ from tallow.runtime.backends.cpu_backend.execute import compiled
 from tallow.runtime.backends.cpu_backend.kernels import HostKernels
 from tallow.runtime.backends.cpu_backend.ops import native, native_copy, native_random
 from tallow.runtime.backends.cpu_backend.storage import CpuStorage
-from tallow.runtime.program.builder import ProgramBuilder, builds
-from tallow.runtime.program.op_call import OpCall
-from tallow.runtime.program.operand import Operand, dense
-from tallow.runtime.program.program import Program
-from tallow.runtime.program.steps import HostCall
-from tallow.runtime.program.values import Buffer
+from tallow.runtime.program.builder import OpCall, ProgramBuilder, builds
+from tallow.runtime.program.program import HostCall, Program
+from tallow.runtime.program.values import Buffer, Operand, dense
 
 KERNELS = HostKernels.open()
 DEVICE = tl.Device.cpu().inner

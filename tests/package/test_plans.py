@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 import tallow as tl
 from tallow.runtime.backends.plan import Key, Plan, Plans
-from tallow.runtime.program.op_call import OpCall
+from tallow.runtime.program.builder import OpCall
 
 LAYOUT = tl.Layout.contiguous((2,))
 

@@ -24,10 +24,9 @@ from tallow.runtime.backends.plan import Key, Plan
 from tallow.runtime.helpers import c_library
 from tallow.runtime.profile import ranges
 from tallow.runtime.profile.session import session
-from tallow.runtime.program.op_call import OpCall
-from tallow.runtime.program.operand import Operand
-from tallow.runtime.program.program import Program
-from tallow.runtime.program.steps import Allocate, Copy, ExpectError, Fill, HostCall, Launch, LibraryCall
+from tallow.runtime.program.builder import OpCall
+from tallow.runtime.program.program import Allocate, Copy, ExpectError, Fill, HostCall, Launch, LibraryCall, Program
+from tallow.runtime.program.values import Operand
 from tallow.runtime.selftest import examples
 
 from .test_custom_ops_page import PAGE, ran

@@ -14,9 +14,8 @@ from tallow.runtime.backends.gpu_backend.device import GpuDevice
 from tallow.runtime.backends.plan import Key, Plan
 from tallow.runtime.base.error import TallowError
 from tallow.runtime.doctor.support import SupportCell
-from tallow.runtime.program.op_call import OpCall
-from tallow.runtime.program.program import Program, results_of
-from tallow.runtime.program.steps import HostCall
+from tallow.runtime.program.builder import OpCall
+from tallow.runtime.program.program import HostCall, Program, results_of
 from tallow.runtime.selftest import examples, trial
 
 from .programs import checked, fallbacks

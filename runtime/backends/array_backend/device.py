@@ -12,9 +12,8 @@ from ...base.error import BackendUnavailable, InvalidArgument, InvalidIndex, Tal
 from ...core.layout import Layout
 from ...core.random import RandomState
 from ...doctor.finding import Finding, modules, reason
-from ...program.builder import NO_FACTS
+from ...program.builder import NO_FACTS, OpCall
 from ...program.host import host_plan
-from ...program.op_call import OpCall
 from ...program.program import Program
 from ...program.values import BlocksBuffer, Buffer, Memory
 from ..backend import BackendBlocks, Part

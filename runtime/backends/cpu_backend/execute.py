@@ -15,8 +15,7 @@ from ...helpers.host_memory import out_of_memory
 from ...program.builder import program_of_fallback
 from ...program.code import define
 from ...program.host import host_plan
-from ...program.program import Argument, Program, results_of
-from ...program.steps import Allocate, Fill, HostCall, Launch, LibraryCall, Step
+from ...program.program import Allocate, Argument, Fill, HostCall, Launch, LibraryCall, Program, Step, results_of
 from ...program.values import Address, BlocksBuffer, Buffer, Draw, DrawPart, Memory, Parameter, Scalar
 from ..plan import Plan
 from . import buffer_pool

@@ -19,7 +19,7 @@ from ....kernels.host_arguments import (
 )
 from ...core.layout import Layout
 from ...helpers.host_memory import out_of_memory
-from ...program.steps import Launch
+from ...program.program import Launch
 from ...program.values import Address, Buffer, Memory, Scalar, Value
 from ..plan import Plan, kind_of
 from . import buffer_pool

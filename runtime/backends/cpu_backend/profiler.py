@@ -5,8 +5,7 @@ from __future__ import annotations
 import os
 from functools import cache
 
-from ...program.program import Program
-from ...program.steps import Launch
+from ...program.program import Launch, Program
 from ..plan import Plan
 from ..profiler import DeviceProfiler, mark, name_of_kernel
 from . import execute

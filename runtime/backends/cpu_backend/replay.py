@@ -11,7 +11,7 @@ from ..plan import Key, Plan
 from .storage import CpuStorage
 
 if TYPE_CHECKING:
-    from ...program.op_call import OpCall
+    from ...program.builder import OpCall
 
 
 class Replay:

@@ -9,9 +9,7 @@ from typing import Final, Never
 
 from ....dtype import Array, DType
 from ...host.cast import scalar
-from ...program.argument_struct import Number
-from ...program.operand import Operand
-from ...program.values import NOWHERE, Address, Buffer, Parameter, Pointer, Scalar, Value
+from ...program.values import NOWHERE, Address, Buffer, Number, Operand, Parameter, Pointer, Scalar, Value
 
 
 class Threads(Value):

@@ -15,18 +15,16 @@ from ...base.error import BackendUnavailable
 from ...core.layout import Layout
 from ...helpers.installed import pip_install
 from ...host.array import normalised
-from ...program.op_call import OpCall
-from ...program.operand import Operand
-from ...program.values import BlocksBuffer, Buffer, Memory, Scalar
+from ...program.builder import OpCall
+from ...program.values import BlocksBuffer, Buffer, Memory, Operand, Scalar
 from ..backend import BackendStorage, Part
 from ..plan import Key, Plan
 from .driver import capture, fork, slow_path
 from .driver.grid import MOST_ROWS_OF_X
 from .execute.program import GpuPlan
 from .gpu_base import GpuBase, Opened
-from .memory.quantized import QGpuStorage
-from .memory.slice import Slice
-from .memory.storage import GpuStorage
+from .memory.allocator import Slice
+from .memory.storage import GpuStorage, QGpuStorage
 
 if TYPE_CHECKING:
     from ...custom.user_kernel import Kernel

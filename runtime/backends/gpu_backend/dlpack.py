@@ -14,7 +14,7 @@ from ...core.layout import Layout
 from ...core.shape import Shape
 from ...host.dlpack import NAME, TAKEN, DataType, DeviceOf, ManagedTensor, content, is_named, rename, said_by
 from .driver import slow_path
-from .driver.release import release_with
+from .driver.resource import release_with
 from .ops.copy import fresh
 from .ops.operand import Operand
 

@@ -14,7 +14,7 @@ from ...program.builder import Facts
 from ...program.values import NOWHERE
 from ..backend import BackendDevice
 from .driver import capture, slow_path
-from .memory.slice import Slice
+from .memory.allocator import Slice
 
 if TYPE_CHECKING:
     from .driver.gpu_driver import GpuDriver

@@ -10,7 +10,7 @@ from .....array_functors import functors
 from .....dtype import DType
 from .....op import BinaryOp, ElementwiseOp, MethodOp
 from ....program.builder import ProgramBuilder
-from ....program.steps import HostCall
+from ....program.program import HostCall
 from ....program.values import Parameter
 from .. import strided
 from ..transfer import native

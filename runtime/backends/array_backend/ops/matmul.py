@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from .....dtype import DType
 from ....program.builder import ProgramBuilder
-from ....program.steps import HostCall
+from ....program.program import HostCall
 from .. import strided
 from . import cast
 from .operand import Operand

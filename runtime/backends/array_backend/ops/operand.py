@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from .....dtype import DType
-from ....program.operand import Operand as OperandBase
+from ....program.values import Operand as OperandBase
 
 
 class Operand(OperandBase):

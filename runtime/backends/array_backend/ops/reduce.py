@@ -12,7 +12,7 @@ from .....dtype import DType
 from .....op import MethodOp, ReduceOp
 from ....numerics.rows import Monoid, Position
 from ....program.builder import ProgramBuilder
-from ....program.steps import HostCall
+from ....program.program import HostCall
 from ....program.values import Parameter
 from . import cast
 from .operand import Operand

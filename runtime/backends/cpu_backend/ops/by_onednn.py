@@ -15,9 +15,8 @@ from ....core.conv import ParamsConv1D, ParamsConv2D, ParamsConvTranspose1D, Par
 from ....core.layout import Layout
 from ....host.weights import FEW_ROWS
 from ....program.builder import ProgramBuilder
-from ....program.operand import Operand
 from ....program.program import Results
-from ....program.values import Buffer
+from ....program.values import Buffer, Operand
 from ..kernels import HostKernels
 from ..onednn import Memory, Onednn, Problem, Window
 from . import conv, native_conv, native_matmul

@@ -15,7 +15,7 @@ from ....core.layout import Layout
 from ....host import cast
 from ....host.array import LEAST_PART, bits, contiguous, copy, distinct, in_parts
 from ....program.builder import ProgramBuilder
-from ....program.steps import HostCall
+from ....program.program import HostCall
 from ....program.values import Parameter
 from ...array_backend.ops.operand import Operand
 from ...plan import kind_of

@@ -11,8 +11,7 @@ from .....kernels.constants import MOST_OPERANDS
 from .....limits import MAX_RANK
 from .....op import BinaryGradientsOp, ElementwiseOp, MethodOp
 from ....program.builder import ProgramBuilder
-from ....program.operand import Operand, dense
-from ....program.values import NOWHERE, Buffer, Parameter, Pointer
+from ....program.values import NOWHERE, Buffer, Operand, Parameter, Pointer, dense
 from ..values import THREADS, Function, number_bits
 
 if TYPE_CHECKING:

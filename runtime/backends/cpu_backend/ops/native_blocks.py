@@ -14,8 +14,7 @@ from ....helpers.threads import get_threads
 from ....host import cast
 from ....host.weights import FEW_ROWS
 from ....program.builder import ProgramBuilder
-from ....program.operand import Operand, StorageOrBuffer, dense
-from ....program.values import NOWHERE, Buffer
+from ....program.values import NOWHERE, Buffer, Operand, StorageOrBuffer, dense
 from ..kernels import address_of_array
 from ..values import PRODUCTS, RUN_PARTS, THREADS
 from . import quantized

@@ -17,9 +17,8 @@ from .....kernels import constants, host_arguments
 from ....core.conv import ParamsConv1D, ParamsConv2D, ParamsConvTranspose1D, ParamsConvTranspose2D
 from ....host.array import bits
 from ....program.builder import ProgramBuilder
-from ....program.operand import Operand
-from ....program.steps import HostCall
-from ....program.values import Address, Buffer
+from ....program.program import HostCall
+from ....program.values import Address, Buffer, Operand
 from ..values import PRODUCTS, RUN_PARTS, THREADS, Table
 from . import conv
 from .native import contiguous

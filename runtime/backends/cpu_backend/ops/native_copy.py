@@ -14,8 +14,7 @@ from .....op import BinaryOp
 from ....core.layout import Layout
 from ....core.shape import Shape
 from ....program.builder import ProgramBuilder
-from ....program.operand import Operand, StorageOrBuffer
-from ....program.values import NOWHERE, Buffer, Parameter
+from ....program.values import NOWHERE, Buffer, Operand, Parameter, StorageOrBuffer
 from ..values import THREADS, Snapshot
 from .native import MOVE, filled, launch_map
 

@@ -8,8 +8,7 @@ from .....dtype import DType
 from .....kernels import host_arguments
 from ....host.weights import FEW_ROWS
 from ....program.builder import ProgramBuilder
-from ....program.operand import Operand
-from ....program.values import NOWHERE, Buffer
+from ....program.values import NOWHERE, Buffer, Operand
 from ..values import RUN_PARTS, THREADS, address_of
 
 if TYPE_CHECKING:

@@ -11,8 +11,7 @@ from .....limits import MAX_RANK
 from ....base.error import InvalidIndex
 from ....core.layout import Layout
 from ....program.builder import ProgramBuilder
-from ....program.operand import Operand
-from ....program.values import NOWHERE, Buffer
+from ....program.values import NOWHERE, Buffer, Operand
 from ..values import RUN_PARTS, THREADS, IndexRecord, Snapshot
 from .native import copied, filled
 from .native_copy import Written

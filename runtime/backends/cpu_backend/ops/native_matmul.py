@@ -11,8 +11,7 @@ from .....dtype import Array
 from .....kernels import host_arguments
 from ....core.layout import Layout
 from ....program.builder import ProgramBuilder
-from ....program.operand import Operand
-from ....program.values import Buffer
+from ....program.values import Buffer, Operand
 from ..values import PRODUCTS, RUN_PARTS, THREADS, Table, address_of
 
 if TYPE_CHECKING:

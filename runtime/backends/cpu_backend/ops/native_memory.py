@@ -8,8 +8,7 @@ from .....dtype import DType
 from ....core.layout import Layout
 from ....core.shape import Shape
 from ....program.builder import ProgramBuilder
-from ....program.operand import Operand
-from ....program.values import Buffer
+from ....program.values import Buffer, Operand
 from ..kernel_call import BRIEF
 from .native import launch_map
 

@@ -14,8 +14,7 @@ from .....kernels.constants import OPTIM_LENGTH
 from ....core.optim import parts_of
 from ....helpers.threads import get_threads
 from ....program.builder import ProgramBuilder
-from ....program.operand import Operand, StorageOrBuffer
-from ....program.values import Buffer
+from ....program.values import Buffer, Operand, StorageOrBuffer
 from ...array_backend.ops.optim import paired
 from ..kernels import address_of_array
 from .native import contiguous

@@ -10,9 +10,8 @@ from .....dtype import DType
 from .....kernels import host_arguments
 from ....core.random import drawn_blocks, uniform_range
 from ....core.shape import Shape
-from ....program.argument_struct import PackedArguments
 from ....program.builder import ProgramBuilder
-from ....program.values import Buffer
+from ....program.values import Buffer, PackedArguments
 from ..values import RUN_PARTS, THREADS
 
 if TYPE_CHECKING:

@@ -10,8 +10,7 @@ from .....kernels import host_arguments
 from .....kernels.constants import FOLD_COLUMNS, FOLD_LENGTH
 from .....op import BinaryOp, MethodOp, ReduceOp, UnaryOp
 from ....program.builder import ProgramBuilder
-from ....program.operand import Operand, dense
-from ....program.values import NOWHERE, Buffer, Parameter
+from ....program.values import NOWHERE, Buffer, Operand, Parameter, dense
 from ..values import RUN_PARTS, THREADS, number_bits
 from .native import contiguous, elementwise, filled
 

@@ -9,8 +9,7 @@ from .....kernels import host_arguments
 from .....kernels.constants import COUNTED_LENGTH, SELECTED_COUNT, SORTED_LINES
 from ....core.layout import Layout
 from ....program.builder import ProgramBuilder
-from ....program.operand import Operand, dense
-from ....program.values import NOWHERE, Buffer, Pointer
+from ....program.values import NOWHERE, Buffer, Operand, Pointer, dense
 from ..values import RUN_PARTS, THREADS
 from .native import contiguous, copied
 from .native_index import gathered

@@ -11,8 +11,7 @@ from .....dtype import Array
 from .....kernels import host_arguments
 from ....helpers.host_memory import require_room
 from ....program.builder import ProgramBuilder
-from ....program.operand import Operand
-from ....program.values import Buffer
+from ....program.values import Buffer, Operand
 from ...array_backend.ops.upsample import neighbours
 from ..values import RUN_PARTS, THREADS, Table
 

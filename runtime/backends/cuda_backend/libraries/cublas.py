@@ -6,9 +6,9 @@ from typing import TYPE_CHECKING, Any, Final, Self
 
 from .....dtype import DType
 from ...gpu_backend.driver.error import LibraryError
-from ...gpu_backend.driver.release import release_with
+from ...gpu_backend.driver.resource import release_with
 from ...gpu_backend.libraries.gemm import GemmConstants, GemmLibrary
-from ...gpu_backend.memory.slice import Slice
+from ...gpu_backend.memory.allocator import Slice
 from ..context import Context, destroy_handle
 
 if TYPE_CHECKING:

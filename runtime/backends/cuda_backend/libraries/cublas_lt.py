@@ -11,12 +11,12 @@ import numpy as np
 from .....dtype import DType
 from .....kernels.constants import ACCESS_BYTES
 from ....base.bounded_cache import BoundedCache
-from ....program.steps import LibraryCall
+from ....program.program import LibraryCall
 from ....program.values import Address, alignment_of
 from ...gpu_backend.driver.error import LibraryError
-from ...gpu_backend.driver.release import release_with
+from ...gpu_backend.driver.resource import release_with
 from ...gpu_backend.libraries.library import Library
-from ...gpu_backend.memory.slice import Slice
+from ...gpu_backend.memory.allocator import Slice
 from ..context import Context, destroy_handle
 from .cublas import ADVICE, KINDS
 

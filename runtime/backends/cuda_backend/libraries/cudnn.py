@@ -10,13 +10,13 @@ from .....dtype import DType
 from .....kernels.constants import ACCESS_BYTES
 from ....base.error import OutOfMemory
 from ....core.conv import ParamsConv2D
-from ....program.steps import LibraryCall
+from ....program.program import LibraryCall
 from ....program.values import Address, alignment_of
 from ...gpu_backend.driver import capture
 from ...gpu_backend.driver.error import LibraryError
-from ...gpu_backend.driver.release import release_with
+from ...gpu_backend.driver.resource import release_with
 from ...gpu_backend.libraries.library import AttentionGradientParams, AttentionParams, Library
-from ...gpu_backend.memory.slice import Slice
+from ...gpu_backend.memory.allocator import Slice
 from ..context import Context
 from . import cudnn_graphs
 from .cudnn_graphs import Plan

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple, Self
 
 from .....dtype import DType
 from ...gpu_backend.driver.error import LibraryError
-from ...gpu_backend.driver.release import release_with
+from ...gpu_backend.driver.resource import release_with
 from ...gpu_backend.libraries.solver import SolverLibrary
 from ..context import destroy_handle
 from .cublas import KINDS

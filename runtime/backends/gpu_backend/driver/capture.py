@@ -21,7 +21,7 @@ from . import fork, slow_path
 from .protocols import CapturingDriver, Region, StreamHandle
 
 if TYPE_CHECKING:
-    from ....program.op_call import OpCall
+    from ....program.builder import OpCall
 
 # Of GraphState in kernels/graph.hpp.
 STATE_BYTES = 64

@@ -38,7 +38,7 @@ class CapturingDriver(Protocol):
 
 
 class Region(Protocol):
-    """Device memory, for as long as somebody holds this: see `memory.slice.Slice`."""
+    """Device memory, for as long as somebody holds this: see `memory.allocator.Slice`."""
 
     @property
     def address(self) -> int:

@@ -15,8 +15,7 @@ from ...backend import BackendGraph
 from ..driver import capture, slow_path
 from ..driver.resource import Resource
 from ..driver.stream import Recorded, keep_until_done, let_go
-from ..memory.allocator import PrivatePool
-from ..memory.slice import Slice
+from ..memory.allocator import PrivatePool, Slice
 
 if TYPE_CHECKING:
     from ..gpu_base import GpuBase

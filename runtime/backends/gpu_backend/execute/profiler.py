@@ -10,10 +10,8 @@ from functools import partial
 from time import perf_counter_ns
 from typing import Any, Final
 
-from ....program.builder import program_of_fallback
-from ....program.op_call import OpCall
-from ....program.program import Program
-from ....program.steps import Allocate, Launch, LibraryCall, Step
+from ....program.builder import OpCall, program_of_fallback
+from ....program.program import Allocate, Launch, LibraryCall, Program, Step
 from ...plan import Plan
 from ...profiler import AllocationRecord, CallRecord, DeviceProfiler, LaunchRecord, Listener, Span, Work, program_of
 from ..driver import capture

@@ -10,13 +10,22 @@ from itertools import combinations
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 from .....dtype import DType
-from ....program.argument_struct import PackedArguments
-from ....program.builder import program_of_fallback
+from ....program.builder import OpCall, program_of_fallback
 from ....program.code import define
-from ....program.op_call import OpCall
-from ....program.program import Argument, Program, results_of
+from ....program.program import (
+    Allocate,
+    Argument,
+    Copy,
+    ExpectError,
+    Fill,
+    HostCall,
+    Launch,
+    LibraryCall,
+    Program,
+    Step,
+    results_of,
+)
 from ....program.program import Results as BuiltResults
-from ....program.steps import Allocate, Copy, ExpectError, Fill, HostCall, Launch, LibraryCall, Step
 from ....program.values import (
     Address,
     BlocksBuffer,
@@ -26,6 +35,7 @@ from ....program.values import (
     DrawPart,
     ErrorRecord,
     Memory,
+    PackedArguments,
     Parameter,
     Scalar,
     Value,

@@ -10,13 +10,13 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
 from .....dtype import DType
-from ....program.steps import LibraryCall
+from ....program.program import LibraryCall
 from ....program.values import Address
 from ..driver import capture
 from ..driver.error import LibraryError
-from ..driver.release import release_with
+from ..driver.resource import release_with
 from ..driver.stream import Stream
-from ..memory.slice import Slice
+from ..memory.allocator import Slice
 from .gemm import Device
 from .library import Library, Transform
 

@@ -10,7 +10,7 @@ from contextlib import AbstractContextManager
 from typing import Any, Final, NamedTuple, Protocol
 
 from .....dtype import DType
-from ....program.steps import LibraryCall
+from ....program.program import LibraryCall
 from ....program.values import Address
 from ..driver import capture, slow_path
 from ..driver.stream import Stream

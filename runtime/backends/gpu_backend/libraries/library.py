@@ -5,7 +5,7 @@ from typing import ClassVar, NamedTuple, Protocol
 
 from .....dtype import DType
 from ....core.conv import ParamsConv2D
-from ....program.steps import LibraryCall
+from ....program.program import LibraryCall
 from ....program.values import Address
 from .matrices import Matrices
 

@@ -17,7 +17,7 @@ import numpy as np
 from .....dtype import DType
 from ....host.linalg import no_result
 from ..driver import capture, slow_path
-from ..memory.slice import Slice
+from ..memory.allocator import Slice
 from .library import Library
 
 if TYPE_CHECKING:

@@ -11,7 +11,7 @@ from ....base.bounded_cache import BoundedCache
 from ....base.error import InvalidArgument, OutOfMemory
 from ....helpers.size_class import size_class
 from ....program.values import NOWHERE
-from ..driver import capture, fork
+from ..driver import capture, fork, slow_path
 from ..driver.error import DriverError
 
 # All blocks are multiples of it.
@@ -65,7 +65,7 @@ class Blocks:
 
 
 class Pool(ABC):
-    """Blocks for slices: see `storage.Slice`, which takes one and puts it back without a lock.
+    """Blocks for slices: see `Slice`, which takes one and puts it back without a lock.
 
     Taking from a list and putting into it are single steps, and so are sums without a call in them: CPython switches
     threads and collects garbage between calls only.
@@ -115,6 +115,44 @@ class Pool(ABC):
     @abstractmethod
     def _new_block(self, size: int) -> int:
         """The address of a new block."""
+
+
+class Slice:
+    """`nbytes` bytes of device memory at `address`, given back to the allocator when nobody holds the slice.
+
+    Raises OutOfMemory when the memory does not suffice with the cache emptied; what was allocated before stays usable.
+    """
+
+    __slots__ = ("_blocks", "address", "nbytes", "pool")
+
+    address: int
+    _blocks: Blocks
+    pool: Pool
+
+    def __init__(self, pool: Pool, nbytes: int) -> None:
+        if slow_path.required or pool.needs_attention:
+            pool = pool.attended()
+        try:
+            blocks = pool.by_request[nbytes]
+            self.address = blocks.free.pop()
+        except (KeyError, IndexError):
+            blocks, self.address = pool.more(nbytes)
+        self.pool = pool
+        self.nbytes = nbytes
+        self._blocks = blocks
+        pool.allocated = allocated = pool.allocated + blocks.size
+        if allocated > pool.peak:
+            pool.peak = allocated
+
+    def __del__(self) -> None:
+        # A finaliser of weakref would cost as much as a launch. This one only notes the block, which is right at any
+        # time and in any thread, at the end of the interpreter too.
+        try:
+            blocks = self._blocks
+        except AttributeError:  # there was no memory
+            return
+        blocks.free.append(self.address)
+        self.pool.allocated -= blocks.size
 
 
 class CachingAllocator(Pool):

@@ -1,4 +1,4 @@
-"""The storage of a GPU backend: data, on which the functions of `ops` work."""
+"""The storages of a GPU backend: data, on which the functions of `ops` work."""
 
 from __future__ import annotations
 
@@ -7,13 +7,14 @@ from typing import TYPE_CHECKING, Any, Final, Protocol, Self
 import numpy as np
 
 from .....dtype import Array, DType
+from .....ggml_dtype import GgmlDType
 from .....kernels.constants import ACCESS_BYTES
 from ....core.layout import Layout
 from ....host.array import normalised
-from ...backend import BackendStorage
+from ...backend import BackendBlocks, BackendStorage
 from ...plan import kind_of
 from ..driver import capture, slow_path
-from .slice import Slice
+from .allocator import Slice
 
 if TYPE_CHECKING:
     from ..driver.capture import Capture
@@ -91,7 +92,7 @@ class GpuStorage(BackendStorage):
 
     def _written(self) -> Memory:
         """The memory of a number, with the number."""
-        from ....program.operand import Operand
+        from ....program.values import Operand
         from ..ops.copy import fill_with
 
         assert self.number is not None
@@ -115,3 +116,23 @@ class GpuStorage(BackendStorage):
 
     def to_dlpack(self, layout: Layout, *, stream: int | None = None, copy: bool | None = None, **_: Any) -> object:
         return self.device.export(self, layout, stream, copy=bool(copy))
+
+
+class QGpuStorage(BackendBlocks):
+    """Blocks in device memory, as files have them."""
+
+    device: GpuBase
+
+    def __init__(self, device: GpuBase, dtype: GgmlDType, length: int, memory: Memory) -> None:
+        """Hold `memory`, which begins with the blocks of `length` weights."""
+        self.device = device
+        self.dtype = dtype
+        self.length = length
+        self.memory = memory
+        self.kind = kind_of(dtype, length)
+
+    @property
+    def data(self) -> Array:
+        array = np.empty(self.size_in_bytes, np.uint8)
+        self.device.read(array, self.memory.address)
+        return array

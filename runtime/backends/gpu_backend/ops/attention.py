@@ -11,8 +11,7 @@ from .....kernels import arguments
 from .....kernels.constants import ACCESS_BYTES, ATTENTION_FEW_ROWS, ATTENTION_ROWS, COUNTERS, GROUP_SHARED
 from ....base.error import InvalidArgument
 from ....program.builder import ProgramBuilder
-from ....program.operand import Operand, dense
-from ....program.values import NOWHERE, Buffer
+from ....program.values import NOWHERE, Buffer, Operand, dense
 from ..driver.grid import MOST_BLOCKS, ceil_divide
 from ..libraries.library import AttentionParams
 from . import copy

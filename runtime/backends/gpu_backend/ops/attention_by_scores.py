@@ -9,8 +9,7 @@ from .....dtype import DType
 from .....op import BinaryOp, CmpOp, MethodOp, ReduceOp, UnaryOp
 from ....core.shape import Shape
 from ....program.builder import ProgramBuilder
-from ....program.operand import Operand, dense
-from ....program.values import Buffer
+from ....program.values import Buffer, Operand, dense
 from . import copy, elementwise, memory
 from .index import Rows, check
 from .matmul import matmul

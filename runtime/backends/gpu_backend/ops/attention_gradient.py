@@ -10,8 +10,7 @@ from .....kernels import arguments
 from .....kernels.constants import ATTENTION_ROWS
 from ....base.error import InvalidArgument
 from ....program.builder import ProgramBuilder
-from ....program.operand import Operand
-from ....program.values import NOWHERE, Buffer
+from ....program.values import NOWHERE, Buffer, Operand
 from ..driver.grid import MOST_BLOCKS, ceil_divide
 from ..libraries.library import AttentionGradientParams, AttentionParams
 from . import attention

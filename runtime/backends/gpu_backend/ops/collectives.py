@@ -12,8 +12,7 @@ from .....kernels import arguments
 from .....kernels.constants import BLOCK_SIZE, REDUCED_WORDS
 from .....op import MethodOp
 from ....program.builder import ProgramBuilder
-from ....program.operand import Operand, dense
-from ....program.values import Buffer
+from ....program.values import Buffer, Operand, dense
 from ..driver.grid import ceil_divide
 from . import copy, elementwise, on_host
 

@@ -11,8 +11,7 @@ from .....kernels.constants import BLOCK_SIZE, CONV_CHANNELS
 from .....op import MethodOp
 from ....core.conv import ParamsConv1D, ParamsConv2D, ParamsConvTranspose1D, ParamsConvTranspose2D
 from ....program.builder import ProgramBuilder
-from ....program.operand import Operand, dense
-from ....program.values import Buffer
+from ....program.values import Buffer, Operand, dense
 from ..driver.grid import ceil_divide
 from . import copy, elementwise
 from .geometry import LIMIT, plane_parts, strided_block

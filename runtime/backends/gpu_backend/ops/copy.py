@@ -12,10 +12,18 @@ from .....kernels import arguments
 from .....kernels.constants import ACCESS_BYTES, BLOCK_SIZE, COPY_ELEMENTS, FILL_PACKS, JOIN_MANY_SOURCES, JOIN_SOURCES
 from ....core.layout import Layout
 from ....core.shape import Shape
-from ....program.argument_struct import Number, PackedArguments
 from ....program.builder import ProgramBuilder
-from ....program.operand import Operand, StorageOrBuffer, dense
-from ....program.values import NOWHERE, Address, Buffer, alignment_of
+from ....program.values import (
+    NOWHERE,
+    Address,
+    Buffer,
+    Number,
+    Operand,
+    PackedArguments,
+    StorageOrBuffer,
+    alignment_of,
+    dense,
+)
 from ..driver.grid import ceil_divide
 from .geometry import LIMIT, Dims, Part, are_few, divisor, merged, parts, tiled
 from .scalar import element_words, repeated_bits

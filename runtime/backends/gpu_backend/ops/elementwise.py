@@ -11,10 +11,8 @@ from .....kernels import arguments
 from .....kernels.arguments import Geometry
 from .....kernels.constants import ACCESS_BYTES, BLOCK_SIZE, CONTIGUOUS_PACKS
 from .....op import BinaryGradientOp, BinaryGradientsOp, BinaryOp, CmpOp, MethodOp, UnaryGradientOp, UnaryOp
-from ....program.argument_struct import Number, PackedArguments
 from ....program.builder import ProgramBuilder
-from ....program.operand import Operand, dense
-from ....program.values import Address, Buffer
+from ....program.values import Address, Buffer, Number, Operand, PackedArguments, dense
 from ..driver.grid import ceil_divide
 from . import copy
 from .geometry import Dims, Part, are_few, merged, parts, strided_block, tiled

@@ -11,8 +11,7 @@ import numpy as np
 
 from .....dtype import Array, DType
 from ....program.builder import ProgramBuilder
-from ....program.operand import Operand
-from ....program.values import Buffer
+from ....program.values import Buffer, Operand
 from ..libraries.library import Transform
 from . import copy, on_host
 

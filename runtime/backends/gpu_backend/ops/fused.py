@@ -14,10 +14,8 @@ from .....kernels.arguments import Geometry
 from .....kernels.constants import FUSED_NUMBERS, FUSED_RESULTS, FUSED_SOURCES, STRUCTS, WIDTHS
 from .....limits import MAX_RANK
 from .....op import MethodOp
-from ....program.argument_struct import PackedArguments
 from ....program.builder import ProgramBuilder
-from ....program.operand import Operand
-from ....program.values import NOWHERE, Buffer, Pointer
+from ....program.values import NOWHERE, Buffer, Operand, PackedArguments, Pointer
 from ..execute.kernels import compose
 from .elementwise import Several, several
 from .scalar import element_words

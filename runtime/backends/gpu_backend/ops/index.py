@@ -9,10 +9,8 @@ from .....kernels import arguments
 from .....kernels.constants import ACCESS_BYTES, BLOCK_SIZE, COPY_ELEMENTS
 from ....core.layout import Layout
 from ....core.shape import Shape
-from ....program.argument_struct import PackedArguments
 from ....program.builder import ProgramBuilder
-from ....program.operand import Operand
-from ....program.values import NOWHERE, Buffer, alignment_of
+from ....program.values import NOWHERE, Buffer, Operand, PackedArguments, alignment_of
 from ..execute.index_errors import code_of
 from . import copy
 from .geometry import Dims, Part, merged, packed_block, parts

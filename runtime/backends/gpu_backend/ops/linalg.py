@@ -20,8 +20,7 @@ from .....kernels.constants import BLOCK_SIZE, COPY_ELEMENTS
 from .....op import BinaryOp, MethodOp, ReduceOp, UnaryOp
 from ....host import linalg
 from ....program.builder import ProgramBuilder
-from ....program.operand import Operand, dense
-from ....program.values import NOWHERE, Buffer, Pointer
+from ....program.values import NOWHERE, Buffer, Operand, Pointer, dense
 from ..driver.grid import blocks_for
 from ..libraries.solver import are_few_columns, are_many
 from . import copy, elementwise, matmul, on_host, reduce

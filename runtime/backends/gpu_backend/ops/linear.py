@@ -6,8 +6,7 @@ from typing import TYPE_CHECKING
 
 from .....dtype import DType
 from ....program.builder import ProgramBuilder
-from ....program.operand import Operand
-from ....program.values import Buffer
+from ....program.values import Buffer, Operand
 from . import copy, matmul
 
 if TYPE_CHECKING:

@@ -8,8 +8,7 @@ from .....kernels import arguments
 from .....kernels.constants import ACCESS_BYTES, BLOCK_SIZE, REDUCE_IN_FLIGHT
 from .....op import BinaryOp, ReduceOp, UnaryOp
 from ....program.builder import ProgramBuilder
-from ....program.operand import Operand, dense
-from ....program.values import NOWHERE, Buffer
+from ....program.values import NOWHERE, Buffer, Operand, dense
 from ..driver.grid import ceil_divide, power_of_two
 from . import elementwise, index, reduce, rows
 

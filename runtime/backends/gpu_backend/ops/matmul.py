@@ -10,8 +10,7 @@ from .....kernels import arguments
 from .....kernels.constants import ACCESS_BYTES, GROUP_SHARED, MATMUL_SIDE
 from ....base.error import InvalidArgument
 from ....program.builder import ProgramBuilder
-from ....program.operand import Operand, dense
-from ....program.values import NOWHERE, Address, Buffer
+from ....program.values import NOWHERE, Address, Buffer, Operand, dense
 from ..driver.grid import MOST_BLOCKS, ceil_divide
 from ..libraries.matrices import Matrices, matrices
 from . import copy

@@ -9,8 +9,7 @@ from .....kernels import arguments
 from .....kernels.constants import ACCESS_BYTES, BLOCK_SIZE, JOINED_COLUMNS
 from ....core.shape import Shape
 from ....program.builder import ProgramBuilder
-from ....program.operand import Operand
-from ....program.values import NOWHERE, Address, Buffer
+from ....program.values import NOWHERE, Address, Buffer, Operand
 from ..driver.grid import ceil_divide
 from . import copy, memory, rows
 from .scalar import element_bits

@@ -12,8 +12,7 @@ import numpy as np
 
 from .....dtype import Array, DType
 from ....program.builder import ProgramBuilder
-from ....program.operand import Operand
-from ....program.values import Buffer
+from ....program.values import Buffer, Operand
 from . import copy
 
 if TYPE_CHECKING:

@@ -1,5 +1,5 @@
 """The operands of ops on GPUs."""
 
-from ....program.operand import Operand
+from ....program.values import Operand
 
 __all__ = ["Operand"]

@@ -9,10 +9,8 @@ from typing import Final, NamedTuple, TypeVar
 from .....kernels import arguments
 from .....kernels.constants import ACCESS_BYTES, BLOCK_SIZE, OPTIM_PACKS, OPTIM_TENSORS
 from ....core.optim import ROOM, parts_of
-from ....program.argument_struct import PackedArguments
 from ....program.builder import ProgramBuilder
-from ....program.operand import Operand, StorageOrBuffer
-from ....program.values import NOWHERE, Buffer, Pointer
+from ....program.values import NOWHERE, Buffer, Operand, PackedArguments, Pointer, StorageOrBuffer
 from ...array_backend.ops.optim import paired
 from ..driver.grid import ceil_divide
 from .copy import contiguous

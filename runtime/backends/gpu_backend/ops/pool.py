@@ -8,8 +8,7 @@ from typing import TYPE_CHECKING
 
 from .....kernels import arguments
 from ....program.builder import ProgramBuilder
-from ....program.operand import Operand
-from ....program.values import Buffer
+from ....program.values import Buffer, Operand
 from . import copy
 from .geometry import merged, packed_block, parts
 

@@ -32,15 +32,14 @@ from .....op import BinaryOp, MethodOp, ReduceOp
 from ....core.layout import Layout
 from ....host.quantize import quantized
 from ....program.builder import ProgramBuilder
-from ....program.operand import Operand, StorageOrBuffer, dense
-from ....program.values import NOWHERE, Address, BlocksBuffer, Buffer, Memory
+from ....program.values import NOWHERE, Address, BlocksBuffer, Buffer, Memory, Operand, StorageOrBuffer, dense
 from ..driver.grid import FEW_ROWS_OF_X, MOST_ROWS_OF_X, ceil_divide
 from . import copy, elementwise, index, linear, norm, on_host, reduce
 
 if TYPE_CHECKING:
     from ..device import GpuDevice
     from ..libraries.library import Blas
-    from ..memory.quantized import QGpuStorage
+    from ..memory.storage import QGpuStorage
 
 # Products take so many turns at most where x stays in f32, and so many of them by weights that are floats; more rows
 # are quicker with weights that are decoded to memory.

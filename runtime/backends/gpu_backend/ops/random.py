@@ -9,9 +9,8 @@ from .....dtype import DType
 from .....kernels import arguments
 from ....core.random import drawn_blocks, uniform_range
 from ....core.shape import Shape
-from ....program.argument_struct import PackedArguments
 from ....program.builder import ProgramBuilder
-from ....program.values import Buffer, Draw, Pointer
+from ....program.values import Buffer, Draw, PackedArguments, Pointer
 from ..driver import capture, slow_path
 from ..driver.grid import blocks_for
 

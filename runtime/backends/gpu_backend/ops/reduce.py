@@ -19,10 +19,8 @@ from .....kernels.constants import (
 )
 from .....op import MethodOp, ReduceOp
 from ....base.error import InvalidArgument
-from ....program.argument_struct import Number, PackedArguments
 from ....program.builder import ProgramBuilder
-from ....program.operand import Operand
-from ....program.values import Buffer
+from ....program.values import Buffer, Number, Operand, PackedArguments
 from ..driver.grid import ceil_divide, power_of_two
 from . import copy
 from .geometry import LIMIT, Dims, Piece, merged, packed_dims, split

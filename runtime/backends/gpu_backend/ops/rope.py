@@ -9,8 +9,7 @@ from typing import Final, NamedTuple
 from .....kernels import arguments
 from .....kernels.constants import ACCESS_BYTES, BLOCK_SIZE, ROPE_HEADS
 from ....program.builder import ProgramBuilder
-from ....program.operand import Operand
-from ....program.values import NOWHERE, Buffer, alignment_of
+from ....program.values import NOWHERE, Buffer, Operand, alignment_of
 from ..driver.grid import ceil_divide
 from . import copy, index
 from .geometry import Dims, Part, merged, parts

@@ -10,8 +10,7 @@ from .....kernels.arguments import Geometry
 from .....kernels.constants import ACCESS_BYTES, BLOCK_SIZE, ROW_TEAM
 from ....base.error import InvalidArgument
 from ....program.builder import ProgramBuilder
-from ....program.operand import Operand, dense
-from ....program.values import Buffer
+from ....program.values import Buffer, Operand, dense
 from ..driver.grid import ceil_divide, power_of_two
 from . import copy
 from .geometry import Dims, merged, packed_dims, split

@@ -7,8 +7,7 @@ from typing import Final
 from .....dtype import DType
 from .....kernels.arguments import PARAMETERS
 from ....host import cast
-from ....program.argument_struct import Number
-from ....program.values import Parameter, Scalar
+from ....program.values import Number, Parameter, Scalar
 
 _WORD: Final = 1 << 64
 _NO_PARAMETERS: Final = tuple((0,) * count for count in range(1 + max(PARAMETERS.values())))

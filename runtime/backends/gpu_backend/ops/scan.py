@@ -9,8 +9,7 @@ from typing import Final, NamedTuple
 from .....kernels import arguments
 from .....kernels.constants import ACCESS_BYTES, BLOCK_SIZE, ROW_TEAM
 from ....program.builder import ProgramBuilder
-from ....program.operand import Operand
-from ....program.values import NOWHERE, Buffer
+from ....program.values import NOWHERE, Buffer, Operand
 from ..driver.grid import MOST_BLOCKS, ceil_divide, power_of_two
 from . import copy
 

@@ -9,8 +9,7 @@ from .....kernels import arguments
 from .....kernels.constants import BLOCK_SIZE, COLUMN_ELEMENTS, ROW_TEAM
 from ....base.error import InvalidArgument
 from ....program.builder import ProgramBuilder
-from ....program.operand import Operand
-from ....program.values import NOWHERE, Buffer
+from ....program.values import NOWHERE, Buffer, Operand
 from ..driver.grid import ceil_divide, power_of_two
 from . import copy, rows
 from .geometry import LIMIT

@@ -13,8 +13,7 @@ from ....base.error import InvalidArgument
 from ....core.layout import Layout
 from ....core.shape import Shape
 from ....program.builder import ProgramBuilder
-from ....program.operand import Operand
-from ....program.values import NOWHERE, Address, Buffer, Memory, Pointer
+from ....program.values import NOWHERE, Address, Buffer, Memory, Operand, Pointer
 from ..driver.grid import MOST_BLOCKS, ceil_divide
 from . import copy, index
 from .geometry import LIMIT

@@ -18,8 +18,7 @@ from .....kernels import arguments
 from .....kernels.constants import BLOCK_SIZE, DIGIT_BITS, SHARED_SUMS, SORT_TILE
 from .....op import MethodOp
 from ....program.builder import ProgramBuilder
-from ....program.operand import Operand, dense
-from ....program.values import NOWHERE, Buffer, Memory
+from ....program.values import NOWHERE, Buffer, Memory, Operand, dense
 from ..driver.grid import ceil_divide
 from . import copy, elementwise, index
 from .geometry import LIMIT, Dims, parts, strided_block

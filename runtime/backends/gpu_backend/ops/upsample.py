@@ -10,10 +10,8 @@ from typing import Final
 from .....kernels import arguments
 from .....kernels.constants import BLOCK_SIZE
 from ....base.error import InvalidArgument
-from ....program.argument_struct import PackedArguments
 from ....program.builder import ProgramBuilder
-from ....program.operand import Operand
-from ....program.values import Buffer
+from ....program.values import Buffer, Operand, PackedArguments
 from ..driver.grid import ceil_divide
 from . import copy
 from .geometry import LIMIT, Dims, Part, divisor, merged, plane_parts, strided_block

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, Self
 
 from .....dtype import DType
-from ...gpu_backend.driver.release import release_with
+from ...gpu_backend.driver.resource import release_with
 from ...gpu_backend.libraries.solver import LETTERS, SolverLibrary
 from ..result import value_of
 from .rocblas import KINDS

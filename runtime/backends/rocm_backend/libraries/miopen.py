@@ -16,12 +16,12 @@ from .....libraries.miopen import FUNCTIONS
 from ....base.error import OutOfMemory
 from ....core.conv import ParamsConv2D
 from ....helpers.c_library import load
-from ....program.steps import LibraryCall
+from ....program.program import LibraryCall
 from ....program.values import Address
 from ...gpu_backend.driver import capture
 from ...gpu_backend.driver.error import LibraryError
 from ...gpu_backend.libraries.library import Library
-from ...gpu_backend.memory.slice import Slice
+from ...gpu_backend.memory.allocator import Slice
 from ..hip import HipDevice, HipStream
 from ..hip.resource import HipResource
 
