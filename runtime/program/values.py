@@ -94,11 +94,6 @@ class Buffer:
         """The bytes of all elements."""
         return self.length * self.dtype.itemsize
 
-    @property
-    def in_memory(self) -> Buffer:
-        """The same buffer for kernels that take no number along."""
-        return Buffer(self.dtype, self.length, self.memory)
-
 
 class BlocksBuffer:
     """`length` weights in blocks of a GGML format: what a storage of blocks is in a program."""

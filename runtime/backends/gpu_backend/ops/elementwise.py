@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import lru_cache, partial
-from typing import Final, NamedTuple, Protocol
+from typing import Any, Final, NamedTuple
 
 from .....dtype import DType
 from .....kernels import arguments
-from .....kernels.arguments import Geometry
 from .....kernels.constants import ACCESS_BYTES, BLOCK_SIZE, CONTIGUOUS_PACKS
 from .....op import BinaryGradientOp, BinaryGradientsOp, BinaryOp, CmpOp, MethodOp, UnaryGradientOp, UnaryOp
 from ....program.builder import ProgramBuilder
@@ -22,37 +21,8 @@ from .scalar import parameter_bits
 _MOST_GIVEN: Final = 3
 
 
-class _Contiguous(Protocol):
-    def __call__(
-        self, *, result: Address, sources: Sequence[Address], count: int, parameters: Sequence[Number]
-    ) -> PackedArguments: ...
-
-
-class _Strided(Protocol):
-    def __call__(
-        self,
-        *,
-        result: Address,
-        sources: Sequence[Address],
-        count: int,
-        geometry: Geometry,
-        parameters: Sequence[Number],
-    ) -> PackedArguments: ...
-
-
-class Map(NamedTuple):
-    """A family of kernels that make one element of the result from one of each operand."""
-
-    family: str
-    contiguous: _Contiguous
-    strided: _Strided
-    number_contiguous: Callable[..., PackedArguments] | None = None
-    """The same with a number in the place of one of the last two operands."""
-    number_strided: Callable[..., PackedArguments] | None = None
-
-
-class Several(NamedTuple):
-    """The kernels of an op, or of a program of ops, that make several results of one element of each operand."""
+class Kernels(NamedTuple):
+    """Kernels that make elements of results from one element of each operand."""
 
     family: str
     name: str
@@ -61,6 +31,41 @@ class Several(NamedTuple):
     """What packs `results` and `sources`, addresses, and the `count` of elements."""
     strided: Callable[..., PackedArguments]
     """The same with their `geometry`."""
+
+
+class Map(NamedTuple):
+    """A family of kernels of one result, whose structs have `parameters`."""
+
+    family: str
+    contiguous: Callable[..., PackedArguments]
+    strided: Callable[..., PackedArguments]
+    number_contiguous: Callable[..., PackedArguments] | None = None
+    """The same with a number in the place of one of the last two operands."""
+    number_strided: Callable[..., PackedArguments] | None = None
+
+    def kernels(
+        self, name: str, operands: tuple[Operand, ...], parameters: Sequence[Number]
+    ) -> tuple[Kernels, Sequence[Operand]]:
+        """The kernels for operands, and those that they read; a number is taken along, others are in memory."""
+        fields: dict[str, Any] = {"parameters": parameters}
+        packers: tuple[Callable[..., PackedArguments] | None, ...] = self.contiguous, self.strided
+        if self.number_contiguous is not None:
+            *first, left, right = operands
+            is_left = right.storage.number is None
+            number, other = (left, right) if is_left else (right, left)
+            if number.storage.number is not None:
+                operands, name = (*first, other), f"{name}_number"
+                packers = self.number_contiguous, self.number_strided
+                fields |= {"number": number.storage.number, "number_is_left": int(is_left)}
+        contiguous, strided = [partial(_pack_one, pack, fields) for pack in packers]
+        return Kernels(self.family, name, contiguous, strided), operands
+
+
+def _pack_one(
+    pack: Callable[..., PackedArguments], own: Mapping[str, Any], *, results: Sequence[Address], **fields: Any
+) -> PackedArguments:
+    """Pack the struct of kernels of one result."""
+    return pack(result=results[0], **own, **fields)
 
 
 _UNARY: Final = Map("unary", arguments.unary_contiguous, arguments.unary_strided)
@@ -195,7 +200,7 @@ def joint(
     operands = [first, *(other for other in others if isinstance(other, Operand))]
     family, dtype = "binary_gradients", operands[-1].dtype
     bits = parameter_bits(family, tuple([other for other in others if not isinstance(other, Operand)]), dtype)
-    kernels = Several(
+    kernels = Kernels(
         family,
         op.kernel(dtype, first.dtype),
         partial(arguments.binary_gradients_contiguous, parameters=bits),
@@ -206,31 +211,11 @@ def joint(
 
 
 def several(
-    build: ProgramBuilder, kernels: Several, operands: Sequence[Operand], dtypes: Sequence[DType]
+    build: ProgramBuilder, kernels: Kernels, operands: Sequence[Operand], dtypes: Sequence[DType]
 ) -> tuple[Buffer, ...]:
     """New storages of the dtypes, with what the kernels make of every element of the operands, which have one shape."""
-    count = operands[0].layout.elem_count
-    made = tuple([build.empty(dtype, count) for dtype in dtypes])
-    if count == 0:
-        return made
-    itemsizes = tuple([operand.itemsize for operand in operands])
-    widest = max(*itemsizes, *[dtype.itemsize for dtype in dtypes])
-    if all(operand.layout.is_contiguous for operand in operands):
-        to, sources = [result.address for result in made], [operand.address for operand in operands]
-        packed = kernels.contiguous(results=to, sources=sources, count=count)
-        blocks = contiguous_blocks(build, count, widest)
-        build.launch(kernels.family, f"{kernels.name}_contiguous", blocks, packed)
-        return made
-    strides = tuple([operand.strides for operand in operands])
-    launches = strided_launches(strided_block(widest), are_few(build, count), operands[0].shape, strides, itemsizes)
-    if launches is None:
-        return several(build, kernels, [copy.straightened(build, operand) for operand in operands], dtypes)
-    for blocks, first, offsets, part_count, geometry in launches:
-        to = [result.address + first * result.dtype.itemsize for result in made]
-        places = zip(operands, offsets, strict=True)
-        sources = [operand.address + offset * operand.itemsize for operand, offset in places]
-        packed = kernels.strided(results=to, sources=sources, count=part_count, geometry=geometry)
-        build.launch(kernels.family, f"{kernels.name}_strided", blocks, packed)
+    made = tuple([build.empty(dtype, operands[0].layout.elem_count) for dtype in dtypes])
+    _launch(build, kernels, operands, [(result.address, result.dtype.itemsize) for result in made])
     return made
 
 
@@ -247,65 +232,46 @@ def _map(
 
     Where there is a `target` it is written instead: contiguous elements, whose address is that of a whole access.
     """
-    layout = operands[0].layout
-    widest, is_contiguous, addresses = dtype.itemsize, True, []
-    for source, source_layout in operands:
-        if source.number is not None and kernels.number_contiguous is not None:
-            return _map_number(build, kernels, name, operands, dtype, parameters, target)
-        itemsize = source.dtype.itemsize
-        widest = max(widest, itemsize)
-        is_contiguous = is_contiguous and source_layout.is_contiguous
-        addresses.append(source.address + source_layout.start_offset * itemsize)
-    count = layout.elem_count
-    result = build.empty(dtype, count) if target is None else target.storage
-    if count == 0:
-        return result
+    result = build.empty(dtype, operands[0].layout.elem_count) if target is None else target.storage
     to = result.address if target is None else target.address
-    if is_contiguous:
-        blocks = contiguous_blocks(build, count, widest)
-        packed = kernels.contiguous(result=to, sources=addresses, count=count, parameters=parameters)
-        build.launch(kernels.family, f"{name}_contiguous", blocks, packed)
-        return result
-    strides = tuple([source_layout.strides for _, source_layout in operands])
-    itemsizes = tuple([source.dtype.itemsize for source, _ in operands])
-    launches = strided_launches(strided_block(widest), are_few(build, count), layout.shape, strides, itemsizes)
-    if launches is None:
-        straight = tuple([copy.straightened(build, operand) for operand in operands])
-        return _map(build, kernels, name, straight, dtype, parameters, target)
-    name = f"{name}_strided"
-    for blocks, first, offsets, part_count, geometry in launches:
-        places = [
-            address + offset * itemsize for address, offset, itemsize in zip(addresses, offsets, itemsizes, strict=True)
-        ]
-        place = to + first * dtype.itemsize
-        packed = kernels.strided(
-            result=place, sources=places, count=part_count, geometry=geometry, parameters=parameters
-        )
-        build.launch(kernels.family, name, blocks, packed)
+    _launch(build, *kernels.kernels(name, operands, parameters), [(to, dtype.itemsize)])
     return result
 
 
-def _map_number(
-    build: ProgramBuilder,
-    kernels: Map,
-    name: str,
-    operands: tuple[Operand, ...],
-    dtype: DType,
-    parameters: Sequence[Number],
-    target: Operand | None,
-) -> Buffer:
-    """`_map` of operands among which are numbers. A kernel takes one along; the others are written to memory."""
-    *first, left, right = operands
-    number, other, is_left = (left, right, 1) if right.storage.number is None else (right, left, 0)
-    if number.storage.number is None:
-        in_memory = tuple([Operand(operand.storage.in_memory, operand.layout) for operand in first])
-        return _map(build, kernels, name, (*in_memory, left, right), dtype, parameters, target)
-    assert kernels.number_contiguous is not None and kernels.number_strided is not None
-    fields = {"number": number.storage.number, "number_is_left": is_left}
-    of_number = Map(
-        kernels.family, partial(kernels.number_contiguous, **fields), partial(kernels.number_strided, **fields)
-    )
-    return _map(build, of_number, f"{name}_number", (*first, other), dtype, parameters, target)
+def _launch(
+    build: ProgramBuilder, kernels: Kernels, operands: Sequence[Operand], results: Sequence[tuple[Address, int]]
+) -> None:
+    """Launch kernels over operands of one shape. Results are addresses, with the bytes of their elements."""
+    layout = operands[0].layout
+    count = layout.elem_count
+    if count == 0:
+        return
+    sources, itemsizes, is_contiguous = [], [], True
+    for storage, own in operands:
+        itemsize = storage.dtype.itemsize
+        itemsizes.append(itemsize)
+        sources.append(storage.address + own.start_offset * itemsize)
+        is_contiguous = is_contiguous and own.is_contiguous
+    widest = max(*itemsizes, *[itemsize for _, itemsize in results])
+    if is_contiguous:
+        packed = kernels.contiguous(results=[address for address, _ in results], sources=sources, count=count)
+        blocks = contiguous_blocks(build, count, widest)
+        build.launch(kernels.family, f"{kernels.name}_contiguous", blocks, packed)
+        return
+    strides = tuple([operand.strides for operand in operands])
+    few = are_few(build, count)
+    launches = strided_launches(strided_block(widest), few, layout.shape, strides, tuple(itemsizes))
+    if launches is None:
+        _launch(build, kernels, [copy.straightened(build, operand) for operand in operands], results)
+        return
+    for blocks, first, offsets, part_count, geometry in launches:
+        places = zip(sources, offsets, itemsizes, strict=True)
+        packed = kernels.strided(
+            results=[address + first * itemsize for address, itemsize in results],
+            sources=[address + offset * itemsize for address, offset, itemsize in places],
+            count=part_count, geometry=geometry,
+        )  # fmt: skip
+        build.launch(kernels.family, f"{kernels.name}_strided", blocks, packed)
 
 
 def contiguous_blocks(build: ProgramBuilder, count: int, widest: int) -> int:

@@ -17,7 +17,7 @@ from .....op import MethodOp
 from ....program.builder import ProgramBuilder
 from ....program.values import NOWHERE, Buffer, Operand, PackedArguments, Pointer
 from ..execute.kernels import compose
-from .elementwise import Several, several
+from .elementwise import Kernels, several
 from .scalar import element_words
 
 T = TypeVar("T")
@@ -82,7 +82,7 @@ def fused(build: ProgramBuilder, kernel: FusedKernel, *given: Any) -> tuple[Buff
         )  # fmt: skip
 
     family = family_of(kernel)
-    kernels = Several(family, family, contiguous, strided)
+    kernels = Kernels(family, family, contiguous, strided)
     return several(build, kernels, operands, [dtype for _, dtype in kernel.results])
 
 
