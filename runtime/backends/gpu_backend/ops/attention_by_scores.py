@@ -11,6 +11,7 @@ from ....core.shape import Shape
 from ....program.builder import ProgramBuilder
 from ....program.values import Buffer, Operand, dense
 from . import copy, elementwise, memory
+from .elementwise import applied
 from .index import Rows, check
 from .matmul import matmul
 from .reduce import reduce
@@ -67,27 +68,24 @@ def scaled_dot_product_attention_gradient(
     scores, lines, keys, values = parts
     (batches, rows, count), size = scores.shape, lines.shape[2]
     lines_of = (batches, rows, size)
-    weights = _exp(build, _sub(build, scores, _columns(copy.contiguous(build, logsumexp), scores)))
+    sums = _columns(copy.contiguous(build, logsumexp), scores)
+    weights = applied(build, UnaryOp.EXP, applied(build, BinaryOp.SUB, scores, sums))
     wide, made = (copy.reshaped(build, each, lines_of) for each in (gradient, result))
     of_weights = dense(matmul(build, wide, _transposed(values), (batches, rows, count, size)), scores.shape)
-    products = dense(elementwise.binary(build, BinaryOp.MUL, wide, made), lines_of)
-    difference = _sub(
-        build, of_weights, _columns(dense(reduce(build, ReduceOp.SUM, products, (2,)), lines_of[:2]), scores)
-    )
+    products = applied(build, BinaryOp.MUL, wide, made)
+    sums = _columns(dense(reduce(build, ReduceOp.SUM, products, (2,)), lines_of[:2]), scores)
+    difference = applied(build, BinaryOp.SUB, of_weights, sums)
     # Of what is not seen, a gradient may be anything.
     zero = copy.repeated_number(build, scores, 0, scores.shape)
-    is_unseen = dense(elementwise.compare(build, CmpOp.EQ, weights, zero), scores.shape)
-    product = dense(elementwise.binary(build, BinaryOp.MUL, weights, difference), scores.shape)
-    of_scores = _where(build, is_unseen, zero, product)
-    found = [
-        _scaled(build, dense(matmul(build, of_scores, keys, (batches, rows, size, count)), lines_of), scale),
-        _scaled(
-            build, dense(matmul(build, _transposed(of_scores), lines, (batches, count, size, rows)), keys.shape), scale
-        ),
-        matmul(build, _transposed(weights), wide, (batches, count, size, rows)),
-        of_scores.storage,
-    ]
-    return tuple(found[: len(operands)])
+    is_unseen = applied(build, CmpOp.EQ, weights, zero)
+    product = applied(build, BinaryOp.MUL, weights, difference)
+    of_scores = applied(build, MethodOp.WHERE_COND, is_unseen, zero, product)
+    of_lines = dense(matmul(build, of_scores, keys, (batches, rows, size, count)), lines_of)
+    of_query = applied(build, MethodOp.AFFINE, of_lines, scale, 0.0)
+    of_keys = dense(matmul(build, _transposed(of_scores), lines, (batches, count, size, rows)), keys.shape)
+    of_key = applied(build, MethodOp.AFFINE, of_keys, scale, 0.0)
+    of_value = matmul(build, _transposed(weights), wide, (batches, count, size, rows))
+    return (of_query.storage, of_key.storage, of_value, of_scores.storage)[: len(operands)]
 
 
 def _attended(
@@ -111,17 +109,17 @@ def _attended(
     (batches, rows, count), size, shape = scores.shape, lines.shape[2], lines.shape[:2]
     largest = dense(reduce(build, ReduceOp.MAX, scores, (2,)), shape)
     zero, lowest = (copy.repeated_number(build, scores, number, shape) for number in (0, -math.inf))
-    pivot = _where(build, dense(elementwise.compare(build, CmpOp.EQ, largest, lowest), shape), zero, largest)
-    weights = _exp(build, _sub(build, scores, _columns(pivot, scores)))
+    pivot = applied(build, MethodOp.WHERE_COND, applied(build, CmpOp.EQ, largest, lowest), zero, largest)
+    weights = applied(build, UnaryOp.EXP, applied(build, BinaryOp.SUB, scores, _columns(pivot, scores)))
     totals = dense(reduce(build, ReduceOp.SUM, weights, (2,)), shape)
     sums = dense(matmul(build, weights, values, (batches, rows, size, count)), lines.shape)
-    means = dense(elementwise.binary(build, BinaryOp.DIV, sums, _columns(totals, lines)), lines.shape)
-    sees_nothing = dense(elementwise.compare(build, CmpOp.EQ, totals, zero), shape)
-    result = _where(build, _columns(sees_nothing, lines), copy.repeated_number(build, lines, 0, lines.shape), means)
-    logarithms = dense(elementwise.unary(build, UnaryOp.LOG, totals), shape)
-    found = dense(elementwise.binary(build, BinaryOp.ADD, pivot, logarithms), shape)
+    means = applied(build, BinaryOp.DIV, sums, _columns(totals, lines))
+    sees_nothing = applied(build, CmpOp.EQ, totals, zero)
+    nothing = copy.repeated_number(build, lines, 0, lines.shape)
+    result = applied(build, MethodOp.WHERE_COND, _columns(sees_nothing, lines), nothing, means)
+    found = applied(build, BinaryOp.ADD, pivot, applied(build, UnaryOp.LOG, totals))
     infinity = copy.repeated_number(build, scores, math.inf, shape)
-    return result.storage, _where(build, sees_nothing, infinity, found).storage
+    return result.storage, applied(build, MethodOp.WHERE_COND, sees_nothing, infinity, found).storage
 
 
 class _Parts(NamedTuple):
@@ -154,23 +152,18 @@ def _scored(
     # What is not there may be anything, and nothing times infinity is NaN.
     if lengths is not None:
         positions = dense(memory.arange(build, 0, 1, Shape((keys,)), DType.I64), (keys,))
-        counts = dense(
-            copy.fresh(build, lengths) if lengths.dtype is DType.I64 else _as_i64(build, lengths), lengths.shape
-        )
+        counts = dense(elementwise.cast(build, MethodOp.TO_DTYPE, lengths, result=DType.I64), lengths.shape)
         step = 1 if lengths.layout.elem_count > 1 else 0
-        is_present = _compared(
-            build, positions.relaid(key.shape, (0, 0, 1, 0)), counts.relaid(key.shape, (step, 0, 0, 0))
-        )
+        ends = counts.relaid(key.shape, (step, 0, 0, 0))
+        is_present = applied(build, CmpOp.LT, positions.relaid(key.shape, (0, 0, 1, 0)), ends)
         nothing = copy.repeated_number(build, key, 0, key.shape)
-        key, value = (_where(build, is_present, each, nothing) for each in (key, value))
+        key, value = (applied(build, MethodOp.WHERE_COND, is_present, each, nothing) for each in (key, value))
     lines = copy.reshaped(build, query, (heads_of_keys, rows, size))
     key_lines, value_lines = (copy.reshaped(build, each, (heads_of_keys, keys, size)) for each in (key, value))
-    products = dense(
-        matmul(build, lines, _transposed(key_lines), (heads_of_keys, rows, keys, size)), (*query.shape[:3], keys)
-    )
-    scores = dense(_scaled(build, products, scale), products.shape)
+    products = matmul(build, lines, _transposed(key_lines), (heads_of_keys, rows, keys, size))
+    scores = applied(build, MethodOp.AFFINE, dense(products, (*query.shape[:3], keys)), scale, 0.0)
     if mask is not None:
-        scores = dense(elementwise.binary(build, BinaryOp.ADD, scores, mask), scores.shape)
+        scores = applied(build, BinaryOp.ADD, scores, mask)
     if is_causal or lengths is not None:
         positions = dense(memory.arange(build, 0, 1, Shape((keys,)), DType.I64), (keys,))
         # Before how many keys fewer than there are a query sees none.
@@ -178,25 +171,12 @@ def _scored(
         ends = dense(memory.arange(build, first, int(is_causal), Shape((queries,)), DType.I64), (queries,))
         ends = ends.relaid((batches, queries), (0, 1))
         if lengths is not None:
-            ends = dense(
-                elementwise.binary(build, BinaryOp.ADD, ends, counts.relaid(ends.shape, (step, 0))), ends.shape
-            )
+            ends = applied(build, BinaryOp.ADD, ends, counts.relaid(ends.shape, (step, 0)))
         of_query = ends.relaid(scores.shape, (ends.strides[0], 0, ends.strides[1], 0))
-        is_seen = _compared(build, positions.relaid(scores.shape, (0, 0, 0, 1)), of_query)
-        scores = _where(build, is_seen, scores, copy.repeated_number(build, scores, -math.inf, scores.shape))
+        is_seen = applied(build, CmpOp.LT, positions.relaid(scores.shape, (0, 0, 0, 1)), of_query)
+        lowest = copy.repeated_number(build, scores, -math.inf, scores.shape)
+        scores = applied(build, MethodOp.WHERE_COND, is_seen, scores, lowest)
     return _Parts(dense(scores.storage, (heads_of_keys, rows, keys)), lines, key_lines, value_lines)
-
-
-def _as_i64(build: ProgramBuilder, x: Operand) -> Buffer:
-    return elementwise.cast(build, MethodOp.TO_DTYPE, x, result=DType.I64)
-
-
-def _compared(build: ProgramBuilder, x: Operand, y: Operand) -> Operand:
-    return dense(elementwise.compare(build, CmpOp.LT, x, y), x.shape)
-
-
-def _where(build: ProgramBuilder, condition: Operand, x: Operand, y: Operand) -> Operand:
-    return dense(elementwise.ternary(build, MethodOp.WHERE_COND, condition, x, y), x.shape)
 
 
 def _columns(x: Operand, like: Operand) -> Operand:
@@ -207,15 +187,3 @@ def _columns(x: Operand, like: Operand) -> Operand:
 def _transposed(x: Operand) -> Operand:
     (batches, rows, columns), (step, row, column) = x.shape, x.strides
     return x.relaid((batches, columns, rows), (step, column, row))
-
-
-def _exp(build: ProgramBuilder, x: Operand) -> Operand:
-    return dense(elementwise.unary(build, UnaryOp.EXP, x), x.shape)
-
-
-def _sub(build: ProgramBuilder, x: Operand, y: Operand) -> Operand:
-    return dense(elementwise.binary(build, BinaryOp.SUB, x, y), x.shape)
-
-
-def _scaled(build: ProgramBuilder, x: Operand, scale: float) -> Buffer:
-    return elementwise.unary(build, MethodOp.AFFINE, x, scale, 0.0)

@@ -10,7 +10,6 @@ import numpy as np
 from .....dtype import Array, DType
 from .....kernels import arguments
 from .....kernels.constants import BLOCK_SIZE, REDUCED_WORDS
-from .....op import MethodOp
 from ....program.builder import ProgramBuilder
 from ....program.values import Buffer, Operand, dense
 from ..driver.grid import ceil_divide
@@ -203,11 +202,10 @@ def _joinable(build: ProgramBuilder, source: Operand) -> Operand:
     joined = source.dtype.joined_as
     if joined is source.dtype or joined.kind != source.dtype.kind:
         return copy.contiguous(build, source)
-    return dense(elementwise.cast(build, MethodOp.TO_DTYPE, source, result=joined), source.shape)
+    return elementwise.converted(build, source, joined)
 
 
 def _as(build: ProgramBuilder, buffer: Buffer, dtype: DType) -> Buffer:
     """The elements of a buffer in the dtype that was given."""
-    if buffer.dtype is dtype:
-        return buffer
-    return elementwise.cast(build, MethodOp.TO_DTYPE, dense(buffer, (buffer.length,)), result=dtype)
+    result: Buffer = elementwise.converted(build, dense(buffer, (buffer.length,)), dtype).storage
+    return result

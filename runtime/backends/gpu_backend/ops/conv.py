@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 from .....kernels import arguments
 from .....kernels.constants import BLOCK_SIZE, CONV_CHANNELS
-from .....op import MethodOp
 from ....core.conv import ParamsConv1D, ParamsConv2D, ParamsConvTranspose1D, ParamsConvTranspose2D
 from ....program.builder import ProgramBuilder
 from ....program.values import Buffer, Operand, dense
@@ -212,7 +211,7 @@ def _by_column_sums(
         return None
     result = build.empty(x.dtype, b * c_out * height * width)
     rows = c_out * kernel_places
-    weights = copy.reshaped(build, _in_compute(build, kernel), (c_in, rows))
+    weights = copy.reshaped(build, elementwise.converted(build, kernel, compute), (c_in, rows))
     transposed = weights.relaid((rows, c_in), weights.strides[::-1])
     together = min(max(_MOST_COLUMNS // (rows * places * compute.itemsize), 1), b)
     # The row, the column, and the plane of the first column.
@@ -220,7 +219,7 @@ def _by_column_sums(
     strides = ((0, 0, 1, 0), (0, 0, 0, 1), (c_out * plane, plane, 0, 0))
     for start in range(0, b, together):
         count = min(together, b - start)
-        images = _in_compute(build, Operand(x.storage, x.layout.narrow(0, start, count)))
+        images = elementwise.converted(build, Operand(x.storage, x.layout.narrow(0, start, count)), compute)
         pixels = copy.reshaped(build, images, (count, c_in, places))
         columns = build.allocate(count * rows * places * compute.itemsize)
         multiply(build, library, _repeated(transposed, count), pixels, (count, rows, places, c_in), columns.address)
@@ -234,11 +233,6 @@ def _by_column_sums(
             )  # fmt: skip
             build.launch("conv", f"col2im_{x.dtype.value}", blocks, packed)
     return result
-
-
-def _in_compute(build: ProgramBuilder, x: Operand) -> Operand:
-    compute = x.dtype.compute
-    return x if x.dtype is compute else dense(elementwise.cast(build, MethodOp.TO_DTYPE, x, result=compute), x.shape)
 
 
 def _directly(

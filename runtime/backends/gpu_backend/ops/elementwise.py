@@ -181,6 +181,18 @@ def ternary(build: ProgramBuilder, op: MethodOp, x: Operand, y: Operand, z: Oper
     return _map(build, _TERNARY, op.kernel(z.dtype, x.dtype), (x, y, z), op.result_of(z.dtype), bits)
 
 
+def applied(build: ProgramBuilder, op: Any, *arguments: Operand | float) -> Operand:
+    """`op` of one to three operands and its parameters, in the shape of the operands."""
+    operands = [argument for argument in arguments if isinstance(argument, Operand)]
+    function: Any = compare if isinstance(op, CmpOp) else (unary, binary, ternary)[len(operands) - 1]
+    return dense(function(build, op, *arguments), operands[0].shape)
+
+
+def converted(build: ProgramBuilder, x: Operand, dtype: DType) -> Operand:
+    """The elements in a dtype: where they are if they have it, else in a new storage."""
+    return x if x.dtype is dtype else dense(cast(build, MethodOp.TO_DTYPE, x, result=dtype), x.shape)
+
+
 def gradient(
     build: ProgramBuilder, op: UnaryGradientOp | BinaryGradientOp | MethodOp, g: Operand, *others: Operand | float
 ) -> Buffer:

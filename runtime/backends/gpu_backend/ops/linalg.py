@@ -24,6 +24,7 @@ from ....program.values import NOWHERE, Buffer, Operand, Pointer, dense
 from ..driver.grid import blocks_for
 from ..libraries.solver import are_few_columns, are_many
 from . import copy, elementwise, matmul, on_host, reduce
+from .elementwise import applied
 from .geometry import Dims, Part, parts
 
 if TYPE_CHECKING:
@@ -59,7 +60,8 @@ def _of_finite(is_lower: bool = False) -> Callable[[ByLibrary[P, Result]], ByLib
             flags = flags.relaid(x.shape, (*flags.strides, 0, 0))
             identity = _identity(build, x)
             identity = identity.relaid(x.shape, (*[0] * outer, *identity.strides))
-            result = function(build, library, dense(_where(build, flags, x, identity), x.shape), *args, **kwargs)
+            replaced = applied(build, MethodOp.WHERE_COND, flags, x, identity)
+            result = function(build, library, replaced, *args, **kwargs)
             if isinstance(result, tuple):
                 return cast("Result", tuple([_nan_unless(build, finite, buffer) for buffer in result]))
             return None if result is None else cast("Result", _nan_unless(build, finite, result))
@@ -71,7 +73,7 @@ def _of_finite(is_lower: bool = False) -> Callable[[ByLibrary[P, Result]], ByLib
 
 def _all_finite(build: ProgramBuilder, x: Operand, dims: Dims) -> Buffer:
     """Whether neither NaN nor infinity is among the elements along some dims."""
-    return reduce.reduce(build, ReduceOp.ALL, dense(elementwise.unary(build, UnaryOp.ISFINITE, x), x.shape), dims)
+    return reduce.reduce(build, ReduceOp.ALL, applied(build, UnaryOp.ISFINITE, x), dims)
 
 
 def _identity(build: ProgramBuilder, x: Operand) -> Operand:
@@ -83,16 +85,12 @@ def _identity(build: ProgramBuilder, x: Operand) -> Operand:
     return result
 
 
-def _where(build: ProgramBuilder, condition: Operand, x: Operand, y: Operand) -> Buffer:
-    return elementwise.ternary(build, MethodOp.WHERE_COND, condition, x, y)
-
-
 def _nan_unless(build: ProgramBuilder, finite: Buffer, result: Buffer) -> Buffer:
     """Results, of which each matrix has as many, that are NaN where it was not finite."""
     count = finite.length
     x = dense(result, (count, result.length // count))
     flags = dense(finite, (count,)).relaid(x.shape, (1, 0))
-    return _where(build, flags, x, copy.repeated_number(build, x, math.nan, x.shape))
+    return elementwise.ternary(build, MethodOp.WHERE_COND, flags, x, copy.repeated_number(build, x, math.nan, x.shape))
 
 
 def triangle(build: ProgramBuilder, x: Operand, diagonal: int, is_upper: bool) -> Buffer:
@@ -185,7 +183,9 @@ def solve_by_library(build: ProgramBuilder, library: SolverLibrary, x: Operand, 
     finite = dense(_all_finite(build, values, (len(outer),)), (*outer, columns))
     result = _transposed(solution)
     flags = finite.relaid(result.shape, (*finite.strides[:-1], 0, 1))
-    return _where(build, flags, result, copy.repeated_number(build, result, math.nan, result.shape))
+    return elementwise.ternary(
+        build, MethodOp.WHERE_COND, flags, result, copy.repeated_number(build, result, math.nan, result.shape)
+    )
 
 
 @_of_finite(is_lower=True)
@@ -236,7 +236,7 @@ def _reflected(
     shape = (count, reflectors, rows)
     # V transposed, as columns are rows here.
     lines = _with_ones(build, triangle(build, matrices.relaid(shape, matrices.strides), 1, True), shape)
-    conjugate = dense(elementwise.unary(build, UnaryOp.CONJ, lines), shape) if lines.dtype.is_complex else lines
+    conjugate = applied(build, UnaryOp.CONJ, lines) if lines.dtype.is_complex else lines
     square = (count, reflectors, reflectors)
     products = dense(matmul.matmul(build, conjugate, _transposed(lines), (count, reflectors, reflectors, rows)), square)
     system = _with_ones(build, triangle(build, _scaled(build, products, factors), 1, True), square)
@@ -261,8 +261,7 @@ def _with_ones(build: ProgramBuilder, storage: Buffer, shape: Dims) -> Operand:
 
 def _scaled(build: ProgramBuilder, x: Operand, factors: Operand) -> Operand:
     """Rows times a factor each."""
-    scale = factors.relaid(x.shape, (*factors.strides, 0))
-    return dense(elementwise.binary(build, BinaryOp.MUL, x, scale), x.shape)
+    return applied(build, BinaryOp.MUL, x, factors.relaid(x.shape, (*factors.strides, 0)))
 
 
 @_of_finite()
@@ -290,7 +289,7 @@ def svd_by_library(
         if not is_full:
             left = left.relaid((*outer, few, many), left.strides)
         # Columns of the right vectors, of which the conjugate ones are wanted.
-        conjugate = dense(elementwise.unary(build, UnaryOp.CONJ, right), right.shape) if x.dtype.is_complex else right
+        conjugate = applied(build, UnaryOp.CONJ, right) if x.dtype.is_complex else right
         if is_wide:
             results = copy.fresh(build, _transposed(conjugate)), values, copy.contiguous(build, left).storage
         else:

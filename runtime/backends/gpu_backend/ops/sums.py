@@ -16,7 +16,6 @@ from typing import Final
 from .....dtype import DType
 from .....kernels import arguments
 from .....kernels.constants import BLOCK_SIZE, DIGIT_BITS, SHARED_SUMS, SORT_TILE
-from .....op import MethodOp
 from ....program.builder import ProgramBuilder
 from ....program.values import NOWHERE, Buffer, Memory, Operand, dense
 from ..driver.grid import ceil_divide
@@ -194,7 +193,7 @@ def _add_by_lines(
     if not are_few:
         index.check(build, rows)
     # In shared memory sums are in the compute dtype anyway.
-    target = x if way in (_Algorithm.SHARED, _Algorithm.NEAR) else _widened(build, x)
+    target = x if way in (_Algorithm.SHARED, _Algorithm.NEAR) else elementwise.converted(build, x, x.dtype.compute)
     per_block, most_blocks, parts_of_line = BLOCK_SIZE, LIMIT, 1
     if way is _Algorithm.SHARED:
         per_block, parts_of_line = 1, ceil_divide(x.shape[dim], SHARED_SUMS // x.dtype.compute.itemsize)
@@ -226,7 +225,7 @@ def _add_by_lines(
 def _add_atomically(build: ProgramBuilder, x: Operand, indexes: Operand, source: Operand, dim: int) -> None:
     rows = Rows.of(build, "scatter_add", indexes, x.shape[dim])
     index.check(build, rows)
-    target = _widened(build, x)
+    target = elementwise.converted(build, x, x.dtype.compute)
     strides = indexes.strides, without(target.strides, dim), source.strides
     for blocks, _, offsets, count, geometry in parts(BLOCK_SIZE, indexes.shape, strides):
         packed = arguments.scatter(
@@ -242,13 +241,7 @@ def _add_atomically(build: ProgramBuilder, x: Operand, indexes: Operand, source:
 def _narrow(build: ProgramBuilder, target: Operand, x: Operand) -> None:
     """Write the elements in the compute dtype back to where they come from."""
     if target is not x:
-        copy.copy(build, dense(elementwise.cast(build, MethodOp.TO_DTYPE, target, result=x.dtype), x.shape), x)
-
-
-def _widened(build: ProgramBuilder, x: Operand) -> Operand:
-    """The elements in the compute dtype: themselves where they are, else in a new storage."""
-    compute = x.dtype.compute
-    return x if x.dtype is compute else dense(elementwise.cast(build, MethodOp.TO_DTYPE, x, result=compute), x.shape)
+        copy.copy(build, elementwise.converted(build, target, x.dtype), x)
 
 
 def _add_sorted(build: ProgramBuilder, x: Operand, indexes: Operand, source: Operand, dim: int, reach: int) -> None:
