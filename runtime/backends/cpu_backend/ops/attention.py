@@ -26,7 +26,8 @@ def scaled_dot_product_attention(
     scale: float,
 ) -> Any:
     """softmax(query key^T * scale + mask) value of (b, heads, n, size), of which key heads serve several each."""
-    return _attended("scaled_dot_product_attention", query, key, value, mask, lengths, is_causal, scale)[0]
+    op = "scaled_dot_product_attention"
+    return scaled_dot_product_attention_with_logsumexp(query, key, value, mask, lengths, is_causal, scale, op=op)[0]
 
 
 def scaled_dot_product_attention_with_logsumexp(
@@ -37,22 +38,10 @@ def scaled_dot_product_attention_with_logsumexp(
     lengths: Operand | None,
     is_causal: bool,
     scale: float,
+    *,
+    op: str = "scaled_dot_product_attention_with_logsumexp",
 ) -> tuple[Any, ...]:
     """The same, and log(sum(exp(score))) of each query."""
-    op = "scaled_dot_product_attention_with_logsumexp"
-    return _attended(op, query, key, value, mask, lengths, is_causal, scale)
-
-
-def _attended(
-    op: str,
-    query: Operand,
-    key: Operand,
-    value: Operand,
-    mask: Operand | None,
-    lengths: Operand | None,
-    is_causal: bool,
-    scale: float,
-) -> tuple[Any, Any]:
     batches, heads, queries, size = query.layout.shape
     key_heads, keys = key.layout.shape[1:3]
     require_room(query.layout.shape, query.dtype)

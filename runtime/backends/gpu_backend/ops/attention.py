@@ -49,43 +49,14 @@ def scaled_dot_product_attention(
     lengths: Operand | None,
     is_causal: bool,
     scale: float,
-) -> Buffer:
-    """softmax(query key^T * scale + mask) value of (b, heads, n, size), of which key heads serve several each."""
-    return _attended(build, "scaled_dot_product_attention", query, key, value, mask, lengths, is_causal, scale)
-
-
-def scaled_dot_product_attention_with_logsumexp(
-    build: ProgramBuilder,
-    query: Operand,
-    key: Operand,
-    value: Operand,
-    mask: Operand | None,
-    lengths: Operand | None,
-    is_causal: bool,
-    scale: float,
-) -> tuple[Buffer, ...]:
-    """The same, and log(sum(exp(score))) of each query."""
-    op, sums = "scaled_dot_product_attention_with_logsumexp", _logsumexp_of(build, query)
-    return _attended(build, op, query, key, value, mask, lengths, is_causal, scale, sums), sums
-
-
-def _logsumexp_of(build: ProgramBuilder, query: Operand) -> Buffer:
-    return build.empty(DType.F32, math.prod(query.shape[:3]))
-
-
-def _attended(
-    build: ProgramBuilder,
-    op: str,
-    query: Operand,
-    key: Operand,
-    value: Operand,
-    mask: Operand | None,
-    lengths: Operand | None,
-    is_causal: bool,
-    scale: float,
+    *,
+    op: str = "scaled_dot_product_attention",
     logsumexp: Buffer | None = None,
 ) -> Buffer:
-    """What attention gives, which also writes `logsumexp`."""
+    """softmax(query key^T * scale + mask) value of (b, heads, n, size), of which key heads serve several each.
+
+    `logsumexp` is written if it is given.
+    """
     batches, heads, queries, size = query.shape
     key_heads, keys = key.shape[1:3]
     dtype = query.dtype
@@ -136,6 +107,28 @@ def _attended(
     if indexes is not None:
         build.expect_error()
     return result
+
+
+def scaled_dot_product_attention_with_logsumexp(
+    build: ProgramBuilder,
+    query: Operand,
+    key: Operand,
+    value: Operand,
+    mask: Operand | None,
+    lengths: Operand | None,
+    is_causal: bool,
+    scale: float,
+) -> tuple[Buffer, ...]:
+    """The same, and log(sum(exp(score))) of each query."""
+    op, sums = "scaled_dot_product_attention_with_logsumexp", _logsumexp_of(build, query)
+    result = scaled_dot_product_attention(
+        build, query, key, value, mask, lengths, is_causal, scale, op=op, logsumexp=sums
+    )
+    return result, sums
+
+
+def _logsumexp_of(build: ProgramBuilder, query: Operand) -> Buffer:
+    return build.empty(DType.F32, math.prod(query.shape[:3]))
 
 
 def by_library(

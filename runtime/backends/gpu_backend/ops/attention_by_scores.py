@@ -28,7 +28,10 @@ def scaled_dot_product_attention(
     scale: float,
 ) -> Buffer:
     """softmax(query key^T * scale + mask) value of (b, heads, n, size), of which key heads serve several each."""
-    return _attended(build, "scaled_dot_product_attention", query, key, value, mask, lengths, is_causal, scale)[0]
+    op = "scaled_dot_product_attention"
+    return scaled_dot_product_attention_with_logsumexp(
+        build, query, key, value, mask, lengths, is_causal, scale, op=op
+    )[0]
 
 
 def scaled_dot_product_attention_with_logsumexp(
@@ -40,10 +43,30 @@ def scaled_dot_product_attention_with_logsumexp(
     lengths: Operand | None,
     is_causal: bool,
     scale: float,
+    *,
+    op: str = "scaled_dot_product_attention_with_logsumexp",
 ) -> tuple[Buffer, ...]:
     """The same, and log(sum(exp(score))) of each query."""
-    op = "scaled_dot_product_attention_with_logsumexp"
-    return _attended(build, op, query, key, value, mask, lengths, is_causal, scale)
+    parts = _scored(build, op, query, key, value, mask, lengths, is_causal, scale)
+    if parts is None:
+        sums = dense(build.empty(query.dtype, math.prod(query.shape[:3])), query.shape[:3])
+        copy.const_set(build, sums, math.inf)
+        return memory.zeros(build, query.layout.shape, query.dtype), sums.storage
+    scores, lines, _, values = parts
+    (batches, rows, count), size, shape = scores.shape, lines.shape[2], lines.shape[:2]
+    largest = dense(reduce(build, ReduceOp.MAX, scores, (2,)), shape)
+    zero, lowest = (copy.repeated_number(build, scores, number, shape) for number in (0, -math.inf))
+    pivot = applied(build, MethodOp.WHERE_COND, applied(build, CmpOp.EQ, largest, lowest), zero, largest)
+    weights = applied(build, UnaryOp.EXP, applied(build, BinaryOp.SUB, scores, _columns(pivot, scores)))
+    totals = dense(reduce(build, ReduceOp.SUM, weights, (2,)), shape)
+    sums = dense(matmul(build, weights, values, (batches, rows, size, count)), lines.shape)
+    means = applied(build, BinaryOp.DIV, sums, _columns(totals, lines))
+    sees_nothing = applied(build, CmpOp.EQ, totals, zero)
+    nothing = copy.repeated_number(build, lines, 0, lines.shape)
+    result = applied(build, MethodOp.WHERE_COND, _columns(sees_nothing, lines), nothing, means)
+    found = applied(build, BinaryOp.ADD, pivot, applied(build, UnaryOp.LOG, totals))
+    infinity = copy.repeated_number(build, scores, math.inf, shape)
+    return result.storage, applied(build, MethodOp.WHERE_COND, sees_nothing, infinity, found).storage
 
 
 def scaled_dot_product_attention_gradient(
@@ -86,40 +109,6 @@ def scaled_dot_product_attention_gradient(
     of_key = applied(build, MethodOp.AFFINE, of_keys, scale, 0.0)
     of_value = matmul(build, _transposed(weights), wide, (batches, count, size, rows))
     return (of_query.storage, of_key.storage, of_value, of_scores.storage)[: len(operands)]
-
-
-def _attended(
-    build: ProgramBuilder,
-    op: str,
-    query: Operand,
-    key: Operand,
-    value: Operand,
-    mask: Operand | None,
-    lengths: Operand | None,
-    is_causal: bool,
-    scale: float,
-) -> tuple[Buffer, Buffer]:
-    """The result, and the logarithms of the sums."""
-    parts = _scored(build, op, query, key, value, mask, lengths, is_causal, scale)
-    if parts is None:
-        sums = dense(build.empty(query.dtype, math.prod(query.shape[:3])), query.shape[:3])
-        copy.const_set(build, sums, math.inf)
-        return memory.zeros(build, query.layout.shape, query.dtype), sums.storage
-    scores, lines, _, values = parts
-    (batches, rows, count), size, shape = scores.shape, lines.shape[2], lines.shape[:2]
-    largest = dense(reduce(build, ReduceOp.MAX, scores, (2,)), shape)
-    zero, lowest = (copy.repeated_number(build, scores, number, shape) for number in (0, -math.inf))
-    pivot = applied(build, MethodOp.WHERE_COND, applied(build, CmpOp.EQ, largest, lowest), zero, largest)
-    weights = applied(build, UnaryOp.EXP, applied(build, BinaryOp.SUB, scores, _columns(pivot, scores)))
-    totals = dense(reduce(build, ReduceOp.SUM, weights, (2,)), shape)
-    sums = dense(matmul(build, weights, values, (batches, rows, size, count)), lines.shape)
-    means = applied(build, BinaryOp.DIV, sums, _columns(totals, lines))
-    sees_nothing = applied(build, CmpOp.EQ, totals, zero)
-    nothing = copy.repeated_number(build, lines, 0, lines.shape)
-    result = applied(build, MethodOp.WHERE_COND, _columns(sees_nothing, lines), nothing, means)
-    found = applied(build, BinaryOp.ADD, pivot, applied(build, UnaryOp.LOG, totals))
-    infinity = copy.repeated_number(build, scores, math.inf, shape)
-    return result.storage, applied(build, MethodOp.WHERE_COND, sees_nothing, infinity, found).storage
 
 
 class _Parts(NamedTuple):
