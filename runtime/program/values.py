@@ -324,3 +324,8 @@ class Operand(NamedTuple):
 def dense(buffer: Buffer, shape: Sequence[int]) -> Operand:
     """All elements of a buffer in row-major order."""
     return Operand(buffer, Layout.contiguous(tuple(shape)))
+
+
+def address_of(operand: Operand | Buffer | Memory | None) -> Pointer:
+    """The address of what may be left out, which is NOWHERE then."""
+    return NOWHERE if operand is None else operand.address

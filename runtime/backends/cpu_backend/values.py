@@ -9,7 +9,7 @@ from typing import Final, Never
 
 from ....dtype import Array, DType
 from ...host.cast import scalar
-from ...program.values import NOWHERE, Address, Buffer, Number, Operand, Parameter, Pointer, Scalar, Value
+from ...program.values import NOWHERE, Address, Number, Operand, Parameter, Scalar, Value
 
 
 class Threads(Value):
@@ -86,11 +86,6 @@ RUN_PARTS: Final = Function("span", "run_parts")
 def number_bits(number: complex | Parameter, dtype: DType) -> Number:
     """The bits of a number in a compute dtype."""
     return Scalar(number, bits_of, dtype) if isinstance(number, Parameter) else bits_of(number, dtype)
-
-
-def address_of(operand: Operand | Buffer | None) -> Pointer:
-    """The address of an operand or a buffer; NOWHERE where there is none."""
-    return NOWHERE if operand is None else operand.address
 
 
 def bits_of(number: complex, dtype: DType) -> int:

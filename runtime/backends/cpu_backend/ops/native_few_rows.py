@@ -8,8 +8,8 @@ from .....dtype import DType
 from .....kernels import host_arguments
 from ....host.weights import FEW_ROWS
 from ....program.builder import ProgramBuilder
-from ....program.values import NOWHERE, Buffer, Operand
-from ..values import RUN_PARTS, THREADS, address_of
+from ....program.values import NOWHERE, Buffer, Operand, address_of
+from ..values import RUN_PARTS, THREADS
 
 if TYPE_CHECKING:
     from ..kernels import HostKernels

@@ -11,8 +11,8 @@ from .....dtype import Array
 from .....kernels import host_arguments
 from ....core.layout import Layout
 from ....program.builder import ProgramBuilder
-from ....program.values import Buffer, Operand
-from ..values import PRODUCTS, RUN_PARTS, THREADS, Table, address_of
+from ....program.values import Buffer, Operand, address_of
+from ..values import PRODUCTS, RUN_PARTS, THREADS, Table
 
 if TYPE_CHECKING:
     from ..kernels import HostKernels

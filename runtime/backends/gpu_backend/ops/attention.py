@@ -11,7 +11,7 @@ from .....kernels import arguments
 from .....kernels.constants import ACCESS_BYTES, ATTENTION_FEW_ROWS, ATTENTION_ROWS, COUNTERS, GROUP_SHARED
 from ....base.error import InvalidArgument
 from ....program.builder import ProgramBuilder
-from ....program.values import NOWHERE, Buffer, Operand, dense
+from ....program.values import NOWHERE, Buffer, Operand, address_of, dense
 from ..driver.grid import MOST_BLOCKS, ceil_divide
 from ..libraries.library import AttentionParams
 from . import copy
@@ -91,9 +91,9 @@ def scaled_dot_product_attention(
     lines = batches * heads * queries
     parts = build.empty(DType.F32, lines * splits * (least + 2)) if splits > 1 else None
     packed = arguments.attention(
-        result=result.address, logsumexp=NOWHERE if logsumexp is None else logsumexp.address,
-        query=query.address, key=key.address, value=value.address, mask=NOWHERE if mask is None else mask.address,
-        parts=NOWHERE if parts is None else parts.address,
+        result=result.address, logsumexp=address_of(logsumexp),
+        query=query.address, key=key.address, value=value.address, mask=address_of(mask),
+        parts=address_of(parts),
         counters=NOWHERE if parts is None else build.facts.counters,
         indexes=NOWHERE if indexes is None else indexes.indexes.address,
         index=NO_LENGTHS if indexes is None else indexes.fields, is_causal=is_causal,

@@ -10,7 +10,7 @@ from .....kernels import arguments
 from .....kernels.constants import ATTENTION_ROWS
 from ....base.error import InvalidArgument
 from ....program.builder import ProgramBuilder
-from ....program.values import NOWHERE, Buffer, Operand
+from ....program.values import NOWHERE, Buffer, Operand, address_of
 from ..driver.grid import MOST_BLOCKS, ceil_divide
 from ..libraries.library import AttentionGradientParams, AttentionParams
 from . import attention
@@ -69,7 +69,7 @@ def scaled_dot_product_attention_gradient(
     packed = arguments.attention_gradient(
         query_gradient=made[0].address, key_gradient=made[1].address,
         value_gradient=made[2].address, mask_gradient=made[3].address if made[3:] else NOWHERE,
-        query=query.address, key=key.address, value=value.address, mask=NOWHERE if mask is None else mask.address,
+        query=query.address, key=key.address, value=value.address, mask=address_of(mask),
         result=result.address, gradient=gradient.address, logsumexp=logsumexp.address,
         products=products.address, indexes=NOWHERE if indexes is None else indexes.indexes.address,
         index=attention.NO_LENGTHS if indexes is None else indexes.fields, is_causal=is_causal,

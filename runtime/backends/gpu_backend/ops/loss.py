@@ -8,7 +8,7 @@ from .....kernels import arguments
 from .....kernels.constants import ACCESS_BYTES, BLOCK_SIZE, REDUCE_IN_FLIGHT
 from .....op import BinaryOp, ReduceOp, UnaryOp
 from ....program.builder import ProgramBuilder
-from ....program.values import NOWHERE, Buffer, Operand, dense
+from ....program.values import Buffer, Operand, address_of, dense
 from ..driver.grid import ceil_divide, power_of_two
 from . import elementwise, index, reduce, rows
 
@@ -31,7 +31,7 @@ def cross_entropy(build: ProgramBuilder, x: Operand, targets: Operand, dim: int,
         packed = arguments.cross_entropy(
             result=losses.address + part.first * compute.itemsize,
             counted=counted.address + part.first * compute.itemsize,
-            source=x.address + part.offsets[0] * x.itemsize, parts=parts.address if parts else NOWHERE,
+            source=x.address + part.offsets[0] * x.itemsize, parts=address_of(parts),
             indexes=targets.address + part.offsets[1] * targets.itemsize, index=given.fields, rows=part.rows,
             ignored=_ignored(ignored, given), length=part.length, team=team, splits=part.splits, chunk=part.chunk,
             geometry=part.geometry,

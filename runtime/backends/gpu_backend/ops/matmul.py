@@ -10,7 +10,7 @@ from .....kernels import arguments
 from .....kernels.constants import ACCESS_BYTES, GROUP_SHARED, MATMUL_SIDE
 from ....base.error import InvalidArgument
 from ....program.builder import ProgramBuilder
-from ....program.values import NOWHERE, Address, Buffer, Operand, dense
+from ....program.values import Address, Buffer, Operand, address_of, dense
 from ..driver.grid import MOST_BLOCKS, ceil_divide
 from ..libraries.matrices import Matrices, matrices
 from . import copy
@@ -101,7 +101,7 @@ def _by_kernel(
         packed = arguments.matmul(
             result=result + first * m * n * itemsize, lhs=lhs.address + offsets[0] * itemsize,
             rhs=rhs.address + offsets[1] * itemsize, lhs_stride_m=lhs.strides[-2], lhs_stride_k=lhs.strides[-1],
-            rhs_stride_k=rhs.strides[-2], rhs_stride_n=rhs.strides[-1], bias=NOWHERE if bias is None else bias.address,
+            rhs_stride_k=rhs.strides[-2], rhs_stride_n=rhs.strides[-1], bias=address_of(bias),
             bias_stride=0 if bias is None else bias.strides[0], m=m, n=n, k=k, batches=batches, geometry=geometry,
         )  # fmt: skip
         blocks = batches * tiles

@@ -9,7 +9,7 @@ from .....kernels import arguments
 from .....kernels.constants import ACCESS_BYTES, BLOCK_SIZE, JOINED_COLUMNS
 from ....core.shape import Shape
 from ....program.builder import ProgramBuilder
-from ....program.values import NOWHERE, Address, Buffer, Operand
+from ....program.values import NOWHERE, Address, Buffer, Operand, address_of
 from ..driver.grid import ceil_divide
 from . import copy, memory, rows
 from .scalar import element_bits
@@ -85,7 +85,7 @@ def _fields(
     results: Sequence[Address],
 ) -> arguments.Norm:
     """What kernels of rows are given, whose results are to begin at these addresses."""
-    at = [NOWHERE if vector is None else vector.address for vector in (weight, bias)]
+    at = [address_of(vector) for vector in (weight, bias)]
     return arguments.Norm(
         result=results[0], source=x.address + part.offsets[0] * x.itemsize,
         sum=NOWHERE if residual is None else results[1],
@@ -199,16 +199,16 @@ def _gradients(
         for piece, chunk in zip(pieces, chunks, strict=True)
     ]
     sums = build.allocate(sum(parts) * 2 * length * compute.itemsize) if any(asked) else None
-    name, sums_at = f"norm_gradient_{x.dtype.value}", sums.address if sums else NOWHERE
+    name, sums_at = f"norm_gradient_{x.dtype.value}", address_of(sums)
     for piece, blocks, chunk in zip(pieces, parts, chunks, strict=True):
         moments = build.allocate(piece.rows * 2 * compute.itemsize) if sums and not are_held else None
         source, given = x.address + piece.offsets[0] * itemsize, gradient.address + piece.offsets[1] * itemsize
         first = piece.first * length * itemsize
         packed = arguments.norm_gradient(
             result=result.address + first, source=source, gradient=given,
-            weight=NOWHERE if weight is None else weight.address,
+            weight=address_of(weight),
             residual=NOWHERE if added is None else added.address + first, sums=sums_at,
-            moments=moments.address if moments else NOWHERE, epsilon=element_bits(eps, compute),
+            moments=address_of(moments), epsilon=element_bits(eps, compute),
             share=element_bits(1 / length, compute), rows=piece.rows, length=length, team=piece.team or BLOCK_SIZE,
             is_centered=is_centered, geometry=piece.geometry,
         )  # fmt: skip
@@ -223,7 +223,7 @@ def _gradients(
         if sums:
             sums_at += blocks * 2 * length * compute.itemsize
     if sums:
-        at = [NOWHERE if vector is None else vector.address for vector in vectors]
+        at = [address_of(vector) for vector in vectors]
         packed = arguments.norm_gradient_sums(
             weight=at[0], bias=at[1], sums=sums.address, parts=sum(parts), length=length
         )

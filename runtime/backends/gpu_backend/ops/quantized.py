@@ -32,7 +32,17 @@ from .....op import BinaryOp, MethodOp, ReduceOp
 from ....core.layout import Layout
 from ....host.quantize import quantized
 from ....program.builder import ProgramBuilder
-from ....program.values import NOWHERE, Address, BlocksBuffer, Buffer, Memory, Operand, StorageOrBuffer, dense
+from ....program.values import (
+    NOWHERE,
+    Address,
+    BlocksBuffer,
+    Buffer,
+    Memory,
+    Operand,
+    StorageOrBuffer,
+    address_of,
+    dense,
+)
 from ..driver.grid import FEW_ROWS_OF_X, MOST_ROWS_OF_X, ceil_divide
 from . import copy, elementwise, index, linear, norm, on_host, reduce
 
@@ -255,7 +265,7 @@ def _grouped_product(
     packed = arguments.block_groups(
         result=result.address, blocks=blocks.address, readable=blocks.nbytes,
         x=arranged.address, x_rows=held, rows=rows, hidden=hidden, members=members, rounds=rounds,
-        parts=NOWHERE if parts is None else parts.address,
+        parts=address_of(parts),
         counters=NOWHERE if parts is None else build.facts.counters,
     )  # fmt: skip
     name = f"block_groups_{blocks.dtype.value}_{x.dtype.value}"

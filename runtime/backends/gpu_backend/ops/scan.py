@@ -9,7 +9,7 @@ from typing import Final, NamedTuple
 from .....kernels import arguments
 from .....kernels.constants import ACCESS_BYTES, BLOCK_SIZE, ROW_TEAM
 from ....program.builder import ProgramBuilder
-from ....program.values import NOWHERE, Buffer, Operand
+from ....program.values import Buffer, Operand, address_of
 from ..driver.grid import MOST_BLOCKS, ceil_divide, power_of_two
 from . import copy
 
@@ -52,7 +52,7 @@ def _scan(build: ProgramBuilder, op: str, x: Operand, dim: int) -> Buffer:
     find = _row_plan if inner == 1 else _column_plan
     plan = find(x.itemsize, rows, length, inner, build.facts.multiprocessors)
     totals = build.empty(x.dtype.compute, rows * inner * plan.splits) if plan.splits > 1 else None
-    to, place = result.address, NOWHERE if totals is None else totals.address
+    to, place = result.address, address_of(totals)
     if inner == 1:
         kind, packed = "row", arguments.scan_rows(
             result=to, source=source.address, totals=place, rows=rows, length=length, chunk=plan.chunk,

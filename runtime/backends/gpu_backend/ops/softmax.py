@@ -9,7 +9,7 @@ from .....kernels import arguments
 from .....kernels.constants import BLOCK_SIZE, COLUMN_ELEMENTS, ROW_TEAM
 from ....base.error import InvalidArgument
 from ....program.builder import ProgramBuilder
-from ....program.values import NOWHERE, Buffer, Operand
+from ....program.values import Buffer, Operand, address_of
 from ..driver.grid import ceil_divide, power_of_two
 from . import copy, rows
 from .geometry import LIMIT
@@ -53,7 +53,7 @@ def _gradient(build: ProgramBuilder, op: str, x: Operand, gradient: Operand, dim
         packed = arguments.softmax_gradient(
             result=result.address + part.first * part.length * x.itemsize,
             source=x.address + part.offsets[0] * x.itemsize, gradient=gradient.address + part.offsets[1] * x.itemsize,
-            parts=parts.address if parts else NOWHERE, rows=part.rows, length=part.length, team=part.team,
+            parts=address_of(parts), rows=part.rows, length=part.length, team=part.team,
             splits=part.splits, chunk=part.chunk, is_log=is_log, geometry=part.geometry,
         )  # fmt: skip
         if parts:

@@ -13,7 +13,7 @@ from ....base.error import InvalidArgument
 from ....core.layout import Layout
 from ....core.shape import Shape
 from ....program.builder import ProgramBuilder
-from ....program.values import NOWHERE, Address, Buffer, Memory, Operand, Pointer
+from ....program.values import NOWHERE, Address, Buffer, Memory, Operand, Pointer, address_of
 from ..driver.grid import MOST_BLOCKS, ceil_divide
 from . import copy, index
 from .geometry import LIMIT
@@ -96,7 +96,7 @@ def _selected(build: ProgramBuilder, source: Operand, lines: int, length: int, d
         parts = max(1, min(most, ceil_divide(wanted_blocks, lines)))
         result = build.empty(DType.U32, lines * parts * count)
         packed = arguments.select_first(
-            result=result.address, source=source.address, listed=listed.address if listed else NOWHERE,
+            result=result.address, source=source.address, listed=address_of(listed),
             lines=lines, candidates=candidates, length=length, count=count, parts=parts, descending=descending,
         )  # fmt: skip
         kernel = f"select_{dtype.value}_listed" if listed else f"select_{dtype.value}"

@@ -17,7 +17,7 @@ from .....dtype import DType
 from .....kernels import arguments
 from .....kernels.constants import BLOCK_SIZE, DIGIT_BITS, SHARED_SUMS, SORT_TILE
 from ....program.builder import ProgramBuilder
-from ....program.values import NOWHERE, Buffer, Memory, Operand, dense
+from ....program.values import NOWHERE, Buffer, Memory, Operand, address_of, dense
 from ..driver.grid import ceil_divide
 from . import copy, elementwise, index
 from .geometry import LIMIT, Dims, parts, strided_block
@@ -299,7 +299,7 @@ def _sorted_by_block(
     keys, positions = [build.allocate(indexes.layout.elem_count * _KEY_BYTES) for _ in range(2)]
     (part,) = parts(BLOCK_SIZE, indexes.shape, (indexes.strides, others))
     packed = arguments.sort_keys(
-        keys=keys.address, positions=positions.address, starts=starts.address if starts else NOWHERE,
+        keys=keys.address, positions=positions.address, starts=address_of(starts),
         indexes=indexes.address, index=rows.fields, row_stride=stride,
         rows=rows.size if starts and rows.size <= _FEW_ROWS else 0,
         bits=reach.bit_length(), count=part.elements, geometry=part.geometry,
