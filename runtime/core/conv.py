@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import ClassVar, NamedTuple
 
 from ..base.error import InvalidArgument
 from .argument import integer
@@ -13,6 +13,16 @@ _AT_LEAST_1 = frozenset({"k_size", "k_h", "k_w", "stride", "dilation"})
 # Libraries and kernels take these in 32 bits.
 _STEPS = frozenset({"padding", "output_padding", "stride", "dilation"})
 _LONGEST_STEP = 2**31 - 1
+
+
+class Window(NamedTuple):
+    """The sizes and steps of a convolution along h and w."""
+
+    kernel: tuple[int, int]
+    padding: tuple[int, int]
+    stride: tuple[int, int]
+    dilation: tuple[int, int]
+    result: tuple[int, int]
 
 
 class Params:
@@ -58,6 +68,14 @@ class Params:
     def out_dims(self) -> tuple[int, ...]:
         """The shape of the result."""
         return (self.b_size, self.c_out, *(self._out(size, kernel) for size, kernel in self._windows()))
+
+    @property
+    def window(self) -> Window:
+        """The sizes and steps along h and w. A line is an image of height 1."""
+        (*_, height, width), (*_, down, across) = (1, *self.kernel_dims[2:]), (1, *self.out_dims[2:])
+        steps = self.padding, self.stride, self.dilation
+        padding, stride, dilation = zip((0, 1, 1) if len(self.kernel_names) == 3 else steps, steps, strict=True)
+        return Window((height, width), padding, stride, dilation, (down, across))
 
     def _windows(self) -> Iterable[tuple[int, int]]:
         return zip(self.input_dims[2:], self.kernel_dims[2:], strict=True)

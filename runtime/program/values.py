@@ -288,6 +288,15 @@ class Operand(NamedTuple):
         return self if layout.shape else type(self)(self.storage, Layout((1,), (1,), layout.start_offset))
 
     @property
+    def as_image(self) -> Self:
+        """An image (b, c, h, w), or a line (b, c, w) as one of height 1."""
+        layout = self.layout
+        if layout.rank == 4:
+            return self
+        (outer, inner, width), (outer_stride, inner_stride, stride) = layout.shape, layout.strides
+        return self.relaid((outer, inner, 1, width), (outer_stride, inner_stride, 0, stride))
+
+    @property
     def dtype(self) -> DType:
         """The dtype of the elements."""
         dtype: DType = self.storage.dtype

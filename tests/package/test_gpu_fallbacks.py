@@ -23,7 +23,7 @@ GRADIENT = [*[HEADS] * 5, HEADS[:3]]
 # The shapes of the operands and the other arguments of each op whose library may refuse in a run, and the same op by
 # kernels.
 OPS: dict[Any, tuple[list[tuple[int, ...]], tuple[Any, ...], Any]] = {
-    conv.by_library: ([PARAMS.input_dims, PARAMS.kernel_dims], (PARAMS,), conv.conv2d),
+    conv.by_library: ([PARAMS.input_dims, PARAMS.kernel_dims], (PARAMS,), conv.convolve),
     pool.avg_pool2d_by_library: ([(2, 3, 6, 6)], ((2, 2), (2, 2)), pool.avg_pool2d),
     attention.by_library: (ATTENDED, (None, None, True, 0.125), attention.scaled_dot_product_attention),
     attention.by_library_with_logsumexp: (

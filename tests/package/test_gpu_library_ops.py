@@ -47,9 +47,9 @@ def test_convolutions_are_products_where_these_pay():
     for c_out, k in ((16, 3), (16, 1), (2, 3)):
         params = ParamsConv2D(**sizes, c_out=c_out, k_h=k, k_w=k)
         operands = image, at(x, (c_out, 4, k, k)), params
-        program = call_of(conv.conv2d_by_product, Library(), *operands).program(FACTS, may_refuse=True)
+        program = call_of(conv.convolve_by_product, Library(), *operands).program(FACTS, may_refuse=True)
         if program is None:
-            found.append((kernels(built(conv.conv2d, *operands)), []))
+            found.append((kernels(built(conv.convolve, *operands)), []))
         else:
             found.append((kernels(program), [call.arguments[1] for call in Run(program).calls]))
     assert found == [

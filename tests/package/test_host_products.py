@@ -122,7 +122,7 @@ def test_a_kernel_without_room_is_left_to_numpy() -> None:
         b_size=1, i_h=300, i_w=300, k_h=1, k_w=300, c_out=1, c_in=1, padding=99_999, stride=1, dilation=500
     )
     operands = [dense(Buffer(each.dtype, each.elem_count, Memory(0)), each.shape) for each in (x, w)]
-    assert native_conv.conv2d(ProgramBuilder(NO_FACTS), KERNELS, *operands, large) is None
+    assert native_conv.convolve(ProgramBuilder(NO_FACTS), KERNELS, *operands, large) is None
 
 
 def test_blas_has_the_threads_of_other_calls() -> None:

@@ -7,32 +7,10 @@ from __future__ import annotations
 
 from typing import Any
 
-from ....core.conv import ParamsConv1D, ParamsConv2D, ParamsConvTranspose1D, ParamsConvTranspose2D
+from ....core.conv import Params
 from . import cast
 from .matmul import multiply, rounded
 from .operand import Operand
-
-
-def conv1d(x: Operand, kernel: Operand, params: ParamsConv1D) -> Any:
-    """(b, c_in, l) with a kernel (c_out, c_in, k): `params.out_dims`."""
-    window = (0, params.padding), params.stride, params.dilation, (1, *params.out_dims[2:])
-    return _convolve(x, kernel, *window)
-
-
-def conv2d(x: Operand, kernel: Operand, params: ParamsConv2D) -> Any:
-    """(b, c_in, h, w) with a kernel (c_out, c_in, kh, kw): `params.out_dims`."""
-    return _convolve(x, kernel, (params.padding, params.padding), params.stride, params.dilation, params.out_dims[2:])
-
-
-def conv_transpose1d(x: Operand, kernel: Operand, params: ParamsConvTranspose1D) -> Any:
-    """(b, c_in, l) with a kernel (c_in, c_out, k): `params.out_dims`."""
-    window = (0, params.padding), params.stride, params.dilation, (1, *params.out_dims[2:])
-    return _spread(x, kernel, *window)
-
-
-def conv_transpose2d(x: Operand, kernel: Operand, params: ParamsConvTranspose2D) -> Any:
-    """(b, c_in, h, w) with a kernel (c_in, c_out, kh, kw): `params.out_dims`."""
-    return _spread(x, kernel, (params.padding, params.padding), params.stride, params.dilation, params.out_dims[2:])
 
 
 def _images(operand: Operand) -> Any:
@@ -42,9 +20,9 @@ def _images(operand: Operand) -> Any:
     return wide if len(x.shape) == 4 else library.reshape(wide, (*x.shape[:2], 1, x.shape[2]))
 
 
-def _convolve(
-    operand: Operand, kernel: Operand, pad: tuple[int, int], stride: int, dilation: int, size: tuple[int, ...]
-) -> Any:
+def convolve(operand: Operand, kernel: Operand, params: Params) -> Any:
+    """(b, c_in, h, w) with a kernel (c_out, c_in, kh, kw), or (b, c_in, l) with (c_out, c_in, k): `params.out_dims`."""
+    pad, stride, dilation, size = params.window.padding, params.stride, params.dilation, params.window.result
     library = operand.library
     x, weights = _images(operand), _images(kernel)
     batch, c_in = x.shape[:2]
@@ -80,10 +58,9 @@ def _zeros(operand: Operand, shape: tuple[int, ...]) -> Any:
     return library.full(shape, 0, library.DTYPES[operand.dtype], operand.device.handle)
 
 
-def _spread(
-    operand: Operand, kernel: Operand, pad: tuple[int, int], stride: int, dilation: int, size: tuple[int, ...]
-) -> Any:
-    """The convolution of the elements, set apart by zeros, with a flipped kernel."""
+def convolve_transposed(operand: Operand, kernel: Operand, params: Params) -> Any:
+    """The same with a kernel (c_in, c_out, ..): a convolution of the elements, set apart by zeros, with it flipped."""
+    pad, stride, dilation, size = params.window.padding, params.stride, params.dilation, params.window.result
     library = operand.library
     x, weights = _images(operand), _images(kernel)
     batch, c_in, height, width = x.shape

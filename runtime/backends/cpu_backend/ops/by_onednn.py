@@ -11,7 +11,7 @@ from functools import partial
 from typing import Any, Final
 
 from .....dtype import DType
-from ....core.conv import ParamsConv1D, ParamsConv2D, ParamsConvTranspose1D, ParamsConvTranspose2D
+from ....core.conv import Params
 from ....core.layout import Layout
 from ....host.weights import FEW_ROWS
 from ....program.builder import ProgramBuilder
@@ -21,7 +21,7 @@ from ..kernels import HostKernels
 from ..onednn import Memory, Onednn, Problem, Window
 from . import conv, native_conv, native_matmul
 from . import matmul as matrices
-from .native_conv import are_finite, as_image
+from .native_conv import are_finite
 
 # Of fewer products tallow's own kernels are the quicker ones, as they are called with less ado; they multiply matrices
 # of f32 nearly as quickly.
@@ -64,34 +64,18 @@ def _loses_subnormals(dtype: DType, rows: int) -> bool:
     return dtype is DType.BF16 and rows <= FEW_ROWS
 
 
-def conv1d(build: ProgramBuilder, onednn: Onednn, x: Operand, kernel: Operand, params: ParamsConv1D) -> Buffer | None:
-    """As `conv.conv1d`; None where oneDNN has no quick way."""
-    otherwise = _otherwise(native_conv.conv1d, conv.conv1d, x, kernel, params)
-    image, weights = as_image(x), as_image(kernel)
-    return _convolve(build, onednn, "convolution", image, weights, params, (0, params.padding), otherwise)
+def convolve(build: ProgramBuilder, onednn: Onednn, x: Operand, kernel: Operand, params: Params) -> Buffer | None:
+    """As `conv.convolve`; None where oneDNN has no quick way."""
+    otherwise = _otherwise(native_conv.convolve, conv.convolve, x, kernel, params)
+    return _convolve(build, onednn, "convolution", x.as_image, kernel.as_image, params, otherwise)
 
 
-def conv2d(build: ProgramBuilder, onednn: Onednn, x: Operand, kernel: Operand, params: ParamsConv2D) -> Buffer | None:
-    """As `conv.conv2d`; None where oneDNN has no quick way."""
-    otherwise = _otherwise(native_conv.conv2d, conv.conv2d, x, kernel, params)
-    return _convolve(build, onednn, "convolution", x, kernel, params, (params.padding, params.padding), otherwise)
-
-
-def conv_transpose1d(
-    build: ProgramBuilder, onednn: Onednn, x: Operand, kernel: Operand, params: ParamsConvTranspose1D
+def convolve_transposed(
+    build: ProgramBuilder, onednn: Onednn, x: Operand, kernel: Operand, params: Params
 ) -> Buffer | None:
-    """As `conv.conv_transpose1d`; None where oneDNN has no quick way."""
-    otherwise = _otherwise(native_conv.conv_transpose1d, conv.conv_transpose1d, x, kernel, params)
-    image, weights = as_image(x), as_image(kernel)
-    return _convolve(build, onednn, "deconvolution", image, weights, params, (0, params.padding), otherwise)
-
-
-def conv_transpose2d(
-    build: ProgramBuilder, onednn: Onednn, x: Operand, kernel: Operand, params: ParamsConvTranspose2D
-) -> Buffer | None:
-    """As `conv.conv_transpose2d`; None where oneDNN has no quick way."""
-    otherwise = _otherwise(native_conv.conv_transpose2d, conv.conv_transpose2d, x, kernel, params)
-    return _convolve(build, onednn, "deconvolution", x, kernel, params, (params.padding, params.padding), otherwise)
+    """As `conv.convolve_transposed`; None where oneDNN has no quick way."""
+    otherwise = _otherwise(native_conv.convolve_transposed, conv.convolve_transposed, x, kernel, params)
+    return _convolve(build, onednn, "deconvolution", x.as_image, kernel.as_image, params, otherwise)
 
 
 def _convolve(
@@ -100,14 +84,12 @@ def _convolve(
     name: str,
     x: Operand,
     kernel: Operand,
-    params: ParamsConv1D | ParamsConv2D | ParamsConvTranspose1D | ParamsConvTranspose2D,
-    padding: tuple[int, int],
+    params: Params,
     otherwise: partial[Results],
 ) -> Buffer | None:
     weights = kernel.layout if name == "convolution" else kernel.layout.transpose(0, 1)
     sizes, taps = x.shape[2:], weights.shape[2:]
-    batch, channels, *rest = params.out_dims
-    out = (1, *rest)[-2:]
+    (batch, channels, *_), padding, out = params.out_dims, params.window.padding, params.window.result
     # How far windows go beyond the end: in a transposed convolution those of the source's elements over the result.
     inner, outer = (out, sizes) if name == "convolution" else (sizes, out)
     behind = [

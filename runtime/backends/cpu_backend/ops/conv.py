@@ -5,12 +5,13 @@ A 1-d convolution is a 2-d one of height 1.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 
 from .....dtype import Array, DType
-from ....core.conv import ParamsConv1D, ParamsConv2D, ParamsConvTranspose1D, ParamsConvTranspose2D
+from ....core.conv import Params
 from ....helpers.host_memory import require_room
 from ....host import cast
 from ...array_backend.ops.operand import Operand
@@ -23,32 +24,21 @@ _PART_BYTES = 1 << 26
 _LARGEST_ITEM = 8
 
 
-def conv1d(x: Operand, kernel: Operand, params: ParamsConv1D) -> Any:
-    """(b, c_in, l) with a kernel (c_out, c_in, k): `params.out_dims`."""
+def convolve(x: Operand, kernel: Operand, params: Params) -> Any:
+    """(b, c_in, h, w) with a kernel (c_out, c_in, kh, kw), or (b, c_in, l) with (c_out, c_in, k): `params.out_dims`."""
+    return _computed(_convolve, x, kernel, params)
+
+
+def convolve_transposed(x: Operand, kernel: Operand, params: Params) -> Any:
+    """The same with a kernel (c_in, c_out, kh, kw) or (c_in, c_out, k), of which each element makes a window."""
+    return _computed(_spread, x, kernel, params)
+
+
+def _computed(compute: Callable[..., Array], x: Operand, kernel: Operand, params: Params) -> Any:
     require_room(params.out_dims, x.dtype)
-    window = (0, params.padding), params.stride, params.dilation, (1, *params.out_dims[2:])
-    return x.result(_convolve(x.array[:, :, None], kernel.array[:, :, None], *window, x.dtype))
-
-
-def conv2d(x: Operand, kernel: Operand, params: ParamsConv2D) -> Any:
-    """(b, c_in, h, w) with a kernel (c_out, c_in, kh, kw): `params.out_dims`."""
-    require_room(params.out_dims, x.dtype)
-    window = (params.padding, params.padding), params.stride, params.dilation, params.out_dims[2:]
-    return x.result(_convolve(x.array, kernel.array, *window, x.dtype))
-
-
-def conv_transpose1d(x: Operand, kernel: Operand, params: ParamsConvTranspose1D) -> Any:
-    """(b, c_in, l) with a kernel (c_in, c_out, k): `params.out_dims`."""
-    require_room(params.out_dims, x.dtype)
-    window = (0, params.padding), params.stride, params.dilation, (1, *params.out_dims[2:])
-    return x.result(_spread(x.array[:, :, None], kernel.array[:, :, None], *window, x.dtype))
-
-
-def conv_transpose2d(x: Operand, kernel: Operand, params: ParamsConvTranspose2D) -> Any:
-    """(b, c_in, h, w) with a kernel (c_in, c_out, kh, kw): `params.out_dims`."""
-    require_room(params.out_dims, x.dtype)
-    window = (params.padding, params.padding), params.stride, params.dilation, params.out_dims[2:]
-    return x.result(_spread(x.array, kernel.array, *window, x.dtype))
+    window = params.window
+    images = [each.array if each.array.ndim == 4 else each.array[:, :, None] for each in (x, kernel)]
+    return x.result(compute(*images, window.padding, params.stride, params.dilation, window.result, x.dtype))
 
 
 def _convolve(

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 import numpy as np
 
 from .....kernels import constants, host_arguments
-from ....core.conv import ParamsConv1D, ParamsConv2D, ParamsConvTranspose1D, ParamsConvTranspose2D
+from ....core.conv import Params
 from ....host.array import bits
 from ....program.builder import ProgramBuilder
 from ....program.program import HostCall
@@ -64,45 +64,9 @@ class _Phase(NamedTuple):
     axis: _Axis
 
 
-def conv1d(
-    build: ProgramBuilder, kernels: HostKernels, x: Operand, kernel: Operand, params: ParamsConv1D
-) -> Buffer | None:
-    """As `conv.conv1d`; None where NumPy does it."""
-    return _convolve(build, kernels, as_image(x), as_image(kernel), params, (0, params.padding))
-
-
-def conv2d(
-    build: ProgramBuilder, kernels: HostKernels, x: Operand, kernel: Operand, params: ParamsConv2D
-) -> Buffer | None:
-    """As `conv.conv2d`; None where NumPy does it."""
-    return _convolve(build, kernels, x, kernel, params, (params.padding, params.padding))
-
-
-def conv_transpose1d(
-    build: ProgramBuilder, kernels: HostKernels, x: Operand, kernel: Operand, params: ParamsConvTranspose1D
-) -> Buffer | None:
-    """As `conv.conv_transpose1d`; None where NumPy does it."""
-    fallback = partial(by_numpy, function=conv.conv_transpose1d, arguments=(x, kernel, params))
-    return _spread(build, kernels, as_image(x), as_image(kernel), params, (0, params.padding), fallback)
-
-
-def conv_transpose2d(
-    build: ProgramBuilder, kernels: HostKernels, x: Operand, kernel: Operand, params: ParamsConvTranspose2D
-) -> Buffer | None:
-    """As `conv.conv_transpose2d`; None where NumPy does it."""
-    fallback = partial(by_numpy, function=conv.conv_transpose2d, arguments=(x, kernel, params))
-    return _spread(build, kernels, x, kernel, params, (params.padding, params.padding), fallback)
-
-
 def by_numpy(build: ProgramBuilder, function: Callable[..., Any], arguments: Sequence[Any]) -> HostCall:
     """The op that a function of NumPy's is."""
     return build.host(function, *arguments)
-
-
-def as_image(x: Operand) -> Operand:
-    """A line as an image of height 1."""
-    (b, c, w), (stride_b, stride_c, stride_w) = x.shape, x.strides
-    return x.relaid((b, c, 1, w), (stride_b, stride_c, 0, stride_w))
 
 
 def are_finite(x: Operand) -> bool:
@@ -113,22 +77,16 @@ def are_finite(x: Operand) -> bool:
     return patterns.size == 0 or int((patterns & (least | least - 1)).max()) < least
 
 
-def _convolve(
-    build: ProgramBuilder,
-    kernels: HostKernels,
-    x: Operand,
-    kernel: Operand,
-    params: ParamsConv1D | ParamsConv2D,
-    padding: tuple[int, int],
-) -> Buffer | None:
-    _, channels, *rest = params.out_dims
-    height, width = (1, *rest)[-2:]
+def convolve(build: ProgramBuilder, kernels: HostKernels, x: Operand, kernel: Operand, params: Params) -> Buffer | None:
+    """As `conv.convolve`; None where NumPy does it."""
+    x, kernel, window = x.as_image, kernel.as_image, params.window
+    channels, (height, width) = params.out_dims[1], window.result
     count = math.prod(params.out_dims)
     if count == 0 or x.layout.elem_count == 0:
         return None
     rows, columns = (
         _Axis.convolved(*each, params.stride, params.dilation)
-        for each in zip((height, width), kernel.shape[2:], padding, strict=True)
+        for each in zip(window.result, window.kernel, window.padding, strict=True)
     )
     kernel = contiguous(build, kernel)
     result = build.empty(x.dtype, count)
@@ -137,23 +95,19 @@ def _convolve(
     return result if is_done else None
 
 
-def _spread(
-    build: ProgramBuilder,
-    kernels: HostKernels,
-    x: Operand,
-    kernel: Operand,
-    params: ParamsConvTranspose1D | ParamsConvTranspose2D,
-    padding: tuple[int, int],
-    fallback: partial[HostCall],
+def convolve_transposed(
+    build: ProgramBuilder, kernels: HostKernels, x: Operand, kernel: Operand, params: Params
 ) -> Buffer | None:
-    _, channels, *rest = params.out_dims
-    height, width = (1, *rest)[-2:]
+    """As `conv.convolve_transposed`; None where NumPy does it."""
+    fallback = partial(by_numpy, function=conv.convolve_transposed, arguments=(x, kernel, params))
+    x, kernel, window = x.as_image, kernel.as_image, params.window
+    channels, (height, width) = params.out_dims[1], window.result
     count, step = math.prod(params.out_dims), params.stride
     if count == 0 or x.layout.elem_count == 0:
         return None
     down, across = (
         list(_phases(*each, step, params.dilation))
-        for each in zip((height, width), kernel.shape[2:], padding, strict=True)
+        for each in zip(window.result, window.kernel, window.padding, strict=True)
     )
     # Beyond the ends of the source kernels multiply zeros, where nothing is.
     build.call(are_finite, kernel, fallback=fallback)

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import math
 from functools import partial
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import TYPE_CHECKING, Final
 
 from .....kernels import arguments
 from .....kernels.constants import BLOCK_SIZE, CONV_CHANNELS
-from ....core.conv import ParamsConv1D, ParamsConv2D, ParamsConvTranspose1D, ParamsConvTranspose2D
+from ....core.conv import Params, ParamsConv2D, Window
 from ....program.builder import ProgramBuilder
 from ....program.values import Buffer, Operand, dense
 from ..driver.grid import ceil_divide
@@ -24,23 +24,6 @@ _LEAST_CHANNELS: Final = 8
 # The most memory that columns take at once, in bytes.
 _MOST_COLUMNS: Final = 1 << 28
 
-Pair = tuple[int, int]
-
-
-class _Window(NamedTuple):
-    """Sizes and steps along h and w."""
-
-    kernel: Pair
-    padding: Pair
-    stride: Pair
-    dilation: Pair
-    result: Pair
-
-    @property
-    def fields(self) -> arguments.Window:
-        """As kernels take it."""
-        return arguments.Window(*self.kernel, *self.padding, *self.dilation)
-
 
 def by_library(
     build: ProgramBuilder, library: Convolution, x: Operand, kernel: Operand, params: ParamsConv2D
@@ -51,87 +34,27 @@ def by_library(
     result = build.empty(x.dtype, math.prod(params.out_dims))
     source, weights = copy.contiguous(build, x), copy.contiguous(build, kernel)
     call = library.conv2d(x.dtype, params, source.address, weights.address, result.address)
-    return result if build.append(call, partial(conv2d, x=x, kernel=kernel, params=params)) else None
+    return result if build.append(call, partial(convolve, x=x, kernel=kernel, params=params)) else None
 
 
-def conv1d_by_product(
-    build: ProgramBuilder, library: Blas, x: Operand, kernel: Operand, params: ParamsConv1D
-) -> Buffer | None:
-    """The convolution of (b, c, l) as a matrix product of columns; None where the direct kernel is quicker."""
-    return _by_columns(build, library, params.op, _image(x), _image(kernel), _line(params))
-
-
-def conv1d(build: ProgramBuilder, x: Operand, kernel: Operand, params: ParamsConv1D) -> Buffer:
-    """The convolution of (b, c, l), as one of images of height 1."""
-    return _convolve(build, params.op, _image(x), _image(kernel), _line(params))
-
-
-def conv2d_by_product(
-    build: ProgramBuilder, library: Blas, x: Operand, kernel: Operand, params: ParamsConv2D
-) -> Buffer | None:
-    """The convolution of (b, c, h, w) as a matrix product of columns; None where the direct kernel is quicker."""
-    return _by_columns(build, library, params.op, x, kernel, _square(params))
-
-
-def conv2d(build: ProgramBuilder, x: Operand, kernel: Operand, params: ParamsConv2D) -> Buffer:
-    """The convolution of (b, c, h, w)."""
-    return _convolve(build, params.op, x, kernel, _square(params))
-
-
-def conv_transpose1d_by_product(
-    build: ProgramBuilder, library: Blas, x: Operand, kernel: Operand, params: ParamsConvTranspose1D
-) -> Buffer | None:
-    """The transposed convolution of (b, c, l) as a matrix product; None where the direct kernel is quicker."""
-    return _by_column_sums(build, library, params.op, _image(x), _image(kernel), _line(params))
-
-
-def conv_transpose1d(build: ProgramBuilder, x: Operand, kernel: Operand, params: ParamsConvTranspose1D) -> Buffer:
-    """The transposed convolution of (b, c, l), as one of images of height 1."""
-    return _convolve_transposed(build, params.op, _image(x), _image(kernel), _line(params))
-
-
-def conv_transpose2d_by_product(
-    build: ProgramBuilder, library: Blas, x: Operand, kernel: Operand, params: ParamsConvTranspose2D
-) -> Buffer | None:
-    """The transposed convolution of (b, c, h, w) as a matrix product; None where the direct kernel is quicker."""
-    return _by_column_sums(build, library, params.op, x, kernel, _square(params))
-
-
-def conv_transpose2d(build: ProgramBuilder, x: Operand, kernel: Operand, params: ParamsConvTranspose2D) -> Buffer:
-    """The transposed convolution of (b, c, h, w)."""
-    return _convolve_transposed(build, params.op, x, kernel, _square(params))
-
-
-def _line(params: ParamsConv1D | ParamsConvTranspose1D) -> _Window:
-    (length,) = params.out_dims[2:]
-    return _Window((1, params.k_size), (0, params.padding), (1, params.stride), (1, params.dilation), (1, length))
-
-
-def _square(params: ParamsConv2D | ParamsConvTranspose2D) -> _Window:
-    padding, stride, dilation = params.padding, params.stride, params.dilation
-    kernel, (height, width) = (params.k_h, params.k_w), params.out_dims[2:]
-    return _Window(kernel, (padding, padding), (stride, stride), (dilation, dilation), (height, width))
-
-
-def _image(x: Operand) -> Operand:
-    (outer, inner, length), (outer_stride, inner_stride, stride) = x.shape, x.strides
-    return x.relaid((outer, inner, 1, length), (outer_stride, inner_stride, 0, stride))
-
-
-def _convolve(build: ProgramBuilder, op: str, x: Operand, kernel: Operand, window: _Window) -> Buffer:
-    b, c_in, *_ = x.shape
-    result = build.empty(x.dtype, b * kernel.shape[0] * math.prod(window.result))
-    if result.length and c_in == 0:
+def convolve(build: ProgramBuilder, x: Operand, kernel: Operand, params: Params) -> Buffer:
+    """The convolution of (b, c, h, w), or of (b, c, l)."""
+    x, kernel, result = x.as_image, kernel.as_image, build.empty(x.dtype, math.prod(params.out_dims))
+    if result.length and x.shape[1] == 0:
         build.zero(result)
     elif result.length:
-        _directly(build, op, x, kernel, window, result, transposed=False)
+        _directly(build, params.op, x, kernel, params.window, result, transposed=False)
     return result
 
 
-def _by_columns(
-    build: ProgramBuilder, library: Blas, op: str, x: Operand, kernel: Operand, window: _Window
+def convolve_by_product(
+    build: ProgramBuilder, library: Blas, x: Operand, kernel: Operand, params: Params
 ) -> Buffer | None:
-    """A product of the kernel, (c_out, c_in * kh * kw), and the columns, (c_in * kh * kw, h * w), for each image."""
+    """The same as a matrix product of columns; None where the direct kernel is quicker.
+
+    For each image it is that of the kernel, (c_out, c_in * kh * kw), and the columns, (c_in * kh * kw, h * w).
+    """
+    x, kernel, window = x.as_image, kernel.as_image, params.window
     itemsize = x.itemsize
     b, c_in, *_ = x.shape
     c_out, places, steps = kernel.shape[0], math.prod(window.result), c_in * math.prod(window.kernel)
@@ -147,7 +70,7 @@ def _by_columns(
     for start in range(0, b, together):
         count = min(together, b - start)
         images = Operand(x.storage, x.layout.narrow(0, start, count))
-        columns = dense(_columns(build, op, images, window), (count, steps, places))
+        columns = dense(_columns(build, params.op, images, window), (count, steps, places))
         to = result.address + start * c_out * places * itemsize
         multiply(build, library, _repeated(weights, count), columns, (count, c_out, places, steps), to)
     return result
@@ -157,7 +80,7 @@ def _repeated(matrix: Operand, count: int) -> Operand:
     return matrix.relaid((count, *matrix.shape), (0, *matrix.strides))
 
 
-def _pixels(x: Operand, window: _Window) -> Operand | None:
+def _pixels(x: Operand, window: Window) -> Operand | None:
     """The image itself where it is its own columns: those of a kernel of one place."""
     if window.kernel != (1, 1) or window.padding != (0, 0) or window.stride != (1, 1):
         return None
@@ -166,7 +89,7 @@ def _pixels(x: Operand, window: _Window) -> Operand | None:
     return None if layout is None else Operand(x.storage, layout)
 
 
-def _columns(build: ProgramBuilder, op: str, x: Operand, window: _Window) -> Buffer:
+def _columns(build: ProgramBuilder, op: str, x: Operand, window: Window) -> Buffer:
     b, c, height, width = x.shape
     stride_b, stride_c, stride_h, stride_w = x.strides
     shape, places = (b, c, *window.result), math.prod(window.result)
@@ -184,25 +107,30 @@ def _columns(build: ProgramBuilder, op: str, x: Operand, window: _Window) -> Buf
         packed = arguments.image_to_columns(
             result=result.address + column * itemsize, source=x.address + plane * itemsize,
             source_stride_h=stride_h, source_stride_w=stride_w, source_h=height, source_w=width,
-            window=window.fields, places=places, count=count, geometry=geometry,
+            window=_fields(window), places=places, count=count, geometry=geometry,
         )  # fmt: skip
         build.launch("conv", f"im2col_b{8 * itemsize}", blocks, packed)
     return result
 
 
-def _convolve_transposed(build: ProgramBuilder, op: str, x: Operand, kernel: Operand, window: _Window) -> Buffer:
-    result = build.empty(x.dtype, x.shape[0] * kernel.shape[1] * math.prod(window.result))
+def convolve_transposed(build: ProgramBuilder, x: Operand, kernel: Operand, params: Params) -> Buffer:
+    """The transposed convolution of (b, c, h, w), or of (b, c, l)."""
+    x, kernel, result = x.as_image, kernel.as_image, build.empty(x.dtype, math.prod(params.out_dims))
     if result.length and 0 in x.shape:
         build.zero(result)
     elif result.length:
-        _directly(build, op, x, kernel, window, result, transposed=True)
+        _directly(build, params.op, x, kernel, params.window, result, transposed=True)
     return result
 
 
-def _by_column_sums(
-    build: ProgramBuilder, library: Blas, op: str, x: Operand, kernel: Operand, window: _Window
+def convolve_transposed_by_product(
+    build: ProgramBuilder, library: Blas, x: Operand, kernel: Operand, params: Params
 ) -> Buffer | None:
-    """A product of the transposed kernel, (c_out * kh * kw, c_in), and the images, (c_in, h * w); then sums of it."""
+    """The same as a matrix product, and sums of it; None where the direct kernel is quicker.
+
+    It is that of the transposed kernel, (c_out * kh * kw, c_in), and the images, (c_in, h * w).
+    """
+    x, kernel, window = x.as_image, kernel.as_image, params.window
     compute = x.dtype.compute
     kernel_places = math.prod(window.kernel)
     b, c_in, *sizes = x.shape
@@ -225,18 +153,22 @@ def _by_column_sums(
         multiply(build, library, _repeated(transposed, count), pixels, (count, rows, places, c_in), columns.address)
         begin = result.address + start * c_out * height * width * x.itemsize
         shape = (count, c_out, height, width)
-        for blocks, first, (*_, offset), elements, geometry in plane_parts(op, BLOCK_SIZE, shape, strides, 2):
+        for blocks, first, (*_, offset), elements, geometry in plane_parts(params.op, BLOCK_SIZE, shape, strides, 2):
             packed = arguments.columns_to_image(
                 result=begin + first * x.itemsize, source=columns.address + offset * compute.itemsize,
-                source_h=sizes[0], source_w=sizes[1], window=window.fields, stride_h=window.stride[0],
+                source_h=sizes[0], source_w=sizes[1], window=_fields(window), stride_h=window.stride[0],
                 stride_w=window.stride[1], count=elements, geometry=geometry,
             )  # fmt: skip
             build.launch("conv", f"col2im_{x.dtype.value}", blocks, packed)
     return result
 
 
+def _fields(window: Window) -> arguments.Window:
+    return arguments.Window(*window.kernel, *window.padding, *window.dilation)
+
+
 def _directly(
-    build: ProgramBuilder, op: str, x: Operand, kernel: Operand, window: _Window, result: Buffer, *, transposed: bool
+    build: ProgramBuilder, op: str, x: Operand, kernel: Operand, window: Window, result: Buffer, *, transposed: bool
 ) -> None:
     """Each element of the result by itself, some channels of it in a thread."""
     b, c_in, *sizes = x.shape
@@ -260,7 +192,7 @@ def _directly(
             kernel=kernel.address + offsets[3] * x.itemsize, source_stride_c=stride_c, source_stride_h=stride_h,
             source_stride_w=stride_w, kernel_stride_out=out, kernel_stride_in=in_, kernel_stride_h=kernel_stride_h,
             kernel_stride_w=kernel_stride_w, result_stride_c=plane, channels_in=c_in, channels_out=left,
-            source_h=sizes[0], source_w=sizes[1], window=window.fields, stride_h=window.stride[0],
+            source_h=sizes[0], source_w=sizes[1], window=_fields(window), stride_h=window.stride[0],
             stride_w=window.stride[1], count=count, geometry=geometry,
         )  # fmt: skip
         build.launch("conv", name, blocks, packed)
