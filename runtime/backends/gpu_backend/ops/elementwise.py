@@ -48,8 +48,8 @@ class Map(NamedTuple):
     ) -> tuple[Kernels, Sequence[Operand]]:
         """The kernels for operands, and those that they read; a number is taken along, others are in memory."""
         fields: dict[str, Any] = {"parameters": parameters}
-        packers: tuple[Callable[..., PackedArguments] | None, ...] = self.contiguous, self.strided
-        if self.number_contiguous is not None:
+        packers = self.contiguous, self.strided
+        if self.number_contiguous is not None and self.number_strided is not None:
             *first, left, right = operands
             is_left = right.storage.number is None
             number, other = (left, right) if is_left else (right, left)

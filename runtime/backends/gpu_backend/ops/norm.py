@@ -199,7 +199,7 @@ def _gradients(
         for piece, chunk in zip(pieces, chunks, strict=True)
     ]
     sums = build.allocate(sum(parts) * 2 * length * compute.itemsize) if any(asked) else None
-    name, sums_at = f"norm_gradient_{x.dtype.value}", address_of(sums)
+    name, sums_at = f"norm_gradient_{x.dtype.value}", sums.address if sums else NOWHERE
     for piece, blocks, chunk in zip(pieces, parts, chunks, strict=True):
         moments = build.allocate(piece.rows * 2 * compute.itemsize) if sums and not are_held else None
         source, given = x.address + piece.offsets[0] * itemsize, gradient.address + piece.offsets[1] * itemsize
