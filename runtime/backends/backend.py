@@ -29,12 +29,12 @@ from ..base.unpicklable import Unpicklable
 from ..core.layout import Layout
 from ..program.builder import GivenStorage, Op, OpCall, builds, operands_of
 from ..program.program import Results
-from ..program.values import BlocksBuffer, Buffer
+from ..program.values import BlocksBuffer, Buffer, Operand
 from .plan import Key, Plan, Plans, kind_of
 
 if TYPE_CHECKING:
     from ..doctor.finding import Finding
-    from ..program.fused_kernel import FusedKernel
+    from ..program.fused_function import FusedFunction
     from ..ranks.group import Group
     from .profiler import DeviceProfiler, Listener
 
@@ -198,8 +198,6 @@ class BackendDevice:
     """How calls are carried out on the device, by all that decides it: see `planned`."""
     numbers: BoundedCache[object, Any]
     """Storages of numbers that tensors met."""
-    composes: ClassVar[bool] = False
-    """Whether fused functions are kernels that are composed of their ops; else the ops are called one by one."""
     joined_rows: ClassVar[int] = 0
     """Of how many rows of x a product with weights in blocks saves a launch where it makes them itself."""
     prompt_piece: ClassVar[int] = 512
@@ -328,10 +326,21 @@ class BackendDevice:
         return
 
     def fused(
-        self, kernel: "FusedKernel", _storages: Sequence[Any], _numbers: Sequence[float]
+        self, function: "FusedFunction", storages: Sequence[Any], numbers: Sequence[complex]
     ) -> Sequence[BackendStorage]:
-        """The results of a fused function's kernel, on a device that `composes`."""
-        raise NotImplementedError(kernel.name)
+        """The results of a fused function for storages of its tensors and the numbers that differ between calls.
+
+        The function itself is the key of its plan, which takes the same storages and numbers.
+        """
+        op, *others = self.fused_op
+        arguments = (*others, function, *map(Operand, storages, function.tensors), *numbers)
+        results: Sequence[BackendStorage] = self.planned(function, len(numbers), op, arguments, {})
+        return results
+
+    @property
+    def fused_op(self) -> Sequence[Any]:
+        """The op that builds the programs of fused functions, and its arguments in front of the function."""
+        raise NotImplementedError
 
     def beside(self, _group: "Group", call: Callable[[], Result]) -> Callable[[], Result]:
         """Make a call of a group that is beside another, whose elements go on their way while other work is done.

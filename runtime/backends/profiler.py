@@ -141,7 +141,8 @@ class DeviceProfiler:
         program = program_of(call, self._device.facts)
         work = Work(call, program, self.kernel_name)
         steps = [step for step in program.steps if does_work(step)]
-        marked = self._marked(program, plan) if len(steps) > 1 else plan
+        # Programs of several steps are compiled again, to time each step.
+        marked = self._device.compiled(program, mark) if len(steps) > 1 else plan
         sizes = [step.memory.nbytes for step in program.steps if isinstance(step, Allocate)]
 
         def run(record: CallRecord, arguments: Sequence[Any]) -> Any:
@@ -162,10 +163,6 @@ class DeviceProfiler:
             return result
 
         return run
-
-    def _marked(self, _program: Program, plan: Plan) -> Plan:
-        """Return a plan for a program of several steps that calls `mark` in front of each, if there can be one."""
-        return plan
 
     def kernel_name(self, launch: Launch) -> str:
         """Name a kernel for people."""

@@ -8,20 +8,17 @@ import weakref
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, NoReturn, ParamSpec, TypeVar
 
-from ...kernels.constants import FUSED_NUMBERS, FUSED_RESULTS, FUSED_SOURCES
+from ...kernels.constants import FUSED_NUMBERS, FUSED_SOURCES
 from ...storage import Storage
 from ...storage.base import require_same_device
 from ..base.bounded_cache import BoundedCache
 from ..base.error import FusionError, InvalidArgument, TallowError, shown
 from ..core import argument
-from ..core.layout import Layout
-from ..core.shape import Shape
 from ..tensor import Tensor
 from ..tensor.base import TensorBase
 
 if TYPE_CHECKING:
-    from ..program.fused_kernel import FusedKernel
-    from .op_calls import Calls
+    from ..program.fused_function import FusedFunction
 
 P = ParamSpec("P")
 Result = TypeVar("Result")
@@ -42,7 +39,7 @@ def fuse(function: Callable[P, Result]) -> Callable[P, Result]:
     A GPU compiles a kernel for the ops, dtypes and ranks, and keeps it on disk. For that the function is run with what
     stands for its arguments, once for each combination of their layouts and dtypes: it should do nothing but compute.
     Numbers may differ from call to call; where the function decides by one (`if limit > 0`), it is run for each value.
-    On the CPU the ops that this finds are called one by one.
+    On the CPU the ops that this finds are run one after the other, at the cost of one call.
 
     Where an argument is recorded, a `Var` or what came of one, the ops are called one by one, and are recorded too.
 
@@ -64,14 +61,9 @@ def fuse(function: Callable[P, Result]) -> Callable[P, Result]:
 class _Traced(NamedTuple):
     """What a function does for one kind of arguments."""
 
-    only: FusedKernel | None
-    """What computes the result, where there is one result."""
-    kernels: list[tuple[FusedKernel, list[int]]]
-    """What computes the results, each with their places."""
+    function: FusedFunction
     container: Callable[[list[Any]], object] | None
     """What holds the results; None of one alone."""
-    calls: Calls | None
-    """What computes the results where no kernel does."""
 
 
 class _Kind:
@@ -154,25 +146,14 @@ class Fused:
         for inner in inners:
             if inner.device is not device:
                 require_same_device(self._name, *[value._storage for value in given if type(value) is Tensor])
-        calls = traced.calls
-        if calls is not None:
-            storages = calls.run([value._storage for value in given if type(value) is Tensor], numbers)
-            made = [*map(Tensor._new, storages, calls.layouts)]
-            return made[0] if traced.container is None else traced.container(made)
-        kernel = traced.only
-        if kernel is not None:
-            # Most calls: what follows would find the same plan.
-            plan = device.plans.get(kernel)
-            if plan is not None:
-                operands = inners if kernel.takes_all else [inners[place] for place in kernel.places]
-                (inner,) = plan(*operands, *[find(numbers) for find in kernel.finds])
-                return _tensor(inner, kernel.layout)
-        results: dict[int, Tensor] = {}
-        for kernel, places in traced.kernels:
-            made_here = device.fused(kernel, [inners[i] for i in kernel.places], [it(numbers) for it in kernel.finds])
-            pairs = zip(places, made_here, strict=True)
-            results.update((place, _tensor(inner, kernel.layout)) for place, inner in pairs)
-        return results[0] if traced.container is None else traced.container([results[i] for i in range(len(results))])
+        function, container = traced
+        known = [find(numbers) for find in function.finds]
+        plan = device.plans.get(function)
+        results = device.fused(function, inners, known) if plan is None else plan(*inners, *known)
+        layouts = function.layouts
+        if container is None:
+            return Tensor._new(Storage._holding(results[0]), layouts[0])
+        return container([*map(Tensor._new, map(Storage._holding, results), layouts)])
 
     def _call_with_others(self, arguments: Sequence[Any], named: Mapping[str, Any]) -> Any:
         """A call of tensors of a user's class, NumPy's numbers, or what another fused function is traced with."""
@@ -214,33 +195,27 @@ class Fused:
             self._refuse_function(error)
         is_one = type(result) not in (tuple, list)
         results = [result] if is_one else result
-        by_shape: dict[Shape, list[int]] = {}
-        for place, part in enumerate(results):
+        for part in results:
             if not isinstance(part, TracedTensor):
                 what = "a tensor that is none of its arguments" if isinstance(part, Tensor) else shown(part)
                 self._refuse(f"it returns {what}", "return what it computes, a tensor or a tuple of tensors")
-            by_shape.setdefault(part.shape, []).append(place)
-        if not by_shape:
+        if not results:
             self._refuse("it returns nothing", "return what it computes, a tensor or a tuple of tensors")
-        groups = [
-            places[begin : begin + FUSED_RESULTS]
-            for places in by_shape.values()
-            for begin in range(0, len(places), FUSED_RESULTS)
-        ]
-        kernels = [(self._checked(trace.kernel([results[i] for i in places])), places) for places in groups]
-        calls = None if trace.device.inner.composes else trace.calls_of(results)
-        traced = _Traced(kernels[0][0] if is_one else None, kernels, None if is_one else type(result), calls)
+        made = trace.function(results)
+        self._check(made)
+        traced = _Traced(made, None if is_one else type(result))
         self._kinds.setdefault(key, _Kind()).keep(numbers, trace.read, traced)
         return traced
 
-    def _checked(self, kernel: FusedKernel) -> FusedKernel:
-        for what, count, most in (
-            ("operands in memory", len(kernel.sources), FUSED_SOURCES),
-            ("numbers", sum(number.words for number in kernel.numbers.values()), FUSED_NUMBERS),
-        ):
-            if count > most:
-                self._refuse(f"it has {count} {what}, and a kernel {most} at most", "make two functions of it")
-        return kernel
+    def _check(self, function: FusedFunction) -> None:
+        """Raise FusionError for a function that a GPU has no kernel for, on other devices too."""
+        for kernel, _ in function.kernels:
+            for what, count, most in (
+                ("operands in memory", len(kernel.sources), FUSED_SOURCES),
+                ("numbers", sum(number.words for number in kernel.numbers.values()), FUSED_NUMBERS),
+            ):
+                if count > most:
+                    self._refuse(f"it has {count} {what}, and a kernel {most} at most", "make two functions of it")
 
     def _refuse_function(self, error: TypeError) -> NoReturn:
         """Raise FusionError for a function that takes nothing but Python's own numbers, or no tensors."""
@@ -259,7 +234,3 @@ class Fused:
 
     def __repr__(self) -> str:
         return f"<fused function {self._name}>"
-
-
-def _tensor(inner: Any, layout: Layout) -> Tensor:
-    return Tensor._new(Storage._holding(inner), layout)

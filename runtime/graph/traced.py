@@ -1,4 +1,4 @@
-"""Functions that are traced: what stands for their tensors and numbers, and the kernels that they become."""
+"""Functions that are traced: what stands for their tensors and numbers, and what they compute."""
 
 from __future__ import annotations
 
@@ -24,11 +24,10 @@ from ..base.named import Named
 from ..core import argument
 from ..core.layout import Layout
 from ..core.shape import Shape
-from ..program.fused_kernel import FusedKernel, Number, Source, Step
+from ..program.fused_function import FusedFunction, Number, Result, Source, Step
 from ..tensor import Tensor
 from ..tensor.base import TensorBase
 from ..tensor.number import NumberLike, as_number
-from .op_calls import Call, Calls, Reference
 
 Find: TypeAlias = Callable[[Sequence[float]], float]
 """Works out a number of the numbers that the function is given."""
@@ -66,8 +65,7 @@ class Trace:
         self.sources: dict[tuple[int, Layout], str] = {}
         self.numbers: dict[str, Number] = {}
         self.steps: list[Step] = []
-        self.calls: list[Call] = []
-        self._tensors = 0
+        self._tensors: list[Layout] = []
         self._dtypes: dict[str, DType] = {}
         self._constants: dict[tuple[object, ...], str] = {}
 
@@ -77,9 +75,9 @@ class Trace:
         numbers = count()
         for value in arguments:
             if isinstance(value, Tensor):
-                storage = TracedStorage.made(self, value.dtype, place=self._tensors)
+                storage = TracedStorage.made(self, value.dtype, place=len(self._tensors))
                 made.append(TracedTensor._new(storage, value.layout))
-                self._tensors += 1
+                self._tensors.append(value.layout)
             elif type(value) not in (int, float):
                 made.append(value)
             else:
@@ -100,13 +98,13 @@ class Trace:
             find = value.find
             check(value.value)
             name = f"n{len(self.numbers)}"
-            self.numbers[name] = Number(lambda numbers: check(find(numbers)), dtype)
+            self.numbers[name] = Number(dtype, None, lambda numbers: check(find(numbers)))
             return name
         known = check(value)
         key = repr(known), type(known), dtype
         if key not in self._constants:
             self._constants[key] = name = f"n{len(self.numbers)}"
-            self.numbers[name] = Number(lambda _: known, dtype, known)
+            self.numbers[name] = Number(dtype, known)
         return self._constants[key]
 
     def source(self, place: int, dtype: DType, layout: Layout) -> str:
@@ -115,33 +113,15 @@ class Trace:
         self._dtypes[name] = dtype
         return name
 
-    def kernel(self, tensors: Sequence[TracedTensor]) -> FusedKernel:
-        """What computes tensors of one shape."""
-        shape = tensors[0].shape
-        names = [tensor._storage.named(tensor._layout) for tensor in tensors]
-        needed, steps = set(names), []
-        for step in reversed(self.steps):
-            if step.name in needed:
-                needed.update(step.operands, step.parameters)
-                steps.append(step)
+    def function(self, tensors: Sequence[TracedTensor]) -> FusedFunction:
+        """What computes tensors."""
+        named = [(tensor._storage.named(tensor._layout), tensor._layout) for tensor in tensors]
+        results = [Result(name, self._dtypes[name], layout) for name, layout in named]
         sources = {
-            name: Source(place, self._dtypes[name], layout.broadcast_as(shape))
+            name: Source(place, self._dtypes[name], layout)
             for (place, layout), name in sorted(self.sources.items(), key=lambda item: item[0][0])
-            if name in needed
         }
-        numbers = {name: number for name, number in self.numbers.items() if name in needed}
-        results = [(name, self._dtypes[name]) for name in names]
-        return FusedKernel(self.name, shape, sources, numbers, steps[::-1], results, self._tensors)
-
-    def calls_of(self, results: Sequence[TracedTensor]) -> Calls:
-        """What computes results by calling the ops one by one."""
-        return Calls(
-            self.device,
-            self.calls,
-            self.numbers,
-            self._tensors,
-            [(it._storage.reference, it._layout) for it in results],
-        )
+        return FusedFunction(self.name, self._tensors, sources, self.numbers, self.steps, results)
 
     def refuse(self, reason: tuple[str, str]) -> NoReturn:
         """Raise FusionError, which names the line of the function's code that did something and what it called."""
@@ -209,13 +189,6 @@ class TracedStorage(Storage):
         """The device of the function's arguments."""
         return self.inner.trace.device
 
-    @property
-    def reference(self) -> Reference:
-        """What calls know it by."""
-        if self.place is not None:
-            return Reference(f"t{self.place}")
-        return Reference(self.name.replace("n", "s"))
-
     def named(self, layout: Layout) -> str:
         """The name of the elements that a layout shows."""
         if self.place is None:
@@ -252,16 +225,11 @@ class TracedStorage(Storage):
             dtype: DType = getattr(_no_elements(self.dtype), method)(*known).dtype
         except UnsupportedDType as error:
             raise UnsupportedDType(error.op, error.dtype, trace.device.backend, error.reason, error.fix) from None
-        references = iter(storages[1:])
-        call = [next(references).reference if isinstance(value, TracedStorage) else value for value in given]
         operands = tuple([storage.named(layout) for storage, layout in zip(storages, layouts, strict=True)])
         of = storages[-1].dtype
         check = lambda value: argument.number(op.value, "the number", value)  # noqa: E731
         parameters = tuple([trace.number(value, of.compute, check) for value in numbers])
-        names = iter(parameters)
-        call = [Reference(next(names)) if isinstance(part, TracedNumber | int | float) else part for part in call]
-        name = trace.add(lambda name: Step(name, op, operands, parameters, of, dtype))
-        trace.calls.append(Call(name, method, (self.reference, *call)))
+        name = trace.add(lambda name: Step(name, op, operands, tuple(layouts), parameters, of, dtype))
         return self.made(trace, dtype, name=name, shape=layouts[-1].shape)
 
 

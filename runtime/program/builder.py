@@ -7,7 +7,7 @@ from functools import lru_cache, partial
 from time import perf_counter_ns
 from typing import Any, Concatenate, Final, NamedTuple, ParamSpec, TypeAlias, TypeVar
 
-from ...dtype import DType
+from ...dtype import Array, DType
 from ..base.error import OutOfMemory
 from .program import (
     Allocate,
@@ -28,6 +28,7 @@ from .values import (
     BlocksBuffer,
     Buffer,
     CallNumber,
+    Constant,
     Draw,
     ErrorRecord,
     Memory,
@@ -86,6 +87,10 @@ class ProgramBuilder:
         self._allocated.append(memory)
         return memory
 
+    def constant(self, array: Array) -> Buffer:
+        """The elements of an array of rank 1, which the program keeps."""
+        return Buffer(DType.from_numpy(array.dtype), array.size, Constant(array))
+
     def launch(
         self, family: str, kernel: str, blocks: int, arguments: PackedArguments, shared_bytes: int = 0, *, work: int = 0
     ) -> None:
@@ -129,6 +134,16 @@ class ProgramBuilder:
     def add_op(self, op: Callable[..., Any], *arguments: Any, **options: Any) -> Results:
         """Append the steps of an op: those that it builds, or the call of a function of an array library."""
         return op(self, *arguments, **options) if builds(op) else self.host(op, *arguments, **options)
+
+    def buffer_of(self, result: Buffer | HostCall, dtype: DType, length: int) -> Buffer:
+        """The buffer of the result of the last op, which has so many elements of a dtype."""
+        if isinstance(result, Buffer):
+            return result
+        buffer = Buffer(dtype, length, Memory(length * dtype.itemsize))
+        assert self._steps[-1] is result, "only the last step is known to be this one"
+        self._steps[-1] = result._replace(result=buffer)
+        self._allocated.append(buffer.memory)
+        return buffer
 
     def attempt(self, op: Callable[..., Any], *arguments: Any) -> Results:
         """Append the steps of an op that may leave the call to another one; then there are none of it."""

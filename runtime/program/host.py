@@ -1,13 +1,15 @@
-"""Runs programs that are one call of a function of the host."""
+"""Runs programs that call functions of the host, with functions that are written for them."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import itertools
+from collections.abc import Callable, Sequence
 from typing import Any, Protocol
 
+from ...dtype import Array
 from .code import define
-from .program import HostCall, Program
-from .values import BlocksBuffer, Buffer, Parameter
+from .program import HostCall, Program, Step, results_of
+from .values import BlocksBuffer, Buffer, Constant, Memory, Parameter
 
 
 class Translate(Protocol):
@@ -35,35 +37,103 @@ class Translating:
                 raise other from error
 
 
-def host_plan(program: Program, translate: Translate) -> Callable[..., Any]:
-    """The function that makes the host call of a program with storages and numbers."""
-    (step,) = program.steps
-    assert isinstance(step, HostCall)
-    names: dict[str, Any] = {"translate": translate}
+class HostCompiler:
+    """Writes the text of the function that runs a program."""
 
-    def text(part: Any) -> str:
-        if isinstance(part, Parameter):
-            return f"x{part.position}"
-        if isinstance(part, Buffer | BlocksBuffer):
-            return f"x{part.memory.argument}"
-        if isinstance(part, tuple) and part and isinstance(part[0], Buffer | BlocksBuffer):
-            return f"{text(type(part))}({', '.join(map(text, part))})"
-        name = f"c{len(names)}"
-        names[name] = part
-        return name
+    def __init__(
+        self,
+        program: Program,
+        translate: Translate,
+        storage_of: Callable[[Array], Any],
+        mark: Callable[[], None] | None = None,
+    ) -> None:
+        """`storage_of` makes the storage of an array. The function calls `mark` in front of each step."""
+        self._program = program
+        self._storage_of_array = storage_of
+        self._mark = mark
+        self._count = itertools.count()
+        self._names: dict[str, Any] = {"translate": translate}
+        self._lines: list[str] = []
+        self._storages: dict[Memory, str] = {}
+        """The names of the storages that are there."""
+        for position, argument in enumerate(program.arguments):
+            if not isinstance(argument, Parameter):
+                self._storages[argument.memory] = f"x{position}"
 
-    options = [f"{name}={text(value)}" for name, value in step.options.items()]
-    call = f"{text(step.function)}({', '.join([*map(text, step.arguments), *options])})"
-    # Not every function has a name.
-    name = program.name if program.name.isidentifier() else "run"
-    parameters = ", ".join([f"x{position}" for position in range(len(program.arguments))])
-    lines = f"""def {name}({parameters}):
-    try:
-        return {call}
+    def function(self) -> Callable[..., Any]:
+        """The function of storages and numbers that runs the program."""
+        program = self._program
+        for step, released in zip(program.steps, program.released, strict=True):
+            self._step(step, released)
+            if step is not program.steps[-1]:
+                self._lines += [f"del {self._storages.pop(each)}" for each in released if each in self._storages]
+        if not isinstance(program.result, HostCall):
+            self._lines.append(f"return {self._result()}")
+        # Not every function has a name.
+        name = program.name if program.name.isidentifier() else "run"
+        body = "".join(f"\n        {line}" for line in self._lines)
+        text = f"""def {name}({", ".join(self._parameters())}):
+    try:{body}
     except Exception as error:
         other = translate(error)
         if other is error:
             raise
         raise other from error
 """
-    return define(lines, program.name, names)
+        return define(text, program.name, self._names)
+
+    def _parameters(self) -> list[str]:
+        return [f"x{position}" for position in range(len(self._program.arguments))]
+
+    def _result(self) -> str:
+        results = results_of(self._program.result)
+        if not results:
+            return "True"
+        names = [self._storage(buffer) for buffer in results]
+        return names[0] if isinstance(self._program.result, Buffer) else f"({', '.join(names)},)"
+
+    def _step(self, step: Step, _released: Sequence[Memory]) -> None:
+        """Write a step, after which memory is released."""
+        if not isinstance(step, HostCall):
+            raise TypeError(f"the host has no {type(step).__name__}")
+        self._write_mark()
+        options = [f"{name}={self._text(value)}" for name, value in step.options.items()]
+        call = f"{self._constant(step.function)}({', '.join([*map(self._text, step.arguments), *options])})"
+        if step.result is not None:
+            call = f"{self._name(step.result.memory)} = {call}"
+        self._lines.append(f"return {call}" if step is self._program.result else call)
+
+    def _write_mark(self) -> None:
+        if self._mark is not None:
+            self._lines.append(f"{self._constant(self._mark)}()")
+
+    def _text(self, value: Any) -> str:
+        """The expression of an argument."""
+        match value:
+            case Buffer() | BlocksBuffer():
+                return self._storage(value)
+            case Parameter(position=position):
+                return f"x{position}"
+            case tuple() if any(isinstance(part, Buffer | BlocksBuffer) for part in value):
+                return f"{self._constant(type(value))}({', '.join(map(self._text, value))})"
+        return self._constant(value)
+
+    def _storage(self, buffer: Buffer | BlocksBuffer) -> str:
+        """The name of the storage of a buffer."""
+        return self._storage_of(buffer.memory)
+
+    def _storage_of(self, memory: Memory) -> str:
+        name = self._storages.get(memory)
+        if name is None:
+            assert isinstance(memory, Constant), "functions of the host return what later ones get"
+            name = self._storages[memory] = self._constant(self._storage_of_array(memory.array))
+        return name
+
+    def _name(self, memory: Memory) -> str:
+        name = self._storages[memory] = f"m{next(self._count)}"
+        return name
+
+    def _constant(self, value: object) -> str:
+        name = f"c{next(self._count)}"
+        self._names[name] = value
+        return name

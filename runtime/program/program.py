@@ -11,6 +11,7 @@ from .values import (
     BlocksBuffer,
     Buffer,
     CallNumber,
+    Constant,
     DrawPart,
     ErrorRecord,
     Memory,
@@ -77,12 +78,14 @@ class ExpectError(NamedTuple):
 class HostCall(NamedTuple):
     """Call a function of the host with storages in the place of buffers, and with the numbers of parameters.
 
-    It may be the result of its program: the storages that it returns.
+    It may be the result of its program: what it returns. Where other steps need the storage that it returns, that has
+    a buffer.
     """
 
     function: Callable[..., Any]
     arguments: tuple[Any, ...]
     options: Mapping[str, Any] = {}
+    result: Buffer | None = None
 
 
 Step: TypeAlias = Allocate | Launch | LibraryCall | Copy | Fill | ExpectError | HostCall
@@ -96,6 +99,8 @@ def accessed(step: Step) -> list[Memory]:
     found: list[Memory] = []
     if isinstance(step, LibraryCall | HostCall):
         _collect(step.arguments, found)
+        if isinstance(step, HostCall) and step.result is not None:
+            found.append(step.result.memory)
     elif isinstance(step, Copy):
         found += step.target.memory, step.source.memory
     elif isinstance(step, Fill):
@@ -166,7 +171,7 @@ def results_of(result: Results) -> Sequence[Buffer]:
 
 
 def _lines(program: Program) -> list[str]:
-    names = _Names(program)
+    names = _Names()
     arguments = ", ".join(names.argument(argument) for argument in program.arguments)
     lines = [f"{program.name}({arguments}):"]
     for step, released in zip(program.steps, program.released, strict=True):
@@ -180,12 +185,15 @@ def _lines(program: Program) -> list[str]:
 class _Names:
     """How a printed program calls its values."""
 
-    def __init__(self, program: Program) -> None:
-        allocated = [step.memory for step in program.steps if isinstance(step, Allocate)]
-        self._memory = {memory: f"m{number}" for number, memory in enumerate(allocated)}
+    def __init__(self) -> None:
+        self._memory: dict[Memory, str] = {}
 
     def memory(self, memory: Memory) -> str:
-        return f"x{memory.argument}" if memory.argument is not None else self._memory[memory]
+        if isinstance(memory, Constant):
+            return repr(memory)
+        if memory.argument is not None:
+            return f"x{memory.argument}"
+        return self._memory.setdefault(memory, f"m{len(self._memory)}")
 
     def argument(self, argument: Argument) -> str:
         if isinstance(argument, Parameter):
@@ -209,8 +217,9 @@ class _Names:
                 return f"fill {nbytes} bytes at {self.text(target)} with {byte}"
             case ExpectError():
                 return "expect an index error"
-            case HostCall(function, arguments):
-                return f"host {name_of(function)}({', '.join(map(self.text, arguments))})"
+            case HostCall(function, arguments, _, result):
+                returned = "" if result is None else f"{self.text(result)} = "
+                return f"{returned}host {name_of(function)}({', '.join(map(self.text, arguments))})"
 
     def text(self, value: object) -> str:
         match value:

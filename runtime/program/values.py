@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 from functools import cached_property
 from typing import Any, ClassVar, Final, NamedTuple, Self, TypeAlias
 
-from ...dtype import DType
+from ...dtype import Array, DType
 from ...ggml_dtype import GgmlDType
 from ...kernels.constants import ACCESS_BYTES
 from ..core.layout import Layout
@@ -48,6 +48,19 @@ class Memory:
     def address(self) -> Address:
         """The address of the first byte."""
         return Address(self, 0)
+
+
+class Constant(Memory):
+    """Memory of the host with the elements of an array, which all runs read."""
+
+    __slots__ = ("array",)
+
+    def __init__(self, array: Array) -> None:
+        super().__init__(array.nbytes)
+        self.array = array
+
+    def __repr__(self) -> str:
+        return f"constant {self.array[0]}" if self.array.size == 1 else f"{self.array.size} constants"
 
 
 class Address(Value):

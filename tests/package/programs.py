@@ -33,6 +33,7 @@ from tallow.runtime.program.values import (
     BlocksBuffer,
     Buffer,
     CallNumber,
+    Constant,
     DrawPart,
     ErrorRecord,
     Memory,
@@ -169,13 +170,15 @@ class Run:
         """The addresses of the storages that are returned."""
         assert all(memory.argument is None for memory in results), "a result is memory of an argument"
         owned = {self._key(memory) for memory in results if memory.argument is None}
-        allocated = {key for key in self._live if isinstance(key, Memory)}
+        allocated = {key for key in self._live if isinstance(key, Memory) and not isinstance(key, Constant)}
         assert allocated == owned, "memory is neither released nor a result"
         assert all(memory in used or not memory.nbytes for memory in owned), "no step writes a result"
 
     def address(self, address: Address) -> int:
         """The number of an address, which is in live memory, or at the end of it."""
         key = self._key(address.memory)
+        if isinstance(address.memory, Constant):
+            self._add(address.memory)
         self._touched.add(key)
         assert key in self._live, "a step uses memory that is not allocated, or is released"
         assert 0 <= address.offset <= address.memory.nbytes, "an address is outside of its memory"
@@ -209,6 +212,10 @@ class Run:
                 self.launches.append(Launched(kernel, blocks, self._packed(arguments)))
             case LibraryCall(function, arguments) | HostCall(function, arguments):
                 self.calls.append(Called(function, tuple(map(self._plain, arguments))))
+                if isinstance(step, HostCall) and step.result is not None:
+                    assert step.result.memory not in self._begins, "memory is returned twice"
+                    self._add(step.result.memory)
+                    self.address(step.result.address)
             case Copy(target, source, nbytes):
                 to, from_ = self._span(target, nbytes), self._span(source, nbytes)
                 assert abs(to - from_) >= nbytes, "a copy overlaps itself"
@@ -284,14 +291,15 @@ class Run:
 class Observer:
     """Notes the programs of calls on a device, and the calls themselves."""
 
-    def __init__(self) -> None:
+    def __init__(self, facts: Facts = FACTS) -> None:
+        self._facts = facts
         self.calls: list[OpCall] = []
         self.programs: list[Program] = []
 
     def observed(self, key: Key, call: OpCall, plan: Plan, is_known: bool) -> Plan:
         """The plan as it is."""
         self.calls.append(call)
-        program = call.program(FACTS)
+        program = call.program(self._facts)
         assert program is not None
         self.programs.append(program)
         return plan

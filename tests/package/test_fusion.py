@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import decimal
-import dis
 import math
 import pickle
 from pathlib import Path
@@ -21,6 +20,7 @@ from tallow.runtime.base.error import (
 )
 
 from . import backend
+from .programs import Observer
 
 X = tl.Tensor(np.arange(12, dtype="f4").reshape(3, 4) - 5)
 WEIGHT = tl.Tensor([1.0, 2.0, 3.0, 4.0])
@@ -321,14 +321,18 @@ def test_a_name_that_is_no_identifier_is_compiled(x, name):
     assert np.array_equal(tl.fuse(function)(x).numpy(), (x.exp() * 2).numpy())
 
 
-def test_the_cpu_drops_what_nothing_needs_any_more():
+def test_a_function_is_one_program_that_drops_what_nothing_needs_any_more():
     """So a long chain needs no more memory than its ops one by one."""
-    code = tl.fuse(lambda x: (x.exp() + 1).sqrt() * x)
-    code(X)
-    (kind,) = code._kinds.values()
-    (dropped,) = [traced.calls.run.__code__ for traced in kind._traced.values()]
-    deleted = [line.argval for line in dis.get_instructions(dropped) if line.opname == "DELETE_FAST"]
-    assert deleted == ["v0", "v1", "v2"]
+    device, fused = tl.Device.cpu().inner, tl.fuse(lambda x, n: (x.exp() + n).sqrt() * x)
+    fused(X, 0.5)
+    observer = Observer(device.facts)
+    with device.plans.observed_by(observer):
+        fused(X, 0.5)
+    (program,) = observer.programs
+    lines = str(program).splitlines()
+    assert lines[0] == "fused(x0: f32[12], n1):"
+    assert [line.split()[1] for line in lines if line.startswith("    free")] == ["m0", "m1", "m2", "m3"]
+    assert lines[-1] == "    return m4: f32[12]"
 
 
 def test_a_function_is_traced_once_for_each_combination_of_layouts_and_dtypes(x):

@@ -5,6 +5,8 @@ from __future__ import annotations
 import math
 import operator
 import struct
+import weakref
+from collections.abc import Callable
 from functools import partial
 from typing import Any
 
@@ -15,7 +17,7 @@ from hypothesis import strategies as st
 from tallow import DType, GgmlDType, Layout
 from tallow.kernels.constants import ACCESS_BYTES
 from tallow.runtime.program.builder import ProgramBuilder, operands_of
-from tallow.runtime.program.host import Translating, host_plan
+from tallow.runtime.program.host import HostCompiler, Translating
 from tallow.runtime.program.program import Allocate, Copy, ExpectError, Fill, HostCall, Launch, LibraryCall, Program
 from tallow.runtime.program.values import (
     Address,
@@ -265,7 +267,12 @@ def test_a_function_of_an_array_library_is_one_step() -> None:
     assert step == program.result == HostCall(add, (Operand(first, x.layout), second), {"sign": -1})
     arguments = "(x0: f32[4], Layout(shape=(4,), strides=(1,), start_offset=0)), n1"
     assert str(program) == f"add(x0: f32[4], n1):\n    return host add({arguments})"
-    assert host_plan(program, translated)("other", 2.0) == ("other", x.layout, -2.0)
+    assert host_plan(program)("other", 2.0) == ("other", x.layout, -2.0)
+
+
+def host_plan(program: Program) -> Callable[..., Any]:
+    """What runs a program on a host whose storages are arrays."""
+    return HostCompiler(program, translated, lambda array: array).function()
 
 
 def translated(error: Exception) -> Exception:
@@ -279,7 +286,7 @@ def test_errors_of_an_array_library_are_translated_where_its_program_runs(
     def fail(x: Any) -> Any:
         raise error(x)
 
-    plan = host_plan(built(fail, Stored(DType.F32, 4)), translated)
+    plan = host_plan(built(fail, Stored(DType.F32, 4)))
     with pytest.raises(raised):
         plan("storage")
     with pytest.raises(raised), Translating(translated):
@@ -294,7 +301,39 @@ def prepared(build: ProgramBuilder, x: Operand, number: float | Parameter) -> Ho
 def test_a_function_that_takes_what_runs_are_given_is_called_as_it_is() -> None:
     program = built(prepared, at(Stored(DType.F32, 4), (4,)), 0.5, numbers=1)
     assert program.is_host_call
-    assert host_plan(program, translated)(3, 2) == 9
+    assert host_plan(program)(3, 2) == 9
+
+
+def test_functions_of_the_host_get_what_earlier_ones_return() -> None:
+    alive = list[weakref.ref[Any]]()
+
+    def sum_of(*arrays: Any) -> Any:
+        result = sum(arrays)
+        alive.append(weakref.ref(result))
+        return result
+
+    def count() -> int:
+        return sum(reference() is not None for reference in alive)
+
+    def op(build: ProgramBuilder, x: Buffer, number: Parameter) -> tuple[Buffer, ...]:
+        two = build.constant(np.full(1, 2, np.float32))
+        first = build.buffer_of(build.host(sum_of, x, two), x.dtype, x.length)
+        second = build.buffer_of(build.host(sum_of, first, number), x.dtype, x.length)
+        return second, build.buffer_of(build.host(count), DType.I64, 1)
+
+    program = built(op, Stored(DType.F32, 3), 0.5, numbers=1)
+    Run(program, [0.5])
+    assert str(program).replace(f"{op.__qualname__.partition('.')[0]}.", "").splitlines() == [
+        "op(x0: f32[3], n1):",
+        "    m0: f32[3] = host sum_of(x0: f32[3], constant 2.0: f32[1])",
+        "    m1: f32[3] = host sum_of(m0: f32[3], n1)",
+        "    free m0",
+        "    m2: i64[1] = host count()",
+        "    return m1: f32[3], m2: i64[1]",
+    ]
+    result, living = host_plan(program)(np.arange(3, dtype="f4"), 0.5)
+    assert result.tolist() == [2.5, 3.5, 4.5]
+    assert living == 1
 
 
 def refusing(build: ProgramBuilder, x: Operand, is_taken: bool) -> Buffer | None:

@@ -9,13 +9,15 @@ from typing import Any
 import numpy as np
 import pytest
 import tallow
-from tallow import CaptureError, Device, GgmlDType, Graph, Layout, Storage
+from tallow import CaptureError, Device, GgmlDType, Graph, Layout, Storage, Tensor, fuse
+from tallow.kernels.constants import ELEMENTWISE_METHODS
 from tallow.runtime.backends.gpu_backend.device import GpuDevice
 from tallow.runtime.backends.plan import Key, Plan
 from tallow.runtime.base.error import TallowError
 from tallow.runtime.doctor.support import SupportCell
 from tallow.runtime.program.builder import OpCall
 from tallow.runtime.program.program import HostCall, Program, results_of
+from tallow.runtime.program.values import Parameter
 from tallow.runtime.selftest import examples, trial
 
 from .programs import checked, fallbacks
@@ -96,6 +98,20 @@ class Capturer(Checker):
         return program
 
 
+class FusedChecker(Checker):
+    """Requires also that there is one program of a fused function, and notes how many numbers it takes."""
+
+    numbers: int | None = None
+
+    def check(self, call: OpCall, plan: Plan, operands: Sequence[Any]) -> Program:
+        program = super().check(call, plan, operands)
+        # Others are of ops that are called without elements.
+        if call.name == "fused":
+            assert self.numbers is None
+            self.numbers = sum(isinstance(argument, Parameter) for argument in program.arguments)
+        return program
+
+
 def cells(backend: str, full: bool) -> Iterator[SupportCell]:
     """The cells of a backend: of each op and each way in which it is done one dtype, or all of them."""
     ops: dict[object, list[SupportCell]] = defaultdict(list)
@@ -159,6 +175,45 @@ def test_programs_of_every_op(any_device: Device, full: bool, name: str, sizes: 
     any_device.inner.plans.clear()
     assert not faults
     assert checker.programs > 100
+
+
+def test_programs_of_fused_functions(any_device: Device, full: bool) -> None:
+    """Each elementwise op is a step of one program, with numbers as its parameters, and gives the same bits."""
+    checker = FusedChecker(any_device.inner)
+    methods = set[str]()
+    for cell in cells(any_device.backend, full):
+        if cell.method not in ELEMENTWISE_METHODS:
+            continue
+        call = example(any_device, cell, examples.SMALLEST, trial.strided)
+        fused, tensors, numbers = as_fused(call)
+        with any_device.inner.plans.observed_by(checker):
+            result = fused(*tensors, *numbers)
+        assert checker.numbers == len(numbers), trial.name_of(cell)
+        checker.numbers = None
+        if not isinstance(any_device.inner, GpuDevice):
+            expected = call.call().to_numpy()
+            assert result.storage.to_numpy().tobytes() == expected.tobytes(), trial.name_of(cell)
+        methods.add(cell.method)
+    assert methods == set(ELEMENTWISE_METHODS)
+
+
+def as_fused(call: examples.Example) -> tuple[Callable[..., Tensor], list[Tensor], list[float]]:
+    """A fused function that calls a storage method of its tensors, and what it is called with."""
+    arguments = call.arguments
+    storages = [call.owner, *[value for value in arguments.values() if isinstance(value, Storage)]]
+    layouts = [value for value in arguments.values() if isinstance(value, Layout)]
+    numbers = [value for value in arguments.values() if type(value) in (int, float)]
+
+    def function(*given: Any) -> Any:
+        tensors, rest = [tensor.storage for tensor in given[: len(storages)]], iter(given[len(storages) :])
+        others = iter(tensors[1:])
+        called = [
+            next(others) if isinstance(value, Storage) else next(rest) if type(value) in (int, float) else value
+            for value in arguments.values()
+        ]
+        return given[0]._new(getattr(tensors[0], call.method)(*called), layouts[0].dense)
+
+    return fuse(function), [Tensor.from_storage(*pair) for pair in zip(storages, layouts, strict=True)], numbers
 
 
 def test_graphs_capture_no_calls_of_the_host(gpu: Any, full: bool, monkeypatch: pytest.MonkeyPatch) -> None:

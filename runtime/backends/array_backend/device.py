@@ -13,13 +13,14 @@ from ...core.layout import Layout
 from ...core.random import RandomState
 from ...doctor.finding import Finding, modules, reason
 from ...program.builder import NO_FACTS, OpCall
-from ...program.host import host_plan
+from ...program.host import HostCompiler
 from ...program.program import Program
 from ...program.values import BlocksBuffer, Buffer, Memory
 from ..backend import BackendBlocks, Part
 from ..plan import Key, Plan
 from . import strided, transfer
 from .library_device import LibraryDevice
+from .ops.fused import ElementOps, fused
 
 if TYPE_CHECKING:
     from .blocks import QArrayStorage
@@ -95,14 +96,18 @@ class ArrayDevice(LibraryDevice):
         memory = Memory(storage.length * storage.dtype.itemsize, argument=position)
         return Buffer(storage.dtype, storage.length, memory)
 
+    @property
+    def fused_op(self) -> Sequence[Any]:
+        return fused, ElementOps()
+
     def plan_of(self, _key: Key, call: OpCall, *, may_refuse: bool) -> Plan | None:
         with self.translating():
             program = call.program(self.facts, may_refuse=may_refuse)
         return None if program is None else self.compiled(program)
 
-    def compiled(self, program: Program) -> Plan:
-        """What runs a program."""
-        return host_plan(program, self.translated)
+    def compiled(self, program: Program, mark: Callable[[], None] | None = None) -> Plan:
+        """What runs a program; in front of each of several steps it calls `mark`."""
+        return HostCompiler(program, self.translated, self.storage, mark).function()
 
     def call(self, function: Callable[..., Any], *arguments: Any) -> Any:
         with self.translating():

@@ -16,6 +16,7 @@ from ...host import dlpack
 from ...program.program import Program
 from ..array_backend.device import ArrayDevice
 from ..array_backend.imported import Imported
+from ..array_backend.ops.fused import fused
 from ..backend import Part
 from ..plan import Plan
 from . import blas, execute, host_libraries
@@ -23,6 +24,7 @@ from .host_device import HostDevice
 from .kernels import HostKernels
 from .onednn import Onednn
 from .ops import memory
+from .ops.fused import HostOps
 from .replay import Replay
 from .storage import CpuStorage, QCpuStorage
 
@@ -74,8 +76,12 @@ class CpuDevice(ArrayDevice, HostDevice):
     def translated(cls, error: Exception) -> Exception:
         return out_of_memory(error) if isinstance(error, MemoryError) else error
 
-    def compiled(self, program: Program) -> Plan:
-        return execute.compiled(self, program)
+    def compiled(self, program: Program, mark: Callable[[], None] | None = None) -> Plan:
+        return execute.compiled(self, program, mark)
+
+    @property
+    def fused_op(self) -> Sequence[Any]:
+        return fused, HostOps(self.kernels)
 
     def beside(self, group: Group, call: Callable[[], Result]) -> Callable[[], Result]:
         return group.host.beside(call)

@@ -2,21 +2,18 @@
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 from typing import Any
 
 import numpy as np
 
-from ....dtype import DType
+from ....dtype import Array, DType
 from ...core.random import RandomState
-from ...helpers.host_memory import out_of_memory
 from ...program.builder import program_of_fallback
-from ...program.code import define
-from ...program.host import host_plan
+from ...program.host import HostCompiler
 from ...program.program import Allocate, Argument, Fill, HostCall, Launch, LibraryCall, Program, Step, results_of
-from ...program.values import Address, BlocksBuffer, Buffer, Draw, DrawPart, Memory, Parameter, Scalar
+from ...program.values import Address, BlocksBuffer, Buffer, Constant, Draw, DrawPart, Memory, Parameter, Scalar
 from ..plan import Plan
 from . import buffer_pool
 from .host_device import HostDevice
@@ -26,11 +23,11 @@ from .storage import CpuStorage
 
 def compiled(device: HostDevice, program: Program, mark: Callable[[], None] | None = None) -> Plan:
     """A function of storages and numbers that runs a program. In front of each of several steps it calls `mark`."""
-    if program.is_host_call:
-        # NumPy warns of nothing that is part of the meaning, such as 1 / 0.
-        quiet: Plan = np.errstate(all="ignore")(host_plan(program, device.translated))
-        return quiet
-    return _only_call(device, program) or _Compiler(device, program, mark).plan()
+    plan = _only_call(device, program) or _Compiler(device, program, mark).plan()
+    # NumPy warns of nothing that is part of the meaning, such as 1 / 0.
+    is_quiet = any(type(step) is HostCall for step in program.steps)
+    quiet: Plan = np.errstate(all="ignore")(plan) if is_quiet else plan
+    return quiet
 
 
 def _only_call(device: HostDevice, program: Program) -> Plan | None:
@@ -84,55 +81,25 @@ def _scratch(memory: Memory) -> Buffer:
     return Buffer(DType.U8, memory.nbytes, memory)
 
 
-class _Compiler:
+class _Compiler(HostCompiler):
     """Writes the text of the function that runs a program."""
 
     def __init__(self, device: HostDevice, program: Program, mark: Callable[[], None] | None) -> None:
+        super().__init__(program, device.translated, partial(_stored, device), mark)
         self._device = device
-        self._mark = mark
-        self._program = program
-        self._count = itertools.count()
-        self._names: dict[str, Any] = {"out_of_memory": out_of_memory}
-        self._lines: list[str] = []
         self._draws: dict[Draw, tuple[str, str]] = {}
-        self._results = results_of(program.result)
-        # How storages of allocated memory are made, and the names of those that are there.
-        self._buffers: dict[Memory, Buffer] = {buffer.memory: buffer for buffer in self._results}
-        self._storages: dict[Memory, str] = {}
-        for position, argument in enumerate(program.arguments):
-            if not isinstance(argument, Parameter):
-                self._storages[argument.memory] = f"x{position}"
+        # How storages of allocated memory are made.
+        self._buffers: dict[Memory, Buffer] = {buffer.memory: buffer for buffer in results_of(program.result)}
 
     def plan(self) -> Plan:
-        program = self._program
-        for step in program.steps:
+        for step in self._program.steps:
             if isinstance(step, (HostCall, LibraryCall)):
                 self._note_buffers(step.arguments)
-        for step, released in zip(program.steps, program.released, strict=True):
-            # Memory is allocated by what uses it first.
-            if type(step) is Allocate:
-                continue
-            if self._mark is not None:
-                self._lines.append(f"{self._constant(self._mark)}()")
-            self._step(step, released)
-        if not isinstance(program.result, HostCall):
-            self._lines.append(f"return {self._result()}")
-        body = "".join(f"\n        {line}" for line in self._lines)
-        parameters = [f"x{position}" for position in range(len(program.arguments))]
-        # The last draw is the first one whose blocks are appended.
-        drawn = [name for numbers in reversed(self._draws.values()) for name in numbers]
-        text = (
-            f"def {program.name}({', '.join([*parameters, *drawn])}):\n    try:{body}\n"
-            "    except MemoryError as error: raise out_of_memory(error) from None\n"
-        )
-        return _drawing(self._device, define(text, program.name, self._names), self._draws)
+        return _drawing(self._device, self.function(), self._draws)
 
-    def _result(self) -> str:
-        result = self._program.result
-        if not self._results:
-            return "True"
-        names = [self._storage(buffer) for buffer in self._results]
-        return names[0] if isinstance(result, Buffer) else f"({', '.join(names)},)"
+    def _parameters(self) -> list[str]:
+        # The last draw is the first one whose blocks are appended.
+        return [*super()._parameters(), *[name for numbers in reversed(self._draws.values()) for name in numbers]]
 
     def _note_buffers(self, parts: Sequence[Any]) -> None:
         """Note the buffers that functions of the host see memory as."""
@@ -143,6 +110,13 @@ class _Compiler:
                 self._note_buffers(part)
 
     def _step(self, step: Step, released: Sequence[Memory]) -> None:
+        # Memory is allocated by what uses it first.
+        if type(step) is Allocate:
+            return
+        if type(step) is HostCall:
+            super()._step(step, released)
+            return
+        self._write_mark()
         match step:
             case Launch():
                 self._launch(step, released)
@@ -153,18 +127,11 @@ class _Compiler:
                     operands = ", ".join(f"x{position}" for position in range(len(self._program.arguments)))
                     call = f"if {call} is False: return {run}({operands})"
                 self._lines.append(call)
-            case HostCall(function, arguments, options):
-                named = [f"{name}={self._constant(value)}" for name, value in options.items()]
-                quiet = self._constant(np.errstate(all="ignore")(function))
-                call = f"{quiet}({', '.join([*map(self._text, arguments), *named])})"
-                self._lines.append(f"return {call}" if step is self._program.result else call)
             case Fill(target, byte, nbytes):
                 offset, name = target.offset, self._storage_of(target.memory)
                 self._lines.append(f"{self._constant(_fill)}({name}, {offset}, {byte}, {nbytes})")
             case _:
                 raise TypeError(f"the CPU has no {type(step).__name__}")
-        if step is not self._program.steps[-1]:
-            self._lines += [f"del {self._storages.pop(each)}" for each in released if each in self._storages]
 
     def _launch(self, step: Launch, released: Sequence[Memory]) -> None:
         call = KernelCall(self._device, step, {}, self._storages)
@@ -182,12 +149,7 @@ class _Compiler:
         self._lines.append(text)
 
     def _text(self, value: Any) -> str:
-        """The expression of an argument."""
         match value:
-            case Buffer() | BlocksBuffer():
-                return self._storage(value)
-            case Parameter(position=position):
-                return f"x{position}"
             case Address(memory=memory, offset=offset):
                 name = f"{self._storage_of(memory)}.address"
                 return f"{name} + {offset}" if offset else name
@@ -198,36 +160,23 @@ class _Compiler:
                 count = len(self._draws)
                 seed, block = self._draws.setdefault(draw, (f"seed{count}", f"block{count}"))
                 return seed if name == "seed" else block
-            case tuple() if any(isinstance(part, Buffer | BlocksBuffer) for part in value):
-                return f"{self._constant(type(value))}({', '.join(map(self._text, value))})"
-        return self._constant(value)
+        return super()._text(value)
 
     def _storage(self, buffer: Buffer | BlocksBuffer) -> str:
-        """The name of the storage of a buffer."""
         name, own = self._storage_of(buffer.memory), self._buffers.get(buffer.memory, buffer)
         assert own.dtype is buffer.dtype and own.length == buffer.length, "storages on the CPU have one dtype"
         return name
 
     def _storage_of(self, memory: Memory) -> str:
         """The name of the storage of memory, which may have to be made first."""
-        name = self._storages.get(memory)
-        if name is None:
+        if memory not in self._storages and not isinstance(memory, Constant):
             buffer = self._buffer(memory)
-            name = self._name(memory)
-            self._lines.append(f"{name} = {self._constant(partial(_new, self._device, buffer.dtype, buffer.length))}()")
-        return name
-
-    def _name(self, memory: Memory) -> str:
-        name = self._storages[memory] = f"m{next(self._count)}"
-        return name
+            new = self._constant(partial(_new, self._device, buffer.dtype, buffer.length))
+            self._lines.append(f"{self._name(memory)} = {new}()")
+        return super()._storage_of(memory)
 
     def _buffer(self, memory: Memory) -> Buffer:
         return self._buffers.get(memory) or _scratch(memory)
-
-    def _constant(self, value: object) -> str:
-        name = f"c{next(self._count)}"
-        self._names[name] = value
-        return name
 
 
 class _Fallback:
@@ -245,6 +194,10 @@ class _Fallback:
             program = program_of_fallback(self._device.facts, self._arguments, self._op)
             plan = self._plan = compiled(self._device, program)
         return plan(*operands)
+
+
+def _stored(device: HostDevice, array: Array) -> CpuStorage:
+    return CpuStorage(device, DType.from_numpy(array.dtype), array)
 
 
 def _new(device: HostDevice, dtype: DType, length: int) -> CpuStorage:

@@ -20,13 +20,13 @@ from ....kernels.host_arguments import (
 from ...core.layout import Layout
 from ...helpers.host_memory import out_of_memory
 from ...program.program import Launch
-from ...program.values import Address, Buffer, Memory, Scalar, Value
+from ...program.values import Address, Buffer, Constant, Memory, Scalar, Value
 from ..plan import Plan, kind_of
 from . import buffer_pool
 from .host_device import HostDevice
 from .kernels import address_of_array
 from .storage import CpuStorage
-from .values import Function, IndexRecord, Snapshot, Table, Threads, bits_of
+from .values import Function, IndexRecord, Snapshot, Threads, bits_of
 
 BRIEF: Final = 1 << 14
 """Other threads of Python wait while a kernel works on no more elements."""
@@ -64,6 +64,10 @@ class KernelCall:
             kind = type(value)
             if kind is Address or kind is Snapshot:
                 memory = value.memory
+                if type(memory) is Constant:
+                    self._tables.append(memory.array)
+                    self._put(place, address_of_array(memory.array) + value.offset)
+                    continue
                 position = positions.get(memory)
                 if position is None and memory in stored:
                     position = positions[memory] = len(positions)
@@ -80,9 +84,6 @@ class KernelCall:
                 self._put(place, 1, 4)
             elif kind is Function:
                 self._put(place, kernels.address(value.family, value.name))
-            elif kind is Table:
-                self._tables.append(value.array)
-                self._put(place, address_of_array(value.array))
             elif kind is IndexRecord:
                 self._wrong.append(WrongIndexItems(place, value.fail))
             else:

@@ -5,18 +5,13 @@ from __future__ import annotations
 import os
 from functools import cache
 
-from ...program.program import Launch, Program
-from ..plan import Plan
-from ..profiler import DeviceProfiler, mark, name_of_kernel
-from . import execute
+from ...program.program import Launch
+from ..profiler import DeviceProfiler, name_of_kernel
 from .values import RUN_PARTS, Function
 
 
 class CpuProfiler(DeviceProfiler):
-    """An observer that compiles programs of several steps again, to time each step."""
-
-    def _marked(self, program: Program, _plan: Plan) -> Plan:
-        return execute.compiled(self._device, program, mark)
+    """An observer that knows the names of functions that kernels map, and the memory of the process."""
 
     def kernel_name(self, launch: Launch) -> str:
         """Name a kernel with the function that it maps, as in "span/map_operands exp_f32"."""

@@ -7,9 +7,9 @@ from collections.abc import Callable
 from functools import lru_cache
 from typing import Final, Never
 
-from ....dtype import Array, DType
+from ....dtype import DType
 from ...host.cast import scalar
-from ...program.values import NOWHERE, Address, Number, Operand, Parameter, Scalar, Value
+from ...program.values import Address, Number, Operand, Parameter, Scalar, Value
 
 
 class Threads(Value):
@@ -34,23 +34,6 @@ class Function(Value):
 
     def __repr__(self) -> str:
         return self.name
-
-
-class Table(Value):
-    """The address of an array that a kernel reads, and which lives as long as the program."""
-
-    __slots__ = ("array",)
-
-    def __init__(self, array: Array) -> None:
-        self.array = array
-
-    @classmethod
-    def optional(cls, array: Array | None) -> Table | int:
-        """The table of an array; NOWHERE where there is none."""
-        return NOWHERE if array is None else cls(array)
-
-    def __repr__(self) -> str:
-        return f"table of {self.array.size} {self.array.dtype}"
 
 
 class IndexRecord(Value):

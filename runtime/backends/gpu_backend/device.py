@@ -16,7 +16,7 @@ from ...core.layout import Layout
 from ...helpers.installed import pip_install
 from ...host.array import normalised
 from ...program.builder import OpCall
-from ...program.values import BlocksBuffer, Buffer, Memory, Operand, Scalar
+from ...program.values import BlocksBuffer, Buffer, Memory, Scalar
 from ..backend import BackendStorage, Part
 from ..plan import Key, Plan
 from .driver import capture, fork, slow_path
@@ -29,7 +29,6 @@ from .memory.storage import GpuStorage, QGpuStorage
 if TYPE_CHECKING:
     from ...custom.user_kernel import Kernel
     from ...doctor.finding import Finding
-    from ...program.fused_kernel import FusedKernel
     from ...ranks.group import Group
     from ..profiler import Listener
     from .driver.gpu_driver import GpuDriver
@@ -48,7 +47,6 @@ class GpuDevice(GpuBase):
     no device has.
     """
 
-    composes = True
     joined_rows = MOST_ROWS_OF_X
     storage_class: ClassVar[type[GpuStorage]]
     blocks_class: ClassVar[type[QGpuStorage]]
@@ -148,19 +146,11 @@ class GpuDevice(GpuBase):
 
         return GpuProfiler(self, label, listener)
 
-    def fused(
-        self, kernel: FusedKernel, storages: Sequence[Any], numbers: Sequence[float]
-    ) -> Sequence[GpuStorage]:  # fmt: skip
-        results: Sequence[GpuStorage]
-        plan = self.plans.get(kernel)
-        if plan is None:
-            from .ops import fused
+    @property
+    def fused_op(self) -> Sequence[Any]:
+        from .ops.fused import fused
 
-            operands = map(Operand, storages, kernel.layouts)
-            results = self.planned(kernel, len(numbers), fused.fused, (kernel, *operands, *numbers), {})
-        else:
-            results = plan(*storages, *numbers)
-        return results
+        return (fused,)
 
     def copy_of(self, storage: BackendStorage) -> GpuStorage | None:
         if not isinstance(storage, self.storage_class):

@@ -18,8 +18,8 @@ from ....core.conv import Params
 from ....host.array import bits
 from ....program.builder import ProgramBuilder
 from ....program.program import HostCall
-from ....program.values import Address, Buffer, Operand
-from ..values import PRODUCTS, RUN_PARTS, THREADS, Table
+from ....program.values import Address, Buffer, Constant, Operand
+from ..values import PRODUCTS, RUN_PARTS, THREADS
 from . import conv
 from .native import contiguous
 
@@ -167,7 +167,8 @@ def _launch(
     line_columns = np.tile(np.array(columns.begins, np.int64), len(rows.begins))
     packed = host_arguments.convolve(
         result=result, source=x.address, kernel=weights.address, run_parts=RUN_PARTS, threads=THREADS,
-        line_rows=Table(line_rows), line_columns=Table(line_columns), weight_places=Table(np.array(places, np.int64)),
+        line_rows=Constant(line_rows).address, line_columns=Constant(line_columns).address,
+        weight_places=Constant(np.array(places, np.int64)).address,
         batches=batches, result_channels=channels, channels=sources, channels_together=together, weights=taps,
         lines=lines, line_length=tile.length, line_width=line_width, height=sizes[0], width=sizes[1],
         result_height=rows.size, result_width=columns.size, tile_height=tile.height, tile_width=tile.width, step=step,

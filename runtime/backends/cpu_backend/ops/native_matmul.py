@@ -11,8 +11,8 @@ from .....dtype import Array
 from .....kernels import host_arguments
 from ....core.layout import Layout
 from ....program.builder import ProgramBuilder
-from ....program.values import Buffer, Operand, address_of
-from ..values import PRODUCTS, RUN_PARTS, THREADS, Table
+from ....program.values import Buffer, Constant, Operand, address_of
+from ..values import PRODUCTS, RUN_PARTS, THREADS
 
 if TYPE_CHECKING:
     from ..kernels import HostKernels
@@ -52,9 +52,9 @@ def matmul(
     # Where in their storages matrices begin, the tables say.
     packed = host_arguments.multiply_matrices(
         result=result.address, lhs=lhs.storage.address, rhs=rhs.storage.address, bias=address_of(bias),
-        run_parts=RUN_PARTS, threads=THREADS, lhs_begins=Table(_begins(lhs.layout)),
-        rhs_begins=Table(_begins(rhs.layout)), batches=batches, m=m, n=n, k=k, lhs_strides=lhs.strides[-2:],
-        rhs_strides=rhs.strides[-2:],
+        run_parts=RUN_PARTS, threads=THREADS, lhs_begins=Constant(_begins(lhs.layout)).address,
+        rhs_begins=Constant(_begins(rhs.layout)).address, batches=batches, m=m, n=n, k=k,
+        lhs_strides=lhs.strides[-2:], rhs_strides=rhs.strides[-2:],
     )  # fmt: skip
     work = max(products // PRODUCTS, lhs.layout.elem_count, rhs.layout.elem_count)
     build.launch("host_product", kernel, 1, packed, work=work)

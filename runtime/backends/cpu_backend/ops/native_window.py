@@ -11,9 +11,9 @@ from .....dtype import Array
 from .....kernels import host_arguments
 from ....helpers.host_memory import require_room
 from ....program.builder import ProgramBuilder
-from ....program.values import Buffer, Operand
+from ....program.values import Buffer, Constant, Operand, address_of
 from ...array_backend.ops.upsample import neighbours
-from ..values import RUN_PARTS, THREADS, Table
+from ..values import RUN_PARTS, THREADS
 
 if TYPE_CHECKING:
     from ..kernels import HostKernels
@@ -76,15 +76,15 @@ def _is_resampled(kernels: HostKernels, kernel: str, x: Operand, sizes: tuple[in
 
 def _resample(build: ProgramBuilder, kernel: str, x: Operand, sizes: tuple[int, ...], maps: list[Axis]) -> Buffer:
     """Images of other sizes, by each dim's places, the next ones, and their shares."""
-    (rows, next_rows, row_shares), (columns, next_columns, column_shares) = maps
+    tables = [None if array is None else Constant(array) for axis in maps for array in axis]
+    rows, next_rows, row_shares, columns, next_columns, column_shares = map(address_of, tables)
     batch, channels = x.shape[:2]
     result = build.empty(x.dtype, batch * channels * math.prod(sizes))
     packed = host_arguments.resample_rows(
         result=result.address, source=x.address, run_parts=RUN_PARTS, threads=THREADS, channels=channels,
         planes=batch * channels, height=sizes[0], width=sizes[1], stride_b=x.strides[0], stride_c=x.strides[1],
-        rows=Table(rows), columns=Table(columns), next_rows=Table.optional(next_rows),
-        next_columns=Table.optional(next_columns), row_shares=Table.optional(row_shares),
-        column_shares=Table.optional(column_shares),
+        rows=rows, columns=columns, next_rows=next_rows, next_columns=next_columns, row_shares=row_shares,
+        column_shares=column_shares,
     )  # fmt: skip
     build.launch("host_window", kernel, 1, packed)
     return result

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from functools import lru_cache
 from itertools import accumulate
 from typing import TYPE_CHECKING, Any, Final, TypeVar
@@ -15,7 +15,7 @@ from .....kernels.constants import FUSED_NUMBERS, FUSED_RESULTS, FUSED_SOURCES, 
 from .....limits import MAX_RANK
 from .....op import MethodOp
 from ....program.builder import ProgramBuilder
-from ....program.values import NOWHERE, Buffer, Operand, PackedArguments, Pointer
+from ....program.values import NOWHERE, Buffer, Operand, PackedArguments, Parameter, Pointer
 from ..execute.kernels import compose
 from .elementwise import Kernels, several
 from .scalar import element_words
@@ -24,7 +24,7 @@ T = TypeVar("T")
 
 if TYPE_CHECKING:
     from .....dtype import DType
-    from ....program.fused_kernel import FusedKernel, Number, Step
+    from ....program.fused_function import FusedFunction, Number, Step
 
 _LONGEST_NAME: Final = 64
 _SOURCE: Final = """
@@ -58,13 +58,28 @@ TALLOW_KERNEL({family}_strided, FusedStrided, fused_strided<Composition>)
 """
 
 
-def fused(build: ProgramBuilder, kernel: FusedKernel, *given: Any) -> tuple[Buffer, ...]:
-    """The results of a kernel for its sources, operands of one shape, and its numbers."""
-    operands: tuple[Operand, ...] = given[: len(kernel.sources)]
+def fused(build: ProgramBuilder, function: FusedFunction, *given: Any) -> tuple[Buffer, ...]:
+    """The results of a fused function for its tensors, which are operands, and numbers that differ between calls."""
+    tensors, numbers = given[: len(function.tensors)], function.named_numbers(given[len(function.tensors) :])
+    results: dict[int, Buffer] = {}
+    for kernel, places in function.kernels:
+        results.update(zip(places, _launch(build, kernel, tensors, numbers), strict=True))
+    return tuple([results[place] for place in range(len(results))])
+
+
+def _launch(
+    build: ProgramBuilder,
+    kernel: FusedFunction,
+    tensors: Sequence[Operand],
+    values: Mapping[str, complex | Parameter],
+) -> tuple[Buffer, ...]:
+    """The results of a part of a function, all of which have one shape."""
+    sources = kernel.sources.values()
+    operands = [Operand(tensors[it.place].storage, it.layout.broadcast_as(kernel.shape)) for it in sources]
     words = [
         word
-        for value, number in zip(given[len(operands) :], kernel.numbers.values(), strict=True)
-        for word in element_words(value, number.dtype)[: number.words]
+        for name, number in kernel.numbers.items()
+        for word in element_words(values[name], number.dtype)[: number.words]
     ]
     numbers = _filled(words, FUSED_NUMBERS, 0)
     rest = (0,) * MAX_RANK * (FUSED_SOURCES - len(operands))
@@ -83,7 +98,7 @@ def fused(build: ProgramBuilder, kernel: FusedKernel, *given: Any) -> tuple[Buff
 
     family = family_of(kernel)
     kernels = Kernels(family, family, contiguous, strided)
-    return several(build, kernels, operands, [dtype for _, dtype in kernel.results])
+    return several(build, kernels, operands, [result.dtype for result in kernel.results])
 
 
 def _filled(values: list[T], count: int, rest: T) -> list[T]:
@@ -91,10 +106,10 @@ def _filled(values: list[T], count: int, rest: T) -> list[T]:
 
 
 @lru_cache(maxsize=1024)
-def family_of(kernel: FusedKernel) -> str:
+def family_of(kernel: FusedFunction) -> str:
     """The family of a kernel; those that do the same share it."""
     sources = [(name, source.dtype.cpp) for name, source in kernel.sources.items()]
-    made = [dtype.cpp for _, dtype in kernel.results]
+    made = [result.dtype.cpp for result in kernel.results]
     terms = {name: f"{name}[i]" for name in kernel.sources}
     terms |= {name: _value(number.dtype, place) for place, (name, number) in _placed(kernel)}
     aligned = [
@@ -106,7 +121,7 @@ def family_of(kernel: FusedKernel) -> str:
         for k, (_, cpp) in enumerate(sources)
     ]
     steps = [_line(step, terms, kernel) for step in kernel.steps]
-    steps += [f"r{place}[i] = {terms.get(name, name)};" for place, (name, _) in enumerate(kernel.results)]
+    steps += [f"r{place}[i] = {terms.get(name, name)};" for place, (name, *_) in enumerate(kernel.results)]
     fields = {
         "sources": len(sources),
         "types": ", ".join([*[cpp for _, cpp in sources], *made]),
@@ -126,7 +141,7 @@ def family_of(kernel: FusedKernel) -> str:
     return family
 
 
-def _placed(kernel: FusedKernel) -> Iterator[tuple[int, tuple[str, Number]]]:
+def _placed(kernel: FusedFunction) -> Iterator[tuple[int, tuple[str, Number]]]:
     """The numbers of a kernel, each with the place of its first word."""
     ends = accumulate([number.words for number in kernel.numbers.values()])
     return (
@@ -141,7 +156,7 @@ def _value(dtype: DType, place: int) -> str:
     return f"{dtype.cpp}({_value(dtype.real, place)}, {_value(dtype.real, place + 1)})"
 
 
-def _line(step: Step, terms: dict[str, str], kernel: FusedKernel) -> str:
+def _line(step: Step, terms: dict[str, str], kernel: FusedFunction) -> str:
     """The statement that computes a step, rounded as a kernel of its op alone rounds it."""
     operands = [terms.get(name, name) for name in step.operands]
     cpp, of = step.dtype.cpp, step.operand_dtype.cpp

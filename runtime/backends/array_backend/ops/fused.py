@@ -1,0 +1,72 @@
+"""Fused functions: their ops in order, as the steps of one program."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from .....dtype import DType
+from .....op import ElementwiseOp, MethodOp
+from ....core.layout import Layout
+from ....host.numbers import numbers
+from ....program.builder import ProgramBuilder
+from ....program.program import HostCall
+from ....program.values import Buffer, Parameter
+from .elementwise import elementwise
+from .operand import Operand
+
+if TYPE_CHECKING:
+    from ....program.fused_function import FusedFunction
+
+
+class ElementOps:
+    """The ops of a backend that fused functions are made of."""
+
+    def elementwise(
+        self, build: ProgramBuilder, op: ElementwiseOp, *parts: Any, result: DType | None
+    ) -> Buffer | HostCall:
+        """`op` of operands and numbers: see `elementwise.elementwise`."""
+        return elementwise(build, op, *parts, result=result)
+
+    def element(self, build: ProgramBuilder, like: Buffer, number: Parameter, dtype: DType) -> Buffer:
+        """A number of each call as one element, on the device of another buffer."""
+        return build.buffer_of(build.host(_stored, like, number, dtype), dtype, 1)
+
+
+def _stored(like: Any, number: complex, dtype: DType) -> Any:
+    return like.device.storage(numbers([number], dtype))
+
+
+def fused(build: ProgramBuilder, ops: ElementOps, function: FusedFunction, *given: Any) -> tuple[Buffer, ...]:
+    """The results of a fused function for its tensors, which are operands, and numbers that differ between calls."""
+    tensors = given[: len(function.tensors)]
+    values = function.named_numbers(given[len(tensors) :])
+    buffers: dict[str, Buffer] = {name: tensors[it.place].storage for name, it in function.sources.items()}
+
+    def operand(name: str, layout: Layout) -> Operand:
+        if name not in buffers:
+            value, dtype = values[name], function.numbers[name].dtype
+            if isinstance(value, Parameter):
+                buffers[name] = ops.element(build, tensors[0].storage, value, dtype)
+            else:
+                buffers[name] = build.constant(numbers([value], dtype))
+        return Operand(buffers[name], layout)
+
+    def compute(op: ElementwiseOp, operands: list[Operand], parameters: list[Any], dtype: DType) -> Buffer:
+        result = dtype if op is MethodOp.TO_DTYPE else None
+        made = ops.elementwise(build, op, *operands, *parameters, result=result)
+        return build.buffer_of(made, dtype, operands[0].layout.elem_count)
+
+    for step in function.steps:
+        operands = [*map(operand, step.operands, step.layouts)]
+        parameters = [values[name] for name in step.parameters]
+        buffers[step.name] = compute(step.op, operands, parameters, step.dtype)
+    fresh = {buffers[step.name] for step in function.steps}
+    results: list[Buffer] = []
+    for name, dtype, layout in function.results:
+        buffer = buffers[name]
+        # Results share no memory, neither with each other nor with an argument.
+        if buffer not in fresh or not layout.is_contiguous:
+            buffer = compute(MethodOp.TO_DTYPE, [Operand(buffer, layout)], [], dtype)
+        fresh.discard(buffer)
+        results.append(buffer)
+    return tuple(results)

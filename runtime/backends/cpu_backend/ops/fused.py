@@ -1,0 +1,35 @@
+"""What fused functions are made of on the CPU: kernels for the host, and functions of NumPy where there are none."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from .....dtype import DType
+from .....op import ElementwiseOp
+from ....program.builder import ProgramBuilder
+from ....program.program import HostCall
+from ....program.values import Buffer, Parameter, dense
+from ...array_backend.ops.fused import ElementOps
+from . import elementwise, native, native_copy
+
+if TYPE_CHECKING:
+    from ..kernels import HostKernels
+
+
+class HostOps(ElementOps):
+    """The ops of the CPU, with the kernels of this machine if there are any."""
+
+    def __init__(self, kernels: HostKernels | None) -> None:
+        self._kernels = kernels
+
+    def elementwise(
+        self, build: ProgramBuilder, op: ElementwiseOp, *parts: Any, result: DType | None
+    ) -> Buffer | HostCall:
+        kernels = self._kernels
+        made = None if kernels is None else native.elementwise(build, kernels, op, *parts, result=result)
+        return elementwise.elementwise(build, op, *parts, result=result) if made is None else made
+
+    def element(self, build: ProgramBuilder, like: Buffer, number: Parameter, dtype: DType) -> Buffer:
+        made, kernels = build.empty(dtype, 1), self._kernels
+        is_filled = kernels is not None and native_copy.fill(build, kernels, dense(made, (1,)), number) is not None
+        return made if is_filled else super().element(build, like, number, dtype)

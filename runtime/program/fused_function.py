@@ -1,0 +1,114 @@
+"""What `fuse` makes of a function: operands in memory, numbers, and elementwise ops in order."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import cached_property
+from typing import TYPE_CHECKING, NamedTuple
+
+from ...dtype import DType
+from ...kernels.constants import FUSED_RESULTS
+from ..core.layout import Layout
+from ..core.shape import Shape
+from .values import Parameter
+
+if TYPE_CHECKING:
+    from ...op import ElementwiseOp
+
+
+class Step(NamedTuple):
+    """One op: names of operands are those of sources (x0), numbers (n0) and earlier steps (v0)."""
+
+    name: str
+    op: ElementwiseOp
+    operands: tuple[str, ...]
+    layouts: tuple[Layout, ...]
+    """Those of the operands, which have the shape of the result; of a number that of its one element, repeated."""
+    parameters: tuple[str, ...]
+    operand_dtype: DType
+    """That of the last operand, in which the op computes."""
+    dtype: DType
+
+
+class Source(NamedTuple):
+    """An operand in memory: an argument of the function, by its place among the tensors, as a layout shows it."""
+
+    place: int
+    dtype: DType
+    layout: Layout
+
+
+class Number(NamedTuple):
+    """A number that is always the same, or how it is computed, and the dtype of the elements that it stands for."""
+
+    dtype: DType
+    known: complex | None
+    find: Callable[[Sequence[float]], complex] | None = None
+
+    @property
+    def words(self) -> int:
+        """How many words of 64 bits its element takes."""
+        return -(-self.dtype.itemsize // 8)
+
+
+class Result(NamedTuple):
+    """A result: the name of a source or a step, whose elements a layout shows."""
+
+    name: str
+    dtype: DType
+    layout: Layout
+
+
+class FusedFunction:
+    """What a function computes of tensors of certain layouts and dtypes: results that are new and contiguous."""
+
+    def __init__(
+        self,
+        name: str,
+        tensors: Sequence[Layout],
+        sources: Mapping[str, Source],
+        numbers: Mapping[str, Number],
+        steps: Iterable[Step],
+        results: Sequence[Result],
+    ) -> None:
+        """Keep the steps, sources and numbers that the results need. `tensors` are the layouts of the arguments."""
+        needed, kept = {result.name for result in results}, []
+        for step in reversed([*steps]):
+            if step.name in needed:
+                needed.update(step.operands, step.parameters)
+                kept.append(step)
+        self.name = name
+        self.tensors = tensors
+        self.sources = {name: source for name, source in sources.items() if name in needed}
+        self.numbers = {name: number for name, number in numbers.items() if name in needed}
+        self.steps = tuple(reversed(kept))
+        self.results = tuple(results)
+        self.finds = [number.find for number in self.numbers.values() if number.find is not None]
+        """What computes the numbers that differ between calls, of those that the function is given."""
+        self.layouts = [Layout.contiguous(result.layout.shape) for result in results]
+
+    @property
+    def shape(self) -> Shape:
+        """The shape of the first result, which is that of all results of a kernel."""
+        return self.results[0].layout.shape
+
+    @cached_property
+    def kernels(self) -> list[tuple[FusedFunction, list[int]]]:
+        """The parts that a kernel may compute, results of one shape, each with the places of its results."""
+        by_shape: dict[Shape, list[int]] = {}
+        for place, result in enumerate(self.results):
+            by_shape.setdefault(result.layout.shape, []).append(place)
+        groups = [
+            places[begin : begin + FUSED_RESULTS]
+            for places in by_shape.values()
+            for begin in range(0, len(places), FUSED_RESULTS)
+        ]
+        return [(self._part([self.results[place] for place in places]), places) for places in groups]
+
+    def _part(self, results: Sequence[Result]) -> FusedFunction:
+        return FusedFunction(self.name, self.tensors, self.sources, self.numbers, self.steps, results)
+
+    def named_numbers(self, given: Iterable[Parameter]) -> dict[str, complex | Parameter]:
+        """The numbers by name, with parameters in the place of those that differ between calls."""
+        rest = iter(given)
+        return {name: next(rest) if it.known is None else it.known for name, it in self.numbers.items()}
