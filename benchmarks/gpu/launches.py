@@ -37,7 +37,7 @@ def measure(device: tl.Device) -> dict[str, float]:
     result, *sources = [tensor.storage.inner.memory.address for tensor in (z, x, y)]  # type: ignore[union-attr]
 
     def launch_own() -> None:
-        packed = binary_contiguous(result=result, sources=sources, count=_COUNT, parameters=(0,)).template
+        packed = binary_contiguous(result=result, sources=sources, count=_COUNT, parameters=(0,)).packed()
         kernels.launch("binary", "add_f32_contiguous", 1, packed)
 
     def launch_users() -> None:

@@ -27,7 +27,7 @@ from ...ggml_dtype import GgmlDType
 from ..base.bounded_cache import BoundedCache
 from ..base.unpicklable import Unpicklable
 from ..core.layout import Layout
-from ..program.builder import GivenStorage, Op, OpCall, builds, operands_of
+from ..program.builder import GivenStorage, Op, OpCall, builds
 from ..program.program import Results
 from ..program.values import BlocksBuffer, Buffer, Operand
 from .plan import Key, Plan, Plans, kind_of
@@ -250,7 +250,6 @@ class BackendDevice:
         function: Callable[..., Any],
         arguments: tuple[Any, ...],
         options: Mapping[str, Any],
-        *,
         may_refuse: bool = False,
     ) -> Any:
         """Call an op with its arguments, the last of which are so many numbers, and return its result.
@@ -261,8 +260,7 @@ class BackendDevice:
         """
         if isinstance(key, Exception):
             raise key
-        call = OpCall(function, arguments, options, numbers, self.buffer_of)
-        operands = operands_of(arguments, numbers)
+        call, operands = OpCall.of(function, arguments, options, numbers, self.buffer_of)
         plans = self.plans
         observers = plans.observers
         plan = plans.known(key) if observers and key is not None else None

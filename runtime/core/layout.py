@@ -9,6 +9,7 @@ import itertools
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
+from math import prod
 from operator import mul
 from typing import Final
 
@@ -111,7 +112,7 @@ class Layout:
     @property
     def elem_count(self) -> int:
         """The number of elements."""
-        return self.shape.elem_count
+        return prod(self.shape)
 
     @property
     def is_contiguous(self) -> bool:

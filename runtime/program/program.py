@@ -14,8 +14,8 @@ from .values import (
     Constant,
     DrawPart,
     ErrorRecord,
+    KernelArguments,
     Memory,
-    PackedArguments,
     Parameter,
     Scalar,
 )
@@ -28,7 +28,7 @@ class Allocate(NamedTuple):
 
 
 class Launch(NamedTuple):
-    """Launch a kernel of a family on so many blocks, with the packed fields of its struct.
+    """Launch a kernel of a family on so many blocks, with the fields of its struct.
 
     `shared_bytes` is the shared memory that the launch asks for beyond what the kernel declares. `work` is how many
     elements an elementwise kernel computes in the time of the launch, where these are more than it makes.
@@ -37,7 +37,7 @@ class Launch(NamedTuple):
     family: str
     kernel: str
     blocks: int
-    arguments: PackedArguments
+    arguments: KernelArguments
     shared_bytes: int = 0
     work: int = 0
 
@@ -95,7 +95,8 @@ def accessed(step: Step) -> list[Memory]:
     """The memory that a step reads or writes."""
     # Patterns of classes would take longer, and most steps are launches.
     if isinstance(step, Launch):
-        return [value.memory for _, value in step.arguments.values if isinstance(value, Address)]
+        fields = step.arguments.fields
+        return [field.memory for field in fields if type(field) is not int and isinstance(field, Address)]
     found: list[Memory] = []
     if isinstance(step, LibraryCall | HostCall):
         _collect(step.arguments, found)
@@ -147,13 +148,13 @@ class Program(NamedTuple):
 
 
 def lifetimes(
-    steps: Sequence[Step], allocated: Sequence[Memory], result: Results
+    steps: Sequence[Step], allocated: Sequence[Memory], results: Sequence[Buffer]
 ) -> tuple[tuple[Step, ...], tuple[tuple[Memory, ...], ...]]:
     """The steps without memory that nothing uses, and for each one the memory that is released after it."""
-    kept = [buffer.memory for buffer in results_of(result)]
-    scratch = [memory for memory in allocated if memory not in kept]
-    if not scratch:
+    kept = {buffer.memory for buffer in results}
+    if len(allocated) == len(kept):
         return tuple(steps), ((),) * len(steps)
+    scratch = [memory for memory in allocated if memory not in kept]
     last = {memory: number for number, step in enumerate(steps) for memory in accessed(step)}
     used = [step for step in steps if type(step) is not Allocate or step.memory in last or step.memory in kept]
     released: dict[int, list[Memory]] = {}
@@ -165,9 +166,9 @@ def lifetimes(
 
 def results_of(result: Results) -> Sequence[Buffer]:
     """The buffers that a program returns."""
-    if result is None or isinstance(result, HostCall):
-        return ()
-    return (result,) if isinstance(result, Buffer) else result
+    if isinstance(result, Buffer):
+        return (result,)
+    return () if result is None or isinstance(result, HostCall) else result
 
 
 def _lines(program: Program) -> list[str]:
@@ -206,8 +207,7 @@ class _Names:
             case Allocate(memory):
                 return f"{self.memory(memory)} = allocate {memory.nbytes} bytes"
             case Launch(family, kernel, blocks, arguments):
-                values = ", ".join(self.text(value) for _, value in arguments.values)
-                return f"launch {family}/{kernel} on {blocks} blocks ({values})"
+                return f"launch {family}/{kernel} on {blocks} blocks ({', '.join(map(self.text, arguments.values))})"
             case LibraryCall(function, arguments, fallback):
                 otherwise = "" if fallback is None else f", else {name_of(fallback)}"
                 return f"call {name_of(function)}({', '.join(map(self.text, arguments))}){otherwise}"

@@ -33,7 +33,7 @@ class Memory:
 
     __slots__ = ("argument", "is_foreign", "nbytes", "owner", "skew")
 
-    def __init__(self, nbytes: int, *, argument: int | None = None, skew: int = 0, is_foreign: bool = False) -> None:
+    def __init__(self, nbytes: int, argument: int | None = None, *, skew: int = 0, is_foreign: bool = False) -> None:
         self.nbytes = nbytes
         self.argument = argument
         self.owner = argument
@@ -222,52 +222,61 @@ Number: TypeAlias = int | Value
 """A field that is no address."""
 
 
-class PackedArguments(NamedTuple):
-    """The bytes of a kernel's struct, with zeros for its values, and the values with their places in it."""
-
-    template: bytes
-    values: tuple[tuple[int, Value], ...] = ()
-
-    def parts(self) -> tuple[str, list[bytes | Value]]:
-        """The format and the fields that pack the struct: values, and the bytes in front of and behind each."""
-        form, fields, end = "=", list[bytes | Value](), 0
-        for place, value in self.values:
-            if place > end:
-                form += f"{place - end}s"
-                fields.append(self.template[end:place])
-            form += value.code
-            fields.append(value)
-            end = place + struct.calcsize(value.code)
-        if end < len(self.template):
-            form += f"{len(self.template) - end}s"
-            fields.append(self.template[end:])
-        return form, fields
-
-
 class ArgumentStruct(struct.Struct):
     """The struct of a kernel's arguments."""
 
-    def pack(self, *fields: Any) -> PackedArguments:  # type: ignore[override]
-        """Pack fields, some of which may be values."""
-        known, values = list(fields), []
-        # Most fields are numbers.
-        for position in [position for position, kind in enumerate(map(type, fields)) if kind is not int]:
-            field = fields[position]
-            if isinstance(field, Value):
-                known[position] = 0
-                values.append((self._places[position], field))
-        return PackedArguments(super().pack(*known), tuple(values))
-
     @cached_property
-    def _places(self) -> list[int]:
+    def offsets(self) -> list[int]:
         """Where each field begins."""
-        places, size = [], 0
+        offsets, size = [], 0
         for count, code in re.findall(r"(\d*)([a-zA-Z])", self.format):
             for _ in range(int(count or 1)):
                 if code != "x":
-                    places.append(size)
+                    offsets.append(size)
                 size += struct.calcsize(f"={code}")
-        return places
+        return offsets
+
+
+class KernelArguments:
+    """The fields of a kernel's struct, which each run packs when it knows the values among them."""
+
+    __slots__ = ("fields", "struct")
+
+    def __init__(self, struct: ArgumentStruct, fields: tuple[Any, ...]) -> None:
+        self.struct = struct
+        self.fields = fields
+
+    @property
+    def values(self) -> list[Value]:
+        """The fields that are values, in order."""
+        return [field for field in self.fields if isinstance(field, Value)]
+
+    def packed(self, number: Callable[[Value], int] | None = None) -> bytes:
+        """The bytes of the struct, with a number for each value."""
+        if number is None:
+            return self.struct.pack(*self.fields)
+        # Most fields are numbers.
+        return self.struct.pack(
+            *[field if type(field) is int or not isinstance(field, Value) else number(field) for field in self.fields]
+        )
+
+    def parts(self) -> tuple[str, Sequence[bytes | Value]]:
+        """The format and the fields that pack the struct: values, and the bytes in front of and behind each."""
+        known = self.packed(lambda _: 0)
+        form, end = "=", 0
+        fields: list[bytes | Value] = []
+        for offset, value in zip(self.struct.offsets, self.fields, strict=True):
+            if isinstance(value, Value):
+                if offset > end:
+                    form += f"{offset - end}s"
+                    fields.append(known[end:offset])
+                form += value.code
+                fields.append(value)
+                end = offset + struct.calcsize(value.code)
+        if end < len(known):
+            form += f"{len(known) - end}s"
+            fields.append(known[end:])
+        return form, fields
 
 
 StorageOrBuffer: TypeAlias = Any

@@ -102,8 +102,7 @@ class Calls:
 
     def _planned(self, key: Key, function: Callable[..., Any], *arguments: Any, **options: Any) -> Any:
         """Call a function of a backend, and keep its plan: see `BackendDevice.planned`."""
-        device: BackendDevice = self.inner.device
-        return device.planned(key, self._count_numbers(key), function, arguments, options)
+        return self._call(key, function, arguments, options)
 
     @overload
     def _attempt(self, key: Key, function: Op[P, Results], *arguments: P.args, **options: P.kwargs) -> Any: ...
@@ -113,11 +112,19 @@ class Calls:
 
     def _attempt(self, key: Key, function: Callable[..., Any], *arguments: Any, **options: Any) -> Any:
         """Call a function that may refuse, by returning None; its plan is kept only if it does not."""
-        device: BackendDevice = self.inner.device
-        return device.planned(key, self._count_numbers(key), function, arguments, options, may_refuse=True)
+        return self._call(key, function, arguments, options, may_refuse=True)
 
-    def _count_numbers(self, key: Key) -> int:
-        return self.numbers.get(key[0], 0) if isinstance(key, tuple) else 0
+    def _call(
+        self,
+        key: Key,
+        function: Callable[..., Any],
+        arguments: tuple[Any, ...],
+        options: Mapping[str, Any],
+        may_refuse: bool = False,
+    ) -> Any:
+        numbers = self.numbers.get(key[0], 0) if isinstance(key, tuple) else 0
+        device: BackendDevice = self.inner.device
+        return device.planned(key, numbers, function, arguments, options, may_refuse)
 
 
 class ElementCalls(Calls, KernelOperand):
@@ -186,7 +193,7 @@ class ElementCalls(Calls, KernelOperand):
     ) -> Self: ...
 
     def _new_planned(self, key: Key, function: Callable[..., Any], *arguments: Any, **options: Any) -> Self:
-        return self._new(self._planned(key, function, *arguments, **options))
+        return self._new(self._call(key, function, arguments, options))
 
     @overload
     def _new_each_planned(
@@ -201,4 +208,4 @@ class ElementCalls(Calls, KernelOperand):
     def _new_each_planned(
         self, key: Key, function: Callable[..., Any], *arguments: Any, **options: Any
     ) -> tuple[Self, ...]:
-        return self._new_each(self._planned(key, function, *arguments, **options))
+        return self._new_each(self._call(key, function, arguments, options))

@@ -123,7 +123,8 @@ class Watch:
             self._note(driver, name, self.waits, lambda *_, name=name: name, monkeypatch)
         for name in ("copy", "fill_bytes"):
             self._note(driver, name, self.launches, lambda *_, name=name: name, monkeypatch)
-        self._note(device.inner.kernels, "launch", self.launches, lambda _, name, *__: name, monkeypatch)
+        # The first run of a program asks for the kernel of each launch.
+        self._note(device.inner.kernels, "function", self.launches, lambda _, name, *__: name, monkeypatch)
 
     @staticmethod
     def _note(

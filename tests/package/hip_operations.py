@@ -87,7 +87,7 @@ class Kit:
             self.tensor = hip.DeviceTensor.from_host(NUMBERS, device)
             self.matrix = hip.DeviceTensor.from_host(NUMBERS.reshape(8, 8), device)
             self.row = hip.DeviceTensor.from_pool(self.other, 0, (8,))
-            self.arguments = fill_contiguous(result=self.buffer.address, count=64, value=(9, 0)).template
+            self.arguments = fill_contiguous(result=self.buffer.address, count=64, value=(9, 0)).packed()
             self.made = made.pop_all()
 
     def close(self) -> None:

@@ -36,9 +36,9 @@ from tallow.runtime.program.values import (
     Constant,
     DrawPart,
     ErrorRecord,
+    KernelArguments,
     Memory,
     Operand,
-    PackedArguments,
     Parameter,
     Scalar,
     Value,
@@ -85,7 +85,7 @@ def at(storage: Any, *arguments: Any) -> Operand:
 
 def call_of(op: Callable[..., Any], *arguments: Any, numbers: int = 0, **options: Any) -> OpCall:
     """A call of an op with operands of `Stored`."""
-    return OpCall(op, arguments, options, numbers, lambda storage, position: storage.buffer(position))
+    return OpCall.of(op, arguments, options, numbers, lambda storage, position: storage.buffer(position))[0]
 
 
 def built(
@@ -232,14 +232,12 @@ class Run:
         self.address(address + nbytes)
         return self.address(address)
 
-    def _packed(self, arguments: PackedArguments) -> bytes:
-        packed = bytearray(arguments.template)
-        for place, value in arguments.values:
-            struct.pack_into(f"={value.code}", packed, place, self._number(value))
+    def _packed(self, arguments: KernelArguments) -> bytes:
+        packed = arguments.packed(self._number)
         form, fields = arguments.parts()
         parts = [self._number(field) if isinstance(field, Value) else field for field in fields]
         assert struct.pack(form, *parts) == packed, "a struct is packed in two ways"
-        return bytes(packed)
+        return packed
 
     def _plain(self, value: Any) -> Any:
         match value:
@@ -348,6 +346,8 @@ def described(program: Program) -> list[Any]:
                 return type(part), numbers.setdefault(part, len(numbers))
             case Parameter(position=position):
                 return position
+            case KernelArguments(struct=form, fields=fields):
+                return form.format, plain(fields)
             case Value():
                 # Of a backend's own.
                 return type(part), [plain(getattr(part, name)) for name in type(part).__slots__]

@@ -157,7 +157,7 @@ for asked, given in ((98304, 98304), (1 << 20, 232448)):
     assert ("cuFuncSetAttribute", f"fill_b32_contiguous 8 {given}") in calls()
     storage = device.empty(DType.U32, 4)
     calls()
-    enqueue(1, fill_contiguous(result=storage.memory.address, count=4, value=(7, 0)).template)
+    enqueue(1, fill_contiguous(result=storage.memory.address, count=4, value=(7, 0)).packed())
     (launch,) = [arguments for call, arguments in calls() if call == "cuLaunchKernel"]
     assert launch == f"fill_b32_contiguous 1 1 1 256 1 1 {given} {hex(device.driver.stream)}"
     assert storage.to_numpy().tolist() == [7] * 4
@@ -342,7 +342,7 @@ except BackendUnavailable:
     raise SystemExit
 assert fill(device) == [9] * 5
 graph = GpuGraph(device)
-packed = fill_contiguous(result=device.empty(DType.U32, 1).memory.address, count=1, value=(9, 0)).template
+packed = fill_contiguous(result=device.empty(DType.U32, 1).memory.address, count=1, value=(9, 0)).packed()
 launch = "fill", "fill_b32_contiguous", 1, packed
 calls()
 with graph.capture():

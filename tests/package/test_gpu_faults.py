@@ -257,13 +257,14 @@ def test_a_finaliser_may_use_indexes_at_any_time(gpu, monkeypatch):
     calls, found = itertools.count(), []
 
     def finalised(call, *arguments):
-        call(*arguments)
+        result = call(*arguments)
         if next(calls) < 3:
             found.append(x.index_select(index, 0).tolist())
+        return result
 
-    driver, launch = gpu.driver, Kernels.launch
+    driver, function = gpu.driver, Kernels.function
     # In the class: an attribute that is undone in an object stays there, and hides what other tests put in the class.
-    monkeypatch.setattr(Kernels, "launch", lambda *arguments: finalised(launch, *arguments))
+    monkeypatch.setattr(Kernels, "function", lambda *arguments: finalised(function, *arguments))
     monkeypatch.setattr(driver, "copy_to_host", partial(finalised, driver.copy_to_host))
     assert x.index_select(index, 0).tolist() == [7]
     assert found == [[7]] * 3
@@ -277,7 +278,7 @@ def test_reading_costs_nothing_more_where_no_index_was_read(gpu, monkeypatch):
     assert calls == ["copy_to_host"]
     # One that was read costs one look, once.
     chosen = x.index_select(index, 0)
-    assert calls == ["copy_to_host", "launch"]
+    assert calls == ["copy_to_host", "function"]
     chosen.tolist()
     assert calls[2:] == ["copy_to_host"] * 2
     chosen.tolist()
@@ -287,7 +288,7 @@ def test_reading_costs_nothing_more_where_no_index_was_read(gpu, monkeypatch):
 def counted(gpu, monkeypatch) -> list[str]:
     """The names of the calls from now on that give the device work or wait for it."""
     calls: list[str] = []
-    # A plan launches without the kernels.
+    # A plan knows its kernels.
     gpu.plans.clear()
 
     def count(owner, name):
@@ -296,5 +297,5 @@ def counted(gpu, monkeypatch) -> list[str]:
 
     for name in ("copy_to_host", "copy_to_device", "copy", "fill_bytes", "zero"):
         count(gpu.driver, name)
-    count(Kernels, "launch")
+    count(Kernels, "function")
     return calls

@@ -8,7 +8,7 @@ import pytest
 import tallow as tl
 from tallow.dtype import DType
 from tallow.runtime.backends.gpu_backend.execute.program import GpuPlan
-from tallow.runtime.program.builder import operands_of
+from tallow.runtime.program.builder import OpCall
 from tallow.runtime.program.values import Operand
 
 
@@ -98,7 +98,7 @@ def test_a_run_that_fails_draws_nothing(gpu, plans, monkeypatch, runs):
     for _ in range(runs):
         draw()
     with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
-        patch.setattr(*((gpu.slice_class, "__init__") if runs else (type(gpu.kernels), "launch")), fail)
+        patch.setattr(*((gpu.slice_class, "__init__") if runs else (type(gpu.kernels), "function")), fail)
         draw()
     assert draw() == expected
 
@@ -263,7 +263,8 @@ def call(gpu, op, *arguments):
     plan = gpu.plans.get(op)
     if plan is None:
         return gpu.planned(op, 1, op, arguments, {}, may_refuse=True)
-    return plan(*operands_of(arguments, 1))
+    _, operands = OpCall.of(op, arguments, {}, 1, gpu.buffer_of)
+    return plan(*operands)
 
 
 def test_a_program_does_the_same_step_by_step_and_compiled(gpu, plans):

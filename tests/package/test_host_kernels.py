@@ -169,12 +169,12 @@ def test_kernels_stay_inside_their_operands(count: int, dtype: str, itemsize: in
         rank=1, itemsizes=(itemsize, itemsize, 1, 1, 1), count=count, dims=(count, *(0,) * 7),
         strides=(1, *(0,) * 7, 1, *(0,) * 31), parameters=(0, 0, 0),
     )  # fmt: skip
-    KERNELS.kernel("span", "map_operands")(packed.template)
+    KERNELS.kernel("span", "map_operands")(packed.packed())
     packed = host_arguments.fold_rows(
         result=largest.address, source=source.address, states=address_of_array(states), run_parts=run_parts, outputs=1,
         length=count, threads=1, parameters=(0,),
     )  # fmt: skip
-    KERNELS.kernel("fold", f"max_{dtype}_rows")(packed.template)
+    KERNELS.kernel("fold", f"max_{dtype}_rows")(packed.packed())
 
 
 @pytest.mark.parametrize("shape", [(40, 50), (3, 17, 33), (2, 5, 7, 9), (1, 300), (600, 8)])

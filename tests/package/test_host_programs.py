@@ -43,7 +43,8 @@ def row(storage: CpuStorage) -> Operand:
 
 
 def program_of(op: Callable[..., Any], *arguments: Any, numbers: int = 0, **options: Any) -> Program:
-    program = OpCall(op, arguments, options, numbers, DEVICE.buffer_of).program(DEVICE.facts)
+    call, _ = OpCall.of(op, arguments, options, numbers, DEVICE.buffer_of)
+    program = call.program(DEVICE.facts)
     assert program is not None
     return program
 

@@ -16,13 +16,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tallow import DType, GgmlDType, Layout
 from tallow.kernels.constants import ACCESS_BYTES
-from tallow.runtime.program.builder import ProgramBuilder, operands_of
+from tallow.runtime.program.builder import OpCall, ProgramBuilder
 from tallow.runtime.program.host import HostCompiler, Translating
 from tallow.runtime.program.program import Allocate, Copy, ExpectError, Fill, HostCall, Launch, LibraryCall, Program
 from tallow.runtime.program.values import (
     Address,
     ArgumentStruct,
     Buffer,
+    KernelArguments,
     Memory,
     Operand,
     Parameter,
@@ -60,28 +61,29 @@ fields_of_pair = st.tuples(*[st.one_of(st.integers(0, 99), st.just("value"))] * 
 
 
 @given(fields_of_pair)
-def test_a_struct_has_zeros_where_its_values_go(fields: tuple[Any, ...]) -> None:
-    """Whether it is packed by the places of its values or by the parts between them."""
+def test_a_struct_is_packed_with_numbers_in_the_place_of_values(fields: tuple[Any, ...]) -> None:
+    """Whether it is packed as a whole or in the parts between its values."""
+
+    def number(value: Any) -> int:
+        return 1000 + int(value.offset)
+
     memory = Memory(1 << 10)
     given = [memory.address + position if field == "value" else field for position, field in enumerate(fields)]
     expected = [1000 + position if field == "value" else field for position, field in enumerate(fields)]
     if given[1] is not fields[1]:
         # No address has 32 bits.
         given[1] = expected[1] = 7
-    packed = PAIR.pack(*given)
-    numbers = {value: 1000 + value.offset for _, value in packed.values}
-    assert packed.template == struct.pack(PAIR.format, *[0 if each in numbers else each for each in given])
-    by_place = bytearray(packed.template)
-    for place, value in packed.values:
-        struct.pack_into("=Q", by_place, place, numbers[value])
-    form, parts = packed.parts()
-    by_parts = struct.pack(form, *[numbers[part] if isinstance(part, Address) else part for part in parts])
-    assert by_place == by_parts == struct.pack(PAIR.format, *expected)
+    arguments = KernelArguments(PAIR, tuple(given))
+    assert arguments.values == [field for field in given if isinstance(field, Address)]
+    packed = struct.pack(PAIR.format, *expected)
+    assert arguments.packed(number) == packed
+    form, parts = arguments.parts()
+    assert struct.pack(form, *[number(part) if isinstance(part, Address) else part for part in parts]) == packed
 
 
 def launch(build: ProgramBuilder, kernel: str, *addresses: Address, blocks: int = 1) -> None:
-    packed = ArgumentStruct(f"={len(addresses)}Q").pack(*addresses)
-    build.launch("family", kernel, blocks, packed)
+    arguments = KernelArguments(ArgumentStruct(f"={len(addresses)}Q"), addresses)
+    build.launch("family", kernel, blocks, arguments)
 
 
 def chained(build: ProgramBuilder, x: Operand, count: int) -> Buffer:
@@ -121,7 +123,7 @@ def several(build: ProgramBuilder, x: Operand, blocks: Any, factor: Any) -> tupl
     bits = Scalar(factor, scaled, 3)
     draw = build.draw(12)
     fields = x.address, x.storage.number or 0, bits, build.error_record, build.call_number(), draw.seed, draw.block
-    build.launch("random", "rand", 2, ArgumentStruct("=7Q").pack(*fields), 512)
+    build.launch("random", "rand", 2, KernelArguments(ArgumentStruct("=7Q"), fields), 512)
     build.expect_error()
     build.call(np.multiply, "f32", (blocks.address, numbers.address))
     build.host(partial(np.add, 1), flags, factor, (x.storage, x.layout.shape))
@@ -250,7 +252,8 @@ def test_a_call_has_a_place_for_each_storage_and_number() -> None:
     buffers, numbers = program.arguments[:3], program.arguments[3:]
     expected = buffers[0], Operand(buffers[1], layout((4,))), "option", (2, 3), None, buffers[2], *numbers
     assert (step.arguments, step.options) == (expected, {"flag": True})
-    assert operands_of(arguments, 2) == [x, x, y, 1.5, 2]
+    _, operands = OpCall.of(noted, arguments, {}, 2, lambda storage, position: storage.buffer(position))
+    assert operands == [x, x, y, 1.5, 2]
 
 
 def add(x: Operand, number: float, *, sign: int) -> tuple[Any, ...]:

@@ -420,13 +420,13 @@ def _packer(struct: Struct) -> View:
     name = snake(struct.name)
     parameters = ["*", *map(_parameter, struct.members)]
     values = [member.name if member.is_number else f"*{member.name}" for member in struct.members]
-    # Before them are `def name(` and `return NAME.pack(`, behind them `) -> PackedArguments:`.
+    # Before them are `def name(` and `return KernelArguments(NAME, (`, behind them `) -> KernelArguments:`.
     return View(
         made_from=(struct.location,),
         name=name,
         constant=name.upper(),
         parameters=_filled(parameters, len(name) + 5),
-        values=_filled(values, len(name) + 17),
+        values=_filled(values, len(name) + 30),
         format=text,
     )
 

@@ -41,7 +41,7 @@ class KernelCall:
         """Fill in what is known. Memory is that of the storage at a position, and what is `stored` gets one."""
         self._device = device
         self._launch = launch
-        self._packed = bytearray(launch.arguments.template)
+        self._fields = fields = list(launch.arguments.fields)
         self._threads = 0
         self._sources: list[SourceItems] = []
         self._unaliased: list[UnaliasedItems] = []
@@ -58,15 +58,19 @@ class KernelCall:
         """What of it the kernel uses in several places or from an offset on, which a call can not allocate."""
         kernels = device.kernels
         assert kernels is not None, "the kernels are there"
-        values: Sequence[tuple[int, Any]] = launch.arguments.values
-        for place, value in values:
-            # Patterns of classes would take longer.
-            kind = type(value)
+        offsets = launch.arguments.struct.offsets
+        for number, field in enumerate(launch.arguments.fields):
+            # Most fields are numbers. Patterns of classes would take longer.
+            if type(field) is int or not isinstance(field, Value):
+                continue
+            value: Any = field
+            kind, place = type(field), offsets[number]
+            fields[number] = 0
             if kind is Address or kind is Snapshot:
                 memory = value.memory
                 if type(memory) is Constant:
                     self._tables.append(memory.array)
-                    self._put(place, address_of_array(memory.array) + value.offset)
+                    fields[number] = address_of_array(memory.array) + value.offset
                     continue
                 position = positions.get(memory)
                 if position is None and memory in stored:
@@ -81,17 +85,14 @@ class KernelCall:
                 self._sources.append(SourceItems(place, value.offset, position))
             elif kind is Threads:
                 self._threads = place
-                self._put(place, 1, 4)
+                fields[number] = 1
             elif kind is Function:
-                self._put(place, kernels.address(value.family, value.name))
+                fields[number] = kernels.address(value.family, value.name)
             elif kind is IndexRecord:
                 self._wrong.append(WrongIndexItems(place, value.fail))
             else:
                 self._number_places.append(place)
                 self.numbers.append(value)
-
-    def _put(self, place: int, number: int, size: int = 8) -> None:
-        self._packed[place : place + size] = number.to_bytes(size, "little")
 
     def plan(self, results: Sequence[Buffer], scratch: Sequence[Buffer], as_tuple: bool) -> tuple[Plan, list[Any]]:
         """The function that makes the call and returns storages of results, and the numbers that it takes."""
@@ -101,8 +102,8 @@ class KernelCall:
         # The call converts these itself, and others by `bits_of`.
         is_own = compute is not None and compute.is_float and compute.compute is compute
         plan = kernels.call(CallItems(
-            shared=kernels.shared, kernel=kernels.address(launch.family, launch.kernel), arguments=bytes(self._packed),
-            threads_place=self._threads,
+            shared=kernels.shared, kernel=kernels.address(launch.family, launch.kernel),
+            arguments=launch.arguments.struct.pack(*self._fields), threads_place=self._threads,
             is_brief=max([launch.work, *[result.length for result in results]]) <= BRIEF,
             makes_tuple=as_tuple, device=self._device, compute=compute,
             compute_bytes=compute.itemsize if is_own and compute is not None else 0,

@@ -132,9 +132,10 @@ class GpuDevice(GpuBase):
         if storage.number is not None:
             return Buffer(storage.dtype, 1, Memory(storage.dtype.itemsize, argument=position), Scalar(position))
         memory = storage.memory
-        is_foreign = not isinstance(memory, Slice)
-        skew = memory.address % ACCESS_BYTES if is_foreign else 0
-        given = Memory(memory.nbytes, argument=position, skew=skew, is_foreign=is_foreign)
+        if isinstance(memory, Slice):
+            given = Memory(memory.nbytes, position)
+        else:
+            given = Memory(memory.nbytes, position, skew=memory.address % ACCESS_BYTES, is_foreign=True)
         return Buffer(storage.dtype, storage.length, given)
 
     def plan_of(self, key: Key, call: OpCall, *, may_refuse: bool) -> Plan | None:

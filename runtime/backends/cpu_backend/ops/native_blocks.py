@@ -125,4 +125,4 @@ def _decode(kernels: HostKernels, blocks: Any, data: Array, weights: Array) -> N
     kernels.kernel("host_blocks", f"decode_{blocks.dtype.value}")(host_arguments.decode_weights(
         result=address_of_array(weights), blocks=address_of_array(data), run_parts=kernels.address("span", "run_parts"),
         count=weights.size, threads=get_threads(),
-    ).template)  # fmt: skip
+    ).packed())  # fmt: skip

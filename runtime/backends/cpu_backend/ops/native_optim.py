@@ -84,7 +84,7 @@ def _step(
         at = address_of_array(of_each)
         kernel(pack(
             parameters=at, gradients=at + count * of_each.itemsize, state=state, numbers=numbers, threads=get_threads()
-        ).template)  # fmt: skip
+        ).packed())  # fmt: skip
 
     read = [contiguous(build, gradient) for gradient in gradients]
     build.call(step, state.address, numbers.address, *[each.address for each in (*parameters, *read)])

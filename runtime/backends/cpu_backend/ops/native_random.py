@@ -11,7 +11,7 @@ from .....kernels import host_arguments
 from ....core.random import drawn_blocks, uniform_range
 from ....core.shape import Shape
 from ....program.builder import ProgramBuilder
-from ....program.values import Buffer, PackedArguments
+from ....program.values import Buffer, KernelArguments
 from ..values import RUN_PARTS, THREADS
 
 if TYPE_CHECKING:
@@ -44,7 +44,7 @@ def _draw(
     build: ProgramBuilder,
     kernels: HostKernels,
     op: str,
-    pack: Callable[..., PackedArguments],
+    pack: Callable[..., KernelArguments],
     shape: Shape,
     dtype: DType,
 ) -> Buffer | None:

@@ -104,8 +104,8 @@ class GpuGraph(Resource, BackendGraph):
             with device.plans.observed_by(capture.Holder(recording)):
                 yield
             if recording.has_state:
-                packed = graph_finish(state=state.address, blocks=recording.random.next_block)
-                device.kernels.launch("graph", "graph_finish", 1, packed.template)
+                fields = graph_finish(state=state.address, blocks=recording.random.next_block)
+                device.kernels.launch("graph", "graph_finish", 1, fields.packed())
             recorded = None if recording.is_empty else finish()
         kept = state if recording.has_state else None
         held = tuple(recording.held.values())
@@ -136,8 +136,8 @@ class GpuGraph(Resource, BackendGraph):
         reserved = seed, first = device.random.reserve(blocks) if blocks else (0, 0)
         try:
             if self._ready != (seed, first, record):
-                packed = graph_begin(state=state, seed=seed, block=first, record=record)
-                device.kernels.launch("graph", "graph_begin", 1, packed.template)
+                fields = graph_begin(state=state, seed=seed, block=first, record=record)
+                device.kernels.launch("graph", "graph_begin", 1, fields.packed())
             self._ready = None
             recorded.launch(device.driver.queue)
         except BaseException:

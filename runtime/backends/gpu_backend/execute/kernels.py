@@ -47,11 +47,6 @@ class Kernels:
         function = self.function(family, name, len(arguments), shared_bytes)
         function(blocks if blocks < MOST_BLOCKS else MOST_BLOCKS, arguments)
 
-    def prepare(self, family: str, name: str, argument_size: int, shared_bytes: int) -> None:
-        """Find a kernel before it is launched, which may compile it: see `launch`."""
-        if name not in self._functions:
-            self._find(family, name, argument_size, shared_bytes)
-
     def has(self, family: str) -> bool:
         """Whether the device has the kernels of a family: of some, other targets lack the instructions."""
         targets = FAMILIES[family]

@@ -11,7 +11,7 @@ from time import perf_counter_ns
 from typing import Any, Final
 
 from ....program.builder import OpCall, program_of_fallback
-from ....program.program import Allocate, Launch, LibraryCall, Program, Step
+from ....program.program import Allocate, LibraryCall, Program, Step
 from ...plan import Plan
 from ...profiler import AllocationRecord, CallRecord, DeviceProfiler, LaunchRecord, Listener, Span, Work, program_of
 from ..driver import capture
@@ -128,9 +128,6 @@ class GpuProfiler(DeviceProfiler):
 
     def _take(self, record: CallRecord, work: Work, step: Step, take: Callable[[], Any]) -> Any:
         """Take a step of a run."""
-        if isinstance(step, Launch):
-            # Compiling a kernel is no part of its launch.
-            self._device.kernels.prepare(step.family, step.kernel, len(step.arguments.template), step.shared_bytes)
         return self._enqueued(record, work.record(step), take)
 
     def _watched(

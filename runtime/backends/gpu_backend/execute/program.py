@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 import struct
 from collections.abc import Callable, Sequence
-from functools import cache, lru_cache, partial
+from functools import lru_cache, partial
 from itertools import combinations
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
@@ -34,8 +34,8 @@ from ....program.values import (
     Draw,
     DrawPart,
     ErrorRecord,
+    KernelArguments,
     Memory,
-    PackedArguments,
     Parameter,
     Scalar,
     Value,
@@ -61,6 +61,8 @@ class GpuPlan:
     some applications make many, are not worth compiling.
     """
 
+    __slots__ = ("_call", "_device", "_function", "_key", "_program", "_was_run")
+
     def __init__(self, device: GpuBase, key: Key, call: OpCall, program: Program) -> None:
         self._device = device
         self._key = key
@@ -76,7 +78,7 @@ class GpuPlan:
             self._was_run = True
             if self._program.apart and overlapping(self._program, operands):
                 return self._run_overlapping(*operands)
-            return interpret(self._device, self._program, operands)
+            return Run(self._device, self._program, operands).run()
         if self._function is None:
             self._function = compiled(self._device, self._program, self._run_overlapping)
             if self._key is not None:
@@ -89,11 +91,13 @@ class GpuPlan:
         assert self._call is not None, "memory of the arguments is foreign"
         program = self._call.program(self._device.facts, overlapping(self._program, operands))
         assert program is not None, "the op has taken this call before"
-        return interpret(self._device, program, operands)
+        return Run(self._device, program, operands).run()
 
 
 class Run:
     """One run of a program: what its values are."""
+
+    __slots__ = ("_device", "_draws", "_memory", "_operands", "_program", "_values", "refused")
 
     def __init__(self, device: GpuBase, program: Program, operands: Sequence[Any]) -> None:
         self._device = device
@@ -107,42 +111,47 @@ class Run:
 
     def run(self) -> Results:
         """Take all steps and return the results."""
+        device, program, memory = self._device, self._program, self._memory
         try:
-            return self._run()
+            for step, released in zip(program.steps, program.released, strict=True):
+                # Most steps are these.
+                if type(step) is Allocate:
+                    allocated = step.memory
+                    memory[allocated] = device.slice_class(device.allocator, allocated.nbytes)
+                elif type(step) is Launch:
+                    size, blocks = step.arguments.struct.size, step.blocks
+                    enqueue = device.kernels.function(step.family, step.kernel, size, step.shared_bytes)
+                    packed = self._packed(step.arguments)
+                    self._take(step, enqueue, blocks if blocks < MOST_BLOCKS else MOST_BLOCKS, packed)
+                elif self._take_other(step) is False:
+                    return None
+                for each in released:
+                    del memory[each]
         except BaseException:
             for reserved in self._draws.values():
                 reserved.cancel()
             raise
+        if type(program.result) is Buffer:
+            return self._new(program.result)
+        return tuple(map(self._new, results_of(program.result))) or True
 
-    def _run(self) -> Results:
-        device = self._device
-        for step, released in zip(self._program.steps, self._program.released, strict=True):
-            # Patterns of classes would take longer.
-            if isinstance(step, Allocate):
-                self._memory[step.memory] = device.allocate(step.memory.nbytes)
-            elif isinstance(step, Launch):
-                packed = self._packed(step.arguments)
-                launch = device.kernels.launch
-                self._take(step, launch, step.family, step.kernel, step.blocks, packed, step.shared_bytes)
-            elif isinstance(step, LibraryCall):
-                if self._take(step, step.function, *self._plain(step.arguments)) is False:
+    def _take_other(self, step: Step) -> bool:
+        """Take a step that neither allocates nor launches; False where a library refuses."""
+        driver = self._device.driver
+        match step:
+            case LibraryCall(function, arguments):
+                if self._take(step, function, *self._plain(arguments)) is False:
                     self.refused = step
-                    return None
-            elif isinstance(step, Copy):
-                source, target = self._address(step.source), self._address(step.target)
-                self._take(step, device.driver.copy, target, source, step.nbytes)
-            elif isinstance(step, Fill):
-                self._take(step, device.driver.fill_bytes, self._address(step.target), step.byte, step.nbytes)
-            elif isinstance(step, ExpectError):
-                device.index_errors.expect()
-            else:
-                self._take(step, step.function, *self._plain(step.arguments), **step.options)
-            for memory in released:
-                del self._memory[memory]
-        results = tuple(map(self._new, results_of(self._program.result)))
-        if isinstance(self._program.result, Buffer):
-            return results[0]
-        return results or True
+                    return False
+            case Copy(target, source, nbytes):
+                self._take(step, driver.copy, self._number(target), self._number(source), nbytes)
+            case Fill(target, byte, nbytes):
+                self._take(step, driver.fill_bytes, self._number(target), byte, nbytes)
+            case ExpectError():
+                self._device.index_errors.expect()
+            case HostCall(function, arguments, options):
+                self._take(step, function, *self._plain(arguments), **options)
+        return True
 
     def _take(self, _step: Step, function: Callable[..., Any], /, *arguments: Any, **options: Any) -> Any:
         """Take a step that gives the device something to do: call a function with what the run knows."""
@@ -150,57 +159,52 @@ class Run:
 
     def _plain(self, values: tuple[Any, ...]) -> tuple[Any, ...]:
         """Values as functions take them: numbers, and the storages of buffers."""
-        parts = None
+        parts = list(values)
         for place, value in enumerate(values):
             # Most are the same in all runs.
             if type(value) in _CONSTANTS:
                 continue
-            match value:
-                case Address():
-                    found: Any = self._address(value)
-                case Value():
-                    found = self._number(value)
-                case Buffer() | BlocksBuffer():
-                    found = self._storage(value)
-                case Parameter():
-                    found = self._operands[value.position]
-                case tuple():
-                    found = self._plain(value)
-                case _:
-                    continue
-            if found is not value:
-                parts = [*values] if parts is None else parts
-                parts[place] = found
-        if parts is None:
-            return values
-        return tuple(parts) if type(values) is tuple else type(values)(*parts)
+            if isinstance(value, Value):
+                parts[place] = self._number(value)
+            elif isinstance(value, Buffer | BlocksBuffer):
+                parts[place] = self._storage(value)
+            elif isinstance(value, Parameter):
+                parts[place] = self._operands[value.position]
+            elif isinstance(value, tuple):
+                parts[place] = self._plain(value)
+        # In half of the time of the class's own `__new__`.
+        return tuple.__new__(type(values), parts)
 
-    def _packed(self, arguments: PackedArguments) -> bytes:
-        packed = bytearray(arguments.template)
-        for place, value in arguments.values:
-            _packer_into(value.code)(packed, place, self._number(value))
-        return bytes(packed)
+    def _packed(self, arguments: KernelArguments) -> bytes:
+        """As `KernelArguments.packed`, in one loop: most of what a run does is to pack structs."""
+        fields = list(arguments.fields)
+        for place, field in enumerate(fields):
+            if type(field) is Address:
+                memory = field.memory
+                held = self._memory[memory] if memory.argument is None else self._operands[memory.argument].memory
+                fields[place] = held.address + field.offset
+            elif type(field) is not int and isinstance(field, Value):
+                fields[place] = self._number(field)
+        return arguments.struct.pack(*fields)
 
     def _number(self, value: Value) -> int:
         if isinstance(value, Address):
-            return self._address(value)
+            return int(self._held(value.memory).address) + value.offset
+        if isinstance(value, Scalar):
+            source, function = value.source, value.function
+            if isinstance(source, Parameter):
+                given: Any = self._operands[source.position]
+            else:
+                given = self._number(source) if isinstance(source, Scalar) else self._operands[source].bits
+            return given if function is None else function(given, *value.constants)
         found = self._values.get(value)
         if found is None:
             found = self._values[value] = self._find(value)
         return found
 
     def _find(self, value: Value) -> int:
+        """The number of a value that is another one each time that somebody asks for it."""
         match value:
-            case Scalar(source=source, function=function, constants=constants):
-                if isinstance(source, Scalar):
-                    given: Any = self._number(source)
-                else:
-                    given = (
-                        self._operands[source.position]
-                        if isinstance(source, Parameter)
-                        else self._operands[source].bits
-                    )
-                return given if function is None else function(given, *constants)
             case ErrorRecord():
                 return self._device.index_errors.address
             case CallNumber():
@@ -210,9 +214,6 @@ class Run:
                     self._draws[draw] = self._device.reserve(draw.blocks)
                 return int(getattr(self._draws[draw], name))
         raise TypeError(f"a run on a GPU has no {type(value).__name__}")
-
-    def _address(self, address: Address) -> int:
-        return int(self._held(address.memory).address) + address.offset
 
     def _held(self, memory: Memory) -> Any:
         return self._memory[memory] if memory.argument is None else self._operands[memory.argument].memory
@@ -225,15 +226,10 @@ class Run:
         return self._new(buffer)
 
     def _new(self, buffer: Any) -> GpuStorage:
-        storage: GpuStorage = self._device.storage_class(
-            self._device, buffer.dtype, buffer.length, self._held(buffer.memory)
-        )
+        device, memory = self._device, buffer.memory
+        held = self._memory[memory] if memory.argument is None else self._operands[memory.argument].memory
+        storage: GpuStorage = device.storage_class(device, buffer.dtype, buffer.length, held)
         return storage
-
-
-def interpret(device: GpuBase, program: Program, operands: Sequence[Any]) -> Results:
-    """Run a program step by step."""
-    return Run(device, program, operands).run()
 
 
 def compiled(device: GpuBase, program: Program, otherwise: Plan) -> Plan:
@@ -293,8 +289,8 @@ class _Compiler:
                 self._lines.append(f"{name} = {name}_memory.address")
             case Launch(family, kernel, blocks, arguments, shared_bytes):
                 # The first run may have launched others, where memory of its operands overlapped.
-                size = len(arguments.template)
-                launch = self._constant(self._device.kernels.function(family, kernel, size, shared_bytes))
+                function = self._device.kernels.function(family, kernel, arguments.struct.size, shared_bytes)
+                launch = self._constant(function)
                 self._lines.append(f"{launch}({self._constant(min(blocks, MOST_BLOCKS))}, {self._packed(arguments)})")
             case LibraryCall(function, arguments, fallback):
                 call = self._call(function, arguments)
@@ -317,7 +313,7 @@ class _Compiler:
         named = [f"{name}={self._constant(value)}" for name, value in options.items()]
         return f"{self._constant(function)}({', '.join([*map(self._text, arguments), *named])})"
 
-    def _packed(self, arguments: PackedArguments) -> str:
+    def _packed(self, arguments: KernelArguments) -> str:
         form, fields = arguments.parts()
         return f"{self._constant(_packer(form))}({', '.join(map(self._text, fields))})"
 
@@ -439,11 +435,6 @@ def _has_values(parts: tuple[Any, ...]) -> bool:
     )
 
 
-@cache
-def _packer_into(code: str) -> Callable[..., None]:
-    return struct.Struct(f"={code}").pack_into
-
-
 @lru_cache(maxsize=1024)
 def _packer(form: str) -> Callable[..., bytes]:
     return struct.Struct(form).pack
@@ -453,4 +444,4 @@ def _run_fallback(
     device: GpuBase, arguments: Sequence[Argument], fallback: partial[BuiltResults], *operands: Any
 ) -> Results:
     """Run what a fallback builds for the arguments of a program."""
-    return interpret(device, program_of_fallback(device.facts, arguments, fallback), operands)
+    return Run(device, program_of_fallback(device.facts, arguments, fallback), operands).run()

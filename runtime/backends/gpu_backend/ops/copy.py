@@ -17,9 +17,9 @@ from ....program.values import (
     NOWHERE,
     Address,
     Buffer,
+    KernelArguments,
     Number,
     Operand,
-    PackedArguments,
     StorageOrBuffer,
     alignment_of,
     dense,
@@ -180,7 +180,7 @@ class _Join(NamedTuple):
     room: int
     """The sources that it joins at most."""
     blocks: int
-    pack: Callable[..., PackedArguments]
+    pack: Callable[..., KernelArguments]
 
 
 def cat(build: ProgramBuilder, first: Operand, dim: int, *others: Operand) -> Buffer:

@@ -11,7 +11,7 @@ from .....kernels import arguments
 from .....kernels.constants import ACCESS_BYTES, BLOCK_SIZE, CONTIGUOUS_PACKS
 from .....op import BinaryGradientOp, BinaryGradientsOp, BinaryOp, CmpOp, MethodOp, UnaryGradientOp, UnaryOp
 from ....program.builder import ProgramBuilder
-from ....program.values import Address, Buffer, Number, Operand, PackedArguments, dense
+from ....program.values import Address, Buffer, KernelArguments, Number, Operand, dense
 from ..driver.grid import ceil_divide
 from . import copy
 from .geometry import Dims, Part, are_few, merged, parts, strided_block, tiled
@@ -27,9 +27,9 @@ class Kernels(NamedTuple):
     family: str
     name: str
     """What their names begin with."""
-    contiguous: Callable[..., PackedArguments]
+    contiguous: Callable[..., KernelArguments]
     """What packs `results` and `sources`, addresses, and the `count` of elements."""
-    strided: Callable[..., PackedArguments]
+    strided: Callable[..., KernelArguments]
     """The same with their `geometry`."""
 
 
@@ -37,11 +37,11 @@ class Map(NamedTuple):
     """A family of kernels of one result, whose structs have `parameters`."""
 
     family: str
-    contiguous: Callable[..., PackedArguments]
-    strided: Callable[..., PackedArguments]
-    number_contiguous: Callable[..., PackedArguments] | None = None
+    contiguous: Callable[..., KernelArguments]
+    strided: Callable[..., KernelArguments]
+    number_contiguous: Callable[..., KernelArguments] | None = None
     """The same with a number in the place of one of the last two operands."""
-    number_strided: Callable[..., PackedArguments] | None = None
+    number_strided: Callable[..., KernelArguments] | None = None
 
     def kernels(
         self, name: str, operands: tuple[Operand, ...], parameters: Sequence[Number]
@@ -62,8 +62,8 @@ class Map(NamedTuple):
 
 
 def _pack_one(
-    pack: Callable[..., PackedArguments], own: Mapping[str, Any], *, results: Sequence[Address], **fields: Any
-) -> PackedArguments:
+    pack: Callable[..., KernelArguments], own: Mapping[str, Any], *, results: Sequence[Address], **fields: Any
+) -> KernelArguments:
     """Pack the struct of kernels of one result."""
     return pack(result=results[0], **own, **fields)
 
@@ -100,8 +100,9 @@ def unary(
     build: ProgramBuilder, op: UnaryOp | MethodOp, x: Operand, *parameters: float, result: DType | None = None
 ) -> Buffer:
     """`op` of every element, in dtype `result` where that is given; the numbers are its parameters."""
-    bits = parameter_bits("unary", parameters, x.dtype)
-    return _map(build, _UNARY, op.kernel(x.dtype, result=result), (x,), result or op.result_of(x.dtype), bits)
+    dtype = x.dtype
+    bits = parameter_bits("unary", parameters, dtype)
+    return _map(build, _UNARY, op.kernel(dtype, result=result), (x,), result or op.result_of(dtype), bits)
 
 
 def cast(build: ProgramBuilder, op: MethodOp, x: Operand, *, result: DType) -> Buffer:

@@ -15,7 +15,7 @@ from .....kernels.constants import FUSED_NUMBERS, FUSED_RESULTS, FUSED_SOURCES, 
 from .....limits import MAX_RANK
 from .....op import MethodOp
 from ....program.builder import ProgramBuilder
-from ....program.values import NOWHERE, Buffer, Operand, PackedArguments, Parameter, Pointer
+from ....program.values import NOWHERE, Buffer, KernelArguments, Operand, Parameter, Pointer
 from ..execute.kernels import compose
 from .elementwise import Kernels, several
 from .scalar import element_words
@@ -84,13 +84,13 @@ def _launch(
     numbers = _filled(words, FUSED_NUMBERS, 0)
     rest = (0,) * MAX_RANK * (FUSED_SOURCES - len(operands))
 
-    def contiguous(results: list[Pointer], sources: list[Pointer], count: int) -> PackedArguments:
+    def contiguous(results: list[Pointer], sources: list[Pointer], count: int) -> KernelArguments:
         return arguments.fused_contiguous(
             results=_filled(results, FUSED_RESULTS, NOWHERE), sources=_filled(sources, FUSED_SOURCES, NOWHERE),
             numbers=numbers, count=count,
         )  # fmt: skip
 
-    def strided(results: list[Pointer], sources: list[Pointer], count: int, geometry: Geometry) -> PackedArguments:
+    def strided(results: list[Pointer], sources: list[Pointer], count: int, geometry: Geometry) -> KernelArguments:
         return arguments.fused_strided(
             results=_filled(results, FUSED_RESULTS, NOWHERE), sources=_filled(sources, FUSED_SOURCES, NOWHERE),
             numbers=numbers, count=count, geometry=Geometry((*geometry, *rest)),

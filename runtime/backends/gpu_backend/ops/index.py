@@ -10,7 +10,7 @@ from .....kernels.constants import ACCESS_BYTES, BLOCK_SIZE, COPY_ELEMENTS
 from ....core.layout import Layout
 from ....core.shape import Shape
 from ....program.builder import ProgramBuilder
-from ....program.values import NOWHERE, Buffer, Operand, PackedArguments, alignment_of
+from ....program.values import NOWHERE, Buffer, KernelArguments, Operand, alignment_of
 from ..execute.index_errors import code_of
 from . import copy
 from .geometry import Dims, Part, merged, packed_block, parts
@@ -42,7 +42,7 @@ class Rows(NamedTuple):
         return cls(indexes, size, fields)
 
 
-def launch(build: ProgramBuilder, kernel: str, blocks: int, packed: PackedArguments) -> None:
+def launch(build: ProgramBuilder, kernel: str, blocks: int, packed: KernelArguments) -> None:
     """Enqueue a kernel that reads indexes."""
     build.launch("index", kernel, blocks, packed)
     build.expect_error()

@@ -10,7 +10,7 @@ from .....kernels import arguments
 from .....kernels.constants import ACCESS_BYTES, BLOCK_SIZE, OPTIM_PACKS, OPTIM_TENSORS
 from ....core.optim import ROOM, parts_of
 from ....program.builder import ProgramBuilder
-from ....program.values import NOWHERE, Buffer, Operand, PackedArguments, Pointer, StorageOrBuffer
+from ....program.values import NOWHERE, Buffer, KernelArguments, Operand, Pointer, StorageOrBuffer
 from ...array_backend.ops.optim import paired
 from ..driver.grid import ceil_divide
 from .copy import contiguous
@@ -69,7 +69,7 @@ class _Launch(NamedTuple):
     begins: tuple[int, ...]
     """Where each piece begins in it."""
     blocks: int
-    pack: Callable[..., PackedArguments]
+    pack: Callable[..., KernelArguments]
 
 
 @lru_cache(maxsize=1024)

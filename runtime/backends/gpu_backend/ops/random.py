@@ -10,7 +10,7 @@ from .....kernels import arguments
 from ....core.random import drawn_blocks, uniform_range
 from ....core.shape import Shape
 from ....program.builder import ProgramBuilder
-from ....program.values import Buffer, Draw, PackedArguments, Pointer
+from ....program.values import Buffer, Draw, KernelArguments, Pointer
 from ..driver import capture, slow_path
 from ..driver.grid import blocks_for
 
@@ -40,7 +40,7 @@ def uniform(build: ProgramBuilder, lo: float, up: float, shape: Shape, dtype: DT
     """Numbers uniform in [lo, up)."""
     lowest, highest = uniform_range(lo, up, dtype)
 
-    def pack(result: Pointer, count: int, draw: Draw) -> PackedArguments:
+    def pack(result: Pointer, count: int, draw: Draw) -> KernelArguments:
         return arguments.random_uniform(
             result=result, count=count, state=draw.state, seed=draw.seed, block=draw.block, low=lo, span=up - lo,
             lowest=lowest, highest=highest,
@@ -52,7 +52,7 @@ def uniform(build: ProgramBuilder, lo: float, up: float, shape: Shape, dtype: DT
 def normal(build: ProgramBuilder, mean: float, std: float, shape: Shape, dtype: DType) -> Buffer:
     """Normal numbers, by Box-Muller."""
 
-    def pack(result: Pointer, count: int, draw: Draw) -> PackedArguments:
+    def pack(result: Pointer, count: int, draw: Draw) -> KernelArguments:
         return arguments.random_normal(
             result=result, count=count, state=draw.state, seed=draw.seed, block=draw.block, mean=mean, std=std
         )
@@ -63,7 +63,7 @@ def normal(build: ProgramBuilder, mean: float, std: float, shape: Shape, dtype: 
 def integers(build: ProgramBuilder, lo: int, up: int, shape: Shape) -> Buffer:
     """Integers of i64 uniform in [lo, up)."""
 
-    def pack(result: Pointer, count: int, draw: Draw) -> PackedArguments:
+    def pack(result: Pointer, count: int, draw: Draw) -> KernelArguments:
         return arguments.random_integers(
             result=result, count=count, state=draw.state, seed=draw.seed, block=draw.block, low=lo, span=up - lo
         )
@@ -72,7 +72,7 @@ def integers(build: ProgramBuilder, lo: int, up: int, shape: Shape) -> Buffer:
 
 
 def _draw(
-    build: ProgramBuilder, kernel: str, pack: Callable[..., PackedArguments], shape: Shape, dtype: DType
+    build: ProgramBuilder, kernel: str, pack: Callable[..., KernelArguments], shape: Shape, dtype: DType
 ) -> Buffer:
     count = shape.elem_count
     result = build.empty(dtype, count)

@@ -20,7 +20,7 @@ from .....kernels.constants import (
 from .....op import MethodOp, ReduceOp
 from ....base.error import InvalidArgument
 from ....program.builder import ProgramBuilder
-from ....program.values import Buffer, Number, Operand, PackedArguments
+from ....program.values import Buffer, KernelArguments, Number, Operand
 from ..driver.grid import ceil_divide, power_of_two
 from . import copy
 from .geometry import LIMIT, Dims, Piece, merged, packed_dims, split
@@ -85,7 +85,7 @@ class _Pass(NamedTuple):
     blocks: int
     offset: int
     splits: int
-    pack: Callable[..., PackedArguments]
+    pack: Callable[..., KernelArguments]
     """Takes the arguments that differ between calls."""
 
 

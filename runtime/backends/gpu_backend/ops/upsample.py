@@ -11,7 +11,7 @@ from .....kernels import arguments
 from .....kernels.constants import BLOCK_SIZE
 from ....base.error import InvalidArgument
 from ....program.builder import ProgramBuilder
-from ....program.values import Buffer, Operand, PackedArguments
+from ....program.values import Buffer, KernelArguments, Operand
 from ..driver.grid import ceil_divide
 from . import copy
 from .geometry import LIMIT, Dims, Part, divisor, merged, plane_parts, strided_block
@@ -95,7 +95,7 @@ def _resample(
     build: ProgramBuilder,
     op: str,
     kernel: str,
-    pack: Callable[..., PackedArguments],
+    pack: Callable[..., KernelArguments],
     x: Operand,
     result: Buffer,
     size: Pair,
