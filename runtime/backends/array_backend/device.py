@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Iterator, Sequence
-from typing import TYPE_CHECKING, Any, ClassVar, Final, Self
+from typing import TYPE_CHECKING, Any, ClassVar, Final
 
 from ....dtype import Array, DType
 from ....ggml_dtype import GgmlDType
@@ -49,15 +49,6 @@ class ArrayDevice(LibraryDevice):
     blocks_class: ClassVar[type[QArrayStorage]]
 
     @classmethod
-    def open(cls, ordinal: int) -> Self:
-        count = cls.device_count()
-        if not 0 <= ordinal < count:
-            if count == 0:
-                raise BackendUnavailable(cls.backend, "its library finds no device; use Device.cpu()")
-            raise InvalidArgument("device", f"{cls.backend} has {count} devices, and no number {ordinal}")
-        return super().open(ordinal)
-
-    @classmethod
     def device_count(cls) -> int:
         """How many devices the library finds."""
         with cls.translating():
@@ -83,6 +74,11 @@ class ArrayDevice(LibraryDevice):
             return [library.device_name(library.device_handle(number)) for number in range(library.device_count())]
 
     def __init__(self, ordinal: int = 0) -> None:
+        count = self.device_count()
+        if not 0 <= ordinal < count:
+            if count == 0:
+                raise BackendUnavailable(self.backend, "its library finds no device; use Device.cpu()")
+            raise InvalidArgument("device", f"{self.backend} has {count} devices, and no number {ordinal}")
         super().__init__(ordinal)
         self.handle = self.library.device_handle(ordinal)
         self.facts = NO_FACTS._replace(label=self.backend, library=self.library, handle=self.handle)
