@@ -207,12 +207,12 @@ def _method(name: str, has_gradients: bool) -> Iterator[str]:
     yield "  doc: |"
     yield f"    What {name} gives."
     yield "  operands: {self: {layout: layout, dtypes: all}}  # the storages that it reads"
+    yield '  # result: "self.dtype[self.shape[:-1]]"  # if it has another dtype or shape than the first of them'
     if has_gradients:
         yield "  gradient: {none: it is not written yet}  # of each operand, over g, the gradient of the result"
     yield '  # checks: ["dim_in_range(layout, dim)"]  # calls of functions of core/check.py, made before the branch'
     yield "  # unsupported: why it lacks dtypes  # where its operands do not have all"
     yield f'  # tensor: "{name}() -> Tensor"  # the tensor method that is this method alone'
-    yield '  # shape: "shape[:-1]"  # of its result, if that is not the shape of the tensor'
 
 
 def _text(additions: Additions, file: Path, key: str) -> str:

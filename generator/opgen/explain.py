@@ -33,6 +33,7 @@ from opgen.problem import Location, Problems, Refusal, did_you_mean, lines_of
 from opgen.project import Project
 from opgen.provenance import Origin, Source, marked
 from opgen.render import with_banners
+from opgen.results import results_of
 from opgen.scopes import derivatives, is_differentiable, scopes
 from opgen.sources import BACKENDS, HEADERS, TEMPLATES, place
 from opgen.views.kernels import kernel_rows
@@ -167,6 +168,7 @@ class Explainer:
         ]
         for operand in method.operands:
             parts.append(Fact("operand", f"{operand.name}: {_written(operand.dtypes)}", operand.location))
+        parts += [Fact("result", it.text, it.location) for it in results_of(method)]
         parts += [Fact("check", f"{it.call.name}({', '.join(it.call.arguments)})", it.location) for it in method.checks]
         parts.append(Fact("raises", ", ".join(sorted(errors_of(spec, method)))))
         if method.gradient is not None:

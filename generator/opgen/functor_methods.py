@@ -9,8 +9,9 @@ from dataclasses import dataclass
 
 from opgen.cache.memo import memoize
 from opgen.gradients import Expression, Gradient
-from opgen.model import ANY_RESULT, STORAGE, Check, Functor, FunctorKind, Method, Operand, sentence
+from opgen.model import ANY_RESULT, REAL_RESULT, STORAGE, Check, Functor, FunctorKind, Method, Operand, sentence
 from opgen.names import Names
+from opgen.results import Result
 from opgen.signature import Call, Parameter, Signature
 
 # What a storage method returns that gives several storages.
@@ -29,12 +30,16 @@ class Extras:
     """Checks of these arguments."""
     returns: str = "Storage"
     """The type of the result."""
+    results: tuple[str, ...] = ()
+    """What it gives, where that is not of the dtype of the formulas and the shape of the operands."""
     gradient: Gradient | None = None
     """The gradient, where it is not that of `derivatives`."""
 
 
-def _reduced(_: Functor) -> Extras:
-    return Extras((Parameter("dims", "tuple[int, ...]"),), checks=(Call("distinct_dims", ("layout", "dims")),))
+def _reduced(functor: Functor) -> Extras:
+    dims = Parameter("dims", "tuple[int, ...]")
+    result = f"{_result_dtype(functor, 'self')}[reduced(self.shape, dims)]"
+    return Extras((dims,), checks=(Call("distinct_dims", ("layout", "dims")),), results=(result,))
 
 
 _EXTRAS: Mapping[str, Callable[[Functor], Extras]] = {"reduce": _reduced}
@@ -55,20 +60,22 @@ def functor_method(kind: FunctorKind, functor: Functor) -> Method:
         Parameter(name, "float" if default is None else f"float = {default!r}")
         for name, default in functor.parameters.items()
     ]
+    operands = _operands(functor, stored)
+    own = f"{_result_dtype(functor, operands[0].name)}[{operands[0].name}.shape]"
+    results = extras.results or (own,) * max(len(functor.results), 1)
     return Method(
         name=functor.name,
         signature=Signature(functor.name, tuple(parameters), extras.returns),
         doc=sentence(functor.summary),
         kind=kind.name,
         functor=functor.name,
-        operands=_operands(functor, stored),
+        operands=operands,
         dtypes=None,
         unsupported=functor.unsupported or None,
-        result=None,
+        results=tuple(Result(text, functor.location) for text in results),
         checks=tuple(Check(call, functor.location) for call in checks),
         errors={},
         tensor=Signature(functor.name, tuple(front), "Tensor") if functor.has_front else None,
-        shape=None,
         gradient=extras.gradient,
         owner=STORAGE,
         location=functor.location,
@@ -94,6 +101,12 @@ def _operands(functor: Functor, stored: list[tuple[str, str]]) -> tuple[Operand,
     return tuple(operands)
 
 
+def _result_dtype(functor: Functor, operand: str) -> str:
+    """Return what the formulas give, of the dtype of an operand."""
+    own = f"{operand}.dtype"
+    return {None: own, REAL_RESULT: f"{own}.real", ANY_RESULT: "dtype"}.get(functor.result, str(functor.result))
+
+
 def _of_elements(functor: Functor) -> Extras:
     if functor.result == ANY_RESULT:
         checks = (Call("keeps_parts", ("self.inner", "dtype")),)
@@ -110,4 +123,4 @@ def _recorded(functor: Functor) -> Gradient:
     operands = stored if functor.condition is None else (*stored[1:], stored[0])
     arguments = [functor.member, *(f"({name}, {layout})" for name, layout in operands), *functor.parameters]
     call = Expression(f"rules.both_gradients({', '.join(arguments)})", functor.location)
-    return Gradient(None, None, {operands[0][0]: call}, None, None, {}, functor.location)
+    return Gradient(None, {operands[0][0]: call}, None, None, {}, functor.location)

@@ -74,9 +74,6 @@ class Gradient:
     """The gradients of a storage method."""
 
     all: Annotated[Expression | None, "The expression of the gradients of all operands together, in their order."]
-    shape: Annotated[
-        Expression | None, "The expression of the shape of the result, if it is not that of the first operand."
-    ]
     instead: Annotated[
         Mapping[Name, Expression],
         Mark.OPTIONAL,
@@ -103,7 +100,7 @@ class Gradient:
     def expressions(self) -> Iterator[tuple[str, Expression]]:
         """All expressions, each with its key."""
         yield from self.functions.items()
-        yield from ((key, it) for key, it in (("all", self.all), ("shape", self.shape)) if it is not None)
+        yield from [] if self.all is None else [("all", self.all)]
         yield from self.instead.items()
 
 

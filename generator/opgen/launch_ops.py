@@ -2,7 +2,8 @@
 
 import ast
 import itertools
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Final, NamedTuple
 
@@ -11,14 +12,48 @@ from opgen.kernels import Kernel, KernelFamily, Member, Struct
 from opgen.launches import Launch, Term
 from opgen.model import Callable, Method, Spec
 from opgen.problem import Location, Problem, Problems, did_you_mean
-from opgen.signature import is_optional
+from opgen.results import arguments_of, results_of, typed_result
 from opgen.sources import BACKENDS, Sources
-from opgen.terms import ANY, BUFFER, DIMS, DTYPE, FLAG, NULL, NUMBER, OPERAND, OPTIONAL, Scope, TermError, Typed, parsed
+from opgen.terms import (
+    ANY,
+    ARRAY,
+    DIMS,
+    DTYPE,
+    FLAG,
+    NULL,
+    NUMBER,
+    OPERAND,
+    OPTIONAL,
+    Attributes,
+    Scope,
+    TermError,
+    Typed,
+    argument_kind,
+    call,
+    named_dtypes,
+    parsed,
+)
 
 MODULE: Final = "host_launches"
 """What cells call the module of the emitted ops."""
-# What an argument of a type is in expressions; tuples of integers are dims, and others values of functions alone.
-_KINDS: Final = {"int": NUMBER, "bool": FLAG, "DType": DTYPE, "Shape": DIMS, "Operand": OPERAND}
+_RESULT: Final = "a result"
+ATTRIBUTES: Final[Attributes] = {
+    OPERAND: {
+        "shape": ("it.shape", DIMS),
+        "strides": ("it.strides", DIMS),
+        "dtype": ("it.dtype", DTYPE),
+        "itemsize": ("it.itemsize", NUMBER),
+        "count": ("it.layout.elem_count", NUMBER),
+        "is_contiguous": ("it.layout.is_contiguous", FLAG),
+    },
+    DTYPE: {
+        "compute": ("it.compute", DTYPE),
+        "itemsize": ("it.itemsize", NUMBER),
+        "index_form": ("it.index_form", ANY),
+    },
+    _RESULT: {"shape": ("it.shape", DIMS), "count": ("it.elem_count", NUMBER)},
+}
+"""What expressions of launches may ask of each kind."""
 _WORDS: Final = {"threads": "THREADS", "run_parts": "RUN_PARTS"}
 # What emitted ops call something themselves.
 _RESERVED: Final = frozenset({"build", "kernels", "kernel", "arguments", "math", "constants"})
@@ -106,7 +141,6 @@ class _Planner:
         self.noted: dict[Problem, None] = {}
         of = {method.name: _arguments(method) for method in spec.storage_methods() if method.name in launch.ops}
         self._of_any: Mapping[str, str] = {name: kind for each in of.values() for name, kind in each.items()}
-        self._buffers = {**launch.scratch, **launch.results}
         self._read: set[str] = set()
 
     def note(self, location: Location, message: str) -> None:
@@ -126,14 +160,13 @@ class _Planner:
         if returns is None or not is_fixed:
             self.note(location, f" has '{method.name}', of which the operands or the results vary; write it in Python")
             return None
-        scope = Scope(self._named(method.name, own), self._flaw_of_call)
+        scope = Scope(self._named(method.name, own), ATTRIBUTES, buffer, self._flaw_of_call)
+        kinds = self._kinds_of_results(scope, method)
         conditions = [self._typed(scope, term, FLAG).node for term in launch.when]
         has_kernel = parsed(f"kernels.has({self._family.name!r}, kernel)")
         locals_: list[Part] = []
-        values = self._values(scope, own, list(launch.results)[1:] if returns == "Buffer" else (), locals_)
-        results = [values[name] for name in launch.results if values[name].kind != NULL]
-        if returns == "Buffer" and [each.kind for each in results] not in ([BUFFER], [ANY]):
-            self.note(launch.location, f" has no result for the storage of '{method.name}'; write a buffer first")
+        values = self._values(scope, method, kinds, locals_)
+        made = [values[name] for name in kinds]
         arguments = {f"_{name}" if name in launch.unused else _in_python(name): kind for name, kind in own.items()}
         op = LaunchOp(
             method=method,
@@ -150,8 +183,8 @@ class _Planner:
             fields=tuple(self._field(scope, member, values) for member in self._struct.members),
             options="" if launch.work is None else f", work={self._typed(scope, launch.work, NUMBER).text}",
             returns=returns,
-            results=", ".join(each.text for each in results) + "," * (returns != "Buffer" and len(results) == 1),
-            has_optional=any(each.kind.endswith(OPTIONAL) for each in results),
+            results=", ".join(each.text for each in made) + "," * (returns != "Buffer" and len(made) == 1),
+            has_optional=any(each.kind.endswith(OPTIONAL) for each in made),
             calls=frozenset(scope.calls),
         )
         # What a mistake stands in may be what an argument is for.
@@ -160,29 +193,54 @@ class _Planner:
         self._read |= scope.read
         return op
 
-    def _values(
-        self, scope: Scope, own: Mapping[str, str], without: Iterable[str], named: list[Part]
-    ) -> dict[str, Typed]:
+    def _kinds_of_results(self, scope: Scope, method: Method) -> dict[str, str]:
+        """By field, the kinds of the results of a method, which expressions may name then. Others are null."""
+        launch, results = self._launch, results_of(method)
+        if len(results) > len(launch.results):
+            what = f"names {len(launch.results)} results of '{method.name}', which gives {len(results)}"
+            self.note(launch.location, f" {what}; write a field for each")
+        names = {name: _in_python(name) for name in ("self", *method.signature.arguments)}
+        kinds: dict[str, str] = {}
+        for name, result in zip(launch.results, results, strict=False):
+            # What is wrong with a result is noted of the method.
+            with suppress(TermError):
+                kinds[name] = typed_result(self._spec, method, result, buffer, names)[0].kind
+                typed = Typed(ast.Name(f"{name}_type"), kinds[name].replace(ARRAY, _RESULT))
+                # An argument may have the name of a field.
+                scope.names.setdefault(name, typed)
+        for name in launch.results:
+            scope.names.setdefault(name, Typed(parsed("None"), NULL))
+        return kinds
+
+    def _values(self, scope: Scope, method: Method, kinds: Mapping[str, str], named: list[Part]) -> dict[str, Typed]:
         """What `let`, fields and buffers are in an op; those that it reads more than once go to `named`."""
-        launch = self._launch
+        launch, own = self._launch, _arguments(method)
         numbers = {**launch.let, **launch.fields}
-        terms = (*numbers.values(), *self._buffers.values(), *filter(None, [launch.work]))
+        terms = (*numbers.values(), *launch.scratch.values(), *filter(None, [launch.work]))
         read = {name for term in terms for name in term.names if name not in own}
 
-        def local(name: str, term: Term, value: Typed) -> Typed:
+        def local(name: str, value: Typed, location: Location) -> Typed:
             text = f"{name}_" if name in map(_in_python, own) or name in _RESERVED else name
-            named.append(Part(text, value.text, term.location))
+            named.append(Part(text, value.text, location))
             return Typed(ast.Name(text), value.kind)
 
-        values = dict.fromkeys(without, Typed(parsed("None"), NULL))
+        depends_on = arguments_of(self._spec, method)
+        scope.read.update(depends_on)
+        types = call(f"results.{method.name}", *(parsed(_in_python(name)) for name in depends_on))
+        types_of = dict.fromkeys(kinds, types)
+        if len(results_of(method)) > 1 or not read.isdisjoint(kinds):
+            types_of = {name: ast.Name(f"{name}_type") for name in kinds}
+            named.append(Part(", ".join(f"{name}_type" for name in kinds), ast.unparse(types), launch.location))
+        values = dict.fromkeys(launch.results, Typed(parsed("None"), NULL))
         for name, term in numbers.items():
             value = self._typed(scope, term)
-            values[name] = local(name, term, value) if name in launch.let or name in read else value
+            values[name] = local(name, value, term.location) if name in launch.let or name in read else value
             scope.names.setdefault(name, values[name])
-        for name, term in self._buffers.items():
-            if name not in values:
-                value = self._typed(scope, term, BUFFER, BUFFER + OPTIONAL, NULL)
-                values[name] = value if value.kind == NULL else local(name, term, value)
+        for name, kind in kinds.items():
+            values[name] = local(name, Typed(call("build.output", types_of[name]), kind), launch.results[name])
+        for name, term in launch.scratch.items():
+            value = self._typed(scope, term, ARRAY, ARRAY + OPTIONAL, NULL)
+            values[name] = value if value.kind == NULL else local(name, value, term.location)
         return values
 
     def _named(self, op: str, own: Mapping[str, str]) -> dict[str, Typed]:
@@ -192,11 +250,11 @@ class _Planner:
             constant.name: (f"constants.{constant.name.upper()}", NUMBER if isinstance(constant.value, int) else DIMS)
             for constant in self._spec.constants
         }
-        texts |= {dtype.name: (f"DType.{dtype.name.upper()}", DTYPE) for dtype in self._spec.dtypes}
-        texts |= {"op": (repr(op), ANY), "null": ("None", NULL)}
+        texts |= {"op": (repr(op), ANY)}
         texts |= dict.fromkeys(self._of_any, ("None", NULL))
-        texts |= {name: (_in_python(name), _kind(text)) for name, text in own.items()}
-        return {name: Typed(parsed(text), kind) for name, (text, kind) in texts.items()}
+        texts |= {name: (_in_python(name), argument_kind(text)) for name, text in own.items()}
+        named = {name: Typed(parsed(text), kind) for name, (text, kind) in texts.items()}
+        return {**named_dtypes(self._spec.dtype_names), **named}
 
     def _flaw_of_call(self, module: str, name: str, count: int) -> str | None:
         """Why a function of the backend's ops does not take so many arguments; None where it does."""
@@ -221,15 +279,15 @@ class _Planner:
     def _field(self, scope: Scope, member: Member, values: Mapping[str, Typed]) -> Part:
         """What is packed of a field."""
         name, launch = member.name, self._launch
-        term = self._buffers.get(name) or launch.fields.get(name)
-        location = launch.location if term is None else term.location
-        if term is None and name not in self._of_any:
+        term = launch.scratch.get(name) or launch.fields.get(name)
+        location = launch.results.get(name, launch.location if term is None else term.location)
+        if name not in values and name not in self._of_any:
             if name not in _WORDS:
                 self.note(location, f" says nothing of field '{name}'; write it to 'fields'")
             return Part(name, _WORDS.get(name, "0"), location)
-        value = values[name] if term is not None else self._typed(scope, Term(name, location))
+        value = values[name] if name in values else self._typed(scope, Term(name, location))
         is_address = member.is_number and member.fields[0].type == "address"
-        if is_address and value.kind.startswith((OPERAND, BUFFER)):
+        if is_address and value.kind.startswith((OPERAND, ARRAY)):
             text = value.text
             if value.kind.startswith(OPERAND) and (name if term is None else term.text) not in launch.strided:
                 text = f"{text} and " * value.kind.endswith(OPTIONAL) + f"contiguous(build, {text})"
@@ -242,9 +300,11 @@ class _Planner:
     def check_unused(self) -> None:
         """Note what no op of the launch needs."""
         launch, fields = self._launch, [member.name for member in self._struct.members]
-        for name, term in (*launch.fields.items(), *self._buffers.items()):
+        terms = {**launch.fields, **launch.scratch}
+        places = {**{name: term.location for name, term in terms.items()}, **launch.results}
+        for name, location in places.items():
             if name not in fields:
-                self.note(term.location, f" has '{name}', which is no field{did_you_mean(name, fields)}")
+                self.note(location, f" has '{name}', which is no field{did_you_mean(name, fields)}")
         for name, term in launch.let.items():
             if name in fields or name not in self._read:
                 reason = "is a field; write it to 'fields'" if name in fields else "nothing names; remove it"
@@ -253,7 +313,7 @@ class _Planner:
             if name not in self._of_any or name in self._read:
                 reason = "it names; remove it" if name in self._read else "is no argument; remove it"
                 self.note(location, f" has '{name}' in 'unused', which {reason}")
-        operands = [name for name, kind in self._of_any.items() if _kind(kind).startswith(OPERAND)]
+        operands = [name for name, kind in self._of_any.items() if argument_kind(kind).startswith(OPERAND)]
         for name, location in launch.strided.items():
             if name not in operands:
                 self.note(location, f" has '{name}' in 'strided', which is no operand{did_you_mean(name, operands)}")
@@ -273,9 +333,10 @@ def _arguments(method: Method) -> dict[str, str]:
     return {**{name: f"Operand{end}" for name, end in optional.items()}, **others}
 
 
-def _kind(type_text: str) -> str:
-    kind = _KINDS.get(type_text.removesuffix(" | None"), DIMS if type_text.startswith("tuple[int") else ANY)
-    return kind + OPTIONAL if is_optional(type_text) and kind == OPERAND else kind
+def buffer(dtype: ast.expr, sizes: Typed) -> ast.expr:
+    """A new buffer in Python."""
+    count = call("math.prod", sizes.node) if sizes.kind == DIMS else sizes.node
+    return call("build.empty", dtype, count)
 
 
 def _in_python(name: str) -> str:

@@ -35,9 +35,10 @@ class Launch:
     dims `(x, y)` with indexes and slices, `max`, `min`, `len`, `product(dims)`, and functions `module.function(x)` of
     the package of the host's backend. Names are those of the method's arguments, dtypes, constants of
     spec/kernels/constants.yaml, `op` (the name of the method), `null`, entries of `let`, and the fields above. An
-    operand has `shape`, `strides`, `dtype`, `itemsize`, `count` (of its elements) and `is_contiguous`; a dtype has
-    `itemsize`, `compute` and `index_form`. As a condition, an optional operand is true if there is one. `dtype[count]`
-    is a new buffer. An argument that another method of the launch has, and this one lacks, is null.
+    operand has `shape`, `strides`, `dtype`, `itemsize`, `count` (of its elements) and `is_contiguous`, and a field of
+    `results` the `shape` and the `count` of that result; a dtype has `itemsize`, `compute` and `index_form`. As a
+    condition, an optional operand is true if there is one. `dtype[sizes]` is a new buffer. An argument that another
+    method of the launch has, and this one lacks, is null.
 
     A field without an expression has the value of its name: a buffer, an argument, or `threads` or `run_parts`, by
     which kernels share their work among threads. A field of type `address` is the address of an operand's elements in
@@ -76,8 +77,7 @@ class Launch:
         "How many elements the launch takes the time of, where that is more than its operands and results have.",
     ]
     results: Annotated[
-        Mapping[str, Term],
-        "By field, the buffers that the op returns, in this order, without those that are null. A method that returns "
-        "one storage has only the first.",
+        Mapping[str, Location],
+        "The fields of what the method gives, in this order. Those that a method does not give are null.",
     ]
     location: Location = field(compare=False)

@@ -8,7 +8,7 @@ from typing import NamedTuple, TypeAlias
 from opgen.cache.memo import memoize
 from opgen.cells import PARTS, FunctionCall, Lowering, Lowerings
 from opgen.check import are_known
-from opgen.model import COMPLEX_RESULT, FUNCTOR_KINDS, Backend, Method, Owner, Spec
+from opgen.model import FUNCTOR_KINDS, Backend, Method, Owner, Spec
 from opgen.names import Names
 from opgen.problem import Location, Problem, Problems, did_you_mean
 
@@ -162,11 +162,11 @@ def _of_op(spec: Spec, owners: Sequence[Owner], backend: Backend, subject: _Subj
 
 def _unsupported(spec: Spec, backend: Backend, method: Method, op: str | None) -> Iterator[Lowering]:
     """What the backend lacks because its library lacks a dtype: that of the elements, or that of the results."""
-    functor = spec.functor(method, op)
+    functor, gives_complex = spec.functor(method, op), any(result.is_complex for result in method.results)
     for name, (reason, place) in backend.lacking.items():
         is_result = functor is not None and functor.result == name
         yield Lowering((), None, None, reason, None if is_result else Names((name,), (place,), listed=True), place)
-        parts = (dtype.real for dtype in spec.dtypes if dtype.name == name and method.result == COMPLEX_RESULT)
+        parts = (dtype.real for dtype in spec.dtypes if dtype.name == name and gives_complex)
         yield from (
             Lowering((), None, None, reason, Names((part,), (place,), listed=True), place) for part in parts if part
         )

@@ -37,12 +37,13 @@ from opgen.edges import Edge
 from opgen.formats import Format
 from opgen.formula import BOTH, Formula, Node, Primitives, names, too_long
 from opgen.formula import Call as FormulaCall
-from opgen.gradients import Expression, Gradient
+from opgen.gradients import Gradient
 from opgen.kernels import Constant, FieldGroup, KernelFamily, TupleType
 from opgen.libraries import CLibrary
 from opgen.names import Names
 from opgen.problem import Location, did_you_mean, nearest
 from opgen.reserved import is_reserved, no_cpp_word, not_reserved
+from opgen.results import Result
 from opgen.signature import Call, Signature, is_optional
 from opgen.toolchains import CodeObjects
 
@@ -64,7 +65,6 @@ FUNCTOR_KINDS = (*CHOSEN_KINDS, NAMED, *GRADIENT_KINDS)
 # The result of a functor whose dtype is an argument.
 ANY_RESULT = "any"
 REAL_RESULT = "real"
-COMPLEX_RESULT = "complex"
 # Identities that are no numbers: of the dtype of the elements.
 BOUNDS = ("highest", "lowest")
 # The dtypes of an operand that holds weights in blocks: the formats.
@@ -757,12 +757,18 @@ class Method:
     ]
     dtypes: Annotated[Names | None, Of((DEVICE,)), "The dtypes of the storage that the method makes."]
     unsupported: Annotated[str | None, "Why the method lacks the dtypes that it does not have; errors quote it."]
-    result: Annotated[
-        str | None,
-        Choice((COMPLEX_RESULT,)),
+    results: Annotated[
+        tuple[Result, ...],
+        Key("result"),
         Of((STORAGE,)),
-        "`complex` if elements of the result are complex numbers of the precision of `self`; a backend that lacks them "
-        "lacks the method.",
+        Mark.OPTIONAL,
+        Mark.ONE_OR_MORE,
+        Form(minItems=1),
+        "The dtype and the sizes of what it gives, such as `self.dtype[self.shape]`, which is that of a method that "
+        "gives one storage and lacks the key (`op.dtype` where `op` chooses). Expressions are those of launches: an "
+        "operand has `dtype` and `shape`; a dtype has `compute`, `real` and `complex`, without which a backend lacks "
+        "the method. Functions are those of runtime/core/result_shapes.py, and give dims. Of several results each is "
+        "one, or null under a condition.",
     ]
     checks: Annotated[
         tuple[Check, ...],
@@ -775,12 +781,6 @@ class Method:
         "The errors that backends raise besides those that follow from the checks and the dtypes.",
     ]
     tensor: Annotated[Signature | None, Of((STORAGE,)), "The signature of the tensor method that is this method alone."]
-    shape: Annotated[
-        Expression | None,
-        Of((STORAGE,)),
-        "The shape of what that tensor method gives, if it is not the tensor's: an expression over `shape`, the "
-        "tensor's, and the arguments.",
-    ]
     gradient: Annotated[
         Gradient | None,
         Of((STORAGE,)),
@@ -802,19 +802,6 @@ class Method:
         if self.operands and all(operand.name != "self" for operand in self.operands):
             yield (None,), f"{what} has no operand 'self'; add it to 'operands'"
         yield from self._operand_mistakes()
-        if self.shape is None:
-            return
-        if self.tensor is None:
-            yield "shape", f"'shape' of {what} is that of a tensor method, which it lacks; write 'tensor', or remove it"
-        if len(self.operands) > 1:
-            yield (
-                "shape",
-                f"'shape' of {what} is for one operand, and it has several; write that method in Python",
-            )
-        known = ("shape", *(self.tensor.arguments if self.tensor is not None else ()))
-        for name in self.shape.names:
-            if name not in known:
-                yield "shape", f"unknown name '{name}' in 'shape' of {what}{did_you_mean(name, known)}"
 
     def _operand_mistakes(self) -> Mistakes:
         parameters = self.signature.arguments
@@ -833,6 +820,11 @@ class Method:
     def holds_blocks(self) -> bool:
         """Whether it is a method of weights in blocks."""
         return bool(self.operands) and self.operands[0].is_of_blocks
+
+    @property
+    def chooses_op(self) -> bool:
+        """Whether its argument `op` is one of the ops of a kind."""
+        return self.kind is not None and self.functor is None
 
     @property
     def custom_class(self) -> str | None:

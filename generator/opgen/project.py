@@ -20,6 +20,7 @@ from opgen.model import Spec
 from opgen.plan import Output, plan
 from opgen.problem import Problem, Problems, SpecError
 from opgen.render import render, with_banners
+from opgen.results import check_results
 from opgen.rounding import check_rounding
 from opgen.sources import OWN_RUNTIME, RUNTIME, Sources
 from opgen.symbols import check_symbols, read_symbols
@@ -131,6 +132,7 @@ def _checked(documents: Mapping[Path, Document], sources: Sources, problems: Pro
         check(spec, problems)
         spec = lower(read_symbols(spec, sources, problems), problems)
         check_symbols(spec, sources, problems)
+        check_results(spec, sources, problems)
         check_gradients(spec, sources, problems)
         check_errors(spec, problems)
         check_rounding(spec, sources, problems)

@@ -1,28 +1,26 @@
-"""The expressions of launches: their names looked up, their kinds checked, and the Python that they become."""
+"""The expressions of launches and results: their names looked up, their kinds checked, and the Python they become."""
 
 import ast
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import lru_cache, reduce
-from typing import Final, NamedTuple
+from functools import lru_cache
+from typing import Final, NamedTuple, TypeAlias
 
+from opgen.expression import substituted
 from opgen.problem import did_you_mean
+from opgen.signature import OPTIONAL as OPTIONAL_TYPE
+from opgen.signature import is_optional
 
 # Kinds are texts, of which an optional one ends with OPTIONAL. What functions give is ANY.
-ANY, BUFFER, DIMS, DTYPE, FLAG = "a value", "a buffer", "dims", "a dtype", "a flag"
+ANY, ARRAY, DIMS, DTYPE, FLAG = "a value", "dtype[sizes]", "dims", "a dtype", "a flag"
 NULL, NUMBER, OPERAND = "null", "a number", "an operand"
 OPTIONAL: Final = " or null"
-_ATTRIBUTES: Final[Mapping[str, Mapping[str, tuple[str, str]]]] = {
-    OPERAND: {
-        "shape": ("shape", DIMS),
-        "strides": ("strides", DIMS),
-        "dtype": ("dtype", DTYPE),
-        "itemsize": ("itemsize", NUMBER),
-        "count": ("layout.elem_count", NUMBER),
-        "is_contiguous": ("layout.is_contiguous", FLAG),
-    },
-    DTYPE: {"compute": ("compute", DTYPE), "itemsize": ("itemsize", NUMBER), "index_form": ("index_form", ANY)},
-}
+Attributes: TypeAlias = Mapping[str, Mapping[str, tuple[str, str]]]
+"""By kind, the attributes by name: the Python of each over `it`, and its kind."""
+FlawOfCall: TypeAlias = Callable[[str, str, int], str | None]
+"""Why a function of a module does not take so many arguments; None where it does."""
+# What an argument of a type is in expressions; tuples of integers are dims, and others values of functions alone.
+_KINDS: Final = {"int": NUMBER, "bool": FLAG, "DType": DTYPE, "Shape": DIMS, "Operand": OPERAND}
 # The functions of the language, which give numbers: what Python calls them, and the kind of their arguments.
 _FUNCTIONS: Final = {
     "max": ("max", NUMBER),
@@ -57,8 +55,12 @@ class Scope:
     """What expressions may name; `read` and `calls` are the names and the functions that they have."""
 
     names: dict[str, Typed]
-    flaw_of_call: Callable[[str, str, int], str | None]
-    """Why a function of a module does not take so many arguments; None where it does."""
+    attributes: Attributes
+    array: Callable[[ast.expr, Typed], ast.expr]
+    """What `dtype[sizes]` is in Python."""
+    flaw_of_call: FlawOfCall
+    home: str | None = None
+    """The module whose functions are called without its name, and give dims."""
     read: set[str] = field(default_factory=set)
     calls: set[tuple[str, str]] = field(default_factory=set)
 
@@ -93,12 +95,12 @@ class Scope:
                 ends = [None if end is None else self.typed(end, NUMBER).node for end in (lower, upper)]
                 return Typed(ast.Subscript(self.typed(value, DIMS).node, ast.Slice(*ends)), DIMS)
             case ast.Subscript(value=value, slice=index):
-                of, number = self.typed(value, DIMS, DTYPE), self.typed(index, NUMBER).node
+                of = self.typed(value, DIMS, DTYPE)
                 if of.kind == DTYPE:
-                    return Typed(_call("build.empty", of.node, number), BUFFER)
-                return Typed(ast.Subscript(of.node, number), NUMBER)
+                    return Typed(self.array(of.node, self.typed(index, NUMBER, DIMS)), ARRAY)
+                return Typed(ast.Subscript(of.node, self.typed(index, NUMBER).node), NUMBER)
             case ast.Tuple(elts=parts):
-                return Typed(ast.Tuple([self.typed(part, NUMBER).node for part in parts], ast.Load()), DIMS)
+                return Typed(ast.Tuple([self._part(part) for part in parts], ast.Load()), DIMS)
             case ast.UnaryOp(op=ast.USub(), operand=operand):
                 return Typed(ast.UnaryOp(node.op, self.typed(operand, NUMBER).node), NUMBER)
             case ast.UnaryOp(op=ast.Not(), operand=operand):
@@ -116,15 +118,22 @@ class Scope:
                 return self._called(function, arguments)
         raise TermError(f"'{ast.unparse(node)}' is no part of the language; see spec/README.md")
 
+    def _part(self, node: ast.expr) -> ast.expr:
+        """A size in dims, or several of them."""
+        if isinstance(node, ast.Starred):
+            return ast.Starred(self.typed(node.value, DIMS).node)
+        return self.typed(node, NUMBER).node
+
     def _attribute(self, value: Typed, node: ast.Attribute, attribute: str) -> Typed:
         if value.kind == ANY:
             return Typed(ast.Attribute(value.node, attribute), ANY)
-        known = _ATTRIBUTES.get(value.kind, {})
+        known = self.attributes.get(value.kind, {})
         if attribute not in known:
-            mend = did_you_mean(attribute, known, "test it, as in 'x.count if x else 0'")
+            is_optional = value.kind.endswith(OPTIONAL)
+            mend = did_you_mean(attribute, known, "test it, as in 'x.count if x else 0'" * is_optional)
             raise TermError(f"'{ast.unparse(node.value)}' is {value.kind}, which has no '{attribute}'{mend}")
-        path, kind = known[attribute]
-        return Typed(reduce(ast.Attribute, path.split("."), value.node), kind)
+        text, kind = known[attribute]
+        return Typed(substituted(parsed(text), {"it": value.node}), kind)
 
     def _chosen(self, test: ast.expr, body: ast.expr, other: Typed) -> Typed:
         condition, inner = self.condition(test), self
@@ -132,22 +141,28 @@ class Scope:
             return other
         if isinstance(test, ast.Name) and self.names[test.id].kind == OPERAND + OPTIONAL:
             inner = replace(self, names={**self.names, test.id: Typed(self.names[test.id].node, OPERAND)})
-        value = inner.typed(body, *([BUFFER] if other.kind == NULL else [] if other.kind == ANY else [other.kind]))
+        value = inner.typed(body, *([ARRAY] if other.kind == NULL else [] if other.kind == ANY else [other.kind]))
         return Typed(ast.IfExp(condition.node, value.node, other.node), value.kind + OPTIONAL * (other.kind == NULL))
 
     def _called(self, function: ast.expr, arguments: Sequence[ast.expr]) -> Typed:
         match function:
             case ast.Name(id=name) if name in _FUNCTIONS:
                 called, kind = _FUNCTIONS[name]
-                return Typed(_call(called, *(self.typed(each, kind).node for each in arguments)), NUMBER)
+                each = self._part if kind == NUMBER else lambda node: self.typed(node, kind).node
+                return Typed(call(called, *map(each, arguments)), NUMBER)
+            case ast.Name(id=name) if self.home is not None:
+                return Typed(self._call_of(self.home, name, arguments, f"{self.home}.{name}"), DIMS)
             case ast.Attribute(value=ast.Name(id=module), attr=name):
-                flaw = self.flaw_of_call(module, name, len(arguments))
-                if flaw is not None:
-                    raise TermError(flaw)
-                self.calls.add((module, name))
-                return Typed(_call(name, *(self.typed(each).node for each in arguments)), ANY)
+                return Typed(self._call_of(module, name, arguments, name), ANY)
         name = ast.unparse(function)
         raise TermError(f"unknown function '{name}'{did_you_mean(name, _FUNCTIONS, 'write module.function')}")
+
+    def _call_of(self, module: str, name: str, arguments: Sequence[ast.expr], called: str) -> ast.expr:
+        flaw = self.flaw_of_call(module, name, len(arguments))
+        if flaw is not None:
+            raise TermError(flaw)
+        self.calls.add((module, name))
+        return call(called, *(self.typed(each).node for each in arguments))
 
 
 def _joined(op: ast.boolop, values: Sequence[Typed]) -> Typed:
@@ -158,7 +173,8 @@ def _joined(op: ast.boolop, values: Sequence[Typed]) -> Typed:
     return there[0] if len(there) == 1 else Typed(ast.BoolOp(op, [value.node for value in there]), FLAG)
 
 
-def _call(name: str, *arguments: ast.expr) -> ast.expr:
+def call(name: str, *arguments: ast.expr) -> ast.expr:
+    """A call of a function in Python."""
     return ast.Call(parsed(name), list(arguments), [])
 
 
@@ -167,3 +183,16 @@ def _call(name: str, *arguments: ast.expr) -> ast.expr:
 def parsed(text: str) -> ast.expr:
     """The syntax tree of Python that opgen writes itself."""
     return ast.parse(text, mode="eval").body
+
+
+def argument_kind(type_text: str) -> str:
+    """What an argument of a type is in expressions."""
+    kind = _KINDS.get(type_text.removesuffix(OPTIONAL_TYPE), DIMS if type_text.startswith("tuple[int") else ANY)
+    return kind + OPTIONAL if is_optional(type_text) and kind == OPERAND else kind
+
+
+def named_dtypes(names: Iterable[str]) -> dict[str, Typed]:
+    """The names that all expressions may have: those of dtypes, and null."""
+    # What is wrong with a name is noted of its dtype.
+    dtypes = {name: Typed(ast.Attribute(ast.Name("DType"), name.upper()), DTYPE) for name in names}
+    return {**dtypes, "null": Typed(_NONE, NULL)}

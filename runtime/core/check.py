@@ -442,6 +442,11 @@ def _compute_dtype(op: str, what: str, dtype: DType, given: DType) -> None:
         raise InvalidArgument(op, f"{reason}; convert with to_dtype first")
 
 
+def layout_fits(op: str, storage: Sized, layout: Layout) -> None:
+    """Check that a layout reaches elements of a storage alone."""
+    layout.check(op, storage.length)
+
+
 def copy_fits(op: str, dst: Sized, dst_offset: int, src_layout: Layout) -> None:
     """Check that the elements fit into the destination from `dst_offset` on."""
     Layout.contiguous(src_layout.shape, dst_offset).check(op, dst.length)

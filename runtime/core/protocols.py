@@ -36,6 +36,19 @@ class HasDType(Protocol):
         ...
 
 
+class HasShape(Protocol):
+    """A tensor, an operand or a layout."""
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """The sizes of the dims."""
+        ...
+
+
+class Shaped(HasDType, HasShape, Protocol):
+    """A tensor or an operand."""
+
+
 class Typed(Sized, HasDType, Protocol):
     """A storage of a known number of elements."""
 

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from functools import cache
 
+from ... import results
 from ...device import Device
 from ...dtype import DType
 from ...storage import Storage
@@ -56,7 +57,7 @@ def all_reduce(x: Tensor, reduction: str = "sum", *, group: Group | None = None)
     group = group or init()
     if group.size == 1:
         return x
-    return _made("all_reduce", x, x.shape, group, reduction)
+    return _made("all_reduce", x, group, reduction)
 
 
 def begin_all_reduce(x: Tensor, reduction: str, group: Group) -> Callable[[], Tensor]:
@@ -85,8 +86,8 @@ def all_gather(x: Tensor, *, group: Group | None = None) -> Tensor:
     group = group or init()
     if group.size == 1:
         return x
-    first, *rest = x.shape or (1,)
-    return _made("all_gather", x, (first * group.size, *rest), group)
+    storage = _called("all_gather", x, group)
+    return Tensor._new(storage, Layout.contiguous(results.all_gather(x, group).shape))
 
 
 def reduce_scatter(x: Tensor, reduction: str = "sum", *, group: Group | None = None) -> Tensor:
@@ -98,8 +99,8 @@ def reduce_scatter(x: Tensor, reduction: str = "sum", *, group: Group | None = N
     group = group or init()
     if group.size == 1:
         return x
-    shape = (x.shape[0] // group.size, *x.shape[1:]) if x.shape else ()
-    return _made("reduce_scatter", x, shape, group, reduction)
+    storage = _called("reduce_scatter", x, group, reduction)
+    return Tensor._new(storage, Layout.contiguous(results.reduce_scatter(x, group).shape))
 
 
 def broadcast(x: Tensor, root: int = 0, *, group: Group | None = None) -> Tensor:
@@ -112,7 +113,7 @@ def broadcast(x: Tensor, root: int = 0, *, group: Group | None = None) -> Tensor
     group = group or init()
     if group.size == 1:
         return x
-    return _made("broadcast", x, x.shape, group, root)
+    return _made("broadcast", x, group, root)
 
 
 def reduce(x: Tensor, reduction: str = "sum", root: int = 0, *, group: Group | None = None) -> Tensor:
@@ -124,7 +125,7 @@ def reduce(x: Tensor, reduction: str = "sum", root: int = 0, *, group: Group | N
     group = group or init()
     if group.size == 1:
         return x
-    return _made("reduce", x, x.shape, group, reduction, root)
+    return _made("reduce", x, group, reduction, root)
 
 
 def all_to_all(x: Tensor, *, group: Group | None = None) -> Tensor:
@@ -136,7 +137,7 @@ def all_to_all(x: Tensor, *, group: Group | None = None) -> Tensor:
     group = group or init()
     if group.size == 1:
         return x
-    return _made("all_to_all", x, x.shape, group)
+    return _made("all_to_all", x, group)
 
 
 def send(x: Tensor, target: int, *, group: Group | None = None) -> None:
@@ -185,11 +186,17 @@ def barrier(*, group: Group | None = None) -> None:
     (group or init()).barrier()
 
 
-def _made(op: str, x: Tensor, shape: Sequence[int], group: Group, *arguments: object) -> Tensor:
+def _made(op: str, x: Tensor, group: Group, *arguments: object) -> Tensor:
+    """What a call of all ranks gives in the shape of its operand."""
+    return Tensor._new(_called(op, x, group, *arguments), Layout.contiguous(x.shape))
+
+
+def _called(op: str, x: Tensor, group: Group, *arguments: object) -> Storage:
+    """What a call of all ranks gives."""
     if not isinstance(x, Tensor):
         require_tensors(op, x=x)
     group.begin(op, *arguments, x.dtype, x.shape)
-    return Tensor._new(_stored(op, x, group, *arguments), Layout.contiguous(shape))
+    return _stored(op, x, group, *arguments)
 
 
 def _stored(op: str, x: Tensor, group: Group, *arguments: object) -> Storage:

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
+from ... import results
 from ...dtype import DType
 from ...gradients.functors import DERIVATIVES, JOINT_DERIVATIVES, Op
 from ...op import BinaryOp
@@ -235,18 +236,6 @@ def parts(g: Tensor, first: Layout, others: Sequence[Layout], dim: int) -> list[
         found.append(g.narrow(dim, start, layout.shape[dim]))
         start += layout.shape[dim]
     return found
-
-
-def joined(layouts: Sequence[Layout], dim: int) -> tuple[int, ...]:
-    """The shape of tensors that were joined along a dim."""
-    shape = layouts[0].shape
-    return (*shape[:dim], sum(layout.shape[dim] for layout in layouts), *shape[dim + 1 :])
-
-
-def pooled(layout: Layout, kernel_size: tuple[int, int], stride: tuple[int, int]) -> tuple[int, ...]:
-    """The shape of what windows give."""
-    (height, width), (down, right) = kernel_size, stride
-    return (*layout.shape[:2], (layout.shape[2] - height) // down + 1, (layout.shape[3] - width) // right + 1)
 
 
 def zeros(g: Tensor, layout: Layout) -> Tensor:
@@ -794,26 +783,15 @@ def all_reduced(g: Tensor, reduction: str, group: Group) -> Tensor:
     return _called(g, "all_reduce", g.shape, reduction, group)
 
 
-def gathered(shape: Sequence[int], group: Group) -> tuple[int, ...]:
-    """The shape of what all_gather makes of elements of a shape."""
-    first, *rest = shape or (1,)
-    return first * group.size, *rest
-
-
-def scattered(shape: Sequence[int], group: Group) -> tuple[int, ...]:
-    """The shape of what reduce_scatter makes of elements of a shape."""
-    return shape[0] // group.size, *shape[1:]
-
-
 def reduce_scattered(g: Tensor, group: Group) -> Tensor:
     """That of what each rank gave to all_gather."""
-    return _called(g, "reduce_scatter", scattered(g.shape, group), "sum", group)
+    return _called(g, "reduce_scatter", results.reduce_scatter(g, group).shape, "sum", group)
 
 
 def gathered_again(g: Tensor, reduction: str, group: Group) -> Tensor:
     """That of what each rank gave to reduce_scatter."""
     _require_sum("reduce_scatter", reduction)
-    every = _called(g, "all_gather", gathered(g.shape, group), group)
+    every = _called(g, "all_gather", results.all_gather(g, group).shape, group)
     return every / group.size if reduction == "mean" else every
 
 

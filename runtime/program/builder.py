@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from functools import lru_cache, partial
 from time import perf_counter_ns
-from typing import Any, Concatenate, Final, NamedTuple, ParamSpec, Self, TypeAlias, TypeVar
+from typing import Any, Concatenate, Final, NamedTuple, ParamSpec, Self, TypeAlias, TypeVar, overload
 
 from ...dtype import Array, DType
 from ..base.error import OutOfMemory
+from ..core.tensor_type import TensorType
 from .program import (
     Allocate,
     Argument,
@@ -78,6 +79,16 @@ class ProgramBuilder:
     def empty(self, dtype: DType, length: int) -> Buffer:
         """A new buffer, not initialised."""
         return Buffer(dtype, length, self.allocate(length * dtype.itemsize))
+
+    @overload
+    def output(self, result: TensorType) -> Buffer: ...
+
+    @overload
+    def output(self, result: TensorType | None) -> Buffer | None: ...
+
+    def output(self, result: TensorType | None) -> Buffer | None:
+        """A new buffer for a result, not initialised; None where there is no such result."""
+        return None if result is None else self.empty(result.dtype, result.elem_count)
 
     def allocate(self, nbytes: int) -> Memory:
         """New memory, not initialised. Raises OutOfMemory for more bytes than an address counts."""

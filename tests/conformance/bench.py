@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, TypeVar
 import numpy as np
 import pytest
 
+from .declared import shape_of as shape_of_result
 from .layouts import Operand, place
 from .oracle.formats import NUMPY, Array
 
@@ -122,6 +123,8 @@ def read(storage: tallow.Storage, name: str, shape: tuple[int, ...], where: str)
     assert storage.dtype.value == name, f"{where}: a result of {storage.dtype.value}, expected {name}"
     count = math.prod(shape)
     assert storage.length == count, f"{where}: a result of {storage.length} elements, expected {count}"
+    declared = shape_of_result(storage)
+    assert declared in (None, shape), f"{where}: a result of shape {shape}, and the spec declares {declared}"
     elements = storage.to_numpy()
     assert elements.dtype == NUMPY[name], f"{where}: to_numpy gives {elements.dtype}, expected {NUMPY[name]}"
     assert elements.shape == (count,), f"{where}: to_numpy gives shape {elements.shape}, expected {(count,)}"

@@ -13,7 +13,7 @@ from tallow import backends
 from tallow.runtime.base.error import BackendUnavailable, UnsupportedDevice, UnsupportedDType
 from tallow.runtime.doctor.support import SupportCell
 
-from . import calls, matrix
+from . import calls, declared, matrix
 from .bench import Bench, cell_label
 from .handlers import HANDLERS
 from .oracle.formats import EXTENDED_IS_WIDE, NUMPY
@@ -64,6 +64,12 @@ def replayed(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) ->
 
     interpret = executor.GpuPlan.__call__
     monkeypatch.setattr(executor.GpuPlan, "__call__", run)
+
+
+@pytest.fixture(autouse=True)
+def watched(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each call gives what `result` of the spec says."""
+    declared.watch(monkeypatch)
 
 
 def is_installed(backend: str) -> bool:

@@ -7,7 +7,7 @@ import inspect
 from collections.abc import Mapping
 
 import pytest
-from opgen.launch_ops import MODULE, host_package
+from opgen.launch_ops import ATTRIBUTES, MODULE, buffer, host_package
 from opgen.model import Spec
 from opgen.project import read_spec_alone
 from opgen.terms import DIMS, DTYPE, FLAG, NULL, NUMBER, OPERAND, OPTIONAL, Scope, TermError, Typed
@@ -29,7 +29,11 @@ NAMES: Mapping[str, tuple[str, str]] = {
 
 def scope() -> Scope:
     names = {name: Typed(ast.parse(text, mode="eval").body, kind) for name, (text, kind) in NAMES.items()}
-    return Scope(names, lambda module, name, _: None if module == "index" else f"no function {module}.{name}; write it")
+
+    def flaw(module: str, name: str, _: int) -> str | None:
+        return None if module == "index" else f"no function {module}.{name}; write it"
+
+    return Scope(names, ATTRIBUTES, buffer, flaw)
 
 
 @pytest.fixture(scope="module")
@@ -44,6 +48,9 @@ def spec() -> Spec:
         ("product(self.shape[dim + 1:])", "math.prod(x.shape[dim + 1:])"),
         ("max(-(-dim // 64), stride[0] ** 2)", "max(-(-dim // 64), stride[0] ** 2)"),
         ("self.dtype.compute[dim]", "build.empty(x.dtype.compute, dim)"),
+        ("f32[self.shape[:dim]]", "build.empty(DType.F32, math.prod(x.shape[:dim]))"),
+        ("(*self.shape[:2], dim)", "(*x.shape[:2], dim)"),
+        ("min(*stride, dim)", "min(*stride, dim)"),
         ("f32[1] if is_causal else null", "build.empty(DType.F32, 1) if is_causal else None"),
         ("dim if is_causal and bias else 0", "dim if is_causal and bias is not None else 0"),
         ("bias.strides if bias else (0, 0)", "bias.strides if bias is not None else (0, 0)"),
@@ -77,7 +84,7 @@ def test_optional_operands_are_conditions(text: str, python: str) -> None:
         ("product(self)", "'self' is an operand; write dims"),
         ("sum(stride)", "unknown function 'sum'; write module.function"),
         ("sort.stride(self)", "no function sort.stride; write it"),
-        ("self.count if bias else null", "'self.count' is a number; write a buffer"),
+        ("self.count if bias else null", "'self.count' is a number; write dtype[sizes]"),
     ],
 )  # fmt: skip
 def test_mistakes_of_expressions_are_explained(text: str, message: str) -> None:

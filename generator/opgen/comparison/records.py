@@ -18,6 +18,7 @@ from opgen.matrix import cells
 from opgen.model import BackendFamily, Functor, Method, Spec
 from opgen.names import Names
 from opgen.problem import Location
+from opgen.results import results_of
 from opgen.scopes import is_differentiable
 from opgen.signature import Call, Signature
 from opgen.views.kernels import element_types, kernel_rows
@@ -160,6 +161,7 @@ def _follows_of_method(spec: Spec, method: Method) -> Mapping[str, object]:
         "is_differentiable": gradient is not None and gradient.none is None and gradient.missing is None,
         "has_tensor_method": method.tensor is not None,
         "raises": frozenset(errors_of(spec, method)),
+        "gives": ", ".join(result.text for result in results_of(method)),
         "dtypes": frozenset(spec.resolve(method.dtypes) if method.dtypes is not None else ()),
         "operands": {name: {"dtypes": frozenset(spec.resolve(names))} for name, names in operands.items()},
     }

@@ -460,6 +460,12 @@ def return_type_changed(found: Found) -> str | None:
     return f"{found.subject} returns {found.new}, and returned {found.old}"
 
 
+@_rule(("storage method", CHANGED, "gives"))
+def result_changed(found: Found) -> str | None:
+    """A storage method gives another dtype or another shape. What is computed from it changes too, or is refused."""
+    return f"{found.subject} gives {found.new or 'nothing'}, and gave {found.old or 'nothing'}"
+
+
 @_rule(("storage method", REMOVED, "operands.*.dtypes.*"), ("device method", REMOVED, "dtypes.*"))
 def method_dtype_removed(found: Found) -> str | None:
     """A storage method no longer accepts a dtype for an operand, or a device method no longer makes it.

@@ -15,6 +15,7 @@ from opgen.loader import Document, load
 from opgen.model import Spec
 from opgen.problem import Location, Problem, Problems, lines_of
 from opgen.project import examine
+from opgen.results import SHAPES
 from opgen.sources import BACKENDS, BASE, CORE, HEADERS, RUNTIME, Sources
 
 
@@ -174,7 +175,12 @@ class Workspace:
             yield from ((node.name, _signature(node)) for node in self._definitions(_HOMES[kind]))
 
 
-_HOMES = {"check": CORE / "check.py", "error": BASE / "error.py", "rule": RUNTIME / "gradient/rules.py"}
+_HOMES = {
+    "check": CORE / "check.py",
+    "error": BASE / "error.py",
+    "rule": RUNTIME / "gradient/rules.py",
+    "shape": SHAPES,
+}
 PYTHON_KINDS = ("function", "header", *_HOMES)
 
 

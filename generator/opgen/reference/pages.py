@@ -23,6 +23,7 @@ from opgen.model import BLOCKS, Functor, Method, Monoid, Operand, Position, Spec
 from opgen.project import Project
 from opgen.reference import markdown
 from opgen.reference.excerpts import Excerpt, of_functor, of_method
+from opgen.results import results_of
 from opgen.scopes import derivatives, is_differentiable
 from opgen.write import changes, write
 
@@ -125,6 +126,7 @@ class Reference:
             tensor=_tensor_method(functor, first),
             ops=[] if subject.cells else [op for op in self.spec.ops(first) if op is not None],
             operands=[] if functor is not None else [self._operand(operand) for operand in first.operands],
+            results=[result.text for result in results_of(first)] if functor is None else [],
             formula=_formula(functor),
             primitives=self._primitives(functor),
             gradients=self._gradients(functor, first),

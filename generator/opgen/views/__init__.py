@@ -28,6 +28,7 @@ from opgen.views import (
     libraries,
     op,
     package,
+    results,
     support,
     toolchains,
 )
@@ -46,6 +47,7 @@ _MODULES = (
     libraries,
     op,
     package,
+    results,
     support,
     toolchains,
 )

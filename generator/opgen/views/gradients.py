@@ -1,5 +1,6 @@
 """What the templates of gradients see: what each storage method records, and the gradients of its operands."""
 
+import ast
 import re
 from collections.abc import Iterator, Mapping
 from types import SimpleNamespace as View
@@ -9,8 +10,10 @@ from opgen.formula import RESULT
 from opgen.gradients import HANDLE, OTHERS, Expression, Gradient, in_order, is_recorded, writes
 from opgen.model import ANY_RESULT, METHOD_OP, Family, Method, Operand, Spec
 from opgen.problem import Location
+from opgen.results import results_of, typed_result
 from opgen.views.dispatch import argument_names, mixin_name
 from opgen.views.python import quoted
+from opgen.views.results import dims
 
 
 def _parameters(method: Method) -> str:
@@ -64,21 +67,19 @@ def _has_gradients(method: Method) -> bool:
     return method.gradient is None or bool(method.gradient.functions) or method.gradient.all is not None
 
 
-def _rule(method: Method, gradient: Gradient) -> View:
+def _rule(spec: Spec, method: Method, gradient: Gradient) -> View:
     operands, every = _stored(method), gradient.all
     stored = [operand.name for operand in operands]
-    used, layouts = _named(method, gradient), _layouts(method)
+    used, layouts = _named(spec, method, gradient), _layouts(method)
     statements = [f"{name}: Layout = node.inputs[{2 * place + 1}]" for name, place in layouts.items() if name in used]
-    arguments = _arguments(method, gradient)
+    arguments = _arguments(spec, method, gradient)
     # From the end, since operands may be several.
     statements += [
         f"{name}: {_type_of(method, name)} = node.saved[{place - len(arguments)}]"
         for place, name in enumerate(arguments)
     ]
     if not writes(method):
-        given = "shape" if _gives_shape(method) else f"{operands[0].layout}.shape"
-        shape = given if gradient.shape is None else gradient.shape.text
-        statements += [] if shape == "shape" else [f"shape = {shape}"]
+        statements += [] if _gives_shape(method) else [f"shape = {_shape(spec, method)[0]}"]
         statements.append("if g._layout.shape != shape: g = g.reshape(shape)")
     if every is not None:
         statements += [*_fetched(method, stored, every), f"yield from enumerate({every.text})"]
@@ -126,14 +127,21 @@ def _fetched(method: Method, stored: list[str], expression: Expression) -> Itera
             yield f"{RESULT} = node.made(shape)"
 
 
-def _named(method: Method, gradient: Gradient) -> set[str]:
-    """What expressions name, and the layout that gives the shape of the result where no expression does."""
+def _named(spec: Spec, method: Method, gradient: Gradient) -> set[str]:
+    """What expressions name, and the arguments that the shape of the result depends on."""
     named = {
         name for key, expression in gradient.expressions() if key not in gradient.instead for name in expression.names
     }
-    if gradient.shape is None and not writes(method) and not _gives_shape(method):
-        named.add(str(_stored(method)[0].layout))
+    if not writes(method) and not _gives_shape(method):
+        named |= _shape(spec, method)[1]
     return named
+
+
+def _shape(spec: Spec, method: Method) -> tuple[str, frozenset[str]]:
+    """The shape of the first result, and what it depends on: layouts in the place of operands, and other arguments."""
+    layouts = {it.name: str(it.layout) for it in _stored(method)}
+    shape, _ = typed_result(spec, method, results_of(method)[0], dims, layouts)
+    return shape.text, frozenset(node.id for node in ast.walk(shape.node) if isinstance(node, ast.Name))
 
 
 def _layouts(method: Method) -> dict[str, int]:
@@ -144,9 +152,9 @@ def _layouts(method: Method) -> dict[str, int]:
     return {str(it.layout): place for place, it in enumerate(stored) if place or not writes(method)}
 
 
-def _arguments(method: Method, gradient: Gradient) -> list[str]:
+def _arguments(spec: Spec, method: Method, gradient: Gradient) -> list[str]:
     """What else expressions name, and the shape of the result where it follows from none of this."""
-    named, layouts = _named(method, gradient), _layouts(method)
+    named, layouts = _named(spec, method, gradient), _layouts(method)
     stored = [operand.name for operand in _stored(method)]
     shape = ["shape"] if _gives_shape(method) else []
     names = ("self", *method.signature.arguments, OTHERS, HANDLE)
@@ -225,12 +233,12 @@ def _computed(spec: Spec, method: Method) -> Iterator[str]:
     yield f"return record(made, rule, {', '.join(parts)}, made if {keeps[-1]} else None, {needs_site})"
 
 
-def _ends(method: Method) -> Iterator[str]:
+def _ends(spec: Spec, method: Method) -> Iterator[str]:
     """What records a call, and gives its results."""
     signature, gradient = method.signature, method.gradient
     assert gradient is not None
     kept, result = _kept(method, gradient), _kept_result(method, gradient)
-    names = _arguments(method, gradient)
+    names = _arguments(spec, method, gradient)
     others = {OTHERS: "results[1:]", HANDLE: "handle_of(self)"}
     parts = _recorded_parts(method, kept, [others.get(name, name) for name in names])
     if writes(method):
@@ -291,7 +299,7 @@ def _statements(spec: Spec, method: Method) -> Iterator[str]:
     if method.kind is not None:
         yield from _computed(spec, method)
     elif _has_gradients(method):
-        yield from _ends(method)
+        yield from _ends(spec, method)
 
 
 def _made(method: Method) -> str:
@@ -326,7 +334,9 @@ def recorded_module(spec: Spec, family: Family) -> View:
         class_name=class_of(family),
         base="QStorage" if family.holds_blocks else "RecordedBase",
         methods=[_method(spec, method) for method in methods],
-        rules=[_rule(method, method.gradient) for method in methods if method.gradient and _has_gradients(method)],
+        rules=[
+            _rule(spec, method, method.gradient) for method in methods if method.gradient and _has_gradients(method)
+        ],
         ops=[method.functor.upper() for method in methods if method.functor is not None and not writes(method)],
         op_class=METHOD_OP,
         names={**argument_names(spec), "dtype": ["DType"]},

@@ -5,7 +5,6 @@ from collections.abc import Callable, Mapping
 from types import SimpleNamespace as View
 
 from opgen.cache.memo import memoize
-from opgen.expression import parse_expression, substituted
 from opgen.formula import DTYPE, names, text_of
 from opgen.model import (
     ANY_RESULT,
@@ -20,9 +19,11 @@ from opgen.model import (
     Spec,
     op_class,
 )
+from opgen.results import typed_result
 from opgen.scopes import COUNT, GIVEN, UNIT, decisive, given, reads_unit, scopes, with_given
 from opgen.views.dispatch import dtypes_constant, op_classes
 from opgen.views.python import quoted
+from opgen.views.results import dims
 
 
 def op(spec: Spec) -> View:
@@ -202,10 +203,11 @@ def tensor_ops(spec: Spec) -> View:
         else:
             storage = f"self._storage.{method.name}({', '.join(['self._layout', *front.arguments])})"
             body = f"return self._like({storage})"
-            if method.shape is not None:
-                renamed = {"shape": parse_expression("self._layout.shape")}
-                shape = ast.unparse(substituted(parse_expression(method.shape.text), renamed))
-                body = f"return self._shaped({storage}, {shape})"
+            if method.results and method.functor is None:
+                others = method.signature.arguments[1:]
+                names = {"self": "self", **dict(zip(others, front.arguments, strict=False))}
+                shape, _ = typed_result(spec, method, method.results[0], dims, names)
+                body = f"return self._shaped({storage}, {shape.text})"
         parameters = ", ".join(["self", *map(str, front.parameters)])
         functor = spec.functor(method, None)
         doc = method.doc if functor is None else functor.description

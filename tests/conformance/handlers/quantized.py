@@ -103,14 +103,14 @@ def embedding(bench: Bench) -> None:
         for placement in ("contiguous", "narrowed columns"):
             ids = bench.place(draw_indexes(bench, index_name, (9,), 5), placement, index_name)
             where = bench.where(f"{index_name}, {placement}")
-            got = read(blocks.embedding(5, hidden, ids.storage, ids.layout), "f32", (9 * hidden,), where)
+            got = read(blocks.embedding(5, hidden, ids.storage, ids.layout), "f32", (9, hidden), where)
             rows = data.reshape(5, -1)
             chosen = [
                 np.zeros_like(rows[0]) if index == NO_ROW[index_name] else rows[int(index)] for index in ids.values
             ]
             with np.errstate(over="ignore"):
                 expected = oracle.decode(bench.name, np.concatenate(chosen))
-            assert_same(got, expected, where)
+            assert_same(got, expected.reshape(9, hidden), where)
 
     def call(ids: Operand) -> object:
         return blocks.embedding(5, hidden, ids.storage, ids.layout)

@@ -436,7 +436,7 @@ def check_product(bench: Bench, lhs: Operand, rhs: Operand, where: str) -> None:
     n = rhs.values.shape[-1]
     b = int(np.prod(batch, dtype=np.int64))
     result = lhs.storage.matmul(rhs.storage, (b, m, n, k), lhs.layout, rhs.layout)
-    got = bench.read(result, bench.name, (b, m, n), where)
+    got = bench.read(result, bench.name, (*batch, m, n), where).reshape(b, m, n)
     total, magnitude = oracle.matmul(bench.name, lhs.values.reshape(b, m, k), rhs.values.reshape(b, k, n))
     check_sums(bench.name, got, total, magnitude, k, where)
 

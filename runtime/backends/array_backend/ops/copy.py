@@ -10,10 +10,10 @@ from . import cast
 from .operand import Operand
 
 
-def clone(source: Operand) -> Any:
+def clone(source: Any, _layout: Layout) -> Any:
     """A new storage of all elements of a storage, wherever the layout reaches."""
     # Nothing changes an array, so both may have it.
-    return source.result(source.storage.data)
+    return source.result(source.data, source.dtype)
 
 
 def const_set(target: Operand, value: complex) -> None:

@@ -163,9 +163,9 @@ def widened(
     return together * itemsize, *merged((*dims[:-1], dims[-1] // together), [*steps, *still])
 
 
-def clone(build: ProgramBuilder, source: Operand) -> Buffer:
+def clone(build: ProgramBuilder, source: StorageOrBuffer, _layout: Layout) -> Buffer:
     """A new storage of all elements of a storage, wherever the layout reaches."""
-    return fresh(build, dense(source.storage, (source.storage.length,)))
+    return fresh(build, dense(source, (source.length,)))
 
 
 def copy_strided_src(build: ProgramBuilder, source: Operand, target: StorageOrBuffer, offset: int) -> None:

@@ -1,0 +1,34 @@
+"""The shapes of results that take more than a formula: `result` of spec/storage calls these functions by name."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from .protocols import HasShape, Ranks
+
+Sizes = tuple[int, ...]
+
+
+def reduced(shape: Sizes, dims: Collection[int]) -> Sizes:
+    """The shape after a reduction along dims, which keep size 1."""
+    return tuple([1 if dim in dims else size for dim, size in enumerate(shape)])
+
+
+def concatenated(first: HasShape, others: Sequence[HasShape], dim: int) -> Sizes:
+    """The shape of tensors that follow each other along a dim."""
+    shape = first.shape
+    return (*shape[:dim], shape[dim] + sum([other.shape[dim] for other in others]), *shape[dim + 1 :])
+
+
+def pooled(shape: Sizes, kernel_size: tuple[int, int], stride: tuple[int, int]) -> Sizes:
+    """The shape of what windows over (b, c, h, w) give."""
+    *outer, height, width = shape
+    return (*outer, (height - kernel_size[0]) // stride[0] + 1, (width - kernel_size[1]) // stride[1] + 1)
+
+
+def gathered(shape: Sizes, group: Ranks) -> Sizes:
+    """The shape of the elements of all ranks, which follow each other along the first dim."""
+    first, *rest = shape or (1,)
+    return (first * group.size, *rest)

@@ -1,0 +1,73 @@
+"""What the spec declares of results, compared with what storage methods give."""
+
+from __future__ import annotations
+
+import functools
+import inspect
+from collections import deque
+from collections.abc import Callable, Iterable
+from typing import TYPE_CHECKING, Any
+
+import own_spec
+import tallow
+from tallow import results
+from tallow.runtime.core.tensor_type import TensorType
+
+if TYPE_CHECKING:
+    import pytest
+    from opgen.model import Method
+
+# What the last calls gave, each with its declared shape: tests read a result before they call much else.
+_recent: deque[tuple[Any, tuple[int, ...]]] = deque(maxlen=16)
+
+
+def watch(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Compare the dtype and the number of elements of each result from now on."""
+    for method in own_spec.read().storage_methods():
+        if hasattr(results, method.name):
+            owner = tallow.QStorage if method.holds_blocks else tallow.Storage
+            monkeypatch.setattr(owner, method.name, _watched(method, getattr(owner, method.name)))
+
+
+def shape_of(storage: tallow.Storage) -> tuple[int, ...] | None:
+    """The declared shape of what a watched call gave; None of any other storage."""
+    return next((shape for made, shape in _recent if made is storage), None)
+
+
+def types_of(method: Method, arguments: dict[str, Any]) -> list[TensorType]:
+    """What a method gives for arguments, with `self`, by their names."""
+    given = dict(arguments)
+    for operand in method.operands:
+        storage, layout = arguments[operand.name], arguments.get(operand.layout or "")
+        if operand.layout is not None and storage is not None and not operand.is_of_blocks:
+            given[operand.name] = (
+                [TensorType(each.dtype, its.shape) for each, its in zip(storage, layout, strict=True)]
+                if method.is_several(operand)
+                else TensorType(storage.dtype, layout.shape)
+            )
+    function = getattr(results, method.name)
+    own = "first" if "x" in method.signature.arguments else "x"
+    names = ["self" if name == own else name for name in inspect.signature(function).parameters]
+    found = function(*[given[name] for name in names])
+    return [found] if isinstance(found, TensorType) else [each for each in found if each is not None]
+
+
+def _watched(method: Method, function: Callable[..., Any]) -> Callable[..., Any]:
+    signature = inspect.signature(function)
+
+    @functools.wraps(function)
+    def watched(*given: Any, **named: Any) -> Any:
+        made = function(*given, **named)
+        declared = types_of(method, dict(signature.bind(*given, **named).arguments))
+        _compare(method.name, (made,) if isinstance(made, tallow.Storage) else made, declared)
+        return made
+
+    return watched
+
+
+def _compare(name: str, made: Iterable[tallow.Storage], declared: list[TensorType]) -> None:
+    found = [(storage.dtype, storage.length) for storage in made]
+    assert found == [(each.dtype, each.elem_count) for each in declared], (
+        f"{name} gives {found}, declared is {declared}"
+    )
+    _recent.extend(zip(made, [each.shape for each in declared], strict=True))
