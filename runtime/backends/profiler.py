@@ -144,6 +144,7 @@ class DeviceProfiler:
         # Programs of several steps are compiled again, to time each step.
         marked = self._device.compiled(program, mark) if len(steps) > 1 else plan
         sizes = [step.memory.nbytes for step in program.steps if isinstance(step, Allocate)]
+        sizes += [step.result.nbytes for step in steps if isinstance(step, HostCall) and step.result is not None]
 
         def run(record: CallRecord, arguments: Sequence[Any]) -> Any:
             record.allocations += [AllocationRecord(nbytes, record.start_ns) for nbytes in sizes]

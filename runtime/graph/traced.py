@@ -62,11 +62,10 @@ class Trace:
         """The numbers that the function is given."""
         self.read: set[int] = set()
         """The numbers, by their places, whose values decided what the function does."""
-        self.sources: dict[tuple[int, Layout], str] = {}
+        self.sources: dict[Source, str] = {}
         self.numbers: dict[str, Number] = {}
         self.steps: list[Step] = []
         self._tensors: list[Layout] = []
-        self._dtypes: dict[str, DType] = {}
         self._constants: dict[tuple[object, ...], str] = {}
 
     def stand_ins(self, arguments: Iterable[Any]) -> list[Any]:
@@ -85,13 +84,6 @@ class Trace:
                 made.append(TracedNumber(self, itemgetter(place), frozenset((place,))))
         return made
 
-    def add(self, step_of: Callable[[str], Step]) -> str:
-        """The name of a new step."""
-        step = step_of(f"v{len(self.steps)}")
-        self.steps.append(step)
-        self._dtypes[step.name] = step.dtype
-        return step.name
-
     def number(self, value: object, dtype: DType, check: Callable[[Any], complex]) -> str:
         """The name of a number of `dtype`, where that may depend on the numbers that the function is given."""
         if isinstance(value, TracedNumber):
@@ -107,20 +99,10 @@ class Trace:
             self.numbers[name] = Number(dtype, known)
         return self._constants[key]
 
-    def source(self, place: int, dtype: DType, layout: Layout) -> str:
-        """The name of an argument's elements as a layout shows them."""
-        name = self.sources.setdefault((place, layout), f"x{len(self.sources)}")
-        self._dtypes[name] = dtype
-        return name
-
     def function(self, tensors: Sequence[TracedTensor]) -> FusedFunction:
-        """What computes tensors."""
-        named = [(tensor._storage.named(tensor._layout), tensor._layout) for tensor in tensors]
-        results = [Result(name, self._dtypes[name], layout) for name, layout in named]
-        sources = {
-            name: Source(place, self._dtypes[name], layout)
-            for (place, layout), name in sorted(self.sources.items(), key=lambda item: item[0][0])
-        }
+        """Describe the function that computes tensors."""
+        results = [Result(it._storage.named(it._layout), it.dtype, it._layout) for it in tensors]
+        sources = {name: source for source, name in sorted(self.sources.items(), key=lambda item: item[0].position)}
         return FusedFunction(self.name, self._tensors, sources, self.numbers, self.steps, results)
 
     def refuse(self, reason: tuple[str, str]) -> NoReturn:
@@ -193,7 +175,8 @@ class TracedStorage(Storage):
         """The name of the elements that a layout shows."""
         if self.place is None:
             return self.name
-        return self.inner.trace.source(self.place, self.inner.dtype, layout)
+        sources = self.inner.trace.sources
+        return sources.setdefault(Source(self.place, self.inner.dtype, layout), f"x{len(sources)}")
 
     def shows(self, layout: Layout) -> bool:
         """Whether a layout shows what was computed, or that broadcast; of an argument it may show anything."""
@@ -229,7 +212,8 @@ class TracedStorage(Storage):
         of = storages[-1].dtype
         check = lambda value: argument.number(op.value, "the number", value)  # noqa: E731
         parameters = tuple([trace.number(value, of.compute, check) for value in numbers])
-        name = trace.add(lambda name: Step(name, op, operands, tuple(layouts), parameters, of, dtype))
+        name = f"v{len(trace.steps)}"
+        trace.steps.append(Step(name, op, operands, tuple(layouts), parameters, of, dtype))
         return self.made(trace, dtype, name=name, shape=layouts[-1].shape)
 
 

@@ -31,9 +31,9 @@ class Step(NamedTuple):
 
 
 class Source(NamedTuple):
-    """An operand in memory: an argument of the function, by its place among the tensors, as a layout shows it."""
+    """An operand in memory: an argument of the function, by its position among the tensors, with a layout."""
 
-    place: int
+    position: int
     dtype: DType
     layout: Layout
 
@@ -72,43 +72,37 @@ class FusedFunction:
         results: Sequence[Result],
     ) -> None:
         """Keep the steps, sources and numbers that the results need. `tensors` are the layouts of the arguments."""
-        needed, kept = {result.name for result in results}, []
+        needed, needed_steps = {result.name for result in results}, []
         for step in reversed([*steps]):
             if step.name in needed:
                 needed.update(step.operands, step.parameters)
-                kept.append(step)
+                needed_steps.append(step)
         self.name = name
         self.tensors = tensors
         self.sources = {name: source for name, source in sources.items() if name in needed}
         self.numbers = {name: number for name, number in numbers.items() if name in needed}
-        self.steps = tuple(reversed(kept))
+        self.steps = tuple(reversed(needed_steps))
         self.results = tuple(results)
         self.finds = [number.find for number in self.numbers.values() if number.find is not None]
         """What computes the numbers that differ between calls, of those that the function is given."""
         self.layouts = [Layout.contiguous(result.layout.shape) for result in results]
 
-    @property
-    def shape(self) -> Shape:
-        """The shape of the first result, which is that of all results of a kernel."""
-        return self.results[0].layout.shape
-
     @cached_property
     def kernels(self) -> list[tuple[FusedFunction, list[int]]]:
-        """The parts that a kernel may compute, results of one shape, each with the places of its results."""
+        """The parts that a kernel may compute, each with the positions of its results, which have one shape."""
         by_shape: dict[Shape, list[int]] = {}
-        for place, result in enumerate(self.results):
-            by_shape.setdefault(result.layout.shape, []).append(place)
-        groups = [
-            places[begin : begin + FUSED_RESULTS]
-            for places in by_shape.values()
-            for begin in range(0, len(places), FUSED_RESULTS)
-        ]
-        return [(self._part([self.results[place] for place in places]), places) for places in groups]
-
-    def _part(self, results: Sequence[Result]) -> FusedFunction:
-        return FusedFunction(self.name, self.tensors, self.sources, self.numbers, self.steps, results)
+        for position, result in enumerate(self.results):
+            by_shape.setdefault(result.layout.shape, []).append(position)
+        parts = []
+        for positions in by_shape.values():
+            for begin in range(0, len(positions), FUSED_RESULTS):
+                part = positions[begin : begin + FUSED_RESULTS]
+                results = [self.results[position] for position in part]
+                kernel = FusedFunction(self.name, self.tensors, self.sources, self.numbers, self.steps, results)
+                parts.append((kernel, part))
+        return parts
 
     def named_numbers(self, given: Iterable[Parameter]) -> dict[str, complex | Parameter]:
         """The numbers by name, with parameters in the place of those that differ between calls."""
-        rest = iter(given)
-        return {name: next(rest) if it.known is None else it.known for name, it in self.numbers.items()}
+        parameters = iter(given)
+        return {name: next(parameters) if it.known is None else it.known for name, it in self.numbers.items()}

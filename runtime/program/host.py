@@ -4,19 +4,15 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable, Sequence
-from typing import Any, Protocol
+from typing import Any, TypeAlias
 
 from ...dtype import Array
 from .code import define
-from .program import HostCall, Program, Step, results_of
+from .program import Allocate, HostCall, Program, Step, results_of
 from .values import BlocksBuffer, Buffer, Constant, Memory, Parameter
 
-
-class Translate(Protocol):
-    """What gives the error to raise in the place of one of a library's; that may be the same one."""
-
-    def __call__(self, error: Exception, /) -> Exception:
-        """The error to raise."""
+Translate: TypeAlias = Callable[[Exception], Exception]
+"""Gives the error to raise in the place of one of a library's; that may be the same one."""
 
 
 class Translating:
@@ -64,6 +60,11 @@ class HostCompiler:
         """The function of storages and numbers that runs the program."""
         program = self._program
         for step, released in zip(program.steps, program.released, strict=True):
+            # Memory is allocated by what uses it first.
+            if isinstance(step, Allocate):
+                continue
+            if self._mark is not None:
+                self._lines.append(f"{self._constant(self._mark)}()")
             self._step(step, released)
             if step is not program.steps[-1]:
                 self._lines += [f"del {self._storages.pop(each)}" for each in released if each in self._storages]
@@ -96,16 +97,11 @@ class HostCompiler:
         """Write a step, after which memory is released."""
         if not isinstance(step, HostCall):
             raise TypeError(f"the host has no {type(step).__name__}")
-        self._write_mark()
         options = [f"{name}={self._text(value)}" for name, value in step.options.items()]
         call = f"{self._constant(step.function)}({', '.join([*map(self._text, step.arguments), *options])})"
         if step.result is not None:
             call = f"{self._name(step.result.memory)} = {call}"
         self._lines.append(f"return {call}" if step is self._program.result else call)
-
-    def _write_mark(self) -> None:
-        if self._mark is not None:
-            self._lines.append(f"{self._constant(self._mark)}()")
 
     def _text(self, value: Any) -> str:
         """The expression of an argument."""

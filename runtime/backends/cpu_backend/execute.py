@@ -110,13 +110,6 @@ class _Compiler(HostCompiler):
                 self._note_buffers(part)
 
     def _step(self, step: Step, released: Sequence[Memory]) -> None:
-        # Memory is allocated by what uses it first.
-        if type(step) is Allocate:
-            return
-        if type(step) is HostCall:
-            super()._step(step, released)
-            return
-        self._write_mark()
         match step:
             case Launch():
                 self._launch(step, released)
@@ -124,14 +117,13 @@ class _Compiler(HostCompiler):
                 call = f"{self._constant(function)}({', '.join(map(self._text, arguments))})"
                 if fallback is not None:
                     run = self._constant(_Fallback(self._device, self._program.arguments, fallback))
-                    operands = ", ".join(f"x{position}" for position in range(len(self._program.arguments)))
-                    call = f"if {call} is False: return {run}({operands})"
+                    call = f"if {call} is False: return {run}({', '.join(super()._parameters())})"
                 self._lines.append(call)
             case Fill(target, byte, nbytes):
                 offset, name = target.offset, self._storage_of(target.memory)
                 self._lines.append(f"{self._constant(_fill)}({name}, {offset}, {byte}, {nbytes})")
             case _:
-                raise TypeError(f"the CPU has no {type(step).__name__}")
+                super()._step(step, released)
 
     def _launch(self, step: Launch, released: Sequence[Memory]) -> None:
         call = KernelCall(self._device, step, {}, self._storages)

@@ -40,7 +40,7 @@ def fused(build: ProgramBuilder, ops: ElementOps, function: FusedFunction, *give
     """The results of a fused function for its tensors, which are operands, and numbers that differ between calls."""
     tensors = given[: len(function.tensors)]
     values = function.named_numbers(given[len(tensors) :])
-    buffers: dict[str, Buffer] = {name: tensors[it.place].storage for name, it in function.sources.items()}
+    buffers: dict[str, Buffer] = {name: tensors[it.position].storage for name, it in function.sources.items()}
 
     def operand(name: str, layout: Layout) -> Operand:
         if name not in buffers:

@@ -62,9 +62,9 @@ def fused(build: ProgramBuilder, function: FusedFunction, *given: Any) -> tuple[
     """The results of a fused function for its tensors, which are operands, and numbers that differ between calls."""
     tensors, numbers = given[: len(function.tensors)], function.named_numbers(given[len(function.tensors) :])
     results: dict[int, Buffer] = {}
-    for kernel, places in function.kernels:
-        results.update(zip(places, _launch(build, kernel, tensors, numbers), strict=True))
-    return tuple([results[place] for place in range(len(results))])
+    for kernel, positions in function.kernels:
+        results.update(zip(positions, _launch(build, kernel, tensors, numbers), strict=True))
+    return tuple([results[position] for position in range(len(results))])
 
 
 def _launch(
@@ -74,8 +74,8 @@ def _launch(
     values: Mapping[str, complex | Parameter],
 ) -> tuple[Buffer, ...]:
     """The results of a part of a function, all of which have one shape."""
-    sources = kernel.sources.values()
-    operands = [Operand(tensors[it.place].storage, it.layout.broadcast_as(kernel.shape)) for it in sources]
+    shape, sources = kernel.layouts[0].shape, kernel.sources.values()
+    operands = [Operand(tensors[it.position].storage, it.layout.broadcast_as(shape)) for it in sources]
     words = [
         word
         for name, number in kernel.numbers.items()
