@@ -91,8 +91,7 @@ def blas(context, module):
         ComputeType=IntEnum("ComputeType", {"COMPUTE_32F": 68, "COMPUTE_64F": 70}),
         Operation=IntEnum("Operation", {"N": 0, "T": 1}),
     )
-    modules = SimpleNamespace(lt=module, cublas=cublas)
-    return CuBlasLt(modules, context, queue(1234), CachingAllocator(Memory()))
+    return CuBlasLt(module, cublas, context, queue(1234), CachingAllocator(Memory()))
 
 
 @pytest.mark.parametrize(("dtype", "kind", "compute"), [(DType.F16, 2, 68), (DType.F32, 0, 68), (DType.F64, 1, 70)])

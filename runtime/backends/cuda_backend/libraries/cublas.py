@@ -5,11 +5,11 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, Final, Self
 
 from .....dtype import DType
-from ...gpu_backend.driver.error import LibraryError
 from ...gpu_backend.driver.resource import release_with
 from ...gpu_backend.libraries.gemm import GemmConstants, GemmLibrary
 from ...gpu_backend.memory.allocator import Slice
 from ..context import Context, destroy_handle
+from .binding import Binding, found
 
 if TYPE_CHECKING:
     from ...gpu_backend.memory.allocator import CachingAllocator
@@ -34,14 +34,8 @@ class CuBlas(GemmLibrary):
     @classmethod
     def open(cls, driver: Driver, allocator: CachingAllocator) -> Self | None:
         """CuBLAS on the stream of a driver; None where nvmath-python or the library is missing."""
-        try:
-            from nvmath.bindings import cublas
-
-            cublas.get_cudart_version()
-        # nvmath-python raises a RuntimeError where it does not find the library, or a function of it.
-        except (ImportError, RuntimeError):
-            return None
-        return cls(cublas, driver.device, driver.queue, allocator)
+        library = found("nvmath.bindings", "cublas", "get_cudart_version")
+        return None if library is None else cls(library, driver.device, driver.queue, allocator)
 
     def __init__(self, library: Any, context: Context, stream: CudaStream, allocator: CachingAllocator) -> None:
         sums, operations = library.ComputeType, library.Operation
@@ -52,37 +46,27 @@ class CuBlas(GemmLibrary):
             algorithm=_ALGORITHM,
         )
         super().__init__(context, stream, constants)
-        self._library = library
+        self._binding = Binding("cublas", library, library.cuBLASError, ADVICE)
         self._gemm = library.gemm_strided_batched_ex
         # Of a workspace of cuBLAS's own, graphs would allocate each time that they are replayed.
         self._workspace = Slice(allocator, _WORKSPACE_BYTES)
         with context.activated():
-            handle = self._handle = self._call("create")
+            handle = self._handle = self._binding.call("create")
             release_with(self, destroy_handle, library.destroy, context, handle)
             self._set_stream(stream.handle)
             # f32 is multiplied as f32, and no sum is rounded to a narrower dtype on its way.
             modes = library.Math
-            self._call("set_math_mode", handle, modes.DEFAULT_MATH | modes.DISALLOW_REDUCED_PRECISION_REDUCTION)
+            self._binding.call("set_math_mode", handle, modes.DEFAULT_MATH | modes.DISALLOW_REDUCED_PRECISION_REDUCTION)
             # The same bits on every run.
-            self._call("set_atomics_mode", handle, library.AtomicsMode.NOT_ALLOWED)
+            self._binding.call("set_atomics_mode", handle, library.AtomicsMode.NOT_ALLOWED)
 
     def _set_stream(self, stream: Any) -> None:
-        self._call("set_stream", self._handle, int(stream))
+        self._binding.call("set_stream", self._handle, int(stream))
         # A new stream brings cuBLAS back to a workspace of its own.
-        self._call("set_workspace", self._handle, self._workspace.address, self._workspace.nbytes)
+        self._binding.call("set_workspace", self._handle, self._workspace.address, self._workspace.nbytes)
 
     def _enqueue(self, arguments: tuple[Any, ...]) -> None:
         try:
             self._gemm(self._handle, *arguments)
-        except self._library.cuBLASError as error:
-            raise _refusal("gemm_strided_batched_ex", error) from error
-
-    def _call(self, name: str, *arguments: Any) -> Any:
-        try:
-            return getattr(self._library, name)(*arguments)
-        except self._library.cuBLASError as error:
-            raise _refusal(name, error) from error
-
-
-def _refusal(name: str, error: Exception) -> LibraryError:
-    return LibraryError(f"cublas {name}", str(error), ADVICE)
+        except self._binding.refusal as error:
+            raise self._binding.refused("gemm_strided_batched_ex", error) from error

@@ -13,11 +13,11 @@ from .....kernels.constants import ACCESS_BYTES
 from ....base.bounded_cache import BoundedCache
 from ....program.program import LibraryCall
 from ....program.values import Address, alignment_of
-from ...gpu_backend.driver.error import LibraryError
 from ...gpu_backend.driver.resource import release_with
 from ...gpu_backend.libraries.library import Library
 from ...gpu_backend.memory.allocator import Slice
 from ..context import Context, destroy_handle
+from .binding import Binding, found
 from .cublas import ADVICE, KINDS
 
 if TYPE_CHECKING:
@@ -35,8 +35,8 @@ _MOST_PLANS: Final = 1024
 class _Plan:
     """How cuBLASLt multiplies matrices of some sizes: the objects that say so, which are given back with it."""
 
-    def __init__(self, library: Any, dtype: DType) -> None:
-        types, sums = library.cublas.ComputeType, DType.F64 if dtype is DType.F64 else DType.F32
+    def __init__(self, library: Any, blas: Any, dtype: DType) -> None:
+        types, sums = blas.ComputeType, DType.F64 if dtype is DType.F64 else DType.F32
         compute = types.COMPUTE_64F if sums is DType.F64 else types.COMPUTE_32F
         number = ctypes.c_double if sums is DType.F64 else ctypes.c_float
         self._factors = number(1), number(0)
@@ -46,26 +46,15 @@ class _Plan:
         self.layouts: list[int] = []
         self.nbytes = 0
         """Of workspace."""
-        self._algorithm = library.lt.MatmulHeuristicResult(1)
+        self._algorithm = library.MatmulHeuristicResult(1)
         self.algorithm: int = self._algorithm.ptr
-        self.product: int = library.lt.matmul_desc_create(compute, KINDS[sums])
-        release_with(self, _destroy_plan, library.lt, self.product, self.layouts)
+        self.product: int = library.matmul_desc_create(compute, KINDS[sums])
+        release_with(self, _destroy_plan, library, self.product, self.layouts)
 
     def found(self) -> Self:
         """The plan, once cuBLASLt has found its algorithm."""
         self.nbytes = int(self._algorithm.workspace_size)
         return self
-
-
-class _Modules:
-    """The modules of nvmath-python: cuBLASLt takes its names of operations and sums from cuBLAS."""
-
-    def __init__(self) -> None:
-        from nvmath.bindings import cublas, cublasLt
-
-        cublasLt.get_version()
-        self.cublas: Any = cublas
-        self.lt: Any = cublasLt
 
 
 class CuBlasLt(Library):
@@ -76,15 +65,18 @@ class CuBlasLt(Library):
     @classmethod
     def open(cls, driver: Driver, allocator: CachingAllocator) -> Self | None:
         """CuBLASLt on the stream of a driver; None where nvmath-python or the library is missing."""
-        try:
-            modules = _Modules()
-        # nvmath-python raises a RuntimeError where it does not find the library, or a function of it.
-        except (ImportError, RuntimeError):
+        library = found("nvmath.bindings", "cublasLt", "get_version")
+        blas = found("nvmath.bindings", "cublas", "get_cudart_version")
+        if library is None or blas is None:
             return None
-        return cls(modules, driver.device, driver.queue, allocator)
+        return cls(library, blas, driver.device, driver.queue, allocator)
 
-    def __init__(self, modules: Any, context: Context, stream: CudaStream, allocator: CachingAllocator) -> None:
-        self._modules = modules
+    def __init__(
+        self, library: Any, blas: Any, context: Context, stream: CudaStream, allocator: CachingAllocator
+    ) -> None:
+        self._binding = Binding("cublasLt", library, library.cuBLASLtError, ADVICE)
+        # cuBLASLt takes its names of operations and sums from cuBLAS.
+        self._blas = blas
         self._context = context
         self._queue = stream
         self._allocator = allocator
@@ -93,11 +85,11 @@ class CuBlasLt(Library):
         # None of what cuBLASLt does not take.
         self._plans: BoundedCache[object, _Plan | None] = BoundedCache(_MOST_PLANS)
         # Looked up once.
-        self._multiply, self._set = modules.lt.matmul, modules.lt.matmul_desc_set_attribute
-        self._bias_pointer = int(modules.lt.MatmulDescAttribute.BIAS_POINTER)
+        self._multiply, self._set = library.matmul, library.matmul_desc_set_attribute
+        self._bias_pointer = int(library.MatmulDescAttribute.BIAS_POINTER)
         with context.activated():
-            self._handle: int = self._call("create")
-            release_with(self, destroy_handle, modules.lt.destroy, context, self._handle)
+            self._handle: int = self._binding.call("create")
+            release_with(self, destroy_handle, library.destroy, context, self._handle)
 
     def multiply_and_add(
         self, dtype: DType, mnk: tuple[int, int, int], lhs: Matrices, rhs: Matrices, bias: Address, result: Address
@@ -132,8 +124,8 @@ class CuBlasLt(Library):
                     plan.nbytes,
                     int(self._queue.handle),
                 )
-            except self._modules.lt.cuBLASLtError as error:
-                raise _refusal("matmul", error) from error
+            except self._binding.refusal as error:
+                raise self._binding.refused("matmul", error) from error
 
     def _plan(
         self, dtype: DType, mnk: tuple[int, int, int], lhs: tuple[bool, int], rhs: tuple[bool, int]
@@ -147,17 +139,17 @@ class CuBlasLt(Library):
     def _new_plan(
         self, dtype: DType, mnk: tuple[int, int, int], lhs: tuple[bool, int], rhs: tuple[bool, int]
     ) -> _Plan | None:
-        lt, (m, n, k) = self._modules.lt, mnk
-        plan = _Plan(self._modules, dtype)
-        operations = self._modules.cublas.Operation
+        lt, (m, n, k) = self._binding.module, mnk
+        plan = _Plan(lt, self._blas, dtype)
+        operations = self._blas.Operation
         for name, (transposed, leading), (rows, columns) in (("TRANSB", lhs, (k, m)), ("TRANSA", rhs, (n, k))):
             self._describe(plan.product, name, ctypes.c_int32(operations.T if transposed else operations.N))
             sizes = (columns, rows) if transposed else (rows, columns)
-            plan.layouts.append(self._call("matrix_layout_create", KINDS[dtype], *sizes, leading))
-        plan.layouts.append(self._call("matrix_layout_create", KINDS[dtype], n, m, n))
+            plan.layouts.append(self._binding.call("matrix_layout_create", KINDS[dtype], *sizes, leading))
+        plan.layouts.append(self._binding.call("matrix_layout_create", KINDS[dtype], n, m, n))
         self._describe(plan.product, "EPILOGUE", ctypes.c_int32(lt.Epilogue.BIAS))
         left, right, target = plan.layouts
-        preference = self._call("matmul_preference_create")
+        preference = self._binding.call("matmul_preference_create")
         try:
             wanted = {
                 "MAX_WORKSPACE_BYTES": ctypes.c_uint64(_WORKSPACE_BYTES),
@@ -168,33 +160,27 @@ class CuBlasLt(Library):
             for name, value in wanted.items():
                 attribute = lt.MatmulPreferenceAttribute[name]
                 size = ctypes.sizeof(value)
-                self._call("matmul_preference_set_attribute", preference, attribute, ctypes.addressof(value), size)
-            found = np.zeros(1, np.int32)
+                self._binding.call(
+                    "matmul_preference_set_attribute", preference, attribute, ctypes.addressof(value), size
+                )
+            count = np.zeros(1, np.int32)
             operands = self._handle, plan.product, right, left, target, target, preference
             try:
-                lt.matmul_algo_get_heuristic(*operands, 1, plan.algorithm, found.ctypes.data)
+                lt.matmul_algo_get_heuristic(*operands, 1, plan.algorithm, count.ctypes.data)
             except lt.cuBLASLtError:
                 return None
-            return plan.found() if found[0] else None
+            return plan.found() if count[0] else None
         finally:
             lt.matmul_preference_destroy(preference)
 
     def _describe(self, product: int, name: str, value: Any) -> None:
-        attribute = self._modules.lt.MatmulDescAttribute[name]
-        self._call("matmul_desc_set_attribute", product, attribute, ctypes.addressof(value), ctypes.sizeof(value))
-
-    def _call(self, name: str, *arguments: Any) -> Any:
-        try:
-            return getattr(self._modules.lt, name)(*arguments)
-        except self._modules.lt.cuBLASLtError as error:
-            raise _refusal(name, error) from error
+        attribute = self._binding.module.MatmulDescAttribute[name]
+        self._binding.call(
+            "matmul_desc_set_attribute", product, attribute, ctypes.addressof(value), ctypes.sizeof(value)
+        )
 
     def __repr__(self) -> str:
         return f"<{type(self).__name__} on {self._context.label}>"
-
-
-def _refusal(name: str, error: Exception) -> LibraryError:
-    return LibraryError(f"cublasLt {name}", str(error), ADVICE)
 
 
 def _destroy_plan(library: Any, product: int, layouts: list[int]) -> None:

@@ -5,8 +5,8 @@ from __future__ import annotations
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final, Self
 
-from ...gpu_backend.driver.error import LibraryError
 from ...gpu_backend.libraries.fft import FftLibrary
+from .binding import Binding, found
 
 if TYPE_CHECKING:
     from ...gpu_backend.memory.allocator import CachingAllocator
@@ -25,40 +25,27 @@ class CuFft(FftLibrary):
     @classmethod
     def open(cls, driver: Driver, allocator: CachingAllocator) -> Self | None:
         """CuFFT on the stream of a driver; None where nvmath-python or the library is missing."""
-        try:
-            from nvmath.bindings import cufft
-
-            cufft.get_version()
-        # nvmath-python raises a RuntimeError where it does not find the library, or a function of it.
-        except (ImportError, RuntimeError):
-            return None
-        return cls(cufft, driver.device, driver.queue, allocator)
+        library = found("nvmath.bindings", "cufft", "get_version")
+        return None if library is None else cls(library, driver.device, driver.queue, allocator)
 
     def __init__(self, library: Any, context: Context, stream: CudaStream, allocator: CachingAllocator) -> None:
-        super().__init__(context, stream, allocator, partial(_call, library, "destroy"))
-        self._library = library
+        self._binding = Binding("cufft", library, library.cuFFTError, _ADVICE)
+        super().__init__(context, stream, allocator, partial(self._binding.call, "destroy"))
 
     def _create(self) -> Any:
-        return _call(self._library, "create")
+        return self._binding.call("create")
 
     def _lay_out(self, plan: Any, kind: str, count: int, lines: int) -> Any:
-        _call(self._library, "set_auto_allocation", plan, 0)
+        self._binding.call("set_auto_allocation", plan, 0)
         # Without strides, which 0 stands for, lines follow each other.
-        which = int(self._library.Type[kind])
-        return _call(self._library, "make_plan_many64", plan, 1, [count], 0, 1, 0, 0, 1, 0, which, lines)
+        which = int(self._binding.module.Type[kind])
+        return self._binding.call("make_plan_many64", plan, 1, [count], 0, 1, 0, 0, 1, 0, which, lines)
 
     def _set_stream(self, plan: Any, stream: Any) -> None:
-        _call(self._library, "set_stream", plan, int(stream))
+        self._binding.call("set_stream", plan, int(stream))
 
     def _set_work_area(self, plan: Any, address: int) -> None:
-        _call(self._library, "set_work_area", plan, int(address))
+        self._binding.call("set_work_area", plan, int(address))
 
     def _execute(self, plan: Any, kind: str, *arguments: Any) -> None:
-        _call(self._library, f"exec_{kind.lower()}", plan, *arguments)
-
-
-def _call(library: Any, name: str, *arguments: Any) -> Any:
-    try:
-        return getattr(library, name)(*arguments)
-    except library.cuFFTError as error:
-        raise LibraryError(f"cufft {name}", str(error), _ADVICE) from error
+        self._binding.call(f"exec_{kind.lower()}", plan, *arguments)

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Final, NamedTuple, Self
+from typing import TYPE_CHECKING, Any, Final, Self
 
 from .....dtype import DType
-from ...gpu_backend.driver.error import LibraryError
 from ...gpu_backend.driver.resource import release_with
 from ...gpu_backend.libraries.solver import SolverLibrary
 from ..context import destroy_handle
+from .binding import Binding, found
 from .cublas import KINDS
 
 if TYPE_CHECKING:
@@ -29,28 +29,26 @@ class CuSolver(SolverLibrary):
     @classmethod
     def open(cls, driver: Driver, allocator: CachingAllocator) -> Self | None:
         """CuSOLVER on the stream of a driver; None where nvmath-python or the library is missing."""
-        try:
-            from nvmath.bindings import cublas, cusolver, cusolverDn
-
-            cusolver.get_property(0)
-            cublas.get_cudart_version()
-        # nvmath-python raises a RuntimeError where it does not find the library, or a function of it.
-        except (ImportError, RuntimeError):
+        cusolver = found("nvmath.bindings", "cusolver", "get_property", 0)
+        blas = found("nvmath.bindings", "cublas", "get_cudart_version")
+        if cusolver is None or blas is None:
             return None
-        return cls(cusolverDn, cusolver.cuSOLVERError, cublas, driver, allocator)
+        from nvmath.bindings import cusolverDn
+
+        return cls(cusolverDn, cusolver.cuSOLVERError, blas, driver, allocator)
 
     def __init__(
         self, library: Any, refusal: type[Exception], blas: Any, driver: Driver, allocator: CachingAllocator
     ) -> None:
         super().__init__(driver, allocator)
-        self._solver = _Module("cusolver", library, refusal)
-        self._blas = _Module("cublas", blas, blas.cuBLASError)
+        self._solver = Binding("cusolver", library, refusal, _ADVICE)
+        self._blas = Binding("cublas", blas, blas.cuBLASError, _ADVICE)
         device, stream = driver.device, int(driver.queue.own_handle)
         with device.activated():
             self._handle, self._blas_handle = self._solver.call("create"), self._blas.call("create")
-            for module, handle in ((self._solver, self._handle), (self._blas, self._blas_handle)):
-                release_with(self, destroy_handle, module.library.destroy, device, handle)
-                module.call("set_stream", handle, stream)
+            for binding, handle in ((self._solver, self._handle), (self._blas, self._blas_handle)):
+                release_with(self, destroy_handle, binding.module.destroy, device, handle)
+                binding.call("set_stream", handle, stream)
             self._params, self._jacobi = self._solver.call("create_params"), self._solver.call("create_gesvdj_info")
             release_with(self, destroy_handle, library.destroy_params, device, self._params)
             release_with(self, destroy_handle, library.destroy_gesvdj_info, device, self._jacobi)
@@ -63,21 +61,6 @@ class CuSolver(SolverLibrary):
 
     def _work_bytes(self, dtype: DType, size: int) -> int:
         return size * dtype.itemsize
-
-
-class _Module(NamedTuple):
-    """A module of nvmath-python."""
-
-    name: str
-    library: Any
-    refusal: type[Exception]
-
-    def call(self, function: str, *arguments: Any) -> Any:
-        """Call a function. Raises LibraryError."""
-        try:
-            return getattr(self.library, function)(*arguments)
-        except self.refusal as error:
-            raise LibraryError(f"{self.name} {function}", str(error), _ADVICE) from error
 
 
 def _named(letter: str, function: str) -> str:

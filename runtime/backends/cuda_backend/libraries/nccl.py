@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from functools import partial
 from typing import TYPE_CHECKING, Any, Final, Self
 
-from ...gpu_backend.driver.error import LibraryError
 from ...gpu_backend.libraries.collectives import Collectives, Functions
+from .binding import Binding, found
 
 if TYPE_CHECKING:
     from ...gpu_backend.memory.allocator import CachingAllocator
@@ -23,32 +23,17 @@ class Nccl(Collectives):
     @classmethod
     def open(cls, driver: Driver, allocator: CachingAllocator) -> Self | None:  # noqa: ARG003 - memory of its own
         """NCCL on the stream of a driver; None where nccl4py or the library is missing."""
-        try:
-            from nccl.bindings import nccl
-
-            nccl.get_version()
-        # nccl4py raises a RuntimeError where it does not find the library.
-        except (ImportError, RuntimeError):
-            return None
-        return cls(nccl, driver)
+        library = found("nccl.bindings", "nccl", "get_version")
+        return None if library is None else cls(library, driver)
 
     def __init__(self, library: Any, driver: Driver) -> None:
-        self._library = library
-        super().__init__(driver, Functions(*[self._checked(name) for name in Functions._fields]), int, int)
-
-    def _checked(self, name: str) -> Callable[..., Any]:
-        function, error_class = getattr(self._library, name), self._library.NCCLError
-
-        def call(*arguments: Any) -> Any:
-            try:
-                return function(*arguments)
-            except error_class as error:
-                raise LibraryError(f"nccl {name}", str(error), _ADVICE) from error
-
-        return call
+        self._binding = Binding("nccl", library, library.NCCLError, _ADVICE)
+        functions = Functions(*[partial(self._binding.call, name) for name in Functions._fields])
+        super().__init__(driver, functions, int, int)
 
     def _new_id(self) -> bytes:
-        return bytes(self._checked("get_unique_id")())
+        return bytes(self._binding.call("get_unique_id"))
 
     def _join(self, size: int, shared: bytes, rank: int) -> Any:
-        return self._checked("comm_init_rank")(size, self._library.UniqueId.from_buffer(shared), rank)
+        own = self._binding.module.UniqueId.from_buffer(shared)
+        return self._binding.call("comm_init_rank", size, own, rank)
