@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Final, Self
 import numpy as np
 
 from ...gpu_backend.libraries.fft import FftLibrary
-from ..result import value_of
+from ..result import Functions, found
 
 if TYPE_CHECKING:
     from ...gpu_backend.memory.allocator import CachingAllocator
@@ -31,38 +31,28 @@ class HipFft(FftLibrary):
     @classmethod
     def open(cls, driver: Driver, allocator: CachingAllocator) -> Self | None:
         """HipFFT on the stream of a driver; None where its binding, the library or a function of it is missing."""
-        try:
-            from rocm.bindings import hipfft
-        except ImportError:
-            return None
-        if not all(hipfft.has_symbol(name) for name in _REQUIRED):
-            return None
-        return cls(hipfft, driver.device, driver.queue, allocator)
+        library = found("rocm.bindings", "hipfft", _REQUIRED)
+        return None if library is None else cls(library, driver.device, driver.queue, allocator)
 
     def __init__(self, library: Any, device: HipDevice, stream: HipStream, allocator: CachingAllocator) -> None:
-        super().__init__(device, stream, allocator, partial(_call, library, "Destroy"))
-        self._library = library
+        self._functions = Functions("hipfft", library, _ADVICE)
+        super().__init__(device, stream, allocator, partial(self._functions.call, "Destroy"))
 
     def _create(self) -> Any:
-        return _call(self._library, "Create")
+        return self._functions.call("Create")
 
     def _lay_out(self, plan: Any, kind: str, count: int, lines: int) -> Any:
-        _call(self._library, "SetAutoAllocation", plan, 0)
-        which = self._library.hipfftType[f"HIPFFT_{kind}"]
+        self._functions.call("SetAutoAllocation", plan, 0)
+        which = self._functions.library.hipfftType[f"HIPFFT_{kind}"]
         # Without strides lines follow each other.
         sizes = np.array([count], np.int64)
-        return _call(self._library, "MakePlanMany64", plan, 1, sizes, None, 1, 0, None, 1, 0, which, lines)
+        return self._functions.call("MakePlanMany64", plan, 1, sizes, None, 1, 0, None, 1, 0, which, lines)
 
     def _set_stream(self, plan: Any, stream: Any) -> None:
-        _call(self._library, "SetStream", plan, stream)
+        self._functions.call("SetStream", plan, stream)
 
     def _set_work_area(self, plan: Any, address: int) -> None:
-        _call(self._library, "SetWorkArea", plan, address)
+        self._functions.call("SetWorkArea", plan, address)
 
     def _execute(self, plan: Any, kind: str, *arguments: Any) -> None:
-        _call(self._library, f"Exec{kind}", plan, *arguments)
-
-
-def _call(library: Any, name: str, *arguments: Any) -> Any:
-    call = f"hipfft{name}"
-    return value_of(call, getattr(library, call)(*arguments), _ADVICE)
+        self._functions.call(f"Exec{kind}", plan, *arguments)

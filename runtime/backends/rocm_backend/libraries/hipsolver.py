@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Final, NamedTuple, Self
+from typing import TYPE_CHECKING, Any, Final, Self
 
 from .....dtype import DType
 from ...gpu_backend.driver.resource import release_with
 from ...gpu_backend.libraries.solver import LETTERS, SolverLibrary
-from ..result import value_of
+from ..result import Functions, found
 from .rocblas import KINDS
 
 if TYPE_CHECKING:
@@ -39,14 +39,9 @@ class HipSolver(SolverLibrary):
     @classmethod
     def open(cls, driver: Driver, allocator: CachingAllocator) -> Self | None:
         """HipSOLVER on the stream of a driver; None where its binding, a library or a function of it is missing."""
-        try:
-            from rocm.bindings import hipblas, hipsolver
-        except ImportError:
-            return None
-        required = ((hipsolver, _REQUIRED), (hipblas, _REQUIRED_OF_BLAS))
-        if not all(library.has_symbol(name) for library, names in required for name in names):
-            return None
-        return cls(hipsolver, hipblas, driver, allocator)
+        solver = found("rocm.bindings", "hipsolver", _REQUIRED)
+        blas = found("rocm.bindings", "hipblas", _REQUIRED_OF_BLAS)
+        return None if solver is None or blas is None else cls(solver, blas, driver, allocator)
 
     def __init__(self, library: Any, blas: Any, driver: Driver, allocator: CachingAllocator) -> None:
         super().__init__(driver, allocator)
@@ -57,7 +52,8 @@ class HipSolver(SolverLibrary):
         self.kinds = KINDS
         # A function of newer libraries.
         self.finds_many = library.has_symbol("hipsolverDnXsyevBatched")
-        self._solver, self._blas = _Functions("hipsolverDn", library), _Functions("hipblas", blas)
+        self._solver = Functions("hipsolverDn", library, _ADVICE)
+        self._blas = Functions("hipblas", blas, _ADVICE)
         device, stream = driver.device, driver.queue.own_handle
         with device.activated():
             self._handle = self._solver.call("Create")
@@ -82,18 +78,6 @@ class HipSolver(SolverLibrary):
         return size
 
 
-class _Functions(NamedTuple):
-    """The functions of a library, by what their names have behind a prefix."""
-
-    prefix: str
-    library: Any
-
-    def call(self, name: str, *arguments: Any) -> Any:
-        """Call a function. Raises LibraryError."""
-        function = self.prefix + name
-        return value_of(function, getattr(self.library, function)(*arguments), _ADVICE)
-
-
-def _destroy(functions: _Functions, device: HipDevice, name: str, handle: Any) -> None:
+def _destroy(functions: Functions, device: HipDevice, name: str, handle: Any) -> None:
     with device.activated():
         functions.call(name, handle)

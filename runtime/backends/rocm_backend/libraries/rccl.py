@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import ctypes
-from collections.abc import Callable
+from functools import partial
 from typing import TYPE_CHECKING, Any, Final, Self
 
-from ...gpu_backend.libraries.collectives import Collectives, Functions
-from ..result import value_of
+from ...gpu_backend.libraries import collectives
+from ..result import Functions, found
 
 if TYPE_CHECKING:
     from ...gpu_backend.memory.allocator import CachingAllocator
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 _ADVICE: Final = "set NCCL_DEBUG=WARN to see why; each rank needs a GPU of its own"
 
 
-class Rccl(Collectives):
+class Rccl(collectives.Collectives):
     """The communicators of RCCL on a device."""
 
     needs = "librccl.so of ROCm and the module rocm.bindings.rccl: pip install rocm-bindings-systems"
@@ -24,35 +24,21 @@ class Rccl(Collectives):
     @classmethod
     def open(cls, driver: Driver, allocator: CachingAllocator) -> Self | None:  # noqa: ARG003 - memory of its own
         """RCCL on the stream of a driver; None where its binding or the library is missing."""
-        try:
-            from rocm.bindings import rccl
-        except ImportError:
-            return None
-        return cls(rccl, driver) if rccl.has_symbol("ncclCommInitRank") else None
+        library = found("rocm.bindings", "rccl", ["ncclCommInitRank"])
+        return None if library is None else cls(library, driver)
 
     def __init__(self, library: Any, driver: Driver) -> None:
-        self._library = library
-        functions = Functions(*[self._checked(_name(name)) for name in Functions._fields])
+        binding = self._binding = Functions("nccl", library, _ADVICE)
+        # NCCL's name of all_reduce is ncclAllReduce.
+        names = [name.title().replace("_", "") for name in collectives.Functions._fields]
+        functions = collectives.Functions(*[partial(binding.call, name) for name in names])
         super().__init__(driver, functions, library.ncclDataType_t, library.ncclRedOp_t)
 
-    def _checked(self, name: str) -> Callable[..., Any]:
-        function = getattr(self._library, name)
-
-        def call(*arguments: Any) -> Any:
-            return value_of(name, function(*arguments), _ADVICE)
-
-        return call
-
     def _new_id(self) -> bytes:
-        shared = self._checked("ncclGetUniqueId")()
+        shared = self._binding.call("GetUniqueId")
         return ctypes.string_at(int(shared), shared.c_sizeof())
 
     def _join(self, size: int, shared: bytes, rank: int) -> Any:
-        own = self._library.ncclUniqueId.allocate()
+        own = self._binding.library.ncclUniqueId.allocate()
         ctypes.memmove(int(own), shared, own.c_sizeof())
-        return self._checked("ncclCommInitRank")(size, own, rank)
-
-
-def _name(name: str) -> str:
-    """NCCL's name of a function: all_reduce is ncclAllReduce."""
-    return f"nccl{name.title().replace('_', '')}"
+        return self._binding.call("CommInitRank", size, own, rank)

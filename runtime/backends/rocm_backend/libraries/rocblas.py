@@ -8,7 +8,7 @@ from .....dtype import DType
 from ...gpu_backend.libraries.gemm import GemmConstants, GemmLibrary
 from ..hip import HipDevice, HipStream, hipDataType
 from ..hip.resource import HipResource
-from ..result import value_of
+from ..result import Functions, found, value_of
 
 if TYPE_CHECKING:
     from ...gpu_backend.memory.allocator import CachingAllocator
@@ -38,13 +38,8 @@ class RocBlas(GemmLibrary, HipResource):
     @classmethod
     def open(cls, driver: Driver, allocator: CachingAllocator) -> Self | None:  # noqa: ARG003 - memory of its own
         """HipBLAS on the stream of a driver; None where its binding, the library or a function of it is missing."""
-        try:
-            from hip import hipblas
-        except ImportError:
-            return None
-        if not all(hipblas.has_symbol(name) for name in _REQUIRED):
-            return None
-        return cls(hipblas, driver.device, driver.queue)
+        library = found("hip", "hipblas", _REQUIRED)
+        return None if library is None else cls(library, driver.device, driver.queue)
 
     def __init__(self, library: Any, device: HipDevice, stream: HipStream) -> None:
         computes, operations = library.hipblasComputeType_t, library.hipblasOperation_t
@@ -55,25 +50,20 @@ class RocBlas(GemmLibrary, HipResource):
             algorithm=library.hipblasGemmAlgo_t.HIPBLAS_GEMM_DEFAULT,
         )
         super().__init__(device, stream, constants)
-        self._library = library
+        self._functions = Functions("hipblas", library, _ADVICE)
+        self._gemm = library.hipblasGemmStridedBatchedEx
         with device.activated():
-            self._handle = value_of("hipblasCreate", library.hipblasCreate(), _ADVICE)
-            self._own(_destroy, library, self._handle)
+            self._handle = self._functions.call("Create")
+            self._own(self._functions.call, "Destroy", self._handle)
             self._set_stream(stream.handle)
             # The same bits on every run; a library without the function has no atomics to turn off.
             if library.has_symbol("hipblasSetAtomicsMode"):
                 mode = library.hipblasAtomicsMode_t.HIPBLAS_ATOMICS_NOT_ALLOWED
-                value_of("hipblasSetAtomicsMode", library.hipblasSetAtomicsMode(self._handle, mode), _ADVICE)
+                self._functions.call("SetAtomicsMode", self._handle, mode)
 
     def _set_stream(self, stream: Any) -> None:
-        value_of("hipblasSetStream", self._library.hipblasSetStream(self._handle, stream), _ADVICE)
+        self._functions.call("SetStream", self._handle, stream)
 
     def _enqueue(self, arguments: tuple[Any, ...]) -> None:
         self.require_open()
-        value_of(
-            "hipblasGemmStridedBatchedEx", self._library.hipblasGemmStridedBatchedEx(self._handle, *arguments), _ADVICE
-        )
-
-
-def _destroy(library: Any, handle: Any) -> None:
-    value_of("hipblasDestroy", library.hipblasDestroy(handle), _ADVICE)
+        value_of("hipblasGemmStridedBatchedEx", self._gemm(self._handle, *arguments), _ADVICE)
