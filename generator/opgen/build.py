@@ -31,6 +31,7 @@ from opgen.model import (
     Spec,
 )
 from opgen.problem import Location, Problem, unknown_dtype
+from opgen.row_methods import with_row_gradient
 
 Record = TypeVar("Record")
 
@@ -135,7 +136,7 @@ def build(documents: Mapping[Path, Document], problems: list[Problem]) -> Spec:
     return replace(
         spec,
         functors=functors,
-        families=tuple(_with_functors(family, functors) for family in spec.families),
+        families=tuple(_with_functors(spec, family, functors) for family in spec.families),
         kernels=tuple(kernels),
     )
 
@@ -192,10 +193,11 @@ def _with_reason(functor: Functor, reason: str) -> Functor:
     return replace(functor, unsupported=functor.unsupported or reason)
 
 
-@memoize(lambda family, kinds: (family, *kinds.values()))
-def _with_functors(family: Family, kinds: Mapping[str, FunctorKind]) -> Family:
+@memoize(lambda spec, family, kinds: (family, spec.primitives, spec.known_dtypes, spec.package, *kinds.values()))
+def _with_functors(spec: Spec, family: Family, kinds: Mapping[str, FunctorKind]) -> Family:
     """A family of storage methods with the functors that are methods of their own, beside the method of their kind."""
     names = {method.kind for method in family.methods}
     own = [kind for kind in kinds.values() if kind.name in names or kind.family == family.name]
     functors = [functor_method(kind, functor) for kind in own for functor in kind.methods]
+    functors = [with_row_gradient(spec, kinds, method) for method in functors]
     return replace(family, methods=(*family.methods, *functors))

@@ -9,7 +9,19 @@ from dataclasses import dataclass
 
 from opgen.cache.memo import memoize
 from opgen.gradients import Expression, Gradient
-from opgen.model import ANY_RESULT, REAL_RESULT, STORAGE, Check, Functor, FunctorKind, Method, Operand, sentence
+from opgen.model import (
+    ANY_RESULT,
+    REAL_RESULT,
+    ROW,
+    ROW_GRADIENT,
+    STORAGE,
+    Check,
+    Functor,
+    FunctorKind,
+    Method,
+    Operand,
+    sentence,
+)
 from opgen.names import Names
 from opgen.results import Result
 from opgen.signature import Call, Parameter, Signature
@@ -42,7 +54,13 @@ def _reduced(functor: Functor) -> Extras:
     return Extras((dims,), checks=(Call("distinct_dims", ("layout", "dims")),), results=(result,))
 
 
-_EXTRAS: Mapping[str, Callable[[Functor], Extras]] = {"reduce": _reduced}
+def _of_row(functor: Functor) -> Extras:
+    returns = STORAGES if len(functor.results) > 1 else "Storage"
+    front = Parameter("dim", "int = REQUIRED"), Parameter("axis", "int | None = None")
+    return Extras((Parameter("dim", "int"),), front, (Call("dim_in_range", ("layout", "dim")),), returns)
+
+
+_EXTRAS: Mapping[str, Callable[[Functor], Extras]] = {"reduce": _reduced, ROW: _of_row, ROW_GRADIENT: _of_row}
 
 
 @memoize(lambda kind, functor: (kind.name, functor))

@@ -28,10 +28,11 @@ from opgen.formula import (
     size,
     walk,
 )
-from opgen.model import GRADIENT_KINDS, JOINT_KIND, Functor, FunctorKind, Spec
+from opgen.model import GRADIENT_KINDS, JOINT_KIND, ROW, ROW_GRADIENT, Functor, FunctorKind, Spec
 from opgen.names import Names
 from opgen.problem import Problems
-from opgen.scopes import decisive, derivatives, is_differentiable, scopes
+from opgen.rows import POSITION
+from opgen.scopes import COUNT, decisive, derivatives, is_differentiable, primitives_of_rows, scopes
 
 # What an op that is a gradient calls that of the result, and the result: its own gradients and result are others.
 GRADIENT = "gradient"
@@ -43,6 +44,8 @@ TAKEN = {name: taken for taken, name in _NAMES.items()}
 _OF_REDUCTIONS = "binary_gradient"
 # What such an op has in the place of the result, where that is something else that the elements have together.
 _ROW = "y"
+# What the op of the gradients of an op of rows is called behind its name.
+GRADIENT_ENDING = "_gradient"
 # What the op of both gradients is called behind the name of the functor.
 JOINT = "_gradients"
 _COMMUTATIVE = ("x + y", MULTIPLY, "x == y", "x != y", "minimum", "maximum")
@@ -69,7 +72,41 @@ def with_gradients(spec: Spec) -> dict[str, FunctorKind]:
                 for functor in spec.reductions:
                     own += _of_elements(spec, kinds[name], functor, ops)
             kinds[name] = replace(kinds[name], functors=tuple(own))
+    if ROW in kinds and ROW_GRADIENT in kinds:
+        whole = kinds[ROW_GRADIENT]
+        of_rows = [found for functor in kinds[ROW].functors for found in _of_row(spec, functor)]
+        kinds[ROW_GRADIENT] = replace(whole, functors=tuple(of_rows))
     return kinds
+
+
+def row_gradient_sources(spec: Spec, functor: Functor) -> Mapping[str, int | str | None]:
+    """By operand of an op of rows, which result of its gradient op the operand's gradient is: a number, or `g` itself.
+
+    None where the gradient is 0.
+    """
+    found: dict[str, int | str | None] = {}
+    for operand, node in _found(spec, functor).items():
+        count = sum(isinstance(source, int) for source in found.values())
+        found[operand] = count if isinstance(node, Call) else INCOMING if node == Name(INCOMING) else None
+    return found
+
+
+def row_gradient_name(functor: Functor) -> str:
+    """What the op is called that computes the gradients of an op of rows."""
+    return f"{functor.name}{GRADIENT_ENDING}"
+
+
+@memoize(lambda spec, functor: decisive(spec, functor))
+def _of_row(spec: Spec, functor: Functor) -> Sequence[Functor]:
+    """The op that gives the gradients of an op of rows, all in one kernel."""
+    found = {operand: node for operand, node in _found(spec, functor).items() if isinstance(node, Call)}
+    if not found:
+        return ()
+    node: Node = Call(BOTH, tuple(found.values())) if len(found) > 1 else next(iter(found.values()))
+    doc = f"the gradient of {' and '.join(found)} in {functor.name}, of `gradient`, which is that of its result"
+    takes = _taken(functor, node)
+    name = row_gradient_name(functor)
+    return (_op(spec, functor, name, ROW_GRADIENT, functor.unsupported, node, takes, {}, doc),)
 
 
 def is_step(node: Node) -> bool:
@@ -307,6 +344,7 @@ def _op(
         name=name,
         kind=kind,
         reduction=None,
+        row_named=(),
         named=tuple(_NAMES.get(it, it) for it in taken),
         parameters=dict.fromkeys(it for it in functor.parameters if it in known),
         let={},
@@ -332,9 +370,10 @@ def _found(spec: Spec, functor: Functor) -> Mapping[str, Node]:
         return {}
     try:
         found = derivatives(spec, functor)
-        known = (*functor.operands, *functor.parameters, INCOMING, RESULT)
+        known = (*functor.operands, *functor.parameters, INCOMING, RESULT, COUNT, POSITION)
+        primitives = primitives_of_rows(spec) if functor.is_of_rows else spec.primitives
         for node in found.values():
-            kind_of(node, dict.fromkeys(known, "float"), spec.primitives)
+            kind_of(node, dict.fromkeys(known, "float"), primitives)
     except FormulaError:
         return {}
     return found

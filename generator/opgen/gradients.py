@@ -146,7 +146,8 @@ def check_gradients(spec: "Spec", sources: "Sources", problems: list[Problem]) -
             continue
         gradient, operands = method.gradient, differentiable(spec, method)
         # Ops say what the gradients of one result are.
-        is_own = method.kind is None or method.signature.returns.startswith("tuple")
+        is_row = method.functor is not None and gradient is not None
+        is_own = method.kind is None or method.signature.returns.startswith("tuple") or is_row
         takes = is_own and makes_elements(method) and bool(operands)
         if gradient is None and takes:
             message = f"method '{method.name}' says nothing of gradients; write 'gradient' with an expression for"

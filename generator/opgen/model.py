@@ -55,13 +55,17 @@ if TYPE_CHECKING:
 CHOSEN_KINDS = {"unary": ("x",), "binary": ("x", "y"), "cmp": ("x", "y"), "reduce": ("x",)}
 # The others name their operands themselves.
 NAMED = "ternary"
+# The one whose ops compute of rows, and name their operands too where they have several.
+ROW = "row"
+# The gradients of those, as ops of rows.
+ROW_GRADIENT = "row_gradient"
 # The one whose ops give the gradients of both operands.
 JOINT_KIND = "binary_gradients"
 # Those that are found: the gradients of the ops of other kinds.
 GRADIENT_KINDS = {"unary_gradient": ("unary",), "binary_gradient": ("binary",), JOINT_KIND: ("binary", NAMED)}
 # Those of which a package has an enum.
 ENUM_KINDS = (*CHOSEN_KINDS, *GRADIENT_KINDS)
-FUNCTOR_KINDS = (*CHOSEN_KINDS, NAMED, *GRADIENT_KINDS)
+FUNCTOR_KINDS = (*CHOSEN_KINDS, NAMED, ROW, ROW_GRADIENT, *GRADIENT_KINDS)
 # The result of a functor whose dtype is an argument.
 ANY_RESULT = "any"
 REAL_RESULT = "real"
@@ -82,11 +86,17 @@ _PYTHON = r"(~=|[=!<>]=|<|>) ?\d+(\.\d+)*(\.\*)?(, ?(~=|[=!<>]=|<|>) ?\d+(\.\d+)
 _MODULE = re.compile(r"\w+(?:/\w+)*")
 # What functors of a kind call their operands, besides the names that are reserved.
 _TAKEN_NAMES = ("x", "y", "other", "other_layout")
+# What formulas of rows, and methods of these, call something else.
+_ROW_NAMES = ("count", "position", "dim", "gradient", "output", "layout", "y", "other", "other_layout")
 # Identities of floats besides finite numbers.
 _INFINITIES = ("inf", "-inf")
 # As many have the functors that name them: the cells that compute them take no more.
 _NAMED_OPERANDS = 3
+# Kernels of rows keep all operands of a row in registers.
+_MAX_ROW_OPERANDS = 4
 _NAMED = Of((NAMED,))
+_OF_ROWS = Of((ROW,))
+_JOINING = Of((NAMED, ROW, ROW_GRADIENT))
 _ORDINAL = Placeholders(("ordinal",))
 
 
@@ -300,14 +310,15 @@ class _Free:
     """A rule for the name of an operand or a parameter."""
 
     noun: str
+    taken: tuple[str, ...] = _TAKEN_NAMES
 
     def __call__(self, spot: Spot, text: str) -> Iterator[str]:
-        if text in _TAKEN_NAMES or is_reserved(text):
+        if text in self.taken or is_reserved(text):
             yield f"'{text}' cannot be {self.noun} of {spot.owner}, the name is taken; choose another one"
 
     def schema(self) -> Mapping[str, object]:
         """No name that is taken."""
-        return {"allOf": [{"not": like("|".join(_TAKEN_NAMES)).schema()}, not_reserved().schema()]}
+        return {"allOf": [{"not": like("|".join(self.taken)).schema()}, not_reserved().schema()]}
 
 
 @dataclass(frozen=True)
@@ -401,6 +412,11 @@ class Monoid:
         "What kernels know of some elements, if that is more than a number: one of `states`. With it kernels read each "
         "element once, where array libraries read them again.",
     ]
+    row: Annotated[
+        Formula | None,
+        "The formula by which row formulas have the reduction, of other reductions of `x`, where contributions are "
+        "joined by another formula than that of a sum, a maximum or a minimum.",
+    ]
     identity_location: Annotated[Location, Place("identity")] = field(compare=False)
     state_location: Annotated[Location, Place("state")] = field(compare=False)
 
@@ -436,6 +452,11 @@ def _are_as_many(spot: Spot, names: tuple[str, ...]) -> Iterator[str]:
         yield f"{spot.what} must be {_NAMED_OPERANDS} names, not {count}{mend if count > _NAMED_OPERANDS else ''}"
 
 
+def _are_few(spot: Spot, names: tuple[str, ...]) -> Iterator[str]:
+    if not 2 <= len({*names}) == len(names) <= _MAX_ROW_OPERANDS:
+        yield f"{spot.what} must be 2 to {_MAX_ROW_OPERANDS} different names; without the key the operand is x"
+
+
 @dataclass(frozen=True)
 class Functor:
     """What one op computes of each element, or of all elements that it reduces."""
@@ -449,6 +470,16 @@ class Functor:
         _are_as_many,
         Form(minItems=_NAMED_OPERANDS, maxItems=_NAMED_OPERANDS, uniqueItems=True),
         "The names of the operands in the formula. All but the first are parameters of the methods too.",
+    ]
+    row_named: Annotated[
+        tuple[Annotated[Name, _Free("an operand", _ROW_NAMES), defines("local")], ...],
+        Key("operands"),
+        _OF_ROWS,
+        Mark.OPTIONAL,
+        _are_few,
+        Form(minItems=2, maxItems=_MAX_ROW_OPERANDS, uniqueItems=True),
+        "The names of the operands in the formula, `x` alone without this key. All but the first are parameters of the "
+        "methods too; they are broadcast, so that a weight along the row or a number for each row is an operand.",
     ]
     condition: Annotated[
         Names | None,
@@ -467,7 +498,7 @@ class Functor:
         Mapping[Annotated[Name, _Free("a parameter"), defines("local")], Annotated[float | None, Mark.NULL]],
         Mark.OPTIONAL,
         Example("slope: 0.01"),
-        Of(("unary", "binary", "reduce", NAMED)),
+        Of(("unary", "binary", "reduce", NAMED, ROW)),
         "Numbers besides the operands, each with its default or null. A parameter is converted to the compute dtype as "
         "`to_dtype` does. An op with parameters is a storage method and a tensor method of its own.",
     ]
@@ -479,10 +510,11 @@ class Functor:
     written: Annotated[
         Formula,
         Key("formula"),
-        Of(("unary", "binary", "cmp", NAMED)),
+        Of(("unary", "binary", "cmp", NAMED, ROW)),
         "What the op computes of each element: an expression over the operands, the parameters and the primitives of "
-        "spec/primitives.yaml. Floats are in the compute dtype of their dtype, and the result is rounded once. An op "
-        "that has only floats may use the literals `inf` and `nan`.",
+        "spec/primitives.yaml; in row.yaml also over reductions of the row such as `sum(x)`, `count`, `position` and "
+        "`detach(...)`, through which no gradient passes. Floats are in the compute dtype of their dtype, and the "
+        "result is rounded once. An op that has only floats may use the literals `inf` and `nan`.",
     ]
     gradients: Annotated[
         Mapping[Annotated[Name, names_of("local")], Formula],
@@ -524,22 +556,34 @@ class Functor:
     @cached_property
     def operands(self) -> tuple[str, ...]:
         """The operands, as the expressions call them."""
-        return CHOSEN_KINDS.get(self.kind, tuple(filter(is_name, self.named)))
+        named = (self.row_named or ("x",)) if self.kind == ROW else self.named
+        return CHOSEN_KINDS.get(self.kind, tuple(filter(is_name, named)))
+
+    @property
+    def is_of_rows(self) -> bool:
+        """Whether it computes of rows."""
+        return self.kind in (ROW, ROW_GRADIENT)
 
     @property
     def is_gradient(self) -> bool:
         """Whether it is the gradient of another op, which opgen has found."""
-        return self.kind in GRADIENT_KINDS
+        return self.kind in (*GRADIENT_KINDS, ROW_GRADIENT)
 
     @cached_property
     def formula(self) -> Formula | None:
-        """What it computes of each element; None of a reduction."""
-        return None if self.reduction is not None else self.written.with_parts(self.let)
+        """What it computes of each element alone; None of a reduction, and of an op of rows."""
+        return None if self.reduction is not None or self.is_of_rows else self.written.with_parts(self.let)
+
+    @cached_property
+    def row(self) -> Formula | None:
+        """What an op of rows computes of each element; None of another op."""
+        return self.written.with_parts(self.let) if self.is_of_rows else None
 
     @cached_property
     def results(self) -> tuple[Node, ...]:
-        """What it gives of each element: one formula, or two; none of a reduction."""
-        node = None if self.formula is None else self.formula.node
+        """What it gives of each element: one formula, or several; none of a reduction."""
+        formula = self.formula or self.row
+        node = None if formula is None else formula.node
         if isinstance(node, FormulaCall) and node.primitive == BOTH:
             return node.arguments
         return () if node is None else (node,)
@@ -590,7 +634,7 @@ class Functor:
             yield "formula", f"{message}; write it over {' and '.join(self.operands)}"
         defaults = list(self.parameters.values())
         for position, name in enumerate(self.parameters):
-            if name in (*self.named, *self.let):
+            if name in (*self.operands, *self.let):
                 message = f"'{name}' cannot be a parameter of {what}, the name is taken; choose another one"
                 yield ("parameters", name, None), message
             if defaults[position] is None and any(default is not None for default in defaults[:position]):
@@ -637,9 +681,9 @@ class FunctorKind:
     name: Annotated[str, Entry("{}.yaml")]
     unsupported: Annotated[str, Of(ENUM_KINDS), "Why an op lacks the dtypes that it does not have; errors quote it."]
     functors: Annotated[  # the others are found
-        tuple[Functor, ...], Key("ops"), Of((*CHOSEN_KINDS, NAMED)), "The ops by name."
+        tuple[Functor, ...], Key("ops"), Of((*CHOSEN_KINDS, NAMED, ROW)), "The ops by name."
     ]
-    joined: Annotated[Name, Key("family"), _NAMED, "The file of spec/storage that the methods of the ops join."]
+    joined: Annotated[Name, Key("family"), _JOINING, "The file of spec/storage that the methods of the ops join."]
     listed: Annotated[
         tuple[State, ...], Key("states"), Mark.OPTIONAL, Of(("reduce",)), "The states of reductions, by name."
     ]
@@ -879,7 +923,7 @@ class Family:
 
     name: Annotated[str, Entry("{}.yaml")]
     doc: Annotated[str, "The docstring of the module that the methods become."]
-    methods: Annotated[tuple[Method, ...], "The storage methods by name."]
+    methods: Annotated[tuple[Method, ...], Mark.OPTIONAL, "The storage methods by name, beside those of functors."]
     path: Path
 
     @property

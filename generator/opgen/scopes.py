@@ -1,7 +1,7 @@
 """The formulas of functors: what each of them may name, what they come to, and how languages have them."""
 
 import re
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Final, NamedTuple
 
@@ -36,8 +36,9 @@ from opgen.formula import (
     with_both,
     with_result,
 )
-from opgen.model import Functor, FunctorKind, Monoid, Spec, State
+from opgen.model import ROW_GRADIENT, Functor, FunctorKind, Monoid, Spec, State
 from opgen.problem import Problems
+from opgen.rows import DETACH, JOINS, POSITION, joined, row_gradients, row_primitives
 
 COUNT: Final = "count"
 """What the end of a reduction calls the number of its elements."""
@@ -161,7 +162,7 @@ def is_differentiable(spec: Spec, functor: Functor) -> bool:
 def decisive(spec: Spec, functor: Functor, primitives: Primitives | None = None) -> tuple[object, ...]:
     """What decides what follows from a functor's formulas, of `primitives` in place of the spec's."""
     known = spec.primitives if primitives is None else primitives
-    others = spec.reductions if functor.reduction is not None else ()
+    others = spec.reductions if functor.reduction is not None or functor.is_of_rows else ()
     return (functor, known.behind(functor.nodes), spec.known_dtypes, spec.package, *others)
 
 
@@ -184,7 +185,15 @@ def scopes(spec: Spec, functor: Functor) -> Mapping[str, Scope]:
         )
     elif isinstance(reduction, Monoid):
         found.update(_of_monoid(spec, functor, reduction, primitives))
+    elif functor.row is not None:
+        found.update(_of_row(spec, functor, functor.row))
     for operand, formula in functor.gradient.items():
+        if functor.is_of_rows:
+            kinds: dict[str, Kind] = {**_row_kinds(functor), INCOMING: "float", RESULT: "float"}
+            found[f"gradient {operand}"] = Scope(
+                f"'gradient' of {op}", formula, {"float": kinds}, primitives_of_rows(spec)
+            )
+            continue
         scope: dict[str, Kind] = {**_operands(functor, "float"), INCOMING: "float", RESULT: "float", COUNT: "float"}
         what = f"'gradient' of {op}"
         found[f"gradient {operand}"] = Scope(
@@ -198,6 +207,70 @@ def _operands(functor: Functor, kind: Kind) -> dict[str, Kind]:
     if functor.condition is not None:
         kinds.update(dict.fromkeys(functor.operands[:1], "integer"))
     return kinds
+
+
+def primitives_of_rows(spec: Spec) -> Primitives:
+    """The primitives, and what formulas of rows may call besides."""
+    return _primitives_of_rows(spec.primitives, *spec.reductions)
+
+
+@memoize(lambda primitives, *reductions: (primitives, *reductions), size=4)
+def _primitives_of_rows(primitives: Primitives, *reductions: Functor) -> Primitives:
+    return row_primitives(primitives, reductions)
+
+
+def _row_kinds(functor: Functor) -> dict[str, Kind]:
+    return dict.fromkeys((*functor.operands, *functor.parameters, COUNT, POSITION), "float")
+
+
+def _of_row(spec: Spec, functor: Functor, row: Formula) -> Iterator[tuple[str, Scope]]:
+    """The formulas of the results of an op of rows."""
+    for place, node in enumerate(functor.results):
+        what = f"'formula' of op '{functor.name}'"
+        kinds: Mapping[Kind, Mapping[str, Kind]] = {"float": _row_kinds(functor)}
+        key = "formula" if len(functor.results) == 1 else f"result {place}"
+        yield key, Scope(what, replace(row, node=node), kinds, primitives_of_rows(spec))
+
+
+@memoize(decisive)
+def joined_results(spec: Spec, functor: Functor) -> tuple[Node, ...]:
+    """The results of an op of rows over sums, maxima and minima. Raises FormulaError for other reductions."""
+    reductions = {reduction.name: reduction for reduction in spec.reductions}
+    return tuple(simplified(joined(node, reductions)) for node in functor.results)
+
+
+def row_statements(
+    spec: Spec,
+    nodes: Sequence[Node],
+    known: Collection[str],
+    language: Language,
+    literal: Callable[[str], str],
+    brief: Collection[str] | None = None,
+) -> tuple[dict[str, str], list[str]]:
+    """Lower formulas of a row over numbers that are `known`: what they have more than once, by name, and the rest."""
+    primitives = primitives_of_rows(spec)
+    parts, whole = shared(Call(BOTH, tuple(nodes)))
+    assert isinstance(whole, Call)
+    kinds: dict[str, Kind] = dict.fromkeys(known, "float")
+    is_brief = any(primitives[it.primitive].brief for node in nodes for it in calls(node))
+    marked = brief if is_brief else None
+    named = {}
+    for name, part in parts.items():
+        named[name] = lowered(part, language, kinds, primitives, literal, marked)
+        kinds[name] = kind_of(part, kinds, primitives) or "float"
+    return named, [lowered(node, language, kinds, primitives, literal, marked) for node in whole.arguments]
+
+
+def _row_derivatives(spec: Spec, functor: Functor) -> dict[str, Node]:
+    """The gradients of an op of rows: what it says, and what follows from its formula, over sums, maxima and minima."""
+    reductions = {reduction.name: reduction for reduction in spec.reductions}
+    written = {operand: joined(formula.node, reductions) for operand, formula in functor.gradient.items()}
+    if {*functor.operands} <= {*written}:
+        return written
+    (node,) = joined_results(spec, functor)
+    elements = (*functor.operands, POSITION)
+    derived = row_gradients(node, functor.operands, primitives_of_rows(spec), elements)
+    return {name: written.get(name, derived[name]) for name in functor.operands}
 
 
 def _of_monoid(spec: Spec, functor: Functor, monoid: Monoid, known: Primitives) -> Iterator[tuple[str, Scope]]:
@@ -311,6 +384,8 @@ def derivatives(spec: Spec, functor: Functor, primitives: Primitives | None = No
     reduction = functor.reduction
     if isinstance(reduction, Monoid):
         return written or {"x": _of_sum(spec, functor, reduction)}
+    if functor.is_of_rows:
+        return _row_derivatives(spec, functor)
     if functor.formula is None:
         return written
     node = functor.formula.node
@@ -402,7 +477,7 @@ def _checked_formulas(spec: Spec) -> tuple[Problems, Collection[str]]:
     """What is wrong with formulas and gradients, and the primitives that formulas have."""
     problems, used = Problems(), set[str]()
     reductions = [functor.name for functor in spec.every_functor if functor.reduction is not None]
-    ops = {*OPERATORS, WHERE, *tensor_methods(spec), *reductions}
+    ops = {*OPERATORS, WHERE, *tensor_methods(spec), *reductions, *JOINS, DETACH}
     others = [scope for primitive in spec.primitives.values() for scope in _primitive_scopes(spec, primitive)]
     for kind in spec.functors.values():
         for functor in kind.functors:
@@ -517,6 +592,8 @@ def _behind(kind: FunctorKind, functor: Functor | None) -> list[Functor]:
 
 def _check_gradient(spec: Spec, functor: Functor, problems: Problems) -> Collection[str]:
     """Note gradients that the op cannot have or need not say; the primitives that ops have to compute of tensors."""
+    if functor.kind == ROW_GRADIENT:
+        return ()
     if not is_differentiable(spec, functor):
         if functor.gradient:
             message = f"op '{functor.name}' has no floats, or gives none, and so no gradient; remove it"

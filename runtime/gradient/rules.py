@@ -7,7 +7,7 @@ repeated along a dim.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
@@ -15,8 +15,8 @@ import numpy as np
 
 from ... import results
 from ...dtype import DType
-from ...gradients.functors import DERIVATIVES, JOINT_DERIVATIVES, Op
-from ...op import BinaryOp
+from ...gradients.functors import DERIVATIVES, JOINT_DERIVATIVES, ROW_DERIVATIVES, Op
+from ...op import BinaryOp, MethodOp
 from ..base.error import GradientError
 from ..base.error import shown as shown_value
 from ..core.conv import Params
@@ -439,6 +439,45 @@ def layer_norm_gradient(
     return _norm_gradient(
         *tensors, weight, weight_layout, residual, residual_layout, of_weight, of_bias, eps, centred=True
     )
+
+
+def row_gradients(
+    g: Tensor, name: str, sources: Sequence[int | Tensor | None], others: Sequence[Tensor], dim: int, *numbers: float
+) -> Sequence[Tensor | None]:
+    """Those of the operands of an op of rows: results of its gradient op by their places, or what is given as it is."""
+    results: Sequence[Storage] = ()
+    if any(isinstance(source, int) for source in sources):
+        parts = [part for tensor in others for part in (tensor._storage, tensor._layout)]
+        made = getattr(g._storage, name)(g._layout, *parts, dim, *numbers)
+        results = made if isinstance(made, tuple) else (made,)
+    return [g._like(results[source]) if isinstance(source, int) else source for source in sources]
+
+
+def row_by_ops(
+    op: MethodOp, tensors: Mapping[str, tuple[Storage, Layout]], dim: int, parameters: Mapping[str, float]
+) -> Any:
+    """What the gradient op of an op of rows gives, op by op, each of which is recorded."""
+    known: dict[str, Any] = {name: widened(Tensor._new(*tensor)) for name, tensor in tensors.items()}
+    g = known["g"]
+    places = Tensor.arange(g.shape[dim], dtype=g.dtype, device=g.device)
+    known |= {
+        **parameters,
+        "dims": (dim,),
+        "count": g.shape[dim],
+        "position": places.reshape([g.shape[dim] if axis == dim else 1 for axis in range(len(g.shape))]),
+    }
+    dtype = tensors["g"][0].dtype
+    made = tuple(
+        [
+            it.function(g, *[known[name] for name in it.takes])
+            .broadcast_as(g.shape)
+            .to_dtype(dtype)
+            .contiguous()
+            ._storage
+            for it in ROW_DERIVATIVES[op].values()
+        ]
+    )
+    return made if len(made) > 1 else made[0]
 
 
 def both_gradients(

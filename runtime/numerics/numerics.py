@@ -79,6 +79,8 @@ class _Format:
         self.scale = 2.0**100 if is_f64 else 2.0**50
 
 
+# Sums of so many f32 in a row are added up by a library as it likes.
+_BLOCK: Final = 1 << 6
 # exp of this is beyond f32, and its square within f64; exp of the negative has no digit in f32.
 _F32_FAR: Final = 200.0
 _FORMATS: Final = {dtype: _Format(dtype) for dtype in (DType.F32, DType.F64)}
@@ -109,6 +111,18 @@ class Numerics:
     def number(self, x: Any, value: float) -> Any:
         """A number as an array of one element of the dtype of `x`."""
         return self._library.constant(value, x)
+
+    def row_sum(self, x: Any) -> Any:
+        """The sums along the last axis, which is kept."""
+        return accumulated(self._library, self._library.sum, x)
+
+    def row_max(self, x: Any) -> Any:
+        """The largest elements along the last axis, which is kept; NaN wins."""
+        return self._library.max(x, len(x.shape) - 1)
+
+    def row_min(self, x: Any) -> Any:
+        """The smallest elements along the last axis, which is kept; NaN wins."""
+        return self._library.min(x, len(x.shape) - 1)
 
     def relu(self, x: Any) -> Any:
         """x where x > 0, else 0; NaN stays, and -0.0 becomes 0.0."""
@@ -428,3 +442,19 @@ def scaled_tail(x: Any) -> Any:
     for term in _TAIL_TERMS[-2:0:-1]:
         ahead, behind = term + 2 * place * ahead - behind, ahead
     return _TAIL_MEAN + (_TAIL_TERMS[0] + place * ahead - behind)
+
+
+def accumulated(library: Any, combine: Any, x: Any, identity: float | None = 0) -> Any:
+    """Floats joined along the last axis: in f64 where there is one, else in blocks of blocks."""
+    axis = len(x.shape) - 1
+    if DType.F64 in library.DTYPES:
+        return combine(x, axis, library.DTYPES[DType.F64])
+    while x.shape[axis] > _BLOCK:
+        parts = -(-x.shape[axis] // _BLOCK)
+        rest = parts * _BLOCK - x.shape[axis]
+        if rest:
+            begin = library.reshape(library.constant(identity, x), (1,) * (axis + 1))
+            x = library.concat([x, library.broadcast_to(begin, (*x.shape[:axis], rest))], axis)
+        x = combine(library.reshape(x, (*x.shape[:axis], parts, _BLOCK)), axis + 1, x.dtype)
+        x = library.reshape(x, x.shape[:-1])
+    return combine(x, axis, x.dtype)

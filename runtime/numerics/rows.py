@@ -48,3 +48,11 @@ class Position(NamedTuple):
     of: ReduceOp
     find: Callable[[Any, int], Any] | None
     """The word that finds it along an axis, and keeps the axis; None where the library has none."""
+
+
+class RowFunction(NamedTuple):
+    """A function of rows along the last axis: of operands, parameters, the count and the positions of elements."""
+
+    results: int
+    """How many results it has."""
+    compute: Callable[..., tuple[Any, ...]]

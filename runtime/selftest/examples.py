@@ -195,7 +195,7 @@ def storage_example(
             return Example(storage(own, "u8", Numbers(below=2)), method, arguments)
         case functor if functor in _method_ops():
             names = [*inspect.signature(getattr(type(storage(own)), functor)).parameters][1:]
-            inputs = {"dims": (0,), **{key: own for key in names if key.endswith("layout")}}
+            inputs = {"dims": (0,), "dim": 0, **{key: own for key in names if key.endswith("layout")}}
             others = {key: storage(own) for key in names if f"{key}_layout" in names}
             arguments = {key: {**inputs, **others}.get(key, 1.0) for key in names}
         case "unary_impl" | "reduce_op":

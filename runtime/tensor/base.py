@@ -219,6 +219,24 @@ class TensorBase(KernelOperand):
         rest = [part for tensor, other in zip(tensors, layouts, strict=True) for part in (tensor._storage, other)]
         return self._new(method(layout, *rest, *others), layout.dense)
 
+    def _of_rows(
+        self,
+        op: str,
+        method: Callable[..., Storage],
+        dim: int,
+        axis: int | None,
+        /,
+        *numbers: float,
+        **operands: Self | float,
+    ) -> Self:
+        """The method `op` of this tensor's storage along a dim, with further operands by name, which are broadcast."""
+        if axis is not None:
+            dim = argument.dim_of(op, dim, axis)
+        tensors = [self._operand(op, operand, name) for name, operand in operands.items()]
+        layout, *layouts = broadcast(op, self._layout, *[tensor._layout for tensor in tensors])
+        rest = [part for tensor, other in zip(tensors, layouts, strict=True) for part in (tensor._storage, other)]
+        return self._new(method(layout, *rest, layout.shape.dim(op, dim), *numbers), layout.dense)
+
     def _cmp(self, op: CmpOp, other: Self | Array | float) -> Self:
         lhs, layout = self._storage, self._layout
         if isinstance(other, TensorBase):

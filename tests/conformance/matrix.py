@@ -21,6 +21,7 @@ from .oracle.elementwise import (
     UNARY_INTEGER_OPS,
 )
 from .oracle.reductions import BOOL_REDUCTIONS, COMPLEX_REDUCTIONS, FLOAT_REDUCTIONS
+from .oracle.rows import ROWS
 
 BACKENDS = tuple(sorted({cell.backend for cell in tallow.support()}))
 DTYPES = tuple(dtype.value for dtype in tallow.DType)
@@ -61,6 +62,7 @@ WIDE_METHODS = (
     *("softmax", "log_softmax", "layer_norm", "rms_norm", "rope", "cross_entropy"),
     *("softmax_gradient", "log_softmax_gradient", "cross_entropy_gradient"),
     *("layer_norm_gradient", "rms_norm_gradient"),
+    *(name for op in ROWS for name in (op, f"{op}_gradient")),
 )
 
 # Those of truth values, besides ops.

@@ -172,7 +172,7 @@ def functors() -> list[Functor]:
         functor
         for kind in whole.functors.values()
         for functor in kind.functors
-        if functor.results and not functor.name.startswith(MOVES) and "f64" in whole.resolve(functor.dtypes)
+        if functor.formula is not None and not functor.name.startswith(MOVES) and "f64" in whole.resolve(functor.dtypes)
     ]
 
 

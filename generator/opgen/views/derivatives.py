@@ -35,11 +35,14 @@ from opgen.formula import (
     tree_of,
 )
 from opgen.gradient_ops import GRADIENT, JOINT, TAKEN, Ops, by_size, is_step, op_of, primitives_by_ops, rows_of
-from opgen.model import GRADIENT_KINDS, JOINT_KIND, METHOD_OP, Functor, Monoid, Position, Spec
+from opgen.model import GRADIENT_KINDS, JOINT_KIND, METHOD_OP, ROW, Functor, Monoid, Position, Spec
+from opgen.rows import DETACH, MAX, MIN, POSITION, SUM
 from opgen.scopes import COUNT, decisive, derivatives, is_differentiable, tensor_methods
 from opgen.views.dispatch import op_classes
 from opgen.views.python import quoted
 
+# The reductions that formulas of rows are made of.
+_ROW_JOINS = {SUM: "ReduceOp.SUM", MAX: "ReduceOp.MAX", MIN: "ReduceOp.MIN"}
 # Python's functions of numbers that are primitives.
 _OF_NUMBERS = {"maximum": "max", "minimum": "min"}
 # Whose slopes are finite, and those of the slopes, wherever the operands are.
@@ -91,12 +94,16 @@ def gradients_second(spec: Spec) -> View:
 def _derivatives(spec: Spec, *, are_gradients: bool) -> View:
     primitives = primitives_by_ops(spec) if are_gradients else spec.primitives
     words = _Words(
-        tensor_methods(spec),
-        {functor.name: functor.member for functor in spec.every_functor if isinstance(functor.reduction, Monoid)},
-        {functor.name: functor.member for functor in spec.every_functor if functor.is_gradient},
-        {functor.name for functor in spec.every_functor if functor.is_gradient and _is_gentle(functor)},
+        {**tensor_methods(spec), DETACH: "detach"},
+        {
+            **{functor.name: functor.member for functor in spec.every_functor if isinstance(functor.reduction, Monoid)},
+            **_ROW_JOINS,
+        },
+        {functor.name: functor.member for functor in spec.every_functor if _is_gradient_of_elements(functor)},
+        {functor.name for functor in spec.every_functor if _is_gradient_of_elements(functor) and _is_gentle(functor)},
     )
-    functors = [functor for functor in spec.every_functor if functor.is_gradient == are_gradients]
+    every = [functor for functor in spec.every_functor if not functor.is_of_rows]
+    functors = [functor for functor in every if functor.is_gradient == are_gradients]
     ops = by_size(spec.every_functor)
     joint = {it.name.removesuffix(JOINT): it for it in spec.every_functor if it.kind == JOINT_KIND}
     own = [METHOD_OP] if any(kind.methods for kind in spec.functors.values()) else []
@@ -110,7 +117,23 @@ def _derivatives(spec: Spec, *, are_gradients: bool) -> View:
         ],
         joint=[_joint(functor, joint[functor.name]) for functor in functors if functor.name in joint],
         others=[functor.member for functor in functors if not is_differentiable(spec, functor)],
+        rows=[_row_gradient(spec, functor, words) for functor in spec.every_functor if functor.kind == ROW],
     )
+
+
+def _is_gradient_of_elements(functor: Functor) -> bool:
+    return functor.is_gradient and not functor.is_of_rows
+
+
+def _row_gradient(spec: Spec, functor: Functor, words: "_Words") -> View:
+    """The gradients of an op of rows that its gradient op computes, as functions of tensors."""
+    found = derivatives(spec, functor) if is_differentiable(spec, functor) else {}
+    operands = [
+        _operand(functor, name, node, words, None, {}) for name, node in found.items() if isinstance(node, Call)
+    ]
+    functions = [operand for operand in operands if operand.parts]
+    return View(made_from=(functor.location,), member=functor.member, name=functor.name, operands=operands,
+                functions=functions)  # fmt: skip
 
 
 def docs_formulas(spec: Spec) -> View:
@@ -247,7 +270,7 @@ def _operand(
         bodies.append((name, _text(part, numbers, words)))
     chooser = functor.operands[0] if functor.condition is not None else None
     types = {**dict.fromkeys(functor.parameters, "float"), COUNT: "int", "dims": "tuple[int, ...]"}
-    known = (*functor.operands, RESULT, *functor.parameters, COUNT)
+    known = (*functor.operands, RESULT, *functor.parameters, COUNT, POSITION)
     is_reducing = any(call.primitive in words.reductions for call in calls(node))
     takes = [name for name in known if name in names(node)] + ["dims"] * is_reducing
     return View(

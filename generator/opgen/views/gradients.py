@@ -296,7 +296,7 @@ def _statements(spec: Spec, method: Method) -> Iterator[str]:
     values = [_variables(name)[0] if name in names else name for name in signature.arguments]
     holder = _variables("self")[0] if "self" in names else "self"
     yield f"{_made(method)}{holder}.{method.name}({', '.join(values)})"
-    if method.kind is not None:
+    if method.kind is not None and gradient is None:
         yield from _computed(spec, method)
     elif _has_gradients(method):
         yield from _ends(spec, method)

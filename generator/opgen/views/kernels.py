@@ -9,13 +9,23 @@ from typing import TypeAlias
 
 from opgen.cache.memo import memoize
 from opgen.cpp import camel, snake
-from opgen.formula import ELEMENT
+from opgen.formula import ELEMENT, Node
 from opgen.formula import names as names_in
 from opgen.kernels import FIELD_TYPES, ITEM_TYPES, Field, FieldGroup, Kernel, KernelFamily, Member, Struct, TupleType
 from opgen.model import ANY_RESULT, BLOCKS, BOUNDS, JOINT_KIND, Functor, Monoid, Position, Spec, State
 from opgen.names import Names
 from opgen.problem import Location
-from opgen.scopes import COUNT, UNIT, Scope, decisive, scopes, state_scopes
+from opgen.rows import MAX, MIN, POSITION, SUM, passes_of
+from opgen.scopes import (
+    COUNT,
+    UNIT,
+    Scope,
+    decisive,
+    joined_results,
+    row_statements,
+    scopes,
+    state_scopes,
+)
 from opgen.views.formats import struct_name
 from opgen.views.python import comment
 
@@ -29,7 +39,8 @@ def kernel_family(spec: Spec, family: KernelFamily) -> View:
         settings={"EARLY": 1} if family.early else {},
         includes="\n".join(f'#include "{it}"' for it in family.headers),
         structs=tuple(_struct(struct) for struct in family.structs),
-        functors=tuple(_functor(spec, functor) for functor in functors if not functor.reduction),
+        functors=tuple(_functor(spec, functor) for functor in functors if functor.formula is not None),
+        rows=tuple(_row(spec, functor) for functor in functors if functor.is_of_rows),
         monoids=tuple(_monoid(spec, functor, functors) for functor in functors if functor.reduction),
         patterns=tuple(
             View(resident=resident, waves=kernel.waves, kernels=tuple(rows))
@@ -70,6 +81,63 @@ def _functor(spec: Spec, functor: Functor) -> View:
         types=", ".join(f"typename {kind}" for kind in ([ELEMENT] if of_dtype else []) + [*dict.fromkeys(types)]),
         traits=", ".join([str(len(functor.parameters)), *map(_cpp_bool, traits)]),
         statements=statements,
+    )
+
+
+# What joins the contributions of the elements of a row.
+_ROW_JOINS = {SUM: "JoinSums", MAX: "JoinHighest", MIN: "JoinLowest"}
+
+
+@memoize(decisive)
+def _row(spec: Spec, functor: Functor) -> View:
+    """An op of rows as the functor that the engines of rows take."""
+    elements = (*functor.operands, POSITION)
+    found = passes_of(joined_results(spec, functor), elements)
+    number = {name: f"row.parameters[{place}]" for place, name in enumerate(functor.parameters)}
+    number |= {name: f"row.known[{place}]" for place, name in enumerate(found.known)} | {COUNT: "row.count"}
+    number |= {name: f"elements[{place}]" for place, name in enumerate(functor.operands)}
+    known = (*number, POSITION)
+
+    def statements(targets: Mapping[str, Node]) -> list[str]:
+        """Return what sets each target to a formula; what several have in common is computed once."""
+        nodes = [*targets.values()]
+        parts, texts = row_statements(spec, nodes, known, "kernel", _literal("compute_type<T>"), brief=known)
+        used = {name for node in nodes for name in names_in(node)}
+        return [
+            *(f"const auto {name} = {text};" for name, text in number.items() if name in used),
+            *(f"const auto {name} = {text};" for name, text in parts.items()),
+            *(f"{target} = {text};" for target, text in zip(targets, texts, strict=True)),
+        ]
+
+    passes: list[View] = []
+    first = 0
+    for each in found.passes:
+        numbers = [f"numbers[{place}]" for place in range(len(each.joins))]
+        behind = first + len(each.joins)
+        passes.append(
+            View(
+                number=len(passes),
+                first=first,
+                joins=", ".join(_ROW_JOINS[join.kind] for join in each.joins),
+                statements=statements(dict(zip(numbers, (join.contribution for join in each.joins), strict=True))),
+                constants=statements(
+                    {f"row.known[{behind + place}]": node for place, node in enumerate(each.constants.values())}
+                )
+                if each.constants
+                else [],
+            )
+        )
+        first = behind + len(each.constants)
+    return View(
+        made_from=(functor.location,),
+        name=camel(functor.name),
+        doc=functor.doc,
+        operands=len(functor.operands),
+        results=len(found.results),
+        parameters=len(functor.parameters),
+        known=len(found.known),
+        passes=passes,
+        statements=statements({f"made[{place}]": node for place, node in enumerate(found.results)}),
     )
 
 
@@ -356,7 +424,7 @@ def kernels_constants(spec: Spec) -> View:
     kinds = [
         kind
         for kind in spec.functors.values()
-        if kind.name != JOINT_KIND and not any(functor.reduction for functor in kind.functors)
+        if kind.name != JOINT_KIND and all(functor.formula is not None for functor in kind.functors)
     ]
     names = {kind.name for kind in kinds}
     return View(

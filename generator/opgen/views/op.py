@@ -20,7 +20,19 @@ from opgen.model import (
     op_class,
 )
 from opgen.results import typed_result
-from opgen.scopes import COUNT, GIVEN, UNIT, decisive, given, reads_unit, scopes, with_given
+from opgen.rows import POSITION
+from opgen.scopes import (
+    COUNT,
+    GIVEN,
+    UNIT,
+    decisive,
+    given,
+    joined_results,
+    reads_unit,
+    row_statements,
+    scopes,
+    with_given,
+)
 from opgen.views.dispatch import dtypes_constant, op_classes
 from opgen.views.python import quoted
 from opgen.views.results import dims
@@ -32,22 +44,22 @@ def op(spec: Spec) -> View:
     # The runtime names the enums of all kinds, also of those that the spec has no op of.
     for name in (*spec.functors, *(name for name in ENUM_KINDS if name not in spec.functors)):
         kind = spec.functors.get(name)
-        rows = [] if kind is None else [_row(kind, functor) for functor in kind.chosen]
+        rows = [] if kind is None else [_member(kind, functor) for functor in kind.chosen]
         if rows or name in ENUM_KINDS:
             method = next((method.name for method in spec.storage_methods() if method.kind == name), name)
             classes.append(View(name=op_class(name), doc=f"The ops of `{method}`.", rows=rows))
-    own = [_row(kind, functor) for kind in spec.functors.values() for functor in kind.methods]
+    own = [_member(kind, functor) for kind in spec.functors.values() for functor in kind.methods]
     classes.append(View(name=METHOD_OP, doc="The ops that are storage methods of their own.", rows=own))
     # Why ops have not the dtypes that they lack.
     reasons = list(dict.fromkeys(row.functor.unsupported for each in classes for row in each.rows))
-    of_elements = [each.name for each in classes if any(row.functor.reduction is None for row in each.rows)]
+    of_elements = [each.name for each in classes if any(row.functor.formula is not None for row in each.rows)]
     groups = [group.upper() for group in spec.groups]
     return View(
         groups=groups, has_base=spec.package.base is not None, reasons=reasons, classes=classes, of_elements=of_elements
     )
 
 
-def _row(kind: FunctorKind, functor: Functor) -> View:
+def _member(kind: FunctorKind, functor: Functor) -> View:
     """A member of an op's enum."""
     reduction = functor.reduction
     is_position = isinstance(reduction, Position)
@@ -71,7 +83,7 @@ def array_functors(spec: Spec) -> View:
     """All functors in words of array libraries."""
     functions = []
     for kind in spec.functors.values():
-        functions += [_function(spec, functor) for functor in kind.functors if functor.reduction is None]
+        functions += [_function(spec, functor) for functor in kind.functors if functor.formula is not None]
     joining = {
         text_of(word.combine.node): f"np.{word.name}"
         if "dtype" in word.parameters
@@ -86,7 +98,27 @@ def array_functors(spec: Spec) -> View:
         for functor in kind.functors
         if functor.reduction is not None
     }
-    return View(classes=_classes(spec), functions=functions, reductions=reductions)
+    rows = [_of_row(spec, functor) for functor in spec.every_functor if functor.is_of_rows]
+    return View(classes=_classes(spec), functions=functions, reductions=reductions, rows=rows)
+
+
+@memoize(decisive)
+def _of_row(spec: Spec, functor: Functor) -> View:
+    """An op of rows as a function of arrays of rows, their count and positions."""
+    results = joined_results(spec, functor)
+    known = (*functor.operands, *functor.parameters, COUNT, POSITION)
+    parts, texts = row_statements(spec, results, known, "array", _literal(functor.operands[0]))
+    named = {name for node in results for name in names(node)}
+    words = [word if word in named else f"_{word}" for word in (COUNT, POSITION)]
+    return View(
+        made_from=(functor.location,),
+        op=functor.member,
+        name=functor.name,
+        parameters=", ".join(f"{name}: Any" for name in (*functor.operands, *functor.parameters, *words)),
+        statements=[f"{name} = {text}" for name, text in parts.items()],
+        results=f"{', '.join(texts)},",
+        count=len(texts),
+    )
 
 
 @memoize(decisive)
@@ -194,7 +226,13 @@ def tensor_ops(spec: Spec) -> View:
         front = method.tensor
         if front is None:
             continue
-        if len(method.operands) > 1:
+        functor = spec.functor(method, None)
+        if functor is not None and functor.is_of_rows:
+            given = ", ".join(["dim", "axis", *functor.parameters])
+            operands = [f"{name}={name}" for name in functor.operands[1:]]
+            arguments = ", ".join([quoted(front.name), f"self._storage.{method.name}", given, *operands])
+            body = f"return self._of_rows({arguments})"
+        elif len(method.operands) > 1:
             stored = [operand.name for operand in method.operands]
             numbers = [name for name in front.arguments if name not in stored]
             operands = [f"{name}={name}" for name in front.arguments if name in stored]
@@ -209,7 +247,6 @@ def tensor_ops(spec: Spec) -> View:
                 shape, _ = typed_result(spec, method, method.results[0], dims, names)
                 body = f"return self._shaped({storage}, {shape.text})"
         parameters = ", ".join(["self", *map(str, front.parameters)])
-        functor = spec.functor(method, None)
         doc = method.doc if functor is None else functor.description
         methods.append(View(made_from=(method.location,), name=front.name, parameters=parameters, doc=doc, body=body))
     members = {functor.name.upper(): functor.member for _, functor in chosen}

@@ -22,6 +22,7 @@ from . import (
     optim,
     quantized,
     reduction,
+    rows,
     sampling,
     sorting,
 )
@@ -36,6 +37,7 @@ HANDLERS: dict[str, Callable[[Bench], None]] = {
     **indexing.HANDLERS,
     **convolution.HANDLERS,
     **network.HANDLERS,
+    **rows.HANDLERS,
     **quantized.HANDLERS,
     **sampling.HANDLERS,
     **sorting.HANDLERS,

@@ -5,10 +5,10 @@ from __future__ import annotations
 from typing import Any
 
 from .....dtype import DType
+from ....numerics.numerics import accumulated
 from .. import strided
 from . import cast
 from .operand import Operand
-from .reduce import accumulated
 
 
 def layer_norm(x: Operand, weight: Operand | None, bias: Operand | None, residual: Operand | None, eps: float) -> Any:

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from typing import Any
 
+from ....numerics.numerics import accumulated
 from .. import strided
 from . import cast
 from .network import mean
 from .operand import Operand
-from .reduce import accumulated
 
 
 def layer_norm_gradient(

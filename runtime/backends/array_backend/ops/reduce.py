@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Final
 from .....array_functors import functors
 from .....dtype import DType
 from .....op import MethodOp, ReduceOp
+from ....numerics.numerics import accumulated
 from ....numerics.rows import Monoid, Position
 from ....program.builder import ProgramBuilder
 from ....program.program import HostCall
@@ -20,8 +21,6 @@ from .operand import Operand
 if TYPE_CHECKING:
     from ..storage import ArrayStorage
 
-# Sums of so many f32 in a row are added up by a library as it likes.
-_BLOCK: Final = 1 << 6
 # Reductions of distances from the mean.
 _CENTRED: Final = (MethodOp.VAR, MethodOp.STD)
 
@@ -143,22 +142,6 @@ def _unit_of(library: Any, x: Any) -> Any:
     exponent = library.floor(library.log2(largest))
     exponent = library.minimum(library.maximum(exponent, library.constant(-bound, x)), library.constant(bound, x))
     return library.exp2(exponent)
-
-
-def accumulated(library: Any, combine: Any, x: Any, identity: float | None = 0) -> Any:
-    """Floats joined along the last axis: in f64 where there is one, else in blocks of blocks."""
-    axis = len(x.shape) - 1
-    if DType.F64 in library.DTYPES:
-        return combine(x, axis, library.DTYPES[DType.F64])
-    while x.shape[axis] > _BLOCK:
-        parts = -(-x.shape[axis] // _BLOCK)
-        rest = parts * _BLOCK - x.shape[axis]
-        if rest:
-            begin = library.reshape(library.constant(identity, x), (1,) * (axis + 1))
-            x = library.concat([x, library.broadcast_to(begin, (*x.shape[:axis], rest))], axis)
-        x = combine(library.reshape(x, (*x.shape[:axis], parts, _BLOCK)), axis + 1, x.dtype)
-        x = library.reshape(x, x.shape[:-1])
-    return combine(x, axis, x.dtype)
 
 
 def _first(library: Any, combine: Any, device: Any, x: Any, axis: int) -> Any:

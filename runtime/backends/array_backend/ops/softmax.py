@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
+from ....numerics.numerics import accumulated
 from . import cast
 from .operand import Operand
-from .reduce import accumulated
 
 
 def softmax(x: Operand, dim: int) -> Any:

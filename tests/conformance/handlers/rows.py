@@ -1,0 +1,166 @@
+"""Ops of rows, and their gradients: these are compared with differences of the oracle."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Iterator, Sequence
+
+import numpy as np
+import tallow
+
+from ..bench import Bench
+from ..comparison import FUNCTION, ROUNDED, assert_close
+from ..layouts import Case, Operand
+from ..oracle.formats import EXTENDED, FLOATS, HALVES, Array, decode, encode
+from ..oracle.network import epsilon
+from ..oracle.rows import ROWS
+from .network import LONG_ROWS, draw_rows, special_rows
+from .network import ROWS as CASES
+
+_GRADIENT = "_gradient"
+# The roundings of an op, each of which is as good as another operand.
+_ROUNDINGS = 8
+# Gradients are compared at so many positions of a row.
+_SAMPLES = 24
+# The imaginary step of derivatives: without a difference nothing cancels (Squire and Trapp 1998).
+_STEP = EXTENDED(1e-30)
+_DIMS = (
+    *(((4, 5, 6), 0), ((4, 5, 6), 1), ((3, 70, 33), 1), ((2, 300, 8), 1), ((300, 2), 0), ((65, 257), 0)),
+    *(((2, 9, 1), 1), ((2, 1, 9), 1), ((1, 700, 3, 1), 1), ((2, 0, 3), 1), ((2, 3, 0), 1), ((2, 21, 16, 8), 1)),
+)
+_PLACEMENTS = ("contiguous", "offset", "broadcast rows", "broadcast columns", "narrowed columns")
+
+
+def _cases(bench: Bench) -> Iterator[tuple[Case, int]]:
+    for case in bench.some(CASES + LONG_ROWS):
+        yield case, len(case.shape) - 1
+    for shape, dim in _DIMS:
+        for placement in ("contiguous", "transposed", "offset"):
+            yield Case(shape, placement), dim
+
+
+def _numbers(op: str) -> dict[str, float]:
+    """Values of the parameters of an op that differ from its defaults."""
+    signature = inspect.signature(getattr(tallow.Tensor, op))
+    return {name: 1.5 * each.default for name, each in signature.parameters.items() if isinstance(each.default, float)}
+
+
+def _operand_count(op: str) -> int:
+    return len(inspect.signature(ROWS[op]).parameters) - len(_numbers(op))
+
+
+def _operands(bench: Bench, case: Case, count: int, number: int) -> list[Operand]:
+    """Operands of a shape, of which the others lie in other ways than the first."""
+    several = _PLACEMENTS if len(case.shape) > 1 else ("contiguous",)
+    others = [Case(case.shape, several[(number + place) % len(several)]) for place in range(count - 1)]
+    return [draw_rows(bench, each) for each in (case, *others)]
+
+
+def _parts(operands: Sequence[Operand]) -> list[object]:
+    return [part for operand in operands for part in (operand.storage, operand.layout)]
+
+
+def _along(dim: int, op: str) -> Callable[..., Array]:
+    """The oracle of an op, whose rows are along the last axis, along another one."""
+    numbers = _numbers(op).values()
+
+    def function(*operands: Array) -> Array:
+        found: Array = np.moveaxis(ROWS[op](*(np.moveaxis(each, dim, -1) for each in operands), *numbers), -1, dim)
+        return found
+
+    return function
+
+
+def _slack(function: Callable[..., Array], operands: Sequence[Array], expected: Array, size: np.longdouble) -> Array:
+    """How far rounding errors of `size` may move a result: as far as those of operands do."""
+    rng = np.random.default_rng(0)
+    found = np.zeros_like(expected)
+    for _ in range(4):
+        moved = [each + size * (1 + np.abs(each)) * rng.choice([-1, 1], each.shape) for each in operands]
+        found = np.maximum(found, np.abs(function(*moved) - expected))
+    # Some signs cancel: no element is safer than the largest one.
+    least = size * np.max(np.abs(expected), initial=0, where=np.isfinite(expected))
+    count = np.log2(max(2, *expected.shape))
+    slack: Array = np.nan_to_num(_ROUNDINGS * (found * count + least), posinf=0, neginf=0)
+    return slack
+
+
+def row(bench: Bench) -> None:
+    """All rows, special numbers among them, with operands that are broadcast."""
+    op = bench.cell.method
+    count = _operand_count(op)
+    every = [
+        (f"{case}, dim {dim}", _operands(bench, case, count, number), dim)
+        for number, (case, dim) in enumerate(_cases(bench))
+    ]
+    every.append(("special numbers", [bench.place(special_rows(bench)) for _ in range(count)], 1))
+    for fact, operands, dim in every:
+        where, (x, *others) = bench.where(fact), operands
+        storage = getattr(x.storage, op)(x.layout, *_parts(others), dim, *_numbers(op).values())
+        got = bench.read(storage, bench.name, x.values.shape, where)
+        if not x.values.size:
+            continue
+        values = [decode(bench.name, each.values) for each in operands]
+        with np.errstate(all="ignore"):
+            expected = _along(dim, op)(*values)
+            slack = _slack(_along(dim, op), values, expected, epsilon(bench.name))
+        assert_close(bench.name, got, expected, _ulps(bench), where, {"x": x.values}, slack=slack, zero_sign=False)
+
+
+def _ulps(bench: Bench) -> int:
+    return ROUNDED if bench.name in HALVES else FUNCTION
+
+
+def gradient(bench: Bench) -> None:
+    """The gradients of all operands, at some positions, against derivatives of the oracle."""
+    op = bench.cell.method.removesuffix(_GRADIENT)
+    names = [name for name in inspect.signature(ROWS[op]).parameters if name not in _numbers(op)]
+    signature = inspect.signature(getattr(tallow.Storage, bench.cell.method)).parameters
+    numbers = [number for name, number in _numbers(op).items() if name in signature]
+    for number, (case, dim) in enumerate(_cases(bench)):
+        where = bench.where(case, f"dim {dim}")
+        g, *operands = _operands(bench, case, len(names) + 1, number)
+        values = [decode(bench.name, each.values) for each in (g, *operands)]
+        with np.errstate(all="ignore"):
+            made = _along(dim, op)(*values[1:]) if g.values.size else values[0]
+        known = dict(zip(names, operands, strict=True)) | {"output": bench.place(encode(bench.name, made))}
+        others = [known[name] for name in signature if name in known]
+        found = getattr(g.storage, bench.cell.method)(g.layout, *_parts(others), dim, *numbers)
+        results = found if isinstance(found, tuple) else (found,)
+        got = [bench.read(result, bench.name, g.values.shape, where) for result in results]
+        if not g.values.size:
+            continue
+        # What the gradient is made of may be a result that was rounded.
+        size = EXTENDED(2) ** -FLOATS[bench.name].precision if "output" in signature else epsilon(bench.name)
+        places = np.unique(np.linspace(0, g.values.shape[dim] - 1, _SAMPLES).astype(int))
+        of = [_derivatives(dim, op, place, places) for place in range(len(names))]
+        with np.errstate(all="ignore"):
+            expected = [function(*values) for function in of]
+            slacks = [_slack(function, values, each, size) for function, each in zip(of, expected, strict=True)]
+        # Gradients that are that of the result itself are results of no op.
+        differing = [
+            place for place, each in enumerate(expected) if not np.array_equal(each, values[0].take(places, dim))
+        ]
+        for place, each in zip(differing, got, strict=True):
+            taken = each.take(places, dim)
+            assert_close(bench.name, taken, expected[place], _ulps(bench), where, slack=slacks[place], zero_sign=False)
+
+
+def _derivatives(dim: int, op: str, operand: int, places: Array) -> Callable[..., Array]:
+    """The gradient of an operand at some positions along a dim: a function of that of the result and all operands."""
+
+    def function(g: Array, *operands: Array) -> Array:
+        columns = []
+        for place in places:
+            moved = [each.astype(np.clongdouble) for each in operands]
+            np.moveaxis(moved[operand], dim, 0)[place] += 1j * _STEP
+            columns.append((g * (_along(dim, op)(*moved).imag / _STEP)).sum(axis=dim))
+        return np.stack(columns, axis=dim)
+
+    return function
+
+
+HANDLERS: dict[str, Callable[[Bench], None]] = {
+    **dict.fromkeys(ROWS, row),
+    **{f"{op}{_GRADIENT}": gradient for op in ROWS},
+}
