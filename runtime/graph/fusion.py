@@ -1,4 +1,4 @@
-"""Fusion on request: a function of elementwise ops that is one kernel."""
+"""Fusion on request: a function of elementwise ops that is one program, and on GPUs one kernel."""
 
 from __future__ import annotations
 
@@ -118,7 +118,7 @@ class Fused:
         return types.MethodType(self, instance)
 
     def __call__(self, *arguments: Any, **named: Any) -> Any:
-        """What the function makes of its arguments."""
+        """Run what was traced for arguments of this kind; trace the function first if there was none."""
         given = (*arguments, *named.values()) if named else arguments
         key: list[object] = list(named)
         inners, numbers = [], []
@@ -147,9 +147,9 @@ class Fused:
             if inner.device is not device:
                 require_same_device(self._name, *[value._storage for value in given if type(value) is Tensor])
         function, container = traced
-        known = [find(numbers) for find in function.finds]
+        computed = [compute(numbers) for compute in function.computed_numbers]
         plan = device.plans.get(function)
-        results = device.fused(function, inners, known) if plan is None else plan(*inners, *known)
+        results = device.fused(function, inners, computed) if plan is None else plan(*inners, *computed)
         layouts = function.layouts
         if container is None:
             return Tensor._new(Storage._holding(results[0]), layouts[0])
@@ -201,9 +201,9 @@ class Fused:
                 self._refuse(f"it returns {what}", "return what it computes, a tensor or a tuple of tensors")
         if not results:
             self._refuse("it returns nothing", "return what it computes, a tensor or a tuple of tensors")
-        made = trace.function(results)
-        self._check(made)
-        traced = _Traced(made, None if is_one else type(result))
+        fused = trace.function(results)
+        self._check(fused)
+        traced = _Traced(fused, None if is_one else type(result))
         self._kinds.setdefault(key, _Kind()).keep(numbers, trace.read, traced)
         return traced
 

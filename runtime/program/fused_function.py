@@ -1,4 +1,4 @@
-"""What `fuse` makes of a function: operands in memory, numbers, and elementwise ops in order."""
+"""Functions that were traced by `fuse`: operands in memory, numbers, and elementwise ops in order."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ class Number(NamedTuple):
 
     dtype: DType
     known: complex | None
-    find: Callable[[Sequence[float]], complex] | None = None
+    compute: Callable[[Sequence[float]], complex] | None = None
 
     @property
     def words(self) -> int:
@@ -83,8 +83,8 @@ class FusedFunction:
         self.numbers = {name: number for name, number in numbers.items() if name in needed}
         self.steps = tuple(reversed(needed_steps))
         self.results = tuple(results)
-        self.finds = [number.find for number in self.numbers.values() if number.find is not None]
-        """What computes the numbers that differ between calls, of those that the function is given."""
+        self.computed_numbers = [number.compute for number in self.numbers.values() if number.compute is not None]
+        """The functions that compute the numbers which differ between calls from those of the call."""
         self.layouts = [Layout.contiguous(result.layout.shape) for result in results]
 
     @cached_property

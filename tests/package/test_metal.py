@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from tallow import Device, DType, TallowError, Tensor, UnsupportedDType
+from tallow import Device, DType, TallowError, Tensor, UnsupportedDType, fuse
 from tallow.metal_backend import MetalError
 
 pytest.importorskip("mlx.core", reason="MLX is not installed")
@@ -29,6 +29,16 @@ def test_what_the_library_refuses_is_an_error_of_the_backend(metal: Device, monk
 def test_truth_values_become_numbers(metal: Device) -> None:
     x = Tensor([1, 2], dtype="u8", device=metal)
     assert (x.eq(x).to_dtype("u8") + x.eq(x).to_dtype("u8")).tolist() == [2, 2]
+
+
+def test_a_fused_function_is_refused_a_dtype_as_its_op_is(metal: Device) -> None:
+    x = Tensor([1.0], device=metal)
+    for dtype in (DType.F64, DType.COMPLEX64):
+        with pytest.raises(UnsupportedDType) as expected:
+            x.to_dtype(dtype)
+        with pytest.raises(UnsupportedDType) as caught:
+            fuse(lambda x, dtype=dtype: x.to_dtype(dtype))(x)
+        assert str(caught.value) == str(expected.value)
 
 
 def test_long_sums_of_floats_are_added_in_short_rows(metal: Device) -> None:

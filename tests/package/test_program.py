@@ -322,6 +322,7 @@ def test_functions_of_the_host_get_what_earlier_ones_return() -> None:
         two = build.constant(np.full(1, 2, np.float32))
         first = build.buffer_of(build.host(sum_of, x, two), x.dtype, x.length)
         second = build.buffer_of(build.host(sum_of, first, number), x.dtype, x.length)
+        build.buffer_of(build.host(sum_of, two), two.dtype, 1)
         return second, build.buffer_of(build.host(count), DType.I64, 1)
 
     program = built(op, Stored(DType.F32, 3), 0.5, numbers=1)
@@ -331,8 +332,10 @@ def test_functions_of_the_host_get_what_earlier_ones_return() -> None:
         "    m0: f32[3] = host sum_of(x0: f32[3], constant 2.0: f32[1])",
         "    m1: f32[3] = host sum_of(m0: f32[3], n1)",
         "    free m0",
-        "    m2: i64[1] = host count()",
-        "    return m1: f32[3], m2: i64[1]",
+        "    m2: f32[1] = host sum_of(constant 2.0: f32[1])",
+        "    free m2",
+        "    m3: i64[1] = host count()",
+        "    return m1: f32[3], m3: i64[1]",
     ]
     result, living = host_plan(program)(np.arange(3, dtype="f4"), 0.5)
     assert result.tolist() == [2.5, 3.5, 4.5]
