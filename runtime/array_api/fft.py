@@ -131,7 +131,7 @@ def ifftshift(x: Tensor, /, *, axes: int | Sequence[int] | None = None) -> Tenso
 
 def _sampled(op: str, n: int, d: float) -> tuple[int, float]:
     count, distance = integer(op, "n", n), real(op, "d", d)
-    require_room((count,), DType.F64)
+    require_room(DType.F64, (count,))
     if count < 1 or distance == 0:
         raise InvalidArgument(op, f"n is 1 or more and d is not 0, not n {n} and d {d}")
     return count, distance

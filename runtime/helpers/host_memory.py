@@ -17,7 +17,7 @@ P = ParamSpec("P")
 T = TypeVar("T")
 
 
-def require_room(sizes: Iterable[int], dtype: DType) -> None:
+def require_room(dtype: DType, sizes: Iterable[int]) -> None:
     """Raise OutOfMemory for dims of so many elements that NumPy could not even ask for the memory."""
     count = math.prod(sizes)
     if count >= MOST_ELEMENTS:
@@ -49,5 +49,5 @@ def out_of_memory(error: MemoryError) -> OutOfMemory:
 @raises_out_of_memory
 def zero_bytes(count: int) -> Array:
     """So many bytes of zeros."""
-    require_room((count,), DType.U8)
+    require_room(DType.U8, (count,))
     return np.zeros(count, np.uint8)

@@ -130,7 +130,7 @@ class InteropMethods(LogicMethods):
         >>> tl.Tensor([1.0, 2.0]).numpy()
         array([1., 2.], dtype=float32)
         """
-        require_room(self.shape, self.dtype)
+        require_room(self.dtype, self.shape)
         view = self._host_view()
         if view is not None:
             return np.array(view, order="C")

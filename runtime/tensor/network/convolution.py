@@ -9,6 +9,7 @@ from typing import Final, Self
 
 import numpy as np
 
+from .... import results
 from ....dtype import DType
 from ....op import BinaryOp
 from ...base.error import InvalidArgument, ShapeMismatch, TallowError
@@ -16,6 +17,7 @@ from ...core.argument import integer, integers
 from ...core.conv import Params, ParamsConv1D, ParamsConv2D, ParamsConvTranspose1D, ParamsConvTranspose2D
 from ...core.extensions import extensions
 from ...core.layout import Layout
+from ...core.result_shapes import pooled
 from ...core.shape import Shape
 from ..base import require_tensors
 from ..create import CreationMethods
@@ -263,7 +265,7 @@ class ConvolutionMethods(CreationMethods):
         Tensor([[[1., 1., 2., 2.]]], dtype=f32)
         """
         storage = self._storage.upsample_nearest1d(self._layout, size)
-        return self._new(storage, Layout.contiguous((*self.shape[:2], size)))
+        return self._new(storage, Layout.contiguous(results.upsample_nearest1d(self, size).shape))
 
     def upsample_nearest2d(self, height: int, width: int) -> Self:
         """Upsample images (b, c, h, w) to (b, c, height, width), along each dim as `upsample_nearest1d` does.
@@ -273,7 +275,7 @@ class ConvolutionMethods(CreationMethods):
                   [1., 1., 2., 2.]]]], dtype=f32)
         """
         storage = self._storage.upsample_nearest2d(self._layout, height, width)
-        return self._new(storage, Layout.contiguous((*self.shape[:2], height, width)))
+        return self._new(storage, Layout.contiguous(results.upsample_nearest2d(self, height, width).shape))
 
     def upsample_bilinear2d(
         self,
@@ -292,7 +294,7 @@ class ConvolutionMethods(CreationMethods):
         Tensor([[[[0.00, 0.25, 0.75, 1.00]]]], dtype=f32)
         """
         storage = self._storage.upsample_bilinear2d(self._layout, height, width, align_corners, scale_h, scale_w)
-        return self._new(storage, Layout.contiguous((*self.shape[:2], height, width)))
+        return self._new(storage, Layout.contiguous(results.upsample_bilinear2d(self, height, width).shape))
 
 
 def _ends(pad: int | Sequence[int]) -> Sequence[int]:
@@ -310,9 +312,7 @@ def _lowest(dtype: DType) -> float:
 
 @lru_cache(maxsize=1024)
 def _pooled(shape: Shape, window: tuple[int, int], step: tuple[int, int]) -> Layout:
-    b, c, *sizes = shape
-    counts = [(size - width) // stride + 1 for size, width, stride in zip(sizes, window, step, strict=True)]
-    return Layout.contiguous((b, c, *counts))
+    return Layout.contiguous(pooled(shape, window, step))
 
 
 def _pair(op: str, name: str, size: int | Iterable[int]) -> tuple[int, int]:

@@ -6,12 +6,12 @@ from collections.abc import Callable, Iterator, Sequence
 from types import EllipsisType
 from typing import Any, Self, SupportsIndex, TypeGuard
 
+from .... import results
 from ....dtype import Array, DType
 from ...base.bounded_cache import BoundedCache
 from ...base.error import DTypeMismatch, InvalidArgument, InvalidIndex, ShapeMismatch, TallowError, UnsizedTensor
 from ...core.argument import REQUIRED, DTypeLike, dim_of, integer
 from ...core.layout import Layout
-from ...core.shape import Shape
 from ..base import TensorBase, named, require_tensors
 from ..create import CreationMethods
 from ..promotion import DTYPE_ERRORS, common_dtype, fits, fitted, promote, refuse_result
@@ -111,7 +111,10 @@ class IndexMethods(CreationMethods):
         dim = layout.shape.dim("index_select", dim)
         storage = self._storage.index_select(indexes._storage, layout, rows, dim)
         key = layout.number, rows.number, dim
-        return self._new(storage, _selected.get(key) or _selected.keep(key, _replaced(layout.shape, dim, rows)))
+        selected = _selected.get(key)
+        if selected is None:
+            selected = _selected.keep(key, Layout.contiguous(results.index_select(self, indexes, dim).shape))
+        return self._new(storage, selected)
 
     @named
     def embedding(self, ids: Self) -> Self:
@@ -378,7 +381,3 @@ def _at(layout: Layout, dim: int, item: Index) -> Layout:
 
 # By the numbers of the layouts of rows and of indexes, and the dim.
 _selected: BoundedCache[tuple[int, int, int], Layout] = BoundedCache(1 << 12)
-
-
-def _replaced(shape: Shape, dim: int, rows: Layout) -> Layout:
-    return Layout.contiguous((*shape[:dim], rows.elem_count, *shape[dim + 1 :]))

@@ -10,6 +10,7 @@ from ...base.error import DTypeMismatch, InvalidArgument, ShapeMismatch, TallowE
 from ...core.argument import FIRST, dim_of, integer
 from ...core.check import require_alike_but
 from ...core.layout import Layout, distinct
+from ...core.result_shapes import concatenated
 from ...storage.calls import MOST_JOINED
 from ..base import TensorBase, require_tensors
 from ..promotion import promote
@@ -111,8 +112,7 @@ def _along(layouts: Sequence[Layout], dim: int) -> _Join:
     dim = shape.dim("cat", dim)
     for other in distinct(others):
         require_alike_but("cat", dim, shape, other.shape)
-    sizes = (*shape[:dim], sum(layout.shape[dim] for layout in layouts), *shape[dim + 1 :])
-    return _Join(dim, first, tuple(others), Layout.contiguous(sizes))
+    return _Join(dim, first, tuple(others), Layout.contiguous(concatenated(first, others, dim)))
 
 
 def _along_a_new_dim(layouts: Sequence[Layout], dim: int) -> _Join:

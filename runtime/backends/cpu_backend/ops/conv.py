@@ -35,7 +35,7 @@ def convolve_transposed(x: Operand, kernel: Operand, params: Params) -> Any:
 
 
 def _computed(compute: Callable[..., Array], x: Operand, kernel: Operand, params: Params) -> Any:
-    require_room(params.out_dims, x.dtype)
+    require_room(x.dtype, params.out_dims)
     window = params.window
     images = [each.array if each.array.ndim == 4 else each.array[:, :, None] for each in (x, kernel)]
     return x.result(compute(*images, window.padding, params.stride, params.dilation, window.result, x.dtype))

@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 
+from ..... import results
 from .....dtype import Array
 from ....base.error import InvalidIndex
 from ....core.layout import Layout
@@ -41,7 +42,7 @@ def index_select(operand: Operand, indexes: Operand, dim: int) -> Any:
 def select_rows(op: str, operand: Operand, indexes: Operand, dim: int) -> Any:
     """The same for an op that errors name."""
     x = operand.array
-    require_room((*x.shape[:dim], *indexes.layout.shape, *x.shape[dim + 1 :]), operand.dtype)
+    require_room(*results.index_select(operand, indexes, dim))
     rows, marked = _checked(op, indexes, x.shape[dim])
     if x.shape[dim] == 0:
         return operand.result(np.zeros((*x.shape[:dim], len(rows), *x.shape[dim + 1 :]), x.dtype))

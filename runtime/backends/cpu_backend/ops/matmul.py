@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from ..... import results
 from .....dtype import Array, DType
 from ....helpers.host_memory import require_room
 from ....host import cast
@@ -26,7 +27,7 @@ _EXACT_TERMS = 1 << 21
 def matmul(lhs: Operand, rhs: Operand, bmnk: tuple[int, int, int, int]) -> Any:
     """The products of matrices (.., m, k) and (.., k, n): (.., m, n), accumulated in the compute dtype."""
     dtype = lhs.dtype
-    require_room(bmnk[:3], dtype)
+    require_room(dtype, bmnk[:3])
     result = multiply(_matrices(lhs.array, dtype), _matrices(rhs.array, dtype))
     return lhs.result(cast.narrow(result, dtype) if dtype.is_float else result)
 
@@ -34,7 +35,7 @@ def matmul(lhs: Operand, rhs: Operand, bmnk: tuple[int, int, int, int]) -> Any:
 def linear(x: Operand, weight: Operand, bias: Operand | None) -> Any:
     """(m, k) by the transpose of (n, k), plus a bias (n) in each row: (m, n), rounded once."""
     dtype = x.dtype
-    require_room((x.layout.shape[0], weight.layout.shape[0]), dtype)
+    require_room(*results.linear(x, weight))
     result = multiply(_matrices(x.array, dtype), _matrices(weight.array.T, dtype))
     if bias is not None:
         with np.errstate(all="ignore"):

@@ -82,5 +82,5 @@ def synchronize(device: HostDevice) -> None:
 
 def make(device: HostDevice, array_of: Callable[[int], Array], shape: Shape, dtype: DType) -> CpuStorage:
     """The storage of a new array of as many elements as the shape has."""
-    require_room(shape, dtype)
+    require_room(dtype, shape)
     return CpuStorage(device, dtype, array_of(shape.elem_count))

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
+from ..... import results
 from .....dtype import Array, DType
 from .....kernels import host_arguments
 from .....op import MethodOp
@@ -98,7 +99,7 @@ def _multiply(kernels: HostKernels, blocks: Any, x: Any, result: CpuStorage, out
 
 def dequantize(build: ProgramBuilder, _kernels: HostKernels, blocks: StorageOrBuffer, elem_count: int) -> Buffer:
     """As `quantized.dequantize`."""
-    result = build.empty(DType.F32, elem_count)
+    result = build.output(results.dequantize(elem_count))
     packed = host_arguments.decode_weights(
         result=result.address, blocks=blocks.address, run_parts=RUN_PARTS, count=elem_count, threads=THREADS
     )
@@ -111,7 +112,7 @@ def embedding(
     build: ProgramBuilder, kernels: HostKernels, blocks: StorageOrBuffer, ids: Operand, rows: int, hidden: int
 ) -> Buffer:
     """As `quantized.embedding`."""
-    result = build.empty(DType.F32, ids.layout.elem_count * hidden)
+    result = build.output(results.embedding(ids, hidden))
     build.call(partial(_embed, kernels), blocks, ids, result, rows, hidden)
     return result
 

@@ -9,6 +9,7 @@ import itertools
 import math
 from typing import TYPE_CHECKING, Final, TypeAlias
 
+from ..... import results
 from .....kernels import host_arguments
 from .....op import BinaryOp
 from ....core.layout import Layout
@@ -97,14 +98,14 @@ def _write(build: ProgramBuilder, kernel: str | None, target: Operand, source: O
 def cat(build: ProgramBuilder, _kernels: HostKernels, first: Operand, dim: int, *others: Operand) -> Buffer | None:
     """As `copy.cat`; None where NumPy does it."""
     operands = [first, *others]
-    shape = first.shape
-    *begins, size = itertools.accumulate([operand.shape[dim] for operand in operands], initial=0)
-    whole = Layout.contiguous((*shape[:dim], size, *shape[dim + 1 :]))
+    *begins, _ = itertools.accumulate([operand.shape[dim] for operand in operands], initial=0)
+    joined = results.cat(first, others, dim)
+    whole = Layout.contiguous(joined.shape)
     if len(operands) > _MOST_SHORT and whole.elem_count * first.itemsize < _LONG * len(operands):
         return None
     if whole.elem_count == 0:
         return None
-    result = build.empty(first.dtype, whole.elem_count)
+    result = build.output(joined)
     if len(operands) <= _MOST_JOINED and all(each.layout.is_contiguous and each.layout.elem_count for each in operands):
         _join(build, result, operands, dim)
         return result

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-import math
 from typing import TYPE_CHECKING, TypeAlias
 
 import numpy as np
 
+from ..... import results
 from .....dtype import Array
 from .....kernels import host_arguments
+from ....core.tensor_type import TensorType
 from ....helpers.host_memory import require_room
 from ....program.builder import ProgramBuilder
 from ....program.values import Buffer, Constant, Operand, address_of
@@ -24,22 +25,22 @@ Axis: TypeAlias = tuple[Array, Array | None, Array | None]
 
 def nearest1d(build: ProgramBuilder, kernels: HostKernels, x: Operand, size: int) -> Buffer | None:
     """As `upsample.upsample_nearest1d`; None where NumPy does it."""
-    return _nearest(build, kernels, x, (size,))
+    return _nearest(build, kernels, x, results.upsample_nearest1d(x, size))
 
 
 def nearest2d(build: ProgramBuilder, kernels: HostKernels, x: Operand, height: int, width: int) -> Buffer | None:
     """As `upsample.upsample_nearest2d`; None where NumPy does it."""
-    return _nearest(build, kernels, x, (height, width))
+    return _nearest(build, kernels, x, results.upsample_nearest2d(x, height, width))
 
 
-def _nearest(build: ProgramBuilder, kernels: HostKernels, x: Operand, sizes: tuple[int, ...]) -> Buffer | None:
-    kernel = f"upsample_nearest_b{8 * x.itemsize}"
-    if not _is_resampled(kernels, kernel, x, sizes):
+def _nearest(build: ProgramBuilder, kernels: HostKernels, x: Operand, resampled: TensorType) -> Buffer | None:
+    kernel, sizes = f"upsample_nearest_b{8 * x.itemsize}", resampled.shape[2:]
+    if not _is_resampled(kernels, kernel, x, resampled):
         return None
     maps: list[Axis] = [(np.zeros(1, np.int64), None, None)] * (2 - len(sizes))
     for axis, size in enumerate(sizes, 2):
         maps.append((np.arange(size) * x.shape[axis] // size * x.strides[axis], None, None))
-    return _resample(build, kernel, x, (1, *sizes)[-2:], maps)
+    return _resample(build, kernel, x, resampled, maps)
 
 
 def bilinear2d(
@@ -53,11 +54,11 @@ def bilinear2d(
     scale_w: float | None,
 ) -> Buffer | None:
     """As `upsample.upsample_bilinear2d`; None where NumPy does it."""
-    kernel, sizes = f"upsample_bilinear2d_{x.dtype.value}", (height, width)
-    if not _is_resampled(kernels, kernel, x, sizes):
+    kernel, resampled = f"upsample_bilinear2d_{x.dtype.value}", results.upsample_bilinear2d(x, height, width)
+    if not _is_resampled(kernels, kernel, x, resampled):
         return None
     maps: list[Axis] = []
-    for old, new, stride, factor in zip(x.shape[2:], sizes, x.strides[2:], (scale_h, scale_w), strict=True):
+    for old, new, stride, factor in zip(x.shape[2:], (height, width), x.strides[2:], (scale_h, scale_w), strict=True):
         if old == new:
             places = np.arange(new) * stride
             maps.append((places, places, None))
@@ -65,24 +66,24 @@ def bilinear2d(
             with np.errstate(all="ignore"):
                 before, after, shares = neighbours(old, new, align_corners, factor)
             maps.append((before * stride, after * stride, np.ascontiguousarray(shares, np.float64)))
-    return _resample(build, kernel, x, sizes, maps)
+    return _resample(build, kernel, x, resampled, maps)
 
 
-def _is_resampled(kernels: HostKernels, kernel: str, x: Operand, sizes: tuple[int, ...]) -> bool:
+def _is_resampled(kernels: HostKernels, kernel: str, x: Operand, resampled: TensorType) -> bool:
     """Whether a kernel resamples images; OutOfMemory where there is no room for the result."""
-    require_room((*x.shape[:2], *sizes), x.dtype)
-    return kernels.has("host_window", kernel) and x.layout.elem_count != 0 and 0 not in sizes
+    require_room(*resampled)
+    return kernels.has("host_window", kernel) and x.layout.elem_count != 0 and resampled.elem_count != 0
 
 
-def _resample(build: ProgramBuilder, kernel: str, x: Operand, sizes: tuple[int, ...], maps: list[Axis]) -> Buffer:
+def _resample(build: ProgramBuilder, kernel: str, x: Operand, resampled: TensorType, maps: list[Axis]) -> Buffer:
     """Images of other sizes, by each dim's places, the next ones, and their shares."""
     tables = [None if array is None else Constant(array) for axis in maps for array in axis]
     rows, next_rows, row_shares, columns, next_columns, column_shares = map(address_of, tables)
-    batch, channels = x.shape[:2]
-    result = build.empty(x.dtype, batch * channels * math.prod(sizes))
+    (batch, channels, *sizes), result = resampled.shape, build.output(resampled)
+    height, width = (1, *sizes)[-2:]
     packed = host_arguments.resample_rows(
         result=result.address, source=x.address, run_parts=RUN_PARTS, threads=THREADS, channels=channels,
-        planes=batch * channels, height=sizes[0], width=sizes[1], stride_b=x.strides[0], stride_c=x.strides[1],
+        planes=batch * channels, height=height, width=width, stride_b=x.strides[0], stride_c=x.strides[1],
         rows=rows, columns=columns, next_rows=next_rows, next_columns=next_columns, row_shares=row_shares,
         column_shares=column_shares,
     )  # fmt: skip

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
+from ..... import results
 from .....dtype import Array, DType
 from .....ggml_dtype import GgmlDType
 from ....core.layout import Layout
@@ -52,7 +53,7 @@ def dequantize_f16(blocks: QCpuStorage, _elem_count: int) -> Any:
 
 def embedding(blocks: QCpuStorage, ids: Operand, rows: int, hidden: int) -> Any:
     """The rows that the vector `ids` names; at a mark those of zero bytes."""
-    require_room((*ids.layout.shape, hidden), DType.F32)
+    require_room(*results.embedding(ids, hidden))
     return storage_of(blocks, decode(chosen_rows(blocks, ids, rows, hidden), blocks.dtype))
 
 
@@ -66,7 +67,7 @@ def chosen_rows(blocks: QCpuStorage, ids: Operand, rows: int, hidden: int) -> Ar
 
 def forward(blocks: QCpuStorage, x: Operand, rows: int, hidden: int, activations: str | None) -> Any:
     """The product of x (m, hidden) and the transpose of the weights (rows, hidden), in the dtype of x."""
-    require_room((x.layout.shape[0], rows), DType.F32)
+    require_room(*results.fwd(x, rows))
     wide = cast.widen(x.array, x.dtype)
     if activations is not None and len(wide):
         # BLAS adds up in another order on each kind of processor, which sums of f32 would show.

@@ -6,6 +6,7 @@ import math
 from functools import partial
 from typing import TYPE_CHECKING, Final
 
+from ..... import results
 from .....dtype import DType
 from .....kernels import arguments
 from .....kernels.constants import ACCESS_BYTES, ATTENTION_FEW_ROWS, ATTENTION_ROWS, COUNTERS, GROUP_SHARED
@@ -120,15 +121,12 @@ def scaled_dot_product_attention_with_logsumexp(
     scale: float,
 ) -> tuple[Buffer, ...]:
     """The same, and log(sum(exp(score))) of each query."""
-    op, sums = "scaled_dot_product_attention_with_logsumexp", _logsumexp_of(build, query)
+    op = "scaled_dot_product_attention_with_logsumexp"
+    sums = build.output(results.scaled_dot_product_attention_with_logsumexp(query)[1])
     result = scaled_dot_product_attention(
         build, query, key, value, mask, lengths, is_causal, scale, op=op, logsumexp=sums
     )
     return result, sums
-
-
-def _logsumexp_of(build: ProgramBuilder, query: Operand) -> Buffer:
-    return build.empty(DType.F32, math.prod(query.shape[:3]))
 
 
 def by_library(
@@ -169,7 +167,7 @@ def by_library_with_logsumexp(
     """The same, and log(sum(exp(score))) of each query."""
     if mask is not None or lengths is not None or not suits_libraries((query, key, value), is_causal, scale):
         return None
-    made = build.empty(query.dtype, query.layout.elem_count), _logsumexp_of(build, query)
+    made = tuple(map(build.output, results.scaled_dot_product_attention_with_logsumexp(query)))
     params = AttentionParams(form(query), form(key), form(value), is_causal, scale)
     addresses = query.address, key.address, value.address, *(each.address for each in made)
     call = library.attention_with_logsumexp(query.dtype, params, *addresses)

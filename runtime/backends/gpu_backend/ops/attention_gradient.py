@@ -5,6 +5,7 @@ from __future__ import annotations
 from functools import partial
 from typing import TYPE_CHECKING, Final
 
+from ..... import results
 from .....dtype import DType
 from .....kernels import arguments
 from .....kernels.constants import ATTENTION_ROWS
@@ -41,9 +42,8 @@ def scaled_dot_product_attention_gradient(
     scale: float,
 ) -> tuple[Buffer, ...]:
     """The gradients of query, key and value, and of the mask if it is asked for."""
-    made = [build.empty(query.dtype, each.layout.elem_count) for each in (query, key, value)]
-    if of_mask and mask is not None:
-        made.append(build.empty(query.dtype, mask.layout.elem_count))
+    types = results.scaled_dot_product_attention_gradient(query, key, value, mask, of_mask)
+    made = [build.output(each) for each in types if each is not None]
     batches, heads, queries, size = query.shape
     key_heads, keys = key.shape[1:3]
     indexes = None if lengths is None else Rows.of(build, _OP, lengths, keys + 1, mark=0)
@@ -115,7 +115,8 @@ def by_library(
     is_uneven = is_causal and query.shape[2] != key.shape[2] and not any_order
     if not is_plain or is_uneven or not attention.suits_libraries(operands, is_causal, scale):
         return None
-    made = [build.empty(query.dtype, each.layout.elem_count) for each in (query, key, value)]
+    types = results.scaled_dot_product_attention_gradient(query, key, value, mask, of_mask)
+    made = [build.output(each) for each in types if each is not None]
     own = AttentionParams(attention.form(query), attention.form(key), attention.form(value), is_causal, scale)
     params = AttentionGradientParams(own, attention.form(result), attention.form(gradient), any_order)
     fallback = partial(

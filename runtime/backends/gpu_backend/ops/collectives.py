@@ -7,9 +7,11 @@ from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
+from ..... import results
 from .....dtype import Array, DType
 from .....kernels import arguments
 from .....kernels.constants import BLOCK_SIZE, REDUCED_WORDS
+from ....core.tensor_type import TensorType
 from ....program.builder import ProgramBuilder
 from ....program.values import Buffer, Operand, dense
 from ..driver.grid import ceil_divide
@@ -67,7 +69,7 @@ def all_reduce_by_library(
 def all_gather_by_library(build: ProgramBuilder, library: Collectives, source: Operand, group: Group) -> Buffer:
     """The elements of all ranks, one behind the other."""
     source, count = copy.contiguous(build, source), source.layout.elem_count
-    result = build.empty(source.dtype, count * group.size)
+    result = build.output(results.all_gather(source, group))
     if count:
         build.call(library.all_gather, group, source.address, result.address, count * source.itemsize)
     return result
@@ -127,7 +129,7 @@ def send_by_library(
     source = copy.contiguous(build, source)
     if source.layout.elem_count:
         build.call(library.send, group, target, source.address, source.layout.elem_count * source.itemsize)
-    return build.empty(source.dtype, 0)
+    return build.output(results.send(source))
 
 
 def recv_by_library(
@@ -145,33 +147,33 @@ def recv_by_library(
 
 def all_reduce(build: ProgramBuilder, source: Operand, reduction: str, group: Group) -> Buffer:
     """The elements of all ranks joined."""
-    return _on_host(build, source, lambda array: group.host.all_reduce(array, reduction), source.layout.elem_count)
+    return _on_host(build, source, lambda array: group.host.all_reduce(array, reduction), results.all_reduce(source))
 
 
 def all_gather(build: ProgramBuilder, source: Operand, group: Group) -> Buffer:
     """The elements of all ranks, one behind the other."""
-    return _on_host(build, source, group.host.all_gather, source.layout.elem_count * group.size)
+    return _on_host(build, source, group.host.all_gather, results.all_gather(source, group))
 
 
 def reduce_scatter(build: ProgramBuilder, source: Operand, reduction: str, group: Group) -> Buffer:
     """The part of this rank of the elements of all ranks joined."""
-    count = source.layout.elem_count // group.size
-    return _on_host(build, source, lambda array: group.host.reduce_scatter(array, reduction), count)
+    compute = lambda array: group.host.reduce_scatter(array, reduction)  # noqa: E731
+    return _on_host(build, source, compute, results.reduce_scatter(source, group))
 
 
 def broadcast(build: ProgramBuilder, source: Operand, root: int, group: Group) -> Buffer:
     """The elements of one rank."""
-    return _on_host(build, source, lambda array: group.host.broadcast(array, root), source.layout.elem_count)
+    return _on_host(build, source, lambda array: group.host.broadcast(array, root), results.broadcast(source))
 
 
 def reduce(build: ProgramBuilder, source: Operand, reduction: str, root: int, group: Group) -> Buffer:
     """On one rank the elements of all ranks joined, on the others zeros."""
-    return _on_host(build, source, lambda array: group.host.reduce(array, reduction, root), source.layout.elem_count)
+    return _on_host(build, source, lambda array: group.host.reduce(array, reduction, root), results.reduce(source))
 
 
 def all_to_all(build: ProgramBuilder, source: Operand, group: Group) -> Buffer:
     """The part for this rank of each rank."""
-    return _on_host(build, source, group.host.all_to_all, source.layout.elem_count)
+    return _on_host(build, source, group.host.all_to_all, results.all_to_all(source))
 
 
 def send(build: ProgramBuilder, source: Operand, target: int, group: Group) -> Buffer:
@@ -181,20 +183,20 @@ def send(build: ProgramBuilder, source: Operand, target: int, group: Group) -> B
         group.host.send(array, target)
         return array[:0]
 
-    return _on_host(build, source, give, 0)
+    return _on_host(build, source, give, results.send(source))
 
 
 def recv(build: ProgramBuilder, like: Operand, source: int, group: Group) -> Buffer:
     """The elements that a rank gives, as many as `like` has."""
-    count, dtype = like.layout.elem_count, like.dtype
-    take = lambda: (group.host.recv(np.empty(count, dtype.numpy), source),)  # noqa: E731
-    return on_host.computed(build, take, (), (dtype, count))[0]
+    received = results.recv(like)
+    take = lambda: (group.host.recv(np.empty(received.elem_count, received.dtype.numpy), source),)  # noqa: E731
+    return on_host.computed(build, take, (), received)[0]
 
 
-def _on_host(build: ProgramBuilder, source: Operand, compute: Callable[[Array], Array], count: int) -> Buffer:
+def _on_host(build: ProgramBuilder, source: Operand, compute: Callable[[Array], Array], result: TensorType) -> Buffer:
     """What ranks make of a flat array of the elements by way of the host."""
     flat = copy.contiguous(build, source).relaid((source.layout.elem_count,), (1,))
-    return on_host.computed(build, lambda array: (compute(array),), (flat,), (source.dtype, count))[0]
+    return on_host.computed(build, lambda array: (compute(array),), (flat,), result)[0]
 
 
 def _joinable(build: ProgramBuilder, source: Operand) -> Operand:

@@ -8,6 +8,7 @@ from collections.abc import Callable, Sequence
 from functools import lru_cache, partial
 from typing import Final, NamedTuple, TypeVar
 
+from ..... import results
 from .....kernels import arguments
 from .....kernels.constants import ACCESS_BYTES, BLOCK_SIZE, COPY_ELEMENTS, FILL_PACKS, JOIN_MANY_SOURCES, JOIN_SOURCES
 from ....core.layout import Layout
@@ -187,13 +188,12 @@ def cat(build: ProgramBuilder, first: Operand, dim: int, *others: Operand) -> Bu
     """The elements of several operands, one behind the other along `dim`."""
     operands = [first, *others]
     shape, itemsize = first.shape, first.itemsize
-    total = sum([operand.shape[dim] for operand in operands])
-    joined = Shape._trusted((*shape[:dim], total, *shape[dim + 1 :]))
-    result = build.empty(first.dtype, joined.elem_count)
+    joined = results.cat(first, others, dim)
+    result = build.output(joined)
     rows, inner, place = math.prod(shape[:dim]), math.prod(shape[dim + 1 :]), 0
-    strides = joined.contiguous_strides()
+    strides = row_major(joined.shape)
     # From where a row of the result begins to where the next one does: the only row has no next one.
-    row = total * inner if rows > 1 else 0
+    row = joined.shape[dim] * inner if rows > 1 else 0
     # The address of each source that a kernel joins, its elements in a row, and where they begin in one of the result.
     together: list[tuple[Address, int, int]] = []
     for operand in operands:

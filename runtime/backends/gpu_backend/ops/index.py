@@ -5,10 +5,11 @@ from __future__ import annotations
 from functools import lru_cache
 from typing import Final, NamedTuple
 
+from ..... import results
 from .....kernels import arguments
 from .....kernels.constants import ACCESS_BYTES, BLOCK_SIZE, COPY_ELEMENTS
-from ....core.layout import Layout
 from ....core.shape import Shape
+from ....core.tensor_type import TensorType
 from ....program.builder import ProgramBuilder
 from ....program.values import NOWHERE, Buffer, KernelArguments, Operand, alignment_of
 from ..execute.index_errors import code_of
@@ -84,27 +85,26 @@ def index_select(build: ProgramBuilder, x: Operand, indexes: Operand, dim: int) 
 
 def select(build: ProgramBuilder, op: str, x: Operand, indexes: Operand, dim: int) -> Buffer:
     """The same for an op that errors name."""
-    shape = (*x.shape[:dim], *indexes.shape, *x.shape[dim + 1 :])
-    return _gather(build, op, x, indexes, shape, along(len(shape), dim, indexes.strides[0]), dim)
+    result = results.index_select(x, indexes, dim)
+    return _gather(build, op, x, indexes, result, along(len(result.shape), dim, indexes.strides[0]), dim)
 
 
 def gather(build: ProgramBuilder, x: Operand, indexes: Operand, dim: int) -> Buffer:
     """The element at each index along `dim`, in the shape of the indexes; 0 at a mark."""
-    return _gather(build, "gather", x, indexes, indexes.shape, indexes.strides, dim)
+    return _gather(build, "gather", x, indexes, results.gather(x, indexes), indexes.strides, dim)
 
 
 def _gather(
-    build: ProgramBuilder, op: str, x: Operand, indexes: Operand, shape: Dims, index_strides: Dims, dim: int
+    build: ProgramBuilder, op: str, x: Operand, indexes: Operand, chosen: TensorType, index_strides: Dims, dim: int
 ) -> Buffer:
-    layout = Layout.contiguous(shape)
-    result = build.empty(x.dtype, layout.elem_count)
+    result = build.output(chosen)
     rows, stride = Rows.of(build, op, indexes, x.shape[dim]), x.strides[dim]
     if result.length == 0:
         check(build, rows)
         return result
     alignment = alignment_of(x.address, stride * x.itemsize)
     several = build.facts.multiprocessors * _MANY <= result.nbytes // ACCESS_BYTES
-    plan = _gather_plan(layout.shape, index_strides, without(x.strides, dim), x.itemsize, alignment, several)
+    plan = _gather_plan(chosen.shape, index_strides, without(x.strides, dim), x.itemsize, alignment, several)
     for blocks, first, (index_offset, offset), count, geometry in plan.parts:
         packed = arguments.gather(
             result=result.address + first * plan.width, source=x.address + offset * plan.width,

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, TypeAlias, TypeVa
 
 import numpy as np
 
+from ..... import results
 from .....dtype import Array, DType
 from .....kernels import arguments
 from .....kernels.constants import BLOCK_SIZE, COPY_ELEMENTS
@@ -130,7 +131,7 @@ def cholesky_by_library(build: ProgramBuilder, library: SolverLibrary, x: Operan
 @_of_finite()
 def det_by_library(build: ProgramBuilder, library: SolverLibrary, x: Operand) -> Buffer | None:
     """Determinants, the products of diagonals, which the host multiplies."""
-    return on_host.computed(build, _product, _factored(build, library, x), (x.dtype, _count(x)))[0]
+    return on_host.computed(build, _product, _factored(build, library, x), results.det(x))[0]
 
 
 def _product(pivots: Array, diagonal: Array) -> tuple[Array]:
@@ -141,8 +142,7 @@ def _product(pivots: Array, diagonal: Array) -> tuple[Array]:
 @_of_finite()
 def slogdet_by_library(build: ProgramBuilder, library: SolverLibrary, x: Operand) -> tuple[Buffer, ...] | None:
     """Their signs, and the logarithms of their absolute values."""
-    results = (x.dtype, _count(x)), (x.dtype.real, _count(x))
-    return on_host.computed(build, _sign_and_logarithm, _factored(build, library, x), *results)
+    return on_host.computed(build, _sign_and_logarithm, _factored(build, library, x), *results.slogdet(x))
 
 
 def _sign_and_logarithm(pivots: Array, diagonal: Array) -> tuple[Array, Array]:
@@ -284,24 +284,24 @@ def svd_by_library(
     right = dense(build.empty(x.dtype, count * few * few), (*outer, few, few))
     addresses = (matrices.address, left.address, values.address, right.address, infos.address)
     build.call(library.svd, x.dtype, (many, few, left_columns), count, has_vectors, *addresses)
-    results: tuple[Buffer, ...] = (values,)
+    made: tuple[Buffer, ...] = (values,)
     if has_vectors:
         if not is_full:
             left = left.relaid((*outer, few, many), left.strides)
         # Columns of the right vectors, of which the conjugate ones are wanted.
         conjugate = applied(build, UnaryOp.CONJ, right) if x.dtype.is_complex else right
         if is_wide:
-            results = copy.fresh(build, _transposed(conjugate)), values, copy.contiguous(build, left).storage
+            made = copy.fresh(build, _transposed(conjugate)), values, copy.contiguous(build, left).storage
         else:
-            results = copy.fresh(build, _transposed(left)), values, conjugate.storage
-    build.host(_complete_svd, dense(infos, (count,)), x, results, has_vectors, is_full)
-    return results
+            made = copy.fresh(build, _transposed(left)), values, conjugate.storage
+    build.host(_complete_svd, dense(infos, (count,)), x, made, has_vectors, is_full)
+    return made
 
 
-def _complete_svd(infos: Operand, x: Operand, results: Sequence[GpuStorage], has_vectors: bool, is_full: bool) -> None:
+def _complete_svd(infos: Operand, x: Operand, targets: Sequence[GpuStorage], has_vectors: bool, is_full: bool) -> None:
     """Store what the host finds where the library did not find the values of a matrix."""
     if on_host.read(infos).any():
-        on_host.store(results, linalg.svd(on_host.read(x), has_vectors, is_full))
+        on_host.store(targets, linalg.svd(on_host.read(x), has_vectors, is_full))
 
 
 def _pointers(build: ProgramBuilder, x: Operand, size: int = 0) -> Pointer:
@@ -327,56 +327,43 @@ def _transposed(x: Operand) -> Operand:
 
 def cholesky(build: ProgramBuilder, x: Operand) -> Buffer:
     """The same on the host, which waits for the device; then the results are copied back."""
-    return on_host.computed(build, linalg.cholesky, (x,), (x.dtype, x.layout.elem_count))[0]
+    return on_host.computed(build, linalg.cholesky, (x,), results.cholesky(x))[0]
 
 
 def det(build: ProgramBuilder, x: Operand) -> Buffer:
     """Determinants."""
-    return on_host.computed(build, linalg.det, (x,), (x.dtype, _count(x)))[0]
+    return on_host.computed(build, linalg.det, (x,), results.det(x))[0]
 
 
 def slogdet(build: ProgramBuilder, x: Operand) -> tuple[Buffer, ...]:
     """Signs of determinants, and logarithms of their absolute values."""
-    return on_host.computed(build, linalg.slogdet, (x,), (x.dtype, _count(x)), (x.dtype.real, _count(x)))
+    return on_host.computed(build, linalg.slogdet, (x,), *results.slogdet(x))
 
 
 def solve(build: ProgramBuilder, x: Operand, values: Operand) -> Buffer:
     """The columns of which matrices make `values`."""
-    return on_host.computed(build, linalg.solve, (x, values), (x.dtype, values.layout.elem_count))[0]
+    return on_host.computed(build, linalg.solve, (x, values), results.solve(x, values))[0]
 
 
 def eig(build: ProgramBuilder, x: Operand, has_vectors: bool) -> tuple[Buffer, ...]:
     """Eigenvalues and eigenvectors."""
-    dtype = x.dtype.complex
-    assert dtype is not None, "matrices have dtypes that are parts of complex numbers, or complex"
-    return _eigen(build, partial(linalg.eig, has_vectors=has_vectors), x, has_vectors, dtype, dtype)
+    compute = partial(linalg.eig, has_vectors=has_vectors)
+    return on_host.computed(build, compute, (x,), *results.eig(x, has_vectors))
 
 
 def eigh(build: ProgramBuilder, x: Operand, has_vectors: bool) -> tuple[Buffer, ...]:
     """Eigenvalues and eigenvectors of Hermitian matrices."""
-    return _eigen(build, partial(linalg.eigh, has_vectors=has_vectors), x, has_vectors, x.dtype.real, x.dtype)
-
-
-def _eigen(
-    build: ProgramBuilder, compute: on_host.Compute, x: Operand, has_vectors: bool, values: DType, vectors: DType
-) -> tuple[Buffer, ...]:
-    results = [(values, _count(x) * x.shape[-1]), (vectors, x.layout.elem_count)]
-    return on_host.computed(build, compute, (x,), *results[: 1 + has_vectors])
+    compute = partial(linalg.eigh, has_vectors=has_vectors)
+    return on_host.computed(build, compute, (x,), *results.eigh(x, has_vectors))
 
 
 def qr(build: ProgramBuilder, x: Operand, is_complete: bool) -> tuple[Buffer, ...]:
     """Orthonormal columns and upper triangles."""
-    *_, rows, columns = x.shape
-    q_columns = _count(x) * (rows if is_complete else min(rows, columns))
-    results = (x.dtype, rows * q_columns), (x.dtype, q_columns * columns)
-    return on_host.computed(build, partial(linalg.qr, is_complete=is_complete), (x,), *results)
+    compute = partial(linalg.qr, is_complete=is_complete)
+    return on_host.computed(build, compute, (x,), *results.qr(x, is_complete))
 
 
 def svd(build: ProgramBuilder, x: Operand, has_vectors: bool, is_full: bool) -> tuple[Buffer, ...]:
     """Singular values, between singular vectors if these are asked for."""
-    (*_, rows, columns), count = x.shape, _count(x)
-    few = min(rows, columns)
-    left, right = (rows, columns) if is_full else (few, few)
-    results = (x.dtype, count * rows * left), (x.dtype.real, count * few), (x.dtype, count * right * columns)
     compute = partial(linalg.svd, has_vectors=has_vectors, is_full=is_full)
-    return on_host.computed(build, compute, (x,), *(results if has_vectors else results[1:2]))
+    return on_host.computed(build, compute, (x,), *results.svd(x, has_vectors, is_full))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
+from ..... import results
 from .....kernels import arguments
 from .....kernels.constants import ACCESS_BYTES, BLOCK_SIZE, REDUCE_IN_FLIGHT
 from .....op import BinaryOp, ReduceOp, UnaryOp
@@ -19,7 +20,7 @@ _KNOWN: Final = 2
 def cross_entropy(build: ProgramBuilder, x: Operand, targets: Operand, dim: int, ignored: int) -> tuple[Buffer, Buffer]:
     """Minus log_softmax at each target along `dim`, and 1 where a target counts."""
     compute = x.dtype.compute
-    losses, counted = (build.empty(compute, targets.layout.elem_count) for _ in range(2))
+    losses, counted = map(build.output, results.cross_entropy(x, targets))
     if losses.length == 0:
         return losses, counted
     given = index.Rows.of(build, "cross_entropy", targets, x.shape[dim])
@@ -56,7 +57,7 @@ def cross_entropy_gradient(
     """(softmax(x) - 1) * g at each target along `dim`, softmax(x) * g elsewhere, 0 where a target does not count."""
     shape = x.shape
     is_whole = x.layout.dense is x.layout and x.layout.elem_count == x.storage.length and dim == len(shape) - 1
-    result = x.storage if overwrites and is_whole else build.empty(x.dtype, x.layout.elem_count)
+    result = x.storage if overwrites and is_whole else build.output(results.cross_entropy_gradient(x))
     if targets.layout.elem_count == 0:
         return result
     given = index.Rows.of(build, "cross_entropy_gradient", targets, shape[dim])
@@ -86,7 +87,7 @@ def ratio_of_sums(build: ProgramBuilder, x: Operand, divisor: Operand) -> tuple[
         total, below = (reduce.reduce(build, ReduceOp.SUM, each, tuple(range(len(each.shape)))) for each in every)
         ratio = elementwise.binary(build, BinaryOp.DIV, dense(total, ()), dense(below, ()))
         return ratio, below, elementwise.unary(build, UnaryOp.RECIP, dense(below, ()))
-    ratio, below, slope = (build.empty(x.dtype, 1) for _ in range(3))
+    ratio, below, slope = map(build.output, results.ratio_of_sums(x))
     packed = arguments.ratio_of_sums(
         result=ratio.address, total=below.address, slope=slope.address, source=x.address,
         divisor=divisor.address, length=x.layout.elem_count, team=team,

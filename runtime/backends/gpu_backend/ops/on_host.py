@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
 
-from .....dtype import Array, DType
+from .....dtype import Array
+from ....core.tensor_type import TensorType
 from ....program.builder import ProgramBuilder
 from ....program.values import Buffer, Operand
 from . import copy
@@ -23,10 +24,10 @@ Compute: TypeAlias = Callable[..., Sequence[Any]]
 
 
 def computed(
-    build: ProgramBuilder, compute: Compute, operands: Sequence[Operand], *results: tuple[DType, int]
+    build: ProgramBuilder, compute: Compute, operands: Sequence[Operand], *results: TensorType | None
 ) -> tuple[Buffer, ...]:
-    """New buffers, each of so many elements of a dtype, with the arrays that `compute` returns."""
-    buffers = tuple([build.empty(dtype, length) for dtype, length in results])
+    """New buffers for the results that there are, with the arrays that `compute` returns."""
+    buffers = tuple([build.output(result) for result in results if result is not None])
     build.host(_compute, compute, tuple([copy.contiguous(build, x) for x in operands]), buffers)
     return buffers
 

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-import math
 from functools import partial
 from typing import TYPE_CHECKING
 
+from ..... import results
 from .....kernels import arguments
+from ....core.tensor_type import TensorType
 from ....program.builder import ProgramBuilder
 from ....program.values import Buffer, Operand
 from . import copy
@@ -26,7 +27,7 @@ def avg_pool2d_by_library(
         return None
     b, c, h, w = x.shape
     source = copy.contiguous(build, x)
-    result = build.empty(x.dtype, math.prod(_pooled(x, kernel_size, stride)))
+    result = build.output(results.avg_pool2d(x, kernel_size, stride))
     call = library.avg_pool2d(x.dtype, (b, c, h, w), kernel_size, stride, source.address, result.address)
     fallback = partial(avg_pool2d, x=x, kernel_size=kernel_size, stride=stride)
     return result if build.append(call, fallback) else None
@@ -34,28 +35,21 @@ def avg_pool2d_by_library(
 
 def avg_pool2d(build: ProgramBuilder, x: Operand, kernel_size: Pair, stride: Pair) -> Buffer:
     """The mean of each window."""
-    return _pool(build, "avg_pool2d", x, kernel_size, stride)
+    return _pool(build, "avg_pool2d", x, results.avg_pool2d(x, kernel_size, stride), kernel_size, stride)
 
 
 def max_pool2d(build: ProgramBuilder, x: Operand, kernel_size: Pair, stride: Pair) -> Buffer:
     """The largest element of each window."""
-    return _pool(build, "max_pool2d", x, kernel_size, stride)
+    return _pool(build, "max_pool2d", x, results.max_pool2d(x, kernel_size, stride), kernel_size, stride)
 
 
-def _pooled(x: Operand, kernel_size: Pair, stride: Pair) -> tuple[int, int, int, int]:
-    b, c, *sizes = x.shape
-    height, width = [(size - window) // step + 1 for size, window, step in zip(sizes, kernel_size, stride, strict=True)]
-    return b, c, height, width
-
-
-def _pool(build: ProgramBuilder, op: str, x: Operand, kernel_size: Pair, stride: Pair) -> Buffer:
-    shape = _pooled(x, kernel_size, stride)
+def _pool(build: ProgramBuilder, op: str, x: Operand, pooled: TensorType, kernel_size: Pair, stride: Pair) -> Buffer:
     *outer, stride_h, stride_w = x.strides
-    result = build.empty(x.dtype, math.prod(shape))
+    result = build.output(pooled)
     if result.length == 0:
         return result
     name, itemsize = f"{op}_{x.dtype.value}", x.itemsize
-    dims, steps = merged(shape, ((*outer, stride_h * stride[0], stride_w * stride[1]),))
+    dims, steps = merged(pooled.shape, ((*outer, stride_h * stride[0], stride_w * stride[1]),))
     per_block = packed_block(itemsize, dims[-1] if dims else 1)
     for blocks, first, (offset,), count, geometry in parts(per_block, dims, steps):
         packed = arguments.pool(

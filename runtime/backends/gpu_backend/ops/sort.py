@@ -6,6 +6,7 @@ import math
 from collections.abc import Sequence
 from typing import Final
 
+from ..... import results
 from .....dtype import DType
 from .....kernels import arguments
 from .....kernels.constants import BLOCK_SIZE, DIGIT_BITS, SELECT_COUNT, SORT_TILE
@@ -46,7 +47,7 @@ def argsort(build: ProgramBuilder, x: Operand, descending: bool, count: int) -> 
     positions = _positions(build, source, lines, length, descending, None)
     if count == length:
         return positions
-    first = build.empty(DType.U32, lines * count)
+    first = build.output(results.argsort(x, count))
     copy.copy2d(build, positions, first, lines, count, length, count, 0, 0)
     return first
 
@@ -74,7 +75,7 @@ def _lines(x: Operand) -> tuple[int, int]:
 def searchsorted(build: ProgramBuilder, x: Operand, values: Operand, right: bool) -> Buffer:
     """The places of values in lines that are in order, as i64."""
     count = values.layout.elem_count
-    result = build.empty(DType.I64, count)
+    result = build.output(results.searchsorted(values))
     if count:
         source, wanted = copy.contiguous(build, x), copy.contiguous(build, values)
         packed = arguments.search_lines(

@@ -7,6 +7,7 @@ from collections.abc import Callable
 from functools import lru_cache, partial
 from typing import Final
 
+from ..... import results
 from .....kernels import arguments
 from .....kernels.constants import BLOCK_SIZE
 from ....base.error import InvalidArgument
@@ -29,17 +30,18 @@ def upsample_nearest1d(build: ProgramBuilder, x: Operand, size: int) -> Buffer:
     """(b, c, l) at another length: place i is the old place floor(i * old length / new length)."""
     # The channels are the rows of an image that keeps its height.
     (b, c, length), (stride_b, stride_c, stride) = x.shape, x.strides
-    return _nearest(build, "upsample_nearest1d", x.relaid((b, 1, c, length), (stride_b, 0, stride_c, stride)), c, size)
+    image = x.relaid((b, 1, c, length), (stride_b, 0, stride_c, stride))
+    return _nearest(build, "upsample_nearest1d", image, build.output(results.upsample_nearest1d(x, size)), c, size)
 
 
 def upsample_nearest2d(build: ProgramBuilder, x: Operand, height: int, width: int) -> Buffer:
     """The same of (b, c, h, w) along both of the last dims."""
-    return _nearest(build, "upsample_nearest2d", x, height, width)
+    result = build.output(results.upsample_nearest2d(x, height, width))
+    return _nearest(build, "upsample_nearest2d", x, result, height, width)
 
 
-def _nearest(build: ProgramBuilder, op: str, x: Operand, height: int, width: int) -> Buffer:
-    b, c, old_h, old_w = x.shape
-    result = build.empty(x.dtype, b * c * height * width)
+def _nearest(build: ProgramBuilder, op: str, x: Operand, result: Buffer, height: int, width: int) -> Buffer:
+    old_h, old_w = x.shape[2:]
     if result.length:
         # The kernel divides the product of a place and an old size, through a product only where that is small.
         is_wide = max(height * old_h, width * old_w) >= LIMIT
@@ -66,10 +68,10 @@ def upsample_bilinear2d(
     scale_w: float | None,
 ) -> Buffer:
     """(b, c, h, w) at (height, width), interpolated; a scale factor counts only where corners are not aligned."""
-    b, c, old_h, old_w = x.shape
+    old_h, old_w = x.shape[2:]
     if (old_h, old_w) == (height, width):
         return copy.fresh(build, x)
-    result = build.empty(x.dtype, b * c * height * width)
+    result = build.output(results.upsample_bilinear2d(x, height, width))
     if result.length:
         pack = partial(
             arguments.bilinear, align_corners=align_corners, scale_h=_scale(old_h, height, align_corners, scale_h),
