@@ -72,15 +72,6 @@ TALLOW_INLINE RowMoments<compute_type<T>> held_moments(const Arguments& argument
     return {mean, scale_of(arguments, team.sum(own))};
 }
 
-// Has a block bring memory to the cache that all blocks share; an address of 0 is of none.
-TALLOW_INLINE void fetch_to_cache([[maybe_unused]] uint64_t address, [[maybe_unused]] uint32_t bytes) {
-#if defined(TALLOW_NVIDIA) && defined(__CUDA_ARCH__)
-    constexpr uint32_t line = 128;
-    for (uint32_t byte = thread_index() * line; address != 0 && byte < bytes; byte += block_size * line)
-        asm volatile("prefetch.global.L2 [%0];" ::"l"(address + byte));
-#endif
-}
-
 // No kernel in front writes weights and biases, so they come to the cache while this one waits for it.
 template <typename T, typename Arguments> TALLOW_INLINE void begin_norm(const Arguments& arguments) {
     let_next_kernel_begin();

@@ -3,6 +3,7 @@
 
 #include "math.hpp"
 #include "reduce.hpp"
+#include "row_formula.hpp"
 
 namespace tallow {
 
@@ -83,13 +84,8 @@ template <typename T, bool Even = false> struct Row {
     }
 };
 
-// Sums and highest numbers. A NaN is no highest number: it shows in the sums that come after.
-struct JoinSums {
-    template <typename Value> static TALLOW_INLINE Value combine(Value x, Value y) {
-        return x + y;
-    }
-};
-struct JoinHighest {
+// The highest number, which no NaN is: it shows in the sums that come after.
+struct JoinHighestNumber {
     template <typename Value> static TALLOW_INLINE Value combine(Value x, Value y) {
         return fmax(x, y);
     }
@@ -127,9 +123,18 @@ struct Team {
         return join<JoinSums>(value);
     }
     template <typename Value> TALLOW_INLINE Value highest(Value value) {
-        return join<JoinHighest>(value);
+        return join<JoinHighestNumber>(value);
     }
 };
+
+// Has a block bring memory to the cache that all blocks share; an address of 0 is of none.
+TALLOW_INLINE void fetch_to_cache([[maybe_unused]] uint64_t address, [[maybe_unused]] uint32_t bytes) {
+#if defined(TALLOW_NVIDIA) && defined(__CUDA_ARCH__)
+    constexpr uint32_t line = 128;
+    for (uint32_t byte = thread_index() * line; address != 0 && byte < bytes; byte += block_size * line)
+        asm volatile("prefetch.global.L2 [%0];" ::"l"(address + byte));
+#endif
+}
 
 // The same pack, whose elements are unpacked anew by what follows. Compilers would keep them as numbers of the compute
 // dtype, which take twice the registers.

@@ -32,11 +32,11 @@ template <typename T> struct Exponentials {
         return sum * row_exponential<T>(highest - pivot);
     }
     TALLOW_INLINE void add(const Exponentials& other) {
-        const Value most = JoinHighest::combine(highest, other.highest);
+        const Value most = JoinHighestNumber::combine(highest, other.highest);
         *this = {most, scaled(pivot(most)) + other.scaled(pivot(most))};
     }
     TALLOW_INLINE void add(Value x) {
-        const Value most = JoinHighest::combine(highest, x);
+        const Value most = JoinHighestNumber::combine(highest, x);
         *this = {most, scaled(pivot(most)) + row_exponential<T>(x - pivot(most))};
     }
     // What the threads of a team know together.
@@ -69,8 +69,8 @@ TALLOW_INLINE void softmax_held(const Arguments& arguments) {
         const uint32_t length = number < arguments.rows ? arguments.length : 0;
         const Row<T, Even> row(pointer_to<const T>(arguments.source) + offsets[0], length);
         HeldRow<T, Packs, Even> held(row, team.size, no_number<T>());
-        const Value highest = team.highest(
-            held.template fold<JoinHighest>(-infinity(Value{}), [](Value most, Value x) { return fmax(most, x); }));
+        const Value highest = team.highest(held.template fold<JoinHighestNumber>(
+            -infinity(Value{}), [](Value most, Value x) { return fmax(most, x); }));
         held.keep_packed();
         const Value sum = team.sum(held.template fold<JoinSums>(
             Value{0}, [=](Value sum, Value x) { return sum + row_exponential<T>(x - highest); }));
@@ -100,7 +100,7 @@ TALLOW_INLINE Exponentials<T> measure_exponentials(const Row<T>& row, uint32_t b
         for (uint32_t p = 0; p < reduce_in_flight; ++p)
 #pragma unroll
             for (uint32_t i = 0; i < Row<T>::pack; ++i)
-                highest = JoinHighest::combine(highest, to_compute(take_element<T>(loaded[p], i)));
+                highest = JoinHighestNumber::combine(highest, to_compute(take_element<T>(loaded[p], i)));
         const Value pivot = Known::pivot(highest);
         Value sum = known.scaled(pivot);
 #pragma unroll

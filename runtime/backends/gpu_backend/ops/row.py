@@ -1,0 +1,271 @@
+"""Row formulas: functions of the elements along a dim and of reductions over it."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from functools import lru_cache
+from typing import Final, NamedTuple
+
+from .....kernels import arguments
+from .....kernels.arguments import Geometry
+from .....kernels.constants import ACCESS_BYTES, BLOCK_SIZE, ROW_TEAM
+from ....base.error import InvalidArgument
+from ....program.builder import ProgramBuilder
+from ....program.values import Address, Buffer, Number, Operand, Parameter, address_of
+from ..driver.grid import ceil_divide, power_of_two
+from . import copy
+from .geometry import LIMIT, Dims, merged, packed_dims, split
+from .rows import moved_back, moved_last
+from .scalar import element_bits
+
+# The arrays of AlongRows and AlongColumns.
+_OPERANDS: Final = 4
+_RESULTS: Final = 3
+_PARAMETERS: Final = 4
+
+# How many vectors of a row a thread may have in registers, by the bytes of an element: vectors of 16 bytes where the
+# width is a multiple of these, else single elements.
+_VECTORS: Final = {2: (2, 4, 8), 4: (2, 4, 8), 8: (2,)}
+_SCALARS: Final = {2: (4, 16), 4: (4, 16), 8: (4,)}
+# Up to so many are better than more threads for a row.
+_PREFERRED_VECTORS: Final = 4
+_PREFERRED_SCALARS: Final = 16
+# With fewer blocks for each multiprocessor, long rows are split into parts. A part has at least so many bytes for each
+# thread, so that the numbers of all parts are few to read.
+_BUSY_BLOCKS: Final = 4
+_MIN_THREAD_BYTES: Final = 64
+_MAX_PARTS: Final = 1024
+# Kernels count the elements of a row in 32 bits, and look ahead.
+_MAX_LENGTH: Final = (1 << 32) - (1 << 20)
+# Along a dim that is not the innermost one, kernels of columns read so many bytes side by side at least, and keep a
+# device busy where rows are not longer than this. Else the dim is moved last, which copies. Neither depends on how many
+# rows there are.
+_MIN_INNER_BYTES: Final = 64
+_MAX_COLUMN: Final = 4096
+# How many vectors of a column a thread has in registers, and the most threads that share a column.
+_COLUMN_VECTORS: Final = 8
+_COLUMN_THREADS: Final = 32
+
+
+class RowFormula(NamedTuple):
+    """Kernels of a row formula, and what their launches depend on."""
+
+    family: str
+    op: str
+    """The kernels' names begin with it."""
+    results: int
+    passes: int
+    joined: int
+    """To how many numbers all passes reduce a row."""
+
+
+def along(
+    build: ProgramBuilder,
+    formula: RowFormula,
+    dim: int,
+    operands: Sequence[Operand],
+    parameters: Sequence[float | Parameter] = (),
+) -> tuple[Buffer, ...]:
+    """The results of a formula along a dim of operands, contiguous.
+
+    The operands have one dtype and one shape, that of the results; one that lacks a dim has stride 0 there.
+    """
+    x = operands[0]
+    shape, count = x.shape, x.layout.elem_count
+    results = tuple([build.empty(x.dtype, count) for _ in range(formula.results)])
+    if count == 0:
+        return results
+    bits = [element_bits(number, x.dtype.compute) for number in parameters]
+    bits += [0] * (_PARAMETERS - len(bits))
+    length, inner = shape[dim], math.prod(shape[dim + 1 :])
+    if inner == 1:
+        rows = [operand.relaid(shape[: dim + 1], operand.strides[: dim + 1]) for operand in operands]
+        _along_rows(build, formula, rows, results, bits)
+    elif inner * x.itemsize >= _MIN_INNER_BYTES and length <= _MAX_COLUMN and count // length < LIMIT:
+        _along_columns(build, formula, dim, operands, results, bits)
+    else:
+        _along_rows(build, formula, [moved_last(operand, dim) for operand in operands], results, bits)
+        results = tuple([moved_back(build, result, shape, dim) for result in results])
+    return results
+
+
+class _Launch(NamedTuple):
+    """A launch over rows from number `first` on: of `team` threads each or, without a team, of `splits` blocks each."""
+
+    first: int
+    offsets: Dims
+    """Where the first row begins in each operand."""
+    kernel: str
+    rows: int
+    team: int
+    splits: int
+    chunk: int
+    geometry: Geometry
+
+    @property
+    def blocks(self) -> int:
+        return ceil_divide(self.rows * self.team, BLOCK_SIZE) if self.team else self.rows * self.splits
+
+
+def _along_rows(
+    build: ProgramBuilder,
+    formula: RowFormula,
+    operands: Sequence[Operand],
+    results: Sequence[Buffer],
+    parameters: Sequence[Number],
+) -> None:
+    """Launch kernels of rows along the last dim."""
+    x = operands[0]
+    itemsize, length = x.itemsize, x.shape[-1]
+    if length > _MAX_LENGTH:
+        raise InvalidArgument(
+            formula.op, f"a row has at most {_MAX_LENGTH} elements, not {length}; cut it into several"
+        )
+    unit = ACCESS_BYTES // itemsize
+    if length % unit:
+        unit = 1
+    operands = [_in_vectors(build, operand, unit) for operand in operands]
+    varying = sum(1 << k for k, operand in enumerate(operands) if operand.strides[-1])
+    strides = tuple([operand.strides[:-1] for operand in operands])
+    name = f"{formula.op}_{x.dtype.value}"
+    for launch in _launches(x.shape, strides, itemsize, unit, build.facts.multiprocessors):
+        is_split = launch.splits > 1 and formula.passes > 0
+        nbytes = launch.rows * launch.splits * formula.joined * x.dtype.compute.itemsize
+        parts = build.allocate(nbytes) if is_split else None
+        sources = [each.address + offset * itemsize for each, offset in zip(operands, launch.offsets, strict=True)]
+        targets = [result.address + launch.first * length * itemsize for result in results]
+        for stage in range(formula.passes + 1) if is_split else (formula.passes,):
+            packed = arguments.along_rows(
+                results=_padded(targets, _RESULTS), sources=_padded(sources, _OPERANDS), parts=address_of(parts),
+                parameters=parameters, rows=launch.rows, length=length, varying=varying, team=launch.team,
+                splits=launch.splits, chunk=launch.chunk, stage=stage, geometry=launch.geometry,
+            )  # fmt: skip
+            build.launch(formula.family, f"{name}_{launch.kernel}", launch.blocks, packed)
+
+
+def _in_vectors(build: ProgramBuilder, x: Operand, unit: int) -> Operand:
+    """The elements in rows of aligned vectors of `unit` elements, or one number a row: copied where they are not."""
+    *outer, along_row = x.strides
+    if along_row == 0 or x.shape[-1] == 1:
+        return x.relaid(x.shape, (*outer, 0))
+    steps = [step for size, step in zip(x.shape[:-1], outer, strict=True) if size > 1]
+    is_aligned = unit == 1 or (x.address.is_aligned() and all(step % unit == 0 for step in steps))
+    return x if along_row == 1 and is_aligned else _copied_once(build, x)
+
+
+def _copied_once(build: ProgramBuilder, x: Operand) -> Operand:
+    """A copy in which dims of stride 0 have stride 0 too."""
+    sizes = [size if step else 1 for size, step in zip(x.shape, x.strides, strict=True)]
+    copied = copy.copied(build, x.relaid(sizes, x.strides))
+    return copied.relaid(x.shape, [new if old else 0 for new, old in zip(copied.strides, x.strides, strict=True)])
+
+
+@lru_cache(maxsize=4096)
+def _launches(
+    shape: Dims, strides: tuple[Dims, ...], itemsize: int, unit: int, multiprocessors: int
+) -> tuple[_Launch, ...]:
+    *outer, length = shape
+    dims, strides = merged(tuple(outer), strides)
+    padding = ((0,) * len(dims),) * (_OPERANDS - len(strides))
+    vectors = length // unit
+    if unit > 1:
+        access, in_registers = "vector", _in_registers(vectors, _VECTORS[itemsize], _PREFERRED_VECTORS)
+    else:
+        access, in_registers = "scalar", _in_registers(vectors, _SCALARS[itemsize], _PREFERRED_SCALARS)
+    team = power_of_two(ceil_divide(vectors, in_registers)) if in_registers else 0
+    launches = []
+    for piece in split(dims, strides):
+        rows = math.prod(piece.dims)
+        splits, chunk = (1, vectors) if team else _parts(rows, vectors, itemsize * unit, multiprocessors)
+        kernel = f"{access}{in_registers}" if team else f"{access}_long"
+        geometry = packed_dims(piece.dims, (*strides, *padding))
+        launches.append(_Launch(piece.first, piece.offsets, kernel, rows, team, splits, chunk, geometry))
+    return tuple(launches)
+
+
+def _in_registers(vectors: int, options: Dims, preferred: int) -> int:
+    """How many vectors of a row a thread has in registers; 0 where the row is too long.
+
+    Threads of one wave need no barrier. So a row first takes more threads of a wave, then more vectors of each, up to
+    those that are preferred, then more waves.
+    """
+    preferred = min(preferred, options[-1])
+    in_wave = [option for option in options if option <= preferred and vectors <= option * ROW_TEAM]
+    in_block = [option for option in options if option >= preferred and vectors <= option * BLOCK_SIZE]
+    return next(iter(in_wave + in_block), 0)
+
+
+def _parts(rows: int, vectors: int, nbytes: int, multiprocessors: int) -> tuple[int, int]:
+    """Into how many parts rows of vectors of `nbytes` bytes are split, and the vectors of a part."""
+    wanted = _BUSY_BLOCKS * multiprocessors // rows
+    splits = max(min(wanted, vectors * nbytes // (_MIN_THREAD_BYTES * BLOCK_SIZE), _MAX_PARTS), 1)
+    chunk = ceil_divide(ceil_divide(vectors, splits), BLOCK_SIZE) * BLOCK_SIZE
+    return ceil_divide(vectors, chunk), chunk
+
+
+class _Steps(NamedTuple):
+    """The strides of an operand whose dims before and after one dim are merged."""
+
+    outer: int
+    along: int
+    across: int
+
+
+def _along_columns(
+    build: ProgramBuilder,
+    formula: RowFormula,
+    dim: int,
+    operands: Sequence[Operand],
+    results: Sequence[Buffer],
+    parameters: Sequence[Number],
+) -> None:
+    """Launch a kernel of columns."""
+    x = operands[0]
+    itemsize, shape, length = x.itemsize, x.shape, x.shape[dim]
+    inner = math.prod(shape[dim + 1 :])
+    # A copy has such strides.
+    operands = [each if _steps(shape, each.strides, dim) else copy.copied(build, each) for each in operands]
+    steps = [_steps(shape, each.strides, dim) or _Steps(length * inner, inner, 1) for each in operands]
+    unit = ACCESS_BYTES // itemsize
+    is_aligned = all(
+        each.address.is_aligned() and step.outer % unit == 0 and step.along % unit == 0
+        for each, step in zip(operands, steps, strict=True)
+        if step.across
+    )
+    if inner % unit or not is_aligned:
+        unit = 1
+    columns = math.prod(shape[:dim]) * (inner // unit)
+    # Threads that share a column reduce in an order that follows from the width of rows alone.
+    together = min(power_of_two(ceil_divide(length, _COLUMN_VECTORS)), _COLUMN_THREADS)
+    fits_registers = unit > 1 and length <= _COLUMN_VECTORS * _COLUMN_THREADS
+    kernel = f"columns{_COLUMN_VECTORS}" if fits_registers else "vector_columns" if unit > 1 else "scalar_columns"
+    packed = arguments.along_columns(
+        results=_padded([result.address for result in results], _RESULTS),
+        sources=_padded([each.address for each in operands], _OPERANDS), parameters=parameters,
+        outer=_padded([step.outer for step in steps], _OPERANDS),
+        along=_padded([step.along for step in steps], _OPERANDS), inner=inner, length=length,
+        varying=sum(1 << k for k, step in enumerate(steps) if step.along),
+        across=sum(1 << k for k, step in enumerate(steps) if step.across), columns=columns,
+        columns_across=inner // unit, team=BLOCK_SIZE // together,
+    )  # fmt: skip
+    blocks = ceil_divide(columns * together, BLOCK_SIZE)
+    build.launch(formula.family, f"{formula.op}_{x.dtype.value}_{kernel}", blocks, packed)
+
+
+@lru_cache(maxsize=4096)
+def _steps(shape: Dims, strides: Dims, dim: int) -> _Steps | None:
+    """The strides around a dim; None where dims before or after it do not merge, or those after it are not dense."""
+    outer = _step(shape[:dim], strides[:dim])
+    across = _step(shape[dim + 1 :], strides[dim + 1 :])
+    return None if outer is None or across not in (0, 1) else _Steps(outer, strides[dim], across)
+
+
+def _step(dims: Dims, strides: Dims) -> int | None:
+    """The stride of dims that are merged into one; None where they do not merge."""
+    dims, (steps,) = merged(dims, (strides,))
+    return 0 if not dims else steps[0] if len(dims) == 1 else None
+
+
+def _padded(numbers: Sequence[Address | int], count: int) -> list[Address | int]:
+    return [*numbers, *[0] * (count - len(numbers))]

@@ -1,0 +1,165 @@
+// Row formulas along a dim that is not the innermost one: see row_formula.hpp. N rows side by side are a column of
+// vectors. Arguments are AlongColumns of row.yaml.
+#pragma once
+
+#include "row_vectors.hpp"
+
+namespace tallow {
+
+// The most numbers to which one of the first passes reduces.
+template <typename Functor, uint32_t Passes>
+constexpr uint32_t max_joined = largest<max_joined<Functor, Passes - 1>, Functor::template Joined<Passes - 1>::count>;
+template <typename Functor> constexpr uint32_t max_joined<Functor, 0> = 1;
+
+// A thread's part of a column: vectors `down`, down + together and so on. It has up to `Loaded` of them in registers;
+// where that is 0, it reads them again in every pass.
+template <typename Functor, typename T, uint32_t N, uint32_t Loaded> struct RowColumn {
+    using Value = compute_type<T>;
+    using Vector = RowVector<T, N>;
+    static constexpr uint32_t operands = Functor::operands;
+    static constexpr uint32_t in_flight = Loaded ? Loaded : vectors_in_flight<Functor, T>;
+    const T* sources[operands];
+    uint64_t along[operands];
+    uint32_t across;
+    uint32_t length;
+    uint32_t down;
+    uint32_t together;
+    Vector loaded[operands][in_flight];
+
+    template <typename Arguments>
+    TALLOW_INLINE RowColumn(const Arguments& arguments, uint32_t outer, uint32_t column)
+        : across(arguments.across), length(arguments.length), down(teams_in(thread_index(), arguments.team)),
+          together(teams_in(block_size, arguments.team)) {
+#pragma unroll
+        for (uint32_t k = 0; k < operands; ++k) {
+            const uint64_t first = outer * arguments.outer[k] + (across >> k & 1 ? column : 0);
+            sources[k] = pointer_to<const T>(arguments.sources[k]) + first;
+            along[k] = arguments.along[k];
+        }
+        if constexpr (Loaded > 0) {
+#pragma unroll
+            for (uint32_t v = 0; v < Loaded; ++v)
+#pragma unroll
+                for (uint32_t k = 0; k < operands; ++k) {
+                    loaded[k][v] = Vector{};
+                    if (is_in_registers<Functor>(k) && down + v * together < length)
+                        loaded[k][v] = load(k, down + v * together);
+                }
+        }
+    }
+    TALLOW_INLINE Vector load(uint32_t k, uint32_t position) const {
+        const T* const source = sources[k] + position * along[k];
+        return across >> k & 1 ? load_registers<sizeof(T) * N>(source) : splat<T, N>(*source);
+    }
+    // Calls visit(vectors, position, is_valid) for each vector of the thread.
+    template <typename Visit> TALLOW_INLINE void visit(Visit visit) {
+        if constexpr (Loaded > 0) {
+#pragma unroll
+            for (uint32_t v = 0; v < Loaded; ++v) {
+                const uint32_t position = down + v * together;
+                Vector vectors[operands];
+#pragma unroll
+                for (uint32_t k = 0; k < operands; ++k)
+                    vectors[k] =
+                        is_in_registers<Functor>(k) ? loaded[k][v] : load(k, opaque(position < length ? position : 0));
+                visit(vectors, position, position < length);
+            }
+            keep_packed<T, N>(loaded);
+        } else {
+            for (uint32_t first = down; first < length; first += in_flight * together) {
+                Vector vectors[in_flight][operands];
+#pragma unroll
+                for (uint32_t v = 0; v < in_flight; ++v)
+#pragma unroll
+                    for (uint32_t k = 0; k < operands; ++k) {
+                        // In the place of a vector behind the end, one that exists.
+                        const uint32_t wanted = first + v * together;
+                        vectors[v][k] = load(k, wanted < length ? wanted : first);
+                    }
+#pragma unroll
+                for (uint32_t v = 0; v < in_flight; ++v)
+                    visit(vectors[v], first + v * together, first + v * together < length);
+            }
+        }
+    }
+    // The passes from `Pass` on, of each of the N rows. Threads join their numbers in shared memory.
+    template <uint32_t Pass, uint32_t Max>
+    TALLOW_INLINE void reduce(RowOf<T, Functor> (&rows)[N], Value (&shared)[N][block_size][Max]) {
+        if constexpr (Pass < Functor::passes) {
+            using Joins = typename Functor::template Joined<Pass>;
+            Value numbers[N][Joins::count];
+#pragma unroll
+            for (uint32_t i = 0; i < N; ++i)
+                Joins::identities(numbers[i]);
+            visit([&](const Vector(&vectors)[operands], uint32_t position, bool is_valid) {
+#pragma unroll
+                for (uint32_t i = 0; i < N; ++i) {
+                    Value elements[operands], terms[Joins::count];
+                    take_elements<T, N>(vectors, i, elements);
+                    Functor::template contribute<Pass, T>(rows[i], elements, static_cast<Value>(position), terms);
+                    combine_valid<Joins>(numbers[i], terms, is_valid);
+                }
+            });
+            const uint32_t team = block_size / together;
+            // The numbers of the pass before may still be read.
+            synchronize_block();
+#pragma unroll
+            for (uint32_t i = 0; i < N; ++i)
+                copy_numbers<Joins::count>(shared[i][thread_index()], numbers[i]);
+            synchronize_block();
+            for (uint32_t half = together / 2; half > 0; half /= 2) {
+                if (down < half) {
+#pragma unroll
+                    for (uint32_t i = 0; i < N; ++i) {
+                        Value others[Joins::count];
+                        copy_numbers<Joins::count>(others, shared[i][thread_index() + half * team]);
+                        Joins::combine(numbers[i], others);
+                        copy_numbers<Joins::count>(shared[i][thread_index()], numbers[i]);
+                    }
+                }
+                synchronize_block();
+            }
+#pragma unroll
+            for (uint32_t i = 0; i < N; ++i) {
+                copy_numbers<Joins::count>(numbers[i], shared[i][place_in_team(team)]);
+                finish_pass<Pass>(rows[i], numbers[i]);
+            }
+            reduce<Pass + 1>(rows, shared);
+        }
+    }
+    template <typename Arguments>
+    TALLOW_INLINE void store(const Arguments& arguments, const RowOf<T, Functor> (&rows)[N], uint64_t first) {
+        visit([&](const Vector(&vectors)[operands], uint32_t position, bool is_valid) {
+            Value results[Functor::results][N];
+#pragma unroll
+            for (uint32_t i = 0; i < N; ++i)
+                compute_element<Functor, T, N>(rows[i], vectors, i, position, results);
+            if (is_valid)
+                store_vectors<T, N>(arguments, results, first + uint64_t{position} * arguments.inner);
+        });
+    }
+};
+
+// Threads side by side take vectors side by side, and the other threads of the block share out those below.
+template <typename Functor, typename T, uint32_t N, uint32_t Loaded, typename Arguments>
+TALLOW_INLINE void rows_in_columns(const Arguments& arguments) {
+    begin_rows<Functor, T>(arguments);
+    __shared__ compute_type<T> shared[N][block_size][max_joined<Functor, Functor::passes>];
+    const uint32_t team = arguments.team;
+    for (uint32_t block = block_index(); block < (arguments.columns + team - 1) / team; block += grid_blocks()) {
+        const uint32_t wanted = block * team + place_in_team(team);
+        const uint32_t number = wanted < arguments.columns ? wanted : 0;
+        const uint32_t outer = number / arguments.columns_across;
+        const uint32_t column = (number - outer * arguments.columns_across) * N;
+        RowColumn<Functor, T, N, Loaded> elements(arguments, outer, column);
+        RowOf<T, Functor> rows[N];
+#pragma unroll
+        for (uint32_t i = 0; i < N; ++i)
+            rows[i] = begin_row<Functor, T>(arguments);
+        elements.template reduce<0>(rows, shared);
+        if (wanted < arguments.columns)
+            elements.store(arguments, rows, uint64_t{outer} * arguments.length * arguments.inner + column);
+    }
+}
+
+} // namespace tallow

@@ -1,0 +1,98 @@
+// Row formulas: functors that compute every element of a row from reductions over the row. Kernels for GPUs
+// (row_kernels.hpp) and for the host take any such functor:
+//
+//     struct Softmin {
+//         static constexpr uint32_t operands = 1;    // elements at each position, all of type T
+//         static constexpr uint32_t results = 1;
+//         static constexpr uint32_t parameters = 1;
+//         static constexpr uint32_t passes = 2;      // reductions, each of which may use those before it
+//         static constexpr uint32_t known = 2;       // numbers of the row: joined, or computed from these in `finish`
+//         static constexpr uint32_t in_registers = 1;  // optional, see operands_in_registers
+//         template <uint32_t Pass> struct Joined;    // RowJoins: what pass Pass reduces
+//         // What one element contributes to each of the joins of a pass.
+//         template <uint32_t Pass, typename T>
+//         static void contribute(const RowOf<T, Softmin>& row, const compute_type<T> (&elements)[operands],
+//                                compute_type<T> position, compute_type<T> (&numbers)[Joined<Pass>::count]);
+//         // Sets numbers of the row that follow from those joined so far.
+//         template <uint32_t Pass, typename T> static void finish(RowOf<T, Softmin>& row);
+//         // The results at one position.
+//         template <typename T>
+//         static void compute(const RowOf<T, Softmin>& row, const compute_type<T> (&elements)[operands],
+//                             compute_type<T> position, compute_type<T> (&outputs)[results]);
+//     };
+//     template <> struct Softmin::Joined<0> : RowJoins<0, JoinHighest> {};
+//     template <> struct Softmin::Joined<1> : RowJoins<1, JoinSums> {};
+#pragma once
+
+#include "arithmetic.hpp"
+#include "types.hpp"
+
+namespace tallow {
+
+// What is known of a row of `count` elements.
+template <typename T, typename Functor> struct RowOf {
+    using Value = compute_type<T>;
+    Value count;
+    Value parameters[Functor::parameters ? Functor::parameters : 1];
+    Value known[Functor::known ? Functor::known : 1];
+};
+
+// Reductions. NaN wins in maxima and minima.
+struct JoinSums {
+    static constexpr bool is_commutative = true;
+    template <typename Value> static TALLOW_INLINE Value identity() {
+        return Value{0};
+    }
+    template <typename Value> static TALLOW_INLINE Value combine(Value x, Value y) {
+        return x + y;
+    }
+};
+// Not commutative: of 0.0 and -0.0 the second operand is taken.
+struct JoinHighest {
+    static constexpr bool is_commutative = false;
+    template <typename Value> static TALLOW_INLINE Value identity() {
+        return -infinity(Value{});
+    }
+    template <typename Value> static TALLOW_INLINE Value combine(Value x, Value y) {
+        return maximum(x, y);
+    }
+};
+struct JoinLowest {
+    static constexpr bool is_commutative = false;
+    template <typename Value> static TALLOW_INLINE Value identity() {
+        return infinity(Value{});
+    }
+    template <typename Value> static TALLOW_INLINE Value combine(Value x, Value y) {
+        return minimum(x, y);
+    }
+};
+
+// The reductions of a pass. Their results are the row's known numbers from `First` on.
+template <uint32_t First, typename... Joins> struct RowJoins {
+    static constexpr uint32_t first = First;
+    static constexpr uint32_t count = sizeof...(Joins);
+    // Whether all combine to the same bits in either order.
+    static constexpr bool are_commutative = (Joins::is_commutative && ...);
+
+    template <typename Value> static TALLOW_INLINE void identities(Value (&numbers)[count]) {
+        uint32_t i = 0;
+        ((numbers[i++] = Joins::template identity<Value>()), ...);
+    }
+    template <typename Value> static TALLOW_INLINE void combine(Value (&numbers)[count], const Value (&others)[count]) {
+        uint32_t i = 0;
+        ((numbers[i] = Joins::combine(numbers[i], others[i]), ++i), ...);
+    }
+};
+
+// Bit k is set if operand k has other elements in each row. Kernels keep these in registers between passes. They load
+// the others again in each pass, from the cache: weights, which all rows share. A functor that does not say which they
+// are has all its operands in registers; results do not depend on it.
+template <typename...> struct VoidOf {
+    using type = void;
+};
+template <typename Functor, typename = void> constexpr uint32_t operands_in_registers = (1u << Functor::operands) - 1;
+template <typename Functor>
+constexpr uint32_t operands_in_registers<Functor, typename VoidOf<decltype(Functor::in_registers)>::type> =
+    Functor::in_registers;
+
+} // namespace tallow

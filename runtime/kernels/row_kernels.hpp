@@ -1,0 +1,271 @@
+// Row formulas along the innermost dim: see row_formula.hpp. Rows consist of complete vectors of N elements, 16 bytes
+// or, where the width is no multiple of these, a single element. So the order of a reduction follows from the width
+// alone, wherever a row begins. Arguments are AlongRows of row.yaml.
+#pragma once
+
+#include "row_columns.hpp"
+
+namespace tallow {
+
+// The operands of a row, some of which may be one number.
+template <typename Functor, typename T, uint32_t N> struct RowSources {
+    static constexpr uint32_t operands = Functor::operands;
+    uint32_t varying;
+    const T* sources[operands];
+    T numbers[operands];
+
+    template <typename Arguments>
+    TALLOW_INLINE RowSources(const Arguments& arguments, const uint64_t (&offsets)[operands])
+        : varying(arguments.varying) {
+#pragma unroll
+        for (uint32_t k = 0; k < operands; ++k) {
+            sources[k] = pointer_to<const T>(arguments.sources[k]) + offsets[k];
+            numbers[k] = varying >> k & 1 ? T{} : *sources[k];
+        }
+    }
+    TALLOW_INLINE RowVector<T, N> load(uint32_t k, uint32_t index) const {
+        return varying >> k & 1 ? load_registers<sizeof(T) * N>(sources[k] + index) : splat<T, N>(numbers[k]);
+    }
+};
+
+// Joins parts in pairs `Half` apart, and so on, into the first one.
+template <typename Joins, uint32_t Half, typename Value, uint32_t Parts>
+TALLOW_INLINE void join_parts(Value (&parts)[Parts][Joins::count]) {
+    if constexpr (Half > 0) {
+#pragma unroll
+        for (uint32_t p = 0; p < Half; ++p)
+            Joins::combine(parts[p], parts[p + Half]);
+        join_parts<Joins, Half / 2>(parts);
+    }
+}
+
+// Joins the numbers of all threads of a team, for each of them.
+template <typename Joins, typename Value> TALLOW_INLINE void join_team(Team& team, Value (&numbers)[Joins::count]) {
+    constexpr uint32_t count = Joins::count;
+    const uint32_t lanes = team.size < wave_size ? team.size : wave_size;
+    for (uint32_t mask = lanes / 2; mask > 0; mask /= 2) {
+        Value others[count];
+#pragma unroll
+        for (uint32_t j = 0; j < count; ++j)
+            others[j] = shuffle_xor(numbers[j], mask);
+        Joins::combine(numbers, others);
+    }
+    if (team.size <= wave_size) {
+        // Lanes combine in different orders.
+        if constexpr (!Joins::are_commutative)
+#pragma unroll
+            for (uint32_t j = 0; j < count; ++j)
+                numbers[j] = shuffle_from(numbers[j], lane_index() & ~(lanes - 1));
+        return;
+    }
+    // Two arrays alternate: a wave that is ahead writes to the one that no other wave still reads.
+    __shared__ Value waves[2][waves_per_block][count];
+    Value(&joined)[waves_per_block][count] = waves[team.joins++ % 2];
+    if (lane_index() == 0)
+        copy_numbers<count>(joined[wave_index()], numbers);
+    synchronize_block();
+    const uint32_t first = wave_index() & ~(team.size / wave_size - 1);
+    copy_numbers<count>(numbers, joined[first]);
+    for (uint32_t wave = 1; wave < team.size / wave_size; ++wave)
+        Joins::combine(numbers, joined[first + wave]);
+}
+
+// A row in the registers of a team. Each thread has every team-th vector.
+template <typename Functor, typename T, uint32_t N, uint32_t Vectors> struct RowInRegisters {
+    using Value = compute_type<T>;
+    using Vector = RowVector<T, N>;
+    static constexpr uint32_t operands = Functor::operands;
+    RowSources<Functor, T, N> sources;
+    uint32_t length;
+    uint32_t lane;
+    uint32_t team;
+    Vector loaded[operands][Vectors];
+
+    TALLOW_INLINE RowInRegisters(const RowSources<Functor, T, N>& sources, uint32_t length, uint32_t team)
+        : sources(sources), length(length), lane(place_in_team(team)), team(team) {
+#pragma unroll
+        for (uint32_t v = 0; v < Vectors; ++v)
+#pragma unroll
+            for (uint32_t k = 0; k < operands; ++k) {
+                loaded[k][v] = Vector{};
+                if (is_in_registers<Functor>(k) && is_valid(v))
+                    loaded[k][v] = sources.load(k, index(v));
+            }
+    }
+    TALLOW_INLINE uint32_t index(uint32_t v) const {
+        return (lane + v * team) * N;
+    }
+    TALLOW_INLINE bool is_valid(uint32_t v) const {
+        return index(v) < length;
+    }
+    // Vector v of each operand. The index is opaque, or compilers would keep in registers what is to be loaded again.
+    TALLOW_INLINE void take(uint32_t v, Vector (&vectors)[operands]) const {
+#pragma unroll
+        for (uint32_t k = 0; k < operands; ++k)
+            vectors[k] =
+                is_in_registers<Functor>(k) ? loaded[k][v] : sources.load(k, opaque(is_valid(v) ? index(v) : 0));
+    }
+    // The passes from `Pass` on.
+    template <uint32_t Pass> TALLOW_INLINE void reduce(RowOf<T, Functor>& row, Team& threads) {
+        if constexpr (Pass < Functor::passes) {
+            using Joins = typename Functor::template Joined<Pass>;
+            Value parts[Vectors][Joins::count];
+#pragma unroll
+            for (uint32_t v = 0; v < Vectors; ++v) {
+                Vector vectors[operands];
+                take(v, vectors);
+                Value terms[Joins::count];
+                reduce_vector<Pass, Functor, T, N>(row, vectors, index(v), terms);
+                Joins::identities(parts[v]);
+#pragma unroll
+                for (uint32_t j = 0; j < Joins::count; ++j)
+                    parts[v][j] = is_valid(v) ? terms[j] : parts[v][j];
+            }
+            join_parts<Joins, Vectors / 2>(parts);
+            join_team<Joins>(threads, parts[0]);
+            finish_pass<Pass>(row, parts[0]);
+            keep_packed<T, N>(loaded);
+            reduce<Pass + 1>(row, threads);
+        }
+    }
+    template <typename Arguments>
+    TALLOW_INLINE void store(const Arguments& arguments, const RowOf<T, Functor>& row, uint64_t first) const {
+#pragma unroll
+        for (uint32_t v = 0; v < Vectors; ++v) {
+            if (!is_valid(v))
+                continue;
+            Vector vectors[operands];
+            take(v, vectors);
+            Value results[Functor::results][N];
+#pragma unroll
+            for (uint32_t i = 0; i < N; ++i)
+                compute_element<Functor, T, N>(row, vectors, i, index(v) + i, results);
+            store_vectors<T, N>(arguments, results, first + index(v));
+        }
+    }
+};
+
+// Rows that fit the registers of a team, each read once.
+template <typename Functor, typename T, uint32_t N, uint32_t Vectors, typename Arguments>
+TALLOW_INLINE void rows_in_registers(const Arguments& arguments) {
+    begin_rows<Functor, T>(arguments);
+    Team team{arguments.team};
+    visit_rows<Functor::operands>(arguments, [&](uint32_t number, const uint64_t(&offsets)[Functor::operands]) {
+        const uint32_t length = number < arguments.rows ? arguments.length : 0;
+        RowInRegisters<Functor, T, N, Vectors> elements({arguments, offsets}, length, team.size);
+        RowOf<T, Functor> row = begin_row<Functor, T>(arguments);
+        elements.template reduce<0>(row, team);
+        elements.store(arguments, row, uint64_t{number} * arguments.length);
+    });
+}
+
+// How many numbers the passes before `Pass` reduce to.
+template <typename Functor, uint32_t Pass>
+constexpr uint32_t joined_before = joined_before<Functor, Pass - 1> + Functor::template Joined<Pass - 1>::count;
+template <typename Functor> constexpr uint32_t joined_before<Functor, 0> = 0;
+
+// Vectors [begin, end) of a long row, which a block reads again in every pass.
+template <typename Functor, typename T, uint32_t N> struct LongRow {
+    using Value = compute_type<T>;
+    using Vector = RowVector<T, N>;
+    static constexpr uint32_t operands = Functor::operands;
+    static constexpr uint32_t in_flight = vectors_in_flight<Functor, T>;
+    RowSources<Functor, T, N> sources;
+    uint32_t part;
+    uint32_t first_part;
+    uint32_t begin;
+    uint32_t end;
+
+    // Calls visit(vectors, index, is_valid) for each vector of a thread.
+    template <typename Visit> TALLOW_INLINE void visit(Visit visit) const {
+        for (uint32_t first = begin + thread_index(); first < end; first += in_flight * block_size) {
+            Vector vectors[in_flight][operands];
+#pragma unroll
+            for (uint32_t v = 0; v < in_flight; ++v)
+#pragma unroll
+                for (uint32_t k = 0; k < operands; ++k) {
+                    // In the place of a vector behind the end, one that exists.
+                    const uint32_t wanted = first + v * block_size;
+                    vectors[v][k] = sources.load(k, (wanted < end ? wanted : first) * N);
+                }
+#pragma unroll
+            for (uint32_t v = 0; v < in_flight; ++v)
+                visit(vectors[v], (first + v * block_size) * N, first + v * block_size < end);
+        }
+    }
+    // The passes from `Pass` on. Of a row in several parts, earlier launches have reduced each part in the passes
+    // before arguments.stage. If that is a pass, this launch writes it, and there are no results yet: then this is
+    // false.
+    template <uint32_t Pass, typename Arguments>
+    TALLOW_INLINE bool reduce(const Arguments& arguments, RowOf<T, Functor>& row, Team& team) const {
+        if constexpr (Pass < Functor::passes) {
+            using Joins = typename Functor::template Joined<Pass>;
+            constexpr uint32_t joined = joined_before<Functor, Functor::passes>;
+            Value* const parts = pointer_to<Value>(arguments.parts) + joined_before<Functor, Pass>;
+            Value numbers[Joins::count];
+            Joins::identities(numbers);
+            if (arguments.splits > 1 && Pass < arguments.stage) {
+                for (uint32_t i = thread_index(); i < arguments.splits; i += block_size) {
+                    Value others[Joins::count];
+#pragma unroll
+                    for (uint32_t j = 0; j < Joins::count; ++j)
+                        others[j] = parts[uint64_t{first_part + i} * joined + j];
+                    Joins::combine(numbers, others);
+                }
+            } else {
+                visit([&](const Vector(&vectors)[operands], uint32_t index, bool is_valid) {
+                    Value terms[Joins::count];
+                    reduce_vector<Pass, Functor, T, N>(row, vectors, index, terms);
+                    combine_valid<Joins>(numbers, terms, is_valid);
+                });
+            }
+            join_team<Joins>(team, numbers);
+            if (arguments.splits > 1 && Pass == arguments.stage) {
+                if (thread_index() == 0) {
+#pragma unroll
+                    for (uint32_t j = 0; j < Joins::count; ++j)
+                        parts[uint64_t{part} * joined + j] = numbers[j];
+                }
+                return false;
+            }
+            finish_pass<Pass>(row, numbers);
+            return reduce<Pass + 1>(arguments, row, team);
+        } else {
+            return true;
+        }
+    }
+    template <typename Arguments>
+    TALLOW_INLINE void store(const Arguments& arguments, const RowOf<T, Functor>& row, uint64_t first) const {
+        visit([&](const Vector(&vectors)[operands], uint32_t index, bool is_valid) {
+            Value results[Functor::results][N];
+#pragma unroll
+            for (uint32_t i = 0; i < N; ++i)
+                compute_element<Functor, T, N>(row, vectors, i, index + i, results);
+            if (is_valid)
+                store_vectors<T, N>(arguments, results, first + index);
+        });
+    }
+};
+
+// Rows too long for registers, a block for each. Few rows are split into parts, a block for each part: then a launch
+// reduces in each pass, and one more computes the results.
+template <typename Functor, typename T, uint32_t N, typename Arguments>
+TALLOW_INLINE void long_rows(const Arguments& arguments) {
+    begin_rows<Functor, T>(arguments);
+    Team team{block_size};
+    for (uint32_t part = block_index(); part < arguments.rows * arguments.splits; part += grid_blocks()) {
+        const uint32_t number = part / arguments.splits;
+        const uint32_t first_part = number * arguments.splits;
+        const uint32_t begin = (part - first_part) * arguments.chunk;
+        const uint32_t left = arguments.length / N - begin;
+        uint64_t offsets[Functor::operands];
+        locate(arguments, number, offsets);
+        const LongRow<Functor, T, N> elements{
+            {arguments, offsets}, part, first_part, begin, begin + (left < arguments.chunk ? left : arguments.chunk)};
+        RowOf<T, Functor> row = begin_row<Functor, T>(arguments);
+        if (elements.template reduce<0>(arguments, row, team))
+            elements.store(arguments, row, uint64_t{number} * arguments.length);
+    }
+}
+
+} // namespace tallow

@@ -1,0 +1,159 @@
+// Vectors of elements of rows, of which kernels of row formulas (see row_formula.hpp) load, reduce and compute one at a
+// time: N elements side by side along a row, or N columns side by side.
+#pragma once
+
+#include "rows.hpp"
+
+namespace tallow {
+
+template <typename T, uint32_t N> using RowVector = Registers<sizeof(T) * N>;
+
+// N equal elements.
+template <typename T, uint32_t N> TALLOW_INLINE RowVector<T, N> splat(T element) {
+    RowVector<T, N> vector{};
+#pragma unroll
+    for (uint32_t i = 0; i < N; ++i)
+        put_element(vector, i, element);
+    return vector;
+}
+
+// N numbers rounded to elements.
+template <typename T, uint32_t N> TALLOW_INLINE RowVector<T, N> round_vector(const compute_type<T> (&numbers)[N]) {
+    RowVector<T, N> vector{};
+#pragma unroll
+    for (uint32_t i = 0; i < N; ++i) {
+        if constexpr (sizeof(T) == 2 && N > 1)
+            vector.values[i / 2] = round_pair<T>(numbers[i & ~1u], numbers[i | 1u]);
+        else
+            put_element(vector, i, convert<T>(numbers[i]));
+    }
+    return vector;
+}
+
+// Keeps elements of 16 bits in pairs between passes: compilers would keep the floats, in twice as many registers.
+template <typename T, uint32_t N, uint32_t Operands, uint32_t Vectors>
+TALLOW_INLINE void keep_packed(RowVector<T, N> (&vectors)[Operands][Vectors]) {
+    if constexpr (sizeof(T) < sizeof(compute_type<T>) && N > 1) {
+#pragma unroll
+        for (uint32_t k = 0; k < Operands; ++k)
+#pragma unroll
+            for (uint32_t v = 0; v < Vectors; ++v)
+                vectors[k][v] = opaque(vectors[k][v]);
+    }
+}
+
+// Whether operand k stays in registers between passes.
+template <typename Functor> TALLOW_INLINE bool is_in_registers(uint32_t k) {
+    return (operands_in_registers<Functor> >> k & 1) != 0;
+}
+
+// How many vectors of each operand a thread that reads them in every pass loads at once: fewer of what fills more
+// registers.
+template <typename Functor, typename T>
+constexpr uint32_t vectors_in_flight =
+    Functor::operands == 1 && sizeof(T) < 8 ? reduce_in_flight : reduce_in_flight / 2;
+
+// Element i of each operand, in the compute type.
+template <typename T, uint32_t N, uint32_t Operands>
+TALLOW_INLINE void take_elements(const RowVector<T, N> (&vectors)[Operands], uint32_t i,
+                                 compute_type<T> (&elements)[Operands]) {
+#pragma unroll
+    for (uint32_t k = 0; k < Operands; ++k)
+        elements[k] = to_compute(take_element<T>(vectors[k], i));
+}
+
+// The row before its first pass.
+template <typename Functor, typename T, typename Arguments>
+TALLOW_INLINE RowOf<T, Functor> begin_row(const Arguments& arguments) {
+    using Value = compute_type<T>;
+    RowOf<T, Functor> row{};
+    row.count = static_cast<Value>(arguments.length);
+    if constexpr (Functor::parameters > 0) {
+#pragma unroll
+        for (uint32_t i = 0; i < Functor::parameters; ++i)
+            row.parameters[i] = from_bits<Value>(arguments.parameters[i]);
+    }
+    return row;
+}
+
+template <uint32_t Count, typename Value, uint32_t To, uint32_t From>
+TALLOW_INLINE void copy_numbers(Value (&to)[To], const Value (&from)[From]) {
+#pragma unroll
+    for (uint32_t j = 0; j < Count; ++j)
+        to[j] = from[j];
+}
+
+// Ends a pass whose reductions are known.
+template <uint32_t Pass, typename Functor, typename T, typename Value, uint32_t Count>
+TALLOW_INLINE void finish_pass(RowOf<T, Functor>& row, const Value (&numbers)[Count]) {
+#pragma unroll
+    for (uint32_t j = 0; j < Count; ++j)
+        row.known[Functor::template Joined<Pass>::first + j] = numbers[j];
+    Functor::template finish<Pass, T>(row);
+}
+
+// Combines numbers with terms unless these are of elements behind the end of the row.
+template <typename Joins, typename Value>
+TALLOW_INLINE void combine_valid(Value (&numbers)[Joins::count], const Value (&terms)[Joins::count], bool is_valid) {
+    Value combined[Joins::count];
+    copy_numbers<Joins::count>(combined, numbers);
+    Joins::combine(combined, terms);
+#pragma unroll
+    for (uint32_t j = 0; j < Joins::count; ++j)
+        numbers[j] = is_valid ? combined[j] : numbers[j];
+}
+
+// The reduction of N elements of a row from `index` on, one after the other.
+template <uint32_t Pass, typename Functor, typename T, uint32_t N, typename Value, uint32_t Count>
+TALLOW_INLINE void reduce_vector(const RowOf<T, Functor>& row, const RowVector<T, N> (&vectors)[Functor::operands],
+                                 uint32_t index, Value (&numbers)[Count]) {
+#pragma unroll
+    for (uint32_t i = 0; i < N; ++i) {
+        const Value position = static_cast<Value>(index + i);
+        Value elements[Functor::operands];
+        take_elements<T, N>(vectors, i, elements);
+        if (i == 0) {
+            Functor::template contribute<Pass, T>(row, elements, position, numbers);
+        } else {
+            Value terms[Count];
+            Functor::template contribute<Pass, T>(row, elements, position, terms);
+            Functor::template Joined<Pass>::combine(numbers, terms);
+        }
+    }
+}
+
+// Element i of each result, from element i of each operand.
+template <typename Functor, typename T, uint32_t N>
+TALLOW_INLINE void compute_element(const RowOf<T, Functor>& row, const RowVector<T, N> (&vectors)[Functor::operands],
+                                   uint32_t i, uint32_t position, compute_type<T> (&results)[Functor::results][N]) {
+    using Value = compute_type<T>;
+    Value elements[Functor::operands], outputs[Functor::results];
+    take_elements<T, N>(vectors, i, elements);
+    Functor::template compute<T>(row, elements, static_cast<Value>(position), outputs);
+#pragma unroll
+    for (uint32_t r = 0; r < Functor::results; ++r)
+        results[r][i] = outputs[r];
+}
+
+// Writes a vector of each result, `first` elements from its beginning.
+template <typename T, uint32_t N, uint32_t Results, typename Arguments>
+TALLOW_INLINE void store_vectors(const Arguments& arguments, const compute_type<T> (&results)[Results][N],
+                                 uint64_t first) {
+#pragma unroll
+    for (uint32_t r = 0; r < Results; ++r)
+        store_registers(pointer_to<T>(arguments.results[r]) + first, round_vector<T, N>(results[r]));
+}
+
+// Begins a kernel of rows. Operands that all rows share are fetched to the cache while it waits for the kernel before.
+template <typename Functor, typename T, typename Arguments> TALLOW_INLINE void begin_rows(const Arguments& arguments) {
+    let_next_kernel_begin();
+    if (block_index() == 0) {
+#pragma unroll
+        for (uint32_t k = 0; k < Functor::operands; ++k)
+            if (!is_in_registers<Functor>(k) && (arguments.varying >> k & 1) != 0)
+                fetch_to_cache(arguments.sources[k], arguments.length * static_cast<uint32_t>(sizeof(T)));
+    }
+    await_previous_kernel();
+}
+
+} // namespace tallow
