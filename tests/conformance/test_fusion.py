@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 import tallow as tl
 from tallow import BinaryOp, CmpOp, DType, Tensor, UnaryOp
+from tallow.kernels.constants import ELEMENTWISE_METHODS
 from tallow.op import BinaryGradientOp, MethodOp, UnaryGradientOp
 
 from . import matrix, values
@@ -39,11 +40,8 @@ def functions(dtype: DType, backend: str) -> dict[str, Function]:
         if dtype in op.dtypes:
             found[op.value] = lambda x, y, op=op: x._gradient(op, *(y, x)[: 1 + isinstance(op, BinaryGradientOp)])
     for op in MethodOp:
-        if (
-            dtype not in op.dtypes
-            or not hasattr(Tensor, op.value)
-            or op in (MethodOp.TO_DTYPE, MethodOp.WHERE_COND, MethodOp.VAR, MethodOp.STD)
-        ):
+        is_elementwise = op.value in ELEMENTWISE_METHODS and op not in (MethodOp.TO_DTYPE, MethodOp.WHERE_COND)
+        if dtype not in op.dtypes or not hasattr(Tensor, op.value) or not is_elementwise:
             continue
         parameters = inspect.signature(getattr(Tensor, op.value)).parameters.values()
         count = sum(parameter.kind is parameter.POSITIONAL_OR_KEYWORD for parameter in parameters) - 1
