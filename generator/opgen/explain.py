@@ -34,6 +34,7 @@ from opgen.project import Project
 from opgen.provenance import Origin, Source, marked
 from opgen.render import with_banners
 from opgen.results import results_of
+from opgen.rows import readable
 from opgen.scopes import derivatives, is_differentiable, scopes
 from opgen.sources import BACKENDS, HEADERS, TEMPLATES, place
 from opgen.views.kernels import kernel_rows
@@ -195,8 +196,8 @@ class Explainer:
                 formula = getattr(reduction, name)
                 if formula is not None:
                     yield Fact(name, text_of(formula.node), formula.location)
-        elif functor.formula is not None:
-            used = [self.spec.primitives[name] for name in scopes(self.spec, functor)["formula"].used()]
+        elif functor.computed is not None:
+            used = [self.spec.primitives[name] for name in self._primitives(functor)]
             primitives = []
             for primitive in used:
                 made = [
@@ -209,7 +210,12 @@ class Explainer:
                     Fact("primitive", f"{primitive.call}: {primitive.doc}", primitive.location, tuple(made))
                 )
             place = functor.written.location
-            yield Fact("formula", text_of(functor.formula.node), place, tuple(primitives))
+            yield Fact("formula", text_of(functor.computed.node), place, tuple(primitives))
+
+    def _primitives(self, functor: Functor) -> list[str]:
+        """The primitives of an op's formula."""
+        every = [name for scope in scopes(self.spec, functor).values() for name in scope.used()]
+        return [name for name in dict.fromkeys(every) if name in self.spec.primitives]
 
     def _gradient(self, functor: Functor) -> Iterator[Fact]:
         """The gradients of an op's operands; what they have more than once has a name."""
@@ -217,9 +223,9 @@ class Explainer:
             yield Fact("gradient", "none")
             return
         for operand, node in derivatives(self.spec, functor).items():
-            written = functor.gradient.get(operand) or functor.formula or functor
+            written = functor.gradient.get(operand) or functor.computed or functor
             how = "" if operand in functor.gradient else ", which follows from the formula"
-            parts, whole = shared(node)
+            parts, whole = shared(readable(node))
             found = op_of(functor, node, by_size(self.spec.every_functor))
             facts = [Fact(f"where {name} is", text_of(part)) for name, part in parts.items()]
             if found is not None:
@@ -376,9 +382,9 @@ class Explainer:
     def _edits(self, functor: Functor) -> Iterator[Fact]:
         """Where an op is changed."""
         parts = []
-        if functor.formula is not None:
+        if functor.computed is not None:
             parts.append(Fact("what it computes", "the formula", functor.written.location))
-            for name in scopes(self.spec, functor)["formula"].used():
+            for name in self._primitives(functor):
                 primitive = self.spec.primitives[name]
                 for where in self._in_headers(primitive.name):
                     parts.append(Fact("how kernels compute it", f"the function {primitive.name}", where))

@@ -579,11 +579,15 @@ class Functor:
         """What an op of rows computes of each element; None of another op."""
         return self.written.with_parts(self.let) if self.is_of_rows else None
 
+    @property
+    def computed(self) -> Formula | None:
+        """The formula of what it computes of each element, alone or in its row; None of a reduction."""
+        return self.formula or self.row
+
     @cached_property
     def results(self) -> tuple[Node, ...]:
         """What it gives of each element: one formula, or several; none of a reduction."""
-        formula = self.formula or self.row
-        node = None if formula is None else formula.node
+        node = None if self.computed is None else self.computed.node
         if isinstance(node, FormulaCall) and node.primitive == BOTH:
             return node.arguments
         return () if node is None else (node,)

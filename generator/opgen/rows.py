@@ -118,6 +118,14 @@ def joined(node: Node, reductions: Mapping[str, Functor]) -> Node:
     return simplified(found)
 
 
+def readable(node: Node) -> Node:
+    """Return a rewritten row formula as a person writes it."""
+    if not isinstance(node, Call):
+        return node
+    name = node.primitive.removeprefix("row_") if node.primitive in JOINS else node.primitive
+    return Call(name, tuple(map(readable, node.arguments)), node.offset)
+
+
 def is_joined(functor: Functor) -> bool:
     """Return True for a reduction that row formulas may call."""
     monoid = functor.reduction

@@ -155,6 +155,8 @@ def _has_complex(spec: Spec, functor: Functor) -> bool:
 
 def is_differentiable(spec: Spec, functor: Functor) -> bool:
     """Whether an op has gradients: it has floats, and gives floats, of a package that has gradients at all."""
+    if functor.kind == ROW_GRADIENT:
+        return False
     is_of_floats = functor.keeps_kind and not {*spec.groups["float"]}.isdisjoint(spec.resolve(functor.dtypes))
     return is_of_floats and len(functor.results) < 2 and not spec.package.without_gradients
 
@@ -592,8 +594,6 @@ def _behind(kind: FunctorKind, functor: Functor | None) -> list[Functor]:
 
 def _check_gradient(spec: Spec, functor: Functor, problems: Problems) -> Collection[str]:
     """Note gradients that the op cannot have or need not say; the primitives that ops have to compute of tensors."""
-    if functor.kind == ROW_GRADIENT:
-        return ()
     if not is_differentiable(spec, functor):
         if functor.gradient:
             message = f"op '{functor.name}' has no floats, or gives none, and so no gradient; remove it"

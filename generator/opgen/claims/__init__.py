@@ -12,6 +12,7 @@ from opgen.claims.edges import edge_problems
 from opgen.claims.implementations import formula_problems, implementation_problems
 from opgen.claims.literals import float_literal_problems, literal_problems
 from opgen.claims.monoids import reduction_problems
+from opgen.claims.rows import row_problems
 from opgen.claims.slopes import gradient_problems, primitive_problems
 from opgen.formula import Primitive
 from opgen.model import Functor, Spec
@@ -48,7 +49,7 @@ def of_primitive(context: Context, primitive: Primitive) -> Sequence[Problem]:
 def _key(context: Context, functor: Functor) -> tuple[object, ...]:
     """Return the records that the claims of an op depend on."""
     spec = context.spec
-    others = spec.reductions if functor.reduction is not None else ()
+    others = spec.reductions if functor.reduction is not None or functor.is_of_rows else ()
     states = [state for kind in spec.functors.values() for state in kind.listed] if others else []
     nodes = [node for each in (functor, *others) for node in each.nodes]
     nodes += [formula.node for state in states for formula in state.formulas]
@@ -58,5 +59,5 @@ def _key(context: Context, functor: Functor) -> tuple[object, ...]:
 @memoize(_key)
 def of_functor(context: Context, functor: Functor) -> Sequence[Problem]:
     """Return the false claims of an op; a wrong reduction also makes gradients wrong, and both make edges wrong."""
-    kinds = (literal_problems, reduction_problems, gradient_problems, edge_problems)
+    kinds = (literal_problems, reduction_problems, gradient_problems, row_problems, edge_problems)
     return next(filter(None, ([*problems_of(context, functor)] for problems_of in kinds)), ())

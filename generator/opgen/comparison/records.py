@@ -133,7 +133,7 @@ def _follows_of_op(spec: Spec, functor: Functor) -> Mapping[str, object]:
     """What follows from an op's entry and matters to callers."""
     condition = () if functor.condition is None else spec.resolve(functor.condition)
     return {
-        "computes": functor.formula,
+        "computes": functor.computed,
         "is_method": functor.is_method,
         "is_differentiable": is_differentiable(spec, functor),
         "has_tensor_method": functor.has_front,

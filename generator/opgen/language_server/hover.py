@@ -64,8 +64,8 @@ def of_thing(spec: Spec, thing: Thing) -> Iterator[str]:
 def _of_functor(spec: Spec, functor: Functor) -> Iterator[str]:
     yield functor.summary
     reduction = functor.reduction
-    if functor.formula is not None:
-        yield f"```\n{text_of(functor.formula.node)}\n```"
+    if functor.computed is not None:
+        yield f"```\n{text_of(functor.computed.node)}\n```"
     elif isinstance(reduction, Monoid):
         yield f"```\n{text_of(reduction.combine.node)}\n```"
     for method in spec.storage_methods():

@@ -14,7 +14,7 @@ import jinja2
 
 from opgen.banner import REFERENCE
 from opgen.cpp import camel
-from opgen.formula import BOTH, Call, Node, Number, Primitive, shared, text_of, walk
+from opgen.formula import Call, Node, Number, Primitive, shared, text_of, walk
 from opgen.gradient_ops import primitives_by_ops
 from opgen.kernels import Kernel, KernelFamily
 from opgen.launched import launched
@@ -24,6 +24,7 @@ from opgen.project import Project
 from opgen.reference import markdown
 from opgen.reference.excerpts import Excerpt, of_functor, of_method
 from opgen.results import results_of
+from opgen.rows import readable
 from opgen.scopes import derivatives, is_differentiable
 from opgen.write import changes, write
 
@@ -147,9 +148,9 @@ class Reference:
 
     def _primitives(self, functor: Functor | None) -> list[Primitive]:
         """The functions that its formula is made of."""
-        node = functor.formula.node if functor is not None and functor.formula is not None else Number(0)
+        node = functor.computed.node if functor is not None and functor.computed is not None else Number(0)
         used = dict.fromkeys(part.primitive for part in walk(node) if isinstance(part, Call))
-        return [self.spec.primitives[name] for name in used if name.isidentifier() and name != BOTH]
+        return [self.spec.primitives[name] for name in used if name.isidentifier() and name in self.spec.primitives]
 
     def _gradients(self, functor: Functor | None, method: Method) -> View | None:
         """The gradients of its operands, or why there are none; None of what makes no floats of floats."""
@@ -228,8 +229,8 @@ def _tensor_method(functor: Functor | None, method: Method) -> str | None:
 def _formula(functor: Functor | None) -> list[str]:
     if functor is None:
         return []
-    if functor.formula is not None:
-        return _lines(functor.formula.node)
+    if functor.computed is not None:
+        return _lines(functor.computed.node)
     if not isinstance(functor.reduction, Monoid):
         return []
     monoid = functor.reduction
@@ -241,7 +242,7 @@ def _formula(functor: Functor | None) -> list[str]:
 
 def _lines(node: Node) -> list[str]:
     """A formula, with a line for each part that it has more than once."""
-    parts, whole = shared(node)
+    parts, whole = shared(readable(node))
     return [*(f"{name} = {text_of(part)}" for name, part in parts.items()), text_of(whole)]
 
 

@@ -36,7 +36,7 @@ from opgen.formula import (
 )
 from opgen.gradient_ops import GRADIENT, JOINT, TAKEN, Ops, by_size, is_step, op_of, primitives_by_ops, rows_of
 from opgen.model import GRADIENT_KINDS, JOINT_KIND, METHOD_OP, ROW, Functor, Monoid, Position, Spec
-from opgen.rows import DETACH, MAX, MIN, POSITION, SUM
+from opgen.rows import DETACH, MAX, MIN, POSITION, SUM, readable
 from opgen.scopes import COUNT, decisive, derivatives, is_differentiable, tensor_methods
 from opgen.views.dispatch import op_classes
 from opgen.views.python import quoted
@@ -168,7 +168,7 @@ def _row(spec: Spec, functor: Functor, primitives: Primitives) -> View:
         texts += [f"finished by `{text_of(reduction.finish.node)}`"] if reduction.finish is not None else []
         formula = ", ".join(texts)
     else:
-        formula = _shown(functor.formula.node) if functor.formula is not None else ""
+        formula = _shown(functor.computed.node) if functor.computed is not None else ""
     found = derivatives(spec, functor, primitives) if is_differentiable(spec, functor) else {}
     return View(made_from=(functor.location,), name=functor.name, formula=formula, gradients=_listed(found))
 
@@ -180,7 +180,7 @@ def _listed(gradients: Mapping[str, Node]) -> str:
 
 def _shown(node: Node) -> str:
     """A formula, with names for what it has more than once."""
-    parts, whole = shared(node)
+    parts, whole = shared(readable(node))
     named = [f"`{name} = {text_of(part)}`" for name, part in parts.items()]
     return f"`{text_of(whole)}`" + (f" with {', '.join(named)}" if named else "")
 

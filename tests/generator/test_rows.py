@@ -1,0 +1,115 @@
+"""Row formulas: what they are rewritten to, their passes, their gradients, and what is refused of them."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import own_spec
+import pytest
+from opgen.claims import of_functor
+from opgen.claims.context import Context
+from opgen.formula import Formula, FormulaError, Node, inlined, parse, text_of
+from opgen.model import Functor, Spec
+from opgen.problem import Location
+from opgen.rows import joined, passes_of, readable, row_gradients
+from opgen.scopes import primitives_of_rows
+
+SPEC = own_spec.read()
+REDUCTIONS = {functor.name: functor for functor in SPEC.reductions}
+SOFTMAX = {"e": "exp(x - detach(max(x)))"}
+CENTRED = {"m": "mean(x)"}
+
+
+def row(text: str, **let: str) -> Node:
+    """A row formula over sums, maxima and minima."""
+    known: dict[str, Node] = {}
+    for name, part in let.items():
+        known[name] = inlined(parse(part), known)
+    return joined(inlined(parse(text), known), REDUCTIONS)
+
+
+def gradient(text: str, *operands: str, **let: str) -> dict[str, str]:
+    names = operands or ("x",)
+    found = row_gradients(row(text, **let), names, primitives_of_rows(SPEC), (*names, "position"))
+    return {name: text_of(readable(node)) for name, node in found.items()}
+
+
+@pytest.mark.parametrize(
+    ("text", "let", "expected"),
+    [
+        ("e / sum(e)", SOFTMAX, "(g - sum(g * result)) * result"),
+        ("x - mean(x)", {}, "g - sum(g) / count"),
+        ("x * position", {}, "g * position"),
+        ("x / sum(x)", {}, "(g - sum(g * (x / sum(x)))) / sum(x)"),
+        # Elements that are the maximum share its gradient.
+        (
+            "max(x)",
+            {},
+            "where(x == max(x), sum(g) / sum(where(x == max(x), 1, where(x != x, 1, 0))), "
+            "where(x != x, sum(g) / sum(where(x == max(x), 1, where(x != x, 1, 0))), 0))",
+        ),
+        ("x - detach(max(x))", {}, "g"),
+    ],
+)
+def test_a_gradient_follows_from_a_row_formula(text: str, let: dict[str, str], expected: str) -> None:
+    assert gradient(text, **let) == {"x": expected}
+
+
+def test_each_operand_has_its_gradient() -> None:
+    found = gradient("x / sqrt(mean(x * x) + 1) * weight + bias", "x", "weight", "bias")
+    assert found["bias"] == "g"
+    assert found["weight"] == "g * (x / sqrt(sum(x * x) / count + 1))"
+    assert "sum(g * weight" in found["x"]
+
+
+def test_reductions_that_do_not_depend_on_each_other_share_a_pass() -> None:
+    node = row("(x - m) / sqrt(mean(square(x - m)) + sum(x) + max(x))", **CENTRED)
+    found = passes_of([node], ("x", "position"))
+    assert [[join.kind for join in each.joins] for each in found.passes] == [["row_sum", "row_max"], ["row_sum"]]
+    # What all elements share is computed once a row.
+    assert [len(each.constants) for each in found.passes] == [1, 1]
+    assert found.known == ("join_1", "join_3", "constant_1", "join_2", "constant_2")
+
+
+@pytest.mark.parametrize("name", ["prod", "argmax", "sum_i64"])
+def test_other_reductions_are_refused(name: str) -> None:
+    if name != "prod":  # these are no reductions of floats, and so no primitives of row formulas
+        assert name not in primitives_of_rows(SPEC)
+        return
+    with pytest.raises(FormulaError, match="'prod' cannot stand in a row formula; write one of sum, "):
+        row("x / prod(x)")
+
+
+def changed(formula: str) -> tuple[Spec, Functor]:
+    """The spec in which softmin has another formula."""
+    kind = SPEC.functors["row"]
+    functor = replace(
+        kind.by_name["softmin"], parameters={}, let={}, written=Formula(parse(formula), Location(Path("row.yaml")))
+    )
+    others = tuple(functor if each.name == functor.name else each for each in kind.functors)
+    return replace(SPEC, functors={**SPEC.functors, "row": replace(kind, functors=others)}), functor
+
+
+@pytest.mark.parametrize("formula", ["x - detach(max(x))", "exp(x - detach(mean(x)))", "x / detach(sum(x))"])
+def test_a_detached_value_whose_gradient_matters_is_found(formula: str) -> None:
+    spec, functor = changed(formula)
+    (problem,) = of_functor(Context(spec, spec.primitives), functor)
+    assert "where differences give" in str(problem)
+    assert "remove 'detach' from the formula" in str(problem)
+
+
+@pytest.mark.parametrize(
+    "formula",
+    [
+        "exp(x - detach(max(x))) / sum(exp(x - detach(max(x))))",
+        "x - max(x)",
+        "square(relu(x)) / sum(square(relu(x)))",
+        "(x - mean(x)) / sqrt(mean(square(x - mean(x))) + 0.001)",
+        "x - logsumexp(x)",
+        "x * position / count + min(x)",
+    ],
+)
+def test_derived_gradients_are_the_slopes(formula: str) -> None:
+    spec, functor = changed(formula)
+    assert not of_functor(Context(spec, spec.primitives), functor)
