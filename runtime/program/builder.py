@@ -23,7 +23,6 @@ from .program import (
     Results,
     Step,
     lifetimes,
-    results_of,
 )
 from .values import (
     Address,
@@ -208,7 +207,7 @@ class ProgramBuilder:
     def program(self, name: str, arguments: Sequence[Argument], result: Results) -> Program:
         """The program of all steps, without memory that nothing uses."""
         result = tuple(result) if isinstance(result, list) else result
-        steps, released = lifetimes(self._steps, self._allocated, results_of(result))
+        steps, released = lifetimes(self._steps, self._allocated, result)
         return Program(name, tuple(arguments), steps, result, released, tuple(self._apart))
 
 

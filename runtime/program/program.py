@@ -148,13 +148,16 @@ class Program(NamedTuple):
 
 
 def lifetimes(
-    steps: Sequence[Step], allocated: Sequence[Memory], results: Sequence[Buffer]
+    steps: Sequence[Step], allocated: Sequence[Memory], result: Results
 ) -> tuple[tuple[Step, ...], tuple[tuple[Memory, ...], ...]]:
     """The steps without memory that nothing uses, and for each one the memory that is released after it."""
-    kept = {buffer.memory for buffer in results}
-    if len(allocated) == len(kept):
+    if len(allocated) == 1 and isinstance(result, Buffer):
+        # Most often: the result is the only memory that is allocated.
         return tuple(steps), ((),) * len(steps)
+    kept = {buffer.memory for buffer in results_of(result)}
     scratch = [memory for memory in allocated if memory not in kept]
+    if not scratch:
+        return tuple(steps), ((),) * len(steps)
     last = {memory: number for number, step in enumerate(steps) for memory in accessed(step)}
     used = [step for step in steps if type(step) is not Allocate or step.memory in last or step.memory in kept]
     released: dict[int, list[Memory]] = {}

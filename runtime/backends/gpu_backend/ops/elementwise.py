@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from functools import lru_cache, partial
+from functools import lru_cache
 from typing import Any, Final, NamedTuple
 
 from .....dtype import DType
@@ -31,6 +31,14 @@ class Kernels(NamedTuple):
     """What packs `results` and `sources`, addresses, and the `count` of elements."""
     strided: Callable[..., KernelArguments]
     """The same with their `geometry`."""
+    fields: Mapping[str, Any] = {}
+    """The other fields of both structs."""
+    has_one_result: bool = False
+    """Whether the structs have a `result` in the place of `results`."""
+
+    def targets(self, results: Sequence[Address]) -> dict[str, Any]:
+        """The fields of results."""
+        return {"result": results[0]} if self.has_one_result else {"results": results}
 
 
 class Map(NamedTuple):
@@ -48,24 +56,16 @@ class Map(NamedTuple):
     ) -> tuple[Kernels, Sequence[Operand]]:
         """The kernels for operands, and those that they read; a number is taken along, others are in memory."""
         fields: dict[str, Any] = {"parameters": parameters}
-        packers = self.contiguous, self.strided
+        contiguous, strided = self.contiguous, self.strided
         if self.number_contiguous is not None and self.number_strided is not None:
             *first, left, right = operands
             is_left = right.storage.number is None
             number, other = (left, right) if is_left else (right, left)
             if number.storage.number is not None:
                 operands, name = (*first, other), f"{name}_number"
-                packers = self.number_contiguous, self.number_strided
+                contiguous, strided = self.number_contiguous, self.number_strided
                 fields |= {"number": number.storage.number, "number_is_left": int(is_left)}
-        contiguous, strided = [partial(_pack_one, pack, fields) for pack in packers]
-        return Kernels(self.family, name, contiguous, strided), operands
-
-
-def _pack_one(
-    pack: Callable[..., KernelArguments], own: Mapping[str, Any], *, results: Sequence[Address], **fields: Any
-) -> KernelArguments:
-    """Pack the struct of kernels of one result."""
-    return pack(result=results[0], **own, **fields)
+        return Kernels(self.family, name, contiguous, strided, fields, has_one_result=True), operands
 
 
 _UNARY: Final = Map("unary", arguments.unary_contiguous, arguments.unary_strided)
@@ -216,8 +216,9 @@ def joint(
     kernels = Kernels(
         family,
         op.kernel(dtype, first.dtype),
-        partial(arguments.binary_gradients_contiguous, parameters=bits),
-        partial(arguments.binary_gradients_strided, parameters=bits),
+        arguments.binary_gradients_contiguous,
+        arguments.binary_gradients_strided,
+        {"parameters": bits},
     )
     operands += operands[-1:] * (_MOST_GIVEN - len(operands))
     return several(build, kernels, operands, (dtype, dtype))
@@ -228,7 +229,7 @@ def several(
 ) -> tuple[Buffer, ...]:
     """New storages of the dtypes, with what the kernels make of every element of the operands, which have one shape."""
     made = tuple([build.empty(dtype, operands[0].layout.elem_count) for dtype in dtypes])
-    _launch(build, kernels, operands, [(result.address, result.dtype.itemsize) for result in made])
+    _launch(build, kernels, operands, [result.address for result in made], [dtype.itemsize for dtype in dtypes])
     return made
 
 
@@ -247,14 +248,18 @@ def _map(
     """
     result = build.empty(dtype, operands[0].layout.elem_count) if target is None else target.storage
     to = result.address if target is None else target.address
-    _launch(build, *kernels.kernels(name, operands, parameters), [(to, dtype.itemsize)])
+    _launch(build, *kernels.kernels(name, operands, parameters), (to,), (dtype.itemsize,))
     return result
 
 
 def _launch(
-    build: ProgramBuilder, kernels: Kernels, operands: Sequence[Operand], results: Sequence[tuple[Address, int]]
+    build: ProgramBuilder,
+    kernels: Kernels,
+    operands: Sequence[Operand],
+    results: Sequence[Address],
+    result_itemsizes: Sequence[int],
 ) -> None:
-    """Launch kernels over operands of one shape. Results are addresses, with the bytes of their elements."""
+    """Launch kernels over operands of one shape, with results of the same one."""
     layout = operands[0].layout
     count = layout.elem_count
     if count == 0:
@@ -263,11 +268,11 @@ def _launch(
     for storage, own in operands:
         itemsize = storage.dtype.itemsize
         itemsizes.append(itemsize)
-        sources.append(storage.address + own.start_offset * itemsize)
+        sources.append(Address(storage.memory, own.start_offset * itemsize))
         is_contiguous = is_contiguous and own.is_contiguous
-    widest = max(*itemsizes, *[itemsize for _, itemsize in results])
+    widest = max(*itemsizes, *result_itemsizes)
     if is_contiguous:
-        packed = kernels.contiguous(results=[address for address, _ in results], sources=sources, count=count)
+        packed = kernels.contiguous(**kernels.targets(results), sources=sources, count=count, **kernels.fields)
         blocks = contiguous_blocks(build, count, widest)
         build.launch(kernels.family, f"{kernels.name}_contiguous", blocks, packed)
         return
@@ -275,14 +280,15 @@ def _launch(
     few = are_few(build, count)
     launches = strided_launches(strided_block(widest), few, layout.shape, strides, tuple(itemsizes))
     if launches is None:
-        _launch(build, kernels, [copy.straightened(build, operand) for operand in operands], results)
+        straight = [copy.straightened(build, operand) for operand in operands]
+        _launch(build, kernels, straight, results, result_itemsizes)
         return
     for blocks, first, offsets, part_count, geometry in launches:
+        to = [address + first * itemsize for address, itemsize in zip(results, result_itemsizes, strict=True)]
         places = zip(sources, offsets, itemsizes, strict=True)
         packed = kernels.strided(
-            results=[address + first * itemsize for address, itemsize in results],
-            sources=[address + offset * itemsize for address, offset, itemsize in places],
-            count=part_count, geometry=geometry,
+            **kernels.targets(to), sources=[address + offset * itemsize for address, offset, itemsize in places],
+            count=part_count, geometry=geometry, **kernels.fields,
         )  # fmt: skip
         build.launch(kernels.family, f"{kernels.name}_strided", blocks, packed)
 
