@@ -159,7 +159,7 @@ class Layout:
         if type(length) is not int:
             length = integer(op, "length", length)
         # Only repeated elements can be so many; nothing counts their bytes, or comes to an end with them.
-        if self.end > length or self.start_offset < 0 or self.elem_count >= MOST_ELEMENTS:
+        if self.end > length or self.start_offset < 0 or prod(self.shape) >= MOST_ELEMENTS:
             raise InvalidLayout(op, self, length)
 
     def transpose(self, dim1: int, dim2: int) -> Layout:

@@ -105,13 +105,13 @@ class HostCompiler:
 
     def _text(self, value: Any) -> str:
         """The expression of an argument."""
-        match value:
-            case Buffer() | BlocksBuffer():
-                return self._storage(value)
-            case Parameter(position=position):
-                return f"x{position}"
-            case tuple() if any(isinstance(part, Buffer | BlocksBuffer) for part in value):
-                return f"{self._constant(type(value))}({', '.join(map(self._text, value))})"
+        # Patterns of classes would take longer.
+        if isinstance(value, Buffer | BlocksBuffer):
+            return self._storage(value)
+        if isinstance(value, Parameter):
+            return f"x{value.position}"
+        if isinstance(value, tuple) and not {Buffer, BlocksBuffer}.isdisjoint(map(type, value)):
+            return f"{self._constant(type(value))}({', '.join(map(self._text, value))})"
         return self._constant(value)
 
     def _storage(self, buffer: Buffer | BlocksBuffer) -> str:

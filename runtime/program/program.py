@@ -95,8 +95,7 @@ def accessed(step: Step) -> list[Memory]:
     """The memory that a step reads or writes."""
     # Patterns of classes would take longer, and most steps are launches.
     if isinstance(step, Launch):
-        fields = step.arguments.fields
-        return [field.memory for field in fields if type(field) is not int and isinstance(field, Address)]
+        return [value.memory for _, value in step.arguments.values if isinstance(value, Address)]
     found: list[Memory] = []
     if isinstance(step, LibraryCall | HostCall):
         _collect(step.arguments, found)
@@ -151,8 +150,8 @@ def lifetimes(
     steps: Sequence[Step], allocated: Sequence[Memory], result: Results
 ) -> tuple[tuple[Step, ...], tuple[tuple[Memory, ...], ...]]:
     """The steps without memory that nothing uses, and for each one the memory that is released after it."""
-    if len(allocated) == 1 and isinstance(result, Buffer):
-        # Most often: the result is the only memory that is allocated.
+    if len(allocated) == 1 and isinstance(result, Buffer) and result.memory is allocated[0]:
+        # Most often, and in a third of the time.
         return tuple(steps), ((),) * len(steps)
     kept = {buffer.memory for buffer in results_of(result)}
     scratch = [memory for memory in allocated if memory not in kept]
@@ -210,7 +209,8 @@ class _Names:
             case Allocate(memory):
                 return f"{self.memory(memory)} = allocate {memory.nbytes} bytes"
             case Launch(family, kernel, blocks, arguments):
-                return f"launch {family}/{kernel} on {blocks} blocks ({', '.join(map(self.text, arguments.values))})"
+                values = ", ".join(self.text(value) for _, value in arguments.values)
+                return f"launch {family}/{kernel} on {blocks} blocks ({values})"
             case LibraryCall(function, arguments, fallback):
                 otherwise = "" if fallback is None else f", else {name_of(fallback)}"
                 return f"call {name_of(function)}({', '.join(map(self.text, arguments))}){otherwise}"

@@ -240,39 +240,48 @@ class ArgumentStruct(struct.Struct):
 class KernelArguments:
     """The fields of a kernel's struct, which each run packs when it knows the values among them."""
 
-    __slots__ = ("fields", "struct")
+    __slots__ = ("_values", "fields", "struct")
 
     def __init__(self, struct: ArgumentStruct, fields: tuple[Any, ...]) -> None:
         self.struct = struct
         self.fields = fields
+        self._values: list[tuple[int, Value]] | None = None
 
     @property
-    def values(self) -> list[Value]:
-        """The fields that are values, in order."""
-        return [field for field in self.fields if isinstance(field, Value)]
+    def values(self) -> list[tuple[int, Value]]:
+        """The fields that are values, each behind its position."""
+        values = self._values
+        if values is None:
+            # Most fields are numbers.
+            values = self._values = [
+                (position, field)
+                for position, field in enumerate(self.fields)
+                if type(field) is not int and isinstance(field, Value)
+            ]
+        return values
 
     def packed(self, number: Callable[[Value], int] | None = None) -> bytes:
         """The bytes of the struct, with a number for each value."""
         if number is None:
             return self.struct.pack(*self.fields)
-        # Most fields are numbers.
-        return self.struct.pack(
-            *[field if type(field) is int or not isinstance(field, Value) else number(field) for field in self.fields]
-        )
+        fields = list(self.fields)
+        for position, value in self.values:
+            fields[position] = number(value)
+        return self.struct.pack(*fields)
 
     def parts(self) -> tuple[str, Sequence[bytes | Value]]:
         """The format and the fields that pack the struct: values, and the bytes in front of and behind each."""
         known = self.packed(lambda _: 0)
         form, end = "=", 0
         fields: list[bytes | Value] = []
-        for offset, value in zip(self.struct.offsets, self.fields, strict=True):
-            if isinstance(value, Value):
-                if offset > end:
-                    form += f"{offset - end}s"
-                    fields.append(known[end:offset])
-                form += value.code
-                fields.append(value)
-                end = offset + struct.calcsize(value.code)
+        for position, value in self.values:
+            offset = self.struct.offsets[position]
+            if offset > end:
+                form += f"{offset - end}s"
+                fields.append(known[end:offset])
+            form += value.code
+            fields.append(value)
+            end = offset + struct.calcsize(value.code)
         if end < len(known):
             form += f"{len(known) - end}s"
             fields.append(known[end:])

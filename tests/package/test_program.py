@@ -74,7 +74,7 @@ def test_a_struct_is_packed_with_numbers_in_the_place_of_values(fields: tuple[An
         # No address has 32 bits.
         given[1] = expected[1] = 7
     arguments = KernelArguments(PAIR, tuple(given))
-    assert arguments.values == [field for field in given if isinstance(field, Address)]
+    assert arguments.values == [(place, field) for place, field in enumerate(given) if isinstance(field, Address)]
     packed = struct.pack(PAIR.format, *expected)
     assert arguments.packed(number) == packed
     form, parts = arguments.parts()

@@ -106,8 +106,14 @@ class ArrayDevice(LibraryDevice):
         return HostCompiler(program, self.translated, self.storage, mark).function()
 
     def call(self, function: Callable[..., Any], *arguments: Any) -> Any:
-        with self.translating():
+        # A `with` block would take longer.
+        try:
             return function(self, *arguments)
+        except Exception as error:
+            other = self.translated(error)
+            if other is error:
+                raise
+            raise other from error
 
     @property
     def description(self) -> str:

@@ -13,7 +13,7 @@ from ...core.random import RandomState
 from ...program.builder import program_of_fallback
 from ...program.host import HostCompiler
 from ...program.program import Allocate, Argument, Fill, HostCall, Launch, LibraryCall, Program, Step, results_of
-from ...program.values import Address, BlocksBuffer, Buffer, Constant, Draw, DrawPart, Memory, Parameter, Scalar
+from ...program.values import Address, BlocksBuffer, Buffer, Constant, Draw, DrawPart, Memory, Parameter, Scalar, Value
 from ..plan import Plan
 from . import buffer_pool
 from .host_device import HostDevice
@@ -23,11 +23,17 @@ from .storage import CpuStorage
 
 def compiled(device: HostDevice, program: Program, mark: Callable[[], None] | None = None) -> Plan:
     """A function of storages and numbers that runs a program. In front of each of several steps it calls `mark`."""
-    plan = _only_call(device, program) or _Compiler(device, program, mark).plan()
-    # NumPy warns of nothing that is part of the meaning, such as 1 / 0.
-    is_quiet = any(type(step) is HostCall for step in program.steps)
-    quiet: Plan = np.errstate(all="ignore")(plan) if is_quiet else plan
-    return quiet
+    plan = _only_call(device, program)
+    if plan is not None:
+        return plan
+    plan = _Compiler(device, program, mark).plan()
+    return partial(_quietly, plan) if any(type(step) is HostCall for step in program.steps) else plan
+
+
+# NumPy warns of nothing that is part of the meaning, such as 1 / 0.
+@np.errstate(all="ignore")
+def _quietly(plan: Plan, *operands: Any) -> Any:
+    return plan(*operands)
 
 
 def _only_call(device: HostDevice, program: Program) -> Plan | None:
@@ -92,9 +98,10 @@ class _Compiler(HostCompiler):
         self._buffers: dict[Memory, Buffer] = {buffer.memory: buffer for buffer in results_of(program.result)}
 
     def plan(self) -> Plan:
-        for step in self._program.steps:
-            if isinstance(step, (HostCall, LibraryCall)):
-                self._note_buffers(step.arguments)
+        if len(self._program.steps) > 1:
+            for step in self._program.steps:
+                if isinstance(step, (HostCall, LibraryCall)):
+                    self._note_buffers(step.arguments)
         return _drawing(self._device, self.function(), self._draws)
 
     def _parameters(self) -> list[str]:
@@ -141,6 +148,8 @@ class _Compiler(HostCompiler):
         self._lines.append(text)
 
     def _text(self, value: Any) -> str:
+        if not isinstance(value, Value):
+            return super()._text(value)
         match value:
             case Address(memory=memory, offset=offset):
                 name = f"{self._storage_of(memory)}.address"

@@ -59,12 +59,10 @@ class KernelCall:
         kernels = device.kernels
         assert kernels is not None, "the kernels are there"
         offsets = launch.arguments.struct.offsets
-        for number, field in enumerate(launch.arguments.fields):
-            # Most fields are numbers. Patterns of classes would take longer.
-            if type(field) is int or not isinstance(field, Value):
-                continue
-            value: Any = field
-            kind, place = type(field), offsets[number]
+        values: Sequence[tuple[int, Any]] = launch.arguments.values
+        for number, value in values:
+            # Patterns of classes would take longer.
+            kind, place = type(value), offsets[number]
             fields[number] = 0
             if kind is Address or kind is Snapshot:
                 memory = value.memory

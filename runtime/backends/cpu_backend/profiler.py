@@ -15,7 +15,7 @@ class CpuProfiler(DeviceProfiler):
 
     def kernel_name(self, launch: Launch) -> str:
         """Name a kernel with the function that it maps, as in "span/map_operands exp_f32"."""
-        values = [value for value in launch.arguments.values if isinstance(value, Function)]
+        values = [value for _, value in launch.arguments.values if isinstance(value, Function)]
         functions = [value.name for value in values if value is not RUN_PARTS]
         return " ".join([name_of_kernel(launch), *functions])
 

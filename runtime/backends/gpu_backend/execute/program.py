@@ -113,18 +113,31 @@ class Run:
         """Take all steps and return the results."""
         device, program, memory = self._device, self._program, self._memory
         try:
+            step: Any
             for step, released in zip(program.steps, program.released, strict=True):
-                # Most steps are these.
-                if type(step) is Allocate:
+                # Patterns of classes would take longer.
+                kind = type(step)
+                if kind is Allocate:
                     allocated = step.memory
                     memory[allocated] = device.slice_class(device.allocator, allocated.nbytes)
-                elif type(step) is Launch:
+                elif kind is Launch:
                     size, blocks = step.arguments.struct.size, step.blocks
                     enqueue = device.kernels.function(step.family, step.kernel, size, step.shared_bytes)
                     packed = self._packed(step.arguments)
                     self._take(step, enqueue, blocks if blocks < MOST_BLOCKS else MOST_BLOCKS, packed)
-                elif self._take_other(step) is False:
-                    return None
+                elif kind is LibraryCall:
+                    if self._take(step, step.function, *self._plain(step.arguments)) is False:
+                        self.refused = step
+                        return None
+                elif kind is ExpectError:
+                    device.index_errors.expect()
+                elif kind is Copy:
+                    target, source = self._number(step.target), self._number(step.source)
+                    self._take(step, device.driver.copy, target, source, step.nbytes)
+                elif kind is Fill:
+                    self._take(step, device.driver.fill_bytes, self._number(step.target), step.byte, step.nbytes)
+                else:
+                    self._take(step, step.function, *self._plain(step.arguments), **step.options)
                 for each in released:
                     del memory[each]
         except BaseException:
@@ -134,24 +147,6 @@ class Run:
         if type(program.result) is Buffer:
             return self._new(program.result)
         return tuple(map(self._new, results_of(program.result))) or True
-
-    def _take_other(self, step: Step) -> bool:
-        """Take a step that neither allocates nor launches; False where a library refuses."""
-        driver = self._device.driver
-        match step:
-            case LibraryCall(function, arguments):
-                if self._take(step, function, *self._plain(arguments)) is False:
-                    self.refused = step
-                    return False
-            case Copy(target, source, nbytes):
-                self._take(step, driver.copy, self._number(target), self._number(source), nbytes)
-            case Fill(target, byte, nbytes):
-                self._take(step, driver.fill_bytes, self._number(target), byte, nbytes)
-            case ExpectError():
-                self._device.index_errors.expect()
-            case HostCall(function, arguments, options):
-                self._take(step, function, *self._plain(arguments), **options)
-        return True
 
     def _take(self, _step: Step, function: Callable[..., Any], /, *arguments: Any, **options: Any) -> Any:
         """Take a step that gives the device something to do: call a function with what the run knows."""

@@ -36,10 +36,6 @@ class Kernels(NamedTuple):
     has_one_result: bool = False
     """Whether the structs have a `result` in the place of `results`."""
 
-    def targets(self, results: Sequence[Address]) -> dict[str, Any]:
-        """The fields of results."""
-        return {"result": results[0]} if self.has_one_result else {"results": results}
-
 
 class Map(NamedTuple):
     """A family of kernels of one result, whose structs have `parameters`."""
@@ -272,7 +268,8 @@ def _launch(
         is_contiguous = is_contiguous and own.is_contiguous
     widest = max(*itemsizes, *result_itemsizes)
     if is_contiguous:
-        packed = kernels.contiguous(**kernels.targets(results), sources=sources, count=count, **kernels.fields)
+        given = {"result": results[0]} if kernels.has_one_result else {"results": results}
+        packed = kernels.contiguous(**given, sources=sources, count=count, **kernels.fields)
         blocks = contiguous_blocks(build, count, widest)
         build.launch(kernels.family, f"{kernels.name}_contiguous", blocks, packed)
         return
@@ -287,7 +284,8 @@ def _launch(
         to = [address + first * itemsize for address, itemsize in zip(results, result_itemsizes, strict=True)]
         places = zip(sources, offsets, itemsizes, strict=True)
         packed = kernels.strided(
-            **kernels.targets(to), sources=[address + offset * itemsize for address, offset, itemsize in places],
+            **({"result": to[0]} if kernels.has_one_result else {"results": to}),
+            sources=[address + offset * itemsize for address, offset, itemsize in places],
             count=part_count, geometry=geometry, **kernels.fields,
         )  # fmt: skip
         build.launch(kernels.family, f"{kernels.name}_strided", blocks, packed)
