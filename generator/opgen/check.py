@@ -9,6 +9,7 @@ from opgen.aliases import dtype_name
 from opgen.arguments import KNOWN_TYPES, coercion
 from opgen.claims import check_claims
 from opgen.decoder import module_name
+from opgen.examples import check_examples
 from opgen.kernels import KernelFamily
 from opgen.model import (
     ANY_RESULT,
@@ -44,7 +45,10 @@ def check(spec: Spec, problems: Problems) -> None:
     if spec.package.breaking:
         _check_rules(spec, problems)
     for method in spec.methods:
+        before = len(problems)
         _check_method(spec, method, problems)
+        if len(problems) == before and not method.is_broken:
+            check_examples(spec, method, problems)
     for dtype in spec.dtypes:
         _check_integer(dtype, problems)
         _check_parts(spec, dtype, problems)

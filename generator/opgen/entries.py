@@ -211,6 +211,7 @@ def _method(name: str, has_gradients: bool) -> Iterator[str]:
     if has_gradients:
         yield "  gradient: {none: it is not written yet}  # of each operand, over g, the gradient of the result"
     yield '  # checks: ["dim_in_range(layout, dim)"]  # calls of functions of core/check.py, made before the branch'
+    yield "  # example: [{self: [4], dim: 0}]  # calls, where it has parameters: shapes of operands, values"
     yield "  # unsupported: why it lacks dtypes  # where its operands do not have all"
     yield f'  # tensor: "{name}() -> Tensor"  # the tensor method that is this method alone'
 

@@ -8,6 +8,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 from opgen.cache.memo import memoize
+from opgen.examples import Values
 from opgen.gradients import Expression, Gradient
 from opgen.model import (
     ANY_RESULT,
@@ -95,6 +96,7 @@ def functor_method(kind: FunctorKind, functor: Functor) -> Method:
         errors={},
         tensor=Signature(functor.name, tuple(front), "Tensor") if functor.has_front else None,
         gradient=extras.gradient,
+        examples=(),
         owner=STORAGE,
         location=functor.location,
     )
@@ -111,11 +113,11 @@ def _operands(functor: Functor, stored: list[tuple[str, str]]) -> tuple[Operand,
     # The first is the one whose dtype the matrix lists.
     alike = stored if functor.condition is None else stored[1:]
     operands = [
-        Operand(name, layout, same if position else functor.dtypes, functor.location)
+        Operand(name, layout, same if position else functor.dtypes, None, functor.location)
         for position, (name, layout) in enumerate(alike)
     ]
     if functor.condition is not None:
-        operands.append(Operand(*stored[0], functor.condition, functor.location))
+        operands.append(Operand(*stored[0], functor.condition, _truth(functor), functor.location))
     return tuple(operands)
 
 
@@ -132,6 +134,11 @@ def _of_elements(functor: Functor) -> Extras:
     if len(functor.results) > 1:
         return Extras(returns=STORAGES, gradient=_recorded(functor))
     return Extras()
+
+
+def _truth(functor: Functor) -> Values:
+    """The truth values of a condition."""
+    return Values(None, Expression("2", functor.location), functor.location)
 
 
 def _recorded(functor: Functor) -> Gradient:

@@ -34,6 +34,8 @@ from opgen.decoder import (
     names_of,
 )
 from opgen.edges import Edge
+from opgen.examples import Example as CallExample
+from opgen.examples import Values
 from opgen.formats import Format
 from opgen.formula import BOTH, Formula, Node, Primitives, names, too_long
 from opgen.formula import Call as FormulaCall
@@ -757,6 +759,12 @@ class Operand:
         "A set of dtypes such as `float`, a list of dtypes and sets, `same` (as the first operand), `op` (as the "
         "functor that `op` chooses) or `blocks` (weights in the formats of spec/formats.yaml).",
     ]
+    values: Annotated[
+        Values | None,
+        "What the elements must be for a call to have a result: `below N`, integers from 0 to below an expression over "
+        "the arguments, or `ascending`, `definite` (Hermitian positive definite matrices), `positive` or `units` (1 "
+        "and -1). Tests and the self-test make the elements so.",
+    ]
     location: Location = field(compare=False)
 
     @property
@@ -833,6 +841,15 @@ class Method:
         Gradient | None,
         Of((STORAGE,)),
         "How gradients of a method follow that makes something of floats. Ops of spec/functors say their own.",
+    ]
+    examples: Annotated[
+        tuple[CallExample, ...],
+        Key("example"),
+        Mark.OPTIONAL,
+        "Calls, the smallest first, and last one of more elements than a block of threads has: of operands their "
+        "shapes, of parameters their values. Without its shape, an operand that must be given has that of `self`, "
+        "and another one is None. Dtypes, layouts, ops and groups follow. Without this key `self` is a vector. Tests "
+        "and the self-test make the calls.",
     ]
     owner: Annotated[str, Mark.VARIANT]  # STORAGE or DEVICE
     location: Location = field(compare=False)

@@ -176,6 +176,8 @@ class _Records:
             return {"type": "array", "items": self._of(inner[0]), "uniqueItems": True}
         if origin is Mapping:
             return self._mapping(*inner)
+        if kind is object:
+            return {}
         if kind is str and Mark.MAY_BE_EMPTY not in notes:
             return {"type": "string", "pattern": _TEXT}
         return {"type": _SCALARS[kind], **(_FINITE if kind is float else {})}
@@ -274,6 +276,8 @@ def _title(name: str) -> str:
 
 def _type_text(schema: Schema) -> str:
     """What a schema takes, for people."""
+    if not schema:
+        return "any value"
     match schema:
         case {"$ref": reference}:
             title = _title(reference.rpartition("/")[2])

@@ -20,7 +20,17 @@ from ..base.error import (
     UnsupportedDType,
 )
 from ..core.layout import Layout
-from .examples import ANY, TILED, Example, Numbers, block_arguments, contiguous, device_arguments, storage_example
+from .examples import (
+    ANY,
+    LARGEST,
+    Example,
+    Numbers,
+    block_arguments,
+    block_count,
+    contiguous,
+    device_arguments,
+    storage_example,
+)
 
 if TYPE_CHECKING:
     from ...device import Device
@@ -134,11 +144,11 @@ def example(
 
     if hasattr(type(device), cell.method):
         device.set_seed(7)
-        return Example(device, cell.method, device_arguments(cell, TILED)), operands
+        return Example(device, cell.method, device_arguments(cell, LARGEST)), operands
     if isinstance(cell.dtype, GgmlDType):
-        weights = device.quantized_from_data(_blocks(cell.dtype), cell.dtype)
-        return Example(weights, cell.method, block_arguments(cell, make, TILED)), operands
-    return _consistent(storage_example(cell, make, TILED, lay)), operands
+        weights = device.quantized_from_data(_blocks(cell.dtype, block_count(cell, LARGEST)), cell.dtype)
+        return Example(weights, cell.method, block_arguments(cell, make, LARGEST)), operands
+    return _consistent(storage_example(cell, make, LARGEST, lay)), operands
 
 
 def _consistent(made: Example) -> Example:
@@ -156,20 +166,19 @@ def _consistent(made: Example) -> Example:
     return made
 
 
-_encoded: dict[GgmlDType, Array] = {}
+_encoded: dict[tuple[GgmlDType, int], Array] = {}
 
 
-def _blocks(dtype: GgmlDType) -> Array:
+def _blocks(dtype: GgmlDType, count: int) -> Array:
     """Return block-quantized weights, encoded by NumPy."""
-    if dtype not in _encoded:
+    if (dtype, count) not in _encoded:
         generator = np.random.default_rng(1)
-        count = TILED.block_rows * TILED.hidden
         device = reference()
         weights = device.quantized_zeros(count, dtype)
         source = device.storage(array(generator, "f32", count))
         weights.quantize(source, Layout.contiguous((count,)))
-        _encoded[dtype] = np.array(weights.data)
-    return _encoded[dtype]
+        _encoded[dtype, count] = np.array(weights.data)
+    return _encoded[dtype, count]
 
 
 def run(

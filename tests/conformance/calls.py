@@ -66,24 +66,18 @@ def block_arguments(cell: SupportCell, make: Make) -> Arguments:
 
 def storage_call(cell: SupportCell, make: Make) -> tuple[tallow.Storage, str, Arguments]:
     """The storage of the smallest valid call of a cell, its method and the arguments by name."""
-    if cell.method.startswith(("apply_op", "inplace_op")):
-        return _custom_call(cell, make)
-    return examples.storage_example(cell, _any_numbers(make))
+    op = custom_op(cell.method) if is_custom(cell) else None
+    return examples.storage_example(cell, _any_numbers(make), op=op)
+
+
+def is_custom(cell: SupportCell) -> bool:
+    """Whether a method calls an op that users write."""
+    return cell.method.startswith(("apply_op", "inplace_op"))
 
 
 def _any_numbers(make: Make) -> examples.Make:
     """What makes storages whatever their numbers must be: the calls are made of ones, or refused."""
     return lambda name, length, numbers=ANY: make(name, length)
-
-
-def _custom_call(cell: SupportCell, make: Make) -> tuple[tallow.Storage, str, Arguments]:
-    assert cell.dtype is not None
-    made, count = layout(4), int(cell.method[-1])
-    arguments: Arguments = {"layout" if count == 1 else "layout1": made}
-    for position in range(2, count + 1):
-        arguments |= {f"storage{position}": make(cell.dtype.value, 4), f"layout{position}": made}
-    arguments["op"] = custom_op(cell.method)
-    return make(cell.dtype.value, 4), cell.method, arguments
 
 
 def custom_op(method: str) -> object:
@@ -100,6 +94,6 @@ def custom_op(method: str) -> object:
 
 def error_op(cell: SupportCell) -> str:
     """What an error calls the op: the unary op and so on where there is one, the custom op's name, or the method."""
-    if cell.method.startswith(("apply_op", "inplace_op")):
+    if is_custom(cell):
         return str(custom_op(cell.method).name)
     return cell.op or cell.method

@@ -52,6 +52,7 @@ def test_what_differs_is_printed_with_its_place(committed: Project, pytestconfig
     committed.edit("spec/backends/accelerator.yaml", "[f32, f16]", "[f32]")
     committed.edit("spec/storage/index.yaml", ", dim: int) -> Storage", ") -> Storage")
     committed.edit("spec/storage/index.yaml", '["dim_in_range(layout, dim)"]', "[]")
+    committed.edit("spec/storage/index.yaml", ", dim: 1}", "}")
     for backend in ("host", "chip"):
         committed.edit(f"runtime/backends/{backend}_backend/ops/index.py", "indexes, dim)", "indexes)")
     result = committed.run("diff")

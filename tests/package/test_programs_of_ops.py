@@ -125,7 +125,7 @@ def cells(backend: str, full: bool) -> Iterator[SupportCell]:
 
 
 def example(
-    device: Device, cell: SupportCell, sizes: examples.Sizes, layout: Callable[[Sequence[int]], Layout]
+    device: Device, cell: SupportCell, number: int, layout: Callable[[Sequence[int]], Layout]
 ) -> examples.Example:
     """A call of a cell."""
 
@@ -133,11 +133,11 @@ def example(
         return device.storage(trial.array(GENERATOR, dtype, length, numbers))
 
     if hasattr(Device, cell.method):
-        return examples.Example(device, cell.method, examples.device_arguments(cell, sizes))
+        return examples.Example(device, cell.method, examples.device_arguments(cell, number))
     if isinstance(cell.dtype, GgmlDType):
-        blocks = device.quantized_zeros(sizes.block_rows * sizes.hidden, cell.dtype)
-        return examples.Example(blocks, cell.method, examples.block_arguments(cell, make, sizes))
-    return examples.storage_example(cell, make, sizes, layout)
+        blocks = device.quantized_zeros(examples.block_count(cell, number), cell.dtype)
+        return examples.Example(blocks, cell.method, examples.block_arguments(cell, make, number))
+    return examples.storage_example(cell, make, number, layout)
 
 
 @pytest.fixture(params=["device", "gpu"])
@@ -152,17 +152,17 @@ def any_device(request: pytest.FixtureRequest, device: Device) -> Iterator[Devic
 
 
 @pytest.mark.parametrize(
-    ("name", "sizes"),
+    ("name", "number"),
     [
         *[pytest.param(name, examples.SMALLEST, id=f"{name}-small") for name in ("contiguous", "strided")],
-        *[pytest.param(name, examples.TILED, id=f"{name}-large") for name in LAYOUTS],
+        *[pytest.param(name, examples.LARGEST, id=f"{name}-large") for name in LAYOUTS],
     ],
 )
-def test_programs_of_every_op(any_device: Device, full: bool, name: str, sizes: examples.Sizes) -> None:
+def test_programs_of_every_op(any_device: Device, full: bool, name: str, number: int) -> None:
     checker, faults = Checker(any_device.inner), []
     with any_device.inner.plans.observed_by(checker):
         for cell in cells(any_device.backend, full):
-            call = example(any_device, cell, sizes, LAYOUTS[name])
+            call = example(any_device, cell, number, LAYOUTS[name])
             try:
                 call.call()
             except TallowError as error:

@@ -131,6 +131,7 @@ class Reference:
             formula=_formula(functor),
             primitives=self._primitives(functor),
             gradients=self._gradients(functor, first),
+            examples=[str(example) for example in first.examples],
             notes=self.notes.get(subject.name, "").strip(),
             edges=functor.edges if functor is not None else (),
             tables=[_table(name, list(own)) for name, own in groupby(subject.cells, lambda cell: cell.name)],

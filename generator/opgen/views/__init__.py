@@ -21,6 +21,7 @@ from opgen.views import (
     derivatives,
     dispatch,
     dtype,
+    examples,
     flow,
     formats,
     gradients,
@@ -40,6 +41,7 @@ _MODULES = (
     derivatives,
     dispatch,
     dtype,
+    examples,
     flow,
     formats,
     gradients,
@@ -88,6 +90,7 @@ def _is_of_kernels(spec: Spec, each: Backend) -> bool:
 MEMBERS: Mapping[str, Members] = {
     "storage": Members(_named(lambda spec: spec.families), dispatch.family_module, "spec/storage"),
     "recorded": Members(_named(lambda spec: spec.families), gradients.recorded_module),
+    "called": Members(examples.called, examples.calls),
     "family": Members(
         _named(lambda spec: (k for k in spec.kernels if not k.host)), kernels.kernel_family, "spec/kernels"
     ),
