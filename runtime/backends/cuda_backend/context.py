@@ -73,10 +73,14 @@ class Context(Resource):
             if int(previous):
                 check("cuCtxSetCurrent", cuda.cuCtxSetCurrent(previous))
 
+    def call(self, name: str, *arguments: Any, about: str = "") -> Any:
+        """What a function of the driver gives in this context. The CudaError is about the device, or says more."""
+        with self.activated():
+            return check(name, getattr(cuda, name)(*arguments), about or self.label)
+
     def memory(self) -> tuple[int, int]:
         """The device's free and total memory at this moment, in bytes."""
-        with self.activated():
-            free, total = check("cuMemGetInfo", cuda.cuMemGetInfo(), self.label)
+        free, total = self.call("cuMemGetInfo")
         return int(free), int(total)
 
     def holds(self, address: int) -> bool:
@@ -93,8 +97,7 @@ class Context(Resource):
 
     def synchronize(self) -> None:
         """Wait until everything enqueued on the device is done; errors of kernels come up here."""
-        with self.activated():
-            check("cuCtxSynchronize", cuda.cuCtxSynchronize(), self.label)
+        self.call("cuCtxSynchronize")
 
     def let_reach(self, peer: Context) -> bool:
         """Whether the device reaches the memory of another directly, which it is allowed from now on."""

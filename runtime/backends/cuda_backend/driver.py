@@ -75,19 +75,16 @@ class Driver(GpuDriver[Module]):
         return CudaHostBuffer(self.device, nbytes)
 
     def shared_handle(self, address: int) -> bytes:
-        with self.device.activated():
-            handle = check("cuIpcGetMemHandle", cuda.cuIpcGetMemHandle(address), self.label)
+        handle = self.device.call("cuIpcGetMemHandle", address)
         return ctypes.string_at(handle.getPtr(), _HANDLE_BYTES)
 
     def open_shared(self, handle: bytes) -> int:
         found = cuda.CUipcMemHandle()
         ctypes.memmove(found.getPtr(), handle, _HANDLE_BYTES)
-        with self.device.activated():
-            return int(check("cuIpcOpenMemHandle", cuda.cuIpcOpenMemHandle(found, _LAZY_PEER_ACCESS), self.label))
+        return int(self.device.call("cuIpcOpenMemHandle", found, _LAZY_PEER_ACCESS))
 
     def close_shared(self, address: int) -> None:
-        with self.device.activated():
-            check("cuIpcCloseMemHandle", cuda.cuIpcCloseMemHandle(address), self.label)
+        self.device.call("cuIpcCloseMemHandle", address)
 
     def load(self, code: bytes, name: str) -> Module:
         return CudaModule(self.device, code, name)

@@ -24,13 +24,11 @@ class CudaEvent(Event):
             flags |= known.CU_EVENT_BLOCKING_SYNC
         self.device = device
         self.timing = timing
-        with device.activated():
-            self._handle = check("cuEventCreate", cuda.cuEventCreate(flags), device.label)
-            self._own(_destroy, device, self._handle)
+        self._handle = device.call("cuEventCreate", flags)
+        self._own(device.call, "cuEventDestroy", self._handle)
 
     def _record(self, stream: StreamHandle) -> None:
-        with self.device.activated():
-            check("cuEventRecord", cuda.cuEventRecord(self.handle, stream.handle), self.device.label)
+        self.device.call("cuEventRecord", self.handle, stream.handle)
 
     def query(self) -> bool:
         with self.device.activated():
@@ -38,13 +36,10 @@ class CudaEvent(Event):
         return is_ready("cuEventQuery", result, self.device.label)
 
     def synchronize(self) -> None:
-        with self.device.activated():
-            check("cuEventSynchronize", cuda.cuEventSynchronize(self.handle), self.device.label)
+        self.device.call("cuEventSynchronize", self.handle)
 
     def _elapsed_ms(self, start: Any, stop: Any) -> float:
-        with self.device.activated():
-            elapsed = cuda.cuEventElapsedTime(start, stop)
-        return float(check("cuEventElapsedTime", elapsed, self.device.label))
+        return float(self.device.call("cuEventElapsedTime", start, stop))
 
 
 def is_ready(call: str, result: tuple[Any, ...], label: str) -> bool:
@@ -53,8 +48,3 @@ def is_ready(call: str, result: tuple[Any, ...], label: str) -> bool:
         return False
     check(call, result, label)
     return True
-
-
-def _destroy(device: Context, handle: Any) -> None:
-    with device.activated():
-        check("cuEventDestroy", cuda.cuEventDestroy(handle), device.label)

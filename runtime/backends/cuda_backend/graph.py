@@ -39,7 +39,7 @@ class CudaGraph(Recorded):
                 if device.attribute("COMPUTE_CAPABILITY_MAJOR") >= _CAN_BEGIN_EARLY:
                     _let_kernels_begin_early(graph, device.label)
                 self._handle = check("cuGraphInstantiate", cuda.cuGraphInstantiate(graph, 0), device.label)
-                self._own(_destroy, device, self._handle)
+                self._own(device.call, "cuGraphExecDestroy", self._handle)
             finally:
                 cuda.cuGraphDestroy(graph)
 
@@ -83,8 +83,3 @@ def _waits(node: Any, label: str) -> bool:
         return False
     parameters = check("cuGraphKernelNodeGetParams", cuda.cuGraphKernelNodeGetParams(node), label)
     return int(parameters.func) in waiting_kernels
-
-
-def _destroy(device: Context, handle: Any) -> None:
-    with device.activated():
-        check("cuGraphExecDestroy", cuda.cuGraphExecDestroy(handle), device.label)

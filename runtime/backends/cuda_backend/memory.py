@@ -6,7 +6,6 @@ from typing import Final
 
 from ..gpu_backend.driver.buffer import DeviceBuffer, HostBuffer
 from .context import Context
-from .result import check, cuda
 from .stream import CudaStream
 
 # CU_MEMHOSTALLOC_PORTABLE: pinned for every device.
@@ -20,13 +19,12 @@ class CudaHostBuffer(HostBuffer[Context]):
 
     @staticmethod
     def _allocate(device: Context, nbytes: int) -> int:
-        made = cuda.cuMemHostAlloc(nbytes, _PORTABLE)
-        return int(check("cuMemHostAlloc", made, f"{nbytes} pinned bytes for {device.label}"))
+        about = f"{nbytes} pinned bytes for {device.label}"
+        return int(device.call("cuMemHostAlloc", nbytes, _PORTABLE, about=about))
 
     @staticmethod
     def _free(device: Context, address: int) -> None:
-        with device.activated():
-            check("cuMemFreeHost", cuda.cuMemFreeHost(address), device.label)
+        device.call("cuMemFreeHost", address)
 
 
 class CudaBuffer(DeviceBuffer[Context, CudaStream]):
@@ -36,12 +34,11 @@ class CudaBuffer(DeviceBuffer[Context, CudaStream]):
 
     @staticmethod
     def _allocate(device: Context, nbytes: int) -> int:
-        return int(check("cuMemAlloc", cuda.cuMemAlloc(nbytes), f"{nbytes} bytes on {device.label}"))
+        return int(device.call("cuMemAlloc", nbytes, about=f"{nbytes} bytes on {device.label}"))
 
     @staticmethod
     def _free(device: Context, address: int) -> None:
-        with device.activated():
-            check("cuMemFree", cuda.cuMemFree(address), device.label)
+        device.call("cuMemFree", address)
 
     @staticmethod
     def _null_stream(device: Context) -> CudaStream:

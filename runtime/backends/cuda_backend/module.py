@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from ctypes import c_char_p
+from functools import partial
 from typing import Any, Final
 from weakref import WeakValueDictionary
 
@@ -35,17 +36,14 @@ class CudaModule(Resource):
         require_complete("CudaModule", name, code, elf_size(code))
         self.context = context
         self.name = name
-        with context.activated():
-            loaded = cuda.cuModuleLoadData(code)
-            self._handle = check("cuModuleLoadData", loaded, f"{name} on {context.label}")
-            self._own(_unload, context, self._handle, name)
+        self._handle = context.call("cuModuleLoadData", code, about=f"{name} on {context.label}")
+        self._own(partial(context.call, about=name), "cuModuleUnload", self._handle)
 
     def function(self, name: str) -> Any:
         """The function of a kernel; InvalidKernel where the module does not have it."""
-        with self.context.activated():
-            found = cuda.cuModuleGetFunction(self._handle, name.encode())
+        about = f"{name} of {self.name} on {self.context.label}"
         try:
-            return check("cuModuleGetFunction", found, f"{name} of {self.name} on {self.context.label}")
+            return self.context.call("cuModuleGetFunction", self._handle, name.encode(), about=about)
         except CudaError as error:
             if error.name == "CUDA_ERROR_NOT_FOUND":
                 raise InvalidKernel(name, f"{self.name} does not have it; build that again") from error
@@ -140,8 +138,7 @@ def _let_have(module: CudaModule, function: Any, name: str, shared_bytes: int) -
     if shared_bytes:
         shared_bytes = min(shared_bytes, _most_shared(module))
         most_dynamic = cuda.CUfunction_attribute.CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES
-        with module.context.activated():
-            check("cuFuncSetAttribute", cuda.cuFuncSetAttribute(function, most_dynamic, shared_bytes), name)
+        module.context.call("cuFuncSetAttribute", function, most_dynamic, shared_bytes, about=name)
     return shared_bytes
 
 
@@ -170,8 +167,3 @@ def _launch_again(status: Any, module: CudaModule, name: str, launch: tuple[Any,
 
 def _along_axes(attribute: Callable[[str], int], name: str) -> Dim3:
     return attribute(f"{name}_X"), attribute(f"{name}_Y"), attribute(f"{name}_Z")
-
-
-def _unload(context: Context, handle: Any, name: str) -> None:
-    with context.activated():
-        check("cuModuleUnload", cuda.cuModuleUnload(handle), name)

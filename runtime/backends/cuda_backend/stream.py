@@ -38,10 +38,8 @@ class CudaStream(Stream[CudaEvent]):
 
     def __init__(self, device: Context) -> None:
         self.device = device
-        with device.activated():
-            created = cuda.cuStreamCreate(cuda.CUstream_flags.CU_STREAM_NON_BLOCKING)
-            self._handle = check("cuStreamCreate", created, device.label)
-            self._own(_destroy, device, self._handle)
+        self._handle = device.call("cuStreamCreate", cuda.CUstream_flags.CU_STREAM_NON_BLOCKING)
+        self._own(device.call, "cuStreamDestroy", self._handle)
 
     @classmethod
     def wrap(cls, device: Context, address: int) -> CudaStream:
@@ -80,9 +78,7 @@ class CudaStream(Stream[CudaEvent]):
         self, target: int, target_device: Context, origin: int, origin_device: Context, nbytes: int, about: str
     ) -> None:
         ends = target, target_device.handle, origin, origin_device.handle
-        with self.device.activated():
-            copied = cuda.cuMemcpyPeerAsync(*ends, nbytes, self.handle)
-        check("cuMemcpyPeerAsync", copied, about)
+        self.device.call("cuMemcpyPeerAsync", *ends, nbytes, self.handle, about=about)
 
     def fill(self, address: int, value: int, count: int, itemsize: int = 1) -> None:
         call, function = _FILLS[itemsize]
@@ -92,8 +88,7 @@ class CudaStream(Stream[CudaEvent]):
             check(call, filled, f"{count * itemsize} bytes on {self.device.label}")
 
     def synchronize(self) -> None:
-        with self.device.activated():
-            check("cuStreamSynchronize", cuda.cuStreamSynchronize(self.handle), self.device.label)
+        self.device.call("cuStreamSynchronize", self.handle)
 
     def query(self) -> bool:
         with self.device.activated():
@@ -102,14 +97,11 @@ class CudaStream(Stream[CudaEvent]):
 
     def begin_capture(self) -> None:
         # Relaxed, so that other threads and this one may allocate and load what they need meanwhile.
-        with self.device.activated():
-            begun = cuda.cuStreamBeginCapture(self.handle, cuda.CUstreamCaptureMode.CU_STREAM_CAPTURE_MODE_RELAXED)
-        check("cuStreamBeginCapture", begun, self.device.label)
+        mode = cuda.CUstreamCaptureMode.CU_STREAM_CAPTURE_MODE_RELAXED
+        self.device.call("cuStreamBeginCapture", self.handle, mode)
 
     def end_capture(self) -> CudaGraph:
-        with self.device.activated():
-            ended = cuda.cuStreamEndCapture(self.handle)
-        return CudaGraph(self.device, check("cuStreamEndCapture", ended, self.device.label))
+        return CudaGraph(self.device, self.device.call("cuStreamEndCapture", self.handle))
 
     def abandon_capture(self) -> None:
         with self.device.activated():
@@ -119,10 +111,4 @@ class CudaStream(Stream[CudaEvent]):
         return CudaEvent(self.device, timing=timing, blocking=blocking)
 
     def wait(self, event: CudaEvent) -> None:
-        with self.device.activated():
-            check("cuStreamWaitEvent", cuda.cuStreamWaitEvent(self.handle, event.handle, 0), self.device.label)
-
-
-def _destroy(device: Context, handle: Any) -> None:
-    with device.activated():
-        check("cuStreamDestroy", cuda.cuStreamDestroy(handle), device.label)
+        self.device.call("cuStreamWaitEvent", self.handle, event.handle, 0)
