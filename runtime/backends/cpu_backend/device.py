@@ -6,6 +6,8 @@ from collections.abc import Callable, Iterator, Sequence
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, ClassVar, TypeVar, final
 
+import numpy as np
+
 from ....dtype import Array
 from ....ggml_dtype import GgmlDType
 from ...base.error import InvalidIndex
@@ -82,6 +84,11 @@ class CpuDevice(ArrayDevice, HostDevice):
     @property
     def fused_op(self) -> Sequence[Any]:
         return fused, HostOps(self.kernels)
+
+    def call(self, function: Callable[..., Any], *arguments: Any) -> Any:
+        # As in `execute.compiled`.
+        with np.errstate(all="ignore"):
+            return super().call(function, *arguments)
 
     def beside(self, group: Group, call: Callable[[], Result]) -> Callable[[], Result]:
         return group.host.beside(call)
