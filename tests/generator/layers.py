@@ -19,6 +19,7 @@ PACKAGE, RUNTIME = REPOSITORY / "generated/tallow", REPOSITORY / "runtime"
 # The generated modules that the runtime below the dispatch may import.
 FACTS = {
     *("array_functors", "array_library", "dtype", "ggml_dtype", "host_blocks", "limits", "op", "promotion"),
+    "results",
     *("kernels.arguments", "kernels.constants", "kernels.host_arguments", "kernels.toolchains"),
     *("cpu_backend.library", "libraries.miopen", "libraries.onednn", "support_table"),
 }
@@ -152,9 +153,10 @@ def _circle(graph: Mapping[str, set[str]], start: str) -> list[str]:
 
 
 # Where generated modules are in the drawing that are neither facts nor dispatch: what expressions of functors become,
-# both sides of a launch, and parts of the front.
+# the types of results, both sides of a launch, and parts of the front.
 OWN = {
     **dict.fromkeys(("array_functors", "array_library"), "functors"),
+    "results": "results",
     **dict.fromkeys(("kernels", "kernels.arguments", "kernels.host_arguments"), "both sides of a launch"),
     "tensor_ops": "tensor",
     "tensor_moves": "tensor",
