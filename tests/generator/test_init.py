@@ -74,9 +74,9 @@ def test_a_tensor_method_gives_the_shape_that_its_entry_says(mylib: Project, tmp
     project = copy_project(mylib.root, tmp_path, ("spec", "templates"))
     assert project.run("new", "method", "trace").exit_code == 0
     file = project.root / "spec/storage/trace.yaml"
-    file.write_text(re.sub("# (?=tensor:|shape:)", "", file.read_text(encoding="utf-8")), encoding="utf-8")
+    file.write_text(re.sub("# (?=tensor:|result:)", "", file.read_text(encoding="utf-8")), encoding="utf-8")
     written = (project.generate().output / "mylib/tensor_ops.py").read_text(encoding="utf-8")
-    assert "return self._shaped(self._storage.trace(self._layout), self._layout.shape[:-1])" in written
+    assert "return self._shaped(self._storage.trace(self._layout), self.shape[:-1])" in written
 
 
 def test_what_is_compiled_and_left_behind_is_ignored_by_git(mylib: Project, tmp_path: Path) -> None:

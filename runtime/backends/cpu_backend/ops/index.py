@@ -36,13 +36,13 @@ def gather(x: Operand, indexes: Operand, dim: int) -> Any:
 
 def index_select(operand: Operand, indexes: Operand, dim: int) -> Any:
     """The rows along `dim` that the vector `indexes` names; zeros at a mark."""
+    require_room(*results.index_select(operand, indexes, dim))
     return select_rows("index_select", operand, indexes, dim)
 
 
 def select_rows(op: str, operand: Operand, indexes: Operand, dim: int) -> Any:
     """The same for an op that errors name."""
     x = operand.array
-    require_room(*results.index_select(operand, indexes, dim))
     rows, marked = _checked(op, indexes, x.shape[dim])
     if x.shape[dim] == 0:
         return operand.result(np.zeros((*x.shape[:dim], len(rows), *x.shape[dim + 1 :]), x.dtype))

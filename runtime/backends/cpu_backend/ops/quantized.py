@@ -67,7 +67,7 @@ def chosen_rows(blocks: QCpuStorage, ids: Operand, rows: int, hidden: int) -> Ar
 
 def forward(blocks: QCpuStorage, x: Operand, rows: int, hidden: int, activations: str | None) -> Any:
     """The product of x (m, hidden) and the transpose of the weights (rows, hidden), in the dtype of x."""
-    require_room(*results.fwd(x, rows))
+    require_room(x.dtype, (x.layout.shape[0], rows))
     wide = cast.widen(x.array, x.dtype)
     if activations is not None and len(wide):
         # BLAS adds up in another order on each kind of processor, which sums of f32 would show.

@@ -80,18 +80,22 @@ def along(rank: int, dim: int, stride: int) -> Dims:
 
 def index_select(build: ProgramBuilder, x: Operand, indexes: Operand, dim: int) -> Buffer:
     """The rows along `dim` that the vector `indexes` names; zeros at a mark."""
-    return select(build, "index_select", x, indexes, dim)
+    return select(build, "index_select", x, indexes, results.index_select(x, indexes, dim), dim)
 
 
-def select(build: ProgramBuilder, op: str, x: Operand, indexes: Operand, dim: int) -> Buffer:
+def select(build: ProgramBuilder, op: str, x: Operand, indexes: Operand, selected: TensorType, dim: int) -> Buffer:
     """The same for an op that errors name."""
-    result = results.index_select(x, indexes, dim)
-    return _gather(build, op, x, indexes, result, along(len(result.shape), dim, indexes.strides[0]), dim)
+    return _gather(build, op, x, indexes, selected, along(len(selected.shape), dim, indexes.strides[0]), dim)
 
 
 def gather(build: ProgramBuilder, x: Operand, indexes: Operand, dim: int) -> Buffer:
     """The element at each index along `dim`, in the shape of the indexes; 0 at a mark."""
-    return _gather(build, "gather", x, indexes, results.gather(x, indexes), indexes.strides, dim)
+    return gathered(build, x, indexes, results.gather(x, indexes), dim)
+
+
+def gathered(build: ProgramBuilder, x: Operand, indexes: Operand, chosen: TensorType, dim: int) -> Buffer:
+    """The same for any op whose indexes are in range."""
+    return _gather(build, "gather", x, indexes, chosen, indexes.strides, dim)
 
 
 def _gather(

@@ -30,6 +30,7 @@ from .....kernels.constants import (
 )
 from .....op import BinaryOp, MethodOp, ReduceOp
 from ....core.layout import Layout
+from ....core.tensor_type import TensorType
 from ....host.quantize import quantized
 from ....program.builder import ProgramBuilder
 from ....program.values import (
@@ -130,7 +131,8 @@ def _decoded(build: ProgramBuilder, format: GgmlDType, address: Address, count: 
 def embedding(build: ProgramBuilder, blocks: StorageOrBuffer, ids: Operand, rows: int, hidden: int) -> Buffer:
     """The rows that the vector `ids` names; at a mark those of zero bytes."""
     size = hidden // blocks.block_size * blocks.dtype.type_size
-    chosen = index.select(build, "embedding", Operand(blocks.bytes(), Layout.contiguous((rows, size))), ids, 0)
+    selected = TensorType(DType.U8, (ids.layout.elem_count, size))
+    chosen = index.select(build, "embedding", dense(blocks.bytes(), (rows, size)), ids, selected, 0)
     count = ids.layout.elem_count * hidden
     return _decoded(build, blocks.dtype, chosen.address, count, DType.F32)
 

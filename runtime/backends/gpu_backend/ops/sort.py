@@ -11,10 +11,9 @@ from .....dtype import DType
 from .....kernels import arguments
 from .....kernels.constants import BLOCK_SIZE, DIGIT_BITS, SELECT_COUNT, SORT_TILE
 from ....base.error import InvalidArgument
-from ....core.layout import Layout
-from ....core.shape import Shape
+from ....core.tensor_type import TensorType
 from ....program.builder import ProgramBuilder
-from ....program.values import NOWHERE, Address, Buffer, Memory, Operand, Pointer, address_of
+from ....program.values import NOWHERE, Address, Buffer, Memory, Operand, Pointer, address_of, dense
 from ..driver.grid import MOST_BLOCKS, ceil_divide
 from . import copy, index
 from .geometry import LIMIT
@@ -38,16 +37,20 @@ _TILES_COUNTED: Final = 4
 
 def argsort(build: ProgramBuilder, x: Operand, descending: bool, count: int) -> Buffer:
     """The positions of the first elements in order along the last dim, as u32; NaN comes last."""
+    return _first_positions(build, x, descending, count, results.argsort(x, count))
+
+
+def _first_positions(build: ProgramBuilder, x: Operand, descending: bool, count: int, wanted: TensorType) -> Buffer:
     lines, length = _lines(x)
     if lines * count == 0:
-        return build.empty(DType.U32, 0)
+        return build.output(wanted)
     source = copy.contiguous(build, x)
     if length > BLOCK_SIZE and count <= min(SELECT_COUNT, length // _SELECTED_OF):
         return _selected(build, source, lines, length, descending, count)
     positions = _positions(build, source, lines, length, descending, None)
     if count == length:
         return positions
-    first = build.output(results.argsort(x, count))
+    first = build.output(wanted)
     copy.copy2d(build, positions, first, lines, count, length, count, 0, 0)
     return first
 
@@ -56,12 +59,12 @@ def sort(build: ProgramBuilder, x: Operand, descending: bool, count: int) -> tup
     """The first elements in order along the last dim, and their positions."""
     lines, length = _lines(x)
     if count == length > SORT_TILE and lines:
-        elements = build.empty(x.dtype, lines * length)
+        elements = build.output(results.sort(x, count)[0])
         return elements, _positions(build, copy.contiguous(build, x), lines, length, descending, elements)
-    positions = argsort(build, x, descending, count)
-    line = x.with_a_dim
-    shape = Shape((*line.shape[:-1], count))
-    return index.gather(build, line, Operand(positions, Layout.contiguous(shape)), len(shape) - 1), positions
+    of_elements, of_positions = results.sort(x, count)
+    positions = _first_positions(build, x, descending, count, of_positions)
+    chosen, dim = dense(positions, of_positions.shape), len(of_positions.shape) - 1
+    return index.gathered(build, x.with_a_dim, chosen, of_elements, dim), positions
 
 
 def _lines(x: Operand) -> tuple[int, int]:
