@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from ..kernels import HostKernels
 
 # No array of C++ is empty.
-_PARAMETERS: Final = max(host_arguments.PARAMETERS["span"], 1)
+_PARAMETERS: Final = max(host_arguments.PARAMETERS.get("span", 0), 1)
 MOVE: Final = None
 """In place of the name of a kernel: the elements of the one operand are only moved."""
 
