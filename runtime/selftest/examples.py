@@ -125,6 +125,7 @@ class _Call:
         self.cell = cell
         self.method = METHODS[cell.method]
         self.written = self.method.calls[number]
+        self.lay = lay
         self.layouts = {it.layout: _laid(self.written[name], lay) for name, it in self.method.operands.items()}
         self.values: Arguments = {}
         """Arguments besides those that are written, by their types or names."""
@@ -145,6 +146,9 @@ class _Call:
             case "Array":
                 dtype = self.cell.dtype.numpy if isinstance(self.cell.dtype, DType) else np.dtype(np.uint8)
                 return (np.arange(math.prod(value)) % 5).astype(dtype)
+            case "Layout":
+                # It belongs to no operand.
+                return self.lay(self.written["self"])
             case "Group":
                 return self._group()
             case "GgmlDType":
