@@ -179,7 +179,7 @@ def _functor_kind(document: Document, problems: list[Problem]) -> FunctorKind:
         problems.append(Problem(Location(document.path), message))
     # Ops that name their operands have no more in common.
     whole = decode(FunctorKind, document, problems, kind if kind in FUNCTOR_KINDS else NAMED)
-    return whole if whole.family is not None else _with_reasons(whole)
+    return _with_reasons(whole) if whole.unsupported else whole
 
 
 @memoize(lambda whole: (whole,), size=16)

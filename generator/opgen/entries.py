@@ -10,10 +10,11 @@ from opgen.additions import Additions
 from opgen.aliases import dtype_name
 from opgen.folders import PACKAGE_FILE
 from opgen.formula import FormulaError, Number, parse, walk
-from opgen.model import CHOSEN_KINDS, MOST_BYTES
+from opgen.gradient_ops import GRADIENT_ENDING
+from opgen.model import CHOSEN_KINDS, MOST_BYTES, ROW, ROW_GRADIENT
 from opgen.problem import Refusal
 
-KINDS = tuple(CHOSEN_KINDS)
+KINDS = (*CHOSEN_KINDS, ROW)
 """The kinds of ops that are one entry each."""
 # What a dtype's name says: its kind and its bits.
 _NAMED: Final = {
@@ -23,21 +24,46 @@ _NAMED: Final = {
     "complex": re.compile(r"(complex)(64|128)"),
 }
 _DTYPES, _PRIMITIVES = Path("spec", "dtypes.yaml"), Path("spec", "primitives.yaml")
-_FORMULAS = {"unary": "x", "binary": "x + y", "cmp": "x == y"}
+_FORMULAS = {"unary": "x", "binary": "x + y", "cmp": "x == y", ROW: "x / sum(x)"}
 
 
 def add_op(additions: Additions, name: str, kind: str, formula: str | None, gradient: str | None) -> list[Path]:
     """Add an op to the file of its kind, and a cell to backends that have none for all ops of the kind; the files."""
     path = Path("spec", "functors", f"{kind}.yaml")
     lines = [*_op(name, kind, formula, gradient, additions)]
+    others: list[Path] = []
     if additions.is_own(path):
         _require_new(additions, path, "ops", name, "op")
         additions.append(path, ("ops",), lines)
+    elif kind == ROW:
+        others = _create_rows(additions, path, lines)
     else:
         reason = "unsupported: the op is not defined for this dtype  # why an op of this file lacks a dtype"
         additions.create(path, _file([reason, "ops:"], lines))
+    if kind == ROW:
+        own = {kind: name, ROW_GRADIENT: f"{name}{GRADIENT_ENDING}"}
+        cells = [file for key, each in own.items() for file in _add_cells(additions, "functors", key, each)]
+        return [path, *others, *dict.fromkeys(cells)]
     # Ops that no method chooses between have no cells.
     return [path, *(_add_cells(additions, "functors", kind, name) if has_method(additions, kind) else ())]
+
+
+def _create_rows(additions: Additions, path: Path, lines: list[str]) -> list[Path]:
+    """Create the file of ops of rows, and those of their gradients and of the methods that both become: these files."""
+    head = [
+        f"family: {ROW}  # the file of spec/storage that the methods join",
+        "unsupported: ops of rows are of floating-point numbers  # why an op of this file lacks a dtype",
+        "ops:",
+    ]
+    additions.create(path, _file(head, lines))
+    others = {
+        path.with_stem(ROW_GRADIENT): f"family: {ROW}  # opgen finds the gradients of ops of rows\n",
+        Path("spec", "storage", f"{ROW}.yaml"): "doc: Functions of rows.  # the docs of their module say it\n",
+    }
+    created = [file for file in others if not additions.is_own(file)]
+    for file in created:
+        additions.create(file, others[file])
+    return created
 
 
 def has_method(additions: Additions, kind: str) -> bool:
@@ -81,8 +107,8 @@ def _op(name: str, kind: str, formula: str | None, gradient: str | None, additio
     truth = "bool" if additions.has(_DTYPES, "dtypes", "bool") else "u8"
     yield f"{name}:"
     yield f"  doc: what {name} gives  # the docs say it"
-    dtypes, other = "real", "float"
-    if formula is not None and _is_of_floats(formula, additions):
+    dtypes, other = ("float", "[f16, f32]") if kind == ROW else ("real", "float")
+    if kind != ROW and formula is not None and _is_of_floats(formula, additions):
         dtypes, other = other, dtypes
     yield f"  dtypes: {dtypes}  # or all, number, integer, {other}, or a list: [f16, f32]"
     if kind == "reduce":
@@ -95,14 +121,19 @@ def _op(name: str, kind: str, formula: str | None, gradient: str | None, additio
         yield f"  formula: {_quoted(formula or _FORMULAS[kind])}  # of the primitives of primitives.yaml"
     if kind == "cmp":
         yield f"  result: {truth}  # the dtype of the result"
-    else:
+    elif kind != ROW:
         yield f"  # result: {truth}  # the dtype of the result, if it is not that of x"
-    if kind in ("unary", "binary"):
+    if kind == ROW:
+        yield "  # operands: [x, weight]  # the operands by name, which are broadcast, if there are several"
+        yield "  # let: {e: exp(x - detach(max(x)))}  # named parts of the formula"
+    if kind in ("unary", "binary", ROW):
         yield "  # parameters: {slope: 0.01}  # numbers besides the operands, with their defaults, or null"
     if gradient is not None:
         yield f"  gradient: {{x: {json.dumps(gradient)}}}  # of an operand, over g, the gradient of the result"
     elif _has_gradients(additions) and kind != "cmp":
         yield "  # gradient: {x: g}  # of an operand, if it does not follow from the formula"
+    if kind == ROW:
+        return
     yield f"  # edges: {{{name}(nan): nan}}  # calls and what they give, which tests make"
 
 

@@ -685,7 +685,9 @@ class FunctorKind:
     """
 
     name: Annotated[str, Entry("{}.yaml")]
-    unsupported: Annotated[str, Of(ENUM_KINDS), "Why an op lacks the dtypes that it does not have; errors quote it."]
+    unsupported: Annotated[
+        str, Of((*ENUM_KINDS, ROW)), "Why an op lacks the dtypes that it does not have; errors quote it."
+    ]
     functors: Annotated[  # the others are found
         tuple[Functor, ...], Key("ops"), Of((*CHOSEN_KINDS, NAMED, ROW)), "The ops by name."
     ]

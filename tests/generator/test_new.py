@@ -149,6 +149,16 @@ def test_a_new_op_is_one_entry(small: Project) -> None:
     assert small.run("matrix", "bent").exit_code == 0
 
 
+def test_the_first_op_of_rows_writes_the_files_that_they_need(small: Project) -> None:
+    files = new(small, "op", "shares", "--kind", "row", "--formula", "x * x * count")
+    assert files == [
+        *("spec/functors/row.yaml", "spec/functors/row_gradient.yaml", "spec/storage/row.yaml"),
+        *("spec/families/chips.yaml", "spec/backends/host.yaml"),
+    ]
+    assert small.run("matrix", "shares_gradient").exit_code == 0
+    assert new(small, "op", "more", "--kind", "row", "--formula", "x + count")[0] == "spec/functors/row.yaml"
+
+
 def test_an_entry_is_put_where_its_mapping_ends(small: Project) -> None:
     file = small.root / "spec/functors/binary.yaml"
     new(small, "op", "both", "--kind", "binary")

@@ -13,6 +13,7 @@ from opgen.commands.options import Group, check_names, complete, lock, root_opti
 from opgen.decoder import module_name
 from opgen.entries import KINDS, add_dtype, add_method, add_op, has_method
 from opgen.folders import OUTPUT
+from opgen.model import CHOSEN_KINDS
 from opgen.project import read_spec
 
 
@@ -47,11 +48,12 @@ def new_op(root: Path, name: str, kind: str, formula: str | None, gradient: str 
     \b
     opgen new op softsign --kind unary --formula "x / (1 + abs(x))"
     opgen new op total --kind reduce --formula "x + y"
+    opgen new op shares --kind row --formula "x / sum(x)"
     """  # noqa: D301 -- \b is the character that click reads
     _require_name(name)
     with _additions(root) as additions:
         _write(additions, add_op(additions, name, kind, formula, gradient))
-    if not has_method(additions, kind):
+    if kind in CHOSEN_KINDS and not has_method(additions, kind):
         click.echo(
             f"no storage method chooses between ops of {kind}: write one with 'ops: {kind}' to spec/storage", err=True
         )
