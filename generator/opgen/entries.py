@@ -10,7 +10,6 @@ from opgen.additions import Additions
 from opgen.aliases import dtype_name
 from opgen.folders import PACKAGE_FILE
 from opgen.formula import FormulaError, Number, parse, walk
-from opgen.gradient_ops import GRADIENT_ENDING
 from opgen.model import CHOSEN_KINDS, MOST_BYTES, ROW, ROW_GRADIENT
 from opgen.problem import Refusal
 
@@ -41,9 +40,7 @@ def add_op(additions: Additions, name: str, kind: str, formula: str | None, grad
         reason = "unsupported: the op is not defined for this dtype  # why an op of this file lacks a dtype"
         additions.create(path, _file([reason, "ops:"], lines))
     if kind == ROW:
-        own = {kind: name, ROW_GRADIENT: f"{name}{GRADIENT_ENDING}"}
-        cells = [file for key, each in own.items() for file in _add_cells(additions, "functors", key, each)]
-        return [path, *others, *dict.fromkeys(cells)]
+        return [path, *others, *_add_cells(additions, "functors", kind, name)]
     # Ops that no method chooses between have no cells.
     return [path, *(_add_cells(additions, "functors", kind, name) if has_method(additions, kind) else ())]
 

@@ -8,7 +8,8 @@ from typing import NamedTuple, TypeAlias
 from opgen.cache.memo import memoize
 from opgen.cells import PARTS, FunctionCall, Lowering, Lowerings
 from opgen.check import are_known
-from opgen.model import FUNCTOR_KINDS, Backend, Method, Owner, Spec
+from opgen.gradient_ops import GRADIENT_ENDING
+from opgen.model import FUNCTOR_KINDS, ROW, ROW_GRADIENT, Backend, Method, Owner, Spec
 from opgen.names import Names
 from opgen.problem import Location, Problem, Problems, did_you_mean
 
@@ -250,6 +251,9 @@ def keys_of(part: str, method: Method, op: str | None) -> list[Key]:
     # A method that changes its storage is called otherwise than the functors of its kind, which make new ones.
     if method.kind is None or method.signature.returns == "None":
         return [(part, method.name)]
+    if method.kind == ROW_GRADIENT:
+        # What computes an op of rows computes its gradients.
+        return [("functors", f"{ROW}.{str(method.functor).removesuffix(GRADIENT_ENDING)}"), ("functors", ROW)]
     return [("functors", f"{method.kind}.{method.functor or op}"), ("functors", method.kind)]
 
 
