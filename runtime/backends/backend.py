@@ -29,12 +29,11 @@ from ..base.unpicklable import Unpicklable
 from ..core.layout import Layout
 from ..program.builder import GivenStorage, Op, OpCall, builds
 from ..program.program import Results
-from ..program.values import BlocksBuffer, Buffer, Operand
+from ..program.values import BlocksBuffer, Buffer
 from .plan import Key, Plan, Plans, kind_of
 
 if TYPE_CHECKING:
     from ..doctor.finding import Finding
-    from ..program.fused_function import FusedFunction
     from ..ranks.group import Group
     from .profiler import DeviceProfiler, Listener
 
@@ -323,21 +322,9 @@ class BackendDevice:
         """CaptureError where this thread captures a graph on the device; `_advice` says what to do instead."""
         return
 
-    def fused(
-        self, function: "FusedFunction", storages: Sequence[Any], numbers: Sequence[complex]
-    ) -> Sequence[BackendStorage]:
-        """The results of a fused function for storages of its tensors and the numbers that differ between calls.
-
-        The function itself is the key of its plan, which takes the same storages and numbers.
-        """
-        op, *others = self.fused_op
-        arguments = (*others, function, *map(Operand, storages, function.tensors), *numbers)
-        results: Sequence[BackendStorage] = self.planned(function, len(numbers), op, arguments, {})
-        return results
-
     @property
     def fused_op(self) -> Sequence[Any]:
-        """The op that builds the programs of fused functions, and its arguments in front of the function."""
+        """The op that builds the programs of fused functions, and what it takes in front of function and operands."""
         raise NotImplementedError
 
     def beside(self, _group: "Group", call: Callable[[], Result]) -> Callable[[], Result]:

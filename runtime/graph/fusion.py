@@ -14,6 +14,7 @@ from ...storage.base import require_same_device
 from ..base.bounded_cache import BoundedCache
 from ..base.error import FusionError, InvalidArgument, TallowError, shown
 from ..core import argument
+from ..program.values import Operand
 from ..tensor import Tensor
 from ..tensor.base import TensorBase
 
@@ -149,7 +150,12 @@ class Fused:
         function, container = traced
         computed = [compute(numbers) for compute in function.computed_numbers]
         plan = device.plans.get(function)
-        results = device.fused(function, inners, computed) if plan is None else plan(*inners, *computed)
+        if plan is None:
+            op, *others = device.fused_op
+            operands = map(Operand, inners, function.tensors)
+            results = device.planned(function, len(computed), op, (*others, function, *operands, *computed), {})
+        else:
+            results = plan(*inners, *computed)
         layouts = function.layouts
         if container is None:
             return Tensor._new(Storage._holding(results[0]), layouts[0])
