@@ -47,7 +47,7 @@ class KernelCall:
         self._unaliased: list[UnaliasedItems] = []
         self._wrong: list[WrongIndexItems] = []
         self._tables: list[Any] = []
-        self._number_places: list[int] = []
+        self._number_items: list[NumberItems] = []
         self.numbers: list[Value] = []
         """The numbers, in the order in which the call takes them."""
         self.positions = positions
@@ -89,7 +89,7 @@ class KernelCall:
             elif kind is IndexRecord:
                 self._wrong.append(WrongIndexItems(place, value.fail))
             else:
-                self._number_places.append(place)
+                self._number_items.append(NumberItems(place))
                 self.numbers.append(value)
 
     def plan(self, results: Sequence[Buffer], scratch: Sequence[Buffer], as_tuple: bool) -> tuple[Plan, list[Any]]:
@@ -105,11 +105,9 @@ class KernelCall:
             is_brief=max([launch.work, *[result.length for result in results]]) <= BRIEF,
             makes_tuple=as_tuple, device=self._device, compute=compute,
             compute_bytes=compute.itemsize if is_own and compute is not None else 0,
-            results=tuple([self._items(result) for result in results]),
-            scratch=tuple([self._items(buffer) for buffer in scratch]), sources=tuple(self._sources),
-            unaliased=tuple(self._unaliased), stored=len(self.positions),
-            numbers=tuple([NumberItems(place) for place in self._number_places]), wrong=tuple(self._wrong),
-            kept=self._tables,
+            results=tuple(map(self._items, results)), scratch=tuple(map(self._items, scratch)),
+            sources=tuple(self._sources), unaliased=tuple(self._unaliased), stored=len(self.positions),
+            numbers=tuple(self._number_items), wrong=tuple(self._wrong), kept=self._tables,
         ))  # fmt: skip
         return plan, numbers
 
@@ -121,10 +119,15 @@ class KernelCall:
 
 def _as_taken(numbers: list[Any]) -> tuple[DType | None, list[Any]]:
     """The compute dtype of numbers, and their parameters; None and the numbers where a call is given bits."""
-    dtypes = {number.constants[0] for number in numbers if isinstance(number, Scalar) and number.function is bits_of}
-    if len(dtypes) != 1 or any(not isinstance(number, Scalar) or number.function is not bits_of for number in numbers):
-        return None, numbers
-    return dtypes.pop(), [number.source for number in numbers]
+    dtype = None
+    for number in numbers:
+        if not isinstance(number, Scalar) or number.function is not bits_of:
+            return None, numbers
+        (own,) = number.constants
+        if dtype is not None and own is not dtype:
+            return None, numbers
+        dtype = own
+    return dtype, [number.source for number in numbers]
 
 
 def _unaliased(snapshot: Snapshot, number: int, positions: dict[Memory, int]) -> UnaliasedItems:

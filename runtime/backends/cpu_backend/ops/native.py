@@ -11,7 +11,7 @@ from .....kernels.constants import MOST_OPERANDS
 from .....limits import MAX_RANK
 from .....op import BinaryGradientsOp, ElementwiseOp, MethodOp
 from ....program.builder import ProgramBuilder
-from ....program.values import NOWHERE, Buffer, Operand, Parameter, Pointer, dense
+from ....program.values import NOWHERE, Address, Buffer, Operand, Parameter, Pointer, dense
 from ..values import THREADS, Function, number_bits
 
 if TYPE_CHECKING:
@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 
 # No array of C++ is empty.
 _PARAMETERS: Final = max(host_arguments.PARAMETERS.get("span", 0), 1)
+_ZEROS: Final = (0,) * MAX_RANK
 MOVE: Final = None
 """In place of the name of a kernel: the elements of the one operand are only moved."""
 
@@ -34,8 +35,12 @@ def elementwise(
     result: DType | None = None,
 ) -> Buffer | None:
     """As `elementwise.elementwise`, of other numbers too; None where NumPy does it."""
-    operands = [x, *(other for other in others if isinstance(other, Operand))]
-    numbers = [other for other in others if not isinstance(other, Operand)]
+    operands, numbers = [x], []
+    for other in others:
+        if isinstance(other, Operand):
+            operands.append(other)
+        else:
+            numbers.append(other)
     source, shape = operands[-1].dtype, x.shape
     kernel = MOVE
     if op is not MethodOp.TO_DTYPE or result is not source:
@@ -82,17 +87,22 @@ def launch_map(
     """
     first, every = targets[0], [*targets, *operands]
     layout, compute = first.layout, operands[-1].dtype.compute.real if operands else first.dtype
-    addresses: list[Pointer] = [each.address for each in every]
+    addresses: list[Pointer] = []
+    itemsizes: list[int] = []
+    strides: list[int] = []
+    for storage, own in every:
+        itemsize = storage.dtype.itemsize
+        addresses.append(Address(storage.memory, own.start_offset * itemsize))
+        itemsizes.append(itemsize)
+        strides += own.strides[::-1]
+        strides += _ZEROS[len(own.strides) :]
     if source is not None:
         addresses[-1] = source
-    strides: list[int] = []
-    for each in every:
-        strides += filled(each.layout.strides[::-1], MAX_RANK, 0)
     packed = host_arguments.map_operands(
         kernel=NOWHERE if kernel is MOVE else Function("span", kernel),
         addresses=filled(addresses, MOST_OPERANDS, NOWHERE), threads=THREADS, operands=len(every),
         results=len(targets), rank=len(layout.shape),
-        itemsizes=filled([each.itemsize for each in every], MOST_OPERANDS, 0), count=layout.elem_count,
+        itemsizes=filled(itemsizes, MOST_OPERANDS, 0), count=layout.elem_count,
         dims=filled(layout.shape[::-1], MAX_RANK, 0), strides=filled(strides, MOST_OPERANDS * MAX_RANK, 0),
         parameters=filled([number_bits(number, compute) for number in numbers], _PARAMETERS, 0),
     )  # fmt: skip
