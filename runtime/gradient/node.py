@@ -247,7 +247,7 @@ def borrowed(tensors: Sequence[Tensor | None]) -> list[Tensor | None]:
 
 
 def _borrowed(storage: Storage) -> Storage:
-    another = Storage._holding(opened(storage)[0].inner)
+    another = Storage._new(opened(storage)[0].inner)
     another.written = BORROWED
     return another
 
@@ -370,7 +370,7 @@ def rewritten(
         # Earlier nodes may have saved the storage, which from now on shows what this node made.
         storage.written = node.number, node.site
         _Writes.note(node.number)
-        storage.value = value = watched(Storage._holding(storage.inner))
+        storage.value = value = watched(Storage._new(storage.inner))
     else:
         # The plain storage is one whose writes are noted.
         node.site = value.written[1]

@@ -158,8 +158,8 @@ class Fused:
             results = plan(*inners, *computed)
         layouts = function.layouts
         if container is None:
-            return Tensor._new(Storage._holding(results[0]), layouts[0])
-        return container([*map(Tensor._new, map(Storage._holding, results), layouts)])
+            return Tensor._new(Storage._new(results[0]), layouts[0])
+        return container([*map(Tensor._new, map(Storage._new, results), layouts)])
 
     def _call_with_others(self, arguments: Sequence[Any], named: Mapping[str, Any]) -> Any:
         """A call of tensors of a user's class, NumPy's numbers, or what another fused function is traced with."""

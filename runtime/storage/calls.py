@@ -164,15 +164,12 @@ class ElementCalls(Calls, KernelOperand):
         return extensions.device_class(self.inner.device).storage_owned, (self.to_numpy(),)
 
     @classmethod
-    def _holding(cls, inner: BackendStorage) -> Self:
+    def _new(cls, inner: BackendStorage) -> Self:
         """A storage, made without the checks of `__init__`."""
         storage = new(cls)
         storage.inner = inner
         storage.written = None
         return storage
-
-    def _new(self, inner: BackendStorage) -> Self:
-        return self._holding(inner)
 
     def _note_write(self) -> None:
         """Note a write to this storage if gradients need its elements."""

@@ -112,7 +112,7 @@ def test_nothing_changes_its_class_or_counts_references() -> None:
 
 
 def test_storages_are_made_in_one_place() -> None:
-    """A storage lacks what is not set when it is made, so `Storage._holding` sets it."""
+    """A storage lacks what is not set when it is made, so `Storage._new` sets it."""
     calls = [(name, ast.unparse(node)) for name, node in nodes() if isinstance(node, ast.Call)]
     assert [(name, text) for name, text in calls if text.endswith(("new(Storage)", "__new__(Storage)"))] == []
 

@@ -123,7 +123,7 @@ class GpuProfiler(DeviceProfiler):
         now = perf_counter_ns()
         sizes = [step.memory.nbytes for step in program.steps if isinstance(step, Allocate)]
         record.allocations += [AllocationRecord(nbytes, now) for nbytes in sizes]
-        run = _WatchedRun(self._device, program, arguments, partial(self._take, record, work))
+        run = Run(self._device, program, arguments, partial(self._take, record, work))
         return run.run(), run.refused
 
     def _take(self, record: CallRecord, work: Work, step: Step, take: Callable[[], Any]) -> Any:
@@ -163,16 +163,3 @@ class GpuProfiler(DeviceProfiler):
 
     def close(self) -> None:
         capture.watch(self._driver, None)
-
-
-class _WatchedRun(Run):
-    """A run of a program that hands its steps to a function."""
-
-    def __init__(
-        self, device: Any, program: Program, operands: Sequence[Any], take: Callable[[Step, Callable[[], Any]], Any]
-    ) -> None:
-        super().__init__(device, program, operands)
-        self._watched = take
-
-    def _take(self, step: Step, function: Callable[..., Any], /, *arguments: Any, **options: Any) -> Any:
-        return self._watched(step, partial(function, *arguments, **options))

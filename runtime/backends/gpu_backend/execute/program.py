@@ -50,6 +50,9 @@ if TYPE_CHECKING:
 Results: TypeAlias = GpuStorage | tuple[GpuStorage, ...] | bool | None
 """Storages, or True where the steps write to memory of the arguments alone. None where a library refuses."""
 
+Watch: TypeAlias = Callable[[Step, Callable[[], Any]], Any]
+"""Takes a step by calling a function, and returns what that returns."""
+
 _CONSTANTS: Final = frozenset((bool, float, int, str, type(None), DType))
 """Classes of arguments that are the same in all runs."""
 
@@ -97,9 +100,11 @@ class GpuPlan:
 class Run:
     """One run of a program: what its values are."""
 
-    __slots__ = ("_device", "_draws", "_memory", "_operands", "_program", "_values", "refused")
+    __slots__ = ("_device", "_draws", "_memory", "_operands", "_program", "_values", "_watch", "refused")
 
-    def __init__(self, device: GpuBase, program: Program, operands: Sequence[Any]) -> None:
+    def __init__(self, device: GpuBase, program: Program, operands: Sequence[Any], watch: Watch | None = None) -> None:
+        """Prepare a run with operands. `watch` takes each step that gives the device something to do."""
+        self._watch = watch
         self._device = device
         self._operands = operands
         self._program = program
@@ -123,8 +128,11 @@ class Run:
                 elif kind is Launch:
                     size, blocks = step.arguments.struct.size, step.blocks
                     enqueue = device.kernels.function(step.family, step.kernel, size, step.shared_bytes)
-                    packed = self._packed(step.arguments)
-                    self._take(step, enqueue, blocks if blocks < MOST_BLOCKS else MOST_BLOCKS, packed)
+                    blocks, packed = blocks if blocks < MOST_BLOCKS else MOST_BLOCKS, self._packed(step.arguments)
+                    if self._watch is None:
+                        enqueue(blocks, packed)
+                    else:
+                        self._watch(step, partial(enqueue, blocks, packed))
                 elif kind is LibraryCall:
                     if self._take(step, step.function, *self._plain(step.arguments)) is False:
                         self.refused = step
@@ -148,9 +156,11 @@ class Run:
             return self._new(program.result)
         return tuple(map(self._new, results_of(program.result))) or True
 
-    def _take(self, _step: Step, function: Callable[..., Any], /, *arguments: Any, **options: Any) -> Any:
+    def _take(self, step: Step, function: Callable[..., Any], /, *arguments: Any, **options: Any) -> Any:
         """Take a step that gives the device something to do: call a function with what the run knows."""
-        return function(*arguments, **options)
+        if self._watch is None:
+            return function(*arguments, **options)
+        return self._watch(step, partial(function, *arguments, **options))
 
     def _plain(self, values: tuple[Any, ...]) -> tuple[Any, ...]:
         """Values as functions take them: numbers, and the storages of buffers."""
