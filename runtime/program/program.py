@@ -150,7 +150,7 @@ def lifetimes(
     steps: Sequence[Step], allocated: Sequence[Memory], result: Results
 ) -> tuple[tuple[Step, ...], tuple[tuple[Memory, ...], ...]]:
     """The steps without memory that nothing uses, and for each one the memory that is released after it."""
-    if len(allocated) == 1 and isinstance(result, Buffer) and result.memory is allocated[0]:
+    if not allocated or (len(allocated) == 1 and isinstance(result, Buffer) and result.memory is allocated[0]):
         # Most often, and in a third of the time.
         return tuple(steps), ((),) * len(steps)
     kept = {buffer.memory for buffer in results_of(result)}
