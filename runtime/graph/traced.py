@@ -6,8 +6,8 @@ import inspect
 import math
 import operator
 import sys
-from collections.abc import Callable, Iterable, Sequence
-from functools import cache
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import partial
 from itertools import count
 from operator import itemgetter
 from typing import Any, Final, NoReturn, TypeAlias
@@ -19,9 +19,10 @@ from ...dtype import DType
 from ...kernels.constants import ELEMENTWISE_METHODS
 from ...op import MethodOp
 from ...storage import Storage
+from ...storage.base import require_same_dtype
 from ..base.error import FusionError, ShapeMismatch, UnsupportedDType
-from ..base.named import Named
-from ..core import argument
+from ..core import argument, check
+from ..core.conversion import conversion
 from ..core.layout import Layout
 from ..core.shape import Shape
 from ..program.fused_function import FusedFunction, Number, Result, Source, Step
@@ -32,7 +33,6 @@ from ..tensor.number import NumberLike, as_number
 Find: TypeAlias = Callable[[Sequence[float]], float]
 """Works out a number of the numbers that the function is given."""
 
-_EMPTY: Final = Layout.contiguous((0,))
 _PACKAGE: Final = __name__.partition(".")[0]
 _READS: Final = ("reads elements", "use where in place of if, or compute the number before and pass it")
 # Why storage methods cannot be in a kernel of elementwise ops, where there is more to say than that.
@@ -133,10 +133,7 @@ class _Inner:
 
 
 class TracedStorage(Storage):
-    """Stands for the storage of an argument or of what was computed. Of nothing but elementwise ops it makes another.
-
-    What ops check, and the dtypes of their results, are found by calling them with no elements.
-    """
+    """Stands for the storage of an argument or of what was computed. Only elementwise ops make another of it."""
 
     __slots__ = ("name", "place", "shape")
 
@@ -185,40 +182,53 @@ class TracedStorage(Storage):
         except ShapeMismatch:
             return False
 
-    def _traced(self, method: str, given: Sequence[Any]) -> TracedStorage:
-        """The result of a storage method."""
+    def _traced(self, method: str, arguments: Mapping[str, Any]) -> TracedStorage:
+        """The result of a storage method, after the checks that the method makes."""
         trace = self.inner.trace
         storages: list[TracedStorage] = [self]
-        layouts, numbers, known = [], [], []
-        op: Any = given[0] if isinstance(given[0], Named) else MethodOp(method)
-        for value in given:
+        layouts: list[Layout] = []
+        numbers: dict[str, Any] = {}
+        op: Any = arguments["op"] if "op" in arguments else MethodOp(method)
+        target: DType | None = None
+        for name, value in arguments.items():
             if isinstance(value, TracedStorage):
                 storages.append(value)
-                value = _no_elements(value.dtype)
             elif isinstance(value, Storage):
                 trace.refuse(_FOREIGN)
             elif isinstance(value, Layout):
                 layouts.append(value)
-                value = _EMPTY
-            elif isinstance(value, TracedNumber | int | float):
-                numbers.append(value)
-                value = value.value if isinstance(value, TracedNumber) else value
-            known.append(value)
-        try:
-            dtype: DType = getattr(_no_elements(self.dtype), method)(*known).dtype
-        except UnsupportedDType as error:
-            raise UnsupportedDType(error.op, error.dtype, trace.device.backend, error.reason, error.fix) from None
+            elif isinstance(value, DType):
+                target = value
+            elif value is not op:
+                numbers[name] = value
+        first, *others = storages[1:] if op.moves else storages
+        first._require_dtype(op, op.dtypes)
+        if op.moves:
+            self._require_dtype(op, op.conditions)
+        if target is not None:
+            check.keeps_parts(op.value, self, target)
+        require_same_dtype(op.value, first, *others)
+        check.same_shape(op.value, *layouts)
+        dtype = op.result_of(first.dtype) if target is None else target
         operands = tuple([storage.named(layout) for storage, layout in zip(storages, layouts, strict=True)])
-        of = storages[-1].dtype
-        check = lambda value: argument.number(op.value, "the number", value)  # noqa: E731
-        parameters = tuple([trace.number(value, of.compute, check) for value in numbers])
+        compute = first.dtype.compute
+        parameters = tuple(
+            [trace.number(each, compute, partial(argument.number, op.value, name)) for name, each in numbers.items()]
+        )
         name = f"v{len(trace.steps)}"
-        trace.steps.append(Step(name, op, operands, tuple(layouts), parameters, of, dtype))
+        trace.steps.append(Step(name, op, operands, tuple(layouts), parameters, first.dtype, dtype))
         return self.made(trace, dtype, name=name, shape=layouts[-1].shape)
+
+    def _require_dtype(self, op: Any, dtypes: frozenset[DType]) -> None:
+        if self.dtype not in dtypes:
+            advice = conversion(self.dtype, dtypes)
+            raise UnsupportedDType(op.value, self.dtype, self.device.backend, op.unsupported, advice)
 
 
 def _elementwise(method: str) -> Callable[..., TracedStorage]:
-    return lambda self, *given: self._traced(method, given)
+    code = getattr(Storage, method).__code__
+    names = code.co_varnames[1 : code.co_argcount]
+    return lambda self, *given: self._traced(method, dict(zip(names, given, strict=True)))
 
 
 def _refused(method: str) -> Callable[..., NoReturn]:
@@ -228,11 +238,6 @@ def _refused(method: str) -> Callable[..., NoReturn]:
 for _name, _method in inspect.getmembers(Storage, inspect.isfunction):
     if not _name.startswith("_"):
         setattr(TracedStorage, _name, (_elementwise if _name in ELEMENTWISE_METHODS else _refused)(_name))
-
-
-@cache
-def _no_elements(dtype: DType) -> Storage:
-    return Device.cpu().zeros(Shape((0,)), dtype)
 
 
 class TracedTensor(Tensor):

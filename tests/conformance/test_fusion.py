@@ -11,11 +11,14 @@ import tallow as tl
 from tallow import BinaryOp, CmpOp, DType, Tensor, UnaryOp
 from tallow.kernels.constants import ELEMENTWISE_METHODS
 from tallow.op import BinaryGradientOp, MethodOp, UnaryGradientOp
+from tallow.runtime.base.error import TallowError
+from tallow.runtime.graph.traced import Trace, TracedStorage
 
-from . import matrix, values
+from . import calls, matrix, values
+from .bench import cell_label
 from .comparison import is_different
 from .layouts import CONTIGUOUS, FEW_VIEWS, TILES, VIEWS, Case, place
-from .oracle.formats import Array
+from .oracle.formats import NUMPY, Array
 
 Function = Callable[[Tensor, Tensor], Tensor]
 
@@ -130,3 +133,38 @@ def test_operands_broadcast(device: tl.Device, dtype: DType) -> None:
         for _ in range(3):
             for got, expected in zip(fused(x, y), chain(x, y), strict=True):
                 assert_same(got, expected, f"{left} and {right}")
+
+
+def test_traced_methods_have_the_dtypes_and_the_errors_of_calls(device: tl.Device) -> None:
+    """Of each elementwise cell, with operands of its dtype and with one of another dtype."""
+
+    def make(name: str, length: int) -> tl.Storage:
+        return device.storage(np.ones(length, NUMPY[name]))
+
+    dtypes = matrix.dtypes_of(device.backend)
+    for cell in tl.support():
+        if cell.method not in ELEMENTWISE_METHODS or cell.backend != device.backend or str(cell.dtype) not in dtypes:
+            continue
+        storage, method, arguments = calls.storage_call(cell, make)
+        given = [storage, *arguments.values()]
+        others = [place for place, each in enumerate(given) if isinstance(each, tl.Storage)]
+        for other in (None, *others):
+            changed = [
+                make("i16" if each.dtype is DType.F32 else "f32", each.length) if place == other else each
+                for place, each in enumerate(given)
+            ]
+            trace = Trace("f", device, ())
+            traced = [
+                TracedStorage.made(trace, each.dtype, place=place) if place in others else each
+                for place, each in enumerate(changed)
+            ]
+            expected, found = (outcome(method, *every) for every in (changed, traced))
+            assert found == expected, f"{cell_label(cell)}, operand {other} of another dtype"
+
+
+def outcome(method: str, storage: tl.Storage, *arguments: object) -> str:
+    """The dtype that a call gives, or its error."""
+    try:
+        return str(getattr(storage, method)(*arguments).dtype)
+    except TallowError as error:
+        return f"{type(error).__name__}: {error}"

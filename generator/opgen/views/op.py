@@ -75,7 +75,7 @@ def _member(kind: FunctorKind, functor: Functor) -> View:
         gives_position=is_position,
         # So many numbers of the compute dtype a partial result of a reduction is.
         numbers=1 if state is None else len(kind.states[state].parts),
-        moves=functor.condition is not None,
+        conditions="None" if functor.condition is None else dtypes_constant(functor.condition),
     )
 
 
