@@ -20,7 +20,6 @@ from ..backend import BackendBlocks, Part
 from ..plan import Key, Plan
 from . import strided, transfer
 from .library_device import LibraryDevice
-from .ops.fused import ElementOps, fused
 
 if TYPE_CHECKING:
     from .blocks import QArrayStorage
@@ -94,6 +93,8 @@ class ArrayDevice(LibraryDevice):
 
     @property
     def fused_op(self) -> Sequence[Any]:
+        from .ops.fused import ElementOps, fused
+
         return fused, ElementOps()
 
     def plan_of(self, _key: Key, call: OpCall, *, may_refuse: bool) -> Plan | None:

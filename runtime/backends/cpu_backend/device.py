@@ -18,7 +18,6 @@ from ...host import dlpack
 from ...program.program import Program
 from ..array_backend.device import ArrayDevice
 from ..array_backend.imported import Imported
-from ..array_backend.ops.fused import fused
 from ..backend import Part
 from ..plan import Plan
 from . import blas, execute, host_libraries
@@ -26,7 +25,6 @@ from .host_device import HostDevice
 from .kernels import HostKernels
 from .onednn import Onednn
 from .ops import memory
-from .ops.fused import HostOps
 from .replay import Replay
 from .storage import CpuStorage, QCpuStorage
 
@@ -83,6 +81,9 @@ class CpuDevice(ArrayDevice, HostDevice):
 
     @property
     def fused_op(self) -> Sequence[Any]:
+        from ..array_backend.ops.fused import fused
+        from .ops.fused import HostOps
+
         return fused, HostOps(self.kernels)
 
     def call(self, function: Callable[..., Any], *arguments: Any) -> Any:
