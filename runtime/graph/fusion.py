@@ -6,7 +6,7 @@ import functools
 import types
 import weakref
 from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Final, NamedTuple, NoReturn, ParamSpec, TypeVar
+from typing import TYPE_CHECKING, Any, Final, NoReturn, ParamSpec, TypeAlias, TypeVar
 
 from ...kernels.constants import FUSED_NUMBERS, FUSED_SOURCES
 from ...storage import Storage
@@ -59,12 +59,8 @@ def fuse(function: Callable[P, Result]) -> Callable[P, Result]:
     return Fused(function)
 
 
-class _Traced(NamedTuple):
-    """What a function does for one kind of arguments."""
-
-    function: FusedFunction
-    container: Callable[[list[Any]], object] | None
-    """What holds the results; None of one alone."""
+_Traced: TypeAlias = "tuple[FusedFunction, Callable[[list[Any]], object] | None]"
+"""What a function computes for one kind of arguments, and the class that holds the results; None of one alone."""
 
 
 class _Kind:
@@ -209,7 +205,7 @@ class Fused:
             self._refuse("it returns nothing", "return what it computes, a tensor or a tuple of tensors")
         fused = trace.function(results)
         self._check(fused)
-        traced = _Traced(fused, None if is_one else type(result))
+        traced = fused, None if is_one else type(result)
         self._kinds.setdefault(key, _Kind()).keep(numbers, trace.read, traced)
         return traced
 

@@ -90,7 +90,7 @@ class Trace:
             find = value.find
             check(value.value)
             name = f"n{len(self.numbers)}"
-            self.numbers[name] = Number(dtype, None, lambda numbers: check(find(numbers)))
+            self.numbers[name] = Number(dtype, lambda numbers: check(find(numbers)))
             return name
         known = check(value)
         key = repr(known), type(known), dtype
@@ -120,11 +120,11 @@ class _Inner:
     """What stands for a backend's storage."""
 
     kind = -1
+    length = 0
 
-    def __init__(self, trace: Trace, dtype: DType, length: int) -> None:
+    def __init__(self, trace: Trace, dtype: DType) -> None:
         self.trace = trace
         self.dtype = dtype
-        self.length = length
 
     def __getattr__(self, name: str) -> NoReturn:
         if name == "device":  # of which a storage asks that is none of the function's
@@ -152,7 +152,7 @@ class TracedStorage(Storage):
     ) -> TracedStorage:
         """A storage of an argument, or of what has a name in the trace."""
         storage = object.__new__(cls)
-        storage.inner = _Inner(trace, dtype, 0)
+        storage.inner = _Inner(trace, dtype)
         storage.name = name
         storage.place = place
         storage.shape = Shape(()) if shape is None else shape

@@ -39,11 +39,10 @@ class Source(NamedTuple):
 
 
 class Number(NamedTuple):
-    """A number that is always the same, or how it is computed, and the dtype of the elements that it stands for."""
+    """A number that is always the same, or how each call computes it, and the dtype of the elements it stands for."""
 
     dtype: DType
-    known: complex | None
-    compute: Callable[[Sequence[float]], complex] | None = None
+    value: complex | Callable[[Sequence[float]], complex]
 
     @property
     def words(self) -> int:
@@ -83,7 +82,7 @@ class FusedFunction:
         self.numbers = {name: number for name, number in numbers.items() if name in needed}
         self.steps = tuple(reversed(needed_steps))
         self.results = tuple(results)
-        self.computed_numbers = [number.compute for number in self.numbers.values() if number.compute is not None]
+        self.computed_numbers = [number.value for number in self.numbers.values() if callable(number.value)]
         """The functions that compute the numbers which differ between calls from those of the call."""
         self.layouts = [Layout.contiguous(result.layout.shape) for result in results]
 
@@ -105,4 +104,4 @@ class FusedFunction:
     def named_numbers(self, given: Iterable[Parameter]) -> dict[str, complex | Parameter]:
         """The numbers by name, with parameters in the place of those that differ between calls."""
         parameters = iter(given)
-        return {name: next(parameters) if it.known is None else it.known for name, it in self.numbers.items()}
+        return {name: next(parameters) if callable(it.value) else it.value for name, it in self.numbers.items()}
