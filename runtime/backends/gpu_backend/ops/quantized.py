@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from .....dtype import HALF, Array, DType
 from .....ggml_dtype import GgmlDType
@@ -137,6 +137,45 @@ def embedding(build: ProgramBuilder, blocks: StorageOrBuffer, ids: Operand, rows
     return _decoded(build, blocks.dtype, chosen.address, count, DType.F32)
 
 
+class _Weights(NamedTuple):
+    """Weights (rows, hidden) in blocks, and how activations may be rounded that they are multiplied with."""
+
+    blocks: BlocksBuffer
+    rows: int
+    hidden: int
+    activations: str | None
+
+    def has_whole_lanes(self, x: Operand) -> bool:
+        """Whether lanes take the same numbers of each row, of which there are some."""
+        lane = max(self.blocks.block_size, _LANE_FLOATS)
+        return x.shape[0] > 0 and self.rows > 0 and 0 < self.hidden <= _MOST_HIDDEN and self.hidden % lane == 0
+
+    def rounds(self, x: Operand) -> bool:
+        """Whether the numbers of x may be rounded, or are halves."""
+        return x.dtype in HALF or self.activations is not None
+
+    def are_few(self, x: Operand) -> bool:
+        """Whether the kernel multiplies the rows of x; where there is nothing to add up it has nothing to write."""
+        many = self.blocks.block_size > 1
+        at_once, turns = (MOST_ROWS_OF_X, _EXACT_TURNS) if many else (FEW_ROWS_OF_X, _FLOAT_TURNS)
+        return x.shape[0] <= (at_once if self.rounds(x) else turns * at_once) and self.has_whole_lanes(x)
+
+    def are_tiled(self, x: Operand) -> bool:
+        """Whether the kernel that decodes weights for matrix cores multiplies the rows of x, if they are more."""
+        return self.rounds(x) and self.blocks.block_size > 1 and self.has_whole_lanes(x)
+
+    def are_grouped(self, build: ProgramBuilder, x: Operand) -> bool:
+        """Whether groups of waves multiply the rows of x by weights that they decode themselves."""
+        is_between = _MOST_TILED < x.shape[0] <= _MOST_GROUPED and self.blocks.dtype is not _DECODED_FIRST
+        return is_between and self.are_tiled(x) and build.facts.has_kernels("block_groups")
+
+    def decoded(self, build: ProgramBuilder, dtype: DType, begin: int, rows: int) -> Operand:
+        """Rows from one on as numbers."""
+        blocks, hidden = self.blocks, self.hidden
+        address = blocks.address + begin * hidden // blocks.block_size * blocks.dtype.type_size
+        return dense(_decoded(build, blocks.dtype, address, rows * hidden, dtype), (rows, hidden))
+
+
 def forward_by_library(
     build: ProgramBuilder,
     library: Blas,
@@ -147,89 +186,50 @@ def forward_by_library(
     activations: str | None,
 ) -> Buffer | None:
     """The product of more rows than the kernels take, by a library; None of fewer, and as of `linear.by_library`."""
-    is_few = _is_few(blocks, x, rows, activations)
-    if (
-        is_few
-        or _takes_groups(build, blocks, x, rows, activations)
-        or (x.shape[0] <= _MOST_TILED and _is_tiled(blocks, x, rows, activations))
-    ):
+    weights, dtype = _Weights(blocks, rows, hidden, activations), x.dtype
+    is_tiled = x.shape[0] <= _MOST_TILED and weights.are_tiled(x)
+    if weights.are_few(x) or weights.are_grouped(build, x) or is_tiled:
         return None
-    dtype = x.dtype
-    x = _in_halves(build, x, activations)
+    x = _in_halves(build, x, weights)
 
-    def product(weights: Operand) -> Buffer | None:
-        return linear.by_library(build, library, x, weights, None, result=dtype)
+    def product(decoded: Operand) -> Buffer | None:
+        return linear.by_library(build, library, x, decoded, None, result=dtype)
 
-    return _decoded_product(build, blocks, x, rows, hidden, dtype, product)
+    return _decoded_product(build, weights, x, dtype, product)
 
 
 def forward(
     build: ProgramBuilder, blocks: StorageOrBuffer, x: Operand, rows: int, hidden: int, activations: str | None
 ) -> Buffer:
     """The product of x (m, hidden) and the transpose of the weights (rows, hidden), in the dtype of x."""
-    held, dtype = x.shape[0], x.dtype
-    if _is_few(blocks, x, rows, activations):
+    weights, held, dtype = _Weights(blocks, rows, hidden, activations), x.shape[0], x.dtype
+    if weights.are_few(x):
         x = _aligned(build, x)
         result = build.empty(DType.F32, held * rows)
         at_once = MOST_ROWS_OF_X if blocks.block_size > 1 else FEW_ROWS_OF_X
         for begin in range(0, held, at_once):
             turn = Operand(x.storage, x.layout.narrow(0, begin, min(at_once, held - begin)))
             address = result.address + begin * rows * result.dtype.itemsize
-            _multiply_few(build, blocks, turn, rows, hidden, activations, address)
-    elif _takes_groups(build, blocks, x, rows, activations):
-        result = _grouped_product(build, blocks, _in_halves(build, x, activations), rows, hidden, dtype)
-    elif _is_tiled(blocks, x, rows, activations):
-        result = _tiled_product(build, blocks, _in_halves(build, x, activations), rows, hidden)
+            _multiply_few(build, weights, turn, address)
+    elif weights.are_grouped(build, x):
+        result = _grouped_product(build, weights, _in_halves(build, x, weights), dtype)
+    elif weights.are_tiled(x):
+        result = _tiled_product(build, weights, _in_halves(build, x, weights))
     else:
-        made = _decoded_product(
-            build, blocks, x, rows, hidden, dtype, lambda weights: linear.by_kernel(build, x, weights, None)
-        )
+        made = _decoded_product(build, weights, x, dtype, lambda decoded: linear.by_kernel(build, x, decoded, None))
         assert made is not None
         return made
     return _converted(build, dense(result, (held * rows,)), dtype)
 
 
-def _is_few(blocks: BlocksBuffer, x: Operand, rows: int, activations: str | None) -> bool:
-    """Whether the kernel multiplies the rows of x; where there is nothing to add up it has nothing to write."""
-    at_once, turns = (MOST_ROWS_OF_X, _EXACT_TURNS) if blocks.block_size > 1 else (FEW_ROWS_OF_X, _FLOAT_TURNS)
-    most = at_once if _is_rounded(x, activations) else turns * at_once
-    return x.shape[0] <= most and _has_whole_lanes(blocks, x, rows)
-
-
-def _is_tiled(blocks: BlocksBuffer, x: Operand, rows: int, activations: str | None) -> bool:
-    """Whether the kernel that decodes weights for matrix cores multiplies the rows of x, if they are more."""
-    return _is_rounded(x, activations) and blocks.block_size > 1 and _has_whole_lanes(blocks, x, rows)
-
-
-def _takes_groups(build: ProgramBuilder, blocks: BlocksBuffer, x: Operand, rows: int, activations: str | None) -> bool:
-    """Whether groups of waves multiply the rows of x by weights that they decode themselves."""
-    return (
-        _MOST_TILED < x.shape[0] <= _MOST_GROUPED
-        and blocks.dtype is not _DECODED_FIRST
-        and _is_tiled(blocks, x, rows, activations)
-        and build.facts.has_kernels("block_groups")
-    )
-
-
-def _is_rounded(x: Operand, activations: str | None) -> bool:
-    return x.dtype in HALF or activations is not None
-
-
-def _has_whole_lanes(blocks: BlocksBuffer, x: Operand, rows: int) -> bool:
-    held, hidden = x.shape
-    return held > 0 and rows > 0 and 0 < hidden <= _MOST_HIDDEN and hidden % max(blocks.block_size, _LANE_FLOATS) == 0
-
-
-def _in_halves(build: ProgramBuilder, x: Operand, activations: str | None) -> Operand:
+def _in_halves(build: ProgramBuilder, x: Operand, weights: _Weights) -> Operand:
     """x that may be rounded in bf16, which has the range of f32; else as it is."""
-    return (
-        dense(_converted(build, x, DType.BF16), x.shape) if _is_rounded(x, activations) and x.dtype is DType.F32 else x
-    )
+    return dense(_converted(build, x, DType.BF16), x.shape) if weights.rounds(x) and x.dtype is DType.F32 else x
 
 
-def _tiled_product(build: ProgramBuilder, blocks: BlocksBuffer, x: Operand, rows: int, hidden: int) -> Buffer:
+def _tiled_product(build: ProgramBuilder, weights: _Weights, x: Operand) -> Buffer:
     """The product of x in halves, in f32, by the kernel that decodes weights for matrix cores."""
-    x = _in_accesses(build, x)
+    x, (blocks, rows, hidden, _) = _in_accesses(build, x), weights
     held = x.shape[0]
     tiles = ceil_divide(held, TILE_ROWS_OF_X) * ceil_divide(rows, TILE_ROWS_OF_BLOCKS)
     wanted = _BLOCKS_AT_ONCE * build.facts.multiprocessors // tiles
@@ -244,11 +244,9 @@ def _tiled_product(build: ProgramBuilder, blocks: BlocksBuffer, x: Operand, rows
     return sums if members == 1 else reduce.reduce(build, ReduceOp.SUM, dense(sums, (members, held * rows)), (0,))
 
 
-def _grouped_product(
-    build: ProgramBuilder, blocks: BlocksBuffer, x: Operand, rows: int, hidden: int, dtype: DType
-) -> Buffer:
+def _grouped_product(build: ProgramBuilder, weights: _Weights, x: Operand, dtype: DType) -> Buffer:
     """The product of x in halves, in its dtype or in f32."""
-    x = _in_accesses(build, x)
+    x, (blocks, rows, hidden, _) = _in_accesses(build, x), weights
     held = x.shape[0]
     tiles_of_x, steps = ceil_divide(held, GROUP_ROWS_OF_X), ceil_divide(hidden, _PART) * (_PART // _GROUP_DEPTH)
     tiles = tiles_of_x * ceil_divide(rows, GROUP_ROWS_OF_BLOCKS)
@@ -287,11 +285,12 @@ def fwd_rms_norm(
     eps: float,
 ) -> tuple[Buffer, ...]:
     """The product of what rms_norm makes of x, and the sum of x and the residual where there is one."""
-    if _makes_rows(blocks, x, rows):
-        kernel, made, together = _rows_of_x(build, blocks, x, activations)
+    weights = _Weights(blocks, rows, hidden, activations)
+    if _makes_rows(weights, x):
+        kernel, made, together = _rows_of_x(build, weights, x)
         sums = norm.rms_norm_by(build, "make_x", f"rms_norm_{kernel}", x, weight, residual, eps, made.address, together)
         if sums is not None:
-            return _product_of_made(build, blocks, made.address, x.shape[0], rows, hidden, activations), *sums
+            return _product_of_made(build, weights, made.address, x.shape[0]), *sums
     normed, *others = norm.rms_norm(build, x, weight, residual, eps)
     return forward(build, blocks, dense(normed, x.shape), rows, hidden, activations), *others
 
@@ -306,79 +305,57 @@ def fwd_silu_mul(
     activations: str | None,
 ) -> Buffer:
     """The product of silu(x) * y."""
-    if not _makes_rows(blocks, x, rows):
+    weights = _Weights(blocks, rows, hidden, activations)
+    if not _makes_rows(weights, x):
         gated = elementwise.binary(build, BinaryOp.SILU_MUL, x, y)
         return forward(build, blocks, dense(gated, x.shape), rows, hidden, activations)
     x, y = _in_accesses(build, x), _in_accesses(build, y)
-    kernel, made, together = _rows_of_x(build, blocks, x, activations)
+    kernel, made, together = _rows_of_x(build, weights, x)
     packed = arguments.make_gated_x(
         result=made.address, x=x.address, x_stride=x.strides[0], y=y.address, y_stride=y.strides[0],
         x_rows=x.shape[0], hidden=hidden, together=together,
     )  # fmt: skip
     build.launch("make_x", f"silu_mul_{kernel}", _blocks_that_make(x), packed)
-    return _product_of_made(build, blocks, made.address, x.shape[0], rows, hidden, activations)
+    return _product_of_made(build, weights, made.address, x.shape[0])
 
 
-def _makes_rows(blocks: BlocksBuffer, x: Operand, rows: int) -> bool:
+def _makes_rows(weights: _Weights, x: Operand) -> bool:
     """Whether what makes x can write the rows that the kernel reads, all at once."""
-    return blocks.block_size > 1 and x.shape[0] <= MOST_ROWS_OF_X and _has_whole_lanes(blocks, x, rows)
+    return weights.blocks.block_size > 1 and x.shape[0] <= MOST_ROWS_OF_X and weights.has_whole_lanes(x)
 
 
-def _product_of_made(
-    build: ProgramBuilder,
-    blocks: BlocksBuffer,
-    made: Address,
-    held: int,
-    rows: int,
-    hidden: int,
-    activations: str | None,
-) -> Buffer:
-    result = build.empty(DType.F32, held * rows)
-    _multiply_rows(build, blocks, made, 0, held, rows, hidden, activations, result.address)
+def _product_of_made(build: ProgramBuilder, weights: _Weights, made: Address, held: int) -> Buffer:
+    result = build.empty(DType.F32, held * weights.rows)
+    _multiply_rows(build, weights, made, 0, held, result.address)
     return result
 
 
-def _multiply_few(
-    build: ProgramBuilder,
-    blocks: BlocksBuffer,
-    x: Operand,
-    rows: int,
-    hidden: int,
-    activations: str | None,
-    result: Address,
-) -> None:
+def _multiply_few(build: ProgramBuilder, weights: _Weights, x: Operand, result: Address) -> None:
     """Write the product of as many rows of x as the kernel takes at once to the address `result`."""
     stride, held = x.strides[0], x.shape[0]
-    if blocks.block_size == 1:
-        _multiply_rows(build, blocks, x.address, stride, held, rows, hidden, activations, result)
+    if weights.blocks.block_size == 1:
+        _multiply_rows(build, weights, x.address, stride, held, result)
         return
-    kernel, made, together = _rows_of_x(build, blocks, x, activations)
+    kernel, made, together = _rows_of_x(build, weights, x)
     packed = arguments.make_x(
-        result=made.address, x=x.address, x_stride=stride, x_rows=held, hidden=hidden, together=together
+        result=made.address, x=x.address, x_stride=stride, x_rows=held, hidden=weights.hidden, together=together
     )
     build.launch("make_x", f"x_{kernel}", _blocks_that_make(x), packed)
-    _multiply_rows(build, blocks, made.address, 0, held, rows, hidden, activations, result)
+    _multiply_rows(build, weights, made.address, 0, held, result)
 
 
 def _multiply_rows(
-    build: ProgramBuilder,
-    blocks: BlocksBuffer,
-    x: Address,
-    stride: int,
-    held: int,
-    rows: int,
-    hidden: int,
-    activations: str | None,
-    result: Address,
+    build: ProgramBuilder, weights: _Weights, x: Address, stride: int, held: int, result: Address
 ) -> None:
     """The same of rows as the kernel reads them: of integers, or of floats for weights that are."""
+    blocks, rows, hidden, activations = weights
     kernel = "block_product" if activations is None else "rounded_product"
-    weights, split_bits = blocks.memory, 0
+    memory, split_bits = blocks.memory, 0
     if blocks.block_size > 1:
-        weights, split_bits = _roomy(build, blocks), _split_bits(rows, hidden)
+        memory, split_bits = _roomy(build, blocks), _split_bits(rows, hidden)
     readable = max(blocks.nbytes, LEAST_BLOCKS_BYTES)
     packed = arguments.block_product(
-        result=result, blocks=weights.address, readable=readable, x=x, x_stride=stride, x_rows=held, rows=rows,
+        result=result, blocks=memory.address, readable=readable, x=x, x_stride=stride, x_rows=held, rows=rows,
         hidden=hidden, split_bits=split_bits,
     )  # fmt: skip
     if blocks.block_size == 1:
@@ -424,15 +401,14 @@ def _roomy(build: ProgramBuilder, blocks: BlocksBuffer) -> Memory:
     return roomy.memory
 
 
-def _rows_of_x(
-    build: ProgramBuilder, blocks: BlocksBuffer, x: Operand, activations: str | None
-) -> tuple[str, Buffer, int]:
+def _rows_of_x(build: ProgramBuilder, weights: _Weights, x: Operand) -> tuple[str, Buffer, int]:
     """How names of kernels that make rows of integers of x for these weights go on, room, and how many lie together.
 
     See rows_of_x.hpp.
     """
     held, hidden = x.shape
-    planes, group = EXACT_PLANES if activations is None else 1, min(blocks.dtype.group_size, _LANE_WEIGHTS)
+    planes = EXACT_PLANES if weights.activations is None else 1
+    group = min(weights.blocks.dtype.group_size, _LANE_WEIGHTS)
     row_bytes = ceil_divide(hidden, _MOST_PART) * (_MOST_PART * planes + _MOST_PART // group * _STEP_BYTES)
     made = build.empty(DType.U8, _most_rows(held) * row_bytes)
     return f"{planes}_{group}", made, 1 if held == 1 else X_ROWS_TOGETHER
@@ -443,18 +419,13 @@ def _blocks_that_make(x: Operand) -> int:
 
 
 def _decoded_product(
-    build: ProgramBuilder,
-    blocks: BlocksBuffer,
-    x: Operand,
-    rows: int,
-    hidden: int,
-    dtype: DType,
-    product: Callable[[Operand], Buffer | None],
+    build: ProgramBuilder, weights: _Weights, x: Operand, dtype: DType, product: Callable[[Operand], Buffer | None]
 ) -> Buffer | None:
     """The products, in `dtype`, with rows of weights in x's, as many of them at a time as `_MOST_DECODED` says."""
-    most = max(_MOST_DECODED // (max(hidden, 1) * x.itemsize), 1)
+    rows = weights.rows
+    most = max(_MOST_DECODED // (max(weights.hidden, 1) * x.itemsize), 1)
     if rows <= most:
-        return product(_weights(build, blocks, x.dtype, 0, rows, hidden))
+        return product(weights.decoded(build, x.dtype, 0, rows))
     # Parts of one size share their memory.
     most = ceil_divide(rows, ceil_divide(rows, most))
     held = x.shape[0]
@@ -462,16 +433,11 @@ def _decoded_product(
     whole = dense(result, (held, rows))
     for begin in range(0, rows, most):
         count = min(most, rows - begin)
-        part = product(_weights(build, blocks, x.dtype, begin, count, hidden))
+        part = product(weights.decoded(build, x.dtype, begin, count))
         if part is None:
             return None
         copy.copy(build, dense(part, (held, count)), Operand(result, whole.layout.narrow(1, begin, count, 1)))
     return result
-
-
-def _weights(build: ProgramBuilder, blocks: BlocksBuffer, dtype: DType, begin: int, rows: int, hidden: int) -> Operand:
-    address = blocks.address + begin * hidden // blocks.block_size * blocks.dtype.type_size
-    return dense(_decoded(build, blocks.dtype, address, rows * hidden, dtype), (rows, hidden))
 
 
 def _aligned(build: ProgramBuilder, x: Operand) -> Operand:
