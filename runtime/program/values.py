@@ -6,13 +6,15 @@ import re
 import struct
 from collections.abc import Callable, Sequence
 from functools import cached_property
-from typing import Any, ClassVar, Final, NamedTuple, Self, TypeAlias
+from typing import Any, ClassVar, Final, NamedTuple, Self, TypeAlias, TypeVar
 
 from ...dtype import Array, DType
 from ...ggml_dtype import GgmlDType
 from ...kernels.constants import ACCESS_BYTES
 from ..core.layout import Layout
 from ..core.shape import Shape
+
+Element = TypeVar("Element")
 
 
 class Value:
@@ -369,3 +371,8 @@ def dense(buffer: Buffer, shape: Sequence[int]) -> Operand:
 def address_of(operand: Operand | Buffer | Memory | None) -> Pointer:
     """The address of what may be left out, which is NOWHERE then."""
     return NOWHERE if operand is None else operand.address
+
+
+def filled(values: Sequence[Element], length: int, rest: Element) -> tuple[Element, ...]:
+    """The values, and others up to the length of an array in a struct."""
+    return (*values, *(rest,) * (length - len(values)))

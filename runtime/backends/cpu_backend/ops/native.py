@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Final, TypeVar
+from typing import TYPE_CHECKING, Final
 
 from .....dtype import DType
 from .....kernels import host_arguments
@@ -11,7 +11,7 @@ from .....kernels.constants import MOST_OPERANDS
 from .....limits import MAX_RANK
 from .....op import BinaryGradientsOp, ElementwiseOp, MethodOp
 from ....program.builder import ProgramBuilder
-from ....program.values import NOWHERE, Address, Buffer, Operand, Parameter, Pointer, dense
+from ....program.values import NOWHERE, Address, Buffer, Operand, Parameter, Pointer, dense, filled
 from ..values import THREADS, Function, number_bits
 
 if TYPE_CHECKING:
@@ -22,8 +22,6 @@ _PARAMETERS: Final = max(host_arguments.PARAMETERS.get("span", 0), 1)
 _ZEROS: Final = (0,) * MAX_RANK
 MOVE: Final = None
 """In place of the name of a kernel: the elements of the one operand are only moved."""
-
-Value = TypeVar("Value")
 
 
 def elementwise(
@@ -119,8 +117,3 @@ def copied(build: ProgramBuilder, x: Operand) -> Operand:
     copy = dense(build.empty(x.dtype, x.layout.elem_count), x.shape)
     launch_map(build, MOVE, [copy], [x])
     return copy
-
-
-def filled(values: Sequence[Value], length: int, rest: Value) -> tuple[Value, ...]:
-    """The values, and others up to a length."""
-    return (*values, *(rest,) * (length - len(values)))

@@ -15,9 +15,9 @@ from .....op import BinaryOp
 from ....core.layout import Layout
 from ....core.shape import Shape
 from ....program.builder import ProgramBuilder
-from ....program.values import NOWHERE, Buffer, Operand, Parameter, StorageOrBuffer
+from ....program.values import NOWHERE, Buffer, Operand, Parameter, StorageOrBuffer, filled
 from ..values import THREADS, Snapshot
-from .native import MOVE, filled, launch_map
+from .native import MOVE, launch_map
 
 if TYPE_CHECKING:
     from ..kernels import HostKernels

@@ -11,9 +11,9 @@ from .....limits import MAX_RANK
 from ....base.error import InvalidIndex
 from ....core.layout import Layout
 from ....program.builder import ProgramBuilder
-from ....program.values import NOWHERE, Buffer, Operand
+from ....program.values import NOWHERE, Buffer, Operand, filled
 from ..values import RUN_PARTS, THREADS, IndexRecord, Snapshot
-from .native import copied, filled
+from .native import copied
 from .native_copy import Written
 
 if TYPE_CHECKING:

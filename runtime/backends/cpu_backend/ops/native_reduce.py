@@ -10,9 +10,9 @@ from .....kernels import host_arguments
 from .....kernels.constants import FOLD_COLUMNS, FOLD_LENGTH
 from .....op import BinaryOp, MethodOp, ReduceOp, UnaryOp
 from ....program.builder import ProgramBuilder
-from ....program.values import NOWHERE, Buffer, Operand, Parameter, dense
+from ....program.values import NOWHERE, Buffer, Operand, Parameter, dense, filled
 from ..values import RUN_PARTS, THREADS, number_bits
-from .native import contiguous, elementwise, filled
+from .native import contiguous, elementwise
 
 if TYPE_CHECKING:
     from ..kernels import HostKernels

@@ -6,7 +6,7 @@ import itertools
 import math
 from collections.abc import Callable, Sequence
 from functools import lru_cache, partial
-from typing import Final, NamedTuple, TypeVar
+from typing import Final, NamedTuple
 
 from ..... import results
 from .....kernels import arguments
@@ -24,12 +24,11 @@ from ....program.values import (
     StorageOrBuffer,
     alignment_of,
     dense,
+    filled,
 )
 from ..driver.grid import ceil_divide
 from .geometry import LIMIT, Dims, Part, are_few, divisor, merged, parts, tiled
 from .scalar import element_words, repeated_bits
-
-T = TypeVar("T")
 
 # Fewer bytes of a source than these a kernel joins with others; more of them, if they are one piece, the driver copies
 # as quickly. Kernels number less than 2**31 elements.
@@ -208,7 +207,7 @@ def cat(build: ProgramBuilder, first: Operand, dim: int, *others: Operand) -> Bu
         addresses, widths, offsets = zip(*together[begin : begin + JOIN_MANY_SOURCES], strict=True)
         alignment = alignment_of(*addresses)
         join = _join(rows, widths, offsets, row, itemsize, alignment)
-        packed = join.pack(result=result.address, sources=_filled(addresses, NOWHERE, join.room))
+        packed = join.pack(result=result.address, sources=filled(addresses, join.room, NOWHERE))
         build.launch("copy", join.kernel, join.blocks, packed)
     return result
 
@@ -231,15 +230,11 @@ def _join(rows: int, widths: Dims, offsets: Dims, row: int, itemsize: int, align
     are_few = len(widths) <= JOIN_SOURCES
     room = JOIN_SOURCES if are_few else JOIN_MANY_SOURCES
     pack = partial(
-        arguments.join if are_few else arguments.join_many, first_blocks=_filled(first_blocks, (1 << 32) - 1, room),
-        counts=_filled(counts, 0, room), widths=_filled(widths, 0, room), multipliers=_filled(multipliers, 0, room),
-        shifts=_filled(shifts, 0, room), offsets=_filled(offsets, 0, room), row=row,
+        arguments.join if are_few else arguments.join_many, first_blocks=filled(first_blocks, room, (1 << 32) - 1),
+        counts=filled(counts, room, 0), widths=filled(widths, room, 0), multipliers=filled(multipliers, room, 0),
+        shifts=filled(shifts, room, 0), offsets=filled(offsets, room, 0), row=row,
     )  # fmt: skip
     return _Join(f"join_{'' if are_few else 'many_'}b{8 * width}", room, sum(blocks), pack)
-
-
-def _filled(numbers: tuple[T, ...], rest: T, room: int) -> tuple[T, ...]:
-    return (*numbers, *(rest,) * (room - len(numbers)))
 
 
 def copy2d(

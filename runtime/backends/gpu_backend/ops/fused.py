@@ -7,7 +7,7 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from functools import lru_cache
 from itertools import accumulate
-from typing import TYPE_CHECKING, Any, Final, TypeVar
+from typing import TYPE_CHECKING, Any, Final
 
 from .....kernels import arguments
 from .....kernels.arguments import Geometry
@@ -15,12 +15,10 @@ from .....kernels.constants import FUSED_NUMBERS, FUSED_RESULTS, FUSED_SOURCES, 
 from .....limits import MAX_RANK
 from .....op import MethodOp
 from ....program.builder import ProgramBuilder
-from ....program.values import NOWHERE, Buffer, KernelArguments, Operand, Parameter, Pointer
+from ....program.values import NOWHERE, Buffer, KernelArguments, Operand, Parameter, Pointer, filled
 from ..execute.kernels import compose
 from .elementwise import Kernels, several
 from .scalar import element_words
-
-T = TypeVar("T")
 
 if TYPE_CHECKING:
     from .....dtype import DType
@@ -81,28 +79,24 @@ def _launch(
         for name, number in kernel.numbers.items()
         for word in element_words(values[name], number.dtype)[: number.words]
     ]
-    numbers = _filled(words, FUSED_NUMBERS, 0)
+    numbers = filled(words, FUSED_NUMBERS, 0)
     rest = (0,) * MAX_RANK * (FUSED_SOURCES - len(operands))
 
     def contiguous(results: list[Pointer], sources: list[Pointer], count: int) -> KernelArguments:
         return arguments.fused_contiguous(
-            results=_filled(results, FUSED_RESULTS, NOWHERE), sources=_filled(sources, FUSED_SOURCES, NOWHERE),
+            results=filled(results, FUSED_RESULTS, NOWHERE), sources=filled(sources, FUSED_SOURCES, NOWHERE),
             numbers=numbers, count=count,
         )  # fmt: skip
 
     def strided(results: list[Pointer], sources: list[Pointer], count: int, geometry: Geometry) -> KernelArguments:
         return arguments.fused_strided(
-            results=_filled(results, FUSED_RESULTS, NOWHERE), sources=_filled(sources, FUSED_SOURCES, NOWHERE),
+            results=filled(results, FUSED_RESULTS, NOWHERE), sources=filled(sources, FUSED_SOURCES, NOWHERE),
             numbers=numbers, count=count, geometry=Geometry((*geometry, *rest)),
         )  # fmt: skip
 
     family = family_of(kernel)
     kernels = Kernels(family, family, contiguous, strided)
     return several(build, kernels, operands, [result.dtype for result in kernel.results])
-
-
-def _filled(values: list[T], count: int, rest: T) -> list[T]:
-    return values + [rest] * (count - len(values))
 
 
 @lru_cache(maxsize=1024)

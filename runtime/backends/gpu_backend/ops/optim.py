@@ -4,18 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from functools import lru_cache, partial
-from typing import Final, NamedTuple, TypeVar
+from typing import Final, NamedTuple
 
 from .....kernels import arguments
 from .....kernels.constants import ACCESS_BYTES, BLOCK_SIZE, OPTIM_PACKS, OPTIM_TENSORS
 from ....core.optim import ROOM, parts_of
 from ....program.builder import ProgramBuilder
-from ....program.values import NOWHERE, Buffer, KernelArguments, Operand, Pointer, StorageOrBuffer
+from ....program.values import NOWHERE, Buffer, KernelArguments, Operand, Pointer, StorageOrBuffer, filled
 from ...array_backend.ops.optim import paired
 from ..driver.grid import ceil_divide
 from .copy import contiguous
-
-T = TypeVar("T")
 
 # The elements of a piece of a tensor, of which there is one unless it has more.
 _MOST_ELEMENTS: Final = 1 << 31
@@ -85,15 +83,16 @@ def _launches(counts: tuple[int, ...], together: int) -> tuple[list[_Launch], in
     for begin in range(0, len(pieces), OPTIM_TENSORS):
         tensors, begins, sizes, offsets = zip(*pieces[begin : begin + OPTIM_TENSORS], strict=True)
         blocks = ceil_divide((offsets[-1] - offsets[0]) * ROOM + sizes[-1], together)
-        pack = partial(arguments.optim_step, counts=_filled(sizes, 0), offsets=_filled(offsets, (1 << 32) - 1))
+        pack = partial(
+            arguments.optim_step,
+            counts=filled(sizes, OPTIM_TENSORS, 0),
+            offsets=filled(offsets, OPTIM_TENSORS, (1 << 32) - 1),
+        )
         launches.append(_Launch(tensors, begins, blocks, pack))
     return launches, apart
 
 
 def _addresses(operands: Sequence[Operand], begins: Sequence[int]) -> tuple[Pointer, ...]:
     """Where pieces begin."""
-    return _filled([it.address + begin * it.itemsize for it, begin in zip(operands, begins, strict=True)], NOWHERE)
-
-
-def _filled(values: Sequence[T], rest: T) -> tuple[T, ...]:
-    return (*values, *(rest,) * (OPTIM_TENSORS - len(values)))
+    addresses = [it.address + begin * it.itemsize for it, begin in zip(operands, begins, strict=True)]
+    return filled(addresses, OPTIM_TENSORS, NOWHERE)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import TYPE_CHECKING, Final
 
 from .....dtype import DType
@@ -10,7 +11,7 @@ from .....kernels import arguments
 from ....core.random import drawn_blocks, uniform_range
 from ....core.shape import Shape
 from ....program.builder import ProgramBuilder
-from ....program.values import Buffer, Draw, KernelArguments, Pointer
+from ....program.values import Buffer, KernelArguments
 from ..driver import capture, slow_path
 from ..driver.grid import blocks_for
 
@@ -39,35 +40,18 @@ def seed(device: GpuDevice) -> int:
 def uniform(build: ProgramBuilder, lo: float, up: float, shape: Shape, dtype: DType) -> Buffer:
     """Numbers uniform in [lo, up)."""
     lowest, highest = uniform_range(lo, up, dtype)
-
-    def pack(result: Pointer, count: int, draw: Draw) -> KernelArguments:
-        return arguments.random_uniform(
-            result=result, count=count, state=draw.state, seed=draw.seed, block=draw.block, low=lo, span=up - lo,
-            lowest=lowest, highest=highest,
-        )  # fmt: skip
-
+    pack = partial(arguments.random_uniform, low=lo, span=up - lo, lowest=lowest, highest=highest)
     return _draw(build, "rand_uniform", pack, shape, dtype)
 
 
 def normal(build: ProgramBuilder, mean: float, std: float, shape: Shape, dtype: DType) -> Buffer:
     """Normal numbers, by Box-Muller."""
-
-    def pack(result: Pointer, count: int, draw: Draw) -> KernelArguments:
-        return arguments.random_normal(
-            result=result, count=count, state=draw.state, seed=draw.seed, block=draw.block, mean=mean, std=std
-        )
-
-    return _draw(build, "rand_normal", pack, shape, dtype)
+    return _draw(build, "rand_normal", partial(arguments.random_normal, mean=mean, std=std), shape, dtype)
 
 
 def integers(build: ProgramBuilder, lo: int, up: int, shape: Shape) -> Buffer:
     """Integers of i64 uniform in [lo, up)."""
-
-    def pack(result: Pointer, count: int, draw: Draw) -> KernelArguments:
-        return arguments.random_integers(
-            result=result, count=count, state=draw.state, seed=draw.seed, block=draw.block, low=lo, span=up - lo
-        )
-
+    pack = partial(arguments.random_integers, low=lo, span=up - lo)
     return _draw(build, "rand_integers", pack, shape, DType.I64)
 
 
@@ -77,6 +61,7 @@ def _draw(
     count = shape.elem_count
     result = build.empty(dtype, count)
     packs = _MOST_DRAWN_PACKS if result.nbytes >= _LEAST_SHARED_BYTES else _DRAWN_PACKS
-    packed = pack(result.address, count, build.draw(drawn_blocks(count, dtype)))
+    draw = build.draw(drawn_blocks(count, dtype))
+    packed = pack(result=result.address, count=count, state=draw.state, seed=draw.seed, block=draw.block)
     build.launch("random", f"{kernel}_{dtype.value}", blocks_for(count, dtype.itemsize, packs), packed)
     return result
