@@ -83,6 +83,11 @@ class Word:
         Formula | None,
         "Of a word that joins elements: the formula by which reductions of spec/functors join two of them.",
     ]
+    scan: Annotated[
+        Formula | None,
+        "Of a word that joins the elements up to each: the formula by which scans of spec/functors join two of them. "
+        "Scans that no word has take log2(n) steps of their 'combine'.",
+    ]
     location: Location = field(compare=False)
 
     def __str__(self) -> str:

@@ -32,6 +32,7 @@ from opgen.model import (
 )
 from opgen.problem import Location, Problem, unknown_dtype
 from opgen.row_methods import with_row_gradient
+from opgen.scans import with_scans
 
 Record = TypeVar("Record")
 
@@ -104,6 +105,7 @@ def build(documents: Mapping[Path, Document], problems: list[Problem]) -> Spec:
     package = file(_PACKAGE)
     device = file(_DEVICE)
     functors = {kind.name: kind for kind in (_functor_kind(file, problems) for file in by_folder["functors"])}
+    functors = with_scans(functors, problems)
     backends = folder(_BACKENDS)
     primitives = file(_PRIMITIVES)
     _check_distinct(primitives, problems)

@@ -30,6 +30,7 @@ from opgen.names import Names
 from opgen.problem import Location, Problems, did_you_mean, unknown_dtype
 from opgen.promotion import check_promotion, check_yields
 from opgen.reserved import METHOD_WORDS, names_around
+from opgen.scan_gradients import check_scans
 from opgen.scopes import check_formulas
 
 # What signatures call arguments that the spec's language knows: the op, the layout of `self`, the dtype of the result.
@@ -73,6 +74,7 @@ def check(spec: Spec, problems: Problems) -> None:
                 problems.note(functor.result_location, f"unknown dtype '{functor.result}'{hint}")
             _check_reduction(spec, kind, functor, problems)
     if check_formulas(spec, problems):
+        check_scans(spec, problems)
         check_claims(spec, problems)
     for family in spec.kernels:
         _check_kernels(spec, family, problems)

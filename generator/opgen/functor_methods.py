@@ -4,27 +4,32 @@ What a functor needs beside its operands and parameters is in its `Extras`: a ki
 adds the function which makes them to `_EXTRAS`, and everything else of its methods follows.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 from opgen.cache.memo import memoize
 from opgen.examples import Values
+from opgen.formula import MULTIPLY, Name
+from opgen.formula import Call as FormulaCall
 from opgen.gradients import Expression, Gradient
 from opgen.model import (
     ANY_RESULT,
     REAL_RESULT,
     ROW,
     ROW_GRADIENT,
+    SCAN,
     STORAGE,
     Check,
     Functor,
     FunctorKind,
     Method,
+    Monoid,
     Operand,
     sentence,
 )
 from opgen.names import Names
 from opgen.results import Result
+from opgen.scopes import is_plain_sum
 from opgen.signature import Call, Parameter, Signature
 
 # What a storage method returns that gives several storages.
@@ -61,7 +66,38 @@ def _of_row(functor: Functor) -> Extras:
     return Extras((Parameter("dim", "int"),), front, (Call("dim_in_range", ("layout", "dim")),), returns)
 
 
-_EXTRAS: Mapping[str, Callable[[Functor], Extras]] = {"reduce": _reduced, ROW: _of_row, ROW_GRADIENT: _of_row}
+def _scanned(functor: Functor) -> Extras:
+    options = ["reverse"] if functor.needs_elements else ["reverse", "exclusive"]
+    parameters = (Parameter("dim", "int"), *(Parameter(name, "bool") for name in options))
+    front = Parameter("dim", "int = REQUIRED"), *(Parameter(name, "bool = False") for name in options)
+    axis = Parameter("axis", "int | None = None")
+    checks = (Call("dim_in_range", ("layout", "dim")),)
+    returns = STORAGES if functor.positions else "Storage"
+    results = [f"{_result_dtype(functor, 'self')}[self.shape]", *["u32[self.shape]"] * functor.positions]
+    return Extras(parameters, (*front, axis), checks, returns, tuple(results), _of_scan(functor, options))
+
+
+def _of_scan(functor: Functor, options: Sequence[str]) -> Gradient:
+    """Return the gradient of a scan: of the elements that were found, or of all that joined."""
+    place, none = functor.location, None
+    rule = f"rules.scanned(g, {functor.member}, self, dim, {', '.join(options)})"
+    if is_plain_sum(functor):
+        others = ", ".join(["not reverse", *options[1:]])
+        rule = f"g._scan({functor.member}, dim, None, {others})"
+    if functor.positions:
+        rule = "rules.at_positions(g, others[0], layout, dim)"
+    if not functor.keeps_kind:
+        none = f"the results are of {functor.result}"
+    functions = {} if none else {"self": Expression(rule, place)}
+    return Gradient(None, {}, none, None, functions, place)
+
+
+_EXTRAS: Mapping[str, Callable[[Functor], Extras]] = {
+    "reduce": _reduced,
+    SCAN: _scanned,
+    ROW: _of_row,
+    ROW_GRADIENT: _of_row,
+}
 
 
 @memoize(lambda kind, functor: (kind.name, functor))
@@ -113,12 +149,19 @@ def _operands(functor: Functor, stored: list[tuple[str, str]]) -> tuple[Operand,
     # The first is the one whose dtype the matrix lists.
     alike = stored if functor.condition is None else stored[1:]
     operands = [
-        Operand(name, layout, same if position else functor.dtypes, None, functor.location)
+        Operand(name, layout, same if position else functor.dtypes, _factors(functor), functor.location)
         for position, (name, layout) in enumerate(alike)
     ]
     if functor.condition is not None:
         operands.append(Operand(*stored[0], functor.condition, _truth(functor), functor.location))
     return tuple(operands)
+
+
+def _factors(functor: Functor) -> Values | None:
+    """Return what elements are whose products do not overflow; None where none are multiplied."""
+    monoid = functor.reduction
+    multiplies = isinstance(monoid, Monoid) and monoid.combine.node == FormulaCall(MULTIPLY, (Name("x"), Name("y")))
+    return Values("units", None, functor.location) if multiplies else None
 
 
 def _result_dtype(functor: Functor, operand: str) -> str:

@@ -153,6 +153,8 @@ def check_gradients(spec: "Spec", sources: "Sources", problems: list[Problem]) -
             message = f"method '{method.name}' says nothing of gradients; write 'gradient' with an expression for"
             names = ", ".join(operand.name for operand in operands)
             problems.append(Problem(method.location, f"{message} {names}, or '{{none: reason}}'"))
+        elif method.functor is not None:
+            pass  # it follows from the op
         elif gradient is not None and not takes and all(map(spec.resolve, (it.dtypes for it in method.operands))):
             reason = "its ops say them" if method.kind is not None else "it makes nothing of floats"
             message = f"'gradient' of method '{method.name}' says what it cannot have: {reason}; remove it"

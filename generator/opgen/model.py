@@ -61,13 +61,15 @@ NAMED = "ternary"
 ROW = "row"
 # The gradients of those, as ops of rows.
 ROW_GRADIENT = "row_gradient"
+# Those that reduce the elements up to each.
+SCAN = "scan"
 # The one whose ops give the gradients of both operands.
 JOINT_KIND = "binary_gradients"
 # Those that are found: the gradients of the ops of other kinds.
 GRADIENT_KINDS = {"unary_gradient": ("unary",), "binary_gradient": ("binary",), JOINT_KIND: ("binary", NAMED)}
 # Those of which a package has an enum.
 ENUM_KINDS = (*CHOSEN_KINDS, *GRADIENT_KINDS)
-FUNCTOR_KINDS = (*CHOSEN_KINDS, NAMED, ROW, ROW_GRADIENT, *GRADIENT_KINDS)
+FUNCTOR_KINDS = (*CHOSEN_KINDS, NAMED, ROW, ROW_GRADIENT, SCAN, *GRADIENT_KINDS)
 # The result of a functor whose dtype is an argument.
 ANY_RESULT = "any"
 REAL_RESULT = "real"
@@ -98,7 +100,7 @@ _NAMED_OPERANDS = 3
 _MAX_ROW_OPERANDS = 4
 _NAMED = Of((NAMED,))
 _OF_ROWS = Of((ROW,))
-_JOINING = Of((NAMED, ROW, ROW_GRADIENT))
+_JOINING = Of((NAMED, ROW, ROW_GRADIENT, SCAN))
 _ORDINAL = Placeholders(("ordinal",))
 
 
@@ -406,7 +408,8 @@ class Monoid:
         Formula | None,
         "The formula of the result, over the parameters and `x`, which is what `count` elements contribute together. "
         "Where these may be too large or too small, `x` is that of the elements divided by `unit`, which kernels have "
-        "from the state, and array libraries from the largest magnitude. Without the key, `x` is the result.",
+        "from the state, and array libraries from the largest magnitude. In a scan it is over `element` too, which is "
+        "the element itself. Without the key, `x` is the result.",
     ]
     state: Annotated[
         str | None,
@@ -444,6 +447,24 @@ class Position:
         names_of("op"),
         "In place of `identity`, `element` and `combine`: the result is the position at which the reduction of this "
         "name finds its element, by the word of the op's own name.",
+    ]
+
+
+@dataclass(frozen=True)
+class Prefixes:
+    """A scan whose results are those of a reduction of the elements up to each."""
+
+    of: Annotated[
+        str,
+        names_of("op"),
+        "In place of `identity`, `element`, `combine` and the other keys of a reduction: the op of reduce.yaml that "
+        "reduces the elements up to each.",
+    ]
+    accumulate: Annotated[
+        str | None,
+        names_of("dtype"),
+        "The dtype in which the host and array libraries join floats, if it is not the reduction's: they join one "
+        "after the other, so that rounding errors add up.",
     ]
 
 
@@ -524,7 +545,8 @@ class Functor:
         Mark.OPTIONAL,
         "By operand, the formula of its gradient, if it is not what follows from the formula. It is over the "
         "operands, the parameters, `result`, and `g`, the gradient of the result; in a reduction over an element `x`, "
-        "`count` and other reductions as well.",
+        "`count` and other reductions as well. In a scan it is that of `combine`, by `x` and `y`, over both, `g` and "
+        "`result`, which they join to; that of the elements follows from it.",
     ]
     doc: Annotated[str, "What the op computes, for the docs."]
     dtypes: Annotated[Names, "The dtypes that the op has: a set such as `float`, or a list of dtypes and sets."]
@@ -542,9 +564,22 @@ class Functor:
         Example("silu(-inf): -0.0"),
         "Calls with numbers at which the op is easily wrong, and their results, to the sign of zero. Tests make them "
         "on every backend and real dtype that has the numbers. A name in place of its number stands for every finite "
-        "one; the arguments of a reduction are its elements.",
+        "one; the arguments of a reduction are its elements, those of a scan a line of which this is the last result.",
     ]
     reduction: Annotated[Position | Monoid | None, Of(("reduce",)), Mark.INLINE]  # in place of the formula
+    scan: Annotated[Prefixes | Monoid | None, Of((SCAN,)), Mark.INLINE]  # by which `with_scans` finds its reduction
+    positions: Annotated[
+        bool,
+        Of((SCAN,)),
+        "True if the op also gives the positions of the elements that it finds, in u32: of equals the last, and of NaN "
+        "the first. Then `identity` is `highest` or `lowest`.",
+    ]
+    widened: Annotated[
+        bool,
+        Key("wide"),
+        Of((SCAN,)),
+        "True if the tensor method first converts truth values, and integers of fewer than 8 bytes, to i64.",
+    ]
     unsupported: Annotated[
         str, Mark.OPTIONAL, "Why the op lacks the dtypes that it does not have, if not for the reason of its file."
     ]
@@ -558,6 +593,8 @@ class Functor:
     @cached_property
     def operands(self) -> tuple[str, ...]:
         """The operands, as the expressions call them."""
+        if self.is_scan:
+            return ("x",)
         named = (self.row_named or ("x",)) if self.kind == ROW else self.named
         return CHOSEN_KINDS.get(self.kind, tuple(filter(is_name, named)))
 
@@ -567,6 +604,27 @@ class Functor:
         return self.kind in (ROW, ROW_GRADIENT)
 
     @property
+    def is_scan(self) -> bool:
+        """Whether it reduces the elements up to each."""
+        return self.kind == SCAN
+
+    @property
+    def needs_elements(self) -> bool:
+        """Whether it has no result of no elements."""
+        bounded = isinstance(self.reduction, Monoid) and self.reduction.identity in BOUNDS
+        return bounded or isinstance(self.reduction, Position)
+
+    @property
+    def borrows(self) -> bool:
+        """Whether its reduction is that of another op, which is checked there."""
+        return isinstance(self.scan, Prefixes)
+
+    @property
+    def joins(self) -> bool:
+        """Whether it is a reduction or a scan, which have no formula of an element."""
+        return self.reduction is not None or self.is_scan
+
+    @property
     def is_gradient(self) -> bool:
         """Whether it is the gradient of another op, which opgen has found."""
         return self.kind in (*GRADIENT_KINDS, ROW_GRADIENT)
@@ -574,7 +632,7 @@ class Functor:
     @cached_property
     def formula(self) -> Formula | None:
         """What it computes of each element alone; None of a reduction, and of an op of rows."""
-        return None if self.reduction is not None or self.is_of_rows else self.written.with_parts(self.let)
+        return None if self.joins or self.is_of_rows else self.written.with_parts(self.let)
 
     @cached_property
     def row(self) -> Formula | None:
@@ -629,7 +687,7 @@ class Functor:
 
     def mistakes(self, what: str) -> Mistakes:
         """Note parameters that calls could not give, edges that are no calls of it, and a dtype that it cannot have."""
-        own = {} if self.reduction is not None else {"formula": self.written}
+        own = {} if self.joins else {"formula": self.written}
         gradients = {f"gradient.{name}": formula for name, formula in self.gradients.items()}
         long = [*too_long({**own, **gradients}, self.let, what)]
         yield from long
@@ -651,7 +709,7 @@ class Functor:
             yield "parameters", message
         if self.condition is not None and self.result is not None:
             yield ("result", None), f"{what} has the dtype of what it chooses; remove 'result'"
-        parameters = None if self.reduction is not None else self.parameters
+        parameters = None if self.joins else self.parameters
         for edge in self.edges:
             if edge.functor and (message := edge.flaw(self.name, self.operands, parameters) or ""):
                 yield edge.location, message
@@ -686,10 +744,10 @@ class FunctorKind:
 
     name: Annotated[str, Entry("{}.yaml")]
     unsupported: Annotated[
-        str, Of((*ENUM_KINDS, ROW)), "Why an op lacks the dtypes that it does not have; errors quote it."
+        str, Of((*ENUM_KINDS, ROW, SCAN)), "Why an op lacks the dtypes that it does not have; errors quote it."
     ]
     functors: Annotated[  # the others are found
-        tuple[Functor, ...], Key("ops"), Of((*CHOSEN_KINDS, NAMED, ROW)), "The ops by name."
+        tuple[Functor, ...], Key("ops"), Of((*CHOSEN_KINDS, NAMED, ROW, SCAN)), "The ops by name."
     ]
     joined: Annotated[Name, Key("family"), _JOINING, "The file of spec/storage that the methods of the ops join."]
     listed: Annotated[
@@ -1291,8 +1349,18 @@ class Spec:
 
     @cached_property
     def reductions(self) -> tuple[Functor, ...]:
-        """The functors that join what elements contribute."""
-        return tuple(functor for functor in self.every_functor if isinstance(functor.reduction, Monoid))
+        """The functors that join what all elements contribute."""
+        return tuple(it for it in self.every_functor if isinstance(it.reduction, Monoid) and not it.is_scan)
+
+    @cached_property
+    def scans(self) -> tuple[Functor, ...]:
+        """The functors that join what the elements up to each contribute."""
+        return tuple(it for it in self.every_functor if it.is_scan and it.reduction is not None)
+
+    @cached_property
+    def states(self) -> Mapping[str, State]:
+        """The states of reductions, by their names."""
+        return {name: state for kind in self.functors.values() for name, state in kind.states.items()}
 
     @cached_property
     def every_functor(self) -> tuple[Functor, ...]:

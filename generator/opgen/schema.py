@@ -126,7 +126,8 @@ class _Records:
         own, rest = self.record(either), self.record(other)
         schema["properties"] |= own["properties"] | rest["properties"]
         schema["if"] = {"required": [next(iter(own["properties"]))]}
-        schema["then"] = {"required": own["required"], "properties": dict.fromkeys(rest["properties"], False)}
+        refused = [key for key in rest["properties"] if key not in own["properties"]]
+        schema["then"] = {"required": own["required"], "properties": dict.fromkeys(refused, False)}
         schema["else"] = {"required": rest["required"]}
 
     def _member(self, member: Member) -> Schema:

@@ -44,6 +44,8 @@ COUNT: Final = "count"
 """What the end of a reduction calls the number of its elements."""
 UNIT: Final = "unit"
 """What the end of a reduction calls the number by which its elements were divided."""
+ITSELF: Final = "element"
+"""What the end of a scan calls the element itself."""
 GIVEN: Final = "given"
 """What arrays call the reduction of the elements on which an element's contribution depends."""
 
@@ -196,7 +198,8 @@ def scopes(spec: Spec, functor: Functor) -> Mapping[str, Scope]:
                 f"'gradient' of {op}", formula, {"float": kinds}, primitives_of_rows(spec)
             )
             continue
-        scope: dict[str, Kind] = {**_operands(functor, "float"), INCOMING: "float", RESULT: "float", COUNT: "float"}
+        own = "y" if functor.is_scan else COUNT
+        scope: dict[str, Kind] = {**_operands(functor, "float"), INCOMING: "float", RESULT: "float", own: "float"}
         what = f"'gradient' of {op}"
         found[f"gradient {operand}"] = Scope(
             what, formula, {"float": scope}, _with_reductions(spec, functor, primitives, and_itself=True)
@@ -279,13 +282,15 @@ def _of_monoid(spec: Spec, functor: Functor, monoid: Monoid, known: Primitives) 
     op, every = f"op '{functor.name}'", _dtype_kinds(spec, functor)
     states = every if functor.result is None else tuple(_kind(spec, functor.result) for _ in every)
     pairs = list(zip(every, states, strict=True))
+    named = ("x", COUNT) if functor.is_scan else ("x", COUNT, UNIT, *functor.parameters)
+    of_scan = (ITSELF,) if functor.is_scan else ()
     parts: tuple[tuple[str, Formula | None, Mapping[Kind, Mapping[str, Kind]]], ...] = (
         ("element", monoid.element, {kind: {"x": kind} for kind in every}),
         ("combine", monoid.combine, {kind: dict.fromkeys("xy", state) for kind, state in pairs}),
         (
             "finish",
             monoid.finish,
-            {kind: dict.fromkeys(("x", COUNT, UNIT, *functor.parameters), state) for kind, state in pairs},
+            {kind: {**dict.fromkeys(named, state), **dict.fromkeys(of_scan, kind)} for kind, state in pairs},
         ),
     )
     for key, formula, kinds in parts:
@@ -301,7 +306,7 @@ def _kind(spec: Spec, dtype: str) -> Kind:
 
 def _with_reductions(spec: Spec, functor: Functor, primitives: Primitives, *, and_itself: bool = False) -> Primitives:
     """The primitives, and in a reduction's formulas the reductions of the same elements."""
-    if functor.reduction is None:
+    if functor.reduction is None or functor.is_scan:
         return primitives
     own = {
         other.name: _as_primitive(other, _dtype_kinds(spec, other))
@@ -384,7 +389,7 @@ def derivatives(spec: Spec, functor: Functor, primitives: Primitives | None = No
     """
     written = {operand: formula.node for operand, formula in functor.gradient.items()}
     reduction = functor.reduction
-    if isinstance(reduction, Monoid):
+    if isinstance(reduction, Monoid) and not functor.is_scan:
         return written or {"x": _of_sum(spec, functor, reduction)}
     if functor.is_of_rows:
         return _row_derivatives(spec, functor)
@@ -439,6 +444,12 @@ def is_sum(monoid: Monoid) -> bool:
     return monoid.combine.node == Call(ADD, (Name("x"), Name("y")))
 
 
+def is_plain_sum(functor: Functor) -> bool:
+    """Whether a reduction or a scan adds up the elements themselves."""
+    monoid = functor.reduction
+    return isinstance(monoid, Monoid) and is_sum(monoid) and monoid.element is None and monoid.finish is None
+
+
 def _added_up(spec: Spec, node: Node) -> Node:
     """The sum over the elements of a formula of them."""
     if node == Number(0):
@@ -446,9 +457,7 @@ def _added_up(spec: Spec, node: Node) -> Node:
     if "x" not in names(node):
         return Call(MULTIPLY, (node, Name(COUNT)))
     for functor in spec.reductions:
-        monoid = functor.reduction
-        plain = isinstance(monoid, Monoid) and is_sum(monoid) and monoid.element is None and monoid.finish is None
-        if plain and functor.result is None:
+        if is_plain_sum(functor) and functor.result is None:
             return Call(functor.name, (node,))
     raise FormulaError("the gradient needs a reduction that is the sum, which the spec lacks; write 'gradient'", 0)
 
@@ -483,8 +492,7 @@ def _checked_formulas(spec: Spec) -> tuple[Problems, Collection[str]]:
     others = [scope for primitive in spec.primitives.values() for scope in _primitive_scopes(spec, primitive)]
     for kind in spec.functors.values():
         for functor in kind.functors:
-            if isinstance(functor.reduction, Monoid):
-                _check_reduction(kind, functor, functor.reduction, problems)
+            _check_reduction(spec, kind, functor, problems)
             own = _checked_functor(spec, functor)
             problems += own.problems
             used.update(own.used)
@@ -513,13 +521,14 @@ def _checked_functor(spec: Spec, functor: Functor) -> _Checked:
     """What is found of a functor's formulas and gradients."""
     problems = Problems()
     computed: Collection[str] = ()
-    own = scopes(spec, functor).values()
-    for scope in own:
-        scope.check(problems)
+    own = scopes(spec, functor)
+    for key, scope in own.items():
+        if not functor.borrows or key.startswith("gradient"):
+            scope.check(problems)
     is_read = not isinstance(functor.reduction, Monoid) or not is_zero(functor.reduction.combine.node)
-    if not problems and is_read:
+    if not problems and is_read and not functor.is_scan:
         computed = _check_gradient(spec, functor, problems)
-    return _Checked(problems, {primitive for scope in own for primitive in scope.used()}, computed)
+    return _Checked(problems, {primitive for scope in own.values() for primitive in scope.used()}, computed)
 
 
 def _primitive_scopes(spec: Spec, primitive: Primitive) -> Iterator[Scope]:
@@ -539,11 +548,14 @@ def _primitive_scopes(spec: Spec, primitive: Primitive) -> Iterator[Scope]:
         )
 
 
-def _check_reduction(kind: FunctorKind, functor: Functor, monoid: Monoid, problems: Problems) -> None:
-    if monoid.state is not None and monoid.state not in kind.states:
+def _check_reduction(spec: Spec, kind: FunctorKind, functor: Functor, problems: Problems) -> None:
+    monoid = functor.reduction
+    if not isinstance(monoid, Monoid) or functor.borrows:
+        return
+    if monoid.state is not None and monoid.state not in spec.states:
         message = f"op '{functor.name}' has unknown state '{monoid.state}'"
-        problems.unknown(functor.location, message, monoid.state, kind.states)
-    _check_unit(kind, functor, monoid, problems)
+        problems.unknown(functor.location, message, monoid.state, spec.states)
+    _check_unit(spec, functor, monoid, problems)
     other = given(kind, monoid)
     if other is None or monoid.element is None:
         return
@@ -571,9 +583,9 @@ def reads_unit(monoid: Monoid) -> bool:
     return monoid.finish is not None and UNIT in names(monoid.finish.node)
 
 
-def _check_unit(kind: FunctorKind, functor: Functor, monoid: Monoid, problems: Problems) -> None:
+def _check_unit(spec: Spec, functor: Functor, monoid: Monoid, problems: Problems) -> None:
     """Note a unit of which only the op or only its state knows."""
-    state = kind.states.get(monoid.state or "")
+    state = spec.states.get(monoid.state or "")
     has_unit = state is not None and state.unit is not None
     if reads_unit(monoid) and not has_unit:
         message = f"'finish' of op '{functor.name}' has 'unit', which kernels do not know"

@@ -469,9 +469,8 @@ def _primitives_of(spec: Spec, family: KernelFamily) -> list[Primitive]:
 def _primitives_of_functor(spec: Spec, functor: Functor) -> Sequence[str]:
     """The primitives that a functor and its state have."""
     found = [*scopes(spec, functor).values()]
-    states = [state for kind in spec.functors.values() for state in kind.states.values()]
     if isinstance(functor.reduction, Monoid):
-        own = (state_scopes(spec, state) for state in states if state.name == functor.reduction.state)
+        own = (state_scopes(spec, it) for name, it in spec.states.items() if name == functor.reduction.state)
         found += [scope for formulas in own for scope in formulas.values()]
     return list(dict.fromkeys(name for scope in found for name in scope.used()))
 
@@ -590,8 +589,10 @@ def _check_uses(spec: Spec, family: BackendFamily, sources: Sources, problems: P
     used = {name for text in texts for name in _USE.findall(text)}
     used |= {name for primitive in spec.primitives.values() for name in _library_names(primitive)}
     used |= {functor.name for functor in spec.every_functor if isinstance(functor.reduction, Position)}
-    reductions = [functor.reduction for functor in spec.every_functor if isinstance(functor.reduction, Monoid)]
-    combined = {text_of(reduction.combine.node) for reduction in reductions}
+    combined, scanned = (
+        {text_of(functor.reduction.combine.node) for functor in functors if isinstance(functor.reduction, Monoid)}
+        for functors in (spec.reductions, spec.scans)
+    )
     libraries = [backend.array for backend in spec.backends if spec.family_of(backend) is family and backend.array]
     spellings = [word.spelling for word in family.vocabulary.values() if word.spelling is not None]
     for spelling in [*spellings, *(spelling for library in libraries for spelling in library.spellings.values())]:
@@ -599,11 +600,12 @@ def _check_uses(spec: Spec, family: BackendFamily, sources: Sources, problems: P
     for name, word in family.vocabulary.items() if texts else ():
         if word.location.is_of_base:
             continue
-        combine = None if word.combine is None else text_of(word.combine.node)
-        if combine is not None and combine not in combined:
-            message = f"no reduction has the 'combine' '{combine}' of word '{name}'"
-            problems.unknown(word.location, message, combine, sorted(combined))
-        elif word.combine is None and name not in used:
+        for key, formula, known in (("combine", word.combine, combined), ("scan", word.scan, scanned)):
+            if formula is not None and (text := text_of(formula.node)) not in known:
+                kind = "scan" if key == "scan" else "reduction"
+                message = f"no {kind} has the 'combine' '{text}' of word '{name}'"
+                problems.unknown(word.location, message, text, sorted(known))
+        if word.combine is None and word.scan is None and name not in used:
             problems.note(word.location, f"word '{name}' of {family} is used by no op and no functor; remove it")
 
 
@@ -611,11 +613,13 @@ def _check_functors(spec: Spec, family: BackendFamily, problems: Problems) -> No
     """Note the names of NumPy in primitives that are no words, and reductions that no word joins or finds."""
     words = family.vocabulary
     joining: dict[str, str] = {}
+    scanning: dict[str, str] = {}
     for name, word in words.items():
-        combine = None if word.combine is None else text_of(word.combine.node)
-        if combine is not None and joining.setdefault(combine, name) != name:
-            message = f"word '{name}' joins by '{combine}' as '{joining[combine]}' does; remove one 'combine'"
-            problems.note(word.location, message)
+        for key, formula, known in (("combine", word.combine, joining), ("scan", word.scan, scanning)):
+            combine = None if formula is None else text_of(formula.node)
+            if combine is not None and known.setdefault(combine, name) != name:
+                message = f"word '{name}' joins by '{combine}' as '{known[combine]}' does; remove one '{key}'"
+                problems.note(word.location, message)
     mend = f"write words of {family.path.as_posix()}, or add it there"
     for primitive in spec.primitives.values():
         for name in dict.fromkeys(_library_names(primitive)):
@@ -630,7 +634,9 @@ def _check_functors(spec: Spec, family: BackendFamily, problems: Problems) -> No
         if isinstance(reduction, Position) and functor.name not in words:
             message = f"op '{functor.name}' is no word of {family}"
             problems.unknown(functor.location, message, functor.name, words, f"add it to {family.path.as_posix()}")
-        elif isinstance(reduction, Monoid) and (combine := text_of(reduction.combine.node)) not in joining:
+        elif functor.is_scan or not isinstance(reduction, Monoid):
+            continue
+        elif (combine := text_of(reduction.combine.node)) not in joining:
             message = (
                 f"op '{functor.name}' joins two contributions by '{combine}', as no word of {family} does; "
                 f"known are {', '.join(joining)}; write 'combine: {combine}' to a word, or a storage method instead"

@@ -20,7 +20,7 @@ def check_unused(spec: Spec, sources: Sources, problems: Problems) -> None:
     if problems:
         return
     for kind in spec.functors.values():
-        _check_states(kind, problems)
+        _check_states(spec, kind, problems)
         for functor in kind.functors:
             if not functor.is_gradient:
                 problems += _functor_problems(spec, functor)
@@ -54,7 +54,7 @@ def _unused_lets(let: Mapping[str, Formula], formulas: Iterable[Formula | None],
 
 def _functor_problems(spec: Spec, functor: Functor) -> Iterator[Problem]:
     of, location = f"op '{functor.name}'", functor.location
-    written = functor.written if functor.reduction is None else None
+    written = functor.written if not functor.joins else None
     yield from _unused_lets(functor.let, (written, *functor.gradients.values()), of)
     used = {name for node in functor.nodes for name in names(node)}
     for name in functor.parameters:
@@ -65,7 +65,7 @@ def _functor_problems(spec: Spec, functor: Functor) -> Iterator[Problem]:
     complex = {*spec.groups["complex"]}
     if functor.result == REAL_RESULT and complex and complex.isdisjoint(dtypes):
         yield Problem(functor.result_location, f"'result' of {of} is that of its operands without the key; remove it")
-    if functor.reduction is not None and dtypes == {functor.result}:
+    if functor.joins and dtypes == {functor.result}:
         yield Problem(functor.result_location, f"'result' of {of} is that of its elements without the key; remove it")
     if functor.tensor is True:
         yield Problem(location, f"'tensor' of {of} is true without the key; remove it")
@@ -74,7 +74,7 @@ def _functor_problems(spec: Spec, functor: Functor) -> Iterator[Problem]:
         if edge.arguments in calls[:index]:
             yield Problem(edge.location, f"edge '{edge.call}' of {of} is there already; remove one")
     monoid = functor.reduction
-    if isinstance(monoid, Monoid):
+    if isinstance(monoid, Monoid) and not functor.borrows:
         for key in ("element", "finish"):
             formula: Formula | None = getattr(monoid, key)
             if formula is not None and formula.node == Name("x"):
@@ -98,8 +98,8 @@ def _primitive_problems(primitive: Primitive) -> Iterator[Problem]:
         yield Problem(primitive.location, f"{of} has integers alone, of which 'complex' says nothing; remove it")
 
 
-def _check_states(kind: FunctorKind, problems: Problems) -> None:
-    used = {functor.reduction.state for functor in kind.functors if isinstance(functor.reduction, Monoid)}
+def _check_states(spec: Spec, kind: FunctorKind, problems: Problems) -> None:
+    used = {functor.reduction.state for functor in spec.every_functor if isinstance(functor.reduction, Monoid)}
     for state in kind.listed:
         if state.name not in used:
             problems.note(state.location, f"no op has state '{state.name}'; remove it")

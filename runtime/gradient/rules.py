@@ -24,7 +24,6 @@ from ..core.layout import Layout
 from ..custom.user_op import UserOp
 from ..tensor import Tensor
 from ..tensor.base import parts as parts_of
-from ..tensor.shape.joining import cat
 from .matrices import cofactors, solved
 from .node import (
     Contribution,
@@ -39,8 +38,8 @@ from .node import (
     rule,
     watched,
 )
-from .products import before
 from .recording import mode
+from .scans import scan_gradient
 from .walk import owns
 
 if TYPE_CHECKING:
@@ -263,27 +262,15 @@ def last_put(g: Tensor, layout: Layout, indexes: Tensor, dim: int) -> Tensor:
     return is_there.where(shown(g, layout).gather(indexes, dim), 0)
 
 
-def running_product(g: Tensor, x: Tensor, dim: int) -> Tensor:
-    """That of running products: for each element the product of those before it, times what follows of the others.
+def scanned(g: Tensor, op: MethodOp, x: Tensor, dim: int, reverse: bool, exclusive: bool = False) -> Tensor:
+    """That of the elements of a scan."""
+    return scan_gradient(g, op, x, dim, reverse, exclusive)
 
-    Nothing is divided: quotients by 0 have no slope, and products that underflow have lost theirs.
-    """
-    size = x.shape[dim]
-    if not size:
-        return g
-    sums, factors = widened(g), widened(x)
-    earlier = before(factors, dim)
-    # What follows is s[i] = g[i] + x[i + 1] s[i + 1]; each step joins twice as many elements.
-    factors, distance = factors.narrow(dim, 1, size - 1), 1
-    while distance < size:
-        rest = size - distance
-        joined = sums.narrow(dim, 0, rest) + factors * sums.narrow(dim, distance, rest)
-        sums = cat([joined, sums.narrow(dim, rest, distance)], dim)
-        if rest > distance:
-            rest -= distance
-            factors = factors.narrow(dim, 0, rest) * factors.narrow(dim, distance, rest)
-        distance *= 2
-    return (earlier * sums).to_dtype(g.dtype)
+
+def at_positions(g: Tensor, positions: Storage, layout: Layout, dim: int) -> Tensor:
+    """That of elements of which those at these positions along a dim were found, each perhaps more than once."""
+    sums = zeros(widened(g), layout).reshape(layout.shape)
+    return sums.scatter_add(Tensor._new(positions, g._layout.dense), widened(g), dim).to_dtype(g.dtype)
 
 
 def cholesky(g: Tensor, result: Tensor) -> Tensor:

@@ -1,30 +1,33 @@
-// Running sums and products along a dim, by the monoids of reductions. The order in which elements are joined depends
-// on the shape alone, so that the bits are the same on every run. Where there are few lines each goes in splits: one
-// launch joins the elements of each split, another one begins each of them with what those before it come to.
+// Scans along a dim: reductions of the elements up to each. The order in which elements are joined depends on the shape
+// alone, so that the bits are the same on every run. Where there are few lines each goes in splits: one launch joins the
+// elements of each split, another one begins each of them with what those before it come to.
 #pragma once
 
 #include "access.hpp"
-#include "monoid.hpp"
+#include "scan_monoid.hpp"
 #include "team_scan.hpp"
 
 namespace tallow {
 
-// The elements of a split of a contiguous row, and what its first one is joined to.
-template <bool Stores, typename Monoid, typename T, typename Arguments>
-TALLOW_INLINE typename Monoid::State scan_split(const Arguments& arguments, uint64_t row, uint64_t split, uint32_t lane,
-                                                typename Monoid::State joined) {
-    constexpr uint32_t length = access_bytes / sizeof(T);
-    using State = typename Monoid::State;
+// The elements of a split of a contiguous row, and what its first one is joined to. In reverse the accesses are the same
+// ones, from the last to the first: `chunk` is one of the split in memory.
+template <bool Stores, bool Reverse, typename Scan, typename T, typename Arguments>
+TALLOW_INLINE typename Scan::State scan_split(const Arguments& arguments, uint64_t row, uint64_t chunk, uint32_t lane,
+                                              typename Scan::State joined) {
+    constexpr uint32_t length = access_bytes / Scan::most_bytes;
+    using State = typename Scan::State;
     const uint32_t team = arguments.team;
     const bool exists = row < arguments.rows;
-    const uint64_t begin = split * arguments.chunk;
+    const uint64_t begin = chunk * arguments.chunk;
     const uint64_t rest = exists && begin < arguments.length ? arguments.length - begin : 0;
     const uint64_t count = rest < arguments.chunk ? rest : arguments.chunk;
     const uint64_t offset = exists ? row * arguments.length + begin : 0;
     const T* const source = pointer_to<const T>(arguments.source) + offset;
+    const uint64_t round = team * length;
     // Every thread of the wave takes part in each round.
-    for (uint64_t base = 0; base < arguments.chunk; base += team * length) {
-        const uint64_t first = base + lane * length;
+    for (uint64_t done = 0; done < arguments.chunk; done += round) {
+        const uint64_t base = Reverse ? arguments.chunk - round - done : done;
+        const uint64_t first = base + (Reverse ? team - 1 - lane : lane) * length;
         const uint32_t left = first >= count           ? 0
                               : count - first < length ? static_cast<uint32_t>(count - first)
                                                        : length;
@@ -32,30 +35,45 @@ TALLOW_INLINE typename Monoid::State scan_split(const Arguments& arguments, uint
         if (left > 0)
             pack = load_some<length>(source + first, 1, left);
         State states[length];
-        State own = Monoid::identity();
+        State own = Scan::identity();
 #pragma unroll
         for (uint32_t i = 0; i < length; ++i) {
-            if (i < left)
-                own = Monoid::combine(own, static_cast<State>(to_compute(pack.values[i])));
+            const uint32_t at = Reverse ? length - 1 - i : i;
+            if (at < left)
+                own = Scan::combine(own, Scan::element(pack.values[at], static_cast<uint32_t>(begin + first + at)));
             states[i] = own;
         }
         State total;
-        const State before = Monoid::combine(joined, joined_before_in_team<Monoid>(own, team, total));
-        joined = Monoid::combine(joined, total);
+        const State before = Scan::combine(joined, joined_before_in_team<Scan>(own, team, total));
+        joined = Scan::combine(joined, total);
         if constexpr (Stores) {
+            Pack<typename Scan::Result, length> results;
+            [[maybe_unused]] Pack<uint32_t, length> positions;
 #pragma unroll
-            for (uint32_t i = 0; i < length; ++i)
-                pack.values[i] = convert<T>(Monoid::combine(before, states[i]));
-            store_guarded(pointer_to<T>(arguments.result) + offset, first, count, pack);
+            for (uint32_t i = 0; i < length; ++i) {
+                const uint32_t at = Reverse ? length - 1 - i : i;
+                State state = states[i];
+                if (arguments.exclusive)
+                    state = i == 0 ? Scan::identity() : states[i == 0 ? 0 : i - 1];
+                state = Scan::combine(before, state);
+                const uint64_t place = begin + first + at;
+                const uint64_t earlier = Reverse ? arguments.length - 1 - place : place;
+                results.values[at] = Scan::result(state, pack.values[at], earlier + !arguments.exclusive);
+                if constexpr (Scan::has_positions)
+                    positions.values[at] = state.position;
+            }
+            store_guarded(pointer_to<typename Scan::Result>(arguments.result) + offset, first, count, results);
+            if constexpr (Scan::has_positions)
+                store_guarded(pointer_to<uint32_t>(arguments.positions) + offset, first, count, positions);
         }
     }
     return joined;
 }
 
 // A team of threads for each split of a row.
-template <bool Stores, typename Monoid, typename T, typename Arguments>
-TALLOW_INLINE void scan_rows(const Arguments& arguments) {
-    using State = typename Monoid::State;
+template <bool Stores, bool Reverse, typename Scan, typename T, typename Arguments>
+TALLOW_INLINE void scan_rows_in_order(const Arguments& arguments) {
+    using State = typename Scan::State;
     const uint32_t team = arguments.team;
     const uint32_t teams = block_size / team;
     const uint32_t lane = thread_index() % team;
@@ -66,27 +84,37 @@ TALLOW_INLINE void scan_rows(const Arguments& arguments) {
         const uint64_t row = part / splits;
         const uint64_t split = part - row * splits;
         State* const totals = pointer_to<State>(arguments.totals) + row * splits;
-        State joined = Monoid::identity();
+        State joined = Scan::identity();
         if (Stores && splits > 1) {
-            State own = Monoid::identity();
+            State own = Scan::identity();
+            // Side by side, so that the parts are joined in order.
+            const uint64_t each = (split + team - 1) / team;
+            const uint64_t end = (lane + 1) * each < split ? (lane + 1) * each : split;
             if (row < arguments.rows)
-                for (uint64_t i = lane; i < split; i += team)
-                    own = Monoid::combine(own, totals[i]);
-            joined_before_in_team<Monoid>(own, team, joined);
+                for (uint64_t i = lane * each; i < end; ++i)
+                    own = Scan::combine(own, totals[i]);
+            joined_before_in_team<Scan>(own, team, joined);
         }
-        joined = scan_split<Stores, Monoid, T>(arguments, row, split, lane, joined);
+        joined = scan_split<Stores, Reverse, Scan, T>(arguments, row, Reverse ? splits - 1 - split : split, lane, joined);
         if (!Stores && lane == 0 && row < arguments.rows)
             totals[split] = joined;
     }
+}
+template <bool Stores, typename Scan, typename T, typename Arguments>
+TALLOW_INLINE void scan_rows(const Arguments& arguments) {
+    if (arguments.reverse)
+        scan_rows_in_order<Stores, true, Scan, T>(arguments);
+    else
+        scan_rows_in_order<Stores, false, Scan, T>(arguments);
 }
 
 // The elements of a line that a thread loads before it joins them.
 constexpr uint32_t columns_in_flight = 4;
 
 // A thread for each split of a line, of which `inner` lie side by side.
-template <bool Stores, typename Monoid, typename T, typename Arguments>
+template <bool Stores, typename Scan, typename T, typename Arguments>
 TALLOW_INLINE void scan_columns(const Arguments& arguments) {
-    using State = typename Monoid::State;
+    using State = typename Scan::State;
     const uint64_t inner = arguments.inner;
     const uint64_t splits = arguments.splits;
     const uint64_t parts = arguments.rows * inner * splits;
@@ -97,25 +125,37 @@ TALLOW_INLINE void scan_columns(const Arguments& arguments) {
         const uint64_t row = of_row / splits;
         const uint64_t split = of_row - row * splits;
         State* const totals = pointer_to<State>(arguments.totals) + row * splits * inner + column;
-        State joined = Monoid::identity();
+        State joined = Scan::identity();
         if constexpr (Stores)
             for (uint64_t i = 0; i < split; ++i)
-                joined = Monoid::combine(joined, totals[i * inner]);
+                joined = Scan::combine(joined, totals[i * inner]);
         const uint64_t begin = split * arguments.chunk;
         const uint64_t end = arguments.length - begin < arguments.chunk ? arguments.length : begin + arguments.chunk;
         const uint64_t offset = row * arguments.length * inner + column;
         const T* const source = pointer_to<const T>(arguments.source) + offset;
+        // In reverse the first element is the last in memory.
+        const uint64_t last = arguments.reverse ? arguments.length - 1 : 0;
         for (uint64_t first = begin; first < end; first += columns_in_flight) {
             T loaded[columns_in_flight];
 #pragma unroll
-            for (uint32_t k = 0; k < columns_in_flight; ++k)
-                loaded[k] = source[(first + k < end ? first + k : first) * inner];
+            for (uint32_t k = 0; k < columns_in_flight; ++k) {
+                const uint64_t i = first + k < end ? first + k : first;
+                loaded[k] = source[(arguments.reverse ? last - i : i) * inner];
+            }
 #pragma unroll
             for (uint32_t k = 0; k < columns_in_flight; ++k) {
                 if (first + k < end) {
-                    joined = Monoid::combine(joined, static_cast<State>(to_compute(loaded[k])));
-                    if constexpr (Stores)
-                        pointer_to<T>(arguments.result)[offset + (first + k) * inner] = convert<T>(joined);
+                    const uint64_t i = first + k;
+                    const uint64_t at = arguments.reverse ? last - i : i;
+                    const State before = joined;
+                    joined = Scan::combine(joined, Scan::element(loaded[k], static_cast<uint32_t>(at)));
+                    if constexpr (Stores) {
+                        const State state = arguments.exclusive ? before : joined;
+                        pointer_to<typename Scan::Result>(arguments.result)[offset + at * inner] =
+                            Scan::result(state, loaded[k], i + !arguments.exclusive);
+                        if constexpr (Scan::has_positions)
+                            pointer_to<uint32_t>(arguments.positions)[offset + at * inner] = state.position;
+                    }
                 }
             }
         }

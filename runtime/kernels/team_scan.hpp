@@ -16,6 +16,21 @@ struct Counts {
     }
 };
 
+// The state that another lane has; every lane of the wave must take part. NVRTC takes a generic lambda for a function of
+// the host.
+struct ShuffleFrom {
+    uint32_t lane;
+    template <typename Part> TALLOW_INLINE Part operator()(Part part) const {
+        return shuffle_from(part, lane);
+    }
+};
+template <typename State> TALLOW_INLINE State state_from(State state, uint32_t lane) {
+    if constexpr (sizeof(State) <= 8 || sizeof(State) == 16)
+        return shuffle_from(state, lane);
+    else
+        return state.each(ShuffleFrom{lane});
+}
+
 // What the values of the threads before this one in its team come to, which are side by side: a power of two up to
 // row_team, or the whole block. `total` is what all of them come to.
 template <typename Monoid>
@@ -26,14 +41,14 @@ TALLOW_INLINE typename Monoid::State joined_before_in_team(typename Monoid::Stat
     const uint32_t place = lane_index() & (lanes - 1);
     State joined = value;
     for (uint32_t distance = 1; distance < lanes; distance *= 2) {
-        const State earlier = shuffle_from(joined, (lane_index() - distance) % wave_size);
+        const State earlier = state_from(joined, (lane_index() - distance) % wave_size);
         if (place >= distance)
             joined = Monoid::combine(earlier, joined);
     }
-    State before = shuffle_from(joined, (lane_index() - 1) % wave_size);
+    State before = state_from(joined, (lane_index() - 1) % wave_size);
     if (place == 0)
         before = Monoid::identity();
-    total = shuffle_from(joined, lane_index() | (lanes - 1));
+    total = state_from(joined, lane_index() | (lanes - 1));
     if (team == block_size) {
         __shared__ State waves[waves_per_block];
         if (lane_index() == 0)

@@ -1,4 +1,4 @@
-"""What functors are made of: functions of elements, and reductions of the last axis of a 2-d array."""
+"""What functors are made of: functions of elements, reductions of the last axis of a 2-d array, and scans."""
 
 from collections.abc import Callable
 from functools import partial
@@ -56,3 +56,27 @@ class RowFunction(NamedTuple):
     results: int
     """How many results it has."""
     compute: Callable[..., tuple[Any, ...]]
+
+
+class Scan(NamedTuple):
+    """A scan, which joins what the elements up to each contribute."""
+
+    word: Callable[[Any, int, Any], Any] | None
+    """The word that scans along an axis in a dtype of the library; None where the library has none."""
+    combine: Callable[[Any, Any], Any]
+    """Makes what two arrays of contributions join to."""
+    identity: float | None
+    """What joins in with no elements; None where they have no result."""
+    element: Callable[[Any], Any] | None
+    """Makes what an element contributes."""
+    accumulate: DType | None
+    """The dtype in which floats are joined, where the library has it; None for their own."""
+    result: DType | None
+    """The dtype of the result, where it is not that of the elements."""
+    finish: Callable[[Any, Any, Any], Any] | None = None
+    """Makes the result of what joined, of the element itself and of how many joined."""
+
+
+def in_own_dtype(word: Callable[[Any, int], Any] | None) -> Callable[[Any, int, Any], Any] | None:
+    """Return a word without a dtype as one that is given the dtype of its elements; None where there is none."""
+    return None if word is None else lambda x, axis, _: word(x, axis)

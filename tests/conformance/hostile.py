@@ -33,6 +33,7 @@ from tallow.runtime.custom.user_op import UserOp
 from tallow.runtime.ranks.group import Group
 
 from . import calls, custom_ops
+from .oracle.scans import SCANS
 
 Device = tallow.Device
 
@@ -422,8 +423,7 @@ BASES = {
     "read_npy": (None, "'made.npy'; 'cpu'"),
     "read_npz": (None, "'made.npz'; 'cpu'"),
     "Tensor.topk": ("ramp(d, DType.F32, 2, 3)", "2; 1; True"),
-    "Storage.cumsum": (_COUNT, "at(2, 3); 1"),
-    "Storage.cumprod": (_COUNT, "at(2, 3); 1"),
+    **{f"Storage.{name}": (_COUNT, f"at(2, 3); 1{'; False' * scan.directions}") for name, scan in SCANS.items()},
     "Storage.matmul": (_COUNT, f"{_COUNT}; (1, 2, 2, 2); at(1, 2, 2); at(1, 2, 2)"),
     "Storage.scaled_dot_product_attention": _ATTENDED,
     "Storage.scaled_dot_product_attention_with_logsumexp": _ATTENDED,

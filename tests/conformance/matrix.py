@@ -9,7 +9,7 @@ import tallow
 from tallow import op
 from tallow.storage.quantized import QuantizedMethods
 
-from .oracle import complex_numbers
+from .oracle import complex_numbers, scans
 from .oracle.blocks import SIZES
 from .oracle.elementwise import (
     BINARY_BOOL_OPS,
@@ -55,7 +55,7 @@ FLOAT_METHODS = (
     *("ratio_of_sums", "linear", "scaled_dot_product_attention", "scaled_dot_product_attention_gradient"),
     "scaled_dot_product_attention_with_logsumexp",
     *("rfft", "avg_pool2d", "upsample_bilinear2d", "rand_uniform_f64", "rand_normal_f64", "sgd_step", "adam_step"),
-    *(member.value for member in op.MethodOp if member.value not in INTEGER_METHODS),
+    *(member.value for member in op.MethodOp if member.value not in (*INTEGER_METHODS, *scans.of_kind("integer"))),
 )
 # Of these floats of 8 bits have too few numbers.
 WIDE_METHODS = (
@@ -79,7 +79,7 @@ DECOMPOSITIONS = ("cholesky", "det", "slogdet", "solve", "eig", "eigh", "qr", "s
 # Those of complex numbers alone, and all of them, besides ops.
 TRANSFORMS = ("fft", "irfft")
 COMPLEX_METHODS = (
-    *(*BOOL_METHODS, "powf", "cumsum", "cumprod", "matmul", "scatter_add", "index_add"),
+    *(*BOOL_METHODS, "powf", *scans.of_kind("complex"), "matmul", "scatter_add", "index_add"),
     *TRANSFORMS,
     *DECOMPOSITIONS,
 )
@@ -125,7 +125,7 @@ def serves_bool(method: str, op: str | None) -> bool:
     """Whether semantics has the op for truth values: what moves, compares and joins them."""
     if method in ("binary_impl", "binary_assign", "reduce_op"):
         return op in (*BINARY_BOOL_OPS, *BOOL_REDUCTIONS)
-    return method in BOOL_METHODS
+    return method in (*BOOL_METHODS, *scans.of_kind("bool"))
 
 
 def serves_complex(method: str, op: str | None) -> bool:

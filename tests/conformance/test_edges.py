@@ -48,7 +48,7 @@ def same(found: float, expected: float) -> bool:
 
 def called(device: tallow.Device, functor: Functor, name: str, arguments: list[float]) -> tallow.Storage:
     """What a functor gives on many elements that are all the same. A parameter without a default is 1."""
-    is_reduction = functor.reduction is not None
+    is_reduction = functor.joins
     count = len(arguments) if is_reduction else len(functor.operands)
 
     def stored(values: list[float]) -> tallow.Storage:
@@ -60,6 +60,8 @@ def called(device: tallow.Device, functor: Functor, name: str, arguments: list[f
     parameters = [*arguments[count:], *defaults[max(len(arguments) - count, 0) :]]
     if is_reduction:
         x, where = stored(arguments), layout(COUNT, count)
+        if functor.is_scan:
+            return last_of_lines(x, where, functor)
         if functor.is_method:
             return getattr(x, functor.name)(where, (1,), *parameters)
         return x.reduce_op(OPS[functor.name], where, (1,))
@@ -74,6 +76,14 @@ def called(device: tallow.Device, functor: Functor, name: str, arguments: list[f
             return x.binary_impl(op, *others, where, where)
         case op:
             return x.cmp(op, *others, where, where)
+
+
+def last_of_lines(x: tallow.Storage, where: tallow.Layout, functor: Functor) -> tallow.Storage:
+    """The last result of each line of a scan."""
+    options = (False,) if functor.needs_elements else (False, False)
+    results = getattr(x, functor.name)(where, 1, *options)
+    every = tallow.Tensor.from_storage(results[0] if functor.positions else results, where.shape)
+    return every.narrow(1, where.shape[1] - 1, 1).copy().storage
 
 
 @cache
@@ -99,7 +109,7 @@ def test_a_functor_keeps_its_edges(functor: Functor, device: tallow.Device) -> N
         bench = Bench.of(cell, device, False)
         result = bench.name if functor.keeps_kind else str(functor.result)
         for shown, arguments, value in cases(functor):
-            operands = arguments if functor.reduction is not None else arguments[: len(functor.operands)]
+            operands = arguments if functor.joins else arguments[: len(functor.operands)]
             if all(has(bench.name, number) for number in operands) and has(result, value):
                 made = called(device, functor, bench.name, arguments)
                 found = bench.read(made, result, (COUNT,), bench.where(shown))

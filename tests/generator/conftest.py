@@ -15,6 +15,7 @@ FEW_OPS = {
     "binary": "add sub mul div floor_divide remainder pow fmod atan2 silu_mul",
     "reduce": "sum sum_i64 prod prod_slope count_zero prod_i64 mean norm min max count_min count_max argmin argmax "
     "states maxima minima factors lengths",
+    "scan": "cumsum cumprod cummax cummin",
 }
 
 

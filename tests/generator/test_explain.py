@@ -167,7 +167,7 @@ def test_which_kernel_computes_an_op_in_what_and_what_to_edit(checked: Checked) 
     ("name", "backend", "kernels"),
     [
         ("scatter_add", "cpu", "of host_index: scatter_add_{dtype}"),
-        ("cumsum", "cpu", "of host_scan: scan_{monoid}_{dtype}"),
+        ("cumsum", "cpu", "16 of {op}_{dtype}: cumsum_u8, cumsum_u16, ..."),
         ("upsample_nearest2d", "rocm", "of upsample: upsample_nearest_{width}"),
     ],
 )
@@ -176,11 +176,11 @@ def test_which_kernels_compute_a_method(checked: Checked, name: str, backend: st
 
 
 def test_launches_are_told(checked: Checked) -> None:
-    found = explain(checked, "cumsum", Scope("cpu"))
-    assert told(found, "launch") == ["ScanLines of host_scan"]
-    assert "host_launches.cumsum" in told(found, "emitted")
-    kernel = explain(checked, "scan_{monoid}_{dtype}", Scope())
-    assert told(kernel, "launched by") == ["host_launches.cumsum", "host_launches.cumprod"]
+    found = explain(checked, "softmax", Scope("cpu"))
+    assert told(found, "launch") == ["SoftmaxRows of host_rows"]
+    assert "host_launches.softmax" in told(found, "emitted")
+    kernel = explain(checked, "softmax_{dtype}", Scope())
+    assert told(kernel, "launched by") == ["host_launches.softmax"]
 
 
 @pytest.mark.parametrize(

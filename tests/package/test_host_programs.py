@@ -20,7 +20,7 @@ from tallow.op import BinaryGradientsOp, MethodOp
 from tallow.runtime.backends.cpu_backend import ops
 from tallow.runtime.backends.cpu_backend.execute import compiled
 from tallow.runtime.backends.cpu_backend.kernels import HostKernels
-from tallow.runtime.backends.cpu_backend.ops import native, native_copy, native_random
+from tallow.runtime.backends.cpu_backend.ops import native, native_copy, native_random, native_scan
 from tallow.runtime.backends.cpu_backend.storage import CpuStorage
 from tallow.runtime.program.builder import OpCall, ProgramBuilder, builds
 from tallow.runtime.program.program import HostCall, Program
@@ -65,12 +65,12 @@ def test_one_launch_is_one_call_made_in_c() -> None:
 def test_several_steps_are_a_function_whose_text_can_be_read() -> None:
     x = stored(1, 2, 3, 4)
     transposed = Operand(x, tl.Layout((2, 2), (1, 2)))
-    plan = compiled(DEVICE, program_of(host_launches.cumsum, KERNELS, transposed, 0))
+    plan = compiled(DEVICE, program_of(native_scan.scan, KERNELS, MethodOp.CUMSUM, transposed, 0, False))
     assert isinstance(plan, FunctionType)
     assert plan(x).to_numpy().tolist() == [1, 3, 3, 7]
     lines = linecache.getlines(plan.__code__.co_filename)
-    assert "cumsum" in plan.__code__.co_filename
-    assert lines[0] == "def cumsum(x0):\n"
+    assert "scan" in plan.__code__.co_filename
+    assert lines[0] == "def scan(x0):\n"
 
 
 def test_memory_that_a_launch_uses_in_parts_is_allocated_before_it() -> None:

@@ -31,7 +31,7 @@ def reduction_problems(context: Context, functor: Functor) -> Iterator[Problem]:
     reduction = functor.reduction
     if isinstance(reduction, Position):
         yield from _position_problems(context, functor)
-    if not isinstance(reduction, Monoid):
+    if not isinstance(reduction, Monoid) or functor.borrows:
         return
     problems: dict[str, Problem] = {}
     for name, numbers, evaluator in context.formats(functor):
@@ -165,21 +165,21 @@ def _unit_problem(context: Context, functor: Functor, monoid: Monoid) -> Problem
 
 def _state_problem(context: Context, functor: Functor, monoid: Monoid) -> Problem | None:
     """Report a state with other results than `element` and `combine`."""
-    states = {name: state for kind in context.spec.functors.values() for name, state in kind.states.items()}
     floats = [(name, evaluator) for name, _, evaluator in context.formats(functor) if evaluator.integers is None]
-    if monoid.state not in states or not floats:
+    state = context.spec.states.get(monoid.state or "")
+    if state is None or not floats:
         return None
     name, evaluator = floats[-1]
     try:
-        by_state, reducer = StateReducer(states[monoid.state], evaluator), reducer_of(context, functor, evaluator)
+        by_state, reducer = StateReducer(state, evaluator), reducer_of(context, functor, evaluator)
     except Unknown:
         return None
     parameters = parameters_of(functor)
     # Edges are where a reduction is easily wrong, and a unit is there for numbers far from 1.
-    far = [] if states[monoid.state].unit is None else [[x * by for x in row] for by in _FAR for row in ROWS]
+    far = [] if state.unit is None else [[x * by for x in row] for by in _FAR for row in ROWS]
     for row in ((), *ROWS, *(edge.numbers({})[0] for edge in functor.edges), *far):
-        for order, state in by_state.orders(row):
-            total, unit = by_state.results(state)
+        for order, joined in by_state.orders(row):
+            total, unit = by_state.results(joined)
             # Equal elements, which are at no distance, may have any unit.
             divided = [x / unit for x in row] if row in far and len({*row}) > 1 else row
             expected = reducer.combine_all(reducer.contributions(divided))

@@ -11,7 +11,7 @@ from opgen.claims.context import Context, parameters_of
 from opgen.claims.evaluation import Unknown
 from opgen.claims.reductions import ROWS, reducer_of
 from opgen.claims.scalars import Function
-from opgen.formula import INCOMING, RESULT, Primitive
+from opgen.formula import INCOMING, RESULT, Node, Primitive
 from opgen.model import Functor, Monoid
 from opgen.problem import Problem
 from opgen.scopes import COUNT, is_differentiable
@@ -83,7 +83,9 @@ def gradient_problems(context: Context, functor: Functor) -> Iterator[Problem]:
     if not functor.gradient or not is_differentiable(context.spec, functor) or functor.is_gradient:
         return
     try:
-        if functor.formula is not None:
+        if functor.is_scan:
+            yield from _scan_problems(context, functor)
+        elif functor.formula is not None:
             yield from _map_problems(context, functor)
         elif isinstance(functor.reduction, Monoid):
             yield from _reduction_problems(context, functor)
@@ -162,21 +164,30 @@ def _compare(
 
 def _map_problems(context: Context, functor: Functor) -> Iterator[Problem]:
     assert functor.formula is not None
-    names = (*functor.operands, *functor.parameters)
-    function = context.floats.function(functor.formula.node, names)
+    yield from _written_problems(context, functor, functor.formula.node, functor.operands)
+
+
+def _scan_problems(context: Context, functor: Functor) -> Iterator[Problem]:
+    assert isinstance(functor.reduction, Monoid)
+    yield from _written_problems(context, functor, functor.reduction.combine.node, ("x", "y"))
+
+
+def _written_problems(context: Context, functor: Functor, node: Node, names: Sequence[str]) -> Iterator[Problem]:
+    """Yield the gradients of a functor that are not the slopes of a formula over `names` and the parameters."""
+    operands, names = names, (*names, *functor.parameters)
+    function = context.floats.function(node, names)
     parameters = tuple(parameters_of(functor))
     for operand, formula in functor.gradient.items():
-        # The decoder reports others.
-        if operand not in functor.operands:
+        # Others are reported elsewhere.
+        if operand not in operands:
             continue
         compiled = context.floats.function(formula.node, (*names, INCOMING, RESULT))
 
         def gradient(*arguments: float, compiled: Function = compiled) -> float:
             return float(compiled(*arguments, _INCOMING, function(*arguments)))
 
-        for operands in _samples(functor.operands):
-            index = functor.operands.index(operand)
-            message = _contradiction(function, gradient, index, (*operands, *parameters))
+        for sample in _samples(operands):
+            message = _contradiction(function, gradient, operands.index(operand), (*sample, *parameters))
             if message is not None:
                 what = f"'gradient' of '{operand}' of op '{functor.name}'"
                 yield Problem(functor.gradients[operand].location, f"{what} {message}")

@@ -1,6 +1,7 @@
 """Views of the functors' gradients, as functions of tensors."""
 
 import ast
+import re
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import replace
 from types import SimpleNamespace as View
@@ -35,9 +36,10 @@ from opgen.formula import (
     tree_of,
 )
 from opgen.gradient_ops import GRADIENT, JOINT, TAKEN, Ops, by_size, is_step, op_of, primitives_by_ops, rows_of
-from opgen.model import GRADIENT_KINDS, JOINT_KIND, METHOD_OP, ROW, Functor, Monoid, Position, Spec
+from opgen.model import GRADIENT_KINDS, JOINT_KIND, METHOD_OP, NAMED, ROW, Functor, Monoid, Position, Spec
 from opgen.rows import DETACH, MAX, MIN, POSITION, SUM, readable
-from opgen.scopes import COUNT, decisive, derivatives, is_differentiable, tensor_methods
+from opgen.scan_gradients import NUMBER, scan_gradients
+from opgen.scopes import COUNT, ITSELF, decisive, derivatives, is_differentiable, is_plain_sum, tensor_methods
 from opgen.views.dispatch import op_classes
 from opgen.views.python import quoted
 
@@ -96,13 +98,13 @@ def _derivatives(spec: Spec, *, are_gradients: bool) -> View:
     words = _Words(
         {**tensor_methods(spec), DETACH: "detach"},
         {
-            **{functor.name: functor.member for functor in spec.every_functor if isinstance(functor.reduction, Monoid)},
+            **{functor.name: functor.member for functor in spec.reductions},
             **_ROW_JOINS,
         },
         {functor.name: functor.member for functor in spec.every_functor if _is_gradient_of_elements(functor)},
         {functor.name for functor in spec.every_functor if _is_gradient_of_elements(functor) and _is_gentle(functor)},
     )
-    every = [functor for functor in spec.every_functor if not functor.is_of_rows]
+    every = [functor for functor in spec.every_functor if not functor.is_of_rows and not functor.is_scan]
     functors = [functor for functor in every if functor.is_gradient == are_gradients]
     ops = by_size(spec.every_functor)
     joint = {it.name.removesuffix(JOINT): it for it in spec.every_functor if it.kind == JOINT_KIND}
@@ -118,6 +120,13 @@ def _derivatives(spec: Spec, *, are_gradients: bool) -> View:
         joint=[_joint(functor, joint[functor.name]) for functor in functors if functor.name in joint],
         others=[functor.member for functor in functors if not is_differentiable(spec, functor)],
         rows=[_row_gradient(spec, functor, words) for functor in spec.every_functor if functor.kind == ROW],
+        scans=View(
+            table="SCANS",
+            gradients=[] if are_gradients else [_scan(spec, it, words) for it in spec.scans if _has_rule(spec, it)],
+            others=[],
+        ),
+        rules=[_rule(it) for it in spec.scans if _has_rule(spec, it)],
+        sum_of_prefixes=next((it.member for it in spec.scans if is_plain_sum(it)), "None"),
     )
 
 
@@ -134,6 +143,38 @@ def _row_gradient(spec: Spec, functor: Functor, words: "_Words") -> View:
     functions = [operand for operand in operands if operand.parts]
     return View(made_from=(functor.location,), member=functor.member, name=functor.name, operands=operands,
                 functions=functions)  # fmt: skip
+
+
+def _has_rule(spec: Spec, functor: Functor) -> bool:
+    """Whether the gradient of a scan follows from its reduction; of others it goes to positions."""
+    return is_differentiable(spec, functor) and not functor.positions and not is_plain_sum(functor)
+
+
+def _rule(functor: Functor) -> View:
+    monoid = functor.reduction
+    assert isinstance(monoid, Monoid)
+    identity = "None" if functor.needs_elements else monoid.identity
+    place = (functor.location,)
+    return View(made_from=place, member=functor.member, identity=identity, is_finished=monoid.finish is not None)
+
+
+def _scan(spec: Spec, functor: Functor, words: _Words) -> View:
+    """What the gradient of a scan is made of, as functions of tensors."""
+    own = replace(functor, kind=NAMED, named=("x", "y", ITSELF, NUMBER), reduction=None, scan=None)
+    found = scan_gradients(spec, functor)
+    operands = [_without_gradient(_operand(own, name, node, words, None, {})) for name, node in found.items()]
+    functions = [operand for operand in operands if operand.parts]
+    place = (functor.location,)
+    return View(made_from=place, member=functor.member, name=functor.name, operands=operands, functions=functions)
+
+
+def _without_gradient(operand: View) -> View:
+    """What a function is given and takes, with another name for a `g` that it does not use."""
+    texts = [operand.text or "g", *(text for _, text in operand.parts)]
+    if any(re.search(rf"\b{INCOMING}\b", text) for text in texts):
+        return operand
+    changed = {key: f"_{getattr(operand, key)}" for key in ("parameters", "arguments")}
+    return View(**{**vars(operand), **changed})
 
 
 def docs_formulas(spec: Spec) -> View:
@@ -169,7 +210,13 @@ def _row(spec: Spec, functor: Functor, primitives: Primitives) -> View:
         formula = ", ".join(texts)
     else:
         formula = _shown(functor.computed.node) if functor.computed is not None else ""
-    found = derivatives(spec, functor, primitives) if is_differentiable(spec, functor) else {}
+    found: Mapping[str, Node] = {}
+    if functor.is_scan and _has_rule(spec, functor):
+        # By what came before, and by what an element contributes: that of all elements follows from both.
+        own = scan_gradients(spec, functor)
+        found = {"x": own["before"], "y": own["own"]}
+    elif is_differentiable(spec, functor):
+        found = derivatives(spec, functor, primitives)
     return View(made_from=(functor.location,), name=functor.name, formula=formula, gradients=_listed(found))
 
 

@@ -18,6 +18,7 @@ from opgen.problem import Location
 from opgen.rows import MAX, MIN, POSITION, SUM, passes_of
 from opgen.scopes import (
     COUNT,
+    ITSELF,
     UNIT,
     Scope,
     decisive,
@@ -169,7 +170,7 @@ _JOINING = {"element": ("x",), "combine": ("x", "y")}
 
 def kernels_states(spec: Spec) -> View:
     """The structs of states that are several numbers."""
-    return View(states=[_state(spec, state) for kind in spec.functors.values() for state in kind.states.values()])
+    return View(states=[_state(spec, state) for state in spec.states.values()])
 
 
 def _state(spec: Spec, state: State) -> View:
@@ -215,7 +216,12 @@ def _monoid(spec: Spec, functor: Functor, others: Sequence[Functor]) -> View:
             joins = f"ValueReduction<{', '.join([struct, types, *number])}>"
             if reduction.identity in BOUNDS and types == "T, T" and not number and reduction.element is None:
                 joins = f"ExtremeReduction<{struct}, T, {_cpp_bool(reduction.identity == 'highest')}>"
-        if reduction.finish is not None:
+        if functor.is_scan:
+            joins = f"{'PlacedScan' if functor.positions else 'Scan'}<{joins}>"
+            if reduction.finish is not None:
+                functions.append(_function(own["finish"], "finish", ("x", ITSELF, COUNT)))
+                joins = f"FinishedScan<{joins}, {struct}>"
+        elif reduction.finish is not None:
             functions.append(_function(own["finish"], "finish", ("x", COUNT, UNIT, *functor.parameters)))
             parameters = [str(len(functor.parameters))] if functor.parameters else []
             joins = f"FinishedReduction<{', '.join([joins, struct, *parameters])}>"

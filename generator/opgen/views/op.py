@@ -4,6 +4,7 @@ import ast
 from collections.abc import Callable, Mapping
 from types import SimpleNamespace as View
 
+from opgen.arrays import Word
 from opgen.cache.memo import memoize
 from opgen.formula import DTYPE, names, text_of
 from opgen.model import (
@@ -24,6 +25,7 @@ from opgen.rows import POSITION
 from opgen.scopes import (
     COUNT,
     GIVEN,
+    ITSELF,
     UNIT,
     decisive,
     given,
@@ -44,11 +46,11 @@ def op(spec: Spec) -> View:
     # The runtime names the enums of all kinds, also of those that the spec has no op of.
     for name in (*spec.functors, *(name for name in ENUM_KINDS if name not in spec.functors)):
         kind = spec.functors.get(name)
-        rows = [] if kind is None else [_member(kind, functor) for functor in kind.chosen]
+        rows = [] if kind is None else [_member(spec, functor) for functor in kind.chosen]
         if rows or name in ENUM_KINDS:
             method = next((method.name for method in spec.storage_methods() if method.kind == name), name)
             classes.append(View(name=op_class(name), doc=f"The ops of `{method}`.", rows=rows))
-    own = [_member(kind, functor) for kind in spec.functors.values() for functor in kind.methods]
+    own = [_member(spec, functor) for kind in spec.functors.values() for functor in kind.methods]
     classes.append(View(name=METHOD_OP, doc="The ops that are storage methods of their own.", rows=own))
     # Why ops have not the dtypes that they lack.
     reasons = list(dict.fromkeys(row.functor.unsupported for each in classes for row in each.rows))
@@ -59,7 +61,7 @@ def op(spec: Spec) -> View:
     )
 
 
-def _member(kind: FunctorKind, functor: Functor) -> View:
+def _member(spec: Spec, functor: Functor) -> View:
     """A member of an op's enum."""
     reduction = functor.reduction
     is_position = isinstance(reduction, Position)
@@ -71,10 +73,10 @@ def _member(kind: FunctorKind, functor: Functor) -> View:
         result="None" if functor.keeps_kind else f"DType.{str(functor.result).upper()}",
         gives_real=functor.result == REAL_RESULT,
         # Of a reduction of nothing there may be no result.
-        needs_elements=is_position or (isinstance(reduction, Monoid) and reduction.identity in BOUNDS),
+        needs_elements=functor.needs_elements,
         gives_position=is_position,
         # So many numbers of the compute dtype a partial result of a reduction is.
-        numbers=1 if state is None else len(kind.states[state].parts),
+        numbers=(1 if state is None else len(spec.states[state].parts)) + functor.positions,
         conditions="None" if functor.condition is None else dtypes_constant(functor.condition),
     )
 
@@ -84,22 +86,18 @@ def array_functors(spec: Spec) -> View:
     functions = []
     for kind in spec.functors.values():
         functions += [_function(spec, functor) for functor in kind.functors if functor.formula is not None]
-    joining = {
-        text_of(word.combine.node): f"np.{word.name}"
-        if "dtype" in word.parameters
-        else f"lambda x, axis, _: np.{word.name}(x, axis)"
-        for family in spec.backend_families
-        for word in family.vocabulary.values()
-        if word.combine is not None
-    }
+    words = [word for family in spec.backend_families for word in family.vocabulary.values()]
+    joining = {text_of(word.combine.node): _joining(word) for word in words if word.combine is not None}
+    scanning = {text_of(word.scan.node): _joining(word) for word in words if word.scan is not None}
     reductions = {
         functor.member: _rows(spec, kind, functor, joining)
         for kind in spec.functors.values()
         for functor in kind.functors
-        if functor.reduction is not None
+        if functor.reduction is not None and not functor.is_scan
     }
+    scans = {functor.member: _scan(spec, functor, scanning) for functor in spec.scans}
     rows = [_of_row(spec, functor) for functor in spec.every_functor if functor.is_of_rows]
-    return View(classes=_classes(spec), functions=functions, reductions=reductions, rows=rows)
+    return View(classes=_classes(spec), functions=functions, reductions=reductions, rows=rows, scans=scans)
 
 
 @memoize(decisive)
@@ -119,6 +117,34 @@ def _of_row(spec: Spec, functor: Functor) -> View:
         results=f"{', '.join(texts)},",
         count=len(texts),
     )
+
+
+def _joining(word: Word) -> str:
+    """The function of a word that joins elements along an axis in a dtype."""
+    if "dtype" in word.parameters:
+        return f"np.{word.name}"
+    return f"in_own_dtype(np.{word.name})" if word.is_optional else f"lambda x, axis, _: np.{word.name}(x, axis)"
+
+
+def _scan(spec: Spec, functor: Functor, scanning: Mapping[str, str]) -> str:
+    """The object of rows.py that joins the elements up to each; `scanning` has words that do, by formula."""
+    monoid, own = functor.reduction, scopes(spec, functor)
+    assert isinstance(monoid, Monoid)
+    word = scanning.get(text_of(monoid.combine.node), "None")
+    combine = own["combine"].expression("array", _literal("x"))
+    text = f"{combine.integer} if np.is_integer(x) else {combine.float}" if combine.is_split else combine.float
+    parts = [word, f"lambda x, y: {text}", _identity(monoid)]
+    parts.append(f"lambda x: {own['element'].expression('array', _literal('x')).float}" if monoid.element else "None")
+    parts += [f"DType.{name.upper()}" if name else "None" for name in (monoid.accumulate, functor.result)]
+    if monoid.finish is not None:
+        read = names(monoid.finish.node)
+        arguments = ", ".join(name if name in read else f"_{name}" for name in ("x", ITSELF, COUNT))
+        parts.append(f"lambda {arguments}: {own['finish'].expression('array', _literal('x')).float}")
+    return f"Scan({', '.join(parts)})"
+
+
+def _identity(monoid: Monoid) -> str:
+    return "None" if monoid.identity in BOUNDS else monoid.identity
 
 
 @memoize(decisive)
@@ -145,7 +171,7 @@ def _rows(spec: Spec, kind: FunctorKind, functor: Functor, joining: Mapping[str,
     if isinstance(reduction, Position):
         return f"Position(ReduceOp.{reduction.of.upper()}, np.{functor.name})"
     own, other = scopes(spec, functor), given(kind, reduction)
-    identity = "None" if reduction.identity in BOUNDS else reduction.identity
+    identity = _identity(reduction)
     element = finish = rows_of_other = "None"
     if reduction.element is not None:
         scope = own["element"] if other is None else with_given(own["element"], other.name)
@@ -216,6 +242,7 @@ def tensor_ops(spec: Spec) -> View:
             made_from=(functor.location,),
             name=functor.name,
             parameters=_TENSOR_PARAMETERS[kind.name],
+            returns="Self",
             doc=functor.description,
             body=_TENSOR_BODIES[kind.name].format(op=functor.name.upper()),
         )
@@ -227,7 +254,14 @@ def tensor_ops(spec: Spec) -> View:
         if front is None:
             continue
         functor = spec.functor(method, None)
-        if functor is not None and functor.is_of_rows:
+        returns = "Self"
+        if functor is not None and functor.is_scan:
+            options = [name for name in front.arguments if name not in ("dim", "axis")]
+            given = ", ".join([functor.member, "dim", "axis", *options])
+            of = "self._widened_integers()" if functor.widened else "self"
+            body = f"return {of}._scan{'_with_positions' * functor.positions}({given})"
+            returns = "tuple[Self, Self]" if functor.positions else returns
+        elif functor is not None and functor.is_of_rows:
             given = ", ".join(["dim", "axis", *functor.parameters])
             operands = [f"{name}={name}" for name in functor.operands[1:]]
             arguments = ", ".join([quoted(front.name), f"self._storage.{method.name}", given, *operands])
@@ -248,7 +282,9 @@ def tensor_ops(spec: Spec) -> View:
                 body = f"return self._shaped({storage}, {shape.text})"
         parameters = ", ".join(["self", *map(str, front.parameters)])
         doc = method.doc if functor is None else functor.description
-        methods.append(View(made_from=(method.location,), name=front.name, parameters=parameters, doc=doc, body=body))
+        place = (method.location,)
+        row = View(made_from=place, name=front.name, parameters=parameters, returns=returns, doc=doc, body=body)
+        methods.append(row)
     members = {functor.name.upper(): functor.member for _, functor in chosen}
     has_base = spec.package.base is not None
     # The members of the enums are by the names of constants.

@@ -9,7 +9,6 @@ from ....dtype import DType
 from ....op import MethodOp, ReduceOp
 from ....tensor_ops import DIV, MEAN, PROD, PROD_I64, SUM, SUM_I64, OpMethods
 from ...base.error import TallowError
-from ...core.argument import REQUIRED, dim_of
 from ..base import named
 
 
@@ -119,40 +118,6 @@ class ReductionMethods(OpMethods):
         except TallowError as error:
             error.rename(name)
             raise
-
-    @named
-    def cumsum(self, dim: int = REQUIRED, *, axis: int | None = None) -> Self:
-        """Cumulative sum along a dim: element i of the result is the sum of the elements 0 to i.
-
-        Integers and bools are summed in i64, u64 in u64, which wrap. Floats of 16 bits and fewer are summed in f32, and
-        each sum is rounded once.
-
-        >>> x = tl.Tensor([[1, 2, 3], [4, 5, 6]])
-        >>> x.cumsum(1)
-        Tensor([[ 1,  3,  6],
-                [ 4,  9, 15]], dtype=i64)
-        """
-        if axis is not None:
-            dim = dim_of("cumsum", dim, axis)
-        summed = self.to_dtype(DType.I64) if _is_short(self.dtype) else self
-        return summed._like(summed._storage.cumsum(summed._layout, summed.shape.dim("cumsum", dim)))
-
-    @named
-    def cumprod(self, dim: int = REQUIRED, *, axis: int | None = None) -> Self:
-        """Cumulative product along a dim: element i of the result is the product of the elements 0 to i.
-
-        Integers and bools are multiplied in i64, u64 in u64, which wrap. Floats of 16 bits and fewer are multiplied in
-        f32, and each product is rounded once.
-
-        >>> x = tl.Tensor([[1, 2, 3], [4, 5, 6]])
-        >>> x.cumprod(1)
-        Tensor([[  1,   2,   6],
-                [  4,  20, 120]], dtype=i64)
-        """
-        if axis is not None:
-            dim = dim_of("cumprod", dim, axis)
-        factors = self.to_dtype(DType.I64) if _is_short(self.dtype) else self
-        return factors._like(factors._storage.cumprod(factors._layout, factors.shape.dim("cumprod", dim)))
 
     @named
     def var(

@@ -24,6 +24,7 @@ from . import (
     reduction,
     rows,
     sampling,
+    scans,
     sorting,
 )
 
@@ -40,6 +41,7 @@ HANDLERS: dict[str, Callable[[Bench], None]] = {
     **rows.HANDLERS,
     **quantized.HANDLERS,
     **sampling.HANDLERS,
+    **scans.HANDLERS,
     **sorting.HANDLERS,
     **fft.HANDLERS,
     **linalg.HANDLERS,

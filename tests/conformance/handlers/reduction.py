@@ -16,6 +16,7 @@ from ..layouts import Operand
 from ..oracle import reductions as oracle
 from ..oracle.formats import COMPLEX, EXTENDED, FLOATS, HALVES, INTEGERS, NUMPY, Array, decode, encode, part_name
 from .elementwise import result_name
+from .scans import near_one, powers_of_two
 
 # Shape, the dims that are reduced, and how the tensor lies.
 REDUCTIONS: list[tuple[tuple[int, ...], tuple[int, ...], str]] = [
@@ -51,7 +52,7 @@ def reduce_op(bench: Bench) -> None:
     is_sum = bench.op in (*oracle.TERMS, "mean", "norm")
     draws = [values.modest] if is_sum else [values.few_values, values.mixed]
     if bench.op == "prod" and bench.name not in INTEGERS:
-        draws = [_powers_of_two, _near_one]
+        draws = [powers_of_two, near_one]
     if bench.op == "prod_slope":
         draws = [_few_zeros]
     if bench.op in ("any", "all"):
@@ -89,23 +90,9 @@ def reduce_op(bench: Bench) -> None:
         check_reduction(bench, bench.place(extremes), (1,), bench.where("overflow"))
 
 
-def _powers_of_two(generator: np.random.Generator, name: str, shape: tuple[int, ...]) -> Array:
-    """Numbers whose products are exact: mostly 1 and -1, and a few times 2 and 1 / 2."""
-    count = max(int(np.prod(shape)), 1)
-    exponents = generator.choice([-1, 0, 1], shape, p=[2 / (count + 4), count / (count + 4), 2 / (count + 4)])
-    units = [-1, 1, -1j, 1j] if name in COMPLEX else [-1, 1]
-    return encode(name, np.asarray(generator.choice(units, shape) * np.exp2(exponents)))
-
-
-def _near_one(generator: np.random.Generator, name: str, shape: tuple[int, ...]) -> Array:
-    """Numbers of many digits whose products stay near 1."""
-    steps = generator.uniform(-1, 1, shape) / 64
-    return encode(name, np.asarray(1 + steps + (1j * generator.uniform(-1, 1, shape) / 64 if name in COMPLEX else 0)))
-
-
 def _few_zeros(generator: np.random.Generator, name: str, shape: tuple[int, ...]) -> Array:
     """Powers of two, and rows without, with one and with several zeros."""
-    numbers = _powers_of_two(generator, name, shape)
+    numbers = powers_of_two(generator, name, shape)
     is_zero = generator.random(shape) < 1.2 / max(shape[-1] if shape else 1, 1)
     return np.where(is_zero, np.zeros_like(numbers), numbers)
 
@@ -441,71 +428,6 @@ def check_product(bench: Bench, lhs: Operand, rhs: Operand, where: str) -> None:
     check_sums(bench.name, got, total, magnitude, k, where)
 
 
-# Shape, dim, and how the tensor lies.
-RUNNING_SUMS: list[tuple[tuple[int, ...], int, str]] = [
-    *(((4, 5, 6), dim, placement) for dim in (0, 1, 2) for placement in ("contiguous", "rolled", "broadcast middle")),
-    *(((9, 10), dim, placement) for dim in (0, 1) for placement in ("offset", "transposed", "narrowed columns")),
-    *(((3, width), 1, "contiguous") for width in (1, 2, 7, 16, 31, 33, 64, 129, 257, 1025, 2049)),
-    *(((width, 3), 0, "contiguous") for width in (1, 16, 33, 1000)),
-    # Of so few long lines each goes in splits, of so many short ones not.
-    ((2, 30000), 1, "offset"),
-    ((30000, 2), 0, "contiguous"),
-    ((2, 5000, 3), 1, "contiguous"),
-    ((2000, 5), 1, "contiguous"),
-    ((2, 3, 2, 3, 4), 3, "transposed"),
-    *(((0, 3), dim, "contiguous") for dim in (0, 1)),
-]
-
-
-def cumsum(bench: Bench) -> None:
-    for shape, dim, placement in RUNNING_SUMS:
-        numbers = values.modest(bench.generator, bench.name, shape)
-        check_running_sums(bench, bench.place(numbers, placement), dim, bench.where(f"{shape}, {dim}, {placement}"))
-    if bench.name in INTEGERS:
-        extremes = np.full((3, 500), INTEGERS[bench.name].highest, NUMPY[bench.name])
-        check_running_sums(bench, bench.place(extremes), 1, bench.where("overflow"))
-        return
-    rows = np.ones((6, 2100), EXTENDED)
-    rows[0, 30], rows[1, 50], rows[2, 2070], rows[3, [2, 1500]] = np.nan, np.inf, -np.inf, [np.inf, -np.inf]
-    rows[4, :], rows[5, 1::2] = -0.0, -1
-    for dim, numbers in enumerate((rows.T, rows)):
-        check_running_sums(bench, bench.place(encode(bench.name, numbers)), dim, bench.where("numbers that are none"))
-
-
-def check_running_sums(bench: Bench, operand: Operand, dim: int, where: str) -> None:
-    result = operand.storage.cumsum(operand.layout, dim)
-    got = bench.read(result, bench.name, operand.values.shape, where)
-    total, magnitude = oracle.running_sums(bench.name, operand.values, dim)
-    check_sums(bench.name, got, total, magnitude, operand.values.shape[dim], where)
-    if bench.name not in INTEGERS:
-        parts = got.view(NUMPY[part_name(bench.name)])
-        assert not np.signbit(parts[parts == 0]).any(), f"{where}: a sum starts at 0.0"
-
-
-def cumprod(bench: Bench) -> None:
-    draws = [values.modest] if bench.name in INTEGERS else [_powers_of_two, _near_one]
-    for number, (shape, dim, placement) in enumerate(RUNNING_SUMS):
-        for draw in draws if bench.full else [draws[number % len(draws)]]:
-            where = bench.where(f"{shape}, {dim}, {placement}, {draw.__name__} numbers")
-            operand = bench.place(draw(bench.generator, bench.name, shape), placement)
-            check_running_products(bench, operand, dim, where)
-    if bench.name in INTEGERS:
-        return
-    rows = np.ones((5, 2100), EXTENDED)
-    rows[0, 30], rows[1, 50], rows[2, [2, 1500]], rows[3, 9], rows[4, ::2] = np.nan, np.inf, [np.inf, 0], -0.0, -1
-    for dim, numbers in enumerate((rows.T, rows)):
-        operand = bench.place(encode(bench.name, numbers))
-        check_running_products(bench, operand, dim, bench.where("numbers that are none"))
-
-
-def check_running_products(bench: Bench, operand: Operand, dim: int, where: str) -> None:
-    result = operand.storage.cumprod(operand.layout, dim)
-    got = bench.read(result, bench.name, operand.values.shape, where)
-    expected = oracle.running_products(bench.name, operand.values, dim)
-    check_products(bench.name, got, expected, operand.values.shape[dim], where)
-    bench.assert_untouched(operand, where)
-
-
 def linear(bench: Bench) -> None:
     for (_, m, n, k), placement, other in [product for product in PRODUCTS if product[0][0] == 1]:
         for bias in ("contiguous", "offset", "broadcast all", None):
@@ -537,8 +459,6 @@ HANDLERS = {
     "reduce_op": reduce_op,
     "var": variance,
     "std": variance,
-    "cumsum": cumsum,
-    "cumprod": cumprod,
     "matmul": matmul,
     "ratio_of_sums": ratio_of_sums,
 }

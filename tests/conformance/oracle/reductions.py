@@ -64,24 +64,6 @@ def variance(name: str, values: Array, dims: Sequence[int], correction: float) -
         return squares / left, np.nan_to_num(slack * count / left, posinf=0)
 
 
-def running_sums(name: str, values: Array, dim: int) -> tuple[Array, Array]:
-    """The sums of the elements 0 to i along `dim`, and those of absolute values; extended, or wrapped and zeros."""
-    if name in INTEGERS:
-        total = wrap(name, np.cumsum(values.astype(np.int64), axis=dim))
-        return total, np.zeros(total.shape, EXTENDED)
-    extended = decode(name, values)
-    with np.errstate(all="ignore"):
-        return np.cumsum(extended, axis=dim), np.cumsum(np.abs(extended), axis=dim)
-
-
-def running_products(name: str, values: Array, dim: int) -> Array:
-    """The products of the elements 0 to i along `dim`; extended, or wrapped integers."""
-    if name in INTEGERS:
-        return wrap(name, np.cumprod(values.astype(np.int64), axis=dim))
-    with np.errstate(all="ignore"):
-        return np.cumprod(decode(name, values), axis=dim)
-
-
 def product_exact(name: str, values: Array, dims: Sequence[int]) -> Array:
     """The product over `dims`, kept with size 1; extended, or wrapped integers."""
     axes = tuple(dims)

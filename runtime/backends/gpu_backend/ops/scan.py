@@ -1,15 +1,18 @@
-"""Running sums and products along a dim: in one launch, or in two where lines are few and long."""
+"""Scans along a dim: in one launch, or in two where lines are few and long."""
 
 from __future__ import annotations
 
 import math
 from functools import lru_cache
-from typing import Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
+from .....dtype import DType
 from .....kernels import arguments
 from .....kernels.constants import ACCESS_BYTES, BLOCK_SIZE, ROW_TEAM
+from .....op import MethodOp
+from ....base.error import InvalidArgument
 from ....program.builder import ProgramBuilder
-from ....program.values import Buffer, Operand, address_of
+from ....program.values import Operand, address_of
 from ..driver.grid import MOST_BLOCKS, ceil_divide, power_of_two
 from . import copy
 
@@ -21,6 +24,9 @@ _LEAST_ACCESSES: Final = 8
 _MOST_SPLITS: Final = 1024
 # A team that is part of a wave makes at most so many rounds; longer rows are a block's.
 _TEAM_ROUNDS: Final = 4
+# Of a number of a state, with what aligns it.
+_STATE_BYTES: Final = 16
+_MOST_POSITIONS: Final = (1 << 32) - 1
 
 
 class _Plan(NamedTuple):
@@ -32,42 +38,37 @@ class _Plan(NamedTuple):
     team: int
 
 
-def cumsum(build: ProgramBuilder, x: Operand, dim: int) -> Buffer:
-    """Element i along `dim` is the sum of the elements 0 to i, in the compute dtype, rounded once."""
-    return _scan(build, "sum", x, dim)
+def scan(build: ProgramBuilder, op: MethodOp, x: Operand, dim: int, reverse: bool, exclusive: bool = False) -> Any:
+    """Element i along `dim` is what a reduction makes of the elements 0 to i, a Buffer; some ops give positions too.
 
-
-def cumprod(build: ProgramBuilder, x: Operand, dim: int) -> Buffer:
-    """Element i along `dim` is the product of the elements 0 to i, in the compute dtype, rounded once."""
-    return _scan(build, "prod", x, dim)
-
-
-def _scan(build: ProgramBuilder, op: str, x: Operand, dim: int) -> Buffer:
-    """Element i along `dim` is what a reduction makes of the elements 0 to i."""
-    result = build.empty(x.dtype, x.layout.elem_count)
-    if result.length == 0:
-        return result
-    source = copy.contiguous(build, x)
+    Methods of one storage and of two call it.
+    """
+    target = op.result_of(x.dtype)
+    result = build.empty(target, x.layout.elem_count)
+    positions = build.empty(DType.U32, result.length) if op.gives_positions else None
     rows, length, inner = math.prod(x.shape[:dim]), x.shape[dim], math.prod(x.shape[dim + 1 :])
+    if positions is not None and length > _MOST_POSITIONS:
+        raise InvalidArgument(op.value, f"positions of {length} elements are no u32; split dim {dim}")
+    results = result if positions is None else (result, positions)
+    if result.length == 0:
+        return results
+    source = copy.contiguous(build, x)
     find = _row_plan if inner == 1 else _column_plan
-    plan = find(x.itemsize, rows, length, inner, build.facts.multiprocessors)
-    totals = build.empty(x.dtype.compute, rows * inner * plan.splits) if plan.splits > 1 else None
-    to, place = result.address, address_of(totals)
-    if inner == 1:
-        kind, packed = "row", arguments.scan_rows(
-            result=to, source=source.address, totals=place, rows=rows, length=length, chunk=plan.chunk,
-            splits=plan.splits, team=plan.team,
-        )  # fmt: skip
-    else:
-        kind, packed = "column", arguments.scan_columns(
-            result=to, source=source.address, totals=place, rows=rows, length=length, chunk=plan.chunk, inner=inner,
-            splits=plan.splits,
-        )  # fmt: skip
-    kernel = f"scan_{op}_{x.dtype.value}_{kind}"
+    size = max(x.itemsize, target.itemsize, 0 if positions is None else DType.U32.itemsize)
+    plan = find(size, rows, length, inner, build.facts.multiprocessors)
+    totals = build.allocate(rows * inner * plan.splits * _STATE_BYTES * op.numbers) if plan.splits > 1 else None
+    kind, pack = ("row", arguments.scan_rows) if inner == 1 else ("column", arguments.scan_columns)
+    own = {"team": plan.team} if inner == 1 else {"inner": inner}
+    packed = pack(
+        result=result.address, positions=address_of(positions), source=source.address,
+        totals=address_of(totals), rows=rows, length=length, chunk=plan.chunk,
+        splits=plan.splits, reverse=reverse, exclusive=exclusive, parameters=(), **own,
+    )  # fmt: skip
+    kernel = f"{op.value}_{x.dtype.value}_{kind}"
     if totals is not None:
         build.launch("scan", f"{kernel}_totals", plan.blocks, packed)
     build.launch("scan", f"{kernel}s", plan.blocks, packed)
-    return result
+    return results
 
 
 @lru_cache(maxsize=4096)
