@@ -56,7 +56,7 @@ class Extras:
 
 def _reduced(functor: Functor) -> Extras:
     dims = Parameter("dims", "tuple[int, ...]")
-    result = f"{_result_dtype(functor, 'self')}[reduced(self.shape, dims)]"
+    result = f"{result_dtype(functor, 'self')}[reduced(self.shape, dims)]"
     return Extras((dims,), checks=(Call("distinct_dims", ("layout", "dims")),), results=(result,))
 
 
@@ -73,7 +73,7 @@ def _scanned(functor: Functor) -> Extras:
     axis = Parameter("axis", "int | None = None")
     checks = (Call("dim_in_range", ("layout", "dim")),)
     returns = STORAGES if functor.positions else "Storage"
-    results = [f"{_result_dtype(functor, 'self')}[self.shape]", *["u32[self.shape]"] * functor.positions]
+    results = [f"{result_dtype(functor, 'self')}[self.shape]", *["u32[self.shape]"] * functor.positions]
     return Extras(parameters, (*front, axis), checks, returns, tuple(results), _of_scan(functor, options))
 
 
@@ -116,7 +116,7 @@ def functor_method(kind: FunctorKind, functor: Functor) -> Method:
         for name, default in functor.parameters.items()
     ]
     operands = _operands(functor, stored)
-    own = f"{_result_dtype(functor, operands[0].name)}[{operands[0].name}.shape]"
+    own = f"{result_dtype(functor, operands[0].name)}[{operands[0].name}.shape]"
     results = extras.results or (own,) * max(len(functor.results), 1)
     return Method(
         name=functor.name,
@@ -164,7 +164,7 @@ def _factors(functor: Functor) -> Values | None:
     return Values("units", None, functor.location) if multiplies else None
 
 
-def _result_dtype(functor: Functor, operand: str) -> str:
+def result_dtype(functor: Functor, operand: str) -> str:
     """Return what the formulas give, of the dtype of an operand."""
     own = f"{operand}.dtype"
     return {None: own, REAL_RESULT: f"{own}.real", ANY_RESULT: "dtype"}.get(functor.result, str(functor.result))

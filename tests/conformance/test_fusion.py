@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import itertools
 from collections.abc import Callable
 
 import numpy as np
@@ -147,19 +148,16 @@ def test_traced_methods_have_the_dtypes_and_the_errors_of_calls(device: tl.Devic
             continue
         storage, method, arguments = calls.storage_call(cell, make)
         given = [storage, *arguments.values()]
-        others = [place for place, each in enumerate(given) if isinstance(each, tl.Storage)]
-        for other in (None, *others):
-            changed = [
-                make("i16" if each.dtype is DType.F32 else "f32", each.length) if place == other else each
-                for place, each in enumerate(given)
-            ]
+        places = [place for place, each in enumerate(given) if isinstance(each, tl.Storage)]
+        for other, name in [(None, ""), *itertools.product(places, {"i16", "f32", "complex64"} & {*dtypes})]:
+            changed = [make(name, each.length) if place == other else each for place, each in enumerate(given)]
             trace = Trace("f", device, ())
             traced = [
-                TracedStorage.made(trace, each.dtype, place=place) if place in others else each
+                TracedStorage.made(trace, each.dtype, place=place) if place in places else each
                 for place, each in enumerate(changed)
             ]
             expected, found = (outcome(method, *every) for every in (changed, traced))
-            assert found == expected, f"{cell_label(cell)}, operand {other} of another dtype"
+            assert found == expected, f"{cell_label(cell)}, operand {other} of {name}"
 
 
 def outcome(method: str, storage: tl.Storage, *arguments: object) -> str:

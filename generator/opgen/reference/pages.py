@@ -15,6 +15,7 @@ import jinja2
 from opgen.banner import REFERENCE
 from opgen.cpp import camel
 from opgen.formula import Call, Node, Number, Primitive, shared, text_of, walk
+from opgen.functor_methods import result_dtype
 from opgen.gradient_ops import primitives_by_ops
 from opgen.kernels import Kernel, KernelFamily
 from opgen.launched import launched
@@ -23,7 +24,7 @@ from opgen.model import BLOCKS, Functor, Method, Monoid, Operand, Position, Spec
 from opgen.project import Project
 from opgen.reference import markdown
 from opgen.reference.excerpts import Excerpt, of_functor, of_method
-from opgen.results import results_of
+from opgen.results import Result, results_of
 from opgen.rows import readable
 from opgen.scopes import derivatives, is_differentiable
 from opgen.write import changes, write
@@ -127,7 +128,7 @@ class Reference:
             tensor=_tensor_method(functor, first),
             ops=[] if subject.cells else [op for op in self.spec.ops(first) if op is not None],
             operands=[] if functor is not None else [self._operand(operand) for operand in first.operands],
-            results=[result.text for result in results_of(first)] if functor is None else [],
+            results=[_result(result, first, functor) for result in results_of(first)],
             formula=_formula(functor),
             primitives=self._primitives(functor),
             gradients=self._gradients(functor, first),
@@ -206,6 +207,14 @@ class Reference:
         data = {"backends": backends, "dtypes": dtypes, "groups": groups, "texts": [*texts], "ops": ops}
         # An end tag in a text would end the script.
         return json.dumps(data, separators=(",", ":")).replace("</", "<\\/")
+
+
+def _result(result: Result, method: Method, functor: Functor | None) -> str:
+    """What a method gives, of an op that it chooses with the dtype of that."""
+    if functor is None or method.functor is not None:
+        return result.text
+    first = method.operands[0].name
+    return result.text.replace("op.dtype", result_dtype(functor, first))
 
 
 def _doc(subject: Subject) -> str:

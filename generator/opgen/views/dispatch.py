@@ -68,6 +68,8 @@ def method_doc(spec: Spec, method: Method) -> str:
     paragraphs = [method.doc]
     if names and not method.holds_blocks and len(names) < len(spec.dtype_names):
         paragraphs.append(f"Dtypes: {', '.join(name for name in spec.dtype_names if name in names)}.")
+    if method.results and method.functor is None:
+        paragraphs.append(f"Gives {', '.join(f'`{result.text}`' for result in method.results)}.")
     if errors and method.signature.parameters:
         paragraphs.append(f"Raises {', '.join(sorted(errors))}.")
     return "\n\n".join(paragraphs)
