@@ -195,7 +195,7 @@ def test_means_of_windows(rocm, host, images, kernel_size, stride):
     result = rocm.empty(DType.F32, means.size)
     host.take_log()
     addresses = (source.memory.address, result.memory.address)
-    assert run(images.avg_pool2d(DType.F32, x.shape, kernel_size, stride, *addresses))
+    assert run(images.avg_pool2d(DType.F32, x.shape, means.shape, kernel_size, stride, *addresses))
     (call,) = (call for call in host.take_log() if call["call"] == "miopenPoolingForward")
     assert (call["x_dims"], call["y_dims"], call["mode"]) == ([2, 3, 9, 11], list(means.shape), 1)
     assert (call["window"], call["stride"], call["pad"]) == (list(kernel_size), list(stride), [0, 0])
@@ -205,14 +205,14 @@ def test_means_of_windows(rocm, host, images, kernel_size, stride):
 def test_means_that_miopen_does_not_take(rocm, host, images):
     host.take_log()
     for dtype in (DType.BF16, DType.F16):
-        assert not run(images.avg_pool2d(dtype, (1, 1, 4, 4), (2, 2), (2, 2), 1, 1))
-    assert not run(images.avg_pool2d(DType.F32, (0, 1, 4, 4), (2, 2), (2, 2), 1, 1))
+        assert not run(images.avg_pool2d(dtype, (1, 1, 4, 4), (1, 1, 2, 2), (2, 2), (2, 2), 1, 1))
+    assert not run(images.avg_pool2d(DType.F32, (0, 1, 4, 4), (0, 1, 2, 2), (2, 2), (2, 2), 1, 1))
     assert not host.take_log()
 
 
 def test_pooling_that_fails_says_so(rocm, host, images):
     source, result = rocm.storage(random(DType.F32, 1, 1, 4, 4)), rocm.empty(DType.F32, 4)
-    arguments = (DType.F32, (1, 1, 4, 4), (2, 2), (2, 2), source.memory.address, result.memory.address)
+    arguments = (DType.F32, (1, 1, 4, 4), (1, 1, 2, 2), (2, 2), (2, 2), source.memory.address, result.memory.address)
     host.fail("miopenPoolingForward")
     with pytest.raises(LibraryError, match="miopenPoolingForward"):
         run(images.avg_pool2d(*arguments))

@@ -141,13 +141,14 @@ class Pooling(Protocol):
     def avg_pool2d(
         self,
         dtype: DType,
-        dims: tuple[int, int, int, int],
+        dims: tuple[int, ...],
+        result_dims: tuple[int, ...],
         kernel_size: tuple[int, int],
         stride: tuple[int, int],
         source: Address,
         result: Address,
     ) -> LibraryCall | None:
-        """The means of the windows of a contiguous operand of `dims`."""
+        """The means of the windows of a contiguous operand of `dims`, of which there are `result_dims`."""
 
 
 class Transform(Enum):

@@ -25,10 +25,10 @@ def avg_pool2d_by_library(
     """The mean of each window by a library of images; None where there is nothing to do or it refuses."""
     if x.layout.elem_count == 0:
         return None
-    b, c, h, w = x.shape
-    source = copy.contiguous(build, x)
-    result = build.output(results.avg_pool2d(x, kernel_size, stride))
-    call = library.avg_pool2d(x.dtype, (b, c, h, w), kernel_size, stride, source.address, result.address)
+    source, pooled = copy.contiguous(build, x), results.avg_pool2d(x, kernel_size, stride)
+    result = build.output(pooled)
+    dims = x.shape, pooled.shape
+    call = library.avg_pool2d(x.dtype, *dims, kernel_size, stride, source.address, result.address)
     fallback = partial(avg_pool2d, x=x, kernel_size=kernel_size, stride=stride)
     return result if build.append(call, fallback) else None
 

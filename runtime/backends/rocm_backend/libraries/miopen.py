@@ -108,7 +108,8 @@ class Miopen(Library, HipResource):
     def avg_pool2d(
         self,
         dtype: DType,
-        dims: tuple[int, int, int, int],
+        dims: tuple[int, ...],
+        result_dims: tuple[int, ...],
         kernel_size: tuple[int, int],
         stride: tuple[int, int],
         source: Address,
@@ -117,8 +118,6 @@ class Miopen(Library, HipResource):
         """The means of windows. Only those of f32: MIOpen has no pooling of bf16, and adds up f16 in f16."""
         if dtype is not DType.F32:
             return None
-        b, c, h, w = dims
-        result_dims = b, c, (h - kernel_size[0]) // stride[0] + 1, (w - kernel_size[1]) // stride[1] + 1
         problem = dims, result_dims, kernel_size, stride
         return self._library_call(self._pool, problem, (dims, result_dims), source, result)
 
