@@ -270,6 +270,7 @@ _TABLE: Final = {
     "Tensor.size": ("ndarray.size size", "Tensor.numel"),
     "Tensor.slice_set": ("", "slice_scatter"),
     "Tensor.softmax": ("", "softmax nn.functional.softmax"),
+    "Tensor.softmin": ("", "nn.functional.softmin"),
     "Tensor.softplus": ("", "nn.functional.softplus"),
     "Tensor.sort": ("sort", "sort"),
     "Tensor.split": ("split array_split", "split"),

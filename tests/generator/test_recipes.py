@@ -19,6 +19,7 @@ pytestmark = pytest.mark.slow
 
 HIP_HOST = REPOSITORY / "build/hip_host"
 ELEMENTWISE, REDUCTIONS = "tests/conformance/oracle/elementwise.py", "tests/conformance/oracle/reductions.py"
+ROWS = "tests/conformance/oracle/rows.py"
 FORMATS, VALUES = "tests/conformance/oracle/formats.py", "tests/conformance/values.py"
 # What knows of dtypes, and of what an op computes; what is asked of every method alike asks for no more of these.
 CELLS = ("test_cells", "test_matrix")
@@ -138,6 +139,21 @@ RECIPES = [
         "accumulate: f64, note: integers wrap, edges: {sumsq(): 0}",
         {(REDUCTIONS, '    "sum": lambda x: x,\n'): '    "sumsq": lambda x: x * x,\n'},
         {"Tensor([[1.0, 2.0], [3.0, 4.0]]).sumsq(1)": [5.0, 25.0]},
+    ),
+    Recipe(
+        "shares",
+        "row",
+        'doc: "the elements over their sum along a dim", dtypes: [bf16, f16, f32, f64], formula: x / sum(x)',
+        {
+            (ROWS, "ROWS: Final"): (
+                "def shares(x: Array) -> Array:\n"
+                '    """The elements over their sum."""\n'
+                "    found: Array = x / x.sum(axis=-1, keepdims=True)\n"
+                "    return found\n\n\n"
+            ),
+            (ROWS, '"softmin": softmin'): '"shares": shares, ',
+        },
+        {"Tensor([[1.0, 3.0], [2.0, 2.0]]).shares(1)": [[0.25, 0.75], [0.5, 0.5]]},
     ),
     Recipe(
         "nonzeros",
