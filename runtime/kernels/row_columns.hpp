@@ -17,7 +17,7 @@ template <typename Functor, typename T, uint32_t N, uint32_t Loaded> struct RowC
     using Value = compute_type<T>;
     using Vector = RowVector<T, N>;
     static constexpr uint32_t operands = Functor::operands;
-    static constexpr uint32_t in_flight = Loaded ? Loaded : vectors_in_flight<Functor, T>;
+    static constexpr uint32_t in_flight = Loaded ? Loaded : vectors_in_flight<Functor, T, N>;
     const T* sources[operands];
     uint64_t along[operands];
     uint32_t across;

@@ -84,9 +84,9 @@ template <uint32_t First, typename... Joins> struct RowJoins {
     }
 };
 
-// Bit k is set if operand k has other elements in each row. Kernels keep these in registers between passes. They load
-// the others again in each pass, from the cache: weights, which all rows share. A functor that does not say which they
-// are has all its operands in registers; results do not depend on it.
+// Bit k is set if operand k is read in several passes, the results among them. Kernels keep these in registers, and
+// load the others where they are read. A functor that does not say which they are has all its operands in registers;
+// results do not depend on it.
 template <typename...> struct VoidOf {
     using type = void;
 };

@@ -3,7 +3,7 @@
 // alone, wherever a row begins. Arguments are AlongRows of row.yaml.
 #pragma once
 
-#include "row_columns.hpp"
+#include "row_vectors.hpp"
 
 namespace tallow {
 
@@ -130,17 +130,24 @@ template <typename Functor, typename T, uint32_t N, uint32_t Vectors> struct Row
     }
     template <typename Arguments>
     TALLOW_INLINE void store(const Arguments& arguments, const RowOf<T, Functor>& row, uint64_t first) const {
+        // Several vectors are loaded at once where operands are read here alone.
+        constexpr uint32_t together = Vectors < reduce_in_flight ? Vectors : reduce_in_flight;
 #pragma unroll
-        for (uint32_t v = 0; v < Vectors; ++v) {
-            if (!is_valid(v))
-                continue;
-            Vector vectors[operands];
-            take(v, vectors);
-            Value results[Functor::results][N];
+        for (uint32_t v = 0; v < Vectors; v += together) {
+            Vector vectors[together][operands];
 #pragma unroll
-            for (uint32_t i = 0; i < N; ++i)
-                compute_element<Functor, T, N>(row, vectors, i, index(v) + i, results);
-            store_vectors<T, N>(arguments, results, first + index(v));
+            for (uint32_t t = 0; t < together; ++t)
+                take(v + t, vectors[t]);
+#pragma unroll
+            for (uint32_t t = 0; t < together; ++t) {
+                if (!is_valid(v + t))
+                    continue;
+                Value results[Functor::results][N];
+#pragma unroll
+                for (uint32_t i = 0; i < N; ++i)
+                    compute_element<Functor, T, N>(row, vectors[t], i, index(v + t) + i, results);
+                store_vectors<T, N>(arguments, results, first + index(v + t));
+            }
         }
     }
 };
@@ -169,7 +176,7 @@ template <typename Functor, typename T, uint32_t N> struct LongRow {
     using Value = compute_type<T>;
     using Vector = RowVector<T, N>;
     static constexpr uint32_t operands = Functor::operands;
-    static constexpr uint32_t in_flight = vectors_in_flight<Functor, T>;
+    static constexpr uint32_t in_flight = vectors_in_flight<Functor, T, N>;
     RowSources<Functor, T, N> sources;
     uint32_t part;
     uint32_t first_part;

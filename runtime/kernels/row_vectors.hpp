@@ -47,11 +47,13 @@ template <typename Functor> TALLOW_INLINE bool is_in_registers(uint32_t k) {
     return (operands_in_registers<Functor> >> k & 1) != 0;
 }
 
-// How many vectors of each operand a thread that reads them in every pass loads at once: fewer of what fills more
-// registers.
-template <typename Functor, typename T>
-constexpr uint32_t vectors_in_flight =
-    Functor::operands == 1 && sizeof(T) < 8 ? reduce_in_flight : reduce_in_flight / 2;
+// How many vectors of each operand a thread that reads them in every pass loads at once: more of single elements, fewer
+// of f64, which fill more registers as they are computed with.
+template <typename Functor, typename T, uint32_t N>
+constexpr uint32_t vectors_in_flight = (sizeof(T) == 8 ? reduce_in_flight / 2
+                                        : N == 1       ? 2 * reduce_in_flight
+                                                       : reduce_in_flight) /
+                                       (Functor::operands == 1 ? 1 : 2);
 
 // Element i of each operand, in the compute type.
 template <typename T, uint32_t N, uint32_t Operands>

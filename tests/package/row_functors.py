@@ -7,6 +7,7 @@ from typing import Any, Final, NamedTuple
 
 import numpy as np
 from tallow.dtype import Array, DType
+from tallow.kernels.constants import ACCESS_BYTES
 from tallow.runtime.backends.gpu_backend.execute.kernels import compose
 from tallow.runtime.backends.gpu_backend.ops import row
 
@@ -46,8 +47,6 @@ template <uint32_t Pass, typename T> TALLOW_INLINE void {name}::finish([[maybe_u
     {finish}
 }}
 """
-# How many vectors and how many scalars of a row threads have in registers, by the bytes of an element.
-_IN_REGISTERS: Final = {2: ((2, 4, 8), (4, 16)), 4: ((2, 4, 8), (4, 16)), 8: ((2,), (4,))}
 
 
 class Pass(NamedTuple):
@@ -99,16 +98,19 @@ class Functor(NamedTuple):
 
     def kernels(self, dtype: DType) -> list[str]:
         """The lines of the kernels of a dtype."""
-        name, cpp, itemsize = f"{self.name}_{dtype.value}", f"{self.name}, {dtype.cpp}", dtype.itemsize
-        wide, (vectors, scalars) = 16 // itemsize, _IN_REGISTERS[itemsize]
-        rows = [(f"vector{count}", f"rows_in_registers<{cpp}, {wide}, {count}>") for count in vectors]
+        name, cpp = f"{self.name}_{dtype.value}", f"{self.name}, {dtype.cpp}"
+        scalars, wide = (4, 16), ACCESS_BYTES // dtype.itemsize
+        rows, columns = [], []
+        if dtype is DType.F64:
+            scalars = scalars[:1]
+        else:
+            rows += [(f"vector{count}", f"rows_in_registers<{cpp}, {wide}, {count}>") for count in (2, 4, 8)]
+            rows += [("vector_long", f"long_rows<{cpp}, {wide}>")]
+            columns += [("columns8", f"rows_in_columns<{cpp}, {wide}, 8>")]
+            columns += [("vector_columns", f"rows_in_columns<{cpp}, {wide}, 0>")]
         rows += [(f"scalar{count}", f"rows_in_registers<{cpp}, 1, {count}>") for count in scalars]
-        rows += [("vector_long", f"long_rows<{cpp}, {wide}>"), ("scalar_long", f"long_rows<{cpp}, 1>")]
-        columns = [
-            ("columns8", f"rows_in_columns<{cpp}, {wide}, 8>"),
-            ("vector_columns", f"rows_in_columns<{cpp}, {wide}, 0>"),
-            ("scalar_columns", f"rows_in_columns<{cpp}, 1, 0>"),
-        ]
+        rows += [("scalar_long", f"long_rows<{cpp}, 1>")]
+        columns += [("scalar_columns", f"rows_in_columns<{cpp}, 1, 0>")]
         lines = [f"TALLOW_KERNEL({name}_{end}, AlongRows, {call})" for end, call in rows]
         return lines + [f"TALLOW_KERNEL({name}_{end}, AlongColumns, {call})" for end, call in columns]
 
@@ -166,7 +168,7 @@ _VARIANCE: Final = """const Value step = elements[0] - row.known[0];
 _SCALE: Final = "row.known[1] = rsqrt(row.known[1] / row.count + row.parameters[0]);"
 
 SOFTMIN: Final = Functor(
-    "softmin",
+    "cold_softmin",
     ("rl",),
     (
         Pass(0, ("JoinHighest",), "numbers[0] = -elements[0] / row.parameters[0];"),

@@ -15,7 +15,7 @@ from opgen.kernels import FIELD_TYPES, ITEM_TYPES, Field, FieldGroup, Kernel, Ke
 from opgen.model import ANY_RESULT, BLOCKS, BOUNDS, JOINT_KIND, Functor, Monoid, Position, Spec, State
 from opgen.names import Names
 from opgen.problem import Location
-from opgen.rows import MAX, MIN, POSITION, SUM, passes_of
+from opgen.rows import MAX, MIN, POSITION, SUM, Passes, passes_of
 from opgen.scopes import (
     COUNT,
     ITSELF,
@@ -89,11 +89,25 @@ def _functor(spec: Spec, functor: Functor) -> View:
 _ROW_JOINS = {SUM: "JoinSums", MAX: "JoinHighest", MIN: "JoinLowest"}
 
 
+def _passes(spec: Spec, functor: Functor) -> Passes:
+    """The passes of an op of rows."""
+    return passes_of(joined_results(spec, functor), (*functor.operands, POSITION))
+
+
+@memoize(decisive)
+def _counts(spec: Spec, functor: Functor) -> tuple[int, int, int]:
+    """How many results an op of rows has, how many passes, and how many numbers these join."""
+    found = _passes(spec, functor)
+    return len(found.results), len(found.passes), sum(len(each.joins) for each in found.passes)
+
+
 @memoize(decisive)
 def _row(spec: Spec, functor: Functor) -> View:
     """An op of rows as the functor that the engines of rows take."""
-    elements = (*functor.operands, POSITION)
-    found = passes_of(joined_results(spec, functor), elements)
+    found = _passes(spec, functor)
+    # Each reads elements of the row.
+    stages = [[join.contribution for join in each.joins] for each in found.passes] + [[*found.results]]
+    read = [{name for node in nodes for name in names_in(node)} for nodes in stages]
     number = {name: f"row.parameters[{place}]" for place, name in enumerate(functor.parameters)}
     number |= {name: f"row.known[{place}]" for place, name in enumerate(found.known)} | {COUNT: "row.count"}
     number |= {name: f"elements[{place}]" for place, name in enumerate(functor.operands)}
@@ -137,6 +151,10 @@ def _row(spec: Spec, functor: Functor) -> View:
         results=len(found.results),
         parameters=len(functor.parameters),
         known=len(found.known),
+        # A bit for each operand that is read more than once.
+        in_registers=sum(
+            1 << place for place, name in enumerate(functor.operands) if sum(name in names for names in read) > 1
+        ),
         passes=passes,
         statements=statements({f"made[{place}]": node for place, node in enumerate(found.results)}),
     )
@@ -282,8 +300,9 @@ def kernel_rows(spec: Spec, kernel: Kernel) -> Iterator[View]:
     if "op" not in kernel.over:
         yield from _rows(spec, types, kernel, None)
         return
-    for functor in spec.functor_kind(kernel.over["op"][0]).functors:
-        yield from _rows(spec, types, kernel, functor)
+    for kind in kernel.over["op"]:
+        for functor in spec.functor_kind(kind).functors:
+            yield from _rows(spec, types, kernel, functor)
 
 
 @memoize(lambda spec: (spec.known_elements, spec.widths, spec.formats), size=1)
@@ -438,6 +457,7 @@ def kernels_constants(spec: Spec) -> View:
         most_operands=most,
         constants=rows,
         structs={functor.name: camel(functor.name) for kind in kinds for functor in kind.functors},
+        rows={functor.name: _counts(spec, functor) for functor in spec.every_functor if functor.is_of_rows},
         widths={name: cpp for name, (cpp, _) in spec.widths.items()},
         # The storage methods that compute elementwise ops.
         methods=[

@@ -5,29 +5,32 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from functools import lru_cache
-from typing import Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
 from .....kernels import arguments
 from .....kernels.arguments import Geometry
-from .....kernels.constants import ACCESS_BYTES, BLOCK_SIZE, ROW_TEAM
+from .....kernels.constants import ACCESS_BYTES, BLOCK_SIZE, ROW_TEAM, ROWS
+from .....op import MethodOp
 from ....base.error import InvalidArgument
 from ....program.builder import ProgramBuilder
-from ....program.values import Address, Buffer, Number, Operand, Parameter, address_of
+from ....program.values import Address, Buffer, Number, Operand, address_of
 from ..driver.grid import ceil_divide, power_of_two
 from . import copy
 from .geometry import LIMIT, Dims, merged, packed_dims, split
 from .rows import moved_back, moved_last
-from .scalar import element_bits
+from .scalar import parameter_bits
 
+_FAMILY: Final = "row"
 # The arrays of AlongRows and AlongColumns.
 _OPERANDS: Final = 4
 _RESULTS: Final = 3
-_PARAMETERS: Final = 4
 
-# How many vectors of a row a thread may have in registers, by the bytes of an element: vectors of 16 bytes where the
-# width is a multiple of these, else single elements.
-_VECTORS: Final = {2: (2, 4, 8), 4: (2, 4, 8), 8: (2,)}
+# How many vectors of 16 bytes of a row a thread may have in registers, or how many elements where the width is no
+# multiple of a vector, by the bytes of an element.
+_VECTORS: Final = (2, 4, 8)
 _SCALARS: Final = {2: (4, 16), 4: (4, 16), 8: (4,)}
+# Elements of so many bytes need no vectors.
+_WIDE_ELEMENT: Final = 8
 # Up to so many are better than more threads for a row.
 _PREFERRED_VECTORS: Final = 4
 _PREFERRED_SCALARS: Final = 16
@@ -48,6 +51,14 @@ _COLUMN_VECTORS: Final = 8
 _COLUMN_THREADS: Final = 32
 
 
+def row(build: ProgramBuilder, op: MethodOp, *arguments: Any) -> Any:
+    """`op` of operands of one shape along a dim, which comes behind them; then come the parameters of the op."""
+    operands = [argument for argument in arguments if isinstance(argument, Operand)]
+    dim, *parameters = arguments[len(operands) :]
+    results = along(build, RowFormula(_FAMILY, op.value, *ROWS[op.value]), dim, operands, parameters)
+    return results if len(results) > 1 else results[0]
+
+
 class RowFormula(NamedTuple):
     """Kernels of a row formula, and what their launches depend on."""
 
@@ -65,7 +76,7 @@ def along(
     formula: RowFormula,
     dim: int,
     operands: Sequence[Operand],
-    parameters: Sequence[float | Parameter] = (),
+    parameters: Sequence[Any] = (),
 ) -> tuple[Buffer, ...]:
     """The results of a formula along a dim of operands, contiguous.
 
@@ -76,8 +87,7 @@ def along(
     results = tuple([build.empty(x.dtype, count) for _ in range(formula.results)])
     if count == 0:
         return results
-    bits = [element_bits(number, x.dtype.compute) for number in parameters]
-    bits += [0] * (_PARAMETERS - len(bits))
+    bits = parameter_bits(_FAMILY, tuple(parameters), x.dtype)
     length, inner = shape[dim], math.prod(shape[dim + 1 :])
     if inner == 1:
         rows = [operand.relaid(shape[: dim + 1], operand.strides[: dim + 1]) for operand in operands]
@@ -122,9 +132,7 @@ def _along_rows(
         raise InvalidArgument(
             formula.op, f"a row has at most {_MAX_LENGTH} elements, not {length}; cut it into several"
         )
-    unit = ACCESS_BYTES // itemsize
-    if length % unit:
-        unit = 1
+    unit = _unit(itemsize, length)
     operands = [_in_vectors(build, operand, unit) for operand in operands]
     varying = sum(1 << k for k, operand in enumerate(operands) if operand.strides[-1])
     strides = tuple([operand.strides[:-1] for operand in operands])
@@ -142,6 +150,12 @@ def _along_rows(
                 splits=launch.splits, chunk=launch.chunk, stage=stage, geometry=launch.geometry,
             )  # fmt: skip
             build.launch(formula.family, f"{name}_{launch.kernel}", launch.blocks, packed)
+
+
+def _unit(itemsize: int, length: int) -> int:
+    """The elements of the vectors that so many elements are made of."""
+    unit = ACCESS_BYTES // itemsize
+    return 1 if itemsize == _WIDE_ELEMENT or length % unit else unit
 
 
 def _in_vectors(build: ProgramBuilder, x: Operand, unit: int) -> Operand:
@@ -170,7 +184,7 @@ def _launches(
     padding = ((0,) * len(dims),) * (_OPERANDS - len(strides))
     vectors = length // unit
     if unit > 1:
-        access, in_registers = "vector", _in_registers(vectors, _VECTORS[itemsize], _PREFERRED_VECTORS)
+        access, in_registers = "vector", _in_registers(vectors, _VECTORS, _PREFERRED_VECTORS)
     else:
         access, in_registers = "scalar", _in_registers(vectors, _SCALARS[itemsize], _PREFERRED_SCALARS)
     team = power_of_two(ceil_divide(vectors, in_registers)) if in_registers else 0
@@ -227,13 +241,13 @@ def _along_columns(
     # A copy has such strides.
     operands = [each if _steps(shape, each.strides, dim) else copy.copied(build, each) for each in operands]
     steps = [_steps(shape, each.strides, dim) or _Steps(length * inner, inner, 1) for each in operands]
-    unit = ACCESS_BYTES // itemsize
+    unit = _unit(itemsize, inner)
     is_aligned = all(
         each.address.is_aligned() and step.outer % unit == 0 and step.along % unit == 0
         for each, step in zip(operands, steps, strict=True)
         if step.across
     )
-    if inner % unit or not is_aligned:
+    if not is_aligned:
         unit = 1
     columns = math.prod(shape[:dim]) * (inner // unit)
     # Threads that share a column reduce in an order that follows from the width of rows alone.
