@@ -1,0 +1,340 @@
+// Row formulas on the host: groups of values that are computed side by side, which compilers vectorise, and reductions
+// of what they contribute.
+#pragma once
+
+#include "math.hpp"
+#include "numbers.hpp"
+#include "parts.hpp"
+#include "row_formula.hpp"
+#include "span.hpp"
+#include "vector.hpp"
+
+// The iterations of the loop below, one for each lane of a group, become vectors. clang would unroll it first, and then
+// find no vectors where results may overwrite operands.
+#if defined(__clang__)
+#define TALLOW_LANES _Pragma("clang loop vectorize(assume_safety) interleave_count(2) unroll(disable)")
+#else
+#define TALLOW_LANES TALLOW_INDEPENDENT
+#endif
+#define TALLOW_INLINE_LAMBDA __attribute__((always_inline))
+
+namespace tallow {
+
+constexpr uint32_t group_lanes = 32;
+// Positions of a piece of a row, of which each lane adds up 64.
+constexpr uint64_t piece_length = 2048;
+// Elements of a part of the work, roughly.
+constexpr uint64_t part_length = 1 << 13;
+// Rows of up to this length are computed side by side, if there are at least `fewest_lanes` of them.
+constexpr uint64_t short_length = 64;
+constexpr uint64_t fewest_lanes = 8;
+// Buffers of 32 KiB for operands that are converted or gathered, and for derived values; of 8 KiB for each result that
+// is rounded or scattered.
+template <typename Value> constexpr uint64_t buffer_length = (1 << 15) / sizeof(Value);
+template <typename Value> constexpr uint64_t block_groups = (1 << 13) / sizeof(Value) / group_lanes;
+
+TALLOW_INLINE uint64_t lower(uint64_t x, uint64_t y) {
+    return x < y ? x : y;
+}
+
+// A functor may name values of an element that several stages need: derive<Stage> computes those that follow from the
+// passes before the stage, and the first `available<Stage>` ones are known then. They are cached if those of a row fit
+// the buffer.
+template <typename Functor, typename = void> constexpr uint32_t derived_values = 0;
+template <typename Functor>
+constexpr uint32_t derived_values<Functor, typename VoidOf<decltype(Functor::derived)>::type> = Functor::derived;
+
+template <typename Functor, int Stage> constexpr uint32_t available_values() {
+    if constexpr (derived_values<Functor> == 0 || Stage < 0)
+        return 0;
+    else
+        return Functor::template available<static_cast<uint32_t>(Stage)>;
+}
+
+// The operands of consecutive groups. One that is constant along the row is a single group.
+template <typename Functor, typename Value> struct GroupOperands {
+    const Value* operands[Functor::operands];
+    uint64_t steps[Functor::operands];
+    Value* derived[derived_values<Functor> ? derived_values<Functor> : 1];
+    uint64_t first; // group of the row
+};
+
+// The lanes are positions of one row.
+template <typename Functor, typename Value> struct RowOfLanes {
+    RowOf<Value, Functor> row;
+    TALLOW_INLINE const RowOf<Value, Functor>& row_of(uint32_t) const {
+        return row;
+    }
+    static TALLOW_INLINE Value position_of(uint64_t group, uint32_t lane) {
+        return static_cast<Value>(group * group_lanes) + static_cast<Value>(lane);
+    }
+};
+
+// Each lane is a row.
+template <typename Functor, typename Value> struct RowPerLane {
+    RowOf<Value, Functor> shared;
+    Value known[Functor::known ? Functor::known : 1][group_lanes];
+    TALLOW_INLINE RowOf<Value, Functor> row_of(uint32_t lane) const {
+        RowOf<Value, Functor> row = shared;
+        for (uint32_t i = 0; i < Functor::known; ++i)
+            row.known[i] = known[i][lane];
+        return row;
+    }
+    static TALLOW_INLINE Value position_of(uint64_t group, uint32_t) {
+        return static_cast<Value>(group);
+    }
+};
+
+template <typename Functor, uint32_t First, typename Value, typename Elements, uint32_t... Stage>
+TALLOW_INLINE void derive_values(const RowOf<Value, Functor>& row, Elements& elements, Value position,
+                                 Numbers<Stage...>) {
+    (Functor::template derive<First + Stage, Value>(row, elements, position), ...);
+}
+
+// Calls visit(lane, row, elements, position) for the lanes of a group in a stage: a pass, or what follows the last one.
+// Derived values of earlier stages are read if they are cached, else computed again.
+template <uint32_t Stage, bool IsCached, typename Functor, typename Value, typename Rows, typename Visit>
+TALLOW_INLINE void for_lanes(const Rows& rows, const GroupOperands<Functor, Value>& from, uint64_t group, Visit visit) {
+    constexpr uint32_t operands = Functor::operands, derived = derived_values<Functor>;
+    constexpr uint32_t cached = IsCached ? available_values<Functor, static_cast<int>(Stage) - 1>() : 0;
+    TALLOW_LANES
+    for (uint32_t lane = 0; lane < group_lanes; ++lane) {
+        const auto& row = rows.row_of(lane);
+        const Value position = rows.position_of(from.first + group, lane);
+        Value elements[operands + derived];
+        for (uint32_t k = 0; k < operands; ++k)
+            elements[k] = from.operands[k][group * from.steps[k] + lane];
+        for (uint32_t k = 0; k < cached; ++k)
+            elements[operands + k] = from.derived[k][group * group_lanes + lane];
+        if constexpr (derived != 0) {
+            constexpr uint32_t first = IsCached ? Stage : 0;
+            derive_values<Functor, first>(row, elements, position, typename CountUp<Stage + 1 - first>::type{});
+        }
+        visit(lane, row, elements, position);
+        if constexpr (IsCached)
+            for (uint32_t k = cached; k < available_values<Functor, static_cast<int>(Stage)>(); ++k)
+                from.derived[k][group * group_lanes + lane] = elements[operands + k];
+    }
+}
+
+// Calls visit(number, join) for the joins of a pass.
+template <uint32_t First, typename... Joins, typename Visit, uint32_t... Number>
+TALLOW_INLINE void for_joins(RowJoins<First, Joins...>, Numbers<Number...>, Visit visit) {
+    (visit(Number, Joins{}), ...);
+}
+template <typename Functor, uint32_t Pass, typename Visit> TALLOW_INLINE void for_joins_of(Visit visit) {
+    using Joined = typename Functor::template Joined<Pass>;
+    for_joins(Joined{}, typename CountUp<Joined::count>::type{}, visit);
+}
+template <typename Functor, uint32_t Pass> constexpr uint32_t joins_of = Functor::template Joined<Pass>::count;
+
+// Combines two vectors lane by lane. An extreme may lose a NaN, which LaneTotals records.
+template <typename X> TALLOW_INLINE X join_lanes(JoinSums, const X& x, const X& y) {
+    return x + y;
+}
+template <typename X> TALLOW_INLINE X join_lanes(JoinHighest, const X& x, const X& y) {
+    return x > y ? x : y;
+}
+template <typename X> TALLOW_INLINE X join_lanes(JoinLowest, const X& x, const X& y) {
+    return x < y ? x : y;
+}
+
+// Partial results of a pass, one in each lane.
+template <typename Functor, uint32_t Pass, typename Value> struct LaneTotals {
+    static constexpr uint32_t joins = joins_of<Functor, Pass>;
+    static constexpr uint32_t length = static_cast<uint32_t>(vector_length<Value>);
+    static constexpr uint32_t vectors = group_lanes / length;
+    Vector<Value> values[joins][vectors];
+    // The last NaN of an extreme, or 0: a comparison in the chain of dependent maxima would take twice as long.
+    Vector<Value> invalid[joins][vectors];
+
+    TALLOW_INLINE void reset() {
+        for_joins_of<Functor, Pass>([&](uint32_t j, auto join) TALLOW_INLINE_LAMBDA {
+            for (uint32_t v = 0; v < vectors; ++v) {
+                values[j][v] = Vector<Value>{} + decltype(join)::template identity<Value>();
+                invalid[j][v] = Vector<Value>{};
+            }
+        });
+    }
+    TALLOW_INLINE void add(const Value (&numbers)[joins][group_lanes]) {
+        for_joins_of<Functor, Pass>([&](uint32_t j, auto join) TALLOW_INLINE_LAMBDA {
+            for (uint32_t v = 0; v < vectors; ++v) {
+                Vector<Value> x;
+                __builtin_memcpy(&x, numbers[j] + v * length, sizeof x);
+                values[j][v] = join_lanes(join, values[j][v], x);
+                if constexpr (!is_same<decltype(join), JoinSums>)
+                    invalid[j][v] = x == x ? invalid[j][v] : x;
+            }
+        });
+    }
+    // Adds the first lanes of others.
+    TALLOW_INLINE void add_lanes(const LaneTotals& others, uint32_t lanes) {
+        Value numbers[joins][group_lanes];
+        for_joins_of<Functor, Pass>([&](uint32_t j, auto join) TALLOW_INLINE_LAMBDA {
+            for (uint32_t v = 0; v < vectors; ++v) {
+                Vector<Value> x = others.values[j][v];
+                if constexpr (!is_same<decltype(join), JoinSums>)
+                    x = others.invalid[j][v] == others.invalid[j][v] ? x : others.invalid[j][v];
+                __builtin_memcpy(numbers[j] + v * length, &x, sizeof x);
+            }
+            for (uint32_t lane = 0; lane < group_lanes; ++lane)
+                numbers[j][lane] = lane < lanes ? numbers[j][lane] : decltype(join)::template identity<Value>();
+        });
+        add(numbers);
+    }
+    // Adds the lanes, combined, to the totals of the row.
+    TALLOW_INLINE void join_to(double (&totals)[joins]) const {
+        for_joins_of<Functor, Pass>([&](uint32_t j, auto join) TALLOW_INLINE_LAMBDA {
+            const auto joining = [=](auto& x, const auto& y) TALLOW_INLINE_LAMBDA { x = join_lanes(join, x, y); };
+            const Value value = joined(values[j], joining);
+            if constexpr (is_same<decltype(join), JoinSums>) {
+                totals[j] += static_cast<double>(value);
+            } else {
+                const auto adding = [](auto& x, const auto& y) TALLOW_INLINE_LAMBDA { x += y; };
+                const Value error = joined(invalid[j], adding);
+                totals[j] = decltype(join)::combine(totals[j], static_cast<double>(error == error ? value : error));
+            }
+        });
+    }
+
+  private:
+    template <typename Joining>
+    static TALLOW_INLINE Value joined(const Vector<Value> (&all)[vectors], Joining joining) {
+        Vector<Value> lanes[vectors];
+        __builtin_memcpy(lanes, all, sizeof lanes);
+        for (uint32_t half = vectors / 2; half != 0; half /= 2)
+            for (uint32_t v = 0; v < half; ++v)
+                joining(lanes[v], lanes[v + half]);
+        return joined_lanes<Value>(lanes[0], joining);
+    }
+};
+
+template <typename Functor, uint32_t Pass, typename Value>
+TALLOW_INLINE void finish_pass(RowOf<Value, Functor>& row, const double (&totals)[joins_of<Functor, Pass>]) {
+    for (uint32_t j = 0; j < joins_of<Functor, Pass>; ++j)
+        row.known[Functor::template Joined<Pass>::first + j] = static_cast<Value>(totals[j]);
+    Functor::template finish<Pass, Value>(row);
+}
+
+// The results of a group.
+template <bool IsCached, typename Functor, typename Value, typename Rows>
+TALLOW_INLINE void compute_group(const Rows& rows, const GroupOperands<Functor, Value>& from, uint64_t group,
+                                 Value* const (&results)[Functor::results]) {
+    for_lanes<Functor::passes, IsCached>(rows, from, group,
+                                         [&](uint32_t lane, const auto& row, const auto& elements, Value position)
+                                             TALLOW_INLINE_LAMBDA {
+                                                 Value values[Functor::results];
+                                                 Functor::template compute<Value>(row, elements, position, values);
+                                                 for (uint32_t r = 0; r < Functor::results; ++r)
+                                                     results[r][lane] = values[r];
+                                             });
+}
+
+// The first lanes of a group, by masks.
+template <typename Value> TALLOW_INLINE void copy_lanes(uint32_t lanes, Value* to, const Value* from) {
+    TALLOW_LANES
+    for (uint32_t lane = 0; lane < group_lanes; ++lane)
+        if (lane < lanes)
+            to[lane] = from[lane];
+}
+
+// Moves elements of any dtype from and to values of the compute type, by the strides of both.
+template <typename Value> struct ElementMoves {
+    void (*load)(uint64_t count, Value* to, int64_t step, const void* from, int64_t stride);
+    void (*store)(uint64_t count, void* to, int64_t stride, const Value* from, int64_t step);
+    uint64_t itemsize;
+};
+template <typename T, typename Value>
+__attribute__((noinline)) void load_elements(uint64_t count, Value* to, int64_t step, const void* from,
+                                             int64_t stride) {
+    const T* const source = static_cast<const T*>(from);
+    if (stride == 1 && step == 1) {
+        if constexpr (is_same<T, Value>)
+            __builtin_memcpy(to, source, count * sizeof(T));
+        else
+            convert_span(count, to, source);
+        return;
+    }
+    for (int64_t i = 0; i < static_cast<int64_t>(count); ++i)
+        to[i * step] = to_compute(source[i * stride]);
+}
+template <typename T, typename Value>
+__attribute__((noinline)) void store_elements(uint64_t count, void* to, int64_t stride, const Value* from,
+                                              int64_t step) {
+    T* const result = static_cast<T*>(to);
+    if (stride == 1 && step == 1) {
+        if constexpr (is_same<T, Value>)
+            __builtin_memcpy(result, from, count * sizeof(T));
+        else
+            convert_span(count, result, from);
+        return;
+    }
+    for (int64_t i = 0; i < static_cast<int64_t>(count); ++i)
+        result[i * stride] = convert<T>(from[i * step]);
+}
+
+// Transposes a matrix block by block. Rows that are no multiple of a vector are read and written up to the next one.
+template <typename Value>
+TALLOW_INLINE void transpose_blocks(uint64_t rows, uint64_t columns, const Value* from, uint64_t from_stride, Value* to,
+                                    uint64_t to_stride) {
+    constexpr uint32_t length = static_cast<uint32_t>(vector_length<Value>);
+    for (uint64_t row = 0; row < rows; row += length)
+        for (uint64_t column = 0; column < columns; column += length) {
+            Vector<Value> block[length];
+            for (uint32_t i = 0; i < length; ++i)
+                __builtin_memcpy(&block[i], from + (row + i) * from_stride + column, sizeof block[i]);
+            transpose_square(block);
+            for (uint32_t i = 0; i < length; ++i)
+                __builtin_memcpy(to + (column + i) * to_stride + row, &block[i], sizeof block[i]);
+        }
+}
+
+// What both engines share.
+template <typename Functor, typename Value, typename Arguments> struct RowEngine {
+    using Operands = GroupOperands<Functor, Value>;
+    static constexpr uint32_t operands = Functor::operands, derived = derived_values<Functor>;
+
+    TALLOW_INLINE RowEngine(const Arguments& arguments, const ElementMoves<Value>& moves)
+        : arguments_(arguments), moves_(moves), length_(arguments.length), shared_{} {
+        shared_.count = static_cast<Value>(length_);
+        for (uint32_t i = 0; i < Functor::parameters; ++i)
+            shared_.parameters[i] = from_bits<Value>(arguments.parameters[i]);
+    }
+    TALLOW_INLINE uint64_t address_of(uint64_t base, int64_t offset) const {
+        return base + static_cast<uint64_t>(offset) * moves_.itemsize;
+    }
+    TALLOW_INLINE uint64_t source_of(uint32_t k, uint64_t row) const {
+        uint64_t outer = row, inner = 0;
+        if (arguments_.inner != 1) {
+            outer = row / arguments_.inner;
+            inner = row % arguments_.inner;
+        }
+        return address_of(arguments_.operands[k], static_cast<int64_t>(outer) * arguments_.outer_strides[k] +
+                                                      static_cast<int64_t>(inner) * arguments_.inner_strides[k]);
+    }
+    TALLOW_INLINE uint64_t result_of(uint32_t r, uint64_t row) const {
+        const uint64_t inner = arguments_.inner == 1 ? 0 : row % arguments_.inner;
+        return arguments_.results[r] + ((row - inner) * length_ + inner) * moves_.itemsize;
+    }
+    // How many groups of each of `count` operands fit the buffer.
+    static TALLOW_INLINE uint64_t capacity_of(uint32_t count) {
+        const uint64_t groups = buffer_length<Value> / group_lanes / (count ? count : 1);
+        return groups - groups % vector_length<Value>;
+    }
+
+    // Whether rows of `count` elements can be transposed without a copy.
+    TALLOW_INLINE bool is_full_tile(uint32_t lanes, uint64_t count) const {
+        return moves_.itemsize == sizeof(Value) && lanes == group_lanes && count % vector_length<Value> == 0;
+    }
+
+    const Arguments& arguments_;
+    const ElementMoves<Value>& moves_;
+    const uint64_t length_;
+    RowOf<Value, Functor> shared_;
+    alignas(line_bytes) Value buffer_[buffer_length<Value>];
+    alignas(line_bytes) Value derived_[derived ? buffer_length<Value> : 1];
+    alignas(line_bytes) Value constants_[operands][group_lanes];
+    alignas(line_bytes) Value results_[Functor::results][block_groups<Value> * group_lanes];
+};
+
+} // namespace tallow

@@ -1,0 +1,209 @@
+"""Row formulas of any kind by the kernels for the host, which take any functor."""
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, Final
+
+import numpy as np
+import pytest
+import tallow as tl
+from tallow import DType, Storage, Tensor
+from tallow.dtype import Array
+from tallow.runtime.backends.cpu_backend.kernels import HostKernels
+from tallow.runtime.backends.cpu_backend.ops import native_row
+from tallow.runtime.compilation import host_compiler
+from tallow.runtime.program.values import Buffer, Operand
+
+from .row_functors import ENTROPY, FUNCTORS, NORM_GRADIENT, POSITIONS, RANGES, SOFTMIN, Functor
+
+KERNELS: Final = HostKernels.open()
+pytestmark = pytest.mark.skipif(KERNELS is None, reason="no kernels for this machine; run 'opgen compile --host'")
+
+FAMILY: Final = "row_functors"
+TOLERANCES: Final = {"f64": 1e-13, "f32": 3e-6, "f16": 2e-3, "bf16": 1.6e-2}
+# Functors with derived values: those that several stages need, which engines keep where rows are short.
+_DERIVED: Final = """
+struct DerivedSoftmin {
+    static constexpr uint32_t operands = 1, results = 1, parameters = 1, passes = 2, known = 3, derived = 2;
+    template <uint32_t Pass> struct Joined;
+    template <uint32_t Stage> static constexpr uint32_t available = Stage == 0 ? 1 : 2;
+    template <uint32_t Stage, typename T>
+    static TALLOW_INLINE void derive(const RowOf<T, DerivedSoftmin>& row, compute_type<T> (&elements)[3],
+                                     compute_type<T>) {
+        if constexpr (Stage == 0)
+            elements[1] = -elements[0] / row.parameters[0];
+        else if constexpr (Stage == 1)
+            elements[2] = exp(elements[1] - row.known[0]);
+    }
+    template <uint32_t Pass, typename T>
+    static TALLOW_INLINE void contribute(const RowOf<T, DerivedSoftmin>&, const compute_type<T> (&elements)[3],
+                                         compute_type<T>, compute_type<T> (&numbers)[1]) {
+        numbers[0] = elements[1 + Pass];
+    }
+    template <uint32_t Pass, typename T> static TALLOW_INLINE void finish(RowOf<T, DerivedSoftmin>& row) {
+        if constexpr (Pass == 1)
+            row.known[2] = compute_type<T>{1} / row.known[1];
+    }
+    template <typename T>
+    static TALLOW_INLINE void compute(const RowOf<T, DerivedSoftmin>& row, const compute_type<T> (&elements)[3],
+                                      compute_type<T>, compute_type<T> (&outputs)[1]) {
+        outputs[0] = elements[2] * row.known[2];
+    }
+};
+template <> struct DerivedSoftmin::Joined<0> : RowJoins<0, JoinHighest> {};
+template <> struct DerivedSoftmin::Joined<1> : RowJoins<1, JoinSums> {};
+"""
+DERIVED: Final = SOFTMIN._replace(name="DerivedSoftmin")
+# Each takes a second to compile.
+CHOSEN: Final = (DERIVED, ENTROPY, NORM_GRADIENT, POSITIONS, RANGES)
+ALL: Final = (*CHOSEN, *(each for each in FUNCTORS if each not in CHOSEN))
+
+
+@pytest.fixture(scope="module")
+def dtypes(pytestconfig: pytest.Config, tmp_path_factory: pytest.TempPathFactory) -> Iterator[list[str]]:
+    """Compile every functor for these dtypes: each compute type, and one that is converted."""
+    assert KERNELS is not None
+    is_full = pytestconfig.getoption("full")
+    names = ["f32", "bf16", "f16", "f64"] if is_full else ["f32", "bf16"]
+    compiled = ALL if is_full else CHOSEN
+    lines = [
+        f"TALLOW_KERNEL({each.name}_{name}, RowFormula, row_formula<{each.name}, {DType(name).cpp}>)"
+        for each in compiled
+        for name in names
+    ]
+    functors = "\n".join([*(each.text() for each in compiled if each is not DERIVED), _DERIVED, *lines])
+    text = f"{host_compiler.read_source('host_row.cpp')}\nnamespace tallow {{\n{functors}\n}} // namespace tallow\n"
+    target = host_compiler.native_target()
+    assert target is not None
+    compiler, _ = host_compiler.first_compiler(target)
+    path = Path(tmp_path_factory.mktemp("code"), "functors.so")
+    path.write_bytes(compiler.compile(text, "row_functors.cpp"))
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setitem(KERNELS._libraries, FAMILY, ctypes.CDLL(str(path)))
+        yield names
+
+
+def run(functor: Functor, dim: int, operands: list[Tensor]) -> list[Tensor]:
+    """The results of a functor."""
+
+    def along(build: Any, *operands: Operand) -> tuple[Buffer, ...]:
+        kernel = f"{functor.name}_{operands[0].dtype.value}"
+        return native_row.along(build, FAMILY, kernel, functor.results, dim, operands, functor.parameters)
+
+    inputs = tuple([Operand(each.storage.inner, each.layout) for each in operands])
+    storages = tl.Device("cpu").inner.planned(None, 0, along, inputs, {})
+    return [Tensor.from_storage(Storage(each), operands[0].shape) for each in storages]
+
+
+def numbers(functor: Functor, shape: tuple[int, ...], dim: int, dtype: str) -> list[Tensor]:
+    """Operands of a functor, of which rows are along a dim of a shape, rounded to a dtype."""
+    generator = np.random.default_rng(sum(shape))
+    dims = {"rl": shape, "l": (1,) * dim + (shape[dim],) + (1,) * (len(shape) - dim - 1)}
+    dims["r"] = tuple(1 if d == dim else size for d, size in enumerate(shape))
+    return [Tensor(generator.normal(size=dims[each])).to_dtype(dtype) for each in functor.operands]
+
+
+def expected(functor: Functor, dim: int, operands: list[Tensor]) -> list[Array]:
+    """The results of NumPy in f64."""
+    shape = operands[0].shape
+    at_end = [np.moveaxis(np.broadcast_to(each.to_dtype("f64").numpy(), shape), dim, -1) for each in operands]
+    with np.errstate(all="ignore"):
+        results: Any = functor.oracle(*at_end, *functor.parameters)
+    return [np.moveaxis(each, -1, dim) for each in (results if functor.results > 1 else [results])]
+
+
+def bits(tensor: Tensor) -> bytes:
+    return tensor.to_dtype("f64").numpy().tobytes()
+
+
+# Rows shorter than a group of lanes, of groups only, and with a tail; rows that are computed side by side, with and
+# without space for all their operands; rows of one piece and of several; dims of few and of many columns.
+SHAPES: Final = [
+    ((1,), 0),
+    ((7, 1), 1),
+    ((100, 3), 1),
+    ((70, 16), 1),
+    ((2, 33), 1),
+    ((33, 64), 1),
+    ((3, 100), 1),
+    ((2, 2048), 1),
+    ((2, 2049), 1),
+    ((1, 9001), 1),
+    ((40, 5), 0),
+    ((300, 40), 0),
+    ((2, 2100, 33), 1),
+    ((3, 50, 7), 1),
+    ((2, 3, 1, 5), 2),
+]
+
+
+@pytest.mark.parametrize(
+    "functor",
+    [*CHOSEN, *(pytest.param(each, marks=pytest.mark.full) for each in ALL if each not in CHOSEN)],
+    ids=lambda functor: functor.name,
+)
+def test_functors_of_every_layout(dtypes: list[str], functor: Functor) -> None:
+    for dtype in dtypes:
+        for shape, dim in SHAPES:
+            operands = numbers(functor, shape, dim, dtype)
+            results = run(functor, dim, [each.broadcast_as(shape) for each in operands])
+            for result, right in zip(results, expected(functor, dim, operands), strict=True):
+                tolerance = TOLERANCES[dtype] * max(np.nanmax(np.abs(right), initial=0), 1)
+                np.testing.assert_allclose(result.to_dtype("f64").numpy(), right, rtol=0, atol=tolerance)
+
+
+@pytest.mark.parametrize("functor", [DERIVED, ENTROPY, NORM_GRADIENT, POSITIONS], ids=lambda functor: functor.name)
+def test_bits_follow_from_the_row_alone(dtypes: list[str], functor: Functor) -> None:
+    before = tl.get_threads()
+    try:
+        for dtype in dtypes:
+            for shape, dim in SHAPES:
+                operands = [each.broadcast_as(shape) for each in numbers(functor, shape, dim, dtype)]
+                tl.set_threads(1)
+                wanted = [each.transpose(dim, -1).contiguous() for each in run(functor, dim, operands)]
+                tl.set_threads(3)
+                last = [each.transpose(dim, -1) for each in operands]
+                # Strided, dense, in every second element, and the last row alone.
+                dense = [each.contiguous() for each in last]
+                spread = [tl.stack([each, each], -1)[..., 0] for each in last]
+                for given in (last, dense, spread):
+                    for result, want in zip(run(functor, len(shape) - 1, given), wanted, strict=True):
+                        assert bits(result) == bits(want), (dtype, shape, dim)
+                alone = [each.reshape((-1, shape[dim]))[-1:] for each in dense]
+                for result, want in zip(run(functor, 1, alone), wanted, strict=True):
+                    assert bits(result) == bits(want.reshape((-1, shape[dim]))[-1:]), (dtype, shape, dim)
+    finally:
+        tl.set_threads(before)
+
+
+@pytest.mark.parametrize("shape", [(40, 5), (40, 40), (40, 100), (3, 9000)])
+def test_nan_and_infinities(dtypes: list[str], shape: tuple[int, ...]) -> None:
+    x = np.random.default_rng(0).normal(size=shape)
+    x[0, 1], x[1], x[2, -1] = np.nan, np.inf, -np.inf
+    for dtype in dtypes:
+        for functor, of_infinity in ((RANGES, np.nan), (DERIVED, np.nan)):
+            for dim, rows in ((1, x), (0, x.T.copy())):
+                result = run(functor, dim, [Tensor(rows).to_dtype(dtype)])[0].to_dtype("f64").numpy()
+                result = result.T if dim == 0 else result
+                assert np.isnan(result[0]).all()
+                np.testing.assert_array_equal(result[1], of_infinity)
+                assert not np.isnan(result[3:]).any()
+
+
+def test_no_elements(dtypes: list[str]) -> None:
+    for shape in ((0, 3), (3, 0), (0,)):
+        (result,) = run(DERIVED, len(shape) - 1, [Tensor(np.zeros(shape)).to_dtype(dtypes[0])])
+        assert result.shape == shape
+
+
+def test_operands_that_do_not_collapse(dtypes: list[str]) -> None:
+    generator = np.random.default_rng(0)
+    sizes = (4, 6, 21), (4, 1, 20), (6, 4, 20), (20,)
+    x, gradient, residual, weight = (Tensor(generator.normal(size=size).astype("f4")) for size in sizes)
+    given = [x.narrow(2, 1, 20), gradient.broadcast_as((4, 6, 20)), residual.transpose(0, 1)]
+    given.append(weight.broadcast_as((4, 6, 20)))
+    for result, right in zip(run(NORM_GRADIENT, 2, given), expected(NORM_GRADIENT, 2, given), strict=True):
+        np.testing.assert_allclose(result.numpy(), right, rtol=0, atol=1e-5)
