@@ -300,8 +300,11 @@ class OpCall:
         self, facts: Facts, overlapping: frozenset[tuple[int, int]] = frozenset(), *, may_refuse: bool = False
     ) -> Program | None:
         """The program of the call on a device; None where the op leaves the call to another one."""
-        build = ProgramBuilder(facts, overlapping)
-        result = build.add_op(self._function, *self.parts, **self._options)
+        build, function = ProgramBuilder(facts, overlapping), self._function
+        if builds(function):
+            result = function(build, *self.parts, **self._options)
+        else:
+            result = build.host(function, *self.parts, **self._options)
         if result is None and may_refuse:
             return None
         return build.program(self._function.__name__, self.arguments, result)

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from functools import lru_cache
+from collections.abc import Callable, Sequence
+from functools import lru_cache, partial
 from typing import Any, Final, NamedTuple
 
 from .....dtype import DType
@@ -31,10 +31,8 @@ class Kernels(NamedTuple):
     """What packs `results` and `sources`, addresses, and the `count` of elements."""
     strided: Callable[..., KernelArguments]
     """The same with their `geometry`."""
-    fields: Mapping[str, Any] = {}
-    """The other fields of both structs."""
-    has_one_result: bool = False
-    """Whether the structs have a `result` in the place of `results`."""
+    parameters: Sequence[Number] | None = None
+    """The `parameters` of structs that have one `result` in the place of `results`."""
 
 
 class Map(NamedTuple):
@@ -51,7 +49,6 @@ class Map(NamedTuple):
         self, name: str, operands: tuple[Operand, ...], parameters: Sequence[Number]
     ) -> tuple[Kernels, Sequence[Operand]]:
         """The kernels for operands, and those that they read; a number is taken along, others are in memory."""
-        fields: dict[str, Any] = {"parameters": parameters}
         contiguous, strided = self.contiguous, self.strided
         if self.number_contiguous is not None and self.number_strided is not None:
             *first, left, right = operands
@@ -59,9 +56,9 @@ class Map(NamedTuple):
             number, other = (left, right) if is_left else (right, left)
             if number.storage.number is not None:
                 operands, name = (*first, other), f"{name}_number"
-                contiguous, strided = self.number_contiguous, self.number_strided
-                fields |= {"number": number.storage.number, "number_is_left": int(is_left)}
-        return Kernels(self.family, name, contiguous, strided, fields, has_one_result=True), operands
+                fields = {"number": number.storage.number, "number_is_left": int(is_left)}
+                contiguous, strided = partial(self.number_contiguous, **fields), partial(self.number_strided, **fields)
+        return Kernels(self.family, name, contiguous, strided, parameters), operands
 
 
 _UNARY: Final = Map("unary", arguments.unary_contiguous, arguments.unary_strided)
@@ -212,9 +209,8 @@ def joint(
     kernels = Kernels(
         family,
         op.kernel(dtype, first.dtype),
-        arguments.binary_gradients_contiguous,
-        arguments.binary_gradients_strided,
-        {"parameters": bits},
+        partial(arguments.binary_gradients_contiguous, parameters=bits),
+        partial(arguments.binary_gradients_strided, parameters=bits),
     )
     operands += operands[-1:] * (_MOST_GIVEN - len(operands))
     return several(build, kernels, operands, (dtype, dtype))
@@ -267,9 +263,12 @@ def _launch(
         sources.append(Address(storage.memory, own.start_offset * itemsize))
         is_contiguous = is_contiguous and own.is_contiguous
     widest = max(*itemsizes, *result_itemsizes)
+    parameters = kernels.parameters
     if is_contiguous:
-        given = {"result": results[0]} if kernels.has_one_result else {"results": results}
-        packed = kernels.contiguous(**given, sources=sources, count=count, **kernels.fields)
+        if parameters is None:
+            packed = kernels.contiguous(results=results, sources=sources, count=count)
+        else:
+            packed = kernels.contiguous(result=results[0], sources=sources, count=count, parameters=parameters)
         blocks = contiguous_blocks(build, count, widest)
         build.launch(kernels.family, f"{kernels.name}_contiguous", blocks, packed)
         return
@@ -283,10 +282,10 @@ def _launch(
     for blocks, first, offsets, part_count, geometry in launches:
         to = [address + first * itemsize for address, itemsize in zip(results, result_itemsizes, strict=True)]
         places = zip(sources, offsets, itemsizes, strict=True)
+        given: dict[str, Any] = {"results": to} if parameters is None else {"result": to[0], "parameters": parameters}
         packed = kernels.strided(
-            **({"result": to[0]} if kernels.has_one_result else {"results": to}),
             sources=[address + offset * itemsize for address, offset, itemsize in places],
-            count=part_count, geometry=geometry, **kernels.fields,
+            count=part_count, geometry=geometry, **given,
         )  # fmt: skip
         build.launch(kernels.family, f"{kernels.name}_strided", blocks, packed)
 
