@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import cache, lru_cache
 from typing import Final, Self
 
@@ -12,6 +12,8 @@ import numpy as np
 from .... import results
 from ....dtype import DType
 from ....op import BinaryOp
+from ....storage import Storage
+from ...base.bounded_cache import BoundedCache
 from ...base.error import InvalidArgument, ShapeMismatch, TallowError
 from ...core.argument import integer, integers
 from ...core.conv import Params, ParamsConv1D, ParamsConv2D, ParamsConvTranspose1D, ParamsConvTranspose2D
@@ -19,6 +21,7 @@ from ...core.extensions import extensions
 from ...core.layout import Layout
 from ...core.result_shapes import pooled
 from ...core.shape import Shape
+from ...core.tensor_type import TensorType
 from ..base import require_tensors
 from ..create import CreationMethods
 from ..promotion import DTYPE_ERRORS, common_dtype, promote
@@ -265,7 +268,7 @@ class ConvolutionMethods(CreationMethods):
         Tensor([[[1., 1., 2., 2.]]], dtype=f32)
         """
         storage = self._storage.upsample_nearest1d(self._layout, size)
-        return self._new(storage, Layout.contiguous(results.upsample_nearest1d(self, size).shape))
+        return self._resampled(storage, results.upsample_nearest1d, size)
 
     def upsample_nearest2d(self, height: int, width: int) -> Self:
         """Upsample images (b, c, h, w) to (b, c, height, width), along each dim as `upsample_nearest1d` does.
@@ -275,7 +278,7 @@ class ConvolutionMethods(CreationMethods):
                   [1., 1., 2., 2.]]]], dtype=f32)
         """
         storage = self._storage.upsample_nearest2d(self._layout, height, width)
-        return self._new(storage, Layout.contiguous(results.upsample_nearest2d(self, height, width).shape))
+        return self._resampled(storage, results.upsample_nearest2d, height, width)
 
     def upsample_bilinear2d(
         self,
@@ -294,7 +297,18 @@ class ConvolutionMethods(CreationMethods):
         Tensor([[[[0.00, 0.25, 0.75, 1.00]]]], dtype=f32)
         """
         storage = self._storage.upsample_bilinear2d(self._layout, height, width, align_corners, scale_h, scale_w)
-        return self._new(storage, Layout.contiguous(results.upsample_bilinear2d(self, height, width).shape))
+        return self._resampled(storage, results.upsample_bilinear2d, height, width)
+
+    def _resampled(self, storage: Storage, find: Callable[..., TensorType], *sizes: int) -> Self:
+        key = find, self._layout.number, *sizes
+        layout = _resampled.get(key)
+        if layout is None:
+            layout = _resampled.keep(key, Layout.contiguous(find(self, *sizes).shape))
+        return self._new(storage, layout)
+
+
+# By what finds the sizes of a result, the number of the operand's layout, and the new sizes.
+_resampled: BoundedCache[tuple[object, ...], Layout] = BoundedCache(1 << 12)
 
 
 def _ends(pad: int | Sequence[int]) -> Sequence[int]:
