@@ -30,7 +30,7 @@ from pygls.workspace import PositionCodec  # noqa: E402
 UNARY, REDUCE = "spec/functors/unary.yaml", "spec/functors/reduce.yaml"
 GPU, CPU, CONV = "spec/families/gpu.yaml", "spec/backends/cpu.yaml", "spec/storage/conv.yaml"
 SOFTMAX = "spec/kernels/softmax.yaml"
-ROWS = "spec/kernels/host_rows.yaml"
+ROWS, COPY = "spec/kernels/host_rows.yaml", "spec/storage/copy.yaml"
 EDITS = (  # what is typed, and what is wrong then
     (UNARY, "formula: log(x)", "formula: log(z)", "unknown name 'z'"),
     (UNARY, "  leaky_relu:\n    doc:", "  leaky_relu:\n    dok:", "unknown key 'dok'"),
@@ -39,13 +39,14 @@ EDITS = (  # what is typed, and what is wrong then
     (CPU, "label: cpu", "label: [cpu", "the bracket [ is not closed"),
     (SOFTMAX, "headers: [", "headers: [sofmax.hpp, ", "unknown header 'sofmax.hpp'"),
     (ROWS, "tokens: self.shape[-2]", "tokens: self.shapes[-2]", "has no 'shapes'; did you mean 'shape'?"),
+    (COPY, "[concatenated(self", "[concatenate(self", "did you mean 'concatenated'?"),
 )
 
 
 @pytest.fixture(scope="module")
 def editor() -> Iterator[Editor]:
     editor = Editor.start(REPOSITORY)
-    for file in (UNARY, REDUCE, GPU, CPU, CONV, SOFTMAX, ROWS):
+    for file in (UNARY, REDUCE, GPU, CPU, CONV, SOFTMAX, ROWS, COPY):
         editor.open(file)
     # An answer comes when the spec was read for the first time, which takes seconds.
     editor.ask("textDocument/hover", editor.at(UNARY, "formula: log(x)"))
@@ -110,6 +111,7 @@ def test_completion_of_keys(editor: Editor) -> None:
         (SOFTMAX, "headers: [", len("headers: ["), {"softmax.hpp"}),
         (ROWS, "native_index.index_stride(positions)", len("native_index."), {"native_index.index_record"}),
         (ROWS, "together: max(-(-rows", len("together: max(-(-r"), {"rows", "length"}),
+        (COPY, "self.dtype[concatenated(", len("self.dtype[con"), {"concatenated", "pooled", "f32"}),
         (CPU, "host_launches.rope", len("host_launches."), {"host_launches.softmax"}),
     ],
 )
@@ -135,6 +137,7 @@ def test_hover(editor: Editor) -> None:
     assert "launch RopeRows of host_rows" in launched
     called = shown(ROWS, "native_index.index_stride(positions)", len("native_index.i"))
     assert "def index_stride(indexes: Operand) -> int" in called
+    assert "def concatenated(first: HasShape" in shown(COPY, "self.dtype[concatenated(", len("self.dtype[con"))
     assert "`exp(x)`" in shown(UNARY, "formula: exp(x)", len("formula: e"))
 
 

@@ -2,7 +2,7 @@
 
 import ast
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from types import SimpleNamespace as View
 
 from opgen.arguments import accepted
@@ -334,13 +334,16 @@ def recorded_module(spec: Spec, family: Family) -> View:
         class_name=class_of(family),
         base="QStorage" if family.holds_blocks else "RecordedBase",
         methods=[_method(spec, method) for method in methods],
-        rules=[
-            _rule(spec, method, method.gradient) for method in methods if method.gradient and _has_gradients(method)
-        ],
+        rules=rules_of(spec, methods),
         ops=[method.functor.upper() for method in methods if method.functor is not None and not writes(method)],
         op_class=METHOD_OP,
         names={**argument_names(spec), "dtype": ["DType"]},
     )
+
+
+def rules_of(spec: Spec, methods: Iterable[Method]) -> list[View]:
+    """The gradients of operands, of the methods that say them."""
+    return [_rule(spec, method, method.gradient) for method in methods if method.gradient and _has_gradients(method)]
 
 
 def gradients_storages(spec: Spec) -> View:

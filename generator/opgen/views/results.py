@@ -11,12 +11,13 @@ from opgen.views.dispatch import argument_names
 
 def results(spec: Spec) -> View:
     """The functions of all methods."""
-    own = [_function(spec, method) for method in spec.storage_methods() if results_of(method)]
+    own = [function(spec, method) for method in spec.storage_methods() if results_of(method)]
     modules = argument_names(spec)
     return View(results=own, names={name: modules[name] for name in ("op", "runtime.core.conv") if name in modules})
 
 
-def _function(spec: Spec, method: Method) -> View:
+def function(spec: Spec, method: Method) -> View:
+    """The function of a method."""
     names, several = python_names(method), method.signature.returns != "Storage"
     typed = [typed_result(spec, method, result, _type, names)[0] for result in results_of(method)]
     types = ["TensorType" if each.kind == ARRAY else "TensorType | None" for each in typed]
