@@ -5,7 +5,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from ...dtype import Array, DType
-from ..base.error import InvalidArgument
+from ..base.error import GradientError, InvalidArgument
 from ..helpers.host_memory import raises_out_of_memory
 from . import cast
 
@@ -41,6 +41,7 @@ def _converted(array: Array, source: DType, dtype: DType) -> Array:
 @raises_out_of_memory
 def numbers(data: Sequence[complex], dtype: DType) -> Array:
     """A flat array of the numbers, converted as to_dtype does."""
+    _require_plain(data)
     try:
         values = np.asarray(data)
     except ValueError as error:
@@ -62,3 +63,14 @@ def numbers(data: Sequence[complex], dtype: DType) -> Array:
     except (TypeError, ValueError, OverflowError) as error:
         raise InvalidArgument("storage_from_slice", f"{error}; use integers, or floats in f64's range") from None
     return cast.convert(values, DType.F64, dtype)
+
+
+def _require_plain(data: Sequence[complex]) -> None:
+    """Raise GradientError for a recorded tensor, or a sequence with one, of which NumPy takes the elements alone."""
+    is_sequence = isinstance(data, list | tuple)
+    kinds = {type(data), *(map(type, data) if is_sequence else ())}
+    if any(hasattr(kind, "is_recorded") for kind in kinds):
+        parts = (data, *data) if is_sequence else (data,)
+        if any(getattr(part, "is_recorded", False) for part in parts):
+            reason = "the host reads the numbers, which have no gradients; use x.detach()"
+            raise GradientError("storage_from_slice", reason)

@@ -91,15 +91,14 @@ def storage_example(
     `op` is the one that a user writes, of a method that takes such an op.
     """
     assert isinstance(cell.dtype, DType), f"{cell.method} has a dtype"
-    call = _Call(cell, number, lay)
-    call.values |= {"DType": DType(another_dtype(cell.dtype.value)), "op": op or _op(cell)}
+    call = Call(cell, number, lay, op)
     arguments = call.arguments(make)
-    return Example(call.storage("self", arguments, make), cell.method, arguments)
+    return Example(call.storage("self", make), cell.method, arguments)
 
 
 def block_arguments(cell: SupportCell, make: Make, number: int = SMALLEST) -> Arguments:
     """Return the arguments of a method of block-quantized weights."""
-    return _Call(cell, number).arguments(make)
+    return Call(cell, number).arguments(make)
 
 
 def block_count(cell: SupportCell, number: int = SMALLEST) -> int:
@@ -109,37 +108,43 @@ def block_count(cell: SupportCell, number: int = SMALLEST) -> int:
 
 def device_arguments(cell: SupportCell, number: int = SMALLEST) -> Arguments:
     """Return the arguments of a device method."""
-    call = _Call(cell, number)
-    call.values["DType"] = cell.dtype
-    return call.arguments(_no_storage)
+    return Call(cell, number).arguments(_no_storage)
 
 
 def _no_storage(name: str, length: int, /, numbers: Numbers = ANY) -> Storage:
     raise NotImplementedError(f"a device method takes a storage of {length} elements of {name}")
 
 
-class _Call:
-    """One of the examples of a method."""
+class Call:
+    """One of the examples of a method, whose arguments are made one by one."""
 
-    def __init__(self, cell: SupportCell, number: int, lay: Callable[[Sequence[int]], Layout] = contiguous) -> None:
+    def __init__(
+        self,
+        cell: SupportCell,
+        number: int = SMALLEST,
+        lay: Callable[[Sequence[int]], Layout] = contiguous,
+        op: object = None,
+    ) -> None:
         self.cell = cell
         self.method = METHODS[cell.method]
         self.written = self.method.calls[number]
         self.lay = lay
         self.layouts = {it.layout: _laid(self.written[name], lay) for name, it in self.method.operands.items()}
-        self.values: Arguments = {}
-        """Arguments besides those that are written, by their types or names."""
+        self.op = op or _op(cell)
 
     def arguments(self, make: Make) -> Arguments:
-        """The arguments in their order."""
-        operands = self.method.operands
-        values = {name: self._value(name) for name in self.method.parameters if name not in operands}
-        storages = {name: self.storage(name, values, make) for name in self.method.parameters if name in operands}
-        return {name: storages[name] if name in storages else values[name] for name in self.method.parameters}
+        """Return the arguments in their order."""
+        return {name: self.argument(name, make) for name in self.method.parameters}
+
+    def argument(self, name: str, make: Make) -> Any:
+        """Return one argument."""
+        return self.storage(name, make) if name in self.method.operands else self._value(name)
 
     def _value(self, name: str) -> Any:
         if name in self.layouts:
             return self.layouts[name]
+        if name == "op":
+            return self.op
         value: Any = self.written.get(name)
         kind = self.method.parameters[name]
         match kind:
@@ -149,6 +154,8 @@ class _Call:
             case "Layout":
                 # It belongs to no operand.
                 return self.lay(self.written["self"])
+            case "DType":
+                return self._dtype()
             case "Group":
                 return self._group()
             case "GgmlDType":
@@ -161,7 +168,13 @@ class _Call:
                 return getattr(conv, params)(**value)
         if isinstance(value, dict):
             return next(text for key, text in value.items() if _is_of(self.cell.dtype, key))
-        return self.values.get(name, self.values.get(kind)) if value is None else value
+        return value
+
+    def _dtype(self) -> DType | GgmlDType | None:
+        """The dtype that a device method is called for, or another one than that of the storage."""
+        if self.method.operands and isinstance(self.cell.dtype, DType):
+            return DType(another_dtype(self.cell.dtype.value))
+        return self.cell.dtype
 
     def _group(self) -> Group:
         """A group of one, which has sent itself as many elements as there are."""
@@ -170,19 +183,19 @@ class _Call:
         group.host.send(np.zeros(math.prod(self.written["self"]), self.cell.dtype.numpy), 0)
         return group
 
-    def storage(self, name: str, arguments: Arguments, make: Make) -> Any:
-        """The storage of an operand, or those of several; None of one that is not given."""
+    def storage(self, name: str, make: Make) -> Any:
+        """Return the storage of an operand, or those of several; None of one that is not given."""
         operand, shape = self.method.operands[name], self.written[name]
         if shape is None:
             return None
         if operand.layout is None:
-            return self._made(operand, math.prod(shape), None, arguments, make)
-        where = arguments[operand.layout]
+            return self._made(operand, math.prod(shape), None, make)
+        where = self.layouts[operand.layout]
         if isinstance(where, tuple):
-            return tuple(self._made(operand, each.end, each, arguments, make) for each in where)
-        return self._made(operand, where.end, where, arguments, make)
+            return tuple(self._made(operand, each.end, each, make) for each in where)
+        return self._made(operand, where.end, where, make)
 
-    def _made(self, operand: Operand, length: int, where: Layout | None, arguments: Arguments, make: Make) -> Storage:
+    def _made(self, operand: Operand, length: int, where: Layout | None, make: Make) -> Storage:
         dtype = self.cell.dtype
         match operand.dtype:
             case "same":
@@ -192,14 +205,14 @@ class _Call:
                 name = dtype.compute.value
             case other:
                 name = other
-        return make(name, length, self._numbers(operand, where, arguments))
+        return make(name, length, self._numbers(operand, where))
 
-    def _numbers(self, operand: Operand, where: Layout | None, arguments: Arguments) -> Numbers:
+    def _numbers(self, operand: Operand, where: Layout | None) -> Numbers:
         if operand.below is not None:
             names = inspect.signature(operand.below).parameters
-            return Numbers(below=operand.below(**{name: arguments[name] for name in names}))
+            return Numbers(below=operand.below(**{name: self._value(name) for name in names}))
         if operand.values is None:
-            return Numbers(units=self.cell.op in PRODUCTS)
+            return Numbers(units=(self.cell.op or self.cell.method) in PRODUCTS)
         words: dict[str, Any] = {"matrix": where} if operand.values == "definite" else {operand.values: True}
         return Numbers(**words)
 

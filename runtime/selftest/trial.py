@@ -44,14 +44,14 @@ _DECOMPOSITIONS: Final = ("eig", "eigh", "qr", "svd")
 # which attention of 16 bits may also round the probabilities to 16 bits.
 _OF_DECOMPOSITIONS: Final = 256
 _OF_ATTENTION: Final = 16
-# The method that computes what a gradient is given, and the arguments that are its results.
-_FORWARD: Final[dict[str, tuple[str, tuple[str, ...]]]] = {
+FORWARD: Final[dict[str, tuple[str, tuple[str, ...]]]] = {
     "cross_entropy_gradient": ("cross_entropy", ("losses",)),
     "scaled_dot_product_attention_gradient": (
         "scaled_dot_product_attention_with_logsumexp",
         ("result", "logsumexp"),
     ),
 }
+"""The methods that compute what gradients are given, and the arguments that are their results."""
 
 
 class Tolerance(NamedTuple):
@@ -153,7 +153,7 @@ def example(
 
 def _consistent(made: Example) -> Example:
     """Pass to a gradient the results of its function, in place of random numbers."""
-    method, keys = _FORWARD.get(made.method, ("", ()))
+    method, keys = FORWARD.get(made.method, ("", ()))
     if method:
         function = getattr(made.owner, method)
         names = [*inspect.signature(function).parameters]

@@ -32,8 +32,7 @@ from tallow.runtime.core.argument import REQUIRED
 from tallow.runtime.custom.user_op import UserOp
 from tallow.runtime.ranks.group import Group
 
-from . import calls, custom_ops
-from .oracle.scans import SCANS
+from . import bases, calls, custom_ops
 
 Device = tallow.Device
 
@@ -294,35 +293,13 @@ _SCATTERED = (_ROW, f"ramp(d, DType.I64, 4); {_ROW}; 0")
 _MATRIX, _VECTOR = "ramp(d, DType.F32, 2, 3)", "ramp(d, DType.F32, 3)"
 _SCALAR = "ramp(d, DType.F32, 1)[0]"
 _SQUARE = "tl.Tensor.eye(3, device=d)"
-# Calls whose arguments must fit each other, as they hardly ever do by chance: what each is called on, and these.
+# Calls of which the spec has no example, and whose arguments must fit each other: what each is called on, and these.
 BASES = {
     "load_safetensors": (None, "'made.safetensors'; 'cpu'; print"),
     "open_safetensors": (None, "'made.safetensors'; 'cpu'"),
     "set_threads": (None, "2"),
-    "BinaryOp": (None, "'add'"),
-    "CmpOp": (None, "'eq'"),
-    "ReduceOp": (None, "'sum'"),
-    "UnaryOp": (None, "'exp'"),
-    "UnaryGradientOp": (None, "'sin_gradient'"),
-    "BinaryGradientOp": (None, "'div_gradient_y'"),
-    "BinaryGradientsOp": (None, "'mul_gradients'"),
-    "DType": (None, "'f32'"),
-    "GgmlDType": (None, "'Q4_0'"),
     "GgmlDType.from_u32": (None, "2"),
-    "Device.quantized_zeros": ("d", "64; 'Q4_0'"),
-    "Device.quantized_from_data": ("d", "np.zeros(36, np.uint8); 'Q4_0'"),
-    "QStorage.zeros": (None, "d; 64; 'Q4_0'"),
     "QStorage.from_data": (None, "bytes(36); d; 'Q4_0'"),
-    "QStorage.quantize": ("blocks(d)", "d.zeros((64,), DType.F32); at(64)"),
-    "QStorage.dequantize": ("blocks(d)", "64"),
-    "QStorage.dequantize_f16": ("blocks(d)", "64"),
-    "QStorage.embedding": ("blocks(d)", f"2; 32; {_ROWS}; at(3)"),
-    "QStorage.fwd": ("blocks(d)", f"2; 32; {_COUNT}; at(1, 32); 'q8_1'"),
-    "QStorage.fwd_rms_norm": (
-        "blocks(d)",
-        f"2; 32; {_COUNT}; at(1, 32); {_COUNT}; at(32); {_COUNT}; at(1, 32); 'q8_1'; 1e-5",
-    ),
-    "QStorage.fwd_silu_mul": ("blocks(d)", f"2; 32; {_COUNT}; at(1, 32); {_COUNT}; at(1, 32); 'q8_1'"),
     "QTensor": (None, "blocks(d); (2, 32)"),
     "QTensor.new": (None, "blocks(d); (2, 32)"),
     "QTensor.quantize": (None, "ramp(d, DType.F16, 2, 32); 'Q4_0'"),
@@ -337,65 +314,11 @@ BASES = {
     "Graph.replay": ("captured(d)", ""),
     "Kernel.compile": (None, "'nothing'; NOTHING; d; (); ''"),
     "Kernel.launch": ("kernel(d)", "1; 8; 0"),
-    "Device.rand_uniform_f64": ("d", "0; 1; (2, 3); DType.F32"),
-    "Device.rand_normal_f64": ("d", "0; 1; (2, 3); DType.F32"),
-    "Device.rand_integers": ("d", "0; 9; (2, 3)"),
     "Tensor.randint": (None, "0; 9; (2, 3); DType.F32; d"),
     "Tensor.randperm": (None, "6; DType.U8; d"),
     "Tensor.multinomial": (_ROW, "2; True"),
     "randint": (None, "0; 9; (2, 3); DType.F32; d"),
     "randperm": (None, "6; DType.U8; d"),
-    "Device.arange": ("d", "0; 1; (2, 3); DType.F32"),
-    "Storage.binary_impl": (_COUNT, f"tl.BinaryOp.ADD; {_COUNT}; at(4); at(4)"),
-    "Storage.binary_assign": (_COUNT, f"tl.BinaryOp.ADD; at(4); {_COUNT}; at(4)"),
-    "Storage.unary_gradient": (_COUNT, f"tl.UnaryGradientOp.SIN_GRADIENT; at(4); {_COUNT}; at(4)"),
-    "Storage.binary_gradient": (
-        _COUNT,
-        f"tl.BinaryGradientOp.DIV_GRADIENT_Y; at(4); {_COUNT}; at(4); {_COUNT}; at(4)",
-    ),
-    "Storage.binary_gradients": (
-        _COUNT,
-        f"tl.BinaryGradientsOp.MUL_GRADIENTS; at(4); {_COUNT}; at(4); {_COUNT}; at(4)",
-    ),
-    "Storage.leaky_relu_gradient": (_COUNT, f"at(4); {_COUNT}; at(4); 0.5"),
-    "Storage.clamp_gradient": (_COUNT, f"at(4); {_COUNT}; at(4); 0; 1"),
-    "Storage.powf_gradient": (_COUNT, f"at(4); {_COUNT}; at(4); 2"),
-    "Storage.elu_gradient": (_COUNT, f"at(4); {_COUNT}; at(4); 1"),
-    "Storage.huber": (_COUNT, f"at(4); {_COUNT}; at(4); 1"),
-    "Storage.huber_gradient_x": (_COUNT, f"at(4); {_COUNT}; at(4); {_COUNT}; at(4); 1"),
-    "Storage.huber_gradients": (_COUNT, f"at(4); {_COUNT}; at(4); {_COUNT}; at(4); 1"),
-    "Storage.assign": (_COUNT, f"at(4); {_COUNT}; at(4)"),
-    "Storage.cmp": (_COUNT, f"tl.CmpOp.EQ; {_COUNT}; at(4); at(4)"),
-    "Storage.where_cond_gradients": (_ROWS, f"at(4); {_COUNT}; at(4)"),
-    "Storage.where_cond": (_ROWS, f"at(4); {_COUNT}; at(4); {_COUNT}; at(4)"),
-    "Storage.fft": ("d.storage(np.ones(8, np.complex64))", "at(2, 4); True"),
-    "Storage.rfft": (_COUNT, "at(2, 4)"),
-    "Storage.irfft": ("d.storage(np.ones(6, np.complex64))", "at(2, 3); 4"),
-    "Storage.triangle": (_COUNT, "at(2, 3); 1; True"),
-    "Storage.cholesky": ("d.storage(np.eye(2, dtype=np.float32))", "at(2, 2)"),
-    "Storage.det": (_COUNT, "at(2, 2)"),
-    "Storage.slogdet": (_COUNT, "at(2, 2)"),
-    "Storage.solve": ("d.storage(np.eye(2, dtype=np.float32))", f"at(2, 2); {_COUNT}; at(2, 3)"),
-    "Storage.eig": (_COUNT, "at(2, 2); True"),
-    "Storage.eigh": (_COUNT, "at(2, 2); True"),
-    "Storage.qr": (_COUNT, "at(2, 3); True"),
-    "Storage.svd": (_COUNT, "at(2, 3); True; False"),
-    "Storage.gather": (_COUNT, f"at(4); {_ROWS}; at(4); 0"),
-    "Storage.index_select": (_COUNT, f"{_ROWS}; at(4); at(4); 0"),
-    "Storage.index_add": _SCATTER,
-    "Storage.scatter_set": _SCATTER,
-    "Storage.scatter_add": _SCATTER,
-    "Storage.all_reduce": (_COUNT, "at(4); 'sum'; alone()"),
-    "Storage.reduce_scatter": (_COUNT, "at(4); 'max'; alone()"),
-    "Storage.reduce": (_COUNT, "at(4); 'mean'; 0; alone()"),
-    "Storage.recv": (_COUNT, "at(4); 0; sent(d)"),
-    "Storage.reduce_op": (_COUNT, "tl.ReduceOp.SUM; at(2, 3); (1,)"),
-    "Storage.var": (_COUNT, "at(2, 3); (1,); 1"),
-    "Storage.std": (_COUNT, "at(2, 3); (1,); 1"),
-    "Storage.argsort": (_COUNT, "at(2, 3); True; 2"),
-    "Storage.sort": (_COUNT, "at(2, 3); True; 2"),
-    "Storage.searchsorted": (_COUNT, f"at(4); {_COUNT}; at(2, 3); True"),
-    "Tensor.searchsorted": (_ROW, "ramp(d, DType.F32, 2, 3); 'right'"),
     "Tensor.bincount": ("ramp(d, DType.I64, 4)", "ramp(d, DType.F32, 4); 5"),
     "Tensor.roll": ("ramp(d, DType.F32, 2, 3)", "(1, 2); (0, 1)"),
     "Tensor.unfold": ("ramp(d, DType.F32, 2, 3)", "1; 2; 1"),
@@ -423,55 +346,6 @@ BASES = {
     "read_npy": (None, "'made.npy'; 'cpu'"),
     "read_npz": (None, "'made.npz'; 'cpu'"),
     "Tensor.topk": ("ramp(d, DType.F32, 2, 3)", "2; 1; True"),
-    **{f"Storage.{name}": (_COUNT, f"at(2, 3); 1{'; False' * scan.directions}") for name, scan in SCANS.items()},
-    "Storage.matmul": (_COUNT, f"{_COUNT}; (1, 2, 2, 2); at(1, 2, 2); at(1, 2, 2)"),
-    "Storage.scaled_dot_product_attention": _ATTENDED,
-    "Storage.scaled_dot_product_attention_with_logsumexp": _ATTENDED,
-    "Storage.scaled_dot_product_attention_gradient": (
-        _COUNT,
-        f"at(1, 2, 2, 4); {_COUNT}; at(1, 1, 3, 4); {_COUNT}; at(1, 1, 3, 4); {_COUNT}; at(1, 2, 2, 4); "
-        f"{_COUNT}; at(1, 2, 2, 4); {_COUNT}; at(1, 2, 2); {_COUNT}; at(1, 2, 2, 3); {_ROWS}; at(1); True; True; 0.5",
-    ),
-    "Storage.linear": (_COUNT, f"at(2, 3); {_COUNT}; at(4, 3); {_COUNT}; at(4)"),
-    "Storage.conv1d": (_COUNT, f"at(1, 1, 4); {_COUNT}; at(1, 1, 2); tl.ParamsConv1D(**LINE)"),
-    "Storage.conv2d": (_COUNT, f"at(1, 1, 2, 2); {_COUNT}; at(1, 1, 1, 2); tl.ParamsConv2D(**IMAGE)"),
-    "Storage.conv_transpose1d": (
-        _COUNT,
-        f"at(1, 1, 4); {_COUNT}; at(1, 1, 2); tl.ParamsConvTranspose1D(**LINE, output_padding=0)",
-    ),
-    "Storage.conv_transpose2d": (
-        _COUNT,
-        f"at(1, 1, 2, 2); {_COUNT}; at(1, 1, 1, 2); tl.ParamsConvTranspose2D(**IMAGE, output_padding=0)",
-    ),
-    "Storage.avg_pool2d": _POOL,
-    "Storage.max_pool2d": _POOL,
-    "Storage.upsample_nearest1d": (_COUNT, "at(1, 2, 4); 6"),
-    "Storage.upsample_nearest2d": (_COUNT, "at(1, 2, 4, 4); 6; 7"),
-    "Storage.upsample_bilinear2d": (_COUNT, "at(1, 2, 4, 4); 6; 7; False; None; 1.5"),
-    "Storage.softmax_gradient": (_COUNT, f"at(2, 3); {_COUNT}; at(2, 3); 1"),
-    "Storage.log_softmax_gradient": (_COUNT, f"at(2, 3); {_COUNT}; at(2, 3); 1"),
-    "Storage.layer_norm": (_COUNT, f"at(2, 3); {_COUNT}; at(3); {_COUNT}; at(3); {_COUNT}; at(2, 3); 1e-5"),
-    "Storage.rms_norm": (_COUNT, f"at(2, 3); {_COUNT}; at(3); {_COUNT}; at(2, 3); 1e-5"),
-    "Storage.layer_norm_gradient": (
-        _COUNT,
-        f"at(2, 3); {_COUNT}; at(2, 3); {_COUNT}; at(3); {_COUNT}; at(2, 3); True; True; 1e-5",
-    ),
-    "Storage.rms_norm_gradient": (
-        _COUNT,
-        f"at(2, 3); {_COUNT}; at(2, 3); {_COUNT}; at(3); {_COUNT}; at(2, 3); True; 1e-5",
-    ),
-    "Storage.rope": (_COUNT, f"at(2, 4); {_COUNT}; at(3, 2); {_COUNT}; at(3, 2); {_ROWS}; at(1); False"),
-    "Storage.cross_entropy": (_COUNT, f"at(2, 3); {_ROWS}; at(2); 1; 0"),
-    "Storage.cross_entropy_gradient": (
-        _COUNT,
-        f"at(2, 3); {_COUNT}; at(2); {_COUNT}; at(2); {_ROWS}; at(2); 1; 0; False",
-    ),
-    "Storage.ratio_of_sums": (_COUNT, f"at(2, 3); {_COUNT}; at(2, 3)"),
-    "Storage.copy_strided_src": (_COUNT, f"{_COUNT}; 3; at(2, 3)"),
-    "Storage.cat": (_COUNT, f"at(2, 3); ({_COUNT},); (at(2, 4),); 1"),
-    "Storage.sgd_step": (_COUNT, f"{_STEP}; {_COUNT}; {_COUNT}; False"),
-    "Storage.adam_step": (_COUNT, f"{_STEP}; d.storage(np.zeros(64, dtype=np.float32)); {_COUNT}; False"),
-    "Storage.copy2d": (_COUNT, f"{_COUNT}; 2; 3; 4; 5; 6; 7"),
     "Tensor.scaled_dot_product_attention": (
         "ramp(d, DType.F32, 2, 3, 4)",
         "ramp(d, DType.F32, 1, 5, 4); ramp(d, DType.F32, 1, 5, 4); ramp(d, DType.F32, 3, 5); False; None; "
@@ -481,38 +355,24 @@ BASES = {
     "Tensor.conv2d": (_IMAGE, f"ramp(d, DType.F32, 2, 1, 2, 2); (1, 0); 1; 1; 2; {_PAIR}"),
     "Tensor.conv_transpose1d": (_LINE, f"ramp(d, DType.F32, 2, 1, 2); 1; 0; 2; 1; 2; {_PAIR}"),
     "Tensor.conv_transpose2d": (_IMAGE, f"ramp(d, DType.F32, 2, 1, 2, 2); 1; 0; 2; 1; 2; {_PAIR}"),
-    "Tensor.avg_pool2d": (_IMAGE, "2; (1, 2); (0, 1)"),
-    "Tensor.max_pool2d": (_IMAGE, "2; (1, 2); (0, 1)"),
-    "Tensor.upsample_nearest1d": (_LINE, "6"),
-    "Tensor.upsample_nearest2d": (_IMAGE, "6; 7"),
-    "Tensor.upsample_bilinear2d": (_IMAGE, "6; 7; False; None; 1.5"),
     "Tensor.to": (_MATRIX, "'cpu'; 'f16'"),
     "Tensor.mm": (_MATRIX, "ramp(d, DType.F32, 3, 2)"),
     "Tensor.bmm": ("ramp(d, DType.F32, 1, 2, 3)", "ramp(d, DType.F32, 1, 3, 2)"),
     "Tensor.clamp": (_MATRIX, "0; 1"),
     "Tensor.split": (_MATRIX, "2; 1"),
     "Device.is_available": (None, "'cpu'"),
-    "Tensor.gather": ("ramp(d, DType.F32, 4)", "ramp(d, DType.I64, 4); 0"),
-    "Tensor.index_select": ("ramp(d, DType.F32, 4)", "ramp(d, DType.I64, 4); 0"),
-    "Tensor.index_add": _SCATTERED,
     "Tensor.index_copy_": _SCATTERED,
     "Tensor.__setitem__": (_ROW, f"slice(None, None, 2); {_PAIR}"),
     "Tensor.slice_set": (_ROW, "ramp(d, DType.F32, 2); 0; 1"),
     "Tensor.scatter": _SCATTERED,
     "Tensor.scatter_": _SCATTERED,
-    "Tensor.scatter_add": _SCATTERED,
     "Tensor.scatter_add_": _SCATTERED,
     "Tensor.where": ("ramp(d, DType.U8, 4)", f"{_ROW}; 1.5"),
     "Tensor.narrow": ("ramp(d, DType.F32, 2, 3)", "1; 0; 2; 1"),
     "Tensor.chunk": ("ramp(d, DType.F32, 2, 3)", "2; 1"),
     "Tensor.pad_with_zeros": ("ramp(d, DType.F32, 2, 3)", "1; 2; 1"),
     "Tensor.from_storage": (None, f"{_COUNT}; at(2, 3)"),
-    "Tensor.layer_norm": (_MATRIX, f"{_VECTOR}; {_VECTOR}; 1e-5; {_MATRIX}"),
-    "Tensor.rms_norm": (_MATRIX, f"{_VECTOR}; 1e-5; {_MATRIX}"),
-    "Tensor.cross_entropy": (_MATRIX, "ramp(d, DType.I64, 2); 1; 'sum'"),
-    "Tensor.rope": ("ramp(d, DType.F32, 2, 6)", f"{_MATRIX}; {_MATRIX}; 0; True"),
     "Tensor.matmul": ("ramp(d, DType.F32, 2, 3)", "ramp(d, DType.F32, 3, 2)"),
-    "Tensor.linear": ("ramp(d, DType.F32, 2, 3)", "ramp(d, DType.F32, 4, 3); ramp(d, DType.F32, 4)"),
     "Tensor.__matmul__": ("ramp(d, DType.F32, 2, 3)", "ramp(d, DType.F32, 3, 2)"),
     "Tensor.__bool__": (_SCALAR, ""),
     "Tensor.__float__": (_SCALAR, ""),
@@ -685,19 +545,48 @@ class Example(NamedTuple):
         return function(*arguments, **keywords)
 
 
+@cache
 def base_of(call: Call) -> Example:
     """A call whose arguments fit."""
     named = [parameter for parameter in call.parameters if "VAR" not in parameter.kind.name]
-    if call.name in BASES:
-        of, text = BASES[call.name]
-        given = values(text)
+    base = None if call.name in BASES else _of_spec(call)
+    of = None if call.owner is None else FITTING[call.owner][0]
+    if base is not None:
+        of = Value(*base.of)
+        named = [parameter for parameter in named if parameter.name in base.arguments]
+        given = [fitting(call, it)[0] if _is_user_op(it) else Value(*base.arguments[it.name]) for it in named]
+    elif call.name in BASES:
+        text, arguments = BASES[call.name]
+        of, given = values(text)[0] if text else None, values(arguments)
     else:
-        of = None if call.owner is None else FITTING[call.owner][0].text
         named = [parameter for parameter in named if parameter.default is parameter.empty]
-        given = [(fitting(call, parameter) or HOSTILE)[0] for parameter in named]
+        given = [_fitting_one(call, parameter) for parameter in named]
     keywords = {parameter.name: value for parameter, value in zip(named, given, strict=True)}
     by_place = [keywords.pop(parameter.name) for parameter in named if parameter.kind is parameter.POSITIONAL_ONLY]
-    return Example(call, values(of)[0] if of else None, tuple(by_place), keywords)
+    return Example(call, of, tuple(by_place), keywords)
+
+
+def _fitting_one(call: Call, parameter: inspect.Parameter) -> Value:
+    """Something that fits a parameter; of an enum the name of a member."""
+    kind = getattr(tallow, call.name, None)
+    if isinstance(kind, type) and issubclass(kind, enum.Enum):
+        name = next(iter(kind)).value
+        return Value(repr(name), lambda _: name)
+    return (fitting(call, parameter) or HOSTILE)[0]
+
+
+def _is_user_op(parameter: inspect.Parameter) -> bool:
+    kind = getattr(tallow, str(parameter.annotation), None)
+    return isinstance(kind, type) and issubclass(kind, UserOp)
+
+
+@cache
+def _of_spec(call: Call) -> bases.Base | None:
+    """The example of the spec for a method of the spec, or of its name."""
+    name = call.name.rpartition(".")[2]
+    if call.owner == "Tensor":
+        return bases.of_tensors(name, {parameter.name: parameter for parameter in call.parameters})
+    return bases.of_spec(call.owner or "", name)
 
 
 # Where a call takes any keyword, it names the right ones for those of NumPy; the last is nobody's.
@@ -713,7 +602,7 @@ def examples(draw: st.DrawFn, found: dict[str, Call]) -> Example:
     unprinted = "np\\.|5000" if names == {"value"} else "5000" if names & {"op", "name"} else "$^"
     hostile = [value for value in HOSTILE if not re.search(unprinted, value.text)]
     named = [parameter for parameter in call.parameters if "VAR" not in parameter.kind.name]
-    if call.name in BASES and named and draw(st.booleans()):
+    if named and (call.name in BASES or _of_spec(call) is not None) and draw(st.booleans()):
         base = base_of(call)
         changed = draw(st.lists(st.sampled_from(named), min_size=1, max_size=2, unique=True))
         new = {parameter.name: draw(st.sampled_from(hostile + fitting(call, parameter))) for parameter in changed}

@@ -183,6 +183,8 @@ class ComposedMethods(IndexMethods):
         Tensor([3, 5, 7], dtype=i64)
         >>> tl.Tensor([1, 4, 9, 16]).diff(n=2)
         Tensor([2, 2], dtype=i64)
+        >>> tl.Tensor([1, 4, 9]).diff(prepend=tl.Tensor([0]), append=tl.Tensor([16]))
+        Tensor([1, 3, 5, 7], dtype=i64)
         """
         if axis is not None:
             dim = argument.dim_of("diff", dim, axis)

@@ -120,6 +120,8 @@ class CountingMethods(ComposedMethods):
 
         >>> tl.Tensor([0, 2, 2, 3]).bincount()
         Tensor([1, 0, 2, 1], dtype=i64)
+        >>> tl.Tensor([0, 2, 2]).bincount(weights=tl.Tensor([0.5, 1.0, 2.0]), minlength=4)
+        Tensor([0.5, 0.0, 3.0, 0.0], dtype=f32)
         """
         least = argument.integer("bincount", "minlength", minlength)
         if self.rank != 1:

@@ -47,6 +47,9 @@ class AttentionMethods(TensorBase):
         >>> query = key = value = tl.randn((1, 8, 16, 64))
         >>> query.scaled_dot_product_attention(key, value, causal=True).shape
         (1, 8, 16, 64)
+        >>> mask, lengths = tl.zeros((1, 8, 16, 16)), tl.Tensor([12])
+        >>> query.scaled_dot_product_attention(key, value, mask, scale=0.125, lengths=lengths).shape
+        (1, 8, 16, 64)
         """
         if not (isinstance(key, TensorBase) and isinstance(value, TensorBase)):
             require_tensors(_OP, key=key, value=value)

@@ -56,6 +56,10 @@ class ConvolutionMethods(CreationMethods):
         Tensor([[[-1., -1., -1.]]], dtype=f32)
         >>> x.conv1d(kernel, padding=1, stride=2)
         Tensor([[[-1., -1.,  4.]]], dtype=f32)
+        >>> x = tl.ones((1, 2, 4))
+        >>> x.conv1d(tl.ones((2, 1, 2)), padding=(1, 0), stride=2, groups=2, bias=tl.Tensor([0.0, 5.0]))
+        Tensor([[[1., 2.],
+                 [6., 7.]]], dtype=f32)
         """
         padded, least = self._padded_unevenly("conv1d", [_ends(padding)])
         steps = {"padding": least, "stride": stride, "dilation": dilation}
@@ -78,6 +82,10 @@ class ConvolutionMethods(CreationMethods):
 
         >>> tl.Tensor([[[1.0, 2.0]]]).conv_transpose1d(tl.Tensor([[[1.0, 1.0]]]), stride=2)
         Tensor([[[1., 1., 2., 2.]]], dtype=f32)
+        >>> x = tl.ones((1, 2, 2))
+        >>> x.conv_transpose1d(tl.ones((2, 1, 2)), padding=1, stride=2, groups=2, bias=tl.Tensor([0.0, 5.0]))
+        Tensor([[[1., 1.],
+                 [6., 6.]]], dtype=f32)
         """
         steps = {"padding": padding, "output_padding": output_padding, "stride": stride, "dilation": dilation}
         return self._convolved("conv_transpose1d", kernel, groups, steps, bias)
@@ -98,6 +106,9 @@ class ConvolutionMethods(CreationMethods):
 
         >>> tl.ones((1, 3, 8, 8)).conv2d(tl.ones((4, 3, 3, 3)), padding=1, stride=2).shape
         (1, 4, 4, 4)
+        >>> x = tl.ones((1, 2, 4, 4))
+        >>> x.conv2d(tl.ones((6, 1, 2, 2)), padding=(1, 0), stride=2, groups=2, bias=tl.zeros(6)).shape
+        (1, 6, 3, 2)
         """
         pads = padding if isinstance(padding, tuple | list) else (padding, padding)
         padded, least = self._padded_unevenly("conv2d", [_ends(pad) for pad in pads])
@@ -120,6 +131,9 @@ class ConvolutionMethods(CreationMethods):
 
         >>> tl.ones((1, 4, 4, 4)).conv_transpose2d(tl.ones((4, 3, 2, 2)), stride=2).shape
         (1, 3, 8, 8)
+        >>> x = tl.ones((1, 2, 4, 4))
+        >>> x.conv_transpose2d(tl.ones((2, 3, 2, 2)), padding=1, stride=2, groups=2, bias=tl.zeros(6)).shape
+        (1, 6, 6, 6)
         """
         steps = {"padding": padding, "output_padding": output_padding, "stride": stride, "dilation": dilation}
         return self._convolved("conv_transpose2d", kernel, groups, steps, bias)
@@ -216,6 +230,8 @@ class ConvolutionMethods(CreationMethods):
         >>> tl.arange(16.0).reshape(1, 1, 4, 4).avg_pool2d(2)
         Tensor([[[[ 2.5,  4.5],
                   [10.5, 12.5]]]], dtype=f32)
+        >>> tl.arange(16.0).reshape(1, 1, 4, 4).avg_pool2d((2, 3), stride=(1, 2), padding=(0, 1)).shape
+        (1, 1, 3, 2)
         """
         return self._pooled("avg_pool2d", kernel_size, stride, padding, 0)
 
@@ -233,6 +249,8 @@ class ConvolutionMethods(CreationMethods):
         >>> tl.arange(16.0).reshape(1, 1, 4, 4).max_pool2d(2)
         Tensor([[[[ 5.,  7.],
                   [13., 15.]]]], dtype=f32)
+        >>> tl.arange(16.0).reshape(1, 1, 4, 4).max_pool2d((2, 3), stride=(1, 2), padding=(0, 1)).shape
+        (1, 1, 3, 2)
         """
         return self._pooled("max_pool2d", kernel_size, stride, padding, _lowest(self.dtype))
 

@@ -42,6 +42,10 @@ class LayerMethods(AssignmentMethods, GradientMethods, NetworkOpMethods):
         >>> x.batch_norm(training=True)
         Tensor([[-1., -1.],
                 [ 1.,  1.]], dtype=f32)
+        >>> mean, variance = tl.Tensor([2.0, 20.0]), tl.Tensor([1.0, 100.0])
+        >>> x.batch_norm(mean, variance, weight=tl.Tensor([2.0, 3.0]), bias=tl.Tensor([0.0, 1.0]))
+        Tensor([[-2., -2.],
+                [ 2.,  4.]], dtype=f32)
         """
         op = "batch_norm"
         statistics = {"running_mean": running_mean, "running_var": running_var}
@@ -87,6 +91,9 @@ class LayerMethods(AssignmentMethods, GradientMethods, NetworkOpMethods):
 
         >>> tl.Tensor([[1.0, 2.0, 10.0, 20.0]]).group_norm(2)
         Tensor([[-1.,  1., -1.,  1.]], dtype=f32)
+        >>> x = tl.Tensor([[1.0, 2.0, 10.0, 20.0]])
+        >>> x.group_norm(2, weight=tl.Tensor([1.0, 1.0, 2.0, 2.0]), bias=tl.Tensor([0.0, 0.0, 1.0, 1.0]))
+        Tensor([[-1.,  1., -1.,  3.]], dtype=f32)
         """
         op = "group_norm"
         self._require_channels(op, 2, weight=weight, bias=bias)

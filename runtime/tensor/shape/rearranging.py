@@ -38,6 +38,9 @@ class RearrangingMethods(CountingMethods):
 
         >>> tl.arange(5).roll(2)
         Tensor([3, 4, 0, 1, 2], dtype=i64)
+        >>> tl.arange(6).reshape(2, 3).roll((1, 1), dims=(0, 1))
+        Tensor([[5, 3, 4],
+                [2, 0, 1]], dtype=i64)
         """
         if axis is not None:
             dims = argument.by_other_name("roll", "dims", dims, "axis", axis)

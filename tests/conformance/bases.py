@@ -1,0 +1,90 @@
+"""Calls whose arguments fit each other: the examples of the spec, as methods of storages, devices and tensors."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Mapping
+from functools import cache
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+import tallow
+from tallow.examples import METHODS
+from tallow.runtime.base.example import Operand
+from tallow.runtime.selftest import examples, trial
+
+if TYPE_CHECKING:
+    from tallow.runtime.doctor.support import SupportCell
+
+# What makes a value on a device.
+Maker = Callable[[tallow.Device], Any]
+# The classes whose methods are those of the spec.
+OWNERS = ("Storage", "QStorage", "Device")
+_NO_TENSOR = Operand(None, "")
+
+
+class Base(NamedTuple):
+    """What a call is made on, and its arguments by name: each a text to show, and what makes it."""
+
+    of: tuple[str, Maker]
+    arguments: Mapping[str, tuple[str, Maker]]
+
+
+@cache
+def example_cell(method: str) -> SupportCell:
+    """A cell of a method, of f32 where that is supported."""
+    cells = [cell for cell in tallow.support() if cell.method == method and cell.status == "supported"]
+    return min(cells, key=lambda cell: str(cell.dtype) != "f32")
+
+
+def make_on(device: tallow.Device) -> examples.Make:
+    """What makes the storages of examples."""
+
+    def make(name: str, length: int, numbers: examples.Numbers = examples.ANY) -> tallow.Storage:
+        return device.storage(trial.array(np.random.default_rng(0), name, length, numbers))
+
+    return make
+
+
+def of_spec(owner: str, method: str, number: int = examples.SMALLEST) -> Base | None:
+    """An example of the spec for a storage method or a device method."""
+    if owner not in OWNERS or method not in METHODS:
+        return None
+    cell = example_cell(method)
+    call = examples.Call(cell, number)
+
+    def argument(name: str) -> tuple[str, Maker]:
+        return f"{name} of {method}", lambda device: call.argument(name, make_on(device))
+
+    def own(device: tallow.Device) -> Any:
+        if owner == "Device":
+            return device
+        if owner == "QStorage":
+            return device.quantized_zeros(examples.block_count(cell, number), cell.dtype)
+        return call.storage("self", make_on(device))
+
+    return Base((f"self of {method}", own), {name: argument(name) for name in call.method.parameters})
+
+
+def of_tensors(method: str, parameters: Mapping[str, inspect.Parameter]) -> Base | None:
+    """The same with tensors, for the tensor method with the name of a storage method."""
+    if method not in METHODS or METHODS[method].operands.get("self", _NO_TENSOR).layout is None:
+        return None
+    cell = example_cell(method)
+    call = examples.Call(cell)
+
+    def tensor(name: str) -> Maker:
+        layout = call.layouts[call.method.operands[name].layout]
+        return lambda device: tallow.Tensor.from_storage(call.storage(name, make_on(device)), layout)
+
+    written = {**call.written, **call.written.get("params", {})}
+    arguments: dict[str, tuple[str, Maker]] = {}
+    for name in parameters:
+        if name in call.method.operands and written[name] is not None:
+            arguments[name] = f"{name} of {method}", tensor(name)
+        elif written.get(name) is not None and name not in call.method.operands:
+            arguments[name] = repr(written[name]), lambda _, value=written[name]: value
+        elif isinstance(parameters[name].default, str | float):
+            arguments[name] = repr(parameters[name].default), lambda _, value=parameters[name].default: value
+    required = {name for name, each in parameters.items() if each.default is each.empty}
+    return Base((f"self of {method}", tensor("self")), arguments) if required <= arguments.keys() else None
