@@ -61,6 +61,9 @@ def test_results_are_the_same_for_every_number_of_threads() -> None:
         "rows": lambda: x.sum(1),
         "columns": lambda: x.sum(0),
         "softmax": lambda: x.softmax(1),
+        "row formula": lambda: x.softmin(1),
+        "row formula of columns": lambda: x.softmin(0),
+        "row formula of short rows": lambda: x.reshape((-1, 27)).softmin(1),
         "norm": lambda: x.rms_norm(None, 1e-5),
         "linear": lambda: x[:3].linear(x),
         "attention": lambda: heads.scaled_dot_product_attention(heads, heads, causal=True),
@@ -363,6 +366,8 @@ def call_all(tensor):
                 x(70, i).var(0)
                 x(i, 70).softmax(1)
                 x(i, 70).log_softmax(1)
+                for rows in x(i, 70), x(70, i).t(), x(40, i), x(9, i, 3).transpose(1, 2), x(i, 80)[:, ::2]:
+                    rows.softmin(-1)
                 x(i, 70).layer_norm(x(70), x(70))
                 x(i, 70).cross_entropy(index(i).to_dtype(tl.DType.I64))
                 angles = tensor(np.ones((i + 2, 11), np.float32))
@@ -448,10 +453,10 @@ def test_kernels_under_sanitizers(tmp_path: Path) -> None:
     some += "|attend_f32|product_(bf16|f16|f64)|product_of_columns_(bf16|f16|f64)|block_product_F16"
     some += "|(block_product|rounded_product|decode)_(Q5_0|Q8_0|Q4K|Q3K)|decode_F16"
     some += "|sum_f16_rows|max_f32_columns|var_f32_columns|softmax_f16|log_softmax_f32|layer_norm_f16"
-    some += "|uniform_f16|normal_f32|cross_entropy_f32|rope_f16|scan_sum_f16|scan_prod_u8|search_f16"
+    some += "|softmin_(f16|f32)|uniform_f16|normal_f32|cross_entropy_f32|rope_f16|scan_sum_f16|scan_prod_u8|search_f16"
     flags = "-DTALLOW_VECTOR -std=c++17 -O0 -w -shared -fPIC -pthread -fno-exceptions -fsanitize=address,undefined"
-    families = "span", "fold", "host_index", "host_product", "host_few_rows", "host_random", "host_rows", "host_window"
-    families += "host_attention", "host_sort", "host_scan", "host_blocks"
+    families = "span", "fold", "host_index", "host_product", "host_few_rows", "host_random", "host_row", "host_rows"
+    families += "host_window", "host_attention", "host_sort", "host_scan", "host_blocks"
     version = subprocess.check_output(["g++", "--version"], text=True)
     included = [file.read_text() for folder in (sources, headers) for file in sorted(folder.glob("*.hpp"))]
     for family in families:

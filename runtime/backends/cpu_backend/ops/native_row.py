@@ -5,18 +5,24 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from itertools import pairwise
-from typing import Final, NamedTuple
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from .....kernels import host_arguments
+from .....kernels.constants import ROWS
+from .....op import MethodOp
 from ....program.builder import ProgramBuilder
 from ....program.values import NOWHERE, Buffer, Operand, Parameter, filled
 from ..values import RUN_PARTS, THREADS, number_bits
 from .native import copied
 
-# The arrays of RowFormula.
+if TYPE_CHECKING:
+    from ..kernels import HostKernels
+
+_FAMILY: Final = "host_row"
+# The arrays of RowFormula. No array of C++ is empty.
 _OPERANDS: Final = 4
 _RESULTS: Final = 3
-_PARAMETERS: Final = 4
+_PARAMETERS: Final = max(host_arguments.PARAMETERS[_FAMILY], 1)
 
 
 class _Strides(NamedTuple):
@@ -25,6 +31,20 @@ class _Strides(NamedTuple):
     outer: int
     length: int
     inner: int
+
+
+def row(
+    build: ProgramBuilder, kernels: HostKernels, op: MethodOp, *arguments: Operand | float | Parameter
+) -> Buffer | tuple[Buffer, ...] | None:
+    """As `row.row`; None where NumPy does it."""
+    operands = [argument for argument in arguments if isinstance(argument, Operand)]
+    dim, *parameters = [argument for argument in arguments if not isinstance(argument, Operand)]
+    kernel = op.kernel(operands[0].dtype)
+    if not isinstance(dim, int) or not kernels.has(_FAMILY, kernel):
+        return None
+    results, *_ = ROWS[op.value]
+    outputs = along(build, _FAMILY, kernel, results, dim, operands, parameters)
+    return outputs if results > 1 else outputs[0]
 
 
 def along(
