@@ -22,7 +22,7 @@ from tallow.runtime.doctor.support import SupportCell
 from tallow.runtime.ranks.coordinator import Coordinator
 from tallow.runtime.ranks.group import Group
 
-from . import calls, custom_ops, hostile, matrix
+from . import bases, calls, custom_ops, hostile, matrix
 from .oracle.formats import NUMPY
 from .test_cells import forged
 
@@ -157,16 +157,12 @@ def valid_calls(backend: str) -> dict[str, list[Valid]]:
         if (
             cell.backend == backend
             and cell.status == "supported"
-            and (isinstance(dtype, GgmlDType) or dtype in (None, _dtype_of_valid_calls(cell.method)))
+            and (isinstance(dtype, GgmlDType) or dtype in (None, bases.example_cell(cell.method).dtype))
             and op in (None, *alike[:1])
             and label not in [valid.label for valid in calls_of_method]
         ):
             calls_of_method.append(Valid(cell, label))
     return {method: some for method, some in found.items() if some and takes_arguments(method)}
-
-
-def _dtype_of_valid_calls(method: str) -> DType:
-    return DType.COMPLEX64 if method in matrix.TRANSFORMS else DType.F32
 
 
 def function_of(method: str) -> Any:

@@ -101,7 +101,7 @@ class ArithmeticMethods(ReductionMethods, ViewMethods):
         return (self // other, self % other) if isinstance(other, OPERANDS) else NotImplemented
 
     def __rdivmod__(self, other: float) -> tuple[Self, Self]:
-        return (other // self, other % self) if isinstance(other, OPERANDS) else NotImplemented
+        return (self.__rfloordiv__(other), self.__rmod__(other)) if isinstance(other, OPERANDS) else NotImplemented
 
     def __and__(self, other: Self | Array | int) -> Self:
         return self._binary(BITWISE_AND, other) if isinstance(other, OPERANDS) else NotImplemented

@@ -86,16 +86,6 @@ _UNARY_INTEGER: dict[str, Callable[[Array], Array]] = {
     "bitwise_invert": lambda x: ~x,
     "sign": lambda x: (x > 0).astype(np.int64) - (x < 0),
 }
-BIT_OPS = ("bitwise_and", "bitwise_or", "bitwise_xor", "bitwise_left_shift", "bitwise_right_shift")
-UNARY_INTEGER_OPS = tuple(_UNARY_INTEGER)
-BINARY_BOOL_OPS = ("bitwise_and", "bitwise_or", "bitwise_xor")
-BINARY_INTEGER_OPS = ("add", "sub", "mul", "div", "floor_divide", "remainder", "minimum", "maximum", "pow")
-BINARY_INTEGER_OPS += ("squared_difference", *BIT_OPS)
-# Functions of their own with parameters; the others are for floats only.
-INTEGER_METHODS = ("affine", "clamp", "to_dtype", "where_cond")
-# What has no order, and what numbers that are no pairs have no parts for.
-COMPLEX_CMP_OPS = ("eq", "ne")
-COMPLEX_ONLY_OPS = ("conj", "real", "imag", "angle")
 
 
 def unary(op: str, name: str, x: Array) -> Array:

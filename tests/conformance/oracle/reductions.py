@@ -154,13 +154,6 @@ EXACT: dict[str, Callable[[str, Array, tuple[int, ...]], Array]] = {
     "argmin": lambda name, values, dims: extreme_position("argmin", name, values, dims),
     "argmax": lambda name, values, dims: extreme_position("argmax", name, values, dims),
 }
-# Those of floats alone.
-FLOAT_REDUCTIONS = ("prod_slope", "count_zero", "count_min", "count_max", "mean", "norm", "logsumexp", "sum_powers")
-FLOAT_REDUCTIONS += ("centre",)
-# Those of truth values too.
-BOOL_REDUCTIONS = ("any", "all", "sum_i64", "prod_i64", "min", "max", "argmin", "argmax")
-# Those of complex numbers.
-COMPLEX_REDUCTIONS = ("sum", "prod", "mean", "any", "all")
 # Those of which nothing has no result.
 FINDS_ELEMENT = ("min", "max", "argmin", "argmax")
 

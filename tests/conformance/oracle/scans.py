@@ -22,8 +22,6 @@ class Scan(NamedTuple):
     compute: Compute
     empty: float | None
     """What no elements come to; None where they have no result."""
-    kinds: str = "float"
-    """The kinds of dtypes that it has: some of integer, float, complex and bool."""
     draws: tuple[str, ...] = ("modest",)
     """Functions of handlers/scans.py that make elements to test it with."""
 
@@ -75,10 +73,10 @@ def sums_of_exponentials(name: str, values: Array, dim: int) -> tuple[Array, Arr
 
 
 SCANS: Final[dict[str, Scan]] = {
-    "cumsum": Scan(sums, 0, "integer float complex"),
-    "cumprod": Scan(products, 1, "integer float complex", ("powers_of_two", "near_one")),
-    "cummax": Scan(partial(extremes, np.maximum), None, "bool integer float", ("few_values", "mixed")),
-    "cummin": Scan(partial(extremes, np.minimum), None, "bool integer float", ("few_values", "mixed")),
+    "cumsum": Scan(sums, 0),
+    "cumprod": Scan(products, 1, ("powers_of_two", "near_one")),
+    "cummax": Scan(partial(extremes, np.maximum), None, ("few_values", "mixed")),
+    "cummin": Scan(partial(extremes, np.minimum), None, ("few_values", "mixed")),
     "logcumsumexp": Scan(sums_of_exponentials, -np.inf, draws=("modest", "spread")),
 }
 
@@ -110,8 +108,3 @@ def positions(name: str, values: Array, found: Array, dim: int, *, reverse: bool
     is_found = np.where(is_nan, np.cumsum(is_nan, axis=dim) == 1, numbers == found)
     last = np.maximum.accumulate(np.where(is_found, order, 0), axis=dim)
     return (np.flip(length - 1 - last, dim) if reverse else last).astype(np.uint32)
-
-
-def of_kind(kind: str) -> tuple[str, ...]:
-    """The scans that have a kind of dtypes."""
-    return tuple(name for name, scan in SCANS.items() if kind in scan.kinds.split())
