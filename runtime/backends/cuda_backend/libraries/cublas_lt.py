@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import ctypes
-import threading
 from typing import TYPE_CHECKING, Any, Final, Self
 
 import numpy as np
@@ -14,7 +13,7 @@ from ....base.bounded_cache import BoundedCache
 from ....program.program import LibraryCall
 from ....program.values import Address, alignment_of
 from ...gpu_backend.driver.resource import release_with
-from ...gpu_backend.libraries.library import Library
+from ...gpu_backend.libraries.library import StreamLibrary
 from ...gpu_backend.memory.allocator import Slice
 from ..context import Context, destroy_handle
 from .binding import Binding, found
@@ -57,8 +56,8 @@ class _Plan:
         return self
 
 
-class CuBlasLt(Library):
-    """A handle of cuBLASLt, of one device and stream: see `libraries.BiasedBlas`. Raises LibraryError."""
+class CuBlasLt(StreamLibrary):
+    """A handle of cuBLASLt: see `library.BiasedBlas`."""
 
     needs = "libcublasLt and the module nvmath: pip install nvmath-python 'cuda-toolkit[cublas]==13.*'"
 
@@ -74,14 +73,11 @@ class CuBlasLt(Library):
     def __init__(
         self, library: Any, blas: Any, context: Context, stream: CudaStream, allocator: CachingAllocator
     ) -> None:
+        super().__init__(context, stream)
         self._binding = Binding("cublasLt", library, library.cuBLASLtError, ADVICE)
         # cuBLASLt takes its names of operations and sums from cuBLAS.
         self._blas = blas
-        self._context = context
-        self._queue = stream
         self._allocator = allocator
-        # The bias of a product is written to what describes it, for one thread at a time.
-        self._lock = threading.Lock()
         # None of what cuBLASLt does not take.
         self._plans: BoundedCache[object, _Plan | None] = BoundedCache(_MOST_PLANS)
         # Looked up once.
@@ -106,7 +102,7 @@ class CuBlasLt(Library):
     def _enqueue(self, plan: _Plan, lhs: int, rhs: int, bias: int, result: int) -> None:
         # The next owner of the workspace works after this in the stream.
         workspace = Slice(self._allocator, plan.nbytes) if plan.nbytes else None
-        with self._lock, self._context.activated():
+        with self._lock, self._device.activated():
             plan.bias.value = bias
             left, right, target = plan.layouts
             try:
@@ -131,7 +127,7 @@ class CuBlasLt(Library):
         self, dtype: DType, mnk: tuple[int, int, int], lhs: tuple[bool, int], rhs: tuple[bool, int]
     ) -> _Plan | None:
         key = dtype, mnk, lhs, rhs
-        with self._lock, self._context.activated():
+        with self._lock, self._device.activated():
             if key in self._plans:
                 return self._plans[key]
             return self._plans.keep(key, self._new_plan(*key))
@@ -178,9 +174,6 @@ class CuBlasLt(Library):
         self._binding.call(
             "matmul_desc_set_attribute", product, attribute, ctypes.addressof(value), ctypes.sizeof(value)
         )
-
-    def __repr__(self) -> str:
-        return f"<{type(self).__name__} on {self._context.label}>"
 
 
 def _destroy_plan(library: Any, product: int, layouts: list[int]) -> None:

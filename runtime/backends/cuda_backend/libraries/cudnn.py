@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Final, Self
 
@@ -15,7 +14,7 @@ from ....program.values import Address, alignment_of
 from ...gpu_backend.driver import capture
 from ...gpu_backend.driver.error import LibraryError
 from ...gpu_backend.driver.resource import release_with
-from ...gpu_backend.libraries.library import AttentionGradientParams, AttentionParams, Library
+from ...gpu_backend.libraries.library import AttentionGradientParams, AttentionParams, StreamLibrary
 from ...gpu_backend.memory.allocator import Slice
 from ..context import Context
 from . import cudnn_graphs
@@ -41,8 +40,8 @@ _GRAPHS: Final = {
 _MOST_PLANS: Final = 256
 
 
-class CuDnn(Library):
-    """A handle of cuDNN, of one device and stream: see `libraries.Convolution` and `Attention`. Raises LibraryError."""
+class CuDnn(StreamLibrary):
+    """A handle of cuDNN: see `library.Convolution` and `Attention`."""
 
     needs = "libcudnn 9 and the module cudnn: pip install nvidia-cudnn-frontend nvidia-cudnn-cu13"
 
@@ -59,12 +58,9 @@ class CuDnn(Library):
         return cls(cudnn, driver.device, driver.queue, allocator)
 
     def __init__(self, library: Any, context: Context, stream: CudaStream, allocator: CachingAllocator) -> None:
+        super().__init__(context, stream)
         self._library = library
-        self._context = context
-        self._queue = stream
         self._allocator = allocator
-        # A handle serves one thread at a time.
-        self._lock = threading.Lock()
         # None of those that cuDNN does not take, or only in a way that is refused.
         self._plans: dict[tuple[str, DType, Params], Plan | None] = {}
         with context.activated():
@@ -103,7 +99,7 @@ class CuDnn(Library):
     def _library_call(self, name: str, dtype: DType, params: Params, *addresses: Address) -> LibraryCall | None:
         if alignment_of(*addresses) < ACCESS_BYTES:
             return None
-        with self._lock, self._context.activated():
+        with self._lock, self._device.activated():
             plan = self._plan(name, dtype, params)
         return None if plan is None else LibraryCall(self._enqueue, (plan, *addresses))
 
@@ -113,7 +109,7 @@ class CuDnn(Library):
             workspace = Slice(self._allocator, plan.nbytes) if plan.nbytes else None
         except OutOfMemory:
             return False
-        with self._lock, self._context.activated():
+        with self._lock, self._device.activated():
             given = "execute", plan.enqueue, addresses, 0 if workspace is None else workspace.address
             capture.enqueue(self._queue, self._set_stream, self._call, *given)
         return True
@@ -144,9 +140,6 @@ class CuDnn(Library):
         # What the frontend raises of its own are these.
         except (RuntimeError, ValueError) as error:
             raise LibraryError(f"cudnn {name}", str(error), _ADVICE) from error
-
-    def __repr__(self) -> str:
-        return f"<{type(self).__name__} on {self._context.label}>"
 
 
 def _destroy(library: Any, context: Context, handle: Any) -> None:

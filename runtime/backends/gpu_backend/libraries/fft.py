@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import threading
 from abc import ABC, abstractmethod
 from collections import OrderedDict
 from collections.abc import Callable
@@ -13,12 +12,12 @@ from .....dtype import DType
 from ....program.program import LibraryCall
 from ....program.values import Address
 from ..driver import capture
+from ..driver.buffer import VendorDevice
 from ..driver.error import LibraryError
 from ..driver.resource import release_with
 from ..driver.stream import Stream
 from ..memory.allocator import Slice
-from .gemm import Device
-from .library import Library, Transform
+from .library import StreamLibrary, Transform
 
 if TYPE_CHECKING:
     from ..memory.allocator import CachingAllocator
@@ -46,19 +45,16 @@ Key = tuple[str, int, int]
 """What a plan is for: the kind, the points of a line and the number of lines."""
 
 
-class FftLibrary(Library, ABC):
-    """Plans of a library, of one device and stream: see `libraries.Transforms`. Raises LibraryError."""
+class FftLibrary(StreamLibrary, ABC):
+    """Plans of a library: see `library.Transforms`."""
 
     def __init__(
-        self, device: Device, queue: Stream[Any], allocator: CachingAllocator, destroy: Callable[[Any], None]
+        self, device: VendorDevice, queue: Stream[Any], allocator: CachingAllocator, destroy: Callable[[Any], None]
     ) -> None:
         """A library on the stream of a driver, of which `destroy` gives a plan back."""
-        self._device = device
+        super().__init__(device, queue)
         self._destroy = destroy
-        self._queue = queue
         self._allocator = allocator
-        # A plan serves one thread at a time.
-        self._lock = threading.Lock()
         # With the bytes of workspace that each needs; the one that was used last is the last one.
         self._plans: OrderedDict[Key, tuple[Any, int]] = OrderedDict()
         release_with(self, _destroy_all, device, self._plans, destroy)
@@ -127,11 +123,10 @@ class FftLibrary(Library, ABC):
     def _execute(self, plan: Any, kind: str, *arguments: Any) -> None:
         """Enqueue the transforms of a plan: from an address to an address and, of complex numbers, in a direction."""
 
-    def __repr__(self) -> str:
-        return f"<{type(self).__name__} on {self._device.label}>"
 
-
-def _destroy_all(device: Device, plans: OrderedDict[Key, tuple[Any, int]], destroy: Callable[[Any], None]) -> None:
+def _destroy_all(
+    device: VendorDevice, plans: OrderedDict[Key, tuple[Any, int]], destroy: Callable[[Any], None]
+) -> None:
     with device.activated():
         while plans:
             destroy(plans.popitem()[1][0])

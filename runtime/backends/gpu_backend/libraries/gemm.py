@@ -3,18 +3,17 @@
 from __future__ import annotations
 
 import ctypes
-import threading
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
-from contextlib import AbstractContextManager
-from typing import Any, Final, NamedTuple, Protocol
+from typing import Any, Final, NamedTuple
 
 from .....dtype import DType
 from ....program.program import LibraryCall
 from ....program.values import Address
 from ..driver import capture, slow_path
+from ..driver.buffer import VendorDevice
 from ..driver.stream import Stream
-from .library import Library
+from .library import StreamLibrary
 from .matrices import LARGEST_COUNT, Matrices
 
 # 1 and 0, by which products and what was there before are multiplied, in the dtype of the sums, and an imaginary part
@@ -37,26 +36,12 @@ class GemmConstants(NamedTuple):
     algorithm: Any
 
 
-class Device(Protocol):
-    """The part of a vendor's device that a library needs."""
+class GemmLibrary(StreamLibrary, ABC):
+    """Products of matrices: see `library.Blas`."""
 
-    @property
-    def label(self) -> str:
-        """The device as errors name it."""
-
-    def activated(self) -> AbstractContextManager[None]:
-        """Make this the current device of the calling thread for the length of a `with` block."""
-
-
-class GemmLibrary(Library, ABC):
-    """A handle of a library, of one device and stream: see `libraries.Blas`. Raises LibraryError."""
-
-    def __init__(self, device: Device, queue: Stream[Any], constants: GemmConstants) -> None:
-        self._device = device
-        self._queue = queue
+    def __init__(self, device: VendorDevice, queue: Stream[Any], constants: GemmConstants) -> None:
+        super().__init__(device, queue)
         self._constants = constants
-        # A handle serves one thread at a time.
-        self._lock = threading.Lock()
 
     def multiply(
         self,
@@ -118,6 +103,3 @@ class GemmLibrary(Library, ABC):
     @abstractmethod
     def _enqueue(self, arguments: tuple[Any, ...]) -> None:
         """Call the library's strided batched gemm with its handle and these arguments."""
-
-    def __repr__(self) -> str:
-        return f"<{type(self).__name__} on {self._device.label}>"

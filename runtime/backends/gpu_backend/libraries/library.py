@@ -1,12 +1,15 @@
 """What the vendors' libraries do for a GPU backend, each where it is there."""
 
+import threading
 from enum import Enum
-from typing import ClassVar, NamedTuple, Protocol
+from typing import Any, ClassVar, NamedTuple, Protocol
 
 from .....dtype import DType
 from ....core.conv import ParamsConv2D
 from ....program.program import LibraryCall
 from ....program.values import Address
+from ..driver.buffer import VendorDevice
+from ..driver.stream import Stream
 from .matrices import Matrices
 
 Dims = tuple[int, ...]
@@ -30,6 +33,18 @@ class Library:
 
         Threads may still call the library, which then refuses.
         """
+
+
+class StreamLibrary(Library):
+    """A handle of a library, on one device and stream. It serves one thread at a time, and raises LibraryError."""
+
+    def __init__(self, device: VendorDevice, queue: Stream[Any]) -> None:
+        self._device: Any = device
+        self._queue = queue
+        self._lock = threading.Lock()
+
+    def __repr__(self) -> str:
+        return f"<{type(self).__name__} on {self._device.label}>"
 
 
 class Blas(Protocol):

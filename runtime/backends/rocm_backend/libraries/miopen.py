@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import ctypes
 import math
-import threading
 from collections.abc import Callable, Hashable
 from contextlib import ExitStack, suppress
 from typing import TYPE_CHECKING, Any, Final, Self
@@ -20,7 +19,7 @@ from ....program.program import LibraryCall
 from ....program.values import Address
 from ...gpu_backend.driver import capture
 from ...gpu_backend.driver.error import LibraryError
-from ...gpu_backend.libraries.library import Library
+from ...gpu_backend.libraries.library import StreamLibrary
 from ...gpu_backend.memory.allocator import Slice
 from ..hip import HipDevice, HipStream
 from ..hip.resource import HipResource
@@ -66,8 +65,8 @@ def _load() -> ctypes.CDLL | None:
     return load((get_library_path("miopen"), get_library_path("MIOpen"), b"libMIOpen.so.1"), FUNCTIONS)
 
 
-class Miopen(Library, HipResource):
-    """A handle of MIOpen, of one device and stream: see `libraries.Convolution` and `Pooling`. Raises LibraryError."""
+class Miopen(StreamLibrary, HipResource):
+    """A handle of MIOpen: see `library.Convolution` and `Pooling`."""
 
     needs = "libMIOpen.so of ROCm, in its package miopen-hip"
 
@@ -78,12 +77,9 @@ class Miopen(Library, HipResource):
         return None if library is None else cls(library, driver.device, driver.queue, allocator)
 
     def __init__(self, library: ctypes.CDLL, device: HipDevice, stream: HipStream, allocator: CachingAllocator) -> None:
+        super().__init__(device, stream)
         self._library = library
-        self._device = device
-        self._queue = stream
         self._allocator = allocator
-        # A handle serves one thread at a time.
-        self._lock = threading.Lock()
         # The algorithm and the bytes of workspace that were found best, and the problems that MIOpen does not take.
         self._found: dict[tuple[DType, ParamsConv2D], tuple[int, int]] = {}
         self._refused: set[Hashable] = set()
@@ -246,9 +242,6 @@ class Miopen(Library, HipResource):
 
     def _call(self, name: str, *arguments: Any) -> None:
         _call(self._library, name, *arguments)
-
-    def __repr__(self) -> str:
-        return f"<Miopen on {self._device.label}>"
 
 
 def _call(library: ctypes.CDLL, name: str, *arguments: Any) -> None:
