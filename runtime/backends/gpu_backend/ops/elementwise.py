@@ -12,9 +12,9 @@ from .....kernels.constants import ACCESS_BYTES, BLOCK_SIZE, CONTIGUOUS_PACKS
 from .....op import BinaryGradientOp, BinaryGradientsOp, BinaryOp, CmpOp, MethodOp, UnaryGradientOp, UnaryOp
 from ....program.builder import ProgramBuilder
 from ....program.values import Address, Buffer, KernelArguments, Number, Operand, dense
-from ..driver.grid import ceil_divide
+from ..driver.grid import are_few, ceil_divide
 from . import copy
-from .geometry import Dims, Part, are_few, merged, parts, strided_block, tiled
+from .geometry import Dims, Part, merged, parts, strided_block, tiled
 from .scalar import parameter_bits
 
 # The operands for which kernels of two results have room.
@@ -113,7 +113,7 @@ def binary(build: ProgramBuilder, op: BinaryOp | MethodOp, x: Operand, y: Operan
     name, dtype = op.kernel(x.dtype), op.result_of(x.dtype)
     bits = parameter_bits("binary", parameters, x.dtype)
     is_dense = x.layout.is_contiguous and y.layout.is_contiguous
-    is_tiled = dtype is x.dtype and not is_dense and not are_few(build, x.layout.elem_count)
+    is_tiled = dtype is x.dtype and not is_dense and not are_few(x.layout.elem_count, build.facts.multiprocessors)
     if is_tiled and x.storage.number is None and y.storage.number is None:
         transposed = _transposed(x.shape, x.strides, y.strides, x.itemsize)
         if transposed is not None:
@@ -273,7 +273,7 @@ def _launch(
         build.launch(kernels.family, f"{kernels.name}_contiguous", blocks, packed)
         return
     strides = tuple([operand.strides for operand in operands])
-    few = are_few(build, count)
+    few = are_few(count, build.facts.multiprocessors)
     launches = strided_launches(strided_block(widest), few, layout.shape, strides, tuple(itemsizes))
     if launches is None:
         straight = [copy.straightened(build, operand) for operand in operands]
@@ -293,7 +293,7 @@ def _launch(
 def contiguous_blocks(build: ProgramBuilder, count: int, widest: int) -> int:
     """The blocks of a launch over dense elements, by the bytes of the widest: more of few, so that no block waits."""
     blocks = ceil_divide(count, BLOCK_SIZE * CONTIGUOUS_PACKS * (ACCESS_BYTES // widest))
-    if are_few(build, count):
+    if are_few(count, build.facts.multiprocessors):
         return max(blocks, min(ceil_divide(count, BLOCK_SIZE), build.facts.multiprocessors))
     return blocks
 

@@ -17,15 +17,12 @@ from .....limits import MAX_RANK
 from ....base.error import InvalidArgument
 from ....core.layout import Layout, collapse
 from ....core.shape import Shape
-from ....program.builder import ProgramBuilder
 from ..driver.grid import MOST_BLOCKS, ceil_divide
 
 Dims = tuple[int, ...]
 
 # Kernels number elements in 32 bits, and divide such a number by a dim through a product only below this.
 LIMIT: Final = 1 << 31
-# So many elements for each multiprocessor stay in caches, and its threads take one or a few of them each.
-_FEW: Final = 1024
 # With fewer elements along a side, tiles stay too empty to pay.
 _LEAST_SIDE: Final = 16
 
@@ -41,11 +38,6 @@ class Part(NamedTuple):
     elements: int
     """How many elements; where tiles are launched, the number of the first one."""
     geometry: Geometry
-
-
-def are_few(build: ProgramBuilder, count: int) -> bool:
-    """Whether elements are so few that whole packs of them would leave most of the device idle."""
-    return count <= build.facts.multiprocessors * _FEW
 
 
 def strided_block(itemsize: int) -> int:
