@@ -81,6 +81,21 @@ class Additions:
         new = [" " * indentation + line if line else "" for line in lines]
         self._put(path, "\n".join([*own[:end], *new, *own[end:]]) + "\n")
 
+    def add_item(self, path: Path, keys: Sequence[str], item: str) -> None:
+        """Put an item first in the list that `keys` lead to, unless it is there."""
+        *outer, last = keys
+        value = _mapping(self.documents[path], self.documents[path].root, outer)[last]
+        if not isinstance(value.content, list) or item in [each.content for each in value.content]:
+            return
+        text = self.texts.get(path)
+        own = ((self._root / path).read_text(encoding="utf-8") if text is None else text).splitlines()
+        row, column = value.location.line - 1, value.location.column - 1
+        if own[row][column] == "[":
+            own[row] = f"{own[row][: column + 1]}{item}, {own[row][column + 1 :]}"
+        else:
+            own.insert(row, f"{' ' * column}- {item}")
+        self._put(path, "\n".join(own) + "\n")
+
     def write(self) -> None:
         """Write the files; SpecError if the spec would have a mistake then, and then nothing is written."""
         compose(self._root, self.documents, self._sources, [])

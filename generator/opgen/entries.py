@@ -10,10 +10,10 @@ from opgen.additions import Additions
 from opgen.aliases import dtype_name
 from opgen.folders import PACKAGE_FILE
 from opgen.formula import FormulaError, Number, parse, walk
-from opgen.model import CHOSEN_KINDS, MOST_BYTES, ROW, ROW_GRADIENT
+from opgen.model import CHOSEN_KINDS, MOST_BYTES, ROW, ROW_GRADIENT, SCAN
 from opgen.problem import Refusal
 
-KINDS = (*CHOSEN_KINDS, ROW)
+KINDS = (*CHOSEN_KINDS, ROW, SCAN)
 """The kinds of ops that are one entry each."""
 # What a dtype's name says: its kind and its bits.
 _NAMED: Final = {
@@ -37,12 +37,28 @@ def add_op(additions: Additions, name: str, kind: str, formula: str | None, grad
     elif kind == ROW:
         others = _create_rows(additions, path, lines)
     else:
-        reason = "unsupported: the op is not defined for this dtype  # why an op of this file lacks a dtype"
-        additions.create(path, _file([reason, "ops:"], lines))
-    if kind == ROW:
+        others = _create_kind(additions, path, lines)
+    if kind in (ROW, SCAN):
         return [path, *others, *_add_cells(additions, "functors", kind, name)]
     # Ops that no method chooses between have no cells.
     return [path, *(_add_cells(additions, "functors", kind, name) if has_method(additions, kind) else ())]
+
+
+def _create_kind(additions: Additions, path: Path, lines: list[str]) -> list[Path]:
+    """Create the file of a kind of ops, and what a project needs to have their kernels: the other files."""
+    head = ["unsupported: the op is not defined for this dtype  # why an op of this file lacks a dtype", "ops:"]
+    others = []
+    methods = Path("spec", "storage", f"{SCAN}.yaml")
+    if path.stem == SCAN:
+        head = [f"family: {SCAN}  # the file of spec/storage that the methods join", *head]
+        if not additions.is_own(methods):
+            additions.create(methods, "doc: Scans along a dim.  # the docs of their module say it\n")
+            others.append(methods)
+    additions.create(path, _file(head, lines))
+    if additions.has(PACKAGE_FILE, "base", "kernels"):
+        additions.add_item(PACKAGE_FILE, ("base", "kernels"), path.stem)
+        others.append(PACKAGE_FILE)
+    return others
 
 
 def _create_rows(additions: Additions, path: Path, lines: list[str]) -> list[Path]:
@@ -81,38 +97,41 @@ def _has_gradients(additions: Additions) -> bool:
     return not additions.has(PACKAGE_FILE, "without_gradients")
 
 
-def _is_of_floats(formula: str, additions: Additions) -> bool:
-    """Whether a formula has numbers or primitives of floats alone; no for what is no formula, which is told later."""
+def _dtypes_of(formula: str, additions: Additions) -> str:
+    """The dtypes that a formula's numbers and primitives have; of what is no formula, all, as that is told later."""
     try:
         parts = [*walk(parse(formula))]
     except FormulaError:
-        return False
+        return "real"
     content = additions.documents[_PRIMITIVES].root.content
     entries = content["primitives"].content if isinstance(content, dict) else {}
-    of_floats = {
-        call.partition("(")[0]
+    kinds = {
+        call.partition("(")[0]: str(value.content["kind"].content)
         for call, value in (entries.items() if isinstance(entries, dict) else ())
-        if isinstance(value.content, dict) and "kind" in value.content and value.content["kind"].content == "float"
+        if isinstance(value.content, dict) and "kind" in value.content
     }
-    return any(
-        isinstance(part.value, float) if isinstance(part, Number) else getattr(part, "primitive", "") in of_floats
-        for part in parts
-    )
+    named = {kinds.get(getattr(part, "primitive", "")) for part in parts}
+    has_fraction = any(isinstance(part, Number) and isinstance(part.value, float) for part in parts)
+    return "float" if has_fraction or "float" in named else "integer" if "integer" in named else "real"
 
 
 def _op(name: str, kind: str, formula: str | None, gradient: str | None, additions: Additions) -> Iterator[str]:
     truth = "bool" if additions.has(_DTYPES, "dtypes", "bool") else "u8"
     yield f"{name}:"
     yield f"  doc: what {name} gives  # the docs say it"
-    dtypes, other = ("float", "[f16, f32]") if kind == ROW else ("real", "float")
-    if kind != ROW and formula is not None and _is_of_floats(formula, additions):
-        dtypes, other = other, dtypes
-    yield f"  dtypes: {dtypes}  # or all, number, integer, {other}, or a list: [f16, f32]"
-    if kind == "reduce":
+    dtypes = "float" if kind == ROW else _dtypes_of(formula or "x", additions)
+    others = [each for each in ("all", "number", "real", "integer", "float") if each != dtypes]
+    yield f"  dtypes: {dtypes}  # or {', '.join(others)}, or a list: [f16, f32]"
+    if kind in ("reduce", SCAN):
         yield "  identity: 0  # what no elements give: a number, or highest or lowest"
         yield f"  combine: {_quoted(formula or 'x + y')}  # what two contributions x and y join to"
         yield "  # element: square(x)  # what an element x contributes, if it is not x"
-        yield "  # finish: x / count  # what all of them come to"
+        if kind == SCAN:
+            yield "  # of: sum  # in place of both: an op of reduce.yaml, which reduces the elements up to each"
+            yield "  # finish: element - x  # what each result is of what joined, x, of the element and of the count"
+            yield "  # positions: true  # whether it also gives those of the elements that it finds"
+        else:
+            yield "  # finish: x / count  # what all of them come to"
         yield "  # accumulate: f64  # the dtype in which array libraries join floats"
     else:
         yield f"  formula: {_quoted(formula or _FORMULAS[kind])}  # of the primitives of primitives.yaml"
@@ -128,7 +147,8 @@ def _op(name: str, kind: str, formula: str | None, gradient: str | None, additio
     if gradient is not None:
         yield f"  gradient: {{x: {json.dumps(gradient)}}}  # of an operand, over g, the gradient of the result"
     elif _has_gradients(additions) and kind != "cmp":
-        yield "  # gradient: {x: g}  # of an operand, if it does not follow from the formula"
+        slopes = "{x: g, y: g}  # of combine" if kind == SCAN else "{x: g}  # of an operand"
+        yield f"  # gradient: {slopes}, if it does not follow from the formula"
     if kind == ROW:
         return
     yield f"  # edges: {{{name}(nan): nan}}  # calls and what they give, which tests make"

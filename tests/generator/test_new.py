@@ -159,6 +159,14 @@ def test_the_first_op_of_rows_writes_the_files_that_they_need(small: Project) ->
     assert new(small, "op", "more", "--kind", "row", "--formula", "x + count")[0] == "spec/functors/row.yaml"
 
 
+def test_the_first_scan_writes_the_files_that_it_needs(small: Project) -> None:
+    files = new(small, "op", "running", "--kind", "scan", "--formula", "x + y")
+    own = ["spec/functors/scan.yaml", "spec/storage/scan.yaml"]
+    assert files == [*own, "spec/families/chips.yaml", "spec/backends/host.yaml"]
+    assert small.run("matrix", "running").exit_code == 0
+    assert new(small, "op", "more", "--kind", "scan")[0] == "spec/functors/scan.yaml"
+
+
 def test_an_entry_is_put_where_its_mapping_ends(small: Project) -> None:
     file = small.root / "spec/functors/binary.yaml"
     new(small, "op", "both", "--kind", "binary")

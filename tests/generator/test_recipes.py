@@ -20,6 +20,7 @@ pytestmark = pytest.mark.slow
 HIP_HOST = REPOSITORY / "build/hip_host"
 ELEMENTWISE, REDUCTIONS = "tests/conformance/oracle/elementwise.py", "tests/conformance/oracle/reductions.py"
 ROWS = "tests/conformance/oracle/rows.py"
+SCANS = "tests/conformance/oracle/scans.py"
 FORMATS, VALUES = "tests/conformance/oracle/formats.py", "tests/conformance/values.py"
 # What knows of dtypes, and of what an op computes; what is asked of every method alike asks for no more of these.
 CELLS = ("test_cells", "test_matrix")
@@ -192,6 +193,49 @@ RECIPES = [
             "Tensor.zeros((2, 0)).least_magnitude(1)": [float("inf"), float("inf")],
         },
     ),
+    Recipe(
+        "nonzeros_so_far",
+        "scan",
+        'doc: "number of the elements 0 to i that are not 0", dtypes: real, result: u32, identity: 0, element: x != 0, '
+        'combine: x + y, edges: {"nonzeros_so_far(2, 0, nan)": 2}',
+        {
+            (SCANS, '    "cumsum": Scan('): (
+                '    "nonzeros_so_far": Scan(\n'
+                "        lambda name, x, dim: _exact(np.cumsum(decode(name, x) != 0, axis=dim)), 0\n"
+                "    ),\n"
+            )
+        },
+        {
+            "Tensor([1, 0, 2]).nonzeros_so_far(0)": [1, 1, 2],
+            "Tensor([1, 0, 2]).nonzeros_so_far(0, reverse=True, exclusive=True)": [1, 1, 0],
+        },
+    ),
+    Recipe(
+        "drawdown",
+        "scan",
+        'doc: "an element less the largest of the elements 0 to i", dtypes: float, identity: lowest, '
+        'combine: "maximum(x, y)", finish: element - x, edges: {"drawdown(3, 1)": -2}',
+        {
+            (SCANS, '    "cumsum": Scan('): (
+                '    "drawdown": Scan(\n'
+                "        lambda name, x, dim: _exact(decode(name, x) - extremes(np.maximum, name, x, dim)[0]), None\n"
+                "    ),\n"
+            )
+        },
+        {"Tensor([[3.0, 1.0], [4.0, 6.0]]).drawdown(1)": [[0.0, -2.0], [0.0, 0.0]]},
+    ),
+    Recipe(
+        "parity",
+        "scan",
+        'doc: "the bits that an odd number of the elements 0 to i have", dtypes: integer, identity: 0, '
+        'combine: "bitwise_xor(x, y)", edges: {"parity(5, 3)": 6}',
+        {
+            (SCANS, '    "cumsum": Scan('): (
+                '    "parity": Scan(lambda _, x, dim: _exact(np.bitwise_xor.accumulate(x, axis=dim)), 0),\n'
+            )
+        },
+        {"Tensor([5, 3, 1]).parity(0)": [5, 6, 7]},
+    ),
 ]
 
 
@@ -358,13 +402,23 @@ def check(project: Project, *recipes: Recipe, dtypes: str = "cpu", **environment
     conform(project, "-k", f"{are_chosen} or test_matrix", tests=OF_OPS, **environment)
 
 
+def test_a_scan_takes_few_files_and_lines() -> None:
+    """An entry and its oracle; the table of names and the changelog have a line each."""
+    for recipe in RECIPES:
+        if recipe.kind == "scan":
+            texts = [f"  {recipe.name}:\n    {{{recipe.entry}}}\n", *recipe.oracle.values(), "a name\n", "a change\n"]
+            files = {f"spec/functors/{recipe.kind}.yaml", *(file for file, _ in recipe.oracle), "names", "changelog"}
+            lines = sum(-(-len(line) // 120) for text in texts for line in text.splitlines())
+            assert (len(files), lines) <= (4, 12), recipe.name
+
+
 def test_an_op_is_one_entry_of_the_spec(repository: Project) -> None:
     """Its kernels, its branch on every backend, its method and its rows follow; the oracle is the test's."""
     lay(repository, *RECIPES)
     kernels = repository.output / "tallow/kernels"
     for files in ("*.hip", "*.cpp"):
         emitted = "".join(path.read_text(encoding="utf-8") for path in kernels.glob(files))
-        assert all(re.search(rf"\({recipe.name}_f32\w*, ", emitted) for recipe in RECIPES)
+        assert all(re.search(rf"\({recipe.name}_(f32|i32)\w*, ", emitted) for recipe in RECIPES)
     # The compiler takes ten seconds for a family. What NumPy computes is the same code in all dtypes.
     check(repository, *RECIPES, dtypes="f32 or f8e4m3 or i64 or u8", TALLOW_THREADS="0")
 

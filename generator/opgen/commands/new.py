@@ -40,7 +40,9 @@ new.add_command(init, "project")
 @root_option
 @click.argument("name")
 @click.option("--kind", type=click.Choice(KINDS), required=True, help="Which operands it has, or that it reduces.")
-@click.option("--formula", help="What it computes, of primitives; of a reduction, how two contributions join.")
+@click.option(
+    "--formula", help="What it computes, of primitives; of a reduction or a scan, how two contributions join."
+)
 @click.option("--gradient", help="That of x, if it does not follow from the formula.")
 def new_op(root: Path, name: str, kind: str, formula: str | None, gradient: str | None) -> None:
     """Add an op that one formula computes to spec/functors/KIND.yaml: its kernels and methods follow from that.
@@ -48,6 +50,7 @@ def new_op(root: Path, name: str, kind: str, formula: str | None, gradient: str 
     \b
     opgen new op softsign --kind unary --formula "x / (1 + abs(x))"
     opgen new op total --kind reduce --formula "x + y"
+    opgen new op running_total --kind scan --formula "x + y"
     opgen new op shares --kind row --formula "x / sum(x)"
     """  # noqa: D301 -- \b is the character that click reads
     _require_name(name)

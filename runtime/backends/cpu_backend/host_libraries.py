@@ -33,7 +33,8 @@ def find() -> dict[str, ctypes.CDLL] | None:
     Nothing is compiled in this process. Where libraries are missing or out of date, a line on stderr says so, and a
     process in the background compiles them for later programs, if there is a compiler.
     """
-    if get_threads() == 0:
+    # A package may have none.
+    if get_threads() == 0 or not FAMILIES:
         return None
     found = _shipped()
     if found is not None:

@@ -77,7 +77,7 @@ SCANS: Final[dict[str, Scan]] = {
     "cumprod": Scan(products, 1, ("powers_of_two", "near_one")),
     "cummax": Scan(partial(extremes, np.maximum), None, ("few_values", "mixed")),
     "cummin": Scan(partial(extremes, np.minimum), None, ("few_values", "mixed")),
-    "logcumsumexp": Scan(sums_of_exponentials, -np.inf, draws=("modest", "spread")),
+    "logcumsumexp": Scan(sums_of_exponentials, -np.inf, ("modest", "spread")),
 }
 
 
