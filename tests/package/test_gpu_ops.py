@@ -111,7 +111,7 @@ def test_no_elements_launch_nothing():
         (elementwise.unary, UnaryOp.EXP, empty),
         (elementwise.binary, BinaryOp.ADD, empty, empty),
         (copy.const_set, empty, 1.0),
-        (copy.clone, empty),
+        (copy.clone, x, empty.layout),
         (copy.copy_strided_src, empty, x, 0),
         (copy.copy2d, x, x, 0, 4, 4, 4, 0, 0),
         (matmul.matmul, matrices, matrices, (0, 3, 3, 3)),
