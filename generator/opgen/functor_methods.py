@@ -83,7 +83,7 @@ def _of_scan(functor: Functor, options: Sequence[str]) -> Gradient:
     rule = f"rules.scanned(g, {functor.member}, self, dim, {', '.join(options)})"
     if is_plain_sum(functor):
         others = ", ".join(["not reverse", *options[1:]])
-        rule = f"g._scan({functor.member}, dim, None, {others})"
+        rule = f"g._scan({functor.member}, dim, {others})"
     if functor.positions:
         rule = "rules.at_positions(g, others[0], layout, dim)"
     if not functor.keeps_kind:

@@ -39,7 +39,7 @@ class _Scan:
             return g
         adds_up = not self._takes("before")
         if adds_up and not self._rule.is_finished and SUM_OF_PREFIXES is not None:
-            sums = g._scan(SUM_OF_PREFIXES, self._dim, None, not self._reverse, self._exclusive)
+            sums = g._scan(SUM_OF_PREFIXES, self._dim, not self._reverse, self._exclusive)
             return self._computed("contribution", sums, x=self._x)
         if self._reverse:
             g, self._x = g.flip(self._dim), self._x.flip(self._dim)
@@ -69,7 +69,7 @@ class _Scan:
     def _accumulated(self, sums: Tensor, e: Tensor, joined: Tensor) -> Tensor:
         """The gradients of what joined, with those of all later results."""
         if not self._takes("before") and SUM_OF_PREFIXES is not None:
-            return sums._scan(SUM_OF_PREFIXES, self._dim, None, True, False)
+            return sums._scan(SUM_OF_PREFIXES, self._dim, True, False)
         dim, size = self._dim, self._size
         if size == 1:
             return sums
@@ -91,7 +91,7 @@ class _Scan:
         """What the elements up to each contribute together."""
         if not self._rule.is_finished:
             options = (False,) if self._rule.identity is None else (False, False)
-            return self._x._scan(self._op, self._dim, None, *options)
+            return self._x._scan(self._op, self._dim, *options)
         distance = 1
         while distance < self._size:
             rest = self._size - distance

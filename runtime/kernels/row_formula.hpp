@@ -25,6 +25,7 @@
 #pragma once
 
 #include "arithmetic.hpp"
+#include "brief.hpp"
 #include "types.hpp"
 
 namespace tallow {

@@ -237,20 +237,9 @@ class TensorBase(KernelOperand):
         rest = [part for tensor, other in zip(tensors, layouts, strict=True) for part in (tensor._storage, other)]
         return self._new(method(layout, *rest, layout.shape.dim(op, dim), *numbers), layout.dense)
 
-    def _scan(self, op: MethodOp, dim: int, axis: int | None, *options: bool) -> Self:
+    def _scan(self, op: MethodOp, dim: int, *options: bool) -> Self:
         """A scan along a dim, in its directions."""
-        return self._like(self._scanned(op, dim, axis, options))
-
-    def _scan_with_positions(self, op: MethodOp, dim: int, axis: int | None, *options: bool) -> tuple[Self, Self]:
-        """The same of a scan that gives positions too."""
-        values, positions = self._scanned(op, dim, axis, options)
-        return self._like(values), self._like(positions)
-
-    def _scanned(self, op: MethodOp, dim: int, axis: int | None, options: tuple[bool, ...]) -> Any:
-        name = op.value
-        if axis is not None:
-            dim = argument.dim_of(name, dim, axis)
-        return getattr(self._storage, name)(self._layout, self.shape.dim(name, dim), *options)
+        return self._like(getattr(self._storage, op.value)(self._layout, dim, *options))
 
     def _widened_integers(self) -> Self:
         """Truth values and integers of fewer bytes in i64; others as they are."""

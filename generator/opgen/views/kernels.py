@@ -113,10 +113,12 @@ def _row(spec: Spec, functor: Functor) -> View:
     number |= {name: f"elements[{place}]" for place, name in enumerate(functor.operands)}
     known = (*number, POSITION)
 
-    def statements(targets: Mapping[str, Node]) -> list[str]:
+    def statements(targets: Mapping[str, Node], *, are_of_elements: bool = True) -> list[str]:
         """Return what sets each target to a formula; what several have in common is computed once."""
         nodes = [*targets.values()]
-        parts, texts = row_statements(spec, nodes, known, "kernel", _literal("compute_type<T>"), brief=known)
+        # Numbers of a row are few, and elements that are computed of them keep their digits.
+        brief = () if are_of_elements else None
+        parts, texts = row_statements(spec, nodes, known, "kernel", _literal("compute_type<T>"), brief)
         used = {name for node in nodes for name in names_in(node)}
         return [
             *(f"const auto {name} = {text};" for name, text in number.items() if name in used),
@@ -136,7 +138,8 @@ def _row(spec: Spec, functor: Functor) -> View:
                 joins=", ".join(_ROW_JOINS[join.kind] for join in each.joins),
                 statements=statements(dict(zip(numbers, (join.contribution for join in each.joins), strict=True))),
                 constants=statements(
-                    {f"row.known[{behind + place}]": node for place, node in enumerate(each.constants.values())}
+                    {f"row.known[{behind + place}]": node for place, node in enumerate(each.constants.values())},
+                    are_of_elements=False,
                 )
                 if each.constants
                 else [],

@@ -1,7 +1,7 @@
 """Views of the ops that are functors: their enums, their NumPy functions and their tensor methods."""
 
 import ast
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from types import SimpleNamespace as View
 
 from opgen.arrays import Word
@@ -234,6 +234,20 @@ _TENSOR_PARAMETERS = {
 }
 
 
+def _along_dim(name: str, arguments: Sequence[str], *, is_widened: bool = False, is_pair: bool = False) -> str:
+    """The statements of a tensor method that calls one of its storage along a dim: frames take long in small calls."""
+    of = "of" if is_widened else "self"
+    call = ", ".join(["layout", f"layout.shape.dim({quoted(name)}, dim)", *arguments])
+    lines = [
+        f"if axis is not None: dim = argument.dim_of({quoted(name)}, dim, axis)",
+        *(["of = self._widened_integers()"] if is_widened else []),
+        f"layout = {of}._layout",
+        f"{'values, positions' if is_pair else 'made'} = {of}._storage.{name}({call})",
+        f"return {of}._like(values), {of}._like(positions)" if is_pair else f"return {of}._like(made)",
+    ]
+    return "\n        ".join(lines)
+
+
 def tensor_ops(spec: Spec) -> View:
     """The tensor methods of all functors, and of the storage methods that say so."""
     chosen = [(kind, functor) for kind in spec.functors.values() for functor in kind.chosen]
@@ -257,10 +271,10 @@ def tensor_ops(spec: Spec) -> View:
         returns = "Self"
         if functor is not None and functor.is_scan:
             options = [name for name in front.arguments if name not in ("dim", "axis")]
-            given = ", ".join([functor.member, "dim", "axis", *options])
-            of = "self._widened_integers()" if functor.widened else "self"
-            body = f"return {of}._scan{'_with_positions' * functor.positions}({given})"
+            body = _along_dim(method.name, options, is_widened=functor.widened, is_pair=functor.positions)
             returns = "tuple[Self, Self]" if functor.positions else returns
+        elif functor is not None and functor.is_of_rows and len(method.operands) == 1:
+            body = _along_dim(method.name, [*functor.parameters])
         elif functor is not None and functor.is_of_rows:
             given = ", ".join(["dim", "axis", *functor.parameters])
             operands = [f"{name}={name}" for name in functor.operands[1:]]
