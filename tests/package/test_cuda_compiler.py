@@ -73,7 +73,7 @@ def test_a_fused_function_compiles(compiler):
     trace = Trace("composed", tl.Device.cpu(), (0.5,))
     x, y, number = trace.stand_ins([tl.Tensor([1.0]), tl.Tensor([1.0], dtype="bf16"), 0.5])
     result = (x.silu() > number).where(y, x.to_dtype("bf16") / 3)
-    family = family_of(trace.kernel([result, x.clamp(number, 1) ** 3]))
+    family = family_of(trace.function([result, x.clamp(number, 1) ** 3]))
     for name in (f"{family}_contiguous", f"{family}_strided"):
         code = compiler.compile(kernels.one_kernel(family, name), name, kernels.headers(), "sm_90a")
         assert f".text.{name}\0".encode() in code
