@@ -13,6 +13,7 @@ from typing import Literal
 
 import numpy as np
 
+from ... import results
 from ...device import Device
 from ...dtype import DType
 from ..base.error import InvalidArgument, UnsupportedDType, shown
@@ -162,7 +163,7 @@ def _of_real(op: str, x: Tensor, s: Sequence[int] | None, axes: Sequence[int] | 
     """Transform real numbers along the last of some axes, and complex ones along the others."""
     *others, (axis, count) = _points(op, x, s, axes).items()
     line = _last(_cut(x, axis, count), axis)
-    half = Tensor.from_storage(line.storage.rfft(line.layout), (*line.shape[:-1], count // 2 + 1))
+    half = Tensor.from_storage(line.storage.rfft(line.layout), results.rfft(line).shape)
     result = _moved_back(half, axis)
     for other, length in others:
         result = _along(_cut(result, other, length), other, False)
@@ -178,7 +179,7 @@ def _to_real(op: str, x: Tensor, s: Sequence[int] | None, axes: Sequence[int] | 
     for other, length in others:
         result = _along(_cut(result, other, length), other, True)
     line = _last(_cut(result, axis, count // 2 + 1), axis)
-    whole = Tensor.from_storage(line.storage.irfft(line.layout, count), (*line.shape[:-1], count))
+    whole = Tensor.from_storage(line.storage.irfft(line.layout, count), results.irfft(line, count).shape)
     return _divided(op, _moved_back(whole, axis), [count, *(length for _, length in others)], norm, inverse=True)
 
 

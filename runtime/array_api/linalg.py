@@ -8,13 +8,17 @@ from __future__ import annotations
 
 import builtins
 import math
+from collections.abc import Iterable, Iterator
 from typing import Literal, NamedTuple
 
 import numpy as np
 
+from ... import results
+from ...storage import Storage
 from ..base.error import InvalidArgument, ShapeMismatch, shown
 from ..core import check
 from ..core.argument import boolean, integer, real
+from ..core.tensor_type import TensorType
 from ..tensor import Tensor
 from .data_types import promoted_operands
 from .elementwise import abs as _abs
@@ -102,33 +106,37 @@ def _conjugate_transpose(x: Tensor) -> Tensor:
     return conj(x.mT) if x.dtype.is_complex else x.mT
 
 
+def _tensors(storages: Iterable[Storage], types: Iterable[TensorType | None]) -> Iterator[Tensor]:
+    """What storages show of the results that there are."""
+    shapes = (each.shape for each in types if each is not None)
+    return map(Tensor.from_storage, storages, shapes)
+
+
 def det(x: Tensor, /) -> Tensor:
     """Determinants of square matrices."""
-    return Tensor.from_storage(x.storage.det(x.layout), x.shape[:-2])
+    return Tensor.from_storage(x.storage.det(x.layout), results.det(x).shape)
 
 
 def eigh(x: Tensor, /) -> EighResult:
     """Eigenvalues and eigenvectors of symmetric, or Hermitian, matrices."""
-    values, vectors = x.storage.eigh(x.layout, True)
-    return EighResult(Tensor.from_storage(values, x.shape[:-1]), Tensor.from_storage(vectors, x.shape))
+    return EighResult(*_tensors(x.storage.eigh(x.layout, True), results.eigh(x, True)))
 
 
 def eigvalsh(x: Tensor, /) -> Tensor:
     """Eigenvalues of symmetric, or Hermitian, matrices, in ascending order."""
-    (values,) = x.storage.eigh(x.layout, False)
-    return Tensor.from_storage(values, x.shape[:-1])
+    (values,) = _tensors(x.storage.eigh(x.layout, False), results.eigh(x, False))
+    return values
 
 
 def eig(x: Tensor, /) -> EigResult:
     """Eigenvalues and eigenvectors of square matrices, as complex numbers."""
-    values, vectors = x.storage.eig(x.layout, True)
-    return EigResult(Tensor.from_storage(values, x.shape[:-1]), Tensor.from_storage(vectors, x.shape))
+    return EigResult(*_tensors(x.storage.eig(x.layout, True), results.eig(x, True)))
 
 
 def eigvals(x: Tensor, /) -> Tensor:
     """Eigenvalues of square matrices, as complex numbers."""
-    (values,) = x.storage.eig(x.layout, False)
-    return Tensor.from_storage(values, x.shape[:-1])
+    (values,) = _tensors(x.storage.eig(x.layout, False), results.eig(x, False))
+    return values
 
 
 def inv(x: Tensor, /) -> Tensor:
@@ -206,15 +214,13 @@ def qr(x: Tensor, /, *, mode: Literal["reduced", "complete"] = "reduced") -> QRR
     """Decompose matrices into an orthonormal and an upper triangular one; "complete" makes the first square."""
     if mode not in ("reduced", "complete"):
         raise InvalidArgument("qr", f"there is no mode {shown(mode)}; use 'reduced' or 'complete'")
-    columns, upper = x.storage.qr(x.layout, mode == "complete")
-    *outer, m, n = x.shape
-    count = m if mode == "complete" else min(m, n)
-    return QRResult(Tensor.from_storage(columns, (*outer, m, count)), Tensor.from_storage(upper, (*outer, count, n)))
+    is_complete = mode == "complete"
+    return QRResult(*_tensors(x.storage.qr(x.layout, is_complete), results.qr(x, is_complete)))
 
 
 def slogdet(x: Tensor, /) -> SlogdetResult:
     """Sign and logarithm of the absolute value of determinants."""
-    return SlogdetResult(*(Tensor.from_storage(found, x.shape[:-2]) for found in x.storage.slogdet(x.layout)))
+    return SlogdetResult(*_tensors(x.storage.slogdet(x.layout), results.slogdet(x)))
 
 
 def solve(x1: Tensor, x2: Tensor, /) -> Tensor:
@@ -230,18 +236,13 @@ def solve(x1: Tensor, x2: Tensor, /) -> Tensor:
 
 def svd(x: Tensor, /, *, full_matrices: builtins.bool = True) -> SVDResult:
     """Singular value decompositions; without `full_matrices` only the vectors of the singular values."""
-    left, values, right = x.storage.svd(x.layout, True, full_matrices)
-    *outer, m, n = x.shape
-    count = min(m, n)
-    rows, columns = (m, n) if full_matrices else (count, count)
-    shapes = ((*outer, m, rows), (*outer, count), (*outer, columns, n))
-    return SVDResult(*map(Tensor.from_storage, (left, values, right), shapes))
+    return SVDResult(*_tensors(x.storage.svd(x.layout, True, full_matrices), results.svd(x, True, full_matrices)))
 
 
 def svdvals(x: Tensor, /) -> Tensor:
     """Singular values of matrices, in descending order."""
-    (values,) = x.storage.svd(x.layout, False, False)
-    return Tensor.from_storage(values, (*x.shape[:-2], min(x.shape[-2:])))
+    (values,) = _tensors(x.storage.svd(x.layout, False, False), results.svd(x, False, False))
+    return values
 
 
 def vector_norm(

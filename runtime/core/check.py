@@ -16,6 +16,7 @@ from .conv import Params
 from .layout import Layout, distinct
 from .optim import parts_of
 from .random import uniform_range
+from .result_shapes import reduced
 from .shape import Shape
 
 if TYPE_CHECKING:
@@ -136,10 +137,8 @@ def columns_for(op: str, layout: Layout, values_layout: Layout) -> None:
 def reduce_dims(op: str, reduce: ReduceOp, layout: Layout, dims: Sequence[int]) -> None:
     """Check that the dims exist, that none is named twice, and that no result is asked of no elements."""
     distinct_dims(op, layout, dims)
-    if reduce.needs_elements and 0 in layout.shape:
-        kept = (size for dim, size in enumerate(layout.shape) if dim not in dims)
-        if math.prod(kept) > 0:
-            raise EmptyTensor(reduce.value)
+    if reduce.needs_elements and 0 in layout.shape and 0 not in reduced(layout.shape, dims):
+        raise EmptyTensor(reduce.value)
 
 
 def distinct_dims(op: str, layout: Layout, dims: Sequence[int]) -> None:

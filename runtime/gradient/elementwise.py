@@ -13,6 +13,7 @@ from ...op import BinaryOp, MethodOp, ReduceOp
 from ...storage import Storage
 from ..base.bounded_cache import BoundedCache
 from ..core.layout import Layout
+from ..core.result_shapes import reduced
 from ..core.shape import Shape
 from ..tensor import Tensor
 from .node import Contributions, Node, Rule, opened, require_writable, rewritten, watched
@@ -105,9 +106,8 @@ _kept_shapes: Final[BoundedCache[tuple[int, tuple[int, ...]], tuple[int, Shape]]
 
 
 def _kept_shape(sizes: Shape, dims: tuple[int, ...]) -> tuple[int, Shape]:
-    reduced = [dim % len(sizes) for dim in dims]
-    kept = Shape([1 if dim in reduced else size for dim, size in enumerate(sizes)])
-    return math.prod([sizes[dim] for dim in reduced]), kept
+    counted = [dim % len(sizes) for dim in dims]
+    return math.prod([sizes[dim] for dim in counted]), Shape(reduced(sizes, counted))
 
 
 class _Reduction(_Functor):

@@ -6,6 +6,7 @@ from typing import Final
 
 import numpy as np
 
+from ... import results
 from ..base.error import GradientError, InvalidArgument
 from ..core.layout import Layout
 from ..tensor import Tensor
@@ -37,11 +38,12 @@ def cofactors(x: Tensor, result: Tensor) -> Tensor:
 
 def _cofactors_by_svd(x: Tensor) -> Tensor:
     """The cofactors of x = U S V: U C V det(U V), where C are those of S."""
+    types = [each for each in results.svd(x, True, False) if each is not None]
     left, values, right = [
-        Tensor._new(storage, Layout.contiguous(shape))
-        for storage, shape in zip(x._storage.svd(x._layout, True, False), (x.shape, x.shape[:-1], x.shape), strict=True)
+        Tensor._new(storage, Layout.contiguous(each.shape))
+        for storage, each in zip(x._storage.svd(x._layout, True, False), types, strict=True)
     ]
-    sign = Tensor._new((left @ right)._storage.det(x._layout.dense), Layout.contiguous(x.shape[:-2])).sign()
+    sign = Tensor._new((left @ right)._storage.det(x._layout.dense), Layout.contiguous(results.det(x).shape)).sign()
     others = product_of_others(values, [-1]) * sign.unsqueeze(-1)
     return (left * others.unsqueeze(-2)) @ right
 
@@ -54,7 +56,7 @@ def _minors(x: Tensor) -> Tensor:
     rows = chosen.reshape(*x.shape[:-2], size, size - 1, size, size - 1)
     first = x.rank - 2
     minors = rows.permute([*batch, first, first + 2, first + 1, first + 3]).contiguous()
-    found = Tensor._new(minors._storage.det(minors._layout), Layout.contiguous(minors.shape[:-2]))
+    found = Tensor._new(minors._storage.det(minors._layout), Layout.contiguous(results.det(minors).shape))
     signs = 1 - 2 * (np.indices((size, size)).sum(0) % 2)
     return found * Tensor(signs, dtype=x.dtype, device=x.device)
 

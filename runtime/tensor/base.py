@@ -20,6 +20,7 @@ from ..base.error import InvalidArgument, TallowError, UnsupportedOperand, type_
 from ..core import argument
 from ..core.argument import DTypeLike
 from ..core.layout import Layout
+from ..core.result_shapes import reduced
 from ..core.shape import Shape
 from ..custom.user_kernel import KernelOperand
 from ..storage.calls import new
@@ -410,7 +411,7 @@ def _reduction(op: str, shape: Shape, dim: int | Sequence[int] | None, keepdim: 
     """The dims of `shape` that are reduced, by default all, and the layout of the result."""
     named = range(len(shape)) if dim is None else (dim,) if isinstance(dim, int) else dim
     dims = argument.Checked([shape.dim(op, item) for item in named])
-    sizes = [1 if i in dims else size for i, size in enumerate(shape) if keepdim or i not in dims]
+    sizes = reduced(shape, dims) if keepdim else [size for i, size in enumerate(shape) if i not in dims]
     return dims, Layout.contiguous(Shape._trusted(sizes))
 
 

@@ -19,6 +19,8 @@ from .....kernels.constants import (
 )
 from .....op import MethodOp, ReduceOp
 from ....base.error import InvalidArgument
+from ....core.result_shapes import reduced
+from ....core.tensor_type import TensorType
 from ....program.builder import ProgramBuilder
 from ....program.values import Buffer, KernelArguments, Number, Operand
 from ..driver.grid import ceil_divide, power_of_two
@@ -105,9 +107,8 @@ def reduce(
 ) -> Buffer:
     """`op` over `dims`, of all outputs in row-major order; the numbers are its parameters."""
     layout, dtype = source.layout, source.dtype
-    shape = layout.shape
-    outputs = math.prod([size for dim, size in enumerate(shape) if dim not in dims])
-    result = build.empty(op.result_of(dtype), outputs)
+    result = build.output(TensorType(op.result_of(dtype), reduced(layout.shape, dims)))
+    outputs = result.length
     if outputs == 0:
         return result
     elements = _elements(op, dtype)
