@@ -554,7 +554,7 @@ def base_of(call: Call) -> Example:
     if base is not None:
         of = Value(*base.of)
         named = [parameter for parameter in named if parameter.name in base.arguments]
-        given = [fitting(call, it)[0] if _is_user_op(it) else Value(*base.arguments[it.name]) for it in named]
+        given = [fitting(call, it)[0] if is_user_op(it) else Value(*base.arguments[it.name]) for it in named]
     elif call.name in BASES:
         text, arguments = BASES[call.name]
         of, given = values(text)[0] if text else None, values(arguments)
@@ -575,7 +575,8 @@ def _fitting_one(call: Call, parameter: inspect.Parameter) -> Value:
     return (fitting(call, parameter) or HOSTILE)[0]
 
 
-def _is_user_op(parameter: inspect.Parameter) -> bool:
+def is_user_op(parameter: inspect.Parameter) -> bool:
+    """Whether a parameter takes an op that users write."""
     kind = getattr(tallow, str(parameter.annotation), None)
     return isinstance(kind, type) and issubclass(kind, UserOp)
 

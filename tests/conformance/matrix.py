@@ -77,6 +77,11 @@ def expected_cells() -> dict[Key, bool]:
     return cells
 
 
+def dtypes_of_operand(method: Method) -> tuple[str, ...]:
+    """The dtypes of the first operand of a method: where `op` chooses, those of the first op."""
+    return next(_served(method))[1]
+
+
 def _names(method: Method) -> tuple[str | None, ...]:
     if method.owner == "device":
         return (None,) if method.dtypes is None else DTYPES
