@@ -142,7 +142,7 @@ RECIPES = [
         {"Tensor([[1.0, 2.0], [3.0, 4.0]]).sumsq(1)": [5.0, 25.0]},
     ),
     Recipe(
-        "shares",
+        "portions",
         "row",
         'doc: "the elements over their sum along a dim", dtypes: [bf16, f16, f32, f64], formula: x / sum(x)',
         {
@@ -152,9 +152,9 @@ RECIPES = [
                 "    found: Array = x / x.sum(axis=-1, keepdims=True)\n"
                 "    return found\n\n\n"
             ),
-            (ROWS, '"softmin": softmin'): '"shares": shares, ',
+            (ROWS, '"softmin": softmin'): '"portions": shares, ',
         },
-        {"Tensor([[1.0, 3.0], [2.0, 2.0]]).shares(1)": [[0.25, 0.75], [0.5, 0.5]]},
+        {"Tensor([[1.0, 3.0], [2.0, 2.0]]).portions(1)": [[0.25, 0.75], [0.5, 0.5]]},
     ),
     Recipe(
         "nonzeros",
@@ -178,7 +178,6 @@ RECIPES = [
         'element: "where(isnan(x), inf, abs(x))", combine: "minimum(x, y)", '
         'gradient: {x: "where(abs(x) == result, g * sign(x), 0)"}, edges: {least_magnitude(): inf}',
         {
-            (REDUCTIONS, '"mean", "norm", "logsumexp", "sum_powers")\n'): '"least_magnitude", ',
             (REDUCTIONS, '    "any": lambda'): (
                 '    "least_magnitude": lambda name, values, dims: encode(\n'
                 "        name,\n"
