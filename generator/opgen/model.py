@@ -723,8 +723,11 @@ class Functor:
     def description(self) -> str:
         """The docstring of its tensor method: what it computes, what it gives at its edges, and examples."""
         edges = ", ".join(map(str, self.edges))
+        own = "`reverse` begins at the last element." if self.is_scan else ""
+        if self.is_scan and not self.needs_elements:
+            own = "`reverse` begins at the last element, and `exclusive` leaves out the element itself."
         session = "\n".join(f">>> {call}\n{shown}" for call, shown in self.examples.items())
-        details = " ".join(filter(None, [self.note and sentence(self.note), edges and f"{edges}."]))
+        details = " ".join(filter(None, [own, self.note and sentence(self.note), edges and f"{edges}."]))
         return "\n\n".join(filter(None, [sentence(self.doc), details, session]))
 
 

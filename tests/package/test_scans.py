@@ -1,0 +1,95 @@
+"""Scans: their gradients, and that the bits of a line depend on the line alone. The oracle tests their results."""
+
+from __future__ import annotations
+
+import itertools
+import math
+from typing import TYPE_CHECKING
+
+import numpy as np
+import own_spec
+import pytest
+from tallow import Device, Tensor, Var
+
+from .gradcheck import Gradcheck, rand
+
+if TYPE_CHECKING:
+    from opgen.model import Functor
+
+SCANS = own_spec.read().scans
+FLOATS = {*own_spec.read().groups["float"]}
+
+
+def directions(functor: Functor) -> list[dict[str, bool]]:
+    options = ("reverse",) if functor.needs_elements else ("reverse", "exclusive")
+    return [dict(zip(options, each, strict=True)) for each in itertools.product((False, True), repeat=len(options))]
+
+
+def scanned(functor: Functor, x: Tensor, dim: int, **direction: bool) -> Tensor:
+    """The results of a scan, where they are numbers."""
+    results = getattr(x, functor.name)(dim, **direction)
+    values: Tensor = results[0] if functor.positions else results
+    return values.isinf().where(0.0, values) if values.dtype.is_float else values
+
+
+OF_FLOATS = [it for it in SCANS if it.keeps_kind and FLOATS & {*own_spec.read().resolve(it.dtypes)}]
+
+
+@pytest.mark.parametrize("dim", [0, 1])
+@pytest.mark.parametrize("functor", OF_FLOATS, ids=lambda functor: functor.name)
+def test_gradients_are_slopes_to_the_second_order(functor: Functor, dim: int, gradcheck: Gradcheck) -> None:
+    for direction in directions(functor):
+        gradcheck(lambda x, direction=direction: scanned(functor, x, dim, **direction) * x, rand(3, 4))
+
+
+def test_gradients_of_products_at_zeros_are_those_of_the_other_factors() -> None:
+    x = Var(Tensor([2.0, 0.0, 3.0, 0.0], dtype="f64"))
+    for options, expected in (
+        ({}, [1, 2 + 6, 0, 0]),
+        ({"exclusive": True}, [1, 2 + 6, 0, 0]),
+        ({"reverse": True}, [0, 0, 0, 1 + 3]),
+    ):
+        grads = x.cumprod(0, **options).sum().backward()
+        assert grads[x].tolist() == expected, options
+
+
+def test_gradients_go_to_the_positions(device: Device) -> None:
+    x = Var(Tensor([1.0, 3.0, 3.0, 2.0, math.nan, 5.0, math.nan], device=device))
+    values, positions = x.cummax(0)
+    assert positions.tolist() == [0, 1, 2, 2, 4, 4, 4]
+    assert values.sum().backward()[x].tolist() == [1, 1, 2, 0, 3, 0, 0]
+
+
+def test_nothing_comes_back_through_a_prefix_of_minus_infinity(device: Device) -> None:
+    x = Var(Tensor([-math.inf, -math.inf, 1.0, 1.0], device=device))
+    result = x.logcumsumexp(0)
+    np.testing.assert_allclose(result.numpy(), [-math.inf, -math.inf, 1, 1 + math.log(2)], rtol=1e-6)
+    assert result.sum().backward()[x].tolist() == [0, 0, 1.5, 0.5]
+
+
+def test_gradients_of_short_floats_do_not_vanish_because_a_count_leaves_the_dtype(device: Device) -> None:
+    x = Var(Tensor.full((4096,), 1.0, dtype="f16", device=device))
+    assert x.cumsum(0).sum().backward()[x].tolist()[:2] == [4096, 4096]
+    assert x.cummax(0)[0].sum().backward()[x].tolist() == [1] * 4096
+
+
+@pytest.mark.parametrize("functor", SCANS, ids=lambda functor: functor.name)
+def test_the_bits_of_a_line_do_not_depend_on_other_lines(functor: Functor, device: Device) -> None:
+    """Where few lines are split, those of long ones do on GPUs."""
+    generator = np.random.default_rng(0)
+    for width, direction in itertools.product((3, 33, 130), directions(functor)):
+        numbers = generator.uniform(-2, 2, (70, width)).astype(np.float32)
+        x = Tensor(numbers, device=device)
+        x = x if "f32" in own_spec.read().resolve(functor.dtypes) else x.to_dtype("i32")
+        every = scanned(functor, x, 1, **direction)
+        for rows in (1, 5):
+            assert (scanned(functor, x[:rows], 1, **direction) == every[:rows]).all().item(), (width, direction)
+        # Columns are the same lines, but may be joined in another order.
+        columns = scanned(functor, x.T, 0, **direction)
+        assert (scanned(functor, x.T[:, :5], 0, **direction) == columns[:, :5]).all().item()
+        assert (scanned(functor, x, 1, **direction) == every).all().item()
+
+
+def test_a_scan_of_what_has_no_result_of_nothing_leaves_no_element_out() -> None:
+    with pytest.raises(TypeError, match="exclusive"):
+        Tensor([1.0]).cummax(0, exclusive=True)
