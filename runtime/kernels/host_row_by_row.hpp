@@ -34,11 +34,14 @@ template <typename Functor, typename Value, typename Arguments> class RowByRow :
             segment_ /= 2;
         full_segments_ = (full_length_ + segment_ - 1) / segment_;
         segments_ = full_segments_ + (full_length_ != length_);
-        has_cached_segments_ = fits_ && segments_ <= 2;
+        has_cached_segments_ = fits_ && full_segments_ <= 1;
         is_cached_ = length_ <= Base::capacity_of(derived) * group_lanes;
     }
 
     TALLOW_INLINE void run(uint64_t begin, uint64_t end) {
+        if (has_cached_segments_)
+            for (uint64_t i = 0; i < segments_; ++i)
+                find_segment(i, cached_segments_[i]);
         if constexpr (derived != 0)
             if (is_cached_) {
                 for (uint64_t row = begin; row < end; ++row)
@@ -65,8 +68,10 @@ template <typename Functor, typename Value, typename Arguments> class RowByRow :
             for (Value& value : constants_[k])
                 value = constants_[k][0];
         } else if (access_[k] == is_direct) {
-            if (tail_lanes_ != 0)
-                copy_lanes(tail_lanes_, tails_[k], pointer_to<const Value>(source) + full_length_);
+            if (full_length_ != 0)
+                cached_segments_[0].from.operands[k] = pointer_to<const Value>(source);
+            if (tail_lanes_ != 0 && sources_[k] != source)
+                load_lanes(tail_lanes_, tails_[k], pointer_to<const Value>(source) + full_length_);
         } else if (fits_ && sources_[k] != source) {
             load(k, source, 0, length_);
         }
@@ -116,9 +121,6 @@ template <typename Functor, typename Value, typename Arguments> class RowByRow :
     template <bool IsCached> TALLOW_INLINE void run_row(uint64_t row) {
         for (uint32_t k = 0; k < operands; ++k)
             find_operand(k, row);
-        if (has_cached_segments_)
-            for (uint64_t i = 0; i < segments_; ++i)
-                find_segment(i, cached_segments_[i]);
         RowOfLanes<Functor, Value> lanes{Base::shared_};
         run_passes<IsCached>(lanes, typename CountUp<Functor::passes>::type{});
         for (uint64_t i = 0; i < segments_; ++i)
@@ -188,7 +190,7 @@ template <typename Functor, typename Value, typename Arguments> class RowByRow :
             const uint64_t count = (end - begin - 1) * group_lanes + segment.lanes;
             if (stride == 1 && end == 1 && moves_.itemsize == sizeof(Value)) {
                 for (uint32_t r = 0; r < Functor::results; ++r)
-                    copy_lanes(segment.lanes, pointer_to<Value>(result[r]), results_[r]);
+                    store_lanes(segment.lanes, pointer_to<Value>(result[r]), results_[r]);
                 return;
             }
             for (uint32_t r = 0; r < Functor::results; ++r)

@@ -21,14 +21,17 @@ TALLOW_INLINE void run_engine(const Arguments& arguments, const ElementMoves<Val
 }
 template <typename Functor, typename Value, typename Arguments>
 __attribute__((noinline)) void run_row_formula(const Arguments& arguments, const ElementMoves<Value>& moves) {
-    const bool is_short = arguments.inner != 1 || arguments.length <= short_length;
-    if (arguments.length == 0)
+    const uint64_t length = arguments.length, rows = arguments.rows;
+    // A tile takes as much time with fewer rows than lanes. The fewer passes, the less there is to save by one.
+    const bool is_short = length < 2 * group_lanes + (Functor::passes > 1) && 2 * rows >= length;
+    const bool is_tiled = rows >= group_lanes / 4 && (arguments.inner != 1 || is_short);
+    if (length == 0)
         return;
-    if (is_short && arguments.rows >= fewest_lanes)
-        run_engine<RowTiles<Functor, Value, Arguments>>(
-            arguments, moves, (arguments.rows + group_lanes - 1) / group_lanes, arguments.length * group_lanes);
+    if (is_tiled)
+        run_engine<RowTiles<Functor, Value, Arguments>>(arguments, moves, (rows + group_lanes - 1) / group_lanes,
+                                                        length * group_lanes);
     else
-        run_engine<RowByRow<Functor, Value, Arguments>>(arguments, moves, arguments.rows, arguments.length);
+        run_engine<RowByRow<Functor, Value, Arguments>>(arguments, moves, rows, length);
 }
 
 template <typename Functor, typename T, typename Arguments> TALLOW_INLINE void row_formula(const Arguments& arguments) {

@@ -25,9 +25,6 @@ constexpr uint32_t group_lanes = 32;
 constexpr uint64_t piece_length = 2048;
 // Elements of a part of the work, roughly.
 constexpr uint64_t part_length = 1 << 13;
-// Rows of up to this length are computed side by side, if there are at least `fewest_lanes` of them.
-constexpr uint64_t short_length = 64;
-constexpr uint64_t fewest_lanes = 8;
 // Buffers of 32 KiB for operands that are converted or gathered, and for derived values; of 8 KiB for each result that
 // is rounded or scattered.
 template <typename Value> constexpr uint64_t buffer_length = (1 << 15) / sizeof(Value);
@@ -230,8 +227,14 @@ TALLOW_INLINE void compute_group(const Rows& rows, const GroupOperands<Functor, 
                                              });
 }
 
-// The first lanes of a group, by masks.
-template <typename Value> TALLOW_INLINE void copy_lanes(uint32_t lanes, Value* to, const Value* from) {
+// Loads and stores the first lanes of a group by masks. Other lanes are loaded as zeros: the CPU forwards no masked
+// store to the loads that follow.
+template <typename Value> TALLOW_INLINE void load_lanes(uint32_t lanes, Value (&to)[group_lanes], const Value* from) {
+    TALLOW_LANES
+    for (uint32_t lane = 0; lane < group_lanes; ++lane)
+        to[lane] = lane < lanes ? from[lane] : Value{};
+}
+template <typename Value> TALLOW_INLINE void store_lanes(uint32_t lanes, Value* to, const Value* from) {
     TALLOW_LANES
     for (uint32_t lane = 0; lane < group_lanes; ++lane)
         if (lane < lanes)
@@ -273,13 +276,15 @@ __attribute__((noinline)) void store_elements(uint64_t count, void* to, int64_t 
         result[i * stride] = convert<T>(from[i * step]);
 }
 
-// Transposes a matrix block by block. Rows that are no multiple of a vector are read and written up to the next one.
+// Transposes a matrix block by block. Rows that are no multiple of a vector are read up to the next one, and so are
+// columns written: what that writes past the end of one is overwritten by the next one, except at the end of the last.
 template <typename Value>
 TALLOW_INLINE void transpose_blocks(uint64_t rows, uint64_t columns, const Value* from, uint64_t from_stride, Value* to,
                                     uint64_t to_stride) {
     constexpr uint32_t length = static_cast<uint32_t>(vector_length<Value>);
-    for (uint64_t row = 0; row < rows; row += length)
+    for (uint64_t end = (rows + length - 1) / length * length; end != 0; end -= length)
         for (uint64_t column = 0; column < columns; column += length) {
+            const uint64_t row = end - length;
             Vector<Value> block[length];
             for (uint32_t i = 0; i < length; ++i)
                 __builtin_memcpy(&block[i], from + (row + i) * from_stride + column, sizeof block[i]);
@@ -304,11 +309,8 @@ template <typename Functor, typename Value, typename Arguments> struct RowEngine
         return base + static_cast<uint64_t>(offset) * moves_.itemsize;
     }
     TALLOW_INLINE uint64_t source_of(uint32_t k, uint64_t row) const {
-        uint64_t outer = row, inner = 0;
-        if (arguments_.inner != 1) {
-            outer = row / arguments_.inner;
-            inner = row % arguments_.inner;
-        }
+        const uint64_t outer = arguments_.inner == 1 ? row : row / arguments_.inner;
+        const uint64_t inner = row - outer * arguments_.inner;
         return address_of(arguments_.operands[k], static_cast<int64_t>(outer) * arguments_.outer_strides[k] +
                                                       static_cast<int64_t>(inner) * arguments_.inner_strides[k]);
     }
@@ -322,9 +324,9 @@ template <typename Functor, typename Value, typename Arguments> struct RowEngine
         return groups - groups % vector_length<Value>;
     }
 
-    // Whether rows of `count` elements can be transposed without a copy.
-    TALLOW_INLINE bool is_full_tile(uint32_t lanes, uint64_t count) const {
-        return moves_.itemsize == sizeof(Value) && lanes == group_lanes && count % vector_length<Value> == 0;
+    // Whether dense rows can be transposed without a copy.
+    TALLOW_INLINE bool is_full_tile(uint32_t lanes) const {
+        return moves_.itemsize == sizeof(Value) && lanes == group_lanes;
     }
 
     const Arguments& arguments_;

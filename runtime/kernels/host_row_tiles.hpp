@@ -57,15 +57,25 @@ template <typename Functor, typename Value, typename Arguments> class RowTiles :
         run_stages<false>(typename CountUp<Functor::passes>::type{});
     }
     TALLOW_INLINE void find_operand(uint32_t k) {
-        const int64_t itemsize = static_cast<int64_t>(moves_.itemsize);
+        const auto itemsize = static_cast<int64_t>(moves_.itemsize);
+        const uint64_t first = Base::source_of(k, first_row_);
+        // Where rows of the next group of `inner` begin.
+        const int64_t step = arguments_.inner_strides[k] * itemsize;
+        const int64_t jump = arguments_.outer_strides[k] * itemsize - static_cast<int64_t>(arguments_.inner) * step;
+        uint64_t until_jump = arguments_.inner - (arguments_.inner == 1 ? 0 : first_row_ % arguments_.inner);
         bool are_same = true, are_adjacent = true;
         are_dense_[k] = arguments_.length_strides[k] == 1;
+        int64_t distance = 0;
         for (uint32_t lane = 0; lane < lanes_; ++lane) {
-            sources_[k][lane] = Base::source_of(k, first_row_ + lane);
-            const auto distance = static_cast<int64_t>(sources_[k][lane] - sources_[k][0]);
+            sources_[k][lane] = first + static_cast<uint64_t>(distance);
             are_same &= distance == 0;
             are_adjacent &= distance == lane * itemsize;
             are_dense_[k] &= distance == static_cast<int64_t>(lane * length_) * itemsize;
+            distance += step;
+            if (--until_jump == 0) {
+                distance += jump;
+                until_jump = arguments_.inner;
+            }
         }
         layout_[k] = are_same ? is_shared : are_adjacent ? is_adjacent : is_scattered;
         const bool is_loaded = are_same && shared_[k] == sources_[k][0];
@@ -84,11 +94,20 @@ template <typename Functor, typename Value, typename Arguments> class RowTiles :
                 Base::address_of(sources_[k][lane], static_cast<int64_t>(first + position) * stride));
         };
         if (layout_[k] == is_adjacent) {
-            for (uint64_t i = 0; i < count; ++i)
+            // No hardware prefetcher follows strides of whole pages.
+            constexpr uint64_t ahead = 16;
+            for (uint64_t i = 0; i < count; ++i) {
+                __builtin_prefetch(source(0, i + ahead));
+                __builtin_prefetch(source(lanes_ - 1, i + ahead));
                 moves_.load(lanes_, to + i * group_lanes, 1, source(0, i), 1);
+            }
         } else if (layout_[k] == is_scattered) {
             const bool is_dense = count == length_ && are_dense_[k];
-            if (is_dense && Base::is_full_tile(lanes_, count)) {
+            // Vectors may end past a row, but not past the last one.
+            const uint64_t vector = vector_length<Value>, next = first_row_ + group_lanes;
+            const bool is_inside =
+                count % vector == 0 || (next < arguments_.rows && (arguments_.rows - next) * count >= vector);
+            if (is_dense && is_inside && Base::is_full_tile(lanes_)) {
                 transpose_blocks(group_lanes, count, static_cast<const Value*>(source(0, 0)), count, to, group_lanes);
                 return;
             }
@@ -103,9 +122,12 @@ template <typename Functor, typename Value, typename Arguments> class RowTiles :
             }
         } else {
             moves_.load(count, to, group_lanes, source(0, 0), stride);
-            for (uint64_t i = 0; i < count; ++i)
-                for (uint32_t lane = 1; lane < group_lanes; ++lane)
-                    to[i * group_lanes + lane] = to[i * group_lanes];
+            for (uint64_t i = 0; i < count; ++i) {
+                const Value value = to[i * group_lanes];
+                TALLOW_LANES
+                for (uint32_t lane = 0; lane < group_lanes; ++lane)
+                    to[i * group_lanes + lane] = value;
+            }
         }
     }
 
@@ -211,21 +233,19 @@ template <typename Functor, typename Value, typename Arguments> class RowTiles :
                              results_[r] + i * group_lanes, 1);
             return;
         }
-        // What is written past the end of a row of at most a vector is overwritten by the next row.
-        const uint64_t vector = vector_length<Value>;
-        const uint64_t columns = count <= vector ? count : (count + vector - 1) / vector * vector;
-        if (inner == 1 && count == length_ && Base::is_full_tile(lanes_, count)) {
+        const bool is_dense = inner == 1 && count == length_;
+        if (is_dense && count % vector_length<Value> == 0 && Base::is_full_tile(lanes_)) {
             transpose_blocks(count, group_lanes, results_[r], group_lanes,
                              pointer_to<Value>(Base::result_of(r, first_row_)), count);
             return;
         }
-        transpose_blocks(count, group_lanes, results_[r], group_lanes, scratch_, columns);
-        if (inner == 1 && count == length_ && count == columns)
+        transpose_blocks(count, group_lanes, results_[r], group_lanes, scratch_, count);
+        if (is_dense)
             moves_.store(lanes_ * count, pointer_to<void>(Base::result_of(r, first_row_)), 1, scratch_, 1);
         else
             for (uint32_t lane = 0; lane < lanes_; ++lane)
                 moves_.store(count, pointer_to<void>(Base::address_of(Base::result_of(r, first_row_ + lane), offset)),
-                             stride, scratch_ + lane * columns, 1);
+                             stride, scratch_ + lane * count, 1);
     }
 
     enum Layout : uint32_t { is_shared, is_adjacent, is_scattered };
