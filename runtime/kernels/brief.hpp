@@ -25,6 +25,22 @@ template <typename T> struct BriefOf {
 template <> struct BriefOf<Brief<false>> {
     using type = Brief<false>;
 };
+// In rows, where elements are not given as such, f16 takes the quick exponentials below 0 alone: sums of them are no
+// differences.
+struct BelowZero {
+    float value;
+    TALLOW_INLINE explicit BelowZero(float x) : value(x) {
+    }
+    TALLOW_INLINE operator float() const {
+        return value;
+    }
+};
+template <> struct BriefOf<bf16> {
+    using type = Brief<false>;
+};
+template <> struct BriefOf<f16> {
+    using type = BelowZero;
+};
 template <typename T, typename Number> TALLOW_INLINE auto brief(Number x) {
     return static_cast<typename BriefOf<T>::type>(x);
 }
@@ -49,6 +65,13 @@ template <bool Bounded> TALLOW_INLINE float sigmoid(Brief<Bounded> x) {
 template <bool Bounded> TALLOW_INLINE float silu(Brief<Bounded> x) {
     const float product = brief_logistic_product(x.value, x.value);
     return x.value < -170.0f ? -0.0f : product;
+}
+
+TALLOW_INLINE float exp_below_zero(BelowZero x) {
+    return rough_exp2(x.value * 1.44269504f);
+}
+template <bool Bounded> TALLOW_INLINE float exp_below_zero(Brief<Bounded> x) {
+    return exp_below_zero(BelowZero(x.value));
 }
 
 // x * n / (n + 2), as in math.hpp, with the root of the exponential as above.

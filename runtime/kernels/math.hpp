@@ -423,6 +423,16 @@ TALLOW_INLINE float rough_sqrt(float x) {
 }
 #endif
 
+// e**x of x <= 0, or NaN. Vector instructions have one of floats that is quicker than exp.
+#if !defined(TALLOW_VECTOR)
+TALLOW_INLINE float exp_below_zero(float x) {
+    return exp(x);
+}
+#endif
+TALLOW_INLINE double exp_below_zero(double x) {
+    return exp(x);
+}
+
 // x / y for a finite x and a y that is neither huge nor tiny, which spares the cases that a full division must tell
 // apart: the residual corrects a quotient that is off in its last bits, and makes 0.0 of -0.0.
 TALLOW_INLINE float divide_positive(float x, float y) {
