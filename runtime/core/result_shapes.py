@@ -6,7 +6,7 @@ from collections.abc import Collection, Sequence
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from .protocols import HasShape, Ranks
+    from .protocols import HasShape
 
 Sizes = tuple[int, ...]
 
@@ -26,9 +26,3 @@ def pooled(shape: Sizes, kernel_size: tuple[int, int], stride: tuple[int, int]) 
     """The shape of what windows over (b, c, h, w) give."""
     *outer, height, width = shape
     return (*outer, (height - kernel_size[0]) // stride[0] + 1, (width - kernel_size[1]) // stride[1] + 1)
-
-
-def gathered(shape: Sizes, group: Ranks) -> Sizes:
-    """The shape of the elements of all ranks, which follow each other along the first dim."""
-    first, *rest = shape or (1,)
-    return (first * group.size, *rest)

@@ -14,6 +14,7 @@ from ..base.error import InvalidArgument, TallowError, shown
 from ..core import argument
 from ..core.argument import DTypeLike
 from ..core.layout import Layout
+from ..core.tensor_type import TensorType
 from ..ranks.group import Group, start
 from ..tensor import Tensor
 from ..tensor.base import require_tensors
@@ -86,8 +87,7 @@ def all_gather(x: Tensor, *, group: Group | None = None) -> Tensor:
     group = group or init()
     if group.size == 1:
         return x
-    storage = _called("all_gather", x, group)
-    return Tensor._new(storage, Layout.contiguous(results.all_gather(x, group).shape))
+    return _made("all_gather", x, group, find=results.all_gather)
 
 
 def reduce_scatter(x: Tensor, reduction: str = "sum", *, group: Group | None = None) -> Tensor:
@@ -99,8 +99,7 @@ def reduce_scatter(x: Tensor, reduction: str = "sum", *, group: Group | None = N
     group = group or init()
     if group.size == 1:
         return x
-    storage = _called("reduce_scatter", x, group, reduction)
-    return Tensor._new(storage, Layout.contiguous(results.reduce_scatter(x, group).shape))
+    return _made("reduce_scatter", x, group, reduction, find=results.reduce_scatter)
 
 
 def broadcast(x: Tensor, root: int = 0, *, group: Group | None = None) -> Tensor:
@@ -186,17 +185,15 @@ def barrier(*, group: Group | None = None) -> None:
     (group or init()).barrier()
 
 
-def _made(op: str, x: Tensor, group: Group, *arguments: object) -> Tensor:
-    """What a call of all ranks gives in the shape of its operand."""
-    return Tensor._new(_called(op, x, group, *arguments), Layout.contiguous(x.shape))
-
-
-def _called(op: str, x: Tensor, group: Group, *arguments: object) -> Storage:
-    """What a call of all ranks gives."""
+def _made(
+    op: str, x: Tensor, group: Group, *arguments: object, find: Callable[[Tensor, Group], TensorType] | None = None
+) -> Tensor:
+    """What a call of all ranks gives: in the shape of its operand, unless a function finds another one."""
     if not isinstance(x, Tensor):
         require_tensors(op, x=x)
     group.begin(op, *arguments, x.dtype, x.shape)
-    return _stored(op, x, group, *arguments)
+    storage = _stored(op, x, group, *arguments)
+    return Tensor._new(storage, Layout.contiguous(x.shape if find is None else find(x, group).shape))
 
 
 def _stored(op: str, x: Tensor, group: Group, *arguments: object) -> Storage:

@@ -286,7 +286,7 @@ class ConvolutionMethods(CreationMethods):
         Tensor([[[1., 1., 2., 2.]]], dtype=f32)
         """
         storage = self._storage.upsample_nearest1d(self._layout, size)
-        return self._resampled(storage, results.upsample_nearest1d, size)
+        return self._given(storage, results.upsample_nearest1d, size)
 
     def upsample_nearest2d(self, height: int, width: int) -> Self:
         """Upsample images (b, c, h, w) to (b, c, height, width), along each dim as `upsample_nearest1d` does.
@@ -296,7 +296,7 @@ class ConvolutionMethods(CreationMethods):
                   [1., 1., 2., 2.]]]], dtype=f32)
         """
         storage = self._storage.upsample_nearest2d(self._layout, height, width)
-        return self._resampled(storage, results.upsample_nearest2d, height, width)
+        return self._given(storage, results.upsample_nearest2d, height, width)
 
     def upsample_bilinear2d(
         self,
@@ -315,18 +315,18 @@ class ConvolutionMethods(CreationMethods):
         Tensor([[[[0.00, 0.25, 0.75, 1.00]]]], dtype=f32)
         """
         storage = self._storage.upsample_bilinear2d(self._layout, height, width, align_corners, scale_h, scale_w)
-        return self._resampled(storage, results.upsample_bilinear2d, height, width)
+        return self._given(storage, results.upsample_bilinear2d, height, width)
 
-    def _resampled(self, storage: Storage, find: Callable[..., TensorType], *sizes: int) -> Self:
+    def _given(self, storage: Storage, find: Callable[..., TensorType], *sizes: object) -> Self:
         key = find, self._layout.number, *sizes
-        layout = _resampled.get(key)
+        layout = _layouts.get(key)
         if layout is None:
-            layout = _resampled.keep(key, Layout.contiguous(find(self, *sizes).shape))
+            layout = _layouts.keep(key, Layout.contiguous(find(self, *sizes).shape))
         return self._new(storage, layout)
 
 
-# By what finds the sizes of a result, the number of the operand's layout, and the new sizes.
-_resampled: BoundedCache[tuple[object, ...], Layout] = BoundedCache(1 << 12)
+# Of results: by what finds their types, the number of the operand's layout, and other arguments.
+_layouts: BoundedCache[tuple[object, ...], Layout] = BoundedCache(1 << 12)
 
 
 def _ends(pad: int | Sequence[int]) -> Sequence[int]:
