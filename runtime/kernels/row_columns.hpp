@@ -42,29 +42,34 @@ template <typename Functor, typename T, uint32_t N, uint32_t Loaded> struct RowC
 #pragma unroll
                 for (uint32_t k = 0; k < operands; ++k) {
                     loaded[k][v] = Vector{};
-                    if (is_in_registers<Functor>(k) && down + v * together < length)
+                    if (is_kept(k) && down + v * together < length)
                         loaded[k][v] = load(k, down + v * together);
                 }
         }
     }
+    static TALLOW_INLINE bool is_kept(uint32_t k) {
+        return (kept_operands<Functor, T, N, in_flight> >> k & 1) != 0;
+    }
     TALLOW_INLINE Vector load(uint32_t k, uint32_t position) const {
         const T* const source = sources[k] + position * along[k];
-        return across >> k & 1 ? load_registers<sizeof(T) * N>(source) : splat<T, N>(*source);
+        if constexpr (N > 1)
+            if ((across >> k & 1) == 0)
+                return splat<T, N>(*source);
+        return load_registers<sizeof(T) * N>(source);
     }
     // Calls visit(vectors, position, is_valid) for each vector of the thread.
     template <typename Visit> TALLOW_INLINE void visit(Visit visit) {
         if constexpr (Loaded > 0) {
 #pragma unroll
             for (uint32_t v = 0; v < Loaded; ++v) {
-                const uint32_t position = down + v * together;
+                // Opaque as in RowInRegisters.
+                const uint32_t position = opaque(down + v * together);
                 Vector vectors[operands];
 #pragma unroll
                 for (uint32_t k = 0; k < operands; ++k)
-                    vectors[k] =
-                        is_in_registers<Functor>(k) ? loaded[k][v] : load(k, opaque(position < length ? position : 0));
+                    vectors[k] = is_kept(k) ? packed<T, N>(loaded[k][v]) : load(k, position < length ? position : 0);
                 visit(vectors, position, position < length);
             }
-            keep_packed<T, N>(loaded);
         } else {
             for (uint32_t first = down; first < length; first += in_flight * together) {
                 Vector vectors[in_flight][operands];
@@ -140,7 +145,8 @@ template <typename Functor, typename T, uint32_t N, uint32_t Loaded> struct RowC
     }
 };
 
-// Threads side by side take vectors side by side, and the other threads of the block share out those below.
+// Threads side by side take vectors side by side, and the other threads of the block share out those below. Registers
+// have no room for vectors of more than three operands: these are read again.
 template <typename Functor, typename T, uint32_t N, uint32_t Loaded, typename Arguments>
 TALLOW_INLINE void rows_in_columns(const Arguments& arguments) {
     begin_rows<Functor, T>(arguments);
@@ -151,7 +157,7 @@ TALLOW_INLINE void rows_in_columns(const Arguments& arguments) {
         const uint32_t number = wanted < arguments.columns ? wanted : 0;
         const uint32_t outer = number / arguments.columns_across;
         const uint32_t column = (number - outer * arguments.columns_across) * N;
-        RowColumn<Functor, T, N, Loaded> elements(arguments, outer, column);
+        RowColumn<Functor, T, N, (Functor::operands > 3 ? 0 : Loaded)> elements(arguments, outer, column);
         RowOf<T, Functor> rows[N];
 #pragma unroll
         for (uint32_t i = 0; i < N; ++i)

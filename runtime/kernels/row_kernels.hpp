@@ -12,19 +12,20 @@ template <typename Functor, typename T, uint32_t N> struct RowSources {
     static constexpr uint32_t operands = Functor::operands;
     uint32_t varying;
     const T* sources[operands];
-    T numbers[operands];
 
     template <typename Arguments>
     TALLOW_INLINE RowSources(const Arguments& arguments, const uint64_t (&offsets)[operands])
         : varying(arguments.varying) {
 #pragma unroll
-        for (uint32_t k = 0; k < operands; ++k) {
+        for (uint32_t k = 0; k < operands; ++k)
             sources[k] = pointer_to<const T>(arguments.sources[k]) + offsets[k];
-            numbers[k] = varying >> k & 1 ? T{} : *sources[k];
-        }
     }
     TALLOW_INLINE RowVector<T, N> load(uint32_t k, uint32_t index) const {
-        return varying >> k & 1 ? load_registers<sizeof(T) * N>(sources[k] + index) : splat<T, N>(numbers[k]);
+        const bool is_number = (varying >> k & 1) == 0;
+        if constexpr (N > 1)
+            if (is_number)
+                return splat<T, N>(*sources[k]);
+        return load_registers<sizeof(T) * N>(sources[k] + (is_number ? 0 : index));
     }
 };
 
@@ -88,22 +89,24 @@ template <typename Functor, typename T, uint32_t N, uint32_t Vectors> struct Row
 #pragma unroll
             for (uint32_t k = 0; k < operands; ++k) {
                 loaded[k][v] = Vector{};
-                if (is_in_registers<Functor>(k) && is_valid(v))
+                if (is_kept(k) && index(v) < length)
                     loaded[k][v] = sources.load(k, index(v));
             }
+    }
+    static TALLOW_INLINE bool is_kept(uint32_t k) {
+        return (kept_operands<Functor, T, N, Vectors> >> k & 1) != 0;
     }
     TALLOW_INLINE uint32_t index(uint32_t v) const {
         return (lane + v * team) * N;
     }
-    TALLOW_INLINE bool is_valid(uint32_t v) const {
-        return index(v) < length;
-    }
-    // Vector v of each operand. The index is opaque, or compilers would keep in registers what is to be loaded again.
-    TALLOW_INLINE void take(uint32_t v, Vector (&vectors)[operands]) const {
+    // Takes vector v of each operand, and gives its index. That is opaque: compilers would keep what they have loaded
+    // before, and, in too many scalar registers, which vectors are valid.
+    TALLOW_INLINE uint32_t take(uint32_t v, Vector (&vectors)[operands]) const {
+        const uint32_t at = opaque(index(v));
 #pragma unroll
         for (uint32_t k = 0; k < operands; ++k)
-            vectors[k] =
-                is_in_registers<Functor>(k) ? loaded[k][v] : sources.load(k, opaque(is_valid(v) ? index(v) : 0));
+            vectors[k] = is_kept(k) ? packed<T, N>(loaded[k][v]) : sources.load(k, at < length ? at : 0);
+        return at;
     }
     // The passes from `Pass` on.
     template <uint32_t Pass> TALLOW_INLINE void reduce(RowOf<T, Functor>& row, Team& threads) {
@@ -113,40 +116,39 @@ template <typename Functor, typename T, uint32_t N, uint32_t Vectors> struct Row
 #pragma unroll
             for (uint32_t v = 0; v < Vectors; ++v) {
                 Vector vectors[operands];
-                take(v, vectors);
+                const uint32_t at = take(v, vectors);
                 Value terms[Joins::count];
-                reduce_vector<Pass, Functor, T, N>(row, vectors, index(v), terms);
+                reduce_vector<Pass, Functor, T, N>(row, vectors, at, terms);
                 Joins::identities(parts[v]);
 #pragma unroll
                 for (uint32_t j = 0; j < Joins::count; ++j)
-                    parts[v][j] = is_valid(v) ? terms[j] : parts[v][j];
+                    parts[v][j] = at < length ? terms[j] : parts[v][j];
             }
             join_parts<Joins, Vectors / 2>(parts);
             join_team<Joins>(threads, parts[0]);
             finish_pass<Pass>(row, parts[0]);
-            keep_packed<T, N>(loaded);
             reduce<Pass + 1>(row, threads);
         }
     }
     template <typename Arguments>
     TALLOW_INLINE void store(const Arguments& arguments, const RowOf<T, Functor>& row, uint64_t first) const {
-        // Several vectors are loaded at once where operands are read here alone.
-        constexpr uint32_t together = Vectors < reduce_in_flight ? Vectors : reduce_in_flight;
+        constexpr uint32_t together = Vectors < vectors_together<Functor> ? Vectors : vectors_together<Functor>;
 #pragma unroll
         for (uint32_t v = 0; v < Vectors; v += together) {
             Vector vectors[together][operands];
+            uint32_t at[together];
 #pragma unroll
             for (uint32_t t = 0; t < together; ++t)
-                take(v + t, vectors[t]);
+                at[t] = take(v + t, vectors[t]);
 #pragma unroll
             for (uint32_t t = 0; t < together; ++t) {
-                if (!is_valid(v + t))
+                if (at[t] >= length)
                     continue;
                 Value results[Functor::results][N];
 #pragma unroll
                 for (uint32_t i = 0; i < N; ++i)
-                    compute_element<Functor, T, N>(row, vectors[t], i, index(v + t) + i, results);
-                store_vectors<T, N>(arguments, results, first + index(v + t));
+                    compute_element<Functor, T, N>(row, vectors[t], i, at[t] + i, results);
+                store_vectors<T, N>(arguments, results, first + at[t]);
             }
         }
     }

@@ -30,30 +30,39 @@ template <typename T, uint32_t N> TALLOW_INLINE RowVector<T, N> round_vector(con
     return vector;
 }
 
-// Keeps elements of 16 bits in pairs between passes: compilers would keep the floats, in twice as many registers.
-template <typename T, uint32_t N, uint32_t Operands, uint32_t Vectors>
-TALLOW_INLINE void keep_packed(RowVector<T, N> (&vectors)[Operands][Vectors]) {
-    if constexpr (sizeof(T) < sizeof(compute_type<T>) && N > 1) {
-#pragma unroll
-        for (uint32_t k = 0; k < Operands; ++k)
-#pragma unroll
-            for (uint32_t v = 0; v < Vectors; ++v)
-                vectors[k][v] = opaque(vectors[k][v]);
-    }
+// The same vector. Compilers would otherwise keep elements of 16 bits as floats from one pass to the next, in twice as
+// many registers, and unpack those of all vectors at once.
+template <typename T, uint32_t N> TALLOW_INLINE RowVector<T, N> packed(const RowVector<T, N>& vector) {
+    if constexpr (sizeof(T) < sizeof(compute_type<T>) && N > 1)
+        return opaque(vector);
+    else
+        return vector;
 }
 
-// Whether operand k stays in registers between passes.
-template <typename Functor> TALLOW_INLINE bool is_in_registers(uint32_t k) {
-    return (operands_in_registers<Functor> >> k & 1) != 0;
-}
+// The bits of a mask that are set, and the mask without its highest ones, so that at most `Most` are.
+template <uint32_t Mask> constexpr uint32_t bits_set = bits_set<Mask / 2> + Mask % 2;
+template <> constexpr uint32_t bits_set<0> = 0;
+template <uint32_t Mask, uint32_t Most, uint32_t Bit = 31>
+constexpr uint32_t lowest_bits = bits_set<Mask> > Most ? lowest_bits<(Mask & ~(1u << Bit)), Most, Bit - 1> : Mask;
+template <uint32_t Mask, uint32_t Most> constexpr uint32_t lowest_bits<Mask, Most, 0> = Mask;
 
+// Which operands stay in registers between passes, where a thread has so many vectors of each: as many as there is room
+// for. The others come from the cache again.
+constexpr uint32_t row_registers = 64;
+template <typename Functor, typename T, uint32_t N, uint32_t Vectors>
+constexpr uint32_t kept_operands =
+    lowest_bits<operands_in_registers<Functor>, row_registers / Vectors / ((N * sizeof(T) + 3) / 4)>;
+
+// How many vectors of each operand are computed with together.
+template <typename Functor>
+constexpr uint32_t vectors_together = Functor::operands == 1   ? reduce_in_flight
+                                      : Functor::operands == 2 ? reduce_in_flight / 2
+                                                               : 1;
 // How many vectors of each operand a thread that reads them in every pass loads at once: more of single elements, fewer
 // of f64, which fill more registers as they are computed with.
 template <typename Functor, typename T, uint32_t N>
-constexpr uint32_t vectors_in_flight = (sizeof(T) == 8 ? reduce_in_flight / 2
-                                        : N == 1       ? 2 * reduce_in_flight
-                                                       : reduce_in_flight) /
-                                       (Functor::operands == 1 ? 1 : 2);
+constexpr uint32_t vectors_in_flight =
+    sizeof(T) == 8 ? reduce_in_flight / 2 : (N == 1 ? 2 : 1) * (Functor::operands == 1 ? 2 : 1) * reduce_in_flight / 2;
 
 // Element i of each operand, in the compute type.
 template <typename T, uint32_t N, uint32_t Operands>
@@ -152,7 +161,7 @@ template <typename Functor, typename T, typename Arguments> TALLOW_INLINE void b
     if (block_index() == 0) {
 #pragma unroll
         for (uint32_t k = 0; k < Functor::operands; ++k)
-            if (!is_in_registers<Functor>(k) && (arguments.varying >> k & 1) != 0)
+            if ((operands_in_registers<Functor> >> k & 1) == 0 && (arguments.varying >> k & 1) != 0)
                 fetch_to_cache(arguments.sources[k], arguments.length * static_cast<uint32_t>(sizeof(T)));
     }
     await_previous_kernel();

@@ -106,8 +106,8 @@ class Functor(NamedTuple):
         else:
             rows += [(f"vector{count}", f"rows_in_registers<{cpp}, {wide}, {count}>") for count in (2, 4, 8)]
             rows += [("vector_long", f"long_rows<{cpp}, {wide}>")]
-            columns += [("columns8", f"rows_in_columns<{cpp}, {wide}, 8>")]
-            columns += [("vector_columns", f"rows_in_columns<{cpp}, {wide}, 0>")]
+            columns += [("columns8", f"rows_in_columns<{cpp}, 4, 8>")]
+            columns += [("vector_columns", f"rows_in_columns<{cpp}, 4, 0>")]
         rows += [(f"scalar{count}", f"rows_in_registers<{cpp}, 1, {count}>") for count in scalars]
         rows += [("scalar_long", f"long_rows<{cpp}, 1>")]
         columns += [("scalar_columns", f"rows_in_columns<{cpp}, 1, 0>")]

@@ -46,7 +46,9 @@ _MAX_LENGTH: Final = (1 << 32) - (1 << 20)
 # rows there are.
 _MIN_INNER_BYTES: Final = 64
 _MAX_COLUMN: Final = 4096
-# How many vectors of a column a thread has in registers, and the most threads that share a column.
+# How many rows side by side make a column of vectors, how many of these a thread may have in registers, and the most
+# threads that share a column.
+_COLUMN_WIDTH: Final = 4
 _COLUMN_VECTORS: Final = 8
 _COLUMN_THREADS: Final = 32
 
@@ -132,7 +134,9 @@ def _along_rows(
         raise InvalidArgument(
             formula.op, f"a row has at most {_MAX_LENGTH} elements, not {length}; cut it into several"
         )
-    unit = _unit(itemsize, length)
+    unit = ACCESS_BYTES // itemsize
+    if itemsize == _WIDE_ELEMENT or length % unit:
+        unit = 1
     operands = [_in_vectors(build, operand, unit) for operand in operands]
     varying = sum(1 << k for k, operand in enumerate(operands) if operand.strides[-1])
     strides = tuple([operand.strides[:-1] for operand in operands])
@@ -150,12 +154,6 @@ def _along_rows(
                 splits=launch.splits, chunk=launch.chunk, stage=stage, geometry=launch.geometry,
             )  # fmt: skip
             build.launch(formula.family, f"{name}_{launch.kernel}", launch.blocks, packed)
-
-
-def _unit(itemsize: int, length: int) -> int:
-    """The elements of the vectors that so many elements are made of."""
-    unit = ACCESS_BYTES // itemsize
-    return 1 if itemsize == _WIDE_ELEMENT or length % unit else unit
 
 
 def _in_vectors(build: ProgramBuilder, x: Operand, unit: int) -> Operand:
@@ -241,9 +239,9 @@ def _along_columns(
     # A copy has such strides.
     operands = [each if _steps(shape, each.strides, dim) else copy.copied(build, each) for each in operands]
     steps = [_steps(shape, each.strides, dim) or _Steps(length * inner, inner, 1) for each in operands]
-    unit = _unit(itemsize, inner)
+    unit = 1 if itemsize == _WIDE_ELEMENT or inner % _COLUMN_WIDTH else _COLUMN_WIDTH
     is_aligned = all(
-        each.address.is_aligned() and step.outer % unit == 0 and step.along % unit == 0
+        each.address.is_aligned(unit * itemsize) and step.outer % unit == 0 and step.along % unit == 0
         for each, step in zip(operands, steps, strict=True)
         if step.across
     )
