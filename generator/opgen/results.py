@@ -108,9 +108,10 @@ def check_results(spec: "Spec", sources: "Sources", problems: list[Problem]) -> 
     """Note what methods do not say of their results, and what is wrong with what they say."""
     functions = sources.functions(SHAPES) or {} if SHAPES in sources.paths else {}
 
-    def flaw_of_call(_: str, name: str, count: int) -> str | None:
-        if name not in functions:
-            return f"unknown function '{name}'{did_you_mean(name, functions, f'write it to {SHAPES}')}"
+    def flaw_of_call(module: str, name: str, count: int) -> str | None:
+        if name not in functions or module != SHAPES.stem:
+            shown = name if module == SHAPES.stem else f"{module}.{name}"
+            return f"unknown function '{shown}'{did_you_mean(shown, functions, f'write it to {SHAPES}')}"
         fits = functions[name].fits(["_"] * count)
         return None if fits else f"'{name}' takes ({functions[name]}), not {count} arguments; give it these"
 
