@@ -437,8 +437,8 @@ def test_upsampling():
 
 def test_max_pool_prefers_nan():
     image = np.array([[np.inf, np.nan], [1, 2]], np.float32).reshape(1, 1, 2, 2)
-    assert np.isnan(windows.max_pool2d("f32", image, (2, 2), (1, 1))).all()
-    assert windows.max_pool2d("f32", image, (1, 1), (1, 1)).ravel()[0] == np.inf
+    assert np.isnan(windows.max_pool2d(image, "f32", (2, 2), (1, 1))).all()
+    assert windows.max_pool2d(image, "f32", (1, 1), (1, 1)).ravel()[0] == np.inf
 
 
 def test_indexing():
@@ -447,8 +447,8 @@ def test_indexing():
     assert indexing.scatter_set(values, indexes, "i32", source, 0).tolist() == [2, 0, 3]
     assert indexing.scatter_add("f32", values, indexes, "i32", source, 0).tolist() == [2, 0, 4]
     assert indexing.index_add("f32", values, indexes, "i32", source, 0).tolist() == [2, 0, 4]
-    assert indexing.gather(source, indexes, "i32", 0).tolist() == [3, 1, 3, 0]
-    assert indexing.index_select(source, indexes, "i32", 0).tolist() == [3, 1, 3, 0]
+    assert indexing.gather(source, indexes, 0).tolist() == [3, 1, 3, 0]
+    assert indexing.index_select(source, indexes, 0).tolist() == [3, 1, 3, 0]
 
 
 def test_copy2d():

@@ -12,6 +12,7 @@ from . import (
     custom,
     device,
     elementwise,
+    exact,
     fft,
     gradients,
     indexing,
@@ -48,5 +49,6 @@ HANDLERS: dict[str, Callable[[Bench], None]] = {
     **movement.HANDLERS,
     **optim.HANDLERS,
     **custom.HANDLERS,
+    **exact.HANDLERS,
     **device.HANDLERS,
 }

@@ -1,4 +1,4 @@
-"""gather, index_select, scatter_set, scatter_add, index_add, with indexes of every dtype."""
+"""Elements that are added or written where indexes of every dtype say, and what is wrong with indexes."""
 
 from __future__ import annotations
 
@@ -12,42 +12,7 @@ from ..comparison import assert_same
 from ..layouts import Operand
 from ..oracle import indexing as oracle
 from ..oracle.formats import INTEGERS, NO_ROW, NUMPY, Array
-
-# The shape of the tensor, that of the indexes, the dim, and how tensor, indexes and source lie.
-GATHERS: list[tuple[tuple[int, ...], tuple[int, ...], int, tuple[str, str, str]]] = [
-    ((7,), (9,), 0, ("contiguous", "contiguous", "contiguous")),
-    ((1,), (1,), 0, ("offset", "offset", "offset")),
-    ((5, 4, 3), (6, 4, 3), 0, ("contiguous", "contiguous", "contiguous")),
-    ((5, 4, 3), (5, 2, 3), 1, ("transposed", "offset", "rolled")),
-    ((5, 4, 3), (4, 3, 7), 2, ("narrowed columns", "rolled", "broadcast middle")),
-    ((5, 6), (5, 6), 1, ("offset", "broadcast rows", "transposed")),
-    ((5, 6), (5, 6), 0, ("narrowed rows", "broadcast columns", "broadcast all")),
-    ((2, 3, 2, 3, 2), (2, 3, 4, 2, 1), 2, ("rolled", "transposed", "contiguous")),
-    ((5, 64), (4, 64), 1, ("offset", "offset", "offset")),
-    ((6, 65), (3, 65), 0, ("contiguous", "contiguous", "narrowed columns")),
-    ((2, 40), (2, 257), 1, ("contiguous", "contiguous", "contiguous")),
-    ((4, 3), (0, 3), 0, ("contiguous", "contiguous", "contiguous")),
-    ((4, 0), (2, 0), 0, ("contiguous", "contiguous", "contiguous")),
-    # More elements than some index dtypes can name: there the largest value of u8 is an index, of i16 the mark.
-    ((300,), (500,), 0, ("contiguous", "contiguous", "contiguous")),
-    ((33000,), (90,), 0, ("contiguous", "contiguous", "contiguous")),
-]
-# A dim without elements, of which only "no row" can be asked.
-NOTHING: tuple[tuple[int, ...], tuple[int, ...], int] = ((0, 3), (2, 3), 0)
-# The shape of the tensor, the number of indexes, the dim, and how tensor, indexes and source lie.
-SELECTIONS: list[tuple[tuple[int, ...], int, int, tuple[str, str, str]]] = [
-    ((7,), 9, 0, ("contiguous", "contiguous", "contiguous")),
-    ((5, 4), 8, 0, ("offset", "offset", "offset")),
-    ((5, 4), 3, 1, ("transposed", "contiguous", "transposed")),
-    ((3, 6, 5), 8, 1, ("narrowed columns", "narrowed columns", "rolled")),
-    ((3, 6, 5), 4, 2, ("broadcast rows", "broadcast all", "broadcast middle")),
-    ((2, 3, 2, 3, 2), 5, 3, ("rolled", "contiguous", "transposed")),
-    ((20, 65), 33, 0, ("contiguous", "contiguous", "contiguous")),
-    ((2, 40), 257, 1, ("contiguous", "contiguous", "contiguous")),
-    ((4, 3), 0, 0, ("contiguous", "contiguous", "contiguous")),
-    ((0, 3), 0, 0, ("contiguous", "contiguous", "contiguous")),
-    ((4, 0), 2, 0, ("contiguous", "contiguous", "contiguous")),
-]
+from ..oracle.indexing import GATHERS, SELECTIONS
 
 
 def draw_indexes(bench: Bench, name: str, shape: tuple[int, ...], size: int) -> Array:
@@ -70,64 +35,6 @@ def bad_indexes(name: str, size: int) -> list[int]:
         for index in dict.fromkeys(candidates)
         if bounds.lowest <= index <= bounds.highest and index != NO_ROW[name] and not 0 <= index < size
     ]
-
-
-def gather(bench: Bench) -> None:
-    for index_name in NO_ROW:
-        for shape, index_shape, dim, placements in GATHERS:
-            where = bench.where(f"{index_name} indexes {index_shape}, dim {dim} of {shape}, {placements[:2]}")
-            tensor = bench.place(values.mixed(bench.generator, bench.name, shape), placements[0])
-            indexes = bench.place(draw_indexes(bench, index_name, index_shape, shape[dim]), placements[1], index_name)
-            result = tensor.storage.gather(tensor.layout, indexes.storage, indexes.layout, dim)
-            got = bench.read(result, bench.name, index_shape, where)
-            expected = oracle.gather(tensor.values, indexes.values, index_name, dim)
-            assert_same(got, expected, where, {"index": indexes.values})
-        tensor = bench.place(values.modest(bench.generator, bench.name, (4, 5)))
-
-        def call(indexes: Operand, tensor: Operand = tensor) -> object:
-            return tensor.storage.gather(tensor.layout, indexes.storage, indexes.layout, 1)
-
-        check_bad_indexes(bench, index_name, (4, 6), 5, call)
-        _check_nothing(bench, index_name)
-
-
-def _check_nothing(bench: Bench, index_name: str) -> None:
-    """Any index into a dim without elements is an error, a mark gives 0."""
-    shape, index_shape, dim = NOTHING
-    tensor = bench.place(np.zeros(shape, NUMPY[bench.name]))
-    zeros = bench.place(np.zeros(index_shape, NUMPY[index_name]), name=index_name)
-    where = bench.where(f"{index_name} indexes into {shape}")
-
-    def call() -> object:
-        return tensor.storage.gather(tensor.layout, zeros.storage, zeros.layout, dim)
-
-    bench.raises_invalid_index(call, 0, 0, where)
-    if NO_ROW[index_name] is not None:
-        marks = bench.place(draw_indexes(bench, index_name, index_shape, 0), name=index_name)
-        result = tensor.storage.gather(tensor.layout, marks.storage, marks.layout, dim)
-        got = bench.read(result, bench.name, index_shape, where)
-        assert_same(got, np.zeros(index_shape, tensor.values.dtype), where)
-
-
-def index_select(bench: Bench) -> None:
-    for index_name in NO_ROW:
-        for shape, count, dim, placements in SELECTIONS:
-            where = bench.where(f"{count} {index_name} indexes, dim {dim} of {shape}, {placements[:2]}")
-            tensor = bench.place(values.mixed(bench.generator, bench.name, shape), placements[0])
-            indexes = bench.place(draw_indexes(bench, index_name, (count,), shape[dim]), placements[1], index_name)
-            result = tensor.storage.index_select(indexes.storage, tensor.layout, indexes.layout, dim)
-            expected = oracle.index_select(tensor.values, indexes.values, index_name, dim)
-            got = bench.read(result, bench.name, expected.shape, where)
-            assert_same(got, expected, where)
-        tensor = bench.place(values.modest(bench.generator, bench.name, (5, 4)))
-
-        def call(indexes: Operand, tensor: Operand = tensor) -> object:
-            return tensor.storage.index_select(indexes.storage, tensor.layout, indexes.layout, 0)
-
-        check_bad_indexes(bench, index_name, (6,), 5, call)
-        # They are looked at even where there is nothing to choose.
-        nothing = bench.place(values.modest(bench.generator, bench.name, (5, 0)))
-        check_bad_indexes(bench, index_name, (6,), 5, lambda indexes, tensor=nothing: call(indexes, tensor))
 
 
 def scatter_set(bench: Bench) -> None:
@@ -208,9 +115,7 @@ def check_bad_indexes(
 
 
 HANDLERS = {
-    "gather": gather,
     "scatter_set": scatter_set,
     "scatter_add": scatter_add,
     "index_add": index_add,
-    "index_select": index_select,
 }

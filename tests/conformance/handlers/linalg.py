@@ -1,4 +1,4 @@
-"""Triangles and decompositions of matrices, which are compared with what they are made of."""
+"""Decompositions of matrices, which are compared with what they are made of."""
 
 from __future__ import annotations
 
@@ -8,10 +8,10 @@ import tallow
 
 from .. import values
 from ..bench import Bench
-from ..comparison import assert_same
-from ..layouts import FEW_VIEWS, Operand
+from ..layouts import Operand
 from ..oracle import matrices as oracle
 from ..oracle.formats import COMPLEX, NUMPY, Array
+from ..oracle.matrices import OTHERS
 
 SQUARE = [
     ((1, 1), "contiguous"),
@@ -22,28 +22,6 @@ SQUARE = [
     ((0, 3, 3), "contiguous"),
     ((2, 0, 0), "contiguous"),
 ]
-OTHERS = [
-    ((5, 3), "contiguous"),
-    ((3, 5), "offset"),
-    ((6, 4), "transposed"),
-    ((4, 6), "broadcast rows"),
-    ((2, 3, 4), "narrowed rows"),
-    ((3, 1, 9), "rolled"),
-    ((2, 0, 3), "contiguous"),
-]
-
-
-def triangle(bench: Bench) -> None:
-    shapes = [*((case.shape, case.placement) for case in FEW_VIEWS), *OTHERS, ((33, 65), "transposed")]
-    for shape, placement in shapes:
-        x = bench.place(values.mixed(bench.generator, bench.name, shape), placement)
-        for diagonal in {-shape[-2], -1, 0, 2, shape[-1]}:
-            for is_upper in (False, True):
-                if -shape[-2] <= diagonal <= shape[-1]:
-                    where = bench.where(f"{shape}, {placement}, diagonal {diagonal}, upper {is_upper}")
-                    result = x.storage.triangle(x.layout, diagonal, is_upper)
-                    got = bench.read(result, bench.name, shape, where)
-                    assert_same(got, oracle.triangle(x.values, diagonal, is_upper), where)
 
 
 def cholesky(bench: Bench) -> None:
@@ -212,7 +190,6 @@ def check(bench: Bench, got: Array, expected: Array, where: str, factor: float =
 
 
 HANDLERS = {
-    "triangle": triangle,
     "cholesky": cholesky,
     "det": det,
     "slogdet": slogdet,

@@ -1,4 +1,4 @@
-"""Pools and upsampling."""
+"""Means of windows, and bilinear upsampling."""
 
 from __future__ import annotations
 
@@ -6,66 +6,11 @@ import numpy as np
 
 from .. import values
 from ..bench import Bench
-from ..comparison import assert_close, assert_equal_values, assert_same
+from ..comparison import assert_close, assert_same
 from ..oracle import windows as oracle
 from ..oracle.formats import EXTENDED, FLOATS, HALVES, NUMPY, compute_name, decode, encode
+from ..oracle.windows import IMAGES, PLACEMENTS, POOLS
 from .reduction import check_sums
-
-# The shape of the image, kernel size, stride, and how the image lies.
-POOLS: list[tuple[tuple[int, ...], tuple[int, int], tuple[int, int], str]] = [
-    ((1, 1, 1, 1), (1, 1), (1, 1), "contiguous"),
-    ((2, 3, 6, 8), (2, 2), (2, 2), "contiguous"),
-    ((2, 3, 7, 9), (3, 2), (2, 3), "contiguous"),
-    ((1, 2, 5, 6), (3, 3), (1, 1), "offset"),
-    ((1, 2, 5, 6), (5, 6), (1, 1), "contiguous"),
-    ((1, 2, 5, 7), (1, 1), (3, 4), "contiguous"),
-    ((2, 3, 6, 7), (2, 3), (2, 1), "transposed"),
-    ((2, 3, 6, 7), (2, 3), (1, 2), "rolled"),
-    ((2, 3, 6, 7), (3, 2), (2, 2), "narrowed columns"),
-    ((2, 3, 6, 7), (3, 2), (2, 2), "broadcast rows"),
-    ((2, 3, 6, 7), (3, 2), (2, 2), "broadcast columns"),
-    ((1, 3, 20, 33), (2, 2), (2, 2), "contiguous"),
-    # Rows of windows that whole accesses fill, where they may and where they may not.
-    ((1, 2, 5, 64), (2, 2), (2, 2), "contiguous"),
-    ((1, 2, 5, 64), (3, 2), (1, 2), "offset"),
-    ((1, 2, 5, 64), (2, 2), (2, 2), "transposed"),
-    ((1, 2, 5, 66), (3, 3), (1, 1), "contiguous"),
-    # Rows that end within an access, and the last row with them.
-    ((1, 3, 6, 30), (2, 2), (2, 2), "contiguous"),
-    ((2, 3, 6, 30), (2, 2), (2, 2), "rolled"),
-    ((2, 1, 5, 13), (3, 3), (1, 1), "narrowed columns"),
-    ((1, 1, 3, 21), (1, 3), (2, 1), "contiguous"),
-    ((0, 3, 4, 4), (2, 2), (2, 2), "contiguous"),
-    ((2, 0, 4, 4), (2, 2), (2, 2), "contiguous"),
-]
-# The shape of the input, then the sizes of the result. From 26 to 44, 30 to 22 and 11 to 55 a scale that is rounded, in
-# f32, in f64 or as an inverse, finds a neighbour.
-NEAREST_1D = [
-    ((1, 1, 1), 1),
-    ((2, 3, 5), 10),
-    ((2, 3, 7), 3),
-    ((1, 2, 9), 9),
-    ((1, 2, 3), 0),
-    ((0, 2, 3), 5),
-    ((1, 1, 7), 257),
-    ((1, 1, 26), 44),
-    ((1, 1, 30), 22),
-    ((1, 1, 11), 55),
-]
-IMAGES = [
-    ((1, 1, 1, 1), (1, 1)),
-    ((1, 2, 3, 4), (6, 8)),
-    ((2, 3, 5, 7), (3, 11)),
-    ((1, 2, 6, 5), (1, 2)),
-    ((1, 2, 4, 4), (4, 4)),
-    ((1, 1, 1, 3), (5, 7)),
-    ((2, 1, 9, 11), (13, 17)),
-    ((1, 1, 26, 30), (44, 22)),
-    ((1, 1, 11, 26), (55, 22)),
-    ((1, 2, 3, 4), (0, 3)),
-    ((0, 2, 3, 4), (5, 6)),
-]
-PLACEMENTS = ("contiguous", "offset", "transposed", "rolled", "narrowed columns", "broadcast rows", "broadcast columns")
 
 
 def avg_pool2d(bench: Bench) -> None:
@@ -87,38 +32,6 @@ def avg_pool2d(bench: Bench) -> None:
         where = bench.where(f"-0.0 in {shape}, window {kernel_size}, stride {stride}, {placement}")
         result = zeros.storage.avg_pool2d(zeros.layout, kernel_size, stride)
         assert_same(bench.read(result, bench.name, total.shape, where), np.zeros(total.shape, NUMPY[bench.name]), where)
-
-
-def max_pool2d(bench: Bench) -> None:
-    for shape, kernel_size, stride, placement in POOLS:
-        for draw in (values.modest, values.mixed):
-            image = bench.place(draw(bench.generator, bench.name, shape), placement)
-            where = bench.where(f"{shape}, window {kernel_size}, stride {stride}, {placement}, {draw.__name__}")
-            expected = oracle.max_pool2d(bench.name, image.values, kernel_size, stride)
-            result = image.storage.max_pool2d(image.layout, kernel_size, stride)
-            assert_equal_values(bench.read(result, bench.name, expected.shape, where), expected, where)
-
-
-def upsample_nearest1d(bench: Bench) -> None:
-    cases = [(shape, size, "contiguous") for shape, size in NEAREST_1D]
-    cases += [((2, 3, 5), 8, placement) for placement in PLACEMENTS]
-    for shape, size, placement in cases:
-        signal = bench.place(values.mixed(bench.generator, bench.name, shape), placement)
-        where = bench.where(f"{shape} to {size}, {placement}")
-        expected = oracle.upsample_nearest(signal.values, (size,))
-        result = signal.storage.upsample_nearest1d(signal.layout, size)
-        assert_same(bench.read(result, bench.name, expected.shape, where), expected, where)
-
-
-def upsample_nearest2d(bench: Bench) -> None:
-    cases = [(shape, sizes, "contiguous") for shape, sizes in IMAGES]
-    cases += [((2, 3, 4, 5), (7, 3), placement) for placement in PLACEMENTS]
-    for shape, sizes, placement in cases:
-        image = bench.place(values.mixed(bench.generator, bench.name, shape), placement)
-        where = bench.where(f"{shape} to {sizes}, {placement}")
-        expected = oracle.upsample_nearest(image.values, sizes)
-        result = image.storage.upsample_nearest2d(image.layout, *sizes)
-        assert_same(bench.read(result, bench.name, expected.shape, where), expected, where)
 
 
 def upsample_bilinear2d(bench: Bench) -> None:
@@ -169,8 +82,5 @@ def _check_copied_specials(bench: Bench) -> None:
 
 HANDLERS = {
     "avg_pool2d": avg_pool2d,
-    "max_pool2d": max_pool2d,
-    "upsample_nearest1d": upsample_nearest1d,
-    "upsample_nearest2d": upsample_nearest2d,
     "upsample_bilinear2d": upsample_bilinear2d,
 }

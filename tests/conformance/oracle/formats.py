@@ -100,6 +100,11 @@ def compute_name(name: str) -> str:
     return "f32" if name in HALVES else name
 
 
+def name_of(array: Array) -> str:
+    """The name of the dtype of an array."""
+    return next(name for name, dtype in NUMPY.items() if dtype == array.dtype)
+
+
 def part_name(name: str) -> str:
     """The dtype of the parts of a complex dtype; any other dtype itself."""
     return COMPLEX[name].part if name in COMPLEX else name

@@ -4,9 +4,36 @@ from __future__ import annotations
 
 import numpy as np
 
+from .exact import exact
 from .formats import EXTENDED, EXTENDED_COMPLEX, Array, decode
 
+# Shapes of matrices that are not square, and how they lie.
+OTHERS = [
+    ((5, 3), "contiguous"),
+    ((3, 5), "offset"),
+    ((6, 4), "transposed"),
+    ((4, 6), "broadcast rows"),
+    ((2, 3, 4), "narrowed rows"),
+    ((3, 1, 9), "rolled"),
+    ((2, 0, 3), "contiguous"),
+]
+TRIANGLES = (
+    *(((6, 7), lie) for lie in ("contiguous", "offset", "transposed", "narrowed columns", "broadcast rows")),
+    ((6, 7), "broadcast columns"),
+    ((33, 65), "transposed"),
+    *OTHERS,
+)
 
+
+@exact(
+    *(
+        {"self": (shape, lie), "diagonal": diagonal, "is_upper": is_upper}
+        for shape, lie in TRIANGLES
+        for diagonal in sorted({-shape[-2], -1, 0, min(2, shape[-1]), shape[-1]})
+        if diagonal >= -shape[-2]
+        for is_upper in (False, True)
+    )
+)
 def triangle(x: Array, diagonal: int, is_upper: bool) -> Array:
     """The elements on a diagonal and on one side of it, and zeros."""
     rows, columns = np.indices(x.shape[-2:])

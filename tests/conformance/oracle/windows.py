@@ -7,7 +7,64 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from .exact import exact
 from .formats import EXTENDED, INTEGERS, Array, decode, wide, wrap
+
+# The shape of the image, kernel size, stride, and how the image lies.
+POOLS: list[tuple[tuple[int, ...], tuple[int, int], tuple[int, int], str]] = [
+    ((1, 1, 1, 1), (1, 1), (1, 1), "contiguous"),
+    ((2, 3, 6, 8), (2, 2), (2, 2), "contiguous"),
+    ((2, 3, 7, 9), (3, 2), (2, 3), "contiguous"),
+    ((1, 2, 5, 6), (3, 3), (1, 1), "offset"),
+    ((1, 2, 5, 6), (5, 6), (1, 1), "contiguous"),
+    ((1, 2, 5, 7), (1, 1), (3, 4), "contiguous"),
+    ((2, 3, 6, 7), (2, 3), (2, 1), "transposed"),
+    ((2, 3, 6, 7), (2, 3), (1, 2), "rolled"),
+    ((2, 3, 6, 7), (3, 2), (2, 2), "narrowed columns"),
+    ((2, 3, 6, 7), (3, 2), (2, 2), "broadcast rows"),
+    ((2, 3, 6, 7), (3, 2), (2, 2), "broadcast columns"),
+    ((1, 3, 20, 33), (2, 2), (2, 2), "contiguous"),
+    # Rows of windows that whole accesses fill, where they may and where they may not.
+    ((1, 2, 5, 64), (2, 2), (2, 2), "contiguous"),
+    ((1, 2, 5, 64), (3, 2), (1, 2), "offset"),
+    ((1, 2, 5, 64), (2, 2), (2, 2), "transposed"),
+    ((1, 2, 5, 66), (3, 3), (1, 1), "contiguous"),
+    # Rows that end within an access, and the last row with them.
+    ((1, 3, 6, 30), (2, 2), (2, 2), "contiguous"),
+    ((2, 3, 6, 30), (2, 2), (2, 2), "rolled"),
+    ((2, 1, 5, 13), (3, 3), (1, 1), "narrowed columns"),
+    ((1, 1, 3, 21), (1, 3), (2, 1), "contiguous"),
+    ((0, 3, 4, 4), (2, 2), (2, 2), "contiguous"),
+    ((2, 0, 4, 4), (2, 2), (2, 2), "contiguous"),
+]
+# The shape of the input, then the sizes of the result. From 26 to 44, 30 to 22 and 11 to 55 a scale that is rounded, in
+# f32, in f64 or as an inverse, finds a neighbour.
+NEAREST_1D = [
+    ((1, 1, 1), 1),
+    ((2, 3, 5), 10),
+    ((2, 3, 7), 3),
+    ((1, 2, 9), 9),
+    ((1, 2, 3), 0),
+    ((0, 2, 3), 5),
+    ((1, 1, 7), 257),
+    ((1, 1, 26), 44),
+    ((1, 1, 30), 22),
+    ((1, 1, 11), 55),
+]
+IMAGES = [
+    ((1, 1, 1, 1), (1, 1)),
+    ((1, 2, 3, 4), (6, 8)),
+    ((2, 3, 5, 7), (3, 11)),
+    ((1, 2, 6, 5), (1, 2)),
+    ((1, 2, 4, 4), (4, 4)),
+    ((1, 1, 1, 3), (5, 7)),
+    ((2, 1, 9, 11), (13, 17)),
+    ((1, 1, 26, 30), (44, 22)),
+    ((1, 1, 11, 26), (55, 22)),
+    ((1, 2, 3, 4), (0, 3)),
+    ((0, 2, 3, 4), (5, 6)),
+]
+PLACEMENTS = ("contiguous", "offset", "transposed", "rolled", "narrowed columns", "broadcast rows", "broadcast columns")
 
 
 @dataclass(frozen=True)
@@ -95,7 +152,12 @@ def avg_pool2d(name: str, image: Array, kernel_size: tuple[int, int], stride: tu
         return windows.sum(axis=-1) / count, np.abs(windows).sum(axis=-1) / count
 
 
-def max_pool2d(name: str, image: Array, kernel_size: tuple[int, int], stride: tuple[int, int]) -> Array:
+@exact(
+    *({"self": (shape, lie), "kernel_size": size, "stride": stride} for shape, size, stride, lie in POOLS),
+    draws=("modest", "mixed"),
+    zero_sign=False,
+)
+def max_pool2d(image: Array, name: str, kernel_size: tuple[int, int], stride: tuple[int, int]) -> Array:
     """The largest elements, in dtype `name`; NaN wins."""
     windows = windows_of(image, kernel_size, stride)
     values = decode(name, windows)
@@ -111,6 +173,27 @@ def upsample_nearest(image: Array, sizes: tuple[int, ...]) -> Array:
         sources = [number * image.shape[axis] // size for number in range(size)]
         image = image.take(np.array(sources, np.int64), axis=axis)
     return image
+
+
+PLACEMENTS = ("contiguous", "offset", "transposed", "rolled", "narrowed columns", "broadcast rows", "broadcast columns")
+
+
+@exact(
+    *({"self": shape, "size": size} for shape, size in NEAREST_1D),
+    *({"self": ((2, 3, 5), lie), "size": 8} for lie in PLACEMENTS),
+)
+def upsample_nearest1d(signal: Array, size: int) -> Array:
+    """(b, c, l) at a size."""
+    return upsample_nearest(signal, (size,))
+
+
+@exact(
+    *({"self": shape, "height": height, "width": width} for shape, (height, width) in IMAGES),
+    *({"self": ((2, 3, 4, 5), lie), "height": 7, "width": 3} for lie in PLACEMENTS),
+)
+def upsample_nearest2d(image: Array, height: int, width: int) -> Array:
+    """(b, c, h, w) at a height and a width."""
+    return upsample_nearest(image, (height, width))
 
 
 def upsample_bilinear(
