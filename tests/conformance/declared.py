@@ -23,10 +23,8 @@ _recent: deque[tuple[Any, tuple[int, ...]]] = deque(maxlen=16)
 
 def watch(monkeypatch: pytest.MonkeyPatch) -> None:
     """Compare the dtype and the number of elements of each result from now on."""
-    for method in own_spec.read().storage_methods():
-        if hasattr(results, method.name):
-            owner = tallow.QStorage if method.holds_blocks else tallow.Storage
-            monkeypatch.setattr(owner, method.name, _watched(method, getattr(owner, method.name)))
+    for owner, name, watched in _every_watched():
+        monkeypatch.setattr(owner, name, watched)
 
 
 def shape_of(storage: tallow.Storage) -> tuple[int, ...] | None:
@@ -50,6 +48,17 @@ def types_of(method: Method, arguments: dict[str, Any]) -> list[TensorType]:
     names = ["self" if name == own else name for name in inspect.signature(function).parameters]
     found = function(*[given[name] for name in names])
     return [found] if isinstance(found, TensorType) else [each for each in found if each is not None]
+
+
+@functools.cache
+def _every_watched() -> list[tuple[type, str, Callable[..., Any]]]:
+    """The methods that give storages, each with its class and its name."""
+    methods = [method for method in own_spec.read().storage_methods() if hasattr(results, method.name)]
+    owners = [tallow.QStorage if method.holds_blocks else tallow.Storage for method in methods]
+    return [
+        (owner, method.name, _watched(method, getattr(owner, method.name)))
+        for owner, method in zip(owners, methods, strict=True)
+    ]
 
 
 def _watched(method: Method, function: Callable[..., Any]) -> Callable[..., Any]:
