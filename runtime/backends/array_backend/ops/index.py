@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from typing import Any, NamedTuple
 
+from ..... import results
 from .....dtype import DType
 from .. import strided
 from . import cast
@@ -40,7 +41,7 @@ def index_select(x: Operand, indexes: Operand, dim: int) -> Any:
     library, array, size = x.library, x.array, x.layout.shape[dim]
     chosen = _checked("index_select", indexes, size)
     zero = library.constant(0, array)
-    shape = (*array.shape[:dim], indexes.layout.shape[0], *array.shape[dim + 1 :])
+    shape = results.index_select(x, indexes, dim).shape
     if size == 0 or 0 in shape:
         return x.result(library.broadcast_to(zero, shape))
     found = library.take(array, chosen.rows, dim)

@@ -5,9 +5,9 @@ from __future__ import annotations
 import math
 from typing import Any
 
+from ..... import results
 from .....dtype import DType
 from ....core.layout import Layout
-from ....core.shape import Shape
 from . import cast, index
 from .operand import Operand
 
@@ -27,8 +27,7 @@ def argsort(operand: Operand, descending: bool, count: int) -> Any:
 
 def sort(operand: Operand, descending: bool, count: int) -> tuple[Any, ...]:
     """The first elements in order along the last dim, and their positions."""
-    line = operand.with_a_dim
-    shape = Shape((*line.layout.shape[:-1], count))
+    line, shape = operand.with_a_dim, results.sort(operand, count)[1].shape
     positions = argsort(line, descending, count)
     return index.gather(line, Operand(positions, Layout.contiguous(shape)), len(shape) - 1), positions
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
+from ..... import results
 from .....dtype import DType
 from .....kernels import host_arguments
 from .....kernels.constants import COUNTED_LENGTH, SELECTED_COUNT, SORTED_LINES
@@ -55,7 +56,6 @@ def sort(
     positions = argsort(build, kernels, x, descending, count)
     if positions is None:
         return None
-    line = x.with_a_dim
-    first = dense(positions, (*line.shape[:-1], count))
-    values = gathered(build, "sort", line, first, len(first.shape) - 1)
+    first = dense(positions, results.sort(x, count)[1].shape)
+    values = gathered(build, "sort", x.with_a_dim, first, len(first.shape) - 1)
     return None if values is None else (values, positions)
