@@ -244,7 +244,7 @@ def row_gradients(
     joins = list(joins_of(node))
     symbols: dict[Node, Node] = {join: Name(f"join_{place}") for place, join in enumerate(joins)}
     back = {name.text: join for join, name in symbols.items() if isinstance(name, Name)}
-    whole = _replaced(node, symbols)
+    whole = replaced(node, symbols)
     varying = {*elements, INCOMING}
     wanted = [*operands, *back]
     of = dict(primitives.gradients(whole, wanted))
@@ -262,7 +262,7 @@ def row_gradients(
         total = totals[name]
         if is_zero(total):
             continue
-        contribution = _replaced(join.arguments[0], symbols)
+        contribution = replaced(join.arguments[0], symbols)
         partials = primitives.gradients(contribution, [*operands, *(f"join_{i}" for i in range(place))])
         for other, partial in partials.items():
             if is_zero(partial):
@@ -395,10 +395,10 @@ def _with_result(gradient: Node, formula: Node, result: _Factors) -> Node:
     return shorter if len(names(shorter)) < len({*names(gradient), RESULT}) else gradient
 
 
-def _replaced(node: Node, others: Mapping[Node, Node]) -> Node:
+def replaced(node: Node, others: Mapping[Node, Node]) -> Node:
     """Return a formula with others in the place of some of its parts, the outermost first."""
     if node in others:
         return others[node]
     if isinstance(node, Call):
-        return Call(node.primitive, tuple(_replaced(argument, others) for argument in node.arguments), node.offset)
+        return Call(node.primitive, tuple(replaced(argument, others) for argument in node.arguments), node.offset)
     return node

@@ -34,9 +34,15 @@ TALLOW_INLINE uint64_t lower(uint64_t x, uint64_t y) {
     return x < y ? x : y;
 }
 
-// A functor may name values of an element that several stages need: derive<Stage> computes those that follow from the
-// passes before the stage, and the first `available<Stage>` ones are known then. They are cached if those of a row fit
-// the buffer.
+// Functors for the host name values of an element that several stages need, and that take long to compute:
+//
+//     static constexpr uint32_t derived = 1;                          // values, behind the operands in `elements`
+//     template <uint32_t Stage> static constexpr uint32_t available;  // the first ones, known in a stage
+//     template <uint32_t Stage, typename T>                           // computes those that the passes before allow
+//     static void derive(const RowOf<T, Softmin>& row, compute_type<T> (&elements)[operands + derived],
+//                        compute_type<T> position);
+//
+// They are cached if those of a row fit the buffer.
 template <typename Functor, typename = void> constexpr uint32_t derived_values = 0;
 template <typename Functor>
 constexpr uint32_t derived_values<Functor, typename VoidOf<decltype(Functor::derived)>::type> = Functor::derived;
@@ -72,7 +78,11 @@ template <typename Functor, typename Value> struct RowPerLane {
     RowOf<Value, Functor> shared;
     Value known[Functor::known ? Functor::known : 1][group_lanes];
     TALLOW_INLINE RowOf<Value, Functor> row_of(uint32_t lane) const {
-        RowOf<Value, Functor> row = shared;
+        // Compilers vectorise no copy of a struct.
+        RowOf<Value, Functor> row;
+        row.count = shared.count;
+        for (uint32_t i = 0; i < Functor::parameters; ++i)
+            row.parameters[i] = shared.parameters[i];
         for (uint32_t i = 0; i < Functor::known; ++i)
             row.known[i] = known[i][lane];
         return row;

@@ -12,6 +12,7 @@ from opgen.claims.context import Context
 from opgen.formula import Formula, FormulaError, Node, inlined, parse, text_of
 from opgen.model import Functor, Spec
 from opgen.problem import Location
+from opgen.row_values import share_values, stages_of
 from opgen.rows import joined, passes_of, readable, row_gradients
 from opgen.scopes import primitives_of_rows
 
@@ -70,6 +71,41 @@ def test_reductions_that_do_not_depend_on_each_other_share_a_pass() -> None:
     # What all elements share is computed once a row.
     assert [len(each.constants) for each in found.passes] == [1, 1]
     assert found.known == ("join_1", "join_3", "constant_1", "join_2", "constant_2")
+
+
+@pytest.mark.parametrize(
+    ("text", "values"),
+    [
+        ("e / sum(e)", {1: ["exp(x - join_1)"]}),
+        # What is quick is computed again, and so is what one stage alone needs.
+        ("(x - mean(x)) / sum(x)", {}),
+        ("exp(x) + sum(x)", {}),
+        # Without elements it is a number of the row.
+        ("sum(x) * exp(sum(x)) + exp(sum(x))", {}),
+        # The largest formula that stages share, and a part of it that another one has too.
+        ("exp(log(x) * x) / sum(exp(log(x) * x)) + max(log(x))", {0: ["exp(log(x) * x)"]}),
+        ("exp(log(x) - detach(max(x))) / sum(e) + max(log(x))", {0: ["log(x)"]}),
+        ("log(x) * e / sum(log(x) * e) + max(log(x))", {0: ["log(x)"], 1: ["value_2 * exp(x - join_1)"]}),
+    ],
+)
+def test_slow_values_of_elements_that_several_stages_need_are_named(text: str, values: dict[int, list[str]]) -> None:
+    elements = ("x", "position")
+    passes = passes_of([row(text, **SOFTMAX)], elements)
+    stages = share_values(passes, elements, primitives_of_rows(SPEC))
+    found: dict[int, list[str]] = {}
+    for value in stages.values:
+        found.setdefault(value.stage, []).append(text_of(value.node))
+    assert found == values
+    # With the values in the place of their names the formulas are what they were.
+    back = {value.name: value.node for value in stages.values}
+    whole = [[_with(node, back) for node in nodes] for nodes in stages.nodes]
+    assert whole == [[*nodes] for nodes in stages_of(passes).nodes]
+
+
+def _with(node: Node, values: dict[str, Node]) -> Node:
+    for _ in values:
+        node = inlined(node, values)
+    return node
 
 
 @pytest.mark.parametrize("name", ["prod", "argmax", "sum_i64"])

@@ -3,6 +3,10 @@
 from __future__ import annotations
 
 import ctypes
+import os
+import re
+import shutil
+import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Final
@@ -12,9 +16,11 @@ import pytest
 import tallow as tl
 from tallow import DType, Storage, Tensor
 from tallow.dtype import Array
+from tallow.kernels.toolchains import TOOLCHAINS
 from tallow.runtime.backends.cpu_backend.kernels import HostKernels
 from tallow.runtime.backends.cpu_backend.ops import native_row
 from tallow.runtime.compilation import host_compiler
+from tallow.runtime.kernels import code_object
 from tallow.runtime.program.values import Buffer, Operand
 
 from .row_functors import ENTROPY, FUNCTORS, NORM_GRADIENT, POSITIONS, RANGES, SOFTMIN, Functor
@@ -22,6 +28,7 @@ from .row_functors import ENTROPY, FUNCTORS, NORM_GRADIENT, POSITIONS, RANGES, S
 KERNELS: Final = HostKernels.open()
 pytestmark = pytest.mark.skipif(KERNELS is None, reason="no kernels for this machine; run 'opgen compile --host'")
 
+CLANG: Final = [path for name in TOOLCHAINS[0].compilers if (path := shutil.which(name)) is not None]
 FAMILY: Final = "row_functors"
 TOLERANCES: Final = {"f64": 1e-13, "f32": 3e-6, "f16": 2e-3, "bf16": 1.6e-2}
 # Functors with derived values: those that several stages need, which engines keep where rows are short.
@@ -192,6 +199,27 @@ def test_nan_and_infinities(dtypes: list[str], shape: tuple[int, ...]) -> None:
                 assert np.isnan(result[0]).all()
                 np.testing.assert_array_equal(result[1], of_infinity)
                 assert not np.isnan(result[3:]).any()
+
+
+@pytest.mark.skipif(not CLANG, reason="only clang says which loops it does not vectorise")
+def test_lanes_become_vectors(tmp_path: Path) -> None:
+    # Of doubles, functions of the library are called one by one.
+    lines = [
+        line
+        for line in host_compiler.read_source("host_row.cpp").splitlines()
+        if not re.match(r"TALLOW_KERNEL\(\w+_(bf16|f16|f64),", line)
+    ]
+    path = tmp_path / "host_row.cpp"
+    path.write_text("\n".join(lines))
+    toolchain = TOOLCHAINS[0]
+    target = host_compiler.native_target()
+    assert target is not None
+    flags = [flag.replace("{target}", target) for flag in (*toolchain.flags, *toolchain.targets[target])]
+    flags = [flag for flag in flags if flag not in ("-shared", "-Wno-pass-failed")]
+    folders = [f"-I{folder}" for folder in (code_object.SOURCES, code_object.HEADERS)]
+    command = [CLANG[0], *flags, *folders, "-Wpass-failed", "-c", str(path), "-o", os.devnull]
+    result = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert result.returncode == 0, result.stderr
 
 
 def test_no_elements(dtypes: list[str]) -> None:

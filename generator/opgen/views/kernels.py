@@ -15,6 +15,7 @@ from opgen.kernels import FIELD_TYPES, ITEM_TYPES, Field, FieldGroup, Kernel, Ke
 from opgen.model import ANY_RESULT, BLOCKS, BOUNDS, JOINT_KIND, Functor, Monoid, Position, Spec, State
 from opgen.names import Names
 from opgen.problem import Location
+from opgen.row_values import share_values, stages_of
 from opgen.rows import MAX, MIN, POSITION, SUM, Passes, passes_of
 from opgen.scopes import (
     COUNT,
@@ -23,6 +24,7 @@ from opgen.scopes import (
     Scope,
     decisive,
     joined_results,
+    primitives_of_rows,
     row_statements,
     scopes,
     state_scopes,
@@ -41,7 +43,7 @@ def kernel_family(spec: Spec, family: KernelFamily) -> View:
         includes="\n".join(f'#include "{it}"' for it in family.headers),
         structs=tuple(_struct(struct) for struct in family.structs),
         functors=tuple(_functor(spec, functor) for functor in functors if functor.formula is not None),
-        rows=tuple(_row(spec, functor) for functor in functors if functor.is_of_rows),
+        rows=tuple(_row(spec, functor, family.host) for functor in functors if functor.is_of_rows),
         monoids=tuple(_monoid(spec, functor, functors) for functor in functors if functor.reduction),
         patterns=tuple(
             View(resident=resident, waves=kernel.waves, kernels=tuple(rows))
@@ -101,16 +103,20 @@ def _counts(spec: Spec, functor: Functor) -> tuple[int, int, int]:
     return len(found.results), len(found.passes), sum(len(each.joins) for each in found.passes)
 
 
-@memoize(decisive)
-def _row(spec: Spec, functor: Functor) -> View:
-    """An op of rows as the functor that the engines of rows take."""
+@memoize(lambda spec, functor, shares: (*decisive(spec, functor), shares))
+def _row(spec: Spec, functor: Functor, shares: bool) -> View:
+    """An op of rows as the functor that the engines of rows take: with the values that stages share, or without."""
     found = _passes(spec, functor)
     # Each reads elements of the row.
-    stages = [[join.contribution for join in each.joins] for each in found.passes] + [[*found.results]]
-    read = [{name for node in nodes for name in names_in(node)} for nodes in stages]
+    stages = stages_of(found)
+    read = [{name for node in nodes for name in names_in(node)} for nodes in stages.nodes]
+    if shares:
+        stages = share_values(found, (*functor.operands, POSITION), primitives_of_rows(spec))
     number = {name: f"row.parameters[{place}]" for place, name in enumerate(functor.parameters)}
     number |= {name: f"row.known[{place}]" for place, name in enumerate(found.known)} | {COUNT: "row.count"}
-    number |= {name: f"elements[{place}]" for place, name in enumerate(functor.operands)}
+    names = (*functor.operands, *(value.name for value in stages.values))
+    elements = {name: f"elements[{place}]" for place, name in enumerate(names)}
+    number |= elements
     known = (*number, POSITION)
 
     def statements(targets: Mapping[str, Node], *, are_of_elements: bool = True) -> list[str]:
@@ -128,7 +134,7 @@ def _row(spec: Spec, functor: Functor) -> View:
 
     passes: list[View] = []
     first = 0
-    for each in found.passes:
+    for each, contributions in zip(found.passes, stages.nodes, strict=False):
         numbers = [f"numbers[{place}]" for place in range(len(each.joins))]
         behind = first + len(each.joins)
         passes.append(
@@ -136,7 +142,7 @@ def _row(spec: Spec, functor: Functor) -> View:
                 number=len(passes),
                 first=first,
                 joins=", ".join(_ROW_JOINS[join.kind] for join in each.joins),
-                statements=statements(dict(zip(numbers, (join.contribution for join in each.joins), strict=True))),
+                statements=statements(dict(zip(numbers, contributions, strict=True))),
                 constants=statements(
                     {f"row.known[{behind + place}]": node for place, node in enumerate(each.constants.values())},
                     are_of_elements=False,
@@ -159,7 +165,13 @@ def _row(spec: Spec, functor: Functor) -> View:
             1 << place for place, name in enumerate(functor.operands) if sum(name in names for names in read) > 1
         ),
         passes=passes,
-        statements=statements({f"made[{place}]": node for place, node in enumerate(found.results)}),
+        elements="operands + derived" if stages.values else "operands",
+        values=[
+            View(stage=value.stage, statements=statements({elements[value.name]: value.node}))
+            for value in stages.values
+        ],
+        available=" + ".join(f"(Stage >= {value.stage})" if value.stage else "1" for value in stages.values),
+        statements=statements({f"made[{place}]": node for place, node in enumerate(stages.nodes[-1])}),
     )
 
 
