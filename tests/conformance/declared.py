@@ -21,14 +21,14 @@ if TYPE_CHECKING:
 _recent: deque[tuple[Any, tuple[int, ...]]] = deque(maxlen=16)
 
 
-def watch(monkeypatch: pytest.MonkeyPatch) -> None:
+def check_calls(monkeypatch: pytest.MonkeyPatch) -> None:
     """Compare the dtype and the number of elements of each result from now on."""
-    for owner, name, watched in _every_watched():
-        monkeypatch.setattr(owner, name, watched)
+    for owner, name, checked in _checked_methods():
+        monkeypatch.setattr(owner, name, checked)
 
 
 def shape_of(storage: tallow.Storage) -> tuple[int, ...] | None:
-    """The declared shape of what a watched call gave; None of any other storage."""
+    """The declared shape of what a checked call gave; None of any other storage."""
     return next((shape for made, shape in _recent if made is storage), None)
 
 
@@ -51,27 +51,27 @@ def types_of(method: Method, arguments: dict[str, Any]) -> list[TensorType]:
 
 
 @functools.cache
-def _every_watched() -> list[tuple[type, str, Callable[..., Any]]]:
+def _checked_methods() -> list[tuple[type, str, Callable[..., Any]]]:
     """The methods that give storages, each with its class and its name."""
     methods = [method for method in own_spec.read().storage_methods() if hasattr(results, method.name)]
     owners = [tallow.QStorage if method.holds_blocks else tallow.Storage for method in methods]
     return [
-        (owner, method.name, _watched(method, getattr(owner, method.name)))
+        (owner, method.name, _checked(method, getattr(owner, method.name)))
         for owner, method in zip(owners, methods, strict=True)
     ]
 
 
-def _watched(method: Method, function: Callable[..., Any]) -> Callable[..., Any]:
+def _checked(method: Method, function: Callable[..., Any]) -> Callable[..., Any]:
     signature = inspect.signature(function)
 
     @functools.wraps(function)
-    def watched(*given: Any, **named: Any) -> Any:
+    def checked(*given: Any, **named: Any) -> Any:
         made = function(*given, **named)
         declared = types_of(method, dict(signature.bind(*given, **named).arguments))
         _compare(method.name, (made,) if isinstance(made, tallow.Storage) else made, declared)
         return made
 
-    return watched
+    return checked
 
 
 def _compare(name: str, made: Iterable[tallow.Storage], declared: list[TensorType]) -> None:

@@ -67,9 +67,9 @@ def replayed(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) ->
 
 
 @pytest.fixture(autouse=True)
-def watched(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Each call gives what `result` of the spec says."""
-    declared.watch(monkeypatch)
+def check_results(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Check that each call gives what `result` of the spec says."""
+    declared.check_calls(monkeypatch)
 
 
 def is_installed(backend: str) -> bool:
