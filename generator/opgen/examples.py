@@ -133,7 +133,11 @@ def examples_of(method: "Method") -> Sequence[Example]:
     defaults: Mapping[str, Literal] = {"bool": False, "int": 1, _DIMS: (0,)}
     given = {name: defaults.get(type_text, 1.0) for name, type_text in needed.items()}
     shapes = ROWS if is_along_dim else [(length,) for length in LENGTHS]
-    return [Example.of({owner: shape, **given}, method.location) for shape in shapes]
+    smallest, largest = (Example.of({owner: shape, **given}, method.location) for shape in shapes)
+    # Along another dim than the last one too.
+    others = {name: 0 for name, type_text in needed.items() if type_text == "int"}
+    across = [Example.of({**smallest.arguments, **others}, method.location)] if is_along_dim else []
+    return [smallest, *across, largest]
 
 
 def _operands(method: "Method") -> list[str]:

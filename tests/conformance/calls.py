@@ -6,6 +6,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from tallow import GgmlDType
+from tallow.examples import METHODS
 from tallow.runtime.core.layout import Layout
 from tallow.runtime.selftest import examples
 from tallow.runtime.selftest.examples import ANY, another_dtype, device_arguments
@@ -44,9 +45,9 @@ def call_blocks(cell: SupportCell, blocks: tallow.QStorage, make: Make) -> objec
     return _made(blocks, cell.method, block_arguments(cell, make))
 
 
-def call_storage(cell: SupportCell, make: Make) -> object:
+def call_storage(cell: SupportCell, make: Make, number: int = examples.SMALLEST) -> object:
     """Call a storage method on a few elements of the cell's dtype, and what it needs besides."""
-    return _made(*storage_call(cell, make))
+    return _made(*storage_call(cell, make, number))
 
 
 def call_device(cell: SupportCell, device: tallow.Device) -> object:
@@ -64,10 +65,17 @@ def block_arguments(cell: SupportCell, make: Make) -> Arguments:
     return examples.block_arguments(cell, _any_numbers(make))
 
 
-def storage_call(cell: SupportCell, make: Make) -> tuple[tallow.Storage, str, Arguments]:
-    """The storage of the smallest valid call of a cell, its method and the arguments by name."""
+def small_examples(cell: SupportCell) -> range:
+    """The numbers of the examples of a storage method but for the largest one."""
+    return range(max(len(METHODS[cell.method].calls) - 1, 1))
+
+
+def storage_call(
+    cell: SupportCell, make: Make, number: int = examples.SMALLEST
+) -> tuple[tallow.Storage, str, Arguments]:
+    """The storage of a valid call of a cell, by default the smallest, its method and the arguments by name."""
     op = custom_op(cell.method) if is_custom(cell) else None
-    return examples.storage_example(cell, _any_numbers(make), op=op)
+    return examples.storage_example(cell, _any_numbers(make), number, op=op)
 
 
 def is_custom(cell: SupportCell) -> bool:
