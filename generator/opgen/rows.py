@@ -46,6 +46,7 @@ DETACH: Final = "detach"
 SUM, MAX, MIN = "row_sum", "row_max", "row_min"
 JOINS: Final = (SUM, MAX, MIN)
 """The reductions that row formulas are rewritten to."""
+_EXPONENTIALS: Final = ("exp", "exp_below_zero")
 _COMBINES: Final[Mapping[Node, str]] = {
     Call(ADD, (Name("x"), Name("y"))): SUM,
     Call("maximum", (Name("x"), Name("y"))): MAX,
@@ -179,6 +180,42 @@ class Passes:
     def known(self) -> tuple[str, ...]:
         """The numbers of a row, in the order in which they become known."""
         return tuple(name for each in self.passes for name in (*(join.name for join in each.joins), *each.constants))
+
+    @property
+    def rescaled(self) -> tuple[bool, ...]:
+        """By pass, whether it sums multiples of e**-m, where m is the maximum that the pass before joins, and no more.
+
+        A kernel finds both in one pass: with a higher maximum it rescales the sums.
+        """
+        before = (None, *self.passes)
+        return tuple(
+            last is not None
+            and [join.kind for join in last.joins] == [MAX]
+            and not last.constants
+            and all(join.kind == SUM and _is_multiple(join.contribution, last.joins[0].name) for join in each.joins)
+            for last, each in zip(before, self.passes, strict=False)
+        )
+
+
+def _is_multiple(node: Node, maximum: str) -> bool:
+    """Whether a formula is a multiple of e**-maximum."""
+    if not isinstance(node, Call):
+        return False
+    first, *others = node.arguments
+    if node.primitive in _EXPONENTIALS:
+        return (
+            isinstance(first, Call)
+            and first.primitive == SUBTRACT
+            and [maximum in names(argument) for argument in first.arguments] == [False, True]
+            and first.arguments[1] == Name(maximum)
+        )
+    if node.primitive == MULTIPLY and maximum not in names(first):
+        first, *others = others[0], first
+    return (
+        node.primitive in (MULTIPLY, DIVIDE)
+        and _is_multiple(first, maximum)
+        and not any(maximum in names(other) for other in others)
+    )
 
 
 def passes_of(nodes: Sequence[Node], elements: Collection[str]) -> Passes:

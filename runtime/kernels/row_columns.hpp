@@ -57,7 +57,7 @@ template <typename Functor, typename T, uint32_t N, uint32_t Loaded> struct RowC
                 return splat<T, N>(*source);
         return load_registers<sizeof(T) * N>(source);
     }
-    // Calls visit(vectors, position, is_valid) for each vector of the thread.
+    // Calls visit(vectors, position) for each vector of the thread, and some behind the end.
     template <typename Visit> TALLOW_INLINE void visit(Visit visit) {
         if constexpr (Loaded > 0) {
 #pragma unroll
@@ -68,78 +68,137 @@ template <typename Functor, typename T, uint32_t N, uint32_t Loaded> struct RowC
 #pragma unroll
                 for (uint32_t k = 0; k < operands; ++k)
                     vectors[k] = is_kept(k) ? packed<T, N>(loaded[k][v]) : load(k, position < length ? position : 0);
-                visit(vectors, position, position < length);
+                visit(vectors, position);
             }
         } else {
-            for (uint32_t first = down; first < length; first += in_flight * together) {
-                Vector vectors[in_flight][operands];
+            visit_together([&](const Vector(&vectors)[in_flight][operands], uint32_t first) {
 #pragma unroll
                 for (uint32_t v = 0; v < in_flight; ++v)
-#pragma unroll
-                    for (uint32_t k = 0; k < operands; ++k) {
-                        // In the place of a vector behind the end, one that exists.
-                        const uint32_t wanted = first + v * together;
-                        vectors[v][k] = load(k, wanted < length ? wanted : first);
-                    }
-#pragma unroll
-                for (uint32_t v = 0; v < in_flight; ++v)
-                    visit(vectors[v], first + v * together, first + v * together < length);
-            }
+                    visit(vectors[v], first + v * together);
+            });
         }
     }
-    // The passes from `Pass` on, of each of the N rows. Threads join their numbers in shared memory.
+    // Calls visit(vectors, first) for the vectors that a thread loads at once, which are `together` apart.
+    template <typename Visit> TALLOW_INLINE void visit_together(Visit visit) const {
+        for (uint32_t first = down; first < length; first += in_flight * together) {
+            Vector vectors[in_flight][operands];
+#pragma unroll
+            for (uint32_t v = 0; v < in_flight; ++v)
+#pragma unroll
+                for (uint32_t k = 0; k < operands; ++k) {
+                    // In the place of a vector behind the end, one that exists.
+                    const uint32_t wanted = first + v * together;
+                    vectors[v][k] = load(k, wanted < length ? wanted : first);
+                }
+            visit(vectors, first);
+        }
+    }
+    // Joins the numbers of a pass for element i of a vector.
+    template <uint32_t Pass, uint32_t Count>
+    TALLOW_INLINE void join_element(const RowOf<T, Functor>& row, const Vector (&vectors)[operands], uint32_t i,
+                                    uint32_t position, Value (&numbers)[Count]) const {
+        Value elements[operands], terms[Count];
+        take_elements<T, N>(vectors, i, elements);
+        Functor::template contribute<Pass, T>(row, elements, static_cast<Value>(position), terms);
+        combine_valid<typename Functor::template Joined<Pass>>(numbers, terms, position < length);
+    }
+    // Joins the numbers of the threads of each column, for each of them.
+    template <typename Joins, uint32_t Max>
+    TALLOW_INLINE void join_threads(Value (&numbers)[N][Joins::count], Value (&shared)[N][block_size][Max]) const {
+        const uint32_t team = block_size / together;
+        // The numbers of the pass before may still be read.
+        synchronize_block();
+#pragma unroll
+        for (uint32_t i = 0; i < N; ++i)
+            copy_numbers<Joins::count>(shared[i][thread_index()], numbers[i]);
+        synchronize_block();
+        for (uint32_t half = together / 2; half > 0; half /= 2) {
+            if (down < half) {
+#pragma unroll
+                for (uint32_t i = 0; i < N; ++i) {
+                    Value others[Joins::count];
+                    copy_numbers<Joins::count>(others, shared[i][thread_index() + half * team]);
+                    Joins::combine(numbers[i], others);
+                    copy_numbers<Joins::count>(shared[i][thread_index()], numbers[i]);
+                }
+            }
+            synchronize_block();
+        }
+#pragma unroll
+        for (uint32_t i = 0; i < N; ++i)
+            copy_numbers<Joins::count>(numbers[i], shared[i][place_in_team(team)]);
+    }
+    // The maximum of a pass and the sums of the next one.
+    template <uint32_t Pass, uint32_t Max>
+    TALLOW_INLINE void reduce_both(RowOf<T, Functor> (&rows)[N], Value (&shared)[N][block_size][Max]) const {
+        using Joins = typename Functor::template Joined<Pass>;
+        using Sums = typename Functor::template Joined<Pass + 1>;
+        Value maximum[N][1], own[N], sums[N][Sums::count];
+#pragma unroll
+        for (uint32_t i = 0; i < N; ++i) {
+            Joins::identities(maximum[i]);
+            Sums::identities(sums[i]);
+        }
+        visit_together([&](const Vector(&vectors)[in_flight][operands], uint32_t first) {
+#pragma unroll
+            for (uint32_t i = 0; i < N; ++i) {
+                const Value old = maximum[i][0];
+#pragma unroll
+                for (uint32_t v = 0; v < in_flight; ++v)
+                    join_element<Pass>(rows[i], vectors[v], i, first + v * together, maximum[i]);
+                rescale(sums[i], old, maximum[i][0]);
+                rows[i].known[Joins::first] = finite_maximum(maximum[i][0]);
+#pragma unroll
+                for (uint32_t v = 0; v < in_flight; ++v)
+                    join_element<Pass + 1>(rows[i], vectors[v], i, first + v * together, sums[i]);
+            }
+        });
+#pragma unroll
+        for (uint32_t i = 0; i < N; ++i)
+            own[i] = maximum[i][0];
+        join_threads<Joins>(maximum, shared);
+#pragma unroll
+        for (uint32_t i = 0; i < N; ++i)
+            rescale(sums[i], own[i], maximum[i][0]);
+        join_threads<Sums>(sums, shared);
+#pragma unroll
+        for (uint32_t i = 0; i < N; ++i) {
+            finish_pass<Pass>(rows[i], maximum[i]);
+            finish_pass<Pass + 1>(rows[i], sums[i]);
+        }
+    }
+    // The passes from `Pass` on, of each of the N rows.
     template <uint32_t Pass, uint32_t Max>
     TALLOW_INLINE void reduce(RowOf<T, Functor> (&rows)[N], Value (&shared)[N][block_size][Max]) {
-        if constexpr (Pass < Functor::passes) {
+        if constexpr (Loaded == 0 && is_rescaled<Functor, Pass + 1>) {
+            reduce_both<Pass>(rows, shared);
+            reduce<Pass + 2>(rows, shared);
+        } else if constexpr (Pass < Functor::passes) {
             using Joins = typename Functor::template Joined<Pass>;
             Value numbers[N][Joins::count];
 #pragma unroll
             for (uint32_t i = 0; i < N; ++i)
                 Joins::identities(numbers[i]);
-            visit([&](const Vector(&vectors)[operands], uint32_t position, bool is_valid) {
+            visit([&](const Vector(&vectors)[operands], uint32_t position) {
 #pragma unroll
-                for (uint32_t i = 0; i < N; ++i) {
-                    Value elements[operands], terms[Joins::count];
-                    take_elements<T, N>(vectors, i, elements);
-                    Functor::template contribute<Pass, T>(rows[i], elements, static_cast<Value>(position), terms);
-                    combine_valid<Joins>(numbers[i], terms, is_valid);
-                }
+                for (uint32_t i = 0; i < N; ++i)
+                    join_element<Pass>(rows[i], vectors, i, position, numbers[i]);
             });
-            const uint32_t team = block_size / together;
-            // The numbers of the pass before may still be read.
-            synchronize_block();
+            join_threads<Joins>(numbers, shared);
 #pragma unroll
             for (uint32_t i = 0; i < N; ++i)
-                copy_numbers<Joins::count>(shared[i][thread_index()], numbers[i]);
-            synchronize_block();
-            for (uint32_t half = together / 2; half > 0; half /= 2) {
-                if (down < half) {
-#pragma unroll
-                    for (uint32_t i = 0; i < N; ++i) {
-                        Value others[Joins::count];
-                        copy_numbers<Joins::count>(others, shared[i][thread_index() + half * team]);
-                        Joins::combine(numbers[i], others);
-                        copy_numbers<Joins::count>(shared[i][thread_index()], numbers[i]);
-                    }
-                }
-                synchronize_block();
-            }
-#pragma unroll
-            for (uint32_t i = 0; i < N; ++i) {
-                copy_numbers<Joins::count>(numbers[i], shared[i][place_in_team(team)]);
                 finish_pass<Pass>(rows[i], numbers[i]);
-            }
             reduce<Pass + 1>(rows, shared);
         }
     }
     template <typename Arguments>
     TALLOW_INLINE void store(const Arguments& arguments, const RowOf<T, Functor> (&rows)[N], uint64_t first) {
-        visit([&](const Vector(&vectors)[operands], uint32_t position, bool is_valid) {
+        visit([&](const Vector(&vectors)[operands], uint32_t position) {
             Value results[Functor::results][N];
 #pragma unroll
             for (uint32_t i = 0; i < N; ++i)
                 compute_element<Functor, T, N>(rows[i], vectors, i, position, results);
-            if (is_valid)
+            if (position < length)
                 store_vectors<T, N>(arguments, results, first + uint64_t{position} * arguments.inner);
         });
     }

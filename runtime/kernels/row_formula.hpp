@@ -8,6 +8,7 @@
 //         static constexpr uint32_t passes = 2;      // reductions, each of which may use those before it
 //         static constexpr uint32_t known = 2;       // numbers of the row: joined, or computed from these in `finish`
 //         static constexpr uint32_t in_registers = 1;  // optional, see operands_in_registers
+//         static constexpr uint32_t rescaled = 2;      // optional, see is_rescaled
 //         template <uint32_t Pass> struct Joined;    // RowJoins: what pass Pass reduces
 //         // What one element contributes to each of the joins of a pass.
 //         template <uint32_t Pass, typename T>
@@ -95,5 +96,14 @@ template <typename Functor, typename = void> constexpr uint32_t operands_in_regi
 template <typename Functor>
 constexpr uint32_t operands_in_registers<Functor, typename VoidOf<decltype(Functor::in_registers)>::type> =
     Functor::in_registers;
+
+// Whether pass `Pass` sums terms e**(.. - m) * .., where m is the maximum that the pass before joins, alone: bit `Pass`
+// of `rescaled` is set. Kernels that read a row again in each pass do both in one: they multiply the sums by e**(m - n)
+// when they find a maximum n > m.
+template <typename Functor, typename = void> constexpr uint32_t rescaled_passes = 0;
+template <typename Functor>
+constexpr uint32_t rescaled_passes<Functor, typename VoidOf<decltype(Functor::rescaled)>::type> = Functor::rescaled;
+template <typename Functor, uint32_t Pass>
+constexpr bool is_rescaled = Pass < Functor::passes && (rescaled_passes<Functor> >> Pass & 1) != 0;
 
 } // namespace tallow

@@ -185,73 +185,136 @@ template <typename Functor, typename T, uint32_t N> struct LongRow {
     uint32_t begin;
     uint32_t end;
 
-    // Calls visit(vectors, index, is_valid) for each vector of a thread.
-    template <typename Visit> TALLOW_INLINE void visit(Visit visit) const {
+    // Calls visit(vectors, first) for the vectors that a thread loads at once, which are block_size apart.
+    template <typename Visit> TALLOW_INLINE void visit_together(Visit visit) const {
         for (uint32_t first = begin + thread_index(); first < end; first += in_flight * block_size) {
             Vector vectors[in_flight][operands];
 #pragma unroll
             for (uint32_t v = 0; v < in_flight; ++v)
 #pragma unroll
-                for (uint32_t k = 0; k < operands; ++k) {
+                for (uint32_t k = 0; k < operands; ++k)
                     // In the place of a vector behind the end, one that exists.
-                    const uint32_t wanted = first + v * block_size;
-                    vectors[v][k] = sources.load(k, (wanted < end ? wanted : first) * N);
-                }
-#pragma unroll
-            for (uint32_t v = 0; v < in_flight; ++v)
-                visit(vectors[v], (first + v * block_size) * N, first + v * block_size < end);
+                    vectors[v][k] = sources.load(k, (is_valid(first, v) ? first + v * block_size : first) * N);
+            visit(vectors, first);
         }
     }
-    // The passes from `Pass` on. Of a row in several parts, earlier launches have reduced each part in the passes
-    // before arguments.stage. If that is a pass, this launch writes it, and there are no results yet: then this is
-    // false.
+    TALLOW_INLINE bool is_valid(uint32_t first, uint32_t v) const {
+        return first + v * block_size < end;
+    }
+    // Joins the numbers of a pass for vectors that are loaded.
+    template <uint32_t Pass, uint32_t Count>
+    TALLOW_INLINE void join_vectors(const RowOf<T, Functor>& row, const Vector (&vectors)[in_flight][operands],
+                                    uint32_t first, Value (&numbers)[Count]) const {
+#pragma unroll
+        for (uint32_t v = 0; v < in_flight; ++v) {
+            Value terms[Count];
+            reduce_vector<Pass, Functor, T, N>(row, vectors[v], (first + v * block_size) * N, terms);
+            combine_valid<typename Functor::template Joined<Pass>>(numbers, terms, is_valid(first, v));
+        }
+    }
+    // The maximum of a pass and the sums of the next one, of this thread's vectors or parts and then of the team.
+    template <uint32_t Pass, typename Arguments, typename Joins, typename Sums>
+    TALLOW_INLINE void reduce_both(const Arguments& arguments, RowOf<T, Functor>& row, Team& team, const Value* parts,
+                                   Value (&numbers)[1 + Sums::count]) const {
+        constexpr uint32_t joined = joined_before<Functor, Functor::passes>, first_known = Joins::first;
+        Value maximum[1], sums[Sums::count];
+        Joins::identities(maximum);
+        Sums::identities(sums);
+        if (parts != nullptr) {
+            for (uint32_t i = thread_index(); i < arguments.splits; i += block_size) {
+                const Value* const others = parts + uint64_t{first_part + i} * joined;
+                const Value old = maximum[0];
+                maximum[0] = JoinHighest::combine(old, others[0]);
+                rescale(sums, old, maximum[0]);
+                Value terms[Sums::count];
+#pragma unroll
+                for (uint32_t j = 0; j < Sums::count; ++j)
+                    terms[j] = others[1 + j];
+                rescale(terms, others[0], maximum[0]);
+                Sums::combine(sums, terms);
+            }
+        } else {
+            visit_together([&](const Vector(&vectors)[in_flight][operands], uint32_t first) {
+                const Value old = maximum[0];
+                join_vectors<Pass>(row, vectors, first, maximum);
+                rescale(sums, old, maximum[0]);
+                row.known[first_known] = finite_maximum(maximum[0]);
+                join_vectors<Pass + 1>(row, vectors, first, sums);
+            });
+        }
+        const Value own = maximum[0];
+        join_team<Joins>(team, maximum);
+        rescale(sums, own, maximum[0]);
+        join_team<Sums>(team, sums);
+        numbers[0] = maximum[0];
+#pragma unroll
+        for (uint32_t j = 0; j < Sums::count; ++j)
+            numbers[1 + j] = sums[j];
+    }
+    // The passes from `Pass` on. Of a row in several parts, earlier launches have reduced each part in the stages
+    // before arguments.stage; a stage is a pass, or a maximum with the sums that follow it. If that is one, this launch
+    // writes it, and there are no results yet: then this is false.
     template <uint32_t Pass, typename Arguments>
     TALLOW_INLINE bool reduce(const Arguments& arguments, RowOf<T, Functor>& row, Team& team) const {
         if constexpr (Pass < Functor::passes) {
             using Joins = typename Functor::template Joined<Pass>;
+            constexpr bool are_both = is_rescaled<Functor, Pass + 1>;
             constexpr uint32_t joined = joined_before<Functor, Functor::passes>;
+            constexpr uint32_t count = joined_before<Functor, Pass + 1 + are_both> - joined_before<Functor, Pass>;
             Value* const parts = pointer_to<Value>(arguments.parts) + joined_before<Functor, Pass>;
-            Value numbers[Joins::count];
-            Joins::identities(numbers);
-            if (arguments.splits > 1 && Pass < arguments.stage) {
-                for (uint32_t i = thread_index(); i < arguments.splits; i += block_size) {
-                    Value others[Joins::count];
-#pragma unroll
-                    for (uint32_t j = 0; j < Joins::count; ++j)
-                        others[j] = parts[uint64_t{first_part + i} * joined + j];
-                    Joins::combine(numbers, others);
-                }
+            constexpr uint32_t stage = Pass - bits_set < rescaled_passes<Functor> & ((2u << Pass) - 1) > ;
+            const bool is_known = arguments.splits > 1 && stage < arguments.stage;
+            Value numbers[count];
+            if constexpr (are_both) {
+                using Sums = typename Functor::template Joined<Pass + 1>;
+                reduce_both<Pass, Arguments, Joins, Sums>(arguments, row, team, is_known ? parts : nullptr, numbers);
             } else {
-                visit([&](const Vector(&vectors)[operands], uint32_t index, bool is_valid) {
-                    Value terms[Joins::count];
-                    reduce_vector<Pass, Functor, T, N>(row, vectors, index, terms);
-                    combine_valid<Joins>(numbers, terms, is_valid);
-                });
+                Joins::identities(numbers);
+                if (is_known) {
+                    for (uint32_t i = thread_index(); i < arguments.splits; i += block_size) {
+                        Value others[count];
+#pragma unroll
+                        for (uint32_t j = 0; j < count; ++j)
+                            others[j] = parts[uint64_t{first_part + i} * joined + j];
+                        Joins::combine(numbers, others);
+                    }
+                } else {
+                    visit_together([&](const Vector(&vectors)[in_flight][operands], uint32_t first) {
+                        join_vectors<Pass>(row, vectors, first, numbers);
+                    });
+                }
+                join_team<Joins>(team, numbers);
             }
-            join_team<Joins>(team, numbers);
-            if (arguments.splits > 1 && Pass == arguments.stage) {
+            if (arguments.splits > 1 && stage == arguments.stage) {
                 if (thread_index() == 0) {
 #pragma unroll
-                    for (uint32_t j = 0; j < Joins::count; ++j)
+                    for (uint32_t j = 0; j < count; ++j)
                         parts[uint64_t{part} * joined + j] = numbers[j];
                 }
                 return false;
             }
-            finish_pass<Pass>(row, numbers);
-            return reduce<Pass + 1>(arguments, row, team);
+            if constexpr (are_both)
+                finish_both<Pass>(row, numbers);
+            else
+                finish_pass<Pass>(row, numbers);
+            return reduce<Pass + 1 + are_both>(arguments, row, team);
         } else {
             return true;
         }
     }
     template <typename Arguments>
     TALLOW_INLINE void store(const Arguments& arguments, const RowOf<T, Functor>& row, uint64_t first) const {
-        visit([&](const Vector(&vectors)[operands], uint32_t index, bool is_valid) {
-            Value results[Functor::results][N];
+        visit_together([&](const Vector(&vectors)[in_flight][operands], uint32_t begins) {
 #pragma unroll
-            for (uint32_t i = 0; i < N; ++i)
-                compute_element<Functor, T, N>(row, vectors, i, index + i, results);
-            if (is_valid)
-                store_vectors<T, N>(arguments, results, first + index);
+            for (uint32_t v = 0; v < in_flight; ++v) {
+                const uint32_t index = (begins + v * block_size) * N;
+                Value results[Functor::results][N];
+#pragma unroll
+                for (uint32_t i = 0; i < N; ++i)
+                    compute_element<Functor, T, N>(row, vectors[v], i, index + i, results);
+                if (is_valid(begins, v))
+                    store_vectors<T, N>(arguments, results, first + index);
+            }
         });
     }
 };

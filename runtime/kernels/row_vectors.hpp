@@ -103,6 +103,18 @@ TALLOW_INLINE void finish_pass(RowOf<T, Functor>& row, const Value (&numbers)[Co
     Functor::template finish<Pass, T>(row);
 }
 
+// Ends a pass that joins a maximum, and the next one.
+template <uint32_t Pass, typename Functor, typename T, typename Value, uint32_t Count>
+TALLOW_INLINE void finish_both(RowOf<T, Functor>& row, const Value (&numbers)[Count]) {
+    const Value maximum[1] = {numbers[0]};
+    Value sums[Count - 1];
+#pragma unroll
+    for (uint32_t j = 1; j < Count; ++j)
+        sums[j - 1] = numbers[j];
+    finish_pass<Pass>(row, maximum);
+    finish_pass<Pass + 1>(row, sums);
+}
+
 // Combines numbers with terms unless these are of elements behind the end of the row.
 template <typename Joins, typename Value>
 TALLOW_INLINE void combine_valid(Value (&numbers)[Joins::count], const Value (&terms)[Joins::count], bool is_valid) {
@@ -112,6 +124,18 @@ TALLOW_INLINE void combine_valid(Value (&numbers)[Joins::count], const Value (&t
 #pragma unroll
     for (uint32_t j = 0; j < Joins::count; ++j)
         numbers[j] = is_valid ? combined[j] : numbers[j];
+}
+
+// What is subtracted from exponents where the maximum so far may be -inf.
+template <typename Value> TALLOW_INLINE Value finite_maximum(Value maximum) {
+    return maximum == -infinity(Value{}) ? Value{0} : maximum;
+}
+// Rescales sums of e**(.. - maximum) to another maximum.
+template <typename Value, uint32_t Count> TALLOW_INLINE void rescale(Value (&sums)[Count], Value maximum, Value other) {
+    const Value factor = exp(maximum - finite_maximum(other));
+#pragma unroll
+    for (uint32_t j = 0; j < Count; ++j)
+        sums[j] *= factor;
 }
 
 // The reduction of N elements of a row from `index` on, one after the other.

@@ -64,6 +64,28 @@ def test_each_operand_has_its_gradient() -> None:
     assert "sum(g * weight" in found["x"]
 
 
+@pytest.mark.parametrize(
+    ("text", "let", "expected"),
+    [
+        ("e / sum(e)", SOFTMAX, [False, True]),
+        ("x - log(sum(e * position / count))", SOFTMAX, [False, True]),
+        # The sum is no multiple of e**-max(x).
+        ("sum(e + 1)", SOFTMAX, [False, False]),
+        ("sum(e * max(x))", SOFTMAX, [False, False]),
+        ("sum(exp(x * max(x)))", {}, [False, False]),
+        ("sum(exp(max(x) - x))", {}, [False, False]),
+        ("sum(exp(x - min(x)))", {}, [False, False]),
+        # The maximum shares its pass with a sum, or another number follows from it.
+        ("sum(e) + sum(x)", SOFTMAX, [False, False]),
+        ("sum(e) + sum(exp(x - 2 * max(x)))", SOFTMAX, [False, False]),
+    ],
+)
+def test_sums_of_exponentials_are_rescaled_as_their_maximum_grows(
+    text: str, let: dict[str, str], expected: list[bool]
+) -> None:
+    assert [*passes_of([row(text, **let)], ("x", "position")).rescaled] == expected
+
+
 def test_reductions_that_do_not_depend_on_each_other_share_a_pass() -> None:
     node = row("(x - m) / sqrt(mean(square(x - m)) + sum(x) + max(x))", **CENTRED)
     found = passes_of([node], ("x", "position"))

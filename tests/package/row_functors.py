@@ -19,6 +19,7 @@ struct {name} {{
     static constexpr uint32_t passes = {passes};
     static constexpr uint32_t known = {known};
     static constexpr uint32_t in_registers = {in_registers};
+    static constexpr uint32_t rescaled = {rescaled};
     template <uint32_t Pass> struct Joined;
     template <uint32_t Pass, typename T>
     static TALLOW_INLINE void contribute([[maybe_unused]] const RowOf<T, {name}>& row,
@@ -69,6 +70,8 @@ class Functor(NamedTuple):
     known: int = 0
     results: int = 1
     parameters: tuple[float, ...] = ()
+    rescaled: int = 0
+    """A bit for each pass of sums that follow the maximum of the pass before."""
 
     @property
     def in_registers(self) -> int:
@@ -87,6 +90,7 @@ class Functor(NamedTuple):
             passes=len(self.passes),
             known=self.known,
             in_registers=self.in_registers,
+            rescaled=self.rescaled,
             compute=self.compute,
             joins="\n".join(
                 f"template <> struct {self.name}::Joined<{k}> : RowJoins<{step.first}, {', '.join(step.joins)}> {{}};"
@@ -121,7 +125,8 @@ class Functor(NamedTuple):
         text = "\n".join(["namespace tallow {", self.text(), *lines, "} // namespace tallow", ""])
         compose("row", family, text)
         joined = sum(len(step.joins) for step in self.passes)
-        return row.RowFormula(family, self.name, self.results, len(self.passes), joined)
+        stages = len(self.passes) - self.rescaled.bit_count()
+        return row.RowFormula(family, self.name, self.results, stages, joined)
 
 
 def _softmin(x: Array, temperature: float) -> Array:
@@ -183,6 +188,7 @@ SOFTMIN: Final = Functor(
     _softmin,
     known=3,
     parameters=(0.75,),
+    rescaled=0b10,
 )
 SOFTMAX_GRADIENT: Final = Functor(
     "softmax_slope",

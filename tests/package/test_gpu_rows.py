@@ -178,7 +178,7 @@ def along(build: Any, formula: row.RowFormula, dim: int, *operands: Operand) -> 
     return row.along(build, formula, dim, operands)
 
 
-FORMULA: Final = row.RowFormula("row", "any", results=1, passes=2, joined=3)
+FORMULA: Final = row.RowFormula("row", "any", results=1, stages=2, joined=3)
 
 
 def test_rows_beyond_32_bits_take_several_launches() -> None:

@@ -98,9 +98,10 @@ def _passes(spec: Spec, functor: Functor) -> Passes:
 
 @memoize(decisive)
 def _counts(spec: Spec, functor: Functor) -> tuple[int, int, int]:
-    """How many results an op of rows has, how many passes, and how many numbers these join."""
+    """How many results an op of rows has, how many passes of kernels, and how many numbers these join."""
     found = _passes(spec, functor)
-    return len(found.results), len(found.passes), sum(len(each.joins) for each in found.passes)
+    joined = sum(len(each.joins) for each in found.passes)
+    return len(found.results), found.rescaled.count(False), joined
 
 
 @memoize(lambda spec, functor, shares: (*decisive(spec, functor), shares))
@@ -164,6 +165,8 @@ def _row(spec: Spec, functor: Functor, shares: bool) -> View:
         in_registers=sum(
             1 << place for place, name in enumerate(functor.operands) if sum(name in names for names in read) > 1
         ),
+        # A bit for each pass that kernels make together with the one before.
+        rescaled=sum(1 << place for place, is_rescaled in enumerate(found.rescaled) if is_rescaled),
         passes=passes,
         elements="operands + derived" if stages.values else "operands",
         values=[

@@ -68,7 +68,8 @@ class RowFormula(NamedTuple):
     op: str
     """The kernels' names begin with it."""
     results: int
-    passes: int
+    stages: int
+    """How often a long row is read before its results are computed."""
     joined: int
     """To how many numbers all passes reduce a row."""
 
@@ -142,12 +143,12 @@ def _along_rows(
     strides = tuple([operand.strides[:-1] for operand in operands])
     name = f"{formula.op}_{x.dtype.value}"
     for launch in _launches(x.shape, strides, itemsize, unit, build.facts.multiprocessors):
-        is_split = launch.splits > 1 and formula.passes > 0
+        is_split = launch.splits > 1 and formula.stages > 0
         nbytes = launch.rows * launch.splits * formula.joined * x.dtype.compute.itemsize
         parts = build.allocate(nbytes) if is_split else None
         sources = [each.address + offset * itemsize for each, offset in zip(operands, launch.offsets, strict=True)]
         targets = [result.address + launch.first * length * itemsize for result in results]
-        for stage in range(formula.passes + 1) if is_split else (formula.passes,):
+        for stage in range(formula.stages + 1) if is_split else (formula.stages,):
             packed = arguments.along_rows(
                 results=_padded(targets, _RESULTS), sources=_padded(sources, _OPERANDS), parts=address_of(parts),
                 parameters=parameters, rows=launch.rows, length=length, varying=varying, team=launch.team,
