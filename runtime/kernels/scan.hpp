@@ -9,13 +9,23 @@
 
 namespace tallow {
 
+// Element i in the order of a scan. No index depends on what is known at run time, for which registers would not do.
+template <typename T, uint32_t N> TALLOW_INLINE T in_order(const T (&values)[N], uint32_t i, bool reverse) {
+    return reverse ? values[N - 1 - i] : values[i];
+}
+
+// How many elements a thread takes at once: 16 bytes. States of several numbers take too many registers where they are
+// of doubles, or of many elements.
+template <typename State, uint32_t Bytes>
+constexpr uint32_t scanned_length = access_bytes / Bytes / (has_parts<State> && (Bytes == 1 || Bytes == 8) ? 2 : 1);
+
 // The elements of a split of a contiguous row, and what its first one is joined to. In reverse the accesses are the same
 // ones, from the last to the first: `chunk` is one of the split in memory.
-template <bool Stores, bool Reverse, typename Scan, typename T, typename Arguments>
-TALLOW_INLINE typename Scan::State scan_split(const Arguments& arguments, uint64_t row, uint64_t chunk, uint32_t lane,
-                                              typename Scan::State joined) {
-    constexpr uint32_t length = access_bytes / Scan::most_bytes;
+template <bool Stores, typename Scan, typename T, typename Arguments>
+TALLOW_INLINE typename Scan::State scan_split(const Arguments& arguments, bool reverse, uint64_t row, uint64_t chunk,
+                                              uint32_t lane, typename Scan::State joined) {
     using State = typename Scan::State;
+    constexpr uint32_t length = scanned_length<State, Scan::most_bytes>;
     const uint32_t team = arguments.team;
     const bool exists = row < arguments.rows;
     const uint64_t begin = chunk * arguments.chunk;
@@ -26,8 +36,8 @@ TALLOW_INLINE typename Scan::State scan_split(const Arguments& arguments, uint64
     const uint64_t round = team * length;
     // Every thread of the wave takes part in each round.
     for (uint64_t done = 0; done < arguments.chunk; done += round) {
-        const uint64_t base = Reverse ? arguments.chunk - round - done : done;
-        const uint64_t first = base + (Reverse ? team - 1 - lane : lane) * length;
+        const uint64_t base = reverse ? arguments.chunk - round - done : done;
+        const uint64_t first = base + (reverse ? team - 1 - lane : lane) * length;
         const uint32_t left = first >= count           ? 0
                               : count - first < length ? static_cast<uint32_t>(count - first)
                                                        : length;
@@ -38,41 +48,51 @@ TALLOW_INLINE typename Scan::State scan_split(const Arguments& arguments, uint64
         State own = Scan::identity();
 #pragma unroll
         for (uint32_t i = 0; i < length; ++i) {
-            const uint32_t at = Reverse ? length - 1 - i : i;
+            const uint32_t at = reverse ? length - 1 - i : i;
             if (at < left)
-                own = Scan::combine(own, Scan::element(pack.values[at], static_cast<uint32_t>(begin + first + at)));
+                own = Scan::combine(own, Scan::element(in_order(pack.values, i, reverse),
+                                                       static_cast<uint32_t>(begin + first + at)));
             states[i] = own;
         }
         State total;
         const State before = Scan::combine(joined, joined_before_in_team<Scan>(own, team, total));
         joined = Scan::combine(joined, total);
         if constexpr (Stores) {
-            Pack<typename Scan::Result, length> results;
-            [[maybe_unused]] Pack<uint32_t, length> positions;
+            typename Scan::Result results[length];
+            [[maybe_unused]] uint32_t positions[length];
 #pragma unroll
             for (uint32_t i = 0; i < length; ++i) {
-                const uint32_t at = Reverse ? length - 1 - i : i;
                 State state = states[i];
                 if (arguments.exclusive)
                     state = i == 0 ? Scan::identity() : states[i == 0 ? 0 : i - 1];
                 state = Scan::combine(before, state);
-                const uint64_t place = begin + first + at;
-                const uint64_t earlier = Reverse ? arguments.length - 1 - place : place;
-                results.values[at] = Scan::result(state, pack.values[at], earlier + !arguments.exclusive);
+                const uint64_t at = begin + first + (reverse ? length - 1 - i : i);
+                const uint64_t earlier = reverse ? arguments.length - 1 - at : at;
+                const T element = in_order(pack.values, i, reverse);
+                results[i] = Scan::result(state, element, earlier + !arguments.exclusive);
                 if constexpr (Scan::has_positions)
-                    positions.values[at] = state.position;
+                    positions[i] = state.position;
             }
-            store_guarded(pointer_to<typename Scan::Result>(arguments.result) + offset, first, count, results);
-            if constexpr (Scan::has_positions)
-                store_guarded(pointer_to<uint32_t>(arguments.positions) + offset, first, count, positions);
+            Pack<typename Scan::Result, length> stored;
+#pragma unroll
+            for (uint32_t i = 0; i < length; ++i)
+                stored.values[i] = in_order(results, i, reverse);
+            store_guarded(pointer_to<typename Scan::Result>(arguments.result) + offset, first, count, stored);
+            if constexpr (Scan::has_positions) {
+                Pack<uint32_t, length> places;
+#pragma unroll
+                for (uint32_t i = 0; i < length; ++i)
+                    places.values[i] = in_order(positions, i, reverse);
+                store_guarded(pointer_to<uint32_t>(arguments.positions) + offset, first, count, places);
+            }
         }
     }
     return joined;
 }
 
 // A team of threads for each split of a row.
-template <bool Stores, bool Reverse, typename Scan, typename T, typename Arguments>
-TALLOW_INLINE void scan_rows_in_order(const Arguments& arguments) {
+template <bool Stores, typename Scan, typename T, typename Arguments>
+TALLOW_INLINE void scan_rows_in(const Arguments& arguments, bool reverse) {
     using State = typename Scan::State;
     const uint32_t team = arguments.team;
     const uint32_t teams = block_size / team;
@@ -95,17 +115,21 @@ TALLOW_INLINE void scan_rows_in_order(const Arguments& arguments) {
                     own = Scan::combine(own, totals[i]);
             joined_before_in_team<Scan>(own, team, joined);
         }
-        joined = scan_split<Stores, Reverse, Scan, T>(arguments, row, Reverse ? splits - 1 - split : split, lane, joined);
+        joined = scan_split<Stores, Scan, T>(arguments, reverse, row, reverse ? splits - 1 - split : split, lane,
+                                             joined);
         if (!Stores && lane == 0 && row < arguments.rows)
             totals[split] = joined;
     }
 }
 template <bool Stores, typename Scan, typename T, typename Arguments>
 TALLOW_INLINE void scan_rows(const Arguments& arguments) {
-    if (arguments.reverse)
-        scan_rows_in_order<Stores, true, Scan, T>(arguments);
+    // States of several numbers take long to join, and code for both orders more registers than there are.
+    if constexpr (has_parts<typename Scan::State>)
+        scan_rows_in<Stores, Scan, T>(arguments, arguments.reverse != 0);
+    else if (arguments.reverse)
+        scan_rows_in<Stores, Scan, T>(arguments, true);
     else
-        scan_rows_in_order<Stores, false, Scan, T>(arguments);
+        scan_rows_in<Stores, Scan, T>(arguments, false);
 }
 
 // The elements of a line that a thread loads before it joins them.

@@ -51,12 +51,12 @@ template <typename Reduction> struct PlacedScan {
         return {Reduction::element(value, position), position};
     }
     static TALLOW_INLINE State combine(State x, State y) {
-        if (x.position == no_position || y.position == no_position)
-            return y.position == no_position ? x : y;
         const Number joined = Reduction::combine(x.number, y.number);
         const bool is_nan = x.number != x.number;
         const bool is_later = !is_nan && (joined != x.number || joined == y.number);
-        return is_later ? y : x;
+        const bool is_y = x.position == no_position || (is_later && y.position != no_position);
+        // Compilers would choose between structs in memory.
+        return {is_y ? y.number : x.number, is_y ? y.position : x.position};
     }
     static TALLOW_INLINE Result result(State state, Element, uint64_t) {
         return convert<Result>(state.number);

@@ -56,7 +56,9 @@ TALLOW_INLINE typename Monoid::State joined_before_in_team(typename Monoid::Stat
         synchronize_block();
         State earlier = Monoid::identity();
         total = Monoid::identity();
-#pragma unroll
+        // What joins states of several numbers takes many registers each time that it is written out.
+        constexpr uint32_t turns = sizeof(State) <= 8 ? waves_per_block : 1;
+#pragma unroll turns
         for (uint32_t w = 0; w < waves_per_block; ++w) {
             if (w == wave_index())
                 earlier = total;

@@ -1,4 +1,4 @@
-"""Scans along a dim: by a word of the library, or in steps each of which joins twice as many elements."""
+"""Scans along a dim: by a word of the library, or in log2(n) steps where it has none (Hillis and Steele 1986)."""
 
 from __future__ import annotations
 
@@ -20,69 +20,78 @@ if TYPE_CHECKING:
 def scan(
     build: ProgramBuilder, op: MethodOp, operand: Operand, dim: int, reverse: bool, exclusive: bool = False
 ) -> HostCall:
-    """Element i along `dim` is what a reduction makes of the elements 0 to i; some ops give its position too."""
+    """Element i along `dim` is a reduction of the elements 0 to i; some ops return its position too."""
     library, device = build.facts.library, build.facts.handle
-    own, dtype, target = functors(library).scans[op], operand.dtype, op.result_of(operand.dtype)
+    rule, dtype, target = functors(library).scans[op], operand.dtype, op.result_of(operand.dtype)
     layout, length = operand.layout, operand.shape[dim]
 
     def run(storage: ArrayStorage) -> Any:
-        given = x = cast.widen(library, storage.view(layout), dtype)
-        if layout.elem_count:
-            x = _flipped(library, x, dim) if reverse else x
-            given = x
-            x = _contributed(library, own, x, dtype)
-            x = _joined(library, own, x, dim)
-            joined = x
-            if exclusive:
-                x = _shifted(library, x, dim, own.identity)
-            if own.finish is not None:
-                counts = _along(library, library.arange(length, device), x, dim) + (0 if exclusive else 1)
-                x = own.finish(x, given, library.astype(counts, x.dtype))
-            x = _flipped(library, x, dim) if reverse else x
-        result = storage.result(_narrowed(library, x, target), target)
+        x = cast.widen(library, storage.view(layout), dtype)
+        if layout.elem_count == 0:
+            empty = [storage.result(library.full(x.shape, 0, library.DTYPES[of], device), of) for of in results]
+            return tuple(empty) if op.gives_positions else empty[0]
+        x = _flip(library, x, dim) if reverse else x
+        prefixes = _accumulate(library, rule, _contributions(library, rule, x, dtype), dim)
+        values = _shift(library, prefixes, dim, rule.identity) if exclusive else prefixes
+        if rule.finish is not None:
+            counts = _along(library, library.arange(length, device), x, dim) + (0 if exclusive else 1)
+            values = rule.finish(values, x, library.astype(counts, values.dtype))
+        values = _flip(library, values, dim) if reverse else values
+        result = storage.result(_rounded(library, values, target), target)
         if not op.gives_positions:
             return result
-        if not layout.elem_count:
-            return result, storage.result(library.full(x.shape, 0, library.DTYPES[DType.U32], device), DType.U32)
-        positions = _positions(library, given, joined, dim, device)
+        positions = _positions(library, x, prefixes, dim, device)
         if reverse:
-            positions = length - 1 - _flipped(library, positions, dim)
+            positions = length - 1 - _flip(library, positions, dim)
         return result, storage.result(library.astype(positions, library.DTYPES[DType.U32]), DType.U32)
 
+    results = (target, DType.U32) if op.gives_positions else (target,)
     return build.host(run, operand.storage)
 
 
-def _contributed(library: Any, own: Scan, x: Any, dtype: DType) -> Any:
-    """What elements in their compute dtype contribute, in the dtype in which they are joined."""
-    x = x if own.element is None else own.element(x)
+def _contributions(library: Any, rule: Scan, x: Any, dtype: DType) -> Any:
+    """Return what each element contributes, in the dtype in which contributions accumulate."""
+    x = x if rule.element is None else rule.element(x)
     wide = None
-    if own.result is not None:
-        wide = library.DTYPES[own.result.compute]
-    elif own.accumulate is not None and dtype.is_inexact:
+    if rule.result is not None:
+        wide = library.DTYPES[rule.result.compute]
+    elif rule.accumulate is not None and dtype.is_inexact:
         wide = cast.accumulating(library, dtype)
     return x if wide is None or x.dtype == wide else library.astype(x, wide)
 
 
-def _joined(library: Any, own: Scan, x: Any, dim: int) -> Any:
-    """What the elements up to each contribute together."""
-    joined = own.word(x, dim, x.dtype) if own.word is not None else _joined_in_steps(library, own, x, dim)
-    if own.identity == 0 and not library.is_integer(joined):
-        # As kernels do, which begin with the identity: no sum is -0.0.
-        joined = own.combine(library.constant(0, joined), joined)
-    return joined
+def _accumulate(library: Any, rule: Scan, x: Any, dim: int) -> Any:
+    prefixes = rule.word(x, dim, x.dtype) if rule.word is not None else _double(library, rule.combine, x, dim)
+    if rule.identity == 0 and not library.is_integer(prefixes):
+        # Kernels begin with the identity, so that no sum is -0.0.
+        prefixes = rule.combine(library.constant(0, prefixes), prefixes)
+    return prefixes
 
 
-def _joined_in_steps(library: Any, own: Scan, x: Any, dim: int) -> Any:
+def _double(library: Any, combine: Any, x: Any, dim: int) -> Any:
+    """Return inclusive prefixes. Each step combines twice as many elements."""
     distance, length = 1, x.shape[dim]
     while distance < length:
-        later = own.combine(_slice(x, dim, 0, length - distance), _slice(x, dim, distance, length))
+        later = combine(_slice(x, dim, 0, length - distance), _slice(x, dim, distance, length))
         x = library.concat([_slice(x, dim, 0, distance), later], dim)
         distance *= 2
     return x
 
 
+def _positions(library: Any, x: Any, prefixes: Any, dim: int, device: Any) -> Any:
+    """Return the position of each prefix's element: of equals the last, and the first NaN."""
+    is_match = x == prefixes
+    if not library.is_integer(x):
+        is_nan = library.isnan(x)
+        # A NaN counts where none is before it.
+        earlier = library.isnan(_shift(library, prefixes, dim, 0))
+        is_match = library.where(is_nan, ~earlier, is_match & ~library.isnan(prefixes))
+    order = _along(library, library.arange(x.shape[dim], device), x, dim)
+    return _double(library, library.maximum, library.where(is_match, order, library.constant(0, order)), dim)
+
+
 def _along(library: Any, numbers: Any, x: Any, dim: int) -> Any:
-    """Numbers for each position of a dim, which broadcast to all elements."""
+    """Return a vector with a number for each position of a dim, which broadcasts to `x`."""
     return library.reshape(numbers, tuple(-1 if at == dim else 1 for at in range(len(x.shape))))
 
 
@@ -90,39 +99,20 @@ def _slice(x: Any, dim: int, begin: int, end: int) -> Any:
     return x[(slice(None),) * dim + (slice(begin, end),)]
 
 
-def _shifted(library: Any, x: Any, dim: int, identity: float | None) -> Any:
-    """What comes before each element, at first `identity`."""
-    first = _slice(x, dim, 0, 1)
-    begin = library.broadcast_to(library.reshape(library.constant(identity, x), (1,) * len(x.shape)), first.shape)
-    return library.concat([begin, _slice(x, dim, 0, x.shape[dim] - 1)], dim)
+def _shift(library: Any, x: Any, dim: int, first: float | None) -> Any:
+    """Return `x` moved by one position along a dim, with `first` in front."""
+    shape = _slice(x, dim, 0, 1).shape
+    front = library.broadcast_to(library.reshape(library.constant(first, x), (1,) * len(shape)), shape)
+    return library.concat([front, _slice(x, dim, 0, x.shape[dim] - 1)], dim)
 
 
-def _flipped(library: Any, x: Any, dim: int) -> Any:
+def _flip(library: Any, x: Any, dim: int) -> Any:
     length = x.shape[dim]
     return library.take(x, length - 1 - library.arange(length, library.device_of(x)), dim)
 
 
-def _narrowed(library: Any, x: Any, target: DType) -> Any:
+def _rounded(library: Any, x: Any, target: DType) -> Any:
     if target.is_inexact:
         return cast.narrow(library, x, target)
     own = library.DTYPES[target]
     return cast.wrap(library, x if x.dtype == own else library.astype(x, own), target)
-
-
-def _positions(library: Any, x: Any, found: Any, dim: int, device: Any) -> Any:
-    """Where the elements that were found are: of equals the last, and the first NaN."""
-    is_found = x == found
-    if not library.is_integer(x):
-        is_nan = library.isnan(x)
-        # A NaN is found where none is before it.
-        before = library.isnan(_shifted(library, found, dim, 0))
-        is_found = library.where(is_nan, ~before, is_found & ~library.isnan(found))
-    length = x.shape[dim]
-    every = _along(library, library.arange(length, device), x, dim)
-    numbers = library.where(is_found, every, library.constant(0, every))
-    distance = 1
-    while distance < length:
-        later = library.maximum(_slice(numbers, dim, 0, length - distance), _slice(numbers, dim, distance, length))
-        numbers = library.concat([_slice(numbers, dim, 0, distance), later], dim)
-        distance *= 2
-    return numbers

@@ -55,6 +55,8 @@ def scan(build: ProgramBuilder, op: MethodOp, x: Operand, dim: int, reverse: boo
     source = copy.contiguous(build, x)
     find = _row_plan if inner == 1 else _column_plan
     size = max(x.itemsize, target.itemsize, 0 if positions is None else DType.U32.itemsize)
+    # As scanned_length in scan.hpp has it.
+    size *= 2 if op.numbers > 1 and positions is None and size in (1, 8) else 1
     plan = find(size, rows, length, inner, build.facts.multiprocessors)
     totals = build.allocate(rows * inner * plan.splits * _STATE_BYTES * op.numbers) if plan.splits > 1 else None
     kind, pack = ("row", arguments.scan_rows) if inner == 1 else ("column", arguments.scan_columns)
