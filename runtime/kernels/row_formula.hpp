@@ -87,15 +87,15 @@ template <uint32_t First, typename... Joins> struct RowJoins {
 };
 
 // Bit k is set if operand k is read in several passes, the results among them. Kernels keep these in registers, and
-// load the others where they are read. A functor that does not say which they are has all its operands in registers;
-// results do not depend on it.
+// load the others where they are read. A functor that does not say which they are has all its operands in registers,
+// and so has one without passes; results do not depend on it.
 template <typename...> struct VoidOf {
     using type = void;
 };
 template <typename Functor, typename = void> constexpr uint32_t operands_in_registers = (1u << Functor::operands) - 1;
 template <typename Functor>
 constexpr uint32_t operands_in_registers<Functor, typename VoidOf<decltype(Functor::in_registers)>::type> =
-    Functor::in_registers;
+    Functor::passes == 0 ? (1u << Functor::operands) - 1 : Functor::in_registers;
 
 // Whether pass `Pass` sums terms e**(.. - m) * .., where m is the maximum that the pass before joins, alone: bit `Pass`
 // of `rescaled` is set. Kernels that read a row again in each pass do both in one: they multiply the sums by e**(m - n)

@@ -20,6 +20,10 @@ template <typename Functor, typename T, uint32_t N> struct RowSources {
         for (uint32_t k = 0; k < operands; ++k)
             sources[k] = pointer_to<const T>(arguments.sources[k]) + offsets[k];
     }
+    // Brings a vector to the cache.
+    TALLOW_INLINE void fetch(uint32_t k, uint32_t index) const {
+        fetch_line(sources[k] + (varying >> k & 1 ? index : 0));
+    }
     TALLOW_INLINE RowVector<T, N> load(uint32_t k, uint32_t index) const {
         const bool is_number = (varying >> k & 1) == 0;
         if constexpr (N > 1)
@@ -72,18 +76,24 @@ template <typename Joins, typename Value> TALLOW_INLINE void join_team(Team& tea
 }
 
 // A row in the registers of a team. Each thread has every team-th vector.
-template <typename Functor, typename T, uint32_t N, uint32_t Vectors> struct RowInRegisters {
+template <typename Functor, typename T, uint32_t N, uint32_t Vectors, typename Arguments> struct RowInRegisters {
     using Value = compute_type<T>;
     using Vector = RowVector<T, N>;
+    using Sources = RowSources<Functor, T, N>;
     static constexpr uint32_t operands = Functor::operands;
-    RowSources<Functor, T, N> sources;
+    const Arguments& arguments;
+    uint32_t number;
     uint32_t length;
     uint32_t lane;
     uint32_t team;
     Vector loaded[operands][Vectors];
 
-    TALLOW_INLINE RowInRegisters(const RowSources<Functor, T, N>& sources, uint32_t length, uint32_t team)
-        : sources(sources), length(length), lane(place_in_team(team)), team(team) {
+    // Teams behind the last row have one without elements.
+    TALLOW_INLINE RowInRegisters(const Arguments& arguments, uint32_t number, const uint64_t (&offsets)[operands],
+                                 uint32_t team)
+        : arguments(arguments), number(number < arguments.rows ? number : 0),
+          length(number < arguments.rows ? arguments.length : 0), lane(place_in_team(team)), team(team) {
+        const Sources sources(arguments, offsets);
 #pragma unroll
         for (uint32_t v = 0; v < Vectors; ++v)
 #pragma unroll
@@ -91,6 +101,8 @@ template <typename Functor, typename T, uint32_t N, uint32_t Vectors> struct Row
                 loaded[k][v] = Vector{};
                 if (is_kept(k) && index(v) < length)
                     loaded[k][v] = sources.load(k, index(v));
+                else if (!is_kept(k) && index(v) < length && (arguments.apart >> k & 1) != 0)
+                    sources.fetch(k, index(v));
             }
     }
     static TALLOW_INLINE bool is_kept(uint32_t k) {
@@ -99,9 +111,17 @@ template <typename Functor, typename T, uint32_t N, uint32_t Vectors> struct Row
     TALLOW_INLINE uint32_t index(uint32_t v) const {
         return (lane + v * team) * N;
     }
+    // The operands that are not in registers. Where the row begins in them is computed again for each pass, which leaves
+    // registers to others; most often all rows share them, and there is nothing to compute.
+    TALLOW_INLINE Sources locate_again() const {
+        uint64_t offsets[operands] = {};
+        if ((arguments.apart & ~kept_operands<Functor, T, N, Vectors>) != 0)
+            locate(arguments, opaque(number), offsets);
+        return Sources(arguments, offsets);
+    }
     // Takes vector v of each operand, and gives its index. That is opaque: compilers would keep what they have loaded
     // before, and, in too many scalar registers, which vectors are valid.
-    TALLOW_INLINE uint32_t take(uint32_t v, Vector (&vectors)[operands]) const {
+    TALLOW_INLINE uint32_t take(const Sources& sources, uint32_t v, Vector (&vectors)[operands]) {
         const uint32_t at = opaque(index(v));
 #pragma unroll
         for (uint32_t k = 0; k < operands; ++k)
@@ -112,11 +132,12 @@ template <typename Functor, typename T, uint32_t N, uint32_t Vectors> struct Row
     template <uint32_t Pass> TALLOW_INLINE void reduce(RowOf<T, Functor>& row, Team& threads) {
         if constexpr (Pass < Functor::passes) {
             using Joins = typename Functor::template Joined<Pass>;
+            const Sources sources = locate_again();
             Value parts[Vectors][Joins::count];
 #pragma unroll
             for (uint32_t v = 0; v < Vectors; ++v) {
                 Vector vectors[operands];
-                const uint32_t at = take(v, vectors);
+                const uint32_t at = take(sources, v, vectors);
                 Value terms[Joins::count];
                 reduce_vector<Pass, Functor, T, N>(row, vectors, at, terms);
                 Joins::identities(parts[v]);
@@ -130,26 +151,21 @@ template <typename Functor, typename T, uint32_t N, uint32_t Vectors> struct Row
             reduce<Pass + 1>(row, threads);
         }
     }
-    template <typename Arguments>
-    TALLOW_INLINE void store(const Arguments& arguments, const RowOf<T, Functor>& row, uint64_t first) const {
-        constexpr uint32_t together = Vectors < vectors_together<Functor> ? Vectors : vectors_together<Functor>;
+    TALLOW_INLINE void store(const RowOf<T, Functor>& row) {
+        const Sources sources = locate_again();
+        const uint64_t first = uint64_t{number} * length;
 #pragma unroll
-        for (uint32_t v = 0; v < Vectors; v += together) {
-            Vector vectors[together][operands];
-            uint32_t at[together];
+        for (uint32_t v = 0; v < Vectors; ++v) {
+            // One after the other: other threads keep the memory busy, of which more fit if each has fewer registers.
+            Vector vectors[operands];
+            const uint32_t at = take(sources, v, vectors);
+            if (at >= length)
+                continue;
+            Value results[Functor::results][N];
 #pragma unroll
-            for (uint32_t t = 0; t < together; ++t)
-                at[t] = take(v + t, vectors[t]);
-#pragma unroll
-            for (uint32_t t = 0; t < together; ++t) {
-                if (at[t] >= length)
-                    continue;
-                Value results[Functor::results][N];
-#pragma unroll
-                for (uint32_t i = 0; i < N; ++i)
-                    compute_element<Functor, T, N>(row, vectors[t], i, at[t] + i, results);
-                store_vectors<T, N>(arguments, results, first + at[t]);
-            }
+            for (uint32_t i = 0; i < N; ++i)
+                compute_element<Functor, T, N>(row, vectors, i, at + i, results);
+            store_vectors<T, N>(arguments, results, first + at);
         }
     }
 };
@@ -160,11 +176,10 @@ TALLOW_INLINE void rows_in_registers(const Arguments& arguments) {
     begin_rows<Functor, T>(arguments);
     Team team{arguments.team};
     visit_rows<Functor::operands>(arguments, [&](uint32_t number, const uint64_t(&offsets)[Functor::operands]) {
-        const uint32_t length = number < arguments.rows ? arguments.length : 0;
-        RowInRegisters<Functor, T, N, Vectors> elements({arguments, offsets}, length, team.size);
+        RowInRegisters<Functor, T, N, Vectors, Arguments> elements(arguments, number, offsets, team.size);
         RowOf<T, Functor> row = begin_row<Functor, T>(arguments);
         elements.template reduce<0>(row, team);
-        elements.store(arguments, row, uint64_t{number} * arguments.length);
+        elements.store(row);
     });
 }
 

@@ -30,13 +30,12 @@ template <typename T, uint32_t N> TALLOW_INLINE RowVector<T, N> round_vector(con
     return vector;
 }
 
-// The same vector. Compilers would otherwise keep elements of 16 bits as floats from one pass to the next, in twice as
-// many registers, and unpack those of all vectors at once.
-template <typename T, uint32_t N> TALLOW_INLINE RowVector<T, N> packed(const RowVector<T, N>& vector) {
-    if constexpr (sizeof(T) < sizeof(compute_type<T>) && N > 1)
-        return opaque(vector);
-    else
-        return vector;
+// The same vector, of which compilers know nothing any more. They would keep what a pass has computed of elements to the
+// next one, such as floats of elements of 16 bits, and unpack those of all vectors at once.
+template <typename T, uint32_t N> TALLOW_INLINE const RowVector<T, N>& packed(RowVector<T, N>& vector) {
+    if constexpr (N > 1)
+        vector = opaque(vector);
+    return vector;
 }
 
 // The bits of a mask that are set, and the mask without its highest ones, so that at most `Most` are.
@@ -53,11 +52,6 @@ template <typename Functor, typename T, uint32_t N, uint32_t Vectors>
 constexpr uint32_t kept_operands =
     lowest_bits<operands_in_registers<Functor>, row_registers / Vectors / ((N * sizeof(T) + 3) / 4)>;
 
-// How many vectors of each operand are computed with together.
-template <typename Functor>
-constexpr uint32_t vectors_together = Functor::operands == 1   ? reduce_in_flight
-                                      : Functor::operands == 2 ? reduce_in_flight / 2
-                                                               : 1;
 // How many vectors of each operand a thread that reads them in every pass loads at once: more of single elements, fewer
 // of f64, which fill more registers as they are computed with.
 template <typename Functor, typename T, uint32_t N>

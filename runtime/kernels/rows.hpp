@@ -127,13 +127,17 @@ struct Team {
     }
 };
 
-// Has a block bring memory to the cache that all blocks share; an address of 0 is of none.
-TALLOW_INLINE void fetch_to_cache([[maybe_unused]] uint64_t address, [[maybe_unused]] uint32_t bytes) {
+// Brings the line of an address to the cache that all blocks share.
+TALLOW_INLINE void fetch_line([[maybe_unused]] const void* address) {
 #if defined(TALLOW_NVIDIA) && defined(__CUDA_ARCH__)
+    asm volatile("prefetch.global.L2 [%0];" ::"l"(address));
+#endif
+}
+// Has a block bring memory there; an address of 0 is of none.
+TALLOW_INLINE void fetch_to_cache(uint64_t address, uint32_t bytes) {
     constexpr uint32_t line = 128;
     for (uint32_t byte = thread_index() * line; address != 0 && byte < bytes; byte += block_size * line)
-        asm volatile("prefetch.global.L2 [%0];" ::"l"(address + byte));
-#endif
+        fetch_line(pointer_to<const void>(address + byte));
 }
 
 // The same pack, whose elements are unpacked anew by what follows. Compilers would keep them as numbers of the compute

@@ -10,6 +10,8 @@ import pytest
 from tallow import Device, DType, Storage, Tensor
 from tallow.dtype import Array
 from tallow.kernels import arguments
+from tallow.kernels.constants import ROWS as ROW_OPS
+from tallow.op import MethodOp
 from tallow.runtime.backends.gpu_backend.ops import row
 from tallow.runtime.base.error import InvalidArgument
 from tallow.runtime.program.program import Allocate
@@ -166,6 +168,24 @@ def test_rows_of_what_is_no_number(gpu: Any, shape: tuple[int, ...]) -> None:
         compare(result, x.astype("f8") - x.max(1, keepdims=True), "f32")
 
 
+# Many rows, of a block each, and few, which are split.
+@pytest.mark.parametrize(("width", "rows"), [(9000, 64), (1 << 16, 6)])
+def test_long_rows_find_a_maximum_and_the_sum_of_exponentials_in_one_pass(gpu: Any, width: int, rows: int) -> None:
+    assert ROW_OPS[MethodOp.SOFTMIN.value] == (1, 1, 2)
+    x = np.random.default_rng(0).normal(size=(rows, width)).astype("f4") * 20
+    # Maxima that are late, of which there are many, that are infinite, or NaN.
+    x[0, -1], x[1], x[2], x[3], x[4, 100], x[5, 0] = -1000, 3, np.inf, -np.inf, -np.inf, np.nan
+    observer = Observer()
+    with gpu.plans.observed_by(observer):
+        result = Tensor(x).to_device(Device(gpu)).softmin(1).numpy()
+    launched = [name for program in observer.programs for name in kernels(program) if "softmin" in name]
+    assert launched == ["softmin_f32_vector_long"] * (2 if rows < 64 else 1)
+    with np.errstate(invalid="ignore"):
+        z = -x.astype("f8") - (-x.astype("f8")).max(1, keepdims=True)
+        expected = np.exp(z) / np.exp(z).sum(1, keepdims=True)
+    np.testing.assert_allclose(result, expected, rtol=1e-5, atol=1e-12)
+
+
 @pytest.mark.parametrize("shape", [(0,), (3, 0), (0, 3), (2, 0, 5)])
 def test_empty_rows(gpu: Any, shape: tuple[int, ...]) -> None:
     for dim in range(len(shape)):
@@ -200,8 +220,8 @@ def test_few_long_rows_are_split() -> None:
     # A launch for each pass, and one for the results.
     assert [kernel for kernel, _ in grids(program)] == ["any_f32_vector_long"] * 3
     fields = [arguments.ALONG_ROWS.unpack(launch.packed) for launch in Run(program).launches]
-    rows, length, _, team, splits, chunk, _ = fields[0][8:15]
-    assert [each[14] for each in fields] == [0, 1, 2]
+    rows, length, _, _, team, splits, chunk, _ = fields[0][8:16]
+    assert [each[15] for each in fields] == [0, 1, 2]
     assert (rows, length, team) == (2, 1 << 21, 0)
     assert splits * chunk >= length // 4 > (splits - 1) * chunk
     assert [blocks for _, blocks in grids(program)] == [rows * splits] * 3

@@ -141,6 +141,7 @@ def _along_rows(
     operands = [_in_vectors(build, operand, unit) for operand in operands]
     varying = sum(1 << k for k, operand in enumerate(operands) if operand.strides[-1])
     strides = tuple([operand.strides[:-1] for operand in operands])
+    apart = sum(1 << k for k, steps in enumerate(strides) if any(steps))
     name = f"{formula.op}_{x.dtype.value}"
     for launch in _launches(x.shape, strides, itemsize, unit, build.facts.multiprocessors):
         is_split = launch.splits > 1 and formula.stages > 0
@@ -151,8 +152,8 @@ def _along_rows(
         for stage in range(formula.stages + 1) if is_split else (formula.stages,):
             packed = arguments.along_rows(
                 results=_padded(targets, _RESULTS), sources=_padded(sources, _OPERANDS), parts=address_of(parts),
-                parameters=parameters, rows=launch.rows, length=length, varying=varying, team=launch.team,
-                splits=launch.splits, chunk=launch.chunk, stage=stage, geometry=launch.geometry,
+                parameters=parameters, rows=launch.rows, length=length, varying=varying, apart=apart,
+                team=launch.team, splits=launch.splits, chunk=launch.chunk, stage=stage, geometry=launch.geometry,
             )  # fmt: skip
             build.launch(formula.family, f"{name}_{launch.kernel}", launch.blocks, packed)
 
