@@ -167,7 +167,8 @@ class Node:
 UNWRITTEN: Final[tuple[int, CallSite | None]] = (-1, None)
 """What `Storage.written` is of a storage that gradients need and that nobody has written to since."""
 
-BORROWED: Final[tuple[int, CallSite | None]] = (-1, None)
+# Not equal to the one above: Python would make one object of both.
+BORROWED: Final[tuple[int, CallSite | None]] = (-2, None)
 """What `Storage.written` is of a gradient whose elements somebody else may have too."""
 
 

@@ -251,6 +251,34 @@ def test_views_and_methods_of_one_tensor(name: str, gradcheck: Gradcheck) -> Non
     gradcheck(VIEWS[name], rand(2, 3, 4))
 
 
+ONE_TENSOR: dict[str, Callable[[Tensor], Tensor]] = {
+    **{name: lambda x, name=name: getattr(x, name)() for name in UNARY},
+    **VIEWS,
+}
+
+
+@pytest.mark.parametrize("name", ONE_TENSOR)
+def test_recorded_gradients_are_copied_no_more_often(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What is recorded of a gradient needs its elements, and does not own them."""
+    copied: list[Tensor] = []
+    copy = Tensor.copy
+
+    def counted(tensor: Tensor) -> Tensor:
+        copied.append(tensor)
+        return copy(tensor)
+
+    monkeypatch.setattr(Tensor, "copy", counted)
+    x = tl.Var(rand(2, 3, 4, low=0.1, high=0.7))
+    counts = []
+    for create_graph in (False, True):
+        result = ONE_TENSOR[name](x)
+        seed = tl.Var(result.ones_like()) if create_graph else result.detach().ones_like()
+        copied.clear()
+        result.backward(seed, create_graph=create_graph)
+        counts.append(len(copied))
+    assert counts[0] == counts[1]
+
+
 def test_one_element_in_order(gradcheck: Gradcheck) -> None:
     """The storage's method takes it without dims."""
     line = Layout.contiguous((1,))
