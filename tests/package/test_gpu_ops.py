@@ -19,6 +19,7 @@ from tallow.runtime.backends.gpu_backend.ops import (
     quantized,
     reduce,
     rope,
+    scan,
     sort,
     sums,
     upsample,
@@ -55,6 +56,21 @@ def test_partial_results_have_the_room_that_kernels_take(op, dtype, itemsize):
     splits = arguments.REDUCE_ROWS.unpack(Run(program).launches[0].packed)[5]
     assert splits > 1
     assert [step.memory.nbytes for step in program.steps if isinstance(step, Allocate)][-1] == splits * itemsize
+
+
+@pytest.mark.parametrize(
+    ("op", "dtype", "itemsize"),
+    [
+        *(("cumsum", "u8", 1), ("cumsum", "bf16", 4), ("cumprod", "complex128", 16), ("logcumsumexp", "f16", 8)),
+        *(("cummax", "u8", 8), ("cummin", "f32", 8), ("cummax", "i64", 16)),
+    ],
+)
+def test_totals_of_scans_have_the_room_that_kernels_take(op, dtype, itemsize):
+    count = 1 << 22
+    program = built(scan.scan, MethodOp(op), at(Stored(DType(dtype), count), (count,)), 0, False)
+    splits = arguments.SCAN_ROWS.unpack(Run(program).launches[0].packed)[7]
+    assert splits > 1
+    assert splits * itemsize in [step.memory.nbytes for step in program.steps if isinstance(step, Allocate)]
 
 
 def test_more_elements_than_32_bits_number_become_splits_of_several_launches():

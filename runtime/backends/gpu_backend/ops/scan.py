@@ -24,8 +24,6 @@ _LEAST_ACCESSES: Final = 8
 _MOST_SPLITS: Final = 1024
 # A team that is part of a wave makes at most so many rounds; longer rows are a block's.
 _TEAM_ROUNDS: Final = 4
-# Of a number of a state, with what aligns it.
-_STATE_BYTES: Final = 16
 _MOST_POSITIONS: Final = (1 << 32) - 1
 
 
@@ -58,7 +56,7 @@ def scan(build: ProgramBuilder, op: MethodOp, x: Operand, dim: int, reverse: boo
     # As scanned_length in scan.hpp has it.
     size *= 2 if op.numbers > 1 and positions is None and size in (1, 8) else 1
     plan = find(size, rows, length, inner, build.facts.multiprocessors)
-    totals = build.allocate(rows * inner * plan.splits * _STATE_BYTES * op.numbers) if plan.splits > 1 else None
+    totals = build.allocate(rows * inner * plan.splits * _state_bytes(op, x.dtype)) if plan.splits > 1 else None
     kind, pack = ("row", arguments.scan_rows) if inner == 1 else ("column", arguments.scan_columns)
     own = {"team": plan.team} if inner == 1 else {"inner": inner}
     packed = pack(
@@ -71,6 +69,17 @@ def scan(build: ProgramBuilder, op: MethodOp, x: Operand, dim: int, reverse: boo
         build.launch("scan", f"{kernel}_totals", plan.blocks, packed)
     build.launch("scan", f"{kernel}s", plan.blocks, packed)
     return results
+
+
+def _state_bytes(op: MethodOp, dtype: DType) -> int:
+    """The size of what a split comes to: numbers of the compute dtype, or one of them and a position in 32 bits."""
+    result, number = op.result_of(dtype), dtype.compute.itemsize
+    if op.gives_positions:
+        number = max(number, DType.U32.itemsize)
+    elif result is not dtype:
+        # A result of its own dtype is joined in a whole register.
+        number = max(result.compute.itemsize, DType.U32.itemsize)
+    return op.numbers * number
 
 
 @lru_cache(maxsize=4096)
