@@ -6,27 +6,26 @@
 namespace tallow {
 
 // Computes rows one by one. A row is a sequence of segments: full groups, and last what is less than a group.
-template <typename Functor, typename Value, typename Arguments> class RowByRow : RowEngine<Functor, Value, Arguments> {
-    using Base = RowEngine<Functor, Value, Arguments>;
+template <typename Functor, typename T, typename Arguments> class RowByRow : RowEngine<Functor, T, Arguments> {
+    using Base = RowEngine<Functor, T, Arguments>;
     using Base::arguments_, Base::moves_, Base::length_, Base::buffer_, Base::derived_, Base::constants_,
         Base::results_;
     using Base::operands, Base::derived;
     using typename Base::Operands;
+    using typename Base::Value;
 
   public:
-    TALLOW_INLINE RowByRow(const Arguments& arguments, const ElementMoves<Value>& moves)
+    TALLOW_INLINE RowByRow(const Arguments& arguments, const ElementMoves<T>& moves)
         : Base(arguments, moves), full_length_(length_ - length_ % group_lanes),
           tail_lanes_(static_cast<uint32_t>(length_ % group_lanes)), tails_{} {
         uint32_t loaded = 0;
         for (uint32_t k = 0; k < operands; ++k) {
             const int64_t stride = arguments.length_strides[k];
-            access_[k] = stride == 0                                      ? is_constant
-                         : stride == 1 && moves.itemsize == sizeof(Value) ? is_direct
-                                                                          : is_loaded;
+            access_[k] = stride == 0 ? is_constant : stride == 1 ? is_direct : is_loaded;
             slots_[k] = loaded;
             loaded += access_[k] == is_loaded;
         }
-        const uint64_t capacity = Base::capacity_of(loaded) * group_lanes;
+        const uint64_t capacity = Base::capacity_of(operands_length<T>, loaded) * group_lanes;
         slot_length_ = capacity;
         fits_ = length_ <= capacity;
         segment_ = piece_length;
@@ -35,13 +34,13 @@ template <typename Functor, typename Value, typename Arguments> class RowByRow :
         full_segments_ = (full_length_ + segment_ - 1) / segment_;
         segments_ = full_segments_ + (full_length_ != length_);
         has_cached_segments_ = fits_ && full_segments_ <= 1;
-        is_cached_ = length_ <= Base::capacity_of(derived) * group_lanes;
+        is_cached_ = length_ <= Base::derived_capacity * group_lanes;
     }
 
     TALLOW_INLINE void run(uint64_t begin, uint64_t end) {
         if (has_cached_segments_)
             for (uint64_t i = 0; i < segments_; ++i)
-                find_segment(i, cached_segments_[i]);
+                find_segment(i, ~0u, cached_segments_[i]);
         if constexpr (derived != 0)
             if (is_cached_) {
                 for (uint64_t row = begin; row < end; ++row)
@@ -65,13 +64,13 @@ template <typename Functor, typename Value, typename Arguments> class RowByRow :
         const uint64_t source = Base::source_of(k, row);
         if (access_[k] == is_constant) {
             moves_.load(1, constants_[k], 1, pointer_to<const void>(source), 1);
-            for (Value& value : constants_[k])
+            for (T& value : constants_[k])
                 value = constants_[k][0];
         } else if (access_[k] == is_direct) {
             if (full_length_ != 0)
-                cached_segments_[0].from.operands[k] = pointer_to<const Value>(source);
+                cached_segments_[0].from.operands[k] = pointer_to<const T>(source);
             if (tail_lanes_ != 0 && sources_[k] != source)
-                load_lanes(tail_lanes_, tails_[k], pointer_to<const Value>(source) + full_length_);
+                load_lanes(tail_lanes_, tails_[k], pointer_to<const T>(source) + full_length_);
         } else if (fits_ && sources_[k] != source) {
             load(k, source, 0, length_);
         }
@@ -79,21 +78,21 @@ template <typename Functor, typename Value, typename Arguments> class RowByRow :
     }
     // Pads the last group with zeros.
     TALLOW_INLINE void load(uint32_t k, uint64_t source, uint64_t first, uint64_t count) {
-        Value* const to = buffer_ + slots_[k] * slot_length_;
+        T* const to = buffer_ + slots_[k] * slot_length_;
         const int64_t stride = arguments_.length_strides[k];
         for (uint64_t i = count; i % group_lanes != 0; ++i)
-            to[i] = Value{};
+            to[i] = T{};
         moves_.load(count, to, 1,
                     pointer_to<const void>(Base::address_of(source, static_cast<int64_t>(first) * stride)), stride);
     }
     // Segments that are few are computed once a row.
-    TALLOW_INLINE const Segment& segment_of(uint64_t number) {
+    TALLOW_INLINE const Segment& segment_of(uint64_t number, uint32_t reads) {
         if (has_cached_segments_)
             return cached_segments_[number];
-        find_segment(number, cached_segments_[0]);
+        find_segment(number, reads, cached_segments_[0]);
         return cached_segments_[0];
     }
-    __attribute__((noinline)) void find_segment(uint64_t number, Segment& segment) {
+    __attribute__((noinline)) void find_segment(uint64_t number, uint32_t reads, Segment& segment) {
         const bool is_last = number == full_segments_;
         segment.first = is_last ? full_length_ : number * segment_;
         const uint64_t count = is_last ? length_ - full_length_ : lower(segment_, full_length_ - segment.first);
@@ -105,15 +104,15 @@ template <typename Functor, typename Value, typename Arguments> class RowByRow :
             if (access_[k] == is_constant) {
                 segment.from.operands[k] = constants_[k];
             } else if (access_[k] == is_direct) {
-                segment.from.operands[k] = is_last ? tails_[k] : pointer_to<const Value>(sources_[k]) + segment.first;
+                segment.from.operands[k] = is_last ? tails_[k] : pointer_to<const T>(sources_[k]) + segment.first;
             } else {
                 segment.from.operands[k] = buffer_ + slots_[k] * slot_length_ + (fits_ ? segment.first : 0);
-                if (!fits_)
+                if (!fits_ && (reads >> k & 1) != 0)
                     load(k, sources_[k], segment.first, count);
             }
         }
         for (uint32_t k = 0; k < derived; ++k)
-            segment.from.derived[k] = derived_ + k * (Base::capacity_of(derived) * group_lanes) + segment.first;
+            segment.from.derived[k] = derived_ + k * (Base::derived_capacity * group_lanes) + segment.first;
         if constexpr (derived == 0)
             segment.from.derived[0] = derived_;
     }
@@ -124,7 +123,7 @@ template <typename Functor, typename Value, typename Arguments> class RowByRow :
         RowOfLanes<Functor, Value> lanes{Base::shared_};
         run_passes<IsCached>(lanes, typename CountUp<Functor::passes>::type{});
         for (uint64_t i = 0; i < segments_; ++i)
-            write<IsCached>(lanes, row, segment_of(i));
+            write<IsCached>(lanes, row, segment_of(i, operands_read<Functor, Functor::passes>));
     }
     template <bool IsCached, uint32_t... Pass>
     TALLOW_INLINE void run_passes(RowOfLanes<Functor, Value>& lanes, Numbers<Pass...>) {
@@ -139,7 +138,7 @@ template <typename Functor, typename Value, typename Arguments> class RowByRow :
         LaneTotals<Functor, Pass, Value> piece;
         piece.reset();
         for (uint64_t i = 0; i < segments_; ++i) {
-            const Segment& segment = segment_of(i);
+            const Segment& segment = segment_of(i, operands_read<Functor, Pass>);
             LaneTotals<Functor, Pass, Value> running = piece;
             if (segment.lanes != group_lanes)
                 running.reset();
@@ -169,28 +168,28 @@ template <typename Functor, typename Value, typename Arguments> class RowByRow :
     template <bool IsCached>
     TALLOW_INLINE void write(const RowOfLanes<Functor, Value>& rows, uint64_t row, const Segment& segment) {
         const int64_t stride = static_cast<int64_t>(arguments_.inner);
-        const bool is_direct_result = segment.lanes == group_lanes && stride == 1 && moves_.itemsize == sizeof(Value);
-        const uint64_t limit = is_direct_result ? segment.groups : block_groups<Value>;
+        const bool is_direct_result = segment.lanes == group_lanes && stride == 1;
+        const uint64_t limit = is_direct_result ? segment.groups : block_groups<T>;
         for (uint64_t begin = 0; begin < segment.groups; begin += limit) {
             const uint64_t end = lower(begin + limit, segment.groups);
             uint64_t result[Functor::results];
-            Value* to[Functor::results];
+            T* to[Functor::results];
             for (uint32_t r = 0; r < Functor::results; ++r) {
                 result[r] = Base::address_of(Base::result_of(r, row),
                                              static_cast<int64_t>(segment.first + begin * group_lanes) * stride);
-                to[r] = is_direct_result ? pointer_to<Value>(result[r]) : results_[r];
+                to[r] = is_direct_result ? pointer_to<T>(result[r]) : results_[r];
             }
             for (uint64_t group = begin; group < end; ++group) {
                 compute_group<IsCached>(rows, segment.from, group, to);
-                for (Value*& each : to)
+                for (T*& each : to)
                     each += group_lanes;
             }
             if (is_direct_result)
                 return;
             const uint64_t count = (end - begin - 1) * group_lanes + segment.lanes;
-            if (stride == 1 && end == 1 && moves_.itemsize == sizeof(Value)) {
+            if (stride == 1 && end == 1) {
                 for (uint32_t r = 0; r < Functor::results; ++r)
-                    store_lanes(segment.lanes, pointer_to<Value>(result[r]), results_[r]);
+                    store_lanes(segment.lanes, pointer_to<T>(result[r]), results_[r]);
                 return;
             }
             for (uint32_t r = 0; r < Functor::results; ++r)
@@ -200,7 +199,7 @@ template <typename Functor, typename Value, typename Arguments> class RowByRow :
 
     uint64_t full_length_;
     uint32_t tail_lanes_;
-    alignas(line_bytes) Value tails_[operands][group_lanes];
+    alignas(line_bytes) T tails_[operands][group_lanes];
     uint64_t sources_[operands] = {};
     Access access_[operands];
     uint64_t slots_[operands];

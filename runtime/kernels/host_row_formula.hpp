@@ -10,8 +10,8 @@
 namespace tallow {
 
 // Distributes rows, or tiles of rows, over threads.
-template <typename Engine, typename Value, typename Arguments>
-TALLOW_INLINE void run_engine(const Arguments& arguments, const ElementMoves<Value>& moves, uint64_t count,
+template <typename Engine, typename T, typename Arguments>
+TALLOW_INLINE void run_engine(const Arguments& arguments, const ElementMoves<T>& moves, uint64_t count,
                               uint64_t elements) {
     const uint64_t together = part_length / (elements + 1) + 1;
     do_parts(arguments, (count + together - 1) / together, [&, together](uint64_t part) {
@@ -19,25 +19,29 @@ TALLOW_INLINE void run_engine(const Arguments& arguments, const ElementMoves<Val
         engine.run(part * together, lower((part + 1) * together, count));
     });
 }
+
+// One copy for all dtypes that are computed as these values.
 template <typename Functor, typename Value, typename Arguments>
-__attribute__((noinline)) void run_row_formula(const Arguments& arguments, const ElementMoves<Value>& moves) {
-    const uint64_t length = arguments.length, rows = arguments.rows;
-    // A tile takes as much time with fewer rows than lanes. The fewer passes, the less there is to save by one.
-    const bool is_short = length < 2 * group_lanes + (Functor::passes > 1) && 2 * rows >= length;
-    const bool is_tiled = rows >= group_lanes / 4 && (arguments.inner != 1 || is_short);
-    if (length == 0)
-        return;
-    if (is_tiled)
-        run_engine<RowTiles<Functor, Value, Arguments>>(arguments, moves, (rows + group_lanes - 1) / group_lanes,
-                                                        length * group_lanes);
-    else
-        run_engine<RowByRow<Functor, Value, Arguments>>(arguments, moves, rows, length);
+__attribute__((noinline)) void run_row_tiles(const Arguments& arguments, const ElementMoves<Value>& moves) {
+    run_engine<RowTiles<Functor, Value, Arguments>>(arguments, moves, (arguments.rows + group_lanes - 1) / group_lanes,
+                                                    arguments.length * group_lanes);
 }
 
 template <typename Functor, typename T, typename Arguments> TALLOW_INLINE void row_formula(const Arguments& arguments) {
     using Value = widened<T>;
-    const ElementMoves<Value> moves{load_elements<T, Value>, store_elements<T, Value>, sizeof(T)};
-    run_row_formula<Functor, Value>(arguments, moves);
+    const uint64_t length = arguments.length, rows = arguments.rows;
+    // A tile takes as much time with fewer rows than lanes, and saves little of a single pass.
+    constexpr bool is_simple = Functor::passes < 2;
+    const bool is_short = length + is_simple <= 2 * group_lanes && 2 * rows >= length;
+    if (length == 0)
+        return;
+    if (rows >= group_lanes / 4 && (arguments.inner != 1 || is_short)) {
+        const ElementMoves<Value> moves{load_elements<T, Value>, store_elements<T, Value>, sizeof(T)};
+        run_row_tiles<Functor>(arguments, moves);
+    } else {
+        const ElementMoves<T> moves{load_elements<T, T>, store_elements<T, T>, sizeof(T)};
+        run_engine<RowByRow<Functor, T, Arguments>>(arguments, moves, rows, length);
+    }
 }
 
 } // namespace tallow

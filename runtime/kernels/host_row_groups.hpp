@@ -25,10 +25,11 @@ constexpr uint32_t group_lanes = 32;
 constexpr uint64_t piece_length = 2048;
 // Elements of a part of the work, roughly.
 constexpr uint64_t part_length = 1 << 13;
-// Buffers of 32 KiB for operands that are converted or gathered, and for derived values; of 8 KiB for each result that
-// is rounded or scattered.
-template <typename Value> constexpr uint64_t buffer_length = (1 << 15) / sizeof(Value);
-template <typename Value> constexpr uint64_t block_groups = (1 << 13) / sizeof(Value) / group_lanes;
+// Buffers of 64 KiB for operands that are converted or gathered, of 32 KiB for derived values, and of 8 KiB for each
+// result that is rounded or scattered.
+template <typename T> constexpr uint64_t operands_length = (1 << 16) / sizeof(T);
+template <typename Value> constexpr uint64_t derived_length = (1 << 15) / sizeof(Value);
+template <typename T> constexpr uint64_t block_groups = (1 << 13) / sizeof(T) / group_lanes;
 
 TALLOW_INLINE uint64_t lower(uint64_t x, uint64_t y) {
     return x < y ? x : y;
@@ -54,9 +55,16 @@ template <typename Functor, int Stage> constexpr uint32_t available_values() {
         return Functor::template available<static_cast<uint32_t>(Stage)>;
 }
 
+// Bit k of reads<Stage> is set if a stage needs operand k: all are, unless the functor says it.
+template <typename Functor, uint32_t Stage, typename = void> constexpr uint32_t operands_read = ~0u;
+template <typename Functor, uint32_t Stage>
+constexpr uint32_t operands_read<Functor, Stage, typename VoidOf<decltype(Functor::template reads<Stage>)>::type> =
+    Functor::template reads<Stage>;
+
 // The operands of consecutive groups. One that is constant along the row is a single group.
-template <typename Functor, typename Value> struct GroupOperands {
-    const Value* operands[Functor::operands];
+template <typename Functor, typename T> struct GroupOperands {
+    using Value = widened<T>;
+    const T* operands[Functor::operands];
     uint64_t steps[Functor::operands];
     Value* derived[derived_values<Functor> ? derived_values<Functor> : 1];
     uint64_t first; // group of the row
@@ -100,8 +108,9 @@ TALLOW_INLINE void derive_values(const RowOf<Value, Functor>& row, Elements& ele
 
 // Calls visit(lane, row, elements, position) for the lanes of a group in a stage: a pass, or what follows the last one.
 // Derived values of earlier stages are read if they are cached, else computed again.
-template <uint32_t Stage, bool IsCached, typename Functor, typename Value, typename Rows, typename Visit>
-TALLOW_INLINE void for_lanes(const Rows& rows, const GroupOperands<Functor, Value>& from, uint64_t group, Visit visit) {
+template <uint32_t Stage, bool IsCached, typename Functor, typename T, typename Rows, typename Visit>
+TALLOW_INLINE void for_lanes(const Rows& rows, const GroupOperands<Functor, T>& from, uint64_t group, Visit visit) {
+    using Value = widened<T>;
     constexpr uint32_t operands = Functor::operands, derived = derived_values<Functor>;
     constexpr uint32_t cached = IsCached ? available_values<Functor, static_cast<int>(Stage) - 1>() : 0;
     TALLOW_LANES
@@ -110,7 +119,7 @@ TALLOW_INLINE void for_lanes(const Rows& rows, const GroupOperands<Functor, Valu
         const Value position = rows.position_of(from.first + group, lane);
         Value elements[operands + derived];
         for (uint32_t k = 0; k < operands; ++k)
-            elements[k] = from.operands[k][group * from.steps[k] + lane];
+            elements[k] = to_compute(from.operands[k][group * from.steps[k] + lane]);
         for (uint32_t k = 0; k < cached; ++k)
             elements[operands + k] = from.derived[k][group * group_lanes + lane];
         if constexpr (derived != 0) {
@@ -224,34 +233,41 @@ TALLOW_INLINE void finish_pass(RowOf<Value, Functor>& row, const double (&totals
 }
 
 // The results of a group.
-template <bool IsCached, typename Functor, typename Value, typename Rows>
-TALLOW_INLINE void compute_group(const Rows& rows, const GroupOperands<Functor, Value>& from, uint64_t group,
-                                 Value* const (&results)[Functor::results]) {
+template <bool IsCached, typename Functor, typename T, typename Rows>
+TALLOW_INLINE void compute_group(const Rows& rows, const GroupOperands<Functor, T>& from, uint64_t group,
+                                 T* const (&results)[Functor::results]) {
+    using Value = widened<T>;
     for_lanes<Functor::passes, IsCached>(rows, from, group,
                                          [&](uint32_t lane, const auto& row, const auto& elements, Value position)
                                              TALLOW_INLINE_LAMBDA {
                                                  Value values[Functor::results];
                                                  Functor::template compute<Value>(row, elements, position, values);
                                                  for (uint32_t r = 0; r < Functor::results; ++r)
-                                                     results[r][lane] = values[r];
+                                                     results[r][lane] = convert<T>(values[r]);
                                              });
 }
 
 // Loads and stores the first lanes of a group by masks. Other lanes are loaded as zeros: the CPU forwards no masked
 // store to the loads that follow.
-template <typename Value> TALLOW_INLINE void load_lanes(uint32_t lanes, Value (&to)[group_lanes], const Value* from) {
+template <typename T> TALLOW_INLINE void load_lanes(uint32_t lanes, T (&to)[group_lanes], const T* from) {
+    using Bits = typename Word<sizeof(T)>::type;
+    const auto source = reinterpret_cast<const Bits*>(from);
+    const auto target = reinterpret_cast<Bits*>(to);
     TALLOW_LANES
     for (uint32_t lane = 0; lane < group_lanes; ++lane)
-        to[lane] = lane < lanes ? from[lane] : Value{};
+        target[lane] = lane < lanes ? source[lane] : Bits{0};
 }
-template <typename Value> TALLOW_INLINE void store_lanes(uint32_t lanes, Value* to, const Value* from) {
+template <typename T> TALLOW_INLINE void store_lanes(uint32_t lanes, T* to, const T* from) {
+    using Bits = typename Word<sizeof(T)>::type;
+    const auto source = reinterpret_cast<const Bits*>(from);
+    const auto target = reinterpret_cast<Bits*>(to);
     TALLOW_LANES
     for (uint32_t lane = 0; lane < group_lanes; ++lane)
         if (lane < lanes)
-            to[lane] = from[lane];
+            target[lane] = source[lane];
 }
 
-// Moves elements of any dtype from and to values of the compute type, by the strides of both.
+// Moves elements of any dtype from and to the values that an engine stores, by the strides of both.
 template <typename Value> struct ElementMoves {
     void (*load)(uint64_t count, Value* to, int64_t step, const void* from, int64_t stride);
     void (*store)(uint64_t count, void* to, int64_t stride, const Value* from, int64_t step);
@@ -269,7 +285,7 @@ __attribute__((noinline)) void load_elements(uint64_t count, Value* to, int64_t 
         return;
     }
     for (int64_t i = 0; i < static_cast<int64_t>(count); ++i)
-        to[i * step] = to_compute(source[i * stride]);
+        to[i * step] = convert<Value>(source[i * stride]);
 }
 template <typename T, typename Value>
 __attribute__((noinline)) void store_elements(uint64_t count, void* to, int64_t stride, const Value* from,
@@ -305,11 +321,12 @@ TALLOW_INLINE void transpose_blocks(uint64_t rows, uint64_t columns, const Value
 }
 
 // What both engines share.
-template <typename Functor, typename Value, typename Arguments> struct RowEngine {
-    using Operands = GroupOperands<Functor, Value>;
+template <typename Functor, typename T, typename Arguments> struct RowEngine {
+    using Value = widened<T>;
+    using Operands = GroupOperands<Functor, T>;
     static constexpr uint32_t operands = Functor::operands, derived = derived_values<Functor>;
 
-    TALLOW_INLINE RowEngine(const Arguments& arguments, const ElementMoves<Value>& moves)
+    TALLOW_INLINE RowEngine(const Arguments& arguments, const ElementMoves<T>& moves)
         : arguments_(arguments), moves_(moves), length_(arguments.length), shared_{} {
         shared_.count = static_cast<Value>(length_);
         for (uint32_t i = 0; i < Functor::parameters; ++i)
@@ -328,25 +345,28 @@ template <typename Functor, typename Value, typename Arguments> struct RowEngine
         const uint64_t inner = arguments_.inner == 1 ? 0 : row % arguments_.inner;
         return arguments_.results[r] + ((row - inner) * length_ + inner) * moves_.itemsize;
     }
-    // How many groups of each of `count` operands fit the buffer.
-    static TALLOW_INLINE uint64_t capacity_of(uint32_t count) {
-        const uint64_t groups = buffer_length<Value> / group_lanes / (count ? count : 1);
+    // How many groups of each of `count` operands or derived values fit a buffer.
+    static TALLOW_INLINE uint64_t capacity_of(uint64_t length, uint32_t count) {
+        const uint64_t groups = length / group_lanes / (count ? count : 1);
         return groups - groups % vector_length<Value>;
     }
 
     // Whether dense rows can be transposed without a copy.
     TALLOW_INLINE bool is_full_tile(uint32_t lanes) const {
-        return moves_.itemsize == sizeof(Value) && lanes == group_lanes;
+        return moves_.itemsize == sizeof(T) && lanes == group_lanes;
     }
 
     const Arguments& arguments_;
-    const ElementMoves<Value>& moves_;
+    const ElementMoves<T>& moves_;
     const uint64_t length_;
     RowOf<Value, Functor> shared_;
-    alignas(line_bytes) Value buffer_[buffer_length<Value>];
-    alignas(line_bytes) Value derived_[derived ? buffer_length<Value> : 1];
-    alignas(line_bytes) Value constants_[operands][group_lanes];
-    alignas(line_bytes) Value results_[Functor::results][block_groups<Value> * group_lanes];
+    // Groups of each derived value.
+    static constexpr uint64_t derived_capacity = derived_length<Value> / group_lanes / (derived ? derived : 1);
+
+    alignas(line_bytes) T buffer_[operands_length<T>];
+    alignas(line_bytes) Value derived_[derived ? derived_length<Value> : 1];
+    alignas(line_bytes) T constants_[operands][group_lanes];
+    alignas(line_bytes) T results_[Functor::results][block_groups<T> * group_lanes];
 };
 
 } // namespace tallow

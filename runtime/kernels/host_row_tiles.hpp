@@ -24,9 +24,9 @@ template <typename Functor, typename Value, typename Arguments> class RowTiles :
             slots_[k] = loaded;
             loaded += arguments.length_strides[k] != 0;
         }
-        capacity_ = Base::capacity_of(loaded);
+        capacity_ = Base::capacity_of(operands_length<Value>, loaded);
         fits_ = length_ <= capacity_;
-        is_cached_ = length_ <= Base::capacity_of(derived);
+        is_cached_ = length_ <= Base::derived_capacity;
     }
 
     TALLOW_INLINE void run(uint64_t begin, uint64_t end) {
@@ -132,7 +132,7 @@ template <typename Functor, typename Value, typename Arguments> class RowTiles :
     }
 
     // Calls visit(operands, first, count) for blocks of up to `limit` positions, none of which crosses pieces.
-    template <typename Visit> TALLOW_INLINE void for_blocks(uint64_t limit, Visit visit) {
+    template <uint32_t Stage, typename Visit> TALLOW_INLINE void for_blocks(uint64_t limit, Visit visit) {
         const uint64_t step = lower(fits_ ? piece_length : lower(capacity_, piece_length), limit);
         uint64_t count = 0;
         for (uint64_t first = 0; first < length_; first += count) {
@@ -144,11 +144,11 @@ template <typename Functor, typename Value, typename Arguments> class RowTiles :
                 from.steps[k] = is_constant ? 0 : group_lanes;
                 from.operands[k] =
                     is_constant ? constants_[k] : buffer_ + (slots_[k] * capacity_ + (fits_ ? first : 0)) * group_lanes;
-                if (!is_constant && !fits_)
+                if (!is_constant && !fits_ && (operands_read<Functor, Stage> >> k & 1) != 0)
                     load(k, first, count);
             }
             for (uint32_t k = 0; k < derived; ++k)
-                from.derived[k] = derived_ + (k * Base::capacity_of(derived) + first) * group_lanes;
+                from.derived[k] = derived_ + (k * Base::derived_capacity + first) * group_lanes;
             if constexpr (derived == 0)
                 from.derived[0] = derived_;
             visit(from, first, count);
@@ -157,16 +157,17 @@ template <typename Functor, typename Value, typename Arguments> class RowTiles :
 
     template <bool IsCached, uint32_t... Pass> TALLOW_INLINE void run_stages(Numbers<Pass...>) {
         (run_pass<Pass, IsCached>(), ...);
-        for_blocks(block_groups<Value>, [&](const Operands& from, uint64_t first, uint64_t count) TALLOW_INLINE_LAMBDA {
-            for (uint64_t i = 0; i < count; ++i) {
-                Value* to[Functor::results];
-                for (uint32_t r = 0; r < Functor::results; ++r)
-                    to[r] = results_[r] + i * group_lanes;
-                compute_group<IsCached>(rows_, from, i, to);
-            }
-            for (uint32_t r = 0; r < Functor::results; ++r)
-                store(r, first, count);
-        });
+        for_blocks<Functor::passes>(block_groups<Value>,
+                                    [&](const Operands& from, uint64_t first, uint64_t count) TALLOW_INLINE_LAMBDA {
+                                        for (uint64_t i = 0; i < count; ++i) {
+                                            Value* to[Functor::results];
+                                            for (uint32_t r = 0; r < Functor::results; ++r)
+                                                to[r] = results_[r] + i * group_lanes;
+                                            compute_group<IsCached>(rows_, from, i, to);
+                                        }
+                                        for (uint32_t r = 0; r < Functor::results; ++r)
+                                            store(r, first, count);
+                                    });
     }
     // Position i is added to slot i % group_lanes; slots are combined as the lanes of a single row are.
     template <uint32_t Pass, bool IsCached> TALLOW_INLINE void run_pass() {
@@ -177,7 +178,7 @@ template <typename Functor, typename Value, typename Arguments> class RowTiles :
             for (double& total : totals[j])
                 total = decltype(join)::template identity<double>();
         });
-        for_blocks(piece_length, [&](const Operands& from, uint64_t first, uint64_t count) TALLOW_INLINE_LAMBDA {
+        for_blocks<Pass>(piece_length, [&](const Operands& from, uint64_t first, uint64_t count) TALLOW_INLINE_LAMBDA {
             const uint64_t begin = first / piece_length * piece_length;
             const auto used = static_cast<uint32_t>(lower(length_ - begin, group_lanes));
             for (uint64_t i = 0; i < count; ++i) {

@@ -31,39 +31,44 @@ pytestmark = pytest.mark.skipif(KERNELS is None, reason="no kernels for this mac
 CLANG: Final = [path for name in TOOLCHAINS[0].compilers if (path := shutil.which(name)) is not None]
 FAMILY: Final = "row_functors"
 TOLERANCES: Final = {"f64": 1e-13, "f32": 3e-6, "f16": 2e-3, "bf16": 1.6e-2}
-# Functors with derived values: those that several stages need, which engines keep where rows are short.
+# A functor that names values which several stages need, and says which operands a stage reads.
 _DERIVED: Final = """
 struct DerivedSoftmin {
-    static constexpr uint32_t operands = 1, results = 1, parameters = 1, passes = 2, known = 3, derived = 2;
+    static constexpr uint32_t operands = 2, results = 1, parameters = 1, passes = 2, known = 3, derived = 2;
     template <uint32_t Pass> struct Joined;
     template <uint32_t Stage> static constexpr uint32_t available = Stage == 0 ? 1 : 2;
+    template <uint32_t Stage> static constexpr uint32_t reads = Stage < 2 ? 1 : 3;
     template <uint32_t Stage, typename T>
-    static TALLOW_INLINE void derive(const RowOf<T, DerivedSoftmin>& row, compute_type<T> (&elements)[3],
+    static TALLOW_INLINE void derive(const RowOf<T, DerivedSoftmin>& row, compute_type<T> (&elements)[4],
                                      compute_type<T>) {
         if constexpr (Stage == 0)
-            elements[1] = -elements[0] / row.parameters[0];
+            elements[2] = -elements[0] / row.parameters[0];
         else if constexpr (Stage == 1)
-            elements[2] = exp(elements[1] - row.known[0]);
+            elements[3] = exp(elements[2] - row.known[0]);
     }
     template <uint32_t Pass, typename T>
-    static TALLOW_INLINE void contribute(const RowOf<T, DerivedSoftmin>&, const compute_type<T> (&elements)[3],
+    static TALLOW_INLINE void contribute(const RowOf<T, DerivedSoftmin>&, const compute_type<T> (&elements)[4],
                                          compute_type<T>, compute_type<T> (&numbers)[1]) {
-        numbers[0] = elements[1 + Pass];
+        numbers[0] = elements[2 + Pass];
     }
     template <uint32_t Pass, typename T> static TALLOW_INLINE void finish(RowOf<T, DerivedSoftmin>& row) {
         if constexpr (Pass == 1)
             row.known[2] = compute_type<T>{1} / row.known[1];
     }
     template <typename T>
-    static TALLOW_INLINE void compute(const RowOf<T, DerivedSoftmin>& row, const compute_type<T> (&elements)[3],
+    static TALLOW_INLINE void compute(const RowOf<T, DerivedSoftmin>& row, const compute_type<T> (&elements)[4],
                                       compute_type<T>, compute_type<T> (&outputs)[1]) {
-        outputs[0] = elements[2] * row.known[2];
+        outputs[0] = elements[3] * row.known[2] * elements[1];
     }
 };
 template <> struct DerivedSoftmin::Joined<0> : RowJoins<0, JoinHighest> {};
 template <> struct DerivedSoftmin::Joined<1> : RowJoins<1, JoinSums> {};
 """
-DERIVED: Final = SOFTMIN._replace(name="DerivedSoftmin")
+DERIVED: Final = SOFTMIN._replace(
+    name="DerivedSoftmin",
+    operands=("rl", "rl"),
+    oracle=lambda x, weight, temperature: SOFTMIN.oracle(x, temperature) * weight,
+)
 # Each takes a second to compile.
 CHOSEN: Final = (DERIVED, ENTROPY, NORM_GRADIENT, POSITIONS, RANGES)
 ALL: Final = (*CHOSEN, *(each for each in FUNCTORS if each not in CHOSEN))
@@ -140,6 +145,7 @@ SHAPES: Final = [
     ((3, 4096), 1),
     ((2, 2049), 1),
     ((1, 9001), 1),
+    ((2, 20000), 1),
     ((40, 5), 0),
     ((300, 40), 0),
     ((2, 2100, 33), 1),
@@ -194,7 +200,8 @@ def test_nan_and_infinities(dtypes: list[str], shape: tuple[int, ...]) -> None:
     for dtype in dtypes:
         for functor, of_infinity in ((RANGES, np.nan), (DERIVED, np.nan)):
             for dim, rows in ((1, x), (0, x.T.copy())):
-                result = run(functor, dim, [Tensor(rows).to_dtype(dtype)])[0].to_dtype("f64").numpy()
+                given = [Tensor(rows).to_dtype(dtype)] * len(functor.operands)
+                result = run(functor, dim, given)[0].to_dtype("f64").numpy()
                 result = result.T if dim == 0 else result
                 assert np.isnan(result[0]).all()
                 np.testing.assert_array_equal(result[1], of_infinity)
@@ -224,7 +231,7 @@ def test_lanes_become_vectors(tmp_path: Path) -> None:
 
 def test_no_elements(dtypes: list[str]) -> None:
     for shape in ((0, 3), (3, 0), (0,)):
-        (result,) = run(DERIVED, len(shape) - 1, [Tensor(np.zeros(shape)).to_dtype(dtypes[0])])
+        (result,) = run(DERIVED, len(shape) - 1, [Tensor(np.zeros(shape)).to_dtype(dtypes[0])] * 2)
         assert result.shape == shape
 
 

@@ -1,7 +1,7 @@
 """Views of the kernels: their HIP sources, and the packers of their arguments."""
 
 import textwrap
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import cache
 from types import SimpleNamespace as View
@@ -162,20 +162,31 @@ def _row(spec: Spec, functor: Functor, shares: bool) -> View:
         parameters=len(functor.parameters),
         known=len(found.known),
         # A bit for each operand that is read more than once.
-        in_registers=sum(
-            1 << place for place, name in enumerate(functor.operands) if sum(name in names for names in read) > 1
-        ),
+        in_registers=_bits(sum(name in names for names in read) > 1 for name in functor.operands),
         # A bit for each pass that kernels make together with the one before.
-        rescaled=sum(1 << place for place, is_rescaled in enumerate(found.rescaled) if is_rescaled),
+        rescaled=_bits(found.rescaled),
         passes=passes,
         elements="operands + derived" if stages.values else "operands",
         values=[
             View(stage=value.stage, statements=statements({elements[value.name]: value.node}))
             for value in stages.values
         ],
+        reads=_conditional("Stage", [_bits(name in names for name in functor.operands) for names in read])
+        if shares
+        else "",
         available=" + ".join(f"(Stage >= {value.stage})" if value.stage else "1" for value in stages.values),
         statements=statements({f"made[{place}]": node for place, node in enumerate(stages.nodes[-1])}),
     )
+
+
+def _bits(flags: Iterable[bool]) -> int:
+    return sum(1 << place for place, flag in enumerate(flags) if flag)
+
+
+def _conditional(name: str, values: Sequence[int]) -> str:
+    """The value of a number, of which the last value is that of all others."""
+    *first, last = values
+    return "".join(f"{name} == {number} ? {value} : " for number, value in enumerate(first)) + str(last)
 
 
 def _body(parts: Mapping[str, str], result: str) -> list[str]:
