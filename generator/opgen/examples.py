@@ -63,6 +63,9 @@ class Values:
     location: Location = field(compare=False)
     FORM: ClassVar = Annotated[str, like(rf"{'|'.join(VALUES)}|{_BELOW}\S.*")]
 
+    def __str__(self) -> str:
+        return self.word or f"{_BELOW}{self.bound.text if self.bound is not None else ''}"
+
     @classmethod
     def decode(cls, spot: Spot) -> "Values | None":
         """What a text says."""

@@ -168,7 +168,9 @@ class Explainer:
             Fact("signature", str(method.signature), method.location),
         ]
         for operand in method.operands:
-            parts.append(Fact("operand", f"{operand.name}: {_written(operand.dtypes)}", operand.location))
+            values = f", {operand.values}" if operand.values is not None else ""
+            parts.append(Fact("operand", f"{operand.name}: {_written(operand.dtypes)}{values}", operand.location))
+        parts += [Fact("example", str(example), example.location) for example in method.examples]
         parts += [Fact("result", it.text, it.location) for it in results_of(method)]
         parts += [Fact("check", f"{it.call.name}({', '.join(it.call.arguments)})", it.location) for it in method.checks]
         parts.append(Fact("raises", ", ".join(sorted(errors_of(spec, method)))))

@@ -102,6 +102,14 @@ def test_completion_of_keys(editor: Editor) -> None:
     editor.wait(UNARY)
 
 
+def test_completion_of_the_calls_of_a_method(editor: Editor) -> None:
+    editor.type(COPY, "  const_set:\n", "  zero:\n    exa\n  const_set:\n")
+    items = labels(editor.ask("textDocument/completion", editor.at(COPY, "    exa\n", 7)))
+    editor.type(COPY, "  zero:\n    exa\n", "")
+    assert "self-test" in items["example"]["documentation"]["value"]
+    editor.wait(COPY)
+
+
 @pytest.mark.parametrize(
     ("file", "text", "offset", "wanted"),
     [
