@@ -6,7 +6,7 @@ compares them with emitted code.
 """
 
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Final
 
 from opgen.decoder import Form, Spot, like
@@ -45,10 +45,20 @@ def is_reserved(name: str) -> bool:
     return name in FORMULA_WORDS | CPP_WORDS | METHOD_WORDS or re.fullmatch(_PARTS, name) is not None
 
 
-def no_cpp_word(_: Spot, text: str) -> Iterator[str]:
-    """Note a word of C++, where kernels have the name as it stands."""
-    if text in CPP_WORDS:
-        yield f"'{text}' cannot be a name in kernels, it is a word of C++; choose another one"
+class _NoCppWord:
+    """A name that kernels have as it stands."""
+
+    def __call__(self, _: Spot, text: str) -> Iterator[str]:
+        """Note a word of C++."""
+        if text in CPP_WORDS:
+            yield f"'{text}' cannot be a name in kernels, it is a word of C++; choose another one"
+
+    def schema(self) -> Mapping[str, object]:
+        """No word of C++."""
+        return {"not": like("|".join(sorted(CPP_WORDS))).schema()}
+
+
+no_cpp_word: Final = _NoCppWord()
 
 
 def not_reserved() -> Form:
