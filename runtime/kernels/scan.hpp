@@ -1,6 +1,6 @@
 // Scans along a dim: reductions of the elements up to each. The order in which elements are joined depends on the shape
-// alone, so that the bits are the same on every run. Where there are few lines each goes in splits: one launch joins the
-// elements of each split, another one begins each of them with what those before it come to.
+// alone, so that the bits are the same on every run. Where there are few lines each goes in splits: one launch joins
+// the elements of each split, another one begins each of them with what those before it come to.
 #pragma once
 
 #include "access.hpp"
@@ -19,13 +19,13 @@ template <typename T, uint32_t N> TALLOW_INLINE T in_order(const T (&values)[N],
 template <typename State, uint32_t Bytes>
 constexpr uint32_t scanned_length = access_bytes / Bytes / (has_parts<State> && (Bytes == 1 || Bytes == 8) ? 2 : 1);
 
-// The elements of a split of a contiguous row, and what its first one is joined to. In reverse the accesses are the same
-// ones, from the last to the first: `chunk` is one of the split in memory.
+// The elements of a split of a contiguous row, with the carry of those in front of it. In reverse the accesses are the
+// same ones, from the last to the first: `chunk` is one of the split in memory.
 template <bool Stores, typename Scan, typename T, typename Arguments>
 TALLOW_INLINE typename Scan::State scan_split(const Arguments& arguments, bool reverse, uint64_t row, uint64_t chunk,
-                                              uint32_t lane, typename Scan::State joined) {
+                                              uint32_t lane, typename Scan::State carry) {
     using State = typename Scan::State;
-    constexpr uint32_t length = scanned_length<State, Scan::most_bytes>;
+    constexpr uint32_t length = scanned_length<State, Scan::max_bytes>;
     const uint32_t team = arguments.team;
     const bool exists = row < arguments.rows;
     const uint64_t begin = chunk * arguments.chunk;
@@ -50,13 +50,13 @@ TALLOW_INLINE typename Scan::State scan_split(const Arguments& arguments, bool r
         for (uint32_t i = 0; i < length; ++i) {
             const uint32_t at = reverse ? length - 1 - i : i;
             if (at < left)
-                own = Scan::combine(own, Scan::element(in_order(pack.values, i, reverse),
-                                                       static_cast<uint32_t>(begin + first + at)));
+                own = Scan::combine(
+                    own, Scan::element(in_order(pack.values, i, reverse), static_cast<uint32_t>(begin + first + at)));
             states[i] = own;
         }
         State total;
-        const State before = Scan::combine(joined, joined_before_in_team<Scan>(own, team, total));
-        joined = Scan::combine(joined, total);
+        const State before = Scan::combine(carry, joined_before_in_team<Scan>(own, team, total));
+        carry = Scan::combine(carry, total);
         if constexpr (Stores) {
             typename Scan::Result results[length];
             [[maybe_unused]] uint32_t positions[length];
@@ -87,7 +87,7 @@ TALLOW_INLINE typename Scan::State scan_split(const Arguments& arguments, bool r
             }
         }
     }
-    return joined;
+    return carry;
 }
 
 // A team of threads for each split of a row.
@@ -104,7 +104,7 @@ TALLOW_INLINE void scan_rows_in(const Arguments& arguments, bool reverse) {
         const uint64_t row = part / splits;
         const uint64_t split = part - row * splits;
         State* const totals = pointer_to<State>(arguments.totals) + row * splits;
-        State joined = Scan::identity();
+        State carry = Scan::identity();
         if (Stores && splits > 1) {
             State own = Scan::identity();
             // Side by side, so that the parts are joined in order.
@@ -113,12 +113,11 @@ TALLOW_INLINE void scan_rows_in(const Arguments& arguments, bool reverse) {
             if (row < arguments.rows)
                 for (uint64_t i = lane * each; i < end; ++i)
                     own = Scan::combine(own, totals[i]);
-            joined_before_in_team<Scan>(own, team, joined);
+            joined_before_in_team<Scan>(own, team, carry);
         }
-        joined = scan_split<Stores, Scan, T>(arguments, reverse, row, reverse ? splits - 1 - split : split, lane,
-                                             joined);
+        carry = scan_split<Stores, Scan, T>(arguments, reverse, row, reverse ? splits - 1 - split : split, lane, carry);
         if (!Stores && lane == 0 && row < arguments.rows)
-            totals[split] = joined;
+            totals[split] = carry;
     }
 }
 template <bool Stores, typename Scan, typename T, typename Arguments>
@@ -149,10 +148,10 @@ TALLOW_INLINE void scan_columns(const Arguments& arguments) {
         const uint64_t row = of_row / splits;
         const uint64_t split = of_row - row * splits;
         State* const totals = pointer_to<State>(arguments.totals) + row * splits * inner + column;
-        State joined = Scan::identity();
+        State carry = Scan::identity();
         if constexpr (Stores)
             for (uint64_t i = 0; i < split; ++i)
-                joined = Scan::combine(joined, totals[i * inner]);
+                carry = Scan::combine(carry, totals[i * inner]);
         const uint64_t begin = split * arguments.chunk;
         const uint64_t end = arguments.length - begin < arguments.chunk ? arguments.length : begin + arguments.chunk;
         const uint64_t offset = row * arguments.length * inner + column;
@@ -171,10 +170,10 @@ TALLOW_INLINE void scan_columns(const Arguments& arguments) {
                 if (first + k < end) {
                     const uint64_t i = first + k;
                     const uint64_t at = arguments.reverse ? last - i : i;
-                    const State before = joined;
-                    joined = Scan::combine(joined, Scan::element(loaded[k], static_cast<uint32_t>(at)));
+                    const State before = carry;
+                    carry = Scan::combine(carry, Scan::element(loaded[k], static_cast<uint32_t>(at)));
                     if constexpr (Stores) {
-                        const State state = arguments.exclusive ? before : joined;
+                        const State state = arguments.exclusive ? before : carry;
                         pointer_to<typename Scan::Result>(arguments.result)[offset + at * inner] =
                             Scan::result(state, loaded[k], i + !arguments.exclusive);
                         if constexpr (Scan::has_positions)
@@ -184,7 +183,7 @@ TALLOW_INLINE void scan_columns(const Arguments& arguments) {
             }
         }
         if constexpr (!Stores)
-            totals[split * inner] = joined;
+            totals[split * inner] = carry;
     }
 }
 

@@ -16,8 +16,8 @@ struct Counts {
     }
 };
 
-// The state that another lane has; every lane of the wave must take part. NVRTC takes a generic lambda for a function of
-// the host.
+// The state that another lane has; every lane of the wave must take part. NVRTC takes a generic lambda for a function
+// of the host.
 struct ShuffleFrom {
     uint32_t lane;
     template <typename Part> TALLOW_INLINE Part operator()(Part part) const {

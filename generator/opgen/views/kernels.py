@@ -264,7 +264,7 @@ def _monoid(spec: Spec, functor: Functor, others: Sequence[Functor]) -> View:
             if reduction.identity in BOUNDS and types == "T, T" and not number and reduction.element is None:
                 joins = f"ExtremeReduction<{struct}, T, {_cpp_bool(reduction.identity == 'highest')}>"
         if functor.is_scan:
-            joins = f"{'PlacedScan' if functor.positions else 'Scan'}<{joins}>"
+            joins = f"{'ScanWithPositions' if functor.positions else 'Scan'}<{joins}>"
             if reduction.finish is not None:
                 functions.append(_function(own["finish"], "finish", ("x", ITSELF, COUNT)))
                 joins = f"FinishedScan<{joins}, {struct}>"
