@@ -1,35 +1,57 @@
-// Row formulas along the innermost dim: see row_formula.hpp. Rows consist of complete vectors of N elements, 16 bytes
-// or, where the width is no multiple of these, a single element. So the order of a reduction follows from the width
-// alone, wherever a row begins. Arguments are AlongRows of row.yaml.
+// Row formulas along the innermost dim: see row_formula.hpp. Rows consist of vectors of N elements: 16 bytes, or, of the
+// widest elements, a single one. The last vector of a ragged row is not complete. So the order of a reduction follows
+// from the width alone, wherever a row begins. Arguments are AlongRows of row.yaml.
 #pragma once
 
-#include "row_vectors.hpp"
+#include "row_ragged.hpp"
 
 namespace tallow {
 
+// A vector as it is loaded.
+template <typename T, uint32_t N> struct WholeAccess {
+    RowVector<T, N> loaded;
+
+    static TALLOW_INLINE WholeAccess of(const RowVector<T, N>& vector) {
+        return {vector};
+    }
+    TALLOW_INLINE const RowVector<T, N>& vector() const {
+        return loaded;
+    }
+};
+template <typename T, uint32_t N, bool Ragged> struct AccessOf {
+    using type = WholeAccess<T, N>;
+};
+template <typename T, uint32_t N> struct AccessOf<T, N, true> {
+    using type = RaggedAccesses<T>;
+};
+
 // The operands of a row, some of which may be one number.
-template <typename Functor, typename T, uint32_t N> struct RowSources {
+template <typename Functor, typename T, uint32_t N, bool Ragged, typename Arguments> struct RowSources {
     static constexpr uint32_t operands = Functor::operands;
-    uint32_t varying;
+    using Access = typename AccessOf<T, N, Ragged>::type;
+    const Arguments& arguments;
     const T* sources[operands];
 
-    template <typename Arguments>
-    TALLOW_INLINE RowSources(const Arguments& arguments, const uint64_t (&offsets)[operands])
-        : varying(arguments.varying) {
+    TALLOW_INLINE RowSources(const Arguments& arguments, const uint64_t (&offsets)[operands]) : arguments(arguments) {
 #pragma unroll
         for (uint32_t k = 0; k < operands; ++k)
             sources[k] = pointer_to<const T>(arguments.sources[k]) + offsets[k];
     }
     // Brings a vector to the cache.
     TALLOW_INLINE void fetch(uint32_t k, uint32_t index) const {
-        fetch_line(sources[k] + (varying >> k & 1 ? index : 0));
+        fetch_line(sources[k] + (arguments.varying >> k & 1 ? index : 0));
     }
-    TALLOW_INLINE RowVector<T, N> load(uint32_t k, uint32_t index) const {
-        const bool is_number = (varying >> k & 1) == 0;
+    // The elements from index - skipped on, where a ragged row begins `skipped` elements later.
+    TALLOW_INLINE Access load(uint32_t k, uint32_t index, uint32_t skipped = 0) const {
+        const bool is_number = (arguments.varying >> k & 1) == 0;
         if constexpr (N > 1)
             if (is_number)
-                return splat<T, N>(*sources[k]);
-        return load_registers<sizeof(T) * N>(sources[k] + (is_number ? 0 : index));
+                return Access::of(splat<T, N>(*sources[k]));
+        if constexpr (Ragged)
+            return Access::load(sources[k] + index - skipped, index, skipped, arguments.length, arguments.sources[k],
+                                arguments.ends[k]);
+        else
+            return Access::of(load_registers<sizeof(T) * N>(sources[k] + (is_number ? 0 : index)));
     }
 };
 
@@ -76,10 +98,11 @@ template <typename Joins, typename Value> TALLOW_INLINE void join_team(Team& tea
 }
 
 // A row in the registers of a team. Each thread has every team-th vector.
-template <typename Functor, typename T, uint32_t N, uint32_t Vectors, typename Arguments> struct RowInRegisters {
+template <typename Functor, typename T, uint32_t N, uint32_t Vectors, bool Ragged, typename Arguments>
+struct RowInRegisters {
     using Value = compute_type<T>;
     using Vector = RowVector<T, N>;
-    using Sources = RowSources<Functor, T, N>;
+    using Sources = RowSources<Functor, T, N, Ragged, Arguments>;
     static constexpr uint32_t operands = Functor::operands;
     const Arguments& arguments;
     uint32_t number;
@@ -94,16 +117,22 @@ template <typename Functor, typename T, uint32_t N, uint32_t Vectors, typename A
         : arguments(arguments), number(number < arguments.rows ? number : 0),
           length(number < arguments.rows ? arguments.length : 0), lane(place_in_team(team)), team(team) {
         const Sources sources(arguments, offsets);
+        typename Sources::Access accesses[operands][Vectors];
 #pragma unroll
         for (uint32_t v = 0; v < Vectors; ++v)
 #pragma unroll
             for (uint32_t k = 0; k < operands; ++k) {
-                loaded[k][v] = Vector{};
+                accesses[k][v] = {};
                 if (is_kept(k) && index(v) < length)
-                    loaded[k][v] = sources.load(k, index(v));
+                    accesses[k][v] = sources.load(k, index(v));
                 else if (!is_kept(k) && index(v) < length && (arguments.apart >> k & 1) != 0)
                     sources.fetch(k, index(v));
             }
+#pragma unroll
+        for (uint32_t v = 0; v < Vectors; ++v)
+#pragma unroll
+            for (uint32_t k = 0; k < operands; ++k)
+                loaded[k][v] = accesses[k][v].vector();
     }
     static TALLOW_INLINE bool is_kept(uint32_t k) {
         return (kept_operands<Functor, T, N, Vectors> >> k & 1) != 0;
@@ -125,7 +154,7 @@ template <typename Functor, typename T, uint32_t N, uint32_t Vectors, typename A
         const uint32_t at = opaque(index(v));
 #pragma unroll
         for (uint32_t k = 0; k < operands; ++k)
-            vectors[k] = is_kept(k) ? packed<T, N>(loaded[k][v]) : sources.load(k, at < length ? at : 0);
+            vectors[k] = is_kept(k) ? packed<T, N>(loaded[k][v]) : sources.load(k, at < length ? at : 0).vector();
         return at;
     }
     // The passes from `Pass` on.
@@ -139,7 +168,7 @@ template <typename Functor, typename T, uint32_t N, uint32_t Vectors, typename A
                 Vector vectors[operands];
                 const uint32_t at = take(sources, v, vectors);
                 Value terms[Joins::count];
-                reduce_vector<Pass, Functor, T, N>(row, vectors, at, terms);
+                reduce_vector<Pass, Functor, T, N, Ragged>(row, vectors, at, length, terms);
                 Joins::identities(parts[v]);
 #pragma unroll
                 for (uint32_t j = 0; j < Joins::count; ++j)
@@ -159,24 +188,31 @@ template <typename Functor, typename T, uint32_t N, uint32_t Vectors, typename A
             // One after the other: other threads keep the memory busy, of which more fit if each has fewer registers.
             Vector vectors[operands];
             const uint32_t at = take(sources, v, vectors);
-            if (at >= length)
+            if (!Ragged && at >= length)
                 continue;
             Value results[Functor::results][N];
 #pragma unroll
             for (uint32_t i = 0; i < N; ++i)
                 compute_element<Functor, T, N>(row, vectors, i, at + i, results);
-            store_vectors<T, N>(arguments, results, first + at);
+            if constexpr (Ragged) {
+#pragma unroll
+                for (uint32_t r = 0; r < Functor::results; ++r)
+                    store_ragged(pointer_to<T>(arguments.results[r]) + first, at, length, round_vector<T, N>(results[r]),
+                                 team < wave_size ? team : wave_size);
+            } else {
+                store_vectors<T, N>(arguments, results, first + at);
+            }
         }
     }
 };
 
 // Rows that fit the registers of a team, each read once.
-template <typename Functor, typename T, uint32_t N, uint32_t Vectors, typename Arguments>
+template <typename Functor, typename T, uint32_t N, uint32_t Vectors, bool Ragged = false, typename Arguments>
 TALLOW_INLINE void rows_in_registers(const Arguments& arguments) {
     begin_rows<Functor, T>(arguments);
     Team team{arguments.team};
     visit_rows<Functor::operands>(arguments, [&](uint32_t number, const uint64_t(&offsets)[Functor::operands]) {
-        RowInRegisters<Functor, T, N, Vectors, Arguments> elements(arguments, number, offsets, team.size);
+        RowInRegisters<Functor, T, N, Vectors, Ragged, Arguments> elements(arguments, number, offsets, team.size);
         RowOf<T, Functor> row = begin_row<Functor, T>(arguments);
         elements.template reduce<0>(row, team);
         elements.store(row);
@@ -189,27 +225,37 @@ constexpr uint32_t joined_before = joined_before<Functor, Pass - 1> + Functor::t
 template <typename Functor> constexpr uint32_t joined_before<Functor, 0> = 0;
 
 // Vectors [begin, end) of a long row, which a block reads again in every pass.
-template <typename Functor, typename T, uint32_t N> struct LongRow {
+template <typename Functor, typename T, uint32_t N, bool Ragged, typename Arguments> struct LongRow {
     using Value = compute_type<T>;
     using Vector = RowVector<T, N>;
     static constexpr uint32_t operands = Functor::operands;
     static constexpr uint32_t in_flight = vectors_in_flight<Functor, T, N>;
-    RowSources<Functor, T, N> sources;
+    using Sources = RowSources<Functor, T, N, Ragged, Arguments>;
+    Sources sources;
+    uint32_t length;
     uint32_t part;
     uint32_t first_part;
     uint32_t begin;
     uint32_t end;
 
-    // Calls visit(vectors, first) for the vectors that a thread loads at once, which are block_size apart.
-    template <typename Visit> TALLOW_INLINE void visit_together(Visit visit) const {
+    // Calls visit(vectors, first) for the vectors that a thread loads at once, which are block_size apart; the row may
+    // begin `skipped` elements behind the first one.
+    template <typename Visit> TALLOW_INLINE void visit_together(Visit visit, uint32_t skipped = 0) const {
         for (uint32_t first = begin + thread_index(); first < end; first += in_flight * block_size) {
-            Vector vectors[in_flight][operands];
+            typename Sources::Access accesses[in_flight][operands];
 #pragma unroll
             for (uint32_t v = 0; v < in_flight; ++v)
 #pragma unroll
                 for (uint32_t k = 0; k < operands; ++k)
                     // In the place of a vector behind the end, one that exists.
-                    vectors[v][k] = sources.load(k, (is_valid(first, v) ? first + v * block_size : first) * N);
+                    accesses[v][k] =
+                        sources.load(k, (is_valid(first, v) ? first + v * block_size : first) * N, skipped);
+            Vector vectors[in_flight][operands];
+#pragma unroll
+            for (uint32_t v = 0; v < in_flight; ++v)
+#pragma unroll
+                for (uint32_t k = 0; k < operands; ++k)
+                    vectors[v][k] = accesses[v][k].vector();
             visit(vectors, first);
         }
     }
@@ -223,12 +269,14 @@ template <typename Functor, typename T, uint32_t N> struct LongRow {
 #pragma unroll
         for (uint32_t v = 0; v < in_flight; ++v) {
             Value terms[Count];
-            reduce_vector<Pass, Functor, T, N>(row, vectors[v], (first + v * block_size) * N, terms);
+            // Opaque, or compilers would keep which elements of all vectors a ragged row has.
+            const uint32_t vector = opaque(first + v * block_size);
+            reduce_vector<Pass, Functor, T, N, Ragged>(row, vectors[v], vector * N, length, terms);
             combine_valid<typename Functor::template Joined<Pass>>(numbers, terms, is_valid(first, v));
         }
     }
     // The maximum of a pass and the sums of the next one, of this thread's vectors or parts and then of the team.
-    template <uint32_t Pass, typename Arguments, typename Joins, typename Sums>
+    template <uint32_t Pass, typename Joins, typename Sums>
     TALLOW_INLINE void reduce_both(const Arguments& arguments, RowOf<T, Functor>& row, Team& team, const Value* parts,
                                    Value (&numbers)[1 + Sums::count]) const {
         constexpr uint32_t joined = joined_before<Functor, Functor::passes>, first_known = Joins::first;
@@ -269,7 +317,7 @@ template <typename Functor, typename T, uint32_t N> struct LongRow {
     // The passes from `Pass` on. Of a row in several parts, earlier launches have reduced each part in the stages
     // before arguments.stage; a stage is a pass, or a maximum with the sums that follow it. If that is one, this launch
     // writes it, and there are no results yet: then this is false.
-    template <uint32_t Pass, typename Arguments>
+    template <uint32_t Pass>
     TALLOW_INLINE bool reduce(const Arguments& arguments, RowOf<T, Functor>& row, Team& team) const {
         if constexpr (Pass < Functor::passes) {
             using Joins = typename Functor::template Joined<Pass>;
@@ -282,7 +330,7 @@ template <typename Functor, typename T, uint32_t N> struct LongRow {
             Value numbers[count];
             if constexpr (are_both) {
                 using Sums = typename Functor::template Joined<Pass + 1>;
-                reduce_both<Pass, Arguments, Joins, Sums>(arguments, row, team, is_known ? parts : nullptr, numbers);
+                reduce_both<Pass, Joins, Sums>(arguments, row, team, is_known ? parts : nullptr, numbers);
             } else {
                 Joins::identities(numbers);
                 if (is_known) {
@@ -317,26 +365,48 @@ template <typename Functor, typename T, uint32_t N> struct LongRow {
             return true;
         }
     }
-    template <typename Arguments>
-    TALLOW_INLINE void store(const Arguments& arguments, const RowOf<T, Functor>& row, uint64_t first) const {
-        visit_together([&](const Vector(&vectors)[in_flight][operands], uint32_t begins) {
+    TALLOW_INLINE void store(const Arguments& arguments, const RowOf<T, Functor>& row, uint64_t first) {
+        uint32_t skipped = 0;
+        if constexpr (Ragged) {
+            // Vectors that are whole accesses to the results: the order is free here.
+            skipped = elements_before(pointer_to<const T>(arguments.results[0]) + first);
+            if (end == length / N + 1)
+                end = (length + skipped + N - 1) / N;
+        }
+        visit_together(
+            [&](const Vector(&vectors)[in_flight][operands], uint32_t begins) {
 #pragma unroll
-            for (uint32_t v = 0; v < in_flight; ++v) {
-                const uint32_t index = (begins + v * block_size) * N;
-                Value results[Functor::results][N];
+                for (uint32_t v = 0; v < in_flight; ++v) {
+                    const uint32_t index = (begins + v * block_size) * N;
+                    Value results[Functor::results][N];
 #pragma unroll
-                for (uint32_t i = 0; i < N; ++i)
-                    compute_element<Functor, T, N>(row, vectors[v], i, index + i, results);
-                if (is_valid(begins, v))
-                    store_vectors<T, N>(arguments, results, first + index);
-            }
-        });
+                    for (uint32_t i = 0; i < N; ++i)
+                        compute_element<Functor, T, N>(row, vectors[v], i, index + i - skipped, results);
+                    if (!is_valid(begins, v))
+                        continue;
+                    if (!Ragged || (index >= skipped && index - skipped + N <= length))
+                        store_vectors<T, N>(arguments, results, first + index - skipped);
+                    else
+                        store_elements(arguments, results, first, index - skipped);
+                }
+            },
+            skipped);
+    }
+    // Writes those elements of a vector that the row has.
+    TALLOW_INLINE void store_elements(const Arguments& arguments, const Value (&results)[Functor::results][N],
+                                      uint64_t first, uint32_t index) const {
+#pragma unroll
+        for (uint32_t r = 0; r < Functor::results; ++r)
+#pragma unroll
+            for (uint32_t i = 0; i < N; ++i)
+                if (index + i < length)
+                    pointer_to<T>(arguments.results[r])[first + (index + i)] = convert<T>(results[r][i]);
     }
 };
 
 // Rows too long for registers, a block for each. Few rows are split into parts, a block for each part: then a launch
 // reduces in each pass, and one more computes the results.
-template <typename Functor, typename T, uint32_t N, typename Arguments>
+template <typename Functor, typename T, uint32_t N, bool Ragged = false, typename Arguments>
 TALLOW_INLINE void long_rows(const Arguments& arguments) {
     begin_rows<Functor, T>(arguments);
     Team team{block_size};
@@ -344,11 +414,12 @@ TALLOW_INLINE void long_rows(const Arguments& arguments) {
         const uint32_t number = part / arguments.splits;
         const uint32_t first_part = number * arguments.splits;
         const uint32_t begin = (part - first_part) * arguments.chunk;
-        const uint32_t left = arguments.length / N - begin;
+        const uint32_t left = arguments.length / N + (Ragged ? 1 : 0) - begin;
         uint64_t offsets[Functor::operands];
         locate(arguments, number, offsets);
-        const LongRow<Functor, T, N> elements{
-            {arguments, offsets}, part, first_part, begin, begin + (left < arguments.chunk ? left : arguments.chunk)};
+        LongRow<Functor, T, N, Ragged, Arguments> elements{
+            {arguments, offsets}, arguments.length, part, first_part, begin,
+            begin + (left < arguments.chunk ? left : arguments.chunk)};
         RowOf<T, Functor> row = begin_row<Functor, T>(arguments);
         if (elements.template reduce<0>(arguments, row, team))
             elements.store(arguments, row, uint64_t{number} * arguments.length);

@@ -132,10 +132,11 @@ template <typename Value, uint32_t Count> TALLOW_INLINE void rescale(Value (&sum
         sums[j] *= factor;
 }
 
-// The reduction of N elements of a row from `index` on, one after the other.
-template <uint32_t Pass, typename Functor, typename T, uint32_t N, typename Value, uint32_t Count>
+// The reduction of N elements of a row from `index` on, one after the other. Where the row is ragged, the last ones of
+// these may be behind its end.
+template <uint32_t Pass, typename Functor, typename T, uint32_t N, bool Ragged, typename Value, uint32_t Count>
 TALLOW_INLINE void reduce_vector(const RowOf<T, Functor>& row, const RowVector<T, N> (&vectors)[Functor::operands],
-                                 uint32_t index, Value (&numbers)[Count]) {
+                                 uint32_t index, uint32_t length, Value (&numbers)[Count]) {
 #pragma unroll
     for (uint32_t i = 0; i < N; ++i) {
         const Value position = static_cast<Value>(index + i);
@@ -146,7 +147,10 @@ TALLOW_INLINE void reduce_vector(const RowOf<T, Functor>& row, const RowVector<T
         } else {
             Value terms[Count];
             Functor::template contribute<Pass, T>(row, elements, position, terms);
-            Functor::template Joined<Pass>::combine(numbers, terms);
+            if constexpr (Ragged)
+                combine_valid<typename Functor::template Joined<Pass>>(numbers, terms, index + i < length);
+            else
+                Functor::template Joined<Pass>::combine(numbers, terms);
         }
     }
 }

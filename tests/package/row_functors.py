@@ -103,17 +103,16 @@ class Functor(NamedTuple):
     def kernels(self, dtype: DType) -> list[str]:
         """The lines of the kernels of a dtype."""
         name, cpp = f"{self.name}_{dtype.value}", f"{self.name}, {dtype.cpp}"
-        scalars, wide = (4, 16), ACCESS_BYTES // dtype.itemsize
+        wide = ACCESS_BYTES // dtype.itemsize
         rows, columns = [], []
         if dtype is DType.F64:
-            scalars = scalars[:1]
+            rows += [("scalar4", f"rows_in_registers<{cpp}, 1, 4>"), ("scalar_long", f"long_rows<{cpp}, 1>")]
         else:
             rows += [(f"vector{count}", f"rows_in_registers<{cpp}, {wide}, {count}>") for count in (2, 4, 8)]
-            rows += [("vector_long", f"long_rows<{cpp}, {wide}>")]
+            rows += [(f"ragged{count}", f"rows_in_registers<{cpp}, {wide}, {count}, true>") for count in (1, 4)]
+            rows += [("vector_long", f"long_rows<{cpp}, {wide}>"), ("ragged_long", f"long_rows<{cpp}, {wide}, true>")]
             columns += [("columns8", f"rows_in_columns<{cpp}, 4, 8>")]
             columns += [("vector_columns", f"rows_in_columns<{cpp}, 4, 0>")]
-        rows += [(f"scalar{count}", f"rows_in_registers<{cpp}, 1, {count}>") for count in scalars]
-        rows += [("scalar_long", f"long_rows<{cpp}, 1>")]
         columns += [("scalar_columns", f"rows_in_columns<{cpp}, 1, 0>")]
         lines = [f"TALLOW_KERNEL({name}_{end}, AlongRows, {call})" for end, call in rows]
         return lines + [f"TALLOW_KERNEL({name}_{end}, AlongColumns, {call})" for end, call in columns]

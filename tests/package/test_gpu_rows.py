@@ -80,12 +80,12 @@ ROWS: Final = [
     ((2, 1000), 1, "vector4", "vector4"),
     ((2, 9000), 1, "vector_long", "vector8"),
     ((2, 3, 5000), 2, "vector8", "vector4"),
-    ((5, 3), 1, "scalar4", "scalar4"),
-    ((4, 1), 1, "scalar4", "scalar4"),
-    ((1,), 0, "scalar4", "scalar4"),
-    ((3, 1001), 1, "scalar16", "scalar16"),
+    ((5, 3), 1, "ragged1", "ragged1"),
+    ((4, 1), 1, "ragged1", "ragged1"),
+    ((1,), 0, "ragged1", "ragged1"),
+    ((3, 1001), 1, "ragged4", "ragged4"),
     ((9, 16384 + 8), 1, "vector_long", "vector_long"),
-    ((2, 40001), 1, "scalar_long", "scalar_long"),
+    ((2, 40001), 1, "ragged_long", "ragged_long"),
 ]
 COLUMNS: Final = [
     ((2, 20, 64), 1, "columns8", "columns8"),
@@ -148,15 +148,20 @@ def test_operands_lie_anywhere(gpu: Any) -> None:
     assert names[-1].endswith("scalar_columns")
 
 
-@pytest.mark.parametrize("width", [64, 67, 1000, 1001, 5000])
-def test_the_bits_of_a_row_depend_on_its_width_alone(gpu: Any, width: int) -> None:
-    numbers = np.random.default_rng(0).normal(size=(5, width + 1)).astype("f4")
-    x = Tensor(numbers).to_device(Device(gpu))
-    (together,), _ = run(gpu, SOFTMIN, 1, [x.narrow(1, 1, width)])
-    for number in range(5):
-        own = Tensor(numbers[number, 1:].copy()).to_device(Device(gpu))
-        (alone,), _ = run(gpu, SOFTMIN, 0, [own])
-        assert np.array_equal(alone.numpy(), together.numpy()[number])
+@pytest.mark.parametrize(
+    ("dtype", "width"),
+    [*(("f32", width) for width in (3, 64, 67, 1000, 1001, 5000, 5001)), ("bf16", 9), ("bf16", 1001), ("bf16", 9001)],
+)
+def test_the_bits_of_a_row_depend_on_its_width_alone(gpu: Any, dtype: str, width: int) -> None:
+    numbers = np.random.default_rng(0).normal(size=(5, width)).astype("f4")
+    alone = [Tensor(row).to_dtype(dtype).to_device(Device(gpu)) for row in numbers]
+    expected = np.stack([run(gpu, SOFTMIN, 0, [own])[0][0].to_dtype("f32").numpy() for own in alone])
+    # Rows that begin anywhere, the last of which ends where memory does; what lies between them is not read.
+    for before, behind in ((0, 0), (1, 0), (3, 0), (0, 3), (6, 2)):
+        spread = np.pad(numbers, ((0, 0), (before, behind)), constant_values=np.nan)
+        x = Tensor(spread).to_dtype(dtype).to_device(Device(gpu)).narrow(1, before, width)
+        (together,), _ = run(gpu, SOFTMIN, 1, [x])
+        assert np.array_equal(together.to_dtype("f32").numpy(), expected)
 
 
 @pytest.mark.parametrize("shape", [(3, 64), (3, 67), (2, 20, 16)])
@@ -207,9 +212,9 @@ def test_rows_beyond_32_bits_take_several_launches() -> None:
     program = built(along, FORMULA, 1, at(x, (rows, 8)))
     assert kernels(program) == ["any_bf16_vector2"] * 2
     first, second = (arguments.ALONG_ROWS.unpack(launch.packed) for launch in Run(program).launches)
-    assert first[8] + second[8] == rows
+    assert first[12] + second[12] == rows
     # Results and sources begin behind those of the first launch, of 8 elements of 2 bytes each.
-    assert [second[field] - first[field] for field in (0, 3)] == [first[8] * 16] * 2
+    assert [second[field] - first[field] for field in (0, 3)] == [first[12] * 16] * 2
     with pytest.raises(InvalidArgument):
         built(along, FORMULA, 0, at(x, (8 * rows,)))
 
@@ -220,8 +225,8 @@ def test_few_long_rows_are_split() -> None:
     # A launch for each pass, and one for the results.
     assert [kernel for kernel, _ in grids(program)] == ["any_f32_vector_long"] * 3
     fields = [arguments.ALONG_ROWS.unpack(launch.packed) for launch in Run(program).launches]
-    rows, length, _, _, team, splits, chunk, _ = fields[0][8:16]
-    assert [each[15] for each in fields] == [0, 1, 2]
+    rows, length, _, _, team, splits, chunk, _ = fields[0][12:20]
+    assert [each[19] for each in fields] == [0, 1, 2]
     assert (rows, length, team) == (2, 1 << 21, 0)
     assert splits * chunk >= length // 4 > (splits - 1) * chunk
     assert [blocks for _, blocks in grids(program)] == [rows * splits] * 3

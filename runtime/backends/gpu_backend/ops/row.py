@@ -25,15 +25,15 @@ _FAMILY: Final = "row"
 _OPERANDS: Final = 4
 _RESULTS: Final = 3
 
-# How many vectors of 16 bytes of a row a thread may have in registers, or how many elements where the width is no
-# multiple of a vector, by the bytes of an element.
+# How many vectors of 16 bytes of a row a thread may have in registers; the same of rows that consist of no complete
+# vectors; or how many elements.
 _VECTORS: Final = (2, 4, 8)
-_SCALARS: Final = {2: (4, 16), 4: (4, 16), 8: (4,)}
+_RAGGED: Final = (1, 4)
+_SCALARS: Final = (4,)
 # Elements of so many bytes need no vectors.
 _WIDE_ELEMENT: Final = 8
 # Up to so many are better than more threads for a row.
 _PREFERRED_VECTORS: Final = 4
-_PREFERRED_SCALARS: Final = 16
 # With fewer blocks for each multiprocessor, long rows are split into parts. A part has at least so many bytes for each
 # thread, so that the numbers of all parts are few to read.
 _BUSY_BLOCKS: Final = 4
@@ -109,6 +109,8 @@ class _Launch(NamedTuple):
     first: int
     offsets: Dims
     """Where the first row begins in each operand."""
+    spans: Dims
+    """How many elements behind these the last row of each operand ends, if it has elements side by side."""
     kernel: str
     rows: int
     team: int
@@ -135,10 +137,9 @@ def _along_rows(
         raise InvalidArgument(
             formula.op, f"a row has at most {_MAX_LENGTH} elements, not {length}; cut it into several"
         )
-    unit = ACCESS_BYTES // itemsize
-    if itemsize == _WIDE_ELEMENT or length % unit:
-        unit = 1
-    operands = [_in_vectors(build, operand, unit) for operand in operands]
+    unit = 1 if itemsize == _WIDE_ELEMENT else ACCESS_BYTES // itemsize
+    # Ragged rows may begin anywhere.
+    operands = [_in_vectors(build, operand, 1 if length % unit else unit) for operand in operands]
     varying = sum(1 << k for k, operand in enumerate(operands) if operand.strides[-1])
     strides = tuple([operand.strides[:-1] for operand in operands])
     apart = sum(1 << k for k, steps in enumerate(strides) if any(steps))
@@ -148,12 +149,14 @@ def _along_rows(
         nbytes = launch.rows * launch.splits * formula.joined * x.dtype.compute.itemsize
         parts = build.allocate(nbytes) if is_split else None
         sources = [each.address + offset * itemsize for each, offset in zip(operands, launch.offsets, strict=True)]
+        ends = [source + span * itemsize for source, span in zip(sources, launch.spans, strict=True)]
         targets = [result.address + launch.first * length * itemsize for result in results]
         for stage in range(formula.stages + 1) if is_split else (formula.stages,):
             packed = arguments.along_rows(
-                results=_padded(targets, _RESULTS), sources=_padded(sources, _OPERANDS), parts=address_of(parts),
-                parameters=parameters, rows=launch.rows, length=length, varying=varying, apart=apart,
-                team=launch.team, splits=launch.splits, chunk=launch.chunk, stage=stage, geometry=launch.geometry,
+                results=_padded(targets, _RESULTS), sources=_padded(sources, _OPERANDS),
+                ends=_padded(ends, _OPERANDS), parts=address_of(parts), parameters=parameters, rows=launch.rows,
+                length=length, varying=varying, apart=apart, team=launch.team, splits=launch.splits,
+                chunk=launch.chunk, stage=stage, geometry=launch.geometry,
             )  # fmt: skip
             build.launch(formula.family, f"{name}_{launch.kernel}", launch.blocks, packed)
 
@@ -182,11 +185,11 @@ def _launches(
     *outer, length = shape
     dims, strides = merged(tuple(outer), strides)
     padding = ((0,) * len(dims),) * (_OPERANDS - len(strides))
-    vectors = length // unit
-    if unit > 1:
-        access, in_registers = "vector", _in_registers(vectors, _VECTORS, _PREFERRED_VECTORS)
-    else:
-        access, in_registers = "scalar", _in_registers(vectors, _SCALARS[itemsize], _PREFERRED_SCALARS)
+    vectors = ceil_divide(length, unit)
+    access, options = (
+        ("scalar", _SCALARS) if unit == 1 else ("ragged", _RAGGED) if length % unit else ("vector", _VECTORS)
+    )
+    in_registers = _in_registers(vectors, options, _PREFERRED_VECTORS)
     team = power_of_two(ceil_divide(vectors, in_registers)) if in_registers else 0
     launches = []
     for piece in split(dims, strides):
@@ -194,7 +197,10 @@ def _launches(
         splits, chunk = (1, vectors) if team else _parts(rows, vectors, itemsize * unit, multiprocessors)
         kernel = f"{access}{in_registers}" if team else f"{access}_long"
         geometry = packed_dims(piece.dims, (*strides, *padding))
-        launches.append(_Launch(piece.first, piece.offsets, kernel, rows, team, splits, chunk, geometry))
+        spans = tuple(
+            [sum((size - 1) * step for size, step in zip(piece.dims, steps, strict=True)) + length for steps in strides]
+        )
+        launches.append(_Launch(piece.first, piece.offsets, spans, kernel, rows, team, splits, chunk, geometry))
     return tuple(launches)
 
 
