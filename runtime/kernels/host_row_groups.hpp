@@ -144,15 +144,16 @@ template <typename Functor, uint32_t Pass, typename Visit> TALLOW_INLINE void fo
 }
 template <typename Functor, uint32_t Pass> constexpr uint32_t joins_of = Functor::template Joined<Pass>::count;
 
-// Combines two vectors lane by lane. An extreme may lose a NaN, which LaneTotals records.
-template <typename X> TALLOW_INLINE X join_lanes(JoinSums, const X& x, const X& y) {
-    return x + y;
+// Combines a vector with another one lane by lane. An extreme may lose a NaN, which LaneTotals records. No vector is
+// returned: how that is done depends on the target's instructions, of which clang warns.
+template <typename X> TALLOW_INLINE void join_lanes(JoinSums, X& x, const X& y) {
+    x += y;
 }
-template <typename X> TALLOW_INLINE X join_lanes(JoinHighest, const X& x, const X& y) {
-    return x > y ? x : y;
+template <typename X> TALLOW_INLINE void join_lanes(JoinHighest, X& x, const X& y) {
+    x = x > y ? x : y;
 }
-template <typename X> TALLOW_INLINE X join_lanes(JoinLowest, const X& x, const X& y) {
-    return x < y ? x : y;
+template <typename X> TALLOW_INLINE void join_lanes(JoinLowest, X& x, const X& y) {
+    x = x < y ? x : y;
 }
 
 // Partial results of a pass, one in each lane.
@@ -177,7 +178,7 @@ template <typename Functor, uint32_t Pass, typename Value> struct LaneTotals {
             for (uint32_t v = 0; v < vectors; ++v) {
                 Vector<Value> x;
                 __builtin_memcpy(&x, numbers[j] + v * length, sizeof x);
-                values[j][v] = join_lanes(join, values[j][v], x);
+                join_lanes(join, values[j][v], x);
                 if constexpr (!is_same<decltype(join), JoinSums>)
                     invalid[j][v] = x == x ? invalid[j][v] : x;
             }
@@ -201,7 +202,7 @@ template <typename Functor, uint32_t Pass, typename Value> struct LaneTotals {
     // Adds the lanes, combined, to the totals of the row.
     TALLOW_INLINE void join_to(double (&totals)[joins]) const {
         for_joins_of<Functor, Pass>([&](uint32_t j, auto join) TALLOW_INLINE_LAMBDA {
-            const auto joining = [=](auto& x, const auto& y) TALLOW_INLINE_LAMBDA { x = join_lanes(join, x, y); };
+            const auto joining = [=](auto& x, const auto& y) TALLOW_INLINE_LAMBDA { join_lanes(join, x, y); };
             const Value value = joined(values[j], joining);
             if constexpr (is_same<decltype(join), JoinSums>) {
                 totals[j] += static_cast<double>(value);

@@ -209,7 +209,8 @@ def test_nan_and_infinities(dtypes: list[str], shape: tuple[int, ...]) -> None:
 
 
 @pytest.mark.skipif(not CLANG, reason="only clang says which loops it does not vectorise")
-def test_lanes_become_vectors(tmp_path: Path) -> None:
+@pytest.mark.parametrize("target", TOOLCHAINS[0].targets)
+def test_lanes_become_vectors(tmp_path: Path, target: str) -> None:
     # Of doubles, functions of the library are called one by one.
     lines = [
         line
@@ -219,8 +220,10 @@ def test_lanes_become_vectors(tmp_path: Path) -> None:
     path = tmp_path / "host_row.cpp"
     path.write_text("\n".join(lines))
     toolchain = TOOLCHAINS[0]
-    target = host_compiler.native_target()
-    assert target is not None
+    native = host_compiler.native_target()
+    assert native is not None
+    if target[:3] != native[:3]:
+        pytest.skip("the libraries for machines of another kind are not here")
     flags = [flag.replace("{target}", target) for flag in (*toolchain.flags, *toolchain.targets[target])]
     flags = [flag for flag in flags if flag not in ("-shared", "-Wno-pass-failed")]
     folders = [f"-I{folder}" for folder in (code_object.SOURCES, code_object.HEADERS)]
