@@ -9,11 +9,11 @@ from typing import Final
 from opgen.additions import Additions
 from opgen.aliases import dtype_name
 from opgen.folders import PACKAGE_FILE
-from opgen.formula import FormulaError, Number, parse, walk
-from opgen.model import CHOSEN_KINDS, MOST_BYTES, ROW, ROW_GRADIENT, SCAN
+from opgen.formula import COMPARISONS, Call, FormulaError, Number, names, parse, walk
+from opgen.model import MOST_BYTES, ROW, ROW_GRADIENT, SCAN
 from opgen.problem import Refusal
 
-KINDS = (*CHOSEN_KINDS, ROW, SCAN)
+KINDS = ("map", "reduction", ROW, SCAN)
 """The kinds of ops that are one entry each."""
 # What a dtype's name says: its kind and its bits.
 _NAMED: Final = {
@@ -24,6 +24,19 @@ _NAMED: Final = {
 }
 _DTYPES, _PRIMITIVES = Path("spec", "dtypes.yaml"), Path("spec", "primitives.yaml")
 _FORMULAS = {"unary": "x", "binary": "x + y", "cmp": "x == y", ROW: "x / sum(x)"}
+
+
+def functor_kind(kind: str, formula: str | None) -> str:
+    """The file of spec/functors that has ops of a kind: of a map that of its operands, or that of comparisons."""
+    if kind != "map":
+        return {"reduction": "reduce"}.get(kind, kind)
+    try:
+        node = parse(formula or "x")
+    except FormulaError:  # which is told later
+        return "unary"
+    if isinstance(node, Call) and node.primitive in COMPARISONS:
+        return "cmp"
+    return "binary" if "y" in names(node) else "unary"
 
 
 def add_op(additions: Additions, name: str, kind: str, formula: str | None, gradient: str | None) -> list[Path]:

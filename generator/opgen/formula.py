@@ -56,7 +56,7 @@ _OPERATORS: Final[Mapping[type[ast.AST], str]] = {
     ast.NotEq: "x != y",
 }
 OPERATORS: Final = tuple(_OPERATORS.values())
-ADD, SUBTRACT, MULTIPLY, DIVIDE, NEGATE, *_ = OPERATORS
+ADD, SUBTRACT, MULTIPLY, DIVIDE, NEGATE, *COMPARISONS = OPERATORS
 # As C++ and Python have them: what binds more closely is higher.
 _PRECEDENCES: Final[Mapping[type[ast.AST], int]] = {
     **dict.fromkeys((ast.Lt, ast.LtE, ast.Gt, ast.GtE), 3),

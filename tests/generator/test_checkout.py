@@ -69,7 +69,7 @@ def test_folders_and_files_behind_links_are_read(small: Project, tmp_path: Path)
         file.symlink_to(elsewhere)
     check(small)
     # What is written to a file behind a link, is written there.
-    assert small.run("new", "op", "twice", "--kind", "unary", "--formula", "x + x").exit_code == 0
+    assert small.run("new", "op", "twice", "--kind", "map", "--formula", "x + x").exit_code == 0
     file = small.root / "spec/functors/unary.yaml"
     assert file.is_symlink()
     assert "twice:" in file.resolve().read_text(encoding="utf-8")
@@ -133,7 +133,7 @@ def test_line_ends_are_no_difference(small: Project, top: str) -> None:
 def test_a_file_keeps_its_line_ends(small: Project) -> None:
     file = small.root / "spec/functors/unary.yaml"
     with_crlf(file)
-    assert small.run("new", "op", "twice", "--kind", "unary", "--formula", "x + x").exit_code == 0
+    assert small.run("new", "op", "twice", "--kind", "map", "--formula", "x + x").exit_code == 0
     content = file.read_bytes()
     assert b"twice:" in content and content.count(b"\n") == content.count(b"\r\n")
     small.generate()

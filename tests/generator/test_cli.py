@@ -45,7 +45,7 @@ def cells() -> list[Row]:
 def in_spec(pattern: str, key: str) -> dict[str, Any]:
     """What the files of the spec that match say under a key, by the name of the file."""
     files = (REPOSITORY / "spec").glob(pattern)
-    return {file.stem: yaml.load(file.read_text(encoding="utf-8"), yaml.CSafeLoader)[key] for file in files}
+    return {file.stem: yaml.load(file.read_text(encoding="utf-8"), yaml.CSafeLoader).get(key, {}) for file in files}
 
 
 def is_of_blocks(method: dict[str, Any]) -> bool:
@@ -60,12 +60,13 @@ def test_matrix_is_complete_and_says_nothing_twice(cells: list[Row]) -> None:
         functors[kind.name] = {
             functor.name: dict.fromkeys(["parameters"] * functor.is_method) for functor in kind.functors
         }
-    # A functor with parameters, a result of any dtype or operands that it names is a method of its own.
+    # A functor with parameters, a result of any dtype or operands that it names is a method of its own, and so are ops
+    # of rows and scans.
     own = {
         name
-        for kind in functors.values()
-        for name, functor in kind.items()
-        if {"parameters", "operands"} & set(functor) or functor.get("result") == "any"
+        for kind, ops in functors.items()
+        for name, functor in ops.items()
+        if kind in ("row", "scan") or {"parameters", "operands"} & set(functor) or functor.get("result") == "any"
     }
     methods = {
         name: method for found in in_spec("storage/*.yaml", "methods").values() for name, method in found.items()
@@ -109,7 +110,18 @@ def test_each_cell_tells_where_the_spec_says_so(cells: list[Row]) -> None:
         key = text.partition(":")[0].rpartition(".")[2]
         # A gradient that is an op has the line of the op that it is of.
         names = {cell["method"], cell["op"], (cell["op"] or cell["method"]).partition("_gradient")[0]}
-        kinds = {"unary", "binary", "ternary", "cmp", "reduce", "unary_gradient", "binary_gradient", "binary_gradients"}
+        kinds = {
+            "unary",
+            "binary",
+            "ternary",
+            "cmp",
+            "reduce",
+            "unary_gradient",
+            "binary_gradient",
+            "binary_gradients",
+            "row",
+            "scan",
+        }
         # What a library lacks it may lack for the dtype of the result.
         known = {"runtime", *dtypes, *names, *kinds}
         assert re.match(r"[{&]|\w+\.\w+", text) or key in known, (cell, text)

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 import yaml
 from opgen import write as write_stage
+from opgen.entries import functor_kind
 
 from .project import HERE, OPGEN, Project
 
@@ -141,12 +142,23 @@ def test_a_new_op_is_one_entry(small: Project) -> None:
     file = small.root / "spec/functors/unary.yaml"
     text = "# A comment.\n" + file.read_text(encoding="utf-8") + "\n# Another one, at the end.\n"
     file.write_text(text, encoding="utf-8")
-    arguments = ("op", "bent", "--kind", "unary", "--formula", formula := "x * x + x")
+    arguments = ("op", "bent", "--kind", "map", "--formula", formula := "x * x + x")
     # One backend has no cell for all ops of the kind.
     assert new(small, *arguments) == ["spec/functors/unary.yaml", "spec/backends/host.yaml"]
     entry = yaml.safe_load(added(text, file.read_text(encoding="utf-8")))
     assert entry == {"bent": {"doc": "what bent gives", "dtypes": "real", "formula": formula}}
     assert small.run("matrix", "bent").exit_code == 0
+
+
+@pytest.mark.parametrize(
+    ("kind", "formula", "file"),
+    [
+        *(("map", "x + 1", "unary"), ("map", "x * y", "binary"), ("map", "x > y", "cmp"), ("map", "x +", "unary")),
+        *(("reduction", "x + y", "reduce"), ("row", "x / sum(x)", "row"), ("scan", "x + y", "scan")),
+    ],
+)
+def test_the_file_of_an_op_follows_from_its_kind(kind: str, formula: str, file: str) -> None:
+    assert functor_kind(kind, formula) == file
 
 
 def test_the_first_op_of_rows_writes_the_files_that_they_need(small: Project) -> None:
@@ -169,7 +181,7 @@ def test_the_first_scan_writes_the_files_that_it_needs(small: Project) -> None:
 
 def test_an_entry_is_put_where_its_mapping_ends(small: Project) -> None:
     file = small.root / "spec/functors/binary.yaml"
-    new(small, "op", "both", "--kind", "binary")
+    new(small, "op", "both", "--kind", "map", "--formula", "x * y + x")
     lines = file.read_text(encoding="utf-8").splitlines()
     assert lines[2] == "  both:"
     assert lines[-1].startswith("unsupported:")
@@ -177,7 +189,7 @@ def test_an_entry_is_put_where_its_mapping_ends(small: Project) -> None:
 
 def test_a_file_that_is_missing_is_written(small: Project) -> None:
     (small.root / "spec/functors/binary.yaml").unlink()
-    result = small.run("new", "op", "both", "--kind", "binary")
+    result = small.run("new", "op", "both", "--kind", "map", "--formula", "x * y + x")
     assert result.exit_code == 0, result.output
     assert "no storage method chooses between ops of binary" in result.stderr
     small.generate()
@@ -221,13 +233,13 @@ def test_a_backend_of_a_family_that_lacks_a_method_says_so(arrays: Project) -> N
 @pytest.mark.parametrize(
     ("arguments", "code", "message"),
     [
-        (("op", "exp", "--kind", "unary"), 1, "spec/functors/unary.yaml has the op 'exp' already"),
+        (("op", "exp", "--kind", "map"), 1, "spec/functors/unary.yaml has the op 'exp' already"),
         (
-            ("op", "bent", "--kind", "unary", "--formula", "exq(x)"),
+            ("op", "bent", "--kind", "map", "--formula", "exq(x)"),
             1,
             "unknown primitive 'exq' in 'formula' of op 'bent'",
         ),
-        (("op", "Bent", "--kind", "unary"), 2, "'Bent' cannot be a name"),
+        (("op", "Bent", "--kind", "map"), 2, "'Bent' cannot be a name"),
         (("dtype", "u8"), 1, "spec/dtypes.yaml has the dtype 'u8' already"),
         (("dtype", "posit"), 1, "what 'posit' is does not follow from its name; give --kind and --bytes"),
         (("method", "powf", "--file", "elementwise"), 1, "spec/storage/elementwise.yaml has the method 'powf' already"),
@@ -243,7 +255,7 @@ def test_what_cannot_be_added_changes_nothing(
 
 
 WRITERS = {
-    "op": ("new", "op", "twice", "--kind", "unary", "--formula", "x + x"),
+    "op": ("new", "op", "twice", "--kind", "map", "--formula", "x + x"),
     "dtype": ("new", "dtype", "i64"),
     "method": ("new", "method", "trace", "--file", "elementwise"),
     "backend": ("new", "backend", "slates", "--family", "arrays", "--module", "slates"),
@@ -283,7 +295,7 @@ def test_what_another_run_writes_before_the_lock_is_free_is_not_lost(
 @pytest.mark.full
 def test_18_runs_at_once_lose_nothing(small: Project) -> None:
     names = [f"op_{number}" for number in range(18)]
-    options = ("--kind", "unary", "--formula", "x * x")
+    options = ("--kind", "map", "--formula", "x * x")
     started = [subprocess.Popen([OPGEN, "--root", small.root, "new", "op", name, *options]) for name in names]
     assert [process.wait() for process in started] == [0] * len(started)
     text = (small.root / "spec/functors/unary.yaml").read_text(encoding="utf-8")

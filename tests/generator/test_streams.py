@@ -18,7 +18,7 @@ ARGUMENTS: Mapping[str, Sequence[str]] = {
     "init": ("mylib",),
     "diff": (),
     "explain": ("exp",),
-    "new": ("op", "softsign", "--kind", "unary"),
+    "new": ("op", "softsign", "--kind", "map"),
     "watch": ("--help",),  # it goes on until it is interrupted
 }
 SHELL = {

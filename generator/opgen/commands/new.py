@@ -11,7 +11,7 @@ from opgen.arrays import is_module
 from opgen.commands.init import init
 from opgen.commands.options import Group, check_names, complete, lock, root_option
 from opgen.decoder import module_name
-from opgen.entries import KINDS, add_dtype, add_method, add_op, has_method
+from opgen.entries import KINDS, add_dtype, add_method, add_op, functor_kind, has_method
 from opgen.folders import OUTPUT
 from opgen.model import CHOSEN_KINDS
 from opgen.project import read_spec
@@ -25,7 +25,7 @@ def new() -> None:
     files stay as they are.
 
     \b
-    opgen new op softsign --kind unary --formula "x / (1 + abs(x))"
+    opgen new op softsign --kind map --formula "x / (1 + abs(x))"
     opgen new dtype i8
     opgen new method trace --file linear
     opgen new backend torch --family array --module torch
@@ -39,26 +39,30 @@ new.add_command(init, "project")
 @new.command(name="op")
 @root_option
 @click.argument("name")
-@click.option("--kind", type=click.Choice(KINDS), required=True, help="Which operands it has, or that it reduces.")
+@click.option("--kind", type=click.Choice(KINDS), required=True, help="Of what it computes each result.")
 @click.option(
     "--formula", help="What it computes, of primitives; of a reduction or a scan, how two contributions join."
 )
 @click.option("--gradient", help="That of x, if it does not follow from the formula.")
 def new_op(root: Path, name: str, kind: str, formula: str | None, gradient: str | None) -> None:
-    """Add an op that one formula computes to spec/functors/KIND.yaml: its kernels and methods follow from that.
+    """Add an op that one formula computes to spec/functors: its kernels and methods follow from that.
+
+    A map computes each result of one element, x, or of two, x and y. A reduction joins elements, a scan those up to
+    each, and an op of rows computes each result of an element and of reductions over its row.
 
     \b
-    opgen new op softsign --kind unary --formula "x / (1 + abs(x))"
-    opgen new op total --kind reduce --formula "x + y"
+    opgen new op softsign --kind map --formula "x / (1 + abs(x))"
+    opgen new op total --kind reduction --formula "x + y"
     opgen new op running_total --kind scan --formula "x + y"
     opgen new op shares --kind row --formula "x / sum(x)"
     """  # noqa: D301 -- \b is the character that click reads
     _require_name(name)
     with _additions(root) as additions:
-        _write(additions, add_op(additions, name, kind, formula, gradient))
-    if kind in CHOSEN_KINDS and not has_method(additions, kind):
+        file = functor_kind(kind, formula)
+        _write(additions, add_op(additions, name, file, formula, gradient))
+    if file in CHOSEN_KINDS and not has_method(additions, file):
         click.echo(
-            f"no storage method chooses between ops of {kind}: write one with 'ops: {kind}' to spec/storage", err=True
+            f"no storage method chooses between ops of {file}: write one with 'ops: {file}' to spec/storage", err=True
         )
 
 
