@@ -11,6 +11,7 @@ from opgen.arrays import Spelling
 from opgen.cache.memo import memoize
 from opgen.cells import Cell
 from opgen.errors import errors_of
+from opgen.examples import Example, Values
 from opgen.formula import Formula, Node, shared, text_of
 from opgen.gradients import Expression
 from opgen.kernels import Kernel
@@ -36,6 +37,7 @@ _TEXTS: Mapping[type, Callable[[Any], str]] = {
     Signature: str,
     Call: lambda call: f"{call.name}({', '.join(call.arguments)})",
     Expression: lambda expression: expression.text,
+    Values: str,
     Spelling: lambda spelling: spelling.text,
     Cell: lambda cell: ", ".join(map(_lowering, cell.lowerings)),
 }
@@ -230,6 +232,9 @@ def _leaves(value: object, path: Keys, place: Location) -> Iterator[tuple[Keys, 
         return
     if isinstance(value, Signature):
         yield from _of_signature(value, path, place)
+    elif isinstance(value, Example):
+        # What leads to it says it.
+        yield path, Leaf(None, place)
     elif type(value) in _TEXTS:
         yield path, Leaf(_TEXTS[type(value)](value), place)
     elif dataclasses.is_dataclass(value) and not isinstance(value, type):
