@@ -21,7 +21,7 @@ from opgen.formula import (
 )
 from opgen.model import BOUNDS, Functor, Monoid, Prefixes, Spec
 from opgen.problem import Problem, Problems
-from opgen.scopes import COUNT, ITSELF, decisive, given, is_differentiable, reads_unit, tensor_methods
+from opgen.scopes import COUNT, ITSELF, decisive, given, is_differentiable, is_plain_sum, reads_unit, tensor_methods
 
 NUMBER: Final = "number"
 """What functions of tensors call the number of elements that have joined at each position."""
@@ -57,6 +57,18 @@ def scan_gradients(spec: Spec, functor: Functor) -> dict[str, Node]:
         "contribution": spec.primitives.gradients(element, ["x"])["x"],
     }
     return {name: simplified(inlined(node, {COUNT: Name(NUMBER)})) for name, node in found.items()}
+
+
+def explained(spec: Spec, functor: Functor) -> "Mapping[str, Node | str]":
+    """Return what docs say of the gradient of a scan: sentences, or the slopes of `combine` from which it follows."""
+    if not is_differentiable(spec, functor):
+        return {}
+    if functor.positions:
+        return {"x": "`g` of each result, added up at its position"}
+    if is_plain_sum(functor):
+        return {"x": "`g`, summed from the other end"}
+    found = scan_gradients(spec, functor)
+    return {"x, the elements before": found["before"], "y, the next contribution": found["own"]}
 
 
 def check_scans(spec: Spec, problems: Problems) -> None:

@@ -26,6 +26,7 @@ from opgen.reference import markdown
 from opgen.reference.excerpts import Excerpt, of_functor, of_method
 from opgen.results import Result, results_of
 from opgen.rows import readable
+from opgen.scan_gradients import explained
 from opgen.scopes import derivatives, is_differentiable
 from opgen.write import changes, write
 
@@ -159,6 +160,10 @@ class Reference:
         if functor is not None:
             if not is_differentiable(self.spec, functor) or isinstance(functor.reduction, Position):
                 return None
+            if functor.is_scan:
+                texts = explained(self.spec, functor).items()
+                rows = [(name, [it.replace("`", "")] if isinstance(it, str) else _lines(it)) for name, it in texts]
+                return View(rows=rows, none=None)
             known = primitives_by_ops(self.spec) if functor.is_gradient else self.spec.primitives
             found = derivatives(self.spec, functor, known)
             return View(rows=[(operand, _lines(node)) for operand, node in found.items()], none=None)

@@ -38,7 +38,7 @@ from opgen.formula import (
 from opgen.gradient_ops import GRADIENT, JOINT, TAKEN, Ops, by_size, is_step, op_of, primitives_by_ops, rows_of
 from opgen.model import GRADIENT_KINDS, JOINT_KIND, METHOD_OP, NAMED, ROW, Functor, Monoid, Position, Spec
 from opgen.rows import DETACH, MAX, MIN, POSITION, SUM, readable
-from opgen.scan_gradients import NUMBER, scan_gradients
+from opgen.scan_gradients import NUMBER, explained, scan_gradients
 from opgen.scopes import COUNT, ITSELF, decisive, derivatives, is_differentiable, is_plain_sum, tensor_methods
 from opgen.views.dispatch import op_classes
 from opgen.views.python import quoted
@@ -210,19 +210,18 @@ def _row(spec: Spec, functor: Functor, primitives: Primitives) -> View:
         formula = ", ".join(texts)
     else:
         formula = _shown(functor.computed.node) if functor.computed is not None else ""
-    found: Mapping[str, Node] = {}
-    if functor.is_scan and _has_rule(spec, functor):
-        # By what came before, and by what an element contributes: that of all elements follows from both.
-        own = scan_gradients(spec, functor)
-        found = {"x": own["before"], "y": own["own"]}
+    found: Mapping[str, Node | str] = {}
+    if functor.is_scan:
+        found = explained(spec, functor)
     elif is_differentiable(spec, functor):
         found = derivatives(spec, functor, primitives)
     return View(made_from=(functor.location,), name=functor.name, formula=formula, gradients=_listed(found))
 
 
-def _listed(gradients: Mapping[str, Node]) -> str:
+def _listed(gradients: "Mapping[str, Node | str]") -> str:
     """The gradients of operands, as a cell of a table has them."""
-    return "; ".join(f"{operand}: {_shown(node)}" for operand, node in gradients.items()) or "none"
+    texts = {operand: it if isinstance(it, str) else _shown(it) for operand, it in gradients.items()}
+    return "; ".join(f"{operand}: {text}" for operand, text in texts.items()) or "none"
 
 
 def _shown(node: Node) -> str:
