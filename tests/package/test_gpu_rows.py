@@ -191,6 +191,15 @@ def test_long_rows_find_a_maximum_and_the_sum_of_exponentials_in_one_pass(gpu: A
     np.testing.assert_allclose(result, expected, rtol=1e-5, atol=1e-12)
 
 
+@pytest.mark.parametrize("shape", [(20000, 1), (20001, 1), (600, 64)])
+def test_long_rows_that_begin_with_infinities(gpu: Any, shape: tuple[int, int]) -> None:
+    x = np.random.default_rng(0).normal(size=shape).astype("f4")
+    # Some threads find no finite maximum, others find it late.
+    x[: shape[0] * 2 // 3] = np.inf
+    (result,), _ = run(gpu, SOFTMIN, 0, [Tensor(x).to_device(Device(gpu))])
+    compare(result, SOFTMIN.oracle(x.astype("f8").T, *SOFTMIN.parameters).T, "f32")
+
+
 @pytest.mark.parametrize("shape", [(0,), (3, 0), (0, 3), (2, 0, 5)])
 def test_empty_rows(gpu: Any, shape: tuple[int, ...]) -> None:
     for dim in range(len(shape)):
