@@ -43,6 +43,7 @@ def kernel_family(spec: Spec, family: KernelFamily) -> View:
         includes="\n".join(f'#include "{it}"' for it in family.headers),
         structs=tuple(_struct(struct) for struct in family.structs),
         functors=tuple(_functor(spec, functor) for functor in functors if functor.formula is not None),
+        has_formulas=any(functor.computed is not None for functor in functors),
         rows=tuple(_row(spec, functor, family.host) for functor in functors if functor.is_of_rows),
         monoids=tuple(_monoid(spec, functor, functors) for functor in functors if functor.reduction),
         patterns=tuple(
@@ -166,7 +167,10 @@ def _row(spec: Spec, functor: Functor, shares: bool) -> View:
         # A bit for each pass that kernels make together with the one before.
         rescaled=_bits(found.rescaled),
         passes=passes,
+        pass_count=len(passes),
+        finished=[each for each in passes if each.constants],
         elements="operands + derived" if stages.values else "operands",
+        value_count=len(stages.values),
         values=[
             View(stage=value.stage, statements=statements({elements[value.name]: value.node}))
             for value in stages.values

@@ -149,7 +149,11 @@ def _along_rows(
         nbytes = launch.rows * launch.splits * formula.joined * x.dtype.compute.itemsize
         parts = build.allocate(nbytes) if is_split else None
         sources = [each.address + offset * itemsize for each, offset in zip(operands, launch.offsets, strict=True)]
-        ends = [source + span * itemsize for source, span in zip(sources, launch.spans, strict=True)]
+        # Of an operand with one number a row, nothing is read behind it.
+        ends = [
+            source + span * itemsize if operand.strides[-1] else source
+            for source, span, operand in zip(sources, launch.spans, operands, strict=True)
+        ]
         targets = [result.address + launch.first * length * itemsize for result in results]
         for stage in range(formula.stages + 1) if is_split else (formula.stages,):
             packed = arguments.along_rows(
