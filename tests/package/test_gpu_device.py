@@ -176,7 +176,7 @@ def test_numbers_that_no_kernel_drew_are_still_to_come(gpu, monkeypatch):
     # A plan launches without the kernels.
     gpu.plans.clear()
     with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
-        patch.setattr(type(gpu.kernels), "launch", fail)
+        patch.setattr(type(gpu.kernels), "function", fail)
         device.rand_uniform_f64(0.0, 1.0, Shape((9,)), DType.F32)
     drawn = device.rand_uniform_f64(0.0, 1.0, Shape((9,)), DType.F32).to_numpy()
     device.set_seed(3)

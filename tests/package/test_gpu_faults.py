@@ -12,7 +12,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from tallow import Device, Tensor
+from tallow import Device, Tensor, results
 from tallow.dtype import DType
 from tallow.runtime.backends.gpu_backend.driver.error import DriverError, InvalidKernel
 from tallow.runtime.backends.gpu_backend.execute.index_errors import INDEX_OPS
@@ -143,7 +143,7 @@ def gather(gpu, indexes: list[int], op: str = "gather") -> list[int]:
 
 
 def gathered(build, op, x, indexes):
-    return select(build, op, x, indexes, 0)
+    return select(build, op, x, indexes, results.index_select(x, indexes, 0), 0)
 
 
 @pytest.mark.parametrize("index", [10, -1, 1 << 40])
