@@ -1,6 +1,6 @@
-// Row formulas along the innermost dim: see row_formula.hpp. Rows consist of vectors of N elements: 16 bytes, or, of the
-// widest elements, a single one. The last vector of a ragged row is not complete. So the order of a reduction follows
-// from the width alone, wherever a row begins. Arguments are AlongRows of row.yaml.
+// Row formulas along the innermost dim: see row_formula.hpp. Rows consist of vectors of N elements: 16 bytes, or, of
+// the widest elements, a single one. The last vector of a ragged row is not complete. So the order of a reduction
+// follows from the width alone, wherever a row begins. Arguments are AlongRows of row.yaml.
 #pragma once
 
 #include "row_ragged.hpp"
@@ -8,10 +8,10 @@
 namespace tallow {
 
 // A vector as it is loaded.
-template <typename T, uint32_t N> struct WholeAccess {
+template <typename T, uint32_t N> struct AlignedAccess {
     RowVector<T, N> loaded;
 
-    static TALLOW_INLINE WholeAccess of(const RowVector<T, N>& vector) {
+    static TALLOW_INLINE AlignedAccess of(const RowVector<T, N>& vector) {
         return {vector};
     }
     TALLOW_INLINE const RowVector<T, N>& vector() const {
@@ -19,7 +19,7 @@ template <typename T, uint32_t N> struct WholeAccess {
     }
 };
 template <typename T, uint32_t N, bool Ragged> struct AccessOf {
-    using type = WholeAccess<T, N>;
+    using type = AlignedAccess<T, N>;
 };
 template <typename T, uint32_t N> struct AccessOf<T, N, true> {
     using type = RaggedAccesses<T>;
@@ -140,8 +140,8 @@ struct RowInRegisters {
     TALLOW_INLINE uint32_t index(uint32_t v) const {
         return (lane + v * team) * N;
     }
-    // The operands that are not in registers. Where the row begins in them is computed again for each pass, which leaves
-    // registers to others; most often all rows share them, and there is nothing to compute.
+    // The operands that are not in registers. Where the row begins in them is computed again for each pass, which
+    // leaves registers to others; most often all rows share them, and there is nothing to compute.
     TALLOW_INLINE Sources locate_again() const {
         uint64_t offsets[operands] = {};
         if ((arguments.apart & ~kept_operands<Functor, T, N, Vectors>) != 0)
@@ -197,8 +197,8 @@ struct RowInRegisters {
             if constexpr (Ragged) {
 #pragma unroll
                 for (uint32_t r = 0; r < Functor::results; ++r)
-                    store_ragged(pointer_to<T>(arguments.results[r]) + first, at, length, round_vector<T, N>(results[r]),
-                                 team < wave_size ? team : wave_size);
+                    store_ragged(pointer_to<T>(arguments.results[r]) + first, at, length,
+                                 round_vector<T, N>(results[r]), team < wave_size ? team : wave_size);
             } else {
                 store_vectors<T, N>(arguments, results, first + at);
             }
@@ -225,7 +225,7 @@ constexpr uint32_t joined_before = joined_before<Functor, Pass - 1> + Functor::t
 template <typename Functor> constexpr uint32_t joined_before<Functor, 0> = 0;
 
 // Vectors [begin, end) of a long row, which a block reads again in every pass.
-template <typename Functor, typename T, uint32_t N, bool Ragged, typename Arguments> struct LongRow {
+template <typename Functor, typename T, uint32_t N, bool Ragged, typename Arguments> struct RowInPasses {
     using Value = compute_type<T>;
     using Vector = RowVector<T, N>;
     static constexpr uint32_t operands = Functor::operands;
@@ -417,9 +417,13 @@ TALLOW_INLINE void long_rows(const Arguments& arguments) {
         const uint32_t left = arguments.length / N + (Ragged ? 1 : 0) - begin;
         uint64_t offsets[Functor::operands];
         locate(arguments, number, offsets);
-        LongRow<Functor, T, N, Ragged, Arguments> elements{
-            {arguments, offsets}, arguments.length, part, first_part, begin,
-            begin + (left < arguments.chunk ? left : arguments.chunk)};
+        RowInPasses<Functor, T, N, Ragged, Arguments> elements{{arguments, offsets},
+                                                               arguments.length,
+                                                               part,
+                                                               first_part,
+                                                               begin,
+                                                               begin +
+                                                                   (left < arguments.chunk ? left : arguments.chunk)};
         RowOf<T, Functor> row = begin_row<Functor, T>(arguments);
         if (elements.template reduce<0>(arguments, row, team))
             elements.store(arguments, row, uint64_t{number} * arguments.length);

@@ -1,5 +1,5 @@
-// Vectors of rows whose widths are no multiples of 16 bytes, and which begin anywhere: vector k of a row has its elements
-// from k * N on, wherever they are.
+// Vectors of rows whose widths are no multiples of 16 bytes, and which begin anywhere: vector k of a row has its
+// elements from k * N on, wherever they are.
 #pragma once
 
 #include "row_vectors.hpp"
@@ -76,8 +76,8 @@ template <typename T> struct RaggedAccesses {
 };
 
 // Writes the vectors that lanes side by side have of a row, of which each lane has the next one. Each whole access is
-// written at once, by the lane in whose vector it ends, and what is left of the vectors one by one. All lanes of the wave
-// call this, those whose vectors lie behind the row too.
+// written at once, by the lane in whose vector it ends, and what is left of the vectors one by one. All lanes of the
+// wave call this, those whose vectors lie behind the row too.
 template <typename T>
 TALLOW_INLINE void store_ragged(T* row, uint32_t index, uint32_t length, const Registers<16>& vector, uint32_t lanes) {
     constexpr uint32_t count = access_bytes / sizeof(T);

@@ -30,8 +30,8 @@ template <typename T, uint32_t N> TALLOW_INLINE RowVector<T, N> round_vector(con
     return vector;
 }
 
-// The same vector, of which compilers know nothing any more. They would keep what a pass has computed of elements to the
-// next one, such as floats of elements of 16 bits, and unpack those of all vectors at once.
+// The same vector, of which compilers know nothing any more. They would keep what a pass has computed of elements to
+// the next one, such as floats of elements of 16 bits, and unpack those of all vectors at once.
 template <typename T, uint32_t N> TALLOW_INLINE const RowVector<T, N>& packed(RowVector<T, N>& vector) {
     if constexpr (N > 1)
         vector = opaque(vector);

@@ -229,7 +229,7 @@ def composed() -> str:
     x, y, z, condition, number = trace.stand_ins([*operands, 0.5])
     scaled = (x * number + y.to_dtype("f32")).clamp(-1, 1).silu()
     chosen = condition.where(scaled.to_dtype("bf16"), y / 3)
-    return family_of(trace.kernel([chosen, z * 3 + scaled.to_dtype("i64"), scaled > 0, scaled.powf(number)]))
+    return family_of(trace.function([chosen, z * 3 + scaled.to_dtype("i64"), scaled > 0, scaled.powf(number)]))
 
 
 @pytest.mark.parametrize(

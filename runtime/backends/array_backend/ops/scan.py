@@ -96,7 +96,7 @@ def _along(library: Any, numbers: Any, x: Any, dim: int) -> Any:
 
 
 def _slice(x: Any, dim: int, begin: int, end: int) -> Any:
-    return x[(slice(None),) * dim + (slice(begin, end),)]
+    return x[(slice(None),) * dim + (slice(begin, end), ...)]
 
 
 def _shift(library: Any, x: Any, dim: int, first: float | None) -> Any:
