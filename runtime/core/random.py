@@ -37,6 +37,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..base.error import InvalidArgument
+from .drawing import tape
 
 if TYPE_CHECKING:
     from ...dtype import DType
@@ -93,7 +94,14 @@ class RandomState:
             self._next_block = 0
 
     def reserve(self, blocks: int) -> tuple[int, int]:
-        """Return the seed, and the first of so many blocks that nobody else gets."""
+        """Return the seed, and the first of so many blocks that nobody else gets.
+
+        A function that `checkpoint` runs again gets the blocks of its first run.
+        """
+        noting = tape()
+        return self._reserve(blocks) if noting is None else noting.reserve(self, blocks, self._reserve)
+
+    def _reserve(self, blocks: int) -> tuple[int, int]:
         with self._lock:
             first = self._next_block
             self._next_block = (first + blocks) % _WORD_64
@@ -101,6 +109,9 @@ class RandomState:
 
     def cancel(self, reserved: tuple[int, int], blocks: int) -> None:
         """Take back what `reserve` returned to a call that failed, unless another one has reserved blocks since."""
+        noting = tape()
+        if noting is not None and not noting.cancel(self, blocks, reserved):
+            return
         seed, first = reserved
         with self._lock:
             if (self._seed, self._next_block) == (seed, (first + blocks) % _WORD_64):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from typing import TYPE_CHECKING, Any, Final, TypeAlias
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeAlias
 from weakref import ref
 
 from ...storage import Storage
@@ -23,8 +23,25 @@ if TYPE_CHECKING:
 
 Contribution: TypeAlias = "Tensor | Callable[[Tensor | None], Tensor] | None"
 """A gradient of an operand; None is one of zeros. A function adds it to what the operand's other uses gave, if any."""
-Contributions: TypeAlias = Iterable[tuple[int, Contribution]]
-"""The gradients of operands, each with the operand's place."""
+
+
+class Use(NamedTuple):
+    """What a layout shows of the storage that a node stands for."""
+
+    node: Node
+    layout: Layout | None
+    """None where that is all of it."""
+
+
+class Part(NamedTuple):
+    """The gradient of one of several results, of which the call's gradients are worked out together."""
+
+    result: int
+    gradient: Tensor
+
+
+Contributions: TypeAlias = Iterable[tuple[int | Use, "Contribution | Part"]]
+"""The gradients of operands, each with the operand's place, or of what was computed again in place of operands."""
 
 
 class Rule:
@@ -122,7 +139,7 @@ class Node:
         node, layout = self.inputs[2 * operand : 2 * operand + 2]
         value = self.saved[operand]
         if _Writes.last > self.number:
-            self._require_unchanged(value)
+            self.require_unchanged(value)
         tensor = new(Tensor)
         tensor._storage = value if node is None or not mode().keeps_graph else recorded_of(value, node)
         tensor._layout = layout
@@ -140,7 +157,7 @@ class Node:
         """What a layout shows of the result, or of what was written to, which must not have been overwritten."""
         result: Any = self.result
         if _Writes.last > self.number:
-            self._require_unchanged(result)
+            self.require_unchanged(result)
         tensor = new(Tensor)
         tensor._storage = recorded_of(result, self) if mode().keeps_graph else result
         tensor._layout = layout
@@ -153,7 +170,8 @@ class Node:
         self.result = None
         self.rule = _freed
 
-    def _require_unchanged(self, value: Storage) -> None:
+    def require_unchanged(self, value: Storage) -> None:
+        """Raise GradientError where a storage was written to since the call was made."""
         number, site = value.written or UNWRITTEN
         if number > self.number and site is not None:
             raise GradientError(
@@ -162,6 +180,11 @@ class Node:
                 f" {line_of(site)} has overwritten;"
                 " write x = x + y in place of x += y there, or give the op a copy",
             )
+
+
+def next_number() -> int:
+    """A number between those of the calls so far and those to come."""
+    return next(_numbers)
 
 
 UNWRITTEN: Final[tuple[int, CallSite | None]] = (-1, None)
@@ -317,6 +340,69 @@ def record(
     storage.value = made
     storage.inner = node
     return storage
+
+
+class Parts:
+    """The gradients of the results of one call, by their places; a result without a use has none."""
+
+    __slots__ = ("_of",)
+
+    def __init__(self) -> None:
+        self._of: dict[int, Tensor] = {}
+
+    @property
+    def total(self) -> Parts:
+        """All of them: what the rule of the call takes in place of a gradient."""
+        return self
+
+    def add(self, part: Part, _: Layout) -> None:
+        """Add the gradient of a result."""
+        before = self._of.get(part.result)
+        gradient = part.gradient
+        self._of[part.result] = gradient if before is None else before + gradient.reshape(before.shape)
+
+    def get(self, result: int) -> Tensor | None:
+        """The gradient of the storage of a result: its elements in their order, in any shape."""
+        return self._of.get(result)
+
+
+def record_each(
+    made: Sequence[Storage | None], rule: Rule, inputs: tuple[Any, ...], saved: tuple[Any, ...]
+) -> tuple[Any, ...]:
+    """Return recorded storages for the results of one call; integers, and None for what was left out, stay.
+
+    The rule takes `Parts`. For rules that call `result_of`, `saved` ends in the results.
+    """
+    first = next((it for it in made if it is not None), None)
+    if first is None or not mode().records:
+        return tuple(made)
+    call = Node.of(first, rule)
+    call.length = 0
+    call.inputs, call.saved = inputs, saved
+    call.site = call_site(rule)
+    return tuple(
+        [
+            _recorded_part(call, place, watched(it)) if it is not None and it.inner.dtype.is_inexact else it
+            for place, it in enumerate(made)
+        ]
+    )
+
+
+def result_of(call: Node, place: int, layout: Layout) -> Tensor:
+    """A result of a call of several, which must not have been overwritten."""
+    value = call.saved[-1][place]
+    call.require_unchanged(value)
+    return Tensor._new(_recorded_part(call, place, value) if mode().keeps_graph else value, layout)
+
+
+def _recorded_part(call: Node, place: int, value: Storage) -> Storage:
+    node = Node.of(value, Rule(call.name, _part))
+    node.inputs, node.saved = (call, None), (None, place)
+    return recorded_of(value, node)
+
+
+def _part(node: Node, g: Tensor) -> Contributions:
+    yield 0, Part(node.saved[-1], g)
 
 
 def without_gradients(op: str, results: Iterable[Storage]) -> Iterator[Storage]:

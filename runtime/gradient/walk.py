@@ -5,12 +5,12 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Collection, Iterator, Sequence
 from heapq import heappop, heappush
-from typing import TYPE_CHECKING, Final, NamedTuple, Self
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, Self
 
 from ..base.error import GradientError
 from ..core.layout import Layout
 from ..tensor import Tensor
-from .node import BORROWED, Node, note_write, opened
+from .node import BORROWED, Node, Part, Parts, Use, note_write, opened
 from .sums import Sum, alone, flat, share_elements, ways
 
 if TYPE_CHECKING:
@@ -49,7 +49,7 @@ class Walk:
         self._watch = watch
         self._node: Node | None = None
         # Nearly all nodes have one gradient, of which no sum is made.
-        self._sums: dict[Node, Sum | tuple[Tensor, Layout]] = {root: (gradient, layout)}
+        self._sums: dict[Node, Any] = {root: (gradient, layout)}
         self._waiting: list[tuple[float, Node]] = [(-root.number, root)]
         """A heap: the last call is first."""
         self._taken: dict[int, list[Layout] | None] = {id(opened(gradient._storage)[0].inner): None}
@@ -97,13 +97,18 @@ class Walk:
             # Another thread may have freed the node before that, and its rule then raises.
             inputs = node.inputs
             for place, contribution in node.rule.gradients(node, total):
-                source = inputs[2 * place]
+                if isinstance(place, Use):
+                    source, shown = place
+                else:
+                    source, shown = inputs[2 * place], inputs[2 * place + 1]
                 if source is None or contribution is None:
                     continue
-                shown = inputs[2 * place + 1]
                 if shown is None:
                     shown = flat(source.length)
-                before = sums.get(source)
+                before: Any = sums.get(source)
+                if before is None and type(contribution) is Part:
+                    sums[source] = before = Parts()
+                    heappush(waiting, (turns.get(source, -source.number), source))
                 if before is None:
                     sums[source] = contribution(None) if callable(contribution) else contribution, shown
                     heappush(waiting, (turns.get(source, -source.number), source))

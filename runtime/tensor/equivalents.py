@@ -16,6 +16,7 @@ class Names(NamedTuple):
 _TABLE: Final = {
     "arange": ("arange", "arange"),
     "cat": ("concatenate concat", "cat concat concatenate"),
+    "checkpoint": ("", "utils.checkpoint.checkpoint"),
     "deterministic": ("", "use_deterministic_algorithms"),
     "Device": ("", "device"),
     "Device.get_current_seed": ("", "initial_seed"),
