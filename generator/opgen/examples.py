@@ -28,7 +28,7 @@ VALUES: Final = {
 SELF: Final = "self"
 LENGTHS: Final = (4, 1337)
 """Those of vectors for methods without examples: a few elements, and more than a block of threads has."""
-ROWS: Final = ((3, 2), (37, 300))
+ROWS: Final = ((3, 4), (37, 300))
 """The shapes of `self` for ops along a dim, which is the last one."""
 VECTOR: Final = LENGTHS[:1]
 """The shape of `self` where an example has none."""
@@ -137,10 +137,10 @@ def examples_of(method: "Method") -> Sequence[Example]:
     given = {name: defaults.get(type_text, 1.0) for name, type_text in needed.items()}
     shapes = ROWS if is_along_dim else [(length,) for length in LENGTHS]
     smallest, largest = (Example.of({owner: shape, **given}, method.location) for shape in shapes)
-    # Along another dim than the last one too.
+    # Along another dim than the last one too, and with each switch on.
     others = {name: 0 for name, type_text in needed.items() if type_text == "int"}
-    across = [Example.of({**smallest.arguments, **others}, method.location)] if is_along_dim else []
-    return [smallest, *across, largest]
+    changes = [others] * is_along_dim + [{name: True} for name, type_text in needed.items() if type_text == "bool"]
+    return [smallest, *(Example.of({**smallest.arguments, **each}, method.location) for each in changes), largest]
 
 
 def _operands(method: "Method") -> list[str]:

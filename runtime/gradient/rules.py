@@ -446,12 +446,13 @@ def row_by_ops(
     """What the gradient op of an op of rows gives, op by op, each of which is recorded."""
     known: dict[str, Any] = {name: widened(Tensor._new(*tensor)) for name, tensor in tensors.items()}
     g = known["g"]
-    places = Tensor.arange(g.shape[dim], dtype=g.dtype, device=g.device)
+    size = g.shape[dim]
+    places = Tensor.arange(size, dtype=g.dtype, device=g.device)
     known |= {
         **parameters,
         "dims": (dim,),
-        "count": g.shape[dim],
-        "position": places.reshape([g.shape[dim] if axis == dim else 1 for axis in range(len(g.shape))]),
+        "count": size,
+        "position": places.reshape([size if axis == dim else 1 for axis in range(g.rank)]),
     }
     dtype = tensors["g"][0].dtype
     made = tuple(

@@ -148,10 +148,10 @@ def example(
     if isinstance(cell.dtype, GgmlDType):
         weights = device.quantized_from_data(_blocks(cell.dtype, block_count(cell, LARGEST)), cell.dtype)
         return Example(weights, cell.method, block_arguments(cell, make, LARGEST)), operands
-    return _consistent(storage_example(cell, make, LARGEST, lay)), operands
+    return consistent(storage_example(cell, make, LARGEST, lay)), operands
 
 
-def _consistent(made: Example) -> Example:
+def consistent(made: Example) -> Example:
     """Pass to a gradient the results of its function, in place of random numbers."""
     method, keys = FORWARD.get(made.method, ("", ()))
     if method:

@@ -33,7 +33,7 @@ OPERATORS: dict[type[ast.AST], Sequence[type[ast.AST]]] = {
 METHODS = {"triu": "tril", "tril": "triu", "eq": "ne", "ne": "eq", "sum": "mean", "mean": "sum", "softmax": "sigmoid"}
 METHODS |= {"exp": "expm1", "sqr": "abs", "rsqrt": "recip", "max": "min", "cumsum": "cumprod", "cumprod": "cumsum"}
 # What has more digits differs by a rounding, and a list is as good as a tuple.
-SAME = ("_wide", "list", "tuple")
+SAME = ("widened", "list", "tuple")
 # What takes its arguments in any order.
 SYMMETRIC = ("transpose", "max")
 # Whether what is too long is told of, and the only device of these tests.

@@ -804,6 +804,7 @@ def test_empty_tensors(device: Device, gradcheck: Gradcheck) -> None:
     gradcheck(lambda x: x.exp().sum(), empty)
     gradcheck(lambda x, k: x.conv1d(k, stride=2), rand(0, 3, 5), rand(2, 3, 2))
     gradcheck(lambda x, k: x.conv1d(k), rand(2, 3, 5), rand(0, 3, 2), second=False)
+    gradcheck(lambda x: x.max_pool2d(2), rand(1, 0, 4, 4), second=False)
     gradcheck(lambda x, k: x.conv_transpose1d(k), rand(0, 3, 5), rand(3, 2, 2), second=False)
     gradcheck(lambda x: x.upsample_bilinear2d(0, 5) + x.upsample_nearest2d(0, 5), rand(1, 1, 2, 3))
     gradcheck(lambda x: x.upsample_bilinear2d(4, 0), rand(1, 1, 2, 3))

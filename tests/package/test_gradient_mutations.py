@@ -31,8 +31,8 @@ from tallow.runtime.gradient.node import Rule
 from tallow.runtime.ranks.group import Group
 from tallow.runtime.ranks.mpi import Alone
 
-from . import test_gradient, test_gradient_edges, test_gradient_methods
-from .gradcheck import CLOSE, Gradcheck, gradients
+from . import test_gradient, test_gradient_edges, test_gradient_examples, test_gradient_methods
+from .gradcheck import CLOSE, Gradcheck, gradients, slopes
 from .mutants import Mutant, mutants
 from .ranks import Collectives
 
@@ -45,7 +45,7 @@ SAMPLE = 32
 PARTS = 16
 RANKS = 2
 REPOSITORY = Path(__file__).parents[2]
-MODULES = (test_gradient_methods, test_gradient, test_gradient_edges)
+MODULES = (test_gradient_examples, test_gradient_methods, test_gradient, test_gradient_edges)
 # What gives the same gradients, and why.
 NO_DIFFERENCE = {
     "a sum has its terms in any order": [
@@ -58,8 +58,13 @@ NO_DIFFERENCE = {
         "_norm_of_sum(_rms_norm, (residual, residual_layout), (x, layout), ((weight, weight_layout),), eps)",
     ],
     "both have these dims": [
-        "spec/storage/copy.yaml: cat.shape: [layout, *other_layouts] -> [*other_layouts, layout]",
-        "rules.joined: layouts[0] -> layouts[1]",
+        *(
+            f"spec/storage/reduce.yaml: {name}.self: rules.at_positions(g, others[0], layout, dim) -> "
+            "rules.at_positions(g, others[0], g, dim)"
+            for name in ("cummax", "cummin")
+        ),
+        "rules.at_positions: zeros(widened(g), layout).reshape(layout.shape) -> zeros(widened(g), layout)",
+        "rules.at_positions: zeros(widened(g), layout) -> zeros(widened(g), g)",
         "rules.product_left: _ones(layout) -> _ones(g)",
         "rules._norm: _vectors(x, columns, asked) -> _vectors(g, columns, asked)",
         "rules.attention: (queries, keys, values) -> (queries, values, keys)",
@@ -88,9 +93,52 @@ NO_DIFFERENCE = {
         "batch)) -> all((layout.strides[dim] == 0 or layout.shape[dim] == 1 for dim in batch))",
         "rules._is_repeated: layout.rank > 2 -> layout.rank >= 2",
     ],
-    "a step over no elements changes nothing": [
-        "rules.running_product: distance < size -> distance <= size",
-        "rules.running_product: rest > distance -> rest >= distance",
+    "a convolution of no elements gives none": [
+        "rules.weights: not image.elem_count or not window.elem_count -> not window.elem_count",
+    ],
+    "differences and tolerances do not show the digits of f32, nor the roundings of short floats": [
+        "rules.averaged: Tensor.zeros(shape, dtype=g.dtype.compute, device=g.device) -> "
+        "Tensor.zeros(shape, device=g.device)",
+        "rules.largest: Tensor.zeros(x.shape, dtype=g.dtype.compute, device=g.device) -> "
+        "Tensor.zeros(x.shape, device=g.device)",
+        "rules.interpolated: _interpolation(wide, shape[2], g.shape[2], align_corners, scale_h).t().matmul(wide) -> "
+        "_interpolation(wide, shape[2], g.shape[2], align_corners, scale_h).t().matmul(g)",
+        "rules.interpolated: _interpolation(wide, shape[2], g.shape[2], align_corners, scale_h) -> "
+        "_interpolation(g, shape[2], g.shape[2], align_corners, scale_h)",
+        "rules.interpolated: _interpolation(wide, shape[3], g.shape[3], align_corners, scale_w) -> "
+        "_interpolation(g, shape[3], g.shape[3], align_corners, scale_w)",
+        "rules._interpolation: Tensor.eye(old, dtype=like.dtype, device=like.device) -> "
+        "Tensor.eye(old, device=like.device)",
+        "rules.last_put: Tensor.zeros(layout.shape, dtype='i64', device=g.device) -> "
+        "Tensor.zeros(layout.shape, device=g.device)",
+        "rules.row_by_ops: Tensor.arange(size, dtype=g.dtype, device=g.device) -> Tensor.arange(size, device=g.device)",
+        "rules.rope_table: zeros(part, table) -> zeros(g, table)",
+    ],
+    "truth values are numbers, and `and` takes them in any order": [
+        "rules.largest: zip(chosen, windows, strict=True) -> zip(windows, chosen, strict=True)",
+        "rules.largest: chosen[0].to_dtype(found.dtype) -> chosen[0]",
+        "rules.largest: each.to_dtype(found.dtype) -> each",
+    ],
+    "the spec gives this argument at each call": [
+        "rules.scanned: g: Tensor, op: MethodOp, x: Tensor, dim: int, reverse: bool, exclusive: bool=False -> "
+        "g: Tensor, op: MethodOp, x: Tensor, dim: int, reverse: bool, exclusive: bool=True",
+        "rules.changed_by: isinstance(op, UserOp) -> op",
+    ],
+    "ops of rows in the spec have one operand and name no positions: those of test_recipes do": [
+        "rules.row_gradients: any((isinstance(source, int) for source in sources)) -> "
+        "(isinstance(source, int) for source in sources)",
+        "rules.row_gradients: isinstance(made, tuple) -> isinstance(g, tuple)",
+        "rules.row_by_ops: g.shape[dim] -> g.shape[dim - 1]",
+        "rules.row_by_ops: places.reshape([size if axis == dim else 1 for axis in range(g.rank)]) -> places",
+        "rules.row_by_ops: size if axis == dim else 1 -> 1 if axis == dim else size",
+        "rules.row_by_ops: axis == dim -> axis != dim",
+        "rules.row_by_ops: it.function(g, *[known[name] for name in it.takes]).broadcast_as(g.shape) -> "
+        "it.function(g, *[known[name] for name in it.takes])",
+        "rules.row_by_ops: made if len(made) > 1 else made[0] -> made[0] if len(made) > 1 else made",
+        "rules.row_by_ops: len(made) > 1 -> len(made) >= 1",
+        "rules.row_by_ops: len(made) > 1 -> len(made) <= 1",
+        "rules.row_by_ops: len(made) -> len(g)",
+        "rules.row_by_ops: len(made) > 1 -> len(made) > 2",
     ],
     "what is too much is cut off": [
         "rules.convolved: params.stride - 1 -> params.stride + 1",
@@ -100,6 +148,8 @@ NO_DIFFERENCE = {
         "rules.both_gradients: DERIVATIVES[of] or {} -> DERIVATIVES[of]",
         "rules.both_gradients: it.function(g, *[known[name] for name in it.takes]).contiguous() -> it.function(g, "
         "*[known[name] for name in it.takes])",
+        "rules.row_by_ops: it.function(g, *[known[name] for name in it.takes]).broadcast_as(g.shape).to_dtype(dtype)"
+        ".contiguous() -> it.function(g, *[known[name] for name in it.takes]).broadcast_as(g.shape).to_dtype(dtype)",
     ],
     "gradients never take the memory of operands on the CPU": [
         "rules.cross_entropy: owns(node, 0, handle) -> owns(node, 1, handle)",
@@ -136,7 +186,7 @@ class Known(Gradcheck):
 
     def differences(self, function: Callable[..., Tensor], arrays: Sequence[Any], weights: Any) -> list[Any]:
         if self.is_tracing:
-            return gradients(function, [Tensor(array, dtype="f64") for array in arrays], weights)
+            return [slopes(it) for it in gradients(function, [Tensor(it, dtype="f64") for it in arrays], weights)]
         if self.place == len(self.known):
             self.known.append(super().differences(function, arrays, weights))
         self.place += 1

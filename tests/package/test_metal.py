@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 from tallow import Device, DType, TallowError, Tensor, UnsupportedDType, fuse
 from tallow.metal_backend import MetalError
+from tallow.runtime.backends import backend
 
 pytest.importorskip("mlx.core", reason="MLX is not installed")
 
@@ -13,6 +14,8 @@ pytest.importorskip("mlx.core", reason="MLX is not installed")
 @pytest.fixture
 def metal(monkeypatch: pytest.MonkeyPatch) -> Device:
     monkeypatch.setenv("TALLOW_METAL_CPU", "1")
+    # An open device stays open: tests that run later in this process must not find it.
+    monkeypatch.setattr(backend, "_opened", {**backend._opened})
     return Device.metal()
 
 
