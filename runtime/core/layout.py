@@ -254,6 +254,12 @@ class Layout:
         return dims, strides
 
 
+def split(layout: Layout, dim: int) -> tuple[Layout, Layout]:
+    """The layout of the dims in front of `dim`, and that of the others."""
+    shape, strides = layout.shape, layout.strides
+    return Layout(shape[:dim], strides[:dim], layout.start_offset), Layout(shape[dim:], strides[dim:])
+
+
 def distinct(layouts: Iterable[Layout]) -> Iterable[Layout]:
     """The layouts, each of those that are equal once, in the order in which they come."""
     return {layout.number: layout for layout in layouts}.values()

@@ -66,12 +66,12 @@ class Call {
         Py_ssize_t size = 0;
         if (PyBytes_AsStringAndSize(items_.arguments, &bytes, &size) != 0)
             return;
-        if (size > static_cast<Py_ssize_t>(sizeof arguments_)) {
+        if (size > static_cast<Py_ssize_t>(most_bytes)) {
             PyErr_SetString(PyExc_TypeError, "a kernel takes too many arguments");
             return;
         }
         size_ = static_cast<size_t>(size);
-        memcpy(arguments_, bytes, size_);
+        arguments_ = bytes;
         if (items_.unaliased.count > Copies::most)
             PyErr_SetString(PyExc_TypeError, "a kernel reads too much of what it writes");
     }
@@ -89,7 +89,7 @@ class Call {
             PyErr_SetString(PyExc_TypeError, "a plan was given another number of arguments");
             return nullptr;
         }
-        alignas(8) uint8_t arguments[sizeof arguments_];
+        alignas(8) uint8_t arguments[most_bytes];
         memcpy(arguments, arguments_, size_);
         for (Py_ssize_t i = 0; i < items_.sources.count; ++i) {
             uint64_t address = 0;
@@ -250,12 +250,13 @@ class Call {
         return !index ? nullptr : PyObject_CallFunctionObjArgs(items_.wrong[0].tell, index.get(), nullptr);
     }
 
-    static constexpr size_t most_bytes = 512;
+    static constexpr size_t most_bytes = 1536;
 
     CallItems items_;
     const SharedItems& shared_ = *pointer_to<const SharedItems>(items_.shared);
     void (*kernel_)(const void*) = reinterpret_cast<void (*)(const void*)>(items_.kernel);
-    alignas(8) uint8_t arguments_[most_bytes] = {};
+    // Bytes of an object among the items.
+    const char* arguments_ = nullptr;
     size_t size_ = 0;
 };
 

@@ -126,8 +126,8 @@ template <typename T, typename Arguments> TALLOW_INLINE void triangle(const Argu
     }
 }
 
-// Every block has elements of one source, which follow each other there and stand in rows of the result. The launcher
-// takes the widest element that all sides allow.
+// Every block has elements of one source, which stand in rows of the result. The launcher takes the widest element that
+// all sides allow.
 template <typename T, typename Arguments> TALLOW_INLINE void join(const Arguments& arguments) {
     constexpr uint32_t sources = sizeof(arguments.first_blocks) / sizeof(uint32_t);
     uint32_t k = 0;
@@ -137,21 +137,23 @@ template <typename T, typename Arguments> TALLOW_INLINE void join(const Argument
             k += step;
     T* const result = pointer_to<T>(arguments.result) + arguments.offsets[k];
     const T* const source = pointer_to<const T>(arguments.sources[k]);
-    const uint32_t count = arguments.counts[k];
     const uint32_t width = arguments.widths[k];
+    const uint32_t count = arguments.rows * width;
     const uint32_t first = (block_index() - arguments.first_blocks[k]) * block_size * copy_elements + thread_index();
+    uint32_t lines[copy_elements];
     Pack<T, 1> values[copy_elements];
 #pragma unroll
     for (uint32_t i = 0; i < copy_elements; ++i) {
-        const uint32_t index = first + i * block_size;
-        values[i] = load_whole<1>(source + (index < count ? index : count - 1));
+        const uint32_t index = first + i * block_size < count ? first + i * block_size : count - 1;
+        lines[i] = divide(index, arguments.multipliers[k], arguments.shifts[k]);
+        const uint32_t column = index - lines[i] * width;
+        values[i] = load_whole<1>(source + (lines[i] * arguments.strides[k] + column * arguments.steps[k]));
     }
 #pragma unroll
     for (uint32_t i = 0; i < copy_elements; ++i) {
         const uint32_t index = first + i * block_size;
-        const uint32_t line = divide(index, arguments.multipliers[k], arguments.shifts[k]);
         if (index < count)
-            store_whole(result + (line * arguments.row + index - line * width), values[i]);
+            store_whole(result + (lines[i] * arguments.row + index - lines[i] * width), values[i]);
     }
 }
 

@@ -93,6 +93,8 @@ LAUNCHES: dict[str, tuple[int, Callable[[Tensor], object]]] = {
     "cat of columns": (1, lambda x: tallow.cat([x] * 16, 1)),
     "cat of many": (1, lambda x: tallow.cat([x] * 17, 1)),
     "cat of more than one launch joins": (2, lambda x: tallow.cat([x] * (JOIN_MANY_SOURCES + 1), 1)),
+    "cat of 90 slices": (1, lambda x: tallow.cat([x[:, 1:], x[:, :2], x[:, 1:3]] * 30, 1)),
+    "stack of 90 columns": (1, lambda x: tallow.stack([*x.unbind(1)] * 15)),
     "cat with a view": (2, lambda x: tallow.cat([x, x[:, ::2], x], 1)),
     "stack": (1, lambda x: tallow.stack([x, x], -1)),
     "arange, a product, and index_copy_ of one row": (

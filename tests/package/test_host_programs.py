@@ -23,8 +23,9 @@ from tallow.runtime.backends.cpu_backend.kernels import HostKernels
 from tallow.runtime.backends.cpu_backend.ops import native, native_copy, native_random, native_scan
 from tallow.runtime.backends.cpu_backend.storage import CpuStorage
 from tallow.runtime.program.builder import OpCall, ProgramBuilder, builds
-from tallow.runtime.program.program import HostCall, Program
+from tallow.runtime.program.program import Allocate, HostCall, Launch, Program
 from tallow.runtime.program.values import Buffer, Operand, dense
+from tallow.runtime.storage.calls import MOST_JOINED
 
 KERNELS = HostKernels.open()
 DEVICE = tl.Device.cpu().inner
@@ -60,6 +61,15 @@ def test_one_launch_is_one_call_made_in_c() -> None:
     assert x.to_numpy().tolist() == [4, 5, 6]
     gradients = program_of(native.joint, KERNELS, BinaryGradientsOp.MUL_GRADIENTS, row(x), row(x), row(x))
     assert [made.to_numpy().tolist() for made in compiled(DEVICE, gradients)(x, x, x)] == [[16, 25, 36]] * 2
+
+
+@pytest.mark.parametrize("count", [1, 3, MOST_JOINED])
+@pytest.mark.parametrize(("strides", "offset"), [((4, 1), 0), ((16, 1), 1), ((16, 2), 2), ((1, 8), 0)])
+@pytest.mark.parametrize("dim", [0, 1])
+def test_operands_are_joined_by_one_launch(count: int, strides: tuple[int, int], offset: int, dim: int) -> None:
+    x = Operand(stored(*range(48)), tl.Layout((3, 4), strides, offset))
+    program = program_of(native_copy.cat, KERNELS, x, dim, *[x] * (count - 1))
+    assert [type(step) for step in program.steps] == [Allocate, Launch]
 
 
 def test_several_steps_are_a_function_whose_text_can_be_read() -> None:

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from typing import Any
+
 import numpy as np
 import pytest
 import tallow
@@ -107,16 +110,44 @@ def test_cat_joins_any_layouts(device: Device, dim: int) -> None:
     same(cat(narrowed, dim), np.concatenate([np.take(array, [1], dim) for array in arrays], dim))
 
 
-def test_a_list_that_grows_leaves_no_plan_of_each_length(device: Device) -> None:
-    rows = numbers((MOST_JOINED + 12, 3), seed=2)
-    tensors: list[Tensor] = []
-    kept = []
-    for count, row in enumerate(rows, 1):
-        tensors.append(Tensor(row, device=device))
-        same(cat(tensors), rows[:count].reshape(-1))
-        same(stack(tensors, -1), rows[:count].T)
-        kept.append(len(device.inner.plans) + len(joining._joins))
-    assert kept[-1] == kept[MOST_JOINED]
+# Views of shape (3, 4) of an array (5, 9, 11).
+VIEWS: dict[str, Callable[[Any], Any]] = {
+    "contiguous": lambda x: x.reshape(-1)[7:19].reshape(3, 4),
+    "rows": lambda x: x[1, :6:2, 1:5],
+    "columns": lambda x: x[2, :3, 2:10:2],
+    "rows and columns": lambda x: x[3, :9:3, :8:2],
+    "transposed": lambda x: x[4, :4, :3].T,
+    "outer dims": lambda x: x[1:4, ::2, 5][:, :4],
+}
+
+
+@pytest.mark.parametrize("dtype", ["u8", "f16", "f32", "f64"])
+def test_any_number_of_views_is_joined(device: Device, dtype: str) -> None:
+    array = (np.arange(5 * 9 * 11) % 251).reshape(5, 9, 11)
+    if not device.supports(DType(dtype)):
+        pytest.skip(f"no {dtype}")
+    source = Tensor(array, dtype, device)
+    views = {name: (view(array).astype(source.dtype.numpy), view(source)) for name, view in VIEWS.items()}
+    lists = [[pair] * 3 for pair in views.values()]
+    lists += [(list(views.values()) * MOST_JOINED)[:count] for count in (7, MOST_JOINED, 2 * MOST_JOINED + 3)]
+    for pairs in lists:
+        arrays, tensors = ([*each] for each in zip(*pairs, strict=True))
+        for dim in (0, 1):
+            same(cat(tensors, dim), np.concatenate(arrays, dim))
+        for dim in (0, 1, -1):
+            same(stack(tensors, dim), np.stack(arrays, dim))
+
+
+def test_no_plan_has_more_operands_than_are_joined_at_once(device: Device) -> None:
+    rows = numbers((2 * MOST_JOINED + 12, 3), seed=2)
+    tensors = [Tensor(row, device=device) for row in rows]
+    before = {*device.inner.plans}, {*joining._joins}
+    for count in range(2 * MOST_JOINED - 2, len(tensors)):
+        same(cat(tensors[:count]), rows[:count].reshape(-1))
+        same(stack(tensors[:count], -1), rows[:count].T)
+    plans, joins = {*device.inner.plans} - before[0], {*joining._joins} - before[1]
+    assert max(len(key[-1]) for key in plans if key[0] == "cat") == 2 * (MOST_JOINED - 1)
+    assert max(map(len, joins)) == 2 + MOST_JOINED
 
 
 def test_joins_of_nothing_and_of_what_does_not_fit(device: Device) -> None:
@@ -133,6 +164,9 @@ def test_joins_of_nothing_and_of_what_does_not_fit(device: Device) -> None:
         cat([tensor, tensor[:, :2]])
     with pytest.raises(ShapeMismatch, match="or join them with cat"):
         stack([tensor, tensor[:, :2]])
+    for join in (cat, stack):
+        with pytest.raises(ShapeMismatch, match=r"\(2, 3, 4\).*\(2, 2, 4\)"):
+            join([tensor] * 2 * MOST_JOINED + [tensor[:, :2]])
     assert cat([tensor, tensor.to_dtype(tallow.DType.F64)]).dtype is tallow.DType.F64
     with pytest.raises(DTypeMismatch, match=r"^cat: .*to_dtype"):
         cat([tensor.to_dtype(tallow.DType.COMPLEX64), tensor.to_dtype(tallow.DType.I64)])

@@ -11,7 +11,7 @@ from ...core.argument import FIRST, dim_of, integer
 from ...core.check import require_alike_but
 from ...core.layout import Layout, distinct
 from ...core.result_shapes import concatenated
-from ...storage.calls import MOST_JOINED
+from ...storage.calls import MOST_JOINED, RECORDED
 from ..base import TensorBase, require_tensors
 from ..promotion import promote
 from .views import ViewMethods
@@ -27,6 +27,9 @@ class _Join(NamedTuple):
     others: tuple[Layout, ...]
     made: Layout
 
+
+# More elements of a tensor take longer to copy twice, as groups do, than a call without a plan.
+_MAX_GROUPED_ELEMENTS: Final = 1 << 13
 
 # By the op, the dim and the numbers of the layouts.
 _joins: Final[BoundedCache[tuple[object, ...], _Join]] = BoundedCache(1 << 12)
@@ -83,6 +86,9 @@ def _join_along(
         raise
     try:
         if len(tensors) > MOST_JOINED:
+            grouped: T | None = _join_groups(op, arrange, tensors, dim)
+            if grouped is not None:
+                return grouped
             join: _Join | None = arrange([tensor._layout for tensor in tensors], dim)
         else:
             join = _joins.get(found := tuple(key))
@@ -97,6 +103,20 @@ def _join_along(
     else:
         return tensors[0]._new(storage, join.made)
     return _join_along(op, arrange, tensors, dim, None)
+
+
+def _join_groups(op: str, arrange: Callable[[list[Layout], int], _Join], tensors: list[T], dim: int) -> T | None:
+    """Join groups of tensors, whose calls have plans, and then their results; None where that takes longer."""
+    layouts = {tensor._layout.number: tensor._layout for tensor in tensors}
+    if max(layout.elem_count for layout in layouts.values()) > _MAX_GROUPED_ELEMENTS:
+        return None
+    kinds = {tensor._storage.inner.kind for tensor in tensors}
+    if (len(kinds) > 1 or RECORDED in kinds) and len({tensor.dtype for tensor in tensors}) > 1:
+        return None
+    # An error names these shapes rather than those of joined groups.
+    join = arrange(list(layouts.values()), dim)
+    groups = [tensors[begin : begin + MOST_JOINED] for begin in range(0, len(tensors), MOST_JOINED)]
+    return _join_along("cat", _along, [_join_along(op, arrange, group, dim, None) for group in groups], join.dim, None)
 
 
 def _integer_dim(op: str, dim: object) -> int:

@@ -5,28 +5,25 @@ An op that writes to its operands returns no buffers, and None where NumPy does 
 
 from __future__ import annotations
 
-import itertools
 import math
-from typing import TYPE_CHECKING, Final, TypeAlias
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, NamedTuple, TypeAlias
+
+import numpy as np
 
 from ..... import results
 from .....kernels import host_arguments
+from .....kernels.constants import JOIN_ROWS_SOURCES
 from .....op import BinaryOp
-from ....core.layout import Layout
+from ....core.layout import Layout, split
 from ....core.shape import Shape
 from ....program.builder import ProgramBuilder
-from ....program.values import NOWHERE, Buffer, Operand, Parameter, StorageOrBuffer, filled
+from ....program.values import NOWHERE, Address, Buffer, Constant, Operand, Parameter, StorageOrBuffer, filled
 from ..values import THREADS, Snapshot
 from .native import MOVE, launch_map
 
 if TYPE_CHECKING:
     from ..kernels import HostKernels
-
-# What JOIN_ROWS has room for.
-_MOST_JOINED: Final = 8
-# Of more operands, NumPy joins those of fewer bytes on average in less time than calls for each take.
-_MOST_SHORT: Final = 16
-_LONG: Final = 1 << 20
 
 Written: TypeAlias = tuple[()] | None
 
@@ -97,31 +94,61 @@ def _write(build: ProgramBuilder, kernel: str | None, target: Operand, source: O
 
 def cat(build: ProgramBuilder, _kernels: HostKernels, first: Operand, dim: int, *others: Operand) -> Buffer | None:
     """As `copy.cat`; None where NumPy does it."""
-    operands = [first, *others]
-    *begins, _ = itertools.accumulate([operand.shape[dim] for operand in operands], initial=0)
     joined = results.cat(first, others, dim)
-    whole = Layout.contiguous(joined.shape)
-    if len(operands) > _MOST_SHORT and whole.elem_count * first.itemsize < _LONG * len(operands):
-        return None
-    if whole.elem_count == 0:
+    if math.prod(joined.shape) == 0:
         return None
     result = build.output(joined)
-    if len(operands) <= _MOST_JOINED and all(each.layout.is_contiguous and each.layout.elem_count for each in operands):
-        _join(build, result, operands, dim)
-        return result
-    for begin, operand in zip(begins, operands, strict=True):
-        if operand.layout.elem_count:
-            part = Layout(operand.shape, whole.strides, begin * whole.strides[dim])
-            launch_map(build, MOVE, [Operand(result, part)], [operand])
+    strides = Layout.contiguous(joined.shape).strides
+    row_stride = math.prod(joined.shape[dim:]) * first.itemsize
+    # Adjacent operands that one launch joins, and where they begin along the dim.
+    group: list[_Source] = []
+    begin = end = 0
+    for operand in (first, *others):
+        if operand.layout.elem_count == 0:
+            continue
+        source = _source(operand, dim)
+        if group and (source is None or len(group) == JOIN_ROWS_SOURCES):
+            _join(build, result.address + begin * strides[dim] * first.itemsize, group, row_stride)
+            group = []
+        if source is None:
+            launch_map(build, MOVE, [Operand(result, Layout(operand.shape, strides, end * strides[dim]))], [operand])
+        else:
+            begin = begin if group else end
+            group.append(source)
+        end += operand.shape[dim]
+    if group:
+        _join(build, result.address + begin * strides[dim] * first.itemsize, group, row_stride)
     return result
 
 
-def _join(build: ProgramBuilder, result: Buffer, operands: list[Operand], dim: int) -> None:
-    """Join contiguous operands along a dim: of each, the dims from that one on are rows."""
-    rows = math.prod(operands[0].shape[:dim])
-    lengths = [operand.layout.elem_count // rows * operand.itemsize for operand in operands]
+class _Source(NamedTuple):
+    """An operand of `join_rows`: its rows, and the numbers of its JoinedSource."""
+
+    operand: Operand
+    rows: int
+    numbers: tuple[int, int, int, int, int]
+
+
+def _source(operand: Operand, dim: int) -> _Source | None:
+    """The rows of an operand from a dim on; None if they, or the elements of one, have more strides than the kernel."""
+    itemsize, (outer, inner) = operand.itemsize, split(operand.layout, dim)
+    rows, length = outer.elem_count, inner.elem_count * itemsize
+    (_, row_strides), (counts, strides) = outer.collapsed(), inner.collapsed()
+    if len(row_strides) > 1 or len(counts) > 2:
+        return None
+    row_stride = sum(row_strides) * itemsize
+    if strides in ((), (1,)):
+        return _Source(operand, rows, (length, row_stride, 0, 0, 0))
+    run_stride = strides[0] * itemsize if len(counts) == 2 else 0
+    return _Source(operand, rows, (length, row_stride, counts[-1], run_stride, strides[-1] * itemsize))
+
+
+def _join(build: ProgramBuilder, result: Address, sources: Sequence[_Source], row_stride: int) -> None:
+    """Concatenate rows of sources in each row of a result."""
+    table = np.array([source.numbers for source in sources], np.uint64)
     packed = host_arguments.join_rows(
-        result=result.address, sources=filled([each.address for each in operands], _MOST_JOINED, NOWHERE),
-        lengths=filled(lengths, _MOST_JOINED, 0), rows=rows, operands=len(operands), threads=THREADS,
+        result=result, table=Constant(table.ravel()).address, rows=sources[0].rows, width=int(table[:, 0].sum()),
+        row_stride=row_stride, itemsize=sources[0].operand.itemsize, operands=len(sources), threads=THREADS,
+        sources=filled([source.operand.address for source in sources], JOIN_ROWS_SOURCES, NOWHERE),
     )  # fmt: skip
     build.launch("span", "join_rows", 1, packed)

@@ -11,7 +11,7 @@ from typing import Final, NamedTuple
 from ..... import results
 from .....kernels import arguments
 from .....kernels.constants import ACCESS_BYTES, BLOCK_SIZE, COPY_ELEMENTS, FILL_PACKS, JOIN_MANY_SOURCES, JOIN_SOURCES
-from ....core.layout import Layout
+from ....core.layout import Layout, split
 from ....core.shape import Shape
 from ....program.builder import ProgramBuilder
 from ....program.values import (
@@ -33,6 +33,8 @@ from .scalar import element_words, repeated_bits
 # Fewer bytes of a source than these a kernel joins with others; more of them, if they are one piece, the driver copies
 # as quickly. Kernels number less than 2**31 elements.
 _LONG_ROWS: Final = {True: 1 << 24, False: LIMIT}
+# Fewer bytes of elements that are apart it joins with others; a copy of more of them goes through tiles.
+_LONG_STEPS: Final = 1 << 20
 # Of narrower elements a tile is larger: to read few of them as they lie takes less time.
 _LEAST_TILED_BYTES: Final = 4
 # The widest element that fill kernels know, in bytes.
@@ -173,6 +175,18 @@ def copy_strided_src(build: ProgramBuilder, source: Operand, target: StorageOrBu
     copy(build, source, Operand(target, Layout.contiguous(source.shape, offset)))
 
 
+class _Source(NamedTuple):
+    """What a kernel joins: rows that begin at an offset in those of the result, all numbers in elements."""
+
+    address: Address
+    width: int
+    offset: int
+    stride: int
+    """From where a row begins to where the next one does."""
+    step: int
+    """From an element of a row to the next one."""
+
+
 class _Join(NamedTuple):
     """One launch that joins sources."""
 
@@ -193,46 +207,59 @@ def cat(build: ProgramBuilder, first: Operand, dim: int, *others: Operand) -> Bu
     strides = row_major(joined.shape)
     # From where a row of the result begins to where the next one does: the only row has no next one.
     row = joined.shape[dim] * inner if rows > 1 else 0
-    # The address of each source that a kernel joins, its elements in a row, and where they begin in one of the result.
-    together: list[tuple[Address, int, int]] = []
+    # By whether elements are side by side, which kernels join as wider ones: the sources that a kernel joins.
+    together: dict[bool, list[_Source]] = {True: [], False: []}
     for operand in operands:
         width, offset = operand.shape[dim] * inner, place * inner
         place += operand.shape[dim]
-        if operand.layout.is_contiguous and rows * width * itemsize < _LONG_ROWS[rows == 1]:
-            together += [(operand.address, width, offset)] if rows * width else []
+        if rows * width == 0:
+            continue
+        if (source := _source(operand, dim, rows, width, offset)) is not None:
+            together[source.step == 1].append(source)
         else:
-            # What the driver copies as one piece, and what does not lie in rows.
             copy(build, operand, Operand(result, Layout(operand.shape, strides, offset)))
-    for begin in range(0, len(together), JOIN_MANY_SOURCES):
-        addresses, widths, offsets = zip(*together[begin : begin + JOIN_MANY_SOURCES], strict=True)
-        alignment = alignment_of(*addresses)
-        join = _join(rows, widths, offsets, row, itemsize, alignment)
-        packed = join.pack(result=result.address, sources=filled(addresses, join.room, NOWHERE))
-        build.launch("copy", join.kernel, join.blocks, packed)
+    for sources in together.values():
+        for begin in range(0, len(sources), JOIN_MANY_SOURCES):
+            addresses, *parts = zip(*sources[begin : begin + JOIN_MANY_SOURCES], strict=True)
+            alignment = alignment_of(*addresses)
+            join = _join(rows, row, itemsize, alignment, *parts)
+            packed = join.pack(result=result.address, sources=filled(addresses, join.room, NOWHERE))
+            build.launch("copy", join.kernel, join.blocks, packed)
     return result
 
 
+def _source(operand: Operand, dim: int, rows: int, width: int, offset: int) -> _Source | None:
+    """A source that a kernel joins with others; None where a copy of its own takes less time, or its strides differ."""
+    nbytes = rows * width * operand.itemsize
+    if operand.layout.is_contiguous:
+        return _Source(operand.address, width, offset, width, 1) if nbytes < _LONG_ROWS[rows == 1] else None
+    (_, outer), (_, inner) = (part.collapsed() for part in split(operand.layout, dim))
+    stride, step = (sum(outer), inner[0] if inner else 1) if len(outer) <= 1 >= len(inner) else (0, 0)
+    if step == 0 or operand.layout.end >= LIMIT or nbytes >= (LIMIT if step == 1 else _LONG_STEPS):
+        return None
+    return _Source(operand.address, width, offset, stride, step)
+
+
 @lru_cache(maxsize=1024)
-def _join(rows: int, widths: Dims, offsets: Dims, row: int, itemsize: int, alignment: int) -> _Join:
+def _join(
+    rows: int, row: int, itemsize: int, alignment: int, widths: Dims, offsets: Dims, strides: Dims, steps: Dims
+) -> _Join:
     width = itemsize
-    while 2 * width <= alignment and all(size * itemsize % (2 * width) == 0 for size in (*widths, *offsets, row)):
+    sizes = (*widths, *offsets, *strides, row)
+    while 2 * width <= alignment and set(steps) == {1} and all(size * itemsize % (2 * width) == 0 for size in sizes):
         width *= 2
     together = width // itemsize
-    widths, offsets, row = (
-        tuple(size // together for size in widths),
-        tuple(o // together for o in offsets),
-        row // together,
-    )
-    counts = tuple(rows * size for size in widths)
-    blocks = [ceil_divide(count, COPY_ELEMENTS * BLOCK_SIZE) for count in counts]
+    widths, offsets, strides = (tuple(size // together for size in each) for each in (widths, offsets, strides))
+    blocks = [ceil_divide(rows * size, COPY_ELEMENTS * BLOCK_SIZE) for size in widths]
     first_blocks = tuple(itertools.accumulate(blocks[:-1], initial=0))
     multipliers, shifts = zip(*map(divisor, widths), strict=True)
     are_few = len(widths) <= JOIN_SOURCES
     room = JOIN_SOURCES if are_few else JOIN_MANY_SOURCES
     pack = partial(
         arguments.join if are_few else arguments.join_many, first_blocks=filled(first_blocks, room, (1 << 32) - 1),
-        counts=filled(counts, room, 0), widths=filled(widths, room, 0), multipliers=filled(multipliers, room, 0),
-        shifts=filled(shifts, room, 0), offsets=filled(offsets, room, 0), row=row,
+        widths=filled(widths, room, 0), multipliers=filled(multipliers, room, 0), shifts=filled(shifts, room, 0),
+        strides=filled(strides, room, 0), steps=filled(steps, room, 0), offsets=filled(offsets, room, 0),
+        row=row // together, rows=rows,
     )  # fmt: skip
     return _Join(f"join_{'' if are_few else 'many_'}b{8 * width}", room, sum(blocks), pack)
 
