@@ -413,6 +413,17 @@ def tensor_methods(spec: Spec) -> Mapping[str, str]:
     return methods
 
 
+def written_out(spec: Spec, node: Node) -> Node:
+    """A formula with formulas of other primitives in the place of those that no tensor method computes."""
+    if not isinstance(node, Call):
+        return node
+    arguments = tuple(written_out(spec, argument) for argument in node.arguments)
+    primitive = spec.primitives.get(node.primitive)
+    if primitive is None or primitive.formula is None or primitive.name in {*OPERATORS, *tensor_methods(spec)}:
+        return Call(node.primitive, arguments, node.offset)
+    return written_out(spec, inlined(primitive.formula.node, dict(zip(primitive.parameters, arguments, strict=True))))
+
+
 def _of_sum(spec: Spec, functor: Functor, monoid: Monoid) -> Node:
     """The gradient of the elements of a sum: the sum's own, of what each contributes."""
     if not is_sum(monoid):
@@ -626,6 +637,8 @@ def _check_gradient(spec: Spec, functor: Functor, problems: Problems) -> Collect
         if formula.node == derived.get(operand):
             message = f"'gradient' of '{operand}' of op '{functor.name}' follows from its formula; remove it"
             problems.note(formula.location, message)
+    if functor.is_of_rows:
+        found = {operand: written_out(spec, node) for operand, node in found.items()}
     numbers = {*functor.parameters, COUNT}
     parts = (part for node in found.values() for part in calls(node))
     return {part.primitive for part in parts if not {*names(part)} <= numbers}

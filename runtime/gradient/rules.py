@@ -292,34 +292,6 @@ def solve(g: Tensor, x: Tensor, result: Tensor) -> tuple[Tensor, Tensor]:
     return -(of_values @ result.mT), of_values
 
 
-def softmax(g: Tensor, result: Tensor, dim: int) -> Tensor:
-    """That of softmax."""
-    return result._like(result._storage.softmax_gradient(result._layout, g._storage, g._layout, dim))
-
-
-def softmax_result(g: Tensor, result: Tensor, gradient: Tensor, dim: int) -> Tensor:
-    """That of the result of softmax, of which and of its gradient that of softmax was made."""
-    g_wide, y, before = widened(g), widened(result), widened(gradient)
-    sums = (g_wide * y).sum(dim, keepdim=True), (before * y).sum(dim, keepdim=True)
-    return (g_wide * (before - sums[1]) - before * sums[0]).to_dtype(g.dtype)
-
-
-def log_softmax(g: Tensor, result: Tensor, dim: int) -> Tensor:
-    """That of log_softmax."""
-    return result._like(result._storage.log_softmax_gradient(result._layout, g._storage, g._layout, dim))
-
-
-def log_softmax_gradient(g: Tensor, result: Tensor, dim: int) -> Tensor:
-    """That of the gradient of which that of log_softmax was made."""
-    g_wide = widened(g)
-    return (g_wide - (g_wide * widened(result).exp()).sum(dim, keepdim=True)).to_dtype(g.dtype)
-
-
-def log_softmax_result(g: Tensor, result: Tensor, gradient: Tensor, dim: int) -> Tensor:
-    """That of the result of log_softmax, of which and of its gradient that of log_softmax was made."""
-    return (-widened(g) * widened(result).exp() * widened(gradient).sum(dim, keepdim=True)).to_dtype(g.dtype)
-
-
 def widened(x: Tensor) -> Tensor:
     """A tensor in the dtype in which its elements are computed."""
     return x.to_dtype(x.dtype.compute)
@@ -342,6 +314,11 @@ def cross_entropy(
     return x._like(x._storage.cross_entropy_gradient(x._layout, *numbers, *places, dim, ignore_index, overwrites))
 
 
+def _of_softmax(g: Tensor, shares: Tensor, dim: int) -> Tensor:
+    """That of what softmax made shares of."""
+    return g._like(g._storage.softmax_gradient(g._layout, shares._storage, shares._layout, dim))
+
+
 def cross_entropy_gradient(
     g: Tensor, x: Tensor, gradient: Tensor, targets: Tensor, dim: int, ignore_index: int
 ) -> tuple[Tensor | None, ...]:
@@ -354,7 +331,8 @@ def cross_entropy_gradient(
     place = is_counted.where(wide, 0).unsqueeze(dim)
     counted, shares = is_counted.where(gradient, 0).unsqueeze(dim), widened(x).softmax(dim)
     of_losses = (widened(g) * shares).sum(dim) - widened(g).gather(place, dim).squeeze(dim)
-    return softmax(widened(g) * counted, shares, dim).to_dtype(x.dtype), None, is_counted.where(of_losses, 0)
+    of_shares = _of_softmax(widened(g) * counted, shares, dim)
+    return of_shares.to_dtype(x.dtype), None, is_counted.where(of_losses, 0)
 
 
 def ratio_of_sums(x: tuple[Storage, Layout], divisor: tuple[Storage, Layout]) -> tuple[Storage, ...]:

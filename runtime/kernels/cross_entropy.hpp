@@ -2,9 +2,105 @@
 #pragma once
 
 #include "index.hpp"
-#include "softmax.hpp"
+#include "rows.hpp"
 
 namespace tallow {
+
+// e**x of numbers that are not above 0, as exact as an element of type T shows.
+template <typename T> TALLOW_INLINE compute_type<T> row_exponential(compute_type<T> x) {
+    if constexpr (sizeof(T) == 2)
+        return rough_exp2(x * 1.44269504f);
+    else
+        return exp(x);
+}
+
+// What is known of a row, or of a part of it: its highest number, and the sum of e**(element - highest). Finished, the
+// second is what a result is made with: the reciprocal of the sum, or its logarithm.
+template <typename T> struct Exponentials {
+    using Value = compute_type<T>;
+    Value highest;
+    Value sum;
+
+    static TALLOW_INLINE Exponentials none() {
+        return {-infinity(Value{}), Value{0}};
+    }
+    // What is subtracted where all numbers so far may be -inf.
+    static TALLOW_INLINE Value pivot(Value highest) {
+        return highest == -infinity(Value{}) ? Value{0} : highest;
+    }
+    // The sum as one of e**(element - pivot).
+    TALLOW_INLINE Value scaled(Value pivot) const {
+        return sum * row_exponential<T>(highest - pivot);
+    }
+    TALLOW_INLINE void add(const Exponentials& other) {
+        const Value most = JoinHighestNumber::combine(highest, other.highest);
+        *this = {most, scaled(pivot(most)) + other.scaled(pivot(most))};
+    }
+    TALLOW_INLINE void add(Value x) {
+        const Value most = JoinHighestNumber::combine(highest, x);
+        *this = {most, scaled(pivot(most)) + row_exponential<T>(x - pivot(most))};
+    }
+    // What the threads of a team know together.
+    TALLOW_INLINE Exponentials of_team(Team& team) const {
+        const Value most = team.highest(highest);
+        return {most, team.sum(scaled(pivot(most)))};
+    }
+    TALLOW_INLINE Exponentials finished(bool is_log) const {
+        return {highest, is_log ? log(sum) : Value{1} / sum};
+    }
+    TALLOW_INLINE Value result(Value x, bool is_log) const {
+        return is_log ? (x - highest) - sum : row_exponential<T>(x - highest) * sum;
+    }
+};
+
+template <typename T> TALLOW_INLINE T no_number() {
+    return convert<T>(-infinity(compute_type<T>{}));
+}
+
+// What a thread of a team knows of packs [begin, end) of a row, of which it takes every team-th: several at once.
+template <typename T>
+TALLOW_INLINE Exponentials<T> measure_exponentials(const Row<T>& row, uint32_t begin, uint32_t end, uint32_t team) {
+    using Known = Exponentials<T>;
+    using Value = compute_type<T>;
+    Known known = Known::none();
+    for (uint32_t k = begin + place_in_team(team); k < end; k += reduce_in_flight * team) {
+        Registers<access_bytes> loaded[reduce_in_flight];
+#pragma unroll
+        for (uint32_t p = 0; p < reduce_in_flight; ++p) {
+            // What is behind the end is read again, and counts for nothing.
+            const uint32_t wanted = k + p * team;
+            loaded[p] = row.load(row.elements, row.place(wanted < end ? wanted : k), no_number<T>());
+        }
+        Value highest = known.highest;
+#pragma unroll
+        for (uint32_t p = 0; p < reduce_in_flight; ++p)
+#pragma unroll
+            for (uint32_t i = 0; i < Row<T>::pack; ++i)
+                highest = JoinHighestNumber::combine(highest, to_compute(take_element<T>(loaded[p], i)));
+        const Value pivot = Known::pivot(highest);
+        Value sum = known.scaled(pivot);
+#pragma unroll
+        for (uint32_t p = 0; p < reduce_in_flight; ++p) {
+            Value part = 0;
+#pragma unroll
+            for (uint32_t i = 0; i < Row<T>::pack; ++i)
+                part += row_exponential<T>(to_compute(take_element<T>(loaded[p], i)) - pivot);
+            sum += k + p * team < end ? part : Value{0};
+        }
+        known = {highest, sum};
+    }
+    return known;
+}
+
+// Long rows, a block for each part, which says what it knows of it.
+template <typename T, typename Arguments> TALLOW_INLINE void cross_entropy_measure(const Arguments& arguments) {
+    Team team{block_size};
+    visit_parts<T, 1>(arguments, [&](const RowPart& part, const Row<T>& row, const uint64_t(&)[1]) {
+        const auto known = measure_exponentials(row, part.begin, part.end, block_size).of_team(team);
+        if (thread_index() == 0)
+            pointer_to<Exponentials<T>>(arguments.parts)[part.part] = known;
+    });
+}
 
 // The target at a place, or `no_row` where it counts for nothing.
 template <typename Arguments> TALLOW_INLINE int64_t target_at(const Arguments& arguments, uint64_t place) {
@@ -17,7 +113,7 @@ template <typename Arguments> TALLOW_INLINE int64_t target_at(const Arguments& a
     return targets[0];
 }
 
-// A team reads a row once, or joins what softmax_measure knows of its parts. Operand 1 is the targets.
+// A team reads a row once, or joins what cross_entropy_measure knows of its parts. Operand 1 is the targets.
 template <typename T, typename Arguments> TALLOW_INLINE void cross_entropy(const Arguments& arguments) {
     using Known = Exponentials<T>;
     using Value = compute_type<T>;

@@ -83,30 +83,6 @@ template <typename T> TALLOW_INLINE double powers_of(const T* values, uint64_t c
     return sum_of(static_cast<const float*>(powers), count, [](float x) { return x; });
 }
 
-template <typename T, typename Arguments> TALLOW_INLINE void softmax_rows(const Arguments& arguments) {
-    run_rows(arguments, [&](uint64_t row) {
-        const uint64_t length = arguments.length;
-        const T* const source = pointer_to<const T>(arguments.source) + row * length;
-        T* const result = pointer_to<T>(arguments.result) + row * length;
-        const float most = largest_of(source, length);
-        float held[held_length];
-        const bool is_held = length <= held_length;
-        double sum = 0.0;
-        for_pieces(length, [&](uint64_t first, uint64_t count) {
-            sum += powers_of(source + first, count, most, held + (is_held ? first : 0));
-        });
-        const auto share = static_cast<float>(1.0 / sum);
-        for_pieces(length, [&](uint64_t first, uint64_t count) {
-            float* const powers = held + (is_held ? first : 0);
-            if (!is_held)
-                powers_of(source + first, count, most, powers);
-            map_span(
-                count, [=](float x) { return round_from<T>(x * share); }, result + first,
-                static_cast<const float*>(powers));
-        });
-    });
-}
-
 // The largest element of a row, and the logarithm of the sum of the exponentials of the elements minus it.
 struct RowTotal {
     float most;
@@ -120,44 +96,6 @@ template <typename T> __attribute__((noinline)) RowTotal row_total(const T* row,
         sum += powers_of(row + first, count, most, powers);
     });
     return {most, log(sum)};
-}
-
-template <typename T, typename Arguments> TALLOW_INLINE void log_softmax_rows(const Arguments& arguments) {
-    run_rows(arguments, [&](uint64_t row) {
-        const T* const source = pointer_to<const T>(arguments.source) + row * arguments.length;
-        T* const result = pointer_to<T>(arguments.result) + row * arguments.length;
-        const RowTotal total = row_total(source, arguments.length);
-        // Neither is above 0: nothing that was rounded cancels.
-        const float most = total.most, logarithm = static_cast<float>(total.logarithm);
-        map_span(
-            arguments.length, [=](T x) { return round_from<T>(to_compute(x) - most - logarithm); }, result, source);
-    });
-}
-
-// Of results y of softmax and their gradients g: y * (g - sum of g * y), or g - e**y * sum of g where those are
-// logarithms.
-template <typename T, bool IsLog, typename Arguments>
-TALLOW_INLINE void softmax_gradient_rows(const Arguments& arguments) {
-    run_rows(arguments, [&](uint64_t row) {
-        const uint64_t length = arguments.length;
-        const T* const source = pointer_to<const T>(arguments.source) + row * length;
-        const T* const gradient = pointer_to<const T>(arguments.gradient) + row * length;
-        T* const result = pointer_to<T>(arguments.result) + row * length;
-        double sum = 0.0;
-        for_pieces(length, [&](uint64_t first, uint64_t count) {
-            float terms[row_piece];
-            map_span(
-                count, [](T y, T g) { return IsLog ? to_compute(g) : to_compute(y) * to_compute(g); }, terms,
-                source + first, gradient + first);
-            sum += sum_of(static_cast<const float*>(terms), count, [](float x) { return x; });
-        });
-        const auto total = static_cast<float>(sum);
-        const auto make = [=](T made, T given) {
-            const float y = to_compute(made), g = to_compute(given);
-            return round_from<T>(IsLog ? g - exp(y) * total : y * (g - total));
-        };
-        map_span(length, make, result, source, gradient);
-    });
 }
 
 // The elements of a row, plus those of the residual where there is one: the sums, rounded, are a result too.

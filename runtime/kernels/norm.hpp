@@ -169,7 +169,8 @@ TALLOW_INLINE Moments<compute_type<T>> measure_moments(const Norm& norm, const R
     return known;
 }
 
-// Long rows, as those of softmax.
+// Long rows, a block for each part. A first kernel tells the second one what is known of each; with one part a row, the
+// second one finds out itself.
 template <typename T, typename Arguments> TALLOW_INLINE void norm_measure(const Arguments& arguments) {
     begin_norm<T>(arguments);
     Team team{block_size};

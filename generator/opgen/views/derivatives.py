@@ -39,7 +39,16 @@ from opgen.gradient_ops import GRADIENT, JOINT, TAKEN, Ops, by_size, is_step, op
 from opgen.model import GRADIENT_KINDS, JOINT_KIND, METHOD_OP, NAMED, ROW, Functor, Monoid, Position, Spec
 from opgen.rows import DETACH, MAX, MIN, POSITION, SUM, readable
 from opgen.scan_gradients import NUMBER, explained, scan_gradients
-from opgen.scopes import COUNT, ITSELF, decisive, derivatives, is_differentiable, is_plain_sum, tensor_methods
+from opgen.scopes import (
+    COUNT,
+    ITSELF,
+    decisive,
+    derivatives,
+    is_differentiable,
+    is_plain_sum,
+    tensor_methods,
+    written_out,
+)
 from opgen.views.dispatch import op_classes
 from opgen.views.python import quoted
 
@@ -138,7 +147,9 @@ def _row_gradient(spec: Spec, functor: Functor, words: "_Words") -> View:
     """The gradients of an op of rows that its gradient op computes, as functions of tensors."""
     found = derivatives(spec, functor) if is_differentiable(spec, functor) else {}
     operands = [
-        _operand(functor, name, node, words, None, {}) for name, node in found.items() if isinstance(node, Call)
+        _operand(functor, name, written_out(spec, node), words, None, {})
+        for name, node in found.items()
+        if isinstance(node, Call)
     ]
     functions = [operand for operand in operands if operand.parts]
     return View(made_from=(functor.location,), member=functor.member, name=functor.name, operands=operands,

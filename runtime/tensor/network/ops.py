@@ -7,7 +7,7 @@ from typing import Any, Final, Self, TypeVar, overload
 from ....dtype import DType
 from ....storage import Storage
 from ...base.error import DTypeMismatch, InvalidArgument, InvalidIndex, UnsupportedDType, shown
-from ...core.argument import REQUIRED, dim_of, integer, text
+from ...core.argument import integer, text
 from ...core.extensions import extensions
 from ...core.layout import Layout
 from ..base import TensorBase, named, parts, require_tensors
@@ -23,31 +23,6 @@ class NetworkOpMethods(IndexMethods):
     """Softmax and what is made of it, normalisation, and rotary embeddings."""
 
     __slots__ = ()
-
-    def softmax(self, dim: int = REQUIRED, axis: int | None = None) -> Self:
-        """Normalise the exponentials along `dim` to a sum of 1: exp(x - m) / sum(exp(x - m)), where m is the largest x.
-
-        bf16 and f16 are computed in f32. Where all are -inf the result is NaN.
-
-        >>> tl.Tensor([[0.0, 0.0], [1.0, 2.0]]).softmax(1)
-        Tensor([[0.5000, 0.5000],
-                [0.2689, 0.7311]], dtype=f32)
-        """
-        if axis is not None:
-            dim = dim_of("softmax", dim, axis)
-        layout = self._layout
-        return self._like(self._storage.softmax(layout, layout.shape.dim("softmax", dim)))
-
-    def log_softmax(self, dim: int = REQUIRED, axis: int | None = None) -> Self:
-        """Logarithm of `softmax` along `dim`, without overflow: x - m - log(sum(exp(x - m))), where m is the largest x.
-
-        >>> tl.Tensor([0.0, 0.0]).log_softmax(0)
-        Tensor([-0.6931, -0.6931], dtype=f32)
-        """
-        if axis is not None:
-            dim = dim_of("log_softmax", dim, axis)
-        layout = self._layout
-        return self._like(self._storage.log_softmax(layout, layout.shape.dim("log_softmax", dim)))
 
     @overload
     def layer_norm(

@@ -82,7 +82,7 @@ def softmax_gradient(bench: Bench) -> None:
         placement = ("contiguous", "offset", "broadcast all", "narrowed columns")[number // 2 % 4]
         gradient = draw_rows(bench, Case(shape, placement if len(shape) > 1 else "contiguous"))
         where = bench.where(fact)
-        storage = getattr(x.storage, bench.cell.method)(x.layout, gradient.storage, gradient.layout, dim)
+        storage = getattr(gradient.storage, bench.cell.method)(gradient.layout, x.storage, x.layout, dim)
         got = bench.read(storage, bench.name, shape, where)
         expected, slack = oracle.softmax_gradient(bench.name, x.values, gradient.values, dim, is_log=is_log)
         inputs = {"y": x.values, "g": gradient.values}
