@@ -4,6 +4,8 @@ A row formula calls reductions of spec/functors/reduce.yaml on expressions of th
 rewritten to sums, maxima and minima, which every backend has, ordered into passes over the row, and differentiated.
 """
 
+import itertools
+import math
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -181,6 +183,16 @@ class Passes:
         """The numbers of a row, in the order in which they become known."""
         return tuple(name for each in self.passes for name in (*(join.name for join in each.joins), *each.constants))
 
+    def padding(self, operands: Sequence[str]) -> Mapping[str, float] | None:
+        """Elements, 0 or -inf by operand, that contribute nothing to any reduction; None if there are no such."""
+        joins = [join for each in self.passes for join in each.joins]
+        maxima = {join.name: join.contribution for join in joins if join.kind == MAX}
+        for values in itertools.product((0.0, -math.inf), repeat=len(operands)):
+            padding = dict(zip(operands, values, strict=True))
+            if all(_value(join.contribution, padding, maxima) == _IDENTITIES[join.kind] for join in joins):
+                return padding
+        return None
+
     @property
     def rescaled(self) -> tuple[bool, ...]:
         """By pass, whether it sums multiples of e**-m, where m is the maximum that the pass before joins, and no more.
@@ -195,6 +207,37 @@ class Passes:
             and all(join.kind == SUM and _is_multiple(join.contribution, last.joins[0].name) for join in each.joins)
             for last, each in zip(before, self.passes, strict=False)
         )
+
+
+_IDENTITIES: Final = {SUM: 0.0, MAX: -math.inf, MIN: math.inf}
+
+
+def _value(node: Node, operands: Mapping[str, float], maxima: Mapping[str, Node]) -> float | None:
+    """Return what a formula is where the operands have these values; None where that depends on others."""
+    if isinstance(node, Number):
+        return float(node.value)
+    if isinstance(node, Name):
+        return operands.get(node.text)
+    values = [_value(argument, operands, maxima) for argument in node.arguments]
+    first, last = node.arguments[0], node.arguments[-1]
+    if (
+        node.primitive == SUBTRACT
+        and values[0] == -math.inf
+        and isinstance(last, Name)
+        and maxima.get(last.text) == first
+    ):
+        # If that maximum is -inf or NaN, elements of the row are too, and give NaN where this does.
+        return -math.inf
+    match node.primitive, values:
+        case "exp" | "exp_below_zero", [float(x)]:
+            return math.exp(x) if x <= 0 else None
+        case op, [float(x)] if op == NEGATE:
+            return -x
+        case op, [float(x), float(y)] if op == MULTIPLY:
+            return x * y
+        case op, [float(x), float(y)] if op == ADD:
+            return x + y
+    return None
 
 
 def _is_multiple(node: Node, maximum: str) -> bool:

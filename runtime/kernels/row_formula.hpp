@@ -9,6 +9,7 @@
 //         static constexpr uint32_t known = 2;       // numbers of the row: joined, or computed from these in `finish`
 //         static constexpr uint32_t in_registers = 1;  // optional, see operands_in_registers
 //         static constexpr uint32_t rescaled = 2;      // optional, see is_rescaled
+//         static constexpr uint32_t padding = 1;       // optional, see has_padding
 //         template <uint32_t Pass> struct Joined;    // RowJoins: what pass Pass reduces
 //         // What one element contributes to each of the joins of a pass.
 //         template <uint32_t Pass, typename T>
@@ -39,6 +40,26 @@ template <typename T, typename Functor> struct RowOf {
     Value known[Functor::known ? Functor::known : 1];
 };
 
+// NaN wins. Of 0.0 and -0.0 NVIDIA's instruction takes the larger one, and the others take the second operand.
+template <typename Value> TALLOW_INLINE Value join_maximum(Value x, Value y) {
+#if defined(TALLOW_NVIDIA) && defined(__CUDA_ARCH__)
+    if constexpr (sizeof(Value) == 4) {
+        asm("max.NaN.f32 %0, %1, %2;" : "=f"(x) : "f"(x), "f"(y));
+        return x;
+    }
+#endif
+    return maximum(x, y);
+}
+template <typename Value> TALLOW_INLINE Value join_minimum(Value x, Value y) {
+#if defined(TALLOW_NVIDIA) && defined(__CUDA_ARCH__)
+    if constexpr (sizeof(Value) == 4) {
+        asm("min.NaN.f32 %0, %1, %2;" : "=f"(x) : "f"(x), "f"(y));
+        return x;
+    }
+#endif
+    return minimum(x, y);
+}
+
 // Reductions. NaN wins in maxima and minima.
 struct JoinSums {
     static constexpr bool is_commutative = true;
@@ -49,14 +70,14 @@ struct JoinSums {
         return x + y;
     }
 };
-// Not commutative: of 0.0 and -0.0 the second operand is taken.
+// Not commutative where the second one of 0.0 and -0.0 is taken.
 struct JoinHighest {
     static constexpr bool is_commutative = false;
     template <typename Value> static TALLOW_INLINE Value identity() {
         return -infinity(Value{});
     }
     template <typename Value> static TALLOW_INLINE Value combine(Value x, Value y) {
-        return maximum(x, y);
+        return join_maximum(x, y);
     }
 };
 struct JoinLowest {
@@ -65,7 +86,7 @@ struct JoinLowest {
         return infinity(Value{});
     }
     template <typename Value> static TALLOW_INLINE Value combine(Value x, Value y) {
-        return minimum(x, y);
+        return join_minimum(x, y);
     }
 };
 
@@ -105,5 +126,11 @@ template <typename Functor>
 constexpr uint32_t rescaled_passes<Functor, typename VoidOf<decltype(Functor::rescaled)>::type> = Functor::rescaled;
 template <typename Functor, uint32_t Pass>
 constexpr bool is_rescaled = Pass < Functor::passes && (rescaled_passes<Functor> >> Pass & 1) != 0;
+
+// Whether there are elements that contribute nothing to any reduction, which kernels put behind the end of a row: -inf
+// of operand k where bit k of `padding` is set, and 0 where it is clear.
+template <typename Functor, typename = void> constexpr bool has_padding = false;
+template <typename Functor>
+constexpr bool has_padding<Functor, typename VoidOf<decltype(Functor::padding)>::type> = true;
 
 } // namespace tallow

@@ -133,6 +133,19 @@ struct RowInRegisters {
 #pragma unroll
             for (uint32_t k = 0; k < operands; ++k)
                 loaded[k][v] = accesses[k][v].vector();
+        if constexpr (has_padding<Functor>) {
+#pragma unroll
+            for (uint32_t v = 0; v < Vectors; ++v) {
+                Vector vectors[operands];
+#pragma unroll
+                for (uint32_t k = 0; k < operands; ++k)
+                    vectors[k] = loaded[k][v];
+                pad_vectors<Functor, T, N>(vectors, index(v), length);
+#pragma unroll
+                for (uint32_t k = 0; k < operands; ++k)
+                    loaded[k][v] = vectors[k];
+            }
+        }
     }
     static TALLOW_INLINE bool is_kept(uint32_t k) {
         return (kept_operands<Functor, T, N, Vectors> >> k & 1) != 0;
@@ -155,6 +168,8 @@ struct RowInRegisters {
 #pragma unroll
         for (uint32_t k = 0; k < operands; ++k)
             vectors[k] = is_kept(k) ? packed<T, N>(loaded[k][v]) : sources.load(k, at < length ? at : 0).vector();
+        if constexpr (kept_operands<Functor, T, N, Vectors> != (1u << operands) - 1)
+            pad_vectors<Functor, T, N>(vectors, at, length);
         return at;
     }
     // The passes from `Pass` on.
@@ -172,7 +187,7 @@ struct RowInRegisters {
                 Joins::identities(parts[v]);
 #pragma unroll
                 for (uint32_t j = 0; j < Joins::count; ++j)
-                    parts[v][j] = at < length ? terms[j] : parts[v][j];
+                    parts[v][j] = has_padding<Functor> || at < length ? terms[j] : parts[v][j];
             }
             join_parts<Joins, Vectors / 2>(parts);
             join_team<Joins>(threads, parts[0]);
@@ -262,6 +277,11 @@ template <typename Functor, typename T, uint32_t N, bool Ragged, typename Argume
     TALLOW_INLINE bool is_valid(uint32_t first, uint32_t v) const {
         return first + v * block_size < end;
     }
+    TALLOW_INLINE void pad(Vector (&vectors)[in_flight][operands], uint32_t first) const {
+#pragma unroll
+        for (uint32_t v = 0; v < in_flight; ++v)
+            pad_vectors<Functor, T, N>(vectors[v], is_valid(first, v) ? (first + v * block_size) * N : length, length);
+    }
     // Joins the numbers of a pass for vectors that are loaded.
     template <uint32_t Pass, uint32_t Count>
     TALLOW_INLINE void join_vectors(const RowOf<T, Functor>& row, const Vector (&vectors)[in_flight][operands],
@@ -272,7 +292,8 @@ template <typename Functor, typename T, uint32_t N, bool Ragged, typename Argume
             // Opaque, or compilers would keep which elements of all vectors a ragged row has.
             const uint32_t vector = opaque(first + v * block_size);
             reduce_vector<Pass, Functor, T, N, Ragged>(row, vectors[v], vector * N, length, terms);
-            combine_valid<typename Functor::template Joined<Pass>>(numbers, terms, is_valid(first, v));
+            combine_valid<typename Functor::template Joined<Pass>>(numbers, terms,
+                                                                   has_padding<Functor> || is_valid(first, v));
         }
     }
     // The maximum of a pass and the sums of the next one, of this thread's vectors or parts and then of the team.
@@ -297,7 +318,8 @@ template <typename Functor, typename T, uint32_t N, bool Ragged, typename Argume
                 Sums::combine(sums, terms);
             }
         } else {
-            visit_together([&](const Vector(&vectors)[in_flight][operands], uint32_t first) {
+            visit_together([&](Vector(&vectors)[in_flight][operands], uint32_t first) {
+                pad(vectors, first);
                 const Value old = maximum[0];
                 join_vectors<Pass>(row, vectors, first, maximum);
                 rescale(sums, old, maximum[0]);
@@ -342,7 +364,8 @@ template <typename Functor, typename T, uint32_t N, bool Ragged, typename Argume
                         Joins::combine(numbers, others);
                     }
                 } else {
-                    visit_together([&](const Vector(&vectors)[in_flight][operands], uint32_t first) {
+                    visit_together([&](Vector(&vectors)[in_flight][operands], uint32_t first) {
+                        pad(vectors, first);
                         join_vectors<Pass>(row, vectors, first, numbers);
                     });
                 }

@@ -50,11 +50,16 @@ template <typename T> struct RaggedAccesses {
                                              uint64_t first, uint64_t last) {
         constexpr uint32_t count = access_bytes / sizeof(T);
         RaggedAccesses loaded{{}, {}, 0};
-        const uint32_t before = elements_before(elements);
+        // The same for all vectors of the row, as these are `count` elements apart.
+        const uint32_t before = elements_before(elements - index);
         const T* const access = elements - before;
         const uint32_t next = before != 0 ? count : 0;
-        const uint64_t address = reinterpret_cast<uint64_t>(access);
-        if (address >= first && address + access_bytes + next * sizeof(T) <= last) {
+        bool are_inside = index >= skipped + before && index - skipped + 2 * count <= length;
+        if (!are_inside) {
+            const uint64_t address = reinterpret_cast<uint64_t>(access);
+            are_inside = address >= first && address + access_bytes + next * sizeof(T) <= last;
+        }
+        if (are_inside) {
             loaded.low = load_registers<access_bytes>(access);
             loaded.high = load_registers<access_bytes>(access + next);
             loaded.bytes = before * static_cast<uint32_t>(sizeof(T));

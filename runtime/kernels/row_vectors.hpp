@@ -33,7 +33,7 @@ template <typename T, uint32_t N> TALLOW_INLINE RowVector<T, N> round_vector(con
 // The same vector, of which compilers know nothing any more. They would keep what a pass has computed of elements to
 // the next one, such as floats of elements of 16 bits, and unpack those of all vectors at once.
 template <typename T, uint32_t N> TALLOW_INLINE const RowVector<T, N>& packed(RowVector<T, N>& vector) {
-    if constexpr (N > 1)
+    if constexpr (sizeof(T) < sizeof(compute_type<T>))
         vector = opaque(vector);
     return vector;
 }
@@ -132,8 +132,27 @@ template <typename Value, uint32_t Count> TALLOW_INLINE void rescale(Value (&sum
         sums[j] *= factor;
 }
 
-// The reduction of N elements of a row from `index` on, one after the other. Where the row is ragged, the last ones of
-// these may be behind its end.
+// Puts elements that contribute nothing, if there are such, in the place of those behind the end of the row; the
+// vectors begin at element `index`.
+template <typename Functor, typename T, uint32_t N>
+TALLOW_INLINE void pad_vectors(RowVector<T, N> (&vectors)[Functor::operands], uint32_t index, uint32_t length) {
+    if constexpr (has_padding<Functor>) {
+        if (index + N <= length)
+            return;
+#pragma unroll
+        for (uint32_t k = 0; k < Functor::operands; ++k) {
+            const T padding = (Functor::padding >> k & 1) != 0 ? convert<T>(-infinity(compute_type<T>{})) : T{};
+            RowVector<T, N> padded{};
+#pragma unroll
+            for (uint32_t i = 0; i < N; ++i)
+                put_element(padded, i, index + i < length ? take_element<T>(vectors[k], i) : padding);
+            vectors[k] = padded;
+        }
+    }
+}
+
+// The reduction of N elements of a row from `index` on, one after the other. Where the row is ragged and not padded,
+// the last ones of these may be behind its end.
 template <uint32_t Pass, typename Functor, typename T, uint32_t N, bool Ragged, typename Value, uint32_t Count>
 TALLOW_INLINE void reduce_vector(const RowOf<T, Functor>& row, const RowVector<T, N> (&vectors)[Functor::operands],
                                  uint32_t index, uint32_t length, Value (&numbers)[Count]) {
@@ -147,7 +166,7 @@ TALLOW_INLINE void reduce_vector(const RowOf<T, Functor>& row, const RowVector<T
         } else {
             Value terms[Count];
             Functor::template contribute<Pass, T>(row, elements, position, terms);
-            if constexpr (Ragged)
+            if constexpr (Ragged && !has_padding<Functor>)
                 combine_valid<typename Functor::template Joined<Pass>>(numbers, terms, index + i < length);
             else
                 Functor::template Joined<Pass>::combine(numbers, terms);

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import replace
 from pathlib import Path
 
@@ -84,6 +85,27 @@ def test_sums_of_exponentials_are_rescaled_as_their_maximum_grows(
     text: str, let: dict[str, str], expected: list[bool]
 ) -> None:
     assert [*passes_of([row(text, **let)], ("x", "position")).rescaled] == expected
+
+
+@pytest.mark.parametrize(
+    ("text", "let", "expected"),
+    [
+        ("e / sum(e)", SOFTMAX, {"x": -math.inf}),
+        ("x * rsqrt(mean(x * x))", {}, {"x": 0.0}),
+        ("(y - sum(y * x)) * x", {}, {"x": 0.0, "y": 0.0}),
+        ("x * position", {}, {"x": 0.0}),
+        # Neither contributes 0 to the sum, whatever the others are.
+        ("sum(square(x - m))", CENTRED, None),
+        ("sum(position)", {}, None),
+        ("sum(exp(x - y))", {}, None),
+        ("min(x) + sum(x)", {}, None),
+    ],
+)
+def test_rows_are_padded_with_what_contributes_nothing(
+    text: str, let: dict[str, str], expected: dict[str, float] | None
+) -> None:
+    operands = ("x", "y") if "y" in text else ("x",)
+    assert passes_of([row(text, **let)], (*operands, "position")).padding(operands) == expected
 
 
 def test_reductions_that_do_not_depend_on_each_other_share_a_pass() -> None:

@@ -109,7 +109,10 @@ class Functor(NamedTuple):
             rows += [("scalar4", f"rows_in_registers<{cpp}, 1, 4>"), ("scalar_long", f"long_rows<{cpp}, 1>")]
         else:
             rows += [(f"vector{count}", f"rows_in_registers<{cpp}, {wide}, {count}>") for count in (2, 4, 8)]
-            rows += [(f"ragged{count}", f"rows_in_registers<{cpp}, {wide}, {count}, true>") for count in (1, 4)]
+            if dtype is DType.F32:
+                rows += [(f"scalar{count}", f"rows_in_registers<{cpp}, 1, {count}>") for count in (4, 8, 16)]
+            else:
+                rows += [(f"ragged{count}", f"rows_in_registers<{cpp}, {wide}, {count}, true>") for count in (1, 4)]
             rows += [("vector_long", f"long_rows<{cpp}, {wide}>"), ("ragged_long", f"long_rows<{cpp}, {wide}, true>")]
             columns += [("columns8", f"rows_in_columns<{cpp}, 4, 8>")]
             columns += [("vector_columns", f"rows_in_columns<{cpp}, 4, 0>")]

@@ -135,6 +135,7 @@ def _row(spec: Spec, functor: Functor, shares: bool) -> View:
         ]
 
     passes: list[View] = []
+    padding = found.padding(functor.operands)
     first = 0
     for each, contributions in zip(found.passes, stages.nodes, strict=False):
         numbers = [f"numbers[{place}]" for place in range(len(each.joins))]
@@ -166,6 +167,8 @@ def _row(spec: Spec, functor: Functor, shares: bool) -> View:
         in_registers=_bits(sum(name in names for names in read) > 1 for name in functor.operands),
         # A bit for each pass that kernels make together with the one before.
         rescaled=_bits(found.rescaled),
+        # A bit for each operand that is padded with -inf, not with 0.
+        padding=None if padding is None else _bits(padding[name] < 0 for name in functor.operands),
         passes=passes,
         pass_count=len(passes),
         finished=[each for each in passes if each.constants],

@@ -26,14 +26,19 @@ _OPERANDS: Final = 4
 _RESULTS: Final = 3
 
 # How many vectors of 16 bytes of a row a thread may have in registers; the same of rows that consist of no complete
-# vectors; or how many elements.
+# vectors; or how many elements of 8 bytes, which need no vectors, and of 4 bytes in rows of no complete vectors.
 _VECTORS: Final = (2, 4, 8)
 _RAGGED: Final = (1, 4)
-_SCALARS: Final = (4,)
-# Elements of so many bytes need no vectors.
 _WIDE_ELEMENT: Final = 8
-# Up to so many are better than more threads for a row.
+_WIDE_SCALARS: Final = (4,)
+_SCALAR_BYTES: Final = 4
+_SCALARS: Final = (8, 16)
+# Of the shortest rows, so that threads side by side read what lies side by side.
+_FEW_SCALARS: Final = (4,)
+_SHORT_ROW: Final = 32
+# Up to so many are better than more threads for a row; of scalars, so many of all operands.
 _PREFERRED_VECTORS: Final = 4
+_PREFERRED_SCALARS: Final = 16
 # With fewer blocks for each multiprocessor, long rows are split into parts. A part has at least so many bytes for each
 # thread, so that the numbers of all parts are few to read.
 _BUSY_BLOCKS: Final = 4
@@ -137,7 +142,7 @@ def _along_rows(
         raise InvalidArgument(
             formula.op, f"a row has at most {_MAX_LENGTH} elements, not {length}; cut it into several"
         )
-    unit = 1 if itemsize == _WIDE_ELEMENT else ACCESS_BYTES // itemsize
+    unit = _unit(length, itemsize)
     # Ragged rows may begin anywhere.
     operands = [_in_vectors(build, operand, 1 if length % unit else unit) for operand in operands]
     varying = sum(1 << k for k, operand in enumerate(operands) if operand.strides[-1])
@@ -190,10 +195,8 @@ def _launches(
     dims, strides = merged(tuple(outer), strides)
     padding = ((0,) * len(dims),) * (_OPERANDS - len(strides))
     vectors = ceil_divide(length, unit)
-    access, options = (
-        ("scalar", _SCALARS) if unit == 1 else ("ragged", _RAGGED) if length % unit else ("vector", _VECTORS)
-    )
-    in_registers = _in_registers(vectors, options, _PREFERRED_VECTORS)
+    access = "scalar" if unit == 1 else "ragged" if length % unit else "vector"
+    in_registers = _in_registers(vectors, *_options(access, length, itemsize, len(strides)))
     team = power_of_two(ceil_divide(vectors, in_registers)) if in_registers else 0
     launches = []
     for piece in split(dims, strides):
@@ -208,13 +211,30 @@ def _launches(
     return tuple(launches)
 
 
+def _unit(length: int, itemsize: int) -> int:
+    """How many elements of a row are a vector."""
+    vector = ACCESS_BYTES // itemsize
+    in_scalars = itemsize == _SCALAR_BYTES and length % vector != 0 and length <= _SCALARS[-1] * BLOCK_SIZE
+    return 1 if itemsize == _WIDE_ELEMENT or in_scalars else vector
+
+
+def _options(access: str, length: int, itemsize: int, operands: int) -> tuple[Dims, int]:
+    """How many vectors, or elements, a thread may have in registers, and how many are preferred."""
+    if access != "scalar":
+        return _RAGGED if access == "ragged" else _VECTORS, _PREFERRED_VECTORS
+    if itemsize == _WIDE_ELEMENT:
+        return _WIDE_SCALARS, _WIDE_SCALARS[-1]
+    if length <= _SHORT_ROW:
+        return _FEW_SCALARS, _FEW_SCALARS[-1]
+    return _SCALARS, max(_PREFERRED_SCALARS // operands, _SCALARS[0])
+
+
 def _in_registers(vectors: int, options: Dims, preferred: int) -> int:
     """How many vectors of a row a thread has in registers; 0 where the row is too long.
 
     Threads of one wave need no barrier. So a row first takes more threads of a wave, then more vectors of each, up to
     those that are preferred, then more waves.
     """
-    preferred = min(preferred, options[-1])
     in_wave = [option for option in options if option <= preferred and vectors <= option * ROW_TEAM]
     in_block = [option for option in options if option >= preferred and vectors <= option * BLOCK_SIZE]
     return next(iter(in_wave + in_block), 0)
