@@ -10,8 +10,8 @@ namespace tallow {
 // Bytes that a part writes.
 constexpr uint64_t joined_bytes = 1 << 17;
 
-// The elements of a source that a row of the result contains: `length` bytes of them, side by side or, if `run_elements`
-// is not 0, runs of so many elements, `step` bytes apart. native_copy.py fills in a table of these.
+// The elements of a source that a row of the result contains: `length` bytes of them, side by side or, if
+// `run_elements` is not 0, runs of so many elements, `step` bytes apart. native_copy.py fills in a table of these.
 struct JoinedSource {
     uint64_t length;
     uint64_t row_stride;
@@ -73,9 +73,8 @@ template <typename Arguments> TALLOW_INLINE void join_rows(const Arguments& argu
             else if (arguments.itemsize > 8)
                 gather_run<bits128>(target, from, source, first, piece);
             else
-                with_word(arguments.itemsize, [&](auto word) {
-                    gather_run<decltype(word)>(target, from, source, first, piece);
-                });
+                with_word(arguments.itemsize,
+                          [&](auto word) { gather_run<decltype(word)>(target, from, source, first, piece); });
             target += piece;
             left -= piece;
             first = 0;

@@ -167,8 +167,9 @@ def _row(spec: Spec, functor: Functor, shares: bool) -> View:
         in_registers=_bits(sum(name in names for names in read) > 1 for name in functor.operands),
         # A bit for each pass that kernels make together with the one before.
         rescaled=_bits(found.rescaled),
+        has_padding=padding is not None,
         # A bit for each operand that is padded with -inf, not with 0.
-        padding=None if padding is None else _bits(padding[name] < 0 for name in functor.operands),
+        padding=_bits((padding or {}).get(name, 0.0) < 0 for name in functor.operands),
         passes=passes,
         pass_count=len(passes),
         finished=[each for each in passes if each.constants],
