@@ -10,17 +10,25 @@
 namespace tallow {
 
 constexpr uint32_t most_rows = 8;
-// Rows of x and rows of the matrix that are multiplied at once: as many as let the sums stay in registers. A single row
-// of x meets several long rows of the matrix, which an AMD EPYC reads at 18 GB/s in place of 16; shorter ones it reads
-// faster one after the other.
+// Rows of x and of the matrix that are multiplied at once: their sums stay in registers, of which AVX2 has 16 and the
+// others 32. A single row of x meets several long rows of the matrix, which an AMD EPYC reads at 18 GB/s in place of
+// 16; shorter ones it reads faster one after the other.
 #if defined(__AVX512F__)
-constexpr uint32_t joined_x_rows = 4;
+constexpr uint64_t register_bytes = 64;
+constexpr uint32_t sum_registers = 16;
+#elif defined(__AVX2__)
+constexpr uint64_t register_bytes = 32;
+constexpr uint32_t sum_registers = 12;
 #else
-constexpr uint32_t joined_x_rows = 2;
+constexpr uint64_t register_bytes = 16;
+constexpr uint32_t sum_registers = 24;
 #endif
-constexpr uint32_t matrix_group = 2;
-constexpr uint32_t single_group = 4;
+constexpr uint32_t matrix_group = 4;
+constexpr uint32_t pair_group = 2;
+constexpr uint32_t joined_x_rows = sum_registers < 16 ? 3 : 4;
 constexpr uint64_t long_row_bytes = 4096;
+// Numbers of rows of the matrix that stay in the nearest cache where they are read again.
+constexpr uint64_t chunk_length = 1024;
 // Whether numbers are converted to floats in registers.
 template <typename T> constexpr bool is_near_float = is_same<T, bf16>;
 // Bytes of the matrix that a part reads, roughly.
@@ -57,12 +65,13 @@ template <typename Block> struct Blocks {
 };
 
 // A vector of numbers, or of floats that they become.
-template <typename T, typename Source> TALLOW_INLINE void load_vector(Vector<T>& result, const Source* numbers) {
+template <typename Register, typename Source> TALLOW_INLINE void load_vector(Register& result, const Source* numbers) {
     if constexpr (is_same<Source, bf16>) {
         // Their bits are the higher half of a float's.
-        Vector<uint16_t, line_bytes / 2> halves;
+        using Words = Vector<uint32_t, sizeof(Register)>;
+        Vector<uint16_t, sizeof(Register) / 2> halves;
         __builtin_memcpy(&halves, numbers, sizeof halves);
-        const Vector<uint32_t> words = __builtin_convertvector(halves, Vector<uint32_t>) << 16;
+        const Words words = __builtin_convertvector(halves, Words) << 16;
         __builtin_memcpy(&result, &words, sizeof result);
     } else {
         __builtin_memcpy(&result, numbers, sizeof result);
@@ -70,46 +79,62 @@ template <typename T, typename Source> TALLOW_INLINE void load_vector(Vector<T>&
 }
 
 // Adds the products of a part of rows of x, which are `step` apart, with the same parts of rows of the matrix, lane by
-// lane. The order of a sum is that of its numbers alone. What is `ahead` bytes from the rows of the matrix is needed
-// next: Intel's processors do not find several rows by themselves.
+// lane. The order of a sum is that of its numbers alone: lanes are those of a line, of which registers may have a part.
+// What is `ahead` bytes from the rows of the matrix is needed next: Intel's processors do not find several rows by
+// themselves.
 template <uint32_t Rows, uint32_t Group, typename T, typename Source>
-TALLOW_JOINING void add_products(uint64_t count, const T* x, uint64_t step, const Source* const* matrix,
-                                 [[maybe_unused]] uint64_t ahead, Vector<T> (*result)[Group]) {
+TALLOW_JOINING void add_products(uint64_t count, const T* x, uint64_t step, const Source* const* matrix, uint64_t ahead,
+                                 Vector<T> (*result)[Group]) {
     TALLOW_JOIN
+    using Register = Vector<T, register_bytes>;
     constexpr uint64_t lanes = vector_length<T>;
-    Vector<T> sums[Rows][Group];
-    __builtin_memcpy(sums, result, sizeof sums);
-    uint64_t i = 0;
-    for (; i + lanes <= count; i += lanes) {
-        Vector<T> right[Group];
-#pragma GCC unroll 4
-        for (uint32_t k = 0; k < Group; ++k) {
-#if defined(__AVX512F__)
-            __builtin_prefetch(reinterpret_cast<const uint8_t*>(matrix[k] + i) + ahead);
-#endif
-            load_vector<T>(right[k], matrix[k] + i);
-        }
-#pragma GCC unroll 4
-        for (uint32_t row = 0; row < Rows; ++row) {
-            Vector<T> left;
-            load_vector<T>(left, x + row * step + i);
-#pragma GCC unroll 4
-            for (uint32_t k = 0; k < Group; ++k)
-                sums[row][k] += left * right[k];
-        }
-    }
-    for (uint64_t at = 0; i + at < count; ++at)
+    constexpr uint32_t registers = line_bytes / register_bytes;
+    constexpr uint32_t together = Rows * Group * registers <= sum_registers ? registers : 1;
+    const uint64_t whole = count / lanes * lanes;
+    for (uint32_t first = 0; first < registers; first += together) {
+        Register sums[Rows][Group][together];
         for (uint32_t row = 0; row < Rows; ++row)
             for (uint32_t k = 0; k < Group; ++k)
-                sums[row][k][at] = fma(x[row * step + i + at], convert<T>(matrix[k][i + at]), sums[row][k][at]);
-    __builtin_memcpy(result, sums, sizeof sums);
+                __builtin_memcpy(sums[row][k], reinterpret_cast<const Register*>(&result[row][k]) + first,
+                                 sizeof sums[row][k]);
+        for (uint64_t i = first * (lanes / registers); i < whole; i += lanes) {
+#pragma GCC unroll 4
+            for (uint32_t part = 0; part < together; ++part) {
+                Register left[Rows];
+#pragma GCC unroll 4
+                for (uint32_t row = 0; row < Rows; ++row)
+                    load_vector(left[row], x + row * step + i + part * (lanes / registers));
+#pragma GCC unroll 4
+                for (uint32_t k = 0; k < Group; ++k) {
+                    if (ahead != 0 && part == 0)
+                        __builtin_prefetch(reinterpret_cast<const uint8_t*>(matrix[k] + i) + ahead);
+                    Register right;
+                    load_vector(right, matrix[k] + i + part * (lanes / registers));
+#pragma GCC unroll 4
+                    for (uint32_t row = 0; row < Rows; ++row)
+                        sums[row][k][part] += left[row] * right;
+                }
+            }
+        }
+        for (uint32_t row = 0; row < Rows; ++row)
+            for (uint32_t k = 0; k < Group; ++k)
+                __builtin_memcpy(reinterpret_cast<Register*>(&result[row][k]) + first, sums[row][k],
+                                 sizeof sums[row][k]);
+        ahead = 0;
+    }
+    for (uint64_t at = 0; whole + at < count; ++at)
+        for (uint32_t row = 0; row < Rows; ++row)
+            for (uint32_t k = 0; k < Group; ++k)
+                result[row][k][at] =
+                    fma(x[row * step + whole + at], convert<T>(matrix[k][whole + at]), result[row][k][at]);
 }
 
-// The same of any number of rows of x.
+// The same of any number of rows of x, in parts of nearly as many as `Rows`.
 template <uint32_t Rows, uint32_t Group, typename T, typename Source>
 TALLOW_INLINE void add_rows_of_products(uint64_t rows, uint64_t count, const T* x, uint64_t step,
                                         const Source* const* matrix, uint64_t ahead, Vector<T> (*result)[Group]) {
-    for (; rows >= Rows; rows -= Rows, x += Rows * step, result += Rows)
+    // A single row of the last part would read the matrix for itself alone.
+    for (; rows >= Rows && (rows != Rows + 1 || Rows < 3); rows -= Rows, x += Rows * step, result += Rows, ahead = 0)
         add_products<Rows, Group>(count, x, step, matrix, ahead, result);
     if constexpr (Rows > 1)
         if (rows != 0)
@@ -122,8 +147,9 @@ TALLOW_INLINE void multiply_group(const Arguments& arguments, const widened<T>* 
     using Compute = widened<T>;
     const uint64_t length = arguments.length;
     const uint64_t outputs = arguments.outputs;
-    const uint64_t together = Matrix::is_held ? span_part : length;
-    constexpr uint32_t x_rows = Group == matrix_group ? joined_x_rows : 1;
+    const bool is_read_again = arguments.rows * Group * (line_bytes / register_bytes) > sum_registers;
+    const uint64_t together = Matrix::is_held ? span_part : is_read_again ? chunk_length : length;
+    constexpr uint32_t x_rows = Group == matrix_group ? joined_x_rows : Group == pair_group ? 2 : 1;
     const T* const biases = pointer_to<const T>(arguments.bias);
     Vector<Compute> sums[most_rows][Group];
     __builtin_memset(sums, 0, arguments.rows * sizeof(sums[0]));
@@ -155,17 +181,19 @@ TALLOW_INLINE void multiply_rows(const Arguments& arguments, const widened<T>* x
     const bool is_single = arguments.rows == 1;
     const auto bytes = static_cast<uint64_t>(arguments.step < 0 ? -arguments.step : arguments.step);
     const bool is_long = bytes >= long_row_bytes;
-    const uint64_t group = !is_single ? matrix_group : is_long ? single_group : 1;
+    // As lines of whole registers, without reading the matrix again, two rows have these sums.
+    const bool is_pair = arguments.rows == 2 && 2 * matrix_group * (line_bytes / register_bytes) > sum_registers;
+    const uint64_t group = is_single && !is_long ? 1 : is_pair ? pair_group : matrix_group;
     const uint64_t part_rows = (product_bytes / (bytes + 1) / group + 1) * group;
     do_parts(arguments, (arguments.outputs + part_rows - 1) / part_rows, [=, &arguments](uint64_t part) {
         const uint64_t end = (part + 1) * part_rows;
         for (uint64_t output = part * part_rows; output < end && output < arguments.outputs; output += group) {
-            if (!is_single)
-                multiply_group<T, matrix_group, Matrix>(arguments, x, output);
-            else if (is_long)
-                multiply_group<T, single_group, Matrix>(arguments, x, output);
-            else
+            if (is_single && !is_long)
                 multiply_group<T, 1, Matrix>(arguments, x, output);
+            else if (is_pair)
+                multiply_group<T, pair_group, Matrix>(arguments, x, output);
+            else
+                multiply_group<T, matrix_group, Matrix>(arguments, x, output);
         }
     });
 }

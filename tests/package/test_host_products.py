@@ -9,6 +9,7 @@ import tallow as tl
 from tallow.runtime.backends.cpu_backend.kernels import HostKernels
 from tallow.runtime.backends.cpu_backend.ops import native_conv
 from tallow.runtime.core.conv import ParamsConv2D
+from tallow.runtime.host.weights import FEW_ROWS
 from tallow.runtime.program.builder import NO_FACTS, ProgramBuilder
 from tallow.runtime.program.values import Buffer, Memory, dense
 
@@ -77,6 +78,20 @@ def test_products_of_few_rows(sizes: tuple[int, int, int], dtype: tl.DType) -> N
     for i in range(m):
         check((x[i : i + 1] @ columns)[0], (x @ columns)[i])
         check(x[i : i + 1].linear(rows)[0], x.linear(rows)[i])
+
+
+@pytest.mark.parametrize("dtype", [tl.DType.F32, tl.DType.F64, tl.DType.BF16])
+@pytest.mark.parametrize("length", [40, 511, 1025, 2100])
+def test_few_rows_have_the_bits_that_each_has_alone(length: int, dtype: tl.DType) -> None:
+    """However many rows of x and of the matrix share registers, and a cache."""
+    generator = np.random.default_rng(0)
+    x, weight = (tl.Tensor(generator.standard_normal((count, length))).to_dtype(dtype) for count in (FEW_ROWS, 11))
+    expected = x.to_dtype("f64").numpy() @ weight.to_dtype("f64").numpy().T
+    alone = [x[i : i + 1].linear(weight).to_dtype("f64").numpy() for i in range(FEW_ROWS)]
+    for rows in range(1, FEW_ROWS + 1):
+        result = x[:rows].linear(weight).to_dtype("f64").numpy()
+        np.testing.assert_array_equal(result, np.concatenate(alone[:rows]))
+        np.testing.assert_allclose(result, expected[:rows], rtol=1e-2, atol=1e-3 * length)
 
 
 def test_a_bias_is_added_before_the_sum_is_rounded() -> None:
