@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Final
 import numpy as np
 
 from ..base.error import EmptyTensor, InvalidArgument, ShapeMismatch, UnsupportedDType, shown
-from .conv import Params
+from .conv import Params, ParamsConvolution
 from .layout import Layout, distinct
 from .optim import parts_of
 from .random import uniform_range
@@ -372,6 +372,25 @@ def conv_shapes(op: str, layout: Layout, kernel_layout: Layout, params: Params) 
     if layout.shape != params.input_dims or kernel_layout.shape != params.kernel_dims:
         reason = f"the parameters are for an input {params.input_dims} and a kernel {params.kernel_dims}"
         raise ShapeMismatch(op, (layout.shape, kernel_layout.shape), reason)
+
+
+def convolution_shapes(
+    op: str,
+    params: ParamsConvolution,
+    layout: Layout | None,
+    kernel_layout: Layout | None,
+    result_layout: Layout | None,
+) -> None:
+    """Check that input, kernel and result, of which one is made, have the shapes that the parameters state."""
+    stated = (
+        ("an input", layout, params.input_dims),
+        ("a kernel", kernel_layout, params.kernel_dims),
+        ("a result", result_layout, params.out_dims),
+    )
+    operands = [(what, layout.shape, shape) for what, layout, shape in stated if layout is not None]
+    if any(found != shape for _, found, shape in operands):
+        reason = " and ".join(f"{what} {shape}" for what, _, shape in operands)
+        raise ShapeMismatch(op, tuple(found for _, found, _ in operands), f"the parameters are for {reason}")
 
 
 def pool_window(op: str, layout: Layout, kernel_size: tuple[int, int], stride: tuple[int, int]) -> None:

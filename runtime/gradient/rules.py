@@ -19,7 +19,7 @@ from ...gradients.functors import DERIVATIVES, JOINT_DERIVATIVES, ROW_DERIVATIVE
 from ...op import BinaryOp, MethodOp
 from ..base.error import GradientError
 from ..base.error import shown as shown_value
-from ..core.conv import Params
+from ..core.conv import ParamsConvolution
 from ..core.layout import Layout
 from ..custom.user_op import UserOp
 from ..tensor import Tensor
@@ -110,45 +110,24 @@ def _ones(layout: Layout) -> list[int]:
     return [1] * (layout.rank - 2)
 
 
-def convolved(g: Tensor, kernel: Tensor, params: Params, shape: Sequence[int]) -> Tensor:
-    """That of the input, of some shape, of a convolution."""
-    if 0 in shape:
-        return Tensor.zeros(shape, dtype=g.dtype, device=g.device)
-    # What is cut off is not in the result: one padding serves dims that need different ones.
-    extra = params.stride - 1
-    return _cut(_convolution(g, kernel, "conv_transpose", params, output_padding=extra), shape)
+def convolution(x: Tensor, kernel: Tensor, params: ParamsConvolution) -> Tensor:
+    """A convolution, which is the gradient of the gradient of its input."""
+    return _convolved(x, "convolution", kernel, params, params.out_dims)
 
 
-def transposed(g: Tensor, kernel: Tensor, params: Params, shape: Sequence[int]) -> Tensor:
-    """That of the input, of some shape, of a transposed convolution."""
-    if 0 in shape:
-        return Tensor.zeros(shape, dtype=g.dtype, device=g.device)
-    return _cut(_convolution(g, kernel, "conv", params), shape)
+def convolution_input(g: Tensor, kernel: Tensor, params: ParamsConvolution) -> Tensor:
+    """That of the input of a convolution."""
+    return _convolved(g, "convolution_gradient_input", kernel, params, params.input_dims)
 
 
-def weights(image: Tensor, window: Tensor, params: Params, shape: Sequence[int]) -> Tensor:
-    """That of the weights, of some shape: a convolution of the larger side with the smaller one, channel by channel."""
-    if not image.elem_count or not window.elem_count:
-        return Tensor.zeros(shape, dtype=image.dtype, device=image.device)
-    convolve = getattr(image.transpose(0, 1), f"conv{image.rank - 2}d")
-    # What was a step between windows is now one between weights.
-    found = convolve(
-        window.transpose(0, 1), padding=params.padding, stride=params.dilation, dilation=params.stride
-    ).transpose(0, 1)
-    return _cut(found, shape)
+def convolution_weight(x: Tensor, g: Tensor, params: ParamsConvolution) -> Tensor:
+    """That of the kernel of a convolution of x."""
+    return _convolved(x, "convolution_gradient_weight", g, params, params.kernel_dims)
 
 
-def _convolution(x: Tensor, kernel: Tensor, kind: str, params: Params, **more: int) -> Tensor:
-    convolve = getattr(x, f"{kind}{x.rank - 2}d")
-    made: Tensor = convolve(kernel, padding=params.padding, stride=params.stride, dilation=params.dilation, **more)
-    return made
-
-
-def _cut(x: Tensor, shape: Sequence[int]) -> Tensor:
-    """The first elements along each dim."""
-    for dim, size in enumerate(shape):
-        x = x.narrow(dim, 0, size)
-    return x
+def _convolved(x: Tensor, method: str, other: Tensor, params: ParamsConvolution, shape: Sequence[int]) -> Tensor:
+    made = getattr(x._storage, method)(x._layout, other._storage, other._layout, params)
+    return x._new(made, Layout.contiguous(shape))
 
 
 def _windows(x: Tensor, counts: Sequence[int], kernel_size: tuple[int, int], stride: tuple[int, int]) -> list[Tensor]:

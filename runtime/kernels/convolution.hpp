@@ -1,4 +1,4 @@
-// Convolutions of (b, c, h, w), the one-dimensional ones with h = 1: matrices for a matrix product, or directly.
+// Convolutions of (b, c, d, h, w): matrices for a matrix product, or directly.
 #pragma once
 
 #include "math.hpp"
@@ -6,43 +6,48 @@
 
 namespace tallow {
 
-// The columns (ky, kx) of N places side by side, for every place of the kernel.
+// The columns (kz, ky, kx) of N places side by side, for every place of the kernel.
 template <uint32_t N, typename T, typename Arguments>
-TALLOW_INLINE void store_columns(const Arguments& arguments, const uint64_t (&offsets)[4]) {
-    const T* const plane = pointer_to<const T>(arguments.source) + offsets[2];
-    T* result = pointer_to<T>(arguments.result) + offsets[3];
-    const uint32_t step = static_cast<uint32_t>(arguments.strides[max_rank]);
+TALLOW_INLINE void store_columns(const Arguments& arguments, const uint64_t (&offsets)[5]) {
+    const T* const volume = pointer_to<const T>(arguments.source) + offsets[3];
+    T* result = pointer_to<T>(arguments.result) + offsets[4];
+    const uint32_t step = static_cast<uint32_t>(arguments.strides[2 * max_rank]);
     // Above and left of the source the difference wraps around to a large number.
-    uint32_t row = static_cast<uint32_t>(offsets[0]) - arguments.padding_h;
-    for (uint32_t ky = 0; ky < arguments.kernel_h; ++ky, row += arguments.dilation_h) {
-        const uint32_t width = row < arguments.source_h ? arguments.source_w : 0;
-        uint32_t first = static_cast<uint32_t>(offsets[1]) - arguments.padding_w;
-        for (uint32_t kx = 0; kx < arguments.kernel_w; ++kx, first += arguments.dilation_w) {
-            uint32_t column = first;
-            uint64_t place = row * arguments.source_stride_h +
-                             static_cast<uint64_t>(static_cast<int32_t>(column)) * arguments.source_stride_w;
-            Pack<T, N> pack;
+    uint32_t slice = static_cast<uint32_t>(offsets[0]) - arguments.padding_d;
+    for (uint32_t kz = 0; kz < arguments.kernel_d; ++kz, slice += arguments.dilation_d) {
+        const uint32_t height = slice < arguments.source_d ? arguments.source_h : 0;
+        uint32_t row = static_cast<uint32_t>(offsets[1]) - arguments.padding_h;
+        for (uint32_t ky = 0; ky < arguments.kernel_h; ++ky, row += arguments.dilation_h) {
+            const uint32_t width = row < height ? arguments.source_w : 0;
+            uint32_t first = static_cast<uint32_t>(offsets[2]) - arguments.padding_w;
+            for (uint32_t kx = 0; kx < arguments.kernel_w; ++kx, first += arguments.dilation_w) {
+                uint32_t column = first;
+                uint64_t place = slice * arguments.source_stride_d + row * arguments.source_stride_h +
+                                 static_cast<uint64_t>(static_cast<int32_t>(column)) * arguments.source_stride_w;
+                Pack<T, N> pack;
 #pragma unroll
-            for (uint32_t i = 0; i < N; ++i) {
-                pack.values[i] = column < width ? plane[place] : T{};
-                column += step;
-                place += step * arguments.source_stride_w;
+                for (uint32_t i = 0; i < N; ++i) {
+                    pack.values[i] = column < width ? volume[place] : T{};
+                    column += step;
+                    place += step * arguments.source_stride_w;
+                }
+                store_guarded(result, 0, N, pack);
+                result += arguments.tap_stride;
             }
-            store_guarded(result, 0, N, pack);
-            result += arguments.places;
         }
     }
 }
 
-// The columns of im2col, (b, c, ky, kx, y, x) and dense, of the elements (b, c, y, x). Operands 0 and 1 are the row and
-// the column of the padded source, operand 2 the source's plane and operand 3 the first column.
+// The columns of im2col of the elements (b, c, z, y, x), those of a kernel's places `tap_stride` apart. Operands 0 to 2
+// are the slice, the row and the column of the padded source, operand 3 the source's volume and operand 4 the first
+// column.
 template <typename T, typename Arguments> TALLOW_INLINE void image_to_columns(const Arguments& arguments) {
     constexpr uint32_t length = strided_length<T>;
     const uint32_t count = arguments.count;
     const uint32_t first = (block_index() * block_size + thread_index()) * length;
     if (first >= count)
         return;
-    uint64_t offsets[4];
+    uint64_t offsets[5];
     if (locate(arguments, first, offsets) + length <= arguments.dims[0] && count - first >= length) {
         store_columns<length, T>(arguments, offsets);
         return;
@@ -62,30 +67,37 @@ TALLOW_INLINE uint32_t source_of(uint32_t place, uint32_t kernel_place, uint32_t
     return quotient * stride == place - kernel_place && quotient < size ? quotient : size;
 }
 
-// The sum of the columns (b, c, ky, kx, y, x), in the compute dtype, that meet in an element of a transposed
-// convolution. Operands 0 and 1 are the row and the column of the padded result, operand 2 the first column's plane.
+// The sum of the columns (b, c, kz, ky, kx, z, y, x), in the compute dtype, that meet in an element of a transposed
+// convolution. Operands 0 to 2 are the slice, the row and the column of the result, operand 3 the first column's
+// volume.
 template <typename T, typename Arguments> struct ColumnSumFunction {
     const Arguments& arguments;
-    TALLOW_INLINE T operator()(const uint64_t (&offsets)[3]) const {
+    TALLOW_INLINE T operator()(const uint64_t (&offsets)[4]) const {
         using Value = compute_type<T>;
-        const Value* const columns = pointer_to<const Value>(arguments.source) + offsets[2];
-        const uint32_t row = static_cast<uint32_t>(offsets[0]) + arguments.padding_h;
-        const uint32_t column = static_cast<uint32_t>(offsets[1]) + arguments.padding_w;
+        const Value* columns = pointer_to<const Value>(arguments.source) + offsets[3];
+        const uint32_t slice = static_cast<uint32_t>(offsets[0]) + arguments.padding_d;
+        const uint32_t row = static_cast<uint32_t>(offsets[1]) + arguments.padding_h;
+        const uint32_t column = static_cast<uint32_t>(offsets[2]) + arguments.padding_w;
         const uint64_t plane = uint64_t{arguments.source_h} * arguments.source_w;
         Value sum{0};
-        for (uint32_t ky = 0; ky < arguments.kernel_h; ++ky) {
-            const uint32_t y = source_of(row, ky * arguments.dilation_h, arguments.stride_h, arguments.source_h);
-            for (uint32_t kx = 0; kx < arguments.kernel_w; ++kx) {
-                const uint32_t x = source_of(column, kx * arguments.dilation_w, arguments.stride_w, arguments.source_w);
-                if (y < arguments.source_h && x < arguments.source_w)
-                    sum = add(sum, columns[(ky * arguments.kernel_w + kx) * plane + y * arguments.source_w + x]);
+        for (uint32_t kz = 0; kz < arguments.kernel_d; ++kz) {
+            const uint32_t z = source_of(slice, kz * arguments.dilation_d, arguments.stride_d, arguments.source_d);
+            for (uint32_t ky = 0; ky < arguments.kernel_h; ++ky) {
+                const uint32_t y = source_of(row, ky * arguments.dilation_h, arguments.stride_h, arguments.source_h);
+                for (uint32_t kx = 0; kx < arguments.kernel_w; ++kx) {
+                    const uint32_t x =
+                        source_of(column, kx * arguments.dilation_w, arguments.stride_w, arguments.source_w);
+                    if (z < arguments.source_d && y < arguments.source_h && x < arguments.source_w)
+                        sum = add(sum, columns[z * plane + y * arguments.source_w + x]);
+                    columns += arguments.source_d * plane;
+                }
             }
         }
         return convert<T>(sum);
     }
 };
 template <typename T, typename Arguments> TALLOW_INLINE void columns_to_image(const Arguments& arguments) {
-    produce<3, T>(arguments, ColumnSumFunction<T, Arguments>{arguments});
+    produce<4, T>(arguments, ColumnSumFunction<T, Arguments>{arguments});
 }
 
 // The products of one source element's place over all input channels, added to `sums`. A place that is not inside of
@@ -109,40 +121,56 @@ TALLOW_INLINE void add_channels(const Arguments& arguments, const T* source, boo
         sums[i] = add(sums[i], partial[i]);
 }
 
-// Operands 0 and 1 are the row and the column, of the padded source or for a transposed convolution of the padded
-// result; operand 2 is the source, 3 the kernel, 4 the result and 5 the output channel.
+// Where a source element is that meets a kernel's element at `tap`: at a place of the padded source, or for a
+// transposed convolution of the padded result. Outside of the source it is at `size` or beyond.
+template <bool Transposed>
+TALLOW_INLINE uint32_t source_place(uint32_t place, uint32_t tap, uint32_t padding, uint32_t stride, uint32_t size) {
+    return Transposed ? source_of(place + padding, tap, stride, size) : place + tap - padding;
+}
+
+// Operands 0 to 2 are the slice, the row and the column, of the padded source or for a transposed convolution of the
+// padded result; operand 3 is the source, 4 the kernel, 5 the result and 6 the output channel of the group.
 template <bool Transposed, typename T, typename Arguments> TALLOW_INLINE void convolve(const Arguments& arguments) {
     // The zeros of the padding take part, since infinity times one of them is NaN.
     constexpr bool has_zeros = !Transposed && !is_integer<compute_type<T>>;
     const uint32_t threads = grid_blocks() * block_size;
     for (uint32_t index = block_index() * block_size + thread_index(); index < arguments.count; index += threads) {
-        uint64_t offsets[6];
+        uint64_t offsets[7];
         locate(arguments, index, offsets);
-        const uint32_t row = static_cast<uint32_t>(offsets[0]);
-        const uint32_t column = static_cast<uint32_t>(offsets[1]);
-        const T* const source = pointer_to<const T>(arguments.source) + offsets[2];
-        const T* const kernel = pointer_to<const T>(arguments.kernel) + offsets[3];
-        const uint32_t left = arguments.channels_out - static_cast<uint32_t>(offsets[5]);
+        const uint32_t slice = static_cast<uint32_t>(offsets[0]);
+        const uint32_t row = static_cast<uint32_t>(offsets[1]);
+        const uint32_t column = static_cast<uint32_t>(offsets[2]);
+        const T* const source = pointer_to<const T>(arguments.source) + offsets[3];
+        const T* const kernel = pointer_to<const T>(arguments.kernel) + offsets[4];
+        const uint32_t left = arguments.channels_out - static_cast<uint32_t>(offsets[6]);
         const uint32_t channels = left < conv_channels ? left : conv_channels;
         compute_type<T> sums[conv_channels] = {};
-        for (uint32_t ky = 0; ky < arguments.kernel_h; ++ky) {
-            const uint32_t y = Transposed ? source_of(row + arguments.padding_h, ky * arguments.dilation_h,
-                                                      arguments.stride_h, arguments.source_h)
-                                          : row + ky * arguments.dilation_h - arguments.padding_h;
-            if (!has_zeros && y >= arguments.source_h)
+        for (uint32_t kz = 0; kz < arguments.kernel_d; ++kz) {
+            const uint32_t z = source_place<Transposed>(slice, kz * arguments.dilation_d, arguments.padding_d,
+                                                        arguments.stride_d, arguments.source_d);
+            if (!has_zeros && z >= arguments.source_d)
                 continue;
-            for (uint32_t kx = 0; kx < arguments.kernel_w; ++kx) {
-                const uint32_t x = Transposed ? source_of(column + arguments.padding_w, kx * arguments.dilation_w,
-                                                          arguments.stride_w, arguments.source_w)
-                                              : column + kx * arguments.dilation_w - arguments.padding_w;
-                const bool inside = y < arguments.source_h && x < arguments.source_w;
-                if (has_zeros || inside)
-                    add_channels(arguments, source + y * arguments.source_stride_h + x * arguments.source_stride_w,
-                                 inside, kernel + ky * arguments.kernel_stride_h + kx * arguments.kernel_stride_w,
-                                 channels, sums);
+            for (uint32_t ky = 0; ky < arguments.kernel_h; ++ky) {
+                const uint32_t y = source_place<Transposed>(row, ky * arguments.dilation_h, arguments.padding_h,
+                                                            arguments.stride_h, arguments.source_h);
+                if (!has_zeros && y >= arguments.source_h)
+                    continue;
+                for (uint32_t kx = 0; kx < arguments.kernel_w; ++kx) {
+                    const uint32_t x = source_place<Transposed>(column, kx * arguments.dilation_w, arguments.padding_w,
+                                                                arguments.stride_w, arguments.source_w);
+                    const bool inside = z < arguments.source_d && y < arguments.source_h && x < arguments.source_w;
+                    if (has_zeros || inside)
+                        add_channels(arguments,
+                                     source + z * arguments.source_stride_d + y * arguments.source_stride_h +
+                                         x * arguments.source_stride_w,
+                                     inside,
+                                     kernel + kz * arguments.kernel_stride_d + ky * arguments.kernel_stride_h +
+                                         kx * arguments.kernel_stride_w,
+                                     channels, sums);
+                }
             }
         }
-        T* const result = pointer_to<T>(arguments.result) + offsets[4];
+        T* const result = pointer_to<T>(arguments.result) + offsets[5];
 #pragma unroll
         for (uint32_t i = 0; i < conv_channels; ++i)
             if (i < channels)

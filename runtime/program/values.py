@@ -320,14 +320,14 @@ class Operand(NamedTuple):
         layout = self.layout
         return self if layout.shape else type(self)(self.storage, Layout((1,), (1,), layout.start_offset))
 
-    @property
-    def as_image(self) -> Self:
-        """An image (b, c, h, w), or a line (b, c, w) as one of height 1."""
+    def as_rank(self, rank: int) -> Self:
+        """Images or lines (b, c, ..) as volumes or images of a higher rank: with dims of size 1 behind the channels."""
         layout = self.layout
-        if layout.rank == 4:
+        more = rank - layout.rank
+        if not more:
             return self
-        (outer, inner, width), (outer_stride, inner_stride, stride) = layout.shape, layout.strides
-        return self.relaid((outer, inner, 1, width), (outer_stride, inner_stride, 0, stride))
+        shape, strides = layout.shape, layout.strides
+        return self.relaid((*shape[:2], *(1,) * more, *shape[2:]), (*strides[:2], *(0,) * more, *strides[2:]))
 
     @property
     def dtype(self) -> DType:

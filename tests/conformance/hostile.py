@@ -160,6 +160,10 @@ NAMES = {
 }
 
 
+# The arguments of the general parameters of a convolution.
+GENERAL = "((1, 2, 4), (2, 1, 2), (3,), (0,), (1,), (1,), 2)"
+
+
 def params(kind: str, sizes: str) -> list[Value]:
     """The parameters of a convolution, and such with one that is as large as can be, or larger."""
     names = ("padding", "stride", "dilation", *(("output_padding",) if "output_padding" in sizes else ()))
@@ -237,6 +241,10 @@ FITTING: dict[str, list[Value]] = {
     "Choice": values("[0, 1]; [[0], [-1]]; range(2); [True, False]; np.array([1, 0]); (np.array([0, 1]), [0])"),
     "ParamsConv1D": params("ParamsConv1D", "**LINE"),
     "ParamsConv2D": params("ParamsConv2D", "**IMAGE"),
+    "ParamsConvolution": values(
+        f"tl.ParamsConvolution{GENERAL}; tl.ParamsConvolution((1, 2, 4), (2, 1, 2), (3,), (2**31 - 1,), (1,), (1,), 2);"
+        "tl.ParamsConvolution((1, 2, 4), (2, 1, 2), (2**40,), (0,), (2**31 - 1,), (2**31 - 1,), 2)"
+    ),
     "ParamsConvTranspose1D": params("ParamsConvTranspose1D", "**LINE, 'output_padding': 0"),
     "ParamsConvTranspose2D": params("ParamsConvTranspose2D", "**IMAGE, 'output_padding': 0"),
     "QStorage": values("blocks(d); tl.QStorage.zeros(d, 256, 'Q6K'); tl.QStorage.zeros(d, 0, 'F32')"),
@@ -288,6 +296,7 @@ _ATTENDED = (
     f"{_ROWS}; at(1); True; 0.5",
 )
 _LINE, _IMAGE = "ramp(d, DType.F32, 1, 2, 4)", "ramp(d, DType.F32, 1, 2, 4, 4)"
+_VOLUME = "ramp(d, DType.F32, 1, 2, 2, 4, 4)"
 _ROW, _PAIR = "ramp(d, DType.F32, 4)", "ramp(d, DType.F32, 2)"
 _SCATTERED = (_ROW, f"ramp(d, DType.I64, 4); {_ROW}; 0")
 _MATRIX, _VECTOR = "ramp(d, DType.F32, 2, 3)", "ramp(d, DType.F32, 3)"
@@ -353,6 +362,8 @@ BASES = {
     ),
     "Tensor.conv1d": (_LINE, f"ramp(d, DType.F32, 2, 1, 2); (1, 0); 1; 1; 2; {_PAIR}"),
     "Tensor.conv2d": (_IMAGE, f"ramp(d, DType.F32, 2, 1, 2, 2); (1, 0); 1; 1; 2; {_PAIR}"),
+    "Tensor.conv3d": (_VOLUME, f"ramp(d, DType.F32, 2, 1, 1, 2, 2); (1, 0, 0); 1; 1; 2; {_PAIR}"),
+    "Tensor.conv_transpose3d": (_VOLUME, f"ramp(d, DType.F32, 2, 1, 1, 2, 2); 1; 0; 2; 1; 2; {_PAIR}"),
     "Tensor.conv_transpose1d": (_LINE, f"ramp(d, DType.F32, 2, 1, 2); 1; 0; 2; 1; 2; {_PAIR}"),
     "Tensor.conv_transpose2d": (_IMAGE, f"ramp(d, DType.F32, 2, 1, 2, 2); 1; 0; 2; 1; 2; {_PAIR}"),
     "Tensor.to": (_MATRIX, "'cpu'; 'f16'"),
@@ -405,6 +416,7 @@ BASES = {
     "xp.linalg.cross": (None, f"{_MATRIX}; {_MATRIX}; -1"),
     "ParamsConv1D": (None, "1; 4; 1; 1; 2; 0; 1; 1"),
     "ParamsConv2D": (None, "1; 2; 2; 1; 2; 1; 1; 0; 1; 1"),
+    "ParamsConvolution": (None, "(1, 2, 4); (2, 1, 2); (3,); (0,); (1,); (1,); 2"),
     "ParamsConvTranspose1D": (None, "1; 4; 1; 1; 2; 0; 0; 1; 1"),
     "ParamsConvTranspose2D": (None, "1; 2; 2; 1; 2; 1; 1; 0; 0; 1; 1"),
 }

@@ -10,7 +10,7 @@ from types import ModuleType, SimpleNamespace
 
 import pytest
 from tallow.dtype import DType
-from tallow.runtime.core.conv import ParamsConv2D
+from tallow.runtime.core.conv import ParamsConv2D, ParamsConvolution
 
 pytest.importorskip("cuda.bindings")
 
@@ -18,14 +18,19 @@ from tallow.runtime.backends.cuda_backend.libraries import cudnn, cudnn_graphs
 from tallow.runtime.backends.cuda_backend.libraries.cudnn import CuDnn
 from tallow.runtime.backends.gpu_backend.driver import slow_path
 from tallow.runtime.backends.gpu_backend.driver.error import LibraryError
-from tallow.runtime.backends.gpu_backend.libraries.library import AttentionGradientParams, AttentionParams
+from tallow.runtime.backends.gpu_backend.libraries.library import (
+    AttentionGradientParams,
+    AttentionParams,
+    ConvolutionKind,
+)
 from tallow.runtime.backends.gpu_backend.memory.allocator import CachingAllocator
 
 from .library_calls import run
 from .test_gpu_allocator import Memory
 
+FORWARD = ConvolutionKind.FORWARD
 SIZES = {"b_size": 2, "i_h": 8, "i_w": 9, "k_h": 3, "k_w": 2, "c_out": 5, "c_in": 4}
-PARAMS = ParamsConv2D(**SIZES, padding=1, stride=1, dilation=1)
+PARAMS = ParamsConv2D(**SIZES, padding=1, stride=1, dilation=1).general
 
 
 class Context:
@@ -160,7 +165,7 @@ def test_a_handle_is_given_the_stream_and_given_back(library, context, allocator
 
 def test_a_convolution_is_planned_once_and_run_each_time(opened, library, allocator):
     for result in (480, 496):
-        assert run(opened.conv2d(DType.BF16, PARAMS, 160, 320, result))
+        assert run(opened.convolution(FORWARD, DType.BF16, PARAMS, 160, 320, result))
     assert len(library.named("build_plans")) == 1
     assert library.named("conv_fprop")[0][2:] == (("padding", [1, 1]), ("stride", [1, 1]), ("dilation", [1, 1]))
     assert [dict(options)["dim"] for options in library.named("tensor")] == [[2, 4, 8, 9], [5, 4, 3, 2]]
@@ -174,7 +179,7 @@ def test_the_frontend_is_given_integers_of_python_itself(opened, library):
     class Address(int):
         pass
 
-    assert run(opened.conv2d(DType.F16, PARAMS, Address(160), Address(320), Address(480)))
+    assert run(opened.convolution(FORWARD, DType.F16, PARAMS, Address(160), Address(320), Address(480)))
     ((addresses, *_),) = library.named("execute")
     assert {type(address) for address in addresses.values()} == {int}
 
@@ -188,7 +193,7 @@ def open_lowered(context, library, allocator, number):
 
 def test_addresses_go_past_what_the_frontend_does_with_tensors(context, library, allocator):
     opened = open_lowered(context, library, allocator, 5)
-    assert run(opened.conv2d(DType.BF16, PARAMS, 160, 320, 480))
+    assert run(opened.convolution(FORWARD, DType.BF16, PARAMS, 160, 320, 480))
     ((_, count, workspace, handle, plan),) = library.named("_execute_with_raw_ptrs")
     assert (count, workspace % 256, handle, plan) == (3, 0, 99, 5)
     assert library.pointed == [[160, 320, 480]]
@@ -197,12 +202,12 @@ def test_addresses_go_past_what_the_frontend_does_with_tensors(context, library,
 
 def test_what_the_frontend_does_by_itself_goes_through_it(context, library, allocator):
     opened = open_lowered(context, library, allocator, None)
-    assert run(opened.conv2d(DType.BF16, PARAMS, 160, 320, 480))
+    assert run(opened.convolution(FORWARD, DType.BF16, PARAMS, 160, 320, 480))
     assert [call[0] for call in library.named("execute")] == [{1: 160, 2: 320, 3: 480}]
 
 
 def test_a_call_looks_for_no_plan(opened, library, monkeypatch):
-    convolution = opened.conv2d(DType.F16, PARAMS, 160, 320, 480)
+    convolution = opened.convolution(FORWARD, DType.F16, PARAMS, 160, 320, 480)
     monkeypatch.setattr(opened, "_plan", None)
     assert run(convolution)
     assert [call[0] for call in library.named("execute")] == [{1: 160, 2: 320, 3: 480}]
@@ -210,7 +215,7 @@ def test_a_call_looks_for_no_plan(opened, library, monkeypatch):
 
 def test_what_cudnn_does_not_take_has_no_call(opened, library):
     library.failing["check_support"] = NotSupported("no engine")
-    assert opened.conv2d(DType.F16, PARAMS, 160, 320, 480) is None
+    assert opened.convolution(FORWARD, DType.F16, PARAMS, 160, 320, 480) is None
 
 
 QUERY = ((2, 4, 6, 64), (1536, 64, 256, 1))
@@ -278,7 +283,7 @@ def test_gradients_of_attention_are_of_its_statistics_and_may_differ_if_they_may
 
 @pytest.mark.parametrize("dtype", [DType.BF16, DType.F16, DType.F32])
 def test_sums_are_of_f32_and_repeat_and_no_algorithm_rounds_what_it_is_given(opened, library, dtype):
-    assert run(opened.conv2d(dtype, PARAMS, 160, 320, 480))
+    assert run(opened.convolution(FORWARD, dtype, PARAMS, 160, 320, 480))
     options = dict(library.named("pygraph")[0])
     assert options["compute_data_type"] == options["intermediate_data_type"] == "float"
     (refused,) = library.named("deselect_numeric_notes")[0]
@@ -290,11 +295,11 @@ def test_sums_are_of_f32_and_repeat_and_no_algorithm_rounds_what_it_is_given(ope
 @pytest.mark.parametrize("call", ["build_operation_graph", "create_execution_plans", "check_support", "build_plans"])
 def test_what_cudnn_does_not_take_is_handed_on_and_not_asked_again(opened, library, call):
     library.failing[call] = NotSupported("no engine")
-    assert not run(opened.conv2d(DType.F16, PARAMS, 160, 320, 480))
-    assert not run(opened.conv2d(DType.F16, PARAMS, 160, 320, 480))
+    assert not run(opened.convolution(FORWARD, DType.F16, PARAMS, 160, 320, 480))
+    assert not run(opened.convolution(FORWARD, DType.F16, PARAMS, 160, 320, 480))
     assert len(library.named("pygraph")) == 1
     library.failing.clear()
-    assert run(opened.conv2d(DType.F32, PARAMS, 160, 320, 480))
+    assert run(opened.convolution(FORWARD, DType.F32, PARAMS, 160, 320, 480))
 
 
 def test_a_convolution_of_a_capture_goes_into_its_stream(opened, library, monkeypatch):
@@ -302,7 +307,7 @@ def test_a_convolution_of_a_capture_goes_into_its_stream(opened, library, monkey
     monkeypatch.setattr(slow_path, "required", True)
     monkeypatch.setattr(opened._allocator, "attended", lambda: opened._allocator)
     library.calls.clear()
-    assert run(opened.conv2d(DType.F16, PARAMS, 160, 320, 480))
+    assert run(opened.convolution(FORWARD, DType.F16, PARAMS, 160, 320, 480))
     streams = [(("handle", 77), ("stream", stream)) for stream in (5678, 1234)]
     assert library.named("set_stream") == streams
     assert [call[0] for call in library.calls[-3:]] == ["set_stream", "execute", "set_stream"]
@@ -310,7 +315,7 @@ def test_a_convolution_of_a_capture_goes_into_its_stream(opened, library, monkey
 
 def test_without_memory_for_the_workspace_it_is_handed_on(opened, library, memory):
     memory.total = 1
-    assert not run(opened.conv2d(DType.F16, PARAMS, 160, 320, 480))
+    assert not run(opened.convolution(FORWARD, DType.F16, PARAMS, 160, 320, 480))
     assert not library.named("execute")
 
 
@@ -318,45 +323,70 @@ def test_without_memory_for_the_workspace_it_is_handed_on(opened, library, memor
 def test_a_failure_names_the_library_and_leaves_it_usable(opened, library, call):
     library.failing[call] = RuntimeError("CUDNN_STATUS_EXECUTION_FAILED")
     with pytest.raises(LibraryError, match=r"^cudnn \w+: CUDNN_STATUS_EXECUTION_FAILED; tallow needs cuDNN 9"):
-        run(opened.conv2d(DType.F16, PARAMS, 160, 320, 480))
+        run(opened.convolution(FORWARD, DType.F16, PARAMS, 160, 320, 480))
     library.failing.clear()
-    assert run(opened.conv2d(DType.F16, PARAMS, 160, 320, 480))
+    assert run(opened.convolution(FORWARD, DType.F16, PARAMS, 160, 320, 480))
+
+
+@pytest.mark.parametrize(
+    ("kind", "call", "dims", "result"),
+    [
+        (ConvolutionKind.INPUT, "conv_dgrad", [[2, 6, 8, 10], [6, 2, 3, 2]], [2, 4, 8, 9]),
+        (ConvolutionKind.WEIGHT, "conv_wgrad", [[2, 4, 8, 9], [2, 6, 8, 10]], [6, 2, 3, 2]),
+    ],
+)
+def test_gradients_of_groups_are_calls_of_their_own(opened, library, kind, call, dims, result):
+    """cuDNN finds the groups by the dims."""
+    params = ParamsConvolution((2, 4, 8, 9), (6, 2, 3, 2), (8, 10), (1, 1), (1, 1), (1, 1), 2)
+    assert run(opened.convolution(kind, DType.F16, params, 160, 320, 480))
+    assert len(library.named(call)) == 1
+    assert [dict(options)["dim"] for options in library.named("tensor")] == dims
+    assert library.named("set_dim") == [(result,)]
+    assert not library.named("deselect_engines")
+
+
+@pytest.mark.parametrize("kind", ConvolutionKind)
+def test_padding_that_differs_at_the_ends_is_refused(opened, kind):
+    for padding, size in ((1, 7), (0, 9)):
+        params = ParamsConvolution((2, 4, 8), (6, 4, 3), (size,), (padding,), (1,), (1,))
+        assert opened.convolution(kind, DType.F16, params, 160, 320, 480) is None
 
 
 def test_padding_is_left_to_engines_that_multiply_its_zeros(opened, library):
-    assert run(opened.conv2d(DType.F16, PARAMS, 160, 320, 480))
+    assert run(opened.convolution(FORWARD, DType.F16, PARAMS, 160, 320, 480))
     assert library.named("deselect_engines") == [(["eng2_"],)]
     # What was deselected all the same is not run.
     library.chosen = 0
-    assert not run(opened.conv2d(DType.BF16, PARAMS, 160, 320, 480))
+    assert not run(opened.convolution(FORWARD, DType.BF16, PARAMS, 160, 320, 480))
     library.names = ["eng2_k2=1"]
-    assert not run(opened.conv2d(DType.F32, PARAMS, 160, 320, 480))
-    strided = ParamsConv2D(**SIZES, padding=1, stride=2, dilation=1)
+    assert not run(opened.convolution(FORWARD, DType.F32, PARAMS, 160, 320, 480))
+    strided = ParamsConv2D(**SIZES, padding=1, stride=2, dilation=1).general
     library.names, library.chosen = ["eng62_k2=5"], 0
-    assert not run(opened.conv2d(DType.F32, strided, 160, 320, 480))
+    assert not run(opened.convolution(FORWARD, DType.F32, strided, 160, 320, 480))
     # Without padding any engine is right.
     library.names = ["eng2_k2=1"]
-    assert run(opened.conv2d(DType.F32, ParamsConv2D(**SIZES, padding=0, stride=2, dilation=1), 160, 320, 480))
+    assert run(
+        opened.convolution(
+            FORWARD, DType.F32, ParamsConv2D(**SIZES, padding=0, stride=2, dilation=1).general, 160, 320, 480
+        )
+    )
 
 
 def test_nothing_of_the_frontend_is_left_at_the_end_of_the_interpreter(opened, library):
     """Else its binding, nanobind, writes pages about leaks. A thread that still calls is handed on."""
-    assert run(opened.conv2d(DType.F16, PARAMS, 256, 512, 768))
+    assert run(opened.convolution(FORWARD, DType.F16, PARAMS, 256, 512, 768))
     opened.leave()
     assert not opened._plans
     assert opened._library is None
-    assert not run(opened.conv2d(DType.F16, PARAMS, 256, 512, 768))
+    assert not run(opened.convolution(FORWARD, DType.F16, PARAMS, 256, 512, 768))
 
 
 def test_plans_do_not_pile_up(opened, monkeypatch):
     monkeypatch.setattr(cudnn, "_MOST_PLANS", 2)
     for size in range(3, 8):
-        assert run(
-            opened.conv2d(
-                DType.F16, ParamsConv2D(**{**SIZES, "i_h": size}, padding=0, stride=1, dilation=1), 16, 32, 48
-            )
-        )
-    assert [params.i_h for *_, params in opened._plans] == [6, 7]
+        params = ParamsConv2D(**{**SIZES, "i_h": size}, padding=0, stride=1, dilation=1).general
+        assert run(opened.convolution(FORWARD, DType.F16, params, 16, 32, 48))
+    assert [params.sizes[0] for *_, params in opened._plans] == [6, 7]
 
 
 def test_without_the_library_there_is_none(library, context, allocator, monkeypatch):
@@ -369,5 +399,5 @@ def test_without_the_library_there_is_none(library, context, allocator, monkeypa
 
 @pytest.mark.parametrize("addresses", [(168, 320, 480), (160, 321, 480), (160, 320, 484)])
 def test_what_is_no_whole_access_is_handed_on(opened, library, addresses):
-    assert not run(opened.conv2d(DType.F32, PARAMS, *addresses))
+    assert not run(opened.convolution(FORWARD, DType.F32, PARAMS, *addresses))
     assert not library.named("execute")

@@ -11,6 +11,7 @@ import ctypes, gc, os, sys
 import numpy as np
 import tallow
 from tallow import DType, Shape
+from tallow.runtime.backends.gpu_backend.libraries.library import ConvolutionKind
 from tallow.runtime.core.conv import ParamsConv2D
 from tallow.runtime.backends.gpu_backend.libraries.matrices import Matrices
 from tallow.runtime.backends.gpu_backend.ops import memory, random
@@ -35,7 +36,7 @@ def use(device):
         b_size=1, i_h=8, i_w=8, k_h=1, k_w=1, c_out=1, c_in=1, padding=0, stride=1, dilation=1
     )
     addresses = numbers.memory.address, numbers.memory.address, result.memory.address
-    convolution = device.miopen.conv2d(DType.F32, params, *addresses)
+    convolution = device.miopen.convolution(ConvolutionKind.FORWARD, DType.F32, params.general, *addresses)
     assert convolution.function(*convolution.arguments)
     result.to_numpy()
     return [numbers, result]

@@ -14,6 +14,7 @@ from tallow.dtype import DType
 from tallow.rocm_backend.hip import HipClosed
 from tallow.rocm_backend.miopen import Miopen
 from tallow.runtime.backends.gpu_backend.driver.error import LibraryError
+from tallow.runtime.backends.gpu_backend.libraries.library import ConvolutionKind
 from tallow.runtime.backends.rocm_backend.libraries import miopen
 from tallow.runtime.base.error import OutOfMemory
 from tallow.runtime.core.conv import ParamsConv2D
@@ -65,7 +66,7 @@ def convolve(rocm, images, dtype: DType, params: ParamsConv2D) -> np.ndarray | N
     source, kernel = rocm.storage(x), rocm.storage(w)
     result = rocm.empty(dtype, int(np.prod(params.out_dims)))
     addresses = (source.memory.address, kernel.memory.address, result.memory.address)
-    if not run(images.conv2d(dtype, params, *addresses)):
+    if not run(images.convolution(ConvolutionKind.FORWARD, dtype, params.general, *addresses)):
         return None
     numbers = result.to_numpy().astype(float).reshape(params.out_dims)
     assert (numbers == expected(x, w, params).astype(dtype.numpy).astype(float)).all()
@@ -119,7 +120,7 @@ def changed(params: ParamsConv2D, **change: int) -> ParamsConv2D:
 @pytest.mark.parametrize("change", [{"b_size": 0}, {"c_in": 0}, {"c_out": 0}, {"b_size": 1 << 20, "c_out": 1 << 12}])
 def test_what_miopen_cannot_count_is_left_to_the_kernels(rocm, images, host, change):
     host.take_log()
-    assert not run(images.conv2d(DType.F32, changed(PARAMS, **change), 1, 1, 1))
+    assert not run(images.convolution(ConvolutionKind.FORWARD, DType.F32, changed(PARAMS, **change).general, 1, 1, 1))
     assert not host.take_log()
 
 
@@ -138,7 +139,7 @@ def test_a_workspace_that_there_is_no_room_for(rocm, host, images, monkeypatch):
 
     with monkeypatch.context() as patch:
         patch.setattr(miopen, "Slice", fails)
-        assert not run(images.conv2d(DType.F32, PARAMS, 1, 1, 1))
+        assert not run(images.convolution(ConvolutionKind.FORWARD, DType.F32, PARAMS.general, 1, 1, 1))
     assert convolve(rocm, images, DType.F32, PARAMS) is not None
 
 
@@ -230,7 +231,7 @@ def test_the_handle_has_the_devices_stream_and_is_destroyed(rocm, host):
     images.close()
     assert host.live("miopen handle") == handles
     with pytest.raises(HipClosed, match="Miopen on rocm:0"):
-        run(images.conv2d(DType.F32, PARAMS, 1, 1, 1))
+        run(images.convolution(ConvolutionKind.FORWARD, DType.F32, PARAMS.general, 1, 1, 1))
 
 
 def test_a_handle_that_is_not_taken_back_is_destroyed_later(rocm, host):

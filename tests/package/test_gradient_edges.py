@@ -181,7 +181,7 @@ def test_gradients_of_many_short_floats_are_those_of_f64(op: ReduceOp | MethodOp
 EMPTY = (0, 2)
 
 
-@pytest.mark.parametrize("op", ["conv1d", "conv2d", "conv_transpose1d", "conv_transpose2d"])
+@pytest.mark.parametrize("op", [op for op in dir(Tensor) if op.startswith("conv") and op.endswith("d")])
 def test_gradients_of_convolutions_of_no_elements_are_zeros(op: str, device: Device) -> None:
     dims, is_transposed = int(op[-2]), "transpose" in op
     for batch, inner, outer, length, padding, stride in itertools.product(EMPTY, EMPTY, EMPTY, (0, 3), (0, 1), EMPTY):

@@ -381,6 +381,49 @@ def test_convolutions(steps: dict[str, int], gradcheck: Gradcheck) -> None:
     gradcheck(lambda x, k: x.conv_transpose2d(k, **steps), x, kernel, second=False)
 
 
+@pytest.mark.parametrize(
+    "steps",
+    [
+        {"padding": ((1, 0), (0, 2)), "stride": (1, 2), "dilation": (2, 1)},
+        {"padding": "same", "groups": 2},
+        {"padding": ((0, 1), (3, 1)), "stride": (2, 3), "groups": 4},
+    ],
+)
+def test_convolutions_that_differ_along_dims(steps: dict[str, Any], gradcheck: Gradcheck) -> None:
+    groups = steps.get("groups", 1)
+    gradcheck(lambda x, k: x.conv2d(k, **steps), rand(2, 4, 5, 6), rand(4, 4 // groups, 2, 3, seed=1))
+
+
+def test_convolutions_of_volumes(gradcheck: Gradcheck) -> None:
+    steps = {"padding": (1, 0, 1), "stride": (1, 2, 1), "groups": 2}
+    x, kernel = rand(1, 2, 3, 4, 3), rand(4, 1, 2, 2, 2, seed=1)
+    gradcheck(lambda x, k: x.conv3d(k, **steps), x, kernel, second=False)
+    gradcheck(lambda x, k: x.conv_transpose3d(k, **steps), x, rand(2, 1, 2, 2, 2), second=False)
+
+
+@pytest.mark.parametrize("dims", [1, 2])
+def test_convolutions_of_storages(dims: int, gradcheck: Gradcheck) -> None:
+    """Those with Candle's parameters."""
+
+    def convolve(op: str, params: Any) -> Callable[..., Tensor]:
+        def called(x: Tensor, kernel: Tensor) -> Tensor:
+            storage = getattr(x._storage, op)(x._layout, kernel._storage, kernel._layout, params)
+            return x._new(storage, Layout.contiguous(params.out_dims))
+
+        return called
+
+    numbers = {"b_size": 1, "c_in": 2, "c_out": 3, "padding": 1, "stride": 2, "dilation": 2}
+    if dims == 1:
+        sizes = {**numbers, "l_in": 6, "k_size": 2}
+        params, transposed = tl.ParamsConv1D(**sizes), tl.ParamsConvTranspose1D(**sizes, output_padding=1)
+    else:
+        sizes = {**numbers, "i_h": 4, "i_w": 5, "k_h": 2, "k_w": 2}
+        params, transposed = tl.ParamsConv2D(**sizes), tl.ParamsConvTranspose2D(**sizes, output_padding=1)
+    x, kernel = rand(*params.input_dims), rand(*params.kernel_dims, seed=1)
+    gradcheck(convolve(f"conv{dims}d", params), x, kernel, second=False)
+    gradcheck(convolve(f"conv_transpose{dims}d", transposed), x, kernel.transpose(0, 1), second=False)
+
+
 @pytest.mark.parametrize(("window", "stride"), [(2, None), ((2, 3), (1, 2)), (3, 1), (2, 3)])
 def test_pools(window, stride, gradcheck: Gradcheck) -> None:
     x = rand(1, 2, 5, 6)

@@ -140,10 +140,6 @@ NO_DIFFERENCE = {
         "rules.row_by_ops: len(made) -> len(g)",
         "rules.row_by_ops: len(made) > 1 -> len(made) > 2",
     ],
-    "what is too much is cut off": [
-        "rules.convolved: params.stride - 1 -> params.stride + 1",
-        "rules.convolved: params.stride - 1 -> params.stride",
-    ],
     "types do not say that it is there, nor that its elements lie in their order": [
         "rules.both_gradients: DERIVATIVES[of] or {} -> DERIVATIVES[of]",
         "rules.both_gradients: it.function(g, *[known[name] for name in it.takes]).contiguous() -> it.function(g, "

@@ -65,8 +65,8 @@ class Slotted:
     ("call", "message"),
     [
         (
-            lambda x: x.reshape(1, 1, 2, 2).conv2d(x.reshape(1, 1, 2, 2), padding="same"),
-            "padding must be .* not 'same'",
+            lambda x: x.reshape(1, 1, 2, 2).conv2d(x.reshape(1, 1, 2, 2), padding="reflect"),
+            "padding is 'same', 'valid' or numbers, not 'reflect'",
         ),
         (lambda x: tl.value_and_grad(lambda p: p["x"].sum())({"x": x}), "no argument is a Tensor of floats, but {'x'"),
         (lambda x: tl.value_and_grad(lambda: x.sum())(), "no argument is a Tensor of floats, but nothing"),

@@ -54,10 +54,10 @@ class Memory(NamedTuple):
 class Window(NamedTuple):
     """How a convolution of images goes over them: each has a number for each dim."""
 
-    stride: tuple[int, int]
-    dilation: tuple[int, int]
-    before: tuple[int, int]
-    behind: tuple[int, int]
+    stride: tuple[int, ...]
+    dilation: tuple[int, ...]
+    before: tuple[int, ...]
+    after: tuple[int, ...]
 
 
 class Problem(NamedTuple):
@@ -256,8 +256,8 @@ class _Compiled:
             layouts = [self._layouts.get(name) for name in ("source", "weights", "bias", "result")]
             return self._made("primitive_desc", "dnnl_matmul_primitive_desc_create", engine, *layouts, attributes)
         source, weights, result = (self._any(there[name], problem.dtype) for name in ("source", "weights", "result"))
-        stride, dilation, before, behind = problem.window
-        steps = [_numbers(each) for each in (stride, [size - 1 for size in dilation], before, behind)]
+        stride, dilation, before, after = problem.window
+        steps = [_numbers(each) for each in (stride, [size - 1 for size in dilation], before, after)]
         return self._made(
             "primitive_desc", f"dnnl_{problem.name}_forward_primitive_desc_create",
             engine, _INFERENCE, _ALGORITHMS[problem.name], source, weights, None, result, *steps, attributes,

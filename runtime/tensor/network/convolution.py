@@ -1,11 +1,11 @@
-"""The ops of convolutional networks; inputs are (b, c, l) or (b, c, h, w)."""
+"""The ops of convolutional networks; inputs are (b, c, l), (b, c, h, w) or (b, c, d, h, w)."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from functools import cache, lru_cache
-from typing import Final, Self
+from typing import Any, Self, TypeAlias
 
 import numpy as np
 
@@ -16,7 +16,7 @@ from ....storage import Storage
 from ...base.bounded_cache import BoundedCache
 from ...base.error import InvalidArgument, ShapeMismatch, TallowError
 from ...core.argument import integer, integers
-from ...core.conv import Params, ParamsConv1D, ParamsConv2D, ParamsConvTranspose1D, ParamsConvTranspose2D
+from ...core.conv import LONGEST_STEP, ParamsConvolution, convolved_size, transposed_size
 from ...core.extensions import extensions
 from ...core.layout import Layout
 from ...core.result_shapes import pooled
@@ -27,9 +27,8 @@ from ..create import CreationMethods
 from ..promotion import DTYPE_ERRORS, common_dtype, promote
 from ..shape.joining import cat
 
-_PARAMS: Final[Mapping[str, type[Params]]] = {
-    params.op: params for params in (ParamsConv1D, ParamsConv2D, ParamsConvTranspose1D, ParamsConvTranspose2D)
-}
+# One number, or one for each dim, each of which may be a pair of those before and after; or "same" or "valid".
+Padding: TypeAlias = int | str | Sequence[Any]
 
 
 class ConvolutionMethods(CreationMethods):
@@ -40,38 +39,79 @@ class ConvolutionMethods(CreationMethods):
     def conv1d(
         self,
         kernel: Self,
-        padding: int | tuple[int, int] = 0,
-        stride: int = 1,
-        dilation: int = 1,
+        padding: Padding = 0,
+        stride: int | Sequence[int] = 1,
+        dilation: int | Sequence[int] = 1,
         groups: int = 1,
         bias: Self | None = None,
     ) -> Self:
         """Convolve (b, c_in, l) with a kernel (c_out, c_in / groups, k), zero padded, and add a bias (c_out).
 
-        The result is (b, c_out, (l + 2 * padding - dilation * (k - 1) - 1) // stride + 1); padding is one for both
-        ends, or (left, right). With groups, each part of the input channels is convolved with its part of the kernels.
+        The result is (b, c_out, (l + left + right - dilation * (k - 1) - 1) // stride + 1). Padding is one number for
+        both ends, or (left, right), or "valid" for none, or "same" for a result as long as the input, which needs a
+        stride of 1. With groups, each part of the input channels is convolved with its part of the kernels.
 
         >>> x, kernel = tl.Tensor([[[1.0, 2.0, 3.0, 4.0]]]), tl.Tensor([[[1.0, -1.0]]])
         >>> x.conv1d(kernel)
         Tensor([[[-1., -1., -1.]]], dtype=f32)
         >>> x.conv1d(kernel, padding=1, stride=2)
         Tensor([[[-1., -1.,  4.]]], dtype=f32)
+        >>> x.conv1d(kernel, padding="same")
+        Tensor([[[-1., -1., -1.,  4.]]], dtype=f32)
         >>> x = tl.ones((1, 2, 4))
         >>> x.conv1d(tl.ones((2, 1, 2)), padding=(1, 0), stride=2, groups=2, bias=tl.Tensor([0.0, 5.0]))
         Tensor([[[1., 2.],
                  [6., 7.]]], dtype=f32)
         """
-        padded, least = self._padded_unevenly("conv1d", [_ends(padding)])
-        steps = {"padding": least, "stride": stride, "dilation": dilation}
-        return padded._convolved("conv1d", kernel, groups, steps, bias)
+        if isinstance(padding, Sequence) and not isinstance(padding, str):
+            return self._convolved("conv1d", kernel, (padding,), stride, dilation, groups, bias)
+        return self._convolved("conv1d", kernel, padding, stride, dilation, groups, bias)
+
+    def conv2d(
+        self,
+        kernel: Self,
+        padding: Padding = 0,
+        stride: int | Sequence[int] = 1,
+        dilation: int | Sequence[int] = 1,
+        groups: int = 1,
+        bias: Self | None = None,
+    ) -> Self:
+        """Convolve (b, c_in, h, w) with a kernel (c_out, c_in / groups, kh, kw), zero padded, and add a bias (c_out).
+
+        The sizes of the result follow as in `conv1d`, along both dims. Padding, stride and dilation are one number for
+        both, or one for each; a padding may be a pair of those before and after, and "same" or "valid".
+
+        >>> tl.ones((1, 3, 8, 8)).conv2d(tl.ones((4, 3, 3, 3)), padding=1, stride=2).shape
+        (1, 4, 4, 4)
+        >>> x = tl.ones((1, 2, 4, 4))
+        >>> x.conv2d(tl.ones((6, 1, 2, 2)), padding=(1, 0), stride=2, groups=2, bias=tl.zeros(6)).shape
+        (1, 6, 3, 2)
+        """
+        return self._convolved("conv2d", kernel, padding, stride, dilation, groups, bias)
+
+    def conv3d(
+        self,
+        kernel: Self,
+        padding: Padding = 0,
+        stride: int | Sequence[int] = 1,
+        dilation: int | Sequence[int] = 1,
+        groups: int = 1,
+        bias: Self | None = None,
+    ) -> Self:
+        """Convolve (b, c_in, d, h, w) with a kernel (c_out, c_in / groups, kd, kh, kw), as `conv2d` does.
+
+        >>> tl.ones((1, 2, 4, 8, 8)).conv3d(tl.ones((4, 2, 1, 3, 3)), padding=(0, 1, 1), stride=(1, 2, 2)).shape
+        (1, 4, 4, 4, 4)
+        """
+        return self._convolved("conv3d", kernel, padding, stride, dilation, groups, bias)
 
     def conv_transpose1d(
         self,
         kernel: Self,
-        padding: int = 0,
-        output_padding: int = 0,
-        stride: int = 1,
-        dilation: int = 1,
+        padding: int | Sequence[int] = 0,
+        output_padding: int | Sequence[int] = 0,
+        stride: int | Sequence[int] = 1,
+        dilation: int | Sequence[int] = 1,
         groups: int = 1,
         bias: Self | None = None,
     ) -> Self:
@@ -87,47 +127,22 @@ class ConvolutionMethods(CreationMethods):
         Tensor([[[1., 1.],
                  [6., 6.]]], dtype=f32)
         """
-        steps = {"padding": padding, "output_padding": output_padding, "stride": stride, "dilation": dilation}
-        return self._convolved("conv_transpose1d", kernel, groups, steps, bias)
-
-    def conv2d(
-        self,
-        kernel: Self,
-        padding: int | tuple[int, int] | tuple[tuple[int, int], tuple[int, int]] = 0,
-        stride: int = 1,
-        dilation: int = 1,
-        groups: int = 1,
-        bias: Self | None = None,
-    ) -> Self:
-        """Convolve (b, c_in, h, w) with a kernel (c_out, c_in / groups, kh, kw), zero padded, and add a bias (c_out).
-
-        The sizes of the result follow as in `conv1d`, along both dims. Padding is one for both, or one for each, of
-        which each may be a pair of those in front and behind.
-
-        >>> tl.ones((1, 3, 8, 8)).conv2d(tl.ones((4, 3, 3, 3)), padding=1, stride=2).shape
-        (1, 4, 4, 4)
-        >>> x = tl.ones((1, 2, 4, 4))
-        >>> x.conv2d(tl.ones((6, 1, 2, 2)), padding=(1, 0), stride=2, groups=2, bias=tl.zeros(6)).shape
-        (1, 6, 3, 2)
-        """
-        pads = padding if isinstance(padding, tuple | list) else (padding, padding)
-        padded, least = self._padded_unevenly("conv2d", [_ends(pad) for pad in pads])
-        steps = {"padding": least, "stride": stride, "dilation": dilation}
-        return padded._convolved("conv2d", kernel, groups, steps, bias)
+        return self._convolved("conv_transpose1d", kernel, padding, stride, dilation, groups, bias, output_padding)
 
     def conv_transpose2d(
         self,
         kernel: Self,
-        padding: int = 0,
-        output_padding: int = 0,
-        stride: int = 1,
-        dilation: int = 1,
+        padding: int | Sequence[int] = 0,
+        output_padding: int | Sequence[int] = 0,
+        stride: int | Sequence[int] = 1,
+        dilation: int | Sequence[int] = 1,
         groups: int = 1,
         bias: Self | None = None,
     ) -> Self:
         """Apply the transpose (the gradient) of `conv2d`: (b, c_in, h, w) with a kernel (c_in, c_out / groups, kh, kw).
 
-        A bias (c_out) is added. The sizes of the result follow as in `conv_transpose1d`, along both dims.
+        A bias (c_out) is added. The sizes of the result follow as in `conv_transpose1d`, along both dims, for which
+        padding, output_padding, stride and dilation are one number, or one each.
 
         >>> tl.ones((1, 4, 4, 4)).conv_transpose2d(tl.ones((4, 3, 2, 2)), stride=2).shape
         (1, 3, 8, 8)
@@ -135,86 +150,93 @@ class ConvolutionMethods(CreationMethods):
         >>> x.conv_transpose2d(tl.ones((2, 3, 2, 2)), padding=1, stride=2, groups=2, bias=tl.zeros(6)).shape
         (1, 6, 6, 6)
         """
-        steps = {"padding": padding, "output_padding": output_padding, "stride": stride, "dilation": dilation}
-        return self._convolved("conv_transpose2d", kernel, groups, steps, bias)
+        return self._convolved("conv_transpose2d", kernel, padding, stride, dilation, groups, bias, output_padding)
 
-    def _padded_unevenly(self, op: str, pads: Sequence[Sequence[int]]) -> tuple[Self, int]:
-        """Add the zeros that a convolution does not, which adds as many on all sides, and say how many it adds."""
-        dims = len(_PARAMS[op].input_names) - 2
-        ends = [integers(op, "padding", pair, 2, "an integer, or a pair of integers for a dim") for pair in pads]
-        if len(ends) != dims:
-            raise InvalidArgument(op, f"padding has {dims} dims, not {len(ends)}; write one number for all")
-        least = min(map(min, ends))
-        if least < 0 or all(pair == (least, least) for pair in ends) or self.rank != dims + 2:
-            return self, least
-        return self._padded([(first - least, last - least) for first, last in ends]), least
+    def conv_transpose3d(
+        self,
+        kernel: Self,
+        padding: int | Sequence[int] = 0,
+        output_padding: int | Sequence[int] = 0,
+        stride: int | Sequence[int] = 1,
+        dilation: int | Sequence[int] = 1,
+        groups: int = 1,
+        bias: Self | None = None,
+    ) -> Self:
+        """Apply the transpose of `conv3d`: (b, c_in, d, h, w) with a kernel (c_in, c_out / groups, kd, kh, kw).
 
-    def _convolved(self, op: str, kernel: Self, groups: int, steps: Mapping[str, int], bias: Self | None) -> Self:
-        """The convolution of each group of channels, one after another, with a bias for each channel of the result."""
+        >>> tl.ones((1, 4, 2, 4, 4)).conv_transpose3d(tl.ones((4, 3, 1, 2, 2)), stride=(1, 2, 2)).shape
+        (1, 3, 2, 8, 8)
+        """
+        return self._convolved("conv_transpose3d", kernel, padding, stride, dilation, groups, bias, output_padding)
+
+    def _convolved(
+        self,
+        op: str,
+        kernel: Self,
+        padding: Padding,
+        stride: int | Sequence[int],
+        dilation: int | Sequence[int],
+        groups: int,
+        bias: Self | None,
+        output_padding: int | Sequence[int] | None = None,
+    ) -> Self:
+        """A convolution, or with an output padding a transposed one, and a bias for each channel of the result."""
         require_tensors(op, kernel=kernel)
+        steps = tuple(
+            value if type(value) is int else _hashable(value)
+            for value in (padding, stride, dilation, groups, output_padding)
+        )
+        params, layout = _convolution(op, self.shape, kernel.shape, *steps)
         if bias is None:
             try:
-                return self._convolved_alone(op, kernel, groups, steps)
+                return self._convolved_alone(kernel, params, layout, output_padding)
             except DTYPE_ERRORS as error:
+                error.rename(op)
                 x, kernel = promote(error, self, kernel)
-            return x._convolved_alone(op, kernel, groups, steps)
+            return x._convolved_alone(kernel, params, layout, output_padding)
         require_tensors(op, bias=bias)
         dtype = common_dtype(op, self.dtype, kernel.dtype, bias.dtype)
         self, kernel, bias = self.to_dtype(dtype), kernel.to_dtype(dtype), bias.to_dtype(dtype)
-        params, layout = self._convolution(op, kernel, groups, steps)
-        channels = layout.shape[1] * groups
+        channels = layout.shape[1]
         if bias.shape != (channels,):
             reason = f"the bias is a vector of {channels} elements, one for each channel of the result"
             raise ShapeMismatch(op, (self.shape, bias.shape), reason)
-        is_short = dtype.compute is not dtype and 0 not in (*self.shape, *layout.shape)
+        is_short = dtype.compute is not dtype and not params.is_empty
         try:
-            if is_short and params.kernel_names[0] != "c_in":
-                return self._convolved_with_ones(op, kernel, bias, groups, steps)
+            if is_short and output_padding is None and params.groups == 1:
+                return self._convolved_with_ones(kernel, bias, params, layout)
             # Rounded once, with the bias in it.
-            wide = dtype.compute if is_short else dtype
-            result = self.to_dtype(wide)._convolved_alone(op, kernel.to_dtype(wide), groups, steps)
+            wide = dtype.compute
+            result = self.to_dtype(wide)._convolved_alone(kernel.to_dtype(wide), params, layout, output_padding)
             biased = result._binary(BinaryOp.ADD, bias.reshape(-1, *[1] * (self.rank - 2)))
             return biased.to_dtype(dtype)
         except TallowError as error:
             error.rename(op)
             raise
 
-    def _convolved_with_ones(self, op: str, kernel: Self, bias: Self, groups: int, steps: Mapping[str, int]) -> Self:
+    def _convolved_with_ones(self, kernel: Self, bias: Self, params: ParamsConvolution, layout: Layout) -> Self:
         """The convolution and a bias, rounded once: the bias is the weight of further channels, which are ones.
 
         The padding of these is of ones too. A multiple of 8 channels remains one, which matrix cores need.
         """
-        batch, channels, *sizes = self.shape
-        width, padding = kernel.shape[1], steps["padding"]
-        more = 8 if width % 8 == 0 else 1
-        source = self.reshape(batch, groups, channels // groups, *sizes)
-        source = source._padded([(0, 0), *[(padding, padding)] * len(sizes)]) if padding else source
-        ones = self.ones((batch, groups, more, *source.shape[3:]), dtype=self.dtype, device=self.device)
+        edges = [(before, max(after, 0)) for before, after in zip(params.padding, params.padding_after, strict=True)]
+        more = 8 if self.shape[1] % 8 == 0 else 1
+        source = self._padded(edges) if any(map(any, edges)) else self
+        batch, _, *sizes = source.shape
+        ones = self.ones((batch, more, *sizes), dtype=self.dtype, device=self.device)
         weights = bias.reshape(-1, *[1] * (self.rank - 1))
-        weights = weights._padded([(0, more - 1), *[(0, size - 1) for size in kernel.shape[2:]]])
-        joined = cat([source, ones], 2).flatten(1, 2)
-        return joined._convolved_alone(op, cat([kernel, weights], 1), groups, {**steps, "padding": 0})
+        weights = weights._padded([(0, more - 1), *[(0, size - 1) for size in params.kernel]])
+        source, kernel = cat([source, ones], 1), cat([kernel, weights], 1)
+        steps = (0,) * len(sizes), params.stride, params.dilation
+        joined = ParamsConvolution(source.shape, kernel.shape, params.result_sizes, *steps)
+        return source._convolved_alone(kernel, joined, layout, None)
 
-    def _convolution(self, op: str, kernel: Self, groups: int, steps: Mapping[str, int]) -> tuple[Params, Layout]:
-        numbers = tuple([(name, integer(op, name, step)) for name, step in steps.items()])
-        return _convolution(op, self.shape, kernel.shape, integer(op, "the number of groups", groups), numbers)
-
-    def _convolved_alone(self, op: str, kernel: Self, groups: int, steps: Mapping[str, int]) -> Self:
-        params, layout = self._convolution(op, kernel, groups, steps)
-        if groups == 1:
-            convolve = getattr(self._storage, op)
-            return self._new(convolve(self._layout, kernel._storage, kernel._layout, params), layout)
-        width, depth, parts = self.shape[1] // groups, kernel.shape[0] // groups, []
-        for group in range(groups):
-            source, weights = self.narrow(1, group * width, width), kernel.narrow(0, group * depth, depth)
-            convolve = getattr(source._storage, op)
-            parts.append(self._new(convolve(source._layout, weights._storage, weights._layout, params), layout))
-            if not kernel.elem_count or not layout.elem_count:
-                # Groups are alike where nothing is added up, or nothing results.
-                batch, channels, *sizes = layout.shape
-                every = batch, groups if channels else 1, channels, *sizes
-                return parts[0].unsqueeze(1).broadcast_as(every).flatten(1, 2).contiguous()
-        return cat(parts, 1)
+    def _convolved_alone(
+        self, kernel: Self, params: ParamsConvolution, layout: Layout, output_padding: int | Sequence[int] | None
+    ) -> Self:
+        storage = self._storage
+        convolve = storage.convolution if output_padding is None else storage.convolution_gradient_input
+        return self._new(convolve(self._layout, kernel._storage, kernel._layout, params), layout)
 
     def avg_pool2d(
         self,
@@ -329,11 +351,6 @@ class ConvolutionMethods(CreationMethods):
 _layouts: BoundedCache[tuple[object, ...], Layout] = BoundedCache(1 << 12)
 
 
-def _ends(pad: int | Sequence[int]) -> Sequence[int]:
-    """The zeros in front of a dim and behind it."""
-    return pad if isinstance(pad, Sequence) else (pad, pad)
-
-
 @cache
 def _lowest(dtype: DType) -> float:
     """The number of a dtype that none is below."""
@@ -356,28 +373,87 @@ def _pair(op: str, name: str, size: int | Iterable[int]) -> tuple[int, int]:
     return height, width
 
 
+def _hashable(value: Any) -> Any:
+    """A step, or a padding, with tuples in the place of other sequences."""
+    if isinstance(value, Sequence) and not isinstance(value, str):
+        return tuple(map(_hashable, value))
+    return value
+
+
 @lru_cache(maxsize=1024)
 def _convolution(
-    op: str, shape: Shape, kernel: Shape, groups: int, steps: tuple[tuple[str, int], ...]
-) -> tuple[Params, Layout]:
-    """The parameters of the convolution of each group, and the layout of its result."""
-    params_type = _PARAMS[op]
-    _check_channels(params_type, shape, kernel, groups)
-    batch, channels, *sizes = shape
-    names = params_type.input_names + params_type.kernel_names
-    dims = batch, channels // groups, *sizes, kernel[0] // groups, *kernel[1:]
-    params = params_type(**dict(zip(names, dims, strict=True)), **dict(steps))
+    op: str, shape: Shape, kernel: Shape, padding: Any, stride: Any, dilation: Any, groups: Any, output_padding: Any
+) -> tuple[ParamsConvolution, Layout]:
+    """The parameters of a convolution, or of the one whose transpose is meant, and the layout of the result."""
+    dims, is_transposed = int(op[-2]), output_padding is not None
+    groups = integer(op, "the number of groups", groups)
+    _check_channels(op, shape, kernel, groups, is_transposed)
+    sizes, taps = shape[2:], kernel[2:]
+    strides, dilations = _steps(op, "stride", stride, dims, 1), _steps(op, "dilation", dilation, dims, 1)
+    for size in taps:
+        if size < 1:
+            raise InvalidArgument(op, f"a kernel has 1 or more elements along each dim, not {tuple(taps)}")
+    pads = _pads(op, padding, taps, strides, dilations)
+    each = zip(sizes, taps, pads, strides, dilations, strict=True)
+    front = tuple(before for before, _ in pads)
+    if is_transposed:
+        more = _steps(op, "output_padding", output_padding, dims, 0)
+        found = [transposed_size(op, *numbers, extra) for numbers, extra in zip(each, more, strict=True)]
+        result = (shape[0], kernel[1] * groups, *found)
+        return ParamsConvolution(result, kernel, sizes, front, strides, dilations, groups), Layout.contiguous(result)
+    found = [convolved_size(op, *numbers) for numbers in each]
+    params = ParamsConvolution(shape, kernel, found, front, strides, dilations, groups)
     return params, Layout.contiguous(params.out_dims)
 
 
-def _check_channels(params_type: type[Params], shape: Shape, kernel: Shape, groups: int) -> None:
-    op, shapes, rank = params_type.op, (shape, kernel), len(params_type.input_names)
+def _steps(op: str, name: str, value: Any, dims: int, least: int) -> tuple[int, ...]:
+    """The numbers along each dim that one number for all, or one for each, means."""
+    values = value if isinstance(value, tuple) else (value,) * dims
+    plural = "an integer" if dims == 1 else f"an integer, or {dims} of them"
+    numbers = tuple(integer(op, name, each) for each in integers(op, name, values, dims, plural))
+    if min(numbers) < least:
+        raise InvalidArgument(op, f"{name} is {least} or more, not {min(numbers)}")
+    if max(numbers) > LONGEST_STEP:
+        raise InvalidArgument(op, f"{name} is {LONGEST_STEP} or less, not {max(numbers)}")
+    return numbers
+
+
+def _pads(
+    op: str, padding: Any, taps: Sequence[int], strides: Sequence[int], dilations: Sequence[int]
+) -> list[tuple[int, int]]:
+    """The zeros before and after each dim."""
+    dims = len(taps)
+    if padding == "valid":
+        return [(0, 0)] * dims
+    if padding == "same":
+        if any(step != 1 for step in strides):
+            raise InvalidArgument(op, f"padding 'same' goes with a stride of 1, not {tuple(strides)}; pad by numbers")
+        totals = [dilation * (size - 1) for size, dilation in zip(taps, dilations, strict=True)]
+        return [(total // 2, total - total // 2) for total in totals]
+    if isinstance(padding, str):
+        raise InvalidArgument(op, f"padding is 'same', 'valid' or numbers, not {padding!r}")
+    values = padding if isinstance(padding, tuple) else (padding,) * dims
+    if len(values) != dims:
+        raise InvalidArgument(op, f"padding has {dims} dims, not {len(values)}; write one number for all")
+    pairs = [pair if isinstance(pair, tuple) else (pair, pair) for pair in values]
+    before, after = [
+        _steps(op, "padding", tuple(side), dims, 0)
+        for side in zip(
+            *(integers(op, "padding", pair, 2, "an integer, or a pair of integers for a dim") for pair in pairs),
+            strict=True,
+        )
+    ]
+    return list(zip(before, after, strict=True))
+
+
+def _check_channels(op: str, shape: Shape, kernel: Shape, groups: int, is_transposed: bool) -> None:
+    shapes, rank = (shape, kernel), int(op[-2]) + 2
     if len(shape) != rank or len(kernel) != rank:
         raise ShapeMismatch(op, shapes, f"input and kernel have {rank} dims; reshape or unsqueeze them first")
     if groups < 1:
         raise InvalidArgument(op, f"the number of groups is 1 or more, not {groups}")
     c_in, (kernels, channels) = shape[1], kernel[:2]
-    if params_type.kernel_names[0] == "c_in":
+    if is_transposed:
         if kernels != c_in or c_in % groups:
             reason = f"an input of {c_in} channels in {groups} groups needs {c_in} kernels, a multiple of the groups"
             raise ShapeMismatch(op, shapes, reason)

@@ -1,14 +1,22 @@
-"""conv1d, conv2d and their transposes."""
+"""Convolutions, their transposes and gradients."""
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 
 import numpy as np
-from tallow.runtime.core.conv import ParamsConv1D, ParamsConv2D, ParamsConvTranspose1D, ParamsConvTranspose2D
+from tallow.runtime.core.conv import (
+    ParamsConv1D,
+    ParamsConv2D,
+    ParamsConvolution,
+    ParamsConvTranspose1D,
+    ParamsConvTranspose2D,
+)
 
 from .. import values
 from ..bench import Bench
+from ..oracle import convolutions
 from ..oracle import windows as oracle
 from ..oracle.formats import EXTENDED, FLOATS, Array, encode
 from .reduction import check_sums
@@ -135,7 +143,88 @@ def _params(
     return (ParamsConv1D if rank == 1 else ParamsConv2D)(**sizes)
 
 
+@dataclass(frozen=True)
+class Grouped:
+    """Channels in and out of each group, and for each dim the size of the input, kernel, padding in front and behind,
+    stride and dilation."""
+
+    batch: int
+    groups: int
+    channels: tuple[int, int]
+    dims: tuple[tuple[int, int, int, int, int, int], ...]
+    placements: tuple[str, str] = ("contiguous", "contiguous")
+
+    @property
+    def params(self) -> ParamsConvolution:
+        sizes, kernel, front, _, stride, dilation = zip(*self.dims, strict=True)
+        result = [
+            max((size + before + after - step * (taps - 1) - 1) // pace + 1, 0)
+            for size, taps, before, after, pace, step in self.dims
+        ]
+        inner, outer = self.channels
+        return ParamsConvolution(
+            (self.batch, self.groups * inner, *sizes), (self.groups * outer, inner, *kernel), result, front, stride,
+            dilation, self.groups,
+        )  # fmt: skip
+
+
+GROUPED = (
+    Grouped(2, 1, (3, 4), ((9, 3, 1, 1, 2, 1),)),
+    Grouped(2, 3, (2, 1), ((9, 3, 2, 0, 1, 2),)),
+    # Depthwise, with more and less to do along rows.
+    Grouped(2, 5, (1, 1), ((7, 3, 1, 1, 1, 1), (9, 3, 1, 1, 1, 1))),
+    Grouped(1, 3, (1, 1), ((8, 5, 2, 2, 2, 1), (37, 5, 2, 2, 2, 1))),
+    Grouped(1, 2, (1, 3), ((6, 3, 0, 2, 1, 2), (20, 2, 3, 1, 3, 1)), ("rolled", "contiguous")),
+    Grouped(2, 3, (1, 2), ((4, 4, 4, 4, 1, 1), (5, 1, 0, 0, 1, 1)), ("narrowed columns", "transposed")),
+    Grouped(2, 2, (9, 8), ((5, 3, 1, 1, 1, 1), (6, 3, 1, 1, 1, 1))),
+    Grouped(1, 2, (8, 9), ((5, 1, 0, 0, 1, 1), (6, 1, 0, 0, 1, 1)), ("transposed", "offset")),
+    Grouped(2, 1, (9, 8), ((5, 1, 0, 0, 2, 1), (6, 1, 0, 0, 3, 1)), ("broadcast rows", "contiguous")),
+    # Volumes.
+    Grouped(1, 2, (2, 3), ((4, 2, 1, 0, 1, 1), (5, 3, 1, 1, 2, 1), (6, 2, 0, 1, 1, 2))),
+    Grouped(2, 4, (1, 1), ((3, 3, 1, 1, 1, 1), (4, 2, 0, 0, 2, 1), (5, 3, 1, 1, 1, 1))),
+    Grouped(1, 1, (8, 8), ((3, 2, 0, 0, 1, 1), (4, 3, 1, 1, 1, 1), (4, 3, 1, 1, 1, 1))),
+    # A kernel longer than the input, and nothing to multiply.
+    Grouped(1, 2, (1, 1), ((2, 5, 3, 3, 1, 1), (3, 5, 2, 2, 1, 1))),
+    Grouped(0, 2, (1, 2), ((4, 2, 0, 0, 1, 1), (4, 2, 0, 0, 1, 1))),
+    Grouped(2, 2, (0, 2), ((4, 2, 1, 1, 1, 1),)),
+    Grouped(2, 2, (2, 0), ((4, 2, 0, 0, 1, 1),)),
+    Grouped(1, 2, (1, 1), ((0, 2, 1, 1, 1, 1), (3, 2, 0, 0, 1, 1))),
+)
+LARGE_GROUPED = Grouped(2, 2, (16, 24), ((20, 3, 1, 1, 1, 1), (24, 3, 1, 1, 1, 1)))
+
+
+def convolution(bench: Bench) -> None:
+    """The general form, and its gradients."""
+    for case in (*GROUPED, LARGE_GROUPED) if bench.full else GROUPED:
+        params, where = case.params, bench.where(case)
+        geometry = convolutions.Geometry(params.sizes, params.kernel, *params[2:])
+        shapes, find, terms = {
+            "convolution": (
+                (params.input_dims, params.kernel_dims), convolutions.forward, params.channels[0] * params.taps,
+            ),
+            "convolution_gradient_input": (
+                (params.out_dims, params.kernel_dims), convolutions.of_input, params.channels[1] * params.taps,
+            ),
+            "convolution_gradient_weight": (
+                (params.input_dims, params.out_dims), convolutions.of_weight,
+                math.prod((case.batch, *params.result_sizes)),
+            ),
+        }[bench.cell.method]  # fmt: skip
+        first, second = (
+            bench.place(values.modest(bench.generator, bench.name, shape), placement)
+            for shape, placement in zip(shapes, case.placements, strict=True)
+        )
+        call = getattr(first.storage, bench.cell.method)
+        result = call(first.layout, second.storage, second.layout, params)
+        total, magnitude = find(bench.name, first.values, second.values, geometry)
+        got = bench.read(result, bench.name, total.shape, where)
+        check_sums(bench.name, got, total, magnitude, terms, where)
+
+
 HANDLERS = {
+    "convolution": convolution,
+    "convolution_gradient_input": convolution,
+    "convolution_gradient_weight": convolution,
     "conv1d": conv1d,
     "conv2d": conv2d,
     "conv_transpose1d": conv_transpose1d,

@@ -1,56 +1,96 @@
-"""Convolutions of one group, each as a matrix product.
-
-A 1-d convolution is a 2-d one of height 1.
-"""
+"""Convolutions and their gradients, each as a product of matrices for each group of channels."""
 
 from __future__ import annotations
 
+import itertools
+import math
 from typing import Any
 
-from ....core.conv import Params
+from ....core.conv import Params, ParamsConvolution
 from . import cast
 from .matmul import multiply, rounded
 from .operand import Operand
 
 
-def _images(operand: Operand) -> Any:
-    """The elements in the compute dtype, with a height."""
-    library, x = operand.library, operand.array
-    wide = cast.widen(library, x, operand.dtype)
-    return wide if len(x.shape) == 4 else library.reshape(wide, (*x.shape[:2], 1, x.shape[2]))
+def convolve(operand: Operand, kernel: Operand, params: Params | ParamsConvolution) -> Any:
+    """(b, c_in, ..) with a kernel (c_out, c_in / groups, ..): `params.out_dims`."""
+    params, library = params.general, operand.library
+    if params.is_empty:
+        return operand.result(_zeros(operand, params.out_dims))
+    columns = _columns(operand, params)
+    product = multiply(library, _matrices(kernel, params), columns)
+    return operand.result(rounded(library, product, operand.dtype))
 
 
-def convolve(operand: Operand, kernel: Operand, params: Params) -> Any:
-    """(b, c_in, h, w) with a kernel (c_out, c_in, kh, kw), or (b, c_in, l) with (c_out, c_in, k): `params.out_dims`."""
-    pad, stride, dilation, size = params.window.padding, params.stride, params.dilation, params.window.result
+def convolve_transposed(operand: Operand, kernel: Operand, params: Params | ParamsConvolution) -> Any:
+    """The gradient of the input, which is the transposed convolution of (b, c_out, ..): `params.input_dims`."""
+    params, library = params.general, operand.library
+    if params.is_empty:
+        return operand.result(_zeros(operand, params.input_dims))
+    matrices = library.permute_dims(_matrices(kernel, params), (0, 1, 3, 2))
+    product = multiply(library, matrices, _grouped(operand, params))
+    product = library.reshape(product, (*params.input_dims[:2], *params.kernel, *params.result_sizes))
+    total: Any = None
+    for taps in itertools.product(*map(range, params.kernel)):
+        part = product[(slice(None), slice(None), *taps, ...)]
+        steps = zip(taps, params.dilation, params.padding, params.stride, params.sizes, strict=True)
+        for axis, (tap, dilation, padding, stride, size) in enumerate(steps, 2):
+            part = _placed(library, part, axis, tap * dilation - padding, stride, size)
+        total = part if total is None else total + part
+    return operand.result(rounded(library, total, operand.dtype))
+
+
+def gradient_weight(operand: Operand, gradient: Operand, params: ParamsConvolution) -> Any:
+    """The gradient of the kernel, made of the input and that of the result: `params.kernel_dims`."""
     library = operand.library
-    x, weights = _images(operand), _images(kernel)
-    batch, c_in = x.shape[:2]
-    c_out, _, k_h, k_w = weights.shape
-    out_h, out_w = size
-    # An empty product is 0 in each place.
-    if 0 in (batch, c_in, c_out, out_h, out_w):
-        return operand.result(_zeros(operand, (batch, c_out, out_h, out_w)))
-    padded = _surrounded(library, x, pad)
-    taps = [
-        padded[:, :, row : row + (out_h - 1) * stride + 1 : stride, column : column + (out_w - 1) * stride + 1 : stride]
-        for row in range(0, k_h * dilation, dilation)
-        for column in range(0, k_w * dilation, dilation)
+    if params.is_empty:
+        return operand.result(_zeros(operand, params.kernel_dims))
+    groups, length = params.groups, params.input_dims[0] * math.prod(params.result_sizes)
+    rows = library.permute_dims(_grouped(gradient, params), (1, 2, 0, 3))
+    columns = library.permute_dims(_columns(operand, params), (1, 0, 3, 2))
+    product = multiply(
+        library, library.reshape(rows, (groups, -1, length)), library.reshape(columns, (groups, length, -1))
+    )
+    return operand.result(rounded(library, product, operand.dtype))
+
+
+def _wide(operand: Operand) -> Any:
+    return cast.widen(operand.library, operand.array, operand.dtype)
+
+
+def _matrices(kernel: Operand, params: ParamsConvolution) -> Any:
+    """The kernels of each group as a matrix, (b, groups, c_out / groups, c_in / groups * taps)."""
+    library, (inner, outer) = kernel.library, params.channels
+    shape = params.groups, outer, inner * params.taps
+    return library.broadcast_to(library.reshape(_wide(kernel), (1, *shape)), (params.input_dims[0], *shape))
+
+
+def _grouped(operand: Operand, params: ParamsConvolution) -> Any:
+    """What has the shape of the result as (b, groups, c_out / groups, elements of a channel)."""
+    batch, sizes = params.input_dims[0], params.result_sizes
+    return operand.library.reshape(_wide(operand), (batch, params.groups, params.channels[1], math.prod(sizes)))
+
+
+def _columns(operand: Operand, params: ParamsConvolution) -> Any:
+    """The elements under each tap of the kernel, (b, groups, c_in / groups * taps, elements of a channel)."""
+    library, x = operand.library, _wide(operand)
+    for axis, (before, after) in enumerate(zip(params.padding, params.padding_after, strict=True), 2):
+        edges = [_blank(library, x, (*x.shape[:axis], max(n, 0), *x.shape[axis + 1 :])) for n in (before, after)]
+        x = library.concat([edges[0], x, edges[1]], axis) if before or after > 0 else x
+    batch, channels = params.input_dims[:2]
+    positions = math.prod(params.result_sizes)
+    parts = [
+        library.reshape(x[(slice(None), slice(None), *window)], (batch, channels, 1, positions))
+        for window in itertools.product(*map(_taps, params.result_sizes, params.kernel, params.stride, params.dilation))
     ]
-    # (b, c_in, kh * kw, h * w): the element under each tap of the kernel for each result.
-    windows = library.concat([library.reshape(tap, (batch, c_in, 1, out_h * out_w)) for tap in taps], 2)
-    columns = library.reshape(windows, (batch, c_in * k_h * k_w, out_h * out_w))
-    matrix = library.broadcast_to(library.reshape(weights, (1, c_out, -1)), (batch, c_out, c_in * k_h * k_w))
-    return operand.result(rounded(library, multiply(library, matrix, columns), operand.dtype))
+    return library.reshape(
+        library.concat(parts, 2), (batch, params.groups, params.channels[0] * params.taps, positions)
+    )
 
 
-def _surrounded(library: Any, x: Any, pad: tuple[int, int]) -> Any:
-    """(.., h, w) with zeros around."""
-    for axis, width in zip((2, 3), pad, strict=True):
-        if width:
-            edge = _blank(library, x, tuple(width if dim == axis else count for dim, count in enumerate(x.shape)))
-            x = library.concat([edge, x, edge], axis)
-    return x
+def _taps(count: int, taps: int, stride: int, dilation: int) -> list[slice]:
+    """By tap along a dim, the elements that `count` windows have under it."""
+    return [slice(tap * dilation, tap * dilation + (count - 1) * stride + 1, stride) for tap in range(taps)]
 
 
 def _zeros(operand: Operand, shape: tuple[int, ...]) -> Any:
@@ -58,32 +98,8 @@ def _zeros(operand: Operand, shape: tuple[int, ...]) -> Any:
     return library.full(shape, 0, library.DTYPES[operand.dtype], operand.device.handle)
 
 
-def convolve_transposed(operand: Operand, kernel: Operand, params: Params) -> Any:
-    """The same with a kernel (c_in, c_out, ..): a convolution of the elements, set apart by zeros, with it flipped."""
-    pad, stride, dilation, size = params.window.padding, params.stride, params.dilation, params.window.result
-    library = operand.library
-    x, weights = _images(operand), _images(kernel)
-    batch, c_in, height, width = x.shape
-    _, c_out, k_h, k_w = weights.shape
-    out_h, out_w = size
-    if 0 in (batch, c_in, c_out, height, width, out_h, out_w):
-        return operand.result(_zeros(operand, (batch, c_out, out_h, out_w)))
-    matrix = library.permute_dims(library.reshape(weights, (c_in, -1)), (1, 0))
-    matrix = library.broadcast_to(library.reshape(matrix, (1, -1, c_in)), (batch, c_out * k_h * k_w, c_in))
-    product = multiply(library, matrix, library.reshape(x, (batch, c_in, height * width)))
-    product = library.reshape(product, (batch, c_out, k_h, k_w, height, width))
-    total: Any = None
-    for row in range(k_h):
-        for column in range(k_w):
-            tap = product[:, :, row, column, ...]
-            for axis, place, out, edge in ((2, row, out_h, pad[0]), (3, column, out_w, pad[1])):
-                tap = _placed(library, tap, axis, place * dilation - edge, stride, out)
-            total = tap if total is None else total + tap
-    return operand.result(rounded(library, total, operand.dtype))
-
-
 def _placed(library: Any, x: Any, axis: int, first: int, stride: int, count: int) -> Any:
-    """Elements along an axis at places first, first + stride .. of `count`, with zeros between; some may be outside."""
+    """Elements along an axis at first, first + stride .. of `count`, with zeros between; some may be outside."""
     begin, end = max(-(first // stride), 0), min((count - 1 - first) // stride + 1, x.shape[axis])
     before, after = x.shape[:axis], x.shape[axis + 1 :]
     if begin >= end:

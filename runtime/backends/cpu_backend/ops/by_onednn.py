@@ -11,7 +11,7 @@ from functools import partial
 from typing import Any, Final
 
 from .....dtype import DType
-from ....core.conv import Params
+from ....core.conv import Params, ParamsConvolution
 from ....core.layout import Layout
 from ....host.weights import FEW_ROWS
 from ....program.builder import ProgramBuilder
@@ -64,18 +64,20 @@ def _loses_subnormals(dtype: DType, rows: int) -> bool:
     return dtype is DType.BF16 and rows <= FEW_ROWS
 
 
-def convolve(build: ProgramBuilder, onednn: Onednn, x: Operand, kernel: Operand, params: Params) -> Buffer | None:
+def convolve(
+    build: ProgramBuilder, onednn: Onednn, x: Operand, kernel: Operand, params: Params | ParamsConvolution
+) -> Buffer | None:
     """As `conv.convolve`; None where oneDNN has no quick way."""
     otherwise = _otherwise(native_conv.convolve, conv.convolve, x, kernel, params)
-    return _convolve(build, onednn, "convolution", x.as_image, kernel.as_image, params, otherwise)
+    return _convolve(build, onednn, "convolution", x, kernel, params.general, otherwise)
 
 
 def convolve_transposed(
-    build: ProgramBuilder, onednn: Onednn, x: Operand, kernel: Operand, params: Params
+    build: ProgramBuilder, onednn: Onednn, x: Operand, kernel: Operand, params: Params | ParamsConvolution
 ) -> Buffer | None:
     """As `conv.convolve_transposed`; None where oneDNN has no quick way."""
     otherwise = _otherwise(native_conv.convolve_transposed, conv.convolve_transposed, x, kernel, params)
-    return _convolve(build, onednn, "deconvolution", x.as_image, kernel.as_image, params, otherwise)
+    return _convolve(build, onednn, "deconvolution", x, kernel, params.general, otherwise)
 
 
 def _convolve(
@@ -84,27 +86,26 @@ def _convolve(
     name: str,
     x: Operand,
     kernel: Operand,
-    params: Params,
+    params: ParamsConvolution,
     otherwise: partial[Results],
 ) -> Buffer | None:
-    weights = kernel.layout if name == "convolution" else kernel.layout.transpose(0, 1)
-    sizes, taps = x.shape[2:], weights.shape[2:]
-    (batch, channels, *_), padding, out = params.out_dims, params.window.padding, params.window.result
-    # How far windows go beyond the end: in a transposed convolution those of the source's elements over the result.
-    inner, outer = (out, sizes) if name == "convolution" else (sizes, out)
-    behind = [
-        (count - 1) * params.stride + params.dilation * (tap - 1) + 1 - size - before
-        for count, tap, size, before in zip(inner, taps, outer, padding, strict=True)
-    ]
-    strides, dilations = (params.stride, params.stride), (params.dilation, params.dilation)
-    window = Window(strides, dilations, padding, (behind[0], behind[1]))
-    images, transposed, result = _memory(x.layout), _memory(weights), Memory.dense((batch, channels, *out))
+    params = params.as_images
+    rank = len(params.input_dims)
+    source, weights = x.as_rank(rank), kernel.as_rank(rank)
+    groups, (inner, outer), (kernel_outer, *rest) = params.groups, params.channels, weights.strides
+    forms = (outer, inner), (kernel_outer, rest[0])
+    (rows, columns), steps = forms if name == "convolution" else (forms[0][::-1], forms[1][::-1])
+    grouped = weights.relaid((groups, rows, columns, *params.kernel), (outer * kernel_outer, *steps, *rest[1:]))
+    layout = grouped.layout if groups > 1 else grouped.layout.narrow(0, 0, 1).squeeze(0)
+    window = Window(params.stride, params.dilation, params.padding, params.padding_after)
+    images, transposed = _memory(source.layout), _memory(layout)
     if images is None or transposed is None:
         return None
+    result = Memory.dense(params.out_dims if name == "convolution" else params.input_dims)
     problem = Problem(name, x.dtype, images, transposed, result, window=window)
-    products = math.prod(result.dims) * math.prod(weights.shape[1:])
+    products = math.prod(params.out_dims) * inner * params.taps
     # The zeros of the padding take part, which oneDNN leaves out.
-    finite = kernel if any(padding) and name == "convolution" else None
+    finite = kernel if params.is_padded and name == "convolution" else None
     return _solve(build, onednn, problem, [x, kernel], products, otherwise, finite)
 
 

@@ -1,17 +1,16 @@
-"""Convolutions of one group, each as a matrix product.
-
-A 1-d convolution is a 2-d one of height 1.
-"""
+"""Convolutions and their gradients by NumPy, each as a product of matrices for each group of channels."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import itertools
+import math
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
 
-from .....dtype import Array, DType
-from ....core.conv import Params
+from .....dtype import Array
+from ....core.conv import Params, ParamsConvolution
 from ....helpers.host_memory import require_room
 from ....host import cast
 from ...array_backend.ops.operand import Operand
@@ -24,95 +23,110 @@ _PART_BYTES = 1 << 26
 _LARGEST_ITEM = 8
 
 
-def convolve(x: Operand, kernel: Operand, params: Params) -> Any:
-    """(b, c_in, h, w) with a kernel (c_out, c_in, kh, kw), or (b, c_in, l) with (c_out, c_in, k): `params.out_dims`."""
-    return _computed(_convolve, x, kernel, params)
-
-
-def convolve_transposed(x: Operand, kernel: Operand, params: Params) -> Any:
-    """The same with a kernel (c_in, c_out, kh, kw) or (c_in, c_out, k), of which each element makes a window."""
-    return _computed(_spread, x, kernel, params)
-
-
-def _computed(compute: Callable[..., Array], x: Operand, kernel: Operand, params: Params) -> Any:
+def convolve(x: Operand, kernel: Operand, params: Params | ParamsConvolution) -> Any:
+    """(b, c_in, ..) with a kernel (c_out, c_in / groups, ..): `params.out_dims`."""
+    params = params.general
     require_room(x.dtype, params.out_dims)
-    window = params.window
-    images = [each.array if each.array.ndim == 4 else each.array[:, :, None] for each in (x, kernel)]
-    return x.result(compute(*images, window.padding, params.stride, params.dilation, window.result, x.dtype))
+    result = np.zeros(params.out_dims, x.dtype.compute.numpy)
+    if not params.is_empty:
+        matrices = _matrices(kernel, params)
+        for images, rows, columns in _parts(_padded(x, params), params):
+            part = result[images, :, rows]
+            part[...] = multiply(matrices, columns).reshape(part.shape)
+    return _rounded(x, result)
 
 
-def _convolve(
-    x: Array, kernel: Array, pad: tuple[int, int], stride: int, dilation: int, size: tuple[int, ...], dtype: DType
-) -> Array:
-    batch, c_in = x.shape[:2]
-    c_out, _, k_h, k_w = kernel.shape
-    out_h, out_w = size
-    result = np.zeros((batch, c_out, out_h, out_w), dtype.compute.numpy)
-    taps = c_in * k_h * k_w
-    if result.size and taps:
-        matrix = cast.widen(kernel, dtype).reshape(c_out, taps)
-        windows = _windows(_padded(cast.widen(x, dtype), pad), (k_h, k_w), stride, dilation, size)
-        row_bytes = taps * out_w * _LARGEST_ITEM
-        rows = min(max(_PART_BYTES // row_bytes, 1), out_h)
-        images = max(_PART_BYTES // (row_bytes * out_h), 1)
-        for image in range(0, batch, images):
-            for row in range(0, out_h, rows):
-                part = (slice(image, image + images), slice(None), slice(row, row + rows))
-                unfolded = windows[image : image + images, :, :, :, row : row + rows]
-                count = len(unfolded)
-                product = multiply(matrix, unfolded.reshape(count, taps, -1))
-                result[part] = product.reshape(count, c_out, -1, out_w)
-    return cast.narrow(result, dtype) if dtype.is_float else result
+def convolve_transposed(x: Operand, kernel: Operand, params: Params | ParamsConvolution) -> Any:
+    """The gradient of the input, which is the transposed convolution of (b, c_out, ..): `params.input_dims`."""
+    params = params.general
+    require_room(x.dtype, params.input_dims)
+    batch, channels = params.input_dims[:2]
+    reach = [
+        before + size + max(after, 0)
+        for before, size, after in zip(params.padding, params.sizes, params.padding_after, strict=True)
+    ]
+    full = np.zeros((batch, params.groups, params.channels[0], *reach), x.dtype.compute.numpy)
+    if not params.is_empty:
+        gradients = _grouped(x, params)
+        matrices = _matrices(kernel, params).reshape(params.groups, params.channels[1], params.channels[0], params.taps)
+        positions = math.prod(params.result_sizes)
+        most = max(_PART_BYTES // (params.groups * params.taps * positions * _LARGEST_ITEM), 1)
+        for image, first in itertools.product(range(batch), range(0, params.channels[0], most)):
+            part = full[image, :, first : first + most]
+            rows = matrices[:, :, first : first + most].reshape(params.groups, params.channels[1], -1)
+            product = multiply(rows.swapaxes(1, 2), gradients[image])
+            _add_taps(part, product.reshape(*part.shape[:2], *params.kernel, *params.result_sizes), params)
+    inside = [slice(before, before + size) for before, size in zip(params.padding, params.sizes, strict=True)]
+    return _rounded(x, full.reshape(batch, channels, *reach)[:, :, *inside])
 
 
-def _padded(x: Array, pad: tuple[int, int]) -> Array:
-    if pad == (0, 0):
-        return x
-    (rows, columns), (height, width) = pad, x.shape[2:]
-    result = np.zeros((*x.shape[:2], height + 2 * rows, width + 2 * columns), x.dtype)
-    result[:, :, rows : rows + height, columns : columns + width] = x
-    return result
+def gradient_weight(x: Operand, gradient: Operand, params: ParamsConvolution) -> Any:
+    """The gradient of the kernel, made of the input and that of the result: `params.kernel_dims`."""
+    require_room(x.dtype, params.kernel_dims)
+    inner, outer = params.channels
+    total = np.zeros((params.groups, outer, inner * params.taps), x.dtype.compute.numpy)
+    if not params.is_empty:
+        gradients = cast.widen(gradient.array, gradient.dtype)
+        for images, rows, columns in _parts(_padded(x, params), params):
+            part = gradients[images, :, rows].reshape(len(columns), params.groups, outer, -1)
+            with np.errstate(all="ignore"):
+                total += multiply(part, columns.swapaxes(2, 3)).sum(0, dtype=total.dtype)
+    return _rounded(x, total.reshape(params.kernel_dims))
 
 
-def _windows(x: Array, kernel: tuple[int, int], stride: int, dilation: int, size: tuple[int, ...]) -> Array:
-    """The input element under each tap of the kernel for each result: a view (b, c, kh, kw, h, w) of (b, c, h, w)."""
-    rows, columns = x.strides[2:]
-    strides = (*x.strides[:2], dilation * rows, dilation * columns, stride * rows, stride * columns)
-    return np.lib.stride_tricks.as_strided(x, (*x.shape[:2], *kernel, *size), strides, writeable=False)
+def _rounded(x: Operand, result: Array) -> Any:
+    return x.result(cast.narrow(result, x.dtype) if x.dtype.is_float else result)
 
 
-def _spread(
-    x: Array, kernel: Array, pad: tuple[int, int], stride: int, dilation: int, size: tuple[int, ...], dtype: DType
-) -> Array:
-    batch, c_in, height, width = x.shape
-    _, c_out, k_h, k_w = kernel.shape
-    # The result with its padding: what the kernel reaches from the last element, or more by output_padding.
-    reach = tuple(
-        max((count - 1) * stride + dilation * (taps - 1) + 1, edge + out)
-        for count, taps, edge, out in zip((height, width), (k_h, k_w), pad, size, strict=True)
-    )
-    full = np.zeros((batch, c_out, *reach), dtype.compute.numpy)
-    if full.size and x.size:
-        columns = cast.widen(x, dtype).reshape(batch, c_in, height * width)
-        weights = cast.widen(kernel, dtype)
-        channels = max(_PART_BYTES // (k_h * k_w * height * width * _LARGEST_ITEM), 1)
-        for image in range(batch):
-            for channel in range(0, c_out, channels):
-                part = slice(channel, channel + channels)
-                matrix = weights[:, part].reshape(c_in, -1)
-                product = multiply(matrix.T, columns[image]).reshape(-1, k_h, k_w, height, width)
-                with np.errstate(all="ignore"):
-                    _add_taps(full[image, part], product, stride, dilation)
-    rows, places = (slice(edge, edge + out) for edge, out in zip(pad, size, strict=True))
-    result = full[:, :, rows, places]
-    return cast.narrow(result, dtype) if dtype.is_float else result
+def _matrices(kernel: Operand, params: ParamsConvolution) -> Array:
+    """The kernels of each group as a matrix, (groups, c_out / groups, c_in / groups * taps)."""
+    inner, outer = params.channels
+    return cast.widen(kernel.array, kernel.dtype).reshape(params.groups, outer, inner * params.taps)
 
 
-def _add_taps(full: Array, product: Array, stride: int, dilation: int) -> None:
-    """Add what each tap of the kernel made of each element, (c, kh, kw, h, w), to where it belongs in (c, h, w)."""
-    _, k_h, k_w, height, width = product.shape
-    for row in range(k_h):
-        for column in range(k_w):
-            top, left = row * dilation, column * dilation
-            bottom, right = top + (height - 1) * stride + 1, left + (width - 1) * stride + 1
-            full[:, top:bottom:stride, left:right:stride] += product[:, row, column]
+def _grouped(x: Operand, params: ParamsConvolution) -> Array:
+    """What has the shape of the result as (b, groups, c_out / groups, elements of a channel)."""
+    wide = cast.widen(x.array, x.dtype)
+    return wide.reshape(len(wide), params.groups, params.channels[1], math.prod(params.result_sizes))
+
+
+def _padded(x: Operand, params: ParamsConvolution) -> Array:
+    """The input with zeros as far as windows reach."""
+    wide = cast.widen(x.array, x.dtype)
+    edges = [(before, max(after, 0)) for before, after in zip(params.padding, params.padding_after, strict=True)]
+    return np.pad(wide, [(0, 0), (0, 0), *edges]) if any(map(any, edges)) else wide
+
+
+def _parts(x: Array, params: ParamsConvolution) -> Iterator[tuple[slice, slice, Array]]:
+    """Some images, some positions along the first dim of them, and what is under the taps of the kernel there.
+
+    The elements under taps are (images, groups, c_in / groups * taps, elements of a channel).
+    """
+    outer, inner = x.strides[:2], x.strides[2:]
+    taps = [step * stride for step, stride in zip(params.dilation, inner, strict=True)]
+    steps = [step * stride for step, stride in zip(params.stride, inner, strict=True)]
+    shape = (*x.shape[:2], *params.kernel, *params.result_sizes)
+    windows = np.lib.stride_tricks.as_strided(x, shape, (*outer, *taps, *steps), writeable=False)
+    axis = 2 + len(params.kernel)
+    row_bytes = math.prod(shape[1:axis]) * math.prod(shape[axis + 1 :]) * _LARGEST_ITEM
+    most_rows = min(max(_PART_BYTES // row_bytes, 1), shape[axis])
+    most_images = max(_PART_BYTES // (row_bytes * shape[axis]), 1)
+    for image, row in itertools.product(range(0, len(x), most_images), range(0, shape[axis], most_rows)):
+        images, rows = slice(image, image + most_images), slice(row, row + most_rows)
+        part = windows[images, *[slice(None)] * (axis - 1), rows]
+        yield images, rows, part.reshape(len(part), params.groups, params.channels[0] * params.taps, -1)
+
+
+def _add_taps(full: Array, product: Array, params: ParamsConvolution) -> None:
+    """Add what each tap of the kernel made of each element, (g, c, *taps, *sizes), where it belongs in (g, c, ..)."""
+    steps = list(zip(params.dilation, params.stride, params.result_sizes, strict=True))
+    for taps in itertools.product(*map(range, params.kernel)):
+        begins = [tap * dilation for tap, (dilation, _, _) in zip(taps, steps, strict=True)]
+        window = tuple(
+            slice(begin, begin + (count - 1) * stride + 1, stride)
+            for begin, (_, stride, count) in zip(begins, steps, strict=True)
+        )
+        part: Array = full[:, :, *window]
+        chosen: tuple[int | slice, ...] = (slice(None), slice(None), *taps)
+        with np.errstate(all="ignore"):
+            np.add(part, product[chosen], out=part)

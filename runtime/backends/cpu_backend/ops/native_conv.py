@@ -1,4 +1,4 @@
-"""Convolutions of one group by the kernels for the host, as products of weights and what lies under them.
+"""Convolutions by the kernels for the host, as products of weights and what lies under them.
 
 A 1-d convolution is a 2-d one of height 1. A transposed one of a stride is so many convolutions for each dim, of which
 each makes every so-manieth element of the result by some of the weights.
@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 import numpy as np
 
 from .....kernels import constants, host_arguments
-from ....core.conv import Params
+from ....core.conv import Params, ParamsConvolution
 from ....host.array import bits
 from ....program.builder import ProgramBuilder
 from ....program.program import HostCall
@@ -77,51 +77,55 @@ def are_finite(x: Operand) -> bool:
     return patterns.size == 0 or int((patterns & (least | least - 1)).max()) < least
 
 
-def convolve(build: ProgramBuilder, kernels: HostKernels, x: Operand, kernel: Operand, params: Params) -> Buffer | None:
+def convolve(
+    build: ProgramBuilder, kernels: HostKernels, x: Operand, kernel: Operand, params: Params | ParamsConvolution
+) -> Buffer | None:
     """As `conv.convolve`; None where NumPy does it."""
-    x, kernel, window = x.as_image, kernel.as_image, params.window
-    channels, (height, width) = params.out_dims[1], window.result
-    count = math.prod(params.out_dims)
-    if count == 0 or x.layout.elem_count == 0:
+    params = params.general
+    if params.is_empty or len(params.sizes) > 2:
         return None
-    rows, columns = (
-        _Axis.convolved(*each, params.stride, params.dilation)
-        for each in zip(window.result, window.kernel, window.padding, strict=True)
+    params, x = params.as_images, x.as_rank(4)
+    dims = zip(params.result_sizes, params.kernel, params.padding, params.stride, params.dilation, strict=True)
+    rows, columns = (_Axis.convolved(*each) for each in dims)
+    height, width = params.result_sizes
+    (inner, outer), taps = params.channels, params.taps
+    weights = contiguous(build, kernel).relaid(
+        (params.groups, outer, inner, taps), (outer * inner * taps, inner * taps, taps, 1)
     )
-    kernel = contiguous(build, kernel)
-    result = build.empty(x.dtype, count)
+    result = build.empty(x.dtype, math.prod(params.out_dims))
     strides = height * width, width, 1
-    is_done = _launch(build, kernels, x, kernel, result.address, channels, rows, columns, params.stride, strides)
+    is_done = _launch(build, kernels, x, weights, result.address, rows, columns, params.stride, strides)
     return result if is_done else None
 
 
 def convolve_transposed(
-    build: ProgramBuilder, kernels: HostKernels, x: Operand, kernel: Operand, params: Params
+    build: ProgramBuilder, kernels: HostKernels, x: Operand, kernel: Operand, params: Params | ParamsConvolution
 ) -> Buffer | None:
     """As `conv.convolve_transposed`; None where NumPy does it."""
     fallback = partial(by_numpy, function=conv.convolve_transposed, arguments=(x, kernel, params))
-    x, kernel, window = x.as_image, kernel.as_image, params.window
-    channels, (height, width) = params.out_dims[1], window.result
-    count, step = math.prod(params.out_dims), params.stride
-    if count == 0 or x.layout.elem_count == 0:
+    params = params.general
+    if params.is_empty or len(params.sizes) > 2:
         return None
-    down, across = (
-        list(_phases(*each, step, params.dilation))
-        for each in zip(window.result, window.kernel, window.padding, strict=True)
-    )
+    params, x, kernel = params.as_images, x.as_rank(4), kernel.as_rank(4)
+    height, width = params.sizes
+    dims = zip(params.sizes, params.kernel, params.padding, params.stride, params.dilation, strict=True)
+    down, across = (list(_phases(*each)) for each in dims)
     # Beyond the ends of the source kernels multiply zeros, where nothing is.
     build.call(are_finite, kernel, fallback=fallback)
-    result = build.empty(x.dtype, count)
+    result = build.empty(x.dtype, math.prod(params.input_dims))
     if [sum(phase.axis.size for phase in phases) for phases in (down, across)] != [height, width]:
         build.zero(result)
-    weights = kernel.layout.transpose(0, 1)
-    strides = height * width, step * width, step
+    (inner, outer), (kernel_outer, *rest) = params.channels, kernel.strides
+    grouped = kernel.relaid(
+        (params.groups, inner, outer, *params.kernel), (outer * kernel_outer, rest[0], kernel_outer, *rest[1:])
+    )
+    strides = height * width, params.stride[0] * width, params.stride[1]
     for rows in down:
         for columns in across:
-            chosen = weights.narrow(2, *rows.taps).narrow(3, *columns.taps)
+            chosen = grouped.layout.narrow(3, *rows.taps).narrow(4, *columns.taps)
             part = contiguous(build, Operand(kernel.storage, chosen))
             begin = result.address + (rows.first * width + columns.first) * x.itemsize
-            if not _launch(build, kernels, x, part, begin, channels, rows.axis, columns.axis, 1, strides):
+            if not _launch(build, kernels, x, part, begin, rows.axis, columns.axis, (1, 1), strides):
                 return None
     return result
 
@@ -131,9 +135,9 @@ def _phases(size: int, taps: int, padding: int, stride: int, dilation: int) -> I
     for first in range(min(stride, size)):
         chosen = [tap for tap in range(taps) if (first + padding - tap * dilation) % stride == 0]
         if chosen:
-            places = [(first + padding - tap * dilation) // stride for tap in chosen]
-            weights = tuple((0, place - min(places)) for place in places)
-            axis = _Axis((size - first + stride - 1) // stride, (min(places),), weights)
+            positions = [(first + padding - tap * dilation) // stride for tap in chosen]
+            weights = tuple((0, place - min(positions)) for place in positions)
+            axis = _Axis((size - first + stride - 1) // stride, (min(positions),), weights)
             between = chosen[1] - chosen[0] if len(chosen) > 1 else 1
             yield _Phase(first, (chosen[0], len(chosen), between), axis)
 
@@ -144,21 +148,24 @@ def _launch(
     x: Operand,
     weights: Operand,
     result: Address,
-    channels: int,
     rows: _Axis,
     columns: _Axis,
-    step: int,
+    steps: tuple[int, ...],
     result_strides: tuple[int, int, int],
 ) -> bool:
-    """Launch the kernel that convolves `x` with contiguous weights; False where it has no room."""
+    """Launch the kernel that convolves `x` with contiguous weights (groups, c_out / groups, ..).
+
+    False where it has no room.
+    """
     name, tile = f"convolve_{x.dtype.value}", _Tile.of(rows, columns)
     if not kernels.has("host_product", name) or tile is None:
         return False
-    (batches, sources, *sizes), strides = x.shape, x.strides
+    (batches, _, *sizes), strides = x.shape, x.strides
+    groups, channels, sources = weights.shape[:3]
     line_width = tile.width + columns.reach
     lines, taps = len(rows.begins) * len(columns.begins), len(rows.weights) * len(columns.weights)
     together = max(min(sources, constants.TILE_TERMS // taps, constants.TILE_NUMBERS // (lines * tile.length)), 1)
-    places = [
+    positions = [
         (line * len(columns.begins) + part) * tile.length + place * line_width + behind
         for line, place in rows.weights
         for part, behind in columns.weights
@@ -168,10 +175,11 @@ def _launch(
     packed = host_arguments.convolve(
         result=result, source=x.address, kernel=weights.address, run_parts=RUN_PARTS, threads=THREADS,
         line_rows=Constant(line_rows).address, line_columns=Constant(line_columns).address,
-        weight_places=Constant(np.array(places, np.int64)).address,
-        batches=batches, result_channels=channels, channels=sources, channels_together=together, weights=taps,
-        lines=lines, line_length=tile.length, line_width=line_width, height=sizes[0], width=sizes[1],
-        result_height=rows.size, result_width=columns.size, tile_height=tile.height, tile_width=tile.width, step=step,
+        weight_places=Constant(np.array(positions, np.int64)).address,
+        batches=batches, groups=groups, result_channels=channels, channels=sources, channels_together=together,
+        weights=taps, lines=lines, line_length=tile.length, line_width=line_width, height=sizes[0], width=sizes[1],
+        result_height=rows.size, result_width=columns.size, tile_height=tile.height, tile_width=tile.width,
+        step_h=steps[0], step_w=steps[1],
         stride_b=strides[0], stride_c=strides[1], stride_h=strides[2], stride_w=strides[3],
         result_plane=result_strides[0], result_stride_h=result_strides[1], result_stride_w=result_strides[2],
     )  # fmt: skip

@@ -3,18 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import TYPE_CHECKING, Any, Final, Self
 
 from .....dtype import DType
 from .....kernels.constants import ACCESS_BYTES
 from ....base.error import OutOfMemory
-from ....core.conv import ParamsConv2D
+from ....core.conv import ParamsConvolution
 from ....program.program import LibraryCall
 from ....program.values import Address, alignment_of
 from ...gpu_backend.driver import capture
 from ...gpu_backend.driver.error import LibraryError
 from ...gpu_backend.driver.resource import release_with
-from ...gpu_backend.libraries.library import AttentionGradientParams, AttentionParams, StreamLibrary
+from ...gpu_backend.libraries.library import AttentionGradientParams, AttentionParams, ConvolutionKind, StreamLibrary
 from ...gpu_backend.memory.allocator import Slice
 from ..context import Context
 from . import cudnn_graphs
@@ -29,9 +30,9 @@ _ADVICE: Final = (
     "tallow needs cuDNN 9 of the CUDA that cuda-python is for; without it, it uses cuBLAS and its own kernels"
 )
 
-Params = ParamsConv2D | AttentionParams | AttentionGradientParams
-_GRAPHS: Final = {
-    "conv2d": cudnn_graphs.convolution,
+Params = ParamsConvolution | AttentionParams | AttentionGradientParams
+_GRAPHS: Final[dict[str | ConvolutionKind, Callable[..., Plan | None]]] = {
+    **{kind: partial(cudnn_graphs.convolution, kind) for kind in ConvolutionKind},
     "attention": cudnn_graphs.attention,
     "attention_with_logsumexp": cudnn_graphs.attention_with_logsumexp,
     "attention_gradient": cudnn_graphs.attention_gradient,
@@ -62,17 +63,17 @@ class CuDnn(StreamLibrary):
         self._library = library
         self._allocator = allocator
         # None of those that cuDNN does not take, or only in a way that is refused.
-        self._plans: dict[tuple[str, DType, Params], Plan | None] = {}
+        self._plans: dict[tuple[str | ConvolutionKind, DType, Params], Plan | None] = {}
         with context.activated():
             handle = self._handle = self._call("create_handle", library.create_handle)
             release_with(self, _destroy, library, context, handle)
             self._set_stream(stream.handle)
 
-    def conv2d(
-        self, dtype: DType, params: ParamsConv2D, source: Address, kernel: Address, result: Address
+    def convolution(
+        self, kind: ConvolutionKind, dtype: DType, params: ParamsConvolution, *addresses: Address
     ) -> LibraryCall | None:  # fmt: skip
-        """A convolution. Which algorithm serves it cuDNN knows without trying: it is the same on every run."""
-        return self._library_call("conv2d", dtype, params, source, kernel, result)
+        """A convolution or a gradient of it. cuDNN chooses an algorithm without trying: the same one on every run."""
+        return self._library_call(kind, dtype, params, *addresses)
 
     def attention(self, dtype: DType, params: AttentionParams, *addresses: Address) -> LibraryCall | None:
         """Scaled dot product attention."""
@@ -96,7 +97,9 @@ class CuDnn(StreamLibrary):
             self._plans.clear()
             self._library = None
 
-    def _library_call(self, name: str, dtype: DType, params: Params, *addresses: Address) -> LibraryCall | None:
+    def _library_call(
+        self, name: str | ConvolutionKind, dtype: DType, params: Params, *addresses: Address
+    ) -> LibraryCall | None:
         if alignment_of(*addresses) < ACCESS_BYTES:
             return None
         with self._lock, self._device.activated():
@@ -117,7 +120,7 @@ class CuDnn(StreamLibrary):
     def _set_stream(self, stream: Any) -> None:
         self._call("set_stream", self._library.set_stream, handle=self._handle, stream=int(stream))
 
-    def _plan(self, name: str, dtype: DType, params: Params) -> Plan | None:
+    def _plan(self, name: str | ConvolutionKind, dtype: DType, params: Params) -> Plan | None:
         if self._library is None:
             return None
         key = name, dtype, params

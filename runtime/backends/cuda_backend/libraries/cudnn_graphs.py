@@ -7,9 +7,9 @@ from collections.abc import Callable
 from typing import Any, Final, NamedTuple
 
 from .....dtype import DType
-from ....core.conv import ParamsConv2D
+from ....core.conv import ParamsConvolution
 from ....core.shape import Shape
-from ...gpu_backend.libraries.library import AttentionGradientParams, AttentionParams
+from ...gpu_backend.libraries.library import AttentionGradientParams, AttentionParams, ConvolutionKind
 
 # cuDNN's names of the dtypes.
 _NAMES: Final = DType.known({"bf16": "BFLOAT16", "f16": "HALF", "f32": "FLOAT"})
@@ -33,17 +33,39 @@ class Plan(NamedTuple):
     """Of the workspace."""
 
 
-def convolution(library: Any, handle: Any, dtype: DType, params: ParamsConv2D) -> Plan | None:
-    """Images convolved with kernels, all contiguous; None where padding would not be multiplied."""
+def convolution(
+    kind: ConvolutionKind, library: Any, handle: Any, dtype: DType, params: ParamsConvolution
+) -> Plan | None:
+    """A convolution of contiguous operands, or a gradient of it; None where padding would not be multiplied.
+
+    That of a gradient may be left out: it meets only infinities and NaN.
+    """
+    if not _has_equal_ends(params):
+        return None
+    # A line is an image of height 1.
+    params = params.as_images
     graph = _Graph(library, handle, dtype)
-    image, weight = [graph.operand(dims, _contiguous(dims)) for dims in (params.input_dims, params.kernel_dims)]
-    steps = {name: [getattr(params, name)] * 2 for name in ("padding", "stride", "dilation")}
-    graph.give(graph.frontend.conv_fprop(image=image, weight=weight, **steps), params.out_dims)
+    image, kernel, result = params.input_dims, params.kernel_dims, params.out_dims
+    steps = {name: [*getattr(params, name)] for name in ("padding", "stride", "dilation")}
+    operands, build = {
+        ConvolutionKind.FORWARD: ({"image": image, "weight": kernel}, graph.frontend.conv_fprop),
+        ConvolutionKind.INPUT: ({"loss": result, "filter": kernel}, graph.frontend.conv_dgrad),
+        ConvolutionKind.WEIGHT: ({"image": image, "loss": result}, graph.frontend.conv_wgrad),
+    }[kind]
+    tensors = {name: graph.operand(dims, _contiguous(dims)) for name, dims in operands.items()}
+    graph.give(build(**tensors, **steps), kind.result_dims(params))
     graph.propose(_REFUSED_OF_F32 if dtype is DType.F32 else _REFUSED)
-    if params.padding and not _leave_padded(graph.frontend, params):
+    is_padded = kind is ConvolutionKind.FORWARD and any(params.padding)
+    if is_padded and not _leave_padded(graph.frontend, params):
         return None
     plan = graph.build()
-    return None if params.padding and graph.engine not in _PADDED else plan
+    return None if is_padded and graph.engine not in _PADDED else plan
+
+
+def _has_equal_ends(params: ParamsConvolution) -> bool:
+    """Whether there is as much padding after the input as before, but for elements that no window reaches."""
+    ends = zip(params.padding, params.padding_after, params.stride, strict=True)
+    return all(after <= before < after + stride for before, after, stride in ends)
 
 
 def attention(library: Any, handle: Any, dtype: DType, params: AttentionParams) -> Plan | None:
@@ -165,9 +187,9 @@ class _Graph:
         return execute_pointed
 
 
-def _leave_padded(graph: Any, params: ParamsConv2D) -> bool:
+def _leave_padded(graph: Any, params: ParamsConvolution) -> bool:
     """Whether engines are left that multiply the zeros of the padding; the others are deselected."""
-    if (params.stride, params.dilation) != (1, 1):
+    if {*params.stride, *params.dilation} != {1}:
         return False
     names = [graph.get_plan_name_at_index(index) for index in range(graph.get_execution_plan_count())]
     # Engines are known by a part of a plan's name: eng2 would be eng22 too.

@@ -5,7 +5,7 @@ from enum import Enum
 from typing import Any, ClassVar, NamedTuple, Protocol
 
 from .....dtype import DType
-from ....core.conv import ParamsConv2D
+from ....core.conv import ParamsConvolution
 from ....program.program import LibraryCall
 from ....program.values import Address
 from ..driver.buffer import VendorDevice
@@ -80,15 +80,44 @@ class BiasedBlas(Protocol):
         """
 
 
+class ConvolutionKind(Enum):
+    """What is made of a convolution: its result, or the gradient of its input or its kernel.
+
+    Each is made of the two others of input, kernel and result, in this order.
+    """
+
+    FORWARD = "forward"
+    INPUT = "input"
+    WEIGHT = "weight"
+
+    def result_dims(self, params: ParamsConvolution) -> Dims:
+        """The shape of what is made."""
+        match self:
+            case ConvolutionKind.FORWARD:
+                return params.out_dims
+            case ConvolutionKind.INPUT:
+                return params.input_dims
+            case ConvolutionKind.WEIGHT:
+                return params.kernel_dims
+
+
 class Convolution(Protocol):
-    """Convolution of images in NCHW."""
+    """Convolutions of contiguous lines, images and volumes."""
 
-    def conv2d(
-        self, dtype: DType, params: ParamsConv2D, source: Address, kernel: Address, result: Address
-    ) -> LibraryCall | None:  # fmt: skip
-        """The convolution of contiguous operands. None of what the library refuses.
+    def convolution(
+        self,
+        kind: ConvolutionKind,
+        dtype: DType,
+        params: ParamsConvolution,
+        first: Address,
+        second: Address,
+        result: Address,
+    ) -> LibraryCall | None:
+        """A convolution or a gradient of it, of operands that are not empty. None of what the library refuses.
 
-        The call raises LibraryError. It may refuse too: then it returns False and writes nothing.
+        The operands are input and kernel, for the gradient of the input that of the result and the kernel, for that of
+        the kernel the input and the gradient of the result. The call raises LibraryError. It may refuse too: then it
+        returns False and writes nothing.
         """
 
 

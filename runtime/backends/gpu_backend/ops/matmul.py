@@ -62,7 +62,7 @@ def matmul(build: ProgramBuilder, lhs: Operand, rhs: Operand, bmnk: Sizes, bias:
     if result.length and k == 0 and bias is None:
         build.zero(result)
     elif result.length:
-        _by_kernel(build, lhs, rhs, bmnk, result.address, bias)
+        multiply_by_kernel(build, lhs, rhs, bmnk, result.address, bias)
     return result
 
 
@@ -71,7 +71,7 @@ def multiply(build: ProgramBuilder, library: Blas, lhs: Operand, rhs: Operand, b
     lhs, left = as_matrices(build, lhs)
     rhs, right = as_matrices(build, rhs)
     if left is None or right is None:
-        _by_kernel(build, lhs, rhs, bmnk, result)
+        multiply_by_kernel(build, lhs, rhs, bmnk, result)
     else:
         build.append(library.multiply(lhs.dtype, bmnk, left, right, result))
 
@@ -85,9 +85,10 @@ def as_matrices(build: ProgramBuilder, operand: Operand) -> tuple[Operand, Matri
     return copied, matrices(copied.storage.address, copied.layout, copied.itemsize)
 
 
-def _by_kernel(
+def multiply_by_kernel(
     build: ProgramBuilder, lhs: Operand, rhs: Operand, bmnk: Sizes, result: Address, bias: Operand | None = None
 ) -> None:
+    """Products by the kernel, written to the address `result`."""
     _, m, n, k = bmnk
     name, side, most = _kernel(lhs, rhs, bmnk)
     down = ceil_divide(m, side)

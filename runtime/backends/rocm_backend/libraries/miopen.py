@@ -13,13 +13,13 @@ from rocm.bindings.util.paths import get_library_path
 from .....dtype import DType
 from .....libraries.miopen import FUNCTIONS
 from ....base.error import OutOfMemory
-from ....core.conv import ParamsConv2D
+from ....core.conv import ParamsConvolution
 from ....helpers.c_library import load
 from ....program.program import LibraryCall
 from ....program.values import Address
 from ...gpu_backend.driver import capture
 from ...gpu_backend.driver.error import LibraryError
-from ...gpu_backend.libraries.library import StreamLibrary
+from ...gpu_backend.libraries.library import ConvolutionKind, StreamLibrary
 from ...gpu_backend.memory.allocator import Slice
 from ..hip import HipDevice, HipStream
 from ..hip.resource import HipResource
@@ -81,7 +81,7 @@ class Miopen(StreamLibrary, HipResource):
         self._library = library
         self._allocator = allocator
         # The algorithm and the bytes of workspace that were found best, and the problems that MIOpen does not take.
-        self._found: dict[tuple[DType, ParamsConv2D], tuple[int, int]] = {}
+        self._found: dict[tuple[DType, ParamsConvolution], tuple[int, int]] = {}
         self._refused: set[Hashable] = set()
         # Descriptors that MIOpen did not take back, with what each is.
         self._left: list[tuple[str, ctypes.c_void_p]] = []
@@ -90,16 +90,28 @@ class Miopen(StreamLibrary, HipResource):
             self._call("miopenCreateWithStream", ctypes.byref(self._handle), stream.address)
             self._own(_destroy, library, self._handle, self._left)
 
-    def conv2d(
-        self, dtype: DType, params: ParamsConv2D, source: Address, kernel: Address, result: Address
-    ) -> LibraryCall | None:  # fmt: skip
-        """A convolution; the first of its dtype and shape tries MIOpen's algorithms, which takes a while.
+    def convolution(
+        self,
+        kind: ConvolutionKind,
+        dtype: DType,
+        params: ParamsConvolution,
+        first: Address,
+        second: Address,
+        result: Address,
+    ) -> LibraryCall | None:
+        """A convolution of images; the first of its dtype and shape tries MIOpen's algorithms, which takes a while.
 
         The fastest serves all that follow in this process, which so give the same bits. Another process may find
         another one.
         """
+        is_even = all(
+            after <= before < after + stride
+            for before, after, stride in zip(params.padding, params.padding_after, params.stride, strict=True)
+        )
+        if kind is not ConvolutionKind.FORWARD or len(params.sizes) != 2 or params.groups != 1 or not is_even:
+            return None
         dims = params.input_dims, params.kernel_dims, params.out_dims
-        return self._library_call(self._convolve, (dtype, params), dims, source, kernel, result)
+        return self._library_call(self._convolve, (dtype, params), dims, first, second, result)
 
     def avg_pool2d(
         self,
@@ -162,19 +174,19 @@ class Miopen(StreamLibrary, HipResource):
         self._enqueue("miopenPoolingForward", self._handle, pooling, *operands, False, None, 0)
 
     def _convolve(
-        self, opened: ExitStack, dtype: DType, params: ParamsConv2D, source: int, kernel: int, result: int
+        self, opened: ExitStack, dtype: DType, params: ParamsConvolution, source: int, kernel: int, result: int
     ) -> None:
         x = self._tensor(opened, dtype, params.input_dims)
         w = self._tensor(opened, dtype, params.kernel_dims)
         y = self._tensor(opened, dtype, params.out_dims)
         convolution = self._create(opened, "ConvolutionDescriptor")
-        steps = [step for step in (params.padding, params.stride, params.dilation) for _ in range(2)]
+        steps = (*params.padding, *params.stride, *params.dilation)
         self._call("miopenInitConvolutionDescriptor", convolution, _CONVOLUTION, *steps)
         # The same bits at every call, of each algorithm that may be found.
         self._call("miopenSetConvolutionAttribute", convolution, _DETERMINISTIC, True)
         found = self._found.get((dtype, params))
         if found is None:
-            allowed = _PRODUCTS if params.padding else _PRODUCTS | {_DIRECT}
+            allowed = _PRODUCTS if any(params.padding) else _PRODUCTS | {_DIRECT}
             found = self._found[dtype, params] = self._find((x, source, w, kernel, convolution, y, result), allowed)
         algorithm, nbytes = found
         # The next owner of the workspace works after this in the stream.

@@ -1,0 +1,107 @@
+"""Convolutions along any dims, in groups, and their gradients: a loop over the elements of the kernel.
+
+Each gives sums and sums of absolute values, see reductions.matmul.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import numpy as np
+
+from .formats import EXTENDED, INTEGERS, Array, decode, wide, wrap
+
+
+@dataclass(frozen=True)
+class Geometry:
+    """Element i of the result meets t of the kernel, and the input at i * stride + t * dilation - padding."""
+
+    sizes: tuple[int, ...]
+    kernel: tuple[int, ...]
+    result: tuple[int, ...]
+    padding: tuple[int, ...]
+    stride: tuple[int, ...]
+    dilation: tuple[int, ...]
+    groups: int
+
+    def taps(self) -> Iterator[tuple[tuple[int, ...], list[Array], Array]]:
+        """The elements of the kernel, with the input's indexes along each dim, and whether they are inside."""
+        for tap in itertools.product(*map(range, self.kernel)):
+            places = [
+                np.arange(count) * stride + t * dilation - padding
+                for t, count, stride, dilation, padding in zip(
+                    tap, self.result, self.stride, self.dilation, self.padding, strict=True
+                )
+            ]
+            inside = np.ones(self.result, bool)
+            for axis, (place, size) in enumerate(zip(places, self.sizes, strict=True)):
+                along = (place >= 0) & (place < size)
+                inside &= along.reshape([-1 if dim == axis else 1 for dim in range(len(places))])
+            clipped = [np.clip(place, 0, max(size - 1, 0)) for place, size in zip(places, self.sizes, strict=True)]
+            yield tap, clipped, inside
+
+
+def _under(x: Array, places: list[Array], inside: Array) -> Array:
+    """The elements of (b, c, ..) at indexes along each dim, and zeros where these are outside."""
+    if not x.size:
+        return np.zeros((*x.shape[:2], *inside.shape), x.dtype)
+    found = x[(slice(None), slice(None), *np.ix_(*places))]
+    return np.where(inside, found, np.zeros((), x.dtype))
+
+
+def forward(name: str, x: Array, kernel: Array, geometry: Geometry) -> tuple[Array, Array]:
+    """(b, c_in, ..) with (c_out, c_in / groups, ..): the zeros around the input take part."""
+    x, kernel = _working(name, x), _working(name, kernel)
+    groups, (outer, inner) = geometry.groups, kernel.shape[:2]
+    totals = [np.zeros((len(x), groups, outer // groups, *geometry.result), x.dtype) for _ in range(2)]
+    for tap, places, inside in geometry.taps():
+        part = _under(x, places, inside).reshape(len(x), groups, inner, *geometry.result)
+        weights = kernel[(slice(None), slice(None), *tap)].reshape(groups, outer // groups, inner)
+        for total, change in zip(totals, (lambda a: a, np.abs), strict=True):
+            total += np.einsum("bgi...,goi->bgo...", change(part), change(weights))
+    return _finished(name, *(total.reshape(len(x), outer, *geometry.result) for total in totals))
+
+
+def of_input(name: str, g: Array, kernel: Array, geometry: Geometry) -> tuple[Array, Array]:
+    """The gradient of the input: every element of that of the result stamps the kernel on it."""
+    g, kernel = _working(name, g), _working(name, kernel)
+    groups, (outer, inner) = geometry.groups, kernel.shape[:2]
+    totals = [np.zeros((len(g), groups * inner, *geometry.sizes), g.dtype) for _ in range(2)]
+    grouped = g.reshape(len(g), groups, outer // groups, *geometry.result)
+    for tap, places, inside in geometry.taps():
+        weights = kernel[(slice(None), slice(None), *tap)].reshape(groups, outer // groups, inner)
+        chosen = [np.unique(grid[inside]) for grid in np.meshgrid(*places, indexing="ij")]
+        for total, change in zip(totals, (lambda a: a, np.abs), strict=True):
+            stamp = np.einsum("bgo...,goi->bgi...", change(grouped), change(weights))
+            flat = stamp.reshape(*total.shape[:2], *geometry.result)[:, :, inside]
+            where = (slice(None), slice(None), *np.ix_(*chosen))
+            total[where] += flat.reshape(*total.shape[:2], *map(len, chosen))
+    return _finished(name, *totals)
+
+
+def of_weight(name: str, x: Array, g: Array, geometry: Geometry) -> tuple[Array, Array]:
+    """The gradient of the kernel: of each element a sum over the images and the result."""
+    x, g = _working(name, x), _working(name, g)
+    groups, inner, outer = geometry.groups, x.shape[1] // geometry.groups, g.shape[1]
+    totals = [np.zeros((outer, inner, *geometry.kernel), x.dtype) for _ in range(2)]
+    count = math.prod(geometry.result)
+    grouped = g.reshape(len(g), groups, outer // groups, count)
+    for tap, places, inside in geometry.taps():
+        part = _under(x, places, inside).reshape(len(x), groups, inner, count)
+        for total, change in zip(totals, (lambda a: a, np.abs), strict=True):
+            products = np.einsum("bgop,bgip->goi", change(grouped), change(part))
+            total[(slice(None), slice(None), *tap)] = products.reshape(outer, inner)
+    return _finished(name, *totals)
+
+
+def _working(name: str, array: Array) -> Array:
+    return wide(name, array) if name in INTEGERS else decode(name, array)
+
+
+def _finished(name: str, total: Array, magnitude: Array) -> tuple[Array, Array]:
+    if name in INTEGERS:
+        return wrap(name, total), np.zeros(total.shape, EXTENDED)
+    return total, magnitude
