@@ -4,6 +4,7 @@
 #include "math.hpp"
 #include "monoid.hpp"
 #include "parts.hpp"
+#include "runs.hpp"
 #include "span.hpp"
 #include "vector.hpp"
 
@@ -22,6 +23,7 @@ namespace tallow {
 constexpr uint64_t lanes_bytes = 256;
 template <typename State>
 constexpr uint32_t fold_lanes = lanes_bytes / (sizeof(State) % 3 == 0 ? sizeof(State) / 3 * 4 : sizeof(State));
+constexpr uint32_t few_lanes = 4;
 // Elements, or rows of columns, that are joined before the partial results are: this keeps sums accurate.
 constexpr uint64_t fold_piece = 2048;
 constexpr uint64_t fold_height = 64;
@@ -29,6 +31,9 @@ constexpr uint64_t fold_height = 64;
 constexpr uint64_t rows_at_once = 4;
 constexpr uint64_t spans_at_once = 64;
 constexpr uint64_t most_state_bytes = 40;
+constexpr uint64_t most_element_bytes = 16;
+// Bytes of a row's columns that are gathered at once.
+constexpr uint64_t gathered_row_bytes = 1024;
 // So far ahead elements are asked for: on an Intel Xeon a thread reads 25 GB/s then in place of 10, on an AMD EPYC 23
 // in place of 27. Nearer ones help less.
 constexpr uint64_t prefetch_bytes = 4096;
@@ -399,8 +404,19 @@ template <typename Of, typename T, typename Shared> struct Joined {
     static __attribute__((noinline)) State of_odd(const T* source, uint64_t count, uint64_t index) {
         return of_lanes(source, count, index);
     }
+    // Of so few elements that most lanes would be idle: the others join to the same.
+    template <uint32_t Lanes> static TALLOW_INLINE State of_few(const T* source, uint64_t count, uint64_t index) {
+        State states[Lanes];
+        begin_states<Of>(states, Lanes);
+        for (uint32_t lane = 0; lane < count; ++lane)
+            states[lane] = joined(states[lane], source[lane], index + lane);
+        return join_lanes<Of, Lanes>(states);
+    }
     static State of_lanes(const T* source, uint64_t count, uint64_t index) {
         constexpr uint32_t lanes = fold_lanes<State>;
+        if constexpr (lanes > few_lanes)
+            if (count <= few_lanes)
+                return of_few<few_lanes>(source, count, index);
         State states[lanes];
         fill_lanes(states, source, piece(count, 0), index);
         for (uint64_t first = fold_piece; first < count; first += fold_piece) {
@@ -660,9 +676,10 @@ struct FoldSteps {
     uint64_t source_bytes;
     uint64_t state_bytes;
     uint64_t result_bytes;
-    // The states of spans of elements side by side, of which the first one has this index.
-    void (*of_spans)(void* states, const void* source, uint64_t spans, uint64_t length, uint64_t index);
-    // The states of columns of the rows [begin, end), which are `stride` apart.
+    // The states of spans of elements side by side, which are `stride` bytes apart; the first element has this index.
+    void (*of_spans)(void* states, const void* source, uint64_t spans, uint64_t length, uint64_t stride,
+                     uint64_t index);
+    // The states of columns of the rows [begin, end), which are `stride` elements apart; `source` is the first of them.
     void (*of_columns)(void* states, const void* source, uint64_t width, uint64_t stride, uint64_t begin, uint64_t end);
     void (*join)(void* states, const void* others, uint64_t count);
     // The state of all of these.
@@ -683,9 +700,10 @@ template <template <typename> typename Op, typename T> struct Fold {
     static __attribute__((noinline)) void hold(Held* held, const T* source, uint64_t count) {
         map_span(count, [](T x) { return convert<Held>(x); }, held, source);
     }
-    static void of_spans(void* states, const void* source, uint64_t spans, uint64_t length, uint64_t index) {
+    static void of_spans(void* states, const void* source, uint64_t spans, uint64_t length, uint64_t stride,
+                         uint64_t index) {
         for (uint64_t i = 0; i < spans; ++i) {
-            const T* const span = static_cast<const T*>(source) + i * length;
+            const auto span = reinterpret_cast<const T*>(static_cast<const uint8_t*>(source) + i * stride);
             State& state = static_cast<State*>(states)[i];
             if constexpr (is_converted) {
                 Held held[fold_length];
@@ -699,7 +717,7 @@ template <template <typename> typename Op, typename T> struct Fold {
     static void of_columns(void* states, const void* source, uint64_t width, uint64_t stride, uint64_t begin,
                            uint64_t end) {
         const auto columns = static_cast<State*>(states);
-        const T* const first = static_cast<const T*>(source) + begin * stride;
+        const T* const first = static_cast<const T*>(source);
         if constexpr (is_converted) {
             Held held[fold_height * fold_columns];
             State near[fold_columns];
@@ -730,28 +748,47 @@ template <template <typename> typename Op, typename T> struct Fold {
             static_cast<Result*>(results)[i] = Of::result(static_cast<const State*>(states)[i], length, arguments);
     }
     static_assert(sizeof(State) <= most_state_bytes, "states have too little room");
+    static_assert(sizeof(T) <= most_element_bytes, "gathered elements have too little room");
     static constexpr FoldSteps steps = {sizeof(T),  sizeof(State), sizeof(Result), of_spans,
                                         of_columns, join,          join_all,       finish};
 };
 
-// Rows, each dense.
+// Rows, of which each is dense or gathered a piece at a time.
 template <typename Arguments>
 __attribute__((noinline)) void fold_rows_by(const FoldSteps& steps, const Arguments& arguments) {
     const uint64_t length = arguments.length;
-    const auto source = pointer_to<const char>(arguments.source);
+    const auto source = pointer_to<const uint8_t>(arguments.source);
     const auto result = pointer_to<char>(arguments.result);
     const auto finish = [=, &steps, &arguments](uint64_t row, const void* states, uint64_t count) {
         steps.finish(result + row * steps.result_bytes, states, count, length, arguments.parameters);
     };
+    // The states of parts of rows, of which those that are gathered have at most `fold_length` elements together.
+    const auto find_states = [=, &steps, &arguments](void* states, uint64_t row, uint64_t rows, uint64_t first,
+                                                     uint64_t count) {
+        const uint8_t* const from = source + row * arguments.row_stride;
+        const Runs runs = {arguments.run, static_cast<uint64_t>(arguments.run_stride),
+                           static_cast<uint64_t>(arguments.step)};
+        const uint64_t bytes = steps.source_bytes;
+        if (runs.elements == 0) {
+            steps.of_spans(states, from + first * bytes, rows, count, arguments.row_stride, first);
+            return;
+        }
+        alignas(64) uint8_t gathered[fold_length * most_element_bytes];
+        for (uint64_t i = 0; i < rows; ++i)
+            gather(gathered + i * count * bytes, from + i * arguments.row_stride, runs, bytes, first, count);
+        steps.of_spans(states, gathered, rows, count, count * bytes, first);
+    };
     const uint64_t parts = (length + fold_length - 1) / fold_length;
     if (parts <= 1) {
         const uint64_t together = fold_length / (length + 1) + 1;
-        do_parts(arguments, (arguments.outputs + together - 1) / together, [=, &steps, &arguments](uint64_t part) {
+        const uint64_t room = arguments.run == 0 ? spans_at_once : fold_length / length;
+        const uint64_t at_once = room < spans_at_once ? room : spans_at_once;
+        do_parts(arguments, (arguments.outputs + together - 1) / together, [=, &arguments](uint64_t part) {
             alignas(64) char states[spans_at_once * most_state_bytes];
             const uint64_t end = (part + 1) * together < arguments.outputs ? (part + 1) * together : arguments.outputs;
-            for (uint64_t row = part * together; row < end; row += spans_at_once) {
-                const uint64_t count = end - row < spans_at_once ? end - row : spans_at_once;
-                steps.of_spans(states, source + row * length * steps.source_bytes, count, length, 0);
+            for (uint64_t row = part * together; row < end; row += at_once) {
+                const uint64_t count = end - row < at_once ? end - row : at_once;
+                find_states(states, row, count, 0, length);
                 finish(row, states, count);
             }
         });
@@ -761,8 +798,7 @@ __attribute__((noinline)) void fold_rows_by(const FoldSteps& steps, const Argume
     do_parts(arguments, arguments.outputs * parts, [=, &steps](uint64_t part) {
         const uint64_t first = part % parts * fold_length;
         const uint64_t left = length - first;
-        steps.of_spans(states + part * steps.state_bytes, source + (part / parts * length + first) * steps.source_bytes,
-                       1, left < fold_length ? left : fold_length, first);
+        find_states(states + part * steps.state_bytes, part / parts, 1, first, left < fold_length ? left : fold_length);
     });
     for (uint64_t row = 0; row < arguments.outputs; ++row) {
         alignas(64) char state[most_state_bytes];
@@ -771,31 +807,60 @@ __attribute__((noinline)) void fold_rows_by(const FoldSteps& steps, const Argume
     }
 }
 
-// The middle one of three dense dims, of which `inner` is the innermost: in parts of rows where there are few columns.
+// Dense columns of rows, which are as far from each other as elements of runs are: in parts of rows where there are few
+// columns.
 template <typename Arguments>
 __attribute__((noinline)) void fold_columns_by(const FoldSteps& steps, const Arguments& arguments) {
     const uint64_t length = arguments.length;
     const uint64_t inner = arguments.inner;
-    const auto source = pointer_to<const char>(arguments.source);
+    const auto source = pointer_to<const uint8_t>(arguments.source);
     const auto result = pointer_to<char>(arguments.result);
     const auto states = pointer_to<char>(arguments.states);
     const auto finish = [=, &steps, &arguments](uint64_t place, const void* columns, uint64_t count) {
         steps.finish(result + place * steps.result_bytes, columns, count, length, arguments.parameters);
     };
-    const uint64_t pieces = (inner + fold_columns - 1) / fold_columns;
+    const bool is_gathered = arguments.run != length;
+    const auto find_states = [=, &steps, &arguments](char* columns, const uint8_t* from, uint64_t width, uint64_t begin,
+                                                     uint64_t end) {
+        if (!is_gathered) {
+            const int64_t stride = arguments.step / static_cast<int64_t>(steps.source_bytes);
+            steps.of_columns(columns, from + begin * arguments.step, width, stride, begin, end);
+            return;
+        }
+        alignas(64) uint8_t gathered[fold_height * gathered_row_bytes];
+        alignas(64) char near[gathered_row_bytes * most_state_bytes];
+        const uint64_t bytes = width * steps.source_bytes;
+        for (uint64_t row = begin; row < end; row += fold_height) {
+            const uint64_t last = end - row < fold_height ? end : row + fold_height;
+            uint64_t run = row / arguments.run, element = row % arguments.run;
+            for (uint64_t i = row; i < last; ++i) {
+                copy_bytes(gathered + (i - row) * bytes, from + run * arguments.run_stride + element * arguments.step,
+                           bytes);
+                if (++element == arguments.run) {
+                    element = 0;
+                    ++run;
+                }
+            }
+            steps.of_columns(row == begin ? columns : near, gathered, width, width, row, last);
+            if (row != begin)
+                steps.join(columns, near, width);
+        }
+    };
+    const uint64_t piece = is_gathered ? gathered_row_bytes / steps.source_bytes : fold_columns;
+    const uint64_t pieces = (inner + piece - 1) / piece;
     const uint64_t height = arguments.split;
     const uint64_t splits = (length + height - 1) / height;
     do_parts(arguments, arguments.outputs / inner * pieces * splits, [=, &steps, &arguments](uint64_t part) {
         alignas(64) char held[fold_columns * most_state_bytes];
         const uint64_t split = part % splits;
-        const uint64_t column = part / splits % pieces * fold_columns;
+        const uint64_t column = part / splits % pieces * piece;
         const uint64_t outer = part / splits / pieces;
-        const uint64_t width = inner - column < fold_columns ? inner - column : fold_columns;
+        const uint64_t width = inner - column < piece ? inner - column : piece;
         const uint64_t begin = split * height;
         const uint64_t place = outer * inner + column;
         char* const columns = splits == 1 ? held : states + (split * arguments.outputs + place) * steps.state_bytes;
-        steps.of_columns(columns, source + (outer * length * inner + column) * steps.source_bytes, width, inner, begin,
-                         begin + height < length ? begin + height : length);
+        find_states(columns, source + outer * arguments.outer_stride + column * steps.source_bytes, width, begin,
+                    begin + height < length ? begin + height : length);
         if (splits == 1)
             finish(place, columns, width);
     });

@@ -174,7 +174,7 @@ def test_kernels_stay_inside_their_operands(count: int, dtype: str, itemsize: in
     KERNELS.kernel("span", "map_operands")(packed.packed())
     packed = host_arguments.fold_rows(
         result=largest.address, source=source.address, states=address_of_array(states), run_parts=run_parts, outputs=1,
-        length=count, threads=1, parameters=(0,),
+        length=count, row_stride=0, run=0, run_stride=0, step=0, threads=1, parameters=(0,),
     )  # fmt: skip
     KERNELS.kernel("fold", f"max_{dtype}_rows")(packed.packed())
 
@@ -192,6 +192,38 @@ def test_operands_of_any_layout_are_brought_into_spans(shape: tuple[int, ...]) -
     np.testing.assert_array_equal(
         (x.flip([0]) + x[:, :1]).numpy(), (half[::-1].astype(np.float32) + half[:, :1]).astype(np.float16)
     )
+
+
+def some_layouts(rank: int) -> Iterator[tuple[tl.Tensor, tuple[int, ...]]]:
+    """Tensors whose dims are permuted, sliced, repeated and reversed, and some of their dims."""
+    generator = np.random.default_rng(rank)
+    for _ in range(60):
+        sizes = generator.choice([1, 2, 3, 5, 17, 70, 130], rank)
+        if sizes.prod() > 1 << 16:
+            continue
+        x = tl.Tensor(generator.integers(-9, 9, sizes)).to_dtype("f32").permute(generator.permutation(rank).tolist())
+        if generator.random() < 0.3:
+            x = x[..., ::2]
+        if generator.random() < 0.3:
+            x = x.narrow(0, x.shape[0] // 2, x.shape[0] - x.shape[0] // 2)
+        if generator.random() < 0.2:
+            x = x.narrow(1, 0, 1).broadcast_as((x.shape[0], 3, *x.shape[2:]))
+        if generator.random() < 0.2:
+            x = x.flip([0])
+        yield x, tuple(sorted(generator.choice(rank, generator.integers(1, rank + 1), replace=False).tolist()))
+
+
+@pytest.mark.usefixtures("threads")
+@pytest.mark.parametrize("rank", [2, 3, 4, 5])
+def test_any_dims_of_any_layout_are_reduced(rank: int) -> None:
+    tl.set_threads(3)
+    for x, dims in some_layouts(rank):
+        array = x.numpy()
+        np.testing.assert_array_equal(x.sum(dims).numpy(), array.sum(dims), f"{x.layout}, {dims}")
+        np.testing.assert_array_equal(x.max(dims).numpy(), array.max(dims))
+        variance = array.astype(np.float64).var(dims)
+        np.testing.assert_allclose(x.var(dims, correction=0).numpy(), variance, rtol=1e-5, atol=1e-6)
+        np.testing.assert_array_equal(x.argmax(dims[0]).numpy(), array.argmax(dims[0]))
 
 
 @pytest.mark.usefixtures("threads")

@@ -10,6 +10,7 @@ from .....kernels import host_arguments
 from .....kernels.constants import MOST_OPERANDS
 from .....limits import MAX_RANK
 from .....op import BinaryGradientsOp, ElementwiseOp, MethodOp
+from ....core.layout import Layout
 from ....program.builder import ProgramBuilder
 from ....program.values import NOWHERE, Address, Buffer, Operand, Parameter, Pointer, dense, filled
 from ..values import THREADS, Function, number_bits
@@ -105,6 +106,16 @@ def launch_map(
         parameters=filled([number_bits(number, compute) for number in numbers], _PARAMETERS, 0),
     )  # fmt: skip
     build.launch("span", "map_operands", 1, packed, work=layout.elem_count)
+
+
+def runs_of(layout: Layout, itemsize: int) -> tuple[int, int, int] | None:
+    """The numbers of Runs of runs.hpp, which elements of at most two strides have; None of more strides."""
+    counts, strides = layout.collapsed()
+    if len(counts) > 2:
+        return None
+    if strides in ((), (1,)):
+        return 0, 0, 0
+    return counts[-1], strides[0] * itemsize if len(counts) == 2 else 0, strides[-1] * itemsize
 
 
 def contiguous(build: ProgramBuilder, x: Operand) -> Operand:

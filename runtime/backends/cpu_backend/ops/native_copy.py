@@ -20,7 +20,7 @@ from ....core.shape import Shape
 from ....program.builder import ProgramBuilder
 from ....program.values import NOWHERE, Address, Buffer, Constant, Operand, Parameter, StorageOrBuffer, filled
 from ..values import THREADS, Snapshot
-from .native import MOVE, launch_map
+from .native import MOVE, launch_map, runs_of
 
 if TYPE_CHECKING:
     from ..kernels import HostKernels
@@ -126,21 +126,17 @@ class _Source(NamedTuple):
 
     operand: Operand
     rows: int
-    numbers: tuple[int, int, int, int, int]
+    numbers: tuple[int, ...]
 
 
 def _source(operand: Operand, dim: int) -> _Source | None:
     """The rows of an operand from a dim on; None if they, or the elements of one, have more strides than the kernel."""
-    itemsize, (outer, inner) = operand.itemsize, split(operand.layout, dim)
-    rows, length = outer.elem_count, inner.elem_count * itemsize
-    (_, row_strides), (counts, strides) = outer.collapsed(), inner.collapsed()
-    if len(row_strides) > 1 or len(counts) > 2:
+    outer, inner = split(operand.layout, dim)
+    (_, row_strides), runs = outer.collapsed(), runs_of(inner, operand.itemsize)
+    if len(row_strides) > 1 or runs is None:
         return None
-    row_stride = sum(row_strides) * itemsize
-    if strides in ((), (1,)):
-        return _Source(operand, rows, (length, row_stride, 0, 0, 0))
-    run_stride = strides[0] * itemsize if len(counts) == 2 else 0
-    return _Source(operand, rows, (length, row_stride, counts[-1], run_stride, strides[-1] * itemsize))
+    length, row_stride = inner.elem_count * operand.itemsize, sum(row_strides) * operand.itemsize
+    return _Source(operand, outer.elem_count, (length, row_stride, *runs))
 
 
 def _join(build: ProgramBuilder, result: Address, sources: Sequence[_Source], row_stride: int) -> None:

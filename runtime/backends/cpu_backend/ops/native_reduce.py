@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-import math
 from functools import partial
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from .....kernels import host_arguments
 from .....kernels.constants import FOLD_COLUMNS, FOLD_LENGTH
 from .....op import BinaryOp, MethodOp, ReduceOp, UnaryOp
+from ....core.layout import split
 from ....program.builder import ProgramBuilder
 from ....program.values import NOWHERE, Buffer, Operand, Parameter, dense, filled
 from ..values import RUN_PARTS, THREADS, number_bits
-from .native import contiguous, elementwise
+from .native import copied, elementwise, runs_of
 
 if TYPE_CHECKING:
     from ..kernels import HostKernels
@@ -23,6 +23,8 @@ _PLACED_BYTES: Final = 16
 # Columns are split into so many parts where there are fewer, each of no fewer elements.
 _PARTS: Final = 128
 _LEAST_ELEMENTS: Final = 1 << 16
+# Rows of columns are joined one after the other, which for more of them would make sums inaccurate.
+_MOST_ROWS: Final = 1 << 11
 
 
 def reduce(
@@ -37,35 +39,58 @@ def reduce(
     dtype, count = x.dtype, x.layout.elem_count
     if count == 0 or not dims or not kernels.has("fold", f"{op.value}_{dtype.value}_rows"):
         return None
-    x, dims = _adjacent(build, x, dims)
-    shape = x.shape
-    length, inner = math.prod(shape[dim] for dim in dims), math.prod(shape[max(dims) + 1 :])
-    outputs = count // length
-    if inner == 1:
-        parts, pack = -(-length // FOLD_LENGTH), host_arguments.fold_rows
+    order = [*(dim for dim in range(len(x.shape)) if dim not in dims), *sorted(dims)]
+    x = Operand(x.storage, x.layout.permute(order))
+    rank = len(order) - len(dims)
+    rows = _rows(x, rank)
+    if rows is None:
+        x = copied(build, x)
+        rows = _rows(x, rank)
+        assert rows is not None, "a copy is dense"
+    kept, reduced = split(x.layout, rank)
+    length, outputs = reduced.elem_count, kept.elem_count
+    if rows.inner == 0:
+        parts, pack = -(-length // FOLD_LENGTH), partial(host_arguments.fold_rows, row_stride=rows.stride)
     else:
-        columns = outputs // inner * -(-inner // FOLD_COLUMNS)
-        split = -(-length // max(min(_PARTS // columns, count // _LEAST_ELEMENTS), 1))
-        parts, pack = -(-length // split), partial(host_arguments.fold_columns, inner=inner, split=split)
+        columns = outputs // rows.inner * -(-rows.inner // FOLD_COLUMNS)
+        split_length = min(-(-length // max(min(_PARTS // columns, count // _LEAST_ELEMENTS), 1)), _MOST_ROWS)
+        parts = -(-length // split_length)
+        pack = partial(host_arguments.fold_columns, inner=rows.inner, outer_stride=rows.stride, split=split_length)
     states = build.allocate(outputs * parts * max(_PLACED_BYTES, _NUMBER_BYTES * op.numbers)) if parts > 1 else None
     result = build.empty(op.result_of(dtype), outputs)
     bits = [number_bits(number, dtype.compute) for number in parameters]
+    run, run_stride, step = rows.runs
     packed = pack(
         result=result.address, source=x.address, states=NOWHERE if states is None else states.address,
-        run_parts=RUN_PARTS, outputs=outputs, length=length, threads=THREADS,
-        parameters=filled(bits, host_arguments.PARAMETERS["fold"], 0),
+        run_parts=RUN_PARTS, outputs=outputs, length=length, run=run, run_stride=run_stride, step=step,
+        threads=THREADS, parameters=filled(bits, host_arguments.PARAMETERS["fold"], 0),
     )  # fmt: skip
-    build.launch("fold", f"{op.value}_{dtype.value}_{'rows' if inner == 1 else 'columns'}", 1, packed, work=count)
+    kind = "columns" if rows.inner else "rows"
+    build.launch("fold", f"{op.value}_{dtype.value}_{kind}", 1, packed, work=count)
     return result
 
 
-def _adjacent(build: ProgramBuilder, x: Operand, dims: tuple[int, ...]) -> tuple[Operand, tuple[int, ...]]:
-    """Contiguous elements whose dims follow each other: those of an operand, or a copy whose dims come last."""
-    if x.layout.is_contiguous and max(dims) - min(dims) + 1 == len(dims):
-        return x, dims
-    rank = len(x.shape)
-    order = [*(dim for dim in range(rank) if dim not in dims), *sorted(dims)]
-    return contiguous(build, Operand(x.storage, x.layout.permute(order))), tuple(range(rank - len(dims), rank))
+class _Rows(NamedTuple):
+    """Where the elements that are reduced to one are, as the kernels take them."""
+
+    runs: tuple[int, int, int]
+    # From the elements of one row, or of the first of the columns side by side, to those of the next, in bytes.
+    stride: int
+    # The columns side by side; 0 where the elements of a row are.
+    inner: int
+
+
+def _rows(x: Operand, rank: int) -> _Rows | None:
+    """Rows, or columns, of the dims of an operand from one on; None if they have more strides than the kernels."""
+    kept, reduced = split(x.layout, rank)
+    runs = runs_of(reduced, x.itemsize)
+    counts, strides = kept.collapsed()
+    # Elements of a row are read side by side where they are, or else those of several rows.
+    inner = counts[-1] if strides[-1:] == (1,) and runs is not None and runs[2] not in (0, x.itemsize) else 0
+    outer = strides[:-1] if inner else strides
+    if runs is None or len(outer) > 1:
+        return None
+    return _Rows(runs, sum(outer) * x.itemsize, inner)
 
 
 def ratio_of_sums(
