@@ -131,11 +131,24 @@ class Sources:
         return self._methods[path]
 
     def functions(self, path: PurePosixPath) -> Mapping[str, Callable] | None:
-        """The functions that a module defines at its top for others; None of a text that is no Python."""
+        """The functions that a module defines, and those that it reexports from modules of its folder.
+
+        None for a text that is not Python.
+        """
         if path not in self._functions:
             body = self.tree(path)
-            self._functions[path] = None if body is None else _functions(body)
+            self._functions[path] = None if body is None else {**self._reexported(path, body), **_functions(body)}
         return self._functions[path]
+
+    def _reexported(self, path: PurePosixPath, body: Sequence[ast.stmt]) -> dict[str, Callable]:
+        """The functions that a module imports from modules of its folder as `name as name`."""
+        functions: dict[str, Callable] = {}
+        for node in body:
+            if isinstance(node, ast.ImportFrom) and node.level == 1 and node.module:
+                names = [alias.name for alias in node.names if alias.asname == alias.name]
+                other = self.functions(path.parent / f"{node.module}.py") if names else None
+                functions |= {name: other[name] for name in names if other and name in other}
+        return functions
 
     def public(self, name: str, home: str) -> PublicModule | None:
         """What a module or a package of the runtime has for users; None where it is missing."""

@@ -338,6 +338,77 @@ def norm_shapes(
         raise ShapeMismatch(op, (shape, residual_layout.shape), "the residual has the shape of what it is added to")
 
 
+def cell_shapes(
+    op: str,
+    gates: int,
+    layout: Layout,
+    products_layout: Layout,
+    bias_layout: Layout | None,
+    state_layout: Layout,
+) -> None:
+    """Check the shapes of the operands of a cell with a number of gates."""
+    rows, width = _gated(op, gates, layout, 2)
+    _has_shapes(
+        op, layout, products=(products_layout, layout.shape), bias=(bias_layout, (width,)),
+        state=(state_layout, (rows, width // gates)),
+    )  # fmt: skip
+
+
+def cell_gradient_shape(op: str, states: int, state_layout: Layout, gradient_layout: Layout) -> None:
+    """Check that the gradient is that of a number of states."""
+    _has_shapes(op, state_layout, gradient=(gradient_layout, (states, *state_layout.shape)))
+
+
+def recurrent_shapes(
+    op: str,
+    gates: int,
+    states: int,
+    layout: Layout,
+    weight_layout: Layout,
+    bias_layout: Layout | None,
+    state_layout: Layout,
+    lengths_layout: Layout | None,
+) -> None:
+    """Check the shapes of the operands of a sequence of cells with a number of gates and states."""
+    _, rows, width = _gated(op, gates, layout, 3)
+    units = width // gates
+    _has_shapes(
+        op, layout, weight=(weight_layout, (width, units)), bias=(bias_layout, (width,)),
+        state=(state_layout, (states, rows, units)), lengths=(lengths_layout, (rows,)),
+    )  # fmt: skip
+
+
+def recurrent_gradient_shapes(
+    op: str,
+    layout: Layout,
+    state_layout: Layout,
+    states_layout: Layout,
+    products_layout: Layout,
+    gradient_layout: Layout,
+) -> None:
+    """Check the shapes of the states after each step, of their gradients, and of the products."""
+    states, rows, units = state_layout.shape
+    all_states = states, layout.shape[0], rows, units
+    _has_shapes(
+        op, layout, states=(states_layout, all_states), products=(products_layout, layout.shape),
+        gradient=(gradient_layout, all_states),
+    )  # fmt: skip
+
+
+def _gated(op: str, gates: int, layout: Layout, rank: int) -> Shape:
+    _rank(op, layout, rank)
+    if layout.shape[-1] % gates:
+        raise ShapeMismatch(op, (layout.shape,), f"the last dim concatenates {gates} gates of one size")
+    return layout.shape
+
+
+def _has_shapes(op: str, layout: Layout, **operands: tuple[Layout | None, tuple[int, ...]]) -> None:
+    """Check the shapes of operands, which follow from that of the first one; optional operands may be None."""
+    for name, (operand, expected) in operands.items():
+        if operand is not None and operand.shape != expected:
+            raise ShapeMismatch(op, (layout.shape, operand.shape), f"the shape of the {name} must be {expected}")
+
+
 def rope_shapes(op: str, layout: Layout, cos_layout: Layout, sin_layout: Layout, positions_layout: Layout) -> None:
     """Check that rows have pairs, that the tables have an angle for each and rows for all tokens, and the positions."""
     shape, table, positions = layout.shape, cos_layout.shape, positions_layout.shape

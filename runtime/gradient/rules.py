@@ -39,6 +39,11 @@ from .node import (
     watched,
 )
 from .recording import mode
+from .recurrent import cell as cell
+from .recurrent import gru_cell_gradient as gru_cell_gradient
+from .recurrent import lstm_cell_gradient as lstm_cell_gradient
+from .recurrent import recurrent as recurrent
+from .recurrent import recurrent_gradient as recurrent_gradient
 from .scans import scan_gradient
 from .walk import owns
 

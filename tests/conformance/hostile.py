@@ -302,6 +302,23 @@ _SCATTERED = (_ROW, f"ramp(d, DType.I64, 4); {_ROW}; 0")
 _MATRIX, _VECTOR = "ramp(d, DType.F32, 2, 3)", "ramp(d, DType.F32, 3)"
 _SCALAR = "ramp(d, DType.F32, 1)[0]"
 _SQUARE = "tl.Tensor.eye(3, device=d)"
+
+
+def _recurrent(gates: int, ending: str, states: int) -> tuple[None, str]:
+    """The arguments of a recurrent layer, or of a cell."""
+    step, count = ("2, 1" if ending == "" else "1, 2, 1"), f"ramp(d, DType.F32, {gates}"
+    weights = {f"weight_ih{ending}": f"{count}, 3)", f"weight_hh{ending}": f"{count}, 1)"}
+    weights |= {f"bias_ih{ending}": f"{count})", f"bias_hh{ending}": f"{count})"}
+    state = [f"ramp(d, DType.F32, {step})"] * states
+    texts = [
+        f"ramp(d, DType.F32, {'' if ending == '' else '4, '}2, 3)",
+        f"{{{', '.join(f'{name!r}: {text}' for name, text in weights.items())}}}",
+        f"({', '.join(state)})" if states > 1 else state[0],
+        *(["[4, 2]", "False", "0.0"] if ending else []),
+    ]
+    return None, "; ".join(texts)
+
+
 # Calls of which the spec has no example, and whose arguments must fit each other: what each is called on, and these.
 BASES = {
     "load_safetensors": (None, "'made.safetensors'; 'cpu'; print"),
@@ -405,6 +422,10 @@ BASES = {
     "xp.take": (None, f"{_ROW}; ramp(d, DType.I64, 4); 0"),
     "xp.where": (None, f"ramp(d, DType.U8, 2, 3); {_MATRIX}; {_MATRIX}"),
     "xp.take_along_axis": (None, f"{_MATRIX}; ramp(d, DType.I64, 2, 3); -1"),
+    "lstm": _recurrent(4, "_l0", 2),
+    "gru": _recurrent(3, "_l0", 1),
+    "lstm_cell": _recurrent(4, "", 2),
+    "gru_cell": _recurrent(3, "", 1),
     "where": (None, f"ramp(d, DType.U8, 2, 3); {_MATRIX}; {_MATRIX}"),
     **dict.fromkeys(("cat", "stack", "xp.concat", "xp.stack"), (None, f"[{_MATRIX}, {_MATRIX}]; 0")),
     "xp.squeeze": (None, "ramp(d, DType.F32, 1, 2, 4); 0"),

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import ast
+import inspect
+import textwrap
 import threading
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -72,6 +75,34 @@ class Notes:
             return plan(*operands)
 
         return run
+
+
+def planned() -> list[str]:
+    """The storage methods that call plans."""
+    methods = inspect.getmembers(tl.Storage, inspect.isfunction)
+    return [name for name, method in methods if "plan(inner" in inspect.getsource(method)]
+
+
+@pytest.mark.parametrize("name", planned())
+def test_a_plan_takes_storages_in_the_order_of_their_kinds(name: str) -> None:
+    """Optional storages are skipped wherever they are in the signature."""
+    tree = ast.parse(textwrap.dedent(inspect.getsource(getattr(tl.Storage, name))))
+    keys = [
+        node.value for node in ast.walk(tree) if isinstance(node, ast.AnnAssign) and ast.unparse(node.target) == "key"
+    ]
+    calls = [node for node in ast.walk(tree) if isinstance(node, ast.Call) and ast.unparse(node.func) == "plan"]
+    assert len(keys) == len(calls) == 1
+    # Operands that are lists have a key of their own.
+    kinds = inners(keys[0])
+    assert [name for name in inners(calls[0]) if name in kinds] == kinds
+
+
+def inners(tree: ast.AST | None) -> list[str]:
+    """The storages that an expression names, in order."""
+    assert tree is not None
+    names = [node for node in ast.walk(tree) if isinstance(node, ast.Name) and node.id.endswith("inner")]
+    names.sort(key=lambda node: (node.lineno, node.col_offset))
+    return list(dict.fromkeys(node.id for node in names))
 
 
 @pytest.fixture

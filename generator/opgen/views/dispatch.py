@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Iterable, Iterator, Mapping
+from itertools import takewhile
 from types import SimpleNamespace as View
 from typing import Final, NamedTuple, TypeAlias
 
@@ -198,12 +199,14 @@ def _plan(spec: Spec, method: Method, stored: list[str]) -> View:
     is_written = method.signature.returns == "None" and not method.holds_blocks
     shared = [f"{inner} is inner" for inner in inners[1:]] if is_written else []
     modes = ["is_deterministic()"] * any(call.any_order for call in _calls(spec, method))
-    given = [inner for inner in inners if inner not in optional]
-    if len(optional) == 1:
-        # Asked for in place, which takes less time.
-        given.append(f"*(() if {optional[0]} is None else {_tuple(optional)})")
-    elif optional:
-        given.append(f"*filter(None, {_tuple(optional)})")
+    # In the order of the operands.
+    arguments = list(takewhile(lambda inner: inner not in optional, inners))
+    others = inners[len(arguments) :]
+    if len(others) == 1:
+        # Cheaper than a call of filter.
+        arguments.append(f"*(() if {others[0]} is None else {_tuple(others)})")
+    elif others:
+        arguments.append(f"*filter(None, {_tuple(others)})")
     storages = [f"{', '.join(inners)} = {', '.join(_attribute(method, name, 'inner') for name in stored)}"]
     for operand in several:
         # A list that is written to has its length for good.
@@ -219,7 +222,7 @@ def _plan(spec: Spec, method: Method, stored: list[str]) -> View:
         storages=storages,  # the statements that name the storages of the backend
         key=f"None if {without} else ({key})" if several else key,  # all on which it depends what is done
         condition=" and ".join(["plan is not None", *near.values()]),  # whether the storages are on one device
-        call=f"plan({', '.join([*given, *(f'*{inner_name(operand.name)}' for operand in several), *numbers])})",
+        call=f"plan({', '.join([*arguments, *(f'*{inner_name(operand.name)}' for operand in several), *numbers])})",
         makes_storage=method.signature.returns == "Storage" and not method.holds_blocks,
     )
 

@@ -71,12 +71,16 @@ def _along(dim: int, op: str) -> Callable[..., Array]:
     return function
 
 
-def _slack(function: Callable[..., Array], operands: Sequence[Array], expected: Array, size: np.longdouble) -> Array:
+def rounding_slack(
+    function: Callable[..., Array], operands: Sequence[Array], expected: Array, size: np.longdouble
+) -> Array:
     """How far rounding errors of `size` may move a result: as far as those of operands do."""
     rng = np.random.default_rng(0)
     found = np.zeros_like(expected)
     for _ in range(4):
-        moved = [each + size * (1 + np.abs(each)) * rng.choice([-1, 1], each.shape) for each in operands]
+        # Infinities have no rounding error.
+        sizes = [size * np.where(np.isfinite(each), 1 + np.abs(each), 0) for each in operands]
+        moved = [each + own * rng.choice([-1, 1], each.shape) for each, own in zip(operands, sizes, strict=True)]
         found = np.maximum(found, np.abs(function(*moved) - expected))
     # Some signs cancel: no element is safer than the largest one.
     least = size * np.max(np.abs(expected), initial=0, where=np.isfinite(expected))
@@ -103,7 +107,7 @@ def row(bench: Bench) -> None:
         values = [decode(bench.name, each.values) for each in operands]
         with np.errstate(all="ignore"):
             expected = _along(dim, op)(*values)
-            slack = _slack(_along(dim, op), values, expected, epsilon(bench.name))
+            slack = rounding_slack(_along(dim, op), values, expected, epsilon(bench.name))
         assert_close(bench.name, got, expected, _ulps(bench), where, {"x": x.values}, slack=slack, zero_sign=False)
 
 
@@ -136,7 +140,7 @@ def gradient(bench: Bench) -> None:
         of = [_derivatives(dim, op, place, places) for place in range(len(names))]
         with np.errstate(all="ignore"):
             expected = [function(*values) for function in of]
-            slacks = [_slack(function, values, each, size) for function, each in zip(of, expected, strict=True)]
+            slacks = [rounding_slack(function, values, each, size) for function, each in zip(of, expected, strict=True)]
         # Gradients that are that of the result itself are results of no op.
         differing = [
             place for place, each in enumerate(expected) if not np.array_equal(each, values[0].take(places, dim))

@@ -11,7 +11,7 @@ from .....dtype import Array
 from .....kernels import host_arguments
 from ....core.layout import Layout
 from ....program.builder import ProgramBuilder
-from ....program.values import Buffer, Constant, Operand, address_of
+from ....program.values import Address, Buffer, Constant, Operand, address_of
 from ..values import PRODUCTS, RUN_PARTS, THREADS
 
 if TYPE_CHECKING:
@@ -38,7 +38,7 @@ def matmul(
     bias: Operand | None = None,
 ) -> Buffer | None:
     """As `matmul.matmul`, plus a bias in each row; None where BLAS does it."""
-    batches, m, n, k = bmnk
+    batches, m, n, _ = bmnk
     dtype, products, kernel = lhs.dtype, math.prod(bmnk), f"matmul_{lhs.dtype.value}"
     if (
         not kernels.has("host_product", kernel)
@@ -49,16 +49,29 @@ def matmul(
     if bias is not None and bias.strides != (1,):
         return None
     result = build.empty(dtype, batches * m * n)
+    multiply(build, lhs, rhs, bmnk, bias, result.address)
+    return result
+
+
+def multiply(
+    build: ProgramBuilder,
+    lhs: Operand,
+    rhs: Operand,
+    bmnk: tuple[int, int, int, int],
+    bias: Operand | None,
+    result: Address,
+) -> None:
+    """Write nonempty products to an address."""
+    batches, m, n, k = bmnk
     # Where in their storages matrices begin, the tables say.
     packed = host_arguments.multiply_matrices(
-        result=result.address, lhs=lhs.storage.address, rhs=rhs.storage.address, bias=address_of(bias),
+        result=result, lhs=lhs.storage.address, rhs=rhs.storage.address, bias=address_of(bias),
         run_parts=RUN_PARTS, threads=THREADS, lhs_begins=Constant(_begins(lhs.layout)).address,
         rhs_begins=Constant(_begins(rhs.layout)).address, batches=batches, m=m, n=n, k=k,
         lhs_strides=lhs.strides[-2:], rhs_strides=rhs.strides[-2:],
     )  # fmt: skip
-    work = max(products // PRODUCTS, lhs.layout.elem_count, rhs.layout.elem_count)
-    build.launch("host_product", kernel, 1, packed, work=work)
-    return result
+    work = max(math.prod(bmnk) // PRODUCTS, lhs.layout.elem_count, rhs.layout.elem_count)
+    build.launch("host_product", f"matmul_{lhs.dtype.value}", 1, packed, work=work)
 
 
 def _begins(layout: Layout) -> Array:

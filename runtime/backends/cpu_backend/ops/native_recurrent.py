@@ -1,0 +1,138 @@
+"""Recurrent layers by host kernels: a matrix product and a cell kernel per step."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+from .....kernels import host_arguments
+from .....op import BinaryOp
+from ....program.builder import ProgramBuilder
+from ....program.values import Address, Buffer, Operand
+from ... import recurrent as shared
+from ...recurrent import GRU, LSTM, Gradient, Results, Step
+from ..values import RUN_PARTS, THREADS
+from . import native, native_copy, native_few_rows, native_matmul
+
+if TYPE_CHECKING:
+    from ..kernels import HostKernels
+
+
+def lstm_cell(
+    build: ProgramBuilder, kernels: HostKernels, gates: Operand, products: Operand, bias: Operand | None, cell: Operand
+) -> Buffer | None:
+    """As `recurrent.lstm_cell`; None if NumPy computes it."""
+    own = _of(build, kernels, gates)
+    return None if own is None else shared.cell_step(build, own, LSTM, gates, products, bias, cell)
+
+
+def lstm_cell_gradient(
+    build: ProgramBuilder, kernels: HostKernels, gates: Operand, products: Operand, bias: Operand | None,
+    cell: Operand, gradient: Operand,
+) -> tuple[Buffer, ...] | None:  # fmt: skip
+    """As `recurrent.lstm_cell_gradient`; None if NumPy computes it."""
+    own = _of(build, kernels, gates)
+    return None if own is None else shared.cell_gradient(build, own, LSTM, gates, products, bias, cell, gradient)
+
+
+def gru_cell(
+    build: ProgramBuilder, kernels: HostKernels, gates: Operand, products: Operand, bias: Operand | None,
+    hidden: Operand,
+) -> Buffer | None:  # fmt: skip
+    """As `recurrent.gru_cell`; None if NumPy computes it."""
+    own = _of(build, kernels, gates)
+    return None if own is None else shared.cell_step(build, own, GRU, gates, products, bias, hidden)
+
+
+def gru_cell_gradient(
+    build: ProgramBuilder, kernels: HostKernels, gates: Operand, products: Operand, bias: Operand | None,
+    hidden: Operand, gradient: Operand,
+) -> tuple[Buffer, ...] | None:  # fmt: skip
+    """As `recurrent.gru_cell_gradient`; None if NumPy computes it."""
+    own = _of(build, kernels, gates)
+    return None if own is None else shared.cell_gradient(build, own, GRU, gates, products, bias, hidden, gradient)
+
+
+def lstm(
+    build: ProgramBuilder, kernels: HostKernels, gates: Operand, weight: Operand, bias: Operand | None,
+    initial: Operand, lengths: Operand | None, reverse: bool,
+) -> tuple[Buffer, ...] | None:  # fmt: skip
+    """As `recurrent.lstm`; None if NumPy computes it."""
+    own = _of(build, kernels, gates)
+    return None if own is None else shared.sequence(build, own, LSTM, gates, weight, bias, initial, lengths, reverse)
+
+
+def lstm_gradient(
+    build: ProgramBuilder, kernels: HostKernels, gates: Operand, weight: Operand, bias: Operand | None,
+    initial: Operand, states: Operand, products: Operand, lengths: Operand | None, gradient: Operand, reverse: bool,
+) -> tuple[Buffer, ...] | None:  # fmt: skip
+    """As `recurrent.lstm_gradient`; None if NumPy computes it."""
+    own, operands = _of(build, kernels, gates), (gates, weight, bias, initial, states, products, lengths, gradient)
+    return None if own is None else shared.sequence_gradient(build, own, LSTM, *operands, reverse)
+
+
+def gru(
+    build: ProgramBuilder, kernels: HostKernels, gates: Operand, weight: Operand, bias: Operand | None,
+    initial: Operand, lengths: Operand | None, reverse: bool,
+) -> tuple[Buffer, ...] | None:  # fmt: skip
+    """As `recurrent.gru`; None if NumPy computes it."""
+    own = _of(build, kernels, gates)
+    return None if own is None else shared.sequence(build, own, GRU, gates, weight, bias, initial, lengths, reverse)
+
+
+def gru_gradient(
+    build: ProgramBuilder, kernels: HostKernels, gates: Operand, weight: Operand, bias: Operand | None,
+    initial: Operand, states: Operand, products: Operand, lengths: Operand | None, gradient: Operand, reverse: bool,
+) -> tuple[Buffer, ...] | None:  # fmt: skip
+    """As `recurrent.gru_gradient`; None if NumPy computes it."""
+    own, operands = _of(build, kernels, gates), (gates, weight, bias, initial, states, products, lengths, gradient)
+    return None if own is None else shared.sequence_gradient(build, own, GRU, *operands, reverse)
+
+
+class _Kernels:
+    """The host kernels for cells and matrix products."""
+
+    def __init__(self, build: ProgramBuilder, kernels: HostKernels) -> None:
+        self._build = build
+        self._kernels = kernels
+
+    def contiguous(self, operand: Operand) -> Operand:
+        return native.contiguous(self._build, operand)
+
+    def zero(self, operand: Operand) -> None:
+        native_copy.fill(self._build, self._kernels, operand, 0)
+
+    def multiply(self, lhs: Operand, rhs: Operand, result: Address) -> None:
+        (m, k), n = lhs.shape, rhs.shape[1]
+        columns = rhs.relaid((n, k), rhs.strides[::-1])
+        if native_few_rows.supports(self._kernels, lhs, columns, None):
+            native_few_rows.multiply(self._build, lhs, columns, None, result)
+        else:
+            native_matmul.multiply(self._build, lhs, rhs, (1, m, n, k), None, result)
+
+    def step(self, step: Step, last: Sequence[Operand], new: Sequence[Operand]) -> None:
+        self._launch("step", step, host_arguments.recurrent_rows, shared.step_fields(step, last, new))
+
+    def gradient(self, step: Step, last: Operand, gradient: Gradient, results: Results) -> None:
+        fields = shared.gradient_fields(step, last, gradient, results)
+        self._launch("gradient", step, host_arguments.recurrent_gradient_rows, fields)
+
+    def add(self, target: Operand, source: Operand) -> None:
+        native_copy.binary_assign(self._build, self._kernels, BinaryOp.ADD, target, source)
+
+    def _launch(self, kind: str, step: Step, pack: Any, fields: dict[str, Any]) -> None:
+        packed = pack(run_parts=RUN_PARTS, length=step.units, threads=THREADS, **fields)
+        work = step.gates.layout.elem_count
+        self._build.launch("host_recurrent", f"{step.cell.name}_{kind}_{step.gates.dtype.value}", 1, packed, work=work)
+
+
+def _of(build: ProgramBuilder, kernels: HostKernels, gates: Operand) -> _Kernels | None:
+    """The kernels for the dtype of gates; None if one is missing."""
+    dtype = gates.dtype.value
+    needed = (
+        ("host_recurrent", f"lstm_step_{dtype}"),
+        ("host_product", f"matmul_{dtype}"),
+        ("span", f"fill_b{8 * gates.itemsize}"),
+        ("span", BinaryOp.ADD.kernel(gates.dtype)),
+    )
+    return _Kernels(build, kernels) if all(kernels.has(*each) for each in needed) else None

@@ -1,0 +1,185 @@
+// One step of recurrent layers on the host and its gradient, apart from the products with weights.
+#pragma once
+
+#include "host_rows.hpp"
+#include "recurrent_cells.hpp"
+
+namespace tallow {
+
+// Elements in the type in which they are computed: the source itself, or converted into the buffer. Zeros if there is
+// no source.
+template <typename T>
+TALLOW_INLINE const widened<T>* computed_span(uint64_t count, const T* source, widened<T>* buffer) {
+    if constexpr (is_small_float<T>) {
+        if (source) {
+            convert_span(count, buffer, source);
+            return buffer;
+        }
+    } else {
+        if (source)
+            return source;
+    }
+    for (uint64_t i = 0; i < count; ++i)
+        buffer[i] = 0;
+    return buffer;
+}
+// The memory in which a result is computed: the result itself, or the buffer from which finish_span converts.
+template <typename T> TALLOW_INLINE widened<T>* result_span(T* result, widened<T>* buffer) {
+    if constexpr (is_small_float<T>)
+        return buffer;
+    else
+        return result ? result : buffer;
+}
+template <typename T> TALLOW_INLINE void finish_span(uint64_t count, T* result, const widened<T>* computed) {
+    if constexpr (is_small_float<T>) {
+        if (result)
+            convert_span(count, result, computed);
+    }
+}
+
+template <typename T> TALLOW_INLINE T* optional_pointer(uint64_t address, uint64_t offset) {
+    return address ? pointer_to<T>(address) + offset : nullptr;
+}
+
+// Both parts of the gates of consecutive units.
+template <typename Cell, typename T> struct GateSpans {
+    using Value = widened<T>;
+    Value buffers[3][Cell::gates][span_part];
+    const Value* x[Cell::gates];
+    const Value* h[Cell::gates];
+    const Value* bias[Cell::gates];
+
+    template <typename Arguments>
+    TALLOW_INLINE GateSpans(const Arguments& arguments, uint64_t row, uint64_t first, uint64_t count) {
+        const uint64_t length = arguments.length;
+        for (uint32_t k = 0; k < Cell::gates; ++k) {
+            const uint64_t offset = k * length + first;
+            x[k] = computed_span<T>(count,
+                                    optional_pointer<const T>(arguments.gates, row * arguments.gates_stride + offset),
+                                    buffers[0][k]);
+            h[k] = computed_span<T>(count,
+                                    optional_pointer<const T>(arguments.products, row * Cell::gates * length + offset),
+                                    buffers[1][k]);
+            bias[k] = computed_span<T>(count, optional_pointer<const T>(arguments.bias, offset), buffers[2][k]);
+        }
+    }
+    TALLOW_INLINE void load(uint64_t i, Value (&of_x)[Cell::gates], Value (&of_h)[Cell::gates]) const {
+        for (uint32_t k = 0; k < Cell::gates; ++k) {
+            of_x[k] = x[k][i];
+            of_h[k] = h[k][i] + bias[k][i];
+        }
+    }
+};
+
+// True if a sequence is shorter: the step keeps its state.
+template <typename Arguments> TALLOW_INLINE bool has_ended(const Arguments& arguments, uint64_t row) {
+    return arguments.lengths &&
+           pointer_to<const int64_t>(arguments.lengths)[row] <= static_cast<int64_t>(arguments.position);
+}
+
+// Calls visit(row, first, count) for up to span_part consecutive units at a time.
+template <typename Arguments, typename Visit>
+TALLOW_INLINE void visit_units(const Arguments& arguments, const Visit& visit) {
+    run_rows(arguments, [&](uint64_t row) {
+        const uint64_t length = arguments.length;
+        for (uint64_t first = 0; first < length; first += span_part)
+            visit(row, first, length - first < span_part ? length - first : span_part);
+    });
+}
+
+template <typename Cell, typename T, typename Arguments> TALLOW_INLINE void recurrent_step(const Arguments& arguments) {
+    using Value = widened<T>;
+    visit_units(arguments, [&](uint64_t row, uint64_t first, uint64_t count) {
+        const uint64_t offset = row * arguments.length + first;
+        T* const hidden = optional_pointer<T>(arguments.hidden, offset);
+        T* const cell = optional_pointer<T>(arguments.cell, offset);
+        const T* const last_hidden = optional_pointer<const T>(arguments.last_hidden, offset);
+        const T* const last_cell = optional_pointer<const T>(arguments.last_cell, offset);
+        if (has_ended(arguments, row)) {
+            __builtin_memcpy(hidden, last_hidden, count * sizeof(T));
+            if constexpr (Cell::has_cell)
+                __builtin_memcpy(cell, last_cell, count * sizeof(T));
+            return;
+        }
+        const GateSpans<Cell, T> gates(arguments, row, first, count);
+        Value buffers[3][span_part];
+        const Value* const state = computed_span<T>(count, Cell::has_cell ? last_cell : last_hidden, buffers[0]);
+        Value* const new_hidden = result_span<T>(hidden, buffers[1]);
+        Value* const new_cell = result_span<T>(cell, buffers[2]);
+        TALLOW_INDEPENDENT
+        for (uint64_t i = 0; i < count; ++i) {
+            Value x[Cell::gates], h[Cell::gates];
+            gates.load(i, x, h);
+            const auto state_after = Cell::step(x, h, state[i]);
+            new_hidden[i] = state_after.hidden;
+            if constexpr (Cell::has_cell)
+                new_cell[i] = state_after.cell;
+        }
+        finish_span<T>(count, hidden, new_hidden);
+        if constexpr (Cell::has_cell)
+            finish_span<T>(count, cell, new_cell);
+    });
+}
+
+// As in recurrent.hpp. of_hidden and of_cell may alias direct and direct_cell.
+template <typename Cell, typename T, typename Arguments>
+TALLOW_INLINE void recurrent_gradient(const Arguments& arguments) {
+    using Value = widened<T>;
+    visit_units(arguments, [&](uint64_t row, uint64_t first, uint64_t count) {
+        const uint64_t length = arguments.length, offset = row * length + first;
+        Value buffers[6][span_part], hidden_buffer[span_part], cell_buffer[span_part];
+        Value gate_buffers[2][Cell::gates][span_part];
+        const auto load = [&](uint64_t address, uint32_t number) {
+            return computed_span<T>(count, optional_pointer<const T>(address, offset), buffers[number]);
+        };
+        const Value *const gradient = load(arguments.gradient, 0), *const by_products = load(arguments.by_products, 1),
+                           *const direct = load(arguments.direct, 2),
+                           *const cell_gradient = load(arguments.cell_gradient, 3),
+                           *const direct_cell = load(arguments.direct_cell, 4), *const state = load(arguments.state, 5);
+        T* const of_hidden = optional_pointer<T>(arguments.of_hidden, offset);
+        T* const of_cell = optional_pointer<T>(arguments.of_cell, offset);
+        Value* const new_hidden = result_span<T>(of_hidden, hidden_buffer);
+        Value* const new_cell = result_span<T>(of_cell, cell_buffer);
+        T* of_gates[2][Cell::gates];
+        Value* new_gates[2][Cell::gates];
+        for (uint32_t k = 0; k < Cell::gates; ++k) {
+            const uint64_t begin = (row * Cell::gates + k) * length + first;
+            of_gates[0][k] = optional_pointer<T>(arguments.of_gates, begin);
+            of_gates[1][k] = optional_pointer<T>(arguments.of_products, begin);
+            for (uint32_t part = 0; part < 2; ++part)
+                new_gates[part][k] = result_span<T>(of_gates[part][k], gate_buffers[part][k]);
+        }
+        if (has_ended(arguments, row)) {
+            for (uint64_t i = 0; i < count; ++i) {
+                new_hidden[i] = gradient[i] + by_products[i] + direct[i];
+                new_cell[i] = cell_gradient[i] + direct_cell[i];
+                for (uint32_t k = 0; k < Cell::gates; ++k)
+                    new_gates[0][k][i] = new_gates[1][k][i] = 0;
+            }
+        } else {
+            const GateSpans<Cell, T> gates(arguments, row, first, count);
+            TALLOW_INDEPENDENT
+            for (uint64_t i = 0; i < count; ++i) {
+                Value x[Cell::gates], h[Cell::gates];
+                gates.load(i, x, h);
+                const auto gradients = Cell::gradients(x, h, state[i], gradient[i] + by_products[i] + direct[i],
+                                                       cell_gradient[i] + direct_cell[i]);
+                for (uint32_t k = 0; k < Cell::gates; ++k) {
+                    new_gates[0][k][i] = gradients.of_input[k];
+                    if constexpr (!Cell::has_cell)
+                        new_gates[1][k][i] = gradients.of_hidden[k];
+                }
+                new_hidden[i] = Cell::has_cell ? Value{0} : gradients.of_state;
+                if constexpr (Cell::has_cell)
+                    new_cell[i] = gradients.of_state;
+            }
+        }
+        finish_span<T>(count, of_hidden, new_hidden);
+        finish_span<T>(count, of_cell, new_cell);
+        for (uint32_t k = 0; k < Cell::gates; ++k)
+            for (uint32_t part = 0; part < 2; ++part)
+                finish_span<T>(count, of_gates[part][k], new_gates[part][k]);
+    });
+}
+
+} // namespace tallow

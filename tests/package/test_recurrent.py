@@ -1,0 +1,262 @@
+"""Recurrent layers: PyTorch's formulas in NumPy, gradients, and errors."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import pytest
+import tallow as tl
+from tallow import Device, Tensor
+
+from .gradcheck import Gradcheck, rand
+
+GATES = {"lstm": 4, "gru": 3}
+FUNCTIONS: Mapping[str, Callable[..., Any]] = {"lstm": tl.lstm, "gru": tl.gru}
+CELLS: Mapping[str, Callable[..., Any]] = {"lstm": tl.lstm_cell, "gru": tl.gru_cell}
+
+Weights = dict[str, np.ndarray[Any, Any]]
+
+
+def random_weights(
+    kind: str, features: int, units: int, layers: int, directions: int, *, has_bias: bool = True
+) -> Weights:
+    """The state dict of a module."""
+    rng, weights, rows = np.random.default_rng(0), Weights(), GATES[kind] * units
+    for layer in range(layers):
+        for ending in ("", "_reverse")[:directions]:
+            sizes = {"ih": features if layer == 0 else directions * units, "hh": units}
+            for part, size in sizes.items():
+                weights[f"weight_{part}_l{layer}{ending}"] = rng.normal(0, 0.6, (rows, size))
+                if has_bias:
+                    weights[f"bias_{part}_l{layer}{ending}"] = rng.normal(0, 0.6, rows)
+    return weights
+
+
+def sigmoid(x: Any) -> Any:
+    return 1 / (1 + np.exp(-x))
+
+
+def step_of(kind: str, x: Any, h: Any, last: Sequence[Any]) -> list[Any]:
+    """The new states from both parts of the gates."""
+    if kind == "lstm":
+        i, f, g, o = np.split(x + h, 4, -1)
+        cell = sigmoid(f) * last[1] + sigmoid(i) * np.tanh(g)
+        return [sigmoid(o) * np.tanh(cell), cell]
+    (r, z, n), (hr, hz, hn) = np.split(x, 3, -1), np.split(h, 3, -1)
+    update = sigmoid(z + hz)
+    return [(1 - update) * np.tanh(n + sigmoid(r + hr) * hn) + update * last[0]]
+
+
+def expected(kind: str, x: Any, weights: Weights, states: Sequence[Any], lengths: Sequence[int]) -> tuple[Any, Any]:
+    """The output and the last states, one sequence at a time, cut at its length."""
+    layers = 1 + max(int(name.split("_l")[1][0]) for name in weights)
+    endings = [ending for ending in ("", "_reverse") if f"weight_hh_l0{ending}" in weights]
+    units = weights["weight_hh_l0"].shape[1]
+    last = np.array(states, float)
+    output = np.zeros((*x.shape[:2], len(endings) * units))
+    for row, length in enumerate(lengths):
+        values = x[:length, row]
+        for layer in range(layers):
+            outputs = np.zeros((length, len(endings) * units))
+            for direction, ending in enumerate(endings):
+                ih, hh, of_x, of_h = [
+                    weights.get(f"{part}_l{layer}{ending}", 0)
+                    for part in ("weight_ih", "weight_hh", "bias_ih", "bias_hh")
+                ]
+                number = layer * len(endings) + direction
+                own = [state[number, row] for state in last]
+                for step in range(length)[:: -1 if direction else 1]:
+                    gates, products = ih @ values[step] + of_x, hh @ own[0] + of_h
+                    own = step_of(kind, gates, products, own)
+                    outputs[step, direction * units : (direction + 1) * units] = own[0]
+                last[:, number, row] = own
+            values = outputs
+        output[:length, row] = values
+    return output, last
+
+
+def tensors_of(weights: Weights, device: Device, dtype: str = "f32") -> dict[str, Tensor]:
+    return {name: Tensor(each, dtype=dtype, device=device) for name, each in weights.items()}
+
+
+def states_of(state: Any) -> list[Tensor]:
+    return list(state) if isinstance(state, tuple) else [state]
+
+
+@pytest.mark.parametrize("kind", FUNCTIONS)
+@pytest.mark.parametrize(("layers", "directions", "has_bias"), [(1, 1, True), (2, 2, True), (1, 2, False)])
+@pytest.mark.parametrize("lengths", [None, (3, 0, 4)])
+def test_layers_directions_and_lengths(
+    kind: str, layers: int, directions: int, has_bias: bool, lengths: tuple[int, ...] | None, device: Device
+) -> None:
+    rng, count = np.random.default_rng(1), 1 if kind == "gru" else 2
+    weights = random_weights(kind, 5, 6, layers, directions, has_bias=has_bias)
+    x, states = rng.normal(size=(4, 3, 5)), rng.normal(size=(count, layers * directions, 3, 6))
+    wanted, last = expected(kind, x, weights, states, lengths or (4, 4, 4))
+    function, own = FUNCTIONS[kind], tensors_of(weights, device)
+    initial = [Tensor(each, dtype="f32", device=device) for each in states]
+    state = tuple(initial) if kind == "lstm" else initial[0]
+    for is_transposed in (False, True):
+        operand = Tensor(x.transpose(1, 0, 2) if is_transposed else x, dtype="f32", device=device)
+        ends = (
+            None if lengths is None else Tensor(list(lengths), dtype="u8", device=device) if is_transposed else lengths
+        )
+        output, found = function(operand, own, state, lengths=ends, batch_first=is_transposed)
+        np.testing.assert_allclose(
+            output.transpose(0, 1).numpy() if is_transposed else output.numpy(), wanted, atol=2e-6
+        )
+        for one, other in zip(states_of(found), last, strict=True):
+            np.testing.assert_allclose(one.numpy(), other, atol=2e-6)
+
+
+@pytest.mark.parametrize("kind", FUNCTIONS)
+def test_one_sequence_and_no_state(kind: str, device: Device) -> None:
+    own = tensors_of(random_weights(kind, 5, 6, 2, 1), device)
+    x = Tensor(np.random.default_rng(1).normal(size=(4, 5)), dtype="f32", device=device)
+    output, last = FUNCTIONS[kind](x, own)
+    many, of_many = FUNCTIONS[kind](x.unsqueeze(1), own)
+    assert output.shape == (4, 6)
+    np.testing.assert_array_equal(output.numpy(), many.squeeze(1).numpy())
+    for one, other in zip(states_of(last), states_of(of_many), strict=True):
+        assert one.shape == (2, 6)
+        np.testing.assert_array_equal(one.numpy(), other.squeeze(1).numpy())
+    again, _ = FUNCTIONS[kind](x, own, last)
+    assert not np.array_equal(again.numpy(), output.numpy())
+    # States are not views of the output.
+    before = [each.numpy().copy() for each in states_of(last)]
+    output.zero_()
+    for one, values in zip(states_of(last), before, strict=True):
+        np.testing.assert_array_equal(one.numpy(), values)
+
+
+@pytest.mark.parametrize("kind", FUNCTIONS)
+def test_cells_are_steps_of_layers(kind: str, device: Device) -> None:
+    own = tensors_of(random_weights(kind, 5, 6, 1, 1), device)
+    of_cell = {name.removesuffix("_l0"): each for name, each in own.items()}
+    x = Tensor(np.random.default_rng(1).normal(size=(3, 2, 5)), dtype="f32", device=device)
+    output, last = FUNCTIONS[kind](x, own)
+    state: Any = None
+    for step in range(3):
+        state = CELLS[kind](x[step], of_cell, state)
+        np.testing.assert_allclose(states_of(state)[0].numpy(), output[step].numpy(), atol=1e-6)
+    for one, other in zip(states_of(state), states_of(last), strict=True):
+        np.testing.assert_allclose(one.numpy(), other[0].numpy(), atol=1e-6)
+
+
+@pytest.mark.parametrize("kind", FUNCTIONS)
+@pytest.mark.parametrize("shape", [(0, 2, 5), (3, 0, 5)])
+def test_no_steps_and_no_batch(kind: str, shape: tuple[int, ...], device: Device) -> None:
+    """The last states are the initial ones, with their gradient; the other gradients are 0."""
+    own = {name: tl.Var(each) for name, each in tensors_of(random_weights(kind, 5, 6, 1, 1), device).items()}
+    initial = [
+        tl.Var(Tensor.full((1, shape[1], 6), 0.5 + number, device=device))
+        for number in range(1 if kind == "gru" else 2)
+    ]
+    x = tl.Var(Tensor.zeros(shape, device=device))
+    output, last = FUNCTIONS[kind](x, own, initial[0] if kind == "gru" else tuple(initial))
+    assert output.shape == (*shape[:2], 6)
+    grads = (output.sum() + sum(each.sum() for each in states_of(last))).backward()
+    for each, first in zip(states_of(last), initial, strict=True):
+        np.testing.assert_array_equal(each.numpy(), first.numpy())
+        np.testing.assert_array_equal(grads[first].numpy(), np.ones(first.shape))
+    for each in own.values():
+        np.testing.assert_array_equal(grads[each].numpy(), np.zeros(each.shape))
+
+
+@pytest.mark.parametrize("kind", FUNCTIONS)
+def test_gradients(kind: str, gradcheck: Gradcheck) -> None:
+    count = 1 if kind == "gru" else 2
+
+    def operands(steps: int, batch: int, units: int) -> list[Tensor]:
+        rows, sizes = GATES[kind] * units, [(1, batch, units)] * count
+        shapes = (steps, batch, 2), (rows, 2), (rows, units), (rows,), (rows,), *sizes
+        return [rand(*shape, seed=number) for number, shape in enumerate(shapes)]
+
+    def of_layer(lengths: Sequence[int] | None, ending: str) -> Callable[..., Tensor]:
+        def function(x: Tensor, ih: Tensor, hh: Tensor, of_x: Tensor, of_h: Tensor, *state: Tensor) -> Tensor:
+            names = (f"{part}_l0" for part in ("weight_ih", "weight_hh", "bias_ih", "bias_hh"))
+            weights = dict(zip(names, (ih, hh, of_x, of_h), strict=True))
+            if ending:
+                weights |= {f"{name}{ending}": each for name, each in weights.items()}
+                state = tuple([tl.cat([each, each * 0.5]) for each in state])
+            output, last = FUNCTIONS[kind](x, weights, state if count > 1 else state[0], lengths=lengths)
+            return tl.cat([output.flatten(), *(each.flatten() for each in states_of(last))])
+
+        return function
+
+    gradcheck(of_layer(None, ""), *operands(3, 2, 2), second=False)
+    gradcheck(of_layer((2, 1), "_reverse"), *operands(2, 2, 1))
+
+
+@pytest.mark.parametrize("kind", FUNCTIONS)
+def test_gradients_of_cells(kind: str, gradcheck: Gradcheck) -> None:
+    rows, count = GATES[kind] * 2, 1 if kind == "gru" else 2
+    operands = [rand(1, 2), rand(rows, 2, seed=1), rand(rows, 2, seed=2), rand(rows, seed=3), rand(rows, seed=4)]
+    states = [rand(1, 2, seed=5 + number) for number in range(count)]
+
+    def function(x: Tensor, ih: Tensor, hh: Tensor, of_x: Tensor, of_h: Tensor, *state: Tensor) -> Tensor:
+        weights = dict(zip(("weight_ih", "weight_hh", "bias_ih", "bias_hh"), (ih, hh, of_x, of_h), strict=True))
+        return tl.cat(states_of(CELLS[kind](x, weights, state if count > 1 else state[0])))
+
+    gradcheck(function, *operands, *states)
+
+
+@pytest.mark.parametrize("kind", FUNCTIONS)
+def test_gradients_of_some_operands(kind: str, device: Device) -> None:
+    """The gradient of one operand has the bits that it has among all gradients."""
+    own = tensors_of(random_weights(kind, 3, 2, 1, 1), device)
+    x = Tensor(np.random.default_rng(1).normal(size=(3, 2, 3)), dtype="f32", device=device)
+
+    def of(names: Sequence[str]) -> dict[str, Any]:
+        variables = {name: tl.Var(own[name]) for name in names}
+        output, _ = FUNCTIONS[kind](x, {**own, **variables})
+        grads = output.sqr().sum().backward()
+        return {name: grads[each].numpy() for name, each in variables.items()}
+
+    every = of(list(own))
+    for name in own:
+        np.testing.assert_array_equal(of([name])[name], every[name])
+
+
+@pytest.mark.parametrize("kind", FUNCTIONS)
+def test_dropout_is_between_layers(kind: str) -> None:
+    own = tensors_of(random_weights(kind, 5, 6, 2, 1), Device.cpu())
+    x = Tensor(np.random.default_rng(1).normal(size=(4, 3, 5)), dtype="f32")
+    Device.cpu().set_seed(1)
+    dropped, _ = FUNCTIONS[kind](x, own, dropout=0.5)
+    first, _ = FUNCTIONS[kind](x, {name: each for name, each in own.items() if "_l0" in name})
+    Device.cpu().set_seed(1)
+    second = {name.replace("_l1", "_l0"): each for name, each in own.items() if "_l1" in name}
+    wanted, _ = FUNCTIONS[kind](first.dropout(0.5), second)
+    np.testing.assert_array_equal(dropped.numpy(), wanted.numpy())
+
+
+def test_errors(device: Device) -> None:
+    own, x = tensors_of(random_weights("lstm", 5, 6, 2, 1), device), Tensor.zeros((4, 3, 5), device=device)
+    state = Tensor.zeros((2, 3, 6), device=device)
+    for function, match in (
+        (lambda: tl.lstm(x, {}), "no weight_ih_l0"),
+        (lambda: tl.lstm(x, {**own, "weight_hr_l0": state}), "weight_hr_l0"),
+        (lambda: tl.lstm(x, {name: own[name] for name in own if name != "weight_hh_l1"}), "no weight_hh_l1"),
+        (lambda: tl.lstm(x, [own]), "dict of tensors"),
+        (lambda: tl.lstm(x, {**own, "bias_hh_l0": 1}), "bias_hh_l0"),
+        (lambda: tl.lstm(x, own, lengths=[5, 1, 1]), "from 0 to 4"),
+        (lambda: tl.lstm(x, own, lengths=[1, -1, 1]), "from 0 to 4"),
+        (lambda: tl.lstm(x, own, state), "pair"),
+        (lambda: tl.lstm_cell(x[0], own), "no weight_ih and no weight_hh"),
+    ):
+        with pytest.raises(tl.InvalidArgument, match=match):
+            function()
+    for function in (
+        lambda: tl.gru(x, own),
+        lambda: tl.lstm(x[0, 0], own),
+        lambda: tl.lstm(x, own, (state, state[:1])),
+        lambda: tl.lstm(x, own, lengths=[1, 1]),
+        lambda: tl.lstm(x[..., :4], own),
+    ):
+        with pytest.raises(tl.ShapeMismatch):
+            function()
+    with pytest.raises(tl.InvalidIndex):
+        tl.lstm(x, own, lengths=Tensor([5, 1, 1], device=device))[0].numpy()
