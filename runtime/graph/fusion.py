@@ -1,4 +1,4 @@
-"""Fusion on request: a function of elementwise ops that is one program, and on GPUs one kernel."""
+"""Fusion on request: a function of elementwise and row ops that is one program, and on GPUs one kernel."""
 
 from __future__ import annotations
 
@@ -14,6 +14,7 @@ from ...storage.base import require_same_device
 from ..base.bounded_cache import BoundedCache
 from ..base.error import FusionError, InvalidArgument, TallowError, shown
 from ..core import argument
+from ..program.fused_kernels import kernels_of
 from ..program.values import Operand
 from ..tensor import Tensor
 from ..tensor.base import TensorBase
@@ -30,12 +31,13 @@ _MAX_NUMBERS: Final = 1 << 7
 
 
 def fuse(function: Callable[P, Result]) -> Callable[P, Result]:
-    """Make a function of elementwise ops one kernel, which reads each operand once and writes the results.
+    """Make a function of elementwise and row ops one kernel, which reads each operand once and writes the results.
 
     The function takes tensors and numbers, and gives a tensor or a tuple or list of tensors, of elementwise ops:
     arithmetic and comparisons with tensors and numbers on either side, `where`, `to_dtype`, and the methods that are
-    such ops. Its arguments may be views, broadcast, and viewed inside of it. Each op rounds its result to its dtype, so
-    that the bits are those of the ops one by one. The results are new tensors.
+    such ops; and of ops of rows. Rows along several dims or of several shapes or dtypes are kernels of their own, each
+    with the elementwise ops around it. Its arguments may be views, broadcast, and viewed inside of it. Each op rounds
+    its result to its dtype, so that the bits are those of the ops one by one. The results are new tensors.
 
     A GPU compiles a kernel for the ops, dtypes and ranks, and keeps it on disk. For that the function is run with what
     stands for its arguments, once for each combination of their layouts and dtypes: it should do nothing but compute.
@@ -47,7 +49,7 @@ def fuse(function: Callable[P, Result]) -> Callable[P, Result]:
     A method may be fused too; what it reads of its object, as of anything else that is no argument, it reads when it is
     run for that object.
 
-    Raises FusionError, which names the line, for what is no elementwise op of the arguments: reductions, matmul,
+    Raises FusionError, which names the line, for what is no such op of the arguments: reductions, matmul,
     reading elements (`if x > 0`), writing in place, another shape for what was computed, tensors that are no arguments.
 
     >>> @tl.fuse
@@ -211,7 +213,7 @@ class Fused:
 
     def _check(self, function: FusedFunction) -> None:
         """Raise FusionError for a function that a GPU has no kernel for, on other devices too."""
-        for kernel, _ in function.kernels:
+        for kernel, *_ in kernels_of(function):
             for what, count, most in (
                 ("operands in memory", len(kernel.sources), FUSED_SOURCES),
                 ("numbers", sum(number.words for number in kernel.numbers.values()), FUSED_NUMBERS),

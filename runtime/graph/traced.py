@@ -16,7 +16,7 @@ import numpy as np
 
 from ...device import Device
 from ...dtype import DType
-from ...kernels.constants import ELEMENTWISE_METHODS
+from ...kernels.constants import ELEMENTWISE_METHODS, ROWS
 from ...op import MethodOp
 from ...storage import Storage
 from ...storage.base import require_same_dtype
@@ -67,6 +67,7 @@ class Trace:
         self.steps: list[Step] = []
         self._tensors: list[Layout] = []
         self._constants: dict[tuple[object, ...], str] = {}
+        self._computed: dict[Step, Step] = {}
 
     def stand_ins(self, arguments: Iterable[Any]) -> list[Any]:
         """What the function is given in the place of its tensors and numbers; the object of a method is itself."""
@@ -98,6 +99,14 @@ class Trace:
             self._constants[key] = name = f"n{len(self.numbers)}"
             self.numbers[name] = Number(dtype, known)
         return self._constants[key]
+
+    def step(self, step: Step) -> Step:
+        """A step with a name: the same one for what is computed again."""
+        known = self._computed.get(step)
+        if known is None:
+            known = self._computed[step] = step._replace(name=f"v{len(self.steps)}")
+            self.steps.append(known)
+        return known
 
     def function(self, tensors: Sequence[TracedTensor]) -> FusedFunction:
         """Describe the function that computes tensors."""
@@ -182,14 +191,16 @@ class TracedStorage(Storage):
         except ShapeMismatch:
             return False
 
-    def _traced(self, method: str, arguments: Mapping[str, Any]) -> TracedStorage:
-        """The result of a storage method, after the checks that the method makes."""
+    def _traced(self, method: str, arguments: Mapping[str, Any]) -> Any:
+        """The result of a storage method, or a tuple of several, after the checks that the method makes."""
         trace = self.inner.trace
         storages: list[TracedStorage] = [self]
         layouts: list[Layout] = []
         numbers: dict[str, Any] = {}
         op: Any = arguments["op"] if "op" in arguments else MethodOp(method)
         target: DType | None = None
+        dim: int | None = None
+        results = ROWS[method][0] if method in ROWS else 1
         for name, value in arguments.items():
             if isinstance(value, TracedStorage):
                 storages.append(value)
@@ -199,6 +210,8 @@ class TracedStorage(Storage):
                 layouts.append(value)
             elif isinstance(value, DType):
                 target = value
+            elif name == "dim" and method in ROWS:
+                dim = argument.integer(op.value, name, value)
             elif value is not op:
                 numbers[name] = value
         first, *others = storages[1:] if op.moves else storages
@@ -209,15 +222,17 @@ class TracedStorage(Storage):
             check.keeps_parts(op.value, self, target)
         require_same_dtype(op.value, first, *others)
         check.same_shape(op.value, *layouts)
+        if dim is not None:
+            check.dim_in_range(op.value, layouts[0], dim)
         dtype = op.result_of(first.dtype) if target is None else target
         operands = tuple([storage.named(layout) for storage, layout in zip(storages, layouts, strict=True)])
         compute = first.dtype.compute
         parameters = tuple(
             [trace.number(each, compute, partial(argument.number, op.value, name)) for name, each in numbers.items()]
         )
-        name = f"v{len(trace.steps)}"
-        trace.steps.append(Step(name, op, operands, tuple(layouts), parameters, first.dtype, dtype))
-        return self.made(trace, dtype, name=name, shape=layouts[-1].shape)
+        step = trace.step(Step("", op, operands, tuple(layouts), parameters, first.dtype, dtype, dim, results))
+        made = tuple([self.made(trace, dtype, name=name, shape=step.shape) for name in step.names])
+        return made if results > 1 else made[0]
 
     def _require_dtype(self, op: Any, dtypes: frozenset[DType]) -> None:
         if self.dtype not in dtypes:
@@ -225,7 +240,7 @@ class TracedStorage(Storage):
             raise UnsupportedDType(op.value, self.dtype, self.device.backend, op.unsupported, advice)
 
 
-def _elementwise(method: str) -> Callable[..., TracedStorage]:
+def _kept(method: str) -> Callable[..., Any]:
     code = getattr(Storage, method).__code__
     names = code.co_varnames[1 : code.co_argcount]
     return lambda self, *given: self._traced(method, dict(zip(names, given, strict=True)))
@@ -237,7 +252,8 @@ def _refused(method: str) -> Callable[..., NoReturn]:
 
 for _name, _method in inspect.getmembers(Storage, inspect.isfunction):
     if not _name.startswith("_"):
-        setattr(TracedStorage, _name, (_elementwise if _name in ELEMENTWISE_METHODS else _refused)(_name))
+        _is_kept = _name in ELEMENTWISE_METHODS or _name in ROWS
+        setattr(TracedStorage, _name, (_kept if _is_kept else _refused)(_name))
 
 
 class TracedTensor(Tensor):

@@ -36,6 +36,11 @@ template <bool AsBrief, typename T> TALLOW_INLINE auto argument_of(T x) {
         return Brief<!is_same<T, bf16>>(to_compute(x));
 }
 
+// The bits of a functor's parameters, as the structs of its kernels have them.
+template <uint32_t Count> struct ParameterBits {
+    uint64_t parameters[Count];
+};
+
 // A functor with its parameters, computed in the compute type of T and rounded once; a truth value is 0 or 1.
 template <typename Functor, typename Result, typename T> struct ElementFunction {
     static constexpr uint32_t count = Functor::parameters;

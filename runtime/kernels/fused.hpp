@@ -11,11 +11,6 @@
 
 namespace tallow {
 
-// The bits of a functor's parameters, as the structs of its kernels have them.
-template <uint32_t Count> struct ParameterBits {
-    uint64_t parameters[Count];
-};
-
 // The elements of one operand or result that a thread has at once.
 template <typename T, uint32_t Length, uint32_t Packs> struct Elements {
     Pack<T, Length> packs[Packs];

@@ -12,10 +12,11 @@ constexpr uint32_t max_joined = largest<max_joined<Functor, Passes - 1>, Functor
 template <typename Functor> constexpr uint32_t max_joined<Functor, 0> = 1;
 
 // A thread's part of a column: vectors `down`, down + together and so on. It has up to `Loaded` of them in registers;
-// where that is 0, it reads them again in every pass.
-template <typename Functor, typename T, uint32_t N, uint32_t Loaded> struct RowColumn {
+// where that is 0, it reads them again in every pass. If `Rescales`, it makes passes of sums that are rescaled with
+// those before them.
+template <typename Functor, typename T, uint32_t N, uint32_t Loaded, bool Rescales> struct RowColumn {
     using Value = compute_type<T>;
-    using Vector = RowVector<T, N>;
+    using Vector = OperandVector<Functor, T, N>;
     static constexpr uint32_t operands = Functor::operands;
     static constexpr uint32_t in_flight = Loaded ? Loaded : vectors_in_flight<Functor, T, N>;
     const T* sources[operands];
@@ -33,7 +34,7 @@ template <typename Functor, typename T, uint32_t N, uint32_t Loaded> struct RowC
 #pragma unroll
         for (uint32_t k = 0; k < operands; ++k) {
             const uint64_t first = outer * arguments.outer[k] + (across >> k & 1 ? column : 0);
-            sources[k] = pointer_to<const T>(arguments.sources[k]) + first;
+            sources[k] = operand_at<Functor, T>(pointer_to<const T>(arguments.sources[k]), k, first);
             along[k] = arguments.along[k];
         }
         if constexpr (Loaded > 0) {
@@ -51,11 +52,15 @@ template <typename Functor, typename T, uint32_t N, uint32_t Loaded> struct RowC
         return (kept_operands<Functor, T, N, in_flight> >> k & 1) != 0;
     }
     TALLOW_INLINE Vector load(uint32_t k, uint32_t position) const {
-        const T* const source = sources[k] + position * along[k];
-        if constexpr (N > 1)
-            if ((across >> k & 1) == 0)
-                return splat<T, N>(*source);
-        return load_registers<sizeof(T) * N>(source);
+        const T* const source = operand_at<Functor, T>(sources[k], k, position * along[k]);
+        if constexpr (has_types<Functor>) {
+            return load_typed<Functor, T, N, false>(k, source, (across >> k & 1) == 0, N);
+        } else {
+            if constexpr (N > 1)
+                if ((across >> k & 1) == 0)
+                    return splat<T, N>(*source);
+            return load_registers<sizeof(T) * N>(source);
+        }
     }
     // Calls visit(vectors, position) for each vector of the thread, and some behind the end.
     template <typename Visit> TALLOW_INLINE void visit(Visit visit) {
@@ -67,7 +72,8 @@ template <typename Functor, typename T, uint32_t N, uint32_t Loaded> struct RowC
                 Vector vectors[operands];
 #pragma unroll
                 for (uint32_t k = 0; k < operands; ++k)
-                    vectors[k] = is_kept(k) ? packed<T, N>(loaded[k][v]) : load(k, position < length ? position : 0);
+                    vectors[k] =
+                        is_kept(k) ? packed<Functor, T, N>(k, loaded[k][v]) : load(k, position < length ? position : 0);
                 visit(vectors, position);
             }
         } else {
@@ -98,7 +104,7 @@ template <typename Functor, typename T, uint32_t N, uint32_t Loaded> struct RowC
     TALLOW_INLINE void join_element(const RowOf<T, Functor>& row, const Vector (&vectors)[operands], uint32_t i,
                                     uint32_t position, Value (&numbers)[Count]) const {
         Value elements[operands], terms[Count];
-        take_elements<T, N>(vectors, i, elements);
+        take_elements<Functor, T, N>(vectors, i, elements);
         Functor::template contribute<Pass, T>(row, elements, static_cast<Value>(position), terms);
         combine_valid<typename Functor::template Joined<Pass>>(numbers, terms, position < length);
     }
@@ -170,7 +176,7 @@ template <typename Functor, typename T, uint32_t N, uint32_t Loaded> struct RowC
     // The passes from `Pass` on, of each of the N rows.
     template <uint32_t Pass, uint32_t Max>
     TALLOW_INLINE void reduce(RowOf<T, Functor> (&rows)[N], Value (&shared)[N][block_size][Max]) {
-        if constexpr (Loaded == 0 && is_rescaled<Functor, Pass + 1>) {
+        if constexpr (Rescales && is_rescaled<Functor, Pass + 1>) {
             reduce_both<Pass>(rows, shared);
             reduce<Pass + 2>(rows, shared);
         } else if constexpr (Pass < Functor::passes) {
@@ -199,7 +205,7 @@ template <typename Functor, typename T, uint32_t N, uint32_t Loaded> struct RowC
             for (uint32_t i = 0; i < N; ++i)
                 compute_element<Functor, T, N>(rows[i], vectors, i, position, results);
             if (position < length)
-                store_vectors<T, N>(arguments, results, first + uint64_t{position} * arguments.inner);
+                store_vectors<Functor, T, N>(arguments, results, first + uint64_t{position} * arguments.inner);
         });
     }
 };
@@ -216,7 +222,7 @@ TALLOW_INLINE void rows_in_columns(const Arguments& arguments) {
         const uint32_t number = wanted < arguments.columns ? wanted : 0;
         const uint32_t outer = number / arguments.columns_across;
         const uint32_t column = (number - outer * arguments.columns_across) * N;
-        RowColumn<Functor, T, N, (Functor::operands > 3 ? 0 : Loaded)> elements(arguments, outer, column);
+        RowColumn<Functor, T, N, (Functor::operands > 3 ? 0 : Loaded), Loaded == 0> elements(arguments, outer, column);
         RowOf<T, Functor> rows[N];
 #pragma unroll
         for (uint32_t i = 0; i < N; ++i)

@@ -90,8 +90,11 @@ struct JoinLowest {
     }
 };
 
+template <typename... T> struct Types {};
+
 // The reductions of a pass. Their results are the row's known numbers from `First` on.
 template <uint32_t First, typename... Joins> struct RowJoins {
+    using List = Types<Joins...>;
     static constexpr uint32_t first = First;
     static constexpr uint32_t count = sizeof...(Joins);
     // Whether all combine to the same bits in either order.
@@ -107,12 +110,50 @@ template <uint32_t First, typename... Joins> struct RowJoins {
     }
 };
 
-// Bit k is set if operand k is read in several passes, the results among them. Kernels keep these in registers, and
-// load the others where they are read. A functor that does not say which they are has all its operands in registers,
-// and so has one without passes; results do not depend on it.
+// Functors that are composed when a program runs say the types of their operands and results where these are not all T:
+//
+//     using Operands = Types<bf16, boolean>;
+//     using Results = Types<float>;
+//
+// The numbers of these types are exact in the compute type of T, in which functors get and give them.
 template <typename...> struct VoidOf {
     using type = void;
 };
+template <typename Functor, typename = void> constexpr bool has_types = false;
+template <typename Functor> constexpr bool has_types<Functor, typename VoidOf<typename Functor::Operands>::type> = true;
+template <typename T> struct TypeOf {
+    using type = T;
+};
+
+// The bytes of the largest type of a list.
+template <typename List> constexpr uint32_t largest_type = 0;
+template <typename First, typename... Others>
+constexpr uint32_t largest_type<Types<First, Others...>> = sizeof(First) > largest_type<Types<Others...>>
+                                                               ? sizeof(First)
+                                                               : largest_type<Types<Others...>>;
+
+// A number of T that was widened, which needs no rounding.
+template <typename T, typename Value> TALLOW_INLINE T narrow(Value value) {
+    if constexpr (is_same<T, bf16>)
+        return bit_cast<bf16>(static_cast<uint16_t>(bit_cast<uint32_t>(static_cast<float>(value)) >> 16));
+    else
+        return convert<T>(value);
+}
+
+// Calls visit(TypeOf<type>) for type k of a list.
+template <typename Visit> TALLOW_INLINE void visit_type(Types<>, uint32_t, Visit) {
+}
+template <typename First, typename... Others, typename Visit>
+TALLOW_INLINE void visit_type(Types<First, Others...>, uint32_t k, Visit visit) {
+    if (k == 0)
+        visit(TypeOf<First>{});
+    else
+        visit_type(Types<Others...>{}, k - 1, visit);
+}
+
+// Bit k is set if operand k is read in several passes, the results among them. Kernels keep these in registers, and
+// load the others where they are read. A functor that does not say which they are has all its operands in registers,
+// and so has one without passes; results do not depend on it.
 template <typename Functor, typename = void> constexpr uint32_t operands_in_registers = (1u << Functor::operands) - 1;
 template <typename Functor>
 constexpr uint32_t operands_in_registers<Functor, typename VoidOf<decltype(Functor::in_registers)>::type> =

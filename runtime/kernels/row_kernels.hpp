@@ -8,50 +8,56 @@
 namespace tallow {
 
 // A vector as it is loaded.
-template <typename T, uint32_t N> struct AlignedAccess {
-    RowVector<T, N> loaded;
+template <typename Vector> struct LoadedVector {
+    Vector loaded;
 
-    static TALLOW_INLINE AlignedAccess of(const RowVector<T, N>& vector) {
+    static TALLOW_INLINE LoadedVector of(const Vector& vector) {
         return {vector};
     }
-    TALLOW_INLINE const RowVector<T, N>& vector() const {
+    TALLOW_INLINE const Vector& vector() const {
         return loaded;
     }
 };
-template <typename T, uint32_t N, bool Ragged> struct AccessOf {
-    using type = AlignedAccess<T, N>;
+// Of rows whose operands have several types, elements of ragged vectors are loaded one by one.
+template <typename Functor, typename T, uint32_t N, bool Shifted> struct AccessOf {
+    using type = LoadedVector<OperandVector<Functor, T, N>>;
 };
-template <typename T, uint32_t N> struct AccessOf<T, N, true> {
+template <typename Functor, typename T, uint32_t N> struct AccessOf<Functor, T, N, true> {
     using type = RaggedAccesses<T>;
 };
 
 // The operands of a row, some of which may be one number.
 template <typename Functor, typename T, uint32_t N, bool Ragged, typename Arguments> struct RowSources {
     static constexpr uint32_t operands = Functor::operands;
-    using Access = typename AccessOf<T, N, Ragged>::type;
+    using Access = typename AccessOf<Functor, T, N, Ragged && !has_types<Functor>>::type;
     const Arguments& arguments;
     const T* sources[operands];
 
     TALLOW_INLINE RowSources(const Arguments& arguments, const uint64_t (&offsets)[operands]) : arguments(arguments) {
 #pragma unroll
         for (uint32_t k = 0; k < operands; ++k)
-            sources[k] = pointer_to<const T>(arguments.sources[k]) + offsets[k];
+            sources[k] = operand_at<Functor, T>(pointer_to<const T>(arguments.sources[k]), k, offsets[k]);
     }
     // Brings a vector to the cache.
     TALLOW_INLINE void fetch(uint32_t k, uint32_t index) const {
-        fetch_line(sources[k] + (arguments.varying >> k & 1 ? index : 0));
+        fetch_line(operand_at<Functor, T>(sources[k], k, arguments.varying >> k & 1 ? index : 0));
     }
     // The elements from index - skipped on, where a ragged row begins `skipped` elements later.
-    TALLOW_INLINE Access load(uint32_t k, uint32_t index, uint32_t skipped = 0) const {
+    TALLOW_INLINE Access load(uint32_t k, uint32_t index, [[maybe_unused]] uint32_t skipped = 0) const {
         const bool is_number = (arguments.varying >> k & 1) == 0;
-        if constexpr (N > 1)
-            if (is_number)
-                return Access::of(splat<T, N>(*sources[k]));
-        if constexpr (Ragged)
-            return Access::load(sources[k] + index - skipped, index, skipped, arguments.length, arguments.sources[k],
-                                arguments.ends[k]);
-        else
-            return Access::of(load_registers<sizeof(T) * N>(sources[k] + (is_number ? 0 : index)));
+        if constexpr (has_types<Functor>) {
+            const T* const source = operand_at<Functor, T>(sources[k], k, is_number ? 0 : index);
+            return Access::of(load_typed<Functor, T, N, Ragged>(k, source, is_number, arguments.length - index));
+        } else {
+            if constexpr (N > 1)
+                if (is_number)
+                    return Access::of(splat<T, N>(*sources[k]));
+            if constexpr (Ragged)
+                return Access::load(sources[k] + index - skipped, index, skipped, arguments.length,
+                                    arguments.sources[k], arguments.ends[k]);
+            else
+                return Access::of(load_registers<sizeof(T) * N>(sources[k] + (is_number ? 0 : index)));
+        }
     }
 };
 
@@ -101,7 +107,7 @@ template <typename Joins, typename Value> TALLOW_INLINE void join_team(Team& tea
 template <typename Functor, typename T, uint32_t N, uint32_t Vectors, bool Ragged, typename Arguments>
 struct RowInRegisters {
     using Value = compute_type<T>;
-    using Vector = RowVector<T, N>;
+    using Vector = OperandVector<Functor, T, N>;
     using Sources = RowSources<Functor, T, N, Ragged, Arguments>;
     static constexpr uint32_t operands = Functor::operands;
     const Arguments& arguments;
@@ -167,7 +173,8 @@ struct RowInRegisters {
         const uint32_t at = opaque(index(v));
 #pragma unroll
         for (uint32_t k = 0; k < operands; ++k)
-            vectors[k] = is_kept(k) ? packed<T, N>(loaded[k][v]) : sources.load(k, at < length ? at : 0).vector();
+            vectors[k] =
+                is_kept(k) ? packed<Functor, T, N>(k, loaded[k][v]) : sources.load(k, at < length ? at : 0).vector();
         if constexpr (kept_operands<Functor, T, N, Vectors> != (1u << operands) - 1)
             pad_vectors<Functor, T, N>(vectors, at, length);
         return at;
@@ -209,13 +216,17 @@ struct RowInRegisters {
 #pragma unroll
             for (uint32_t i = 0; i < N; ++i)
                 compute_element<Functor, T, N>(row, vectors, i, at + i, results);
-            if constexpr (Ragged) {
+            if constexpr (Ragged && has_types<Functor>) {
+#pragma unroll
+                for (uint32_t r = 0; r < Functor::results; ++r)
+                    store_before<Functor, T, N>(r, arguments.results[r], results[r], first, at, length);
+            } else if constexpr (Ragged) {
 #pragma unroll
                 for (uint32_t r = 0; r < Functor::results; ++r)
                     store_ragged(pointer_to<T>(arguments.results[r]) + first, at, length,
                                  round_vector<T, N>(results[r]), team < wave_size ? team : wave_size);
             } else {
-                store_vectors<T, N>(arguments, results, first + at);
+                store_vectors<Functor, T, N>(arguments, results, first + at);
             }
         }
     }
@@ -242,7 +253,7 @@ template <typename Functor> constexpr uint32_t joined_before<Functor, 0> = 0;
 // Vectors [begin, end) of a long row, which a block reads again in every pass.
 template <typename Functor, typename T, uint32_t N, bool Ragged, typename Arguments> struct RowInPasses {
     using Value = compute_type<T>;
-    using Vector = RowVector<T, N>;
+    using Vector = OperandVector<Functor, T, N>;
     static constexpr uint32_t operands = Functor::operands;
     static constexpr uint32_t in_flight = vectors_in_flight<Functor, T, N>;
     using Sources = RowSources<Functor, T, N, Ragged, Arguments>;
@@ -390,7 +401,7 @@ template <typename Functor, typename T, uint32_t N, bool Ragged, typename Argume
     }
     TALLOW_INLINE void store(const Arguments& arguments, const RowOf<T, Functor>& row, uint64_t first) {
         uint32_t skipped = 0;
-        if constexpr (Ragged) {
+        if constexpr (Ragged && !has_types<Functor>) {
             // Vectors that are whole accesses to the results: the order is free here.
             skipped = elements_before(pointer_to<const T>(arguments.results[0]) + first);
             if (end == length / N + 1)
@@ -407,8 +418,8 @@ template <typename Functor, typename T, uint32_t N, bool Ragged, typename Argume
                         compute_element<Functor, T, N>(row, vectors[v], i, index + i - skipped, results);
                     if (!is_valid(begins, v))
                         continue;
-                    if (!Ragged || (index >= skipped && index - skipped + N <= length))
-                        store_vectors<T, N>(arguments, results, first + index - skipped);
+                    if (!Ragged || (!has_types<Functor> && index >= skipped && index - skipped + N <= length))
+                        store_vectors<Functor, T, N>(arguments, results, first + index - skipped);
                     else
                         store_elements(arguments, results, first, index - skipped);
                 }
@@ -420,10 +431,7 @@ template <typename Functor, typename T, uint32_t N, bool Ragged, typename Argume
                                       uint64_t first, uint32_t index) const {
 #pragma unroll
         for (uint32_t r = 0; r < Functor::results; ++r)
-#pragma unroll
-            for (uint32_t i = 0; i < N; ++i)
-                if (index + i < length)
-                    pointer_to<T>(arguments.results[r])[first + (index + i)] = convert<T>(results[r][i]);
+            store_before<Functor, T, N>(r, arguments.results[r], results[r], first, index, length);
     }
 };
 

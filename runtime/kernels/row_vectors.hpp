@@ -30,10 +30,90 @@ template <typename T, uint32_t N> TALLOW_INLINE RowVector<T, N> round_vector(con
     return vector;
 }
 
-// The same vector, of which compilers know nothing any more. They would keep what a pass has computed of elements to
-// the next one, such as floats of elements of 16 bits, and unpack those of all vectors at once.
-template <typename T, uint32_t N> TALLOW_INLINE const RowVector<T, N>& packed(RowVector<T, N>& vector) {
-    if constexpr (sizeof(T) < sizeof(compute_type<T>))
+// N elements of an operand, which are of the widest type at most.
+template <typename Functor, typename T, typename = void> constexpr uint32_t operand_bytes = sizeof(T);
+template <typename Functor, typename T>
+constexpr uint32_t operand_bytes<Functor, T, typename VoidOf<typename Functor::Operands>::type> =
+    largest_type<typename Functor::Operands>;
+template <typename Functor, typename T, uint32_t N> using OperandVector = Registers<operand_bytes<Functor, T> * N>;
+
+// Element `offset` of operand k. Elements of another type than T are read as such by visit_type.
+template <typename Functor, typename T> TALLOW_INLINE const T* operand_at(const T* first, uint32_t k, uint64_t offset) {
+    if constexpr (has_types<Functor>) {
+        visit_type(typename Functor::Operands{}, k, [&](auto type) {
+            using Type = typename decltype(type)::type;
+            first = reinterpret_cast<const T*>(reinterpret_cast<const Type*>(first) + offset);
+        });
+        return first;
+    } else {
+        return first + offset;
+    }
+}
+
+// N elements side by side from an address that is a multiple of their bytes, or of 16 where they are more.
+template <typename T, uint32_t N, uint32_t Bytes>
+TALLOW_INLINE void load_elements(Registers<Bytes>& vector, const T* elements) {
+    constexpr uint32_t length = pack_length<T> < N ? pack_length<T> : N, words = (sizeof(T) * length + 3) / 4;
+#pragma unroll
+    for (uint32_t i = 0; i < N; i += length) {
+        const RowVector<T, length> loaded = load_registers<sizeof(T) * length>(elements + i);
+#pragma unroll
+        for (uint32_t word = 0; word < words; ++word)
+            vector.values[i * sizeof(T) / 4 + word] = loaded.values[word];
+    }
+}
+template <typename T, uint32_t N> TALLOW_INLINE void store_elements(T* elements, const RowVector<T, N>& vector) {
+    constexpr uint32_t length = pack_length<T> < N ? pack_length<T> : N, words = (sizeof(T) * length + 3) / 4;
+#pragma unroll
+    for (uint32_t i = 0; i < N; i += length) {
+        RowVector<T, length> stored;
+#pragma unroll
+        for (uint32_t word = 0; word < words; ++word)
+            stored.values[word] = vector.values[i * sizeof(T) / 4 + word];
+        store_registers(elements + i, stored);
+    }
+}
+
+// N elements of operand k of any type, or one repeated. Ragged ones lie anywhere, and `left` of them exist.
+template <typename Functor, typename T, uint32_t N, bool Ragged>
+TALLOW_INLINE OperandVector<Functor, T, N> load_typed(uint32_t k, const T* first, bool is_number, uint32_t left) {
+    OperandVector<Functor, T, N> vector{};
+    visit_type(typename Functor::Operands{}, k, [&](auto type) {
+        using Type = typename decltype(type)::type;
+        const Type* const elements = reinterpret_cast<const Type*>(first);
+        if (N > 1 && is_number) {
+            const Type element = *elements;
+#pragma unroll
+            for (uint32_t i = 0; i < N; ++i)
+                put_element(vector, i, element);
+        } else if constexpr (!Ragged) {
+            load_elements<Type, N>(vector, elements);
+        } else {
+            // Opaque, or compilers would keep which elements there are.
+            const uint32_t count = opaque(left);
+#pragma unroll
+            for (uint32_t i = 0; i < N; ++i)
+                put_element(vector, i, i < count ? elements[i] : Type{});
+        }
+    });
+    return vector;
+}
+
+// The same vector of operand k, of which compilers know nothing any more. They would keep what a pass has computed of
+// elements to the next one, such as floats of elements of 16 bits, and unpack those of all vectors at once.
+template <typename Functor, typename T, uint32_t N>
+TALLOW_INLINE const OperandVector<Functor, T, N>& packed([[maybe_unused]] uint32_t k,
+                                                         OperandVector<Functor, T, N>& vector) {
+    if constexpr (has_types<Functor>)
+        visit_type(typename Functor::Operands{}, k, [&](auto type) {
+            using Type = typename decltype(type)::type;
+            if constexpr (sizeof(Type) < sizeof(compute_type<T>)) {
+#pragma unroll
+                for (uint32_t word = 0; word < (sizeof(Type) * N + 3) / 4; ++word)
+                    vector.values[word] = opaque(vector.values[word]);
+            }
+        });
+    else if constexpr (sizeof(T) < sizeof(compute_type<T>))
         vector = opaque(vector);
     return vector;
 }
@@ -50,21 +130,31 @@ template <uint32_t Mask, uint32_t Most> constexpr uint32_t lowest_bits<Mask, Mos
 constexpr uint32_t row_registers = 64;
 template <typename Functor, typename T, uint32_t N, uint32_t Vectors>
 constexpr uint32_t kept_operands =
-    lowest_bits<operands_in_registers<Functor>, row_registers / Vectors / ((N * sizeof(T) + 3) / 4)>;
+    lowest_bits<operands_in_registers<Functor>, row_registers / Vectors / ((N * operand_bytes<Functor, T> + 3) / 4)>;
 
 // How many vectors of each operand a thread that reads them in every pass loads at once: more of single elements, fewer
-// of f64, which fill more registers as they are computed with.
+// of f64, which fill more registers as they are computed with. Sums are rescaled once for these, in all functors alike:
+// a composed one has the bits of its formulas.
 template <typename Functor, typename T, uint32_t N>
 constexpr uint32_t vectors_in_flight =
-    sizeof(T) == 8 ? reduce_in_flight / 2 : (N == 1 ? 2 : 1) * (Functor::operands == 1 ? 2 : 1) * reduce_in_flight / 2;
+    sizeof(T) == 8
+        ? reduce_in_flight / 2
+        : (N == 1 ? 2 : 1) * (Functor::operands == 1 || rescaled_passes<Functor> != 0 ? 2 : 1) * reduce_in_flight / 2;
 
 // Element i of each operand, in the compute type.
-template <typename T, uint32_t N, uint32_t Operands>
-TALLOW_INLINE void take_elements(const RowVector<T, N> (&vectors)[Operands], uint32_t i,
-                                 compute_type<T> (&elements)[Operands]) {
+template <typename Functor, typename T, uint32_t N>
+TALLOW_INLINE void take_elements(const OperandVector<Functor, T, N> (&vectors)[Functor::operands], uint32_t i,
+                                 compute_type<T> (&elements)[Functor::operands]) {
 #pragma unroll
-    for (uint32_t k = 0; k < Operands; ++k)
-        elements[k] = to_compute(take_element<T>(vectors[k], i));
+    for (uint32_t k = 0; k < Functor::operands; ++k) {
+        if constexpr (has_types<Functor>)
+            visit_type(typename Functor::Operands{}, k, [&](auto type) {
+                using Type = typename decltype(type)::type;
+                elements[k] = convert<compute_type<T>>(to_compute(take_element<Type>(vectors[k], i)));
+            });
+        else
+            elements[k] = to_compute(take_element<T>(vectors[k], i));
+    }
 }
 
 // The row before its first pass.
@@ -135,7 +225,8 @@ template <typename Value, uint32_t Count> TALLOW_INLINE void rescale(Value (&sum
 // Puts elements that contribute nothing, if there are such, in the place of those behind the end of the row; the
 // vectors begin at element `index`.
 template <typename Functor, typename T, uint32_t N>
-TALLOW_INLINE void pad_vectors(RowVector<T, N> (&vectors)[Functor::operands], uint32_t index, uint32_t length) {
+TALLOW_INLINE void pad_vectors(OperandVector<Functor, T, N> (&vectors)[Functor::operands], uint32_t index,
+                               uint32_t length) {
     if constexpr (has_padding<Functor>) {
         if (index + N <= length)
             return;
@@ -154,13 +245,14 @@ TALLOW_INLINE void pad_vectors(RowVector<T, N> (&vectors)[Functor::operands], ui
 // The reduction of N elements of a row from `index` on, one after the other. Where the row is ragged and not padded,
 // the last ones of these may be behind its end.
 template <uint32_t Pass, typename Functor, typename T, uint32_t N, bool Ragged, typename Value, uint32_t Count>
-TALLOW_INLINE void reduce_vector(const RowOf<T, Functor>& row, const RowVector<T, N> (&vectors)[Functor::operands],
-                                 uint32_t index, uint32_t length, Value (&numbers)[Count]) {
+TALLOW_INLINE void reduce_vector(const RowOf<T, Functor>& row,
+                                 const OperandVector<Functor, T, N> (&vectors)[Functor::operands], uint32_t index,
+                                 uint32_t length, Value (&numbers)[Count]) {
 #pragma unroll
     for (uint32_t i = 0; i < N; ++i) {
         const Value position = static_cast<Value>(index + i);
         Value elements[Functor::operands];
-        take_elements<T, N>(vectors, i, elements);
+        take_elements<Functor, T, N>(vectors, i, elements);
         if (i == 0) {
             Functor::template contribute<Pass, T>(row, elements, position, numbers);
         } else {
@@ -176,24 +268,66 @@ TALLOW_INLINE void reduce_vector(const RowOf<T, Functor>& row, const RowVector<T
 
 // Element i of each result, from element i of each operand.
 template <typename Functor, typename T, uint32_t N>
-TALLOW_INLINE void compute_element(const RowOf<T, Functor>& row, const RowVector<T, N> (&vectors)[Functor::operands],
-                                   uint32_t i, uint32_t position, compute_type<T> (&results)[Functor::results][N]) {
+TALLOW_INLINE void compute_element(const RowOf<T, Functor>& row,
+                                   const OperandVector<Functor, T, N> (&vectors)[Functor::operands], uint32_t i,
+                                   uint32_t position, compute_type<T> (&results)[Functor::results][N]) {
     using Value = compute_type<T>;
     Value elements[Functor::operands], outputs[Functor::results];
-    take_elements<T, N>(vectors, i, elements);
+    take_elements<Functor, T, N>(vectors, i, elements);
     Functor::template compute<T>(row, elements, static_cast<Value>(position), outputs);
 #pragma unroll
     for (uint32_t r = 0; r < Functor::results; ++r)
         results[r][i] = outputs[r];
 }
 
+// N numbers, which were rounded to elements of T.
+template <typename T, uint32_t N, typename Value>
+TALLOW_INLINE RowVector<T, N> narrow_vector(const Value (&numbers)[N]) {
+    RowVector<T, N> vector{};
+#pragma unroll
+    for (uint32_t i = 0; i < N; ++i)
+        put_element(vector, i, narrow<T>(numbers[i]));
+    return vector;
+}
+
 // Writes a vector of each result, `first` elements from its beginning.
-template <typename T, uint32_t N, uint32_t Results, typename Arguments>
-TALLOW_INLINE void store_vectors(const Arguments& arguments, const compute_type<T> (&results)[Results][N],
+template <typename Functor, typename T, uint32_t N, typename Arguments>
+TALLOW_INLINE void store_vectors(const Arguments& arguments, const compute_type<T> (&results)[Functor::results][N],
                                  uint64_t first) {
 #pragma unroll
-    for (uint32_t r = 0; r < Results; ++r)
-        store_registers(pointer_to<T>(arguments.results[r]) + first, round_vector<T, N>(results[r]));
+    for (uint32_t r = 0; r < Functor::results; ++r) {
+        if constexpr (has_types<Functor>)
+            visit_type(typename Functor::Results{}, r, [&](auto type) {
+                using Type = typename decltype(type)::type;
+                store_elements<Type, N>(pointer_to<Type>(arguments.results[r]) + first,
+                                        narrow_vector<Type, N>(results[r]));
+            });
+        else
+            store_registers(pointer_to<T>(arguments.results[r]) + first, round_vector<T, N>(results[r]));
+    }
+}
+// Writes those of a vector of result r that are before the end of the row.
+template <typename Functor, typename T, uint32_t N>
+TALLOW_INLINE void store_before(uint32_t r, uint64_t result, const compute_type<T> (&numbers)[N], uint64_t first,
+                                uint32_t index, uint32_t length) {
+    const auto store = [&](auto* elements, auto round) {
+#pragma unroll
+        for (uint32_t i = 0; i < N; ++i)
+            if (index + i < length)
+                elements[first + (index + i)] = round(numbers[i]);
+    };
+    if constexpr (has_types<Functor>)
+        visit_type(typename Functor::Results{}, r, [&](auto type) {
+            using Type = typename decltype(type)::type;
+            store(pointer_to<Type>(result), [](compute_type<T> number) { return narrow<Type>(number); });
+        });
+    else
+        store(pointer_to<T>(result), [](compute_type<T> number) { return convert<T>(number); });
+}
+
+// The bytes of elements side by side of operand k.
+template <typename Functor, typename T> TALLOW_INLINE uint32_t row_bytes(uint32_t k, uint32_t length) {
+    return static_cast<uint32_t>(reinterpret_cast<uint64_t>(operand_at<Functor, T>(nullptr, k, length)));
 }
 
 // Begins a kernel of rows. Operands that all rows share are fetched to the cache while it waits for the kernel before.
@@ -203,7 +337,7 @@ template <typename Functor, typename T, typename Arguments> TALLOW_INLINE void b
 #pragma unroll
         for (uint32_t k = 0; k < Functor::operands; ++k)
             if ((operands_in_registers<Functor> >> k & 1) == 0 && (arguments.varying >> k & 1) != 0)
-                fetch_to_cache(arguments.sources[k], arguments.length * static_cast<uint32_t>(sizeof(T)));
+                fetch_to_cache(arguments.sources[k], row_bytes<Functor, T>(k, arguments.length));
     }
     await_previous_kernel();
 }

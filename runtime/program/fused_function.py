@@ -1,13 +1,11 @@
-"""Functions that were traced by `fuse`: operands in memory, numbers, and elementwise ops in order."""
+"""Functions that were traced by `fuse`: operands in memory, numbers, and elementwise and row ops in order."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from functools import cached_property
 from typing import TYPE_CHECKING, NamedTuple
 
 from ...dtype import DType
-from ...kernels.constants import FUSED_RESULTS
 from ..core.layout import Layout
 from ..core.shape import Shape
 from .values import Parameter
@@ -28,6 +26,20 @@ class Step(NamedTuple):
     operand_dtype: DType
     """That of the last operand, in which the op computes."""
     dtype: DType
+    dim: int | None = None
+    """That along which a row op computes."""
+    results: int = 1
+    """How many results it has, all of the dtype and the shape."""
+
+    @property
+    def shape(self) -> Shape:
+        """The shape of the operands and the results."""
+        return self.layouts[-1].shape
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The names of the results: of several v0_0, v0_1 and so on."""
+        return (self.name,) if self.results == 1 else tuple([f"{self.name}_{i}" for i in range(self.results)])
 
 
 class Source(NamedTuple):
@@ -73,7 +85,7 @@ class FusedFunction:
         """Keep the steps, sources and numbers that the results need. `tensors` are the layouts of the arguments."""
         needed, needed_steps = {result.name for result in results}, []
         for step in reversed([*steps]):
-            if step.name in needed:
+            if not needed.isdisjoint(step.names):
                 needed.update(step.operands, step.parameters)
                 needed_steps.append(step)
         self.name = name
@@ -85,21 +97,6 @@ class FusedFunction:
         self.computed_numbers = [number.value for number in self.numbers.values() if callable(number.value)]
         """The functions that compute the numbers which differ between calls from those of the call."""
         self.layouts = [Layout.contiguous(result.layout.shape) for result in results]
-
-    @cached_property
-    def kernels(self) -> list[tuple[FusedFunction, list[int]]]:
-        """The parts that a kernel may compute, each with the positions of its results, which have one shape."""
-        by_shape: dict[Shape, list[int]] = {}
-        for position, result in enumerate(self.results):
-            by_shape.setdefault(result.layout.shape, []).append(position)
-        parts = []
-        for positions in by_shape.values():
-            for begin in range(0, len(positions), FUSED_RESULTS):
-                part = positions[begin : begin + FUSED_RESULTS]
-                results = [self.results[position] for position in part]
-                kernel = FusedFunction(self.name, self.tensors, self.sources, self.numbers, self.steps, results)
-                parts.append((kernel, part))
-        return parts
 
     def named_numbers(self, given: Iterable[Parameter]) -> dict[str, complex | Parameter]:
         """The numbers by name, with parameters in the place of those that differ between calls."""

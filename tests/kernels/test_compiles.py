@@ -14,8 +14,11 @@ import tallow as tl
 from opgen.compile import compile_objects
 from opgen.resources import Usage, read_report
 from tallow.runtime.backends.gpu_backend.execute import kernels
+from tallow.runtime.backends.gpu_backend.ops import row
 from tallow.runtime.backends.gpu_backend.ops.fused import family_of
+from tallow.runtime.backends.gpu_backend.ops.fused_rows import formula_of
 from tallow.runtime.graph.traced import Trace
+from tallow.runtime.program.fused_kernels import kernels_of
 
 from .conftest import KERNELS, Machine, check_addresses, names
 
@@ -244,6 +247,35 @@ def test_a_fused_function_compiles(
     source.write_text(kernels._composed[family], encoding="utf-8")
     made = machine.compile(target, source, tmp_path)
     check(target, "fused", read_report(made.messages), [f"{family}_contiguous", f"{family}_strided"])
+
+
+def composed_rows() -> row.RowFormula:
+    """A fused function of two row ops, and of operands and results of several dtypes."""
+    trace = Trace("composed_rows", tl.Device.cpu(), (0.5,))
+    operands = [tl.Tensor([[1, 2, 3]], dtype=dtype) for dtype in ("bf16", "f32", "u8")]
+    x, y, condition, number = trace.stand_ins([*operands, 0.5])
+    weights = (x * number + y.to_dtype("bf16")).softmin(-1)
+    chosen = condition.where(weights, x).softmin(-1, temperature=number)
+    ((kernel, _, rows),) = kernels_of(trace.function([weights.to_dtype("f32"), chosen.silu()]))
+    assert rows is not None
+    return formula_of(kernel, rows)
+
+
+@pytest.mark.parametrize(
+    "target",
+    [pytest.param(it, marks=[] if it == "gfx942" else pytest.mark.full) for it in TARGETS],
+)
+def test_a_fused_function_of_rows_compiles(
+    machine: Machine, reduced: Callable[[str, Iterable[str]], Path], tmp_path: Path, target: str, full: bool
+) -> None:
+    formula = composed_rows()
+    chosen = ("vector4", "ragged_long", "vector_columns") if full else ("vector4",)
+    names = [f"{formula.op}_bf16_{kernel}" for kernel in chosen]
+    source = reduced("fused_rows", [])
+    text = kernels._composed[formula.family]
+    source.write_text(kernels._KERNEL.sub(lambda kernel: kernel[0] if kernel[1] in names else "", text))
+    made = machine.compile(target, source, tmp_path)
+    check(target, "fused_rows", read_report(made.messages), names)
 
 
 @pytest.mark.parametrize(("target", "lanes"), [("gfx90a", 64), ("gfx942", 64), ("gfx1030", 32), ("gfx1201", 32)])

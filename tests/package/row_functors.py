@@ -7,7 +7,6 @@ from typing import Any, Final, NamedTuple
 
 import numpy as np
 from tallow.dtype import Array, DType
-from tallow.kernels.constants import ACCESS_BYTES
 from tallow.runtime.backends.gpu_backend.execute.kernels import compose
 from tallow.runtime.backends.gpu_backend.ops import row
 
@@ -102,23 +101,11 @@ class Functor(NamedTuple):
 
     def kernels(self, dtype: DType) -> list[str]:
         """The lines of the kernels of a dtype."""
-        name, cpp = f"{self.name}_{dtype.value}", f"{self.name}, {dtype.cpp}"
-        wide = ACCESS_BYTES // dtype.itemsize
-        rows, columns = [], []
-        if dtype is DType.F64:
-            rows += [("scalar4", f"rows_in_registers<{cpp}, 1, 4>"), ("scalar_long", f"long_rows<{cpp}, 1>")]
-        else:
-            rows += [(f"vector{count}", f"rows_in_registers<{cpp}, {wide}, {count}>") for count in (2, 4, 8)]
-            if dtype is DType.F32:
-                rows += [(f"scalar{count}", f"rows_in_registers<{cpp}, 1, {count}>") for count in (4, 8, 16)]
-            else:
-                rows += [(f"ragged{count}", f"rows_in_registers<{cpp}, {wide}, {count}, true>") for count in (1, 4)]
-            rows += [("vector_long", f"long_rows<{cpp}, {wide}>"), ("ragged_long", f"long_rows<{cpp}, {wide}, true>")]
-            columns += [("columns8", f"rows_in_columns<{cpp}, 4, 8>")]
-            columns += [("vector_columns", f"rows_in_columns<{cpp}, 4, 0>")]
-        columns += [("scalar_columns", f"rows_in_columns<{cpp}, 1, 0>")]
-        lines = [f"TALLOW_KERNEL({name}_{end}, AlongRows, {call})" for end, call in rows]
-        return lines + [f"TALLOW_KERNEL({name}_{end}, AlongColumns, {call})" for end, call in columns]
+        return [
+            f"TALLOW_KERNEL({self.name}_{dtype.value}_{kernel.name},"
+            f" {'AlongColumns' if kernel.is_of_columns else 'AlongRows'}, {kernel.call.format(self.name)})"
+            for kernel in row.row_kernels(dtype)
+        ]
 
     def composed(self) -> row.RowFormula:
         """The formula with kernels of every dtype in a family of their own."""
@@ -126,9 +113,8 @@ class Functor(NamedTuple):
         family = f"row_{self.name}"
         text = "\n".join(["namespace tallow {", self.text(), *lines, "} // namespace tallow", ""])
         compose("row", family, text)
-        joined = sum(len(step.joins) for step in self.passes)
-        stages = len(self.passes) - self.rescaled.bit_count()
-        return row.RowFormula(family, self.name, self.results, stages, joined)
+        joins = [len(step.joins) for step in self.passes]
+        return row.RowFormula.of(family, self.name, self.results, joins, self.rescaled)
 
 
 def _softmin(x: Array, temperature: float) -> Array:
@@ -143,7 +129,8 @@ def _layer_norm(x: Array, weight: Array, bias: Array, eps: float) -> Array:
 
 def _relu_squares(x: Array) -> Array:
     squares = np.where(x <= 0, 0, x) ** 2
-    return squares / squares.sum(-1, keepdims=True)
+    with np.errstate(invalid="ignore"):
+        return squares / squares.sum(-1, keepdims=True)
 
 
 def _entropy(x: Array) -> Array:

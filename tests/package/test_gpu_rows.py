@@ -177,7 +177,7 @@ def test_rows_of_what_is_no_number(gpu: Any, shape: tuple[int, ...]) -> None:
 # Many rows, of a block each, and few, which are split.
 @pytest.mark.parametrize(("width", "rows"), [(9000, 64), (1 << 16, 6)])
 def test_long_rows_find_a_maximum_and_the_sum_of_exponentials_in_one_pass(gpu: Any, width: int, rows: int) -> None:
-    assert ROW_OPS[MethodOp.SOFTMIN.value] == (1, 1, 2)
+    assert ROW_OPS[MethodOp.SOFTMIN.value] == (1, ((1, 0), (1, 0)), 0b10)
     x = np.random.default_rng(0).normal(size=(rows, width)).astype("f4") * 20
     # Maxima that are late, of which there are many, that are infinite, or NaN.
     x[0, -1], x[1], x[2], x[3], x[4, 100], x[5, 0] = -1000, 3, np.inf, -np.inf, -np.inf, np.nan

@@ -98,11 +98,11 @@ def _passes(spec: Spec, functor: Functor) -> Passes:
 
 
 @memoize(decisive)
-def _counts(spec: Spec, functor: Functor) -> tuple[int, int, int]:
-    """How many results an op of rows has, how many passes of kernels, and how many numbers these join."""
+def _facts(spec: Spec, functor: Functor) -> tuple[int, tuple[tuple[int, int], ...], int]:
+    """How many results an op of rows has, what each pass of kernels joins and finishes, and which are rescaled."""
     found = _passes(spec, functor)
-    joined = sum(len(each.joins) for each in found.passes)
-    return len(found.results), found.rescaled.count(False), joined
+    passes = tuple((len(each.joins), len(each.constants)) for each in found.passes)
+    return len(found.results), passes, _bits(found.rescaled)
 
 
 @memoize(lambda spec, functor, shares: (*decisive(spec, functor), shares))
@@ -489,12 +489,16 @@ def kernels_constants(spec: Spec) -> View:
         if kind.name != JOINT_KIND and all(functor.formula is not None for functor in kind.functors)
     ]
     names = {kind.name for kind in kinds}
+    of_rows = [functor for functor in spec.every_functor if functor.is_of_rows]
     return View(
         max_rank=spec.package.max_rank,
         most_operands=most,
         constants=rows,
-        structs={functor.name: camel(functor.name) for kind in kinds for functor in kind.functors},
-        rows={functor.name: _counts(spec, functor) for functor in spec.every_functor if functor.is_of_rows},
+        structs={
+            functor.name: camel(functor.name)
+            for functor in (*(functor for kind in kinds for functor in kind.functors), *of_rows)
+        },
+        rows={functor.name: _facts(spec, functor) for functor in of_rows},
         widths={name: cpp for name, (cpp, _) in spec.widths.items()},
         # The storage methods that compute elementwise ops.
         methods=[

@@ -93,9 +93,9 @@ class ArrayDevice(LibraryDevice):
 
     @property
     def fused_op(self) -> Sequence[Any]:
-        from .ops.fused import ElementOps, fused
+        from .ops.fused import FusedOps, fused
 
-        return fused, ElementOps()
+        return fused, FusedOps()
 
     def plan_of(self, _key: Key, call: OpCall, *, may_refuse: bool) -> Plan | None:
         with self.translating():

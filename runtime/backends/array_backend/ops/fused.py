@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from .....dtype import DType
+from .....kernels.constants import ROWS
 from .....op import ElementwiseOp, MethodOp
 from ....core.layout import Layout
 from ....host.numbers import numbers
@@ -13,12 +15,13 @@ from ....program.program import HostCall
 from ....program.values import Buffer, Parameter
 from .elementwise import elementwise
 from .operand import Operand
+from .row import row
 
 if TYPE_CHECKING:
     from ....program.fused_function import FusedFunction
 
 
-class ElementOps:
+class FusedOps:
     """The ops of a backend that fused functions are made of."""
 
     def elementwise(
@@ -26,6 +29,14 @@ class ElementOps:
     ) -> Buffer | HostCall:
         """`op` of operands and numbers: see `elementwise.elementwise`."""
         return elementwise(build, op, *parts, result=result)
+
+    def row(
+        self, build: ProgramBuilder, op: Any, operands: Sequence[Any], dim: int, numbers: Sequence[Any]
+    ) -> tuple[Buffer, ...]:
+        """The results of a row op of operands along a dim."""
+        count, x = ROWS[op.value][0], operands[0]
+        results = [build.host(_row, number, op, *operands, dim, *numbers) for number in range(count)]
+        return tuple([build.buffer_of(result, x.dtype, x.layout.elem_count) for result in results])
 
     def element(self, build: ProgramBuilder, like: Buffer, number: Parameter, dtype: DType) -> Buffer:
         """A number of each call as one element, on the device of another buffer."""
@@ -36,7 +47,13 @@ def _stored(like: Any, number: complex, dtype: DType) -> Any:
     return like.device.storage(numbers([number], dtype))
 
 
-def fused(build: ProgramBuilder, ops: ElementOps, function: FusedFunction, *given: Any) -> tuple[Buffer, ...]:
+def _row(number: int, op: MethodOp, *arguments: Any) -> Any:
+    """A result of a row op."""
+    made = row(op, *arguments)
+    return made[number] if isinstance(made, tuple) else made
+
+
+def fused(build: ProgramBuilder, ops: FusedOps, function: FusedFunction, *given: Any) -> tuple[Buffer, ...]:
     """The results of a fused function for its tensors, which are operands, and numbers that differ between calls."""
     tensors = given[: len(function.tensors)]
     values = function.named_numbers(given[len(tensors) :])
@@ -59,8 +76,12 @@ def fused(build: ProgramBuilder, ops: ElementOps, function: FusedFunction, *give
     for step in function.steps:
         operands = [*map(operand, step.operands, step.layouts)]
         parameters = [values[name] for name in step.parameters]
-        buffers[step.name] = compute(step.op, operands, parameters, step.dtype)
-    fresh = {buffers[step.name] for step in function.steps}
+        if step.dim is None:
+            buffers[step.name] = compute(step.op, operands, parameters, step.dtype)
+        else:
+            made = ops.row(build, step.op, operands, step.dim, parameters)
+            buffers |= zip(step.names, made, strict=True)
+    fresh = {buffers[name] for step in function.steps for name in step.names}
     results: list[Buffer] = []
     for name, dtype, layout in function.results:
         buffer = buffers[name]

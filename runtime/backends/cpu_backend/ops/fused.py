@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from .....dtype import DType
@@ -9,14 +10,14 @@ from .....op import ElementwiseOp
 from ....program.builder import ProgramBuilder
 from ....program.program import HostCall
 from ....program.values import Buffer, Parameter, dense
-from ...array_backend.ops.fused import ElementOps
-from . import elementwise, native, native_copy
+from ...array_backend.ops.fused import FusedOps
+from . import elementwise, native, native_copy, native_row
 
 if TYPE_CHECKING:
     from ..kernels import HostKernels
 
 
-class HostOps(ElementOps):
+class HostOps(FusedOps):
     """The ops of the CPU, with the kernels of this machine if there are any."""
 
     def __init__(self, kernels: HostKernels | None) -> None:
@@ -28,6 +29,15 @@ class HostOps(ElementOps):
         kernels = self._kernels
         made = None if kernels is None else native.elementwise(build, kernels, op, *parts, result=result)
         return elementwise.elementwise(build, op, *parts, result=result) if made is None else made
+
+    def row(
+        self, build: ProgramBuilder, op: Any, operands: Sequence[Any], dim: int, numbers: Sequence[Any]
+    ) -> tuple[Buffer, ...]:
+        kernels = self._kernels
+        made = None if kernels is None else native_row.row(build, kernels, op, *operands, dim, *numbers)
+        if made is None:
+            return super().row(build, op, operands, dim, numbers)
+        return (made,) if isinstance(made, Buffer) else made
 
     def element(self, build: ProgramBuilder, like: Buffer, number: Parameter, dtype: DType) -> Buffer:
         made, kernels = build.empty(dtype, 1), self._kernels

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import lru_cache
-from typing import Any, Final, NamedTuple
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from .....kernels import arguments
 from .....kernels.arguments import Geometry
@@ -13,17 +13,17 @@ from .....kernels.constants import ACCESS_BYTES, BLOCK_SIZE, ROW_TEAM, ROWS
 from .....op import MethodOp
 from ....base.error import InvalidArgument
 from ....program.builder import ProgramBuilder
-from ....program.values import Address, Buffer, Number, Operand, address_of
+from ....program.values import Address, Buffer, KernelArguments, Number, Operand, address_of
 from ..driver.grid import ceil_divide, power_of_two
 from . import copy
 from .geometry import LIMIT, Dims, merged, packed_dims, split
 from .rows import moved_back, moved_last
 from .scalar import parameter_bits
 
+if TYPE_CHECKING:
+    from .....dtype import DType
+
 _FAMILY: Final = "row"
-# The arrays of AlongRows and AlongColumns.
-_OPERANDS: Final = 4
-_RESULTS: Final = 3
 
 # How many vectors of 16 bytes of a row a thread may have in registers; the same of rows that consist of no complete
 # vectors; or how many elements of 8 bytes, which need no vectors, and of 4 bytes in rows of no complete vectors.
@@ -62,8 +62,10 @@ def row(build: ProgramBuilder, op: MethodOp, *arguments: Any) -> Any:
     """`op` of operands of one shape along a dim, which comes behind them; then come the parameters of the op."""
     operands = [argument for argument in arguments if isinstance(argument, Operand)]
     dim, *parameters = arguments[len(operands) :]
-    results = along(build, RowFormula(_FAMILY, op.value, *ROWS[op.value]), dim, operands, parameters)
-    return results if len(results) > 1 else results[0]
+    results, passes, rescaled = ROWS[op.value]
+    formula = RowFormula.of(_FAMILY, op.value, results, [joins for joins, _ in passes], rescaled)
+    outputs = along(build, formula, dim, operands, parameters)
+    return outputs if results > 1 else outputs[0]
 
 
 class RowFormula(NamedTuple):
@@ -77,6 +79,61 @@ class RowFormula(NamedTuple):
     """How often a long row is read before its results are computed."""
     joined: int
     """To how many numbers all passes reduce a row."""
+    operands: int | None = None
+    """Of how many operands a thread has elements in registers; None of all that there are."""
+
+    @classmethod
+    def of(
+        cls, family: str, op: str, results: int, joins: Sequence[int], rescaled: int, operands: int | None = None
+    ) -> RowFormula:
+        """A formula by the numbers that each pass joins and a bit for each pass that is made with the one before."""
+        return cls(family, op, results, len(joins) - rescaled.bit_count(), sum(joins), operands)
+
+
+class RowStructs(NamedTuple):
+    """The structs that kernels of rows take, and for how many operands and results these have room."""
+
+    rows: Callable[..., KernelArguments]
+    columns: Callable[..., KernelArguments]
+    operands: int
+    results: int
+
+
+_STRUCTS: Final = RowStructs(arguments.along_rows, arguments.along_columns, 4, 3)
+
+
+class RowKernel(NamedTuple):
+    """A kernel of the engine of rows, see row.yaml."""
+
+    name: str
+    """What its name ends with."""
+    is_of_columns: bool
+    call: str
+    """The function that it calls, for a functor."""
+
+
+def row_kernels(dtype: DType) -> list[RowKernel]:
+    """The kernels for rows of a dtype."""
+    cpp, itemsize = dtype.cpp, dtype.itemsize
+    if itemsize == _WIDE_ELEMENT:
+        rows = [(f"scalar{count}", f"rows_in_registers<{{}}, {cpp}, 1, {count}>") for count in _WIDE_SCALARS]
+        rows.append(("scalar_long", f"long_rows<{{}}, {cpp}, 1>"))
+        columns = []
+    else:
+        of = f"{{}}, {cpp}, {ACCESS_BYTES // itemsize}"
+        rows = [(f"vector{count}", f"rows_in_registers<{of}, {count}>") for count in _VECTORS]
+        if itemsize == _SCALAR_BYTES:
+            counts = (*_FEW_SCALARS, *_SCALARS)
+            rows += [(f"scalar{count}", f"rows_in_registers<{{}}, {cpp}, 1, {count}>") for count in counts]
+        else:
+            rows += [(f"ragged{count}", f"rows_in_registers<{of}, {count}, true>") for count in _RAGGED]
+        rows += [("vector_long", f"long_rows<{of}>"), ("ragged_long", f"long_rows<{of}, true>")]
+        of = f"rows_in_columns<{{}}, {cpp}, {_COLUMN_WIDTH}"
+        columns = [(f"columns{_COLUMN_VECTORS}", f"{of}, {_COLUMN_VECTORS}>"), ("vector_columns", f"{of}, 0>")]
+    columns.append(("scalar_columns", f"rows_in_columns<{{}}, {cpp}, 1, 0>"))
+    return [RowKernel(name, False, call) for name, call in rows] + [
+        RowKernel(name, True, call) for name, call in columns
+    ]
 
 
 def along(
@@ -90,22 +147,50 @@ def along(
 
     The operands have one dtype and one shape, that of the results; one that lacks a dim has stride 0 there.
     """
-    x = operands[0]
-    shape, count = x.shape, x.layout.elem_count
-    results = tuple([build.empty(x.dtype, count) for _ in range(formula.results)])
+    dtype = operands[0].dtype
+    bits = parameter_bits(_FAMILY, tuple(parameters), dtype)
+    return typed_along(build, formula, _STRUCTS, dim, dtype, operands, (dtype,) * formula.results, bits)
+
+
+def typed_along(
+    build: ProgramBuilder,
+    formula: RowFormula,
+    structs: RowStructs,
+    dim: int,
+    dtype: DType,
+    operands: Sequence[Operand],
+    results: Sequence[DType],
+    parameters: Sequence[Number],
+) -> tuple[Buffer, ...]:
+    """The same with operands and results of any dtypes, of rows that are reduced as those of `dtype` are."""
+    shape, count = operands[0].shape, operands[0].layout.elem_count
+    outputs = tuple([build.empty(result, count) for result in results])
     if count == 0:
-        return results
-    bits = parameter_bits(_FAMILY, tuple(parameters), x.dtype)
+        return outputs
+    kernels = _Kernels(formula, structs, dtype, parameters)
     length, inner = shape[dim], math.prod(shape[dim + 1 :])
     if inner == 1:
         rows = [operand.relaid(shape[: dim + 1], operand.strides[: dim + 1]) for operand in operands]
-        _along_rows(build, formula, rows, results, bits)
-    elif inner * x.itemsize >= _MIN_INNER_BYTES and length <= _MAX_COLUMN and count // length < LIMIT:
-        _along_columns(build, formula, dim, operands, results, bits)
+        _along_rows(build, kernels, rows, outputs)
+    elif inner * dtype.itemsize >= _MIN_INNER_BYTES and length <= _MAX_COLUMN and count // length < LIMIT:
+        _along_columns(build, kernels, dim, operands, outputs)
     else:
-        _along_rows(build, formula, [moved_last(operand, dim) for operand in operands], results, bits)
-        results = tuple([moved_back(build, result, shape, dim) for result in results])
-    return results
+        _along_rows(build, kernels, [moved_last(operand, dim) for operand in operands], outputs)
+        outputs = tuple([moved_back(build, output, shape, dim) for output in outputs])
+    return outputs
+
+
+class _Kernels(NamedTuple):
+    """What all launches of a formula have in common."""
+
+    formula: RowFormula
+    structs: RowStructs
+    dtype: DType
+    parameters: Sequence[Number]
+
+    def launch(self, build: ProgramBuilder, kernel: str, blocks: int, packed: KernelArguments) -> None:
+        name = f"{self.formula.op}_{self.dtype.value}_{kernel}"
+        build.launch(self.formula.family, name, blocks, packed)
 
 
 class _Launch(NamedTuple):
@@ -130,14 +215,13 @@ class _Launch(NamedTuple):
 
 def _along_rows(
     build: ProgramBuilder,
-    formula: RowFormula,
+    kernels: _Kernels,
     operands: Sequence[Operand],
     results: Sequence[Buffer],
-    parameters: Sequence[Number],
 ) -> None:
     """Launch kernels of rows along the last dim."""
-    x = operands[0]
-    itemsize, length = x.itemsize, x.shape[-1]
+    formula, structs, dtype, parameters = kernels
+    itemsize, length = dtype.itemsize, operands[0].shape[-1]
     if length > _MAX_LENGTH:
         raise InvalidArgument(
             formula.op, f"a row has at most {_MAX_LENGTH} elements, not {length}; cut it into several"
@@ -148,26 +232,32 @@ def _along_rows(
     varying = sum(1 << k for k, operand in enumerate(operands) if operand.strides[-1])
     strides = tuple([operand.strides[:-1] for operand in operands])
     apart = sum(1 << k for k, steps in enumerate(strides) if any(steps))
-    name = f"{formula.op}_{x.dtype.value}"
-    for launch in _launches(x.shape, strides, itemsize, unit, build.facts.multiprocessors):
+    launches = _launches(
+        operands[0].shape, strides, structs.operands, formula.operands or len(operands), itemsize, unit,
+        build.facts.multiprocessors,
+    )  # fmt: skip
+    for launch in launches:
         is_split = launch.splits > 1 and formula.stages > 0
-        nbytes = launch.rows * launch.splits * formula.joined * x.dtype.compute.itemsize
+        nbytes = launch.rows * launch.splits * formula.joined * dtype.compute.itemsize
         parts = build.allocate(nbytes) if is_split else None
-        sources = [each.address + offset * itemsize for each, offset in zip(operands, launch.offsets, strict=True)]
+        sources = [
+            operand.address + offset * operand.itemsize
+            for operand, offset in zip(operands, launch.offsets, strict=True)
+        ]
         # Of an operand with one number a row, nothing is read behind it.
         ends = [
-            source + span * itemsize if operand.strides[-1] else source
+            source + span * operand.itemsize if operand.strides[-1] else source
             for source, span, operand in zip(sources, launch.spans, operands, strict=True)
         ]
-        targets = [result.address + launch.first * length * itemsize for result in results]
+        targets = [result.address + launch.first * length * result.dtype.itemsize for result in results]
         for stage in range(formula.stages + 1) if is_split else (formula.stages,):
-            packed = arguments.along_rows(
-                results=_padded(targets, _RESULTS), sources=_padded(sources, _OPERANDS),
-                ends=_padded(ends, _OPERANDS), parts=address_of(parts), parameters=parameters, rows=launch.rows,
+            packed = structs.rows(
+                results=_padded(targets, structs.results), sources=_padded(sources, structs.operands),
+                ends=_padded(ends, structs.operands), parts=address_of(parts), parameters=parameters, rows=launch.rows,
                 length=length, varying=varying, apart=apart, team=launch.team, splits=launch.splits,
                 chunk=launch.chunk, stage=stage, geometry=launch.geometry,
             )  # fmt: skip
-            build.launch(formula.family, f"{name}_{launch.kernel}", launch.blocks, packed)
+            kernels.launch(build, launch.kernel, launch.blocks, packed)
 
 
 def _in_vectors(build: ProgramBuilder, x: Operand, unit: int) -> Operand:
@@ -176,7 +266,8 @@ def _in_vectors(build: ProgramBuilder, x: Operand, unit: int) -> Operand:
     if along_row == 0 or x.shape[-1] == 1:
         return x.relaid(x.shape, (*outer, 0))
     steps = [step for size, step in zip(x.shape[:-1], outer, strict=True) if size > 1]
-    is_aligned = unit == 1 or (x.address.is_aligned() and all(step % unit == 0 for step in steps))
+    nbytes = min(unit * x.itemsize, ACCESS_BYTES)
+    is_aligned = unit == 1 or (x.address.is_aligned(nbytes) and all(step % unit == 0 for step in steps))
     return x if along_row == 1 and is_aligned else _copied_once(build, x)
 
 
@@ -189,14 +280,18 @@ def _copied_once(build: ProgramBuilder, x: Operand) -> Operand:
 
 @lru_cache(maxsize=4096)
 def _launches(
-    shape: Dims, strides: tuple[Dims, ...], itemsize: int, unit: int, multiprocessors: int
+    shape: Dims, strides: tuple[Dims, ...], most: int, in_order: int, itemsize: int, unit: int, multiprocessors: int
 ) -> tuple[_Launch, ...]:
+    """Launches over operands of these strides, of which their struct has room for the `most`.
+
+    Rows are reduced in the order of a formula of `in_order` operands.
+    """
     *outer, length = shape
     dims, strides = merged(tuple(outer), strides)
-    padding = ((0,) * len(dims),) * (_OPERANDS - len(strides))
+    padding = ((0,) * len(dims),) * (most - len(strides))
     vectors = ceil_divide(length, unit)
     access = "scalar" if unit == 1 else "ragged" if length % unit else "vector"
-    in_registers = _in_registers(vectors, *_options(access, length, itemsize, len(strides)))
+    in_registers = _in_registers(vectors, *_options(access, length, itemsize, in_order))
     team = power_of_two(ceil_divide(vectors, in_registers)) if in_registers else 0
     launches = []
     for piece in split(dims, strides):
@@ -258,43 +353,46 @@ class _Steps(NamedTuple):
 
 def _along_columns(
     build: ProgramBuilder,
-    formula: RowFormula,
+    kernels: _Kernels,
     dim: int,
     operands: Sequence[Operand],
     results: Sequence[Buffer],
-    parameters: Sequence[Number],
 ) -> None:
     """Launch a kernel of columns."""
-    x = operands[0]
-    itemsize, shape, length = x.itemsize, x.shape, x.shape[dim]
-    inner = math.prod(shape[dim + 1 :])
-    # A copy has such strides.
-    operands = [each if _steps(shape, each.strides, dim) else copy.copied(build, each) for each in operands]
-    steps = [_steps(shape, each.strides, dim) or _Steps(length * inner, inner, 1) for each in operands]
-    unit = 1 if itemsize == _WIDE_ELEMENT or inner % _COLUMN_WIDTH else _COLUMN_WIDTH
-    is_aligned = all(
-        each.address.is_aligned(unit * itemsize) and step.outer % unit == 0 and step.along % unit == 0
-        for each, step in zip(operands, steps, strict=True)
-        if step.across
-    )
-    if not is_aligned:
-        unit = 1
+    _, structs, dtype, parameters = kernels
+    shape = operands[0].shape
+    length, inner = shape[dim], math.prod(shape[dim + 1 :])
+    unit = 1 if dtype.itemsize == _WIDE_ELEMENT or inner % _COLUMN_WIDTH else _COLUMN_WIDTH
+    pairs = [_in_columns(build, operand, dim, unit) for operand in operands]
+    operands, steps = [operand for operand, _ in pairs], [step for _, step in pairs]
     columns = math.prod(shape[:dim]) * (inner // unit)
     # Threads that share a column reduce in an order that follows from the width of rows alone.
     together = min(power_of_two(ceil_divide(length, _COLUMN_VECTORS)), _COLUMN_THREADS)
     fits_registers = unit > 1 and length <= _COLUMN_VECTORS * _COLUMN_THREADS
     kernel = f"columns{_COLUMN_VECTORS}" if fits_registers else "vector_columns" if unit > 1 else "scalar_columns"
-    packed = arguments.along_columns(
-        results=_padded([result.address for result in results], _RESULTS),
-        sources=_padded([each.address for each in operands], _OPERANDS), parameters=parameters,
-        outer=_padded([step.outer for step in steps], _OPERANDS),
-        along=_padded([step.along for step in steps], _OPERANDS), inner=inner, length=length,
+    packed = structs.columns(
+        results=_padded([result.address for result in results], structs.results),
+        sources=_padded([each.address for each in operands], structs.operands), parameters=parameters,
+        outer=_padded([step.outer for step in steps], structs.operands),
+        along=_padded([step.along for step in steps], structs.operands), inner=inner, length=length,
         varying=sum(1 << k for k, step in enumerate(steps) if step.along),
         across=sum(1 << k for k, step in enumerate(steps) if step.across), columns=columns,
         columns_across=inner // unit, team=BLOCK_SIZE // together,
     )  # fmt: skip
     blocks = ceil_divide(columns * together, BLOCK_SIZE)
-    build.launch(formula.family, f"{formula.op}_{x.dtype.value}_{kernel}", blocks, packed)
+    kernels.launch(build, kernel, blocks, packed)
+
+
+def _in_columns(build: ProgramBuilder, x: Operand, dim: int, unit: int) -> tuple[Operand, _Steps]:
+    """The elements in columns of aligned vectors of `unit` elements, with their strides: copied where they are not."""
+    steps = _steps(x.shape, x.strides, dim)
+    if steps is not None:
+        is_aligned = x.address.is_aligned(unit * x.itemsize) and not (steps.outer % unit or steps.along % unit)
+        if is_aligned or not steps.across:
+            return x, steps
+    # A copy has such strides, and is read in the same order wherever the elements were.
+    inner = math.prod(x.shape[dim + 1 :])
+    return copy.copied(build, x), _Steps(x.shape[dim] * inner, inner, 1)
 
 
 @lru_cache(maxsize=4096)

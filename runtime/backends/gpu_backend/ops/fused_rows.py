@@ -1,0 +1,245 @@
+"""Fused functions of rows: the maps and row formulas of a kernel, composed as one functor of the engine of rows."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from functools import lru_cache
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+from .....kernels import arguments
+from .....kernels.constants import FUSED_ROW_RESULTS, FUSED_ROW_SOURCES, ROWS, STRUCTS
+from ....program.builder import ProgramBuilder
+from ....program.values import Buffer, Number, Operand
+from . import row
+from .fused_source import Statements, composed
+
+if TYPE_CHECKING:
+    from ....program.fused_function import FusedFunction, Step
+    from ....program.fused_kernels import Rows
+
+_STRUCTS: Final = row.RowStructs(arguments.fused_rows, arguments.fused_columns, FUSED_ROW_SOURCES, FUSED_ROW_RESULTS)
+_SOURCE: Final = """
+namespace tallow {{
+
+struct Composition {{
+    {types}static constexpr uint32_t operands = {operands};
+    static constexpr uint32_t results = {results};
+    static constexpr uint32_t parameters = {parameters};
+    static constexpr uint32_t passes = {passes};
+    static constexpr uint32_t known = {known};
+    static constexpr uint32_t in_registers = {in_registers};
+    static constexpr uint32_t rescaled = {rescaled};
+    template <uint32_t Pass> struct Joined;
+    template <uint32_t Pass, typename T>
+    static TALLOW_INLINE void contribute(const RowOf<T, Composition>& row, const compute_type<T> (&elements)[operands],
+                                         compute_type<T> position, compute_type<T> (&numbers)[Joined<Pass>::count]) {{
+        {contributions}
+    }}
+    template <uint32_t Pass, typename T> static TALLOW_INLINE void finish(RowOf<T, Composition>& row) {{
+        {finish}
+    }}
+    template <typename T>
+    static TALLOW_INLINE void compute(const RowOf<T, Composition>& row, const compute_type<T> (&elements)[operands],
+                                      compute_type<T> position, compute_type<T> (&outputs)[results]) {{
+        {compute}
+    }}
+}};
+{joins}
+
+{kernels}
+
+}} // namespace tallow
+"""
+
+
+def fused_rows(
+    build: ProgramBuilder,
+    kernel: FusedFunction,
+    rows: Rows,
+    operands: Sequence[Operand],
+    numbers: Sequence[Number],
+) -> tuple[Buffer, ...]:
+    """Launch a kernel of row ops along one dim, and of maps around them."""
+    results = [result.dtype for result in kernel.results]
+    formula = formula_of(kernel, rows)
+    return row.typed_along(build, formula, _STRUCTS, rows.dim, rows.dtype, operands, results, numbers)
+
+
+class Pass(NamedTuple):
+    """A pass over a row: passes of ops that are made together."""
+
+    ops: list[tuple[Step, int]]
+    is_rescaled: bool = False
+    """Whether it is made with the pass before in long rows."""
+    is_shared: bool = True
+    """Whether other ops may take part."""
+
+
+def schedule(steps: Iterable[Step]) -> list[Pass]:
+    """The fewest passes of row ops in which each finds what it depends on.
+
+    What is rescaled shares no pass: so kernels of long rows rescale it too, and give the bits of the op alone.
+    """
+    passes: list[Pass] = []
+    done: dict[str, int] = {}
+    for step in steps:
+        first = max([done.get(name, 0) for name in step.operands], default=0)
+        if step.dim is not None:
+            _, own, rescaled = ROWS[step.op.value]
+            for number in range(len(own)):
+                is_last, is_first = rescaled >> number & 1, rescaled >> number + 1 & 1
+                free = (place for place in range(first, len(passes)) if passes[place].is_shared)
+                place = len(passes) if is_first or is_last else next(free, len(passes))
+                if place == len(passes):
+                    passes.append(Pass([], bool(is_last), not (is_first or is_last)))
+                passes[place].ops.append((step, number))
+                first = place + 1
+        done |= dict.fromkeys(step.names, first)
+    return passes
+
+
+@lru_cache(maxsize=1024)
+def formula_of(kernel: FusedFunction, rows: Rows) -> row.RowFormula:
+    """The formula of a kernel of rows."""
+    return _Composition(kernel, rows).formula()
+
+
+class _Composition:
+    """The functor of a kernel."""
+
+    def __init__(self, kernel: FusedFunction, rows: Rows) -> None:
+        self._kernel = kernel
+        self._rows = rows
+        self._dtype = rows.dtype
+        self._statements = Statements(kernel, "bits_of(row.parameters[{}])".format)
+        self._steps = {name: step for step in kernel.steps for name in step.names}
+        self._passes = schedule(kernel.steps)
+        # By op and pass, where its numbers are among those that the pass joins; by op, its known numbers.
+        self._first: dict[tuple[str, int], int] = {}
+        self._known: dict[str, list[int]] = {}
+        self._joined: list[int] = []
+        """Where the known numbers of each pass begin."""
+        self._joins = [sum(ROWS[step.op.value][1][number][0] for step, number in each.ops) for each in self._passes]
+        known = 0
+        for each, joins in zip(self._passes, self._joins, strict=True):
+            self._joined.append(known)
+            first, constants = 0, known + joins
+            for step, number in each.ops:
+                own, finished = ROWS[step.op.value][1][number]
+                self._first[step.name, number] = first
+                positions = self._known.setdefault(step.name, [])
+                positions += range(known + first, known + first + own)
+                positions += range(constants, constants + finished)
+                first, constants = first + own, constants + finished
+            known = constants
+        self._known_count = known
+
+    def formula(self) -> row.RowFormula:
+        kernel, sources = self._kernel, [*self._kernel.sources.values()]
+        results = [result.dtype for result in kernel.results]
+        types: tuple[str, ...] = ()
+        if any(dtype is not self._dtype for dtype in (*results, *(source.dtype for source in sources))):
+            types = (
+                f"using Operands = Types<{', '.join(source.dtype.cpp for source in sources)}>;",
+                f"using Results = Types<{', '.join(result.cpp for result in results)}>;",
+            )
+        by_pass = [[step for step, _ in each.ops] for each in self._passes]
+        operands = [[name for step in steps for name in step.operands] for steps in by_pass]
+        stages = [self._needed(names) for names in (*operands, [name for name, *_ in kernel.results])]
+        rescaled = sum(1 << number for number, each in enumerate(self._passes) if each.is_rescaled)
+        family = composed(
+            "fused_rows",
+            kernel.name,
+            _SOURCE.replace("{kernels}", "\n".join(self._kernels_text())),
+            types="".join(f"{line}\n    " for line in types),
+            operands=len(sources),
+            results=len(results),
+            parameters=sum(number.words for number in kernel.numbers.values()),
+            passes=len(self._passes),
+            known=self._known_count,
+            in_registers=sum(
+                1 << place for place, name in enumerate(kernel.sources) if sum(name in each for each in stages) > 1
+            ),
+            rescaled=rescaled,
+            contributions=_by_pass([self._contribution(number, stage) for number, stage in enumerate(stages[:-1])]),
+            finish=_by_pass([self._finish(each) for each in self._passes]),
+            compute="\n        ".join(self._computed(stages[-1])),
+            joins="\n".join(self._joins_text()),
+        )
+        return row.RowFormula.of(family, family, len(results), self._joins, rescaled, self._rows.operands)
+
+    def _needed(self, names: Iterable[str]) -> set[str]:
+        """What is read or computed for names."""
+        found: set[str] = set()
+        left = [*names]
+        while left:
+            name = left.pop()
+            if name not in found:
+                found.add(name)
+                left += self._steps[name].operands if name in self._steps else ()
+        return found
+
+    def _values(self, needed: set[str]) -> list[str]:
+        """Statements that compute sources and steps."""
+        lines = [
+            f"const auto {name} = narrow<{source.dtype.cpp}>(elements[{place}]);"
+            for place, (name, source) in enumerate(self._kernel.sources.items())
+            if name in needed
+        ]
+        for step in self._kernel.steps:
+            if needed.isdisjoint(step.names):
+                continue
+            if step.dim is None:
+                lines.append(self._statements.of_map(step))
+                continue
+            operands = ", ".join(["row", "position", *self._statements.operands(step)])
+            lines.append(f"const auto {step.name}_made = {self._op(step)}::template compute<T>({operands});")
+            lines += [
+                f"const auto {name} = convert<{step.dtype.cpp}>({step.name}_made.values[{place}]);"
+                for place, name in enumerate(step.names)
+            ]
+        return lines
+
+    def _op(self, step: Step) -> str:
+        """A row op in the functor."""
+        known = ", ".join(map(str, self._known.get(step.name, [])))
+        parameters = ", ".join(str(self._statements.positions[name]) for name in step.parameters)
+        return f"ComposedRow<{STRUCTS[step.op.value]}, Numbers<{known}>, Numbers<{parameters}>>"
+
+    def _contribution(self, number: int, needed: set[str]) -> list[str]:
+        """The statements of a pass, which needs the operands of its ops."""
+        lines = self._values(needed)
+        for step, own in self._passes[number].ops:
+            operands = ", ".join(["row", "position", "numbers", *self._statements.operands(step)])
+            call = f"{self._op(step)}::template contribute<{own}, {self._first[step.name, own]}, T>"
+            lines.append(f"{call}({operands});")
+        return lines
+
+    def _finish(self, each: Pass) -> list[str]:
+        return [f"{self._op(step)}::template finish<{number}, T>(row);" for step, number in each.ops]
+
+    def _computed(self, needed: set[str]) -> list[str]:
+        terms = self._statements.terms
+        return self._values(needed) + [
+            f"outputs[{place}] = convert<compute_type<T>>(to_compute({terms.get(name, name)}));"
+            for place, (name, *_) in enumerate(self._kernel.results)
+        ]
+
+    def _joins_text(self) -> Iterable[str]:
+        for number, (first, each) in enumerate(zip(self._joined, self._passes, strict=True)):
+            ops = ", ".join(f"{STRUCTS[step.op.value]}::Joined<{own}>" for step, own in each.ops)
+            yield f"template <> struct Composition::Joined<{number}> : JoinedPasses<{first}, {ops}> {{}};"
+
+    def _kernels_text(self) -> Iterable[str]:
+        for kernel in row.row_kernels(self._dtype):
+            struct = "FusedColumns" if kernel.is_of_columns else "FusedRows"
+            name, call = f"{{family}}_{self._dtype.value}_{kernel.name}", kernel.call.format("Composition")
+            yield f"TALLOW_KERNEL({name}, {struct}, {call})"
+
+
+def _by_pass(statements: Sequence[Sequence[str]]) -> str:
+    blocks = [
+        "\n            ".join([f"if constexpr (Pass == {number}) {{", *lines]) + "\n        }"
+        for number, lines in enumerate(statements)
+    ]
+    return "\n        ".join(blocks)

@@ -1,0 +1,73 @@
+// Row formulas that are composed when a program runs: the maps and row formulas of a fused function as one functor, see
+// row_formula.hpp. Its text calls those of its ops: what it knows of a row contains what each of them does.
+#pragma once
+
+#include "functor.hpp"
+#include "row_formula.hpp"
+
+namespace tallow {
+
+// The joins of passes of several formulas, which are made in one pass.
+template <uint32_t First, typename... Lists> struct JoinLists;
+template <uint32_t First, typename... Joins> struct JoinLists<First, Types<Joins...>> {
+    using type = RowJoins<First, Joins...>;
+};
+template <uint32_t First, typename... Joins, typename... Others, typename... Lists>
+struct JoinLists<First, Types<Joins...>, Types<Others...>, Lists...>
+    : JoinLists<First, Types<Joins..., Others...>, Lists...> {};
+template <uint32_t First, typename... Passes>
+using JoinedPasses = typename JoinLists<First, typename Passes::List...>::type;
+
+// The bits of a number of each call, which the row has as one of the compute type.
+template <typename Value> TALLOW_INLINE uint64_t bits_of(Value number) {
+    return bit_cast<typename Word<sizeof(Value)>::type>(number);
+}
+
+template <typename Functor, typename T> struct RowResults {
+    compute_type<T> values[Functor::results];
+};
+
+// A row formula in a composed one: its known numbers and parameters are the ones of these positions there.
+template <typename Functor, typename Known, typename Parameters> struct ComposedRow;
+template <typename Functor, uint32_t... Known, uint32_t... Parameter>
+struct ComposedRow<Functor, Numbers<Known...>, Numbers<Parameter...>> {
+    template <typename T, typename Composition>
+    static TALLOW_INLINE RowOf<T, Functor> row_of(const RowOf<T, Composition>& row) {
+        RowOf<T, Functor> own{};
+        own.count = row.count;
+        uint32_t i = 0, j = 0;
+        ((own.known[i++] = row.known[Known]), ...);
+        ((own.parameters[j++] = row.parameters[Parameter]), ...);
+        return own;
+    }
+    // Sets numbers from `First` on to what an element contributes to a pass.
+    template <uint32_t Pass, uint32_t First, typename T, typename Composition, typename Value, uint32_t Count,
+              typename... Elements>
+    static TALLOW_INLINE void contribute(const RowOf<T, Composition>& row, Value position, Value (&numbers)[Count],
+                                         Elements... elements) {
+        using Joins = typename Functor::template Joined<Pass>;
+        const Value own[] = {convert<Value>(to_compute(elements))...};
+        Value contributions[Joins::count];
+        Functor::template contribute<Pass, T>(row_of<T>(row), own, position, contributions);
+#pragma unroll
+        for (uint32_t i = 0; i < Joins::count; ++i)
+            numbers[First + i] = contributions[i];
+    }
+    template <uint32_t Pass, typename T, typename Composition>
+    static TALLOW_INLINE void finish(RowOf<T, Composition>& row) {
+        RowOf<T, Functor> own = row_of<T>(row);
+        Functor::template finish<Pass, T>(own);
+        uint32_t i = 0;
+        ((row.known[Known] = own.known[i++]), ...);
+    }
+    template <typename T, typename Composition, typename Value, typename... Elements>
+    static TALLOW_INLINE RowResults<Functor, T> compute(const RowOf<T, Composition>& row, Value position,
+                                                        Elements... elements) {
+        const Value own[] = {convert<Value>(to_compute(elements))...};
+        RowResults<Functor, T> made;
+        Functor::template compute<T>(row_of<T>(row), own, position, made.values);
+        return made;
+    }
+};
+
+} // namespace tallow

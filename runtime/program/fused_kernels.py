@@ -1,0 +1,230 @@
+"""Fused functions as kernels: which of its ops each kernel computes, and what goes through memory between them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from functools import lru_cache
+from typing import NamedTuple
+
+from ...dtype import DType
+from ...kernels.constants import (
+    ACCESS_BYTES,
+    FUSED_NUMBERS,
+    FUSED_RESULTS,
+    FUSED_ROW_RESULTS,
+    FUSED_ROW_SOURCES,
+    FUSED_SOURCES,
+)
+from ..core.layout import Layout
+from ..core.shape import Shape
+from .fused_function import FusedFunction, Result, Source, Step
+
+
+class Rows(NamedTuple):
+    """The rows that a kernel reduces: along a dim, in an order that follows from their dtype and their width."""
+
+    dim: int
+    dtype: DType
+    operands: int
+    """Of how many operands the row ops are, 1 or 2 for more, where single elements of 4 bytes are loaded: a thread may
+    have more of one operand in registers, which is another order. Else it is 1."""
+
+    @classmethod
+    def of(cls, step: Step) -> Rows | None:
+        """The rows of a row op; None of a map."""
+        if step.dim is None:
+            return None
+        itemsize = step.dtype.itemsize
+        is_single = itemsize == 4 and step.shape[step.dim] * itemsize % ACCESS_BYTES != 0
+        return cls(step.dim, step.dtype, min(len(step.operands), 2) if is_single else 1)
+
+    def has_room_for(self, dtype: DType) -> bool:
+        """Return True if each number of a dtype is one of the dtype that rows are computed in."""
+        compute = self.dtype.compute
+        if dtype.is_float:
+            return dtype.itemsize <= compute.itemsize
+        return not dtype.is_complex and dtype.itemsize < compute.itemsize
+
+
+class FusedKernel(NamedTuple):
+    """A launch: a function of the tensors and of the values that earlier kernels write, all results of one shape."""
+
+    function: FusedFunction
+    outputs: list[int]
+    """The positions of its results among those of the whole function and, behind these, the values. Sources of the
+    kernel with positions behind the tensors are these."""
+    rows: Rows | None
+    """What it reduces; None of maps alone."""
+
+
+@lru_cache(maxsize=1024)
+def kernels_of(function: FusedFunction) -> list[FusedKernel]:
+    """Divide a function into kernels, in an order in which each finds what it reads.
+
+    A kernel has row ops along one dim of one shape, and the maps before, between and behind them. Maps of arguments
+    alone are computed in each kernel that reads them, others in the kernel that computes their operands. So what goes
+    through memory are results, and what row ops read along another dim or of another shape.
+    """
+    return _Division(function).kernels()
+
+
+class _Part:
+    """The steps of one kernel."""
+
+    def __init__(self, shape: Shape, rows: Rows | None) -> None:
+        self.shape = shape
+        self.rows = rows
+        self.steps: list[Step] = []
+        self.before: set[_Part] = set()
+        """The parts that it depends on, also through others."""
+        self.outputs: list[tuple[int, Result]] = []
+        """What it writes, by the positions of FusedKernel.outputs."""
+
+    @property
+    def most_results(self) -> int:
+        return FUSED_RESULTS if self.rows is None else FUSED_ROW_RESULTS
+
+
+class _Division:
+    """How the steps of a function are divided."""
+
+    def __init__(self, function: FusedFunction) -> None:
+        self._function = function
+        self._parts: list[_Part] = []
+        self._steps = {name: step for step in function.steps for name in step.names}
+        # Where a value is computed; no part has what is computed of arguments alone wherever it is read.
+        self._part_of: dict[str, _Part] = {}
+        if any(step.dim is not None for step in function.steps):
+            for step in function.steps:
+                self._place(step)
+        for position, result in enumerate(function.results):
+            self._part_for(result).outputs.append((position, result))
+        self._count = len(function.results)
+        self._values: dict[str, Source] = {}
+        for part in self._parts:
+            for name in self._read(part):
+                if name in self._part_of and name not in self._values:
+                    self._write(name)
+
+    def _write(self, name: str) -> None:
+        """Have a value written to memory for other parts: as a result, if it is one."""
+        part, dtype = self._part_of[name], self._steps[name].dtype
+        layout = Layout.contiguous(part.shape)
+        written = [position for position, result in part.outputs if result == Result(name, dtype, layout)]
+        if not written:
+            written = [self._count]
+            part.outputs.append((self._count, Result(name, dtype, layout)))
+            self._count += 1
+        self._values[name] = Source(len(self._function.tensors) + written[0], dtype, layout)
+
+    def _place(self, step: Step) -> None:
+        """Choose the part of a row op, or of a map of what parts compute."""
+        before = self._parts_before(step)
+        if step.dim is None and not before:
+            return None
+        rows = Rows.of(step)
+        for part in reversed(self._parts):
+            fits = part in before if rows is None else part.rows == rows
+            if fits and part.shape == step.shape and self._may_join(part, step):
+                return self._join(part, step)
+        part = self._new_part(step.shape, rows)
+        if rows is not None and not self._may_join(part, step):
+            # What maps compute for it goes through memory.
+            for name in dict.fromkeys(step.operands):
+                operand = self._steps.get(name)
+                if operand is not None and name not in self._part_of:
+                    self._join(self._new_part(operand.shape, None, before=part), operand)
+        self._join(part, step)
+        return None
+
+    def _new_part(self, shape: Shape, rows: Rows | None, before: _Part | None = None) -> _Part:
+        part = _Part(shape, rows)
+        self._parts.insert(len(self._parts) if before is None else self._parts.index(before), part)
+        return part
+
+    def _parts_before(self, step: Step) -> set[_Part]:
+        return {self._part_of[name] for name in self._closure([step]) if name in self._part_of}
+
+    def _closure(self, steps: Iterable[Step]) -> Iterator[str]:
+        """The names that steps read and those of what is computed for these, down to what parts have computed."""
+        seen: set[str] = set()
+        names = [name for step in steps for name in (*step.operands, *step.parameters)]
+        while names:
+            name = names.pop()
+            if name in seen:
+                continue
+            seen.add(name)
+            yield name
+            if name in self._steps and name not in self._part_of:
+                step = self._steps[name]
+                names += *step.operands, *step.parameters
+
+    def _read(self, part: _Part) -> list[str]:
+        """What a part reads: arguments, numbers and values of other parts."""
+        own = {name for step in part.steps for name in step.names}
+        outputs = [result.name for _, result in part.outputs if result.name not in own]
+        free = [self._steps[name] for name in outputs if name in self._steps and name not in self._part_of]
+        names = dict.fromkeys([*self._closure([*part.steps, *free]), *outputs])
+        return [name for name in names if name not in own and (name not in self._steps or name in self._part_of)]
+
+    def _may_join(self, part: _Part, step: Step) -> bool:
+        """Return True if a part can compute a step too."""
+        others = self._parts_before(step) - {part}
+        if any(part in other.before for other in others):
+            return False
+        joined = _Part(part.shape, part.rows)
+        joined.steps = [*part.steps, step]
+        read, function = self._read(joined), self._function
+        sources = [name for name in read if name not in function.numbers]
+        words = sum(function.numbers[name].words for name in read if name in function.numbers)
+        if part.rows is None:
+            return len(sources) <= FUSED_SOURCES and words <= FUSED_NUMBERS
+        steps = [self._steps[name] for name in self._closure([step]) if name in self._steps]
+        dtypes = {dtype for each in (*steps, step) for dtype in (each.dtype, each.operand_dtype)}
+        dtypes |= {function.sources[name].dtype for name in read if name in function.sources}
+        dtypes |= {function.numbers[name].dtype for name in read if name in function.numbers}
+        is_exact = all(map(part.rows.has_room_for, dtypes))
+        return is_exact and len(sources) <= FUSED_ROW_SOURCES and words <= FUSED_NUMBERS
+
+    def _join(self, part: _Part, step: Step) -> None:
+        others = self._parts_before(step) - {part}
+        part.before |= others.union(*[other.before for other in others])
+        for other in self._parts:
+            if part in other.before:
+                other.before |= part.before
+        part.steps.append(step)
+        self._part_of |= dict.fromkeys(step.names, part)
+
+    def _part_for(self, result: Result) -> _Part:
+        """The part that writes a result: the one that computes it, or one of its shape that reads the same."""
+        name, shape = result.name, result.layout.shape
+        own = self._part_of.get(name)
+        is_whole = result.layout.is_contiguous
+        if own is not None and is_whole and own.shape == shape:
+            return own
+        computed = {part: {*self._closure(part.steps)} for part in self._parts} if own is None and is_whole else {}
+        for part, names in computed.items():
+            if name in names and part.shape == shape and self._steps.get(name) is not None:
+                return part
+        before = set() if own is None else {own, *own.before}
+        for part in self._parts:
+            if part.rows is None and not part.steps and part.shape == shape and part.before == before:
+                return part
+        part = self._new_part(shape, None)
+        part.before = before
+        return part
+
+    def kernels(self) -> list[FusedKernel]:
+        """The kernels, each behind those that it depends on."""
+        function = self._function
+        kernels = []
+        for part in sorted(self._parts, key=lambda part: len(part.before)):
+            steps = [step for step in function.steps if self._part_of.get(step.names[0], part) is part]
+            sources = {name: source for name, source in self._values.items() if self._part_of[name] is not part}
+            sources |= function.sources
+            for begin in range(0, len(part.outputs), part.most_results):
+                outputs = part.outputs[begin : begin + part.most_results]
+                results = [result for _, result in outputs]
+                kernel = FusedFunction(function.name, function.tensors, sources, function.numbers, steps, results)
+                kernels.append(FusedKernel(kernel, [position for position, _ in outputs], part.rows))
+        return kernels

@@ -1,0 +1,173 @@
+"""Fused functions of maps and row ops: the bits of their ops one by one, and which of them share a kernel."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Sequence
+from typing import Any, Final, NamedTuple
+
+import numpy as np
+import pytest
+import tallow as tl
+from tallow import DType, Tensor
+from tallow.kernels.constants import FUSED_ROW_SOURCES, ROWS
+from tallow.runtime.backends.gpu_backend.ops import fused
+from tallow.runtime.graph.traced import Trace
+from tallow.runtime.program.fused_function import FusedFunction
+from tallow.runtime.program.values import Operand, Parameter
+
+from .programs import Stored, built, kernels
+
+Compute = Callable[..., Any]
+# The row ops of one operand, which are tensor methods.
+ROW_METHODS: Final = [name for name in ROWS if hasattr(Tensor, name)]
+MAPS: Final[list[Compute]] = [
+    lambda x: x.exp().clamp(0, 10),
+    lambda x: x * 0.5,
+    lambda x: x.silu(),
+    lambda x: -x,
+    lambda x: x.sqr().clamp(0, 9),
+    lambda x: x.gelu(),
+]
+PAIRS: Final[list[Compute]] = [
+    lambda x, y: x + y,
+    lambda x, y: x * y,
+    lambda x, y: x.maximum(y),
+    lambda x, y: (x > y).where(x, y),
+    lambda x, y: (x < y).to_dtype(x.dtype) * y,
+]
+SHAPES: Final = [(4, 16), (7, 33), (3, 1), (2, 5000), (5, 1024), (3, 40, 8), (2, 9, 6), (1, 70001), (33, 37), (0, 5)]
+
+
+class Case(NamedTuple):
+    """A function of four tensors and a number, and arguments for it."""
+
+    function: Compute
+    arguments: list[Any]
+
+
+def case(device: tl.Device, seed: int) -> Case:
+    """A function of maps and row ops in any order, of operands of any layouts."""
+    chosen, normal = random.Random(seed), np.random.default_rng(seed)
+    dtype, shape = chosen.choice(["f32", "bf16", "f16", "f64"]), chosen.choice(SHAPES)
+    dims = chosen.choice([(-1,), (-1,), (0, -1)])
+    others = ["f64", "f32"] if dtype == "f64" else ["f32", "bf16", "f16"]
+    steps = [
+        (chosen.choice(["map", "map", "pair", "pair", "row", "row", "cast"]), chosen.random(), chosen.random())
+        for _ in range(chosen.randrange(2, 9))
+    ]
+    count, numbers = chosen.randrange(1, 4), [chosen.random() for _ in steps]
+
+    def pick(values: Sequence[Any], number: float) -> Any:
+        return values[int(number * len(values))]
+
+    def function(*given: Any) -> tuple[Any, ...]:
+        *values, scale = given
+        for (kind, first, second), number in zip(steps, numbers, strict=True):
+            # Most often what was computed last.
+            x, y = values[-1 - int(first**2 * len(values))], pick(values, second)
+            if kind == "map":
+                values.append(pick(MAPS, number)(x))
+            elif kind == "pair":
+                values.append(pick(PAIRS, number)(x, y.to_dtype(x.dtype)))
+            elif kind == "row":
+                values.append(getattr(x, pick(ROW_METHODS, number))(pick(dims, second)) * scale)
+            else:
+                values.append(x.to_dtype(pick(others, number)))
+        return tuple(values[-count:])
+
+    def tensor(*sizes: int) -> Tensor:
+        return Tensor(normal.standard_normal(sizes).astype("f4"), device=device).to_dtype(dtype)
+
+    *outer, length = shape
+    x = {
+        "dense": lambda: tensor(*shape),
+        "sliced": lambda: tensor(*outer, length + 3).narrow(-1, 1, length),
+        "transposed": lambda: tensor(*shape[::-1]).permute(*reversed(range(len(shape)))),
+    }[chosen.choice(["dense", "sliced", "transposed"])]()
+    row, column = tensor(*[1] * len(outer), length).broadcast_as(shape), tensor(*outer, 1).broadcast_as(shape)
+    return Case(function, [x, row, column, tensor(*shape), 0.75])
+
+
+def check(device: tl.Device, seed: int) -> None:
+    function, arguments = case(device, seed)
+    compiled, expected = tl.fuse(function), function(*arguments)
+    for _ in range(2):
+        for made, right in zip(compiled(*arguments), expected, strict=True):
+            assert made.dtype is right.dtype
+            np.testing.assert_array_equal(made.to_dtype("f64").numpy(), right.to_dtype("f64").numpy())
+
+
+@pytest.mark.parametrize("seed", range(40))
+def test_fused_rows_give_the_bits_of_their_ops_on_the_cpu(seed: int) -> None:
+    check(tl.Device.cpu(), seed)
+
+
+@pytest.mark.parametrize("seed", [*range(3), *(pytest.param(seed, marks=pytest.mark.full) for seed in range(3, 120))])
+def test_fused_rows_give_the_bits_of_their_ops(gpu: Any, seed: int) -> None:
+    check(tl.Device(gpu), seed)
+
+
+def traced(function: Compute, *shapes: Sequence[int], dtype: str = "f32") -> FusedFunction:
+    """What a function of tensors of some shapes computes, broadcast to the first shape."""
+    trace = Trace("composed", tl.Device.cpu(), ())
+    tensors = [Tensor(np.zeros(shape), dtype=dtype).broadcast_as(shapes[0]) for shape in shapes]
+    made = function(*trace.stand_ins(tensors))
+    return trace.function(made if isinstance(made, tuple) else [made])
+
+
+def launched(function: FusedFunction) -> list[str]:
+    """The kernels of a function, by how their names end."""
+    tensors = [Operand(Stored(DType.F32, 1 << 20), layout) for layout in function.tensors]
+    numbers = [Parameter(len(tensors) + place) for place in range(len(function.computed_numbers))]
+    return [name.partition("f32_")[2] for name in kernels(built(fused.fused, function, *tensors, *numbers))]
+
+
+ROWS_OF_64: Final = (128, 64)
+ONE_KERNEL: Final[list[Compute]] = [
+    lambda x, y: (x * 2 + y).softmin(-1),
+    lambda x, y: (x + y).softmin(-1).silu() * y,
+    lambda x, y: (x.softmin(-1) * y).softmin(1),
+    lambda x, y: x.softmin(-1) - y.exp().softmin(-1),
+    lambda x, y: (x + y, (x + y).softmin(-1).to_dtype("bf16")),
+    lambda x, y: (x > y).where(x, y).to_dtype("f16").to_dtype("f32").softmin(-1) > 0.5,
+]
+
+
+@pytest.mark.parametrize("function", ONE_KERNEL)
+def test_maps_and_rows_of_one_dim_and_shape_are_one_kernel(function: Compute) -> None:
+    for other in (ROWS_OF_64, (1, 64), (128, 1)):
+        assert launched(traced(function, ROWS_OF_64, other)) == ["vector2"]
+
+
+@pytest.mark.parametrize(
+    ("function", "expected"),
+    [
+        # Rows along another dim read what was written.
+        (lambda x: (x * 2).softmin(1).exp().softmin(0) + x, ["vector2", "columns8"]),
+        (lambda x: x.softmin(1) + x.softmin(0), ["vector2", "columns8"]),
+        # The order of a sum follows from the dtype.
+        (lambda x: x.to_dtype("bf16").softmin(1).to_dtype("f32").softmin(1), 2),
+        # What rows of f32 have no room for.
+        (lambda x: x.to_dtype("i64").to_dtype("f32").softmin(1).to_dtype("f64"), 3),
+        (lambda x: (x.softmin(1), x.narrow(0, 1, 5)), ["vector2", ""]),
+    ],
+)
+def test_a_function_is_divided_where_rows_differ(function: Compute, expected: list[str] | int) -> None:
+    found = launched(traced(function, ROWS_OF_64))
+    assert (len(found) if isinstance(expected, int) else found) == expected
+
+
+def test_many_operands_are_several_kernels() -> None:
+    def total(*tensors: Tensor) -> Tensor:
+        return sum(tensors[1:], tensors[0]).softmin(-1)
+
+    for count, kernel_count in ((FUSED_ROW_SOURCES, 1), (FUSED_ROW_SOURCES + 1, 2)):
+        assert len(launched(traced(total, *[ROWS_OF_64] * count))) == kernel_count
+
+
+def test_a_program_of_rows_is_readable() -> None:
+    function = traced(lambda x: (x * 2).softmin(1), ROWS_OF_64)
+    text = str(built(fused.fused, function, Operand(Stored(DType.F32, 128 * 64), function.tensors[0])))
+    assert text.splitlines()[0] == "fused(x0: f32[8192]):"
+    assert "_f32_vector2 on " in text
