@@ -91,6 +91,54 @@ def test_the_zeros_of_the_padding_take_part(monkeypatch: pytest.MonkeyPatch) -> 
         np.testing.assert_array_equal(got, expected)
 
 
+# Groups and channels of each, and for both dims the size, kernel, padding in front, result, stride and dilation.
+GROUPED = [
+    (1, (20, 16), ((27, 3, 1, 27, 1, 1), (30, 3, 1, 30, 1, 1))),
+    (4, (8, 16), ((27, 3, 0, 12, 2, 2), (30, 5, 2, 15, 2, 1))),
+    (48, (1, 1), ((20, 3, 1, 20, 1, 1), (33, 3, 1, 17, 2, 1))),
+    # No tap lies inside for all windows, nor a window for all taps.
+    (48, (1, 1), ((9, 3, 8, 21, 1, 1), (60, 3, 1, 60, 1, 1))),
+]
+
+
+@needs_onednn
+@pytest.mark.parametrize("dtype", [tl.DType.BF16, tl.DType.F32])
+@pytest.mark.parametrize(("groups", "channels", "dims"), GROUPED)
+def test_groups_and_gradients(
+    groups: int,
+    channels: tuple[int, int],
+    dims: tuple[tuple[int, ...], ...],
+    dtype: tl.DType,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    sizes, kernel, padding, result, stride, dilation = zip(*dims, strict=True)
+    inner, outer = channels
+    shape, taps = (2, groups * inner, *sizes), (groups * outer, inner, *kernel)
+    params = tl.ParamsConvolution(shape, taps, result, padding, stride, dilation, groups)
+    x, w, g = (integers(*each).to_dtype(dtype) for each in (shape, taps, params.out_dims))
+
+    def convolved(method: str, first: tl.Tensor, second: tl.Tensor, shape: tuple[int, ...]) -> tl.Tensor:
+        call = getattr(first._storage, method)
+        return tl.Tensor.from_storage(call(first._layout, second._storage, second._layout, params), shape)
+
+    calls = {
+        "convolution": (x, w, params.out_dims),
+        "convolution_gradient_input": (g, w, params.input_dims),
+        "convolution_gradient_weight": (x, g, params.kernel_dims),
+    }
+    spoiled = {"convolution": w, "convolution_gradient_weight": g}
+    for method, (first, second, shape) in calls.items():
+        expected = without_onednn(monkeypatch, lambda args=(method, first, second, shape): convolved(*args))
+        np.testing.assert_array_equal(convolved(method, first, second, shape).float().numpy(), expected)
+        if method in spoiled:
+            # At the first element, which zeros of the padding meet.
+            array = second.float().numpy()
+            array[0, 0, 0, 0] = np.inf
+            other = tl.Tensor(array).to_dtype(dtype)
+            expected = without_onednn(monkeypatch, lambda args=(method, first, other, shape): convolved(*args))
+            np.testing.assert_array_equal(convolved(method, first, other, shape).float().numpy(), expected)
+
+
 @needs_onednn
 @pytest.mark.usefixtures("threads")
 def test_the_same_bits_at_every_call() -> None:

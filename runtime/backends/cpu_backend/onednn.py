@@ -26,15 +26,20 @@ _DTYPES: Final = DType.known({"f16": 1, "bf16": 2, "f32": 3})
 _CPU: Final = 1
 _IN_ORDER: Final = 1
 _ANY_LAYOUT: Final = 1
+_TRAINING: Final = 64
 _INFERENCE: Final = 96
-_ALGORITHMS: Final = {"convolution": 1, "deconvolution": 0xA}
+_OF_WEIGHT: Final = "convolution_gradient_weight"
+_ALGORITHMS: Final = {"convolution": 1, _OF_WEIGHT: 1, "deconvolution": 0xA}
 _STRICT: Final = 0
 _OWN_SCRATCHPAD: Final = 1
 _IMPLEMENTATION: Final = 8
-_LAYOUTS: Final = {"source": 129, "weights": 131, "result": 133, "scratchpad": 136}
-_SOURCE, _RESULT, _WEIGHTS, _BIAS, _SCRATCHPAD = 1, 17, 33, 41, 80
+_SOURCE, _RESULT, _BIAS, _SCRATCHPAD = 1, 17, 41, 80
+_SCRATCHPAD_LAYOUT: Final = 136
+# For each operand, its argument of a primitive and the query for its layout.
+_FORWARD: Final = {"source": (_SOURCE, 129), "weights": (33, 131), "result": (_RESULT, 133)}
+_GRADIENT_WEIGHT: Final = {"source": (_SOURCE, 129), "weights": (145, 134), "result": (161, 132)}
 # The instructions that an implementation is named after, without which tallow's own kernels are as quick.
-_INSTRUCTIONS: Final = DType.known({"f16": ("fp16",), "bf16": ("bf16", "amx", "fp16"), "f32": ("brg", "jit:")})
+_INSTRUCTIONS: Final = DType.known({"f16": ("fp16",), "bf16": ("bf16", "amx", "fp16"), "f32": ("avx", "brg", "jit:")})
 _ALIGNMENT: Final = 64
 
 
@@ -61,7 +66,10 @@ class Window(NamedTuple):
 
 
 class Problem(NamedTuple):
-    """What is to be made; a product has no window, and only products may have a bias."""
+    """What is to be made; a product has no window, and only products may have a bias.
+
+    For the gradient of a convolution's kernel the gradient of its result takes the place of the weights.
+    """
 
     name: str
     dtype: DType
@@ -227,30 +235,43 @@ class _Compiled:
         attributes = self._made("primitive_attr", "dnnl_primitive_attr_create")
         self._onednn.call("dnnl_primitive_attr_set_fpmath_mode", attributes, _STRICT)
         self._onednn.call("dnnl_primitive_attr_set_scratchpad_mode", attributes, _OWN_SCRATCHPAD)
-        described = self._described(problem, there, attributes)
-        if not any(word in self._implementation(described) for word in _INSTRUCTIONS[problem.dtype]):
+        described = self._chosen(problem, there, attributes)
+        if described is None:
             return False
-        arguments = [(_SOURCE, "source"), (_WEIGHTS, "weights"), (_RESULT, "result")]
-        behind: tuple[str, str] | None = None
-        for place, (argument, name) in enumerate(arguments):
-            wanted = self._queried(described, name)
-            if self._library.dnnl_memory_desc_equal(wanted, self._layouts[name]):
-                continue
-            self._layouts[f"own {name}"] = wanted
-            arguments[place] = argument, f"own {name}"
-            if name == "result":
-                behind = f"own {name}", name
-            else:
-                self._reorder(name, f"own {name}", attributes)
+        arguments = []
+        result = "result"
+        for name, (argument, query) in (_FORWARD if problem.name != _OF_WEIGHT else _GRADIENT_WEIGHT).items():
+            wanted, own = self._queried(described, query), name
+            if not self._library.dnnl_memory_desc_equal(wanted, self._layouts[name]):
+                own = f"own {name}"
+                self._layouts[own] = wanted
+                if name == "result":
+                    result = own
+                else:
+                    self._reorder(name, own, attributes)
+            arguments.append((argument, own))
         if problem.bias is not None:
             arguments.append((_BIAS, "bias"))
         self._add("primitive", described, arguments)
-        if behind is not None:
-            self._reorder(*behind, attributes)
+        if result != "result":
+            self._reorder(result, "result", attributes)
         return True
 
-    def _described(self, problem: Problem, there: dict[str, Memory], attributes: ctypes.c_void_p) -> ctypes.c_void_p:
-        """The descriptor of the primitive."""
+    def _chosen(
+        self, problem: Problem, there: dict[str, Memory], attributes: ctypes.c_void_p
+    ) -> ctypes.c_void_p | None:
+        """The descriptor of the primitive; None where oneDNN's implementations are slow."""
+        # For inference oneDNN prefers channels last, to which it is slow to convert.
+        is_channels_first = problem.window is not None and problem.source.strides[-1] == 1
+        for kind in (_TRAINING, _INFERENCE) if is_channels_first else (_INFERENCE,):
+            described = self._described(problem, there, attributes, kind)
+            if any(word in self._implementation(described) for word in _INSTRUCTIONS[problem.dtype]):
+                return described
+        return None
+
+    def _described(
+        self, problem: Problem, there: dict[str, Memory], attributes: ctypes.c_void_p, kind: int
+    ) -> ctypes.c_void_p:
         engine = self._onednn.engine
         if problem.window is None:
             layouts = [self._layouts.get(name) for name in ("source", "weights", "bias", "result")]
@@ -258,9 +279,15 @@ class _Compiled:
         source, weights, result = (self._any(there[name], problem.dtype) for name in ("source", "weights", "result"))
         stride, dilation, before, after = problem.window
         steps = [_numbers(each) for each in (stride, [size - 1 for size in dilation], before, after)]
+        algorithm = _ALGORITHMS[problem.name]
+        if problem.name == _OF_WEIGHT:
+            return self._made(
+                "primitive_desc", "dnnl_convolution_backward_weights_primitive_desc_create",
+                engine, algorithm, source, result, None, weights, *steps, None, attributes,
+            )  # fmt: skip
         return self._made(
             "primitive_desc", f"dnnl_{problem.name}_forward_primitive_desc_create",
-            engine, _INFERENCE, _ALGORITHMS[problem.name], source, weights, None, result, *steps, attributes,
+            engine, kind, algorithm, source, weights, None, result, *steps, attributes,
         )  # fmt: skip
 
     def _any(self, memory: Memory, dtype: DType) -> ctypes.c_void_p:
@@ -272,8 +299,8 @@ class _Compiled:
         self._onednn.call("dnnl_primitive_desc_query", described, _IMPLEMENTATION, 0, ctypes.byref(name))
         return (name.value or b"").decode()
 
-    def _queried(self, described: ctypes.c_void_p, name: str) -> ctypes.c_void_p:
-        return ctypes.c_void_p(self._library.dnnl_primitive_desc_query_md(described, _LAYOUTS[name], 0))
+    def _queried(self, described: ctypes.c_void_p, query: int) -> ctypes.c_void_p:
+        return ctypes.c_void_p(self._library.dnnl_primitive_desc_query_md(described, query, 0))
 
     def _reorder(self, source: str, target: str, attributes: ctypes.c_void_p) -> None:
         engine = self._onednn.engine
@@ -285,7 +312,7 @@ class _Compiled:
 
     def _add(self, name: str, described: ctypes.c_void_p, arguments: list[tuple[int, str]]) -> None:
         scratchpad = f"scratchpad of {name}"
-        self._layouts[scratchpad] = self._queried(described, "scratchpad")
+        self._layouts[scratchpad] = self._queried(described, _SCRATCHPAD_LAYOUT)
         primitive = self._made("primitive", "dnnl_primitive_create", described)
         self._steps.append(_Step(primitive, (*arguments, (_SCRATCHPAD, scratchpad))))
 

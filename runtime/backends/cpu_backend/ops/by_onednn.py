@@ -16,7 +16,7 @@ from ....core.layout import Layout
 from ....host.weights import FEW_ROWS
 from ....program.builder import ProgramBuilder
 from ....program.program import Results
-from ....program.values import Buffer, Operand
+from ....program.values import Buffer, Operand, dense
 from ..kernels import HostKernels
 from ..onednn import Memory, Onednn, Problem, Window
 from . import conv, native_conv, native_matmul
@@ -69,7 +69,14 @@ def convolve(
 ) -> Buffer | None:
     """As `conv.convolve`; None where oneDNN has no quick way."""
     otherwise = _otherwise(native_conv.convolve, conv.convolve, x, kernel, params)
-    return _convolve(build, onednn, "convolution", x, kernel, params.general, otherwise)
+    params = params.general
+    images = params.as_images
+    memories = _images(x, images), _kernels(kernel.layout, images), Memory.dense(images.out_dims)
+    result = _convolve(build, onednn, "convolution", x, kernel, memories, images, otherwise)
+    if result is not None and params.is_padded:
+        inside = _first_inside(params, params.result_sizes, params.stride, params.kernel, params.dilation)
+        _check_padding(build, dense(result, params.out_dims), 0, inside, kernel, otherwise)
+    return result
 
 
 def convolve_transposed(
@@ -77,7 +84,43 @@ def convolve_transposed(
 ) -> Buffer | None:
     """As `conv.convolve_transposed`; None where oneDNN has no quick way."""
     otherwise = _otherwise(native_conv.convolve_transposed, conv.convolve_transposed, x, kernel, params)
-    return _convolve(build, onednn, "deconvolution", x, kernel, params.general, otherwise)
+    images = params.general.as_images
+    transposed = _kernels(kernel.layout, images, is_transposed=True)
+    memories = _images(x, images), transposed, Memory.dense(images.input_dims)
+    return _convolve(build, onednn, "deconvolution", x, kernel, memories, images, otherwise)
+
+
+def gradient_weight(
+    build: ProgramBuilder, onednn: Onednn, x: Operand, gradient: Operand, params: ParamsConvolution
+) -> Buffer | None:
+    """As `conv.gradient_weight`; None where oneDNN has no quick way."""
+    otherwise = partial(native_conv.by_numpy, function=conv.gradient_weight, arguments=(x, gradient, params))
+    images = params.as_images
+    kernels = _kernels(Layout.contiguous(params.kernel_dims), images)
+    memories = _images(x, images), _images(gradient, images), kernels
+    result = _convolve(build, onednn, "convolution_gradient_weight", x, gradient, memories, images, otherwise)
+    if result is not None and params.is_padded:
+        inside = _first_inside(params, params.kernel, params.dilation, params.result_sizes, params.stride)
+        _check_padding(build, dense(result, params.kernel_dims), 1, inside, gradient, otherwise)
+    return result
+
+
+def _images(x: Operand, params: ParamsConvolution) -> Memory | None:
+    return _memory(x.as_rank(len(params.input_dims)).layout)
+
+
+def _kernels(layout: Layout, params: ParamsConvolution, *, is_transposed: bool = False) -> Memory | None:
+    """The kernel as oneDNN has those of groups: with a dim for these in front; transposed, channels change places."""
+    groups, (inner, outer) = params.groups, params.channels
+    steps = layout.strides[2:]
+    channels, strides = (outer, inner), (layout.strides[0], layout.strides[1])
+    if is_transposed:
+        channels, strides = channels[::-1], strides[::-1]
+    taps = (0,) * (len(params.kernel) - len(steps)) + steps
+    of_group = Layout((*channels, *params.kernel), (*strides, *taps), layout.start_offset)
+    if groups == 1:
+        return _memory(of_group)
+    return _memory(Layout((groups, *of_group.shape), (outer * layout.strides[0], *of_group.strides), 0))
 
 
 def _convolve(
@@ -85,28 +128,63 @@ def _convolve(
     onednn: Onednn,
     name: str,
     x: Operand,
-    kernel: Operand,
+    other: Operand,
+    memories: tuple[Memory | None, Memory | None, Memory | None],
     params: ParamsConvolution,
     otherwise: partial[Results],
 ) -> Buffer | None:
-    params = params.as_images
-    rank = len(params.input_dims)
-    source, weights = x.as_rank(rank), kernel.as_rank(rank)
-    groups, (inner, outer), (kernel_outer, *rest) = params.groups, params.channels, weights.strides
-    forms = (outer, inner), (kernel_outer, rest[0])
-    (rows, columns), steps = forms if name == "convolution" else (forms[0][::-1], forms[1][::-1])
-    grouped = weights.relaid((groups, rows, columns, *params.kernel), (outer * kernel_outer, *steps, *rest[1:]))
-    layout = grouped.layout if groups > 1 else grouped.layout.narrow(0, 0, 1).squeeze(0)
-    window = Window(params.stride, params.dilation, params.padding, params.padding_after)
-    images, transposed = _memory(source.layout), _memory(layout)
-    if images is None or transposed is None:
+    source, weights, result = memories
+    if source is None or weights is None or result is None:
         return None
-    result = Memory.dense(params.out_dims if name == "convolution" else params.input_dims)
-    problem = Problem(name, x.dtype, images, transposed, result, window=window)
-    products = math.prod(params.out_dims) * inner * params.taps
-    # The zeros of the padding take part, which oneDNN leaves out.
-    finite = kernel if params.is_padded and name == "convolution" else None
-    return _solve(build, onednn, problem, [x, kernel], products, otherwise, finite)
+    window = Window(params.stride, params.dilation, params.padding, params.padding_after)
+    problem = Problem(name, x.dtype, source, weights, result, window=window)
+    products = math.prod(params.out_dims) * params.channels[0] * params.taps
+    return _solve(build, onednn, problem, [x, other], products, otherwise)
+
+
+def _first_inside(
+    params: ParamsConvolution,
+    counts: Sequence[int],
+    steps: Sequence[int],
+    lengths: Sequence[int],
+    spacings: Sequence[int],
+) -> list[int] | None:
+    """Along each dim, the first window of `counts` that meets no padding; None if some dim has none.
+
+    Windows are `steps` apart and have `lengths` elements of the input, which are `spacings` apart.
+    """
+    first = [-(-padding // step) for padding, step in zip(params.padding, steps, strict=True)]
+    ends = [
+        index * step - padding + (length - 1) * spacing
+        for index, step, padding, length, spacing in zip(first, steps, params.padding, lengths, spacings, strict=True)
+    ]
+    is_inside = all(index < count for index, count in zip(first, counts, strict=True))
+    return first if is_inside and all(end < size for end, size in zip(ends, params.sizes, strict=True)) else None
+
+
+def _check_padding(
+    build: ProgramBuilder,
+    result: Operand,
+    dim: int,
+    inside: Sequence[int] | None,
+    multiplied: Operand,
+    otherwise: partial[Results],
+) -> None:
+    """Have the result computed otherwise if padding, whose zeros oneDNN leaves out, meets infinities or NaN.
+
+    Each of these in `multiplied` spreads to an element of the result at the index `inside`, with index 0 along `dim`.
+    """
+    witness = multiplied
+    if inside is not None:
+        layout = result.layout.narrow(dim, 0, 1)
+        for axis, index in enumerate(inside, 2):
+            layout = layout.narrow(axis, index, 1)
+        witness = Operand(result.storage, layout)
+    build.call(_is_either_finite, witness, multiplied, fallback=otherwise)
+
+
+def _is_either_finite(witness: Operand, multiplied: Operand) -> bool:
+    return are_finite(witness) or (witness is not multiplied and are_finite(multiplied))
 
 
 def _solve(
@@ -116,9 +194,8 @@ def _solve(
     operands: Sequence[Operand],
     products: int,
     otherwise: partial[Results],
-    finite: Operand | None = None,
 ) -> Buffer | None:
-    """Have oneDNN solve a problem; it is solved otherwise in a forked process, and where `finite` is not."""
+    """Have oneDNN solve a problem; it is solved otherwise in a forked process."""
     dtype = problem.dtype
     few = _FEW_OF_F32 if dtype is DType.F32 and problem.window is None else _FEW_PRODUCTS
     if products < few or Onednn.is_forked:
@@ -126,8 +203,6 @@ def _solve(
     solve = onednn.primitive(problem)
     if solve is None:
         return None
-    if finite is not None:
-        build.call(are_finite, finite, fallback=otherwise)
     result = build.empty(dtype, math.prod(problem.result.dims))
     build.call(solve, *[operand.address for operand in operands], result.address, fallback=otherwise)
     return result

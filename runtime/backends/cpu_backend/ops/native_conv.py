@@ -17,7 +17,7 @@ from .....kernels import constants, host_arguments
 from ....core.conv import Params, ParamsConvolution
 from ....host.array import bits
 from ....program.builder import ProgramBuilder
-from ....program.program import HostCall
+from ....program.program import Results
 from ....program.values import Address, Buffer, Constant, Operand
 from ..values import PRODUCTS, RUN_PARTS, THREADS
 from . import conv
@@ -64,7 +64,7 @@ class _Phase(NamedTuple):
     axis: _Axis
 
 
-def by_numpy(build: ProgramBuilder, function: Callable[..., Any], arguments: Sequence[Any]) -> HostCall:
+def by_numpy(build: ProgramBuilder, function: Callable[..., Any], arguments: Sequence[Any]) -> Results:
     """The op that a function of NumPy's is."""
     return build.host(function, *arguments)
 
