@@ -132,6 +132,8 @@ def functor_method(kind: FunctorKind, functor: Functor) -> Method:
         errors={},
         tensor=Signature(functor.name, tuple(front), "Tensor") if functor.has_front else None,
         gradient=extras.gradient,
+        batch=None,
+        unbatched=None,
         examples=(),
         owner=STORAGE,
         location=functor.location,

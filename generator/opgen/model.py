@@ -905,6 +905,14 @@ class Method:
         Of((STORAGE,)),
         "How gradients of a method follow that makes something of floats. Ops of spec/functors say their own.",
     ]
+    batch: Annotated[
+        str | None,
+        Of((STORAGE,)),
+        "What `vmap` does with a call: `leading`, if dims in front of all layouts are a batch (`dim` and `dims` move "
+        "up), as is so for ops of spec/functors; `items`, if the first dim of each layout counts items, of which there "
+        "are then more; or a function of runtime/transforms/rules.py as `rules.name`.",
+    ]
+    unbatched: Annotated[str | None, Of((STORAGE,)), "Why `vmap` refuses the method, and what to do; errors quote it."]
     examples: Annotated[
         tuple[CallExample, ...],
         Key("example"),

@@ -5,6 +5,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path, PurePosixPath
 
 from opgen.base import with_base
+from opgen.batching import check_batches
 from opgen.build import SINGLE_FILES, build
 from opgen.cache import state
 from opgen.cache.state import State
@@ -134,6 +135,7 @@ def _checked(documents: Mapping[Path, Document], sources: Sources, problems: Pro
         check_symbols(spec, sources, problems)
         check_results(spec, sources, problems)
         check_gradients(spec, sources, problems)
+        check_batches(spec, sources, problems)
         check_errors(spec, problems)
         check_rounding(spec, sources, problems)
         check_unused(spec, sources, problems)

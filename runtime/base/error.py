@@ -270,6 +270,24 @@ class GradientError(TallowError, RuntimeError):
         return f"{self.op}: {self.reason}"
 
 
+class BatchingError(TallowError, RuntimeError):
+    """A call has no meaning for a batch in `vmap`; `reason` says what to do.
+
+    >>> tl.vmap(lambda x: x * x.item())(tl.ones(2))
+    Traceback (most recent call last):
+        ...
+    tallow.BatchingError: vmap: the elements of one example cannot be read on their own, ...
+    """
+
+    def __init__(self, op: str, reason: str) -> None:
+        super().__init__(op, reason)
+        self.op = op
+        self.reason = reason
+
+    def __str__(self) -> str:
+        return f"{self.op}: {self.reason}"
+
+
 class InvalidIndex(TallowError, IndexError):
     """An index is out of range for a dim of `size` elements.
 

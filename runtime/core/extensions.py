@@ -14,6 +14,7 @@ class Extensions:
         "array_api",
         "array_namespace",
         "backward",
+        "batched_calls",
         "device_class",
         "mean_of_counted",
         "move",
@@ -33,6 +34,9 @@ class Extensions:
     # The methods of these two classes take a call over if one of its operands is recorded.
     recorded_storage: Any
     recorded_blocks: Any
+    # Of function transforms.
+    batched_calls: Any
+    """Its methods take a call over if one of its operands is batched: see `vmap`."""
     backward: Callable[..., Any]
     """What `Tensor.backward` does."""
     move: Callable[..., Any]

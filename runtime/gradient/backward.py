@@ -5,8 +5,10 @@ from __future__ import annotations
 from typing import Final
 
 from ..base.error import GradientError, ShapeMismatch
+from ..storage.calls import live_batches
 from ..tensor import Gradients, Tensor
 from ..tensor.base import require_tensors
+from ..tensor.batch import copy_per_example, levels_of
 from .node import opened
 from .recording import Mode, mode, set_mode
 from .rules import one_of
@@ -33,11 +35,15 @@ def backward(
             reason = f"the gradient of {count} elements must be given"
             raise ShapeMismatch(op, (tensor.shape,), f"{reason}; write x.sum().backward(), or x.backward(gradient)")
         gradient = Tensor._new(one_of(tensor), tensor._layout.dense)
+        if live_batches:
+            gradient = copy_per_example(gradient, tensor)
     else:
         if gradient.shape != tensor.shape:
             shapes = tensor.shape, gradient.shape
             raise ShapeMismatch(op, shapes, "the gradient has the shape of the tensor; broadcast it with broadcast_as")
         gradient = gradient.to_dtype(tensor.dtype)
+        if live_batches and {*levels_of(tensor._storage)} - {*levels_of(gradient._storage)}:
+            gradient = copy_per_example(gradient, tensor)
         if not create_graph:
             gradient = Tensor._new(opened(gradient._storage)[0], gradient._layout)
     before = mode()

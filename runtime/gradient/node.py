@@ -13,6 +13,7 @@ from ..core.extensions import extensions
 from ..core.layout import Layout
 from ..storage.calls import RECORDED, new
 from ..tensor import Tensor
+from ..tensor.batch import alias
 from .call_sites import CallSite, call_site, find, frame_at, latest, line_of
 from .recording import mode
 
@@ -271,7 +272,7 @@ def borrowed(tensors: Sequence[Tensor | None]) -> list[Tensor | None]:
 
 
 def _borrowed(storage: Storage) -> Storage:
-    another = Storage._new(opened(storage)[0].inner)
+    another = alias(opened(storage)[0])
     another.written = BORROWED
     return another
 
@@ -457,7 +458,7 @@ def rewritten(
         # Earlier nodes may have saved the storage, which from now on shows what this node made.
         storage.written = node.number, node.site
         _Writes.note(node.number)
-        storage.value = value = watched(Storage._new(storage.inner))
+        storage.value = value = watched(alias(storage))
     else:
         # The plain storage is one whose writes are noted.
         node.site = value.written[1]

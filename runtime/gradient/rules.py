@@ -144,7 +144,7 @@ def _windows(x: Tensor, counts: Sequence[int], kernel_size: tuple[int, int], str
 
 def averaged(g: Tensor, shape: Sequence[int], kernel_size: tuple[int, int], stride: tuple[int, int]) -> Tensor:
     """That of what windows averaged."""
-    found = Tensor.zeros(shape, dtype=g.dtype.compute, device=g.device)
+    found = g._new_full(shape, dtype=g.dtype.compute)
     if g.elem_count:
         share = widened(g) / (kernel_size[0] * kernel_size[1])
         for view in _windows(found, g.shape[2:], kernel_size, stride):
@@ -164,7 +164,7 @@ def largest(
 
     `is_element` is false in padding, which takes none.
     """
-    found = Tensor.zeros(x.shape, dtype=g.dtype.compute, device=g.device)
+    found = g._new_full(x.shape, dtype=g.dtype.compute)
     if not g.elem_count:
         return found.to_dtype(g.dtype)
     counts = g.shape[2:]
@@ -187,7 +187,7 @@ def stretched(g: Tensor, shape: Sequence[int]) -> Tensor:
         size, new = shape[dim], g.shape[dim]
         if size != new:
             places = Tensor.arange(new, device=g.device) * size // new
-            zeros = Tensor.zeros((*g.shape[:dim], size, *g.shape[dim + 1 :]), dtype=g.dtype, device=g.device)
+            zeros = g._new_full((*g.shape[:dim], size, *g.shape[dim + 1 :]))
             g = zeros.index_add(places, g, dim)
     return g
 
@@ -197,7 +197,7 @@ def interpolated(
 ) -> Tensor:
     """That of what was interpolated: the transposes of the matrices that interpolate rows and columns."""
     if not g.elem_count:
-        return Tensor.zeros(shape, dtype=g.dtype, device=g.device)
+        return g._new_full(shape)
     wide = widened(g)
     if shape[2] != g.shape[2]:
         wide = _interpolation(wide, shape[2], g.shape[2], align_corners, scale_h).t().matmul(wide)
@@ -223,7 +223,7 @@ def parts(g: Tensor, first: Layout, others: Sequence[Layout], dim: int) -> list[
 
 def zeros(g: Tensor, layout: Layout) -> Tensor:
     """Zeros in the shape of a layout."""
-    return Tensor.zeros(layout.shape, dtype=g.dtype, device=g.device)
+    return g._new_full(layout.shape)
 
 
 def in_order(g: Tensor, positions: Storage, layout: Layout) -> Tensor:
@@ -241,7 +241,7 @@ def put(g: Tensor, layout: Layout, indexes: Tensor, dim: int) -> Tensor | None:
 def last_put(g: Tensor, layout: Layout, indexes: Tensor, dim: int) -> Tensor:
     """That of a source whose elements a scatter wrote: of those written to one place the last is there."""
     order = Tensor.arange(indexes.elem_count, device=g.device).reshape(indexes.shape)
-    places = Tensor.zeros(layout.shape, dtype="i64", device=g.device)
+    places = indexes._new_full(layout.shape, dtype=DType.I64)
     is_there = places.scatter(indexes, order, dim).gather(indexes, dim).eq(order)
     return is_there.where(shown(g, layout).gather(indexes, dim), 0)
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from functools import partial
 from typing import Final, NamedTuple
 
 import numpy as np
@@ -13,6 +14,7 @@ from ..base.bounded_cache import BoundedCache
 from ..core.layout import Layout
 from ..core.shape import Shape
 from ..tensor import Tensor
+from ..tensor.batch import new_like
 from .recording import mode
 
 
@@ -116,13 +118,14 @@ class Sum:
         parts, self._parts = self._parts, []
         first = parts[0][0]
         if self._total is None and _are_all(tuple([way.layout for _, way in parts]), self._length):
-            storage = first.device.alloc_uninit(Shape._trusted((self._length,)), first.dtype)
+            allocate = partial(first.device.alloc_uninit, dtype=first.dtype)
+            storage = new_like(first._storage, Shape._trusted((self._length,)), allocate)
             for gradient, way in parts:
                 Tensor._new(storage, way.layout).copy_(gradient)
             self._add_whole(Tensor._new(storage, flat(self._length)))
             return
         if self._total is None:
-            self._total = Tensor.zeros(self._length, dtype=first.dtype, device=first.device)
+            self._total = first._new_full((self._length,))
         elif not self._is_own:
             self._total = self._total.copy()
         self._is_own = True

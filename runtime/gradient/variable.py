@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, ParamSpec, Self
 
 from ...gradients.storages import RecordedStorage
 from ...storage import Storage
 from ..base.error import GradientError, InvalidArgument, ShapeMismatch, TallowError, shown
 from ..core.layout import Layout
+from ..storage.calls import RECORDED
 from ..tensor import Gradients, Tensor
 from ..tensor.base import require_tensors
+from ..tensor.batch import expanded, is_at, levels
 from .node import Contributions, Node, opened, recorded_of, rule, watched
 from .recording import mode, no_grad, set_mode
 from .walk import depends_on_others
@@ -51,9 +53,7 @@ class Var(Tensor):
                 else "convert the tensor with to_dtype first"
             )
             raise GradientError("Var", f"{reason}; {mend}")
-        with no_grad():
-            value = tensor.detach().copy()._storage
-        watched(value)
+        value = watched(_value_of(tensor))
         self._storage = recorded_of(value, Node.of(value, None))  # type: ignore[assignment]
         self._layout = Layout.contiguous(tensor.shape)
 
@@ -87,10 +87,71 @@ class Var(Tensor):
         return type(self), (self.detach(),)
 
 
+def _value_of(tensor: Tensor) -> Storage:
+    """A copy of the elements of a tensor; inside of `vmap` that of each example, whose records further out stay."""
+    around = levels()
+    if not around:
+        with no_grad():
+            return tensor.detach().copy()._storage
+    storage: Any = tensor._storage
+    if storage.inner.kind == RECORDED and is_at(storage.value, around[-1]):
+        storage = storage.value
+    return expanded(Tensor._new(storage, tensor._layout).copy()._storage, around[-1])
+
+
 def is_variable(tensor: Tensor) -> bool:
     """Tell whether a tensor shows the elements of a variable."""
     inner: Any = tensor._storage.inner
     return isinstance(inner, Node) and inner.rule is None
+
+
+class FunctionCall:
+    """A call of a function in which variables stand for some tensors, of which its derivatives are worked out."""
+
+    __slots__ = ("is_recorded", "result", "sources", "variables")
+
+    def __init__(
+        self, op: str, sources: Sequence[Tensor], variables: Sequence[Var], function: Callable[[], Tensor]
+    ) -> None:
+        self.sources = sources
+        self.variables = variables
+        around = mode()
+        try:
+            set_mode(around.inside(records=True, is_inner=True))
+            result = function()
+        finally:
+            set_mode(around)
+        require_tensors(op, result=result)
+        # Elsewhere the caller has the gradient of a variable from this call.
+        is_part = any(it.is_recorded and (around.is_inner or not is_variable(it)) for it in sources)
+        value, node = opened(result._storage)
+        leaves = [each._storage.inner for each in variables]
+        self.result = result
+        self.is_recorded = around.records and (is_part or value.is_recorded or depends_on_others(node, leaves))
+        """Whether the results are recorded: they depend on other variables than those of this call."""
+
+    def gradients(self, seed: Tensor | None = None, keep: bool = False, create_graph: bool = False) -> list[Tensor]:
+        """The gradients of the variables, zeros where the result does not depend on one, given that of the result."""
+        grads: Gradients | None = None
+        if opened(self.result._storage)[1] is not None:
+            grads = self.result.backward(seed, keep=keep, create_graph=create_graph or self.is_recorded)
+        found = [None if grads is None else grads.get(each) for each in self.variables]
+        return [
+            each.detach().zeros_like() if grad is None else grad
+            for each, grad in zip(self.variables, found, strict=True)
+        ]
+
+    def finished(self, derivatives: Sequence[Tensor]) -> tuple[Tensor, tuple[Tensor, ...]]:
+        """The result and derivatives, which depend on what the variables stood for."""
+        # The elements may be those of a variable.
+        result = self.result.copy() if is_variable(self.result) else self.result
+        if not self.is_recorded:
+            return result.detach(), tuple(derivatives)
+        for variable, source in zip(self.variables, self.sources, strict=True):
+            leaf: Node = variable._storage.inner
+            leaf.inputs = opened(source._storage)[1], source._layout
+            leaf.rule = _argument
+        return result, tuple(derivatives)
 
 
 def value_and_grad(function: Callable[P, Tensor]) -> Callable[P, tuple[Tensor, tuple[Tensor, ...]]]:
@@ -131,31 +192,8 @@ def value_and_grad(function: Callable[P, Tensor]) -> Callable[P, tuple[Tensor, t
             kinds = ", ".join(shown(argument) for argument in (*arguments, *named.values())) or "nothing"
             reason = f"no argument is a Tensor of floats, but {kinds}; give tensors as arguments of their own"
             raise InvalidArgument("value_and_grad", reason)
-        around = mode()
-        try:
-            set_mode(around.inside(records=True, is_inner=True))
-            result = function(*given, **given_by_name)
-        finally:
-            set_mode(around)
-        require_tensors("value_and_grad", result=result)
-        leaves = [each._storage.inner for each in variables]
-        # Elsewhere the caller has the gradient of a variable from this call.
-        is_part = any(it.is_recorded and (around.is_inner or not is_variable(it)) for it in sources)
-        is_recorded = around.records and (is_part or depends_on_others(result, leaves))
-        grads: Gradients = result.backward(create_graph=is_recorded)
-        found = [grads.get(each) for each in variables]
-        gradients = [
-            each.detach().zeros_like() if grad is None else grad for each, grad in zip(variables, found, strict=True)
-        ]
-        if is_variable(result):
-            # The elements are those of a variable.
-            result = result.copy()
-        if not is_recorded:
-            return result.detach(), tuple(gradients)
-        for leaf, source in zip(leaves, sources, strict=True):
-            leaf.inputs = opened(source._storage)[1], source._layout
-            leaf.rule = _argument
-        return result, tuple(gradients)
+        it = FunctionCall("value_and_grad", sources, variables, lambda: function(*given, **given_by_name))
+        return it.finished(it.gradients())
 
     return call
 

@@ -196,9 +196,9 @@ def owns(node: Node, operand: int, handle: Callable[[], object] | None) -> bool:
     return True
 
 
-def depends_on_others(tensor: Tensor, variables: Collection[Node]) -> bool:
-    """Tell whether a tensor depends on another variable than these."""
-    return any(node.rule is None and node not in variables for node in _nodes(opened(tensor._storage)[1]))
+def depends_on_others(root: Node | None, variables: Collection[Node]) -> bool:
+    """Tell whether what a node stands for depends on another variable than these."""
+    return any(node.rule is None and node not in variables for node in _nodes(root))
 
 
 def _nodes(root: Node | None) -> Iterator[Node]:

@@ -137,8 +137,8 @@ class Fused:
         found = self._kinds.get(tuple(key))
         traced = None if found is None else found.only or found.find(numbers)
         if traced is None:
-            if any(type(value) is Tensor and value._storage.is_recorded for value in given):
-                # One by one, so that each op is recorded.
+            if any(type(value) is Tensor and value._storage.is_wrapped for value in given):
+                # One by one, so that each op is recorded, or done for each example.
                 return self._function(*arguments, **named)
             traced = self._trace(tuple(key), arguments, named, numbers)
         device = inners[0].device

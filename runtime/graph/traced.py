@@ -26,6 +26,7 @@ from ..core.conversion import conversion
 from ..core.layout import Layout
 from ..core.shape import Shape
 from ..program.fused_function import FusedFunction, Number, Result, Source, Step
+from ..storage.calls import TRACED
 from ..tensor import Tensor
 from ..tensor.base import TensorBase
 from ..tensor.number import NumberLike, as_number
@@ -128,7 +129,7 @@ class Trace:
 class _Inner:
     """What stands for a backend's storage."""
 
-    kind = -1
+    kind = TRACED
     length = 0
 
     def __init__(self, trace: Trace, dtype: DType) -> None:
@@ -147,6 +148,7 @@ class TracedStorage(Storage):
     __slots__ = ("name", "place", "shape")
 
     is_recorded = False
+    is_wrapped = False
 
     inner: _Inner  # type: ignore[assignment]
     name: str

@@ -17,7 +17,7 @@ from ..core.extensions import extensions
 from ..program.builder import Op
 from ..program.program import HostCall
 from ..program.values import Buffer
-from .calls import Calls
+from .calls import Calls, live_batches
 
 P = ParamSpec("P")
 Blocks = TypeVar("Blocks", bound=BackendBlocks)
@@ -40,8 +40,8 @@ class QStorageBase(Calls, Generic[Blocks, Elements, Device]):
 
     @property
     def recorded(self) -> type[Self]:
-        """The class whose methods take a call over if one of its operands is recorded."""
-        recorded: type[Self] = extensions.recorded_blocks
+        """What takes a call over if one of its operands is recorded, or batched."""
+        recorded: type[Self] = extensions.batched_calls if live_batches else extensions.recorded_blocks
         return recorded
 
     @classmethod

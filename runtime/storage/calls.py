@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import (
     TYPE_CHECKING,
@@ -33,6 +34,12 @@ new: Final = object.__new__
 
 RECORDED: Final = -1
 """The `kind` of what is in a recorded storage. No plan has it, so such a storage is noticed where a plan is missing."""
+BATCHED: Final = -2
+"""That of what is in a batched storage, see runtime/tensor/batch.py, of which the same is true."""
+TRACED: Final = -3
+"""That of what stands for a storage while a function is fused, of which the same is true."""
+live_batches: Final[deque[None]] = deque()
+"""As many items as there are calls of `vmap` under way, or that have left tensors of single examples behind."""
 MOST_JOINED: Final = 1 << 7
 """Calls that join more operands have no plan: a list that grows would leave one of each length."""
 MOST_WRITTEN: Final = 1 << 12
@@ -133,9 +140,10 @@ class ElementCalls(Calls, KernelOperand):
     __slots__ = ("is_shown", "value", "written")
 
     inner: Any
-    """The storage of a backend; of a recorded storage, the node that knows how it was computed."""
+    """The storage of a backend; of a recorded storage, the node that knows how it was computed; of a batched one, what
+    it stands for."""
     value: Any
-    """Of a recorded storage, the plain one that has the elements."""
+    """Of a recorded storage, the one that has the elements; of a batched storage, the one that has those of all."""
     written: tuple[int, Any] | None
     """Of a plain storage that gradients need, when it was written to last, and where; else None."""
     is_shown: bool
@@ -144,8 +152,15 @@ class ElementCalls(Calls, KernelOperand):
     @property
     def is_recorded(self) -> bool:
         """Whether calls on the storage are recorded: it was computed from a variable, or is one's."""
-        is_recorded: bool = self.inner.kind == RECORDED
+        kind = self.inner.kind
+        is_recorded: bool = kind == RECORDED or (kind == BATCHED and self.value.is_recorded)
         return is_recorded
+
+    @property
+    def is_wrapped(self) -> bool:
+        """Whether the storage is recorded or batched, so that calls are handed over."""
+        is_wrapped: bool = self.inner.kind < 0
+        return is_wrapped
 
     def _kernel_operand(self) -> tuple[Any, None]:
         return self.inner, None
@@ -156,7 +171,7 @@ class ElementCalls(Calls, KernelOperand):
 
         Waits for the device, and raises what it has recorded of this thread's calls (InvalidIndex).
         """
-        elements: Array = (self.value if self.is_recorded else self).inner.to_numpy()
+        elements: Array = (self.value if self.inner.kind == RECORDED else self).inner.to_numpy()
         return elements
 
     def __reduce__(self) -> tuple[Callable[[Array], Self], tuple[Array]]:

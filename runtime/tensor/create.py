@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Sequence
-from functools import lru_cache
+from functools import lru_cache, partial
 from typing import Never, Self
 
 import numpy as np
@@ -17,7 +17,8 @@ from ..core import argument
 from ..core.argument import DTypeLike
 from ..core.layout import Layout
 from ..core.shape import Shape
-from ..storage.calls import new
+from ..storage.calls import live_batches, new
+from . import batch
 from .base import device_of
 from .interop import InteropMethods
 from .number import exact_integers, require_range
@@ -103,6 +104,18 @@ class CreationMethods(InteropMethods):
         tensor._layout = layout
         return tensor._filled(op, value, "use a {} dtype")
 
+    def _new_full(self, shape: Iterable[int], value: float = 0, dtype: DTypeLike | None = None) -> Self:
+        """A tensor of one number, for each example that this tensor stands for: see `vmap`."""
+        dtype = dtype or self.dtype
+        if not live_batches:
+            if type(value) is int and not value:
+                return self.zeros(shape, dtype=dtype, device=self.device)
+            return self._full("full", Layout.contiguous(shape), value, dtype, self.device)
+        layout = Layout.contiguous(shape)
+        storage = batch.new_like(self._storage, layout.shape, partial(self.device.alloc_uninit, dtype=dtype))
+        tensor: Self = self._result_class._new(storage, layout)
+        return tensor._filled("full", value, "use a {} dtype")
+
     def zeros_like(self) -> Self:
         """Make a tensor of zeros with the shape, dtype and device of this one.
 
@@ -111,13 +124,13 @@ class CreationMethods(InteropMethods):
         Tensor([[0, 0, 0],
                 [0, 0, 0]], dtype=i64)
         """
-        return self.zeros(self.shape, dtype=self.dtype, device=self.device)
+        return self._new_full(self.shape)
 
     def _padded(self, pads: Sequence[tuple[int, int]], around: float = 0) -> Self:
         """A copy with so many elements before and behind it along each of the last dims: zeros, or another number."""
         first = self.rank - len(pads)
         sizes = [before + size + behind for size, (before, behind) in zip(self.shape[first:], pads, strict=True)]
-        whole = self.full((*self.shape[:first], *sizes), around, dtype=self.dtype, device=self.device)
+        whole = self._new_full((*self.shape[:first], *sizes), around)
         layout = whole._layout
         for dim, (before, _) in enumerate(pads, first):
             layout = layout.narrow(dim, before, self.shape[dim])
@@ -132,7 +145,7 @@ class CreationMethods(InteropMethods):
         Tensor([[1, 1, 1],
                 [1, 1, 1]], dtype=i64)
         """
-        return self.ones(self.shape, dtype=self.dtype, device=self.device)
+        return self._new_full(self.shape, 1)
 
     @classmethod
     def arange(
@@ -190,7 +203,9 @@ class CreationMethods(InteropMethods):
         layout = _layout("rand", shape, more)
         target = device_of(device)
         try:
-            storage = target.rand_uniform_f64(lo, up, layout.shape, dtype)
+            storage = batch.draw_examples(
+                "rand", lambda sizes: target.rand_uniform_f64(lo, up, sizes, dtype), layout.shape
+            )
         except TallowError as error:
             error.rename("rand")
             raise
@@ -219,7 +234,9 @@ class CreationMethods(InteropMethods):
         layout = _layout("randn", shape, more)
         target = device_of(device)
         try:
-            storage = target.rand_normal_f64(mean, std, layout.shape, dtype)
+            storage = batch.draw_examples(
+                "randn", lambda sizes: target.rand_normal_f64(mean, std, sizes, dtype), layout.shape
+            )
         except TallowError as error:
             error.rename("randn")
             raise

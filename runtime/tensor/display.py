@@ -20,6 +20,7 @@ import numpy as np
 from ...dtype import Array
 from ..base.error import InvalidArgument
 from ..core.argument import boolean, integer
+from .batch import levels_of
 from .shape.indexing import IndexMethods
 
 Text = Callable[[Any], str]
@@ -86,6 +87,9 @@ def shown(tensor: IndexMethods) -> str:
     The shape is there where the elements do not show it, and `is_recorded=True` for what depends on a variable.
     """
     options, name = _options, type(tensor).__name__
+    if found := [level.size for level in levels_of(tensor._storage)]:
+        # The elements of one example cannot be read.
+        return f"{name}(one example of {found[0]}, shape={tuple(tensor.shape)}, dtype={tensor.dtype.value})"
     cut = _cut_dims(tensor, options)
     values = _edges(tensor, cut, options.edge_items)
     facts = [f"dtype={tensor.dtype.value}"]

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from typing import Any, Self
 
+from ..storage.calls import live_batches
 from .base import TensorBase
+from .batch import detached
 
 
 class GradientMethods(TensorBase):
@@ -32,6 +34,8 @@ class GradientMethods(TensorBase):
         storage: Any = self._storage
         if not storage.is_recorded:
             return self
+        if live_batches:
+            return self._new(detached(storage), self._layout)
         plain = storage.value
         plain.is_shown = True
         return self._new(plain, self._layout)

@@ -38,6 +38,7 @@ ROOMS = (
     "selftest",
     "tensor",
     "tokenizer",
+    "transforms",
 )
 FRONT = tuple(f"runtime.{room}" for room in ROOMS)
 # Functions that import the module that an argument names.
@@ -158,6 +159,7 @@ OWN = {
     **dict.fromkeys(("array_functors", "array_library"), "functors"),
     "results": "results",
     **dict.fromkeys(("kernels", "kernels.arguments", "kernels.host_arguments"), "both sides of a launch"),
+    "batching": "transforms",
     "tensor_ops": "tensor",
     "tensor_moves": "tensor",
     "quantized_matmul": "quantized",

@@ -93,14 +93,9 @@ NO_DIFFERENCE = {
         "batch)) -> all((layout.strides[dim] == 0 or layout.shape[dim] == 1 for dim in batch))",
         "rules._is_repeated: layout.rank > 2 -> layout.rank >= 2",
     ],
-    "a convolution of no elements gives none": [
-        "rules.weights: not image.elem_count or not window.elem_count -> not window.elem_count",
-    ],
     "differences and tolerances do not show the digits of f32, nor the roundings of short floats": [
-        "rules.averaged: Tensor.zeros(shape, dtype=g.dtype.compute, device=g.device) -> "
-        "Tensor.zeros(shape, device=g.device)",
-        "rules.largest: Tensor.zeros(x.shape, dtype=g.dtype.compute, device=g.device) -> "
-        "Tensor.zeros(x.shape, device=g.device)",
+        "rules.averaged: g._new_full(shape, dtype=g.dtype.compute) -> g._new_full(shape)",
+        "rules.largest: g._new_full(x.shape, dtype=g.dtype.compute) -> g._new_full(x.shape)",
         "rules.interpolated: _interpolation(wide, shape[2], g.shape[2], align_corners, scale_h).t().matmul(wide) -> "
         "_interpolation(wide, shape[2], g.shape[2], align_corners, scale_h).t().matmul(g)",
         "rules.interpolated: _interpolation(wide, shape[2], g.shape[2], align_corners, scale_h) -> "
@@ -109,8 +104,7 @@ NO_DIFFERENCE = {
         "_interpolation(g, shape[3], g.shape[3], align_corners, scale_w)",
         "rules._interpolation: Tensor.eye(old, dtype=like.dtype, device=like.device) -> "
         "Tensor.eye(old, device=like.device)",
-        "rules.last_put: Tensor.zeros(layout.shape, dtype='i64', device=g.device) -> "
-        "Tensor.zeros(layout.shape, device=g.device)",
+        "rules.last_put: indexes._new_full(layout.shape, dtype=DType.I64) -> indexes._new_full(layout.shape)",
         "rules.row_by_ops: Tensor.arange(size, dtype=g.dtype, device=g.device) -> Tensor.arange(size, device=g.device)",
         "rules.rope_table: zeros(part, table) -> zeros(g, table)",
     ],

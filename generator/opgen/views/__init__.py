@@ -18,6 +18,7 @@ from opgen.sources import RUNTIME
 from opgen.views import (
     arrays,
     backend,
+    batching,
     derivatives,
     dispatch,
     dtype,
@@ -38,6 +39,7 @@ PLACEHOLDER = re.compile(r"{(.*?)}")
 _MODULES = (
     arrays,
     backend,
+    batching,
     derivatives,
     dispatch,
     dtype,

@@ -277,6 +277,12 @@ def _statements(spec: Spec, method: Method) -> Iterator[str]:
     """What a method does that records."""
     gradient, signature = method.gradient, method.signature
     gives = "return " * (signature.returns != "None")
+    operands = [("*" if method.is_several(it) else "") + it.name for it in _stored(method)]
+    if len(operands) > 1 and not method.holds_blocks:
+        # What is recorded outside of `vmap` meets what is batched inside.
+        handed = f"self.recorded.{method.name}({', '.join(['self', *signature.arguments])})"
+        handed = f"return {handed}" if gives else f"{handed}; return"
+        yield f"if live_batches and is_mixed({', '.join(operands)}): {handed}"
     if method.kind is not None and writes(method):
         yield f"changed(self, {', '.join(signature.arguments)})"
         return

@@ -1,22 +1,23 @@
-"""How a storage leaves a call with a recorded operand to the class that records it."""
+"""How a storage leaves a call with a recorded or a batched operand to what records it, or runs it for a batch."""
 
 from collections.abc import Iterator
 
-from opgen.gradients import differentiable, is_recorded, writes
+from opgen.batching import takes_wrapped
+from opgen.gradients import writes
 from opgen.model import Method, Spec
 from opgen.views.python import quoted
 
 
 def hand_over(spec: Spec, method: Method) -> Iterator[str]:
-    """The statement that leaves the call to the class that records it, where an operand is recorded.
+    """The statement that leaves the call to the class that records it, or to `vmap`, where an operand asks for it.
 
-    There is no plan for recorded operands, so only calls without a plan ask.
+    There is no plan for such operands, so only calls without a plan ask.
     """
-    if not is_recorded(spec, method):
+    if not takes_wrapped(spec, method):
         return
-    written = written_elsewhere(method)
-    names = written or [operand.name for operand in differentiable(spec, method) if operand.name != "self"]
-    asked = [*["self.is_recorded"] * (not method.holds_blocks), *(_asks(method, name) for name in names)]
+    names = written_elsewhere(method) if method.holds_blocks else []
+    names += [it.name for it in method.operands if it.name not in ("self", *names) and not it.is_of_blocks]
+    asked = [*["self.is_wrapped"] * (not method.holds_blocks), *(_asks(method, name) for name in names)]
     call = f"self.recorded.{method.name}({', '.join(['self', *method.signature.arguments])})"
     statement = f"{call}; return" if method.signature.returns == "None" else f"return {call}"
     yield f"if {' or '.join(asked)}: {statement}"
@@ -35,5 +36,5 @@ def written_elsewhere(method: Method) -> list[str]:
 
 def _asks(method: Method, name: str) -> str:
     if method.signature.type_of(name).startswith("tuple"):
-        return f"any(getattr(item, {quoted('is_recorded')}, False) for item in {name})"
-    return f"getattr({name}, {quoted('is_recorded')}, False)"
+        return f"any(getattr(item, {quoted('is_wrapped')}, False) for item in {name})"
+    return f"getattr({name}, {quoted('is_wrapped')}, False)"

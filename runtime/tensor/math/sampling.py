@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable
+from functools import partial
 from typing import Final, Never, Self
 
 from ....device import Device
@@ -14,6 +15,7 @@ from ...core.argument import DTypeLike
 from ...core.conversion import conversion
 from ...core.layout import Layout
 from ..base import device_of, named
+from ..batch import draw_examples
 from ..create import _shape
 from ..number import require_range
 from .composed import ComposedMethods
@@ -67,7 +69,7 @@ class SamplingMethods(ComposedMethods):
         if target.is_integer and first < end:
             require_range("randint", (first, end - 1), target)
         try:
-            storage = device_of(device).rand_integers(first, end, sizes)
+            storage = draw_examples("randint", partial(device_of(device).rand_integers, first, end), sizes)
         except TallowError as error:
             error.rename("randint")
             raise
@@ -84,7 +86,7 @@ class SamplingMethods(ComposedMethods):
         target = argument.dtype("randperm", "dtype", dtype)
         if target.is_integer and numbers[0]:
             require_range("randperm", (numbers[0] - 1,), target)
-        keys = device_of(device).rand_integers(0, _MANY, numbers)
+        keys = draw_examples("randperm", partial(device_of(device).rand_integers, 0, _MANY), numbers)
         return cls._new(keys, Layout.contiguous(numbers)).argsort().to_dtype(target)
 
     @named

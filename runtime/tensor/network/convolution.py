@@ -22,6 +22,7 @@ from ...core.layout import Layout
 from ...core.result_shapes import pooled
 from ...core.shape import Shape
 from ...core.tensor_type import TensorType
+from ...storage.calls import RECORDED
 from ..base import require_tensors
 from ..create import CreationMethods
 from ..promotion import DTYPE_ERRORS, common_dtype, promote
@@ -293,7 +294,7 @@ class ConvolutionMethods(CreationMethods):
                 raise InvalidArgument(op, f"padding is from 0 to half of the window {window}, not {pads}")
             if self.rank != 4:
                 raise ShapeMismatch(op, (self.shape,), "images are (b, c, h, w); unsqueeze or reshape them first")
-            if around and self._storage.is_recorded:
+            if around and self._storage.inner.kind == RECORDED:
                 # Elements that are as low as the padding do not share their gradient with it.
                 recorded: Self = extensions.padded_max_pool(self, window, step, pads)
                 return recorded

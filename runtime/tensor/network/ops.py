@@ -10,6 +10,7 @@ from ...base.error import DTypeMismatch, InvalidArgument, InvalidIndex, Unsuppor
 from ...core.argument import integer, text
 from ...core.extensions import extensions
 from ...core.layout import Layout
+from ...storage.calls import RECORDED
 from ..base import TensorBase, named, parts, require_tensors
 from ..promotion import DTYPE_ERRORS, common_dtype, second_dtype
 from ..shape.indexing import IndexMethods
@@ -134,7 +135,7 @@ class NetworkOpMethods(IndexMethods):
     def _mean_of_counted(self, counted: Self) -> Self:
         """The mean of losses, given 1 for each that counts and 0 for the others."""
         storage: Any = self._storage
-        if storage.is_recorded:
+        if storage.inner.kind == RECORDED:
             mean: Self = extensions.mean_of_counted(self, counted)
             return mean
         made, *_ = storage.ratio_of_sums(self._layout, counted._storage, counted._layout)

@@ -13,6 +13,7 @@ from ...base.error import DTypeMismatch, InvalidArgument, InvalidIndex, ShapeMis
 from ...core.argument import REQUIRED, DTypeLike, dim_of, integer
 from ...core.layout import Layout
 from ..base import TensorBase, named, require_tensors
+from ..batch import copy_per_example
 from ..create import CreationMethods
 from ..promotion import DTYPE_ERRORS, common_dtype, fits, fitted, promote, refuse_result
 from .selection import indexed_dims, integer_index, selection, spelled_out, with_arrays
@@ -145,7 +146,7 @@ class IndexMethods(CreationMethods):
         count = integer("one_hot", "classes", classes)
         if count < 0:
             raise InvalidArgument("one_hot", f"the number of classes is 0 or more, not {count}")
-        made = self.zeros((*self.shape, count), dtype=dtype, device=self.device)
+        made = self._new_full((*self.shape, count), 0, dtype)
         ones = made._operand("one_hot", 1).broadcast_as(*self.shape, 1)
         return made._scattered("one_hot", "scatter_set", self.unsqueeze(-1), ones, self.rank)
 
@@ -211,7 +212,8 @@ class IndexMethods(CreationMethods):
 
     def _scattered_copy(self, op: str, method: str, indexes: Self, source: Self, dim: int) -> Self:
         try:
-            return self.copy()._scattered(op, method, indexes, source, dim)
+            copy: Self = copy_per_example(self, indexes, source)
+            return copy._scattered(op, method, indexes, source, dim)
         except DTYPE_ERRORS as error:
             target, source = promote(error, self, source)
         return target._scattered_copy(op, method, indexes, source, dim)

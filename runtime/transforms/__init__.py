@@ -1,0 +1,1 @@
+"""Transforms of functions: `vmap`, which runs one on a batch, and derivatives."""
