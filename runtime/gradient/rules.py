@@ -193,23 +193,29 @@ def stretched(g: Tensor, shape: Sequence[int]) -> Tensor:
 
 
 def interpolated(
-    g: Tensor, shape: Sequence[int], align_corners: bool, scale_h: float | None, scale_w: float | None
+    g: Tensor,
+    shape: Sequence[int],
+    method: str,
+    align_corners: bool,
+    scale_h: float | None,
+    scale_w: float | None,
 ) -> Tensor:
     """That of what was interpolated: the transposes of the matrices that interpolate rows and columns."""
     if not g.elem_count:
         return g._new_full(shape)
     wide = widened(g)
     if shape[2] != g.shape[2]:
-        wide = _interpolation(wide, shape[2], g.shape[2], align_corners, scale_h).t().matmul(wide)
+        wide = _interpolation(method, wide, shape[2], g.shape[2], align_corners, scale_h).t().matmul(wide)
     if shape[3] != g.shape[3]:
-        wide = wide.matmul(_interpolation(wide, shape[3], g.shape[3], align_corners, scale_w))
+        wide = wide.matmul(_interpolation(method, wide, shape[3], g.shape[3], align_corners, scale_w))
     return wide.to_dtype(g.dtype)
 
 
-def _interpolation(like: Tensor, old: int, new: int, align_corners: bool, factor: float | None) -> Tensor:
+def _interpolation(method: str, like: Tensor, old: int, new: int, align_corners: bool, factor: float | None) -> Tensor:
     """The matrix (new, old) of an interpolation, which is what it makes of the columns of the identity."""
     identity = Tensor.eye(old, dtype=like.dtype, device=like.device).reshape(1, 1, old, old)
-    return identity.upsample_bilinear2d(new, old, align_corners, factor).reshape(new, old)
+    columns: Tensor = getattr(identity, method)(new, old, align_corners, factor)
+    return columns.reshape(new, old)
 
 
 def parts(g: Tensor, first: Layout, others: Sequence[Layout], dim: int) -> list[Tensor]:

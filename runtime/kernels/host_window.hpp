@@ -147,4 +147,74 @@ template <typename T, typename Arguments> TALLOW_INLINE void upsample_bilinear(c
     });
 }
 
+// Of each row and column of the result the host gives the places of four elements in a plane of the source, and their
+// weights. A dim without weights keeps its size and is copied.
+template <typename T, typename Arguments> TALLOW_INLINE void upsample_bicubic(const Arguments& arguments) {
+    using Value = compute_type<T>;
+    const auto columns = pointer_to<const int64_t>(arguments.columns);
+    const auto column_weights = pointer_to<const double>(arguments.column_shares);
+    const auto places = pointer_to<const int64_t>(arguments.rows);
+    const auto row_weights = pointer_to<const double>(arguments.row_shares);
+    const uint32_t taps = row_weights == nullptr ? 1 : 4;
+    make_rows<T>(arguments, 16, [&](const T* source, T* result, uint64_t first, uint64_t rows) {
+        // What is interpolated along rows of the source is kept for the next rows of the result.
+        struct Held {
+            const T* row;
+            Value values[window_columns];
+        } held[4];
+        for (uint64_t x = 0; x < arguments.width; x += window_columns) {
+            const uint64_t count = arguments.width - x < window_columns ? arguments.width - x : window_columns;
+            for (Held& each : held)
+                each.row = nullptr;
+            const T* wanted[4] = {};
+            const auto is_wanted = [&](const T* row) {
+                return row == wanted[0] || row == wanted[1] || row == wanted[2] || row == wanted[3];
+            };
+            const auto interpolated = [&](const T* row) -> const Value* {
+                for (const Held& each : held)
+                    if (each.row == row)
+                        return each.values;
+                uint32_t slot = 0;
+                while (held[slot].row != nullptr && is_wanted(held[slot].row))
+                    ++slot;
+                Held& made = held[slot];
+                made.row = row;
+                const int64_t* const own = columns + x;
+                if (column_weights == nullptr) {
+                    for (uint64_t i = 0; i < count; ++i)
+                        made.values[i] = to_compute(row[own[i]]);
+                    return made.values;
+                }
+                const double* const weights = column_weights + x;
+                const uint64_t width = arguments.width;
+                for (uint64_t i = 0; i < count; ++i)
+                    made.values[i] = static_cast<Value>(weights[i]) * to_compute(row[own[i]]) +
+                                     static_cast<Value>(weights[i + width]) * to_compute(row[own[i + width]]) +
+                                     static_cast<Value>(weights[i + 2 * width]) * to_compute(row[own[i + 2 * width]]) +
+                                     static_cast<Value>(weights[i + 3 * width]) * to_compute(row[own[i + 3 * width]]);
+                return made.values;
+            };
+            for (uint64_t y = first; y < first + rows; ++y) {
+                T* const target = result + (y - first) * arguments.width + x;
+                for (uint32_t k = 0; k < 4; ++k)
+                    wanted[k] = source + places[y + (k < taps ? k : 0) * arguments.height];
+                const Value* const line = interpolated(wanted[0]);
+                if (taps == 1) {
+                    for (uint64_t i = 0; i < count; ++i)
+                        target[i] = convert<T>(line[i]);
+                    continue;
+                }
+                const Value* const lines[3] = {interpolated(wanted[1]), interpolated(wanted[2]),
+                                               interpolated(wanted[3])};
+                Value weights[4];
+                for (uint32_t k = 0; k < 4; ++k)
+                    weights[k] = static_cast<Value>(row_weights[y + k * arguments.height]);
+                for (uint64_t i = 0; i < count; ++i)
+                    target[i] = convert<T>(weights[0] * line[i] + weights[1] * lines[0][i] + weights[2] * lines[1][i] +
+                                           weights[3] * lines[2][i]);
+            }
+        }
+    });
+}
+
 } // namespace tallow

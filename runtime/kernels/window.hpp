@@ -285,4 +285,98 @@ template <typename T, typename Arguments> TALLOW_INLINE void upsample_columns(co
     resample<T, BilinearMaker<T, false, true, Arguments>>(arguments);
 }
 
+// The element before a place of the result, which may be -1, and the distance from it: as `neighbours`, but not cut off
+// at the first element.
+struct CubicPlace {
+    int32_t second;
+    double distance;
+};
+TALLOW_INLINE CubicPlace cubic_place(double place, double scale, double half, uint32_t size) {
+    const double wanted = scale * (place + half) - half;
+    if (wanted < 0.0)
+        return {-1, wanted + 1.0};
+    const uint32_t floor = truncate_to_unsigned(wanted);
+    if (floor >= size)
+        return {static_cast<int32_t>(size - 1), 1.0};
+    return {static_cast<int32_t>(floor), wanted - static_cast<double>(floor)};
+}
+
+// The weights of the elements around a place at a distance from the second one: cubic convolution, Keys 1981, with
+// a = -0.75 as in PyTorch.
+template <typename Value> TALLOW_INLINE void cubic_weights(Value distance, Value (&weights)[4]) {
+    constexpr Value a{-0.75};
+    const Value rest = Value{1} - distance;
+    // Polynomials of the distance of each element, in which a factor shows that they vanish at 1 or 2.
+    weights[0] = a * distance * rest * rest;
+    weights[1] = ((a + 2) * distance - (a + 3)) * distance * distance + 1;
+    weights[2] = ((a + 2) * rest - (a + 3)) * rest * rest + 1;
+    weights[3] = a * rest * distance * distance;
+}
+
+// The element of a number that may lie outside of its dim.
+TALLOW_INLINE uint32_t inside(int32_t number, uint32_t size) {
+    return number < 0 ? 0 : static_cast<uint32_t>(number) < size ? static_cast<uint32_t>(number) : size - 1;
+}
+
+// A dim that keeps its size is copied, since a weight of 0 would make NaN of an infinity.
+template <typename T, typename Arguments> struct BicubicMaker {
+    static constexpr uint32_t length = strided_length<T>;
+    using Value = compute_type<T>;
+    const Arguments& arguments;
+    const T* plane;
+    double half;
+    double place;
+    int32_t second[length];
+    Value distance[length];
+
+    TALLOW_INLINE BicubicMaker(const Arguments& bicubic, const T* source, uint32_t column, uint32_t spacing,
+                               uint32_t first_row)
+        : arguments(bicubic), plane(source), half(bicubic.align_corners ? 0.0 : 0.5),
+          place(static_cast<double>(first_row)) {
+#pragma unroll
+        for (uint32_t i = 0; i < length; ++i) {
+            const double x_place = static_cast<double>(column) + i * static_cast<double>(spacing);
+            const CubicPlace x = cubic_place(x_place, bicubic.scale_w, half, bicubic.source_w);
+            second[i] = x.second;
+            distance[i] = static_cast<Value>(x.distance);
+        }
+    }
+    TALLOW_INLINE Pack<T, length> next_row() {
+        const CubicPlace y = cubic_place(place, arguments.scale_h, half, arguments.source_h);
+        place += 1.0;
+        const bool keeps_height = arguments.source_h == arguments.height;
+        const bool keeps_width = arguments.source_w == arguments.width;
+        const uint32_t stride = static_cast<uint32_t>(arguments.stride_w);
+        Value row_weights[4];
+        cubic_weights(static_cast<Value>(y.distance), row_weights);
+        Pack<T, length> pack;
+#pragma unroll
+        for (uint32_t i = 0; i < length; ++i) {
+            Value weights[4];
+            cubic_weights(distance[i], weights);
+            Value sum{0};
+#pragma unroll 1
+            for (int32_t v = 0; v < 4; ++v) {
+                if (keeps_height && v != 1)
+                    continue;
+                const T* const row = plane + inside(y.second - 1 + v, arguments.source_h) * arguments.stride_h;
+                Value along{0};
+#pragma unroll
+                for (int32_t u = 0; u < 4; ++u) {
+                    if (keeps_width && u != 1)
+                        continue;
+                    const Value element = to_compute(row[inside(second[i] - 1 + u, arguments.source_w) * stride]);
+                    along = keeps_width ? element : along + weights[u] * element;
+                }
+                sum = keeps_height ? along : sum + row_weights[v] * along;
+            }
+            pack.values[i] = convert<T>(sum);
+        }
+        return pack;
+    }
+};
+template <typename T, typename Arguments> TALLOW_INLINE void upsample_bicubic(const Arguments& arguments) {
+    resample<T, BicubicMaker<T, Arguments>>(arguments);
+}
+
 } // namespace tallow

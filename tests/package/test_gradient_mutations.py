@@ -96,12 +96,13 @@ NO_DIFFERENCE = {
     "differences and tolerances do not show the digits of f32, nor the roundings of short floats": [
         "rules.averaged: g._new_full(shape, dtype=g.dtype.compute) -> g._new_full(shape)",
         "rules.largest: g._new_full(x.shape, dtype=g.dtype.compute) -> g._new_full(x.shape)",
-        "rules.interpolated: _interpolation(wide, shape[2], g.shape[2], align_corners, scale_h).t().matmul(wide) -> "
-        "_interpolation(wide, shape[2], g.shape[2], align_corners, scale_h).t().matmul(g)",
-        "rules.interpolated: _interpolation(wide, shape[2], g.shape[2], align_corners, scale_h) -> "
-        "_interpolation(g, shape[2], g.shape[2], align_corners, scale_h)",
-        "rules.interpolated: _interpolation(wide, shape[3], g.shape[3], align_corners, scale_w) -> "
-        "_interpolation(g, shape[3], g.shape[3], align_corners, scale_w)",
+        "rules.interpolated: _interpolation(method, wide, shape[2], g.shape[2], align_corners, scale_h).t()"
+        ".matmul(wide) -> "
+        "_interpolation(method, wide, shape[2], g.shape[2], align_corners, scale_h).t().matmul(g)",
+        "rules.interpolated: _interpolation(method, wide, shape[2], g.shape[2], align_corners, scale_h) -> "
+        "_interpolation(method, g, shape[2], g.shape[2], align_corners, scale_h)",
+        "rules.interpolated: _interpolation(method, wide, shape[3], g.shape[3], align_corners, scale_w) -> "
+        "_interpolation(method, g, shape[3], g.shape[3], align_corners, scale_w)",
         "rules._interpolation: Tensor.eye(old, dtype=like.dtype, device=like.device) -> "
         "Tensor.eye(old, device=like.device)",
         "rules.last_put: indexes._new_full(layout.shape, dtype=DType.I64) -> indexes._new_full(layout.shape)",

@@ -84,6 +84,7 @@ def test_results_are_the_same_for_every_number_of_threads() -> None:
         "matmul of f32": lambda: x[:200] @ y,
         "conv2d": lambda: x.reshape((9, 57, 7, 100)).conv2d(x.reshape((-1,))[: 40 * 57 * 6].reshape((40, 57, 2, 3))),
         "bilinear": lambda: x.reshape((9, 57, 7, 100)).upsample_bilinear2d(20, 130, False),
+        "bicubic": lambda: x.reshape((9, 57, 7, 100)).upsample_bicubic2d(20, 130, False),
         "randn": lambda: tl.Tensor.randn((300, 400)),
         "scatter_add": lambda: y[:, :1].contiguous().to_dtype(tl.DType.BF16).scatter_add(*column, 0),
     }
@@ -554,6 +555,7 @@ def test_images_for_which_there_is_no_room(size: int) -> None:
         lambda: line.upsample_nearest1d(size),
         lambda: image.upsample_nearest2d(size, 2),
         lambda: image.upsample_bilinear2d(2, size, False),
+        lambda: image.upsample_bicubic2d(2, size, False),
     ):
         with pytest.raises(OutOfMemory):
             upsample()

@@ -340,6 +340,25 @@ class ConvolutionMethods(CreationMethods):
         storage = self._storage.upsample_bilinear2d(self._layout, height, width, align_corners, scale_h, scale_w)
         return self._given(storage, results.upsample_bilinear2d, height, width)
 
+    def upsample_bicubic2d(
+        self,
+        height: int,
+        width: int,
+        align_corners: bool = False,
+        scale_h: float | None = None,
+        scale_w: float | None = None,
+    ) -> Self:
+        """Interpolate (b, c, h, w) to (b, c, height, width) as PyTorch's interpolate(mode="bicubic") does.
+
+        The arguments are those of `upsample_bilinear2d`. Each element is made of the sixteen around its place; results
+        may lie outside the range of the source. Floating-point dtypes only.
+
+        >>> tl.Tensor([[[[0.0, 1.0]]]]).upsample_bicubic2d(1, 4)
+        Tensor([[[[-0.1055,  0.2266,  0.7734,  1.1055]]]], dtype=f32)
+        """
+        storage = self._storage.upsample_bicubic2d(self._layout, height, width, align_corners, scale_h, scale_w)
+        return self._given(storage, results.upsample_bicubic2d, height, width)
+
     def _given(self, storage: Storage, find: Callable[..., TensorType], *sizes: object) -> Self:
         key = find, self._layout.number, *sizes
         layout = _layouts.get(key)

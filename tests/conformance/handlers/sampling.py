@@ -1,4 +1,4 @@
-"""Means of windows, and bilinear upsampling."""
+"""Means of windows, and interpolation."""
 
 from __future__ import annotations
 
@@ -34,7 +34,8 @@ def avg_pool2d(bench: Bench) -> None:
         assert_same(bench.read(result, bench.name, total.shape, where), np.zeros(total.shape, NUMPY[bench.name]), where)
 
 
-def upsample_bilinear2d(bench: Bench) -> None:
+def interpolated(bench: Bench) -> None:
+    method, function = bench.cell.method, _INTERPOLATIONS[bench.cell.method]
     cases: list[tuple[tuple[int, ...], tuple[int, int], str, tuple[float | None, float | None]]]
     cases = [(shape, sizes, "contiguous", (None, None)) for shape, sizes in IMAGES]
     cases += [((2, 3, 4, 5), (7, 3), placement, (None, None)) for placement in PLACEMENTS]
@@ -55,8 +56,8 @@ def upsample_bilinear2d(bench: Bench) -> None:
         for align_corners in (False, True):
             where = bench.where(f"{shape} to {sizes}, {placement}, scales {scales}, align_corners {align_corners}")
             image = bench.place(values.modest(bench.generator, bench.name, shape), placement)
-            result = image.storage.upsample_bilinear2d(image.layout, *sizes, align_corners, *scales)
-            expected, magnitude = oracle.upsample_bilinear(bench.name, image.values, sizes, align_corners, scales)
+            result = getattr(image.storage, method)(image.layout, *sizes, align_corners, *scales)
+            expected, magnitude = function(bench.name, image.values, sizes, align_corners, scales)
             got = bench.read(result, bench.name, expected.shape, where)
             # A weight is what is left of a coordinate, whose rounding grows with the size of the image.
             epsilon = EXTENDED(2) ** (1 - FLOATS[compute_name(bench.name)].precision)
@@ -75,12 +76,13 @@ def _check_copied_specials(bench: Bench) -> None:
     ]:
         where = bench.where(f"{shape} to {sizes}, scales {scales}, special numbers")
         image = bench.place(specials.reshape(shape), "contiguous")
-        result = image.storage.upsample_bilinear2d(image.layout, *sizes, False, *scales)
-        expected, _ = oracle.upsample_bilinear(bench.name, image.values, sizes, False, scales)
+        result = getattr(image.storage, bench.cell.method)(image.layout, *sizes, False, *scales)
+        expected, _ = _INTERPOLATIONS[bench.cell.method](bench.name, image.values, sizes, False, scales)
         assert_close(bench.name, bench.read(result, bench.name, expected.shape, where), expected, 1, where)
 
 
-HANDLERS = {
-    "avg_pool2d": avg_pool2d,
-    "upsample_bilinear2d": upsample_bilinear2d,
+_INTERPOLATIONS = {
+    "upsample_bilinear2d": oracle.upsample_bilinear,
+    "upsample_bicubic2d": oracle.upsample_bicubic,
 }
+HANDLERS = {"avg_pool2d": avg_pool2d, **dict.fromkeys(_INTERPOLATIONS, interpolated)}

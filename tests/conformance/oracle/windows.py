@@ -220,17 +220,57 @@ def upsample_bilinear(
     return values, magnitude
 
 
+def upsample_bicubic(
+    name: str,
+    image: Array,
+    sizes: tuple[int, int],
+    align_corners: bool,
+    scales: tuple[float | None, float | None] = (None, None),
+) -> tuple[Array, Array]:
+    """The values of cubic convolution (Keys 1981, a = -0.75), extended, and the sums of magnitudes.
+
+    Beyond the border is the last element (upsample_get_value_bounded in PyTorch's UpSample.h).
+    """
+    values = decode(name, image)
+    magnitude = np.abs(values)
+    for axis, (size, scale) in enumerate(zip(sizes, scales, strict=True), start=2):
+        old = values.shape[axis]
+        if size == old:
+            continue
+        position = _positions(old, size, align_corners, scale)
+        low = np.minimum(np.floor(position), EXTENDED(old - 1))
+        fraction = np.clip(position - low, EXTENDED(0), EXTENDED(1))
+        found, sizes_of_terms = EXTENDED(0), EXTENDED(0)
+        for step in (-1, 0, 1, 2):
+            weight = _keys(np.abs(fraction - step)).reshape([-1 if dim == axis else 1 for dim in range(4)])
+            place = np.clip(low + step, 0, old - 1).astype(np.int64)
+            with np.errstate(invalid="ignore"):
+                found = found + values.take(place, axis=axis) * weight
+                sizes_of_terms = sizes_of_terms + magnitude.take(place, axis=axis) * np.abs(weight)
+        values, magnitude = found, sizes_of_terms
+    return values, magnitude
+
+
+def _keys(distance: Array) -> Array:
+    """The kernel of cubic convolution at distances below 2."""
+    a = EXTENDED(-0.75)
+    near = (a + 2) * distance**3 - (a + 3) * distance**2 + 1
+    return np.where(distance <= 1, near, a * (distance**3 - 5 * distance**2 + 8 * distance - 4))
+
+
 def _source_positions(
     size_in: int, size_out: int, align_corners: bool, scale: float | None
 ) -> tuple[Array, Array, Array]:
-    """PyTorch's area_pixel_compute_source_index (aten/src/ATen/native/UpSample.h)."""
-    number = np.arange(size_out).astype(EXTENDED)
-    if align_corners:
-        ratio = EXTENDED(size_in - 1) / (size_out - 1) if size_out > 1 else EXTENDED(0)
-        position = number * ratio
-    else:
-        ratio = 1 / EXTENDED(scale) if scale is not None else EXTENDED(size_in) / max(size_out, 1)
-        position = np.maximum((number + EXTENDED(0.5)) * ratio - EXTENDED(0.5), EXTENDED(0))
+    position = np.maximum(_positions(size_in, size_out, align_corners, scale), EXTENDED(0))
     low = np.minimum(np.floor(position), EXTENDED(size_in - 1)).astype(np.int64)
     weight = np.clip(position - low, EXTENDED(0), EXTENDED(1))
     return low, np.minimum(low + 1, size_in - 1), weight
+
+
+def _positions(size_in: int, size_out: int, align_corners: bool, scale: float | None) -> Array:
+    """PyTorch's area_pixel_compute_source_index (aten/src/ATen/native/UpSample.h), not cut off at 0."""
+    number = np.arange(size_out).astype(EXTENDED)
+    if align_corners:
+        return number * (EXTENDED(size_in - 1) / (size_out - 1) if size_out > 1 else EXTENDED(0))
+    ratio = 1 / EXTENDED(scale) if scale is not None else EXTENDED(size_in) / max(size_out, 1)
+    return (number + EXTENDED(0.5)) * ratio - EXTENDED(0.5)

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Callable
+from typing import Any, TypeAlias
 
 import numpy as np
 
@@ -11,6 +12,9 @@ from .....dtype import Array, DType
 from .. import strided
 from . import cast
 from .operand import Operand
+
+Taps: TypeAlias = Callable[[int, int, bool, float | None], tuple[Array, Array]]
+"""Gives the old places that new ones of a dim are made of, and their weights."""
 
 
 def upsample_nearest1d(x: Operand, size: int) -> Any:
@@ -38,6 +42,25 @@ def upsample_bilinear2d(
     operand: Operand, height: int, width: int, align_corners: bool, scale_h: float | None, scale_w: float | None
 ) -> Any:
     """(b, c, h, w) at (height, width), interpolated between the four elements around each place."""
+    return _resampled(operand, height, width, _linear, align_corners, scale_h, scale_w)
+
+
+def upsample_bicubic2d(
+    operand: Operand, height: int, width: int, align_corners: bool, scale_h: float | None, scale_w: float | None
+) -> Any:
+    """(b, c, h, w) at (height, width), by cubic convolution of the sixteen elements around each place."""
+    return _resampled(operand, height, width, cubic, align_corners, scale_h, scale_w)
+
+
+def _resampled(
+    operand: Operand,
+    height: int,
+    width: int,
+    taps: Taps,
+    align_corners: bool,
+    scale_h: float | None,
+    scale_w: float | None,
+) -> Any:
     library, x, dtype = operand.library, operand.array, operand.dtype
     if tuple(x.shape[2:]) == (height, width):
         return operand.result(x)
@@ -47,23 +70,47 @@ def upsample_bilinear2d(
     wide = cast.widen(library, x, dtype)
     if DType.F64 in library.DTYPES:
         wide = library.astype(wide, library.DTYPES[DType.F64])
-    rows = _interpolated(operand, wide, 3, width, align_corners, scale_w)
-    return operand.result(cast.narrow(library, _interpolated(operand, rows, 2, height, align_corners, scale_h), dtype))
+    for axis, size, factor in ((3, width, scale_w), (2, height, scale_h)):
+        # A dim that keeps its size is copied, whatever its factor.
+        if wide.shape[axis] != size:
+            wide = _interpolated(operand, wide, axis, *taps(wide.shape[axis], size, align_corners, factor))
+    return operand.result(cast.narrow(library, wide, dtype))
 
 
-def _interpolated(operand: Operand, x: Any, axis: int, size: int, align_corners: bool, factor: float | None) -> Any:
-    """`x` with a dim of another size; one that keeps its size is copied, whatever its factor."""
-    if x.shape[axis] == size:
-        return x
+def _interpolated(operand: Operand, x: Any, axis: int, places: Array, weights: Array) -> Any:
+    """`x` with a dim of another size: a weighted sum of the elements at some places for each new one."""
     library, handle = operand.library, operand.device.handle
-    before, after, share = neighbours(x.shape[axis], size, align_corners, factor)
     own = np.float64 if DType.F64 in library.DTYPES else np.float32
+    found = None
+    for place, weight in zip(places, weights.astype(own), strict=True):
+        factors = library.reshape(library.from_numpy(weight, handle), (-1, *(1,) * (len(x.shape) - 1 - axis)))
+        part = library.take(x, library.from_numpy(place, handle), axis) * factors
+        found = part if found is None else found + part
+    return found
+
+
+def _linear(old: int, new: int, align_corners: bool, factor: float | None) -> tuple[Array, Array]:
+    before, after, share = neighbours(old, new, align_corners, factor)
+    return np.stack([before, after]), np.stack([1 - share, share])
+
+
+def cubic(old: int, new: int, align_corners: bool, factor: float | None) -> tuple[Array, Array]:
+    """For each new place of a dim four old places around it, and their weights: both (4, new).
+
+    Keys 1981, with a = -0.75. As PyTorch has it, places outside of the dim are its ends.
+    """
+    exact = _exact(new, old, align_corners, factor)
+    second = np.minimum(np.floor(exact).astype(np.int64), old - 1)
+    distance = np.clip(exact - second, 0, 1)
+    places = np.clip(second + np.arange(-1, 3)[:, None], 0, old - 1)
+    a, rest = -0.75, 1 - distance
     weights = [
-        library.reshape(library.from_numpy(each.astype(own), handle), (-1, *(1,) * (len(x.shape) - 1 - axis)))
-        for each in (1 - share, share)
+        a * distance * rest * rest,
+        ((a + 2) * distance - (a + 3)) * distance * distance + 1,
+        ((a + 2) * rest - (a + 3)) * rest * rest + 1,
+        a * rest * distance * distance,
     ]
-    parts = [library.take(x, library.from_numpy(each, handle), axis) for each in (before, after)]
-    return parts[0] * weights[0] + parts[1] * weights[1]
+    return places, np.stack(weights)
 
 
 def neighbours(old: int, new: int, align_corners: bool, factor: float | None) -> tuple[Array, Array, Array]:
@@ -71,13 +118,16 @@ def neighbours(old: int, new: int, align_corners: bool, factor: float | None) ->
 
     The arithmetic is Candle's, which follows PyTorch's area_pixel_compute_source_index.
     """
-    places = np.arange(new, dtype=np.float64)
-    if align_corners:
-        exact = places * ((old - 1) / (new - 1) if new > 1 else 0.0)
-    else:
-        scale = old / new if factor is None else 1 / factor
-        # A factor that is smaller than new / old looks for places beyond the last, however far.
-        exact = np.clip(scale * (places + 0.5) - 0.5, 0, old)
+    exact = np.maximum(_exact(new, old, align_corners, factor), 0)
     before = np.minimum(exact.astype(np.int64), old - 1)
     after = np.minimum(before + 1, old - 1)
     return before, after, np.clip(exact - before, 0, 1)
+
+
+def _exact(new: int, old: int, align_corners: bool, factor: float | None) -> Array:
+    """Where each new place is among the old ones; places beyond the last, however far, are just behind it."""
+    places = np.arange(new, dtype=np.float64)
+    if align_corners:
+        return places * ((old - 1) / (new - 1) if new > 1 else 0.0)
+    scale = old / new if factor is None else 1 / factor
+    return np.minimum(scale * (places + 0.5) - 0.5, old)

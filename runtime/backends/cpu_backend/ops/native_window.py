@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import TYPE_CHECKING, TypeAlias
 
 import numpy as np
@@ -13,14 +14,15 @@ from ....core.tensor_type import TensorType
 from ....helpers.host_memory import require_room
 from ....program.builder import ProgramBuilder
 from ....program.values import Buffer, Constant, Operand, address_of
-from ...array_backend.ops.upsample import neighbours
+from ...array_backend.ops.upsample import cubic, neighbours
 from ..values import RUN_PARTS, THREADS
 
 if TYPE_CHECKING:
     from ..kernels import HostKernels
 
 Axis: TypeAlias = tuple[Array, Array | None, Array | None]
-"""The places of a dim of the result in the source, and of an interpolated one the next places and their shares."""
+"""The places of a dim of the result in the source, and of an interpolated one the next places and their shares; of a
+bicubic one four places and their weights."""
 
 
 def nearest1d(build: ProgramBuilder, kernels: HostKernels, x: Operand, size: int) -> Buffer | None:
@@ -54,18 +56,55 @@ def bilinear2d(
     scale_w: float | None,
 ) -> Buffer | None:
     """As `upsample.upsample_bilinear2d`; None where NumPy does it."""
-    kernel, resampled = f"upsample_bilinear2d_{x.dtype.value}", results.upsample_bilinear2d(x, height, width)
+
+    def axis(old: int, new: int, factor: float | None) -> Axis:
+        before, after, shares = neighbours(old, new, align_corners, factor)
+        return before, after, shares
+
+    return _interpolated(build, kernels, "upsample_bilinear2d", x, (height, width), (scale_h, scale_w), axis)
+
+
+def bicubic2d(
+    build: ProgramBuilder,
+    kernels: HostKernels,
+    x: Operand,
+    height: int,
+    width: int,
+    align_corners: bool,
+    scale_h: float | None,
+    scale_w: float | None,
+) -> Buffer | None:
+    """As `upsample.upsample_bicubic2d`; None where NumPy does it."""
+
+    def axis(old: int, new: int, factor: float | None) -> Axis:
+        places, weights = cubic(old, new, align_corners, factor)
+        return places, None, weights
+
+    return _interpolated(build, kernels, "upsample_bicubic2d", x, (height, width), (scale_h, scale_w), axis)
+
+
+def _interpolated(
+    build: ProgramBuilder,
+    kernels: HostKernels,
+    op: str,
+    x: Operand,
+    sizes: tuple[int, int],
+    factors: tuple[float | None, float | None],
+    axis: Callable[[int, int, float | None], Axis],
+) -> Buffer | None:
+    kernel, resampled = f"{op}_{x.dtype.value}", results.upsample_bilinear2d(x, *sizes)
     if not _is_resampled(kernels, kernel, x, resampled):
         return None
     maps: list[Axis] = []
-    for old, new, stride, factor in zip(x.shape[2:], (height, width), x.strides[2:], (scale_h, scale_w), strict=True):
+    for old, new, stride, factor in zip(x.shape[2:], sizes, x.strides[2:], factors, strict=True):
         if old == new:
             places = np.arange(new) * stride
             maps.append((places, places, None))
         else:
             with np.errstate(all="ignore"):
-                before, after, shares = neighbours(old, new, align_corners, factor)
-            maps.append((before * stride, after * stride, np.ascontiguousarray(shares, np.float64)))
+                first, after, shares = axis(old, new, factor)
+            following = None if after is None else after * stride
+            maps.append((np.ascontiguousarray(first * stride), following, np.ascontiguousarray(shares, np.float64)))
     return _resample(build, kernel, x, resampled, maps)
 
 

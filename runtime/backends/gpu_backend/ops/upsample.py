@@ -68,19 +68,45 @@ def upsample_bilinear2d(
     scale_w: float | None,
 ) -> Buffer:
     """(b, c, h, w) at (height, width), interpolated; a scale factor counts only where corners are not aligned."""
-    old_h, old_w = x.shape[2:]
-    if (old_h, old_w) == (height, width):
+    # A dim that keeps its size is copied.
+    kept = "rows_" if x.shape[2] == height else "columns_" if x.shape[3] == width else ""
+    kernel = f"upsample_bilinear2d_{kept}{x.dtype.value}"
+    return _interpolated(build, "upsample_bilinear2d", kernel, x, (height, width), align_corners, (scale_h, scale_w))
+
+
+def upsample_bicubic2d(
+    build: ProgramBuilder,
+    x: Operand,
+    height: int,
+    width: int,
+    align_corners: bool,
+    scale_h: float | None,
+    scale_w: float | None,
+) -> Buffer:
+    """The same by cubic convolution of the sixteen elements around each place."""
+    op, factors = "upsample_bicubic2d", (scale_h, scale_w)
+    return _interpolated(build, op, f"{op}_{x.dtype.value}", x, (height, width), align_corners, factors)
+
+
+def _interpolated(
+    build: ProgramBuilder,
+    op: str,
+    kernel: str,
+    x: Operand,
+    sizes: Pair,
+    align_corners: bool,
+    factors: tuple[float | None, float | None],
+) -> Buffer:
+    if x.shape[2:] == sizes:
         return copy.fresh(build, x)
-    result = build.output(results.upsample_bilinear2d(x, height, width))
+    result = build.output(results.upsample_bilinear2d(x, *sizes))
     if result.length:
-        pack = partial(
-            arguments.bilinear, align_corners=align_corners, scale_h=_scale(old_h, height, align_corners, scale_h),
-            scale_w=_scale(old_w, width, align_corners, scale_w),
-        )  # fmt: skip
-        # A dim that keeps its size is copied.
-        kept = "rows_" if old_h == height else "columns_" if old_w == width else ""
-        name = f"upsample_bilinear2d_{kept}{x.dtype.value}"
-        _resample(build, "upsample_bilinear2d", name, pack, x, result, (height, width))
+        scale_h, scale_w = (
+            _scale(old, new, align_corners, factor)
+            for old, new, factor in zip(x.shape[2:], sizes, factors, strict=True)
+        )
+        pack = partial(arguments.interpolation, align_corners=align_corners, scale_h=scale_h, scale_w=scale_w)
+        _resample(build, op, kernel, pack, x, result, sizes)
     return result
 
 
