@@ -105,6 +105,28 @@ def test_gradients(gradcheck: Gradcheck) -> None:
     gradcheck(lambda x, y: x.tensordot(y, ([0, 1], [1, 0])), x, y)
     gradcheck(lambda x, y: x.vecdot(y.T, 0), x, y)
     gradcheck(lambda x, y: x.mv(y[:, 0]).dot(x[:, 0]), x, y, second=False)
+    for p in (1, 2, np.inf):
+        gradcheck(lambda x, y, p=p: x.cdist(y.T, p), x, y)
+
+
+def test_the_gradient_of_a_distance_of_0_is_0(device: Device) -> None:
+    x = tl.Var(Tensor([[1.0, 2.0]], device=device))
+    assert x.cdist(x.detach()).sum().backward()[x].tolist() == [[0, 0]]
+
+
+@pytest.mark.parametrize("p", [1, 2, np.inf])
+def test_cdist(device: Device, p: float, monkeypatch: pytest.MonkeyPatch) -> None:
+    generator = np.random.default_rng(0)
+    for x, y in (((5, 3), (4, 3)), ((2, 1, 5, 3), (6, 4, 3)), ((0, 3), (4, 3)), ((5, 3), (0, 3)), ((2, 0), (3, 0))):
+        arrays = [generator.normal(size=shape).astype("f4") for shape in (x, y)]
+        differences = np.abs(arrays[0][..., :, None, :] - arrays[1][..., None, :, :])
+        expected = np.linalg.norm(differences, p, -1) if differences.shape[-1] else differences.sum(-1)
+        tensors = [Tensor(array, device=device) for array in arrays]
+        for elements in (1 << 24, 24):
+            monkeypatch.setattr("tallow.runtime.tensor.math.contraction._DIFFERENCES", elements)
+            np.testing.assert_allclose(tensors[0].cdist(tensors[1], p).numpy(), expected, rtol=1e-6)
+    near = Tensor([[1e4, 1e4], [1e4, 1e4 + 0.0078125]], device=device)
+    assert near.cdist(near, p).tolist() == [[0, 0.0078125], [0.0078125, 0]]
 
 
 REFUSED: dict[str, tuple[type[TallowError], Callable[[Tensor], object]]] = {
@@ -112,6 +134,7 @@ REFUSED: dict[str, tuple[type[TallowError], Callable[[Tensor], object]]] = {
     "mv": (ShapeMismatch, lambda x: x.mv(x)),
     "vecdot": (ShapeMismatch, lambda x: x.vecdot(x.T)),
     "tensordot": (ShapeMismatch, lambda x: x.tensordot(x, 1)),
+    "cdist": (InvalidArgument, lambda x: x.cdist(x, 3)),
     "einsum": (InvalidArgument, lambda x: tl.einsum("ij,jk", x, x)),
 }
 

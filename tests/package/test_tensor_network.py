@@ -16,6 +16,7 @@ from tallow import (
     ShapeMismatch,
     Tensor,
     UnsupportedDType,
+    Var,
 )
 
 from .arrays import numbers, same
@@ -243,8 +244,54 @@ def test_cross_entropy_ignores_an_index_and_takes_the_mean_of_the_others(
         np.testing.assert_allclose(tensor.cross_entropy(indexes, ignored).item(), mean, rtol=1e-12)
 
 
+@pytest.mark.parametrize("reduction", ["mean", "sum", "none"])
+@pytest.mark.parametrize("smoothing", [0.0, 0.1, 1.0])
+@pytest.mark.parametrize("is_weighted", [False, True])
+def test_cross_entropy_with_weights_and_smoothing(
+    device: Device, is_weighted: bool, smoothing: float, reduction: str
+) -> None:
+    generator = np.random.default_rng(0)
+    for shape, dtype in (((7, 5), "i64"), ((3, 4, 6), "i32"), ((3, 4, 6), "u8"), ((5,), "i16")):
+        x, dim = generator.normal(0, 3, shape).astype("f4"), min(len(shape), 2) - 1
+        weights = generator.uniform(0.5, 2, shape[dim]).astype("f4") if is_weighted else np.ones(shape[dim], "f4")
+        targets = generator.integers(0, shape[dim], shape[:dim] + shape[dim + 1 :])
+        counted = np.asarray(targets != 1)
+        logarithms = x - np.logaddexp.reduce(x.astype(float), dim, keepdims=True)
+        logarithms *= np.expand_dims(weights, tuple(range(1, len(shape) - dim)))
+        at_target = np.take_along_axis(logarithms, np.expand_dims(targets, dim), dim).squeeze(dim)
+        losses = np.where(counted, -(1 - smoothing) * at_target - smoothing * logarithms.mean(dim), 0)
+        total = np.where(counted, weights[targets], 0).sum()
+        with np.errstate(invalid="ignore"):
+            expected = {"none": losses, "sum": losses.sum(), "mean": losses.sum() / total}[reduction]
+        given = Tensor(weights, device=device) if is_weighted else None
+        indexes, logits = Tensor(targets, dtype, device), Tensor(x, device=device)
+        found = logits.cross_entropy(indexes, 1, reduction, given, smoothing).numpy()
+        np.testing.assert_allclose(found, expected, rtol=1e-5, atol=1e-6)
+        if not smoothing:
+            found = logits.log_softmax(dim).nll_loss(indexes, 1, reduction, given).numpy()
+            np.testing.assert_allclose(found, expected, rtol=1e-5, atol=1e-6)
+
+
+@pytest.mark.parametrize("weight", [None, [1.0, 2.0]])
+def test_targets_that_are_all_ignored_have_a_mean_of_nan_and_no_gradient(
+    device: Device, weight: list[float] | None
+) -> None:
+    weights = None if weight is None else Tensor(weight, device=device)
+    targets = Tensor([255, 2**32 - 1], "u32", device)
+    for loss in (
+        lambda x: x.cross_entropy(targets, 255, weight=weights),
+        lambda x: x.cross_entropy(targets, 255, weight=weights, label_smoothing=0.1),
+        lambda x: x.nll_loss(targets, 255, weight=weights),
+    ):
+        x = Var(Tensor([[1.0, 2.0], [3.0, 4.0]], device=device))
+        result = loss(x)
+        assert np.isnan(result.item())
+        assert result.backward()[x].tolist() == [[0, 0], [0, 0]]
+
+
 @pytest.mark.parametrize(("dtype", "bits"), [("f16", 11), ("bf16", 8)])
 def test_cross_entropy_of_halves_is_rounded_once(device: Device, dtype: str, bits: int) -> None:
+    ones = Tensor.ones(9, dtype=dtype, device=device)
     for seed in range(40):
         generator = np.random.default_rng(seed)
         x = Tensor(generator.normal(0, 3, (5, 9)), dtype, device)
@@ -253,6 +300,9 @@ def test_cross_entropy_of_halves_is_rounded_once(device: Device, dtype: str, bit
         for reduction, expected in (("mean", losses.mean()), ("sum", losses.sum()), ("none", losses)):
             found = x.cross_entropy(Tensor(targets, device=device), reduction=reduction)
             assert found.dtype.value == dtype
+            weighted = x.cross_entropy(Tensor(targets, device=device), -100, reduction, ones)
+            assert weighted.dtype.value == dtype
+            np.testing.assert_allclose(weighted.to_dtype("f64").numpy(), expected, rtol=0.51 * 2.0 ** (1 - bits))
             off = (found.to_dtype("f64").numpy() - expected) / 2.0 ** (np.frexp(expected)[1] - bits)
             # Half a unit, and what sums of floats are off.
             assert np.abs(off).max() < 0.51, reduction

@@ -6,7 +6,7 @@ import itertools
 import math
 from collections.abc import Collection, Mapping, Sequence
 from functools import lru_cache
-from typing import NamedTuple, Self, TypeAlias, TypeVar
+from typing import Final, NamedTuple, Self, TypeAlias, TypeVar
 
 import numpy as np
 
@@ -17,10 +17,14 @@ from ...core.layout import Layout
 from ...core.shape import Shape
 from ..base import named, require_tensors
 from ..promotion import common_dtype
+from ..shape.joining import cat
 from .arithmetic import ArithmeticMethods
 from .linear import LinearMethods
 
 T = TypeVar("T", bound="ContractionMethods")
+
+# The largest number of differences that `cdist` has in memory at once.
+_DIFFERENCES: Final = 1 << 24
 
 _Labels: TypeAlias = tuple[str, ...]
 
@@ -54,6 +58,41 @@ class ContractionMethods(ArithmeticMethods, LinearMethods):
         if (self.rank, vector.rank) != (2, 1):
             raise ShapeMismatch("mv", (self.shape, vector.shape), "a matrix is multiplied by a vector; use matmul")
         return self.matmul(vector)
+
+    @named
+    def cdist(self, other: Self, p: float = 2.0) -> Self:
+        """Return the distance of each row of (.., m, k) to each row of (.., n, k): (.., m, n).
+
+        `p` is 2 for the Euclidean distance, 1 for the sum of the magnitudes of the differences, or infinity for the
+        largest of them. The first dims broadcast. Distances are computed from differences, not from a product of
+        matrices, so close rows lose no digits.
+
+        >>> x = tl.Tensor([[0.0, 0.0], [3.0, 4.0]])
+        >>> x.cdist(tl.Tensor([[3.0, 0.0]]))
+        Tensor([[3.],
+                [4.]], dtype=f32)
+        """
+        require_tensors("cdist", other=other)
+        order = argument.real("cdist", "p", p)
+        if order not in (1, 2, math.inf):
+            raise InvalidArgument("cdist", f"p is 1, 2 or infinity, not {order}")
+        if min(self.rank, other.rank) < 2 or self.shape[-1] != other.shape[-1]:
+            raise ShapeMismatch("cdist", (self.shape, other.shape), "both are rows (.., k) of one size k")
+        dtype = common_dtype("cdist", self.dtype, other.dtype)
+        rows, columns = self.to_dtype(dtype.compute), other.to_dtype(dtype.compute)
+        count = max(_DIFFERENCES // max(other.elem_count, 1), 1)
+        parts = [
+            rows.narrow(-2, start, min(count, self.shape[-2] - start))._distances(columns, order)
+            for start in range(0, max(self.shape[-2], 1), count)
+        ]
+        return (parts[0] if len(parts) == 1 else cat(parts, -2)).to_dtype(dtype)
+
+    def _distances(self, other: Self, order: float) -> Self:
+        differences = self.unsqueeze(-2).sub(other.unsqueeze(-3))
+        if order == 2 or not differences.shape[-1]:
+            return differences.norm(-1)
+        magnitudes = differences.abs()
+        return magnitudes.sum(-1) if order == 1 else magnitudes.max(-1)
 
     @named
     def vecdot(self, other: Self, dim: int = LAST, *, axis: int | None = None) -> Self:

@@ -2,22 +2,18 @@
 
 from __future__ import annotations
 
-from typing import Any, Final, Self, TypeVar, overload
+from typing import Any, Self, TypeVar, overload
 
 from ....dtype import DType
 from ....storage import Storage
-from ...base.error import DTypeMismatch, InvalidArgument, InvalidIndex, UnsupportedDType, shown
-from ...core.argument import integer, text
-from ...core.extensions import extensions
+from ...base.error import DTypeMismatch, InvalidIndex, UnsupportedDType
+from ...core.argument import integer
 from ...core.layout import Layout
-from ...storage.calls import RECORDED
-from ..base import TensorBase, named, parts, require_tensors
+from ..base import TensorBase, parts, require_tensors
 from ..promotion import DTYPE_ERRORS, common_dtype, second_dtype
 from ..shape.indexing import IndexMethods
 
 T = TypeVar("T", bound=IndexMethods)
-
-_REDUCTIONS: Final = ("mean", "sum", "none")
 
 
 class NetworkOpMethods(IndexMethods):
@@ -102,44 +98,6 @@ class NetworkOpMethods(IndexMethods):
         tables = cos._storage, cos._layout, sin._storage, sin._layout
         storage = self._storage.rope(self._layout, *tables, place._storage, place._layout, interleaved)
         return self._like(storage)
-
-    @named
-    def cross_entropy(self, targets: Self, ignore_index: int = -100, reduction: str = "mean") -> Self:
-        """Return the mean of -log_softmax at the targets, as PyTorch has it; the classes are dim 1, of a vector dim 0.
-
-        Targets are integers in the shape without that dim. One that is `ignore_index` or the "no row" mark of its dtype
-        counts for nothing; where all do, the mean is NaN. The reduction is "mean", "sum", or "none" for each loss.
-
-        >>> scores = tl.Tensor([[2.0, 0.0], [0.0, 1.0]])
-        >>> scores.cross_entropy(tl.Tensor([0, 1])).item()
-        0.22009485960006714
-        >>> scores.cross_entropy(tl.Tensor([0, 1]), reduction="none")
-        Tensor([0.1269, 0.3133], dtype=f32)
-        """
-        op = "cross_entropy"
-        if not isinstance(targets, TensorBase):
-            require_tensors(op, targets=targets)
-        if type(reduction) is not str:
-            reduction = text(op, "reduction", reduction)
-        if reduction not in _REDUCTIONS:
-            raise InvalidArgument(op, f"reduction is one of {', '.join(_REDUCTIONS)}, not {shown(reduction)}")
-        dim, layout = min(len(self._layout.shape), 2) - 1, targets._layout.dense
-        made = self._storage.cross_entropy(self._layout, targets._storage, targets._layout, dim, ignore_index)
-        losses = self._new(made[0], layout)
-        if reduction == "mean":
-            losses = losses._mean_of_counted(self._new(made[1], layout))
-        elif reduction == "sum":
-            losses = losses.sum()
-        return losses.to_dtype(self._storage.inner.dtype)
-
-    def _mean_of_counted(self, counted: Self) -> Self:
-        """The mean of losses, given 1 for each that counts and 0 for the others."""
-        storage: Any = self._storage
-        if storage.inner.kind == RECORDED:
-            mean: Self = extensions.mean_of_counted(self, counted)
-            return mean
-        made, *_ = storage.ratio_of_sums(self._layout, counted._storage, counted._layout)
-        return self._new(made, Layout.contiguous(()))
 
     def _position(self, cos: Self, position: int) -> Self:
         """A position as a tensor, which no launch is needed for; InvalidIndex at once if it is out of range."""
