@@ -300,6 +300,11 @@ def passes_of(nodes: Sequence[Node], elements: Collection[str]) -> Passes:
                 hoisted[node] = name
                 ready[name] = max(ready[other] for other in of if other in ready)
             return Name(hoisted[node])
+        first, *others = node.arguments
+        if node.primitive == WHERE and isinstance(first, Call):
+            # A truth value is no number of a row: its operands are.
+            condition = Call(first.primitive, tuple(map(hoist, first.arguments)), first.offset)
+            return Call(WHERE, (condition, *map(hoist, others)), node.offset)
         return Call(node.primitive, tuple(map(hoist, node.arguments)), node.offset)
 
     by_pass = [[Join(join.name, join.kind, hoist(join.contribution)) for join in each] for each in by_pass]

@@ -14,7 +14,7 @@ EXACT, ROUNDED, FUNCTION = 0, 1, 4
 ULPS = {
     **dict.fromkeys(["neg", "relu", "abs", "floor", "ceil", "round", "sign", "minimum", "maximum"], EXACT),
     **dict.fromkeys(["isnan", "isinf", "isfinite", "signbit", "rint", "trunc", "clamp", "fmod"], EXACT),
-    **dict.fromkeys(["copysign", "nextafter", "conj", "real", "imag"], EXACT),
+    **dict.fromkeys(["copysign", "nextafter", "conj", "real", "imag", "relu6", "hardshrink"], EXACT),
     **dict.fromkeys(["add", "sub", "mul", "div", "sqr", "sqrt", "affine", "recip"], ROUNDED),
     **dict.fromkeys(["exp", "log", "sin", "cos", "tanh", "erf", "gelu", "gelu_erf", "silu", "sigmoid"], FUNCTION),
     **dict.fromkeys(["powf", "elu", "normal"], FUNCTION),
@@ -23,7 +23,7 @@ ULPS = {
     "floor_divide": 2 * ROUNDED,
     "remainder": ROUNDED,
     **dict.fromkeys(["nan_to_num", "nan_to_num_gradient"], EXACT),
-    **dict.fromkeys(["leaky_relu", "round_to", "copysign_gradient_x"], ROUNDED),
+    **dict.fromkeys(["leaky_relu", "prelu", "softshrink", "round_to", "copysign_gradient_x"], ROUNDED),
     # A product may have half the unit of its factor.
     **dict.fromkeys(["silu_mul", "gelu_mul"], 2 * FUNCTION + ROUNDED),
     **dict.fromkeys(["relu_gradient", "abs_gradient", "clamp_gradient", "min_gradient"], EXACT),

@@ -346,6 +346,8 @@ BASES = {
     "randint": (None, "0; 9; (2, 3); DType.F32; d"),
     "randperm": (None, "6; DType.U8; d"),
     "Tensor.bincount": ("ramp(d, DType.I64, 4)", "ramp(d, DType.F32, 4); 5"),
+    "Tensor.nll_loss": (_MATRIX, f"ramp(d, DType.I64, 2); -100; 'mean'; {_VECTOR}"),
+    "Tensor.prelu": (_MATRIX, _VECTOR),
     "Tensor.roll": ("ramp(d, DType.F32, 2, 3)", "(1, 2); (0, 1)"),
     "Tensor.unfold": ("ramp(d, DType.F32, 2, 3)", "1; 2; 1"),
     "Tensor.diff": ("ramp(d, DType.F32, 2, 3)", "1; 0; ramp(d, DType.F32, 1, 3); ramp(d, DType.F32, 1, 3)"),

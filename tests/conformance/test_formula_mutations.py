@@ -109,10 +109,23 @@ def computed(functor: Functor, node: Node, operands: Sequence[Array], parameters
     return np.asarray(np.broadcast_to(found, operands[0].shape))
 
 
+def numbers_in(node: Node) -> set[float]:
+    """The numbers of a formula that `changed` changes."""
+    from opgen.formula import Call, Number
+
+    match node:
+        case Number(value=value) if value not in ANY_WOULD_DO:
+            return {float(value)}
+        case Call(arguments=arguments):
+            return {value for argument in arguments for value in numbers_in(argument)}
+    return set()
+
+
 def operands_of(functor: Functor) -> list[Array]:
-    """Special numbers and ordinary ones, each with each other."""
-    near, special = np.array(NEAR), values.specials("f64")
-    numbers = np.concatenate([near, special, values.ordinary(np.random.default_rng(0), "f64", (20,))])
+    """Special numbers, ordinary ones, and some beside those of the formula, each with each other."""
+    near = np.array([*NEAR, *(1.1 * value for value in numbers_in(functor.formula.node))])
+    ordinary = values.ordinary(np.random.default_rng(0), "f64", (20,))
+    numbers = np.concatenate([near, values.specials("f64"), ordinary])
     if len(functor.operands) == 1:
         return [numbers]
     x, y = (array.ravel() for array in np.meshgrid(numbers, numbers))

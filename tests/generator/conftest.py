@@ -16,6 +16,7 @@ FEW_OPS = {
     "reduce": "sum sum_i64 prod prod_slope count_zero prod_i64 mean norm min max count_min count_max argmin argmax "
     "states maxima minima factors lengths",
     "scan": "cumsum cumprod cummax cummin",
+    "row": "softmax log_softmax softmin",
 }
 
 

@@ -109,6 +109,7 @@ ZEROS, ONE = (0.0, 0.0), (1.0, 0.0)
 # The first is 0, and the second one is 0 in the limit, but NaN where factors are infinite.
 OPEN = (0.0, NAN)
 LN2, LN10 = mp.log(2), mp.log(10)
+SELU, SELU_LIMIT = mpf("1.0507009873554804934"), mpf("1.7580993408473768600")
 FORMS: dict[str, Form] = {
     "exp": Form(lambda x: (mp.exp(x), mp.exp(x)), ZEROS, (INF, INF)),
     "expm1": Form(lambda x: (mp.exp(x), mp.exp(x)), ZEROS, (INF, INF)),
@@ -144,13 +145,26 @@ FORMS: dict[str, Form] = {
     "sigmoid": Form(lambda x: sigmoid(Jet(x, mpf(1), mpf(0)))[1:], ZEROS, ZEROS, terms=1),
     "softplus": Form(lambda x: softplus(Jet(x, mpf(1), mpf(0)))[1:], ZEROS, ONE),
     "hardswish": Form(hardswish, ZEROS, ONE),
+    "hardsigmoid": Form(lambda x: (mpf(abs(x) < 3) / 6, mpf(0)), ZEROS, ZEROS),
     "relu": Form(lambda x: (mpf(x > 0), mpf(0)), ZEROS, ONE),
+    "relu6": Form(lambda x: (mpf(0 < x < 6), mpf(0)), ZEROS, ZEROS),
     "abs": Form(lambda x: (mpf(mp.sign(x)), mpf(0)), (-1.0, 0.0), ONE),
     **dict.fromkeys(("floor", "ceil", "round", "rint", "trunc", "sign", "round_to"), Form(constant(0), ZEROS, ZEROS)),
     "to_dtype": Form(constant(1), ONE, ONE),
     "leaky_relu": Form(lambda x: (mpf(1) if x > 0 else mpf(0.25), mpf(0)), (0.25, 0.0), ONE, parameters=(0.25,)),
     "elu": Form(
         lambda x: (mpf(1), mpf(0)) if x > 0 else (1.5 * mp.exp(x), 1.5 * mp.exp(x)), ZEROS, ONE, parameters=(1.5,)
+    ),
+    "celu": Form(
+        lambda x: (mpf(1), mpf(0)) if x > 0 else (mp.exp(x / 2), mp.exp(x / 2) / 2), ZEROS, ONE, parameters=(2.0,)
+    ),
+    "selu": Form(
+        lambda x: (SELU, mpf(0)) if x > 0 else (SELU_LIMIT * mp.exp(x), SELU_LIMIT * mp.exp(x)),
+        ZEROS,
+        (float(SELU), 0.0),
+    ),
+    **dict.fromkeys(
+        ("softshrink", "hardshrink"), Form(lambda x: (mpf(abs(x) > 0.5), mpf(0)), ONE, ONE, parameters=(0.5,))
     ),
     "clamp": Form(lambda x: (mpf(-2 <= x <= 3), mpf(0)), ZEROS, ZEROS, parameters=(-2.0, 3.0)),
     "affine": Form(constant(-1.75), (-1.75, 0.0), (-1.75, 0.0), parameters=(-1.75, 0.5)),
@@ -307,6 +321,7 @@ PAIRS: dict[str, PairForm] = {
     "bernoulli_loss": PairForm(
         cross_entropy, lambda x, y: 1e-9 < x < 1 and 0 <= y <= 1, lambda x, y: (1 / (x * (1 - x))) ** 2
     ),
+    "prelu": PairForm(lambda x, y: x if x > 0 else x * y),
     "squared_difference": PairForm(lambda x, y: (x - y) ** 2, terms=lambda x, y: abs(x) + abs(y)),
     "huber": PairForm(huber, lambda x, y: x != y and abs(abs(x - y) - 0.75) > 1e-3, lambda x, y: abs(x) + abs(y)),
 }

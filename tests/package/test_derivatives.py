@@ -1,5 +1,6 @@
 """The gradients of functors are those of what the ops compute: beside differences in f64, beside f64 elsewhere."""
 
+import inspect
 import math
 from collections.abc import Mapping
 
@@ -8,6 +9,7 @@ import numpy as np
 import pytest
 from tallow import Device, Tensor
 from tallow.dtype import FLOAT, DType
+from tallow.examples import METHODS
 from tallow.gradients.functors import DERIVATIVES, Derivative
 from tallow.op import BinaryOp, MethodOp, ReduceOp, UnaryOp
 
@@ -24,6 +26,7 @@ PARAMETERS = {
     "alpha": 1.7,
     "correction": 1.0,
     "delta": 0.5,
+    "lambd": 0.7,
 }
 # Functions that are defined for positive numbers alone.
 POSITIVE = {"log", "log2", "log10", "sqrt", "rsqrt", "log1p", "powf", "pow"}
@@ -61,16 +64,13 @@ def computed(op: object, tensors: Mapping[str, Tensor]) -> Tensor:
         return tensors["x"].huber_loss(tensors["y"], "none", PARAMETERS["delta"])
     if name == "to_dtype":
         return tensors["x"].to_dtype(tensors["x"].dtype)
-    parameters = {key: value for key, value in PARAMETERS.items() if key in parameters_of(name)}
-    if name == "round_to":
-        return tensors["x"].round(-1)
-    method = getattr(tensors["x"], name)
-    return method(*parameters.values())  # type: ignore[no-any-return]
-
-
-def parameters_of(name: str) -> tuple[str, ...]:
-    of = {"leaky_relu": "slope", "clamp": "lower upper", "affine": "mul add", "powf": "alpha", "elu": "alpha"}
-    return tuple(of.get(name, "").split())
+    if isinstance(op, UnaryOp):
+        return tensors["x"]._unary(op)
+    x = tensors["x"]
+    method = getattr(x._storage, name)
+    known = {**METHODS[name].calls[0], **PARAMETERS}
+    parameters = [known[each] for each in inspect.signature(method).parameters if each != "layout"]
+    return x._new(method(x._layout, *parameters), x._layout.dense)
 
 
 def condition() -> Tensor:

@@ -446,8 +446,10 @@ def test_upsampling(gradcheck: Gradcheck) -> None:
         gradcheck(lambda x, size=size: x.upsample_nearest2d(size, 5), image, second=False)
         gradcheck(lambda x, size=size: x.upsample_bilinear2d(size, 5), image)
         gradcheck(lambda x, size=size: x.upsample_bilinear2d(size, 5, align_corners=True), image, second=False)
-    gradcheck(lambda x: x.upsample_bilinear2d(3, 2), image, second=False)
-    gradcheck(lambda x: x.upsample_bilinear2d(4, 5, scale_h=1.7, scale_w=1.5), image, second=False)
+    for method in ("upsample_bilinear2d", "upsample_bicubic2d"):
+        gradcheck(lambda x, method=method: getattr(x, method)(3, 2), image, second=False)
+        gradcheck(lambda x, method=method: getattr(x, method)(2, 5, align_corners=True), image, second=False)
+        gradcheck(lambda x, method=method: getattr(x, method)(4, 5, scale_h=1.7, scale_w=1.5), image, second=False)
 
 
 def test_indexes(gradcheck: Gradcheck) -> None:
@@ -472,6 +474,12 @@ def test_cross_entropy(reduction: str, gradcheck: Gradcheck) -> None:
     gradcheck(lambda x: x.T.cross_entropy(like(marked, x), reduction=reduction), rand(3, 3))
     one = Tensor([[0], [-100]], dtype="i64")
     gradcheck(lambda x: x.cross_entropy(like(one, x), reduction=reduction), rand(2, 1, 1))
+    weights = rand(3, low=0.5, high=2, seed=1)
+    for smoothing in (0.0, 0.2):
+        gradcheck(
+            lambda x, w, s=smoothing: x.cross_entropy(like(targets, x), -100, reduction, w, s), rand(4, 3), weights
+        )
+    gradcheck(lambda x, w: x.nll_loss(like(targets, x), reduction=reduction, weight=w), rand(4, 3), weights)
 
 
 def test_ratio_of_sums(gradcheck: Gradcheck) -> None:

@@ -14,6 +14,7 @@ from tallow.runtime.base.error import InvalidArgument, InvalidIndex, ShapeMismat
 from .arrays import same
 from .gradcheck import Gradcheck, like, rand
 
+INF = np.inf
 GENERATOR = np.random.default_rng(0)
 IMAGES, ROWS = GENERATOR.normal(1, 2, (3, 4, 2, 5)).astype("f4"), GENERATOR.normal(1, 2, (6, 4)).astype("f4")
 WEIGHT, BIAS, MEAN = (GENERATOR.normal(size=4).astype("f4") for _ in range(3))
@@ -126,6 +127,13 @@ def test_logarithms_of_sums_that_are_no_numbers(device: Device) -> None:
     assert Tensor.zeros((0, 2), device=device).logsumexp(1).shape == (0,)
 
 
+def test_prelu(device: Device) -> None:
+    x = Tensor(IMAGES, device=device)
+    for weight in (np.float32(0.25), np.array([0.25], np.float32), WEIGHT):
+        factors = weight if weight.size == 1 else weight[:, None, None]
+        same(x.prelu(Tensor(weight, device=device)), np.where(IMAGES > 0, IMAGES, IMAGES * factors))
+
+
 @pytest.mark.parametrize("dtype", ["i64", "u8", "i32"])
 def test_embedding_and_one_hot(device: Device, dtype: str) -> None:
     ids = np.array([[0, 2, 1], [2, 2, 0]])
@@ -155,6 +163,9 @@ Y = GENERATOR.uniform(0, 1, IMAGES.shape).astype("f4")
 LOSSES: dict[str, tuple[dict[str, float], Callable[[Any, Any], Any]]] = {
     "mse_loss": ({}, lambda x, y: (x - y) ** 2),
     "huber_loss": ({}, lambda x, y: np.where(abs(x - y) <= 1, (x - y) ** 2 / 2, abs(x - y) - 0.5)),
+    "l1_loss": ({}, lambda x, y: abs(x - y)),
+    "smooth_l1_loss": ({"beta": 2.0}, lambda x, y: np.where(abs(x - y) <= 2, (x - y) ** 2 / 4, abs(x - y) - 1)),
+    "kl_div": ({}, lambda x, y: y * (np.log(y) - x)),
     "binary_cross_entropy_with_logits": ({}, lambda x, y: np.maximum(x, 0) - x * y + np.log1p(np.exp(-abs(x)))),
 }
 
@@ -177,6 +188,16 @@ def test_ends_of_losses(device: Device) -> None:
     np.testing.assert_allclose(found, [0, 0, -0.5 * (np.log(0.25) + np.log(0.75)), 100], 1e-6)
     far = Tensor([0.0, 4], device=device).huber_loss(Tensor([1.0, 0], device=device), "none", 2.0)
     same(far, np.array([0.5, 6], np.float32))
+    x, y = Tensor([[-1.0, -INF, 2]], device=device), Tensor([[0.0, 0, 1]], device=device)
+    same(x.smooth_l1_loss(y, "none", 0), np.array([[1, INF, 1]], np.float32))
+    same(x.kl_div(y, "none"), np.array([[0, 0, -2]], np.float32))
+    same(x[:, 2:].kl_div(y[:, :1], "none", log_target=True), np.array([[-2]], np.float32))
+
+
+def test_the_divergence_of_a_batch_is_the_sum_over_its_size(device: Device) -> None:
+    x, y = Tensor(IMAGES, device=device), Tensor(Y, device=device)
+    close(x.kl_div(y, "batchmean"), np.asarray(LOSSES["kl_div"][1](IMAGES, Y).sum() / len(Y)))
+    close(x.kl_div(y.log(), "batchmean", True), x.kl_div(y, "batchmean").numpy())
 
 
 def test_gradients(gradcheck: Gradcheck) -> None:
@@ -184,6 +205,7 @@ def test_gradients(gradcheck: Gradcheck) -> None:
     weight, bias = rand(4, seed=2), rand(4, seed=3)
     for name in LOSSES:
         gradcheck(lambda x, y, name=name: getattr(x, name)(y), x, y)
+    gradcheck(lambda x, w: x.prelu(w), x, weight)
     gradcheck(lambda p, y: p.binary_cross_entropy(y), rand(3, 4, low=0.1, high=0.9, seed=4), y)
     gradcheck(lambda x, w, b: x.batch_norm(weight=w, bias=b, training=True, eps=0.1), x, weight, bias)
     gradcheck(lambda x, w: x.batch_norm(like(bias, x), like(y[0], x), w), x, weight, second=False)
@@ -209,6 +231,12 @@ REFUSED: dict[str, tuple[type[TallowError], Callable[[Tensor], object]]] = {
     "dropout": (InvalidArgument, lambda x: x.dropout(1.5)),
     "mse_loss": (ShapeMismatch, lambda x: x.mse_loss(x[0])),
     "huber_loss": (InvalidArgument, lambda x: x.huber_loss(x, delta=0)),
+    "l1_loss": (ShapeMismatch, lambda x: x.l1_loss(x[0])),
+    "smooth_l1_loss": (InvalidArgument, lambda x: x.smooth_l1_loss(x, beta=-1)),
+    "kl_div": (ShapeMismatch, lambda x: x[0, 0].kl_div(x[0, 0], "batchmean")),
+    "nll_loss": (UnsupportedDType, lambda x: x.nll_loss(x[:, 0])),
+    "cross_entropy": (InvalidArgument, lambda x: x.cross_entropy(x[:, 0].to_dtype("i64"), label_smoothing=1.5)),
+    "prelu": (ShapeMismatch, lambda x: x.prelu(x[0, :2])),
     "binary_cross_entropy": (InvalidArgument, lambda x: x.binary_cross_entropy(x, "all")),
     "binary_cross_entropy_with_logits": (ShapeMismatch, lambda x: x.binary_cross_entropy_with_logits(x[:, :1])),
 }

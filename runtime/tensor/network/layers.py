@@ -6,11 +6,13 @@ from typing import Self
 
 from ....dtype import FLOAT, DType
 from ....promotion import promoted
+from ....tensor_ops import PRELU
 from ...base.error import DTypeMismatch, InvalidArgument, ShapeMismatch, UnsupportedDType
 from ...core import argument
 from ...core.conversion import conversion
 from ..base import named, require_tensors
 from ..gradients import GradientMethods
+from ..promotion import common_dtype
 from ..shape.assignment import AssignmentMethods
 from .ops import NetworkOpMethods
 
@@ -106,6 +108,26 @@ class LayerMethods(AssignmentMethods, GradientMethods, NetworkOpMethods):
         if weight is not None:
             normed = normed.mul(weight.to_dtype(wide.dtype)._as_channels(self.rank))
         return normed._shifted(bias, self.dtype)
+
+    @named
+    def prelu(self, weight: Self) -> Self:
+        """Return x where it is above 0, else x times a weight: one for all, or a vector with one for each channel.
+
+        The channels are dim 1.
+
+        >>> tl.Tensor([[-1.0, 2.0], [-4.0, -3.0]]).prelu(tl.Tensor([0.5, 0.1]))
+        Tensor([[-0.5,  2.0],
+                [-2.0, -0.3]], dtype=f32)
+        """
+        require_tensors("prelu", weight=weight)
+        dtype = common_dtype("prelu", self.dtype, weight.dtype)
+        x, factors = self.to_dtype(dtype), weight.to_dtype(dtype)
+        if weight.elem_count == 1:
+            factors = factors.reshape([1] * self.rank)
+        else:
+            x._require_channels("prelu", 2, weight=factors)
+            factors = factors._as_channels(self.rank)
+        return x._binary(PRELU, factors)
 
     @named
     def dropout(self, p: float = 0.5) -> Self:

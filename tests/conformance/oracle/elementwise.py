@@ -69,6 +69,9 @@ _UNARY_FLOAT: dict[str, Callable[[Array], Array]] = {
     "softplus": functions.softplus,
     "mish": functions.mish,
     "hardswish": functions.hardswish,
+    "hardsigmoid": lambda x: np.clip(x + 3, 0, 6) / 6,
+    "relu6": lambda x: np.where(x <= 0, EXTENDED(0), np.minimum(x, 6)),
+    "selu": functions.selu,
     "isnan": np.isnan,
     "isinf": np.isinf,
     "isfinite": np.isfinite,
@@ -128,6 +131,7 @@ def binary(op: str, name: str, x: Array, y: Array) -> Array:
             "squared_difference": lambda x, y: np.square(round_values(compute_name(name), x - y)),
             "logistic_loss": lambda x, y: np.where(x > 0, x * (1 - y), -x * y) + np.log1p(np.exp(-np.abs(x))),
             "bernoulli_loss": lambda x, y: -(y * functions.held_log(x) + (1 - y) * functions.held_log1p(-x)),
+            "prelu": lambda x, y: np.where(x > 0, x, x * y),
             # The function of x is a number of the compute dtype before it is multiplied.
             "silu_mul": lambda x, y: round_values(compute_name(name), functions.silu(x)) * y,
             "gelu_mul": lambda x, y: round_values(compute_name(name), functions.gelu(x)) * y,
@@ -241,6 +245,26 @@ def elu(name: str, x: Array, alpha: float) -> Array:
     value = decode(name, x)
     with np.errstate(all="ignore"):
         return np.where(value > 0, value, EXTENDED(alpha) * np.expm1(value))
+
+
+def celu(name: str, x: Array, alpha: float) -> Array:
+    """Extended."""
+    value = decode(name, x)
+    with np.errstate(all="ignore"):
+        return np.where(value > 0, value, EXTENDED(alpha) * np.expm1(value / EXTENDED(alpha)))
+
+
+def softshrink(name: str, x: Array, lambd: float) -> Array:
+    """Extended."""
+    value = decode(name, x)
+    with np.errstate(all="ignore"):
+        return np.where(np.abs(value) <= lambd, 0 * value, value - np.copysign(EXTENDED(lambd), value))
+
+
+def hardshrink(name: str, x: Array, lambd: float) -> Array:
+    """Extended."""
+    value = decode(name, x)
+    return np.where(np.abs(value) <= lambd, EXTENDED(0), value)
 
 
 def leaky_relu(name: str, x: Array, slope: float) -> Array:

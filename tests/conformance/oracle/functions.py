@@ -94,6 +94,12 @@ def hardswish(x: Array) -> Array:
     return np.where(x <= -3, EXTENDED("-0.0"), x * gate)
 
 
+def selu(x: Array) -> Array:
+    """Of Klambauer et al. 2017: these constants keep a mean of 0 and a variance of 1."""
+    alpha, scale = EXTENDED("1.6732632423543772848170429916717"), EXTENDED("1.0507009873554804934193349852946")
+    return scale * np.where(x > 0, x, alpha * np.expm1(x))
+
+
 def gelu_erf(x: Array) -> Array:
     """x times the normal distribution's integral up to x; -0.0 at -inf."""
     return np.where(x == -np.inf, EXTENDED("-0.0"), x * normal_integral(x))

@@ -295,9 +295,17 @@ OF_TWO = (
 
 def slope(op: str, operands: list[Array], parameters: tuple[float, ...], step: Array) -> Array:
     """The slope of an op of the oracle by central differences, of which two are extrapolated: `exp_gradient` of exp."""
+    function, x = _of_operand(op, operands, parameters)
+    whole, half = ((function(x + size) - function(x - size)) / (2 * size) for size in (step, step / 2))
+    return np.asarray((4 * half - whole) / 3)
+
+
+def _of_operand(
+    op: str, operands: list[Array], parameters: tuple[float, ...]
+) -> tuple[Callable[[Array], Array], Array]:
+    """The op of a gradient as a function of the operand by which it is one, and that operand."""
     functor, _, operand = op.partition("_gradient")
     place = int(operand == "_y")
-    x = operands[place]
 
     def function(moved: Array) -> Array:
         given = [*operands[:place], moved, *operands[place + 1 :]]
@@ -310,18 +318,20 @@ def slope(op: str, operands: list[Array], parameters: tuple[float, ...], step: A
         count = len(inspect.signature(method).parameters) - 1 - len(given)
         return np.asarray(method("f64", *given, *(parameters or (0.5,) * count)))
 
-    whole, half = ((function(x + size) - function(x - size)) / (2 * size) for size in (step, step / 2))
-    return np.asarray((4 * half - whole) / 3)
+    return function, operands[place]
 
 
 def _by_differences(
     op: str, name: str, incoming: Array, operands: list[Array], parameters: tuple[float, ...]
 ) -> Expected:
     """The gradient of an op whose oracle alone is written: of moderate numbers, where the op is smooth."""
-    x = operands[op.endswith("_y")]
+    function, x = _of_operand(op, operands, parameters)
     step = np.where(x == 0, EXTENDED(2) ** -36, np.abs(x) * EXTENDED(2) ** -12)
     coarse, fine = (slope(op, operands, parameters, size) for size in (step, step / 4))
-    is_smooth = np.abs(coarse - fine) <= EXTENDED(2) ** -20 * np.abs(fine)
+    # At a kink the gradient is the slope of one side, or 0; central differences are between.
+    below, above = ((function(x + size) - function(x)) / size for size in (-step, step))
+    is_kink = np.abs(above - below) > EXTENDED(2) ** -4 * np.maximum(np.abs(above), np.abs(below))
+    is_smooth = ~is_kink & (np.abs(coarse - fine) <= EXTENDED(2) ** -20 * np.abs(fine))
     is_moderate = np.logical_and.reduce([np.abs(np.log2(np.abs(part))) < 8 for part in (incoming, *operands)])
     slack = np.abs(incoming) * (EXTENDED(2) ** -26 + 4 * _epsilon(name)) * (1 + np.abs(fine))
     return Expected(incoming * fine, _finite(slack), ~(is_smooth & is_moderate))

@@ -17,4 +17,11 @@ def softmin(x: Array, temperature: float) -> Array:
     return made
 
 
-ROWS: Final[Mapping[str, Callable[..., Array]]] = {"softmin": softmin}
+def normalize(x: Array, eps: float) -> Array:
+    """Vectors of length 1, unless they are shorter than eps."""
+    lengths = np.sqrt((x * x).sum(axis=-1, keepdims=True))
+    normalized: Array = x / np.where(lengths.real <= eps, eps, lengths)
+    return normalized
+
+
+ROWS: Final[Mapping[str, Callable[..., Array]]] = {"normalize": normalize, "softmin": softmin}
