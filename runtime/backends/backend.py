@@ -197,6 +197,8 @@ class BackendDevice:
     """How calls are carried out on the device, by all that decides it: see `planned`."""
     numbers: BoundedCache[object, Any]
     """Storages of numbers that tensors met."""
+    has_fused_kernels: ClassVar[bool] = False
+    """Whether a fused function takes less time than its ops, so that gradients may compute them again."""
     joined_rows: ClassVar[int] = 0
     """Of how many rows of x a product with weights in blocks saves a launch where it makes them itself."""
     prompt_piece: ClassVar[int] = 512

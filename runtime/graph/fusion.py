@@ -8,16 +8,17 @@ import weakref
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final, NoReturn, ParamSpec, TypeAlias, TypeVar
 
-from ...kernels.constants import FUSED_NUMBERS, FUSED_SOURCES
 from ...storage import Storage
 from ...storage.base import require_same_device
 from ..base.bounded_cache import BoundedCache
 from ..base.error import FusionError, InvalidArgument, TallowError, shown
 from ..core import argument
-from ..program.fused_kernels import kernels_of
-from ..program.values import Operand
+from ..gradient.node import opened
+from ..gradient.recording import mode
+from ..program.fused_kernels import excess
 from ..tensor import Tensor
 from ..tensor.base import TensorBase
+from .fused_call import launch, record
 
 if TYPE_CHECKING:
     from ..program.fused_function import FusedFunction
@@ -44,7 +45,9 @@ def fuse(function: Callable[P, Result]) -> Callable[P, Result]:
     Numbers may differ from call to call; where the function decides by one (`if limit > 0`), it is run for each value.
     On the CPU the ops that this finds are run one after the other, at the cost of one call.
 
-    Where an argument is recorded, a `Var` or what came of one, the ops are called one by one, and are recorded too.
+    Where an argument is recorded, a `Var` or what came of one, GPUs record the call as one op, whose gradients are
+    another fused function, in which sums of gradients may be in another order. The ops are recorded one by one on the
+    CPU, where gradients need other ops, such as sums, and where gradients have gradients.
 
     A method may be fused too; what it reads of its object, as of anything else that is no argument, it reads when it is
     run for that object.
@@ -138,26 +141,68 @@ class Fused:
         traced = None if found is None else found.only or found.find(numbers)
         if traced is None:
             if any(type(value) is Tensor and value._storage.is_wrapped for value in given):
-                # One by one, so that each op is recorded, or done for each example.
-                return self._function(*arguments, **named)
+                return self._call_wrapped(key, arguments, named, numbers)
             traced = self._trace(tuple(key), arguments, named, numbers)
         device = inners[0].device
         for inner in inners:
             if inner.device is not device:
                 require_same_device(self._name, *[value._storage for value in given if type(value) is Tensor])
         function, container = traced
-        computed = [compute(numbers) for compute in function.computed_numbers]
         plan = device.plans.get(function)
         if plan is None:
-            op, *others = device.fused_op
-            operands = map(Operand, inners, function.tensors)
-            results = device.planned(function, len(computed), op, (*others, function, *operands, *computed), {})
-        else:
-            results = plan(*inners, *computed)
+            results = launch(function, inners, numbers)
+        else:  # what `launch` does, without a call
+            results = plan(*inners, *[compute(numbers) for compute in function.computed_numbers])
         layouts = function.layouts
         if container is None:
             return Tensor._new(Storage._new(results[0]), layouts[0])
         return container([*map(Tensor._new, map(Storage._new, results), layouts)])
+
+    def _call_wrapped(
+        self, key: list[object], arguments: Sequence[Any], named: Mapping[str, Any], numbers: Sequence[float]
+    ) -> Any:
+        """A call of tensors that are recorded, which is recorded as one op if its gradients are fused.
+
+        Else the ops are called one by one: each is recorded, or done for each example.
+        """
+
+        def plain(value: Any) -> Any:
+            return Tensor._new(opened(value._storage)[0], value._layout) if type(value) is Tensor else value
+
+        plain_arguments, plain_named = [*map(plain, arguments)], {name: plain(it) for name, it in named.items()}
+        plain_tensors = [it for it in (*plain_arguments, *plain_named.values()) if type(it) is Tensor]
+        is_batched = any(it._storage.is_wrapped for it in plain_tensors)
+        if is_batched or not plain_tensors[0]._storage.inner.device.has_fused_kernels:
+            return self._function(*arguments, **named)
+        if not mode().records:
+            return self(*plain_arguments, **plain_named)
+        parts = iter(key[len(named) :])
+        plain_key: list[object] = list(named)
+        for value in (*plain_arguments, *plain_named.values()):
+            plain_key.append(next(parts))
+            if type(value) is Tensor:
+                next(parts)
+                plain_key.append(value._storage.inner.kind)
+        found = self._kinds.get(tuple(plain_key))
+        traced = None if found is None else found.only or found.find(numbers)
+        function, container = traced or self._trace(tuple(plain_key), plain_arguments, plain_named, numbers)
+        others = [None if type(value) is Tensor else value for value in (*arguments, *named.values())]
+
+        def again(tensors: Sequence[Tensor]) -> list[Any]:
+            left = iter(tensors)
+            values = [next(left) if value is None else value for value in others]
+            result = self._function(
+                *values[: len(arguments)], **dict(zip(named, values[len(arguments) :], strict=True))
+            )
+            return [result] if container is None else list(result)
+
+        tensors = [value for value in (*arguments, *named.values()) if type(value) is Tensor]
+        require_same_device(self._name, *[tensor._storage for tensor in tensors])
+        results = record(function, tensors, numbers, again)
+        if results is None:
+            return self._function(*arguments, **named)
+        made = [*map(Tensor._new, results, function.layouts)]
+        return made[0] if container is None else container(made)
 
     def _call_with_others(self, arguments: Sequence[Any], named: Mapping[str, Any]) -> Any:
         """A call of tensors of a user's class, NumPy's numbers, or what another fused function is traced with."""
@@ -213,13 +258,9 @@ class Fused:
 
     def _check(self, function: FusedFunction) -> None:
         """Raise FusionError for a function that a GPU has no kernel for, on other devices too."""
-        for kernel, *_ in kernels_of(function):
-            for what, count, most in (
-                ("operands in memory", len(kernel.sources), FUSED_SOURCES),
-                ("numbers", sum(number.words for number in kernel.numbers.values()), FUSED_NUMBERS),
-            ):
-                if count > most:
-                    self._refuse(f"it has {count} {what}, and a kernel {most} at most", "make two functions of it")
+        reason = excess(function)
+        if reason is not None:
+            self._refuse(f"it has {reason}", "make two functions of it")
 
     def _refuse_function(self, error: TypeError) -> NoReturn:
         """Raise FusionError for a function that takes nothing but Python's own numbers, or no tensors."""

@@ -69,6 +69,26 @@ class Trace:
         self._tensors: list[Layout] = []
         self._constants: dict[tuple[object, ...], str] = {}
         self._computed: dict[Step, Step] = {}
+        self._prefix = ""
+
+    @classmethod
+    def after(
+        cls, function: FusedFunction, tensors: Iterable[Layout], sources: Mapping[str, Source], given: Sequence[float]
+    ) -> Trace:
+        """A trace that goes on where a function ends, of more tensors; what is a source need not be computed."""
+        trace = cls(function.name, Device.cpu(), given)
+        trace.sources = {source: name for name, source in sources.items()}
+        trace.numbers = dict(function.numbers)
+        trace.steps = [step for step in function.steps if sources.keys().isdisjoint(step.names)]
+        trace._tensors = [*tensors]
+        trace._constants = {
+            (repr(it.value), type(it.value), it.dtype): name
+            for name, it in function.numbers.items()
+            if not callable(it.value)
+        }
+        trace._computed = {step._replace(name=""): step for step in function.steps}
+        trace._prefix = "d"
+        return trace
 
     def stand_ins(self, arguments: Iterable[Any]) -> list[Any]:
         """What the function is given in the place of its tensors and numbers; the object of a method is itself."""
@@ -91,13 +111,13 @@ class Trace:
         if isinstance(value, TracedNumber):
             find = value.find
             check(value.value)
-            name = f"n{len(self.numbers)}"
+            name = f"{self._prefix}n{len(self.numbers)}"
             self.numbers[name] = Number(dtype, lambda numbers: check(find(numbers)))
             return name
         known = check(value)
         key = repr(known), type(known), dtype
         if key not in self._constants:
-            self._constants[key] = name = f"n{len(self.numbers)}"
+            self._constants[key] = name = f"{self._prefix}n{len(self.numbers)}"
             self.numbers[name] = Number(dtype, known)
         return self._constants[key]
 
@@ -105,7 +125,7 @@ class Trace:
         """A step with a name: the same one for what is computed again."""
         known = self._computed.get(step)
         if known is None:
-            known = self._computed[step] = step._replace(name=f"v{len(self.steps)}")
+            known = self._computed[step] = step._replace(name=f"{self._prefix}v{len(self.steps)}")
             self.steps.append(known)
         return known
 

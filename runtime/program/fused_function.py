@@ -98,6 +98,14 @@ class FusedFunction:
         """The functions that compute the numbers which differ between calls from those of the call."""
         self.layouts = [Layout.contiguous(result.layout.shape) for result in results]
 
+    def of_tensors(self, positions: Sequence[int]) -> FusedFunction:
+        """Leave out the tensors that it does not read: those are at other positions."""
+        tensors = [self.tensors[position] for position in positions]
+        sources = {
+            name: source._replace(position=positions.index(source.position)) for name, source in self.sources.items()
+        }
+        return FusedFunction(self.name, tensors, sources, self.numbers, self.steps, self.results)
+
     def named_numbers(self, given: Iterable[Parameter]) -> dict[str, complex | Parameter]:
         """The numbers by name, with parameters in the place of those that differ between calls."""
         parameters = iter(given)

@@ -68,6 +68,18 @@ def kernels_of(function: FusedFunction) -> list[FusedKernel]:
     return _Division(function).kernels()
 
 
+def excess(function: FusedFunction) -> str | None:
+    """Describe what a kernel of a function has too many of for a GPU; None of a function that is fused."""
+    for kernel, *_ in kernels_of(function):
+        for what, count, limit in (
+            ("operands in memory", len(kernel.sources), FUSED_SOURCES),
+            ("numbers", sum(number.words for number in kernel.numbers.values()), FUSED_NUMBERS),
+        ):
+            if count > limit:
+                return f"{count} {what}, and a kernel {limit} at most"
+    return None
+
+
 class _Part:
     """The steps of one kernel."""
 
@@ -206,6 +218,14 @@ class _Division:
         for part, names in computed.items():
             if name in names and part.shape == shape and self._steps.get(name) is not None:
                 return part
+        step = self._steps.get(name)
+        if own is None and is_whole and step is not None:
+            # A kernel that reads the same arguments anyway.
+            needed = {each for each in self._closure([step]) if each in self._function.sources}
+            for part in self._parts:
+                has_space = len(part.outputs) < part.most_results and needed.issubset(self._read(part))
+                if part.shape == shape and has_space and self._may_join(part, step):
+                    return part
         before = set() if own is None else {own, *own.before}
         for part in self._parts:
             if part.rows is None and not part.steps and part.shape == shape and part.before == before:

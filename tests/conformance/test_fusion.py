@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 import tallow as tl
 from tallow import BinaryOp, CmpOp, DType, Tensor, UnaryOp
+from tallow.backends import CpuDevice
 from tallow.kernels.constants import ELEMENTWISE_METHODS
 from tallow.op import BinaryGradientOp, MethodOp, UnaryGradientOp
 from tallow.runtime.base.error import TallowError
@@ -107,6 +108,36 @@ def test_each_functor_gives_the_bits_of_its_op(device: tl.Device, dtype: DType, 
     for time in ("first", "recorded", "planned"):
         for name, got, function in zip(found, fused(x, y), found.values(), strict=True):
             assert_same(got, function(x, y), f"{name} {time}")
+
+
+@pytest.mark.parametrize("dtype", [DType.BF16, DType.F32], ids=str)
+def test_gradients_of_each_functor_are_fused_and_have_the_bits_of_its_op(
+    monkeypatch: pytest.MonkeyPatch, dtype: DType
+) -> None:
+    """On the CPU, as on GPUs, whose compilers take a second for each function."""
+    monkeypatch.setattr(CpuDevice, "has_fused_kernels", True)
+    device = tl.Device.cpu()
+    x, y = (tensor(device, dtype, array) for array in values.special_pairs(dtype.value))
+    g = tensor(device, dtype, values.ordinary(np.random.default_rng(0), dtype.value, tuple(x.shape)))
+    called_by_ops = set()
+    for name, function in functions(dtype, "cpu").items():
+        if "complex" in name:
+            continue  # complex numbers have no gradients
+        pairs = []
+        for each in (tl.fuse(function), function):
+            variables = tl.Var(x), tl.Var(y)
+            result = each(*variables)
+            found: dict[tl.Var, Tensor] | tl.Gradients = {}
+            if result.is_recorded:
+                # That of the function where the call is recorded as one.
+                if each is not function and result._storage.inner.name != function.__name__:
+                    called_by_ops.add(name)
+                found = result.backward(g.to_dtype(result.dtype))
+            pairs.append([found[variable] for variable in variables if variable in found])
+        for got, expected in zip(*pairs, strict=True):
+            assert_same(got, expected, name)
+    # Its op of both gradients reads no result that was rounded.
+    assert called_by_ops == ({"hypot"} if dtype is DType.BF16 else set())
 
 
 @FEW_DTYPES

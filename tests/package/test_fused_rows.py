@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 import tallow as tl
 from tallow import DType, Tensor
+from tallow.backends import CpuDevice
 from tallow.kernels.constants import FUSED_ROW_SOURCES, ROWS
 from tallow.runtime.backends.gpu_backend.ops import fused
 from tallow.runtime.graph.traced import Trace
@@ -36,6 +37,7 @@ PAIRS: Final[list[Compute]] = [
     lambda x, y: (x > y).where(x, y),
     lambda x, y: (x < y).to_dtype(x.dtype) * y,
 ]
+ROUNDING: Final = {"f64": 1e-14, "f32": 1e-5, "f16": 4e-3, "bf16": 3e-2}
 SHAPES: Final = [(4, 16), (7, 33), (3, 1), (2, 5000), (5, 1024), (3, 40, 8), (2, 9, 6), (1, 70001), (33, 37), (0, 5)]
 
 
@@ -96,10 +98,28 @@ def check(device: tl.Device, seed: int) -> None:
         for made, right in zip(compiled(*arguments), expected, strict=True):
             assert made.dtype is right.dtype
             np.testing.assert_array_equal(made.to_dtype("f64").numpy(), right.to_dtype("f64").numpy())
+    for made, right in zip(gradients(compiled, arguments, seed), gradients(function, arguments, seed), strict=True):
+        assert made.dtype is right.dtype
+        # What is computed twice is one step, whose gradients are added up before they go back through it.
+        found, wanted = made.to_dtype("f64").numpy(), right.to_dtype("f64").numpy()
+        tolerance = ROUNDING[made.dtype.value] * np.abs(wanted).max(initial=0)
+        np.testing.assert_allclose(found, wanted, rtol=0, atol=tolerance)
+
+
+def gradients(function: Compute, arguments: Sequence[Any], seed: int) -> list[Tensor]:
+    """The gradients of the tensors among the arguments, of a weighted sum of all results."""
+    normal = np.random.default_rng(seed)
+    variables = [tl.Var(each) if isinstance(each, Tensor) else each for each in arguments]
+    results = function(*variables)
+    weights = [Tensor(normal.standard_normal(result.shape), device=result.device) for result in results]
+    losses = [(result.to_dtype("f64") * each).sum() for result, each in zip(results, weights, strict=True)]
+    found = sum(losses[1:], losses[0]).backward()
+    return [found[each] for each in variables if isinstance(each, Tensor) and each in found]
 
 
 @pytest.mark.parametrize("seed", range(40))
-def test_fused_rows_give_the_bits_of_their_ops_on_the_cpu(seed: int) -> None:
+def test_fused_rows_give_the_bits_of_their_ops_on_the_cpu(monkeypatch: pytest.MonkeyPatch, seed: int) -> None:
+    monkeypatch.setattr(CpuDevice, "has_fused_kernels", True)
     check(tl.Device.cpu(), seed)
 
 

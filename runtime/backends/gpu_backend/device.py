@@ -47,6 +47,7 @@ class GpuDevice(GpuBase):
     no device has.
     """
 
+    has_fused_kernels = True
     joined_rows = MOST_ROWS_OF_X
     storage_class: ClassVar[type[GpuStorage]]
     blocks_class: ClassVar[type[QGpuStorage]]

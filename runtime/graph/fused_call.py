@@ -1,0 +1,108 @@
+"""Calls of fused functions: the program that runs, and what is recorded of a call whose arguments are."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from ...storage import Storage
+from ..gradient.node import Contributions, Node, Rule, Use, opened, record_each, recorded_of, result_of, watched
+from ..gradient.recording import mode, set_mode
+from ..program.values import Operand
+from ..tensor import Tensor
+from .fused_gradient import gradient_of
+
+if TYPE_CHECKING:
+    from ..program.fused_function import FusedFunction
+
+
+def launch(function: FusedFunction, inners: Sequence[Any], numbers: Sequence[float]) -> Any:
+    """Compute the results of a function of tensors on one device, and of numbers: those of the backend."""
+    device = inners[0].device
+    computed = [compute(numbers) for compute in function.computed_numbers]
+    plan = device.plans.get(function)
+    if plan is not None:
+        return plan(*inners, *computed)
+    op, *others = device.fused_op
+    operands = map(Operand, inners, function.tensors)
+    return device.planned(function, len(computed), op, (*others, function, *operands, *computed), {})
+
+
+class _Call(NamedTuple):
+    """A call that is recorded."""
+
+    function: FusedFunction
+    numbers: Sequence[float]
+    again: Callable[[Sequence[Tensor]], list[Any]]
+    """Calls the ops of the function one by one, for the tensors among its arguments."""
+
+
+def record(
+    function: FusedFunction,
+    tensors: Sequence[Tensor],
+    numbers: Sequence[float],
+    again: Callable[[Sequence[Tensor]], list[Any]],
+) -> list[Storage] | None:
+    """Compute a function and record the call as one; None if its gradients cannot be fused."""
+    values, nodes = zip(*[opened(tensor._storage) for tensor in tensors], strict=True)
+    wanted = tuple([position for position, node in enumerate(nodes) if node is not None])
+    layouts = tuple(
+        [
+            layout if result.dtype.is_float else None
+            for layout, result in zip(function.layouts, function.results, strict=True)
+        ]
+    )
+    if gradient_of(function, wanted, layouts, numbers) is None:
+        return None
+    results = [*map(Storage._new, launch(function, [value.inner for value in values], numbers))]
+    inputs = tuple([part for node, tensor in zip(nodes, tensors, strict=True) for part in (node, tensor._layout)])
+    saved = *map(watched, values), _Call(function, numbers, again), results
+    return [*record_each(results, Rule(function.name, _gradients), inputs, saved)]
+
+
+def _gradients(node: Node, parts: Any) -> Contributions:
+    """The gradients of the arguments of a call, by another fused function; op by op where they are recorded."""
+    call: _Call = node.saved[-2]
+    gradients = [
+        None if (gradient := parts.get(place)) is None else gradient.reshape(layout.shape)
+        for place, layout in enumerate(call.function.layouts)
+    ]
+    wanted = tuple([place for place in range(len(call.function.tensors)) if node.takes(place)])
+    layouts = tuple([None if gradient is None else gradient._layout for gradient in gradients])
+    is_wrapped = any(gradient is not None and gradient._storage.is_wrapped for gradient in gradients)
+    fused = None if is_wrapped else gradient_of(call.function, wanted, layouts, call.numbers)
+    if mode().keeps_graph or fused is None:
+        yield from _by_ops(node, call, gradients)
+        return
+    known: list[Callable[[], Any]] = [
+        *[partial(node.operand, place) for place in range(len(call.function.tensors))],
+        *[partial(gradients.__getitem__, place) for place in range(len(gradients))],
+        *[partial(result_of, node, place, layout) for place, layout in enumerate(call.function.layouts)],
+    ]
+    outputs: Sequence[Any] = ()
+    if fused.function is not None:
+        outputs = launch(fused.function, [known[place]()._storage.inner for place in fused.positions], call.numbers)
+        outputs = [*map(Tensor._new, map(Storage._new, outputs), fused.function.layouts)]
+    for source, position, result in fused.gradients:
+        use = Use(node.inputs[2 * source.position], source.layout)
+        yield use, outputs[result] if position is None else known[position]()
+
+
+def _by_ops(node: Node, call: _Call, gradients: Sequence[Tensor | None]) -> Iterator[tuple[Use, Tensor]]:
+    """Go back through the ops of a call, which are called and recorded once more, as those of `checkpoint` are."""
+    around = mode()
+    tensors = []
+    for place, layout in enumerate(node.inputs[1 : 2 * len(call.function.tensors) : 2]):
+        node.require_unchanged(node.saved[place])
+        source, value = node.inputs[2 * place], node.saved[place]
+        tensors.append(Tensor._new(value if source is None else recorded_of(value, source), layout))
+    try:
+        set_mode(around.inside(records=True, is_inner=around.is_inner))
+        results = call.again(tensors)
+    finally:
+        set_mode(around)
+    for result, gradient in zip(results, gradients, strict=True):
+        source = opened(result._storage)[1]
+        if gradient is not None and source is not None:
+            yield Use(source, result._layout), gradient

@@ -1,0 +1,244 @@
+"""Gradients of fused functions: functions of the operands, the results and their gradients, which are fused too."""
+
+from __future__ import annotations
+
+import inspect
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, Final, NamedTuple, TypeAlias
+
+from ...gradients.functors import DERIVATIVES, JOINT_DERIVATIVES, Derivative
+from ...gradients.second import SECOND_DERIVATIVES
+from ...kernels.constants import ROWS
+from ...op import MethodOp
+from ...storage import Storage
+from ..base.bounded_cache import BoundedCache
+from ..base.error import FusionError
+from ..core.layout import Layout
+from ..core.shape import Shape
+from ..program.fused_function import FusedFunction, Source, Step
+from ..program.fused_kernels import excess, kernels_of
+from .traced import Trace, TracedNumber, TracedStorage, TracedTensor
+
+_Key: TypeAlias = "tuple[FusedFunction, tuple[int, ...], tuple[Layout | None, ...]]"
+_DERIVATIVES: Final = {**DERIVATIVES, **SECOND_DERIVATIVES}
+# The number of a call of which nothing is known but that it differs between calls.
+_ANY: Final = frozenset((-1,))
+
+
+class FusedGradient(NamedTuple):
+    """How gradients of the arguments of a fused function are computed.
+
+    Positions are those of the arguments, the gradients of the results and the results, in this order.
+    """
+
+    function: FusedFunction | None
+    """None where all gradients are those of results as they are."""
+    positions: list[int]
+    """Of the tensors that the function takes."""
+    gradients: list[tuple[Source, int | None, int]]
+    """For what a layout shows of an argument: the position of a gradient, or None and which result of the function."""
+
+
+_gradients: Final[BoundedCache[_Key, tuple[FusedGradient | None]]] = BoundedCache(1 << 10)
+
+
+def gradient_of(
+    function: FusedFunction, wanted: tuple[int, ...], layouts: tuple[Layout | None, ...], numbers: Sequence[float]
+) -> FusedGradient | None:
+    """The gradients of the arguments at the positions `wanted`; None if they cannot be fused.
+
+    `layouts` are those of the gradients of the results, None for a result that has no gradient.
+    """
+    key = function, wanted, layouts
+    known = _gradients.get(key) or _gradients.keep(key, (_find(function, wanted, layouts, numbers),))
+    return known[0]
+
+
+class _NotFused(Exception):
+    """A gradient needs something that is no op of a fused function, such as a sum."""
+
+
+def _find(
+    function: FusedFunction, wanted: tuple[int, ...], layouts: tuple[Layout | None, ...], numbers: Sequence[float]
+) -> FusedGradient | None:
+    """The cheaper variant: it computes results again, or reads them."""
+    variants = []
+    for reads_results in (True, False):
+        try:
+            variants.append(_Derivation(function, wanted, layouts, numbers, reads_results).gradient())
+        except (_NotFused, FusionError):
+            return None
+    return min(variants, key=_cost)
+
+
+def _cost(gradient: FusedGradient) -> tuple[int, int]:
+    """The bytes that kernels read, and the ops that they compute."""
+    if gradient.function is None:
+        return 0, 0
+    kernels = [kernel.function for kernel in kernels_of(gradient.function)]
+    read = sum(
+        _distinct_count(source.layout) * source.dtype.itemsize
+        for kernel in kernels
+        for source in kernel.sources.values()
+    )
+    return read, sum(len(kernel.steps) for kernel in kernels)
+
+
+def _distinct_count(layout: Layout) -> int:
+    return math.prod([size for size, stride in zip(layout.shape, layout.strides, strict=True) if stride])
+
+
+class _Derivation:
+    """Steps that compute gradients, after those of a function."""
+
+    def __init__(
+        self,
+        function: FusedFunction,
+        wanted: tuple[int, ...],
+        layouts: tuple[Layout | None, ...],
+        numbers: Sequence[float],
+        reads_results: bool,
+    ) -> None:
+        if any(step.dtype.is_complex for step in function.steps):
+            raise _NotFused  # The op that computes complex numbers raises GradientError.
+        self._function = function
+        self._steps = {name: step for step in function.steps for name in step.names}
+        count, results = len(function.tensors), function.results
+        self._sources = dict(function.sources)
+        if reads_results:
+            self._sources |= {
+                result.name: Source(count + len(results) + k, result.dtype, result.layout)
+                for k, result in enumerate(results)
+                if result.name in self._steps and result.layout == Layout.contiguous(self._steps[result.name].shape)
+            }
+        gradients = {
+            f"g{k}": Source(count + k, result.dtype, layout)
+            for k, (result, layout) in enumerate(zip(results, layouts, strict=True))
+            if layout is not None
+        }
+        dense = [Layout.contiguous(result.layout.shape) for result in results]
+        tensors = [*function.tensors, *[layout or dense[k] for k, layout in enumerate(layouts)], *dense]
+        self._trace = Trace.after(function, tensors, {**self._sources, **gradients}, numbers)
+        self._needed = {
+            name for name, source in function.sources.items() if source.position in wanted and source.dtype.is_float
+        }
+        for step in function.steps:
+            if step.dtype.is_float and not self._needed.isdisjoint(step.operands):
+                self._needed.update(step.names)
+        self._gradients: dict[str, TracedTensor] = {}
+        for k, result in enumerate(results):
+            if f"g{k}" in gradients:
+                self._add(result.name, result.layout, self._shown(gradients[f"g{k}"]))
+        for step in reversed(function.steps):
+            self._go_back(step)
+
+    def _shown(self, source: Source) -> Any:
+        storage = TracedStorage.made(self._trace, source.dtype, place=source.position)
+        return TracedTensor._new(storage, source.layout)
+
+    def _value(self, name: str, layout: Layout) -> Any:
+        """Return a source, a number or a step as a layout shows it."""
+        if name in self._sources:
+            return self._shown(self._sources[name])
+        step, number = self._steps.get(name), self._function.numbers.get(name)
+        known = step or number
+        assert known is not None
+        shape = Shape(()) if step is None else step.shape
+        return TracedTensor._new(TracedStorage.made(self._trace, known.dtype, name=name, shape=shape), layout)
+
+    def _add(self, name: str, layout: Layout, gradient: Any) -> None:
+        """Add a gradient of what a layout shows."""
+        if name not in self._needed:
+            return
+        step, source = self._steps.get(name), self._function.sources.get(name)
+        if layout != (source.layout if step is None and source else Layout.contiguous(step.shape)):  # type: ignore[union-attr]
+            raise _NotFused
+        if gradient.shape != layout.shape:
+            gradient = gradient.broadcast_as(layout.shape)
+        before = self._gradients.get(name)
+        self._gradients[name] = gradient if before is None else before + gradient
+
+    def _go_back(self, step: Step) -> None:
+        """Add the gradients of the operands of a step."""
+        gradients = [self._gradients.get(name) for name in step.names]
+        if gradients == [None] * len(gradients):
+            return
+        if len(gradients) > 1 or (step.dim is not None and len(step.operands) > 1):
+            raise _NotFused
+        for place, gradient in self._contributions(step, gradients[0]):
+            self._add(step.operands[place], step.layouts[place], gradient)
+
+    def _contributions(self, step: Step, g: Any) -> Iterator[tuple[int, Any]]:
+        if step.op is MethodOp.TO_DTYPE:
+            yield 0, g.to_dtype(step.operand_dtype)
+        elif step.dim is not None:
+            yield 0, self._of_row(step, g)
+        else:
+            derivatives = _DERIVATIVES.get(step.op) or {}
+            self._require_no_rounding(step, derivatives)
+            for place, derivative in enumerate(derivatives.values()):
+                if derivative is not None and step.operands[place] in self._needed:
+                    parts = [self._part(step, [*derivatives], name) for name in derivative.takes]
+                    yield place, derivative.function(g, *parts)
+
+    def _require_no_rounding(self, step: Step, derivatives: Mapping[str, Derivative | None]) -> None:
+        """Refuse what reads a result that was rounded, where the op of both gradients does not."""
+        joint = JOINT_DERIVATIVES.get(step.op)
+        reads_result = any(it is not None and "result" in it.takes for it in derivatives.values())
+        is_rounded = step.dtype.compute is not step.dtype and reads_result
+        if is_rounded and joint is not None and "result" not in joint.takes and self._needed.issuperset(step.operands):
+            raise _NotFused
+
+    def _part(self, step: Step, operands: Sequence[str], name: str) -> Any:
+        """An operand, the result or a parameter of a step, as derivatives name them."""
+        if name in operands:
+            place = operands.index(name)
+            return self._value(step.operands[place], step.layouts[place])
+        if name in ("result", "output"):
+            return self._value(step.name, Layout.contiguous(step.shape))
+        parameters = [*inspect.signature(getattr(Storage, step.op.value)).parameters][-len(step.parameters) :]
+        return self._number(step.parameters[parameters.index(name)])
+
+    def _number(self, name: str) -> Any:
+        value = self._function.numbers[name].value
+        return TracedNumber(self._trace, value, _ANY) if callable(value) else value  # type: ignore[arg-type]
+
+    def _of_row(self, step: Step, g: Any) -> Any:
+        """The gradient of the operand of a row op."""
+        method = f"{step.op.value}_gradient"
+        if method not in ROWS or ROWS[method][0] != 1:
+            raise _NotFused
+        arguments: list[Any] = []
+        for name in [*inspect.signature(getattr(Storage, method)).parameters][1:]:
+            if name == "dim":
+                arguments.append(step.dim)
+            elif not name.endswith("layout"):
+                part = self._part(step, ["x"], name)
+                arguments += [part._storage, part._layout] if isinstance(part, TracedTensor) else [part]
+        return g._new(getattr(g._storage, method)(g._layout, *arguments), g._layout.dense)
+
+    def gradient(self) -> FusedGradient:
+        """The function that computes the gradients, of the tensors that it needs."""
+        if self._trace.read:
+            raise _NotFused
+        gradients: list[tuple[Source, int | None, int]] = []
+        computed: dict[str, TracedTensor] = {}
+        for name, source in self._function.sources.items():
+            gradient = self._gradients.get(name)
+            if gradient is None:
+                continue
+            place = gradient._storage.place
+            if place is not None:
+                gradients.append((source, place, 0))
+            else:
+                computed.setdefault(gradient._storage.name, gradient)
+                gradients.append((source, None, [*computed].index(gradient._storage.name)))
+        if not computed:
+            return FusedGradient(None, [], gradients)
+        function = self._trace.function([*computed.values()])
+        positions = sorted({source.position for source in function.sources.values()})
+        function = function.of_tensors(positions)
+        if excess(function) is not None:
+            raise _NotFused
+        return FusedGradient(function, positions, gradients)
