@@ -38,6 +38,8 @@ CUDA_STACK = (3, 40)
 CUDA_STACKS = {
     "silu_mul_f64_number_contiguous": (12, 16),
     "gelu_mul_f64_number_contiguous": (12, 16),
+    # On sm_100 its divisions save what is live across them.
+    "gru_gradient_f64_1": (5, 16),
     # On sm_80, tiles of scores and results take all the registers that a thread may have.
     "attention_bf16_128_tiles": (7, 24),
     "attention_f16_128_tiles": (7, 24),
