@@ -70,6 +70,9 @@ class Kernels(Protocol):
     def zero(self, operand: Operand) -> None:
         """Set a contiguous operand to 0."""
 
+    def prepare(self, matrix: Operand, rows: int, steps: int, /) -> Operand:
+        """Return the matrix, or a copy in a layout that makes products with that many rows in each step faster."""
+
     def multiply(self, lhs: Operand, rhs: Operand, result: Address) -> None:
         """Write the product of nonempty matrices (m, k) and (k, n) to an address."""
 
@@ -142,21 +145,32 @@ def sequence(
     initial: Operand,
     lengths: Operand | None,
     reverse: bool,
+    keep_products: bool = True,
 ) -> tuple[Buffer, ...]:
-    """The states after each step, and the products."""
+    """The states after each step, and the products of all steps or, if they are not kept, of the last one."""
     states = _new(build, gates, (cell.states, gates.shape[0], *initial.shape[1:]))
-    products = _new(build, gates, gates.shape)
+    products = _new(build, gates, gates.shape[0 if keep_products else 1 :])
     if states.layout.elem_count:
-        gates, columns = _in_rows(kernels, gates), _transposed(kernels.contiguous(weight))
+        gates, (steps, rows) = _in_rows(kernels, gates), gates.shape[:2]
+        columns = kernels.prepare(_transposed(kernels.contiguous(weight)), rows, steps)
         initial, bias, lengths = kernels.contiguous(initial), _optional(kernels, bias), _optional(kernels, lengths)
         last = [select(initial, kind) for kind in range(cell.states)]
-        for position in reversed(range(gates.shape[0])) if reverse else range(gates.shape[0]):
-            product = select(products, position)
+        for position in reversed(range(steps)) if reverse else range(steps):
+            product = select(products, position) if keep_products else products
             kernels.multiply(last[0], columns, product.address)
             new = [select(states, kind, position) for kind in range(cell.states)]
             kernels.step(Step(cell, select(gates, position), product, bias, lengths, position), last, new)
             last = new
     return states.storage, products.storage
+
+
+def sequence_states(
+    build: ProgramBuilder, kernels: Kernels, cell: Cell, gates: Operand, weight: Operand, bias: Operand | None,
+    initial: Operand, lengths: Operand | None, reverse: bool,
+) -> Buffer:  # fmt: skip
+    """The states after each step alone."""
+    states, _ = sequence(build, kernels, cell, gates, weight, bias, initial, lengths, reverse, keep_products=False)
+    return states
 
 
 def sequence_gradient(
@@ -181,6 +195,7 @@ def sequence_gradient(
         return _storages(of_gates, of_products, of_initial)
     gates, bias, lengths = _in_rows(kernels, gates), _optional(kernels, bias), _optional(kernels, lengths)
     weight, initial, states, products, gradient = map(kernels.contiguous, (weight, initial, states, products, gradient))
+    weight = kernels.prepare(weight, gates.shape[1], gates.shape[0])
     # The gradient of a hidden state through products, and the direct one, which is added at the end.
     by_products = select(of_initial, 0)
     direct_hidden = None if has_cell and lengths is None else _new(build, gates, initial.shape[1:])

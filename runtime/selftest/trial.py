@@ -50,8 +50,8 @@ FORWARD: Final[dict[str, tuple[str, tuple[str, ...]]]] = {
         "scaled_dot_product_attention_with_logsumexp",
         ("result", "logsumexp"),
     ),
-    "lstm_gradient": ("lstm", ("states", "products")),
-    "gru_gradient": ("gru", ("states", "products")),
+    "lstm_gradient": ("lstm_with_products", ("states", "products")),
+    "gru_gradient": ("gru_with_products", ("states", "products")),
 }
 """The methods that compute what gradients are given, and the arguments that are their results."""
 

@@ -8,9 +8,12 @@ from typing import Any
 import numpy as np
 import pytest
 import tallow as tl
-from tallow import Device, Tensor
+from tallow import Device, DType, Tensor
+from tallow.runtime.backends.gpu_backend.ops import recurrent
+from tallow.runtime.program.program import LibraryCall
 
 from .gradcheck import Gradcheck, rand
+from .programs import Stored, at, built, kernels
 
 GATES = {"lstm": 4, "gru": 3}
 FUNCTIONS: Mapping[str, Callable[..., Any]] = {"lstm": tl.lstm, "gru": tl.gru}
@@ -260,3 +263,25 @@ def test_errors(device: Device) -> None:
             function()
     with pytest.raises(tl.InvalidIndex):
         tl.lstm(x, own, lengths=Tensor([5, 1, 1], device=device))[0].numpy()
+
+
+@pytest.mark.parametrize("kind", FUNCTIONS)
+def test_a_step_on_a_gpu_is_a_product_and_a_kernel(kind: str) -> None:
+    class Library:
+        def multiply(self, *arguments: Any) -> LibraryCall:
+            return LibraryCall(self.multiply, arguments)
+
+    steps, batch, units, count = 5, 3, 8, 1 if kind == "gru" else 2
+    x, width = Stored(DType.F32, 4096), GATES[kind] * units
+    gates, weight, bias = at(x, (steps, batch, width)), at(x, (width, units)), at(x, (width,))
+    initial, states = at(x, (count, batch, units)), at(x, (count, steps, batch, units))
+    forward = gates, weight, bias, initial, None, False
+    backward = gates, weight, bias, initial, states, gates, None, states, False
+    for method, operands in ((kind, forward), (f"{kind}_with_products", forward), (f"{kind}_gradient", backward)):
+        program = built(getattr(recurrent, f"{method}_by_library"), Library(), *operands)
+        kernel = f"{kind}_{'gradient' if method.endswith('gradient') else 'step'}_f32_1"
+        own = sum(isinstance(step, LibraryCall) for step in program.steps)
+        assert own == steps
+        # The direct gradient of the initial state of a GRU is added at the end.
+        assert kernels(program)[:steps] == [kernel] * steps
+        assert len(kernels(program)) - steps == (method == "gru_gradient")

@@ -231,7 +231,7 @@ class _Layers:
         initial = Tensor.zeros(shape, dtype=gates.dtype, device=gates.device) if start is None else start
         operands = weights.of_hidden, weights.hidden_bias, initial, ends
         arguments = [part for operand in operands for part in parts(op, "operand", operand)]
-        storage, _ = getattr(gates._storage, op)(gates._layout, *arguments, reverse)
+        storage = getattr(gates._storage, op)(gates._layout, *arguments, reverse)
         states = Tensor._new(storage, Layout.contiguous((self._states, count, *shape[1:])))
         output = states[0]
         if ends is not None:

@@ -81,6 +81,18 @@ def lstm(
     initial: Operand,
     lengths: Operand | None,
     reverse: bool,
+) -> Any:
+    """The states after each step."""
+    return _sequence(_lstm_states, LSTM_GATES, gates, weight, bias, initial, lengths, reverse)[0]
+
+
+def lstm_with_products(
+    gates: Operand,
+    weight: Operand,
+    bias: Operand | None,
+    initial: Operand,
+    lengths: Operand | None,
+    reverse: bool,
 ) -> tuple[Any, ...]:
     """The states after each step, and the products."""
     return _sequence(_lstm_states, LSTM_GATES, gates, weight, bias, initial, lengths, reverse)
@@ -104,6 +116,18 @@ def lstm_gradient(
 
 
 def gru(
+    gates: Operand,
+    weight: Operand,
+    bias: Operand | None,
+    initial: Operand,
+    lengths: Operand | None,
+    reverse: bool,
+) -> Any:
+    """The states after each step."""
+    return _sequence(_gru_states, GRU_GATES, gates, weight, bias, initial, lengths, reverse)[0]
+
+
+def gru_with_products(
     gates: Operand,
     weight: Operand,
     bias: Operand | None,

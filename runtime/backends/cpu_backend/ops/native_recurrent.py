@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 from .....kernels import host_arguments
 from .....op import BinaryOp
+from ....host.weights import FEW_ROWS
 from ....program.builder import ProgramBuilder
 from ....program.values import Address, Buffer, Operand
 from ... import recurrent as shared
@@ -16,6 +17,11 @@ from . import native, native_copy, native_few_rows, native_matmul
 
 if TYPE_CHECKING:
     from ..kernels import HostKernels
+
+# From so many steps on, a product with a matrix in another layout saves more time than the copy takes.
+_MANY_STEPS: Final = 8
+# Products with fewer rows take as long with either layout.
+_COLUMN_ROWS: Final = 3
 
 
 def lstm_cell(
@@ -56,8 +62,19 @@ def gru_cell_gradient(
 def lstm(
     build: ProgramBuilder, kernels: HostKernels, gates: Operand, weight: Operand, bias: Operand | None,
     initial: Operand, lengths: Operand | None, reverse: bool,
-) -> tuple[Buffer, ...] | None:  # fmt: skip
+) -> Buffer | None:  # fmt: skip
     """As `recurrent.lstm`; None if NumPy computes it."""
+    own = _of(build, kernels, gates)
+    if own is None:
+        return None
+    return shared.sequence_states(build, own, LSTM, gates, weight, bias, initial, lengths, reverse)
+
+
+def lstm_with_products(
+    build: ProgramBuilder, kernels: HostKernels, gates: Operand, weight: Operand, bias: Operand | None,
+    initial: Operand, lengths: Operand | None, reverse: bool,
+) -> tuple[Buffer, ...] | None:  # fmt: skip
+    """As `recurrent.lstm_with_products`; None if NumPy computes it."""
     own = _of(build, kernels, gates)
     return None if own is None else shared.sequence(build, own, LSTM, gates, weight, bias, initial, lengths, reverse)
 
@@ -74,8 +91,19 @@ def lstm_gradient(
 def gru(
     build: ProgramBuilder, kernels: HostKernels, gates: Operand, weight: Operand, bias: Operand | None,
     initial: Operand, lengths: Operand | None, reverse: bool,
-) -> tuple[Buffer, ...] | None:  # fmt: skip
+) -> Buffer | None:  # fmt: skip
     """As `recurrent.gru`; None if NumPy computes it."""
+    own = _of(build, kernels, gates)
+    if own is None:
+        return None
+    return shared.sequence_states(build, own, GRU, gates, weight, bias, initial, lengths, reverse)
+
+
+def gru_with_products(
+    build: ProgramBuilder, kernels: HostKernels, gates: Operand, weight: Operand, bias: Operand | None,
+    initial: Operand, lengths: Operand | None, reverse: bool,
+) -> tuple[Buffer, ...] | None:  # fmt: skip
+    """As `recurrent.gru_with_products`; None if NumPy computes it."""
     own = _of(build, kernels, gates)
     return None if own is None else shared.sequence(build, own, GRU, gates, weight, bias, initial, lengths, reverse)
 
@@ -101,6 +129,15 @@ class _Kernels:
 
     def zero(self, operand: Operand) -> None:
         native_copy.fill(self._build, self._kernels, operand, 0)
+
+    def prepare(self, matrix: Operand, rows: int, steps: int) -> Operand:
+        if steps < _MANY_STEPS or rows < _COLUMN_ROWS:
+            return matrix
+        if rows > FEW_ROWS:
+            return self.contiguous(matrix)
+        k, n = matrix.shape
+        columns = self.contiguous(matrix.relaid((n, k), matrix.strides[::-1]))
+        return columns.relaid((k, n), columns.strides[::-1])
 
     def multiply(self, lhs: Operand, rhs: Operand, result: Address) -> None:
         (m, k), n = lhs.shape, rhs.shape[1]

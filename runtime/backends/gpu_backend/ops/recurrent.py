@@ -51,16 +51,36 @@ def gru_cell_gradient(
 def lstm(
     build: ProgramBuilder, gates: Operand, weight: Operand, bias: Operand | None, initial: Operand,
     lengths: Operand | None, reverse: bool,
-) -> tuple[Buffer, ...]:  # fmt: skip
-    """The states after each step, and the products."""
-    return shared.sequence(build, _Kernels(build), LSTM, gates, weight, bias, initial, lengths, reverse)
+) -> Buffer:  # fmt: skip
+    """The states after each step."""
+    return shared.sequence(
+        build, _Kernels(build), LSTM, gates, weight, bias, initial, lengths, reverse, keep_products=False
+    )[0]
 
 
 def lstm_by_library(
     build: ProgramBuilder, library: Blas, gates: Operand, weight: Operand, bias: Operand | None, initial: Operand,
     lengths: Operand | None, reverse: bool,
-) -> tuple[Buffer, ...]:  # fmt: skip
+) -> Buffer:  # fmt: skip
     """As `lstm`, with products by a library."""
+    return shared.sequence(
+        build, _Kernels(build, library), LSTM, gates, weight, bias, initial, lengths, reverse, keep_products=False
+    )[0]
+
+
+def lstm_with_products(
+    build: ProgramBuilder, gates: Operand, weight: Operand, bias: Operand | None, initial: Operand,
+    lengths: Operand | None, reverse: bool,
+) -> tuple[Buffer, ...]:  # fmt: skip
+    """The states after each step, and the products."""
+    return shared.sequence(build, _Kernels(build), LSTM, gates, weight, bias, initial, lengths, reverse)
+
+
+def lstm_with_products_by_library(
+    build: ProgramBuilder, library: Blas, gates: Operand, weight: Operand, bias: Operand | None, initial: Operand,
+    lengths: Operand | None, reverse: bool,
+) -> tuple[Buffer, ...]:  # fmt: skip
+    """As `lstm_with_products`, with products by a library."""
     return shared.sequence(build, _Kernels(build, library), LSTM, gates, weight, bias, initial, lengths, reverse)
 
 
@@ -85,16 +105,36 @@ def lstm_gradient_by_library(
 def gru(
     build: ProgramBuilder, gates: Operand, weight: Operand, bias: Operand | None, initial: Operand,
     lengths: Operand | None, reverse: bool,
-) -> tuple[Buffer, ...]:  # fmt: skip
-    """The states after each step, and the products."""
-    return shared.sequence(build, _Kernels(build), GRU, gates, weight, bias, initial, lengths, reverse)
+) -> Buffer:  # fmt: skip
+    """The states after each step."""
+    return shared.sequence(
+        build, _Kernels(build), GRU, gates, weight, bias, initial, lengths, reverse, keep_products=False
+    )[0]
 
 
 def gru_by_library(
     build: ProgramBuilder, library: Blas, gates: Operand, weight: Operand, bias: Operand | None, initial: Operand,
     lengths: Operand | None, reverse: bool,
-) -> tuple[Buffer, ...]:  # fmt: skip
+) -> Buffer:  # fmt: skip
     """As `gru`, with products by a library."""
+    return shared.sequence(
+        build, _Kernels(build, library), GRU, gates, weight, bias, initial, lengths, reverse, keep_products=False
+    )[0]
+
+
+def gru_with_products(
+    build: ProgramBuilder, gates: Operand, weight: Operand, bias: Operand | None, initial: Operand,
+    lengths: Operand | None, reverse: bool,
+) -> tuple[Buffer, ...]:  # fmt: skip
+    """The states after each step, and the products."""
+    return shared.sequence(build, _Kernels(build), GRU, gates, weight, bias, initial, lengths, reverse)
+
+
+def gru_with_products_by_library(
+    build: ProgramBuilder, library: Blas, gates: Operand, weight: Operand, bias: Operand | None, initial: Operand,
+    lengths: Operand | None, reverse: bool,
+) -> tuple[Buffer, ...]:  # fmt: skip
+    """As `gru_with_products`, with products by a library."""
     return shared.sequence(build, _Kernels(build, library), GRU, gates, weight, bias, initial, lengths, reverse)
 
 
@@ -128,6 +168,9 @@ class _Kernels:
 
     def zero(self, operand: Operand) -> None:
         self._build.zero(operand.storage)
+
+    def prepare(self, matrix: Operand, *_: int) -> Operand:
+        return matrix
 
     def multiply(self, lhs: Operand, rhs: Operand, result: Address) -> None:
         (m, k), n = lhs.shape, rhs.shape[1]
