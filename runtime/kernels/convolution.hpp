@@ -79,17 +79,20 @@ template <typename T, typename Arguments> struct ColumnSumFunction {
         const uint32_t row = static_cast<uint32_t>(offsets[1]) + arguments.padding_h;
         const uint32_t column = static_cast<uint32_t>(offsets[2]) + arguments.padding_w;
         const uint64_t plane = uint64_t{arguments.source_h} * arguments.source_w;
+        const uint64_t volume = arguments.source_d * plane;
         Value sum{0};
         for (uint32_t kz = 0; kz < arguments.kernel_d; ++kz) {
             const uint32_t z = source_of(slice, kz * arguments.dilation_d, arguments.stride_d, arguments.source_d);
-            for (uint32_t ky = 0; ky < arguments.kernel_h; ++ky) {
+            for (uint32_t ky = 0; ky < arguments.kernel_h; ++ky, columns += arguments.kernel_w * volume) {
                 const uint32_t y = source_of(row, ky * arguments.dilation_h, arguments.stride_h, arguments.source_h);
-                for (uint32_t kx = 0; kx < arguments.kernel_w; ++kx) {
+                if (z >= arguments.source_d || y >= arguments.source_h)
+                    continue;
+                const Value* line = columns + z * plane + y * uint64_t{arguments.source_w};
+                for (uint32_t kx = 0; kx < arguments.kernel_w; ++kx, line += volume) {
                     const uint32_t x =
                         source_of(column, kx * arguments.dilation_w, arguments.stride_w, arguments.source_w);
-                    if (z < arguments.source_d && y < arguments.source_h && x < arguments.source_w)
-                        sum = add(sum, columns[z * plane + y * arguments.source_w + x]);
-                    columns += arguments.source_d * plane;
+                    if (x < arguments.source_w)
+                        sum = add(sum, line[x]);
                 }
             }
         }

@@ -382,16 +382,18 @@ def test_convolutions(steps: dict[str, int], gradcheck: Gradcheck) -> None:
 
 
 @pytest.mark.parametrize(
-    "steps",
+    ("outer", "steps"),
     [
-        {"padding": ((1, 0), (0, 2)), "stride": (1, 2), "dilation": (2, 1)},
-        {"padding": "same", "groups": 2},
-        {"padding": ((0, 1), (3, 1)), "stride": (2, 3), "groups": 4},
+        (4, {"padding": ((1, 0), (0, 2)), "stride": (1, 2), "dilation": (2, 1)}),
+        (4, {"padding": "same", "groups": 2}),
+        # Depthwise, with one channel and with two of the result for each.
+        (4, {"padding": ((0, 1), (3, 1)), "stride": (2, 3), "groups": 4}),
+        (8, {"padding": 1, "groups": 4}),
     ],
 )
-def test_convolutions_that_differ_along_dims(steps: dict[str, Any], gradcheck: Gradcheck) -> None:
+def test_convolutions_that_differ_along_dims(outer: int, steps: dict[str, Any], gradcheck: Gradcheck) -> None:
     groups = steps.get("groups", 1)
-    gradcheck(lambda x, k: x.conv2d(k, **steps), rand(2, 4, 5, 6), rand(4, 4 // groups, 2, 3, seed=1))
+    gradcheck(lambda x, k: x.conv2d(k, **steps), rand(2, 4, 5, 6), rand(outer, 4 // groups, 2, 3, seed=1))
 
 
 def test_convolutions_of_volumes(gradcheck: Gradcheck) -> None:

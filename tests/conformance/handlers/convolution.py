@@ -179,6 +179,8 @@ GROUPED = (
     Grouped(2, 2, (9, 8), ((5, 3, 1, 1, 1, 1), (6, 3, 1, 1, 1, 1))),
     Grouped(1, 2, (8, 9), ((5, 1, 0, 0, 1, 1), (6, 1, 0, 0, 1, 1)), ("transposed", "offset")),
     Grouped(2, 1, (9, 8), ((5, 1, 0, 0, 2, 1), (6, 1, 0, 0, 3, 1)), ("broadcast rows", "contiguous")),
+    # Lines, with more taps than a block sums.
+    Grouped(2, 4, (1, 2), ((11, 7, 3, 4, 2, 1),)),
     # Volumes.
     Grouped(1, 2, (2, 3), ((4, 2, 1, 0, 1, 1), (5, 3, 1, 1, 2, 1), (6, 2, 0, 1, 1, 2))),
     Grouped(2, 4, (1, 1), ((3, 3, 1, 1, 1, 1), (4, 2, 0, 0, 2, 1), (5, 3, 1, 1, 1, 1))),
@@ -190,12 +192,15 @@ GROUPED = (
     Grouped(2, 2, (2, 0), ((4, 2, 0, 0, 1, 1),)),
     Grouped(1, 2, (1, 1), ((0, 2, 1, 1, 1, 1), (3, 2, 0, 0, 1, 1))),
 )
+# As many elements of a channel as several blocks sum.
+PARTS = Grouped(1, 2, (1, 1), ((95, 3, 1, 1, 1, 1), (97, 3, 1, 1, 1, 1)))
 LARGE_GROUPED = Grouped(2, 2, (16, 24), ((20, 3, 1, 1, 1, 1), (24, 3, 1, 1, 1, 1)))
 
 
 def convolution(bench: Bench) -> None:
     """The general form, and its gradients."""
-    for case in (*GROUPED, LARGE_GROUPED) if bench.full else GROUPED:
+    cases = (*GROUPED, PARTS) if bench.name == "f32" else GROUPED
+    for case in (*cases, LARGE_GROUPED) if bench.full else cases:
         params, where = case.params, bench.where(case)
         geometry = convolutions.Geometry(params.sizes, params.kernel, *params[2:])
         shapes, find, terms = {

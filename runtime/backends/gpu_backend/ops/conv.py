@@ -15,7 +15,7 @@ from ....program.builder import ProgramBuilder
 from ....program.values import Address, Buffer, Operand, dense
 from ..driver.grid import ceil_divide
 from ..libraries.library import ConvolutionKind
-from . import copy, elementwise, matmul, reduce
+from . import copy, depthwise, elementwise, matmul, reduce
 from .geometry import LIMIT, Part, plane_parts, strided_block
 
 if TYPE_CHECKING:
@@ -28,6 +28,7 @@ Multiply = Callable[[ProgramBuilder, Operand, Operand, tuple[int, int, int, int]
 _LEAST_CHANNELS: Final = 8
 # The most memory that columns take at once, in bytes.
 _MOST_COLUMNS: Final = 1 << 28
+_WEIGHT: Final = "convolution_gradient_weight"
 # Kernels take volumes (b, c, d, h, w).
 _RANK: Final = 5
 
@@ -40,8 +41,10 @@ def by_library(
     Where it does not multiply the zeros of the padding, it gets them as elements.
     """
     otherwise, params = partial(convolve, x=x, kernel=kernel, params=params), params.general
+    if _is_own(params):
+        return None
     result = _library_call(build, library, ConvolutionKind.FORWARD, x, kernel, params, otherwise)
-    if result is None and not params.is_empty and params.is_padded:
+    if result is None and params.is_padded:
         padded = params._replace(input_dims=_padded_dims(params), padding=(0,) * len(params.padding))
         result = _library_call(
             build, library, ConvolutionKind.FORWARD, _padded(build, x, params), kernel, padded, otherwise
@@ -74,12 +77,17 @@ def _library_call(
     params: ParamsConvolution,
     otherwise: partial[Buffer],
 ) -> Buffer | None:
-    if params.is_empty:
+    if _is_own(params):
         return None
     result = build.empty(first.dtype, math.prod(kind.result_dims(params)))
     one, other = copy.contiguous(build, first), copy.contiguous(build, second)
     call = library.convolution(kind, first.dtype, params, one.address, other.address, result.address)
     return result if build.append(call, otherwise) else None
+
+
+def _is_own(params: ParamsConvolution) -> bool:
+    """Whether kernels of this package are quicker than libraries, or there is nothing to do."""
+    return params.is_empty or depthwise.is_depthwise(params)
 
 
 def _padded_dims(params: ParamsConvolution) -> tuple[int, ...]:
@@ -107,6 +115,8 @@ def convolve(build: ProgramBuilder, x: Operand, kernel: Operand, params: AnyPara
     result = build.empty(x.dtype, math.prod(params.out_dims))
     if result.length and params.is_empty:
         build.zero(result)
+    elif result.length and depthwise.is_depthwise(params):
+        return depthwise.convolve(build, op, x, kernel, params)
     elif result.length:
         _directly(build, op, x, kernel, params.as_volumes, result, transposed=False)
     return result
@@ -185,7 +195,7 @@ def _columns(
         packed = arguments.image_to_columns(
             result=result.address + first * itemsize, source=x.address + volume * itemsize,
             source_stride_d=stride_d, source_stride_h=stride_h, source_stride_w=stride_w, source_d=sizes[0],
-            source_h=sizes[1], source_w=sizes[2], window=_fields(params), tap_stride=tap_stride, count=count,
+            source_h=sizes[1], source_w=sizes[2], window=depthwise.window(params), tap_stride=tap_stride, count=count,
             geometry=geometry,
         )  # fmt: skip
         build.launch("conv", f"im2col_b{8 * itemsize}", blocks, packed)
@@ -214,6 +224,8 @@ def convolve_transposed(build: ProgramBuilder, x: Operand, kernel: Operand, para
     if result.length and params.is_empty:
         build.zero(result)
     elif result.length:
+        if depthwise.is_depthwise(params) and set(params.dilation) == {1}:
+            return depthwise.convolve_transposed(build, op, x, kernel, params)
         _directly(build, op, x, kernel, params.as_volumes, result, transposed=True)
     return result
 
@@ -251,7 +263,7 @@ def convolve_transposed_by_product(
             packed = arguments.columns_to_image(
                 result=begin + first * x.itemsize, source=columns.address + offset * compute.itemsize,
                 source_d=volumes.result_sizes[0], source_h=volumes.result_sizes[1], source_w=volumes.result_sizes[2],
-                window=_fields(volumes), stride_d=volumes.stride[0], stride_h=volumes.stride[1],
+                window=depthwise.window(volumes), stride_d=volumes.stride[0], stride_h=volumes.stride[1],
                 stride_w=volumes.stride[2], count=number, geometry=geometry,
             )  # fmt: skip
             build.launch("conv", f"col2im_{x.dtype.value}", blocks, packed)
@@ -261,18 +273,21 @@ def convolve_transposed_by_product(
 def gradient_weight_by_product(
     build: ProgramBuilder, library: Blas, x: Operand, g: Operand, params: ParamsConvolution
 ) -> Buffer | None:
-    """The gradient of the kernel as a matrix product of columns; None where there is nothing to multiply."""
-    return None if params.is_empty else _weight(build, x, g, params, partial(_multiplied, library))
+    """The gradient of the kernel as a matrix product of columns; None of one that is depthwise or empty."""
+    if _is_own(params):
+        return None
+    return _weight(build, x, g, params, partial(_multiplied, library))
 
 
 def gradient_weight(build: ProgramBuilder, x: Operand, g: Operand, params: ParamsConvolution) -> Buffer:
-    """The gradient of the kernel by the kernel for matrix products."""
+    """The gradient of the kernel, by kernels of this package."""
     if params.is_empty:
         result = build.empty(x.dtype, math.prod(params.kernel_dims))
         if result.length:
             build.zero(result)
         return result
-    return _weight(build, x, g, params, matmul.multiply_by_kernel)
+    own = depthwise.gradient_weight(build, _WEIGHT, x, g, params) if depthwise.is_depthwise(params) else None
+    return own or _weight(build, x, g, params, matmul.multiply_by_kernel)
 
 
 def _multiplied(
@@ -297,7 +312,7 @@ def _weight(build: ProgramBuilder, x: Operand, g: Operand, params: ParamsConvolu
         start = split * together
         images = min(together, b - start)
         part = [elementwise.converted(build, _narrowed(each, start, images), dtype) for each in (x, g)]
-        columns = _columns(build, "convolution_gradient_weight", part[0], params, images_innermost=True)
+        columns = _columns(build, _WEIGHT, part[0], params, images_innermost=True)
         length = images * positions
         rows = copy.reshaped(build, _channels_first(part[1]), (groups, outer, length))
         across = dense(columns, (groups, steps, length)).relaid((groups, length, steps), (steps * length, 1, length))
@@ -313,10 +328,6 @@ def _weight(build: ProgramBuilder, x: Operand, g: Operand, params: ParamsConvolu
 def _channels_first(x: Operand) -> Operand:
     order = (1, 0, *range(2, x.layout.rank))
     return Operand(x.storage, x.layout.permute(order))
-
-
-def _fields(params: ParamsConvolution) -> arguments.Window:
-    return arguments.Window(*params.kernel, *params.padding, *params.dilation)
 
 
 def _directly(
@@ -358,7 +369,7 @@ def _directly(
             source_stride_h=stride_h, source_stride_w=stride_w, kernel_stride_out=out, kernel_stride_in=in_,
             kernel_stride_d=kernel_stride_d, kernel_stride_h=kernel_stride_h, kernel_stride_w=kernel_stride_w,
             result_stride_c=volume, channels_in=read, channels_out=left, source_d=sizes[0], source_h=sizes[1],
-            source_w=sizes[2], window=_fields(params), stride_d=params.stride[0], stride_h=params.stride[1],
+            source_w=sizes[2], window=depthwise.window(params), stride_d=params.stride[0], stride_h=params.stride[1],
             stride_w=params.stride[2], count=count, geometry=geometry,
         )  # fmt: skip
         build.launch("conv", name, blocks, packed)
