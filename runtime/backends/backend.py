@@ -320,6 +320,11 @@ class BackendDevice:
         """What notes calls on the device to make them again; None where graphs are what does, or nothing."""
         return None
 
+    @property
+    def is_capturing(self) -> bool:
+        """Whether this thread captures a graph on the device."""
+        return False
+
     def refuse_in_capture(self, _what: str, _advice: str) -> None:
         """CaptureError where this thread captures a graph on the device; `_advice` says what to do instead."""
         return

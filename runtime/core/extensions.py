@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import AbstractContextManager
 from types import ModuleType
 from typing import Any, Final
 
@@ -16,12 +17,16 @@ class Extensions:
         "backward",
         "batched_calls",
         "device_class",
+        "is_cast",
         "mean_of_counted",
         "move",
+        "narrowed",
         "note_write",
         "padded_max_pool",
         "recorded_blocks",
         "recorded_storage",
+        "widened",
+        "without_autocast",
     )
 
     # Of the dispatch.
@@ -37,6 +42,14 @@ class Extensions:
     # Of function transforms.
     batched_calls: Any
     """Its methods take a call over if one of its operands is batched: see `vmap`."""
+    narrowed: Callable[..., tuple[Any, ...]]
+    """Converts operands of products of matrices as a block of `autocast` says."""
+    widened: Callable[..., tuple[Any, ...]]
+    """Converts operands of what sums up as a block of `autocast` says."""
+    is_cast: Callable[[], object]
+    """Tells whether this code is in a block of `autocast`."""
+    without_autocast: Callable[[], AbstractContextManager[None]]
+    """Suspends `autocast`."""
     backward: Callable[..., Any]
     """What `Tensor.backward` does."""
     move: Callable[..., Any]

@@ -5,7 +5,8 @@ from __future__ import annotations
 from typing import Final
 
 from ..base.error import GradientError, ShapeMismatch
-from ..storage.calls import live_batches
+from ..core.extensions import extensions
+from ..storage.calls import live_autocasts, live_batches
 from ..tensor import Gradients, Tensor
 from ..tensor.base import require_tensors
 from ..tensor.batch import copy_per_example, levels_of
@@ -19,6 +20,9 @@ def backward(
     tensor: Tensor, gradient: Tensor | None, keep: bool, create_graph: bool, watch: Watch = NOBODY
 ) -> Gradients:
     """What `Tensor.backward` does."""
+    if live_autocasts and extensions.is_cast():
+        with extensions.without_autocast():
+            return backward(tensor, gradient, keep, create_graph, watch)
     op = "backward"
     if gradient is not None:
         require_tensors(op, gradient=gradient)

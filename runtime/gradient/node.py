@@ -127,6 +127,11 @@ class Node:
         return node
 
     @property
+    def is_freed(self) -> bool:
+        """Whether backward has dropped what the gradients need."""
+        return self.rule is _freed
+
+    @property
     def name(self) -> str:
         """The method or the op that was called."""
         return "" if self.rule is None else self.rule.name

@@ -13,9 +13,11 @@ from ...storage.base import require_same_device
 from ..base.bounded_cache import BoundedCache
 from ..base.error import FusionError, InvalidArgument, TallowError, shown
 from ..core import argument
+from ..core.extensions import extensions
 from ..gradient.node import opened
 from ..gradient.recording import mode
 from ..program.fused_kernels import excess
+from ..storage.calls import live_autocasts
 from ..tensor import Tensor
 from ..tensor.base import TensorBase
 from .fused_call import launch, record
@@ -121,6 +123,8 @@ class Fused:
 
     def __call__(self, *arguments: Any, **named: Any) -> Any:
         """Run what was traced for arguments of this kind; trace the function first if there was none."""
+        if live_autocasts and extensions.is_cast():
+            return self._function(*arguments, **named)
         given = (*arguments, *named.values()) if named else arguments
         key: list[object] = list(named)
         inners, numbers = [], []

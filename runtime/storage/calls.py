@@ -38,6 +38,8 @@ BATCHED: Final = -2
 """That of what is in a batched storage, see runtime/tensor/batch.py, of which the same is true."""
 TRACED: Final = -3
 """That of what stands for a storage while a function is fused, of which the same is true."""
+live_autocasts: Final[deque[None]] = deque()
+"""As many items as there are blocks of `autocast` under way, in any thread, or that backward has to repeat."""
 live_batches: Final[deque[None]] = deque()
 """As many items as there are calls of `vmap` under way, or that have left tensors of single examples behind."""
 MOST_JOINED: Final = 1 << 7

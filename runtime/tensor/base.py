@@ -19,14 +19,17 @@ from ..base.bounded_cache import BoundedCache
 from ..base.error import InvalidArgument, TallowError, UnsupportedOperand, type_name
 from ..core import argument
 from ..core.argument import DTypeLike
+from ..core.extensions import extensions
 from ..core.layout import Layout
 from ..core.result_shapes import reduced
 from ..core.shape import Shape
 from ..custom.user_kernel import KernelOperand
-from ..storage.calls import new
+from ..storage.calls import live_autocasts, new
 from .number import as_number
 from .promotion import DTYPE_ERRORS, second_dtype
 
+# Reductions whose result is one of the elements, or no sum.
+_SELECTIONS: Final = frozenset({"min", "max", "any", "all", "argmin", "argmax"})
 _MOST_VIEWS: Final = 1 << 20
 
 device_of: Final = Device._of
@@ -231,6 +234,9 @@ class TensorBase(KernelOperand):
         **operands: Self | float,
     ) -> Self:
         """The method `op` of this tensor's storage along a dim, with further operands by name, which are broadcast."""
+        if live_autocasts:
+            self, *others = extensions.widened(self, *operands.values())
+            operands = dict(zip(operands, others, strict=True))
         if axis is not None:
             dim = argument.dim_of(op, dim, axis)
         tensors = [self._operand(op, operand, name) for name, operand in operands.items()]
@@ -327,6 +333,8 @@ class TensorBase(KernelOperand):
             if not isinstance(dim, Sequence):
                 dim = (argument.integer(op.value, "dim", dim),)
             dim = argument.integers(op.value, "dim", dim)
+        if live_autocasts and op.value not in _SELECTIONS:
+            (self,) = extensions.widened(self)
         layout = self._layout
         key = layout.number, dim, keepdim
         dims, result = _reductions.get(key) or _reductions.keep(key, _reduction(op.value, layout.shape, dim, keepdim))

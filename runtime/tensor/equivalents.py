@@ -15,6 +15,7 @@ class Names(NamedTuple):
 
 _TABLE: Final = {
     "arange": ("arange", "arange"),
+    "autocast": ("", "autocast amp.autocast"),
     "cat": ("concatenate concat", "cat concat concatenate"),
     "checkpoint": ("", "utils.checkpoint.checkpoint"),
     "deterministic": ("", "use_deterministic_algorithms"),

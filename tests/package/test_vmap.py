@@ -178,6 +178,19 @@ PROGRAMS: dict[str, Callable[[Tensor], Tensor]] = {
     "fused": tl.fuse(lambda x: x.exp() * x + 1.0),
     "search": lambda x: x.sort(0)[0].searchsorted(x).float(),
     "images": lambda x: x.reshape(1, 1, 1, 3).max_pool2d((1, 2), (1, 1), (0, 1)).avg_pool2d((1, 2)).reshape(-1),
+    "convolution": lambda x: x.reshape(1, 1, 3).conv1d(x[:2].reshape(1, 1, 2), padding=1).reshape(-1),
+    "groups": lambda x: x.reshape(1, 3, 1).conv1d(W[:, :2].reshape(6, 1, 1), groups=3).reshape(-1),
+    "lstm": lambda x: tl.lstm(
+        x.reshape(3, 1, 1),
+        {"weight_ih_l0": W[:, :4].reshape(12, 1)[:4], "weight_hh_l0": x[:1] * W[0, :4].reshape(4, 1)},
+    )[0].reshape(-1),
+    "gru": lambda x: tl.gru(
+        x.reshape(3, 1, 1), {"weight_ih_l0": W[0, :3].reshape(3, 1), "weight_hh_l0": W[1, :3].reshape(3, 1)}
+    )[0].reshape(-1),
+    "bicubic": lambda x: x.reshape(1, 1, 1, 3).upsample_bicubic2d(1, 5).reshape(-1),
+    "class_losses": lambda x: (
+        x.unsqueeze(0).cross_entropy(x.argmax(0, keepdim=True), weight=x.exp(), label_smoothing=0.1).reshape(1)
+    ),
     "constant": lambda x: tl.ones(2, dtype="f64"),
 }
 

@@ -240,6 +240,7 @@ def _along_dim(name: str, arguments: Sequence[str], *, is_widened: bool = False,
     call = ", ".join(["layout", f"layout.shape.dim({quoted(name)}, dim)", *arguments])
     lines = [
         f"if axis is not None: dim = argument.dim_of({quoted(name)}, dim, axis)",
+        *([] if is_pair else ["if live_autocasts: (self,) = extensions.widened(self)"]),
         *(["of = self._widened_integers()"] if is_widened else []),
         f"layout = {of}._layout",
         f"{'values, positions' if is_pair else 'made'} = {of}._storage.{name}({call})",

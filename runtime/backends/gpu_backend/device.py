@@ -106,6 +106,10 @@ class GpuDevice(GpuBase):
         """
         return self._runtime.loader
 
+    @property
+    def is_capturing(self) -> bool:
+        return slow_path.required and capture.of(self.driver) is not None
+
     def refuse_in_capture(self, what: str, advice: str) -> None:
         if slow_path.required:
             capture.refuse(self.driver, what, advice)

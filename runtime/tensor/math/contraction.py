@@ -13,8 +13,10 @@ import numpy as np
 from ...base.error import InvalidArgument, ShapeMismatch, shown
 from ...core import argument
 from ...core.argument import LAST, PAIR
+from ...core.extensions import extensions
 from ...core.layout import Layout
 from ...core.shape import Shape
+from ...storage.calls import live_autocasts
 from ..base import named, require_tensors
 from ..promotion import common_dtype
 from ..shape.joining import cat
@@ -214,6 +216,8 @@ def einsum(equation: str, *operands: T) -> T:
     5.0
     """
     require_tensors("einsum", **{f"operands[{place}]": operand for place, operand in enumerate(operands)})
+    if live_autocasts:
+        operands = extensions.narrowed(*operands)
     plan = _planned(argument.text("einsum", "equation", equation), tuple([operand.shape for operand in operands]))
     dtype = common_dtype("einsum", *[operand.dtype for operand in operands])
     # Sums of sums and products of products are rounded once.

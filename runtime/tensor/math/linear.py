@@ -11,9 +11,10 @@ from ....dtype import Array
 from ...base.bounded_cache import BoundedCache
 from ...base.error import ShapeMismatch
 from ...core.argument import checked
+from ...core.extensions import extensions
 from ...core.layout import Layout
 from ...core.shape import Shape
-from ...storage.calls import new
+from ...storage.calls import live_autocasts, new
 from ..base import TensorBase, require_tensors
 from ..promotion import DTYPE_ERRORS, promote
 from ..shape.views import ViewMethods
@@ -56,6 +57,8 @@ class LinearMethods(ViewMethods):
         """
         if not isinstance(weight, TensorBase):
             require_tensors("linear", weight=weight)
+        if live_autocasts:
+            self, weight, bias = extensions.narrowed(self, weight, bias)
         storage, layout, weight_layout = self._storage, self._layout, weight._layout
         key = layout.number, weight_layout.number
         rows, made = _linears.get(key) or _linears.keep(key, _linear(layout, weight_layout))
@@ -81,6 +84,9 @@ class LinearMethods(ViewMethods):
         if not isinstance(other, TensorBase):
             array = self._of_host("matmul", other)
             return NotImplemented if array is None else self @ array
+        if live_autocasts:
+            narrowed: tuple[Self, Self] = extensions.narrowed(self, other)
+            self, other = narrowed
         left, right = self._layout, other._layout
         key = left.number, right.number
         bmnk, lhs, rhs, layout = _products.get(key) or _products.keep(key, _product(left, right))

@@ -8,8 +8,10 @@ from typing import Self, TypeAlias
 from ...base.bounded_cache import BoundedCache
 from ...base.error import DTypeMismatch, ShapeMismatch
 from ...core.argument import boolean, real
+from ...core.extensions import extensions
 from ...core.layout import Layout
 from ...core.shape import Shape
+from ...storage.calls import live_autocasts
 from ..base import TensorBase, parts, require_tensors
 from ..promotion import DTYPE_ERRORS, promote
 
@@ -53,6 +55,8 @@ class AttentionMethods(TensorBase):
         """
         if not (isinstance(key, TensorBase) and isinstance(value, TensorBase)):
             require_tensors(_OP, key=key, value=value)
+        if live_autocasts:
+            self, key, value, mask = extensions.narrowed(self, key, value, mask)
         is_of_bool = isinstance(mask, TensorBase) and mask.dtype.kind == "bool"
         if is_of_bool and self.dtype.is_float and self.dtype.value != "f8e4m3":
             added: Self | None = self._added_where_seen(mask)  # type: ignore[arg-type]

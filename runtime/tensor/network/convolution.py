@@ -22,7 +22,7 @@ from ...core.layout import Layout
 from ...core.result_shapes import pooled
 from ...core.shape import Shape
 from ...core.tensor_type import TensorType
-from ...storage.calls import RECORDED
+from ...storage.calls import RECORDED, live_autocasts
 from ..base import require_tensors
 from ..create import CreationMethods
 from ..promotion import DTYPE_ERRORS, common_dtype, promote
@@ -183,6 +183,8 @@ class ConvolutionMethods(CreationMethods):
     ) -> Self:
         """A convolution, or with an output padding a transposed one, and a bias for each channel of the result."""
         require_tensors(op, kernel=kernel)
+        if live_autocasts:
+            self, kernel, bias = extensions.narrowed(self, kernel, bias)
         steps = tuple(
             value if type(value) is int else _hashable(value)
             for value in (padding, stride, dilation, groups, output_padding)

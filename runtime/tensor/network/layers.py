@@ -10,6 +10,8 @@ from ....tensor_ops import PRELU
 from ...base.error import DTypeMismatch, InvalidArgument, ShapeMismatch, UnsupportedDType
 from ...core import argument
 from ...core.conversion import conversion
+from ...core.extensions import extensions
+from ...storage.calls import live_autocasts
 from ..base import named, require_tensors
 from ..gradients import GradientMethods
 from ..promotion import common_dtype
@@ -50,6 +52,8 @@ class LayerMethods(AssignmentMethods, GradientMethods, NetworkOpMethods):
                 [ 2.,  4.]], dtype=f32)
         """
         op = "batch_norm"
+        if live_autocasts:
+            self, weight, bias = extensions.widened(self, weight, bias)
         statistics = {"running_mean": running_mean, "running_var": running_var}
         affine = {"weight": weight, "bias": bias}
         self._require_channels(op, 2, **statistics, **affine)
@@ -98,6 +102,8 @@ class LayerMethods(AssignmentMethods, GradientMethods, NetworkOpMethods):
         Tensor([[-1.,  1., -1.,  3.]], dtype=f32)
         """
         op = "group_norm"
+        if live_autocasts:
+            self, weight, bias = extensions.widened(self, weight, bias)
         self._require_channels(op, 2, weight=weight, bias=bias)
         count, channels = argument.integer(op, "groups", groups), self.shape[1]
         if count < 1 or channels % count:

@@ -12,7 +12,7 @@ from ...core import argument
 from ...core.conversion import conversion
 from ...core.extensions import extensions
 from ...core.layout import Layout
-from ...storage.calls import RECORDED
+from ...storage.calls import RECORDED, live_autocasts
 from ..base import TensorBase, named, require_tensors
 from ..math.composed import ComposedMethods
 from ..promotion import common_dtype
@@ -156,6 +156,8 @@ class LossMethods(ComposedMethods, NetworkOpMethods):
         Tensor([0.2877, 0.6931], dtype=f32)
         """
         op = "nll_loss"
+        if live_autocasts:
+            self, weight = extensions.widened(self, weight)
         x = self if weight is None else self._promoted(op, weight)
         x._require_targets(op, targets, reduction)
         chosen = _Targets(targets, argument.integer(op, "ignore_index", ignore_index))
@@ -197,6 +199,8 @@ class LossMethods(ComposedMethods, NetworkOpMethods):
             require_tensors(op, targets=targets)
         if type(reduction) is not str or reduction not in _REDUCTIONS:
             _require_reduction(op, reduction, _REDUCTIONS)
+        if live_autocasts:
+            self, weight = extensions.widened(self, weight)
         x = self if weight is None else self._promoted(op, weight)
         dim, layout = min(len(x._layout.shape), 2) - 1, targets._layout.dense
         results = x._storage.cross_entropy(x._layout, targets._storage, targets._layout, dim, ignore_index)
@@ -293,6 +297,8 @@ class LossMethods(ComposedMethods, NetworkOpMethods):
         """
         self._require_alike(op, target)
         _require_reduction(op, reduction, reductions)
+        if live_autocasts:
+            self, target = extensions.widened(self, target)
         dtype = common_dtype(op, self.dtype, target.dtype)
         is_rounded = dtype.is_float and (reduction != "none" or not is_one_op)
         wide = dtype.compute if is_rounded else dtype

@@ -8,7 +8,9 @@ from ....dtype import DType
 from ....storage import Storage
 from ...base.error import DTypeMismatch, InvalidIndex, UnsupportedDType
 from ...core.argument import integer
+from ...core.extensions import extensions
 from ...core.layout import Layout
+from ...storage.calls import live_autocasts
 from ..base import TensorBase, parts, require_tensors
 from ..promotion import DTYPE_ERRORS, common_dtype, second_dtype
 from ..shape.indexing import IndexMethods
@@ -46,6 +48,8 @@ class NetworkOpMethods(IndexMethods):
         >>> tl.Tensor([[1.0, 2.0, 3.0]]).layer_norm()
         Tensor([[-1.2247,  0.0000,  1.2247]], dtype=f32)
         """
+        if live_autocasts:
+            self, weight, bias, residual = extensions.widened(self, weight, bias, residual)
         scales = *parts("layer_norm", "weight", weight), *parts("layer_norm", "bias", bias)
         added = parts("layer_norm", "residual", residual)
         try:
@@ -74,6 +78,8 @@ class NetworkOpMethods(IndexMethods):
         >>> tl.Tensor([[3.0, 4.0]]).rms_norm()
         Tensor([[0.8485, 1.1314]], dtype=f32)
         """
+        if live_autocasts:
+            self, weight, residual = extensions.widened(self, weight, residual)
         scale, added = parts("rms_norm", "weight", weight), parts("rms_norm", "residual", residual)
         try:
             return self._normed(self._storage.rms_norm(self._layout, *scale, *added, eps))

@@ -8,7 +8,9 @@ from typing import Any, Final, NamedTuple
 
 from ...base.error import InvalidArgument, ShapeMismatch, shown
 from ...core import argument
+from ...core.extensions import extensions
 from ...core.layout import Layout
+from ...storage.calls import live_autocasts
 from ..base import parts, require_tensors
 from ..shape.joining import cat, stack
 from ..tensor import Tensor
@@ -58,6 +60,8 @@ def lstm(
     >>> cell.shape
     (1, 1, 1)
     """
+    if live_autocasts:
+        x, weights, state = _narrowed(x, weights, state)
     output, (hidden, cell) = _Layers("lstm", weights, 4, 2).run(x, state, lengths, batch_first, dropout)
     return output, (hidden, cell)
 
@@ -84,6 +88,8 @@ def gru(
     Tensor([0.2048, 0.3468], dtype=f32)
     """
     state = None if state is None else (state,)  # type: ignore[assignment]
+    if live_autocasts:
+        x, weights, state = _narrowed(x, weights, state)
     output, (hidden,) = _Layers("gru", weights, 3, 1).run(x, state, lengths, batch_first, dropout)
     return output, hidden
 
@@ -127,11 +133,22 @@ def gru_cell(x: Tensor, weights: Mapping[str, Tensor], state: Tensor | None = No
     return Tensor._new(storage, last._layout.dense)
 
 
+def _narrowed(x: Tensor, weights: Any, state: Any) -> tuple[Tensor, Any, Any]:
+    """The input, the weights and the last states in the dtype of `autocast`."""
+    names = [*weights] if isinstance(weights, Mapping) else []
+    states = [*state] if isinstance(state, tuple | list) else []
+    x, *others = extensions.narrowed(x, *[weights[name] for name in names], *states)
+    narrowed = dict(zip(names, others, strict=False)) if names else weights
+    return x, narrowed, tuple(others[len(names) :]) if states else state
+
+
 def _step(
     op: str, x: Tensor, weights: Mapping[str, Tensor], state: Any, gates: int, states: int
 ) -> tuple[_Weights, Tensor, Tensor, Sequence[Tensor]]:
     """The weights of a cell, both parts of the gates, and the last states."""
     require_tensors(op, x=x)
+    if live_autocasts:
+        x, weights, state = _narrowed(x, weights, state)
     own = _of_direction(op, weights, "", gates)
     if x.rank != 2:
         raise ShapeMismatch(op, (x.shape,), "x is (b, features); unsqueeze or flatten it")
