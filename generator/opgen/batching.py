@@ -14,6 +14,7 @@ if TYPE_CHECKING:
 LEADING = "leading"
 ITEMS = "items"
 WRITTEN = "written"
+ROW = "row"
 RULES = PurePosixPath("runtime/transforms/rules.py")
 _PREFIX = "rules."
 
@@ -24,9 +25,11 @@ def takes_wrapped(spec: "Spec", method: "Method") -> bool:
     return takes and makes_elements(method) and not spec.package.without_gradients
 
 
-def rule_of(method: "Method") -> str | None:
+def rule_of(spec: "Spec", method: "Method") -> str | None:
     """The function of the rules that does a call for a batch, by its name; None where none does."""
     if method.kind is not None:
+        if method.functor is not None and spec.functor_kind(method.kind).by_name[method.functor].vectors:
+            return ROW
         return WRITTEN if writes(method) else LEADING
     return None if method.batch is None else method.batch.removeprefix(_PREFIX)
 

@@ -41,6 +41,8 @@ MOST_PARTS: Final = 500
 """How many operands and calls a formula may have: its gradients have their square, and ops have them as code."""
 BOTH: Final = "both"
 """What gives two results, which opgen alone writes."""
+TOTAL: Final = "total"
+"""What adds up an element of each row, the gradient of an operand that all rows share; opgen alone writes it."""
 
 _OPERATORS: Final[Mapping[type[ast.AST], str]] = {
     ast.Add: "x + y",
@@ -591,6 +593,34 @@ def names(node: Node) -> tuple[str, ...]:
 def size(node: Node) -> int:
     """How many parts a formula has, itself among them."""
     return node.size if isinstance(node, Call) else 1
+
+
+def total_of(node: Node, operand: str) -> Node:
+    """Return the gradient of an operand that all rows share: the sum over the rows of a formula."""
+    return Call(TOTAL, (node, Name(operand)))
+
+
+def totalled(node: Node) -> str | None:
+    """Return the operand whose gradient a sum over all rows is; None for another formula."""
+    if not isinstance(node, Call) or node.primitive != TOTAL:
+        return None
+    _, operand = node.arguments
+    return operand.text if isinstance(operand, Name) else None
+
+
+def without_total(node: Node) -> Node:
+    """Return what a sum over all rows adds up, or the formula itself."""
+    return node.arguments[0] if isinstance(node, Call) and node.primitive == TOTAL else node
+
+
+def neutral_number(nodes: Collection[Node], name: str) -> float | None:
+    """Return the number that changes no result in the place of a name, of which every use is a factor or a summand."""
+    own = Name(name)
+    uses = [part for node in nodes for part in walk(node) if isinstance(part, Call) and own in part.arguments]
+    if uses and all(part.primitive == MULTIPLY for part in uses):
+        return 1.0
+    # Of -0.0 and 0.0 the former changes no sum.
+    return -0.0 if uses and all(part.primitive == ADD for part in uses) else None
 
 
 def calls(node: Node) -> tuple[Call, ...]:

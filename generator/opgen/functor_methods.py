@@ -4,17 +4,18 @@ What a functor needs beside its operands and parameters is in its `Extras`: a ki
 adds the function which makes them to `_EXTRAS`, and everything else of its methods follows.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from opgen.cache.memo import memoize
-from opgen.examples import Values
+from opgen.examples import ROWS, Example, Values
 from opgen.formula import MULTIPLY, Name
 from opgen.formula import Call as FormulaCall
 from opgen.gradients import Expression, Gradient
 from opgen.model import (
     ANY_RESULT,
     REAL_RESULT,
+    RESIDUAL,
     ROW,
     ROW_GRADIENT,
     SCAN,
@@ -30,7 +31,7 @@ from opgen.model import (
 from opgen.names import Names
 from opgen.results import Result
 from opgen.scopes import is_plain_sum
-from opgen.signature import Call, Parameter, Signature
+from opgen.signature import OPTIONAL, Call, Parameter, Signature
 
 # What a storage method returns that gives several storages.
 STORAGES = "tuple[Storage, ...]"
@@ -52,6 +53,8 @@ class Extras:
     """What it gives, where that is not of the dtype of the formulas and the shape of the operands."""
     gradient: Gradient | None = None
     """The gradient, where it is not that of `derivatives`."""
+    examples: tuple[Example, ...] = ()
+    """Calls, where operands may be left out or have other shapes than the first."""
 
 
 def _reduced(functor: Functor) -> Extras:
@@ -61,9 +64,34 @@ def _reduced(functor: Functor) -> Extras:
 
 
 def _of_row(functor: Functor) -> Extras:
-    returns = STORAGES if len(functor.results) > 1 else "Storage"
-    front = Parameter("dim", "int = REQUIRED"), Parameter("axis", "int | None = None")
-    return Extras((Parameter("dim", "int"),), front, (Call("dim_in_range", ("layout", "dim")),), returns)
+    dim = () if functor.last_dim else (Parameter("dim", "int"),)
+    place = "-1" if functor.last_dim else "dim"
+    front = () if functor.last_dim else (Parameter("dim", "int = REQUIRED"), Parameter("axis", "int | None = None"))
+    vectors = [f"{name}_layout" for name in functor.vectors]
+    has_dim = () if functor.last_dim else (Call("dim_in_range", ("layout", "dim")),)
+    checks = (*has_dim, *(Call("along_dim", ("layout", it, place)) for it in vectors))
+    asked = tuple(Parameter(f"of_{name}", "bool") for name in functor.totals)
+    has_several = len(functor.results) > 1 or functor.adds_residual
+    own = "self.dtype[self.shape]"
+    results = [own] * (len(functor.results) - len(asked))
+    results += [f"self.dtype[self.shape[{place}]] if {it.name} else null" for it in asked]
+    results += [f"{own} if {RESIDUAL} else null"] * functor.adds_residual
+    returns = STORAGES if has_several else "Storage"
+    return Extras((*dim, *asked), front, checks, returns, tuple(results), None, tuple(_row_examples(functor)))
+
+
+def _row_examples(functor: Functor) -> Iterator[Example]:
+    """Calls of an op of rows of which operands may be left out or are vectors: with all operands, and with few."""
+    if not functor.adds_residual and not any(it.is_optional or it.is_vector for it in functor.of_rows):
+        return
+    names = [*functor.operands[1:], *[RESIDUAL] * functor.adds_residual]
+    numbers: dict[str, int | float] = {} if functor.last_dim else {"dim": 1}
+    numbers |= dict.fromkeys(functor.parameters, 1.0)
+    for shape, is_full in ((ROWS[0], True), (ROWS[0], False), (ROWS[1], True)):
+        left_out = () if is_full else (*functor.optional, RESIDUAL)
+        given = {name: shape[1:] if name in functor.vectors else shape for name in names if name not in left_out}
+        asked = {f"of_{name}": is_full for name in functor.totals}
+        yield Example.of({"self": shape, **given, **asked, **numbers}, functor.location)
 
 
 def _scanned(functor: Functor) -> Extras:
@@ -105,10 +133,14 @@ def functor_method(kind: FunctorKind, functor: Functor) -> Method:
     """Return the storage method, with its tensor method, of a functor that is one."""
     extras = _EXTRAS[kind.name](functor) if kind.name in _EXTRAS else _of_elements(functor)
     (_, first), *others = stored = _stored(functor)
-    checks = [*(Call("same_shape", (first, layout)) for _, layout in others), *extras.checks]
+    checks = [Call("has_last_dim", (first,))] * functor.last_dim
+    checks += [Call("same_shape", (first, it)) for name, it in others if name not in functor.vectors]
+    checks += extras.checks
     parameters = [Parameter(first, "Layout")]
     for name, layout in others:
-        parameters += [Parameter(name, "Storage"), Parameter(layout, "Layout")]
+        is_optional = name in (*functor.optional, RESIDUAL)
+        parameters += [Parameter(name, f"Storage{OPTIONAL}" if is_optional else "Storage")]
+        parameters += [Parameter(layout, f"Layout{OPTIONAL}" if is_optional else "Layout")]
     parameters += [*extras.parameters, *(Parameter(name, "int | float") for name in functor.parameters)]
     front = [*(Parameter(name, "Self | float") for name, _ in others), *extras.front]
     front += [
@@ -134,7 +166,7 @@ def functor_method(kind: FunctorKind, functor: Functor) -> Method:
         gradient=extras.gradient,
         batch=None,
         unbatched=None,
-        examples=(),
+        examples=extras.examples,
         owner=STORAGE,
         location=functor.location,
     )
@@ -143,6 +175,7 @@ def functor_method(kind: FunctorKind, functor: Functor) -> Method:
 def _stored(functor: Functor) -> list[tuple[str, str]]:
     """The storages that a method works on, each with its layout."""
     others = ["other" if name == "y" else name for name in functor.operands[1:]]
+    others += [RESIDUAL] * functor.adds_residual
     return [("self", "layout"), *((name, f"{name}_layout") for name in others)]
 
 

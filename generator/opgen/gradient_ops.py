@@ -9,6 +9,7 @@ from typing import TypeAlias
 
 from opgen.cache.memo import memoize
 from opgen.formula import (
+    ADD,
     BOTH,
     INCOMING,
     MULTIPLY,
@@ -22,13 +23,16 @@ from opgen.formula import (
     Primitives,
     calls,
     inlined,
+    is_zero,
     kind_of,
     names,
     simplified,
     size,
+    total_of,
     walk,
+    without_total,
 )
-from opgen.model import GRADIENT_KINDS, JOINT_KIND, ROW, ROW_GRADIENT, Functor, FunctorKind, Spec
+from opgen.model import GRADIENT_KINDS, JOINT_KIND, RESIDUAL, ROW, ROW_GRADIENT, Functor, FunctorKind, RowOperand, Spec
 from opgen.names import Names
 from opgen.problem import Problems
 from opgen.rows import POSITION
@@ -84,11 +88,24 @@ def row_gradient_sources(spec: Spec, functor: Functor) -> Mapping[str, int | str
 
     None where the gradient is 0.
     """
-    found: dict[str, int | str | None] = {}
-    for operand, node in _found(spec, functor).items():
-        count = sum(isinstance(source, int) for source in found.values())
-        found[operand] = count if isinstance(node, Call) else INCOMING if node == Name(INCOMING) else None
-    return found
+    places = {operand: place for place, operand in enumerate(row_results(spec, functor))}
+    return {
+        operand: places.get(operand, INCOMING if node == Name(INCOMING) else None)
+        for operand, node in _found(spec, functor).items()
+    }
+
+
+def row_results(spec: Spec, functor: Functor) -> dict[str, Node]:
+    """By operand of an op of rows, the results of its gradient op: those of elements, then the sums over all rows."""
+    found = _found(spec, functor)
+    of_elements = {name: node for name, node in found.items() if name not in functor.vectors and isinstance(node, Call)}
+    if functor.adds_residual and functor.operands[0] in of_elements:
+        first = functor.operands[0]
+        of_elements[first] = Call(ADD, (of_elements[first], Name(RESIDUAL)))
+    totals = {
+        name: total_of(node, name) for name, node in found.items() if name in functor.vectors and not is_zero(node)
+    }
+    return {**of_elements, **totals}
 
 
 def row_gradient_name(functor: Functor) -> str:
@@ -99,12 +116,13 @@ def row_gradient_name(functor: Functor) -> str:
 @memoize(lambda spec, functor: decisive(spec, functor))
 def _of_row(spec: Spec, functor: Functor) -> Sequence[Functor]:
     """The op that gives the gradients of an op of rows, all in one kernel."""
-    found = {operand: node for operand, node in _found(spec, functor).items() if isinstance(node, Call)}
+    found = row_results(spec, functor)
     if not found:
         return ()
     node: Node = Call(BOTH, tuple(found.values())) if len(found) > 1 else next(iter(found.values()))
     doc = f"the gradient of {' and '.join(found)} in {functor.name}, of `gradient`, which is that of its result"
-    takes = _taken(functor, node)
+    computed: Node = Call(BOTH, tuple(map(without_total, found.values())))
+    takes = [*_taken(functor, computed), *[RESIDUAL] * functor.adds_residual]
     name = row_gradient_name(functor)
     return (_op(spec, functor, name, ROW_GRADIENT, functor.unsupported, node, takes, {}, doc),)
 
@@ -344,7 +362,8 @@ def _op(
         name=name,
         kind=kind,
         reduction=None,
-        row_named=(),
+        of_rows=_row_operands(functor, taken) if kind == ROW_GRADIENT else (),
+        adds_residual=False,
         named=tuple(_NAMES.get(it, it) for it in taken),
         parameters=dict.fromkeys(it for it in functor.parameters if it in known),
         let={},
@@ -358,6 +377,14 @@ def _op(
         unsupported=unsupported,
         tensor=False,
     )
+
+
+def _row_operands(functor: Functor, taken: Sequence[str]) -> tuple[RowOperand, ...]:
+    """The operands of the gradient op of an op of rows: a number stands for one that is left out in both ops."""
+    own = {operand.name: replace(operand, absent=functor.absent.get(operand.name)) for operand in functor.of_rows}
+    own[RESIDUAL] = RowOperand(RESIDUAL, True, False, functor.location, -0.0)
+    others = {name: RowOperand(_NAMES.get(name, name), False, False, functor.location) for name in taken}
+    return tuple(own.get(name, others[name]) for name in taken)
 
 
 def _found(spec: Spec, functor: Functor) -> Mapping[str, Node]:

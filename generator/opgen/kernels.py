@@ -9,6 +9,7 @@ from typing import Annotated, ClassVar, TypeAlias
 
 from opgen.cache.memo import memoize
 from opgen.decoder import (
+    Choice,
     Entry,
     Form,
     Mark,
@@ -186,6 +187,12 @@ class Kernel:
         "of the op), or a list of dtypes, of widths of spec/kernels/widths.yaml, of formats, of numbers, or of ops. "
         "An op with a result of any dtype, or with a condition, is one for each of these: `to_dtype_f16`, "
         "`where_cond_b8`.",
+    ]
+    only: Annotated[
+        str | None,
+        Choice(("any_dim", "totals", "without_totals")),
+        "Which ops of rows have the kernel: `totals` those with sums over all rows, the gradients of vectors along "
+        "the row, `without_totals` the others, and of these `any_dim` those whose rows may lie along any dim.",
     ]
     arguments: Annotated[str, names_of("struct"), "The struct of `arguments` that the kernel takes."]
     call: Annotated[

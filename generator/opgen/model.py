@@ -31,13 +31,14 @@ from opgen.decoder import (
     exactly,
     is_name,
     like,
+    module_name,
     names_of,
 )
 from opgen.edges import Edge
 from opgen.examples import Example as CallExample
 from opgen.examples import Values
 from opgen.formats import Format
-from opgen.formula import BOTH, Formula, Node, Primitives, names, too_long
+from opgen.formula import BOTH, Formula, Node, Primitives, names, neutral_number, too_long, totalled, without_total
 from opgen.formula import Call as FormulaCall
 from opgen.gradients import Gradient
 from opgen.kernels import Constant, FieldGroup, KernelFamily, TupleType
@@ -59,6 +60,8 @@ CHOSEN_KINDS = {"unary": ("x",), "binary": ("x", "y"), "cmp": ("x", "y"), "reduc
 NAMED = "ternary"
 # The one whose ops compute of rows, and name their operands too where they have several.
 ROW = "row"
+RESIDUAL = "residual"
+"""What is added to the elements of ops of rows, if calls give it."""
 # The gradients of those, as ops of rows.
 ROW_GRADIENT = "row_gradient"
 # Those that reduce the elements up to each.
@@ -91,13 +94,14 @@ _MODULE = re.compile(r"\w+(?:/\w+)*")
 # What functors of a kind call their operands, besides the names that are reserved.
 _TAKEN_NAMES = ("x", "y", "other", "other_layout")
 # What formulas of rows, and methods of these, call something else.
-_ROW_NAMES = ("count", "position", "dim", "gradient", "output", "layout", "y", "other", "other_layout")
+_ROW_NAMES = ("count", "position", "dim", "gradient", "output", "residual", "layout", "y", "other", "other_layout")
 # Identities of floats besides finite numbers.
 _INFINITIES = ("inf", "-inf")
 # As many have the functors that name them: the cells that compute them take no more.
 _NAMED_OPERANDS = 3
 # Kernels of rows keep all operands of a row in registers.
 _MAX_ROW_OPERANDS = 4
+_ROW_OPERAND = r"(?P<name>[A-Za-z_]\w*)(?P<optional>\?)?(?P<vector> along row)?"
 _NAMED = Of((NAMED,))
 _OF_ROWS = Of((ROW,))
 _JOINING = Of((NAMED, ROW, ROW_GRADIENT, SCAN))
@@ -475,9 +479,39 @@ def _are_as_many(spot: Spot, names: tuple[str, ...]) -> Iterator[str]:
         yield f"{spot.what} must be {_NAMED_OPERANDS} names, not {count}{mend if count > _NAMED_OPERANDS else ''}"
 
 
-def _are_few(spot: Spot, names: tuple[str, ...]) -> Iterator[str]:
-    if not 2 <= len({*names}) == len(names) <= _MAX_ROW_OPERANDS:
+@dataclass(frozen=True)
+class RowOperand:
+    """An operand of an op of rows: `x`, `residual?`, `weight along row`."""
+
+    name: str
+    is_optional: bool
+    is_vector: bool
+    """Whether it has an element for each position, which all rows share; others have the shape of the first one."""
+    location: Location = field(compare=False)
+    absent: float | None = None
+    """The number that stands for it where it is left out, if that does not follow from the formula."""
+    FORM: ClassVar = Annotated[
+        str, Form(pattern=_ROW_OPERAND), defines("local", r"[A-Za-z_]\w*(?=\??(?: along row)?$)")
+    ]
+
+    @classmethod
+    def decode(cls, spot: Spot) -> "RowOperand":
+        """The operand that a text is."""
+        text, location = spot.scalar(str) or "", spot.value.location
+        match = re.fullmatch(_ROW_OPERAND, text)
+        if match is None:
+            spot.no_value(f"'{text}' cannot be an operand of {spot.owner}; write it like 'weight? along row'")
+            return cls("x", False, False, location)
+        spot.keep_rules(match["name"], str, (module_name, _Free("an operand", _ROW_NAMES)))
+        return cls(match["name"], match["optional"] is not None, match["vector"] is not None, location)
+
+
+def _are_few(spot: Spot, operands: tuple[RowOperand, ...]) -> Iterator[str]:
+    count = len({operand.name for operand in operands})
+    if not 2 <= count == len(operands) <= _MAX_ROW_OPERANDS:
         yield f"{spot.what} must be 2 to {_MAX_ROW_OPERANDS} different names; without the key the operand is x"
+    if operands and (operands[0].is_optional or operands[0].is_vector):
+        yield f"{spot.what} begins with an operand that other calls or rows share; write one such as x first"
 
 
 @dataclass(frozen=True)
@@ -494,15 +528,31 @@ class Functor:
         Form(minItems=_NAMED_OPERANDS, maxItems=_NAMED_OPERANDS, uniqueItems=True),
         "The names of the operands in the formula. All but the first are parameters of the methods too.",
     ]
-    row_named: Annotated[
-        tuple[Annotated[Name, _Free("an operand", _ROW_NAMES), defines("local")], ...],
+    of_rows: Annotated[
+        tuple[RowOperand, ...],
         Key("operands"),
         _OF_ROWS,
         Mark.OPTIONAL,
         _are_few,
         Form(minItems=2, maxItems=_MAX_ROW_OPERANDS, uniqueItems=True),
-        "The names of the operands in the formula, `x` alone without this key. All but the first are parameters of the "
-        "methods too; they are broadcast, so that a weight along the row or a number for each row is an operand.",
+        "The operands in the formula, `x` alone without this key. All but the first are parameters of the methods too. "
+        "They are broadcast to one shape, but `weight along row` is a vector with an element for each position in the "
+        "row: its gradient sums over all rows, and writes nothing of their size. `weight?` may be left out: then it is "
+        "the number that changes none of the products or sums in which it stands.",
+    ]
+    last_dim: Annotated[
+        bool,
+        Key("last_dim"),
+        _OF_ROWS,
+        "True if rows lie along the last dim, always; else calls choose the dim.",
+    ]
+    adds_residual: Annotated[
+        bool,
+        Key("residual"),
+        _OF_ROWS,
+        "True if the methods take an optional `residual` as their last operand, of the shape of `x`: then `x` in the "
+        "formula is the sum of both, rounded, which is the second result. The gradient takes one too, and adds it to "
+        "that of `x` before it is rounded.",
     ]
     condition: Annotated[
         Names | None,
@@ -595,8 +645,39 @@ class Functor:
         """The operands, as the expressions call them."""
         if self.is_scan:
             return ("x",)
-        named = (self.row_named or ("x",)) if self.kind == ROW else self.named
-        return CHOSEN_KINDS.get(self.kind, tuple(filter(is_name, named)))
+        if self.is_of_rows:
+            return tuple(operand.name for operand in self.of_rows if is_name(operand.name)) or ("x",)
+        return CHOSEN_KINDS.get(self.kind, tuple(filter(is_name, self.named)))
+
+    @property
+    def vectors(self) -> tuple[str, ...]:
+        """The operands of an op of rows that have an element for each position, which all rows share."""
+        return tuple(operand.name for operand in self.of_rows if operand.is_vector)
+
+    @property
+    def optional(self) -> tuple[str, ...]:
+        """The operands of an op of rows that calls may leave out."""
+        return tuple(operand.name for operand in self.of_rows if operand.is_optional)
+
+    @cached_property
+    def absent(self) -> Mapping[str, float | None]:
+        """By optional operand, the number in its place where it is left out; None where no number changes nothing."""
+        known = {operand.name: operand.absent for operand in self.of_rows if operand.is_optional}
+        return {
+            name: neutral_number(self.results, name) if number is None else number for name, number in known.items()
+        }
+
+    @property
+    def forms(self) -> tuple[str, ...]:
+        """What of the kernels of ops of rows it may have."""
+        if self.totals:
+            return ("totals",)
+        return ("without_totals",) if self.last_dim else ("without_totals", "any_dim")
+
+    @property
+    def totals(self) -> tuple[str, ...]:
+        """The operands of an op of rows whose gradients the last results are: sums over all rows."""
+        return tuple(filter(None, map(totalled, self.results)))
 
     @property
     def is_of_rows(self) -> bool:
@@ -662,7 +743,8 @@ class Functor:
         """All its formulas."""
         monoid = self.reduction if isinstance(self.reduction, Monoid) else None
         own = (monoid.element, monoid.combine, monoid.finish) if monoid is not None else ()
-        return (*self.results, *(formula.node for formula in (*own, *self.gradient.values()) if formula is not None))
+        others = (formula.node for formula in (*own, *self.gradient.values()) if formula is not None)
+        return (*map(without_total, self.results), *others)
 
     @property
     def is_method(self) -> bool:

@@ -1,11 +1,11 @@
 """How the storage methods of ops of rows are recorded: their gradients are ops of rows too."""
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
 
 from opgen.gradient_ops import GRADIENT_ENDING, TAKEN, row_gradient_name, row_gradient_sources
 from opgen.gradients import Expression, Gradient
-from opgen.model import ROW, ROW_GRADIENT, Functor, FunctorKind, Method, Spec
+from opgen.model import RESIDUAL, ROW, ROW_GRADIENT, Functor, FunctorKind, Method, Spec
 
 
 def with_row_gradient(spec: Spec, kinds: Mapping[str, FunctorKind], method: Method) -> Method:
@@ -22,21 +22,55 @@ def with_row_gradient(spec: Spec, kinds: Mapping[str, FunctorKind], method: Meth
 def _of_op(spec: Spec, functor: Functor, gradient: Functor | None) -> Gradient:
     """Return that of an op: the call of its gradient op, and which of the results each operand takes."""
     own = {functor.operands[0]: "self"}
-    takes = () if gradient is None else tuple(TAKEN.get(name, name) for name in gradient.operands[1:])
-    numbers = () if gradient is None else tuple(gradient.parameters)
-    operands = "".join(f"{own.get(name, name)}, " for name in takes)
-    sources = "".join(f"{source}, " for source in row_gradient_sources(spec, functor).values())
-    arguments = ", ".join(["g", repr(row_gradient_name(functor)), f"({sources})", f"({operands})", "dim", *numbers])
-    call = Expression(f"rules.row_gradients({arguments})", functor.location)
-    return Gradient(call, {}, None, None, {}, functor.location)
+    operands = () if gradient is None else gradient.operands[1:]
+    read = [name for name in (TAKEN.get(name, name) for name in operands) if name != RESIDUAL]
+    totals = () if gradient is None else gradient.totals
+    dim = [] if functor.last_dim else ["dim"]
+    numbers = [] if gradient is None else [*gradient.parameters]
+    arguments = [
+        "g",
+        repr(row_gradient_name(functor)),
+        _tuple(row_gradient_sources(spec, functor).values()),
+        _tuple(own.get(name, name) for name in read),
+        *dim,
+        *(f"node.takes({functor.operands.index(name)})" for name in totals),
+        *numbers,
+        f"adds={functor.adds_residual}",
+    ]
+    call = Expression(f"rules.row_gradients({', '.join(arguments)})", functor.location)
+    if not functor.adds_residual:
+        return Gradient(call, {}, None, None, {}, functor.location)
+    # The rule of the op without a residual is that of the sum, too.
+    arguments = [
+        f"_{functor.name}",
+        "(self, layout)",
+        f"({RESIDUAL}, {RESIDUAL}_layout)",
+        _tuple(f"({name}, {name}_layout)" for name in functor.operands[1:]),
+        _tuple(functor.operands.index(name) for name in read),
+        _tuple([*dim, *functor.parameters]),
+        _tuple([*dim, *numbers]),
+    ]
+    instead = Expression(f"rules.row_of_sum({', '.join(arguments)})", functor.location)
+    return Gradient(call, {RESIDUAL: instead}, None, None, {}, functor.location)
+
+
+def _tuple(texts: Iterable[object]) -> str:
+    items = [str(text) for text in texts]
+    return f"({', '.join(items)}{',' * (len(items) == 1)})"
 
 
 def _of_gradient(kind: FunctorKind, functor: Functor) -> Gradient:
     """Return that of a gradient op: what it computes is recorded op by op."""
     op = kind.by_name[functor.name.removesuffix(GRADIENT_ENDING)]
-    tensors = ["'g': (self, layout)"]
-    tensors += [f"{TAKEN.get(name, name)!r}: ({name}, {name}_layout)" for name in functor.operands[1:]]
+    tensors = ["'g': (self, layout, None)"]
+    tensors += [
+        f"{TAKEN.get(name, name)!r}: ({name}, {name}_layout, {functor.absent.get(name)})"
+        for name in functor.operands[1:]
+    ]
     numbers = [f"{name!r}: {name}" for name in functor.parameters]
-    arguments = ", ".join([op.member, f"{{{', '.join(tensors)}}}", "dim", f"{{{', '.join(numbers)}}}"])
-    call = Expression(f"rules.row_by_ops({arguments})", functor.location)
+    dim = "len(layout.shape) - 1" if functor.last_dim else "dim"
+    asked = [f"asked={_tuple(f'of_{name}' for name in functor.totals)}"] if functor.totals else []
+    arguments = ", ".join([op.member, f"{{{', '.join(tensors)}}}", dim, f"{{{', '.join(numbers)}}}", *asked])
+    chosen = "" if len(functor.results) > 1 else "[0]"
+    call = Expression(f"rules.row_by_ops({arguments}){chosen}", functor.location)
     return Gradient(None, {"self": call}, None, None, {}, functor.location)

@@ -341,7 +341,18 @@ def row_gradients(
             part = inlined(part, {name: back[name]})
         return part
 
-    totals = {name: row_sum(of[name], varying, whole) for name in back}
+    sums = {
+        f"join_{place}": replaced(join.arguments[0], symbols)
+        for place, join in enumerate(joins)
+        if join.primitive == SUM
+    }
+    # Differences from a mean have the sum 0.
+    vanishing = {Call(SUBTRACT, (part, Call(DIVIDE, (Name(name), Name(COUNT))))) for name, part in sums.items()}
+
+    def summed(part: Node) -> Node:
+        return row_sum(part, varying, whole, vanishing)
+
+    totals = {name: summed(of[name]) for name in back}
     for place in reversed(range(len(joins))):
         name, join = f"join_{place}", joins[place]
         total = totals[name]
@@ -356,7 +367,7 @@ def row_gradients(
             if other in own:
                 own[other] = simplified(Call(ADD, (own[other], share)))
             else:
-                totals[other] = simplified(Call(ADD, (totals[other], row_sum(share, varying, whole))))
+                totals[other] = simplified(Call(ADD, (totals[other], summed(share))))
     result = _Factors.of(full(whole))
     return {name: _with_result(full(_common_factors(gradient)), full(whole), result) for name, gradient in own.items()}
 
@@ -373,10 +384,10 @@ def _share(kind: str, contribution: Node, joint: Node, total: Node, partial: Nod
     return Call(WHERE, (is_joint, of_each, Call(WHERE, (is_nan, of_each, zero))))
 
 
-def row_sum(node: Node, varying: Collection[str], atom: Node) -> Node:
+def row_sum(node: Node, varying: Collection[str], atom: Node, vanishing: Collection[Node]) -> Node:
     """Return the sum over the row of a formula, of which factors that all elements share are taken out.
 
-    The formula `atom` is not divided: it is the result, which may be at hand.
+    The formula `atom` is not divided: it is the result, which may be at hand. The sums of `vanishing` formulas are 0.
     """
     node = simplified(node)
     if is_zero(node):
@@ -385,6 +396,8 @@ def row_sum(node: Node, varying: Collection[str], atom: Node) -> Node:
     own = _Factors(factors.sign, *([part for part in parts if _varies(part, varying)] for parts in factors.parts))
     shared = _Factors(1, *([part for part in parts if not _varies(part, varying)] for parts in factors.parts))
     inner = _Factors(1, *own.parts).node
+    if inner in vanishing:
+        return Number(0)
     if not own.above and not own.below:
         return simplified(Call(MULTIPLY, (factors.node, Name(COUNT))))
     return _Factors(factors.sign, [Call(SUM, (inner,)), *shared.above], shared.below).node

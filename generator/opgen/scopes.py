@@ -35,6 +35,7 @@ from opgen.formula import (
     walk,
     with_both,
     with_result,
+    without_total,
 )
 from opgen.model import ROW_GRADIENT, Functor, FunctorKind, Monoid, Spec, State
 from opgen.problem import Problems
@@ -234,14 +235,14 @@ def _of_row(spec: Spec, functor: Functor, row: Formula) -> Iterator[tuple[str, S
         what = f"'formula' of op '{functor.name}'"
         kinds: Mapping[Kind, Mapping[str, Kind]] = {"float": _row_kinds(functor)}
         key = "formula" if len(functor.results) == 1 else f"result {place}"
-        yield key, Scope(what, replace(row, node=node), kinds, primitives_of_rows(spec))
+        yield key, Scope(what, replace(row, node=without_total(node)), kinds, primitives_of_rows(spec))
 
 
 @memoize(decisive)
 def joined_results(spec: Spec, functor: Functor) -> tuple[Node, ...]:
     """The results of an op of rows over sums, maxima and minima. Raises FormulaError for other reductions."""
     reductions = {reduction.name: reduction for reduction in spec.reductions}
-    return tuple(simplified(joined(node, reductions)) for node in functor.results)
+    return tuple(simplified(joined(without_total(node), reductions)) for node in functor.results)
 
 
 def row_statements(

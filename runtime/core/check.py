@@ -35,12 +35,13 @@ def known_dtype(op: str, dtype: DType, dtypes: frozenset[DType], device: DeviceL
         raise UnsupportedDType(op, dtype, device.backend, reason)
 
 
-def same_shape(op: str, *layouts: Layout) -> None:
-    """Check that all operands have one shape."""
-    shape = layouts[0].shape
-    for layout in layouts:
+def same_shape(op: str, *layouts: Layout | None) -> None:
+    """Check that all operands that are given have one shape."""
+    given = [layout for layout in layouts if layout is not None]
+    shape = given[0].shape
+    for layout in given:
         if layout.shape is not shape and layout.shape != shape:
-            shapes = tuple(layout.shape for layout in layouts)
+            shapes = tuple(layout.shape for layout in given)
             raise ShapeMismatch(op, shapes, "the shapes must be equal; use broadcast_as or reshape first")
 
 
@@ -70,6 +71,20 @@ def dim_in_range(op: str, layout: Layout, dim: int) -> None:
     """Check that `dim` is one of the dims, counted from the front."""
     if not 0 <= dim < layout.rank:
         raise InvalidArgument(op, f"dim {dim} does not exist in shape {layout.shape}; use one from 0 below its rank")
+
+
+def has_last_dim(op: str, layout: Layout) -> None:
+    """Check that there is a dim along which rows lie."""
+    if not layout.shape:
+        raise ShapeMismatch(op, (layout.shape,), "there is no dim to go over; unsqueeze it first")
+
+
+def along_dim(op: str, layout: Layout, vector: Layout | None, dim: int) -> None:
+    """Check that an operand that may be left out is a vector of the size of a dim."""
+    if vector is not None and vector.shape != (layout.shape[dim],):
+        which = "the last dim" if dim == -1 else f"dim {dim}"
+        reason = f"an operand along the row is a vector of the size of {which}, {layout.shape[dim]}"
+        raise ShapeMismatch(op, (layout.shape, vector.shape), reason)
 
 
 def sorted_count(op: str, count: int, layout: Layout) -> None:

@@ -332,108 +332,129 @@ def ratio_of_sums(x: tuple[Storage, Layout], divisor: tuple[Storage, Layout]) ->
     return (Tensor._new(*x).sum() / count)._storage, count._storage, slope._storage
 
 
-def _normal(x: Tensor, eps: float, *, centred: bool) -> tuple[Tensor, Tensor]:
-    """The normalised elements, in the dtype in which they are computed, and what they were multiplied by."""
-    x = widened(x)
-    if centred:
-        x = x - x.mean(-1, keepdim=True)
-    scale = (x.sqr().mean(-1, keepdim=True) + eps).rsqrt()
-    return x * scale, scale
-
-
-def layer_norm(
-    g: Tensor, x: Tensor, weight: Tensor | None, eps: float, *, of_weight: bool, of_bias: bool
-) -> Iterator[Contribution]:
-    """Those of what layer_norm normalised, and of its weight and bias as they are asked for."""
-    return _norm(x._storage.layer_norm_gradient, g, x, weight, eps, of_weight, of_bias)
-
-
-def rms_norm(g: Tensor, x: Tensor, weight: Tensor | None, eps: float, *, of_weight: bool) -> Iterator[Contribution]:
-    """Those of what rms_norm normalised, and of its weight if it is asked for."""
-    return _norm(x._storage.rms_norm_gradient, g, x, weight, eps, of_weight)
-
-
-def _norm(
-    call: Callable[..., Sequence[Storage]], g: Tensor, x: Tensor, weight: Tensor | None, eps: float, *asked: bool
-) -> Iterator[Contribution]:
-    scale = parts_of("norm", "weight", weight)
-    columns: list[Storage] = []
-
-    def of_x(residual: Tensor | None) -> Tensor:
-        added = parts_of("norm", "residual", residual)
-        first, *columns[:] = call(x._layout, g._storage, g._layout, *scale, *added, *asked, eps)
-        return x._like(first)
-
-    yield of_x
-    if not columns and any(asked):
-        of_x(None)
-    yield from _vectors(x, columns, asked)
-
-
-def _vectors(x: Tensor, made: Sequence[Storage], asked: Sequence[bool]) -> Iterator[Tensor | None]:
-    """What was made of those that were asked for: vectors of the size of the last dim."""
-    storages, layout = iter(made), Layout.contiguous(x.shape[-1:])
-    return (Tensor._new(next(storages), layout) if is_asked else None for is_asked in asked)
-
-
-def layer_norm_gradient(
-    x: Storage,
-    layout: Layout,
-    gradient: Storage,
-    gradient_layout: Layout,
-    weight: Storage | None,
-    weight_layout: Layout | None,
-    residual: Storage | None,
-    residual_layout: Layout | None,
-    of_weight: bool,
-    of_bias: bool,
-    eps: float,
-) -> tuple[Storage, ...]:
-    """What layer_norm_gradient gives: each op is recorded."""
-    tensors = Tensor._new(x, layout), Tensor._new(gradient, gradient_layout)
-    return _norm_gradient(
-        *tensors, weight, weight_layout, residual, residual_layout, of_weight, of_bias, eps, centred=True
-    )
-
-
 def row_gradients(
-    g: Tensor, name: str, sources: Sequence[int | Tensor | None], others: Sequence[Tensor], dim: int, *numbers: float
-) -> Sequence[Tensor | None]:
-    """Those of the operands of an op of rows: results of its gradient op by their places, or what is given as it is."""
-    results: Sequence[Storage] = ()
-    if any(isinstance(source, int) for source in sources):
-        parts = [part for tensor in others for part in (tensor._storage, tensor._layout)]
-        made = getattr(g._storage, name)(g._layout, *parts, dim, *numbers)
-        results = made if isinstance(made, tuple) else (made,)
-    return [g._like(results[source]) if isinstance(source, int) else source for source in sources]
+    g: Tensor,
+    name: str,
+    sources: Sequence[int | Tensor | None],
+    others: Sequence[Tensor | None],
+    *arguments: float,
+    adds: bool,
+) -> Iterator[Contribution]:
+    """Those of the operands of an op of rows: results of its gradient op by their places, or what is given as it is.
+
+    The last results are sums over all rows, which are asked for by the flags among the arguments. An op that adds a
+    residual adds what the first operand has of its other uses.
+    """
+    asked = [argument for argument in arguments if isinstance(argument, bool)]
+    count = sum(isinstance(source, int) for source in sources) - len(asked)
+    results: list[Tensor | None] = []
+
+    def compute(residual: Tensor | None = None) -> None:
+        tensors = [*others, residual] if adds else others
+        parts = [part for tensor in tensors for part in parts_of(name, "operand", tensor)]
+        made = getattr(g._storage, name)(g._layout, *parts, *arguments)
+        storages = iter(made if isinstance(made, tuple) else (made,))
+        results[:] = [g._like(next(storages)) for _ in range(count)]
+        results.extend([_vector(next(storages)) if is_asked else None for is_asked in asked])
+
+    def of_first(source: int, residual: Tensor | None) -> Tensor:
+        compute(residual)
+        first = results[source]
+        assert first is not None
+        return first
+
+    for place, source in enumerate(sources):
+        if not isinstance(source, int):
+            yield source
+        elif adds and place == 0:
+            yield partial(of_first, source)
+        else:
+            if not results:
+                compute()
+            yield results[source]
+
+
+def _vector(storage: Storage) -> Tensor:
+    return Tensor._new(storage, Layout.contiguous((storage.length,)))
+
+
+def row_of_sum(
+    norm: Rule,
+    x: tuple[Storage, Layout],
+    residual: tuple[Storage, Layout | None],
+    others: Sequence[tuple[Storage | None, Layout | None]],
+    read: Sequence[int],
+    arguments: Sequence[float],
+    saved: Sequence[float],
+) -> tuple[Storage, ...]:
+    """What an op of rows makes of a sum, and the sum: one call, recorded as two.
+
+    Its rule reads some of the operands, of which the sum is the first, and the numbers that are saved.
+    """
+    (plain, node), layout = opened(x[0]), x[1]
+    (plain_residual, residual_node), residual_layout = opened(residual[0]), residual[1]
+    assert residual_layout is not None
+    opened_others = [(None, None) if other is None else opened(other) for other, _ in others]
+    given: list[Any] = []
+    inputs: list[Any] = []
+    for (other, other_node), (_, other_layout) in zip(opened_others, others, strict=True):
+        given += other, other_layout
+        inputs += other_node, other_layout
+    made, total = getattr(plain, norm.name)(layout, *given, plain_residual, residual_layout, *arguments)
+    summed = total
+    if node is not None or residual_node is not None:
+        of_sum = node, layout, residual_node, residual_layout
+        summed = record(total, _add, of_sum, (layout.shape,), needs_site=False)
+    operands = total, *[other for other, _ in opened_others]
+    kept = [watched(operand) if place in read else None for place, operand in enumerate(operands)]
+    return record(made, norm, (opened(summed)[1], layout.dense, *inputs), (*kept, *saved)), summed
 
 
 def row_by_ops(
-    op: MethodOp, tensors: Mapping[str, tuple[Storage, Layout]], dim: int, parameters: Mapping[str, float]
-) -> Any:
-    """What the gradient op of an op of rows gives, op by op, each of which is recorded."""
-    known: dict[str, Any] = {name: widened(Tensor._new(*tensor)) for name, tensor in tensors.items()}
-    g = known["g"]
-    size = g.shape[dim]
-    places = Tensor.arange(size, dtype=g.dtype, device=g.device)
+    op: MethodOp,
+    tensors: Mapping[str, tuple[Storage | None, Layout | None, float | None]],
+    dim: int,
+    parameters: Mapping[str, float],
+    asked: Sequence[bool] = (),
+) -> tuple[Storage, ...]:
+    """What the gradient op of an op of rows gives, op by op, each of which is recorded.
+
+    An operand has a number where it may be left out. The last results are the sums over all rows that are `asked` for.
+    """
+    storage, layout, _ = tensors["g"]
+    assert storage is not None
+    assert layout is not None
+    g = widened(Tensor._new(storage, layout))
+    dtype, shape = storage.dtype, layout.shape
+    along = [shape[dim] if axis == dim else 1 for axis in range(len(shape))]
+
+    def operand(storage: Storage | None, layout: Layout | None, number: float | None) -> Tensor:
+        if storage is None:
+            assert number is not None
+            return Tensor._new(g._number("backward", number), Layout.contiguous(()))
+        assert layout is not None
+        tensor = Tensor._new(storage, layout)
+        return widened(tensor if layout.shape == shape else tensor.reshape(along))
+
+    known: dict[str, Any] = {name: operand(*parts) for name, parts in tensors.items()}
     known |= {
         **parameters,
         "dims": (dim,),
-        "count": size,
-        "position": places.reshape([size if axis == dim else 1 for axis in range(g.rank)]),
+        "count": shape[dim],
+        "position": Tensor.arange(shape[dim], dtype=g.dtype, device=g.device).reshape(along),
     }
-    dtype = tensors["g"][0].dtype
-    made = tuple(
-        [
-            it.function(g, *[known[name] for name in it.takes])
-            .broadcast_as(g.shape)
-            .to_dtype(dtype)
-            .contiguous()
-            ._storage
-            for it in ROW_DERIVATIVES[op].values()
-        ]
-    )
-    return made if len(made) > 1 else made[0]
+    derivatives = ROW_DERIVATIVES[op].values()
+    count = len(derivatives) - len(asked)
+    found = [
+        it.function(g, *[known[name] for name in it.takes]).broadcast_as(shape)
+        for it, is_asked in zip(derivatives, (*[True] * count, *asked), strict=True)
+        if is_asked
+    ]
+    if "residual" in known:
+        found[0] = found[0] + known["residual"]
+    others = [axis for axis in range(len(shape)) if axis != dim]
+    results = [*found[:count], *[each.sum(others) for each in found[count:]]]
+    return tuple([each.to_dtype(dtype).contiguous()._storage for each in results])
 
 
 def both_gradients(
@@ -453,136 +474,20 @@ def both_gradients(
     return tuple([it.function(g, *[known[name] for name in it.takes]).contiguous()._storage for it in each])
 
 
-def rms_norm_gradient(
-    x: Storage,
-    layout: Layout,
-    gradient: Storage,
-    gradient_layout: Layout,
-    weight: Storage | None,
-    weight_layout: Layout | None,
-    residual: Storage | None,
-    residual_layout: Layout | None,
-    of_weight: bool,
-    eps: float,
-) -> tuple[Storage, ...]:
-    """What rms_norm_gradient gives: each op is recorded."""
-    tensors = Tensor._new(x, layout), Tensor._new(gradient, gradient_layout)
-    return _norm_gradient(
-        *tensors, weight, weight_layout, residual, residual_layout, of_weight, False, eps, centred=False
-    )
-
-
-def _norm_gradient(
-    x: Tensor,
-    g: Tensor,
-    weight: Storage | None,
-    weight_layout: Layout | None,
-    residual: Storage | None,
-    residual_layout: Layout | None,
-    of_weight: bool,
-    of_bias: bool,
-    eps: float,
-    *,
-    centred: bool,
-) -> tuple[Storage, ...]:
-    normal, scale = _normal(x, eps, centred=centred)
-    part = given = widened(g)
-    if (factors := _given(weight, weight_layout)) is not None:
-        part = part * factors
-    of_x = part - normal * (part * normal).mean(-1, keepdim=True)
-    if centred:
-        of_x = of_x - part.mean(-1, keepdim=True)
-    of_x = of_x * scale
-    if (added := _given(residual, residual_layout)) is not None:
-        of_x = of_x + added
-    sums = [_summed_rows(each) for each in (*[given * normal] * of_weight, *[given] * of_bias)]
-    return tuple([each.to_dtype(x.dtype)._storage for each in (of_x, *sums)])
-
-
-def _given(storage: Any, layout: Layout | None) -> Tensor | None:
-    """An operand that may have been left out."""
-    return None if layout is None else Tensor._new(storage, layout)
-
-
-def layer_norm_of_sum(
-    x: Storage,
-    layout: Layout,
-    residual: Storage,
-    residual_layout: Layout | None,
-    weight: Storage | None,
-    weight_layout: Layout | None,
-    bias: Storage | None,
-    bias_layout: Layout | None,
-    eps: float,
-) -> tuple[Storage, ...]:
-    """What layer_norm makes of a sum, and the sum: one call, recorded as two."""
-    vectors = (weight, weight_layout), (bias, bias_layout)
-    return _norm_of_sum(_layer_norm, (x, layout), (residual, residual_layout), vectors, eps)
-
-
-def rms_norm_of_sum(
-    x: Storage,
-    layout: Layout,
-    residual: Storage,
-    residual_layout: Layout | None,
-    weight: Storage | None,
-    weight_layout: Layout | None,
-    eps: float,
-) -> tuple[Storage, ...]:
-    """What rms_norm makes of a sum, and the sum: one call, recorded as two."""
-    return _norm_of_sum(_rms_norm, (x, layout), (residual, residual_layout), ((weight, weight_layout),), eps)
-
-
-def _norm_of_sum(
-    norm: Rule,
-    x: tuple[Storage, Layout],
-    residual: tuple[Storage, Layout | None],
-    vectors: Sequence[tuple[Storage | None, Layout | None]],
-    eps: float,
-) -> tuple[Storage, ...]:
-    (plain, node), layout = opened(x[0]), x[1]
-    (plain_residual, residual_node), residual_layout = opened(residual[0]), residual[1]
-    assert residual_layout is not None
-    opened_vectors = [(None, None) if vector is None else opened(vector) for vector, _ in vectors]
-    given: list[Any] = []
-    for (vector, _), (_, vector_layout) in zip(opened_vectors, vectors, strict=True):
-        given += vector, vector_layout
-    call = getattr(plain, norm.name)
-    made, total = call(layout, *given, plain_residual, residual_layout, eps)
-    summed = total
-    if node is not None or residual_node is not None:
-        inputs = node, layout, residual_node, residual_layout
-        summed = record(total, _add, inputs, (layout.shape,), needs_site=False)
-    given_vectors: list[Any] = []
-    for (_, vector_node), (_, vector_layout) in zip(opened_vectors, vectors, strict=True):
-        given_vectors += vector_node, vector_layout
-    # Gradients need the sum and the weight, but not the bias.
-    saved = watched(total), watched(opened_vectors[0][0]), layout.dense, eps
-    return record(made, norm, (opened(summed)[1], layout.dense, *given_vectors), saved), summed
-
-
 @rule
 def _add(node: Node, g: Tensor) -> Contributions:
     g = g.reshape(*node.saved)
     return enumerate((g, g))
 
 
-@rule
-def _layer_norm(node: Node, g: Tensor) -> Contributions:
-    _, _, layout, eps = node.saved
-    asked = {"of_weight": node.takes(1), "of_bias": node.takes(2)}
-    return enumerate(layer_norm(g.reshape(layout.shape), node.operand(0), node.optional(1), eps, **asked))
-
-
-@rule
-def _rms_norm(node: Node, g: Tensor) -> Contributions:
-    _, _, layout, eps = node.saved
-    return enumerate(rms_norm(g.reshape(layout.shape), node.operand(0), node.optional(1), eps, of_weight=node.takes(1)))
-
-
 def _summed_rows(g: Tensor) -> Tensor:
     """The sum over all dims but the last."""
     return g.sum(range(g.rank - 1))
+
+
+def _given(storage: Any, layout: Layout | None) -> Tensor | None:
+    """An operand that may have been left out."""
+    return None if layout is None else Tensor._new(storage, layout)
 
 
 def rope_table(g: Tensor, x: Tensor, table: Layout, positions: Tensor, interleaved: bool, *, is_sine: bool) -> Tensor:

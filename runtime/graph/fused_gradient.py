@@ -207,7 +207,7 @@ class _Derivation:
     def _of_row(self, step: Step, g: Any) -> Any:
         """The gradient of the operand of a row op."""
         method = f"{step.op.value}_gradient"
-        if method not in ROWS or ROWS[method][0] != 1:
+        if method not in ROWS or ROWS[method].results != 1:
             raise _NotFused
         arguments: list[Any] = []
         for name in [*inspect.signature(getattr(Storage, method)).parameters][1:]:

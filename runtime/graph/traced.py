@@ -222,7 +222,7 @@ class TracedStorage(Storage):
         op: Any = arguments["op"] if "op" in arguments else MethodOp(method)
         target: DType | None = None
         dim: int | None = None
-        results = ROWS[method][0] if method in ROWS else 1
+        results = ROWS[method].results if method in ROWS else 1
         for name, value in arguments.items():
             if isinstance(value, TracedStorage):
                 storages.append(value)
@@ -274,7 +274,7 @@ def _refused(method: str) -> Callable[..., NoReturn]:
 
 for _name, _method in inspect.getmembers(Storage, inspect.isfunction):
     if not _name.startswith("_"):
-        _is_kept = _name in ELEMENTWISE_METHODS or _name in ROWS
+        _is_kept = _name in ELEMENTWISE_METHODS or (_name in ROWS and ROWS[_name].has_plain_operands)
         setattr(TracedStorage, _name, (_kept if _is_kept else _refused)(_name))
 
 

@@ -18,6 +18,7 @@ template <typename Functor, typename T, typename Arguments> class RowByRow : Row
     TALLOW_INLINE RowByRow(const Arguments& arguments, const ElementMoves<T>& moves)
         : Base(arguments, moves), full_length_(length_ - length_ % group_lanes),
           tail_lanes_(static_cast<uint32_t>(length_ % group_lanes)), tails_{} {
+        Base::fill_absent();
         uint32_t loaded = 0;
         for (uint32_t k = 0; k < operands; ++k) {
             const int64_t stride = arguments.length_strides[k];
@@ -37,7 +38,8 @@ template <typename Functor, typename T, typename Arguments> class RowByRow : Row
         is_cached_ = length_ <= Base::derived_capacity * group_lanes;
     }
 
-    TALLOW_INLINE void run(uint64_t begin, uint64_t end) {
+    TALLOW_INLINE void run(uint64_t begin, uint64_t end, Value* totals) {
+        totals_ = totals;
         if (has_cached_segments_)
             for (uint64_t i = 0; i < segments_; ++i)
                 find_segment(i, ~0u, cached_segments_[i]);
@@ -61,6 +63,8 @@ template <typename Functor, typename T, typename Arguments> class RowByRow : Row
     };
 
     TALLOW_INLINE void find_operand(uint32_t k, uint64_t row) {
+        if (Base::is_absent(k))
+            return;
         const uint64_t source = Base::source_of(k, row);
         if (access_[k] == is_constant) {
             moves_.load(1, constants_[k], 1, pointer_to<const void>(source), 1);
@@ -118,12 +122,20 @@ template <typename Functor, typename T, typename Arguments> class RowByRow : Row
     }
 
     template <bool IsCached> TALLOW_INLINE void run_row(uint64_t row) {
+        Base::add_residual(row, 1);
         for (uint32_t k = 0; k < operands; ++k)
             find_operand(k, row);
         RowOfLanes<Functor, Value> lanes{Base::shared_};
         run_passes<IsCached>(lanes, typename CountUp<Functor::passes>::type{});
-        for (uint64_t i = 0; i < segments_; ++i)
-            write<IsCached>(lanes, row, segment_of(i, operands_read<Functor, Functor::passes>));
+        for (uint64_t i = 0; i < segments_; ++i) {
+            const Segment& segment = segment_of(i, operands_read<Functor, Functor::passes>);
+            if constexpr (row_totals<Functor> != 0)
+                if (totals_ != nullptr) {
+                    write<IsCached, true>(lanes, row, segment);
+                    continue;
+                }
+            write<IsCached, false>(lanes, row, segment);
+        }
     }
     template <bool IsCached, uint32_t... Pass>
     TALLOW_INLINE void run_passes(RowOfLanes<Functor, Value>& lanes, Numbers<Pass...>) {
@@ -165,7 +177,7 @@ template <typename Functor, typename T, typename Arguments> class RowByRow : Row
         }
         finish_pass<Functor, Pass>(rows.row, totals);
     }
-    template <bool IsCached>
+    template <bool IsCached, bool HasTotals>
     TALLOW_INLINE void write(const RowOfLanes<Functor, Value>& rows, uint64_t row, const Segment& segment) {
         const int64_t stride = static_cast<int64_t>(arguments_.inner);
         const bool is_direct_result = segment.lanes == group_lanes && stride == 1;
@@ -180,7 +192,8 @@ template <typename Functor, typename T, typename Arguments> class RowByRow : Row
                 to[r] = is_direct_result ? pointer_to<T>(result[r]) : results_[r];
             }
             for (uint64_t group = begin; group < end; ++group) {
-                compute_group<IsCached>(rows, segment.from, group, to);
+                Value* const totals = HasTotals ? totals_ + segment.first + group * group_lanes : nullptr;
+                compute_group<IsCached, HasTotals>(rows, segment.from, group, to, totals, padded_length(length_));
                 for (T*& each : to)
                     each += group_lanes;
             }
@@ -197,6 +210,7 @@ template <typename Functor, typename T, typename Arguments> class RowByRow : Row
         }
     }
 
+    Value* totals_ = nullptr;
     uint64_t full_length_;
     uint32_t tail_lanes_;
     alignas(line_bytes) T tails_[operands][group_lanes];

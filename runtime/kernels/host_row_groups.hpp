@@ -31,6 +31,10 @@ template <typename T> constexpr uint64_t operands_length = (1 << 16) / sizeof(T)
 template <typename Value> constexpr uint64_t derived_length = (1 << 15) / sizeof(Value);
 template <typename T> constexpr uint64_t block_groups = (1 << 13) / sizeof(T) / group_lanes;
 
+// The length of rows of complete groups.
+TALLOW_INLINE uint64_t padded_length(uint64_t length) {
+    return (length + group_lanes - 1) / group_lanes * group_lanes;
+}
 TALLOW_INLINE uint64_t lower(uint64_t x, uint64_t y) {
     return x < y ? x : y;
 }
@@ -233,18 +237,23 @@ TALLOW_INLINE void finish_pass(RowOf<Value, Functor>& row, const double (&totals
     Functor::template finish<Pass, Value>(row);
 }
 
-// The results of a group.
-template <bool IsCached, typename Functor, typename T, typename Rows>
+// Writes the results of a group, and adds to the sums over rows where HasTotals: total t begins `t * apart` values
+// behind the first one.
+template <bool IsCached, bool HasTotals = false, typename Functor, typename T, typename Rows>
 TALLOW_INLINE void compute_group(const Rows& rows, const GroupOperands<Functor, T>& from, uint64_t group,
-                                 T* const (&results)[Functor::results]) {
+                                 T* const (&results)[Functor::results], [[maybe_unused]] widened<T>* totals = nullptr,
+                                 [[maybe_unused]] uint64_t apart = 0) {
     using Value = widened<T>;
     for_lanes<Functor::passes, IsCached>(rows, from, group,
                                          [&](uint32_t lane, const auto& row, const auto& elements, Value position)
                                              TALLOW_INLINE_LAMBDA {
-                                                 Value values[Functor::results];
+                                                 Value values[row_outputs<Functor>];
                                                  Functor::template compute<Value>(row, elements, position, values);
                                                  for (uint32_t r = 0; r < Functor::results; ++r)
                                                      results[r][lane] = convert<T>(values[r]);
+                                                 if constexpr (HasTotals)
+                                                     for (uint32_t t = 0; t < row_totals<Functor>; ++t)
+                                                         totals[t * apart + lane] += values[Functor::results + t];
                                              });
 }
 
@@ -272,8 +281,16 @@ template <typename T> TALLOW_INLINE void store_lanes(uint32_t lanes, T* to, cons
 template <typename Value> struct ElementMoves {
     void (*load)(uint64_t count, Value* to, int64_t step, const void* from, int64_t stride);
     void (*store)(uint64_t count, void* to, int64_t stride, const Value* from, int64_t step);
+    // Adds elements side by side, from element `first` of three arrays on.
+    void (*add)(uint64_t count, uint64_t to, uint64_t x, uint64_t y, uint64_t first);
     uint64_t itemsize;
 };
+template <typename T>
+__attribute__((noinline)) void add_elements(uint64_t count, uint64_t to, uint64_t x, uint64_t y, uint64_t first) {
+    map_span(
+        count, [](T a, T b) { return convert<T>(to_compute(a) + to_compute(b)); }, pointer_to<T>(to) + first,
+        pointer_to<const T>(x) + first, pointer_to<const T>(y) + first);
+}
 template <typename T, typename Value>
 __attribute__((noinline)) void load_elements(uint64_t count, Value* to, int64_t step, const void* from,
                                              int64_t stride) {
@@ -336,11 +353,35 @@ template <typename Functor, typename T, typename Arguments> struct RowEngine {
     TALLOW_INLINE uint64_t address_of(uint64_t base, int64_t offset) const {
         return base + static_cast<uint64_t>(offset) * moves_.itemsize;
     }
+    // The sum with a residual takes the place of the first operand.
+    TALLOW_INLINE uint64_t operand(uint32_t k) const {
+        if constexpr (adds_residual<Functor>)
+            if (k == 0 && arguments_.operands[operands] != 0)
+                return arguments_.results[row_outputs<Functor>];
+        return arguments_.operands[k];
+    }
+    // Writes the sums of some rows and a residual, if there is one.
+    TALLOW_INLINE void add_residual(uint64_t first, uint64_t rows) const {
+        if constexpr (adds_residual<Functor>)
+            if (arguments_.operands[operands] != 0)
+                moves_.add(rows * length_, operand(0), arguments_.operands[0], arguments_.operands[operands],
+                           first * length_);
+    }
+    TALLOW_INLINE bool is_absent(uint32_t k) const {
+        return tallow::is_absent<Functor>(k, arguments_.operands[k]);
+    }
+    // Has a number in the place of each operand that is left out.
+    TALLOW_INLINE void fill_absent() {
+        for (uint32_t k = 0; k < operands; ++k)
+            if (is_absent(k))
+                for (T& value : constants_[k])
+                    value = convert<T>(static_cast<Value>(absent_number<Functor>(k)));
+    }
     TALLOW_INLINE uint64_t source_of(uint32_t k, uint64_t row) const {
         const uint64_t outer = arguments_.inner == 1 ? row : row / arguments_.inner;
         const uint64_t inner = row - outer * arguments_.inner;
-        return address_of(arguments_.operands[k], static_cast<int64_t>(outer) * arguments_.outer_strides[k] +
-                                                      static_cast<int64_t>(inner) * arguments_.inner_strides[k]);
+        return address_of(operand(k), static_cast<int64_t>(outer) * arguments_.outer_strides[k] +
+                                          static_cast<int64_t>(inner) * arguments_.inner_strides[k]);
     }
     TALLOW_INLINE uint64_t result_of(uint32_t r, uint64_t row) const {
         const uint64_t inner = arguments_.inner == 1 ? 0 : row % arguments_.inner;

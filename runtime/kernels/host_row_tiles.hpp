@@ -19,6 +19,7 @@ template <typename Functor, typename Value, typename Arguments> class RowTiles :
         // Lanes past the last row compute on zeros.
         if (arguments.rows % group_lanes != 0)
             clear();
+        Base::fill_absent();
         uint32_t loaded = 0;
         for (uint32_t k = 0; k < operands; ++k) {
             slots_[k] = loaded;
@@ -29,7 +30,8 @@ template <typename Functor, typename Value, typename Arguments> class RowTiles :
         is_cached_ = length_ <= Base::derived_capacity;
     }
 
-    TALLOW_INLINE void run(uint64_t begin, uint64_t end) {
+    TALLOW_INLINE void run(uint64_t begin, uint64_t end, Value* totals) {
+        totals_ = totals;
         for (uint64_t tile = begin; tile < end; ++tile)
             run_tile(tile);
     }
@@ -47,6 +49,7 @@ template <typename Functor, typename Value, typename Arguments> class RowTiles :
     TALLOW_INLINE void run_tile(uint64_t tile) {
         first_row_ = tile * group_lanes;
         lanes_ = static_cast<uint32_t>(lower(arguments_.rows - first_row_, group_lanes));
+        Base::add_residual(first_row_, lanes_);
         for (uint32_t k = 0; k < operands; ++k)
             find_operand(k);
         if constexpr (derived != 0)
@@ -57,6 +60,8 @@ template <typename Functor, typename Value, typename Arguments> class RowTiles :
         run_stages<false>(typename CountUp<Functor::passes>::type{});
     }
     TALLOW_INLINE void find_operand(uint32_t k) {
+        if (Base::is_absent(k))
+            return;
         const auto itemsize = static_cast<int64_t>(moves_.itemsize);
         const uint64_t first = Base::source_of(k, first_row_);
         // Where rows of the next group of `inner` begin.
@@ -163,11 +168,29 @@ template <typename Functor, typename Value, typename Arguments> class RowTiles :
                                             Value* to[Functor::results];
                                             for (uint32_t r = 0; r < Functor::results; ++r)
                                                 to[r] = results_[r] + i * group_lanes;
-                                            compute_group<IsCached>(rows_, from, i, to);
+                                            compute<IsCached>(from, first, i, to);
                                         }
                                         for (uint32_t r = 0; r < Functor::results; ++r)
                                             store(r, first, count);
                                     });
+    }
+    template <bool IsCached>
+    TALLOW_INLINE void compute(const Operands& from, uint64_t first, uint64_t i, Value* const (&to)[Functor::results]) {
+        if constexpr (row_totals<Functor> != 0)
+            if (totals_ != nullptr) {
+                Value lanes[row_totals<Functor>][group_lanes] = {};
+                compute_group<IsCached, true>(rows_, from, i, to, lanes[0], group_lanes);
+                for (uint32_t t = 0; t < row_totals<Functor>; ++t) {
+                    for (uint32_t lane = lanes_; lane < group_lanes; ++lane)
+                        lanes[t][lane] = Value{0};
+                    for (uint32_t half = group_lanes / 2; half != 0; half /= 2)
+                        for (uint32_t lane = 0; lane < half; ++lane)
+                            lanes[t][lane] += lanes[t][lane + half];
+                    totals_[t * padded_length(length_) + first + i] += lanes[t][0];
+                }
+                return;
+            }
+        compute_group<IsCached>(rows_, from, i, to);
     }
     // Position i is added to slot i % group_lanes; slots are combined as the lanes of a single row are.
     template <uint32_t Pass, bool IsCached> TALLOW_INLINE void run_pass() {
@@ -250,6 +273,7 @@ template <typename Functor, typename Value, typename Arguments> class RowTiles :
     }
 
     enum Layout : uint32_t { is_shared, is_adjacent, is_scattered };
+    Value* totals_ = nullptr;
     uint64_t first_row_ = 0;
     uint32_t lanes_ = 0;
     RowPerLane<Functor, Value> rows_;

@@ -200,7 +200,7 @@ template <typename Functor, typename T, uint32_t N, uint32_t Loaded, bool Rescal
     template <typename Arguments>
     TALLOW_INLINE void store(const Arguments& arguments, const RowOf<T, Functor> (&rows)[N], uint64_t first) {
         visit([&](const Vector(&vectors)[operands], uint32_t position) {
-            Value results[Functor::results][N];
+            Value results[row_outputs<Functor>][N];
 #pragma unroll
             for (uint32_t i = 0; i < N; ++i)
                 compute_element<Functor, T, N>(rows[i], vectors, i, position, results);

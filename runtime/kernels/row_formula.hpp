@@ -10,6 +10,10 @@
 //         static constexpr uint32_t in_registers = 1;  // optional, see operands_in_registers
 //         static constexpr uint32_t rescaled = 2;      // optional, see is_rescaled
 //         static constexpr uint32_t padding = 1;       // optional, see has_padding
+//         static constexpr uint32_t totals = 1;        // optional, see row_totals
+//         static constexpr uint32_t optional = 2;      // optional, see optional_operands
+//         static constexpr float absent(uint32_t operand);
+//         static constexpr bool adds_residual = true;  // optional, see adds_residual
 //         template <uint32_t Pass> struct Joined;    // RowJoins: what pass Pass reduces
 //         // What one element contributes to each of the joins of a pass.
 //         template <uint32_t Pass, typename T>
@@ -173,5 +177,32 @@ constexpr bool is_rescaled = Pass < Functor::passes && (rescaled_passes<Functor>
 template <typename Functor, typename = void> constexpr bool has_padding = false;
 template <typename Functor>
 constexpr bool has_padding<Functor, typename VoidOf<decltype(Functor::padding)>::type> = true;
+// How many outputs behind the results are sums over all rows: `compute` gives what an element adds to the sum of its
+// position.
+template <typename Functor, typename = void> constexpr uint32_t row_totals = 0;
+template <typename Functor>
+constexpr uint32_t row_totals<Functor, typename VoidOf<decltype(Functor::totals)>::type> = Functor::totals;
+template <typename Functor> constexpr uint32_t row_outputs = Functor::results + row_totals<Functor>;
+
+// Bit k is set if operand k may be left out, which the address 0 says: then the number absent(k) stands for it.
+template <typename Functor, typename = void> constexpr uint32_t optional_operands = 0;
+template <typename Functor>
+constexpr uint32_t optional_operands<Functor, typename VoidOf<decltype(Functor::optional)>::type> = Functor::optional;
+template <typename Functor> TALLOW_INLINE bool is_absent(uint32_t operand, uint64_t address) {
+    return (optional_operands<Functor> >> operand & 1) != 0 && address == 0;
+}
+template <typename Functor> TALLOW_INLINE float absent_number(uint32_t operand) {
+    if constexpr (optional_operands<Functor> != 0)
+        return Functor::absent(operand);
+    else
+        return 0.0f;
+}
+
+// Whether the array behind the operands may have a residual: then operand 0 is the sum of both, rounded, which is
+// written behind the results and totals.
+template <typename Functor, typename = void> constexpr bool adds_residual = false;
+template <typename Functor>
+constexpr bool adds_residual<Functor, typename VoidOf<decltype(Functor::adds_residual)>::type> = Functor::adds_residual;
+template <typename Functor> constexpr uint32_t stored_operands = Functor::operands + (adds_residual<Functor> ? 1 : 0);
 
 } // namespace tallow

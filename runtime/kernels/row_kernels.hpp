@@ -4,6 +4,7 @@
 #pragma once
 
 #include "row_ragged.hpp"
+#include "row_totals.hpp"
 
 namespace tallow {
 
@@ -26,17 +27,27 @@ template <typename Functor, typename T, uint32_t N> struct AccessOf<Functor, T, 
     using type = RaggedAccesses<T>;
 };
 
-// The operands of a row, some of which may be one number.
+// The operands of a row, some of which may be one number, and the residual behind them.
 template <typename Functor, typename T, uint32_t N, bool Ragged, typename Arguments> struct RowSources {
-    static constexpr uint32_t operands = Functor::operands;
+    static constexpr uint32_t operands = stored_operands<Functor>;
     using Access = typename AccessOf<Functor, T, N, Ragged && !has_types<Functor>>::type;
     const Arguments& arguments;
     const T* sources[operands];
+    // Whether the sums with the residual are in the place of the first operand.
+    bool are_sums = false;
 
     TALLOW_INLINE RowSources(const Arguments& arguments, const uint64_t (&offsets)[operands]) : arguments(arguments) {
 #pragma unroll
         for (uint32_t k = 0; k < operands; ++k)
             sources[k] = operand_at<Functor, T>(pointer_to<const T>(arguments.sources[k]), k, offsets[k]);
+    }
+    // The sums with the residual, of row `number`.
+    TALLOW_INLINE T* sums(uint32_t number) const {
+        return pointer_to<T>(arguments.results[row_outputs<Functor>]) + uint64_t{number} * arguments.length;
+    }
+    TALLOW_INLINE void take_sums(uint32_t number) {
+        sources[0] = sums(number);
+        are_sums = true;
     }
     // Brings a vector to the cache.
     TALLOW_INLINE void fetch(uint32_t k, uint32_t index) const {
@@ -49,14 +60,22 @@ template <typename Functor, typename T, uint32_t N, bool Ragged, typename Argume
             const T* const source = operand_at<Functor, T>(sources[k], k, is_number ? 0 : index);
             return Access::of(load_typed<Functor, T, N, Ragged>(k, source, is_number, arguments.length - index));
         } else {
+            if (is_absent<Functor>(k, arguments.sources[k]))
+                return Access::of(splat<T, N>(convert<T>(static_cast<compute_type<T>>(absent_number<Functor>(k)))));
             if constexpr (N > 1)
                 if (is_number)
                     return Access::of(splat<T, N>(*sources[k]));
-            if constexpr (Ragged)
-                return Access::load(sources[k] + index - skipped, index, skipped, arguments.length,
-                                    arguments.sources[k], arguments.ends[k]);
-            else
+            if constexpr (Ragged) {
+                uint64_t first = arguments.sources[k], last = arguments.ends[k];
+                if constexpr (adds_residual<Functor>)
+                    if (k == 0 && are_sums) {
+                        first = arguments.results[row_outputs<Functor>];
+                        last = first + uint64_t{arguments.rows} * arguments.length * sizeof(T);
+                    }
+                return Access::load(sources[k] + index - skipped, index, skipped, arguments.length, first, last);
+            } else {
                 return Access::of(load_registers<sizeof(T) * N>(sources[k] + (is_number ? 0 : index)));
+            }
         }
     }
 };
@@ -109,7 +128,7 @@ struct RowInRegisters {
     using Value = compute_type<T>;
     using Vector = OperandVector<Functor, T, N>;
     using Sources = RowSources<Functor, T, N, Ragged, Arguments>;
-    static constexpr uint32_t operands = Functor::operands;
+    static constexpr uint32_t operands = Functor::operands, stored = stored_operands<Functor>;
     const Arguments& arguments;
     uint32_t number;
     uint32_t length;
@@ -118,7 +137,7 @@ struct RowInRegisters {
     Vector loaded[operands][Vectors];
 
     // Teams behind the last row have one without elements.
-    TALLOW_INLINE RowInRegisters(const Arguments& arguments, uint32_t number, const uint64_t (&offsets)[operands],
+    TALLOW_INLINE RowInRegisters(const Arguments& arguments, uint32_t number, const uint64_t (&offsets)[stored],
                                  uint32_t team)
         : arguments(arguments), number(number < arguments.rows ? number : 0),
           length(number < arguments.rows ? arguments.length : 0), lane(place_in_team(team)), team(team) {
@@ -139,6 +158,9 @@ struct RowInRegisters {
 #pragma unroll
             for (uint32_t k = 0; k < operands; ++k)
                 loaded[k][v] = accesses[k][v].vector();
+        if constexpr (adds_residual<Functor>)
+            if (arguments.sources[operands] != 0)
+                add_residual(sources);
         if constexpr (has_padding<Functor>) {
 #pragma unroll
             for (uint32_t v = 0; v < Vectors; ++v) {
@@ -153,6 +175,24 @@ struct RowInRegisters {
             }
         }
     }
+    TALLOW_INLINE void add_residual(const Sources& sources) {
+        static_assert((kept_operands<Functor, T, N, Vectors> & 1) != 0, "the sums are kept in registers");
+        typename Sources::Access residuals[Vectors];
+#pragma unroll
+        for (uint32_t v = 0; v < Vectors; ++v) {
+            residuals[v] = {};
+            if (index(v) < length)
+                residuals[v] = sources.load(operands, index(v));
+        }
+#pragma unroll
+        for (uint32_t v = 0; v < Vectors; ++v) {
+            loaded[0][v] = add_vectors<T, N>(loaded[0][v], residuals[v].vector());
+            if constexpr (Ragged)
+                store_ragged(sources.sums(number), index(v), length, loaded[0][v], team < wave_size ? team : wave_size);
+            else if (index(v) < length)
+                store_registers(sources.sums(number) + index(v), loaded[0][v]);
+        }
+    }
     static TALLOW_INLINE bool is_kept(uint32_t k) {
         return (kept_operands<Functor, T, N, Vectors> >> k & 1) != 0;
     }
@@ -162,7 +202,7 @@ struct RowInRegisters {
     // The operands that are not in registers. Where the row begins in them is computed again for each pass, which
     // leaves registers to others; most often all rows share them, and there is nothing to compute.
     TALLOW_INLINE Sources locate_again() const {
-        uint64_t offsets[operands] = {};
+        uint64_t offsets[stored] = {};
         if ((arguments.apart & ~kept_operands<Functor, T, N, Vectors>) != 0)
             locate(arguments, opaque(number), offsets);
         return Sources(arguments, offsets);
@@ -202,7 +242,8 @@ struct RowInRegisters {
             reduce<Pass + 1>(row, threads);
         }
     }
-    TALLOW_INLINE void store(const RowOf<T, Functor>& row) {
+    // Writes the results, and adds to the sums over rows of the elements that the thread has.
+    template <typename Totals> TALLOW_INLINE void store(const RowOf<T, Functor>& row, Totals& totals) {
         const Sources sources = locate_again();
         const uint64_t first = uint64_t{number} * length;
 #pragma unroll
@@ -212,10 +253,11 @@ struct RowInRegisters {
             const uint32_t at = take(sources, v, vectors);
             if (!Ragged && at >= length)
                 continue;
-            Value results[Functor::results][N];
+            Value results[row_outputs<Functor>][N];
 #pragma unroll
             for (uint32_t i = 0; i < N; ++i)
                 compute_element<Functor, T, N>(row, vectors, i, at + i, results);
+            totals.add(v, results);
             if constexpr (Ragged && has_types<Functor>) {
 #pragma unroll
                 for (uint32_t r = 0; r < Functor::results; ++r)
@@ -237,12 +279,22 @@ template <typename Functor, typename T, uint32_t N, uint32_t Vectors, bool Ragge
 TALLOW_INLINE void rows_in_registers(const Arguments& arguments) {
     begin_rows<Functor, T>(arguments);
     Team team{arguments.team};
-    visit_rows<Functor::operands>(arguments, [&](uint32_t number, const uint64_t(&offsets)[Functor::operands]) {
-        RowInRegisters<Functor, T, N, Vectors, Ragged, Arguments> elements(arguments, number, offsets, team.size);
-        RowOf<T, Functor> row = begin_row<Functor, T>(arguments);
-        elements.template reduce<0>(row, team);
-        elements.store(row);
-    });
+    // Threads of complete vectors have the same positions of all rows.
+    constexpr bool has_totals = row_totals<Functor> != 0 && !Ragged;
+    TotalsInRegisters<Functor, T, N, Vectors, has_totals> totals;
+    visit_rows<stored_operands<Functor>>(
+        arguments, [&](uint32_t number, const uint64_t(&offsets)[stored_operands<Functor>]) {
+            RowInRegisters<Functor, T, N, Vectors, Ragged, Arguments> elements(arguments, number, offsets, team.size);
+            RowOf<T, Functor> row = begin_row<Functor, T>(arguments);
+            elements.template reduce<0>(row, team);
+            elements.store(row, totals);
+            if constexpr (row_totals<Functor> != 0 && Ragged)
+                if (number < arguments.rows && team.lane() == 0)
+                    store_known(arguments, number, row);
+        });
+    if constexpr (has_totals)
+        if (arguments.totals != 0)
+            totals.store(arguments, team.size);
 }
 
 // How many numbers the passes before `Pass` reduce to.
@@ -258,6 +310,9 @@ template <typename Functor, typename T, uint32_t N, bool Ragged, typename Argume
     static constexpr uint32_t in_flight = vectors_in_flight<Functor, T, N>;
     using Sources = RowSources<Functor, T, N, Ragged, Arguments>;
     Sources sources;
+    uint32_t number;
+    // Whether a residual is added to the vectors that are loaded next.
+    bool adds;
     uint32_t length;
     uint32_t part;
     uint32_t first_part;
@@ -266,7 +321,7 @@ template <typename Functor, typename T, uint32_t N, bool Ragged, typename Argume
 
     // Calls visit(vectors, first) for the vectors that a thread loads at once, which are block_size apart; the row may
     // begin `skipped` elements behind the first one.
-    template <typename Visit> TALLOW_INLINE void visit_together(Visit visit, uint32_t skipped = 0) const {
+    template <typename Visit> TALLOW_INLINE void visit_together(Visit visit, uint32_t skipped = 0) {
         for (uint32_t first = begin + thread_index(); first < end; first += in_flight * block_size) {
             typename Sources::Access accesses[in_flight][operands];
 #pragma unroll
@@ -282,7 +337,31 @@ template <typename Functor, typename T, uint32_t N, bool Ragged, typename Argume
 #pragma unroll
                 for (uint32_t k = 0; k < operands; ++k)
                     vectors[v][k] = accesses[v][k].vector();
+            if constexpr (adds_residual<Functor>)
+                if (adds)
+                    add_residual(vectors, first);
             visit(vectors, first);
+        }
+        if constexpr (adds_residual<Functor>)
+            if (adds) {
+                sources.take_sums(number);
+                adds = false;
+            }
+    }
+    TALLOW_INLINE void add_residual(Vector (&vectors)[in_flight][operands], uint32_t first) const {
+        T* const sums = sources.sums(number);
+#pragma unroll
+        for (uint32_t v = 0; v < in_flight; ++v) {
+            const uint32_t index = (is_valid(first, v) ? first + v * block_size : first) * N;
+            vectors[v][0] = add_vectors<T, N>(vectors[v][0], sources.load(operands, index).vector());
+            if constexpr (Ragged) {
+#pragma unroll
+                for (uint32_t i = 0; i < N; ++i)
+                    if (index + i < length)
+                        sums[index + i] = take_element<T>(vectors[v][0], i);
+            } else {
+                store_registers(sums + index, vectors[v][0]);
+            }
         }
     }
     TALLOW_INLINE bool is_valid(uint32_t first, uint32_t v) const {
@@ -310,7 +389,7 @@ template <typename Functor, typename T, uint32_t N, bool Ragged, typename Argume
     // The maximum of a pass and the sums of the next one, of this thread's vectors or parts and then of the team.
     template <uint32_t Pass, typename Joins, typename Sums>
     TALLOW_INLINE void reduce_both(const Arguments& arguments, RowOf<T, Functor>& row, Team& team, const Value* parts,
-                                   Value (&numbers)[1 + Sums::count]) const {
+                                   Value (&numbers)[1 + Sums::count]) {
         constexpr uint32_t joined = joined_before<Functor, Functor::passes>, first_known = Joins::first;
         Value maximum[1], sums[Sums::count];
         Joins::identities(maximum);
@@ -350,8 +429,7 @@ template <typename Functor, typename T, uint32_t N, bool Ragged, typename Argume
     // The passes from `Pass` on. Of a row in several parts, earlier launches have reduced each part in the stages
     // before arguments.stage; a stage is a pass, or a maximum with the sums that follow it. If that is one, this launch
     // writes it, and there are no results yet: then this is false.
-    template <uint32_t Pass>
-    TALLOW_INLINE bool reduce(const Arguments& arguments, RowOf<T, Functor>& row, Team& team) const {
+    template <uint32_t Pass> TALLOW_INLINE bool reduce(const Arguments& arguments, RowOf<T, Functor>& row, Team& team) {
         if constexpr (Pass < Functor::passes) {
             using Joins = typename Functor::template Joined<Pass>;
             constexpr bool are_both = is_rescaled<Functor, Pass + 1>;
@@ -412,7 +490,7 @@ template <typename Functor, typename T, uint32_t N, bool Ragged, typename Argume
 #pragma unroll
                 for (uint32_t v = 0; v < in_flight; ++v) {
                     const uint32_t index = (begins + v * block_size) * N;
-                    Value results[Functor::results][N];
+                    Value results[row_outputs<Functor>][N];
 #pragma unroll
                     for (uint32_t i = 0; i < N; ++i)
                         compute_element<Functor, T, N>(row, vectors[v], i, index + i - skipped, results);
@@ -427,7 +505,7 @@ template <typename Functor, typename T, uint32_t N, bool Ragged, typename Argume
             skipped);
     }
     // Writes those elements of a vector that the row has.
-    TALLOW_INLINE void store_elements(const Arguments& arguments, const Value (&results)[Functor::results][N],
+    TALLOW_INLINE void store_elements(const Arguments& arguments, const Value (&results)[row_outputs<Functor>][N],
                                       uint64_t first, uint32_t index) const {
 #pragma unroll
         for (uint32_t r = 0; r < Functor::results; ++r)
@@ -446,18 +524,31 @@ TALLOW_INLINE void long_rows(const Arguments& arguments) {
         const uint32_t first_part = number * arguments.splits;
         const uint32_t begin = (part - first_part) * arguments.chunk;
         const uint32_t left = arguments.length / N + (Ragged ? 1 : 0) - begin;
-        uint64_t offsets[Functor::operands];
+        uint64_t offsets[stored_operands<Functor>];
         locate(arguments, number, offsets);
         RowInPasses<Functor, T, N, Ragged, Arguments> elements{{arguments, offsets},
+                                                               number,
+                                                               false,
                                                                arguments.length,
                                                                part,
                                                                first_part,
                                                                begin,
                                                                begin +
                                                                    (left < arguments.chunk ? left : arguments.chunk)};
+        if constexpr (adds_residual<Functor>) {
+            static_assert(Functor::passes > 0, "a pass adds the residual");
+            elements.adds =
+                arguments.sources[Functor::operands] != 0 && (arguments.splits == 1 || arguments.stage == 0);
+            if (arguments.sources[Functor::operands] != 0 && !elements.adds)
+                elements.sources.take_sums(number);
+        }
         RowOf<T, Functor> row = begin_row<Functor, T>(arguments);
-        if (elements.template reduce<0>(arguments, row, team))
+        if (elements.template reduce<0>(arguments, row, team)) {
             elements.store(arguments, row, uint64_t{number} * arguments.length);
+            if constexpr (row_totals<Functor> != 0)
+                if (begin == 0 && thread_index() == 0)
+                    store_known(arguments, number, row);
+        }
     }
 }
 

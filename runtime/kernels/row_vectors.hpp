@@ -266,17 +266,17 @@ TALLOW_INLINE void reduce_vector(const RowOf<T, Functor>& row,
     }
 }
 
-// Element i of each result, from element i of each operand.
+// Element i of each output, from element i of each operand.
 template <typename Functor, typename T, uint32_t N>
 TALLOW_INLINE void compute_element(const RowOf<T, Functor>& row,
                                    const OperandVector<Functor, T, N> (&vectors)[Functor::operands], uint32_t i,
-                                   uint32_t position, compute_type<T> (&results)[Functor::results][N]) {
+                                   uint32_t position, compute_type<T> (&results)[row_outputs<Functor>][N]) {
     using Value = compute_type<T>;
-    Value elements[Functor::operands], outputs[Functor::results];
+    Value elements[Functor::operands], outputs[row_outputs<Functor>];
     take_elements<Functor, T, N>(vectors, i, elements);
     Functor::template compute<T>(row, elements, static_cast<Value>(position), outputs);
 #pragma unroll
-    for (uint32_t r = 0; r < Functor::results; ++r)
+    for (uint32_t r = 0; r < row_outputs<Functor>; ++r)
         results[r][i] = outputs[r];
 }
 
@@ -292,7 +292,7 @@ TALLOW_INLINE RowVector<T, N> narrow_vector(const Value (&numbers)[N]) {
 
 // Writes a vector of each result, `first` elements from its beginning.
 template <typename Functor, typename T, uint32_t N, typename Arguments>
-TALLOW_INLINE void store_vectors(const Arguments& arguments, const compute_type<T> (&results)[Functor::results][N],
+TALLOW_INLINE void store_vectors(const Arguments& arguments, const compute_type<T> (&results)[row_outputs<Functor>][N],
                                  uint64_t first) {
 #pragma unroll
     for (uint32_t r = 0; r < Functor::results; ++r) {
@@ -328,6 +328,16 @@ TALLOW_INLINE void store_before(uint32_t r, uint64_t result, const compute_type<
 // The bytes of elements side by side of operand k.
 template <typename Functor, typename T> TALLOW_INLINE uint32_t row_bytes(uint32_t k, uint32_t length) {
     return static_cast<uint32_t>(reinterpret_cast<uint64_t>(operand_at<Functor, T>(nullptr, k, length)));
+}
+
+// The sums of elements and those of a residual, rounded.
+template <typename T, uint32_t N>
+TALLOW_INLINE RowVector<T, N> add_vectors(const RowVector<T, N>& vector, const RowVector<T, N>& residual) {
+    compute_type<T> sums[N];
+#pragma unroll
+    for (uint32_t i = 0; i < N; ++i)
+        sums[i] = to_compute(take_element<T>(vector, i)) + to_compute(take_element<T>(residual, i));
+    return round_vector<T, N>(sums);
 }
 
 // Begins a kernel of rows. Operands that all rows share are fetched to the cache while it waits for the kernel before.

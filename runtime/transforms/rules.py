@@ -7,8 +7,9 @@ first dim is that of the examples; or None, where the method writes in place.
 from __future__ import annotations
 
 import math
-from typing import Any
+from typing import Any, Final
 
+from ...kernels.constants import ROWS
 from ...storage import Storage
 from ..core.conv import ParamsConvolution
 from ..core.layout import Layout
@@ -223,13 +224,22 @@ def cross_entropy_gradient(call: BatchedCall) -> Any:
 _VECTORS = ("weight", "bias")
 
 
-def norm(call: BatchedCall) -> Any:
-    """Examples are further rows; their own weights multiply what is made without."""
+def row(call: BatchedCall) -> Any:
+    """Examples are further rows where they share the vectors along these, and each asks for no sums over its rows."""
+    facts, names = ROWS[call.batching.name], [*call.batching.operands]
+    vectors = [name for place, name in enumerate(names) if facts.vectors >> place & 1]
+    if any(map(call.is_batched, vectors)) or any(call[name] for name in call.arguments if name.startswith("of_")):
+        return _OF_VECTORS.get(call.batching.name, loop)(call)
+    rows = {name: call.stacked(name) for name in names if name not in vectors}
+    dim = {name: _behind(value) for name, value in call.arguments.items() if name == "dim"}
+    return call.run({**rows, **{name: call.shared(name) for name in vectors}}, **dim)
+
+
+def _norm(call: BatchedCall) -> Any:
+    """The own weights of examples multiply what is made without."""
     names = [*call.batching.operands]
     scales = [name for name in names if name in _VECTORS]
     rows = {name: call.stacked(name) for name in names if name not in scales}
-    if not any(map(call.is_batched, scales)):
-        return call.run({**rows, **{name: call.shared(name) for name in scales}})
     x = rows["self"] if rows["residual"] is None else rows["self"] + rows["residual"]
     wide = _wide(x)
     normed = Tensor.from_storage(call.run({**dict.fromkeys(names), "self": wide})[0], wide.shape)
@@ -239,16 +249,14 @@ def norm(call: BatchedCall) -> Any:
     return (normed,) if rows["residual"] is None else (normed, x)
 
 
-def norm_gradient(call: BatchedCall) -> Any:
-    """Examples are further rows, whose sums are the gradients of the weights of each."""
-    rows = {name: call.stacked(name) for name in ("self", "gradient", "residual")}
+def _norm_gradient(call: BatchedCall) -> Any:
+    """The sums over the rows of each example are the gradients of its weights."""
+    rows = {name: call.stacked(name) for name in ("self", "x", "residual")}
     asked = [call.arguments.get(name, False) for name in ("of_weight", "of_bias")]
-    if not call.is_batched("weight") and not any(asked):
-        return call.run({**rows, "weight": call.shared("weight")})
-    x, g = _wide(rows["self"]), _wide(rows["gradient"])
+    x, g = _wide(rows["x"]), _wide(rows["self"])
     weight = _rows_of(call.stacked("weight"), x)
     none = {name: False for name in ("of_weight", "of_bias") if name in call.arguments}
-    inside = {"self": x, "gradient": g if weight is None else g * weight, "weight": None}
+    inside = {"self": g if weight is None else g * weight, "x": x, "weight": None}
     residual = None if rows["residual"] is None else _wide(rows["residual"])
     made = Tensor.from_storage(call.run({**inside, "residual": residual}, **none)[0], x.shape)
     results = [made]
@@ -260,6 +268,12 @@ def norm_gradient(call: BatchedCall) -> Any:
     if asked[1]:
         results.append(g.sum(dims) if dims else g)
     return tuple(each.to_dtype(rows["self"].dtype) for each in results)
+
+
+_OF_VECTORS: Final = {
+    **dict.fromkeys(("rms_norm", "layer_norm"), _norm),
+    **dict.fromkeys(("rms_norm_gradient", "layer_norm_gradient"), _norm_gradient),
+}
 
 
 def norm_of_blocks(call: BatchedCall) -> Any:

@@ -11,12 +11,12 @@ from .compilation import compilation as compilation
 from .project import REPOSITORY, SMALL, Project, copy_project
 
 FEW_OPS = {
-    "unary": "exp log sin cos neg abs sign sqr tanh sigmoid ceil round softplus silu to_dtype powf elu",
+    "unary": "exp log sin cos neg abs sign sqr sqrt rsqrt tanh sigmoid ceil round softplus silu to_dtype powf elu",
     "binary": "add sub mul div floor_divide remainder pow fmod atan2 silu_mul",
     "reduce": "sum sum_i64 prod prod_slope count_zero prod_i64 mean norm min max count_min count_max argmin argmax "
     "states maxima minima factors lengths",
     "scan": "cumsum cumprod cummax cummin",
-    "row": "softmax log_softmax softmin",
+    "row": "softmax log_softmax softmin rms_norm layer_norm",
 }
 
 

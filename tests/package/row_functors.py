@@ -9,6 +9,7 @@ import numpy as np
 from tallow.dtype import Array, DType
 from tallow.runtime.backends.gpu_backend.execute.kernels import compose
 from tallow.runtime.backends.gpu_backend.ops import row
+from tallow.runtime.base.row_facts import RowFacts
 
 _FUNCTOR: Final = """
 struct {name} {{
@@ -107,14 +108,19 @@ class Functor(NamedTuple):
             for kernel in row.row_kernels(dtype)
         ]
 
+    @property
+    def facts(self) -> RowFacts:
+        """What its launches depend on."""
+        passes = tuple((len(step.joins), 0) for step in self.passes)
+        return RowFacts(self.results, passes, self.rescaled, (None,) * len(self.operands))
+
     def composed(self) -> row.RowFormula:
         """The formula with kernels of every dtype in a family of their own."""
         lines = [line for dtype in (DType.BF16, DType.F16, DType.F32, DType.F64) for line in self.kernels(dtype)]
         family = f"row_{self.name}"
         text = "\n".join(["namespace tallow {", self.text(), *lines, "} // namespace tallow", ""])
         compose("row", family, text)
-        joins = [len(step.joins) for step in self.passes]
-        return row.RowFormula.of(family, self.name, self.results, joins, self.rescaled)
+        return row.RowFormula(family, self.name, self.facts)
 
 
 def _softmin(x: Array, temperature: float) -> Array:

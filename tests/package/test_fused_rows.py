@@ -21,7 +21,7 @@ from .programs import Stored, built, kernels
 
 Compute = Callable[..., Any]
 # The row ops of one operand, which are tensor methods.
-ROW_METHODS: Final = [name for name in ROWS if hasattr(Tensor, name)]
+ROW_METHODS: Final = [name for name, facts in ROWS.items() if facts.has_plain_operands and hasattr(Tensor, name)]
 MAPS: Final[list[Compute]] = [
     lambda x: x.exp().clamp(0, 10),
     lambda x: x * 0.5,

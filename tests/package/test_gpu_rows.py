@@ -7,6 +7,7 @@ from typing import Any, Final
 
 import numpy as np
 import pytest
+from numpy.testing import assert_allclose
 from tallow import Device, DType, Storage, Tensor
 from tallow.dtype import Array
 from tallow.kernels import arguments
@@ -14,6 +15,7 @@ from tallow.kernels.constants import ROWS as ROW_OPS
 from tallow.op import MethodOp
 from tallow.runtime.backends.gpu_backend.ops import row
 from tallow.runtime.base.error import InvalidArgument
+from tallow.runtime.base.row_facts import RowFacts
 from tallow.runtime.program.program import Allocate
 from tallow.runtime.program.values import Buffer, Operand
 
@@ -177,7 +179,8 @@ def test_rows_of_what_is_no_number(gpu: Any, shape: tuple[int, ...]) -> None:
 # Many rows, of a block each, and few, which are split.
 @pytest.mark.parametrize(("width", "rows"), [(9000, 64), (1 << 16, 6)])
 def test_long_rows_find_a_maximum_and_the_sum_of_exponentials_in_one_pass(gpu: Any, width: int, rows: int) -> None:
-    assert ROW_OPS[MethodOp.SOFTMIN.value] == (1, ((1, 0), (1, 0)), 0b10)
+    facts = ROW_OPS[MethodOp.SOFTMIN.value]
+    assert (facts.results, facts.passes, facts.rescaled, facts.stages) == (1, ((1, 0), (1, 0)), 0b10, 1)
     x = np.random.default_rng(0).normal(size=(rows, width)).astype("f4") * 20
     # Maxima that are late, of which there are many, that are infinite, or NaN.
     x[0, -1], x[1], x[2], x[3], x[4, 100], x[5, 0] = -1000, 3, np.inf, -np.inf, -np.inf, np.nan
@@ -201,6 +204,50 @@ def test_long_rows_that_begin_with_infinities(gpu: Any, shape: tuple[int, int]) 
     compare(result, SOFTMIN.oracle(x.astype("f8").T, *SOFTMIN.parameters).T, "f32")
 
 
+# The widths of rows in registers and of longer ones, some of which are split, with complete vectors and without.
+EPSILON: Final = 1e-3
+NORM_SHAPES: Final = [(70, 64), (33, 333), (3, 5, 4100), (40, 16_400), (5, 16_403), (2, 70_000), (0, 4), (3, 0)]
+
+
+@pytest.mark.parametrize("dtype", ["f32", "bf16", *(pytest.param(it, marks=pytest.mark.full) for it in ("f64", "f16"))])
+def test_operands_of_norms_are_optional_and_shared_by_rows(gpu: Any, dtype: str, pytestconfig: pytest.Config) -> None:
+    generator = np.random.default_rng(0)
+    for number, shape in enumerate(NORM_SHAPES if pytestconfig.getoption("full") else NORM_SHAPES[:5]):
+        x, g, weight, bias, residual = (
+            Tensor(generator.normal(size=size)).to_dtype(dtype)
+            for size in (shape, shape, shape[-1:], shape[-1:], shape)
+        )
+        vectors = [each if number + place & 1 else None for place, each in enumerate((weight, bias))]
+        added, asked = residual if number & 2 else None, [True, number % 3 > 0]
+        for op, operands, flags in (
+            (MethodOp.RMS_NORM, (x, vectors[0], added), []),
+            (MethodOp.LAYER_NORM, (x, *vectors, added), []),
+            (MethodOp.RMS_NORM_GRADIENT, (g, x, vectors[0], added), asked[:1]),
+            (MethodOp.LAYER_NORM_GRADIENT, (g, x, vectors[0], added), asked),
+        ):
+            given = [
+                part
+                for each in operands[1:]
+                for part in ((None, None) if each is None else (each.storage, each.layout))
+            ]
+            wanted = getattr(operands[0].storage, op.value)(operands[0].layout, *given, *flags, EPSILON)
+
+            def along(build: Any, *stored: Operand, op: Any = op, operands: Any = operands, flags: Any = flags) -> Any:
+                elements = iter(stored)
+                return row.row(
+                    build, op, *[None if each is None else next(elements) for each in operands], *flags, EPSILON
+                )
+
+            moved = [each.to_device(Device(gpu)) for each in operands if each is not None]
+            made = gpu.run(along, *[Operand(each.storage.inner, each.layout) for each in moved])
+            for found, expected in zip(made, wanted, strict=True):
+                result = Tensor.from_storage(Storage(found), expected.length)
+                numbers = Tensor.from_storage(expected, expected.length).to_dtype("f64").numpy()
+                assert_allclose(
+                    result.to_dtype("f64").numpy(), numbers, rtol=TOLERANCES[dtype], atol=40 * TOLERANCES[dtype]
+                )
+
+
 @pytest.mark.parametrize("shape", [(0,), (3, 0), (0, 3), (2, 0, 5)])
 def test_empty_rows(gpu: Any, shape: tuple[int, ...]) -> None:
     for dim in range(len(shape)):
@@ -213,7 +260,8 @@ def along(build: Any, formula: row.RowFormula, dim: int, *operands: Operand) -> 
     return row.along(build, formula, dim, operands)
 
 
-FORMULA: Final = row.RowFormula("row", "any", results=1, stages=2, joined=3)
+ROW_FACTS: Final = RowFacts(results=1, passes=((2, 0), (1, 0)), rescaled=0, absent=(None,))
+FORMULA: Final = row.RowFormula("row", "any", ROW_FACTS)
 
 
 def test_rows_beyond_32_bits_take_several_launches() -> None:
@@ -222,9 +270,9 @@ def test_rows_beyond_32_bits_take_several_launches() -> None:
     program = built(along, FORMULA, 1, at(x, (rows, 8)))
     assert kernels(program) == ["any_bf16_vector2"] * 2
     first, second = (arguments.ALONG_ROWS.unpack(launch.packed) for launch in Run(program).launches)
-    assert first[12] + second[12] == rows
+    assert first[14] + second[14] == rows
     # Results and sources begin behind those of the first launch, of 8 elements of 2 bytes each.
-    assert [second[field] - first[field] for field in (0, 3)] == [first[12] * 16] * 2
+    assert [second[field] - first[field] for field in (0, 3)] == [first[14] * 16] * 2
     with pytest.raises(InvalidArgument):
         built(along, FORMULA, 0, at(x, (8 * rows,)))
 
@@ -235,8 +283,8 @@ def test_few_long_rows_are_split() -> None:
     # A launch for each pass, and one for the results.
     assert [kernel for kernel, _ in grids(program)] == ["any_f32_vector_long"] * 3
     fields = [arguments.ALONG_ROWS.unpack(launch.packed) for launch in Run(program).launches]
-    rows, length, _, _, team, splits, chunk, _ = fields[0][12:20]
-    assert [each[19] for each in fields] == [0, 1, 2]
+    rows, length, _, _, team, splits, chunk, _ = fields[0][14:22]
+    assert [each[21] for each in fields] == [0, 1, 2]
     assert (rows, length, team) == (2, 1 << 21, 0)
     assert splits * chunk >= length // 4 > (splits - 1) * chunk
     assert [blocks for _, blocks in grids(program)] == [rows * splits] * 3

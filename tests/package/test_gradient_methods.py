@@ -493,6 +493,11 @@ def test_ratio_of_sums(gradcheck: Gradcheck) -> None:
     gradcheck(lambda x, y: ratio(x.T, y), rand(3, 4), rand(5, low=1, high=2, seed=1))
 
 
+def test_ops_of_rows_of_what_has_other_uses(gradcheck: Gradcheck) -> None:
+    gradcheck(lambda x: x.softmax(1) + x.exp(), rand(2, 3), second=False)
+    gradcheck(lambda x: x.exp() + x.softmax(1), rand(2, 3), second=False)
+
+
 def test_norms(gradcheck: Gradcheck) -> None:
     x, weight, bias = rand(2, 2, 4), rand(4, seed=1), rand(4, seed=2)
     other = rand(2, 2, 4, seed=3)
@@ -517,16 +522,16 @@ def test_norms(gradcheck: Gradcheck) -> None:
         gradcheck(lambda w, norm=norm: tl.cat([*norm(like(x, w), w, eps=1e-3, residual=like(other, w))]), weight)
 
 
-def gradients_of_layer_norm(x: Tensor, *others: Tensor) -> Tensor:
+def gradients_of_layer_norm(g: Tensor, *others: Tensor) -> Tensor:
     given = [part for other in others for part in (other.storage, other.layout)]
-    of_x, of_weight = x.storage.layer_norm_gradient(x.layout, *given, True, False, 1e-3)
-    _, of_bias = x.storage.layer_norm_gradient(x.layout, *given, False, True, 1e-3)
+    of_x, of_weight = g.storage.layer_norm_gradient(g.layout, *given, True, False, 1e-3)
+    _, of_bias = g.storage.layer_norm_gradient(g.layout, *given, False, True, 1e-3)
     return tl.cat([Tensor.from_storage(it, it.length) for it in (of_x, of_weight, of_bias)])
 
 
-def gradients_of_rms_norm(x: Tensor, *others: Tensor) -> Tensor:
+def gradients_of_rms_norm(g: Tensor, *others: Tensor) -> Tensor:
     given = [part for other in others for part in (other.storage, other.layout)]
-    of_x, of_weight = x.storage.rms_norm_gradient(x.layout, *given, True, 1e-3)
+    of_x, of_weight = g.storage.rms_norm_gradient(g.layout, *given, True, 1e-3)
     return tl.cat([Tensor.from_storage(it, it.length) for it in (of_x, of_weight)])
 
 

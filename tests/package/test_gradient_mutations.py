@@ -51,11 +51,15 @@ NO_DIFFERENCE = {
     "a sum has its terms in any order": [
         "spec/storage/network.yaml: rope.cos: rules.rope_table(g, self, cos_layout, positions, interleaved, "
         "is_sine=False) -> rules.rope_table(self, g, cos_layout, positions, interleaved, is_sine=False)",
-        "rules.layer_norm_of_sum: _norm_of_sum(_layer_norm, (x, layout), (residual, residual_layout), vectors, eps) -> "
-        "_norm_of_sum(_layer_norm, (residual, residual_layout), (x, layout), vectors, eps)",
-        "rules.rms_norm_of_sum: _norm_of_sum(_rms_norm, (x, layout), (residual, residual_layout), "
-        "((weight, weight_layout),), eps) -> "
-        "_norm_of_sum(_rms_norm, (residual, residual_layout), (x, layout), ((weight, weight_layout),), eps)",
+        *(
+            f"spec/storage/row.yaml: {name}.residual: rules.row_of_sum(_{name}, (self, layout), (residual, "
+            f"residual_layout), {others}, (0, 1), (eps,), (eps,)) -> rules.row_of_sum(_{name}, (residual, "
+            f"residual_layout), (self, layout), {others}, (0, 1), (eps,), (eps,))"
+            for name, others in (
+                ("rms_norm", "((weight, weight_layout),)"),
+                ("layer_norm", "((weight, weight_layout), (bias, bias_layout))"),
+            )
+        ),
     ],
     "both have these dims": [
         *(
@@ -66,7 +70,6 @@ NO_DIFFERENCE = {
         "rules.at_positions: zeros(widened(g), layout).reshape(layout.shape) -> zeros(widened(g), layout)",
         "rules.at_positions: zeros(widened(g), layout) -> zeros(widened(g), g)",
         "rules.product_left: _ones(layout) -> _ones(g)",
-        "rules._norm: _vectors(x, columns, asked) -> _vectors(g, columns, asked)",
         "rules.attention: (queries, keys, values) -> (queries, values, keys)",
         "rules.attention: (queries, keys, values, mask) -> (queries, values, keys, mask)",
         "rules.cholesky: g.shape[-1] -> g.shape[-2]",
@@ -106,8 +109,11 @@ NO_DIFFERENCE = {
         "rules._interpolation: Tensor.eye(old, dtype=like.dtype, device=like.device) -> "
         "Tensor.eye(old, device=like.device)",
         "rules.last_put: indexes._new_full(layout.shape, dtype=DType.I64) -> indexes._new_full(layout.shape)",
-        "rules.row_by_ops: Tensor.arange(size, dtype=g.dtype, device=g.device) -> Tensor.arange(size, device=g.device)",
         "rules.rope_table: zeros(part, table) -> zeros(g, table)",
+        *(
+            f"spec/storage/row.yaml: {name}.self: (residual, residual_layout, -0.0) -> (residual, residual_layout, 0.0)"
+            for name in ("rms_norm_gradient", "layer_norm_gradient")
+        ),
     ],
     "truth values are numbers, and `and` takes them in any order": [
         "rules.largest: zip(chosen, windows, strict=True) -> zip(windows, chosen, strict=True)",
@@ -119,28 +125,27 @@ NO_DIFFERENCE = {
         "g: Tensor, op: MethodOp, x: Tensor, dim: int, reverse: bool, exclusive: bool=True",
         "rules.changed_by: isinstance(op, UserOp) -> op",
     ],
-    "ops of rows in the spec have one operand and name no positions: those of test_recipes do": [
-        "rules.row_gradients: any((isinstance(source, int) for source in sources)) -> "
-        "(isinstance(source, int) for source in sources)",
-        "rules.row_gradients: isinstance(made, tuple) -> isinstance(g, tuple)",
-        "rules.row_by_ops: g.shape[dim] -> g.shape[dim - 1]",
-        "rules.row_by_ops: places.reshape([size if axis == dim else 1 for axis in range(g.rank)]) -> places",
-        "rules.row_by_ops: size if axis == dim else 1 -> 1 if axis == dim else size",
-        "rules.row_by_ops: axis == dim -> axis != dim",
-        "rules.row_by_ops: it.function(g, *[known[name] for name in it.takes]).broadcast_as(g.shape) -> "
+    "ops of rows in the spec have vectors along the last dim alone and name no positions: those of test_recipes do": [
+        "rules.row_by_ops: tensor.reshape(along) -> tensor",
+        "rules.row_by_ops: it.function(g, *[known[name] for name in it.takes]).broadcast_as(shape) -> "
         "it.function(g, *[known[name] for name in it.takes])",
-        "rules.row_by_ops: made if len(made) > 1 else made[0] -> made[0] if len(made) > 1 else made",
-        "rules.row_by_ops: len(made) > 1 -> len(made) >= 1",
-        "rules.row_by_ops: len(made) > 1 -> len(made) <= 1",
-        "rules.row_by_ops: len(made) -> len(g)",
-        "rules.row_by_ops: len(made) > 1 -> len(made) > 2",
+        "rules.row_by_ops: Tensor.arange(shape[dim], dtype=g.dtype, device=g.device).reshape(along) -> "
+        "Tensor.arange(shape[dim], dtype=g.dtype, device=g.device)",
+        "rules.row_by_ops: Tensor.arange(shape[dim], dtype=g.dtype, device=g.device) -> "
+        "Tensor.arange(shape[dim], device=g.device)",
+    ],
+    "which operands a rule reads is said in any order": [
+        f"spec/storage/row.yaml: {name}.residual: (0, 1) -> (1, 0)" for name in ("rms_norm", "layer_norm")
+    ],
+    "messages name what is called": [
+        "rules.row_gradients: parts_of(name, 'operand', tensor) -> parts_of('operand', name, tensor)",
+        "rules.row_gradients: parts_of(name, 'operand', tensor) -> parts_of(g, 'operand', tensor)",
     ],
     "types do not say that it is there, nor that its elements lie in their order": [
         "rules.both_gradients: DERIVATIVES[of] or {} -> DERIVATIVES[of]",
         "rules.both_gradients: it.function(g, *[known[name] for name in it.takes]).contiguous() -> it.function(g, "
         "*[known[name] for name in it.takes])",
-        "rules.row_by_ops: it.function(g, *[known[name] for name in it.takes]).broadcast_as(g.shape).to_dtype(dtype)"
-        ".contiguous() -> it.function(g, *[known[name] for name in it.takes]).broadcast_as(g.shape).to_dtype(dtype)",
+        "rules.row_by_ops: each.to_dtype(dtype).contiguous() -> each.to_dtype(dtype)",
     ],
     "gradients never take the memory of operands on the CPU": [
         "rules.cross_entropy: owns(node, 0, handle) -> owns(node, 1, handle)",
@@ -151,10 +156,10 @@ NO_DIFFERENCE = {
         "rules.of_op: opened(given._storage)[0].inner.share() -> opened(given._storage)[0].inner",
     ],
     "to find where a call was made only takes time": [
-        "rules._norm_of_sum: record(total, _add, inputs, (layout.shape,), needs_site=False) -> "
-        "record(total, _add, inputs, (layout.shape,))",
-        "rules._norm_of_sum: record(total, _add, inputs, (layout.shape,), needs_site=False) -> "
-        "record(total, _add, inputs, (layout.shape,), needs_site=True)",
+        "rules.row_of_sum: record(total, _add, of_sum, (layout.shape,), needs_site=False) -> "
+        "record(total, _add, of_sum, (layout.shape,))",
+        "rules.row_of_sum: record(total, _add, of_sum, (layout.shape,), needs_site=False) -> "
+        "record(total, _add, of_sum, (layout.shape,), needs_site=True)",
     ],
 }
 

@@ -102,8 +102,8 @@ def run(functor: Functor, dim: int, operands: list[Tensor]) -> list[Tensor]:
     """The results of a functor."""
 
     def along(build: Any, *operands: Operand) -> tuple[Buffer, ...]:
-        kernel = f"{functor.name}_{operands[0].dtype.value}"
-        return native_row.along(build, FAMILY, kernel, functor.results, dim, operands, functor.parameters)
+        kernel = native_row.RowKernel(FAMILY, f"{functor.name}_{operands[0].dtype.value}", functor.facts)
+        return native_row.along(build, kernel, dim, operands, functor.parameters)
 
     inputs = tuple([Operand(each.storage.inner, each.layout) for each in operands])
     storages = tl.Device("cpu").inner.planned(None, 0, along, inputs, {})

@@ -11,10 +11,10 @@ from opgen.views.python import quoted
 def batching(spec: Spec) -> View:
     """The rules of all methods, and why others have none."""
     methods = [method for method in spec.storage_methods() if takes_wrapped(spec, method)]
-    return View(methods=[_row(method) for method in methods])
+    return View(methods=[_row(spec, method) for method in methods])
 
 
-def _row(method: Method) -> View:
+def _row(spec: Spec, method: Method) -> View:
     stored = [operand for operand in in_order(method, method.operands) if not operand.is_of_blocks]
     layouts = {it.name: it.layout for it in stored}
     return View(
@@ -22,13 +22,13 @@ def _row(method: Method) -> View:
         name=method.name,
         parameters=_tuple(method.signature.arguments),
         operands=f"{{{', '.join(f'{quoted(name)}: {layout and quoted(layout)}' for name, layout in layouts.items())}}}",
-        rule=_rule(method),
+        rule=_rule(spec, method),
     )
 
 
-def _rule(method: Method) -> str:
+def _rule(spec: Spec, method: Method) -> str:
     """The function that does a call for a batch, or None and why there is none."""
-    name = rule_of(method)
+    name = rule_of(spec, method)
     return f"None, {quoted(method.unbatched or '')}" if name is None else f"rules.{name}"
 
 

@@ -35,7 +35,18 @@ from opgen.formula import (
     text_of,
     tree_of,
 )
-from opgen.gradient_ops import GRADIENT, JOINT, TAKEN, Ops, by_size, is_step, op_of, primitives_by_ops, rows_of
+from opgen.gradient_ops import (
+    GRADIENT,
+    JOINT,
+    TAKEN,
+    Ops,
+    by_size,
+    is_step,
+    op_of,
+    primitives_by_ops,
+    row_results,
+    rows_of,
+)
 from opgen.model import GRADIENT_KINDS, JOINT_KIND, METHOD_OP, NAMED, ROW, Functor, Monoid, Position, Spec
 from opgen.rows import DETACH, MAX, MIN, POSITION, SUM, readable
 from opgen.scan_gradients import NUMBER, explained, scan_gradients
@@ -147,9 +158,7 @@ def _row_gradient(spec: Spec, functor: Functor, words: "_Words") -> View:
     """The gradients of an op of rows that its gradient op computes, as functions of tensors."""
     found = derivatives(spec, functor) if is_differentiable(spec, functor) else {}
     operands = [
-        _operand(functor, name, written_out(spec, node), words, None, {})
-        for name, node in found.items()
-        if isinstance(node, Call)
+        _operand(functor, name, written_out(spec, found[name]), words, None, {}) for name in row_results(spec, functor)
     ]
     functions = [operand for operand in operands if operand.parts]
     return View(made_from=(functor.location,), member=functor.member, name=functor.name, operands=operands,

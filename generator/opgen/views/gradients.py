@@ -57,7 +57,7 @@ def _opening(method: Method, operand: Operand) -> Iterator[str]:
         is_given = f"{name} is not None and " if method.is_optional(name) else ""
         yield f"{node} = inner if {is_given}type(inner := {name}.inner) is Node else None"
         unrecorded = f"watched({name})" if records else name
-        if records and method.kind is not None:
+        if records and method.kind is not None and not is_given:
             # Ops are called often, and nearly always the operand is watched already.
             unrecorded = f"{name} if {name}.written is not None else {unrecorded}"
         yield f"{plain} = {name}.value if {is_given}{node} is not None else {unrecorded}"

@@ -12,7 +12,19 @@ from opgen.cpp import camel, snake
 from opgen.formula import ELEMENT, Node
 from opgen.formula import names as names_in
 from opgen.kernels import FIELD_TYPES, ITEM_TYPES, Field, FieldGroup, Kernel, KernelFamily, Member, Struct, TupleType
-from opgen.model import ANY_RESULT, BLOCKS, BOUNDS, JOINT_KIND, Functor, Monoid, Position, Spec, State
+from opgen.model import (
+    ANY_RESULT,
+    BLOCKS,
+    BOUNDS,
+    JOINT_KIND,
+    ROW,
+    ROW_GRADIENT,
+    Functor,
+    Monoid,
+    Position,
+    Spec,
+    State,
+)
 from opgen.names import Names
 from opgen.problem import Location
 from opgen.row_values import share_values, stages_of
@@ -98,11 +110,20 @@ def _passes(spec: Spec, functor: Functor) -> Passes:
 
 
 @memoize(decisive)
-def _facts(spec: Spec, functor: Functor) -> tuple[int, tuple[tuple[int, int], ...], int]:
-    """How many results an op of rows has, what each pass of kernels joins and finishes, and which are rescaled."""
-    found = _passes(spec, functor)
-    passes = tuple((len(each.joins), len(each.constants)) for each in found.passes)
-    return len(found.results), passes, _bits(found.rescaled)
+def _row_facts(spec: Spec, functor: Functor) -> View:
+    """What launches of an op of rows depend on."""
+    found, totals = _passes(spec, functor), len(functor.totals)
+    return View(
+        made_from=(functor.location,),
+        results=len(found.results) - totals,
+        passes=tuple((len(each.joins), len(each.constants)) for each in found.passes),
+        rescaled=_bits(found.rescaled),
+        absent=tuple(functor.absent.get(name) for name in functor.operands),
+        last_dim=functor.last_dim,
+        vectors=_bits(name in functor.vectors for name in functor.operands),
+        adds_residual=functor.adds_residual,
+        totals=totals,
+    )
 
 
 @memoize(lambda spec, functor, shares: (*decisive(spec, functor), shares))
@@ -160,11 +181,17 @@ def _row(spec: Spec, functor: Functor, shares: bool) -> View:
         name=camel(functor.name),
         doc=functor.doc,
         operands=len(functor.operands),
-        results=len(found.results),
+        results=len(found.results) - len(functor.totals),
+        totals=len(functor.totals),
         parameters=len(functor.parameters),
+        optional=_bits(name in functor.optional for name in functor.operands),
+        absent=_absent(functor),
+        adds_residual=functor.adds_residual,
         known=len(found.known),
-        # A bit for each operand that is read more than once.
-        in_registers=_bits(sum(name in names for names in read) > 1 for name in functor.operands),
+        # A bit for each operand that is read more than once, and that rows do not share.
+        in_registers=_bits(
+            name not in functor.vectors and sum(name in names for names in read) > 1 for name in functor.operands
+        ),
         # A bit for each pass that kernels make together with the one before.
         rescaled=_bits(found.rescaled),
         has_padding=padding is not None,
@@ -173,6 +200,7 @@ def _row(spec: Spec, functor: Functor, shares: bool) -> View:
         passes=passes,
         pass_count=len(passes),
         finished=[each for each in passes if each.constants],
+        outputs="results + totals" if functor.totals else "results",
         elements="operands + derived" if stages.values else "operands",
         value_count=len(stages.values),
         values=[
@@ -189,6 +217,15 @@ def _row(spec: Spec, functor: Functor, shares: bool) -> View:
 
 def _bits(flags: Iterable[bool]) -> int:
     return sum(1 << place for place, flag in enumerate(flags) if flag)
+
+
+def _absent(functor: Functor) -> str:
+    """The numbers that stand for operands of an op of rows that are left out, by which operand it is."""
+    numbers = [(place, functor.absent[name]) for place, name in enumerate(functor.operands) if name in functor.absent]
+    if not numbers:
+        return ""
+    *others, (_, last) = numbers
+    return "".join(f"operand == {place} ? {number}f : " for place, number in others) + f"{last}f"
 
 
 def _conditional(name: str, values: Sequence[int]) -> str:
@@ -339,7 +376,8 @@ def kernel_rows(spec: Spec, kernel: Kernel) -> Iterator[View]:
         return
     for kind in kernel.over["op"]:
         for functor in spec.functor_kind(kind).functors:
-            yield from _rows(spec, types, kernel, functor)
+            if kernel.only is None or kernel.only in functor.forms:
+                yield from _rows(spec, types, kernel, functor)
 
 
 @memoize(lambda spec: (spec.known_elements, spec.widths, spec.formats), size=1)
@@ -479,7 +517,7 @@ def kernels_constants(spec: Spec) -> View:
         made_from = (constant.location,)
         rows.append(View(made_from=made_from, name=name, python_name=name.upper(), doc=doc, comment=in_cpp,
                          value=value, by_bytes=by_bytes))  # fmt: skip
-    every = spec.functors.values()
+    every = [kind for kind in spec.functors.values() if kind.name not in (ROW, ROW_GRADIENT)]
     most = max((kind.most_operands for kind in every), default=1) + max(
         (kind.most_results for kind in every), default=1
     )
@@ -498,7 +536,7 @@ def kernels_constants(spec: Spec) -> View:
             functor.name: camel(functor.name)
             for functor in (*(functor for kind in kinds for functor in kind.functors), *of_rows)
         },
-        rows={functor.name: _facts(spec, functor) for functor in of_rows},
+        rows={functor.name: _row_facts(spec, functor) for functor in of_rows},
         widths={name: cpp for name, (cpp, _) in spec.widths.items()},
         # The storage methods that compute elementwise ops.
         methods=[

@@ -161,12 +161,12 @@ def layer_norm_gradient(bench: Bench) -> None:
             asked = ((choice & 2) > 0, (choice & 4) > 0) if is_centered else ((choice & 2) > 0,)
             where, eps = bench.where(f"{fact}, choice {choice % 8}"), 1e-3
             vector = (given.storage, given.layout) if given else (None, None)
-            call = getattr(x.storage, bench.cell.method)
+            call = getattr(gradient.storage, bench.cell.method)
             residual = (
                 draw_rows(bench, Case(shape, placements[number // 2 % 3])) if len(shape) > 1 and choice & 2 else None
             )
             others = (residual.storage, residual.layout) if residual else (None, None)
-            made = call(x.layout, gradient.storage, gradient.layout, *vector, *others, *asked, eps)
+            made = call(gradient.layout, x.storage, x.layout, *vector, *others, *asked, eps)
             assert len(made) == 1 + sum(asked), f"{where}: {len(made)} results"
             expected = oracle.norm_gradient(
                 bench.name,

@@ -34,7 +34,7 @@ class FusedOps:
         self, build: ProgramBuilder, op: Any, operands: Sequence[Any], dim: int, numbers: Sequence[Any]
     ) -> tuple[Buffer, ...]:
         """The results of a row op of operands along a dim."""
-        count, x = ROWS[op.value][0], operands[0]
+        count, x = ROWS[op.value].results, operands[0]
         results = [build.host(_row, number, op, *operands, dim, *numbers) for number in range(count)]
         return tuple([build.buffer_of(result, x.dtype, x.layout.elem_count) for result in results])
 

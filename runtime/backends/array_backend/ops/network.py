@@ -5,23 +5,9 @@ from __future__ import annotations
 from typing import Any
 
 from .....dtype import DType
-from ....numerics.numerics import accumulated
 from .. import strided
 from . import cast
 from .operand import Operand
-
-
-def layer_norm(x: Operand, weight: Operand | None, bias: Operand | None, residual: Operand | None, eps: float) -> Any:
-    """(x - mean) / sqrt(variance + eps) * weight + bias, and the sum of x and the residual where there is one."""
-    library = x.library
-    wide, *sums = _sum(x, residual)
-    return x.result(_scaled(library, wide - mean(library, wide), weight, bias, eps, x)), *sums
-
-
-def rms_norm(x: Operand, weight: Operand | None, residual: Operand | None, eps: float) -> Any:
-    """x / sqrt(mean of squares + eps) * weight, and the sum of x and the residual where there is one."""
-    wide, *sums = _sum(x, residual)
-    return x.result(_scaled(x.library, wide, weight, None, eps, x)), *sums
 
 
 def rope(x: Operand, cos: Operand, sin: Operand, positions: Operand, interleaved: bool) -> Any:
@@ -57,30 +43,3 @@ def rope(x: Operand, cos: Operand, sin: Operand, positions: Operand, interleaved
         rotated = [library.reshape(each, (*shape[:-1], size // 2, 1)) for each in rotated]
     result = library.reshape(library.concat(rotated, len(rotated[0].shape) - 1), shape)
     return x.result(cast.narrow(library, result, x.dtype))
-
-
-def _sum(x: Operand, residual: Operand | None) -> tuple[Any, ...]:
-    """The elements as they are computed, and with a residual their sums, rounded, of which these then are."""
-    library, dtype = x.library, x.dtype
-    if residual is None:
-        return (cast.widest(library, x.array, dtype),)
-    wide = cast.widen(library, x.array, dtype) + cast.widen(library, residual.array, dtype)
-    sums = cast.narrow(library, wide, dtype)
-    return cast.widest(library, sums, dtype), x.result(sums)
-
-
-def _scaled(library: Any, wide: Any, weight: Operand | None, bias: Operand | None, eps: float, x: Operand) -> Any:
-    """The rows over the root of their mean square, times the weight, plus the bias, rounded."""
-    wide = wide / library.sqrt(mean(library, wide * wide) + library.constant(eps, wide))
-    if weight is not None:
-        wide = wide * cast.widest(library, weight.array, x.dtype)
-    if bias is not None:
-        wide = wide + cast.widest(library, bias.array, x.dtype)
-    return cast.narrow(library, wide, x.dtype)
-
-
-def mean(library: Any, x: Any) -> Any:
-    """The mean of each row; 0 of nothing."""
-    if strided.size(x) == 0:
-        return library.broadcast_to(library.constant(0, x), (*x.shape[:-1], 1))
-    return accumulated(library, library.sum, x) / library.constant(x.shape[-1], x)

@@ -5,15 +5,16 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from itertools import pairwise
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from .....kernels import host_arguments
 from .....kernels.constants import ROWS
 from .....op import MethodOp
+from ....base.row_facts import RowFacts
 from ....program.builder import ProgramBuilder
-from ....program.values import NOWHERE, Buffer, Operand, Parameter, filled
+from ....program.values import NOWHERE, Buffer, Operand, Parameter, address_of, filled
 from ..values import RUN_PARTS, THREADS, number_bits
-from .native import copied
+from .native import contiguous, copied
 
 if TYPE_CHECKING:
     from ..kernels import HostKernels
@@ -22,6 +23,10 @@ _FAMILY: Final = "host_row"
 # The arrays of RowFormula. No array of C++ is empty.
 _OPERANDS: Final = 4
 _RESULTS: Final = 3
+# Elements of a part of the work, roughly; rows of a tile; and the most parts whose sums over rows are added up.
+_PART_LENGTH: Final = 1 << 13
+_GROUP: Final = 32
+_MAX_PARTS: Final = 64
 _PARAMETERS: Final = max(host_arguments.PARAMETERS[_FAMILY], 1)
 
 
@@ -34,52 +39,90 @@ class _Strides(NamedTuple):
 
 
 def row(
-    build: ProgramBuilder, kernels: HostKernels, op: MethodOp, *arguments: Operand | float | Parameter
+    build: ProgramBuilder, kernels: HostKernels, op: MethodOp, *arguments: Operand | float | Parameter | None
 ) -> Buffer | tuple[Buffer, ...] | None:
     """As `row.row`; None where NumPy does it."""
-    operands = [argument for argument in arguments if isinstance(argument, Operand)]
-    dim, *parameters = [argument for argument in arguments if not isinstance(argument, Operand)]
-    kernel = op.kernel(operands[0].dtype)
-    if not isinstance(dim, int) or not kernels.has(_FAMILY, kernel):
+    facts = ROWS[op.value]
+    x, *others = arguments[: len(facts.absent) + facts.adds_residual]
+    rest: list[Any] = [*arguments[len(others) + 1 :]]
+    assert isinstance(x, Operand)
+    dim = len(x.shape) - 1 if facts.last_dim else rest.pop(0)
+    asked, parameters = rest[: facts.totals], rest[facts.totals :]
+    kernel = op.kernel(x.dtype)
+    is_empty = any(asked) and x.layout.elem_count == 0
+    if not isinstance(dim, int) or is_empty or not kernels.has(_FAMILY, kernel):
         return None
-    results, *_ = ROWS[op.value]
-    outputs = along(build, _FAMILY, kernel, results, dim, operands, parameters)
-    return outputs if results > 1 else outputs[0]
+    operands: list[Any] = [x, *others]
+    outputs = along(build, RowKernel(_FAMILY, kernel, facts), dim, operands, parameters, asked)
+    return outputs if facts.outputs > 1 else outputs[0]
+
+
+class RowKernel(NamedTuple):
+    """A kernel of a row formula, and what its launches depend on."""
+
+    family: str
+    name: str
+    facts: RowFacts
 
 
 def along(
     build: ProgramBuilder,
-    family: str,
-    kernel: str,
-    results: int,
+    kernel: RowKernel,
     dim: int,
-    operands: Sequence[Operand],
+    operands: Sequence[Operand | None],
     parameters: Sequence[float | Parameter] = (),
+    asked: Sequence[bool] = (),
 ) -> tuple[Buffer, ...]:
-    """Return the results of a row formula along a dim, contiguous.
+    """Return the results of a row formula along a dim, contiguous, with the sums over rows that are `asked` for.
 
-    The operands have one dtype and one shape, that of the results; one that lacks a dim has stride 0 there.
+    The operands have one dtype, and the shape of the first one, in which one that lacks a dim has stride 0, or they are
+    vectors along the row; those that are left out are None.
     """
-    x = operands[0]
-    shape, count = x.shape, x.layout.elem_count
-    outputs = tuple([build.empty(x.dtype, count) for _ in range(results)])
+    x, facts = operands[0], kernel.facts
+    assert x is not None
+    shape, count, compute = x.shape, x.layout.elem_count, x.dtype.compute
+    length = shape[dim]
+    residual = operands[-1] if facts.adds_residual else None
+    elements = [build.empty(x.dtype, count) for _ in range(facts.results)]
+    sums = [build.empty(x.dtype, count) for _ in (residual,) if residual is not None]
     if count == 0:
-        return outputs
-    operands = [each if _strides_around(each, dim) else copied(build, each) for each in operands]
-    strides = [_strides_around(each, dim) for each in operands]
+        return (*elements, *sums)
+    totals = [build.empty(x.dtype, length) if is_asked else None for is_asked in asked]
+    # As many parts as threads may share, whatever their number.
+    rows = count // length
+    together = _up_to_group(max(-(-rows // _MAX_PARTS), _PART_LENGTH // length + 1))
+    has_totals = any(asked)
+    nbytes = -(-rows // together) * facts.totals * _up_to_group(length) * compute.itemsize
+    scratch = build.allocate(nbytes) if has_totals else None
+    if residual is not None:
+        operands = [contiguous(build, x), *operands[1:-1], contiguous(build, residual)]
+    given = [None if each is None else _broadcast(build, each, shape, dim) for each in operands]
+    strides = [_Strides(0, 0, 0) if each is None else _strides_around(each, dim) for each in given]
     packed = host_arguments.row_formula(
-        results=filled([output.address for output in outputs], _RESULTS, NOWHERE),
-        operands=filled([each.address for each in operands], _OPERANDS, NOWHERE),
-        run_parts=RUN_PARTS,
-        parameters=filled([number_bits(number, x.dtype.compute) for number in parameters], _PARAMETERS, 0),
-        rows=count // shape[dim], length=shape[dim], inner=math.prod(shape[dim + 1 :]),
+        results=filled([address_of(output) for output in (*elements, *totals, *sums)], _RESULTS, NOWHERE),
+        operands=filled([address_of(each) for each in given], _OPERANDS, NOWHERE),
+        scratch=address_of(scratch), run_parts=RUN_PARTS,
+        parameters=filled([number_bits(number, compute) for number in parameters], _PARAMETERS, 0),
+        rows=rows, together=together, length=length, inner=math.prod(shape[dim + 1 :]),
         outer_strides=filled([each.outer for each in strides if each], _OPERANDS, 0),
         length_strides=filled([each.length for each in strides if each], _OPERANDS, 0),
         inner_strides=filled([each.inner for each in strides if each], _OPERANDS, 0),
         threads=THREADS,
     )  # fmt: skip
-    build.launch(family, kernel, 1, packed, work=count)
-    return outputs
+    build.launch(kernel.family, kernel.name, 1, packed, work=count)
+    return (*elements, *[total for total in totals if total is not None], *sums)
+
+
+def _up_to_group(count: int) -> int:
+    return -(-count // _GROUP) * _GROUP
+
+
+def _broadcast(build: ProgramBuilder, x: Operand, shape: Sequence[int], dim: int) -> Operand:
+    """An operand in a shape, of which it may be a vector along a dim, with evenly spaced dims around it."""
+    if len(x.shape) != len(shape):
+        strides = [x.strides[0] if axis == dim else 0 for axis in range(len(shape))]
+        return x.relaid(shape, strides)
+    return x if _strides_around(x, dim) else copied(build, x)
 
 
 def _strides_around(x: Operand, dim: int) -> _Strides | None:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 from .....kernels import arguments
 from .....kernels.constants import FUSED_ROW_RESULTS, FUSED_ROW_SOURCES, ROWS, STRUCTS
+from ....base.row_facts import RowFacts
 from ....program.builder import ProgramBuilder
 from ....program.values import Buffer, Number, Operand
 from . import row
@@ -17,7 +18,9 @@ if TYPE_CHECKING:
     from ....program.fused_function import FusedFunction, Step
     from ....program.fused_kernels import Rows
 
-_STRUCTS: Final = row.RowStructs(arguments.fused_rows, arguments.fused_columns, FUSED_ROW_SOURCES, FUSED_ROW_RESULTS)
+_STRUCTS: Final = row.RowStructs(
+    arguments.fused_rows, arguments.fused_columns, FUSED_ROW_SOURCES, FUSED_ROW_RESULTS, has_totals=False
+)
 _SOURCE: Final = """
 namespace tallow {{
 
@@ -85,7 +88,8 @@ def schedule(steps: Iterable[Step]) -> list[Pass]:
     for step in steps:
         first = max([done.get(name, 0) for name in step.operands], default=0)
         if step.dim is not None:
-            _, own, rescaled = ROWS[step.op.value]
+            facts = ROWS[step.op.value]
+            own, rescaled = facts.passes, facts.rescaled
             for number in range(len(own)):
                 is_last, is_first = rescaled >> number & 1, rescaled >> number + 1 & 1
                 free = (place for place in range(first, len(passes)) if passes[place].is_shared)
@@ -119,13 +123,13 @@ class _Composition:
         self._known: dict[str, list[int]] = {}
         self._joined: list[int] = []
         """Where the known numbers of each pass begin."""
-        self._joins = [sum(ROWS[step.op.value][1][number][0] for step, number in each.ops) for each in self._passes]
+        self._joins = [sum(ROWS[step.op.value].passes[number][0] for step, number in each.ops) for each in self._passes]
         known = 0
         for each, joins in zip(self._passes, self._joins, strict=True):
             self._joined.append(known)
             first, constants = 0, known + joins
             for step, number in each.ops:
-                own, finished = ROWS[step.op.value][1][number]
+                own, finished = ROWS[step.op.value].passes[number]
                 self._first[step.name, number] = first
                 positions = self._known.setdefault(step.name, [])
                 positions += range(known + first, known + first + own)
@@ -166,7 +170,9 @@ class _Composition:
             compute="\n        ".join(self._computed(stages[-1])),
             joins="\n".join(self._joins_text()),
         )
-        return row.RowFormula.of(family, family, len(results), self._joins, rescaled, self._rows.operands)
+        passes = tuple([(joins, 0) for joins in self._joins])
+        facts = RowFacts(len(results), passes, rescaled, (None,) * len(sources))
+        return row.RowFormula(family, family, facts, self._rows.operands)
 
     def _needed(self, names: Iterable[str]) -> set[str]:
         """What is read or computed for names."""

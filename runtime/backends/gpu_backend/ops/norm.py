@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Final
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Final
 
 from .....kernels import arguments
 from .....kernels.constants import ACCESS_BYTES, BLOCK_SIZE, JOINED_COLUMNS
+from .....op import MethodOp
 from ....core.shape import Shape
 from ....program.builder import ProgramBuilder
 from ....program.values import NOWHERE, Address, Buffer, Operand, address_of
@@ -22,6 +23,17 @@ _RUN: Final = 32
 _KNOWN: Final = 3
 # The blocks of a multiprocessor that add up columns: so many are resident, and more would leave more to add up.
 _RESIDENT: Final = 2
+
+
+def normalized(build: ProgramBuilder, op: MethodOp, *arguments: Any) -> tuple[Buffer, ...]:
+    """`layer_norm`, `rms_norm` or the gradients of one of them."""
+    functions: Mapping[MethodOp, Callable[..., tuple[Buffer, ...]]] = {
+        MethodOp.LAYER_NORM: layer_norm,
+        MethodOp.RMS_NORM: rms_norm,
+        MethodOp.LAYER_NORM_GRADIENT: layer_norm_gradient,
+        MethodOp.RMS_NORM_GRADIENT: rms_norm_gradient,
+    }
+    return functions[op](build, *arguments)
 
 
 def layer_norm(
@@ -136,8 +148,8 @@ def _norm(
 
 def layer_norm_gradient(
     build: ProgramBuilder,
-    x: Operand,
     gradient: Operand,
+    x: Operand,
     weight: Operand | None,
     residual: Operand | None,
     of_weight: bool,
@@ -152,8 +164,8 @@ def layer_norm_gradient(
 
 def rms_norm_gradient(
     build: ProgramBuilder,
-    x: Operand,
     gradient: Operand,
+    x: Operand,
     weight: Operand | None,
     residual: Operand | None,
     of_weight: bool,

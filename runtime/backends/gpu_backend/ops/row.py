@@ -4,16 +4,18 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from functools import lru_cache
+from functools import lru_cache, partial
+from itertools import accumulate
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from .....kernels import arguments
 from .....kernels.arguments import Geometry
-from .....kernels.constants import ACCESS_BYTES, BLOCK_SIZE, ROW_TEAM, ROWS
+from .....kernels.constants import ACCESS_BYTES, BLOCK_SIZE, JOINED_COLUMNS, ROW_TEAM, ROWS
 from .....op import MethodOp
 from ....base.error import InvalidArgument
+from ....base.row_facts import RowFacts
 from ....program.builder import ProgramBuilder
-from ....program.values import Address, Buffer, KernelArguments, Number, Operand, address_of
+from ....program.values import NOWHERE, Address, Buffer, KernelArguments, Number, Operand, Value, address_of
 from ..driver.grid import ceil_divide, power_of_two
 from . import copy
 from .geometry import LIMIT, Dims, merged, packed_dims, split
@@ -29,6 +31,10 @@ _FAMILY: Final = "row"
 # vectors; or how many elements of 8 bytes, which need no vectors, and of 4 bytes in rows of no complete vectors.
 _VECTORS: Final = (2, 4, 8)
 _RAGGED: Final = (1, 4)
+# The first ones of vectors, where threads also have sums over rows in registers.
+_VECTORS_WITH_TOTALS: Final = 2
+# The blocks of a multiprocessor that add up rows: so many are resident, and more would leave more sums to join.
+_RESIDENT: Final = 2
 _WIDE_ELEMENT: Final = 8
 _WIDE_SCALARS: Final = (4,)
 _SCALAR_BYTES: Final = 4
@@ -59,13 +65,17 @@ _COLUMN_THREADS: Final = 32
 
 
 def row(build: ProgramBuilder, op: MethodOp, *arguments: Any) -> Any:
-    """`op` of operands of one shape along a dim, which comes behind them; then come the parameters of the op."""
-    operands = [argument for argument in arguments if isinstance(argument, Operand)]
-    dim, *parameters = arguments[len(operands) :]
-    results, passes, rescaled = ROWS[op.value]
-    formula = RowFormula.of(_FAMILY, op.value, results, [joins for joins, _ in passes], rescaled)
-    outputs = along(build, formula, dim, operands, parameters)
-    return outputs if results > 1 else outputs[0]
+    """`op` of operands along a dim, which comes behind them; then which totals are asked for, and the parameters.
+
+    Operands have one shape or are vectors along the row; those that are left out are None.
+    """
+    facts = ROWS[op.value]
+    count = len(facts.absent) + facts.adds_residual
+    operands, rest = arguments[:count], [*arguments[count:]]
+    dim = len(operands[0].shape) - 1 if facts.last_dim else rest.pop(0)
+    asked, parameters = rest[: facts.totals], rest[facts.totals :]
+    outputs = along(build, RowFormula(_FAMILY, op.value, facts), dim, operands, parameters, asked)
+    return outputs if facts.outputs > 1 else outputs[0]
 
 
 class RowFormula(NamedTuple):
@@ -74,20 +84,9 @@ class RowFormula(NamedTuple):
     family: str
     op: str
     """The kernels' names begin with it."""
-    results: int
-    stages: int
-    """How often a long row is read before its results are computed."""
-    joined: int
-    """To how many numbers all passes reduce a row."""
+    facts: RowFacts
     operands: int | None = None
     """Of how many operands a thread has elements in registers; None of all that there are."""
-
-    @classmethod
-    def of(
-        cls, family: str, op: str, results: int, joins: Sequence[int], rescaled: int, operands: int | None = None
-    ) -> RowFormula:
-        """A formula by the numbers that each pass joins and a bit for each pass that is made with the one before."""
-        return cls(family, op, results, len(joins) - rescaled.bit_count(), sum(joins), operands)
 
 
 class RowStructs(NamedTuple):
@@ -97,9 +96,11 @@ class RowStructs(NamedTuple):
     columns: Callable[..., KernelArguments]
     operands: int
     results: int
+    has_totals: bool
+    """Whether there is room for sums over rows."""
 
 
-_STRUCTS: Final = RowStructs(arguments.along_rows, arguments.along_columns, 4, 3)
+_STRUCTS: Final = RowStructs(arguments.along_rows, arguments.along_columns, 4, 3, has_totals=True)
 
 
 class RowKernel(NamedTuple):
@@ -140,16 +141,28 @@ def along(
     build: ProgramBuilder,
     formula: RowFormula,
     dim: int,
-    operands: Sequence[Operand],
+    operands: Sequence[Operand | None],
     parameters: Sequence[Any] = (),
+    asked: Sequence[bool] = (),
 ) -> tuple[Buffer, ...]:
-    """The results of a formula along a dim of operands, contiguous.
+    """The results of a formula along a dim of operands, contiguous, with the sums over rows that are `asked` for.
 
-    The operands have one dtype and one shape, that of the results; one that lacks a dim has stride 0 there.
+    The operands have one dtype, and the shape of the first one, in which one that lacks a dim has stride 0, or they are
+    vectors along the row; those that are left out are None.
     """
-    dtype = operands[0].dtype
-    bits = parameter_bits(_FAMILY, tuple(parameters), dtype)
-    return typed_along(build, formula, _STRUCTS, dim, dtype, operands, (dtype,) * formula.results, bits)
+    x = operands[0]
+    assert x is not None
+    dtypes = (x.dtype,) * formula.facts.results
+    bits = parameter_bits(_FAMILY, tuple(parameters), x.dtype)
+    given = [_broadcast(operand, x, dim) for operand in operands]
+    return typed_along(build, formula, _STRUCTS, dim, x.dtype, given, dtypes, bits, asked)
+
+
+def _broadcast(operand: Operand | None, x: Operand, dim: int) -> Operand | None:
+    """An operand in the shape of the first one, of which it may be a vector along a dim."""
+    if operand is None or len(operand.shape) == len(x.shape):
+        return operand
+    return operand.relaid(x.shape, [operand.strides[0] if axis == dim else 0 for axis in range(len(x.shape))])
 
 
 def typed_along(
@@ -158,26 +171,49 @@ def typed_along(
     structs: RowStructs,
     dim: int,
     dtype: DType,
-    operands: Sequence[Operand],
+    operands: Sequence[Operand | None],
     results: Sequence[DType],
     parameters: Sequence[Number],
+    asked: Sequence[bool] = (),
 ) -> tuple[Buffer, ...]:
     """The same with operands and results of any dtypes, of rows that are reduced as those of `dtype` are."""
-    shape, count = operands[0].shape, operands[0].layout.elem_count
-    outputs = tuple([build.empty(result, count) for result in results])
+    x, facts = operands[0], formula.facts
+    assert x is not None
+    shape, count = x.shape, x.layout.elem_count
+    outputs = [build.empty(result, count) for result in results]
+    sums = [build.empty(dtype, count) for _ in range(facts.adds_residual) if operands[-1] is not None]
+    totals = [build.empty(dtype, shape[dim]) if is_asked else None for is_asked in asked]
     if count == 0:
-        return outputs
+        zeros = [total for total in totals if total is not None]
+        for total in zeros:
+            build.zero(total)
+        return (*outputs, *zeros, *sums)
     kernels = _Kernels(formula, structs, dtype, parameters)
     length, inner = shape[dim], math.prod(shape[dim + 1 :])
+    is_along_any_dim = not facts.last_dim and not facts.totals
     if inner == 1:
-        rows = [operand.relaid(shape[: dim + 1], operand.strides[: dim + 1]) for operand in operands]
-        _along_rows(build, kernels, rows, outputs)
-    elif inner * dtype.itemsize >= _MIN_INNER_BYTES and length <= _MAX_COLUMN and count // length < LIMIT:
-        _along_columns(build, kernels, dim, operands, outputs)
+        rows = [operand and operand.relaid(shape[: dim + 1], operand.strides[: dim + 1]) for operand in operands]
+        _along_rows(build, kernels, rows, _Outputs(outputs, totals, sums))
+    elif (
+        is_along_any_dim
+        and inner * dtype.itemsize >= _MIN_INNER_BYTES
+        and length <= _MAX_COLUMN
+        and count // length < LIMIT
+    ):
+        _along_columns(build, kernels, dim, [operand for operand in operands if operand is not None], outputs)
     else:
-        _along_rows(build, kernels, [moved_last(operand, dim) for operand in operands], outputs)
-        outputs = tuple([moved_back(build, output, shape, dim) for output in outputs])
-    return outputs
+        rows = [operand and moved_last(operand, dim) for operand in operands]
+        _along_rows(build, kernels, rows, _Outputs(outputs, totals, sums))
+        outputs = [moved_back(build, output, shape, dim) for output in outputs]
+    return (*outputs, *[total for total in totals if total is not None], *sums)
+
+
+class _Outputs(NamedTuple):
+    """The results of elements, the sums over rows that are asked for, and the sum with a residual."""
+
+    results: Sequence[Buffer]
+    totals: Sequence[Buffer | None]
+    sums: Sequence[Buffer]
 
 
 class _Kernels(NamedTuple):
@@ -214,50 +250,108 @@ class _Launch(NamedTuple):
 
 
 def _along_rows(
-    build: ProgramBuilder,
-    kernels: _Kernels,
-    operands: Sequence[Operand],
-    results: Sequence[Buffer],
+    build: ProgramBuilder, kernels: _Kernels, operands: Sequence[Operand | None], outputs: _Outputs
 ) -> None:
     """Launch kernels of rows along the last dim."""
     formula, structs, dtype, parameters = kernels
-    itemsize, length = dtype.itemsize, operands[0].shape[-1]
+    x, facts = operands[0], formula.facts
+    assert x is not None
+    itemsize, length = dtype.itemsize, x.shape[-1]
     if length > _MAX_LENGTH:
         raise InvalidArgument(
             formula.op, f"a row has at most {_MAX_LENGTH} elements, not {length}; cut it into several"
         )
     unit = _unit(length, itemsize)
     # Ragged rows may begin anywhere.
-    operands = [_in_vectors(build, operand, 1 if length % unit else unit) for operand in operands]
-    varying = sum(1 << k for k, operand in enumerate(operands) if operand.strides[-1])
-    strides = tuple([operand.strides[:-1] for operand in operands])
+    operands = [operand and _in_vectors(build, operand, 1 if length % unit else unit) for operand in operands]
+    varying = sum(1 << k for k, operand in enumerate(operands) if operand and operand.strides[-1])
+    absent = (0,) * (len(x.shape) - 1)
+    strides = tuple([absent if operand is None else operand.strides[:-1] for operand in operands])
     apart = sum(1 << k for k, steps in enumerate(strides) if any(steps))
     launches = _launches(
-        operands[0].shape, strides, structs.operands, formula.operands or len(operands), itemsize, unit,
-        build.facts.multiprocessors,
+        x.shape, strides, structs.operands, formula.operands or len(operands), itemsize, unit,
+        build.facts.multiprocessors, facts.totals > 0,
     )  # fmt: skip
-    for launch in launches:
-        is_split = launch.splits > 1 and formula.stages > 0
-        nbytes = launch.rows * launch.splits * formula.joined * dtype.compute.itemsize
+    totals = _Totals.of(build, kernels, length, launches) if any(outputs.totals) else None
+    for number, launch in enumerate(launches):
+        is_split = launch.splits > 1 and facts.stages > 0
+        nbytes = launch.rows * launch.splits * facts.joined * dtype.compute.itemsize
         parts = build.allocate(nbytes) if is_split else None
-        sources = [
-            operand.address + offset * operand.itemsize
-            for operand, offset in zip(operands, launch.offsets, strict=True)
+        sources: list[Value | int] = []
+        ends: list[Value | int] = []
+        for operand, offset, span in zip(operands, launch.offsets, launch.spans, strict=True):
+            source = NOWHERE if operand is None else operand.address + offset * operand.itemsize
+            sources.append(source)
+            # Of an operand with one number a row, nothing is read behind it.
+            ends.append(source + span * operand.itemsize if operand and operand.strides[-1] else source)
+        first = launch.first * length
+        targets: list[Value | int] = [
+            *[output.address + first * output.dtype.itemsize for output in outputs.results],
+            *[NOWHERE] * facts.totals,
+            *[output.address + first * itemsize for output in outputs.sums],
         ]
-        # Of an operand with one number a row, nothing is read behind it.
-        ends = [
-            source + span * operand.itemsize if operand.strides[-1] else source
-            for source, span, operand in zip(sources, launch.spans, operands, strict=True)
+        fields = partial(
+            structs.rows,
+            results=_padded(targets, structs.results), sources=_padded(sources, structs.operands),
+            ends=_padded(ends, structs.operands), parts=address_of(parts), parameters=parameters, rows=launch.rows,
+            length=length, varying=varying, apart=apart, team=launch.team, splits=launch.splits,
+            geometry=launch.geometry,
+        )  # fmt: skip
+        if structs.has_totals:
+            nbytes = launch.rows * facts.known * dtype.compute.itemsize
+            known = build.allocate(nbytes) if totals and totals.are_apart else None
+            address = totals.addresses[number] if totals else NOWHERE
+            fields = partial(fields, totals=address, known=address_of(known))
+        has_sums = totals is not None and not totals.are_apart
+        blocks = totals.parts[number] if totals is not None and has_sums else launch.blocks
+        for stage in range(facts.stages + 1) if is_split else (facts.stages,):
+            kernels.launch(build, launch.kernel, blocks, fields(chunk=launch.chunk, stage=stage))
+        if totals is not None and totals.are_apart:
+            packed = fields(chunk=totals.chunks[number], stage=0)
+            kernels.launch(build, "totals", totals.parts[number] * totals.columns, packed)
+    if totals is not None:
+        totals.join(build, kernels, outputs.totals)
+
+
+class _Totals(NamedTuple):
+    """Sums over rows, of which each launch has some parts: those of its blocks, or of some rows each."""
+
+    are_apart: bool
+    """Whether another kernel adds up the rows, of the numbers that each has."""
+    columns: int
+    """How many of its blocks share a part."""
+    chunks: Sequence[int]
+    """By launch, the rows of a part."""
+    parts: Sequence[int]
+    addresses: Sequence[Address]
+    length: int
+
+    @classmethod
+    def of(cls, build: ProgramBuilder, kernels: _Kernels, length: int, launches: Sequence[_Launch]) -> _Totals:
+        """Those of launches."""
+        # Threads that have complete vectors know of which positions: they add them up.
+        are_apart = not launches[0].team or launches[0].kernel.startswith("ragged")
+        columns = ceil_divide(length, BLOCK_SIZE) if are_apart else 1
+        most = max(_RESIDENT * build.facts.multiprocessors // columns, 1)
+        chunks = [ceil_divide(launch.rows, min(launch.rows, most)) for launch in launches]
+        parts = [
+            ceil_divide(launch.rows, chunk) if are_apart else min(launch.blocks, most)
+            for launch, chunk in zip(launches, chunks, strict=True)
         ]
-        targets = [result.address + launch.first * length * result.dtype.itemsize for result in results]
-        for stage in range(formula.stages + 1) if is_split else (formula.stages,):
-            packed = structs.rows(
-                results=_padded(targets, structs.results), sources=_padded(sources, structs.operands),
-                ends=_padded(ends, structs.operands), parts=address_of(parts), parameters=parameters, rows=launch.rows,
-                length=length, varying=varying, apart=apart, team=launch.team, splits=launch.splits,
-                chunk=launch.chunk, stage=stage, geometry=launch.geometry,
-            )  # fmt: skip
-            kernels.launch(build, launch.kernel, launch.blocks, packed)
+        sizes = [part * kernels.formula.facts.totals * length * kernels.dtype.compute.itemsize for part in parts]
+        buffer = build.allocate(sum(sizes))
+        addresses = [buffer.address + begin for begin in accumulate([0, *sizes[:-1]])]
+        return cls(are_apart, columns, chunks, parts, addresses, length)
+
+    def join(self, build: ProgramBuilder, kernels: _Kernels, results: Sequence[Buffer | None]) -> None:
+        """Launch the kernel that joins the parts."""
+        count = kernels.formula.facts.totals
+        packed = arguments.join_totals(
+            results=_padded([address_of(result) for result in results], kernels.structs.results),
+            sums=self.addresses[0], totals=count, parts=sum(self.parts), length=self.length,
+        )  # fmt: skip
+        blocks = count * ceil_divide(self.length, JOINED_COLUMNS)
+        build.launch(kernels.formula.family, f"totals_{kernels.dtype.value}", blocks, packed)
 
 
 def _in_vectors(build: ProgramBuilder, x: Operand, unit: int) -> Operand:
@@ -280,7 +374,14 @@ def _copied_once(build: ProgramBuilder, x: Operand) -> Operand:
 
 @lru_cache(maxsize=4096)
 def _launches(
-    shape: Dims, strides: tuple[Dims, ...], most: int, in_order: int, itemsize: int, unit: int, multiprocessors: int
+    shape: Dims,
+    strides: tuple[Dims, ...],
+    most: int,
+    in_order: int,
+    itemsize: int,
+    unit: int,
+    multiprocessors: int,
+    has_totals: bool,
 ) -> tuple[_Launch, ...]:
     """Launches over operands of these strides, of which their struct has room for the `most`.
 
@@ -291,7 +392,10 @@ def _launches(
     padding = ((0,) * len(dims),) * (most - len(strides))
     vectors = ceil_divide(length, unit)
     access = "scalar" if unit == 1 else "ragged" if length % unit else "vector"
-    in_registers = _in_registers(vectors, *_options(access, length, itemsize, in_order))
+    options, preferred = _options(access, length, itemsize, in_order)
+    if access == "vector" and has_totals:
+        options = options[:_VECTORS_WITH_TOTALS]
+    in_registers = _in_registers(vectors, options, preferred)
     team = power_of_two(ceil_divide(vectors, in_registers)) if in_registers else 0
     launches = []
     for piece in split(dims, strides):
@@ -409,5 +513,5 @@ def _step(dims: Dims, strides: Dims) -> int | None:
     return 0 if not dims else steps[0] if len(dims) == 1 else None
 
 
-def _padded(numbers: Sequence[Address | int], count: int) -> list[Address | int]:
+def _padded(numbers: Sequence[Value | int], count: int) -> list[Value | int]:
     return [*numbers, *[0] * (count - len(numbers))]

@@ -1,0 +1,52 @@
+"""What launches of an op of rows depend on."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+
+class RowFacts(NamedTuple):
+    """What is known of an op of rows besides its formula."""
+
+    results: int
+    """How many results have an element for each one of the first operand."""
+    passes: tuple[tuple[int, int], ...]
+    """The numbers that each pass joins, and those that follow from them once a row."""
+    rescaled: int
+    """A bit for each pass that kernels of long rows make together with the one before."""
+    absent: tuple[float | None, ...]
+    """By operand, the number in its place where it is left out; None where it cannot be."""
+    last_dim: bool = False
+    """Whether rows lie along the last dim; else calls choose the dim."""
+    vectors: int = 0
+    """A bit for each operand that has an element for each position in the row, which all rows share."""
+    adds_residual: bool = False
+    """Whether the last operand is a residual that may be left out; its sum with the first one is the last result."""
+    totals: int = 0
+    """How many further results are sums over all rows, each of which calls may ask for."""
+
+    @property
+    def has_plain_operands(self) -> bool:
+        """Whether all operands have the shape of the first one, and calls give each of them and the dim."""
+        is_plain = not self.last_dim and not self.adds_residual and not self.totals
+        return is_plain and all(number is None for number in self.absent)
+
+    @property
+    def outputs(self) -> int:
+        """The results of all kinds."""
+        return self.results + self.totals + self.adds_residual
+
+    @property
+    def stages(self) -> int:
+        """How often kernels read a long row before its results are computed."""
+        return len(self.passes) - self.rescaled.bit_count()
+
+    @property
+    def joined(self) -> int:
+        """To how many numbers all passes reduce a row."""
+        return sum(joins for joins, _ in self.passes)
+
+    @property
+    def known(self) -> int:
+        """These and those that follow from them, of which all results are computed."""
+        return sum(joins + finished for joins, finished in self.passes)

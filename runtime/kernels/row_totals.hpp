@@ -1,0 +1,149 @@
+// Sums over all rows of what their elements add, one for each position in the row: the totals of row formulas (see
+// row_formula.hpp), such as gradients of weights. Where threads have the same positions of all rows in registers, each
+// adds these up, and a block writes its sums. Else a kernel writes the numbers of each row, and another one computes
+// the elements again, a thread for each position of some rows. Last, a kernel joins the sums of all parts in their
+// order.
+#pragma once
+
+#include "row_vectors.hpp"
+
+namespace tallow {
+
+// What a thread has added up at the positions of its vectors.
+template <typename Functor, typename T, uint32_t N, uint32_t Vectors, bool Adds> struct TotalsInRegisters {
+    using Value = compute_type<T>;
+    static constexpr uint32_t totals = row_totals<Functor>;
+    Value sums[totals][Vectors][N] = {};
+
+    TALLOW_INLINE void add(uint32_t v, const Value (&outputs)[row_outputs<Functor>][N]) {
+#pragma unroll
+        for (uint32_t t = 0; t < totals; ++t)
+#pragma unroll
+            for (uint32_t i = 0; i < N; ++i)
+                sums[t][v][i] += outputs[Functor::results + t][i];
+    }
+    // Adds up over the teams of the block, and writes the sums of the block.
+    template <typename Arguments> TALLOW_INLINE void store(const Arguments& arguments, uint32_t team) const {
+        __shared__ Value staged[block_size * N];
+        const uint32_t together = team * N;
+#pragma unroll
+        for (uint32_t t = 0; t < totals; ++t) {
+            Value* const result =
+                pointer_to<Value>(arguments.totals) + (uint64_t{block_index()} * totals + t) * arguments.length;
+#pragma unroll
+            for (uint32_t v = 0; v < Vectors; ++v) {
+                synchronize_block();
+#pragma unroll
+                for (uint32_t i = 0; i < N; ++i)
+                    staged[thread_index() * N + i] = sums[t][v][i];
+                synchronize_block();
+                for (uint32_t c = thread_index(); c < together && v * together + c < arguments.length;
+                     c += block_size) {
+                    Value sum = 0;
+                    for (uint32_t place = c; place < block_size * N; place += together)
+                        sum += staged[place];
+                    result[v * together + c] = sum;
+                }
+            }
+        }
+    }
+};
+template <typename Functor, typename T, uint32_t N, uint32_t Vectors>
+struct TotalsInRegisters<Functor, T, N, Vectors, false> {
+    using Value = compute_type<T>;
+    TALLOW_INLINE void add(uint32_t, const Value (&)[row_outputs<Functor>][N]) const {
+    }
+};
+
+// Writes the numbers of a row, of which add_up_rows computes its elements.
+template <typename Functor, typename T, typename Arguments>
+TALLOW_INLINE void store_known(const Arguments& arguments, uint32_t number, const RowOf<T, Functor>& row) {
+    if (arguments.known == 0)
+        return;
+    compute_type<T>* const known = pointer_to<compute_type<T>>(arguments.known) + uint64_t{number} * Functor::known;
+#pragma unroll
+    for (uint32_t j = 0; j < Functor::known; ++j)
+        known[j] = row.known[j];
+}
+
+// A thread for each position of each part of `chunk` rows.
+template <typename Functor, typename T, typename Arguments> TALLOW_INLINE void add_up_rows(const Arguments& arguments) {
+    using Value = compute_type<T>;
+    constexpr uint32_t totals = row_totals<Functor>;
+    let_next_kernel_begin();
+    await_previous_kernel();
+    const uint32_t blocks = (arguments.length + block_size - 1) / block_size;
+    const uint32_t part = block_index() / blocks;
+    const uint32_t position = (block_index() - part * blocks) * block_size + thread_index();
+    if (position >= arguments.length)
+        return;
+    const uint32_t begin = part * arguments.chunk;
+    const uint32_t left = arguments.rows - begin;
+    const uint32_t end = begin + (left < arguments.chunk ? left : arguments.chunk);
+    Value sums[totals] = {};
+    RowOf<T, Functor> row = begin_row<Functor, T>(arguments);
+    for (uint32_t number = begin; number < end; ++number) {
+        uint64_t offsets[stored_operands<Functor>];
+        locate(arguments, number, offsets);
+        const Value* const known = pointer_to<const Value>(arguments.known) + uint64_t{number} * Functor::known;
+#pragma unroll
+        for (uint32_t j = 0; j < Functor::known; ++j)
+            row.known[j] = known[j];
+        Value elements[Functor::operands], outputs[row_outputs<Functor>];
+#pragma unroll
+        for (uint32_t k = 0; k < Functor::operands; ++k) {
+            const T* const source = pointer_to<const T>(arguments.sources[k]) + offsets[k];
+            elements[k] = is_absent<Functor>(k, arguments.sources[k])
+                              ? static_cast<Value>(absent_number<Functor>(k))
+                              : to_compute(source[arguments.varying >> k & 1 ? position : 0]);
+        }
+        Functor::template compute<T>(row, elements, static_cast<Value>(position), outputs);
+#pragma unroll
+        for (uint32_t t = 0; t < totals; ++t)
+            sums[t] += outputs[Functor::results + t];
+    }
+    Value* const result = pointer_to<Value>(arguments.totals) + uint64_t{part} * totals * arguments.length + position;
+#pragma unroll
+    for (uint32_t t = 0; t < totals; ++t)
+        result[uint64_t{t} * arguments.length] = sums[t];
+}
+
+// Joins the sums of the parts: blocks take turns at the totals, and the threads of one share out the parts of
+// `joined_columns` positions, of which a part has 32 bytes side by side.
+template <typename T, typename Arguments> TALLOW_INLINE void join_totals(const Arguments& arguments) {
+    using Value = compute_type<T>;
+    __shared__ Value shared[block_size];
+    let_next_kernel_begin();
+    await_previous_kernel();
+    const uint32_t total = block_index() % arguments.totals;
+    const uint32_t position = block_index() / arguments.totals * joined_columns + thread_index() % joined_columns;
+    const uint64_t result = arguments.results[total];
+    const bool is_valid = position < arguments.length && result != 0;
+    constexpr uint32_t rows = block_size / joined_columns;
+    const Value* const sums = pointer_to<const Value>(arguments.sums) + uint64_t{total} * arguments.length + position;
+    const uint64_t step = uint64_t{arguments.totals} * arguments.length;
+    Value sum = 0;
+    // Several loads are in flight together.
+    for (uint32_t first = thread_index() / joined_columns; first < arguments.parts; first += reduce_in_flight * rows) {
+        Value loaded[reduce_in_flight];
+#pragma unroll
+        for (uint32_t i = 0; i < reduce_in_flight; ++i) {
+            const uint32_t part = first + i * rows;
+            loaded[i] = is_valid && part < arguments.parts ? sums[part * step] : Value{0};
+        }
+#pragma unroll
+        for (uint32_t i = 0; i < reduce_in_flight; ++i)
+            sum += loaded[i];
+    }
+    shared[thread_index()] = sum;
+    synchronize_block();
+    for (uint32_t half = block_size / 2; half >= joined_columns; half /= 2) {
+        if (thread_index() < half)
+            shared[thread_index()] += shared[thread_index() + half];
+        synchronize_block();
+    }
+    if (thread_index() < joined_columns && is_valid)
+        pointer_to<T>(result)[position] = convert<T>(shared[thread_index()]);
+}
+
+} // namespace tallow
