@@ -1,7 +1,9 @@
-"""Calls whose arguments fit each other: the examples of the spec, as methods of storages, devices and tensors."""
+"""Calls whose arguments fit each other: the examples of the spec, and those of docstrings."""
 
 from __future__ import annotations
 
+import ast
+import doctest
 import inspect
 from collections.abc import Callable, Mapping
 from functools import cache
@@ -86,5 +88,44 @@ def of_tensors(method: str, parameters: Mapping[str, inspect.Parameter]) -> Base
             arguments[name] = repr(written[name]), lambda _, value=written[name]: value
         elif isinstance(parameters[name].default, str | float):
             arguments[name] = repr(parameters[name].default), lambda _, value=parameters[name].default: value
-    required = {name for name, each in parameters.items() if each.default is each.empty}
-    return Base((f"self of {method}", tensor("self")), arguments) if required <= arguments.keys() else None
+    is_whole = _required(parameters) <= arguments.keys()
+    return Base((f"self of {method}", tensor("self")), arguments) if is_whole else None
+
+
+def of_docs(function: Callable[..., Any], parameters: Mapping[str, inspect.Parameter]) -> Base | None:
+    """The first call of a function in the session of its docstring, on a device."""
+    setup = ""
+    for example in doctest.DocTestParser().get_examples(inspect.getdoc(function) or ""):
+        for node in ast.walk(ast.parse(example.source)):
+            match node:
+                case ast.Call(func=ast.Attribute(value=owner, attr=name)) if name == function.__name__:
+                    given = dict(zip(parameters, node.args, strict=False))
+                    given |= {part.arg: part.value for part in node.keywords if part.arg is not None}
+                    named = {name: part for name, part in given.items() if "VAR" not in parameters[name].kind.name}
+                    if _required(parameters) <= named.keys():
+                        arguments = {name: _evaluated(part, setup) for name, part in named.items()}
+                        return Base(_evaluated(owner, setup), arguments)
+        setup += example.source
+    return None
+
+
+def _required(parameters: Mapping[str, inspect.Parameter]) -> set[str]:
+    return {name for name, each in parameters.items() if each.default is each.empty and "VAR" not in each.kind.name}
+
+
+def _evaluated(expression: ast.expr, setup: str) -> tuple[str, Maker]:
+    """An expression after the statements before it, with its tensors on a device."""
+    text = ast.unparse(expression)
+
+    def make(device: tallow.Device) -> Any:
+        names: dict[str, Any] = {"tl": tallow, "np": np}
+        exec(setup, names)
+        return _moved(eval(text, names), device)
+
+    return text, make
+
+
+def _moved(value: Any, device: tallow.Device) -> Any:
+    if isinstance(value, tallow.Tensor):
+        return value.to_device(device)
+    return type(value)(_moved(part, device) for part in value) if type(value) in (list, tuple) else value
