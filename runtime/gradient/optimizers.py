@@ -2,36 +2,29 @@
 
 from __future__ import annotations
 
-import itertools
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, ClassVar, Final, NamedTuple, NoReturn
+from typing import TYPE_CHECKING, Any, ClassVar, Final, NoReturn
 
 from ...device import Device
 from ...dtype import DType
-from ..base.bounded_cache import BoundedCache
-from ..base.error import DeviceMismatch, DTypeMismatch, GradientError, InvalidArgument, ShapeMismatch, shown, type_name
+from ..base.error import DeviceMismatch, DTypeMismatch, GradientError, InvalidArgument, ShapeMismatch, type_name
 from ..base.unpicklable import Unpicklable
 from ..core.argument import REQUIRED, DefaultFloat, boolean, by_other_name
-from ..core.layout import Layout
-from ..helpers.batches import batches
-from ..tensor import Gradients, Tensor, stack
+from ..tensor import Gradients, Tensor
 from ..tensor import names as familiar
 from ..tensor.base import require_tensors
 from .node import opened
 from .parameters import RATE, SHORT_RATE, ParameterBatch, Parameters, betas_setting, number_setting, parameter_groups
 from .recording import no_grad
+from .state import load, require_same
 from .variable import Var
-
-__all__ = ["SGD", "Adam", "AdamW", "Group", "Optimizer", "clip_by_norm"]
 
 # Their defaults differ from the same numbers in a call, which has one of two names.
 _RATE_OF_SGD: Final = DefaultFloat(0.01)
 _RATE_OF_ADAM: Final = DefaultFloat(1e-3)
 _STEPS: Final = "steps"
 _NESTEROV: Final = "nesterov"
-# The most elements of gradients that are scaled together: beside the time that more take, that of a launch is none.
-_MOST_TOGETHER: Final = 1 << 24
 
 
 # A copy would change nothing, as the state of an optimiser belongs to its own parameters.
@@ -251,28 +244,11 @@ class Optimizer(Unpicklable, ABC):
         it was: then nothing has changed.
         """
         own = self._state()
-        if not isinstance(tensors, Mapping):
-            raise InvalidArgument("load_state", f"tensors must be a dict of tensors by name, not {shown(tensors)}")
-        for words, names in (("lacks", own.keys() - tensors.keys()), ("has", tensors.keys() - own.keys())):
-            if names:
-                reason = f"the state {words} {min(map(shown, names))}"
-                raise InvalidArgument("load_state", f"{reason}; load one of the same parameters and kind of optimiser")
-        for name, part in own.items():
-            require_tensors("load_state", **{name: tensors[name]})
-            if tensors[name].shape != part.shape:
-                reason = f"'{name}' is of a parameter of another shape; load a state of the same parameters"
-                raise ShapeMismatch("load_state", (part.shape, tensors[name].shape), reason)
-            if tensors[name].dtype is not part.dtype:
-                dtypes = part.dtype, tensors[name].dtype
-                reason = f"'{name}' is of a parameter of {dtypes[0].value}, and has {dtypes[1].value}"
-                raise DTypeMismatch("load_state", dtypes, reason)
+        require_same("load_state", own, tensors, "load one of the same parameters and kind of optimiser")
         if self._steps_index is not None:
             for _, batch in self._batches:
                 _require_one_count(batch.names, tensors)
-        with no_grad():
-            loaded = {name: tensors[name].detach().to(part.device) for name, part in own.items()}
-            for name, part in own.items():
-                part.copy_(loaded[name])
+        load(own, tensors)
 
     def _state(self) -> dict[str, Tensor]:
         """Views of the state by name."""
@@ -434,78 +410,3 @@ def _require_one_count(names: Sequence[str], tensors: Mapping[str, Tensor]) -> N
                 f"'{first}' made {counts[first]:g} steps and '{name}' {steps:g}, and their group counts both as one"
             )
             raise InvalidArgument("load_state", f"{reason}; group parameters as they were when the state was saved")
-
-
-def clip_by_norm(gradients: Gradients, max_norm: float) -> Tensor:
-    """Scale gradients so that their norm, of all of them together, is at most `max_norm`; give the norm before.
-
-    The norm is a tensor of rank 0 in the compute dtype, and nothing is read from the device. Gradients of one device.
-    Small ones are joined first, so that their number hardly counts. Where the gradients are recorded, so is all that is
-    made of them. InvalidArgument for a norm that is not above 0. As torch.nn.utils.clip_grad_norm_.
-
-    >>> w = tl.Var(tl.Tensor([1.0, 2.0]))
-    >>> grads = (w * w).sum().backward()
-    >>> tl.optim.clip_by_norm(grads, 1.0).item()
-    4.4721360206604
-    >>> grads[w]
-    Tensor([0.4472, 0.8944], dtype=f32)
-    """
-    op = "clip_by_norm"
-    if not isinstance(gradients, Gradients):
-        raise InvalidArgument(op, f"gradients are what loss.backward() gives, not of type {type_name(gradients)}")
-    limit = number_setting(op, "max_norm", max_norm)
-    if not limit:
-        raise InvalidArgument(op, "max_norm is above 0; leave the step out to change nothing")
-    if not gradients._of:
-        raise GradientError(op, "there are no gradients; those of a loss that depends on a Var have some")
-    found = [it if it._layout.is_contiguous else it.contiguous() for it in gradients._of.values()]
-    key = tuple([part for it in found for part in (it._layout.number, it._storage.inner.dtype)])
-    joined = [(batch, batch.join(found)) for batch in _batches.get(key) or _batches.keep(key, _batches_of(found))]
-    compute = max((flat.dtype.compute for _, flat in joined), key=lambda dtype: dtype.itemsize)
-    norms = [flat.to_dtype(flat.dtype.compute).norm().to_dtype(compute) for _, flat in joined]
-    total = stack(norms).norm() if len(norms) > 1 else norms[0]
-    # As in PyTorch, a norm of 0 divides nothing.
-    scale = (limit / (total + 1e-6)).clamp(0.0, 1.0)
-    for batch, flat in joined:
-        each = (flat.to_dtype(flat.dtype.compute) * scale.to_dtype(flat.dtype.compute)).to_dtype(flat.dtype)
-        for place, layout in zip(batch.places, batch.parts, strict=True):
-            found[place] = Tensor._new(each._storage, layout)
-    gradients._of = dict(zip(gradients._of, found, strict=True))
-    return total
-
-
-class _Joined(NamedTuple):
-    """Gradients whose elements are one vector. One of many elements is alone, and is not copied."""
-
-    places: tuple[int, ...]
-    """Which of the gradients they are."""
-    first: Layout
-    others: tuple[Layout, ...]
-    whole: Layout
-    """That of the vector."""
-    parts: tuple[Layout, ...]
-    """How each gradient lies in it."""
-
-    def join(self, gradients: Sequence[Tensor]) -> Tensor:
-        """The vector."""
-        first, *others = [gradients[place]._storage for place in self.places]
-        return Tensor._new(first.cat(self.first, tuple(others), self.others, 0) if others else first, self.whole)
-
-
-# By the layouts and the dtypes of gradients.
-_batches: Final[BoundedCache[tuple[object, ...], tuple[_Joined, ...]]] = BoundedCache(1 << 6)
-
-
-def _batches_of(gradients: Sequence[Tensor]) -> tuple[_Joined, ...]:
-    def joined(places: Sequence[int]) -> _Joined:
-        tensors = [gradients[place] for place in places]
-        first, *others = flat = [tensor.flatten()._layout for tensor in tensors]
-        whole = Layout.contiguous((sum(layout.elem_count for layout in flat),)) if others else first
-        starts = itertools.accumulate((layout.elem_count for layout in flat), initial=0)
-        parts = [Layout.contiguous(tensor.shape, start) for tensor, start in zip(tensors, starts, strict=False)]
-        return _Joined(tuple(places), first, tuple(others), whole, tuple(parts))
-
-    sizes = [gradient.elem_count for gradient in gradients]
-    dtypes = [gradient.dtype for gradient in gradients]
-    together = batches(range(len(gradients)), dtypes.__getitem__, sizes.__getitem__, _MOST_TOGETHER)
-    return tuple(map(joined, together))

@@ -13,7 +13,7 @@ import tallow as tl
 from tallow import Device, GradientError, InvalidArgument, ShapeMismatch, Tensor, Var, optim
 from tallow.runtime.base.bounded_cache import BoundedCache
 from tallow.runtime.base.error import TallowError
-from tallow.runtime.gradient import optimizers
+from tallow.runtime.gradient import scaling
 from tallow.storage import Storage
 
 Make = Callable[[Any], optim.Optimizer]
@@ -233,8 +233,8 @@ def test_clipped_gradients_have_gradients(device: Device) -> None:
 
 @pytest.mark.parametrize("most", [1 << 24, 6])
 def test_gradients_are_clipped_together(most: int, device: Device, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(optimizers, "_MOST_TOGETHER", most)
-    monkeypatch.setattr(optimizers, "_batches", BoundedCache(1))
+    monkeypatch.setattr(scaling, "_MOST_TOGETHER", most)
+    monkeypatch.setattr(scaling, "_batches", BoundedCache(1))
     calls: list[str] = []
     for name in ("cat", "binary_impl", "unary_impl", "reduce_op", "to_dtype"):
         method = getattr(Storage, name)
