@@ -148,6 +148,15 @@ def test_values_and_gradients_are_those_of_conversions() -> None:
     assert fused(numbers(3, dtype="bf16")).dtype is DType.BF16
 
 
+def test_backward_keeps_the_dtypes_of_forward() -> None:
+    w, b, x = tl.Var(numbers(3, 2)), tl.Var(numbers(2, dtype="bf16")), numbers(4, 3)
+    loss = (x @ w).sqr().sum() + (numbers(4, 2, dtype="bf16") + b).sqr().sum().float()
+    with tl.autocast("bf16"):
+        inside = loss.backward(keep=True)
+    outside = loss.backward()
+    assert inside[w].tolist() == outside[w].tolist() and inside[b].tolist() == outside[b].tolist()
+
+
 def test_a_variable_is_converted_once_until_it_changes() -> None:
     w, x = tl.Var(numbers(3, 3)), numbers(2, 3)
     optimizer = tl.optim.SGD([w], 0.5)
