@@ -258,7 +258,7 @@ def softshrink(name: str, x: Array, lambd: float) -> Array:
     """Extended."""
     value = decode(name, x)
     with np.errstate(all="ignore"):
-        return np.where(np.abs(value) <= lambd, 0 * value, value - np.copysign(EXTENDED(lambd), value))
+        return np.where(value > lambd, value - lambd, np.where(value < -lambd, value + lambd, 0 * value))
 
 
 def hardshrink(name: str, x: Array, lambd: float) -> Array:
