@@ -144,11 +144,11 @@ template <typename T, typename Value> TALLOW_INLINE T narrow(Value value) {
         return convert<T>(value);
 }
 
-// Calls visit(TypeOf<type>) for type k of a list.
-template <typename Visit> TALLOW_INLINE void visit_type(Types<>, uint32_t, Visit) {
+// Calls visit(TypeOf<type>{}) for type k of a list. NVRTC 13.0 takes no generic lambda, so visitors are structs.
+template <typename Visit> TALLOW_INLINE void visit_type(Types<>, uint32_t, const Visit&) {
 }
 template <typename First, typename... Others, typename Visit>
-TALLOW_INLINE void visit_type(Types<First, Others...>, uint32_t k, Visit visit) {
+TALLOW_INLINE void visit_type(Types<First, Others...>, uint32_t k, const Visit& visit) {
     if (k == 0)
         visit(TypeOf<First>{});
     else

@@ -37,13 +37,18 @@ constexpr uint32_t operand_bytes<Functor, T, typename VoidOf<typename Functor::O
     largest_type<typename Functor::Operands>;
 template <typename Functor, typename T, uint32_t N> using OperandVector = Registers<operand_bytes<Functor, T> * N>;
 
+template <typename T> struct OffsetPointer {
+    const T*& first;
+    uint64_t offset;
+    template <typename Type> TALLOW_INLINE void operator()(TypeOf<Type>) const {
+        first = reinterpret_cast<const T*>(reinterpret_cast<const Type*>(first) + offset);
+    }
+};
+
 // Element `offset` of operand k. Elements of another type than T are read as such by visit_type.
 template <typename Functor, typename T> TALLOW_INLINE const T* operand_at(const T* first, uint32_t k, uint64_t offset) {
     if constexpr (has_types<Functor>) {
-        visit_type(typename Functor::Operands{}, k, [&](auto type) {
-            using Type = typename decltype(type)::type;
-            first = reinterpret_cast<const T*>(reinterpret_cast<const Type*>(first) + offset);
-        });
+        visit_type(typename Functor::Operands{}, k, OffsetPointer<T>{first, offset});
         return first;
     } else {
         return first + offset;
@@ -74,12 +79,12 @@ template <typename T, uint32_t N> TALLOW_INLINE void store_elements(T* elements,
     }
 }
 
-// N elements of operand k of any type, or one repeated. Ragged ones lie anywhere, and `left` of them exist.
-template <typename Functor, typename T, uint32_t N, bool Ragged>
-TALLOW_INLINE OperandVector<Functor, T, N> load_typed(uint32_t k, const T* first, bool is_number, uint32_t left) {
-    OperandVector<Functor, T, N> vector{};
-    visit_type(typename Functor::Operands{}, k, [&](auto type) {
-        using Type = typename decltype(type)::type;
+template <uint32_t N, bool Ragged, typename Vector> struct LoadTyped {
+    Vector& vector;
+    const void* first;
+    bool is_number;
+    uint32_t left;
+    template <typename Type> TALLOW_INLINE void operator()(TypeOf<Type>) const {
         const Type* const elements = reinterpret_cast<const Type*>(first);
         if (N > 1 && is_number) {
             const Type element = *elements;
@@ -95,9 +100,28 @@ TALLOW_INLINE OperandVector<Functor, T, N> load_typed(uint32_t k, const T* first
             for (uint32_t i = 0; i < N; ++i)
                 put_element(vector, i, i < count ? elements[i] : Type{});
         }
-    });
+    }
+};
+
+// N elements of operand k of any type, or one repeated. Ragged ones lie anywhere, and `left` of them exist.
+template <typename Functor, typename T, uint32_t N, bool Ragged>
+TALLOW_INLINE OperandVector<Functor, T, N> load_typed(uint32_t k, const T* first, bool is_number, uint32_t left) {
+    using Vector = OperandVector<Functor, T, N>;
+    Vector vector{};
+    visit_type(typename Functor::Operands{}, k, LoadTyped<N, Ragged, Vector>{vector, first, is_number, left});
     return vector;
 }
+
+template <typename Value, uint32_t N, typename Vector> struct HideVector {
+    Vector& vector;
+    template <typename Type> TALLOW_INLINE void operator()(TypeOf<Type>) const {
+        if constexpr (sizeof(Type) < sizeof(Value)) {
+#pragma unroll
+            for (uint32_t word = 0; word < (sizeof(Type) * N + 3) / 4; ++word)
+                vector.values[word] = opaque(vector.values[word]);
+        }
+    }
+};
 
 // The same vector of operand k, of which compilers know nothing any more. They would keep what a pass has computed of
 // elements to the next one, such as floats of elements of 16 bits, and unpack those of all vectors at once.
@@ -105,14 +129,8 @@ template <typename Functor, typename T, uint32_t N>
 TALLOW_INLINE const OperandVector<Functor, T, N>& packed([[maybe_unused]] uint32_t k,
                                                          OperandVector<Functor, T, N>& vector) {
     if constexpr (has_types<Functor>)
-        visit_type(typename Functor::Operands{}, k, [&](auto type) {
-            using Type = typename decltype(type)::type;
-            if constexpr (sizeof(Type) < sizeof(compute_type<T>)) {
-#pragma unroll
-                for (uint32_t word = 0; word < (sizeof(Type) * N + 3) / 4; ++word)
-                    vector.values[word] = opaque(vector.values[word]);
-            }
-        });
+        visit_type(typename Functor::Operands{}, k,
+                   HideVector<compute_type<T>, N, OperandVector<Functor, T, N>>{vector});
     else if constexpr (sizeof(T) < sizeof(compute_type<T>))
         vector = opaque(vector);
     return vector;
@@ -141,6 +159,15 @@ constexpr uint32_t vectors_in_flight =
         ? reduce_in_flight / 2
         : (N == 1 ? 2 : 1) * (Functor::operands == 1 || rescaled_passes<Functor> != 0 ? 2 : 1) * reduce_in_flight / 2;
 
+template <typename Value, typename Vector> struct TakeElement {
+    const Vector& vector;
+    uint32_t i;
+    Value& element;
+    template <typename Type> TALLOW_INLINE void operator()(TypeOf<Type>) const {
+        element = convert<Value>(to_compute(take_element<Type>(vector, i)));
+    }
+};
+
 // Element i of each operand, in the compute type.
 template <typename Functor, typename T, uint32_t N>
 TALLOW_INLINE void take_elements(const OperandVector<Functor, T, N> (&vectors)[Functor::operands], uint32_t i,
@@ -148,10 +175,8 @@ TALLOW_INLINE void take_elements(const OperandVector<Functor, T, N> (&vectors)[F
 #pragma unroll
     for (uint32_t k = 0; k < Functor::operands; ++k) {
         if constexpr (has_types<Functor>)
-            visit_type(typename Functor::Operands{}, k, [&](auto type) {
-                using Type = typename decltype(type)::type;
-                elements[k] = convert<compute_type<T>>(to_compute(take_element<Type>(vectors[k], i)));
-            });
+            visit_type(typename Functor::Operands{}, k,
+                       TakeElement<compute_type<T>, OperandVector<Functor, T, N>>{vectors[k], i, elements[k]});
         else
             elements[k] = to_compute(take_element<T>(vectors[k], i));
     }
@@ -290,6 +315,14 @@ TALLOW_INLINE RowVector<T, N> narrow_vector(const Value (&numbers)[N]) {
     return vector;
 }
 
+template <typename Value, uint32_t N> struct StoreVector {
+    const Value (&numbers)[N];
+    uint64_t result, first;
+    template <typename Type> TALLOW_INLINE void operator()(TypeOf<Type>) const {
+        store_elements<Type, N>(pointer_to<Type>(result) + first, narrow_vector<Type, N>(numbers));
+    }
+};
+
 // Writes a vector of each result, `first` elements from its beginning.
 template <typename Functor, typename T, uint32_t N, typename Arguments>
 TALLOW_INLINE void store_vectors(const Arguments& arguments, const compute_type<T> (&results)[row_outputs<Functor>][N],
@@ -297,32 +330,39 @@ TALLOW_INLINE void store_vectors(const Arguments& arguments, const compute_type<
 #pragma unroll
     for (uint32_t r = 0; r < Functor::results; ++r) {
         if constexpr (has_types<Functor>)
-            visit_type(typename Functor::Results{}, r, [&](auto type) {
-                using Type = typename decltype(type)::type;
-                store_elements<Type, N>(pointer_to<Type>(arguments.results[r]) + first,
-                                        narrow_vector<Type, N>(results[r]));
-            });
+            visit_type(typename Functor::Results{}, r,
+                       StoreVector<compute_type<T>, N>{results[r], arguments.results[r], first});
         else
             store_registers(pointer_to<T>(arguments.results[r]) + first, round_vector<T, N>(results[r]));
     }
 }
+template <typename Value, uint32_t N, bool Narrows> struct StoreBefore {
+    const Value (&numbers)[N];
+    uint64_t result, first;
+    uint32_t index, length;
+    template <typename Type> TALLOW_INLINE void operator()(TypeOf<Type>) const {
+        Type* const elements = pointer_to<Type>(result) + first;
+#pragma unroll
+        for (uint32_t i = 0; i < N; ++i) {
+            if (index + i < length) {
+                if constexpr (Narrows)
+                    elements[index + i] = narrow<Type>(numbers[i]);
+                else
+                    elements[index + i] = convert<Type>(numbers[i]);
+            }
+        }
+    }
+};
+
 // Writes those of a vector of result r that are before the end of the row.
 template <typename Functor, typename T, uint32_t N>
 TALLOW_INLINE void store_before(uint32_t r, uint64_t result, const compute_type<T> (&numbers)[N], uint64_t first,
                                 uint32_t index, uint32_t length) {
-    const auto store = [&](auto* elements, auto round) {
-#pragma unroll
-        for (uint32_t i = 0; i < N; ++i)
-            if (index + i < length)
-                elements[first + (index + i)] = round(numbers[i]);
-    };
+    const StoreBefore<compute_type<T>, N, has_types<Functor>> store{numbers, result, first, index, length};
     if constexpr (has_types<Functor>)
-        visit_type(typename Functor::Results{}, r, [&](auto type) {
-            using Type = typename decltype(type)::type;
-            store(pointer_to<Type>(result), [](compute_type<T> number) { return narrow<Type>(number); });
-        });
+        visit_type(typename Functor::Results{}, r, store);
     else
-        store(pointer_to<T>(result), [](compute_type<T> number) { return convert<T>(number); });
+        store(TypeOf<T>{});
 }
 
 // The bytes of elements side by side of operand k.
