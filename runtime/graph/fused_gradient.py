@@ -18,7 +18,7 @@ from ..core.layout import Layout
 from ..core.shape import Shape
 from ..program.fused_function import FusedFunction, Source, Step
 from ..program.fused_kernels import excess, kernels_of
-from .traced import Trace, TracedNumber, TracedStorage, TracedTensor
+from .traced import Trace, TracedNumber, TracedStorage, TracedTensor, operand_names, vector_along
 
 _Key: TypeAlias = "tuple[FusedFunction, tuple[int, ...], tuple[Layout | None, ...]]"
 _DERIVATIVES: Final = {**DERIVATIVES, **SECOND_DERIVATIVES}
@@ -164,8 +164,8 @@ class _Derivation:
         gradients = [self._gradients.get(name) for name in step.names]
         if gradients == [None] * len(gradients):
             return
-        if len(gradients) > 1 or (step.dim is not None and len(step.operands) > 1):
-            raise _NotFused
+        if len(gradients) > 1 or (step.dim is not None and not self._needed.isdisjoint(step.operands[1:])):
+            raise _NotFused  # Gradients of vectors along rows are sums over these.
         for place, gradient in self._contributions(step, gradients[0]):
             self._add(step.operands[place], step.layouts[place], gradient)
 
@@ -207,16 +207,37 @@ class _Derivation:
     def _of_row(self, step: Step, g: Any) -> Any:
         """The gradient of the operand of a row op."""
         method = f"{step.op.value}_gradient"
-        if method not in ROWS or ROWS[method].results != 1:
+        facts = ROWS.get(method)
+        if facts is None or facts.results != 1 or step.dim is None:
             raise _NotFused
+        operands = ["x", *operand_names(step.op.value)[1:]][: len(step.operands)]
+        of_gradient, totals = operand_names(method), facts.totals
         arguments: list[Any] = []
-        for name in [*inspect.signature(getattr(Storage, method)).parameters][1:]:
+        for name in inspect.signature(getattr(Storage, method)).parameters:
+            if name == "self" or name.endswith("layout"):
+                continue
             if name == "dim":
                 arguments.append(step.dim)
-            elif not name.endswith("layout"):
-                part = self._part(step, ["x"], name)
-                arguments += [part._storage, part._layout] if isinstance(part, TracedTensor) else [part]
-        return g._new(getattr(g._storage, method)(g._layout, *arguments), g._layout.dense)
+            elif name in of_gradient:
+                is_absent = name not in ("output", *operands) or self._is_number(step, operands, name)
+                part = None if is_absent else self._part(step, operands, name)
+                is_vector = facts.vectors >> of_gradient.index(name) & 1
+                if part is None:
+                    arguments += [None, None]
+                else:
+                    layout = part._layout
+                    arguments += [part._storage, vector_along(layout, step.dim) if is_vector else layout]
+            elif totals:
+                arguments.append(False)
+                totals -= 1
+            else:
+                arguments.append(self._part(step, [], name))
+        result = getattr(g._storage, method)(g._layout, *arguments)
+        return g._new(result[0] if isinstance(result, tuple) else result, g._layout.dense)
+
+    def _is_number(self, step: Step, operands: Sequence[str], name: str) -> bool:
+        """Return True if an operand of an op of rows was left out."""
+        return name in operands and step.operands[operands.index(name)] in self._function.numbers
 
     def gradient(self) -> FusedGradient:
         """The function that computes the gradients, of the tensors that it needs."""

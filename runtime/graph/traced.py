@@ -17,7 +17,7 @@ import numpy as np
 from ...device import Device
 from ...dtype import DType
 from ...kernels.constants import ELEMENTWISE_METHODS, ROWS
-from ...op import MethodOp
+from ...op import BinaryOp, MethodOp
 from ...storage import Storage
 from ...storage.base import require_same_dtype
 from ..base.error import FusionError, ShapeMismatch, UnsupportedDType
@@ -51,6 +51,12 @@ _CHANGES_SHAPE: Final = (
     "do it to the arguments of the function or to its result",
 )
 _FOREIGN: Final = ("is given a tensor that is no argument of the function", "make it one")
+
+
+def operand_names(method: str) -> list[str]:
+    """The names of the operands of a storage method, of which the first one is the storage itself."""
+    names = inspect.signature(getattr(Storage, method)).parameters
+    return [name for name in names if name == "self" or f"{name}_layout" in names]
 
 
 class Trace:
@@ -128,6 +134,11 @@ class Trace:
             known = self._computed[step] = step._replace(name=f"{self._prefix}v{len(self.steps)}")
             self.steps.append(known)
         return known
+
+    def parameters(self, op: MethodOp, dtype: DType, numbers: Mapping[str, Any]) -> tuple[str, ...]:
+        """The names of the parameters of an op of operands of a dtype."""
+        checks = [(value, partial(argument.number, op.value, name)) for name, value in numbers.items()]
+        return tuple([self.number(value, dtype.compute, check) for value, check in checks])
 
     def function(self, tensors: Sequence[TracedTensor]) -> FusedFunction:
         """Describe the function that computes tensors."""
@@ -214,15 +225,13 @@ class TracedStorage(Storage):
             return False
 
     def _traced(self, method: str, arguments: Mapping[str, Any]) -> Any:
-        """The result of a storage method, or a tuple of several, after the checks that the method makes."""
+        """The result of an elementwise storage method, after the checks that the method makes."""
         trace = self.inner.trace
         storages: list[TracedStorage] = [self]
         layouts: list[Layout] = []
         numbers: dict[str, Any] = {}
         op: Any = arguments["op"] if "op" in arguments else MethodOp(method)
         target: DType | None = None
-        dim: int | None = None
-        results = ROWS[method].results if method in ROWS else 1
         for name, value in arguments.items():
             if isinstance(value, TracedStorage):
                 storages.append(value)
@@ -232,8 +241,6 @@ class TracedStorage(Storage):
                 layouts.append(value)
             elif isinstance(value, DType):
                 target = value
-            elif name == "dim" and method in ROWS:
-                dim = argument.integer(op.value, name, value)
             elif value is not op:
                 numbers[name] = value
         first, *others = storages[1:] if op.moves else storages
@@ -244,17 +251,56 @@ class TracedStorage(Storage):
             check.keeps_parts(op.value, self, target)
         require_same_dtype(op.value, first, *others)
         check.same_shape(op.value, *layouts)
-        if dim is not None:
-            check.dim_in_range(op.value, layouts[0], dim)
         dtype = op.result_of(first.dtype) if target is None else target
         operands = tuple([storage.named(layout) for storage, layout in zip(storages, layouts, strict=True)])
-        compute = first.dtype.compute
-        parameters = tuple(
-            [trace.number(each, compute, partial(argument.number, op.value, name)) for name, each in numbers.items()]
+        parameters = trace.parameters(op, first.dtype, numbers)
+        step = trace.step(Step("", op, operands, tuple(layouts), parameters, first.dtype, dtype))
+        return self.made(trace, dtype, name=step.name, shape=step.shape)
+
+    def _traced_row(self, method: str, arguments: Mapping[str, Any]) -> Any:
+        """The result of an op of rows, or a tuple of several, after the checks that the method makes."""
+        trace, op, facts, numbers = self.inner.trace, MethodOp(method), ROWS[method], dict(arguments)
+        x, layout = self, numbers.pop("layout")
+        others = [(numbers.pop(name), numbers.pop(f"{name}_layout")) for name in operand_names(method)[1:]]
+        storages = [storage for storage, _ in others if storage is not None]
+        if not all(isinstance(storage, TracedStorage) for storage in storages):
+            trace.refuse(_FOREIGN)
+        x._require_dtype(op, op.dtypes)
+        require_same_dtype(op.value, x, *storages)
+        vectors = [shown for k, (_, shown) in enumerate(others, 1) if facts.vectors >> k & 1]
+        check.same_shape(
+            op.value, layout, *[shown for _, shown in others if shown is not None and shown not in vectors]
         )
-        step = trace.step(Step("", op, operands, tuple(layouts), parameters, first.dtype, dtype, dim, results))
-        made = tuple([self.made(trace, dtype, name=name, shape=step.shape) for name in step.names])
-        return made if results > 1 else made[0]
+        if facts.last_dim:
+            check.has_last_dim(op.value, layout)
+            dim = layout.rank - 1
+        else:
+            dim = argument.integer(op.value, "dim", numbers.pop("dim"))
+            check.dim_in_range(op.value, layout, dim)
+        for vector in vectors:
+            check.along_dim(op.value, layout, vector, dim)
+        if any(numbers.pop(name) for name in [*numbers][: facts.totals]):
+            trace.refuse(("adds up rows", "do it outside of the fused function"))
+        sums: list[TracedStorage] = []
+        if facts.adds_residual:
+            residual, residual_layout = others.pop()
+            if residual is not None:
+                x = x._traced("binary_impl", {"op": BinaryOp.ADD, "rhs": residual, "l": layout, "r": residual_layout})
+                layout = layout.dense
+                sums.append(x)
+        names, layouts = [x.named(layout)], [layout]
+        for (storage, shown), absent in zip(others, facts.absent[1:], strict=True):
+            if storage is None:
+                # The number that changes nothing.
+                names.append(trace.number(absent, x.dtype, float))
+                layouts.append(layout.repeated)
+            else:
+                names.append(storage.named(shown := _along(shown, layout.shape, dim)))
+                layouts.append(shown)
+        parameters = trace.parameters(op, x.dtype, numbers)
+        step = trace.step(Step("", op, tuple(names), tuple(layouts), parameters, x.dtype, x.dtype, dim, facts.results))
+        made = tuple([self.made(trace, x.dtype, name=name, shape=step.shape) for name in step.names])
+        return (*made, *sums) if facts.outputs > 1 else made[0]
 
     def _require_dtype(self, op: Any, dtypes: frozenset[DType]) -> None:
         if self.dtype not in dtypes:
@@ -262,10 +308,23 @@ class TracedStorage(Storage):
             raise UnsupportedDType(op.value, self.dtype, self.device.backend, op.unsupported, advice)
 
 
+def _along(layout: Layout, shape: Shape, dim: int) -> Layout:
+    """A layout in a shape of rows along a dim, where it may be that of a vector along them."""
+    if layout.rank == len(shape):
+        return layout
+    return Layout(shape, [layout.strides[0] if axis == dim else 0 for axis in range(len(shape))], layout.start_offset)
+
+
+def vector_along(layout: Layout, dim: int) -> Layout:
+    """The layout of a vector that `_along` repeats."""
+    return Layout(layout.shape[dim : dim + 1], layout.strides[dim : dim + 1], layout.start_offset)
+
+
 def _kept(method: str) -> Callable[..., Any]:
     code = getattr(Storage, method).__code__
     names = code.co_varnames[1 : code.co_argcount]
-    return lambda self, *given: self._traced(method, dict(zip(names, given, strict=True)))
+    trace = TracedStorage._traced_row if method in ROWS else TracedStorage._traced
+    return lambda self, *given: trace(self, method, dict(zip(names, given, strict=True)))
 
 
 def _refused(method: str) -> Callable[..., NoReturn]:
@@ -274,7 +333,7 @@ def _refused(method: str) -> Callable[..., NoReturn]:
 
 for _name, _method in inspect.getmembers(Storage, inspect.isfunction):
     if not _name.startswith("_"):
-        _is_kept = _name in ELEMENTWISE_METHODS or (_name in ROWS and ROWS[_name].has_plain_operands)
+        _is_kept = _name in ELEMENTWISE_METHODS or _name in ROWS
         setattr(TracedStorage, _name, (_kept if _is_kept else _refused)(_name))
 
 

@@ -30,6 +30,9 @@ GRADIENTS: Final[list[Compute]] = [
     lambda x, y: x.silu() * y,
     lambda x, y: ((x * y).softmax(-1), x - y),
     lambda x, y: x.log_softmax(-1) + y * 3,
+    lambda x, y: x.rms_norm().silu() * y,
+    lambda x, y: (x + y).layer_norm(),
+    lambda x, y: x.layer_norm(residual=y)[0].gelu() + y,
     *[lambda x, y, name=name: getattr(x * y, name)(-1) + x for name in ROW_METHODS if not name.endswith("gradient")],
 ]
 
@@ -123,7 +126,10 @@ def test_what_gradients_need_must_not_be_overwritten() -> None:
 
 
 def test_ops_are_recorded_one_by_one_where_gradients_are_sums() -> None:
-    """Of a row that is computed with and then broadcast."""
+    """Of a row that is computed with and then broadcast, and of weights."""
+    normed = tl.fuse(lambda x, weight: x.rms_norm(weight) * 2)
+    assert normed(variables()[0], tl.Var(Tensor([1.0] * 8)).to_dtype("f64"))._storage.inner.name == "mul"
+    assert normed(variables()[0], Tensor([1.0] * 8).to_dtype("f64"))._storage.inner.name == "<lambda>"
     scaled = tl.fuse(lambda x, y: x * (y * y))
     x, y = variables()
     row = y.narrow(0, 0, 1)

@@ -129,9 +129,11 @@ def test_fused_rows_give_the_bits_of_their_ops(gpu: Any, seed: int) -> None:
 
 
 def traced(function: Compute, *shapes: Sequence[int], dtype: str = "f32") -> FusedFunction:
-    """What a function of tensors of some shapes computes, broadcast to the first shape."""
+    """What a function of tensors of some shapes computes, broadcast to the first shape, and of vectors."""
     trace = Trace("composed", tl.Device.cpu(), ())
-    tensors = [Tensor(np.zeros(shape), dtype=dtype).broadcast_as(shapes[0]) for shape in shapes]
+    tensors = [
+        Tensor(np.zeros(shape), dtype=dtype).broadcast_as(shapes[0] if len(shape) > 1 else shape) for shape in shapes
+    ]
     made = function(*trace.stand_ins(tensors))
     return trace.function(made if isinstance(made, tuple) else [made])
 
@@ -141,6 +143,60 @@ def launched(function: FusedFunction) -> list[str]:
     tensors = [Operand(Stored(DType.F32, 1 << 20), layout) for layout in function.tensors]
     numbers = [Parameter(len(tensors) + place) for place in range(len(function.computed_numbers))]
     return [name.partition("f32_")[2] for name in kernels(built(fused.fused, function, *tensors, *numbers))]
+
+
+NORMS: Final[list[Compute]] = [
+    lambda x, y, weight: x.rms_norm(weight).silu() * y,
+    lambda x, y, weight: (x + y).layer_norm().to_dtype("bf16"),
+    lambda x, y, weight: x.layer_norm(weight, weight * 2).gelu() + y,
+    lambda x, y, weight: x.rms_norm(weight * 2, residual=y),
+    lambda x, y, weight: x.layer_norm(None, weight, residual=y)[0].softmax(-1),
+]
+
+
+def compared(device: tl.Device, function: Compute, dtype: str, shape: tuple[int, ...]) -> list[tuple[Any, Any]]:
+    """What a function of two tensors and a weight gives fused and op by op, and its gradients, as f64."""
+    normal = np.random.default_rng(0)
+    shapes = shape, shape, shape[-1:]
+    x, y, weight = (Tensor(normal.standard_normal(each), device=device).to_dtype(dtype) for each in shapes)
+    pairs = []
+    for of in (tl.fuse(function), function):
+
+        def several(*arguments: Tensor, of: Compute = of) -> Sequence[Tensor]:
+            results: Any = of(*arguments, weight)
+            return results if isinstance(results, tuple) else (results,)
+
+        outputs = [*several(x, y), *gradients(several, [x, y], 0)]
+        pairs.append([output.to_dtype("f64").numpy() for output in outputs])
+    return [*zip(*pairs, strict=True)]
+
+
+@pytest.mark.parametrize("dtype", ["f32", "bf16", "f64"])
+@pytest.mark.parametrize("function", NORMS)
+def test_fused_norms_give_the_bits_of_their_ops_on_the_cpu(
+    monkeypatch: pytest.MonkeyPatch, function: Compute, dtype: str
+) -> None:
+    for shape in ((3, 40), (2, 3, 33), (7,), (0, 5), (2, 0)):
+        for found, wanted in compared(tl.Device.cpu(), function, dtype, shape):
+            np.testing.assert_array_equal(found, wanted)
+    monkeypatch.setattr(CpuDevice, "has_fused_kernels", True)
+    for found, wanted in compared(tl.Device.cpu(), function, dtype, (3, 40)):
+        np.testing.assert_allclose(found, wanted, rtol=0, atol=ROUNDING[dtype] * np.abs(wanted).max(initial=0))
+
+
+@pytest.mark.parametrize(
+    ("number", "dtype"),
+    [
+        pytest.param(number, dtype, marks=[] if (number, dtype) == (3, "bf16") else pytest.mark.full)
+        for number in range(len(NORMS))
+        for dtype in ("f32", "bf16", "f64")
+    ],
+)
+def test_fused_norms(gpu: Any, number: int, dtype: str) -> None:
+    """The kernels of norms alone add up in another order."""
+    for shape in ((3, 64), (2, 33), (2, 5000)) if dtype == "f32" else ((3, 64),):
+        for found, wanted in compared(tl.Device(gpu), NORMS[number], dtype, shape):
+            np.testing.assert_allclose(found, wanted, rtol=0, atol=ROUNDING[dtype] * np.abs(wanted).max(initial=0))
 
 
 ROWS_OF_64: Final = (128, 64)
@@ -158,6 +214,11 @@ ONE_KERNEL: Final[list[Compute]] = [
 def test_maps_and_rows_of_one_dim_and_shape_are_one_kernel(function: Compute) -> None:
     for other in (ROWS_OF_64, (1, 64), (128, 1)):
         assert launched(traced(function, ROWS_OF_64, other)) == ["vector2"]
+
+
+@pytest.mark.parametrize("function", NORMS)
+def test_norms_and_the_maps_around_them_are_one_kernel(function: Compute) -> None:
+    assert launched(traced(function, ROWS_OF_64, ROWS_OF_64, (64,))) == ["vector2"]
 
 
 @pytest.mark.parametrize(

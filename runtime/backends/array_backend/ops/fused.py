@@ -33,14 +33,28 @@ class FusedOps:
     def row(
         self, build: ProgramBuilder, op: Any, operands: Sequence[Any], dim: int, numbers: Sequence[Any]
     ) -> tuple[Buffer, ...]:
-        """The results of a row op of operands along a dim."""
+        """The results of a row op of operands along a dim; one that was left out is None."""
         count, x = ROWS[op.value].results, operands[0]
-        results = [build.host(_row, number, op, *operands, dim, *numbers) for number in range(count)]
+        arguments = row_arguments(op, operands, dim, numbers)
+        results = [build.host(_row, number, op, *arguments) for number in range(count)]
         return tuple([build.buffer_of(result, x.dtype, x.layout.elem_count) for result in results])
 
     def element(self, build: ProgramBuilder, like: Buffer, number: Parameter, dtype: DType) -> Buffer:
         """A number of each call as one element, on the device of another buffer."""
         return build.buffer_of(build.host(_stored, like, number, dtype), dtype, 1)
+
+
+def row_arguments(op: Any, operands: Sequence[Any], dim: int, numbers: Sequence[Any]) -> list[Any]:
+    """What functions of row ops take, with no residual and no sums over rows."""
+    facts = ROWS[op.value]
+    given = [
+        operand.relaid(operand.shape[dim : dim + 1], operand.strides[dim : dim + 1])
+        if operand is not None and facts.vectors >> k & 1
+        else operand
+        for k, operand in enumerate(operands)
+    ]
+    residual, along = [None] * facts.adds_residual, [] if facts.last_dim else [dim]
+    return [*given, *residual, *along, *[False] * facts.totals, *numbers]
 
 
 def _stored(like: Any, number: complex, dtype: DType) -> Any:
@@ -74,12 +88,15 @@ def fused(build: ProgramBuilder, ops: FusedOps, function: FusedFunction, *given:
         return build.buffer_of(made, dtype, operands[0].layout.elem_count)
 
     for step in function.steps:
-        operands = [*map(operand, step.operands, step.layouts)]
         parameters = [values[name] for name in step.parameters]
         if step.dim is None:
+            operands = [*map(operand, step.operands, step.layouts)]
             buffers[step.name] = compute(step.op, operands, parameters, step.dtype)
         else:
-            made = ops.row(build, step.op, operands, step.dim, parameters)
+            # A number stands for an operand that was left out.
+            pairs = zip(step.operands, step.layouts, strict=True)
+            parts = [None if name in function.numbers else operand(name, layout) for name, layout in pairs]
+            made = ops.row(build, step.op, parts, step.dim, parameters)
             buffers |= zip(step.names, made, strict=True)
     fresh = {buffers[name] for step in function.steps for name in step.names}
     results: list[Buffer] = []

@@ -10,7 +10,7 @@ from .....op import ElementwiseOp
 from ....program.builder import ProgramBuilder
 from ....program.program import HostCall
 from ....program.values import Buffer, Parameter, dense
-from ...array_backend.ops.fused import FusedOps
+from ...array_backend.ops.fused import FusedOps, row_arguments
 from . import elementwise, native, native_copy, native_row
 
 if TYPE_CHECKING:
@@ -34,7 +34,9 @@ class HostOps(FusedOps):
         self, build: ProgramBuilder, op: Any, operands: Sequence[Any], dim: int, numbers: Sequence[Any]
     ) -> tuple[Buffer, ...]:
         kernels = self._kernels
-        made = None if kernels is None else native_row.row(build, kernels, op, *operands, dim, *numbers)
+        made = (
+            None if kernels is None else native_row.row(build, kernels, op, *row_arguments(op, operands, dim, numbers))
+        )
         if made is None:
             return super().row(build, op, operands, dim, numbers)
         return (made,) if isinstance(made, Buffer) else made
