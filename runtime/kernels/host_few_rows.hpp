@@ -11,8 +11,7 @@ namespace tallow {
 
 constexpr uint32_t most_rows = 8;
 // Rows of x and of the matrix that are multiplied at once: their sums stay in registers, of which AVX2 has 16 and the
-// others 32. A single row of x meets several long rows of the matrix, which an AMD EPYC reads at 18 GB/s in place of
-// 16; shorter ones it reads faster one after the other.
+// others 32.
 #if defined(__AVX512F__)
 constexpr uint64_t register_bytes = 64;
 constexpr uint32_t sum_registers = 16;
@@ -26,7 +25,6 @@ constexpr uint32_t sum_registers = 24;
 constexpr uint32_t matrix_group = 4;
 constexpr uint32_t pair_group = 2;
 constexpr uint32_t joined_x_rows = sum_registers < 16 ? 3 : 4;
-constexpr uint64_t long_row_bytes = 4096;
 // Numbers of rows of the matrix that stay in the nearest cache where they are read again.
 constexpr uint64_t chunk_length = 1024;
 // Whether numbers are converted to floats in registers.
@@ -81,10 +79,10 @@ template <typename Register, typename Source> TALLOW_INLINE void load_vector(Reg
 // Adds the products of a part of rows of x, which are `step` apart, with the same parts of rows of the matrix, lane by
 // lane. The order of a sum is that of its numbers alone: lanes are those of a line, of which registers may have a part.
 // What is `ahead` bytes from the rows of the matrix is needed next: Intel's processors do not find several rows by
-// themselves.
+// themselves. The first part of a row begins the sums.
 template <uint32_t Rows, uint32_t Group, typename T, typename Source>
 TALLOW_JOINING void add_products(uint64_t count, const T* x, uint64_t step, const Source* const* matrix, uint64_t ahead,
-                                 Vector<T> (*result)[Group]) {
+                                 bool is_first, Vector<T> (*result)[Group]) {
     TALLOW_JOIN
     using Register = Vector<T, register_bytes>;
     constexpr uint64_t lanes = vector_length<T>;
@@ -93,10 +91,13 @@ TALLOW_JOINING void add_products(uint64_t count, const T* x, uint64_t step, cons
     const uint64_t whole = count / lanes * lanes;
     for (uint32_t first = 0; first < registers; first += together) {
         Register sums[Rows][Group][together];
-        for (uint32_t row = 0; row < Rows; ++row)
-            for (uint32_t k = 0; k < Group; ++k)
-                __builtin_memcpy(sums[row][k], reinterpret_cast<const Register*>(&result[row][k]) + first,
-                                 sizeof sums[row][k]);
+        if (is_first)
+            __builtin_memset(sums, 0, sizeof sums);
+        else
+            for (uint32_t row = 0; row < Rows; ++row)
+                for (uint32_t k = 0; k < Group; ++k)
+                    __builtin_memcpy(sums[row][k], reinterpret_cast<const Register*>(&result[row][k]) + first,
+                                     sizeof sums[row][k]);
         for (uint64_t i = first * (lanes / registers); i < whole; i += lanes) {
 #pragma GCC unroll 4
             for (uint32_t part = 0; part < together; ++part) {
@@ -132,13 +133,47 @@ TALLOW_JOINING void add_products(uint64_t count, const T* x, uint64_t step, cons
 // The same of any number of rows of x, in parts of nearly as many as `Rows`.
 template <uint32_t Rows, uint32_t Group, typename T, typename Source>
 TALLOW_INLINE void add_rows_of_products(uint64_t rows, uint64_t count, const T* x, uint64_t step,
-                                        const Source* const* matrix, uint64_t ahead, Vector<T> (*result)[Group]) {
+                                        const Source* const* matrix, uint64_t ahead, bool is_first,
+                                        Vector<T> (*result)[Group]) {
     // A single row of the last part would read the matrix for itself alone.
     for (; rows >= Rows && (rows != Rows + 1 || Rows < 3); rows -= Rows, x += Rows * step, result += Rows, ahead = 0)
-        add_products<Rows, Group>(count, x, step, matrix, ahead, result);
+        add_products<Rows, Group>(count, x, step, matrix, ahead, is_first, result);
     if constexpr (Rows > 1)
         if (rows != 0)
-            add_rows_of_products<Rows - 1, Group>(rows, count, x, step, matrix, ahead, result);
+            add_rows_of_products<Rows - 1, Group>(rows, count, x, step, matrix, ahead, is_first, result);
+}
+
+#if defined(__clang__) || __GNUC__ >= 12
+// The sums of lanes that are `Step` apart: those of x in the lower lanes of each pair, those of y in the upper ones.
+template <uint32_t Step, typename Vector> TALLOW_INLINE Vector add_exchanged(Vector x, Vector y) {
+    exchange_lanes<Step>(x, y, typename LanesUpTo<sizeof(Vector) / sizeof(x[0])>::type());
+    return x + y;
+}
+
+// The sums of all groups of `Count` lanes, in each of their lanes.
+template <uint32_t Count, typename Vector> TALLOW_INLINE Vector add_groups(Vector x) {
+    if constexpr (Count > 1)
+        return add_groups<Count / 2>(add_exchanged<Count / 2>(x, x));
+    else
+        return x;
+}
+#endif
+
+// The sums of the lanes of each vector, added up in the order of joined_lanes: vectors share the additions.
+template <typename T, uint32_t Group>
+TALLOW_INLINE void sum_lanes(const Vector<T> (&vectors)[Group], T (&sums)[Group]) {
+#if defined(__clang__) || __GNUC__ >= 12
+    if constexpr (Group == 4) {
+        constexpr uint32_t lanes = vector_length<T>;
+        const Vector<T> all = add_groups<lanes / 4>(add_exchanged<lanes / 4>(
+            add_exchanged<lanes / 2>(vectors[0], vectors[1]), add_exchanged<lanes / 2>(vectors[2], vectors[3])));
+        const Vector<T, sizeof sums> joined = __builtin_shufflevector(all, all, 0, lanes / 2, lanes / 4, lanes / 4 * 3);
+        __builtin_memcpy(&sums, &joined, sizeof sums);
+        return;
+    }
+#endif
+    for (uint32_t k = 0; k < Group; ++k)
+        sums[k] = joined_lanes<T>(vectors[k], Adds{});
 }
 
 // The products with the rows of the matrix from `output` on, several at once.
@@ -149,10 +184,9 @@ TALLOW_INLINE void multiply_group(const Arguments& arguments, const widened<T>* 
     const uint64_t outputs = arguments.outputs;
     const bool is_read_again = arguments.rows * Group * (line_bytes / register_bytes) > sum_registers;
     const uint64_t together = Matrix::is_held ? span_part : is_read_again ? chunk_length : length;
-    constexpr uint32_t x_rows = Group == matrix_group ? joined_x_rows : Group == pair_group ? 2 : 1;
+    constexpr uint32_t x_rows = Group == matrix_group ? joined_x_rows : 2;
     const T* const biases = pointer_to<const T>(arguments.bias);
     Vector<Compute> sums[most_rows][Group];
-    __builtin_memset(sums, 0, arguments.rows * sizeof(sums[0]));
     for (uint64_t first = 0; first < length; first += together) {
         const uint64_t count = length - first < together ? length - first : together;
         Compute held[Group][Matrix::is_held ? span_part : 1];
@@ -164,33 +198,35 @@ TALLOW_INLINE void multiply_group(const Arguments& arguments, const widened<T>* 
             rows[k] = Matrix::load(pointer_to<const void>(place), first, count, held[k]);
         }
         const uint64_t ahead = Matrix::is_held ? 0 : Group * static_cast<uint64_t>(arguments.step);
-        add_rows_of_products<x_rows, Group>(arguments.rows, count, x + first, length, rows, ahead, sums);
+        add_rows_of_products<x_rows, Group>(arguments.rows, count, x + first, length, rows, ahead, first == 0, sums);
     }
-    for (uint64_t i = 0; i < arguments.rows; ++i)
-        for (uint64_t k = 0; k < Group && output + k < outputs; ++k) {
-            Compute sum = joined_lanes<Compute>(sums[i][k], Adds{});
-            if (biases)
-                sum += to_compute(biases[output + k]);
-            pointer_to<T>(arguments.result)[i * outputs + output + k] = convert<T>(sum);
-        }
+    for (uint64_t i = 0; i < arguments.rows; ++i) {
+        Compute totals[Group];
+        sum_lanes(sums[i], totals);
+        T* const result = pointer_to<T>(arguments.result) + i * outputs + output;
+        const auto finish = [&](uint64_t count) {
+            for (uint64_t k = 0; k < count; ++k)
+                result[k] = convert<T>(biases ? totals[k] + to_compute(biases[output + k]) : totals[k]);
+        };
+        if (outputs - output >= Group)
+            finish(Group);
+        else
+            finish(outputs - output);
+    }
 }
 
 // One row of x is multiplied with the rows of the matrix in the order of memory.
 template <typename T, typename Matrix, typename Arguments>
 TALLOW_INLINE void multiply_rows(const Arguments& arguments, const widened<T>* x) {
-    const bool is_single = arguments.rows == 1;
     const auto bytes = static_cast<uint64_t>(arguments.step < 0 ? -arguments.step : arguments.step);
-    const bool is_long = bytes >= long_row_bytes;
     // As lines of whole registers, without reading the matrix again, two rows have these sums.
     const bool is_pair = arguments.rows == 2 && 2 * matrix_group * (line_bytes / register_bytes) > sum_registers;
-    const uint64_t group = is_single && !is_long ? 1 : is_pair ? pair_group : matrix_group;
+    const uint64_t group = is_pair ? pair_group : matrix_group;
     const uint64_t part_rows = (product_bytes / (bytes + 1) / group + 1) * group;
     do_parts(arguments, (arguments.outputs + part_rows - 1) / part_rows, [=, &arguments](uint64_t part) {
         const uint64_t end = (part + 1) * part_rows;
         for (uint64_t output = part * part_rows; output < end && output < arguments.outputs; output += group) {
-            if (is_single && !is_long)
-                multiply_group<T, 1, Matrix>(arguments, x, output);
-            else if (is_pair)
+            if (is_pair)
                 multiply_group<T, pair_group, Matrix>(arguments, x, output);
             else
                 multiply_group<T, matrix_group, Matrix>(arguments, x, output);
