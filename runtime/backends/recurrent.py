@@ -151,9 +151,13 @@ def sequence(
     states = _new(build, gates, (cell.states, gates.shape[0], *initial.shape[1:]))
     products = _new(build, gates, gates.shape[0 if keep_products else 1 :])
     if states.layout.elem_count:
-        gates, (steps, rows) = _in_rows(kernels, gates), gates.shape[:2]
+        gates, (steps, rows) = contiguous_rows(kernels, gates), gates.shape[:2]
         columns = kernels.prepare(_transposed(kernels.contiguous(weight)), rows, steps)
-        initial, bias, lengths = kernels.contiguous(initial), _optional(kernels, bias), _optional(kernels, lengths)
+        initial, bias, lengths = (
+            kernels.contiguous(initial),
+            optional_contiguous(kernels, bias),
+            optional_contiguous(kernels, lengths),
+        )
         last = [select(initial, kind) for kind in range(cell.states)]
         for position in reversed(range(steps)) if reverse else range(steps):
             product = select(products, position) if keep_products else products
@@ -193,7 +197,11 @@ def sequence_gradient(
     if not states.layout.elem_count:
         kernels.zero(of_initial)
         return _storages(of_gates, of_products, of_initial)
-    gates, bias, lengths = _in_rows(kernels, gates), _optional(kernels, bias), _optional(kernels, lengths)
+    gates, bias, lengths = (
+        contiguous_rows(kernels, gates),
+        optional_contiguous(kernels, bias),
+        optional_contiguous(kernels, lengths),
+    )
     weight, initial, states, products, gradient = map(kernels.contiguous, (weight, initial, states, products, gradient))
     weight = kernels.prepare(weight, gates.shape[1], gates.shape[0])
     # The gradient of a hidden state through products, and the direct one, which is added at the end.
@@ -227,14 +235,15 @@ def _storages(of_gates: Operand, of_products: Operand, of_state: Operand) -> tup
 
 
 def _step(kernels: Kernels, cell: Cell, gates: Operand, products: Operand, bias: Operand | None) -> Step:
-    return Step(cell, _in_rows(kernels, gates), kernels.contiguous(products), _optional(kernels, bias))
+    return Step(cell, contiguous_rows(kernels, gates), kernels.contiguous(products), optional_contiguous(kernels, bias))
 
 
-def _optional(kernels: Kernels, operand: Operand | None) -> Operand | None:
+def optional_contiguous(kernels: Kernels, operand: Operand | None) -> Operand | None:
+    """A contiguous operand; None if it is missing."""
     return None if operand is None else kernels.contiguous(operand)
 
 
-def _in_rows(kernels: Kernels, gates: Operand) -> Operand:
+def contiguous_rows(kernels: Kernels, gates: Operand) -> Operand:
     """The gates with contiguous rows."""
     return gates if gates.shape[-1] < 2 or gates.strides[-1] == 1 else kernels.contiguous(gates)
 

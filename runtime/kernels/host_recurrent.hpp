@@ -1,6 +1,8 @@
-// One step of recurrent layers on the host and its gradient, apart from the products with weights.
+// One step of recurrent layers on the host and its gradient, apart from the products with weights; and all steps of a
+// sequence of a few rows, with their products.
 #pragma once
 
+#include "host_few_rows.hpp"
 #include "host_rows.hpp"
 #include "recurrent_cells.hpp"
 
@@ -119,6 +121,62 @@ template <typename Cell, typename T, typename Arguments> TALLOW_INLINE void recu
         if constexpr (Cell::has_cell)
             finish_span<T>(count, cell, new_cell);
     });
+}
+
+// The arguments of the products of a step, and of its cells.
+struct StepProducts {
+    uint64_t result, x, matrix, bias, held, run_parts, rows, outputs, length;
+    int64_t step;
+    uint32_t threads;
+};
+struct StepCells {
+    uint64_t hidden, cell, gates, products, bias, last_hidden, last_cell, lengths, run_parts, gates_stride, position,
+        rows, length;
+    uint32_t threads;
+};
+
+template <typename Cell, typename T>
+__attribute__((noinline)) void run_step(const StepProducts& products, const StepCells& cells) {
+    product_of_rows<T>(products);
+    recurrent_step<Cell, T>(cells);
+}
+
+// All steps of a sequence of at most most_rows rows.
+template <typename Cell, typename T, typename Arguments>
+TALLOW_INLINE void recurrent_sequence(const Arguments& arguments) {
+    const uint64_t rows = arguments.rows, length = arguments.length, steps = arguments.steps;
+    const uint64_t state_bytes = rows * length * sizeof(T);
+    StepProducts products{0,
+                          arguments.initial,
+                          arguments.weight,
+                          0,
+                          arguments.held,
+                          arguments.run_parts,
+                          rows,
+                          Cell::gates * length,
+                          length,
+                          static_cast<int64_t>(length * sizeof(T)),
+                          arguments.threads};
+    StepCells cells{};
+    cells.bias = arguments.bias;
+    cells.last_hidden = arguments.initial;
+    cells.last_cell = Cell::has_cell ? arguments.initial + state_bytes : 0;
+    cells.lengths = arguments.lengths;
+    cells.run_parts = arguments.run_parts;
+    cells.gates_stride = arguments.gates_stride;
+    cells.rows = rows;
+    cells.length = length;
+    cells.threads = arguments.threads;
+    for (uint64_t i = 0; i < steps; ++i) {
+        cells.position = arguments.reverse ? steps - 1 - i : i;
+        products.result = cells.products = arguments.products + cells.position * arguments.product_bytes;
+        cells.gates = arguments.gates + cells.position * arguments.gates_step * sizeof(T);
+        cells.hidden = arguments.states + cells.position * state_bytes;
+        cells.cell = Cell::has_cell ? cells.hidden + steps * state_bytes : 0;
+        run_step<Cell, T>(products, cells);
+        products.x = cells.last_hidden = cells.hidden;
+        cells.last_cell = cells.cell;
+    }
 }
 
 // As in recurrent.hpp. of_hidden and of_cell may alias direct and direct_cell.

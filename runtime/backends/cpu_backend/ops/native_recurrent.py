@@ -5,13 +5,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, Final
 
+from .....dtype import DType
 from .....kernels import host_arguments
 from .....op import BinaryOp
 from ....host.weights import FEW_ROWS
 from ....program.builder import ProgramBuilder
-from ....program.values import Address, Buffer, Operand
+from ....program.values import NOWHERE, Address, Buffer, Operand, address_of
 from ... import recurrent as shared
-from ...recurrent import GRU, LSTM, Gradient, Results, Step
+from ...recurrent import GRU, LSTM, Cell, Gradient, Results, Step
 from ..values import RUN_PARTS, THREADS
 from . import native, native_copy, native_few_rows, native_matmul
 
@@ -64,10 +65,8 @@ def lstm(
     initial: Operand, lengths: Operand | None, reverse: bool,
 ) -> Buffer | None:  # fmt: skip
     """As `recurrent.lstm`; None if NumPy computes it."""
-    own = _of(build, kernels, gates)
-    if own is None:
-        return None
-    return shared.sequence_states(build, own, LSTM, gates, weight, bias, initial, lengths, reverse)
+    results = _sequence(build, kernels, LSTM, gates, weight, bias, initial, lengths, reverse, keep_products=False)
+    return None if results is None else results[0]
 
 
 def lstm_with_products(
@@ -75,8 +74,7 @@ def lstm_with_products(
     initial: Operand, lengths: Operand | None, reverse: bool,
 ) -> tuple[Buffer, ...] | None:  # fmt: skip
     """As `recurrent.lstm_with_products`; None if NumPy computes it."""
-    own = _of(build, kernels, gates)
-    return None if own is None else shared.sequence(build, own, LSTM, gates, weight, bias, initial, lengths, reverse)
+    return _sequence(build, kernels, LSTM, gates, weight, bias, initial, lengths, reverse, keep_products=True)
 
 
 def lstm_gradient(
@@ -93,10 +91,8 @@ def gru(
     initial: Operand, lengths: Operand | None, reverse: bool,
 ) -> Buffer | None:  # fmt: skip
     """As `recurrent.gru`; None if NumPy computes it."""
-    own = _of(build, kernels, gates)
-    if own is None:
-        return None
-    return shared.sequence_states(build, own, GRU, gates, weight, bias, initial, lengths, reverse)
+    results = _sequence(build, kernels, GRU, gates, weight, bias, initial, lengths, reverse, keep_products=False)
+    return None if results is None else results[0]
 
 
 def gru_with_products(
@@ -104,8 +100,7 @@ def gru_with_products(
     initial: Operand, lengths: Operand | None, reverse: bool,
 ) -> tuple[Buffer, ...] | None:  # fmt: skip
     """As `recurrent.gru_with_products`; None if NumPy computes it."""
-    own = _of(build, kernels, gates)
-    return None if own is None else shared.sequence(build, own, GRU, gates, weight, bias, initial, lengths, reverse)
+    return _sequence(build, kernels, GRU, gates, weight, bias, initial, lengths, reverse, keep_products=True)
 
 
 def gru_gradient(
@@ -115,6 +110,34 @@ def gru_gradient(
     """As `recurrent.gru_gradient`; None if NumPy computes it."""
     own, operands = _of(build, kernels, gates), (gates, weight, bias, initial, states, products, lengths, gradient)
     return None if own is None else shared.sequence_gradient(build, own, GRU, *operands, reverse)
+
+
+def _sequence(
+    build: ProgramBuilder, kernels: HostKernels, cell: Cell, gates: Operand, weight: Operand, bias: Operand | None,
+    initial: Operand, lengths: Operand | None, reverse: bool, keep_products: bool,
+) -> tuple[Buffer, ...] | None:  # fmt: skip
+    """The states after each step, and the products; None if NumPy computes them."""
+    own = _of(build, kernels, gates)
+    if own is None:
+        return None
+    steps, rows, units = (*gates.shape[:2], initial.shape[2])
+    if rows > FEW_ROWS or 0 in (steps, rows, units):
+        return shared.sequence(build, own, cell, gates, weight, bias, initial, lengths, reverse, keep_products)
+    dtype, work = gates.dtype, gates.layout.elem_count
+    states = build.empty(dtype, cell.states * steps * rows * units)
+    products = build.empty(dtype, work if keep_products else work // steps)
+    gates = shared.contiguous_rows(own, gates)
+    held = NOWHERE if dtype.compute is dtype else build.empty(DType.F32, rows * units).address
+    packed = host_arguments.recurrent_sequence(
+        states=states.address, products=products.address, gates=gates.address, weight=own.contiguous(weight).address,
+        bias=address_of(shared.optional_contiguous(own, bias)), initial=own.contiguous(initial).address,
+        lengths=address_of(shared.optional_contiguous(own, lengths)), held=held, run_parts=RUN_PARTS,
+        gates_step=gates.strides[0], gates_stride=gates.strides[1],
+        product_bytes=work // steps * gates.itemsize if keep_products else 0, steps=steps, rows=rows, length=units,
+        reverse=reverse, threads=THREADS,
+    )  # fmt: skip
+    build.launch("host_recurrent", f"{cell.name}_sequence_{dtype.value}", 1, packed, work=work)
+    return states, products
 
 
 class _Kernels:
