@@ -38,12 +38,22 @@ TALLOW_INLINE void take_line(const Arguments& arguments, const T* plane, int64_t
     }
 }
 
+// The lines of a tile of a plane of the source that the weights of a channel multiply.
+template <typename T, typename Arguments>
+TALLOW_INLINE void take_lines(const Arguments& arguments, const T* plane, uint64_t top, uint64_t left,
+                              compute_type<T>* target) {
+    const auto line_rows = pointer_to<const int64_t>(arguments.line_rows);
+    const auto line_columns = pointer_to<const int64_t>(arguments.line_columns);
+    for (uint64_t line = 0; line < arguments.lines; ++line)
+        take_line(arguments, plane, static_cast<int64_t>(top * arguments.step_h) + line_rows[line],
+                  static_cast<int64_t>(left * arguments.step_w) + line_columns[line],
+                  target + line * arguments.line_length);
+}
+
 // The host says which lines of a plane the weights of a channel multiply, and at which place in them each begins. Lines
 // are as long as a tile of the result, with room for the weights beside one another, so no element is taken twice.
 template <typename T, typename Arguments> TALLOW_INLINE void convolve(const Arguments& arguments) {
     using Value = compute_type<T>;
-    const auto line_rows = pointer_to<const int64_t>(arguments.line_rows);
-    const auto line_columns = pointer_to<const int64_t>(arguments.line_columns);
     const auto weight_places = pointer_to<const int64_t>(arguments.weight_places);
     const uint64_t down = (arguments.result_height + arguments.tile_height - 1) / arguments.tile_height;
     const uint64_t across = (arguments.result_width + arguments.tile_width - 1) / arguments.tile_width;
@@ -75,10 +85,7 @@ template <typename T, typename Arguments> TALLOW_INLINE void convolve(const Argu
                                           : arguments.channels_together;
             for (uint64_t i = 0; i < together; ++i) {
                 const T* const plane = source + static_cast<int64_t>(channel + i) * arguments.stride_c;
-                for (uint64_t line = 0; line < arguments.lines; ++line)
-                    take_line(arguments, plane, static_cast<int64_t>(top * arguments.step_h) + line_rows[line],
-                              static_cast<int64_t>(left * arguments.step_w) + line_columns[line],
-                              tile.rhs + (i * arguments.lines + line) * arguments.line_length);
+                take_lines(arguments, plane, top, left, tile.rhs + i * arguments.lines * arguments.line_length);
             }
             const T* const weights = pointer_to<const T>(arguments.kernel) +
                                      group * arguments.result_channels * all_weights + channel * arguments.weights;
@@ -107,6 +114,101 @@ template <typename T, typename Arguments> TALLOW_INLINE void convolve(const Argu
                     for (uint64_t x = 0; x < width; ++x)
                         result[x * arguments.result_stride_w] = convert<T>(sums[x]);
             }
+    });
+}
+
+// Weights whose sums stay in registers.
+constexpr uint32_t weights_together = 12;
+
+// Adds to a vector of sums for each weight the products of a line of the gradient and what lies under the weight.
+template <uint32_t Weights, typename T>
+TALLOW_JOINING void multiply_weights(const T* gradient, const T* lines, const int64_t* places, uint32_t columns,
+                                     T* sums) {
+    TALLOW_JOIN
+    using Vector = typename Tile<T>::Vector;
+    Vector held[Weights] = {};
+    for (uint64_t i = 0; i < columns; i += Tile<T>::lanes) {
+        const Vector g = *reinterpret_cast<const Vector*>(gradient + i);
+        for (uint32_t w = 0; w < Weights; ++w)
+            held[w] += g * *reinterpret_cast<const Vector*>(lines + places[w] + i);
+    }
+    for (uint32_t w = 0; w < Weights; ++w)
+        *reinterpret_cast<Vector*>(sums + w * Tile<T>::lanes) += held[w];
+}
+
+template <uint32_t Weights, typename T, typename... Rest>
+TALLOW_INLINE void multiply_some_weights(uint32_t weights, const T* gradient, Rest... rest) {
+    if (weights >= Weights)
+        multiply_weights<Weights>(gradient, rest...);
+    else if constexpr (Weights > 1)
+        multiply_some_weights<Weights - 1>(weights, gradient, rest...);
+}
+
+// The gradient of the kernel of a convolution: reads the gradient of its result where that is, and writes the kernel. A
+// part is a channel of the source and some of the result, of which a vector of sums for each weight stays in the cache.
+// Between the rows of a tile the gradient is 0: what is not finite there makes sums NaN, which the host looks for.
+template <typename T, typename Arguments> TALLOW_INLINE void convolve_weight(const Arguments& arguments) {
+    using Value = compute_type<T>;
+    constexpr uint32_t lanes = Tile<Value>::lanes;
+    const auto places = pointer_to<const int64_t>(arguments.weight_places);
+    const uint64_t weights = arguments.weights;
+    const uint64_t pieces = (weights + weights_together - 1) / weights_together;
+    const uint64_t piece = (weights + pieces - 1) / pieces;
+    const uint64_t fitting = tile_sums / (weights * lanes);
+    const uint64_t most = fitting < arguments.result_channels ? fitting : arguments.result_channels;
+    const uint64_t row_blocks = (arguments.result_channels + most - 1) / most;
+    do_parts(arguments, arguments.groups * arguments.channels * row_blocks, [&](uint64_t part) {
+        auto& tile = Tile<Value>::of_thread();
+        const uint64_t row = part % row_blocks * most;
+        const uint64_t channel = part / row_blocks % arguments.channels;
+        const uint64_t group = part / row_blocks / arguments.channels;
+        const uint64_t rows = arguments.result_channels - row < most ? arguments.result_channels - row : most;
+        const uint64_t outer = group * arguments.result_channels + row;
+        for (uint64_t i = 0; i < rows * weights * lanes; ++i)
+            tile.sums[i] = 0;
+        for (uint64_t batch = 0; batch < arguments.batches; ++batch) {
+            const T* const plane = pointer_to<const T>(arguments.source) +
+                                   static_cast<int64_t>(batch) * arguments.stride_b +
+                                   static_cast<int64_t>(group * arguments.channels + channel) * arguments.stride_c;
+            const T* const gradients =
+                pointer_to<const T>(arguments.result) +
+                (batch * arguments.groups * arguments.result_channels + outer) * arguments.result_plane;
+            for (uint64_t top = 0; top < arguments.result_height; top += arguments.tile_height)
+                for (uint64_t left = 0; left < arguments.result_width; left += arguments.tile_width) {
+                    const uint64_t height = arguments.result_height - top < arguments.tile_height
+                                                ? arguments.result_height - top
+                                                : arguments.tile_height;
+                    const uint64_t width = arguments.result_width - left < arguments.tile_width
+                                               ? arguments.result_width - left
+                                               : arguments.tile_width;
+                    const auto columns = static_cast<uint32_t>((height - 1) * arguments.line_width + width);
+                    const uint32_t padded = (columns + lanes - 1) / lanes * lanes;
+                    take_lines(arguments, plane, top, left, tile.rhs);
+                    for (uint32_t i = 0; i < padded; ++i)
+                        tile.lhs[i] = 0;
+                    for (uint64_t i = 0; i < rows; ++i) {
+                        const T* const gradient =
+                            gradients + i * arguments.result_plane + top * arguments.result_stride_h + left;
+                        for (uint64_t y = 0; y < height; ++y)
+                            widen_span(width, tile.lhs + y * arguments.line_width,
+                                       gradient + y * arguments.result_stride_h);
+                        for (uint64_t first = 0; first < weights; first += piece)
+                            multiply_some_weights<weights_together>(
+                                static_cast<uint32_t>(weights - first < piece ? weights - first : piece),
+                                static_cast<const Value*>(tile.lhs), static_cast<const Value*>(tile.rhs),
+                                places + first, columns, tile.sums + (i * weights + first) * lanes);
+                    }
+                }
+        }
+        for (uint64_t i = 0; i < rows; ++i) {
+            T* const kernel = pointer_to<T>(arguments.kernel) + ((outer + i) * arguments.channels + channel) * weights;
+            for (uint64_t w = 0; w < weights; ++w) {
+                Value sum = 0;
+                for (uint32_t lane = 0; lane < lanes; ++lane)
+                    sum += tile.sums[(i * weights + w) * lanes + lane];
+                kernel[w] = convert<T>(sum);
+            }
+        }
     });
 }
 

@@ -1,6 +1,7 @@
 // Products of matrices on the host by tiles: what is multiplied is converted for blocks that stay in the cache.
 #pragma once
 
+#include "numbers.hpp"
 #include "parts.hpp"
 #include "span.hpp"
 #include "vector.hpp"
@@ -72,11 +73,30 @@ TALLOW_INLINE void multiply_rows(uint32_t rows, const T* lhs, const T* rhs, Rest
         multiply_rows<Rows - 1, RowStep, TermStep>(rows, lhs, rhs, rest...);
 }
 
+// Adds to some strips of one row of sums the products of the terms and each column: a strip of one row waits for sums.
+template <uint32_t Strips, uint32_t TermStep, typename T>
+TALLOW_JOINING void multiply_line(const T* lhs, const T* rhs, const uint32_t* places, uint32_t terms, T* sums) {
+    TALLOW_JOIN
+    using Vector = typename Tile<T>::Vector;
+    constexpr uint32_t vectors = Strips * strip_vectors;
+    Vector held[vectors] = {};
+    for (uint64_t k = 0; k < terms; ++k)
+        for (uint32_t j = 0; j < vectors; ++j)
+            held[j] += lhs[k * TermStep] * *reinterpret_cast<const Vector*>(rhs + places[k] + j * Tile<T>::lanes);
+    for (uint32_t j = 0; j < vectors; ++j)
+        *reinterpret_cast<Vector*>(sums + j * Tile<T>::lanes) += held[j];
+}
+
 // Adds products to sums of any number of rows and of whole strips of columns.
 template <uint32_t RowStep, uint32_t TermStep, typename T>
 TALLOW_INLINE void multiply_strips(uint32_t rows, uint32_t columns, const T* lhs, const T* rhs, const uint32_t* places,
                                    uint32_t terms, T* sums, uint64_t stride) {
-    for (uint32_t column = 0; column < columns; column += Tile<T>::strip_columns)
+    constexpr uint32_t strips = 4;
+    uint32_t column = 0;
+    if (rows == 1)
+        for (; column + (strips - 1) * Tile<T>::strip_columns < columns; column += strips * Tile<T>::strip_columns)
+            multiply_line<strips, TermStep>(lhs, rhs + column, places, terms, sums + column);
+    for (; column < columns; column += Tile<T>::strip_columns)
         for (uint32_t row = 0; row < rows; row += strip_rows)
             multiply_rows<strip_rows, RowStep, TermStep>(rows - row, lhs + row * RowStep, rhs + column, places, terms,
                                                          sums + row * stride + column, stride);
@@ -102,10 +122,37 @@ template <typename T> TALLOW_INLINE void narrow_span(uint64_t count, T* result, 
     else
         __builtin_memcpy(result, source, count * sizeof(T));
 }
+// The elements of two vectors with an even number.
+template <typename Lanes, uint32_t... I>
+TALLOW_INLINE Lanes even_lanes(const Lanes& left, const Lanes& right, Numbers<I...>) {
+#if defined(__clang__)
+    return __builtin_shufflevector(left, right, (2 * I)...);
+#else
+    return __builtin_shuffle(left, right, decltype(left < right){2 * I...});
+#endif
+}
+
+// Elements that are `step` apart. Vectors of every other one end in front of the last, behind which there may be none.
+template <typename T> TALLOW_INLINE void copy_strided(uint64_t count, T* result, const T* source, int64_t step) {
+    constexpr uint32_t lanes = vector_bytes / sizeof(T);
+    const typename CountUp<lanes>::type order;
+    uint64_t i = 0;
+    if (step == 2)
+        for (; i + lanes < count; i += lanes) {
+            Vector<T, vector_bytes> halves[2];
+            __builtin_memcpy(halves, source + 2 * i, sizeof halves);
+            halves[0] = even_lanes(halves[0], halves[1], order);
+            __builtin_memcpy(result + i, halves, sizeof halves[0]);
+        }
+    for (; i < count; ++i)
+        result[i] = source[static_cast<int64_t>(i) * step];
+}
 template <typename T>
 TALLOW_INLINE void widen_strided(uint64_t count, compute_type<T>* result, const T* source, int64_t step) {
     if (step == 1)
         widen_span(count, result, source);
+    else if constexpr (!is_small_float<T>)
+        copy_strided(count, result, source, step);
     else
         for (uint64_t i = 0; i < count; ++i)
             result[i] = to_compute(source[static_cast<int64_t>(i) * step]);

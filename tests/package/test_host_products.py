@@ -6,6 +6,7 @@ import ml_dtypes
 import numpy as np
 import pytest
 import tallow as tl
+from tallow.runtime.backends.cpu_backend.device import CpuDevice
 from tallow.runtime.backends.cpu_backend.kernels import HostKernels
 from tallow.runtime.backends.cpu_backend.ops import native_conv
 from tallow.runtime.core.conv import ParamsConv2D
@@ -101,6 +102,11 @@ def test_a_bias_is_added_before_the_sum_is_rounded() -> None:
     np.testing.assert_array_equal(x.linear(weight).to_dtype(tl.DType.F32).numpy(), np.full((3, 70), 256))
 
 
+def kernel_gradient(x: tl.Tensor, g: tl.Tensor, params: tl.ParamsConvolution) -> tl.Tensor:
+    storage = x._storage.convolution_gradient_weight(x._layout, g._storage, g._layout, params)
+    return tl.Tensor.from_storage(storage, params.kernel_dims)
+
+
 # Image, kernel, padding, stride and dilation: tiles are cut in each of their ways.
 CONVOLUTIONS = [
     ((2, 3, 40, 30), (5, 3, 3, 3), 1, 1, 1),
@@ -124,10 +130,30 @@ def test_convolutions(
     check(x.to_dtype(dtype).conv2d(w.to_dtype(dtype), **steps), x.conv2d(w, **steps))
     transposed = x.transpose(2, 3).contiguous().transpose(2, 3).to_dtype(dtype)
     check(transposed.conv2d(w.to_dtype(dtype), **steps), x.conv2d(w, **steps))
+    shape = x.conv2d(w, **steps).shape
+    params = tl.ParamsConvolution(image, kernel, shape[2:], [padding] * 2, [stride] * 2, [dilation] * 2)
+    g = integers(*shape)
+    check(kernel_gradient(x.to_dtype(dtype), g.to_dtype(dtype), params), kernel_gradient(x, g, params))
     image = (image[0], image[1], min(image[2], 20), min(image[3], 20))
     x, w = integers(*image), w.transpose(0, 1)
     steps["padding"] = min(padding, (kernel[2] - 1) * dilation // 2)
     check(x.to_dtype(dtype).conv_transpose2d(w.to_dtype(dtype), **steps), x.conv_transpose2d(w, **steps))
+
+
+@pytest.mark.parametrize("operand", ["x", "g"])
+def test_gradients_of_kernels_of_infinities(operand: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Between the rows of a tile zeros take the place of the gradient."""
+    params = tl.ParamsConvolution((2, 4, 9, 9), (4, 1, 3, 3), (9, 9), (1, 1), (1, 1), (1, 1), 4)
+    operands = {"x": integers(2, 4, 9, 9).float(), "g": integers(2, 4, 9, 9).float()}
+    array = operands[operand].numpy()
+    array[0, 1, 3, 0] = np.inf
+    operands[operand] = tl.Tensor(array)
+    got = kernel_gradient(operands["x"], operands["g"], params).numpy()
+    monkeypatch.setattr(CpuDevice, "kernels", None)
+    plans = tl.Device.cpu().inner.plans
+    plans.clear()
+    np.testing.assert_array_equal(got, kernel_gradient(operands["x"], operands["g"], params).numpy())
+    plans.clear()
 
 
 def test_a_kernel_without_room_is_left_to_numpy() -> None:

@@ -94,7 +94,7 @@ def gradient_weight(
     build: ProgramBuilder, onednn: Onednn, x: Operand, gradient: Operand, params: ParamsConvolution
 ) -> Buffer | None:
     """As `conv.gradient_weight`; None where oneDNN has no quick way."""
-    otherwise = partial(native_conv.by_numpy, function=conv.gradient_weight, arguments=(x, gradient, params))
+    otherwise = _otherwise(native_conv.gradient_weight, conv.gradient_weight, x, gradient, params)
     images = params.as_images
     kernels = _kernels(Layout.contiguous(params.kernel_dims), images)
     memories = _images(x, images), _images(gradient, images), kernels

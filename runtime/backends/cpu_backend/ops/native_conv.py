@@ -13,12 +13,14 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import numpy as np
 
+from .....dtype import DType
 from .....kernels import constants, host_arguments
 from ....core.conv import Params, ParamsConvolution
+from ....core.shape import Shape
 from ....host.array import bits
 from ....program.builder import ProgramBuilder
 from ....program.program import Results
-from ....program.values import Address, Buffer, Constant, Operand
+from ....program.values import Address, Buffer, Constant, Operand, dense
 from ..values import PRODUCTS, RUN_PARTS, THREADS
 from . import conv
 from .native import contiguous
@@ -30,6 +32,10 @@ if TYPE_CHECKING:
 _ROWS: Final = 8
 # The columns of a tile are made in strips of so many, or of a part of it.
 _STRIP: Final = 32
+# With more channels on both sides, or one tap, products of matrices by NumPy are quicker.
+_FEW_CHANNELS: Final = 16
+# The sums of a channel's weights fit into a tile.
+_MAX_TAPS: Final = constants.TILE_SUMS // 16
 
 
 class _Axis(NamedTuple):
@@ -71,9 +77,13 @@ def by_numpy(build: ProgramBuilder, function: Callable[..., Any], arguments: Seq
 
 def are_finite(x: Operand) -> bool:
     """Whether none of the floats that an operand reaches in a storage is infinite or NaN."""
+    array = x.storage.view(x.layout)
+    if x.dtype in (DType.F32, DType.F64):
+        return bool(np.isfinite(array).all())
+    # NumPy is slow at types that are not the processor's.
     with np.errstate(all="ignore"):
         least = int(bits(np.array(np.inf).astype(x.dtype.numpy)))
-    patterns = bits(x.storage.view(x.layout))
+    patterns = bits(array)
     return patterns.size == 0 or int((patterns & (least | least - 1)).max()) < least
 
 
@@ -84,18 +94,55 @@ def convolve(
     params = params.general
     if params.is_empty or len(params.sizes) > 2:
         return None
+    weights = contiguous(build, kernel)
+    shape = Shape(_of_groups(params))
+    weights = weights.relaid(shape, shape.contiguous_strides())
+    result = build.empty(x.dtype, math.prod(params.out_dims))
+    is_done = _launch_convolution(build, kernels, "convolve", x, weights, result.address, params)
+    return result if is_done else None
+
+
+def gradient_weight(
+    build: ProgramBuilder, kernels: HostKernels, x: Operand, gradient: Operand, params: ParamsConvolution
+) -> Buffer | None:
+    """As `conv.gradient_weight`; None where NumPy does it."""
+    inner, outer = params.channels
+    is_product = min(inner, outer) > _FEW_CHANNELS or params.taps == 1
+    if params.is_empty or is_product or len(params.sizes) > 2 or params.taps > _MAX_TAPS:
+        return None
+    result = build.empty(x.dtype, math.prod(params.kernel_dims))
+    weights = dense(result, _of_groups(params))
+    if not _launch_convolution(
+        build, kernels, "convolve_weight", x, weights, contiguous(build, gradient).address, params
+    ):
+        return None
+    # Between rows the kernel multiplies elements of the source by zeros, where nothing is.
+    fallback = partial(by_numpy, function=conv.gradient_weight, arguments=(x, gradient, params))
+    build.call(are_finite, dense(result, params.kernel_dims), fallback=fallback)
+    return result
+
+
+def _of_groups(params: ParamsConvolution) -> tuple[int, int, int, int]:
+    inner, outer = params.channels
+    return params.groups, outer, inner, params.taps
+
+
+def _launch_convolution(
+    build: ProgramBuilder,
+    kernels: HostKernels,
+    kernel: str,
+    x: Operand,
+    weights: Operand,
+    result: Address,
+    params: ParamsConvolution,
+) -> bool:
+    """Launch a kernel of a convolution whose result lies at an address; False where it has no room."""
     params, x = params.as_images, x.as_rank(4)
     dims = zip(params.result_sizes, params.kernel, params.padding, params.stride, params.dilation, strict=True)
     rows, columns = (_Axis.convolved(*each) for each in dims)
     height, width = params.result_sizes
-    (inner, outer), taps = params.channels, params.taps
-    weights = contiguous(build, kernel).relaid(
-        (params.groups, outer, inner, taps), (outer * inner * taps, inner * taps, taps, 1)
-    )
-    result = build.empty(x.dtype, math.prod(params.out_dims))
     strides = height * width, width, 1
-    is_done = _launch(build, kernels, x, weights, result.address, rows, columns, params.stride, strides)
-    return result if is_done else None
+    return _launch(build, kernels, kernel, x, weights, result, rows, columns, params.stride, strides)
 
 
 def convolve_transposed(
@@ -119,13 +166,22 @@ def convolve_transposed(
     grouped = kernel.relaid(
         (params.groups, inner, outer, *params.kernel), (outer * kernel_outer, rest[0], kernel_outer, *rest[1:])
     )
+    by_taps = Operand(grouped.storage, grouped.layout.permute((0, 3, 4, 1, 2)))
+    # Copies that exchange channels and taps move vectors; one that exchanges channels moves elements.
+    has_matrices = min(inner, outer, params.taps) > 1
+    if has_matrices:
+        by_taps = contiguous(build, by_taps)
     strides = height * width, params.stride[0] * width, params.stride[1]
     for rows in down:
         for columns in across:
-            chosen = grouped.layout.narrow(3, *rows.taps).narrow(4, *columns.taps)
-            part = contiguous(build, Operand(kernel.storage, chosen))
+            part = Operand(by_taps.storage, by_taps.layout.narrow(1, *rows.taps).narrow(2, *columns.taps))
+            if has_matrices:
+                part = contiguous(build, part)
+                shape = Shape((params.groups, rows.taps[1] * columns.taps[1], 1, inner, outer))
+                part = part.relaid(shape, shape.contiguous_strides())
+            part = contiguous(build, Operand(part.storage, part.layout.permute((0, 3, 4, 1, 2))))
             begin = result.address + (rows.first * width + columns.first) * x.itemsize
-            if not _launch(build, kernels, x, part, begin, rows.axis, columns.axis, (1, 1), strides):
+            if not _launch(build, kernels, "convolve", x, part, begin, rows.axis, columns.axis, (1, 1), strides):
                 return None
     return result
 
@@ -145,6 +201,7 @@ def _phases(size: int, taps: int, padding: int, stride: int, dilation: int) -> I
 def _launch(
     build: ProgramBuilder,
     kernels: HostKernels,
+    kernel: str,
     x: Operand,
     weights: Operand,
     result: Address,
@@ -153,11 +210,8 @@ def _launch(
     steps: tuple[int, ...],
     result_strides: tuple[int, int, int],
 ) -> bool:
-    """Launch the kernel that convolves `x` with contiguous weights (groups, c_out / groups, ..).
-
-    False where it has no room.
-    """
-    name, tile = f"convolve_{x.dtype.value}", _Tile.of(rows, columns)
+    """Launch a kernel for `x` and contiguous weights (groups, c_out / groups, ..); False where it has no room."""
+    name, tile = f"{kernel}_{x.dtype.value}", _Tile.of(rows, columns)
     if not kernels.has("host_product", name) or tile is None:
         return False
     (batches, _, *sizes), strides = x.shape, x.strides
