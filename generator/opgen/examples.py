@@ -221,8 +221,10 @@ def _form(spec: "Spec", type_text: str, value: Literal, *, is_shape: bool) -> st
         is_finite = not isinstance(value, float) or math.isfinite(value)
         return None if is_one and is_finite else f"of type {type_text}"
     if type_text.startswith(_PARAMETERS):
-        is_one = isinstance(value, Mapping) and all(type(each) is int or _is_shape(each) for each in value.values())
-        return None if is_one else "a mapping to integers and lists of them"
+        is_one = isinstance(value, Mapping) and all(
+            type(each) in (int, bool) or _is_shape(each) for each in value.values()
+        )
+        return None if is_one else "a mapping to integers, lists of them, true and false"
     if type_text == "Sequence[complex]":
         return None if isinstance(value, tuple) else "a list of numbers"
     match = _TUPLE.fullmatch(type_text)

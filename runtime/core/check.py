@@ -15,6 +15,7 @@ from ..base.error import EmptyTensor, InvalidArgument, ShapeMismatch, Unsupporte
 from .conv import Params, ParamsConvolution
 from .layout import Layout, distinct
 from .optim import parts_of
+from .pool import ParamsPool
 from .random import uniform_range
 from .result_shapes import reduced
 from .shape import Shape
@@ -477,6 +478,15 @@ def convolution_shapes(
     if any(found != shape for _, found, shape in operands):
         reason = " and ".join(f"{what} {shape}" for what, _, shape in operands)
         raise ShapeMismatch(op, tuple(found for _, found, _ in operands), f"the parameters are for {reason}")
+
+
+def pool_shapes(op: str, params: ParamsPool, inputs: Sequence[Layout], pooled: Sequence[Layout]) -> None:
+    """Check that what has the input's shape and what has the result's have those that the parameters state."""
+    shapes = [layout.shape for layout in (*inputs, *pooled)]
+    stated = [params.input_dims] * len(inputs) + [params.out_dims] * len(pooled)
+    if shapes != stated:
+        reason = f"the parameters are for an input {params.input_dims} and a result {params.out_dims}"
+        raise ShapeMismatch(op, tuple(shapes), reason)
 
 
 def pool_window(op: str, layout: Layout, kernel_size: tuple[int, int], stride: tuple[int, int]) -> None:

@@ -22,7 +22,6 @@ class Extensions:
         "move",
         "narrowed",
         "note_write",
-        "padded_max_pool",
         "recorded_blocks",
         "recorded_storage",
         "widened",
@@ -56,8 +55,6 @@ class Extensions:
     """Copies a recorded tensor to another device."""
     mean_of_counted: Callable[..., Any]
     """The mean of recorded losses, of which some count."""
-    padded_max_pool: Callable[..., Any]
-    """`max_pool2d` with padding, of a recorded tensor."""
 
     # Of the package itself: few programs use this layer, so it is imported when it is first asked for.
     array_api: Callable[[str], ModuleType]

@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING, Any, Final
 from ...tensor_ops import DIV
 from ..core.layout import Layout
 from ..tensor import Tensor
-from .node import Contributions, Node, opened, record, rule, watched
+from .node import Contributions, Node, opened, record, rule
 from .recording import mode
-from .rules import largest, one_of
+from .rules import one_of
 
 if TYPE_CHECKING:
     from ...device import Device
@@ -47,23 +47,3 @@ def _mean(node: Node, g: Tensor) -> Contributions:
     elif not mode().frees:
         slope = slope.copy()
     yield 0, slope.broadcast_as(node.inputs[1].shape)
-
-
-def padded_max_pool(tensor: Any, window: tuple[int, int], step: tuple[int, int], pads: tuple[int, int]) -> Any:
-    """The largest elements of windows of a recorded tensor, with padding: that takes no gradient."""
-    plain, node = opened(tensor._storage)
-    made = Tensor._new(plain, tensor._layout).max_pool2d(window, step, pads)
-    saved = watched(plain), window, step, pads, made._layout
-    result = made._storage
-    return Tensor._new(record(result, _max_pool, (node, tensor._layout), saved, result), made._layout)
-
-
-@rule
-def _max_pool(node: Node, g: Tensor) -> Contributions:
-    _, window, step, pads, layout = node.saved
-    x, (down, right) = node.operand(0), pads
-    sizes = [(pad, pad) for pad in pads]
-    is_element = Tensor.ones(x.shape, dtype="bool", device=x.device)._padded(sizes)
-    g, result = g.reshape(layout.shape), node.made(layout.shape)
-    gradient = largest(g, x._padded(sizes), result, window, step, is_element)
-    yield 0, gradient.narrow(2, down, x.shape[2]).narrow(3, right, x.shape[3])

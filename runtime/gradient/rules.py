@@ -21,6 +21,7 @@ from ..base.error import GradientError
 from ..base.error import shown as shown_value
 from ..core.conv import ParamsConvolution
 from ..core.layout import Layout
+from ..core.pool import ParamsPool, pool_of_images
 from ..custom.user_op import UserOp
 from ..tensor import Tensor
 from ..tensor.base import parts as parts_of
@@ -135,50 +136,36 @@ def _convolved(x: Tensor, method: str, other: Tensor, params: ParamsConvolution,
     return x._new(made, Layout.contiguous(shape))
 
 
-def _windows(x: Tensor, counts: Sequence[int], kernel_size: tuple[int, int], stride: tuple[int, int]) -> list[Tensor]:
-    """For each place in a window a view of the elements that are there, in all windows."""
-    (height, width), (down, right) = kernel_size, stride
-    rows = [x.narrow(2, i, counts[0], down) for i in range(height)]
-    return [row.narrow(3, j, counts[1], right) for row in rows for j in range(width)]
+def average(x: Tensor, params: ParamsPool) -> Tensor:
+    """The means of windows, which are the gradient of the gradient of what they averaged."""
+    return x._new(x._storage.avg_pool(x._layout, params), Layout.contiguous(params.out_dims))
 
 
-def averaged(g: Tensor, shape: Sequence[int], kernel_size: tuple[int, int], stride: tuple[int, int]) -> Tensor:
+def averaged(g: Tensor, params: ParamsPool) -> Tensor:
     """That of what windows averaged."""
-    found = g._new_full(shape, dtype=g.dtype.compute)
-    if g.elem_count:
-        share = widened(g) / (kernel_size[0] * kernel_size[1])
-        for view in _windows(found, g.shape[2:], kernel_size, stride):
-            view.add_(share)
-    return found.to_dtype(g.dtype)
+    return g._new(g._storage.avg_pool_gradient(g._layout, params), Layout.contiguous(params.input_dims))
 
 
-def largest(
-    g: Tensor,
-    x: Tensor,
-    result: Tensor,
-    kernel_size: tuple[int, int],
-    stride: tuple[int, int],
-    is_element: Tensor | None = None,
-) -> Tensor:
-    """That of elements of which each window took the largest: those that are equal share it.
+def largest(g: Tensor, x: Tensor, result: Tensor, params: ParamsPool) -> Tensor:
+    """That of elements of which each window took the largest: those that are equal share it."""
+    storage = x._storage.max_pool_gradient(x._layout, result._storage, result._layout, g._storage, g._layout, params)
+    return g._new(storage, Layout.contiguous(params.input_dims))
 
-    `is_element` is false in padding, which takes none.
-    """
-    found = g._new_full(x.shape, dtype=g.dtype.compute)
-    if not g.elem_count:
-        return found.to_dtype(g.dtype)
-    counts = g.shape[2:]
-    chosen = [view.eq(result) | view.isnan() for view in _windows(x, counts, kernel_size, stride)]
-    if is_element is not None:
-        windows = _windows(is_element, counts, kernel_size, stride)
-        chosen = [each & view for each, view in zip(chosen, windows, strict=True)]
-    number = chosen[0].to_dtype(found.dtype)
-    for each in chosen[1:]:
-        number = number + each.to_dtype(found.dtype)
-    share = widened(g) / number
-    for view, each in zip(_windows(found, counts, kernel_size, stride), chosen, strict=True):
-        view.add_(each.where(share, 0))
-    return found.to_dtype(g.dtype)
+
+def largest_of(x: Tensor, params: ParamsPool) -> Tensor:
+    """The largest element of each window."""
+    return x._new(x._storage.max_pool(x._layout, params), Layout.contiguous(params.out_dims))
+
+
+def largest_tangents(x: Tensor, tangent: Tensor, params: ParamsPool) -> Tensor:
+    """The gradient of the gradient that `largest` gives, which is a derivative in the direction of a tangent."""
+    storage = x._storage.max_pool_tangent(x._layout, tangent._storage, tangent._layout, params)
+    return x._new(storage, Layout.contiguous(params.out_dims))
+
+
+def image_pool(layout: Layout, kernel_size: tuple[int, int], stride: tuple[int, int]) -> ParamsPool:
+    """The parameters of a pool of images without padding."""
+    return pool_of_images(layout.shape, kernel_size, stride)
 
 
 def stretched(g: Tensor, shape: Sequence[int]) -> Tensor:

@@ -1,9 +1,9 @@
-// Pooling and resampling of (b, c, h, w) on the host.
+// Resampling of (b, c, h, w) on the host.
 #pragma once
 
 #include "access.hpp"
+#include "math.hpp"
 #include "parts.hpp"
-#include "pool.hpp"
 #include "words.hpp"
 
 namespace tallow {
@@ -33,48 +33,6 @@ TALLOW_INLINE void make_rows(const Arguments& arguments, uint64_t cost, const Ma
         }
     };
     do_parts(arguments, (rows + together - 1) / together, make_part);
-}
-
-template <uint64_t Step, typename Op, typename T, typename State>
-TALLOW_INLINE void join_windows(State* states, const T* source, uint64_t step, uint64_t count) {
-    const uint64_t distance = Step == 0 ? step : Step;
-    for (uint64_t i = 0; i < count; ++i)
-        states[i] = Op::join(states[i], to_compute(source[i * distance]));
-}
-
-template <typename Op, typename T, typename Arguments> TALLOW_INLINE void pool_rows(const Arguments& arguments) {
-    make_rows<T>(arguments, arguments.window_h * arguments.window_w,
-                 [&](const T* source, T* result, uint64_t first, uint64_t rows) {
-                     const uint64_t step = arguments.step_w * arguments.stride_w;
-                     typename Op::State states[window_columns];
-                     for (uint64_t y = first; y < first + rows; ++y, result += arguments.width)
-                         for (uint64_t x = 0; x < arguments.width; x += window_columns) {
-                             const uint64_t left = arguments.width - x;
-                             const uint64_t count = left < window_columns ? left : window_columns;
-                             for (uint64_t i = 0; i < count; ++i)
-                                 states[i] = Op::begin();
-                             for (uint64_t h = 0; h < arguments.window_h; ++h)
-                                 for (uint64_t w = 0; w < arguments.window_w; ++w) {
-                                     const T* const place = source + (y * arguments.step_h + h) * arguments.stride_h +
-                                                            x * step + w * arguments.stride_w;
-                                     if (step == 1)
-                                         join_windows<1, Op>(states, place, step, count);
-                                     else if (step == 2)
-                                         join_windows<2, Op>(states, place, step, count);
-                                     else
-                                         join_windows<0, Op>(states, place, step, count);
-                                 }
-                             for (uint64_t i = 0; i < count; ++i)
-                                 result[x + i] = Op::result(states[i], static_cast<uint32_t>(arguments.window_h),
-                                                            static_cast<uint32_t>(arguments.window_w));
-                         }
-                 });
-}
-template <typename T, typename Arguments> TALLOW_INLINE void average_pool(const Arguments& arguments) {
-    pool_rows<Average<T>, T>(arguments);
-}
-template <typename T, typename Arguments> TALLOW_INLINE void maximum_pool(const Arguments& arguments) {
-    pool_rows<Maximum<T>, T>(arguments);
 }
 
 // The host gives the place of each row and column of the result in a plane of the source.

@@ -1,63 +1,10 @@
-// Pooling and resampling of (b, c, h, w).
+// Resampling of (b, c, h, w).
 #pragma once
 
-#include "pool.hpp"
-#include "produce.hpp"
+#include "math.hpp"
+#include "memory.hpp"
 
 namespace tallow {
-
-// N windows side by side: operand 0 is the source at the first element of each. All of them take one element before any
-// takes the next, so that the loads are under way together.
-template <typename Op, typename T, typename Arguments> struct WindowMaker {
-    const Arguments& arguments;
-    template <uint32_t N> TALLOW_INLINE Pack<T, N> make(const Run<1>& run) const {
-        typename Op::State states[N];
-#pragma unroll
-        for (uint32_t i = 0; i < N; ++i)
-            states[i] = Op::begin();
-        const T* row = pointer_to<const T>(arguments.source);
-        for (uint32_t y = 0; y < arguments.window_h; ++y) {
-            if (is_halved<N>(row, run))
-                join_halved<N>(row + run.offsets[0], states);
-            else
-                join_row<N>(row, run, states);
-            row += arguments.stride_h;
-        }
-        Pack<T, N> pack;
-#pragma unroll
-        for (uint32_t i = 0; i < N; ++i)
-            pack.values[i] = Op::result(states[i], arguments.window_h, arguments.window_w);
-        return pack;
-    }
-
-  private:
-    // Whether the windows are two elements wide and follow each other, so that a row of them is two whole accesses.
-    template <uint32_t N> TALLOW_INLINE bool is_halved(const T* row, const Run<1>& run) const {
-        return N > 1 && arguments.window_w == 2 && arguments.stride_w == 1 && arguments.strides[0] == 2 &&
-               run.template is_in_one_row<N>() && is_aligned<N>(row + run.offsets[0]);
-    }
-    template <uint32_t N> TALLOW_INLINE void join_halved(const T* first, typename Op::State (&states)[N]) const {
-        const Pack<T, N> halves[2] = {load_whole<N>(first), load_whole<N>(first + N)};
-#pragma unroll
-        for (uint32_t i = 0; i < 2 * N; ++i)
-            states[i / 2] = Op::join(states[i / 2], to_compute(halves[i / N].values[i % N]));
-    }
-    template <uint32_t N>
-    TALLOW_INLINE void join_row(const T* row, const Run<1>& run, typename Op::State (&states)[N]) const {
-        for (uint32_t x = 0; x < arguments.window_w; ++x) {
-#pragma unroll
-            for (uint32_t i = 0; i < N; ++i)
-                states[i] = Op::join(states[i], to_compute(row[run.place(0, i, arguments.strides[0])]));
-            row += arguments.stride_w;
-        }
-    }
-};
-template <typename T, typename Arguments> TALLOW_INLINE void average_pool(const Arguments& arguments) {
-    produce_packs<1, T>(arguments, WindowMaker<Average<T>, T, Arguments>{arguments});
-}
-template <typename T, typename Arguments> TALLOW_INLINE void maximum_pool(const Arguments& arguments) {
-    produce_packs<1, T>(arguments, WindowMaker<Maximum<T>, T, Arguments>{arguments});
-}
 
 // What resampling launches number: patches of `strided_length<T>` columns and `rows` rows of the result, which one
 // thread makes. Dim 0 of the launch counts the patches along a row, dim 1 those along a column, and the others are the

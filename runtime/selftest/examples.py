@@ -16,6 +16,7 @@ from ...ggml_dtype import GgmlDType
 from ..base.example import Operand
 from ..core import conv
 from ..core.layout import Layout
+from ..core.pool import ParamsPool
 from ..core.shape import Shape
 from ..ranks.group import Group
 
@@ -164,7 +165,9 @@ class Call:
                 return list(value)
             case "Shape":
                 return Shape(value)
-            case params if params.startswith("Params"):
+            case "ParamsPool":
+                return ParamsPool(**value)
+            case params if params.startswith("ParamsConv"):
                 return getattr(conv, params)(**value)
         if isinstance(value, dict):
             return next(text for key, text in value.items() if _is_of(self.cell.dtype, key))

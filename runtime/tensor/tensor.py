@@ -27,6 +27,7 @@ from .network.attention import AttentionMethods
 from .network.convolution import ConvolutionMethods
 from .network.layers import LayerMethods
 from .network.losses import LossMethods
+from .network.pooling import PoolingMethods
 
 
 class TensorType(type):
@@ -44,6 +45,7 @@ class Tensor(
     FamiliarMethods,
     AttentionMethods,
     ConvolutionMethods,
+    PoolingMethods,
     CustomMethods,
     metaclass=TensorType,
 ):

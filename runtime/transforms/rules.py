@@ -49,6 +49,14 @@ def items(call: BatchedCall) -> Any:
     return call.run({name: _items(call.stacked(name)) for name in call.batching.operands})
 
 
+def pool(call: BatchedCall) -> Any:
+    """As `items`, where the parameters of a pool state the number of items."""
+    params = call["params"]
+    images, *others = params.input_dims
+    params = params._replace(input_dims=(call.size * images, *others))
+    return call.run({name: _items(call.stacked(name)) for name in call.batching.operands}, params=params)
+
+
 def _behind(dim: int) -> int:
     return dim + 1 if dim >= 0 else dim
 

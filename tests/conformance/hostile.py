@@ -163,6 +163,9 @@ NAMES = {
 # The arguments of the general parameters of a convolution.
 GENERAL = "((1, 2, 4), (2, 1, 2), (3,), (0,), (1,), (1,), 2)"
 
+# The arguments of the parameters of a pool.
+POOL = "((1, 2, 4), (3,), (2,), (0,), (1,), (1,), True, False)"
+
 
 def params(kind: str, sizes: str) -> list[Value]:
     """The parameters of a convolution, and such with one that is as large as can be, or larger."""
@@ -244,6 +247,11 @@ FITTING: dict[str, list[Value]] = {
     "ParamsConvolution": values(
         f"tl.ParamsConvolution{GENERAL}; tl.ParamsConvolution((1, 2, 4), (2, 1, 2), (3,), (2**31 - 1,), (1,), (1,), 2);"
         "tl.ParamsConvolution((1, 2, 4), (2, 1, 2), (2**40,), (0,), (2**31 - 1,), (2**31 - 1,), 2)"
+    ),
+    "ParamsPool": values(
+        f"tl.ParamsPool{POOL}; tl.ParamsPool((1, 2, 4), (1,), (2,), (0,), (2**31 - 1,), (1,));"
+        "tl.ParamsPool((1, 2, 4), (1,), (2**31 - 1,), (2**30,), (1,), (2**31 - 1,)); "
+        "tl.ParamsPool((1, 2, 4), (3,), (2,), (0,), (1,), (1,), adaptive=True)"
     ),
     "ParamsConvTranspose1D": params("ParamsConvTranspose1D", "**LINE, 'output_padding': 0"),
     "ParamsConvTranspose2D": params("ParamsConvTranspose2D", "**IMAGE, 'output_padding': 0"),
@@ -350,6 +358,16 @@ BASES = {
         "ramp(d, DType.F32, 1, 5, 4); ramp(d, DType.F32, 1, 5, 4); ramp(d, DType.F32, 3, 5); False; None; "
         "ramp(d, DType.U8, 1)",
     ),
+    **{
+        f"Tensor.{kind}_pool{dims}d": (x, f"2; 1; 1; {last}")
+        for dims, x in enumerate((_LINE, _IMAGE, _VOLUME), 1)
+        for kind, last in (("avg", "True; False"), ("max", "2; True"))
+    },
+    **{
+        f"Tensor.adaptive_{kind}_pool{dims}d": (x, "3")
+        for dims, x in enumerate((_LINE, _IMAGE, _VOLUME), 1)
+        for kind in ("avg", "max")
+    },
     "Tensor.conv1d": (_LINE, f"ramp(d, DType.F32, 2, 1, 2); (1, 0); 1; 1; 2; {_PAIR}"),
     "Tensor.conv2d": (_IMAGE, f"ramp(d, DType.F32, 2, 1, 2, 2); (1, 0); 1; 1; 2; {_PAIR}"),
     "Tensor.conv3d": (_VOLUME, f"ramp(d, DType.F32, 2, 1, 1, 2, 2); (1, 0, 0); 1; 1; 2; {_PAIR}"),
@@ -395,6 +413,7 @@ BASES = {
     "ParamsConv1D": (None, "1; 4; 1; 1; 2; 0; 1; 1"),
     "ParamsConv2D": (None, "1; 2; 2; 1; 2; 1; 1; 0; 1; 1"),
     "ParamsConvolution": (None, "(1, 2, 4); (2, 1, 2); (3,); (0,); (1,); (1,); 2"),
+    "ParamsPool": (None, "(1, 2, 4); (3,); (2,); (0,); (1,); (1,); True; False"),
     "ParamsConvTranspose1D": (None, "1; 4; 1; 1; 2; 0; 0; 1; 1"),
     "ParamsConvTranspose2D": (None, "1; 2; 2; 1; 2; 1; 1; 0; 0; 1; 1"),
 }

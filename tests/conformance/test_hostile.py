@@ -204,7 +204,7 @@ def off_by_one(device: tallow.Device, value: Any) -> Iterator[hostile.Value]:
             yield hostile.Value(
                 f"{value.dtype} of {shape}", lambda d, shape=shape: hostile.ramp(d, value.dtype, *shape)
             )
-    elif isinstance(value, tuple | list) and value:
+    elif isinstance(value, tuple | list) and value and not hasattr(value, "_fields"):
         for other in (type(value)([*value, value[-1]]), type(value)(value[:-1])):
             yield hostile.Value(repr(other), lambda _, other=other: other)
 

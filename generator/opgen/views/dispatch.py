@@ -483,7 +483,8 @@ def argument_names(spec: Spec) -> dict[str, list[str]]:
     classes = spec.argument_classes
     named = {
         "runtime.core.argument": ["DTypeLike"],
-        "runtime.core.conv": [name for name in classes if name.startswith("Params")],
+        "runtime.core.conv": [name for name in classes if name.startswith("ParamsConv")],
+        "runtime.core.pool": [name for name in classes if name.startswith("ParamsPool")],
         "runtime.ranks.group": [name for name in classes if name == "Group"],
         "custom_op": [name for name in classes if name.startswith(("CustomOp", "InplaceOp"))],
         "op": [*op_classes(spec), METHOD_OP],

@@ -13,7 +13,10 @@ def results(spec: Spec) -> View:
     """The functions of all methods."""
     own = [function(spec, method) for method in spec.storage_methods() if results_of(method)]
     modules = argument_names(spec)
-    return View(results=own, names={name: modules[name] for name in ("op", "runtime.core.conv") if name in modules})
+    return View(
+        results=own,
+        names={name: modules[name] for name in ("op", "runtime.core.conv", "runtime.core.pool") if name in modules},
+    )
 
 
 def function(spec: Spec, method: Method) -> View:

@@ -2,15 +2,11 @@
 
 from __future__ import annotations
 
-import math
-from collections.abc import Callable, Iterable, Sequence
-from functools import cache, lru_cache
+from collections.abc import Callable, Sequence
+from functools import lru_cache
 from typing import Any, Self, TypeAlias
 
-import numpy as np
-
 from .... import results
-from ....dtype import DType
 from ....op import BinaryOp
 from ....storage import Storage
 from ...base.bounded_cache import BoundedCache
@@ -19,10 +15,9 @@ from ...core.argument import integer, integers
 from ...core.conv import LONGEST_STEP, ParamsConvolution, convolved_size, transposed_size
 from ...core.extensions import extensions
 from ...core.layout import Layout
-from ...core.result_shapes import pooled
 from ...core.shape import Shape
 from ...core.tensor_type import TensorType
-from ...storage.calls import RECORDED, live_autocasts
+from ...storage.calls import live_autocasts
 from ..base import require_tensors
 from ..create import CreationMethods
 from ..promotion import DTYPE_ERRORS, common_dtype, promote
@@ -33,7 +28,7 @@ Padding: TypeAlias = int | str | Sequence[Any]
 
 
 class ConvolutionMethods(CreationMethods):
-    """Convolutions, pooling and upsampling."""
+    """Convolutions and upsampling."""
 
     __slots__ = ()
 
@@ -241,69 +236,6 @@ class ConvolutionMethods(CreationMethods):
         convolve = storage.convolution if output_padding is None else storage.convolution_gradient_input
         return self._new(convolve(self._layout, kernel._storage, kernel._layout, params), layout)
 
-    def avg_pool2d(
-        self,
-        kernel_size: int | tuple[int, int],
-        stride: int | tuple[int, int] | None = None,
-        padding: int | tuple[int, int] = 0,
-    ) -> Self:
-        """Average the windows (kh, kw) of images (b, c, h, w); the stride is by default the size of the window.
-
-        The result is (b, c, (h + 2 * padding - kh) // sh + 1, (w + 2 * padding - kw) // sw + 1). The zeros of the
-        padding count; there are at most half a window of them on each side. Floating-point dtypes only.
-
-        >>> tl.arange(16.0).reshape(1, 1, 4, 4).avg_pool2d(2)
-        Tensor([[[[ 2.5,  4.5],
-                  [10.5, 12.5]]]], dtype=f32)
-        >>> tl.arange(16.0).reshape(1, 1, 4, 4).avg_pool2d((2, 3), stride=(1, 2), padding=(0, 1)).shape
-        (1, 1, 3, 2)
-        """
-        return self._pooled("avg_pool2d", kernel_size, stride, padding, 0)
-
-    def max_pool2d(
-        self,
-        kernel_size: int | tuple[int, int],
-        stride: int | tuple[int, int] | None = None,
-        padding: int | tuple[int, int] = 0,
-    ) -> Self:
-        """Take the largest element of the windows of images (b, c, h, w); NaN wins. The sizes are those of
-        `avg_pool2d`.
-
-        The padding is below all elements.
-
-        >>> tl.arange(16.0).reshape(1, 1, 4, 4).max_pool2d(2)
-        Tensor([[[[ 5.,  7.],
-                  [13., 15.]]]], dtype=f32)
-        >>> tl.arange(16.0).reshape(1, 1, 4, 4).max_pool2d((2, 3), stride=(1, 2), padding=(0, 1)).shape
-        (1, 1, 3, 2)
-        """
-        return self._pooled("max_pool2d", kernel_size, stride, padding, _lowest(self.dtype))
-
-    def _pooled(
-        self,
-        op: str,
-        kernel_size: int | tuple[int, int],
-        stride: int | tuple[int, int] | None,
-        padding: int | tuple[int, int],
-        around: float,
-    ) -> Self:
-        window = _pair(op, "kernel_size", kernel_size)
-        step = window if stride is None else _pair(op, "stride", stride)
-        pads = _pair(op, "padding", padding)
-        source = self
-        if pads != (0, 0):
-            if any(not 0 <= 2 * pad <= size for pad, size in zip(pads, window, strict=True)):
-                raise InvalidArgument(op, f"padding is from 0 to half of the window {window}, not {pads}")
-            if self.rank != 4:
-                raise ShapeMismatch(op, (self.shape,), "images are (b, c, h, w); unsqueeze or reshape them first")
-            if around and self._storage.inner.kind == RECORDED:
-                # Elements that are as low as the padding do not share their gradient with it.
-                recorded: Self = extensions.padded_max_pool(self, window, step, pads)
-                return recorded
-            source = self._padded([(pad, pad) for pad in pads], around)
-        storage = getattr(source._storage, op)(source._layout, window, step)
-        return self._new(storage, _pooled(source._layout.shape, window, step))
-
     def upsample_nearest1d(self, size: int) -> Self:
         """Upsample (b, c, l) to (b, c, size) by the nearest element: element i is element floor(i * l / size).
 
@@ -371,28 +303,6 @@ class ConvolutionMethods(CreationMethods):
 
 # Of results: by what finds their types, the number of the operand's layout, and other arguments.
 _layouts: BoundedCache[tuple[object, ...], Layout] = BoundedCache(1 << 12)
-
-
-@cache
-def _lowest(dtype: DType) -> float:
-    """The number of a dtype that none is below."""
-    if dtype.is_integer:
-        return int(np.iinfo(dtype.numpy).min)
-    return -math.inf
-
-
-@lru_cache(maxsize=1024)
-def _pooled(shape: Shape, window: tuple[int, int], step: tuple[int, int]) -> Layout:
-    return Layout.contiguous(pooled(shape, window, step))
-
-
-def _pair(op: str, name: str, size: int | Iterable[int]) -> tuple[int, int]:
-    """Return the integers for (h, w) that one integer for both, or a pair of them, means."""
-    if type(size) is int:
-        return (integer(op, name, size),) * 2
-    given = size if isinstance(size, Iterable) else (size, size)
-    height, width = integers(op, name, given, 2, "an integer or a pair of integers")
-    return height, width
 
 
 def _hashable(value: Any) -> Any:

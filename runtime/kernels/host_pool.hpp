@@ -1,0 +1,241 @@
+// Pooling of (b, c, d, h, w) on the host, and its gradients.
+#pragma once
+
+#include "parts.hpp"
+#include "pool.hpp"
+
+namespace tallow {
+
+// Windows of a row that are joined at once, so that they stay in the nearest cache, and elements of a part, roughly.
+constexpr uint64_t pool_columns = 256;
+constexpr uint64_t pool_length = 1 << 14;
+
+// Calls function(distance), which compilers know where it is 1 or 2.
+template <uint64_t Value> struct Fixed {
+    TALLOW_INLINE operator uint64_t() const {
+        return Value;
+    }
+};
+template <typename Function> TALLOW_INLINE void with_distance(uint64_t distance, const Function& function) {
+    if (distance == 1)
+        function(Fixed<1>{});
+    else if (distance == 2)
+        function(Fixed<2>{});
+    else
+        function(distance);
+}
+
+template <typename Arguments> struct PoolVolume {
+    const PoolAxis depth;
+    const PoolAxis height;
+    const PoolAxis width;
+    const bool adaptive;
+    const bool include_padding;
+
+    TALLOW_INLINE explicit PoolVolume(const Arguments& arguments)
+        : depth(TALLOW_POOL_AXIS(arguments, d)), height(TALLOW_POOL_AXIS(arguments, h)),
+          width(TALLOW_POOL_AXIS(arguments, w)), adaptive(arguments.adaptive != 0),
+          include_padding(arguments.include_padding != 0) {
+    }
+
+    TALLOW_INLINE Span elements(const PoolAxis& axis, uint64_t window) const {
+        return elements_of(axis, adaptive, static_cast<int32_t>(window));
+    }
+    TALLOW_INLINE uint32_t divisor(const PoolAxis& axis, uint64_t window) const {
+        return divisor_of(axis, adaptive, include_padding, static_cast<int32_t>(window));
+    }
+    // Calls function(slice, row) for those that windows cover.
+    template <typename Function>
+    TALLOW_INLINE void visit_rows(const Span& slices, const Span& rows, const Function& function) const {
+        for (int32_t d = slices.first; d < slices.end; d += static_cast<int32_t>(depth.dilation))
+            for (int32_t h = rows.first; h < rows.end; h += static_cast<int32_t>(height.dilation))
+                function(static_cast<uint64_t>(d), static_cast<uint64_t>(h));
+    }
+    // Calls function(i, n, column) for each element of a row of the windows from `first` on: windows first + i and the
+    // n - 1 behind it have it at this column, and at columns `stride` apart.
+    template <typename Function>
+    TALLOW_INLINE void visit_columns(uint64_t first, uint64_t count, const Function& function) const {
+        if (adaptive) {
+            for (uint64_t i = 0; i < count; ++i) {
+                const Span columns = elements(width, first + i);
+                for (int32_t w = columns.first; w < columns.end; ++w)
+                    function(i, uint64_t{1}, static_cast<uint64_t>(w));
+            }
+            return;
+        }
+        const auto stride = static_cast<int64_t>(width.stride);
+        const auto end = static_cast<int64_t>(first + count);
+        for (uint32_t t = 0; t < width.window; ++t) {
+            const int64_t offset = int64_t{t} * width.dilation - width.padding;
+            const int64_t inside = offset < 0 ? (stride - 1 - offset) / stride : 0;
+            const int64_t behind = offset < width.size ? (int64_t{width.size} - 1 - offset) / stride + 1 : 0;
+            const int64_t from = inside > static_cast<int64_t>(first) ? inside : static_cast<int64_t>(first);
+            const int64_t to = behind < end ? behind : end;
+            if (from < to)
+                function(static_cast<uint64_t>(from) - first, static_cast<uint64_t>(to - from),
+                         static_cast<uint64_t>(from * stride + offset));
+        }
+    }
+};
+
+template <typename Op, typename T, typename Arguments> TALLOW_INLINE void pool_rows(const Arguments& arguments) {
+    using Value = compute_type<T>;
+    const PoolVolume<Arguments> volume(arguments);
+    const uint64_t width = volume.width.windows;
+    const uint64_t height = volume.height.windows;
+    const uint64_t rows = arguments.planes * volume.depth.windows * height;
+    const uint64_t cost = uint64_t{volume.depth.window} * volume.height.window * volume.width.window;
+    const uint64_t together = pool_length / (width * cost + 1) + 1;
+    const auto plane_of = [&](uint64_t plane, const auto& strides) {
+        return static_cast<int64_t>(plane / arguments.channels) * strides[0] +
+               static_cast<int64_t>(plane % arguments.channels) * strides[1];
+    };
+    const auto make_row = [&](uint64_t row) {
+        const uint64_t plane = row / height / volume.depth.windows;
+        const uint64_t z = row / height % volume.depth.windows;
+        const uint64_t y = row % height;
+        const T* const source = pointer_to<const T>(arguments.source) + plane_of(plane, arguments.source_strides);
+        const T* tangents = nullptr;
+        if constexpr (Op::has_tangents)
+            tangents = pointer_to<const T>(arguments.tangent) + plane_of(plane, arguments.tangent_strides);
+        const auto place_of = [](const auto& strides, uint64_t d, uint64_t h, uint64_t w) {
+            return static_cast<int64_t>(d) * strides[2] + static_cast<int64_t>(h) * strides[3] +
+                   static_cast<int64_t>(w) * strides[4];
+        };
+        T* const result = pointer_to<T>(arguments.result) + row * width;
+        const Span slices = volume.elements(volume.depth, z);
+        const Span lines = volume.elements(volume.height, y);
+        const uint64_t area =
+            Op::counts ? uint64_t{volume.divisor(volume.depth, z)} * volume.divisor(volume.height, y) : 0;
+        const auto distance = static_cast<uint64_t>(volume.width.stride * arguments.source_strides[4]);
+        for (uint64_t first = 0; first < width; first += pool_columns) {
+            const uint64_t count = width - first < pool_columns ? width - first : pool_columns;
+            typename Op::State states[pool_columns];
+            for (uint64_t i = 0; i < count; ++i)
+                states[i] = Op::begin();
+            volume.visit_rows(slices, lines, [&](uint64_t d, uint64_t h) {
+                volume.visit_columns(first, count, [&](uint64_t i, uint64_t n, uint64_t w) {
+                    const T* const elements = source + place_of(arguments.source_strides, d, h, w);
+                    typename Op::State* const joined = states + i;
+                    if constexpr (Op::has_tangents) {
+                        const T* const other = tangents + place_of(arguments.tangent_strides, d, h, w);
+                        const auto apart = static_cast<uint64_t>(volume.width.stride * arguments.tangent_strides[4]);
+                        for (uint64_t k = 0; k < n; ++k)
+                            joined[k] =
+                                Op::join(joined[k], to_compute(elements[k * distance]), to_compute(other[k * apart]));
+                    } else {
+                        with_distance(distance, [&](auto step) {
+                            for (uint64_t k = 0; k < n; ++k)
+                                joined[k] = Op::join(joined[k], to_compute(elements[k * step]), Value{});
+                        });
+                    }
+                });
+            });
+            for (uint64_t i = 0; i < count; ++i)
+                result[first + i] =
+                    Op::result(states[i], Op::counts ? area * volume.divisor(volume.width, first + i) : 0);
+        }
+    };
+    do_parts(arguments, (rows + together - 1) / together, [&](uint64_t part) {
+        const uint64_t end = (part + 1) * together < rows ? (part + 1) * together : rows;
+        for (uint64_t row = part * together; row < end; ++row)
+            make_row(row);
+    });
+}
+template <typename T, typename Arguments> TALLOW_INLINE void average_pool(const Arguments& arguments) {
+    pool_rows<Average<T>, T>(arguments);
+}
+template <typename T, typename Arguments> TALLOW_INLINE void maximum_pool(const Arguments& arguments) {
+    pool_rows<Maximum<T>, T>(arguments);
+}
+template <typename T, typename Arguments> TALLOW_INLINE void maximum_pool_tangent(const Arguments& arguments) {
+    pool_rows<MaximumTangent<T>, T>(arguments);
+}
+
+// The windows of a plane add their shares to its elements, in the order of the windows.
+template <bool Largest, typename T, typename Arguments> TALLOW_INLINE void pool_gradient(const Arguments& arguments) {
+    using Value = compute_type<T>;
+    const PoolVolume<Arguments> volume(arguments);
+    const PoolAxis &depth = volume.depth, &height = volume.height, &width = volume.width;
+    const uint64_t size = uint64_t{depth.size} * height.size * width.size;
+    const uint64_t windows = uint64_t{depth.windows} * height.windows * width.windows;
+    const uint64_t together = pool_length / (size + windows + 1) + 1;
+    const auto make_plane = [&](uint64_t plane) {
+        const T* const source = Largest ? pointer_to<const T>(arguments.source) + plane * size : nullptr;
+        const T* const pooled = Largest ? pointer_to<const T>(arguments.pooled) + plane * windows : nullptr;
+        const T* const gradient = pointer_to<const T>(arguments.gradient) + plane * windows;
+        Value* const sums = pointer_to<Value>(arguments.sums) + plane * size;
+        for (uint64_t i = 0; i < size; ++i)
+            sums[i] = 0;
+        for (uint64_t first = 0; first < width.windows; first += pool_columns) {
+            const uint64_t count = width.windows - first < pool_columns ? width.windows - first : pool_columns;
+            Value shares[pool_columns];
+            Value counts[pool_columns];
+            Value highest[pool_columns];
+            Value divisors[pool_columns];
+            for (uint64_t i = 0; i < count; ++i)
+                divisors[i] = Largest ? Value{1} : static_cast<Value>(volume.divisor(width, first + i));
+            for (uint64_t z = 0; z < depth.windows; ++z)
+                for (uint64_t y = 0; y < height.windows; ++y) {
+                    const Span slices = volume.elements(depth, z);
+                    const Span lines = volume.elements(height, y);
+                    const uint64_t row = (z * height.windows + y) * width.windows + first;
+                    if constexpr (Largest) {
+                        for (uint64_t i = 0; i < count; ++i) {
+                            counts[i] = 0;
+                            highest[i] = to_compute(pooled[row + i]);
+                        }
+                        volume.visit_rows(slices, lines, [&](uint64_t d, uint64_t h) {
+                            const T* const line = source + (d * height.size + h) * width.size;
+                            volume.visit_columns(first, count, [&](uint64_t i, uint64_t n, uint64_t w) {
+                                with_distance(width.stride, [&](auto step) {
+                                    for (uint64_t k = 0; k < n; ++k)
+                                        counts[i + k] += is_largest(to_compute(line[w + k * step]), highest[i + k])
+                                                             ? Value{1}
+                                                             : Value{0};
+                                });
+                            });
+                        });
+                    } else {
+                        const auto area =
+                            static_cast<Value>(uint64_t{volume.divisor(depth, z)} * volume.divisor(height, y));
+                        for (uint64_t i = 0; i < count; ++i)
+                            counts[i] = area * divisors[i];
+                    }
+                    for (uint64_t i = 0; i < count; ++i)
+                        shares[i] = to_compute(gradient[row + i]) / counts[i];
+                    volume.visit_rows(slices, lines, [&](uint64_t d, uint64_t h) {
+                        const uint64_t line = (d * height.size + h) * width.size;
+                        volume.visit_columns(first, count, [&](uint64_t i, uint64_t n, uint64_t w) {
+                            with_distance(width.stride, [&](auto step) {
+                                for (uint64_t k = 0; k < n; ++k) {
+                                    Value share = shares[i + k];
+                                    if constexpr (Largest)
+                                        share = is_largest(to_compute(source[line + w + k * step]), highest[i + k])
+                                                    ? share
+                                                    : Value{0};
+                                    sums[line + w + k * step] += share;
+                                }
+                            });
+                        });
+                    });
+                }
+        }
+        if constexpr (!is_same<T, Value>)
+            for (uint64_t i = 0; i < size; ++i)
+                pointer_to<T>(arguments.result)[plane * size + i] = convert<T>(sums[i]);
+    };
+    do_parts(arguments, (arguments.planes + together - 1) / together, [&](uint64_t part) {
+        const uint64_t end = (part + 1) * together < arguments.planes ? (part + 1) * together : arguments.planes;
+        for (uint64_t plane = part * together; plane < end; ++plane)
+            make_plane(plane);
+    });
+}
+template <typename T, typename Arguments> TALLOW_INLINE void average_pool_gradient(const Arguments& arguments) {
+    pool_gradient<false, T>(arguments);
+}
+template <typename T, typename Arguments> TALLOW_INLINE void maximum_pool_gradient(const Arguments& arguments) {
+    pool_gradient<true, T>(arguments);
+}
+
+} // namespace tallow

@@ -1,0 +1,234 @@
+// Pooling of (b, c, d, h, w) and its gradients.
+#pragma once
+
+#include "memory.hpp"
+#include "pool.hpp"
+
+namespace tallow {
+
+// Calls visitor.visit<N>(offsets of a plane of (d, h, w), z, y, x) for N elements of a row of the result, from x on.
+// Dim 0 of the launch counts these packs along a row, dims 1 and 2 the rows and the slices, and the others the planes.
+template <uint32_t N, typename Arguments, typename Visitor>
+TALLOW_INLINE void visit_packs_of(const Arguments& arguments, const Visitor& visitor) {
+    const uint32_t threads = grid_blocks() * block_size;
+    for (uint32_t index = block_index() * block_size + thread_index(); index < arguments.count; index += threads) {
+        uint32_t places[3];
+        uint32_t outer = index;
+#pragma unroll
+        for (uint32_t d = 0; d < 3; ++d) {
+            const uint32_t quotient = divide(outer, arguments.multipliers[d], arguments.shifts[d]);
+            places[d] = outer - quotient * arguments.dims[d];
+            outer = quotient;
+        }
+        uint64_t offsets[2];
+        locate_between(arguments, 3, arguments.rank, outer, offsets);
+        visitor.template visit<N>(offsets, static_cast<int32_t>(places[2]), static_cast<int32_t>(places[1]),
+                                  static_cast<int32_t>(places[0] * N));
+    }
+}
+// The same with as many elements as an access holds, or where rows are shorter than that, one.
+template <typename T, typename Arguments, typename Visitor>
+TALLOW_INLINE void visit_packs(const Arguments& arguments, uint32_t width, const Visitor& visitor) {
+    constexpr uint32_t length = strided_length<T>;
+    if (width < length)
+        visit_packs_of<1>(arguments, visitor);
+    else
+        visit_packs_of<length>(arguments, visitor);
+}
+
+// Operand 0 is the result and operand 1 the source; tangents lie as the source does.
+template <typename Op, typename T, typename Arguments> struct PoolMaker {
+    using Value = compute_type<T>;
+    const Arguments& arguments;
+    template <uint32_t N>
+    TALLOW_INLINE void visit(const uint64_t (&offsets)[2], int32_t z, int32_t y, int32_t x) const {
+        const PoolAxis depth = TALLOW_POOL_AXIS(arguments, d);
+        const PoolAxis height = TALLOW_POOL_AXIS(arguments, h);
+        const PoolAxis width = TALLOW_POOL_AXIS(arguments, w);
+        const bool adaptive = arguments.adaptive != 0;
+        const uint32_t left = width.windows - static_cast<uint32_t>(x);
+        const Span slices = elements_of(depth, adaptive, z);
+        const Span rows = elements_of(height, adaptive, y);
+        Span columns[N];
+        typename Op::State states[N];
+#pragma unroll
+        for (uint32_t i = 0; i < N; ++i) {
+            columns[i] = i < left ? elements_of(width, adaptive, x + static_cast<int32_t>(i)) : Span{0, 0};
+            states[i] = Op::begin();
+        }
+        for (int32_t d = slices.first; d < slices.end; d += static_cast<int32_t>(depth.dilation))
+            for (int32_t h = rows.first; h < rows.end; h += static_cast<int32_t>(height.dilation)) {
+                const uint64_t row = offsets[1] + static_cast<uint64_t>(d) * arguments.source_stride_d +
+                                     static_cast<uint64_t>(h) * arguments.source_stride_h;
+                if (is_halved<N>(width, columns, row))
+                    join_halved<N>(row + static_cast<uint64_t>(columns[0].first), states);
+                else
+                    join_row<N>(width, columns, row, states);
+            }
+        uint64_t area = 0;
+        if constexpr (Op::counts)
+            area = uint64_t{divisor(depth, z)} * divisor(height, y);
+        T* const result = pointer_to<T>(arguments.result) + offsets[0] +
+                          (static_cast<uint64_t>(z) * height.windows + static_cast<uint64_t>(y)) * width.windows +
+                          static_cast<uint64_t>(x);
+        Pack<T, N> pack;
+#pragma unroll
+        for (uint32_t i = 0; i < N; ++i) {
+            uint64_t count = 0;
+            if constexpr (Op::counts)
+                count = area * divisor(width, x + static_cast<int32_t>(i));
+            pack.values[i] = Op::result(states[i], count);
+        }
+        store_guarded(result, 0, left, pack);
+    }
+
+  private:
+    TALLOW_INLINE uint32_t divisor(const PoolAxis& axis, int32_t window) const {
+        return divisor_of(axis, arguments.adaptive != 0, arguments.include_padding != 0, window);
+    }
+    // Whether the windows are two elements wide and follow each other, so that a row of them is two whole accesses.
+    template <uint32_t N>
+    TALLOW_INLINE bool is_halved(const PoolAxis& width, const Span (&columns)[N], uint64_t row) const {
+        const auto first = static_cast<uint64_t>(columns[0].first);
+        return N > 1 && !Op::has_tangents && width.window == 2 && width.stride == 2 && width.dilation == 1 &&
+               arguments.source_stride_w == 1 && columns[N - 1].end - columns[0].first == static_cast<int32_t>(2 * N) &&
+               is_aligned<N>(pointer_to<const T>(arguments.source) + row + first);
+    }
+    template <uint32_t N> TALLOW_INLINE void join_halved(uint64_t first, typename Op::State (&states)[N]) const {
+        const T* const source = pointer_to<const T>(arguments.source) + first;
+        const Pack<T, N> halves[2] = {load_whole<N>(source), load_whole<N>(source + N)};
+#pragma unroll
+        for (uint32_t i = 0; i < 2 * N; ++i)
+            states[i / 2] = Op::join(states[i / 2], to_compute(halves[i / N].values[i % N]), Value{});
+    }
+    // All windows take one element before any takes the next, so that the loads are under way together.
+    template <uint32_t N>
+    TALLOW_INLINE void join_row(const PoolAxis& width, const Span (&columns)[N], uint64_t row,
+                                typename Op::State (&states)[N]) const {
+        const auto length = static_cast<int32_t>(width.window * width.dilation);
+        for (int32_t step = 0; step < length; step += static_cast<int32_t>(width.dilation)) {
+#pragma unroll
+            for (uint32_t i = 0; i < N; ++i) {
+                const int32_t column = columns[i].first + step;
+                if (column >= columns[i].end)
+                    continue;
+                const uint64_t place = row + static_cast<uint64_t>(column) * arguments.source_stride_w;
+                Value tangent{};
+                if constexpr (Op::has_tangents)
+                    tangent = to_compute(pointer_to<const T>(arguments.tangent)[place]);
+                states[i] = Op::join(states[i], to_compute(pointer_to<const T>(arguments.source)[place]), tangent);
+            }
+        }
+    }
+};
+template <typename Op, typename T, typename Arguments> TALLOW_INLINE void pool(const Arguments& arguments) {
+    visit_packs<T>(arguments, arguments.windows_w, PoolMaker<Op, T, Arguments>{arguments});
+}
+template <typename T, typename Arguments> TALLOW_INLINE void average_pool(const Arguments& arguments) {
+    pool<Average<T>, T>(arguments);
+}
+template <typename T, typename Arguments> TALLOW_INLINE void maximum_pool(const Arguments& arguments) {
+    pool<Maximum<T>, T>(arguments);
+}
+template <typename T, typename Arguments> TALLOW_INLINE void maximum_pool_tangent(const Arguments& arguments) {
+    pool<MaximumTangent<T>, T>(arguments);
+}
+
+// Sums over the windows that have an element, in their order, so that the bits are the same on every run: of an average
+// the gradient divided by the number of elements, of a maximum, where the element is one of the largest, by the number
+// of these. Operand 0 is the source and the result, which are contiguous, operand 1 the pooled elements and the
+// gradient, which are contiguous too.
+template <bool Largest, typename T, typename Arguments> struct PoolGradientMaker {
+    using Value = compute_type<T>;
+    const Arguments& arguments;
+    template <uint32_t N>
+    TALLOW_INLINE void visit(const uint64_t (&offsets)[2], int32_t z, int32_t y, int32_t x) const {
+        const PoolAxis depth = TALLOW_POOL_AXIS(arguments, d);
+        const PoolAxis height = TALLOW_POOL_AXIS(arguments, h);
+        const PoolAxis width = TALLOW_POOL_AXIS(arguments, w);
+        const bool adaptive = arguments.adaptive != 0;
+        const uint64_t row =
+            (static_cast<uint64_t>(z) * height.size + static_cast<uint64_t>(y)) * width.size + static_cast<uint64_t>(x);
+        const uint32_t left = width.size - static_cast<uint32_t>(x);
+        Value elements[N] = {};
+        Value sums[N] = {};
+        if constexpr (Largest) {
+#pragma unroll
+            for (uint32_t i = 0; i < N; ++i)
+                if (i < left)
+                    elements[i] = to_compute(pointer_to<const T>(arguments.source)[offsets[0] + row + i]);
+        }
+        const Span columns = windows_of(width, adaptive, x, x + static_cast<int32_t>(left < N ? left : N) - 1);
+        const Span rows = windows_of(height, adaptive, y, y);
+        const Span slices = windows_of(depth, adaptive, z, z);
+        for (int32_t d = slices.first; d < slices.end; ++d) {
+            const Span depths = elements_of(depth, adaptive, d);
+            if (!covers(depths, depth.dilation, z))
+                continue;
+            for (int32_t h = rows.first; h < rows.end; ++h) {
+                const Span heights = elements_of(height, adaptive, h);
+                if (!covers(heights, height.dilation, y))
+                    continue;
+                const uint64_t windows =
+                    offsets[1] + (static_cast<uint64_t>(d) * height.windows + static_cast<uint64_t>(h)) * width.windows;
+                const uint64_t area = Largest ? 0 : uint64_t{divisor(depth, d)} * divisor(height, h);
+                for (int32_t w = columns.first; w < columns.end; ++w) {
+                    const Span widths = elements_of(width, adaptive, w);
+                    const uint64_t window = windows + static_cast<uint64_t>(w);
+                    bool takes[N];
+                    bool is_taken = false;
+                    Value highest{};
+                    if constexpr (Largest)
+                        highest = to_compute(pointer_to<const T>(arguments.pooled)[window]);
+#pragma unroll
+                    for (uint32_t i = 0; i < N; ++i) {
+                        takes[i] = i < left && covers(widths, width.dilation, x + static_cast<int32_t>(i));
+                        if constexpr (Largest)
+                            takes[i] = takes[i] && is_largest(elements[i], highest);
+                        is_taken = is_taken || takes[i];
+                    }
+                    if (!is_taken)
+                        continue;
+                    const Value count = Largest ? count_largest(offsets[0], depths, heights, widths, highest)
+                                                : static_cast<Value>(area * divisor(width, w));
+                    const Value share = to_compute(pointer_to<const T>(arguments.gradient)[window]) / count;
+#pragma unroll
+                    for (uint32_t i = 0; i < N; ++i)
+                        if (takes[i])
+                            sums[i] = sums[i] + share;
+                }
+            }
+        }
+        Pack<T, N> pack;
+#pragma unroll
+        for (uint32_t i = 0; i < N; ++i)
+            pack.values[i] = convert<T>(sums[i]);
+        store_guarded(pointer_to<T>(arguments.result) + offsets[0] + row, 0, left, pack);
+    }
+
+  private:
+    TALLOW_INLINE uint32_t divisor(const PoolAxis& axis, int32_t window) const {
+        return divisor_of(axis, arguments.adaptive != 0, arguments.include_padding != 0, window);
+    }
+    TALLOW_INLINE Value count_largest(uint64_t volume, const Span& depths, const Span& heights, const Span& widths,
+                                      Value highest) const {
+        uint32_t count = 0;
+        for (int32_t d = depths.first; d < depths.end; d += static_cast<int32_t>(arguments.dilation_d))
+            for (int32_t h = heights.first; h < heights.end; h += static_cast<int32_t>(arguments.dilation_h)) {
+                const T* const row =
+                    pointer_to<const T>(arguments.source) + volume +
+                    (static_cast<uint64_t>(d) * arguments.size_h + static_cast<uint64_t>(h)) * arguments.size_w;
+                for (int32_t w = widths.first; w < widths.end; w += static_cast<int32_t>(arguments.dilation_w))
+                    count += is_largest(to_compute(row[w]), highest) ? 1 : 0;
+            }
+        return static_cast<Value>(count);
+    }
+};
+template <typename T, typename Arguments> TALLOW_INLINE void average_pool_gradient(const Arguments& arguments) {
+    visit_packs<T>(arguments, arguments.size_w, PoolGradientMaker<false, T, Arguments>{arguments});
+}
+template <typename T, typename Arguments> TALLOW_INLINE void maximum_pool_gradient(const Arguments& arguments) {
+    visit_packs<T>(arguments, arguments.size_w, PoolGradientMaker<true, T, Arguments>{arguments});
+}
+
+} // namespace tallow
