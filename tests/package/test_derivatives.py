@@ -28,26 +28,23 @@ PARAMETERS = {
     "delta": 0.5,
     "lambd": 0.7,
 }
-# Functions that are defined for positive numbers alone.
-POSITIVE = {"log", "log2", "log10", "sqrt", "rsqrt", "log1p", "powf", "pow"}
-# Of numbers between -1 and 1, and of numbers above 1.
-SHARES, ABOVE_ONE = {"asin", "acos", "atanh"}, {"acosh"}
-# Of probabilities.
-PROBABILITIES = {"bernoulli_loss"}
+# Where a function is defined: for any numbers, positive ones, those between -1 and 1, above 1, and between 0 and 1.
+RANGES = ((X, Y), (np.abs(X), Y), (X / 4, Y / 4), (1 + np.abs(X), Y), (np.abs(X) / 4, Y / 4))
 OPS = [op for op, gradients in DERIVATIVES.items() if gradients is not None]
 DIMS = (1,)
 
 
 def arrays_of(op: object) -> dict[str, np.ndarray]:  # type: ignore[type-arg]
+    """The first numbers of which the op has no NaN, by operand."""
     name = op.value  # type: ignore[attr-defined]
-    x = np.abs(X) if name in POSITIVE else X / 4 if name in SHARES else 1 + np.abs(X) if name in ABOVE_ONE else X
-    if name in PROBABILITIES:
-        return {"x": np.abs(X) / 4, "y": Y / 4}
-    if isinstance(op, BinaryOp) or name == "huber":
-        return {"x": x, "y": Y}
     if name == "where_cond":
         return {"on_true": X, "on_false": Y}
-    return {"x": x}
+    for x, y in RANGES:
+        arrays = {"x": x, "y": y} if isinstance(op, BinaryOp) or name == "huber" else {"x": x}
+        result = computed(op, {operand: Tensor(array, "f64") for operand, array in arrays.items()})
+        if not np.isnan(result.numpy()).any():
+            return arrays
+    raise AssertionError(f"{name} is NaN everywhere")
 
 
 def computed(op: object, tensors: Mapping[str, Tensor]) -> Tensor:
