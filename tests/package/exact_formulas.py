@@ -15,6 +15,7 @@ if TYPE_CHECKING:
 Number = Any
 Numbers = Mapping[str, Number]
 
+# Others have mpmath's names.
 SMOOTH: dict[str, Callable[..., Number]] = {
     "-x": operator.neg,
     "x + y": operator.add,
@@ -23,11 +24,13 @@ SMOOTH: dict[str, Callable[..., Number]] = {
     "x / y": operator.truediv,
     "multiply_add": lambda x, y, z: x * y + z,
     "square": lambda x: x * x,
-    "exp": mp.exp,
-    "expm1": mp.expm1,
-    "log": mp.log,
-    "log1p": mp.log1p,
-    "sqrt": mp.sqrt,
+    "pow": mp.power,
+    "exp2": lambda x: mp.power(2, x),
+    "log2": lambda x: mp.log(x, 2),
+    "rsqrt": lambda x: 1 / mp.sqrt(x),
+    "sigmoid": lambda x: 1 / (1 + mp.exp(-x)),
+    "silu": lambda x: x / (1 + mp.exp(-x)),
+    "softplus": lambda x: mp.log1p(mp.exp(x)),
 }
 CONDITIONS: dict[str, Callable[..., bool]] = {
     "x == y": operator.eq,
@@ -64,8 +67,6 @@ def value(node: Node, moved: Numbers, at: Numbers) -> Number:
         return mpf(node.value)
     if isinstance(node, Name):
         return moved[node.text] if node.text in moved else mpf(node.text)
-    if node.primitive in SMOOTH:
-        return SMOOTH[node.primitive](*[value(argument, moved, at) for argument in node.arguments])
     # What is not chosen may be no number.
     count = 1 if node.primitive == "where" else len(node.arguments)
     numbers = [value(argument, at, at) for argument in node.arguments[:count]]
@@ -75,8 +76,11 @@ def value(node: Node, moved: Numbers, at: Numbers) -> Number:
         return STEPS[node.primitive](*numbers)
     if node.primitive == "abs":
         return mp.sign(numbers[0]) * value(node.arguments[0], moved, at)
-    chosen = CHOICES[node.primitive](*numbers)
-    return mpf(0) if chosen < 0 else value(node.arguments[chosen], moved, at)
+    if node.primitive in CHOICES:
+        chosen = CHOICES[node.primitive](*numbers)
+        return mpf(0) if chosen < 0 else value(node.arguments[chosen], moved, at)
+    function = SMOOTH.get(node.primitive) or getattr(mp, node.primitive)
+    return function(*[value(argument, moved, at) for argument in node.arguments])
 
 
 def slopes(node: Node, x: Number, parameters: Numbers) -> tuple[Number, Number]:

@@ -26,7 +26,6 @@ PARAMETERS = {
     "alpha": 1.7,
     "correction": 1.0,
     "delta": 0.5,
-    "lambd": 0.7,
 }
 # Where a function is defined: for any numbers, positive ones, those between -1 and 1, above 1, and between 0 and 1.
 RANGES = ((X, Y), (np.abs(X), Y), (X / 4, Y / 4), (1 + np.abs(X), Y), (np.abs(X) / 4, Y / 4))
@@ -65,9 +64,13 @@ def computed(op: object, tensors: Mapping[str, Tensor]) -> Tensor:
         return tensors["x"]._unary(op)
     x = tensors["x"]
     method = getattr(x._storage, name)
-    known = {**METHODS[name].calls[0], **PARAMETERS}
-    parameters = [known[each] for each in inspect.signature(method).parameters if each != "layout"]
+    parameters = [parameters_of(name)[each] for each in inspect.signature(method).parameters if each != "layout"]
     return x._new(method(x._layout, *parameters), x._layout.dense)
+
+
+def parameters_of(name: str) -> dict[str, float]:
+    """Those of the spec's example, but for the names that are listed."""
+    return {**(METHODS[name].calls[0] if name in METHODS else {}), **PARAMETERS}
 
 
 def condition() -> Tensor:
@@ -76,8 +79,8 @@ def condition() -> Tensor:
 
 def gradient(op: object, derivative: Derivative, tensors: Mapping[str, Tensor], g: Tensor) -> Tensor:
     known = {
+        **parameters_of(op.value),  # type: ignore[attr-defined]
         **tensors,
-        **PARAMETERS,
         "condition": condition(),
         "result": computed(op, tensors),
         "dims": DIMS,
