@@ -151,9 +151,9 @@ class _Derivation:
         """Add a gradient of what a layout shows."""
         if name not in self._needed:
             return
-        step, source = self._steps.get(name), self._function.sources.get(name)
-        if layout != (source.layout if step is None and source else Layout.contiguous(step.shape)):  # type: ignore[union-attr]
-            raise _NotFused
+        step = self._steps.get(name)
+        if step is not None and layout != Layout.contiguous(step.shape):
+            raise _NotFused  # It was broadcast, so its gradient is a sum.
         if gradient.shape != layout.shape:
             gradient = gradient.broadcast_as(layout.shape)
         before = self._gradients.get(name)

@@ -189,7 +189,12 @@ class Fused:
                 plain_key.append(value._storage.inner.kind)
         found = self._kinds.get(tuple(plain_key))
         traced = None if found is None else found.only or found.find(numbers)
-        function, container = traced or self._trace(tuple(plain_key), plain_arguments, plain_named, numbers)
+        if traced is None:
+            try:
+                traced = self._trace(tuple(plain_key), plain_arguments, plain_named, numbers)
+            except FusionError:  # each of its ops has a gradient nevertheless
+                return self._function(*arguments, **named)
+        function, container = traced
         others = [None if type(value) is Tensor else value for value in (*arguments, *named.values())]
 
         def again(tensors: Sequence[Tensor]) -> list[Any]:

@@ -127,6 +127,8 @@ def test_what_gradients_need_must_not_be_overwritten() -> None:
 
 def test_ops_are_recorded_one_by_one_where_gradients_are_sums() -> None:
     """Of a row that is computed with and then broadcast, and of weights."""
+    centred = tl.fuse(lambda x: x - x.mean(-1, keepdim=True))
+    assert centred(variables()[0])._storage.inner.name == "sub"
     normed = tl.fuse(lambda x, weight: x.rms_norm(weight) * 2)
     assert normed(variables()[0], tl.Var(Tensor([1.0] * 8)).to_dtype("f64"))._storage.inner.name == "mul"
     assert normed(variables()[0], Tensor([1.0] * 8).to_dtype("f64"))._storage.inner.name == "<lambda>"
