@@ -315,7 +315,10 @@ template <typename T, typename Arguments> struct BicubicMaker {
                     const Value element = to_compute(row[inside(second[i] - 1 + u, arguments.source_w) * stride]);
                     along = keeps_width ? element : along + weights[u] * element;
                 }
-                sum = keeps_height ? along : sum + row_weights[v] * along;
+                // An array with an index of a loop that is not unrolled would be in memory.
+                const Value row_weight =
+                    v < 2 ? (v == 0 ? row_weights[0] : row_weights[1]) : (v == 2 ? row_weights[2] : row_weights[3]);
+                sum = keeps_height ? along : sum + row_weight * along;
             }
             pack.values[i] = convert<T>(sum);
         }
