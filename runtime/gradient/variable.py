@@ -9,7 +9,7 @@ from ...gradients.storages import RecordedStorage
 from ...storage import Storage
 from ..base.error import GradientError, InvalidArgument, ShapeMismatch, TallowError, shown
 from ..core.layout import Layout
-from ..storage.calls import RECORDED
+from ..storage.calls import RECORDED, live_batches
 from ..tensor import Gradients, Tensor
 from ..tensor.base import require_tensors
 from ..tensor.batch import expanded, is_at, levels
@@ -89,7 +89,7 @@ class Var(Tensor):
 
 def _value_of(tensor: Tensor) -> Storage:
     """A copy of the elements of a tensor; inside of `vmap` that of each example, whose records further out stay."""
-    around = levels()
+    around = live_batches and levels()
     if not around:
         with no_grad():
             return tensor.detach().copy()._storage
@@ -108,7 +108,7 @@ def is_variable(tensor: Tensor) -> bool:
 class FunctionCall:
     """A call of a function in which variables stand for some tensors, of which its derivatives are worked out."""
 
-    __slots__ = ("is_recorded", "result", "sources", "variables")
+    __slots__ = ("is_recorded", "node", "result", "sources", "variables")
 
     def __init__(
         self, op: str, sources: Sequence[Tensor], variables: Sequence[Var], function: Callable[[], Tensor]
@@ -124,18 +124,23 @@ class FunctionCall:
         require_tensors(op, result=result)
         # Elsewhere the caller has the gradient of a variable from this call.
         is_part = any(it.is_recorded and (around.is_inner or not is_variable(it)) for it in sources)
-        value, node = opened(result._storage)
+        value, self.node = opened(result._storage)
+        """That of the result, None where it depends on no variable."""
         leaves = [each._storage.inner for each in variables]
         self.result = result
-        self.is_recorded = around.records and (is_part or value.is_recorded or depends_on_others(node, leaves))
+        is_wrapped = value.inner.kind < 0
+        self.is_recorded = around.records and (
+            is_part or (is_wrapped and value.is_recorded) or depends_on_others(self.node, leaves)
+        )
         """Whether the results are recorded: they depend on other variables than those of this call."""
 
     def gradients(self, seed: Tensor | None = None, keep: bool = False, create_graph: bool = False) -> list[Tensor]:
-        """The gradients of the variables, zeros where the result does not depend on one, given that of the result."""
-        grads: Gradients | None = None
-        if opened(self.result._storage)[1] is not None:
-            grads = self.result.backward(seed, keep=keep, create_graph=create_graph or self.is_recorded)
-        found = [None if grads is None else grads.get(each) for each in self.variables]
+        """Return the gradients of the variables, zeros of one on which the result does not depend.
+
+        GradientError where it depends on no variable.
+        """
+        grads: Gradients = self.result.backward(seed, keep=keep, create_graph=create_graph or self.is_recorded)
+        found = [grads.get(each) for each in self.variables]
         return [
             each.detach().zeros_like() if grad is None else grad
             for each, grad in zip(self.variables, found, strict=True)

@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
-from ..base.error import BatchingError, InvalidArgument, ShapeMismatch, shown
-from ..gradient.node import opened
+from ..base.error import BatchingError, GradientError, InvalidArgument, ShapeMismatch, shown
 from ..gradient.variable import FunctionCall, Var
 from ..tensor import Tensor
 from ..tensor.base import require_tensors
@@ -35,6 +34,7 @@ def jvp(
         if point.shape != tangent.shape:
             raise ShapeMismatch(op, (point.shape, tangent.shape), "a tangent has the shape of its primal")
     call = _call(op, function, points, {}, range(len(points)))
+    _require_recorded(op, call)
     seed = Var(call.result.zeros_like())
     total: Any = None
     for slope, tangent in zip(call.gradients(seed, create_graph=True), along, strict=True):
@@ -62,6 +62,7 @@ def jacobian(function: Callable[..., Tensor], argnums: int | tuple[int, ...] = 0
 
     def call(*arguments: Any, **named: Any) -> Any:
         it = _call("jacobian", function, arguments, named, numbers)
+        _require_recorded("jacobian", it)
         found = it.finished(_rows(it))[1]
         return found[0] if isinstance(argnums, int) else found
 
@@ -84,12 +85,15 @@ def hessian(function: Callable[..., Tensor], argnums: int | tuple[int, ...] = 0)
     def gradient(place: int) -> Callable[..., Tensor]:
         def of_arguments(*arguments: Any, **named: Any) -> Tensor:
             call = _call("hessian", function, arguments, named, numbers)
+            _require_recorded("hessian", call)
             return call.finished(call.gradients(create_graph=True))[1][place]
 
         return of_arguments
 
     def call(*arguments: Any, **named: Any) -> Any:
-        rows = tuple([jacobian(gradient(place), numbers)(*arguments, **named) for place in range(len(numbers))])
+        # The gradient of a linear function depends on no argument: its derivatives are 0.
+        calls = [_call("hessian", gradient(place), arguments, named, numbers) for place in range(len(numbers))]
+        rows = tuple([it.finished(_rows(it))[1] for it in calls])
         return rows[0][0] if isinstance(argnums, int) else rows
 
     return call
@@ -123,11 +127,17 @@ def _call(
     return FunctionCall(op, sources, variables, lambda: function(*given, **named))
 
 
+def _require_recorded(op: str, call: FunctionCall) -> None:
+    if call.node is None:
+        reason = "the result does not depend on the arguments by ops that have a gradient"
+        raise GradientError(op, f"{reason}; leave out detach, argmax and other ops without one")
+
+
 def _rows(call: FunctionCall) -> list[Tensor]:
     """The derivatives of a result by each of the variables."""
     result, count = call.result, call.result.elem_count
     shapes = [(*result.shape, *each.shape) for each in call.variables]
-    if opened(result._storage)[1] is None or not count:
+    if call.node is None or not count:
         return [each.detach()._new_full(shape) for each, shape in zip(call.variables, shapes, strict=True)]
     seeds = Tensor.eye(count, dtype=result.dtype, device=result.device).reshape(count, *result.shape)
     try:

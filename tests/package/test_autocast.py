@@ -188,6 +188,21 @@ def test_a_variable_is_converted_once_until_it_changes() -> None:
         assert not block.casts
 
 
+def test_a_replayed_graph_converts_variables_as_they_are(device: tl.Device) -> None:
+    w, x = tl.Var(tl.ones((3, 3), device=device)), tl.ones((2, 3), device=device)
+    with tl.autocast("bf16"), tl.no_grad():
+        assert (x @ w)[0, 0].item() == 3.0
+        try:
+            graph = tl.Graph(device)
+        except tl.UnsupportedDevice as error:
+            pytest.skip(str(error))
+        with graph.capture():
+            y = x @ w
+        w.mul_(2.0)
+        graph.replay()
+        assert y.tolist() == (x @ w).tolist() == [[6.0] * 3] * 2
+
+
 def test_errors() -> None:
     for dtype in ("f64", "i64", "f8e4m3"):
         with (

@@ -109,9 +109,7 @@ def test_arguments() -> None:
     assert tl.jacobian(lambda x, y, scale: x * y * scale, 1)(x, y, scale=2.0).shape == (2, 2, 2, 1)
     of_x, of_y = tl.jacobian(lambda x, y: x * y, (0, 1))(x, y)
     assert (of_x.shape, of_y.shape) == ((2, 2, 2), (2, 2, 2, 1))
-    assert tl.jacobian(lambda x: tl.ones(3))(x).tolist() == [[0.0, 0.0]] * 3
     assert tl.jacobian(lambda x: x[:0])(x).shape == (0, 2)
-    assert tl.jvp(lambda x: tl.ones(3), x, x)[1].tolist() == [0.0] * 3
     assert tl.jvp(lambda x: x.relu(), (x,), (x,))[1].tolist() == [1.0, 2.0]
     for call, text in [
         (lambda: tl.jacobian(3), "function must be a function"),
@@ -122,6 +120,10 @@ def test_arguments() -> None:
         (lambda: tl.jvp(abs, x, y), "the shape of its primal"),
         (lambda: tl.hessian(lambda x: x)(x), "must be given"),
         (lambda: tl.jacobian(lambda x: 3)(x), "result must be a Tensor"),
+        (lambda: tl.jacobian(lambda x: x.detach())(x), "jacobian: the result does not depend on the arguments"),
+        (lambda: tl.hessian(lambda x: x.argmax().float())(x), "hessian: the result does not depend on the arguments"),
+        (lambda: tl.jvp(lambda x: tl.ones(3), x, x), "jvp: the result does not depend on the arguments"),
+        (lambda: tl.value_and_grad(lambda x: x.detach().sum())(x), "does not depend on a Var"),
     ]:
         with pytest.raises(tl.TallowError, match=text):
             call()

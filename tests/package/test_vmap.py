@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import itertools
 from collections.abc import Callable, Iterator, Sequence
 from functools import cache
@@ -297,6 +298,7 @@ def test_errors() -> None:
         with pytest.raises(BatchingError, match=r"kept behind its call|cannot be read"):
             use(kept[0])
     kept.clear()
+    gc.collect()
     assert not tl.runtime.storage.calls.live_batches
     for arguments, options, text in [
         ((x, tl.ones(3)), {}, "as many examples"),
