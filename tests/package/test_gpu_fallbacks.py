@@ -11,11 +11,13 @@ import numpy as np
 import pytest
 from tallow.runtime.backends.gpu_backend.ops import attention, attention_gradient, conv, pool
 from tallow.runtime.core.conv import ParamsConvolution
+from tallow.runtime.core.pool import ParamsPool
 from tallow.runtime.program.builder import OpCall
 from tallow.runtime.program.program import LibraryCall
 from tallow.runtime.program.values import Operand, dense
 
 PARAMS = ParamsConvolution((2, 4, 5, 6), (6, 2, 3, 2), (5, 7), (1, 1), (1, 1), (1, 1), 2)
+POOL = ParamsPool((2, 3, 6, 6), (3, 3), (2, 2), (0, 0), (2, 2), (1, 1))
 HEADS = 1, 2, 40, 64
 ATTENDED = [HEADS] * 3
 GRADIENT = [*[HEADS] * 5, HEADS[:3]]
@@ -26,7 +28,8 @@ OPS: dict[Any, tuple[list[tuple[int, ...]], tuple[Any, ...], Any]] = {
     conv.by_library: ([PARAMS.input_dims, PARAMS.kernel_dims], (PARAMS,), conv.convolve),
     conv.transposed_by_library: ([PARAMS.out_dims, PARAMS.kernel_dims], (PARAMS,), conv.convolve_transposed),
     conv.weight_by_library: ([PARAMS.input_dims, PARAMS.out_dims], (PARAMS,), conv.gradient_weight),
-    pool.avg_pool2d_by_library: ([(2, 3, 6, 6)], ((2, 2), (2, 2)), pool.avg_pool2d),
+    pool.avg_pool_by_library: ([POOL.input_dims], (POOL,), pool.avg_pool),
+    pool.avg_pool2d_by_library: ([(2, 3, 6, 6)], ((2, 2), (2, 2)), pool.avg_pool),
     attention.by_library: (ATTENDED, (None, None, True, 0.125), attention.scaled_dot_product_attention),
     attention.by_library_with_logsumexp: (
         ATTENDED,
