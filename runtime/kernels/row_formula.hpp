@@ -128,6 +128,9 @@ template <typename Functor> constexpr bool has_types<Functor, typename VoidOf<ty
 template <typename T> struct TypeOf {
     using type = T;
 };
+template <typename Functor, typename = void> constexpr bool is_composed = false;
+template <typename Functor>
+constexpr bool is_composed<Functor, typename VoidOf<decltype(Functor::is_composed)>::type> = Functor::is_composed;
 
 // The bytes of the largest type of a list.
 template <typename List> constexpr uint32_t largest_type = 0;

@@ -112,26 +112,24 @@ TALLOW_INLINE OperandVector<Functor, T, N> load_typed(uint32_t k, const T* first
     return vector;
 }
 
-template <typename Value, uint32_t N, typename Vector> struct HideVector {
+template <uint32_t N, typename Vector> struct HideVector {
     Vector& vector;
     template <typename Type> TALLOW_INLINE void operator()(TypeOf<Type>) const {
-        if constexpr (sizeof(Type) < sizeof(Value)) {
 #pragma unroll
-            for (uint32_t word = 0; word < (sizeof(Type) * N + 3) / 4; ++word)
-                vector.values[word] = opaque(vector.values[word]);
-        }
+        for (uint32_t word = 0; word < (sizeof(Type) * N + 3) / 4; ++word)
+            vector.values[word] = opaque(vector.values[word]);
     }
 };
 
 // The same vector of operand k, of which compilers know nothing any more. They would keep what a pass has computed of
-// elements to the next one, such as floats of elements of 16 bits, and unpack those of all vectors at once.
+// elements to the next one, such as floats of elements of 16 bits, and unpack those of all vectors at once; or all that
+// composed functors compute of them.
 template <typename Functor, typename T, uint32_t N>
 TALLOW_INLINE const OperandVector<Functor, T, N>& packed([[maybe_unused]] uint32_t k,
                                                          OperandVector<Functor, T, N>& vector) {
     if constexpr (has_types<Functor>)
-        visit_type(typename Functor::Operands{}, k,
-                   HideVector<compute_type<T>, N, OperandVector<Functor, T, N>>{vector});
-    else if constexpr (sizeof(T) < sizeof(compute_type<T>))
+        visit_type(typename Functor::Operands{}, k, HideVector<N, OperandVector<Functor, T, N>>{vector});
+    else if constexpr (sizeof(T) < sizeof(compute_type<T>) || is_composed<Functor>)
         vector = opaque(vector);
     return vector;
 }

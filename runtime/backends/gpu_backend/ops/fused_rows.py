@@ -25,7 +25,8 @@ _SOURCE: Final = """
 namespace tallow {{
 
 struct Composition {{
-    {types}static constexpr uint32_t operands = {operands};
+    {types}static constexpr bool is_composed = true;
+    static constexpr uint32_t operands = {operands};
     static constexpr uint32_t results = {results};
     static constexpr uint32_t parameters = {parameters};
     static constexpr uint32_t passes = {passes};
