@@ -21,20 +21,19 @@ TALLOW_INLINE void take_line(const Arguments& arguments, const T* plane, int64_t
     const int64_t first = x < 0 ? (-x + step - 1) / step : 0;
     const int64_t end = x < within ? (within - x + step - 1) / step : 0;
     const auto step_h = static_cast<int64_t>(arguments.step_h);
+    // One fill for all rows: their ends are short.
+    for (uint64_t i = 0; i < arguments.line_length; ++i)
+        target[i] = 0;
     for (auto left = static_cast<int64_t>(arguments.line_length); left > 0;
          left -= width, target += width, y += step_h) {
         const int64_t count = left < width ? left : width;
         const bool is_inside = y >= 0 && y < static_cast<int64_t>(arguments.height);
         const int64_t from = is_inside && first < count ? first : count;
         const int64_t to = end < from ? from : end < count ? end : count;
-        for (int64_t i = 0; i < from; ++i)
-            target[i] = 0;
         if (from < to)
             widen_strided(static_cast<uint64_t>(to - from), target + from,
                           plane + y * arguments.stride_h + (x + from * step) * arguments.stride_w,
                           step * arguments.stride_w);
-        for (int64_t i = to; i < count; ++i)
-            target[i] = 0;
     }
 }
 

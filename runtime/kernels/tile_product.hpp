@@ -17,6 +17,8 @@ constexpr uint32_t vector_bytes = 32;
 constexpr uint32_t strip_rows = 6;
 #endif
 constexpr uint32_t strip_vectors = 2;
+// Strips of a tile of one row that are made at once.
+constexpr uint32_t line_strips = 4;
 
 // Rows of a tile, a multiple of every strip's.
 constexpr uint32_t tile_rows = 96;
@@ -87,16 +89,26 @@ TALLOW_JOINING void multiply_line(const T* lhs, const T* rhs, const uint32_t* pl
         *reinterpret_cast<Vector*>(sums + j * Tile<T>::lanes) += held[j];
 }
 
+template <uint32_t Strips, uint32_t TermStep, typename T, typename... Rest>
+TALLOW_INLINE void multiply_some_strips(uint32_t strips, const T* lhs, const T* rhs, Rest... rest) {
+    if (strips >= Strips)
+        multiply_line<Strips, TermStep>(lhs, rhs, rest...);
+    else if constexpr (Strips > 1)
+        multiply_some_strips<Strips - 1, TermStep>(strips, lhs, rhs, rest...);
+}
+
 // Adds products to sums of any number of rows and of whole strips of columns.
 template <uint32_t RowStep, uint32_t TermStep, typename T>
 TALLOW_INLINE void multiply_strips(uint32_t rows, uint32_t columns, const T* lhs, const T* rhs, const uint32_t* places,
                                    uint32_t terms, T* sums, uint64_t stride) {
-    constexpr uint32_t strips = 4;
-    uint32_t column = 0;
-    if (rows == 1)
-        for (; column + (strips - 1) * Tile<T>::strip_columns < columns; column += strips * Tile<T>::strip_columns)
-            multiply_line<strips, TermStep>(lhs, rhs + column, places, terms, sums + column);
-    for (; column < columns; column += Tile<T>::strip_columns)
+    if (rows == 1) {
+        for (uint32_t column = 0; column < columns; column += line_strips * Tile<T>::strip_columns)
+            multiply_some_strips<line_strips, TermStep>((columns - column + Tile<T>::strip_columns - 1) /
+                                                            Tile<T>::strip_columns,
+                                                        lhs, rhs + column, places, terms, sums + column);
+        return;
+    }
+    for (uint32_t column = 0; column < columns; column += Tile<T>::strip_columns)
         for (uint32_t row = 0; row < rows; row += strip_rows)
             multiply_rows<strip_rows, RowStep, TermStep>(rows - row, lhs + row * RowStep, rhs + column, places, terms,
                                                          sums + row * stride + column, stride);
@@ -110,17 +122,45 @@ TALLOW_INLINE void multiply_tile(const Tile<T>& tile, uint32_t rows, uint32_t co
     multiply_strips<Tile<T>::lhs_stride, 1>(rows, columns, tile.lhs, tile.rhs, tile.places, terms, sums, stride);
 }
 
+// Elements of up to a vector, without a call: two parts of it that may overlap.
+template <typename T> TALLOW_INLINE void copy_short(uint64_t nbytes, T* target, const T* source) {
+    const auto to = reinterpret_cast<unsigned char*>(target);
+    const auto from = reinterpret_cast<const unsigned char*>(source);
+    const auto copy_ends = [&](auto part) {
+        constexpr uint64_t length = sizeof part;
+        unsigned char first[length], last[length];
+        __builtin_memcpy(first, from, length);
+        __builtin_memcpy(last, from + nbytes - length, length);
+        __builtin_memcpy(to, first, length);
+        __builtin_memcpy(to + nbytes - length, last, length);
+    };
+    if (nbytes >= 32)
+        copy_ends(Vector<T, 32>{});
+    else if (nbytes >= 16)
+        copy_ends(Vector<T, 16>{});
+    else if (nbytes >= 8)
+        copy_ends(uint64_t{});
+    else if (nbytes >= sizeof(T))
+        *target = *source;
+}
+template <typename T> TALLOW_INLINE void copy_span(uint64_t count, T* target, const T* source) {
+    if (count * sizeof(T) <= 64)
+        copy_short(count * sizeof(T), target, source);
+    else
+        __builtin_memcpy(target, source, count * sizeof(T));
+}
+
 template <typename T> TALLOW_INLINE void widen_span(uint64_t count, compute_type<T>* result, const T* source) {
     if constexpr (is_small_float<T>)
         convert_span(count, result, source);
     else
-        __builtin_memcpy(result, source, count * sizeof(T));
+        copy_span(count, result, source);
 }
 template <typename T> TALLOW_INLINE void narrow_span(uint64_t count, T* result, const compute_type<T>* source) {
     if constexpr (is_small_float<T>)
         convert_span(count, result, source);
     else
-        __builtin_memcpy(result, source, count * sizeof(T));
+        copy_span(count, result, source);
 }
 // The elements of two vectors with an even number.
 template <typename Lanes, uint32_t... I>
