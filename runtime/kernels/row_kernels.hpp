@@ -352,7 +352,8 @@ template <typename Functor, typename T, uint32_t N, bool Ragged, typename Argume
         T* const sums = sources.sums(number);
 #pragma unroll
         for (uint32_t v = 0; v < in_flight; ++v) {
-            const uint32_t index = (is_valid(first, v) ? first + v * block_size : first) * N;
+            // Opaque, or compilers would keep which elements of all vectors a ragged row has.
+            const uint32_t index = opaque((is_valid(first, v) ? first + v * block_size : first) * N);
             vectors[v][0] = add_vectors<T, N>(vectors[v][0], sources.load(operands, index).vector());
             if constexpr (Ragged) {
 #pragma unroll
