@@ -10,20 +10,58 @@ namespace tallow {
 constexpr uint64_t pool_columns = 256;
 constexpr uint64_t pool_length = 1 << 14;
 
-// Calls function(distance), which compilers know where it is 1 or 2.
-template <uint64_t Value> struct Fixed {
-    TALLOW_INLINE operator uint64_t() const {
-        return Value;
+// Loops over `count` windows of a row, whose elements are `distance` apart; compilers know the distance if `Step` is
+// not 0.
+// Numbers have signs, so that compilers know that places do not wrap around, and load strided elements without gathers.
+template <typename Loop, typename... Arguments>
+TALLOW_INLINE void run_loop(int64_t distance, int64_t count, Arguments... arguments) {
+    if (distance == 1)
+        Loop::template run<1>(1, count, arguments...);
+    else if (distance == 2)
+        Loop::template run<2>(2, count, arguments...);
+    else
+        Loop::template run<0>(distance, count, arguments...);
+}
+template <typename Op, typename T> struct JoinWindows {
+    template <int64_t Step>
+    static TALLOW_INLINE void run(int64_t distance, int64_t count, typename Op::State* __restrict states,
+                                  const T* __restrict source) {
+        const int64_t step = Step == 0 ? distance : Step;
+        for (int64_t i = 0; i < count; ++i)
+            states[i] = Op::join(states[i], to_compute(source[i * step]), compute_type<T>{});
     }
 };
-template <typename Function> TALLOW_INLINE void with_distance(uint64_t distance, const Function& function) {
-    if (distance == 1)
-        function(Fixed<1>{});
-    else if (distance == 2)
-        function(Fixed<2>{});
-    else
-        function(distance);
-}
+template <typename T> struct CountLargest {
+    using Value = compute_type<T>;
+    template <int64_t Step>
+    static TALLOW_INLINE void run(int64_t distance, int64_t count, Value* __restrict counts,
+                                  const Value* __restrict highest, const T* __restrict source) {
+        const int64_t step = Step == 0 ? distance : Step;
+        for (int64_t i = 0; i < count; ++i)
+            counts[i] += is_largest(to_compute(source[i * step]), highest[i]) ? Value{1} : Value{0};
+    }
+};
+template <typename T> struct ShareLargest {
+    using Value = compute_type<T>;
+    template <int64_t Step>
+    static TALLOW_INLINE void run(int64_t distance, int64_t count, Value* __restrict sums,
+                                  const Value* __restrict shares, const Value* __restrict highest,
+                                  const T* __restrict source) {
+        const int64_t step = Step == 0 ? distance : Step;
+        for (int64_t i = 0; i < count; ++i)
+            sums[i * step] += is_largest(to_compute(source[i * step]), highest[i]) ? shares[i] : Value{0};
+    }
+};
+template <typename T> struct Share {
+    using Value = compute_type<T>;
+    template <int64_t Step>
+    static TALLOW_INLINE void run(int64_t distance, int64_t count, Value* __restrict sums,
+                                  const Value* __restrict shares) {
+        const int64_t step = Step == 0 ? distance : Step;
+        for (int64_t i = 0; i < count; ++i)
+            sums[i * step] += shares[i];
+    }
+};
 
 template <typename Arguments> struct PoolVolume {
     const PoolAxis depth;
@@ -35,7 +73,8 @@ template <typename Arguments> struct PoolVolume {
     TALLOW_INLINE explicit PoolVolume(const Arguments& arguments)
         : depth(TALLOW_POOL_AXIS(arguments, d)), height(TALLOW_POOL_AXIS(arguments, h)),
           width(TALLOW_POOL_AXIS(arguments, w)), adaptive(arguments.adaptive != 0),
-          include_padding(arguments.include_padding != 0) {
+          include_padding(arguments.include_padding != 0),
+          first_((int64_t{width.stride} - 1 + width.padding) / width.stride) {
     }
 
     TALLOW_INLINE Span elements(const PoolAxis& axis, uint64_t window) const {
@@ -65,10 +104,15 @@ template <typename Arguments> struct PoolVolume {
         }
         const auto stride = static_cast<int64_t>(width.stride);
         const auto end = static_cast<int64_t>(first + count);
+        // Windows inside .. behind have the element within the source; both go down from element to element.
+        int64_t inside = first_;
+        int64_t behind = width.windows;
         for (uint32_t t = 0; t < width.window; ++t) {
             const int64_t offset = int64_t{t} * width.dilation - width.padding;
-            const int64_t inside = offset < 0 ? (stride - 1 - offset) / stride : 0;
-            const int64_t behind = offset < width.size ? (int64_t{width.size} - 1 - offset) / stride + 1 : 0;
+            while (inside > 0 && (inside - 1) * stride + offset >= 0)
+                --inside;
+            while (behind > 0 && (behind - 1) * stride + offset >= int64_t{width.size})
+                --behind;
             const int64_t from = inside > static_cast<int64_t>(first) ? inside : static_cast<int64_t>(first);
             const int64_t to = behind < end ? behind : end;
             if (from < to)
@@ -76,6 +120,10 @@ template <typename Arguments> struct PoolVolume {
                          static_cast<uint64_t>(from * stride + offset));
         }
     }
+
+  private:
+    // The first window whose first element lies within the source.
+    const int64_t first_;
 };
 
 template <typename Op, typename T, typename Arguments> TALLOW_INLINE void pool_rows(const Arguments& arguments) {
@@ -90,7 +138,7 @@ template <typename Op, typename T, typename Arguments> TALLOW_INLINE void pool_r
         return static_cast<int64_t>(plane / arguments.channels) * strides[0] +
                static_cast<int64_t>(plane % arguments.channels) * strides[1];
     };
-    const auto make_row = [&](uint64_t row) {
+    const auto make_row = [&](uint64_t row, Value(&divisors)[pool_columns], uint64_t& divided) {
         const uint64_t plane = row / height / volume.depth.windows;
         const uint64_t z = row / height % volume.depth.windows;
         const uint64_t y = row % height;
@@ -105,9 +153,11 @@ template <typename Op, typename T, typename Arguments> TALLOW_INLINE void pool_r
         T* const result = pointer_to<T>(arguments.result) + row * width;
         const Span slices = volume.elements(volume.depth, z);
         const Span lines = volume.elements(volume.height, y);
-        const uint64_t area =
-            Op::counts ? uint64_t{volume.divisor(volume.depth, z)} * volume.divisor(volume.height, y) : 0;
-        const auto distance = static_cast<uint64_t>(volume.width.stride * arguments.source_strides[4]);
+        Value area{};
+        if constexpr (Op::counts)
+            area = static_cast<Value>(volume.divisor(volume.depth, z)) *
+                   static_cast<Value>(volume.divisor(volume.height, y));
+        const int64_t distance = volume.width.stride * arguments.source_strides[4];
         for (uint64_t first = 0; first < width; first += pool_columns) {
             const uint64_t count = width - first < pool_columns ? width - first : pool_columns;
             typename Op::State states[pool_columns];
@@ -121,25 +171,29 @@ template <typename Op, typename T, typename Arguments> TALLOW_INLINE void pool_r
                         const T* const other = tangents + place_of(arguments.tangent_strides, d, h, w);
                         const auto apart = static_cast<uint64_t>(volume.width.stride * arguments.tangent_strides[4]);
                         for (uint64_t k = 0; k < n; ++k)
-                            joined[k] =
-                                Op::join(joined[k], to_compute(elements[k * distance]), to_compute(other[k * apart]));
+                            joined[k] = Op::join(joined[k], to_compute(elements[static_cast<int64_t>(k) * distance]),
+                                                 to_compute(other[k * apart]));
                     } else {
-                        with_distance(distance, [&](auto step) {
-                            for (uint64_t k = 0; k < n; ++k)
-                                joined[k] = Op::join(joined[k], to_compute(elements[k * step]), Value{});
-                        });
+                        run_loop<JoinWindows<Op, T>>(distance, static_cast<int64_t>(n), joined, elements);
                     }
                 });
             });
+            if (Op::counts && divided != first) {
+                for (uint64_t i = 0; i < count; ++i)
+                    divisors[i] = static_cast<Value>(volume.divisor(volume.width, first + i));
+                divided = first;
+            }
             for (uint64_t i = 0; i < count; ++i)
-                result[first + i] =
-                    Op::result(states[i], Op::counts ? area * volume.divisor(volume.width, first + i) : 0);
+                result[first + i] = Op::result(states[i], Op::counts ? area * divisors[i] : Value{});
         }
     };
     do_parts(arguments, (rows + together - 1) / together, [&](uint64_t part) {
         const uint64_t end = (part + 1) * together < rows ? (part + 1) * together : rows;
+        // Of an average those of the windows from `divided` on, which rows share.
+        Value divisors[pool_columns];
+        uint64_t divided = ~uint64_t{0};
         for (uint64_t row = part * together; row < end; ++row)
-            make_row(row);
+            make_row(row, divisors, divided);
     });
 }
 template <typename T, typename Arguments> TALLOW_INLINE void average_pool(const Arguments& arguments) {
@@ -188,17 +242,13 @@ template <bool Largest, typename T, typename Arguments> TALLOW_INLINE void pool_
                         volume.visit_rows(slices, lines, [&](uint64_t d, uint64_t h) {
                             const T* const line = source + (d * height.size + h) * width.size;
                             volume.visit_columns(first, count, [&](uint64_t i, uint64_t n, uint64_t w) {
-                                with_distance(width.stride, [&](auto step) {
-                                    for (uint64_t k = 0; k < n; ++k)
-                                        counts[i + k] += is_largest(to_compute(line[w + k * step]), highest[i + k])
-                                                             ? Value{1}
-                                                             : Value{0};
-                                });
+                                run_loop<CountLargest<T>>(width.stride, static_cast<int64_t>(n), counts + i,
+                                                          highest + i, line + w);
                             });
                         });
                     } else {
-                        const auto area =
-                            static_cast<Value>(uint64_t{volume.divisor(depth, z)} * volume.divisor(height, y));
+                        const Value area = static_cast<Value>(volume.divisor(depth, z)) *
+                                           static_cast<Value>(volume.divisor(height, y));
                         for (uint64_t i = 0; i < count; ++i)
                             counts[i] = area * divisors[i];
                     }
@@ -207,16 +257,12 @@ template <bool Largest, typename T, typename Arguments> TALLOW_INLINE void pool_
                     volume.visit_rows(slices, lines, [&](uint64_t d, uint64_t h) {
                         const uint64_t line = (d * height.size + h) * width.size;
                         volume.visit_columns(first, count, [&](uint64_t i, uint64_t n, uint64_t w) {
-                            with_distance(width.stride, [&](auto step) {
-                                for (uint64_t k = 0; k < n; ++k) {
-                                    Value share = shares[i + k];
-                                    if constexpr (Largest)
-                                        share = is_largest(to_compute(source[line + w + k * step]), highest[i + k])
-                                                    ? share
-                                                    : Value{0};
-                                    sums[line + w + k * step] += share;
-                                }
-                            });
+                            Value* const target = sums + line + w;
+                            if constexpr (Largest)
+                                run_loop<ShareLargest<T>>(width.stride, static_cast<int64_t>(n), target, shares + i,
+                                                          highest + i, source + line + w);
+                            else
+                                run_loop<Share<T>>(width.stride, static_cast<int64_t>(n), target, shares + i);
                         });
                     });
                 }

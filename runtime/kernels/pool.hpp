@@ -34,7 +34,8 @@ struct Span {
     int32_t end;
 };
 TALLOW_INLINE uint32_t count_steps(int32_t first, int32_t end, uint32_t step) {
-    return end > first ? (static_cast<uint32_t>(end - first) + step - 1) / step : 0;
+    const uint32_t length = end > first ? static_cast<uint32_t>(end - first) : 0;
+    return step == 1 ? length : (length + step - 1) / step;
 }
 
 // The elements of a window.
@@ -88,8 +89,8 @@ template <typename T> struct Average {
     static TALLOW_INLINE State join(State sum, Value element, Value) {
         return sum + element;
     }
-    static TALLOW_INLINE T result(State sum, uint64_t count) {
-        return convert<T>(sum / static_cast<State>(count));
+    static TALLOW_INLINE T result(State sum, Value count) {
+        return convert<T>(sum / count);
     }
 };
 template <typename T> struct Maximum {
@@ -108,7 +109,7 @@ template <typename T> struct Maximum {
         else
             return joined;
     }
-    static TALLOW_INLINE T result(State highest, uint64_t) {
+    static TALLOW_INLINE T result(State highest, Value) {
         return convert<T>(highest);
     }
 };
@@ -133,7 +134,7 @@ template <typename T> struct MaximumTangent {
             return {state.highest, state.sum + tangent, state.count + Value{1}};
         return state;
     }
-    static TALLOW_INLINE T result(const State& state, uint64_t) {
+    static TALLOW_INLINE T result(const State& state, Value) {
         return convert<T>(state.count == Value{0} ? Value{0} : state.sum / state.count);
     }
 };

@@ -65,18 +65,18 @@ template <typename Op, typename T, typename Arguments> struct PoolMaker {
                 else
                     join_row<N>(width, columns, row, states);
             }
-        uint64_t area = 0;
+        Value area{};
         if constexpr (Op::counts)
-            area = uint64_t{divisor(depth, z)} * divisor(height, y);
+            area = static_cast<Value>(divisor(depth, z)) * static_cast<Value>(divisor(height, y));
         T* const result = pointer_to<T>(arguments.result) + offsets[0] +
                           (static_cast<uint64_t>(z) * height.windows + static_cast<uint64_t>(y)) * width.windows +
                           static_cast<uint64_t>(x);
         Pack<T, N> pack;
 #pragma unroll
         for (uint32_t i = 0; i < N; ++i) {
-            uint64_t count = 0;
+            Value count{};
             if constexpr (Op::counts)
-                count = area * divisor(width, x + static_cast<int32_t>(i));
+                count = area * static_cast<Value>(divisor(width, x + static_cast<int32_t>(i)));
             pack.values[i] = Op::result(states[i], count);
         }
         store_guarded(result, 0, left, pack);
@@ -171,7 +171,8 @@ template <bool Largest, typename T, typename Arguments> struct PoolGradientMaker
                     continue;
                 const uint64_t windows =
                     offsets[1] + (static_cast<uint64_t>(d) * height.windows + static_cast<uint64_t>(h)) * width.windows;
-                const uint64_t area = Largest ? 0 : uint64_t{divisor(depth, d)} * divisor(height, h);
+                const Value area =
+                    Largest ? Value{} : static_cast<Value>(divisor(depth, d)) * static_cast<Value>(divisor(height, h));
                 for (int32_t w = columns.first; w < columns.end; ++w) {
                     const Span widths = elements_of(width, adaptive, w);
                     const uint64_t window = windows + static_cast<uint64_t>(w);
@@ -190,7 +191,7 @@ template <bool Largest, typename T, typename Arguments> struct PoolGradientMaker
                     if (!is_taken)
                         continue;
                     const Value count = Largest ? count_largest(offsets[0], depths, heights, widths, highest)
-                                                : static_cast<Value>(area * divisor(width, w));
+                                                : area * static_cast<Value>(divisor(width, w));
                     const Value share = to_compute(pointer_to<const T>(arguments.gradient)[window]) / count;
 #pragma unroll
                     for (uint32_t i = 0; i < N; ++i)
