@@ -44,6 +44,9 @@ _DECOMPOSITIONS: Final = ("eig", "eigh", "qr", "svd")
 # which attention of 16 bits may also round the probabilities to 16 bits.
 _OF_DECOMPOSITIONS: Final = 256
 _OF_ATTENTION: Final = 16
+# Recurrent layers round in each step, and the next one multiplies by weights.
+_RECURRENT: Final = ("lstm", "gru")
+_OF_RECURRENT: Final = 256
 FORWARD: Final[dict[str, tuple[str, tuple[str, ...]]]] = {
     "cross_entropy_gradient": ("cross_entropy", ("losses",)),
     "scaled_dot_product_attention_gradient": (
@@ -260,6 +263,8 @@ def slack(cell: SupportCell) -> float:
     """Return the factor of the error bounds of a cell."""
     if cell.method in _DECOMPOSITIONS:
         return _OF_DECOMPOSITIONS
+    if cell.method.partition("_")[0] in _RECURRENT:
+        return _OF_RECURRENT
     is_short = isinstance(cell.dtype, DType) and cell.dtype.itemsize == 1
     return _OF_ATTENTION if "attention" in cell.method and not is_short else 1
 
