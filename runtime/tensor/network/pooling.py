@@ -68,7 +68,7 @@ class PoolingMethods(CreationMethods):
         >>> tl.arange(5.0).reshape(1, 1, 5).max_pool1d(2)
         Tensor([[[1., 3.]]], dtype=f32)
         >>> tl.arange(5.0).reshape(1, 1, 5).max_pool1d(2, stride=1, padding=1, dilation=3)
-        Tensor([[[2., 3., 4., 3.]]], dtype=f32)
+        Tensor([[[2., 3., 4., 2.]]], dtype=f32)
         """
         return self._pooled("max_pool1d", kernel_size, stride, padding, dilation, ceil_mode, True)
 
