@@ -46,7 +46,7 @@ _OF_DECOMPOSITIONS: Final = 256
 _OF_ATTENTION: Final = 16
 # Recurrent layers round in each step, and the next one multiplies by weights.
 _RECURRENT: Final = ("lstm", "gru")
-_OF_RECURRENT: Final = 256
+_OF_RECURRENT: Final = 1024
 FORWARD: Final[dict[str, tuple[str, tuple[str, ...]]]] = {
     "cross_entropy_gradient": ("cross_entropy", ("losses",)),
     "scaled_dot_product_attention_gradient": (
