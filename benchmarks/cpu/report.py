@@ -38,7 +38,8 @@ Some ops are slower than those of PyTorch or NumPy, for these reasons:
 - Products and attention of bf16 of more than 8 rows, or 4 queries, use AMX where the processor has it, which takes
   numbers below 2^-126 for zero, as oneDNN's products of more than 8 rows may. To pack both sides into tiles takes half
   the time, on one thread, of a product of 256 rows, columns and terms. conv2d of bf16, and all of these on other
-  processors, are products of floats. oneDNN computes products and conv2d instead, but not attention.
+  processors, are products of floats. oneDNN computes products, convolutions and their gradients instead, but not
+  attention.
 - sort and topk also return positions, and NumPy's sort does not.
 - scatter_add and index_add check all indexes before they write. They add in the order of the indexes.
 - Sums and products of f32 accumulate doubles, also in the sums of columns, where NumPy adds floats. An AMD EPYC
