@@ -126,74 +126,117 @@ template <typename Arguments> struct PoolVolume {
     const int64_t first_;
 };
 
+// The runs that PoolVolume::visit_columns finds, which are the same for all rows: found once where they are few.
+template <typename Arguments> class PoolColumns {
+  public:
+    TALLOW_INLINE explicit PoolColumns(const PoolVolume<Arguments>& volume)
+        : volume_(volume), is_listed_(!volume.adaptive && volume.width.window <= most_runs) {
+    }
+    TALLOW_INLINE void find(uint64_t first, uint64_t count) {
+        first_ = first;
+        count_ = count;
+        runs_found_ = 0;
+        if (is_listed_)
+            volume_.visit_columns(first, count,
+                                  [&](uint64_t i, uint64_t n, uint64_t w) { runs_[runs_found_++] = {i, n, w}; });
+    }
+    template <typename Function> TALLOW_INLINE void visit(const Function& function) const {
+        if (is_listed_)
+            for (uint32_t k = 0; k < runs_found_; ++k)
+                function(runs_[k].window, runs_[k].windows, runs_[k].column);
+        else
+            volume_.visit_columns(first_, count_, function);
+    }
+
+  private:
+    static constexpr uint32_t most_runs = 16;
+    struct Run {
+        uint64_t window;
+        uint64_t windows;
+        uint64_t column;
+    };
+    const PoolVolume<Arguments>& volume_;
+    const bool is_listed_;
+    uint64_t first_ = 0;
+    uint64_t count_ = 0;
+    uint32_t runs_found_ = 0;
+    Run runs_[most_runs];
+};
+
 template <typename Op, typename T, typename Arguments> TALLOW_INLINE void pool_rows(const Arguments& arguments) {
     using Value = compute_type<T>;
     const PoolVolume<Arguments> volume(arguments);
     const uint64_t width = volume.width.windows;
     const uint64_t height = volume.height.windows;
-    const uint64_t rows = arguments.planes * volume.depth.windows * height;
+    const uint64_t depth = volume.depth.windows;
+    const uint64_t rows = arguments.planes * depth * height;
     const uint64_t cost = uint64_t{volume.depth.window} * volume.height.window * volume.width.window;
     const uint64_t together = pool_length / (width * cost + 1) + 1;
-    const auto plane_of = [&](uint64_t plane, const auto& strides) {
-        return static_cast<int64_t>(plane / arguments.channels) * strides[0] +
-               static_cast<int64_t>(plane % arguments.channels) * strides[1];
+    const int64_t distance = volume.width.stride * arguments.source_strides[4];
+    const auto place_of = [](const auto& strides, uint64_t d, uint64_t h, uint64_t w) {
+        return static_cast<int64_t>(d) * strides[2] + static_cast<int64_t>(h) * strides[3] +
+               static_cast<int64_t>(w) * strides[4];
     };
-    const auto make_row = [&](uint64_t row, Value(&divisors)[pool_columns], uint64_t& divided) {
-        const uint64_t plane = row / height / volume.depth.windows;
-        const uint64_t z = row / height % volume.depth.windows;
-        const uint64_t y = row % height;
-        const T* const source = pointer_to<const T>(arguments.source) + plane_of(plane, arguments.source_strides);
-        const T* tangents = nullptr;
-        if constexpr (Op::has_tangents)
-            tangents = pointer_to<const T>(arguments.tangent) + plane_of(plane, arguments.tangent_strides);
-        const auto place_of = [](const auto& strides, uint64_t d, uint64_t h, uint64_t w) {
-            return static_cast<int64_t>(d) * strides[2] + static_cast<int64_t>(h) * strides[3] +
-                   static_cast<int64_t>(w) * strides[4];
-        };
-        T* const result = pointer_to<T>(arguments.result) + row * width;
+    // Windows of a row, side by side, whose runs and, for an average, divisors of columns are known.
+    const auto make_windows = [&](T* result, const T* source, [[maybe_unused]] const T* tangents, uint64_t z,
+                                  uint64_t y, uint64_t count, const PoolColumns<Arguments>& columns,
+                                  const Value* divisors) {
+        typename Op::State states[pool_columns];
+        for (uint64_t i = 0; i < count; ++i)
+            states[i] = Op::begin();
         const Span slices = volume.elements(volume.depth, z);
         const Span lines = volume.elements(volume.height, y);
-        Value area{};
-        if constexpr (Op::counts)
-            area = static_cast<Value>(volume.divisor(volume.depth, z)) *
-                   static_cast<Value>(volume.divisor(volume.height, y));
-        const int64_t distance = volume.width.stride * arguments.source_strides[4];
-        for (uint64_t first = 0; first < width; first += pool_columns) {
-            const uint64_t count = width - first < pool_columns ? width - first : pool_columns;
-            typename Op::State states[pool_columns];
-            for (uint64_t i = 0; i < count; ++i)
-                states[i] = Op::begin();
-            volume.visit_rows(slices, lines, [&](uint64_t d, uint64_t h) {
-                volume.visit_columns(first, count, [&](uint64_t i, uint64_t n, uint64_t w) {
-                    const T* const elements = source + place_of(arguments.source_strides, d, h, w);
-                    typename Op::State* const joined = states + i;
-                    if constexpr (Op::has_tangents) {
-                        const T* const other = tangents + place_of(arguments.tangent_strides, d, h, w);
-                        const auto apart = static_cast<uint64_t>(volume.width.stride * arguments.tangent_strides[4]);
-                        for (uint64_t k = 0; k < n; ++k)
-                            joined[k] = Op::join(joined[k], to_compute(elements[static_cast<int64_t>(k) * distance]),
-                                                 to_compute(other[k * apart]));
-                    } else {
-                        run_loop<JoinWindows<Op, T>>(distance, static_cast<int64_t>(n), joined, elements);
-                    }
-                });
+        volume.visit_rows(slices, lines, [&](uint64_t d, uint64_t h) {
+            columns.visit([&](uint64_t i, uint64_t n, uint64_t w) {
+                const T* const elements = source + place_of(arguments.source_strides, d, h, w);
+                typename Op::State* const joined = states + i;
+                if constexpr (Op::has_tangents) {
+                    const T* const other = tangents + place_of(arguments.tangent_strides, d, h, w);
+                    const auto apart = static_cast<uint64_t>(volume.width.stride * arguments.tangent_strides[4]);
+                    for (uint64_t k = 0; k < n; ++k)
+                        joined[k] = Op::join(joined[k], to_compute(elements[static_cast<int64_t>(k) * distance]),
+                                             to_compute(other[k * apart]));
+                } else {
+                    run_loop<JoinWindows<Op, T>>(distance, static_cast<int64_t>(n), joined, elements);
+                }
             });
-            if (Op::counts && divided != first) {
-                for (uint64_t i = 0; i < count; ++i)
-                    divisors[i] = static_cast<Value>(volume.divisor(volume.width, first + i));
-                divided = first;
-            }
+        });
+        if constexpr (Op::counts) {
+            const Value area = static_cast<Value>(volume.divisor(volume.depth, z)) *
+                               static_cast<Value>(volume.divisor(volume.height, y));
             for (uint64_t i = 0; i < count; ++i)
-                result[first + i] = Op::result(states[i], Op::counts ? area * divisors[i] : Value{});
+                result[i] = Op::result(states[i], area * divisors[i]);
+        } else {
+            for (uint64_t i = 0; i < count; ++i)
+                result[i] = Op::result(states[i], Value{});
         }
     };
+    const auto plane_of = [&](uint64_t address, uint64_t plane, const auto& strides) {
+        return pointer_to<const T>(address) + static_cast<int64_t>(plane / arguments.channels) * strides[0] +
+               static_cast<int64_t>(plane % arguments.channels) * strides[1];
+    };
     do_parts(arguments, (rows + together - 1) / together, [&](uint64_t part) {
-        const uint64_t end = (part + 1) * together < rows ? (part + 1) * together : rows;
-        // Of an average those of the windows from `divided` on, which rows share.
+        const uint64_t begin = part * together;
+        const uint64_t end = begin + together < rows ? begin + together : rows;
+        PoolColumns<Arguments> columns(volume);
         Value divisors[pool_columns];
-        uint64_t divided = ~uint64_t{0};
-        for (uint64_t row = part * together; row < end; ++row)
-            make_row(row, divisors, divided);
+        for (uint64_t first = 0; first < width; first += pool_columns) {
+            const uint64_t count = width - first < pool_columns ? width - first : pool_columns;
+            columns.find(first, count);
+            for (uint64_t i = 0; Op::counts && i < count; ++i)
+                divisors[i] = static_cast<Value>(volume.divisor(volume.width, first + i));
+            uint64_t y = begin % height, z = begin / height % depth;
+            for (uint64_t row = begin, plane = begin / height / depth; row < end; ++plane, z = 0) {
+                const T* const source = plane_of(arguments.source, plane, arguments.source_strides);
+                const T* tangents = nullptr;
+                if constexpr (Op::has_tangents)
+                    tangents = plane_of(arguments.tangent, plane, arguments.tangent_strides);
+                for (; row < end && z < depth; ++z, y = 0)
+                    for (; row < end && y < height; ++y, ++row)
+                        make_windows(pointer_to<T>(arguments.result) + row * width + first, source, tangents, z, y,
+                                     count, columns, divisors);
+            }
+        }
     });
 }
 template <typename T, typename Arguments> TALLOW_INLINE void average_pool(const Arguments& arguments) {
@@ -221,8 +264,10 @@ template <bool Largest, typename T, typename Arguments> TALLOW_INLINE void pool_
         Value* const sums = pointer_to<Value>(arguments.sums) + plane * size;
         for (uint64_t i = 0; i < size; ++i)
             sums[i] = 0;
+        PoolColumns<Arguments> columns(volume);
         for (uint64_t first = 0; first < width.windows; first += pool_columns) {
             const uint64_t count = width.windows - first < pool_columns ? width.windows - first : pool_columns;
+            columns.find(first, count);
             Value shares[pool_columns];
             Value counts[pool_columns];
             Value highest[pool_columns];
@@ -241,7 +286,7 @@ template <bool Largest, typename T, typename Arguments> TALLOW_INLINE void pool_
                         }
                         volume.visit_rows(slices, lines, [&](uint64_t d, uint64_t h) {
                             const T* const line = source + (d * height.size + h) * width.size;
-                            volume.visit_columns(first, count, [&](uint64_t i, uint64_t n, uint64_t w) {
+                            columns.visit([&](uint64_t i, uint64_t n, uint64_t w) {
                                 run_loop<CountLargest<T>>(width.stride, static_cast<int64_t>(n), counts + i,
                                                           highest + i, line + w);
                             });
@@ -256,7 +301,7 @@ template <bool Largest, typename T, typename Arguments> TALLOW_INLINE void pool_
                         shares[i] = to_compute(gradient[row + i]) / counts[i];
                     volume.visit_rows(slices, lines, [&](uint64_t d, uint64_t h) {
                         const uint64_t line = (d * height.size + h) * width.size;
-                        volume.visit_columns(first, count, [&](uint64_t i, uint64_t n, uint64_t w) {
+                        columns.visit([&](uint64_t i, uint64_t n, uint64_t w) {
                             Value* const target = sums + line + w;
                             if constexpr (Largest)
                                 run_loop<ShareLargest<T>>(width.stride, static_cast<int64_t>(n), target, shares + i,
