@@ -53,8 +53,8 @@ def lstm_cell_gradient(
     gates: Operand, products: Operand, bias: Operand | None, cell: Operand, gradient: Operand
 ) -> tuple[Any, ...]:
     """The gradients of the gates and of the last cell state."""
-    library, upstream = gates.library, _wide(gradient)
-    both = _lstm_gradient(library, _gates(gates, products, bias, LSTM_GATES), _wide(cell), upstream[0], upstream[1])
+    library = gates.library
+    both = _lstm_gradient(library, _gates(gates, products, bias, LSTM_GATES), _wide(cell), *_each(_wide(gradient)))
     return tuple([gates.result(cast.narrow(library, each, gates.dtype)) for each in both])
 
 
@@ -208,14 +208,16 @@ def _sequence(
 
     columns = library.permute_dims(cast.widen(library, weight.array, dtype), (1, 0))
     wide_bias, start = None if bias is None else _wide(bias), _wide(initial)
-    last = [start[kind] for kind in range(shape[0])]
+    last = _each(start)
     results: list[tuple[Any, list[Any]]] = []
     for position in reversed(range(steps)) if reverse else range(steps):
         hidden = library.astype(last[0], columns.dtype)
         products = cast.narrow(library, library.matmul(hidden, columns), dtype)
         own = cast.widest(library, products, dtype)
         own = own if wide_bias is None else own + wide_bias
-        new = [rounded(state) for state in step(library, _Gates(_split(x[position], count), _split(own, count)), last)]
+        new = [
+            rounded(state) for state in step(library, _Gates(_split(x[position, ...], count), _split(own, count)), last)
+        ]
         last = _where(library, _runs(lengths, position), new, last)
         results.append((products, last))
     ordered = results[::-1] if reverse else results
@@ -241,14 +243,14 @@ def _sequence_gradient(
         _wide(each) for each in (gates, inputs.products, gradient, inputs.states, inputs.initial, inputs.weight)
     )
     bias = None if inputs.bias is None else _wide(inputs.bias)
-    carried = [0 * initial[kind] for kind in range(shape[0])]
+    carried = _each(0 * initial)
     results = []
     for position in range(steps) if reverse else reversed(range(steps)):
         previous = position + 1 if reverse else position - 1
-        last = [states[kind][previous] if 0 <= previous < steps else initial[kind] for kind in range(shape[0])]
-        own = h[position] if bias is None else h[position] + bias
-        of_states = [upstream[kind][position] + each for kind, each in enumerate(carried)]
-        both = _Gates(_split(x[position], count), _split(own, count))
+        last = _each(states[:, previous, ...] if 0 <= previous < steps else initial)
+        own = h[position, ...] if bias is None else h[position, ...] + bias
+        of_states = [one + other for one, other in zip(_each(upstream[:, position, ...]), carried, strict=True)]
+        both = _Gates(_split(x[position, ...], count), _split(own, count))
         of_gates, of_products, direct = parts(library, both, last, of_states)
         runs = _runs(inputs.lengths, position)
         of_gates, of_products = (
@@ -331,6 +333,11 @@ def _wide(operand: Operand) -> Any:
 def _gates(gates: Operand, products: Operand, bias: Operand | None, count: int) -> _Gates:
     of_hidden = _wide(products) if bias is None else _wide(products) + _wide(bias)
     return _Gates(_split(_wide(gates), count), _split(of_hidden, count))
+
+
+def _each(x: Any) -> list[Any]:
+    """What is along the first axis. The array API has an ellipsis for the other axes, and may require it."""
+    return [x[k, ...] for k in range(x.shape[0])]
 
 
 def _split(x: Any, count: int) -> list[Any]:
