@@ -73,18 +73,18 @@ RECIPES = [
         },
     ),
     Recipe(
-        "hardshrink",
+        "deadzone",
         "unary",
         'doc: "x where abs(x) > limit, else 0", dtypes: float, parameters: {limit: 0.5}, '
-        'formula: "where(abs(x) > limit, x, 0)", edges: {hardshrink(nan): 0.0}',
+        'formula: "where(abs(x) > limit, x, 0)", edges: {deadzone(nan): 0.0}',
         {
             (ELEMENTWISE, "def where("): (
-                "def hardshrink(name: str, x: Array, limit: float) -> Array:\n"
+                "def deadzone(name: str, x: Array, limit: float) -> Array:\n"
                 '    """In dtype `name`."""\n'
                 "    return np.where(np.abs(decode(name, x)) > limit, x, np.zeros_like(x))\n\n\n"
             )
         },
-        {"Tensor([1.0, -0.25, -3.0]).hardshrink()": [1.0, 0.0, -3.0], "Tensor([1.0]).hardshrink(limit=2)": [0.0]},
+        {"Tensor([1.0, -0.25, -3.0]).deadzone()": [1.0, 0.0, -3.0], "Tensor([1.0]).deadzone(limit=2)": [0.0]},
     ),
     Recipe(
         "tamed",
