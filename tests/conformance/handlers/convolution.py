@@ -192,14 +192,17 @@ GROUPED = (
     Grouped(2, 2, (2, 0), ((4, 2, 0, 0, 1, 1),)),
     Grouped(1, 2, (1, 1), ((0, 2, 1, 1, 1, 1), (3, 2, 0, 0, 1, 1))),
 )
-# As many elements of a channel as several blocks sum.
-PARTS = Grouped(1, 2, (1, 1), ((95, 3, 1, 1, 1, 1), (97, 3, 1, 1, 1, 1)))
+# As many elements of a channel as several blocks sum, where each has channels of its own and where they are multiplied.
+PARTS = (
+    Grouped(1, 2, (1, 1), ((95, 3, 1, 1, 1, 1), (97, 3, 1, 1, 1, 1))),
+    Grouped(2, 2, (2, 3), ((40, 3, 1, 1, 2, 1), (100, 3, 1, 1, 1, 1))),
+)
 LARGE_GROUPED = Grouped(2, 2, (16, 24), ((20, 3, 1, 1, 1, 1), (24, 3, 1, 1, 1, 1)))
 
 
 def convolution(bench: Bench) -> None:
     """The general form, and its gradients."""
-    cases = (*GROUPED, PARTS) if bench.name == "f32" else GROUPED
+    cases = (*GROUPED, *PARTS) if bench.name in ("f32", "bf16") else GROUPED
     for case in (*cases, LARGE_GROUPED) if bench.full else cases:
         params, where = case.params, bench.where(case)
         geometry = convolutions.Geometry(params.sizes, params.kernel, *params[2:])

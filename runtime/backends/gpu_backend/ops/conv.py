@@ -8,7 +8,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Final
 
 from .....kernels import arguments
-from .....kernels.constants import BLOCK_SIZE, CONV_CHANNELS
+from .....kernels.constants import BLOCK_SIZE, CONV_CHANNELS, MATMUL_SIDE
 from .....op import MethodOp, ReduceOp
 from ....core.conv import Params, ParamsConvolution
 from ....program.builder import ProgramBuilder
@@ -29,6 +29,10 @@ _LEAST_CHANNELS: Final = 8
 # The most memory that columns take at once, in bytes.
 _MOST_COLUMNS: Final = 1 << 28
 _WEIGHT: Final = "convolution_gradient_weight"
+# The gradient of a small kernel is a product of few tiles, whose terms are all positions of all images: these are split
+# into so many tiles, of no fewer terms each, where a product would keep less than an eighth of that busy.
+_TILES: Final = 256
+_LEAST_TERMS: Final = 512
 # Kernels take volumes (b, c, d, h, w).
 _RANK: Final = 5
 
@@ -299,30 +303,46 @@ def _multiplied(
 def _weight(build: ProgramBuilder, x: Operand, g: Operand, params: ParamsConvolution, multiply: Multiply) -> Buffer:
     """For each group the product of the images, (c_out, b * positions), and the columns, (b * positions, c_in * taps).
 
-    Where columns of all images take too much memory, it is a sum of products of some of them, in the compute dtype.
+    Where columns of all images take too much memory, or a product has too few tiles, it is a sum of products of some of
+    them, in the compute dtype.
     """
     groups, (inner, outer), (b, *_) = params.groups, params.channels, params.input_dims
     positions, steps = math.prod(params.result_sizes), inner * params.taps
     count = groups * outer * steps
     together = _images_at_once(b, groups * steps * positions * x.itemsize)
-    splits = ceil_divide(b, together)
-    dtype = x.dtype if splits == 1 else x.dtype.compute
-    products = build.empty(dtype, splits * count)
-    for split in range(splits):
-        start = split * together
+    starts = range(0, b, together)
+    tiles = groups * ceil_divide(outer, MATMUL_SIDE) * ceil_divide(steps, MATMUL_SIDE)
+    pieces = [_pieces(tiles, min(together, b - start) * positions) for start in starts]
+    dtype = x.dtype if pieces == [1] else x.dtype.compute
+    products = build.empty(dtype, sum(pieces) * count)
+    to = products.address
+    for start, split in zip(starts, pieces, strict=True):
         images = min(together, b - start)
         part = [elementwise.converted(build, _narrowed(each, start, images), dtype) for each in (x, g)]
         columns = _columns(build, _WEIGHT, part[0], params, images_innermost=True)
-        length = images * positions
+        length, terms = images * positions, images * positions // split
         rows = copy.reshaped(build, _channels_first(part[1]), (groups, outer, length))
         across = dense(columns, (groups, steps, length)).relaid((groups, length, steps), (steps * length, 1, length))
-        to = products.address + split * count * dtype.itemsize
-        multiply(build, rows, across, (groups, outer, steps, length), to)
-    if splits == 1:
+        if split == 1:
+            multiply(build, rows, across, (groups, outer, steps, length), to)
+        else:
+            stride_g, stride_m, stride_k = rows.strides
+            rows = rows.relaid((split, groups, outer, terms), (terms * stride_k, stride_g, stride_m, stride_k))
+            across = across.relaid((split, groups, terms, steps), (terms, *across.strides))
+            matmul.multiply_by_kernel(build, rows, across, (split * groups, outer, steps, terms), to)
+        to += split * count * dtype.itemsize
+    if pieces == [1]:
         return products
-    total = reduce.reduce(build, ReduceOp.SUM, dense(products, (splits, count)), (0,))
+    total = reduce.reduce(build, ReduceOp.SUM, dense(products, (sum(pieces), count)), (0,))
     is_short = x.dtype is not dtype
     return elementwise.cast(build, MethodOp.TO_DTYPE, dense(total, (count,)), result=x.dtype) if is_short else total
+
+
+def _pieces(tiles: int, terms: int) -> int:
+    """Into how many pieces of equal length the terms of a product of so many tiles are split."""
+    if 8 * tiles > _TILES:
+        return 1
+    return next(n for n in range(max(min(_TILES // tiles, terms // _LEAST_TERMS), 1), 0, -1) if terms % n == 0)
 
 
 def _channels_first(x: Operand) -> Operand:
