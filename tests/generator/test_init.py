@@ -75,7 +75,7 @@ def test_a_tensor_method_gives_the_shape_that_its_entry_says(mylib: Project, tmp
     assert project.run("new", "method", "trace").exit_code == 0
     file = project.root / "spec/storage/trace.yaml"
     file.write_text(re.sub("# (?=tensor:|result:)", "", file.read_text(encoding="utf-8")), encoding="utf-8")
-    written = (project.generate().output / "mylib/tensor_ops.py").read_text(encoding="utf-8")
+    written = (project.generate().output / "mylib/tensor_methods.py").read_text(encoding="utf-8")
     assert "return self._shaped(self._storage.trace(self._layout), self.shape[:-1])" in written
 
 

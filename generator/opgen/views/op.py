@@ -250,7 +250,7 @@ def _along_dim(name: str, arguments: Sequence[str], *, is_widened: bool = False,
 
 
 def tensor_ops(spec: Spec) -> View:
-    """The tensor methods of all functors, and of the storage methods that say so."""
+    """The tensor methods of all functors, and the constants that have the functors' members."""
     chosen = [(kind, functor) for kind in spec.functors.values() for functor in kind.chosen]
     methods = [
         View(
@@ -264,6 +264,15 @@ def tensor_ops(spec: Spec) -> View:
         for kind, functor in chosen
         if functor.has_front
     ]
+    members = {functor.name.upper(): functor.member for _, functor in chosen}
+    has_base = spec.package.base is not None
+    # The members of the enums are by the names of constants.
+    return View(classes=_classes(spec), members=members, methods=methods, has_base=has_base)
+
+
+def tensor_methods(spec: Spec) -> View:
+    """The tensor methods of the storage methods that say so."""
+    methods = []
     for method in spec.storage_methods():
         front = method.tensor
         if front is None:
@@ -300,7 +309,4 @@ def tensor_ops(spec: Spec) -> View:
         place = (method.location,)
         row = View(made_from=place, name=front.name, parameters=parameters, returns=returns, doc=doc, body=body)
         methods.append(row)
-    members = {functor.name.upper(): functor.member for _, functor in chosen}
-    has_base = spec.package.base is not None
-    # The members of the enums are by the names of constants.
-    return View(classes=_classes(spec), members=members, methods=methods, has_base=has_base)
+    return View(methods=methods)

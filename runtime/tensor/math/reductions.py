@@ -7,6 +7,7 @@ from typing import Self
 
 from ....dtype import DType
 from ....op import MethodOp, ReduceOp
+from ....tensor_methods import StorageOpMethods
 from ....tensor_ops import DIV, MEAN, PROD, PROD_I64, SUM, SUM_I64, OpMethods
 from ...base.error import TallowError
 from ..base import named
@@ -17,7 +18,7 @@ def _is_short(dtype: DType) -> bool:
     return not dtype.is_inexact and dtype.itemsize < DType.I64.itemsize
 
 
-class ReductionMethods(OpMethods):
+class ReductionMethods(OpMethods, StorageOpMethods):
     """Sums, products and statistics. `dim` is one dim, several, or None for all; `keepdim` keeps them with size 1.
 
     `axis` and `keepdims` are NumPy's names of both.
