@@ -84,3 +84,22 @@ def test_what_does_not_fit(device: Device) -> None:
         image.conv2d(kernel, (1, 2, 3))
     with pytest.raises(ShapeMismatch, match="the bias is a vector of 2 elements"):
         image.conv2d(kernel, bias=Tensor.zeros(3, device=device))
+    # Equal to an integer for a cache, but none.
+    image.conv2d(kernel, 1, 1, 1, 1)
+    for changed in (
+        {"padding": 1.0},
+        {"padding": ((1.0, 1), 1)},
+        {"stride": 1.0},
+        {"dilation": (1, 1.0)},
+        {"groups": 1.0},
+    ):
+        with pytest.raises(InvalidArgument, match=rf"conv2d: .*{next(iter(changed))} must be an integer, not 1\.0"):
+            image.conv2d(kernel, **{"padding": 1, **changed})
+
+
+def test_arrays_of_steps(device: Device) -> None:
+    image, line = Tensor.ones((1, 2, 3, 4), device=device), Tensor.ones((1, 2, 4), device=device)
+    kernel = Tensor.ones((2, 2, 2, 2), device=device)
+    found = image.conv2d(kernel, np.array([[1, 0], [2, 1]]), np.array([1, 2]), np.int64(1), np.array(1))
+    assert found.tolist() == image.conv2d(kernel, ((1, 0), (2, 1)), (1, 2)).tolist()
+    assert line.conv1d(kernel[0], np.array([1, 2])).tolist() == line.conv1d(kernel[0], (1, 2)).tolist()

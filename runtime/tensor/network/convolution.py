@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
+from contextlib import suppress
 from functools import lru_cache
-from typing import Any, Self, TypeAlias
+from typing import Any, Final, Self, TypeAlias
 
 from .... import results
 from ....op import BinaryOp
@@ -25,6 +26,9 @@ from ..shape.joining import cat
 
 # One number, or one for each dim, each of which may be a pair of those before and after; or "same" or "valid".
 Padding: TypeAlias = int | str | Sequence[Any]
+
+# The arguments beside the operands, as errors name them.
+_STEPS: Final = "padding", "stride", "dilation", "the number of groups", "output_padding"
 
 
 class ConvolutionMethods(CreationMethods):
@@ -59,7 +63,7 @@ class ConvolutionMethods(CreationMethods):
         Tensor([[[1., 2.],
                  [6., 7.]]], dtype=f32)
         """
-        if isinstance(padding, Sequence) and not isinstance(padding, str):
+        if isinstance(padding, Iterable) and not isinstance(padding, str):
             return self._convolved("conv1d", kernel, (padding,), stride, dilation, groups, bias)
         return self._convolved("conv1d", kernel, padding, stride, dilation, groups, bias)
 
@@ -180,10 +184,10 @@ class ConvolutionMethods(CreationMethods):
         require_tensors(op, kernel=kernel)
         if live_autocasts:
             self, kernel, bias = extensions.narrowed(self, kernel, bias)
-        steps = tuple(
-            value if type(value) is int else _hashable(value)
-            for value in (padding, stride, dilation, groups, output_padding)
-        )
+        steps = [
+            value if type(value) is int or value is None else _plain(op, name, value)
+            for name, value in zip(_STEPS, (padding, stride, dilation, groups, output_padding), strict=True)
+        ]
         params, layout = _convolution(op, self.shape, kernel.shape, *steps)
         if bias is None:
             try:
@@ -305,11 +309,15 @@ class ConvolutionMethods(CreationMethods):
 _layouts: BoundedCache[tuple[object, ...], Layout] = BoundedCache(1 << 12)
 
 
-def _hashable(value: Any) -> Any:
-    """A step, or a padding, with tuples in the place of other sequences."""
-    if isinstance(value, Sequence) and not isinstance(value, str):
-        return tuple(map(_hashable, value))
-    return value
+def _plain(op: str, name: str, value: Any) -> Any:
+    """An argument as Python's integers, in tuples where it has several: what is cached by them is not for 1.0."""
+    if isinstance(value, str):
+        return value
+    if isinstance(value, Iterable):
+        # An array without dims has a method for its elements, which raises an error.
+        with suppress(TypeError):
+            return tuple([each if type(each) is int else _plain(op, name, each) for each in value])
+    return integer(op, name, value)
 
 
 @lru_cache(maxsize=1024)
