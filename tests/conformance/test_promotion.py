@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import itertools
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 import ml_dtypes
@@ -22,9 +22,9 @@ from .oracle.formats import NUMPY
 
 SENTENCE = re.compile(r"\S+: operands of \w+( and \w+)+ do not go together; convert them with to_dtype first")
 ORDER = {kind: place for place, kind in enumerate(("bool", "unsigned", "signed", "float", "complex"))}
-# What writes in place: computed in the common dtype, or set to what is converted.
+# What writes in place: computed in the common dtype, or set to what is converted, as tangents are to that of primals.
 COMPUTED_IN_PLACE = r"Tensor\.(__i\w+__|(add|sub|mul|div|floor_divide|remainder|scatter_add)_)"
-SET_IN_PLACE = r"Tensor\.(copy_|slice_set|index_copy_|scatter_|__setitem__)"
+SET_IN_PLACE = r"Tensor\.(copy_|slice_set|index_copy_|scatter_|__setitem__)|jvp"
 # These take any two dtypes: comparisons of integers are by value, and truth values are made of every number.
 OF_ANY = (
     r"(Tensor|xp)\.(eq|ne|lt|le|gt|ge|equal|not_equal|less|less_equal|greater|greater_equal|__(eq|ne|lt|le|gt|ge)__)"
@@ -76,8 +76,15 @@ def operands_of(device: tallow.Device, example: hostile.Example) -> list[Any]:
     """The f32 tensors of a call's receiver and arguments, in their order."""
     function, arguments, keywords = example.made(device)
     given = [getattr(function, "__self__", None), *arguments, *keywords.values()]
-    flat = itertools.chain(*[value if isinstance(value, list | tuple) else [value] for value in given])
+    flat = itertools.chain(*map(parts, given))
     return [value for value in flat if type(value) is Tensor and value.dtype is DType.F32]
+
+
+def parts(value: Any) -> Iterable[Any]:
+    """What a sequence or a mapping holds, else the value itself."""
+    if isinstance(value, dict):
+        return value.values()
+    return value if isinstance(value, list | tuple) else [value]
 
 
 def called(device: tallow.Device, example: hostile.Example, *dtypes: DType, then: DType | None = None) -> Any:
@@ -89,6 +96,8 @@ def called(device: tallow.Device, example: hostile.Example, *dtypes: DType, then
     left = iter([*dtypes, *[dtypes[-1]] * 8])
 
     def converted(value: Any) -> Any:
+        if isinstance(value, dict):
+            return {name: converted(part) for name, part in value.items()}
         if isinstance(value, list | tuple) and any(isinstance(part, Tensor) for part in value):
             return type(value)([converted(part) for part in value])
         if not isinstance(value, Tensor) or value.dtype is not DType.F32:

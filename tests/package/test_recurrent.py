@@ -236,6 +236,16 @@ def test_dropout_is_between_layers(kind: str) -> None:
     np.testing.assert_array_equal(dropped.numpy(), wanted.numpy())
 
 
+@pytest.mark.parametrize("kind", ["lstm", "gru"])
+def test_operands_of_different_dtypes_are_promoted_together(kind: str, device: Device) -> None:
+    own, x = tensors_of(random_weights(kind, 5, 6, 2, 1), device), Tensor.ones((4, 3, 5), device=device)
+    wide = {name: weight.to_dtype("f64") for name, weight in own.items()}
+    wanted, _ = getattr(tl, kind)(x.to_dtype("f64"), wide)
+    for name in own:
+        found, _ = getattr(tl, kind)(x, {**own, name: wide[name]})
+        assert (found.dtype, found.tolist()) == (tl.DType.F64, wanted.tolist())
+
+
 def test_errors(device: Device) -> None:
     own, x = tensors_of(random_weights("lstm", 5, 6, 2, 1), device), Tensor.zeros((4, 3, 5), device=device)
     state = Tensor.zeros((2, 3, 6), device=device)

@@ -12,6 +12,7 @@ from ...core.extensions import extensions
 from ...core.layout import Layout
 from ...storage.calls import live_autocasts
 from ..base import parts, require_tensors
+from ..promotion import common_dtype
 from ..shape.joining import cat, stack
 from ..tensor import Tensor
 
@@ -44,9 +45,9 @@ def lstm(
     optionally, `bias_ih_l0` and `bias_hh_l0` (4 h), which concatenate the input gate i, the forget gate f, the
     candidate g and the output gate o. Further layers are `_l1` and so on; the reverse direction of a layer adds
     `_reverse` to each name. A step is c = sigmoid(f) * c + sigmoid(i) * tanh(g) and h = sigmoid(o) * tanh(c). It is
-    computed in f32, or in f64 for f64; c, h and the product of the recurrent weights with h are rounded to the dtype
-    of x. With `batch_first`, x and the output are (b, t, ..). Without a batch they are (t, ..), and states are
-    (layers * directions, h). The initial states are zeros, or `state`.
+    computed in f32, or in f64 for f64; c, h and the product of the recurrent weights with h are rounded to the dtype of
+    x. Operands are promoted to one dtype. With `batch_first`, x and the output are (b, t, ..). Without a batch they are
+    (t, ..), and states are (layers * directions, h). The initial states are zeros, or `state`.
 
     `lengths` has the number of steps of each sequence, from 0 to t. Beyond it the output is 0, and the reverse
     direction starts at the last step of the sequence. The last states are those after its last step; with a length of
@@ -153,6 +154,8 @@ def _step(
     if x.rank != 2:
         raise ShapeMismatch(op, (x.shape,), "x is (b, features); unsqueeze or flatten it")
     shape = x.shape[0], own.of_hidden.shape[1]
+    state = None if state is None else _pair(op, state, states)
+    x, ((own,),), state = _in_one_dtype(op, x, [[own]], state)
     last = _states(op, state, states, shape, x)
     return own, x.linear(own.of_input, own.input_bias), last[0].linear(own.of_hidden), last
 
@@ -192,10 +195,11 @@ class _Layers:
         if x.rank not in (2, 3):
             raise ShapeMismatch(op, (x.shape,), "x is (t, b, features), or (t, features) of one sequence")
         is_batched, is_transposed = x.rank == 3, argument.boolean(op, "batch_first", batch_first) and x.rank == 3
+        state = None if state is None else _pair(op, state, self._states)
+        x, layers, state = _in_one_dtype(op, x, self._layers, state)
         if not is_batched:
             x = x.unsqueeze(1)
-            if state is not None:
-                state = [each.unsqueeze(1) for each in _pair(op, state, self._states)]
+            state = None if state is None else [each.unsqueeze(1) for each in state]
         batch = x.shape[0 if is_transposed else 1]
         directions = len(self._layers[0])
         count = len(self._layers) * directions
@@ -203,7 +207,7 @@ class _Layers:
         initial = None if state is None else stack(_states(op, state, self._states, (count, batch, units), x), 1)
         ends = None if lengths is None else self._lengths(lengths, x.shape[1 if is_transposed else 0], x)
         last: list[Tensor] = []
-        for number, layer in enumerate(self._layers):
+        for number, layer in enumerate(layers):
             if number and probability:
                 x = x.dropout(probability)
             outputs = []
@@ -277,15 +281,30 @@ def _of_direction(op: str, weights: Mapping[str, Tensor], ending: str, gates: in
     return own
 
 
-def _states(op: str, state: Any, count: int, shape: tuple[int, ...], x: Tensor) -> Sequence[Tensor]:
+def _in_one_dtype(
+    op: str, x: Tensor, layers: list[list[_Weights]], state: Sequence[Tensor] | None
+) -> tuple[Tensor, list[list[_Weights]], Sequence[Tensor] | None]:
+    """The operands in the dtype that they have together."""
+    weights = [each for layer in layers for own in layer for each in own if each is not None]
+    dtypes = [each._storage.dtype for each in (x, *weights, *(state or ()))]
+    if dtypes.count(dtypes[0]) == len(dtypes):
+        return x, layers, state
+    dtype = common_dtype(op, *dtypes)
+    converted = [
+        [_Weights(*[None if each is None else each.to_dtype(dtype) for each in own]) for own in layer]  # type: ignore[arg-type]
+        for layer in layers
+    ]
+    return x.to_dtype(dtype), converted, None if state is None else [each.to_dtype(dtype) for each in state]
+
+
+def _states(op: str, state: Sequence[Tensor] | None, count: int, shape: tuple[int, ...], x: Tensor) -> Sequence[Tensor]:
     """The states of each kind, all of one shape: zeros if there is no argument."""
     if state is None:
         return [Tensor.zeros(shape, dtype=x.dtype, device=x.device)] * count
-    states = _pair(op, state, count)
-    for each in states:
+    for each in state:
         if each.shape != shape:
             raise ShapeMismatch(op, (x.shape, each.shape), f"the shape of a state must be {shape}")
-    return states
+    return state
 
 
 def _pair(op: str, state: Any, count: int) -> Sequence[Tensor]:
