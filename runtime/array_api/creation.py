@@ -44,6 +44,7 @@ def asarray(
         inner = list(_tensors(obj))
         if inner:
             dtype = dtype or result_type(*inner)
+            device = inner[0].device if device is None else device
             if any(tensor.is_recorded for tensor in inner):
                 return _stacked(obj, dtype, device)
             obj = _plain(obj)

@@ -734,6 +734,9 @@ def test_recorded_numbers_of_new_tensors(device: Device) -> None:
     nested = xp.asarray([[w[0], 1.0], [w[1], w[0]]])
     assert (nested.device, nested.tolist()) == (device, [[2, 1], [3, 2]])
     assert nested.sum().backward()[w].tolist() == [2, 1]
+    # Without the namespace of a device it is that of the tensors, recorded or not.
+    for first in (w[0], w.detach()[0]):
+        assert tl.array_api.asarray([first, 1.0]).device == device
     copied = Tensor(w, dtype="f16", device=device)
     with tl.no_grad():
         copied.fill_(0)
