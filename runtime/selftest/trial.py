@@ -55,6 +55,7 @@ FORWARD: Final[dict[str, tuple[str, tuple[str, ...]]]] = {
     ),
     "lstm_gradient": ("lstm_with_products", ("states", "products")),
     "gru_gradient": ("gru_with_products", ("states", "products")),
+    "max_pool_gradient": ("max_pool", ("result",)),
 }
 """The methods that compute what gradients are given, and the arguments that are their results."""
 
