@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Generator
+from collections.abc import Generator, Iterator
+from contextlib import contextmanager
 from contextvars import ContextVar
 from typing import Any, Final, TypeVar, cast
 
@@ -46,6 +47,17 @@ _mode: Final = ContextVar("tallow_mode", default=_RECORDING)
 # To look at it takes as long as to look at a global variable twice.
 mode: Final = _mode.get
 set_mode: Final = _mode.set
+
+
+@contextmanager
+def recorded() -> Iterator[None]:
+    """Record in a block, whose variables stand for tensors of the code around."""
+    around = mode()
+    try:
+        set_mode(around.inside(records=True, is_inner=True))
+        yield
+    finally:
+        set_mode(around)
 
 
 def _unrecorded() -> Generator[None]:

@@ -21,16 +21,7 @@ def state_dict(model: Any) -> dict[str, Tensor]:
     >>> list(tl.state_dict(model))
     ['layers.0.weight', 'layers.1.weight']
     """
-    found: dict[str, Tensor] = {}
-    for path, value in _leaves("", model):
-        if not isinstance(value, Tensor) or not path:
-            what = f"'{path}'" if path else "the model"
-            reason = f"{what} is {shown(value)}; a model is tensors in dicts, lists and tuples"
-            raise InvalidArgument("state_dict", reason)
-        if path in found:
-            raise InvalidArgument("state_dict", f"two tensors are called '{path}'; rename one")
-        found[path] = value
-    return found
+    return _named("state_dict", model)
 
 
 def load_state_dict(model: Any, tensors: Mapping[str, Tensor]) -> None:
@@ -44,9 +35,22 @@ def load_state_dict(model: Any, tensors: Mapping[str, Tensor]) -> None:
     >>> model["weight"]
     Var([1., 2.], dtype=f32)
     """
-    own = state_dict(model)
+    own = _named("load_state_dict", model)
     require_same("load_state_dict", own, tensors, "load one of the same model")
     load(own, tensors)
+
+
+def _named(op: str, model: Any) -> dict[str, Tensor]:
+    found: dict[str, Tensor] = {}
+    for path, value in _leaves("", model):
+        if not isinstance(value, Tensor) or not path:
+            what = f"'{path}'" if path else "the model"
+            reason = f"{what} is {shown(value)}; a model is tensors in dicts, lists and tuples"
+            raise InvalidArgument(op, reason)
+        if path in found:
+            raise InvalidArgument(op, f"two tensors are called '{path}'; rename one")
+        found[path] = value
+    return found
 
 
 def _leaves(path: str, value: Any) -> Iterator[tuple[str, Any]]:

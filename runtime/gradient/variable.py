@@ -14,7 +14,7 @@ from ..tensor import Gradients, Tensor
 from ..tensor.base import require_tensors
 from ..tensor.batch import expanded, is_at, levels
 from .node import Contributions, Node, opened, recorded_of, rule, watched
-from .recording import mode, no_grad, set_mode
+from .recording import mode, no_grad, recorded
 from .walk import depends_on_others
 
 P = ParamSpec("P")
@@ -116,11 +116,8 @@ class FunctionCall:
         self.sources = sources
         self.variables = variables
         around = mode()
-        try:
-            set_mode(around.inside(records=True, is_inner=True))
+        with recorded():
             result = function()
-        finally:
-            set_mode(around)
         require_tensors(op, result=result)
         # Elsewhere the caller has the gradient of a variable from this call.
         is_part = any(it.is_recorded and (around.is_inner or not is_variable(it)) for it in sources)
@@ -151,7 +148,10 @@ class FunctionCall:
         # The elements may be those of a variable.
         result = self.result.copy() if is_variable(self.result) else self.result
         if not self.is_recorded:
-            return result.detach(), tuple(derivatives)
+            result = result.detach()
+            # Derivatives along what is recorded are so nevertheless.
+            if not any(each.is_recorded for each in derivatives):
+                return result, tuple(derivatives)
         for variable, source in zip(self.variables, self.sources, strict=True):
             leaf: Node = variable._storage.inner
             leaf.inputs = opened(source._storage)[1], source._layout

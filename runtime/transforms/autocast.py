@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from contextvars import ContextVar
+from functools import partial
 from typing import Any, Final, NamedTuple
 from weakref import WeakKeyDictionary, finalize
 
@@ -70,8 +71,7 @@ class _Block:
 _block: Final[ContextVar[_Block | None]] = ContextVar("tallow_autocast", default=None)
 
 
-@contextmanager
-def autocast(dtype: DTypeLike) -> Iterator[None]:
+def autocast(dtype: DTypeLike) -> AbstractContextManager[None]:
     """Compute products of matrices and convolutions in 16 bits in a block, and in f32 what needs its precision.
 
     `dtype` is bf16 or f16; f32 turns `autocast` off in an inner block. Variables stay in f32, and so do their
@@ -97,8 +97,14 @@ def autocast(dtype: DTypeLike) -> Iterator[None]:
     target = argument.dtype("autocast", "dtype", dtype)
     if target not in _CAST:
         raise InvalidArgument("autocast", f"dtype is bf16 or f16, or f32 for none, not {target.value}")
+    return _casting(target)
+
+
+@contextmanager
+def _casting(dtype: DType) -> Iterator[None]:
+    """Convert operands to a dtype in a block; none of them for f32."""
     before = _block.get()
-    _block.set(None if target is DType.F32 else _Block(target))
+    _block.set(None if dtype is DType.F32 else _Block(dtype))
     try:
         yield
     finally:
@@ -126,15 +132,6 @@ def _widened(*operands: Any) -> tuple[Any, ...]:
     return tuple([it.to_dtype(DType.F32) if isinstance(it, Tensor) and it.dtype in _SHORT else it for it in operands])
 
 
-@contextmanager
-def _suspended() -> Iterator[None]:
-    """Convert nothing in a block."""
-    before = _block.get()
-    _block.set(None)
-    try:
-        yield
-    finally:
-        _block.set(before)
-
-
-extensions.provide(narrowed=_narrowed, widened=_widened, is_cast=_block.get, without_autocast=_suspended)
+extensions.provide(
+    narrowed=_narrowed, widened=_widened, is_cast=_block.get, without_autocast=partial(_casting, DType.F32)
+)

@@ -5,10 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
-from ..base.error import BatchingError, GradientError, InvalidArgument, ShapeMismatch, shown
+from ..base.error import BatchingError, DTypeMismatch, GradientError, InvalidArgument, ShapeMismatch, shown
+from ..core import argument
+from ..gradient.recording import mode, recorded
 from ..gradient.variable import FunctionCall, Var
 from ..tensor import Tensor
-from ..tensor.base import require_tensors
+from ..tensor.promotion import fits
 from ..tensor.shape.joining import stack
 from .vmap import vmap
 
@@ -18,30 +20,37 @@ def jvp(
 ) -> tuple[Tensor, Tensor]:
     """Return what a function gives, and how it changes as its arguments move along the tangents: (f(x), J v).
 
-    Primals, the arguments, and tangents are tensors of the same shapes, or tuples of them. The product is made by
-    backward, twice: it takes about as long as three gradients, whatever the number of results.
+    Primals, the arguments, and tangents are tensors of the same shapes, or tuples of them. A tangent is converted to
+    the dtype of its primal. The product is made by backward, twice: it takes about as long as three gradients, whatever
+    the number of results.
 
     >>> tl.jvp(lambda x: x**3, tl.Tensor([1.0, 2.0]), tl.Tensor([1.0, 10.0]))
     (Tensor([1., 8.], dtype=f32), Tensor([3., 120.], dtype=f32))
     """
     op = "jvp"
     _require_function(op, function)
-    points, along = [[each] if isinstance(each, Tensor) else list(each) for each in (primals, tangents)]
+    points, along = _tensors(op, "primals", primals), _tensors(op, "tangents", tangents)
     if len(points) != len(along):
         raise InvalidArgument(op, f"{len(points)} primals have {len(along)} tangents; give one for each")
     for point, tangent in zip(points, along, strict=True):
-        require_tensors(op, primals=point, tangents=tangent)
         if point.shape != tangent.shape:
             raise ShapeMismatch(op, (point.shape, tangent.shape), "a tangent has the shape of its primal")
+        if not fits(tangent.dtype, point.dtype):
+            reason = "a tangent has the dtype of its primal, or one that converts to it"
+            raise DTypeMismatch(op, (point.dtype, tangent.dtype), reason)
     call = _call(op, function, points, {}, range(len(points)))
     _require_recorded(op, call)
+    # The product is linear in the tangents, which may be recorded where the primals are not.
+    is_recorded = call.is_recorded or (mode().records and any(tangent.is_recorded for tangent in along))
+    along = along if is_recorded else tuple([tangent.detach() for tangent in along])
     seed = Var(call.result.zeros_like())
     total: Any = None
-    for slope, tangent in zip(call.gradients(seed, create_graph=True), along, strict=True):
-        if slope.is_recorded:
-            part = (slope * tangent.to_dtype(slope.dtype)).sum()
-            total = part if total is None else total + part
-    grads = None if total is None else total.backward(create_graph=call.is_recorded).get(seed)
+    with recorded():
+        for slope, tangent in zip(call.gradients(seed, create_graph=True), along, strict=True):
+            if slope.is_recorded:
+                part = (slope * tangent.to_dtype(slope.dtype)).sum()
+                total = part if total is None else total + part
+    grads = None if total is None else total.backward(create_graph=is_recorded).get(seed)
     result, (product,) = call.finished([call.result.detach().zeros_like() if grads is None else grads])
     return result, product
 
@@ -102,6 +111,10 @@ def hessian(function: Callable[..., Tensor], argnums: int | tuple[int, ...] = 0)
 def _require_function(op: str, function: object) -> None:
     if not callable(function):
         raise InvalidArgument(op, f"function must be a function, not {shown(function)}")
+
+
+def _tensors(op: str, name: str, value: Any) -> tuple[Tensor, ...]:
+    return argument.objects(op, name, [value] if isinstance(value, Tensor) else value, Tensor, "Tensor")
 
 
 def _numbers(op: str, argnums: Any) -> tuple[int, ...]:

@@ -42,6 +42,8 @@ def vmap(function: Callable[P, R], in_dims: Any = 0, out_dims: Any = 0, randomne
         raise InvalidArgument("vmap", f"function must be a function, not {shown(function)}")
     if randomness not in _RANDOMNESS:
         raise InvalidArgument("vmap", f"randomness is one of {', '.join(_RANDOMNESS)}, not {shown(randomness)}")
+    _require_dims("in_dims", in_dims)
+    _require_dims("out_dims", out_dims)
 
     @wraps(function)
     def call(*arguments: P.args, **named: P.kwargs) -> R:
@@ -65,6 +67,15 @@ def vmap(function: Callable[P, R], in_dims: Any = 0, out_dims: Any = 0, randomne
         return made
 
     return call
+
+
+def _require_dims(name: str, dims: Any) -> None:
+    if isinstance(dims, Mapping | list | tuple):
+        for each in dims.values() if isinstance(dims, Mapping) else dims:
+            _require_dims(name, each)
+    elif dims is not None and type(dims) is not int:
+        reason = f"{name} is an integer or None, or nested lists, tuples and dicts of these, not {shown(dims)}"
+        raise InvalidArgument("vmap", reason)
 
 
 def _pairs(values: Any, dims: Any) -> Iterator[tuple[Any, int | None]]:

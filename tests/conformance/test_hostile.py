@@ -158,7 +158,7 @@ CONVERTS_ITSELF = {"Tensor.__array__ copy", "Tensor.__format__ spec"}
 def of_other_types(parameter: inspect.Parameter) -> list[hostile.Value]:
     """Values that an annotation does not allow, though they are close to such: 2 for a bool, 0.5 for an integer."""
     words = {*re.findall(r"[A-Za-z_]\w*", str(parameter.annotation))} - {"None", "builtins", "typing", "Union"}
-    sequences = words & {"Axes", "Iterable", "Sequence", "Shape", "Size", "tuple"}
+    sequences = words & {"Axes", "Iterable", "Padding", "Sequence", "Shape", "Size", "tuple"}
     if words == {"bool"}:
         return hostile.values("2; 0; 0.5; 'True'; [True]")
     if words == {"float"}:

@@ -78,8 +78,18 @@ def test_what_calls_record() -> None:
     assert tl.jacobian(lambda x: x * w)(x).backward(Tensor(np.ones((2, 2))))[w].item() == 2.0
     slope = tl.value_and_grad(lambda x: tl.jvp(lambda x: x**3, x, x.ones_like())[1].sum())(x)[1][0]
     assert slope.tolist() == [6.0, 12.0]
+    # A product is linear in the tangent, of which a variable may be all that is recorded.
+    along = Var(Tensor([1.0, 3.0], dtype="f64"))
+    value, product = tl.jvp(lambda x: x**3, Tensor([1.0, 2.0], dtype="f64"), along)
+    assert not value.is_recorded
+    grads = product.sum().backward()
+    assert (len(grads), grads[along].tolist()) == (1, [3.0, 12.0])
+    square = along**2
     with tl.no_grad():
         assert not tl.jacobian(lambda x: x * w)(x).is_recorded
+        value, product = tl.jvp(lambda x: x**3, x, square)
+        assert (value.is_recorded, product.is_recorded, product.tolist()) == (False, False, [3.0, 108.0])
+    assert square.sum().backward()[along].tolist() == [2.0, 6.0]
     assert tl.vmap(tl.jacobian(lambda x: x**2))(Tensor([[1.0, 2.0], [3.0, 4.0]])).tolist() == [
         [[2.0, 0.0], [0.0, 4.0]],
         [[6.0, 0.0], [0.0, 8.0]],
@@ -118,6 +128,9 @@ def test_arguments() -> None:
         (lambda: tl.jacobian(abs, 1)(x), "argument 1 is a tensor, whose derivatives are asked for, not missing"),
         (lambda: tl.jvp(abs, x, (x, x)), "1 primals have 2 tangents"),
         (lambda: tl.jvp(abs, x, y), "the shape of its primal"),
+        (lambda: tl.jvp(abs, 3, x), "primals must be a sequence of Tensor"),
+        (lambda: tl.jvp(abs, x, [3]), "each of tangents must be of type Tensor"),
+        (lambda: tl.jvp(abs, x, x.to_dtype("complex64")), "a tangent has the dtype of its primal"),
         (lambda: tl.hessian(lambda x: x)(x), "must be given"),
         (lambda: tl.jacobian(lambda x: 3)(x), "result must be a Tensor"),
         (lambda: tl.jacobian(lambda x: x.detach())(x), "jacobian: the result does not depend on the arguments"),

@@ -310,6 +310,9 @@ def test_errors() -> None:
     ]:
         with pytest.raises(tl.TallowError, match=text):
             tl.vmap(lambda *x: x[0], **options)(*arguments)
+    for name, dims in (("in_dims", "0"), ("in_dims", (0, [1.0])), ("out_dims", {"a": True})):
+        with pytest.raises(tl.InvalidArgument, match=f"{name} is an integer or None"):
+            tl.vmap(lambda x: x, **{name: dims})
     with pytest.raises(tl.InvalidArgument, match="randomness is one of"):
         tl.vmap(lambda x: x, randomness="none")
     with pytest.raises(tl.InvalidArgument, match="function must be a function"):
