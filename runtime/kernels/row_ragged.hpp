@@ -15,12 +15,16 @@ TALLOW_INLINE Registers<16> shifted(const Registers<16>& low, const Registers<16
         words[i] = low.values[i];
         words[i + 4] = high.values[i];
     }
+    // By masks: of a choice between two elements of an array compilers make one between their addresses, and keep the
+    // array in memory.
+    const uint32_t by_one = (bytes & 4) != 0 ? ~0u : 0;
+    const uint32_t by_two = (bytes & 8) != 0 ? ~0u : 0;
 #pragma unroll
     for (uint32_t i = 0; i < 7; ++i)
-        words[i] = (bytes & 4) != 0 ? words[i + 1] : words[i];
+        words[i] = (words[i + 1] & by_one) | (words[i] & ~by_one);
 #pragma unroll
     for (uint32_t i = 0; i < 5; ++i)
-        words[i] = (bytes & 8) != 0 ? words[i + 2] : words[i];
+        words[i] = (words[i + 2] & by_two) | (words[i] & ~by_two);
     Registers<16> vector;
 #pragma unroll
     for (uint32_t i = 0; i < 4; ++i) {
