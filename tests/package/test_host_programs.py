@@ -188,6 +188,8 @@ def test_every_op_of_kernels_builds_a_program() -> None:
         for name, function in vars(module).items()
         if isinstance(function, FunctionType) and not name.startswith("_")
         if {"HostKernels", "Onednn"} & {*list(function.__annotations__.values())[:2]}
+        # One that only says whether kernels take operands is no op.
+        if function.__annotations__["return"] != "bool"
     ]
     assert len(functions) > 50
     assert [function.__name__ for function in functions if not builds(function)] == []
