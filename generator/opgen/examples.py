@@ -22,6 +22,7 @@ VALUES: Final = {
     "ascending": "numbers in ascending order",
     "definite": "Hermitian positive definite matrices",
     "positive": "positive numbers",
+    "small": "numbers up to 1/4, with which sums of products stay small",
     "units": "1 and -1, whose products neither overflow nor vanish",
 }
 """What the elements of an operand may have to be, besides integers below a bound."""

@@ -907,8 +907,8 @@ class Operand:
     values: Annotated[
         Values | None,
         "What the elements must be for a call to have a result: `below N`, integers from 0 to below an expression over "
-        "the arguments, or `ascending`, `definite` (Hermitian positive definite matrices), `positive` or `units` (1 "
-        "and -1). Tests and the self-test make the elements so.",
+        "the arguments, or `ascending`, `definite` (Hermitian positive definite matrices), `positive`, `small` (up "
+        "to 1/4) or `units` (1 and -1). Tests and the self-test make the elements so.",
     ]
     location: Location = field(compare=False)
 

@@ -14,7 +14,7 @@ class Operand(NamedTuple):
     dtype: str
     """`same` as the call is for, `compute`, that which it computes in, or the name of one."""
     values: str | None = None
-    """What its elements must be: `ascending`, `definite`, `positive`, `units` or `below`."""
+    """What its elements must be: `ascending`, `definite`, `positive`, `small`, `units` or `below`."""
     below: Callable[..., int] | None = None
     """The bound of integers, over arguments by their names."""
 

@@ -45,6 +45,8 @@ class Numbers(NamedTuple):
     units: bool = False
     """1 and -1, whose products neither overflow nor vanish."""
     positive: bool = False
+    small: bool = False
+    """Up to 1/4, with which sums of products stay small."""
     matrix: Layout | None = None
     """A Hermitian positive definite matrix with distinct eigenvalues, where this layout has its elements."""
 

@@ -44,9 +44,9 @@ _DECOMPOSITIONS: Final = ("eig", "eigh", "qr", "svd")
 # which attention of 16 bits may also round the probabilities to 16 bits.
 _OF_DECOMPOSITIONS: Final = 256
 _OF_ATTENTION: Final = 16
-# Recurrent layers round in each step, and the next one multiplies by weights.
-_RECURRENT: Final = ("lstm", "gru")
-_OF_RECURRENT: Final = 1024
+# Each step of these rounds what the next one multiplies by weights.
+_RECURRENT: Final = tuple(f"{layer}{of}" for layer in ("lstm", "gru") for of in ("", "_with_products", "_gradient"))
+_OF_RECURRENT: Final = 16
 FORWARD: Final[dict[str, tuple[str, tuple[str, ...]]]] = {
     "cross_entropy_gradient": ("cross_entropy", ("losses",)),
     "scaled_dot_product_attention_gradient": (
@@ -119,6 +119,8 @@ def array(generator: np.random.Generator, name: str, length: int, numbers: Numbe
             values = np.where(values.real > 0, 1, -1)
         elif numbers.positive:
             values = 0.25 + np.abs(values) / 4
+        elif numbers.small:
+            values = values / 8
     if numbers.ascending:
         values = np.sort(values)
     return values.astype(dtype.numpy)
@@ -264,7 +266,7 @@ def slack(cell: SupportCell) -> float:
     """Return the factor of the error bounds of a cell."""
     if cell.method in _DECOMPOSITIONS:
         return _OF_DECOMPOSITIONS
-    if cell.method.partition("_")[0] in _RECURRENT:
+    if cell.method in _RECURRENT:
         return _OF_RECURRENT
     is_short = isinstance(cell.dtype, DType) and cell.dtype.itemsize == 1
     return _OF_ATTENTION if "attention" in cell.method and not is_short else 1
