@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterator
 from functools import wraps
 from types import FunctionType, ModuleType, SimpleNamespace
@@ -66,7 +67,9 @@ def kernel_of(cell: SupportCell) -> str:
         "to_dtype": f"{calls.another_dtype(name)}_{name}",
         **dict.fromkeys(("where_cond", "where_cond_gradients"), f"b8_b{8 * cell.dtype.itemsize}"),
     }
-    return f"{cell.op or cell.method}_{pairs.get(cell.method, name)}_"
+    # Both norms have the same kernels.
+    op = re.sub("^(layer|rms)_norm", "norm", cell.op or cell.method)
+    return f"{op}_{pairs.get(cell.method, name)}_"
 
 
 @pytest.fixture
