@@ -134,6 +134,13 @@ template <typename T, typename Arguments> TALLOW_INLINE void maximum_pool_tangen
     pool<MaximumTangent<T>, T>(arguments);
 }
 
+// The same axis with numbers in vector registers. Three axes and what compilers derive from them before the loops are
+// more than AMD hardware has scalar registers.
+TALLOW_INLINE PoolAxis in_lanes(const PoolAxis& axis) {
+    return {axis.size,           axis.windows,         opaque(axis.window), opaque(axis.padding),
+            opaque(axis.stride), opaque(axis.dilation)};
+}
+
 // Sums over the windows that have an element, in their order, so that the bits are the same on every run: of an average
 // the gradient divided by the number of elements, of a maximum, where the element is one of the largest, by the number
 // of these. Operand 0 is the source and the result, which are contiguous, operand 1 the pooled elements and the
@@ -143,7 +150,7 @@ template <bool Largest, typename T, typename Arguments> struct PoolGradientMaker
     const Arguments& arguments;
     template <uint32_t N>
     TALLOW_INLINE void visit(const uint64_t (&offsets)[2], int32_t z, int32_t y, int32_t x) const {
-        const PoolAxis depth = TALLOW_POOL_AXIS(arguments, d);
+        const PoolAxis depth = in_lanes(TALLOW_POOL_AXIS(arguments, d));
         const PoolAxis height = TALLOW_POOL_AXIS(arguments, h);
         const PoolAxis width = TALLOW_POOL_AXIS(arguments, w);
         const bool adaptive = arguments.adaptive != 0;
