@@ -3,6 +3,7 @@
 // - n * mean of p * n), where only centred rows have the mean of p. To it a residual is added, where there is one.
 #pragma once
 
+#include "column_sums.hpp"
 #include "norm.hpp"
 
 namespace tallow {
@@ -202,35 +203,14 @@ template <typename T, typename Arguments> TALLOW_INLINE void norm_gradient_colum
 // the parts of `joined_columns` columns, of which a part has 32 bytes side by side.
 template <typename T, typename Arguments> TALLOW_INLINE void norm_gradient_sums(const Arguments& arguments) {
     using Value = compute_type<T>;
-    __shared__ Value shared[block_size];
     const uint32_t is_bias = block_index() % 2;
     const uint32_t column = block_index() / 2 * joined_columns + thread_index() % joined_columns;
     const uint64_t result = is_bias ? arguments.bias : arguments.weight;
     const bool is_there = column < arguments.length && result != 0;
-    constexpr uint32_t rows = block_size / joined_columns;
     const Value* const sums = pointer_to<const Value>(arguments.sums) + is_bias * arguments.length + column;
-    Value sum = 0;
-    // Several loads are in flight together.
-    for (uint32_t first = thread_index() / joined_columns; first < arguments.parts; first += reduce_in_flight * rows) {
-        Value loaded[reduce_in_flight];
-#pragma unroll
-        for (uint32_t i = 0; i < reduce_in_flight; ++i) {
-            const uint32_t part = first + i * rows;
-            loaded[i] = is_there && part < arguments.parts ? sums[uint64_t{part} * 2 * arguments.length] : Value{0};
-        }
-#pragma unroll
-        for (uint32_t i = 0; i < reduce_in_flight; ++i)
-            sum += loaded[i];
-    }
-    shared[thread_index()] = sum;
-    synchronize_block();
-    for (uint32_t half = block_size / 2; half >= joined_columns; half /= 2) {
-        if (thread_index() < half)
-            shared[thread_index()] += shared[thread_index() + half];
-        synchronize_block();
-    }
+    const Value sum = joined_parts(sums, uint64_t{2} * arguments.length, is_there ? arguments.parts : 0);
     if (thread_index() < joined_columns && is_there)
-        pointer_to<T>(result)[column] = convert<T>(shared[thread_index()]);
+        pointer_to<T>(result)[column] = convert<T>(sum);
 }
 
 } // namespace tallow

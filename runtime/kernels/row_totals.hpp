@@ -5,6 +5,7 @@
 // order.
 #pragma once
 
+#include "column_sums.hpp"
 #include "row_vectors.hpp"
 
 namespace tallow {
@@ -112,38 +113,17 @@ template <typename Functor, typename T, typename Arguments> TALLOW_INLINE void a
 // `joined_columns` positions, of which a part has 32 bytes side by side.
 template <typename T, typename Arguments> TALLOW_INLINE void join_totals(const Arguments& arguments) {
     using Value = compute_type<T>;
-    __shared__ Value shared[block_size];
     let_next_kernel_begin();
     await_previous_kernel();
     const uint32_t total = block_index() % arguments.totals;
     const uint32_t position = block_index() / arguments.totals * joined_columns + thread_index() % joined_columns;
     const uint64_t result = arguments.results[total];
     const bool is_valid = position < arguments.length && result != 0;
-    constexpr uint32_t rows = block_size / joined_columns;
     const Value* const sums = pointer_to<const Value>(arguments.sums) + uint64_t{total} * arguments.length + position;
     const uint64_t step = uint64_t{arguments.totals} * arguments.length;
-    Value sum = 0;
-    // Several loads are in flight together.
-    for (uint32_t first = thread_index() / joined_columns; first < arguments.parts; first += reduce_in_flight * rows) {
-        Value loaded[reduce_in_flight];
-#pragma unroll
-        for (uint32_t i = 0; i < reduce_in_flight; ++i) {
-            const uint32_t part = first + i * rows;
-            loaded[i] = is_valid && part < arguments.parts ? sums[part * step] : Value{0};
-        }
-#pragma unroll
-        for (uint32_t i = 0; i < reduce_in_flight; ++i)
-            sum += loaded[i];
-    }
-    shared[thread_index()] = sum;
-    synchronize_block();
-    for (uint32_t half = block_size / 2; half >= joined_columns; half /= 2) {
-        if (thread_index() < half)
-            shared[thread_index()] += shared[thread_index() + half];
-        synchronize_block();
-    }
+    const Value sum = joined_parts(sums, step, is_valid ? arguments.parts : 0);
     if (thread_index() < joined_columns && is_valid)
-        pointer_to<T>(result)[position] = convert<T>(shared[thread_index()]);
+        pointer_to<T>(result)[position] = convert<T>(sum);
 }
 
 } // namespace tallow
