@@ -56,8 +56,8 @@ def max_pool_tangent(x: Operand, tangent: Operand, params: ParamsPool) -> Any:
         return _zeros(x, params.out_dims)
     library = x.library
     values = _windowed(library, cast.widest(library, tangent.array, tangent.dtype), params, 0)
-    elements = _windowed(library, cast.widen(library, x.array, x.dtype), params, -np.inf)
-    chosen, count = _largest(x, params, _over_windows(library.max, elements), values)
+    elements = _elements(x, params)
+    chosen, count = _largest(x, params, elements, _over_windows(library.max, elements), values)
     zero = library.constant(0, values)
     total = _over_windows(library.sum, library.where(chosen, values, zero), values.dtype)
     return x.result(cast.narrow(library, library.reshape(total / count, params.out_dims), x.dtype))
@@ -71,7 +71,7 @@ def max_pool_gradient(x: Operand, pooled: Operand, g: Operand, params: ParamsPoo
     shape = (*g.shape[:2], *[size for count in params.result_sizes for size in (count, 1)])
     shares = library.reshape(cast.widest(library, g.array, g.dtype), shape)
     largest = library.reshape(cast.widen(library, pooled.array, pooled.dtype), shape)
-    chosen, count = _largest(x, params, largest, shares)
+    chosen, count = _largest(x, params, _elements(x, params), largest, shares)
     shares = library.where(chosen, shares / count, library.constant(0, shares))
     for axis, (windows, size) in enumerate(zip(params.windows, params.sizes, strict=True), 2):
         before, (number, length), after = shares.shape[:axis], shares.shape[axis : axis + 2], shares.shape[axis + 2 :]
@@ -154,13 +154,16 @@ def _windowed(library: Any, x: Any, params: ParamsPool, fill: float) -> Any:
     return x
 
 
-def _largest(x: Operand, params: ParamsPool, largest: Any, like: Any) -> tuple[Any, Any]:
+def _elements(x: Operand, params: ParamsPool) -> Any:
+    """The elements of all windows of floats, with -inf where a window has fewer."""
+    return _windowed(x.library, cast.widen(x.library, x.array, x.dtype), params, -np.inf)
+
+
+def _largest(x: Operand, params: ParamsPool, elements: Any, largest: Any, like: Any) -> tuple[Any, Any]:
     """Which elements of each window are its largest, and how many they are, as numbers like others; at least 1."""
     library = x.library
-    wide = cast.widen(library, x.array, x.dtype)
-    elements = _windowed(library, wide, params, -np.inf)
-    ones = library.broadcast_to(library.constant(1, wide), wide.shape)
-    is_element = _windowed(library, ones, params, 0) == library.constant(1, wide)
+    one = library.constant(1, elements)
+    is_element = _windowed(library, library.broadcast_to(one, x.layout.shape), params, 0) == one
     chosen = ((elements == largest) | library.isnan(elements)) & is_element
     count = _over_windows(library.sum, library.astype(chosen, like.dtype), like.dtype)
     return chosen, library.maximum(count, library.constant(1, like))

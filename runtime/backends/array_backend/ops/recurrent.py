@@ -6,6 +6,7 @@ from collections.abc import Callable
 from typing import Any, NamedTuple
 
 from .....array_functors import functors
+from .....dtype import DType
 from .....op import UnaryOp
 from . import cast
 from .operand import Operand
@@ -203,9 +204,6 @@ def _sequence(
         states = library.full((shape[0], steps, *shape[1:]), 0, library.DTYPES[dtype], gates.device.handle)
         return gates.result(states), gates.result(gates.array)
 
-    def rounded(x: Any) -> Any:
-        return cast.widest(library, cast.narrow(library, x, dtype), dtype)
-
     columns = library.permute_dims(cast.widen(library, weight.array, dtype), (1, 0))
     wide_bias, start = None if bias is None else _wide(bias), _wide(initial)
     last = _each(start)
@@ -216,7 +214,8 @@ def _sequence(
         own = cast.widest(library, products, dtype)
         own = own if wide_bias is None else own + wide_bias
         new = [
-            rounded(state) for state in step(library, _Gates(_split(x[position, ...], count), _split(own, count)), last)
+            _rounded(library, state, dtype)
+            for state in step(library, _Gates(_split(x[position, ...], count), _split(own, count)), last)
         ]
         last = _where(library, _runs(lengths, position), new, last)
         results.append((products, last))
@@ -236,9 +235,6 @@ def _sequence_gradient(
         zeros = library.full(shape, 0, library.DTYPES[dtype], gates.device.handle)
         return gates.result(gates.array), gates.result(gates.array), gates.result(zeros)
 
-    def rounded(x: Any) -> Any:
-        return cast.widest(library, cast.narrow(library, x, dtype), dtype)
-
     x, h, upstream, states, initial, weight = (
         _wide(each) for each in (gates, inputs.products, gradient, inputs.states, inputs.initial, inputs.weight)
     )
@@ -254,7 +250,8 @@ def _sequence_gradient(
         of_gates, of_products, direct = parts(library, both, last, of_states)
         runs = _runs(inputs.lengths, position)
         of_gates, of_products = (
-            rounded(each) for each in _where(library, runs, [of_gates, of_products], [0 * of_gates, 0 * of_products])
+            _rounded(library, each, dtype)
+            for each in _where(library, runs, [of_gates, of_products], [0 * of_gates, 0 * of_products])
         )
         direct = _where(library, runs, direct, of_states)
         carried = [direct[0] + library.matmul(of_products, weight), *direct[1:]]
@@ -328,6 +325,11 @@ def _functions(library: Any) -> _Functions:
 
 def _wide(operand: Operand) -> Any:
     return cast.widest(operand.library, operand.array, operand.dtype)
+
+
+def _rounded(library: Any, x: Any, dtype: DType) -> Any:
+    """Numbers as they are computed, rounded to a dtype."""
+    return cast.widest(library, cast.narrow(library, x, dtype), dtype)
 
 
 def _gates(gates: Operand, products: Operand, bias: Operand | None, count: int) -> _Gates:
