@@ -6,34 +6,35 @@
 
 namespace tallow {
 
-// Calls visitor.visit<N>(offsets of a plane of (d, h, w), z, y, x) for N elements of a row of the result, from x on.
+// Calls Visitor::visit<N>(offsets of a plane of (d, h, w), z, y, x) for N elements of a row of the result, from x on.
 // Dim 0 of the launch counts these packs along a row, dims 1 and 2 the rows and the slices, and the others the planes.
-template <uint32_t N, typename Arguments, typename Visitor>
-TALLOW_INLINE void visit_packs_of(const Arguments& arguments, const Visitor& visitor) {
+template <typename Visitor, uint32_t N, typename Arguments> TALLOW_INLINE void visit_packs_of(const Arguments& given) {
     const uint32_t threads = grid_blocks() * block_size;
-    for (uint32_t index = block_index() * block_size + thread_index(); index < arguments.count; index += threads) {
+    for (uint32_t index = block_index() * block_size + thread_index(); index < given.count; index += threads) {
+        const Arguments& geometry = reread(given);
         uint32_t places[3];
         uint32_t outer = index;
 #pragma unroll
         for (uint32_t d = 0; d < 3; ++d) {
-            const uint32_t quotient = divide(outer, arguments.multipliers[d], arguments.shifts[d]);
-            places[d] = outer - quotient * arguments.dims[d];
+            const uint32_t quotient = divide(outer, geometry.multipliers[d], geometry.shifts[d]);
+            places[d] = outer - quotient * geometry.dims[d];
             outer = quotient;
         }
         uint64_t offsets[2];
-        locate_between(arguments, 3, arguments.rank, outer, offsets);
+        locate_between(geometry, 3, geometry.rank, outer, offsets);
+        const Visitor visitor{reread(given)};
         visitor.template visit<N>(offsets, static_cast<int32_t>(places[2]), static_cast<int32_t>(places[1]),
                                   static_cast<int32_t>(places[0] * N));
     }
 }
 // The same with as many elements as an access holds, or where rows are shorter than that, one.
-template <typename T, typename Arguments, typename Visitor>
-TALLOW_INLINE void visit_packs(const Arguments& arguments, uint32_t width, const Visitor& visitor) {
+template <typename Visitor, typename T, typename Arguments>
+TALLOW_INLINE void visit_packs(const Arguments& arguments, uint32_t width) {
     constexpr uint32_t length = strided_length<T>;
     if (width < length)
-        visit_packs_of<1>(arguments, visitor);
+        visit_packs_of<Visitor, 1>(arguments);
     else
-        visit_packs_of<length>(arguments, visitor);
+        visit_packs_of<Visitor, length>(arguments);
 }
 
 // Operand 0 is the result and operand 1 the source; tangents lie as the source does.
@@ -58,6 +59,7 @@ template <typename Op, typename T, typename Arguments> struct PoolMaker {
         }
         for (int32_t d = slices.first; d < slices.end; d += static_cast<int32_t>(depth.dilation))
             for (int32_t h = rows.first; h < rows.end; h += static_cast<int32_t>(height.dilation)) {
+                const PoolAxis width = TALLOW_POOL_AXIS(reread(arguments), w);
                 const uint64_t row = offsets[1] + static_cast<uint64_t>(d) * arguments.source_stride_d +
                                      static_cast<uint64_t>(h) * arguments.source_stride_h;
                 if (is_halved<N>(width, columns, row))
@@ -122,7 +124,7 @@ template <typename Op, typename T, typename Arguments> struct PoolMaker {
     }
 };
 template <typename Op, typename T, typename Arguments> TALLOW_INLINE void pool(const Arguments& arguments) {
-    visit_packs<T>(arguments, arguments.windows_w, PoolMaker<Op, T, Arguments>{arguments});
+    visit_packs<PoolMaker<Op, T, Arguments>, T>(arguments, arguments.windows_w);
 }
 template <typename T, typename Arguments> TALLOW_INLINE void average_pool(const Arguments& arguments) {
     pool<Average<T>, T>(arguments);
@@ -134,13 +136,6 @@ template <typename T, typename Arguments> TALLOW_INLINE void maximum_pool_tangen
     pool<MaximumTangent<T>, T>(arguments);
 }
 
-// The same axis with numbers in vector registers. Three axes and what compilers derive from them before the loops are
-// more than AMD hardware has scalar registers.
-TALLOW_INLINE PoolAxis in_lanes(const PoolAxis& axis) {
-    return {axis.size,           axis.windows,         opaque(axis.window), opaque(axis.padding),
-            opaque(axis.stride), opaque(axis.dilation)};
-}
-
 // Sums over the windows that have an element, in their order, so that the bits are the same on every run: of an average
 // the gradient divided by the number of elements, of a maximum, where the element is one of the largest, by the number
 // of these. Operand 0 is the source and the result, which are contiguous, operand 1 the pooled elements and the
@@ -150,7 +145,7 @@ template <bool Largest, typename T, typename Arguments> struct PoolGradientMaker
     const Arguments& arguments;
     template <uint32_t N>
     TALLOW_INLINE void visit(const uint64_t (&offsets)[2], int32_t z, int32_t y, int32_t x) const {
-        const PoolAxis depth = in_lanes(TALLOW_POOL_AXIS(arguments, d));
+        const PoolAxis depth = TALLOW_POOL_AXIS(arguments, d);
         const PoolAxis height = TALLOW_POOL_AXIS(arguments, h);
         const PoolAxis width = TALLOW_POOL_AXIS(arguments, w);
         const bool adaptive = arguments.adaptive != 0;
@@ -159,20 +154,27 @@ template <bool Largest, typename T, typename Arguments> struct PoolGradientMaker
         const uint32_t left = width.size - static_cast<uint32_t>(x);
         Value elements[N] = {};
         Value sums[N] = {};
+        // Bits of elements, here and below: as many comparisons are more than AMD hardware has scalar registers.
+        const uint32_t inside = left < N ? (1u << left) - 1 : (1u << N) - 1;
+        uint32_t nans = 0;
         if constexpr (Largest) {
 #pragma unroll
             for (uint32_t i = 0; i < N; ++i)
-                if (i < left)
+                if (i < left) {
                     elements[i] = to_compute(pointer_to<const T>(arguments.source)[offsets[0] + row + i]);
+                    nans |= elements[i] != elements[i] ? opaque(1u << i) : 0;
+                }
         }
         const Span columns = windows_of(width, adaptive, x, x + static_cast<int32_t>(left < N ? left : N) - 1);
         const Span rows = windows_of(height, adaptive, y, y);
         const Span slices = windows_of(depth, adaptive, z, z);
         for (int32_t d = slices.first; d < slices.end; ++d) {
+            const PoolAxis depth = TALLOW_POOL_AXIS(reread(arguments), d);
             const Span depths = elements_of(depth, adaptive, d);
             if (!covers(depths, depth.dilation, z))
                 continue;
             for (int32_t h = rows.first; h < rows.end; ++h) {
+                const PoolAxis height = TALLOW_POOL_AXIS(reread(arguments), h);
                 const Span heights = elements_of(height, adaptive, h);
                 if (!covers(heights, height.dilation, y))
                     continue;
@@ -180,29 +182,32 @@ template <bool Largest, typename T, typename Arguments> struct PoolGradientMaker
                     offsets[1] + (static_cast<uint64_t>(d) * height.windows + static_cast<uint64_t>(h)) * width.windows;
                 const Value area =
                     Largest ? Value{} : static_cast<Value>(divisor(depth, d)) * static_cast<Value>(divisor(height, h));
+#pragma unroll 1
                 for (int32_t w = columns.first; w < columns.end; ++w) {
-                    const Span widths = elements_of(width, adaptive, w);
+                    const Arguments& again = reread(arguments);
+                    const PoolAxis width = TALLOW_POOL_AXIS(again, w);
+                    const Span widths = elements_of(width, again.adaptive != 0, w);
                     const uint64_t window = windows + static_cast<uint64_t>(w);
-                    bool takes[N];
-                    bool is_taken = false;
+                    const uint32_t open = opaque(inside);
+                    const uint32_t always = opaque(nans);
+                    uint32_t taken = 0;
                     Value highest{};
                     if constexpr (Largest)
-                        highest = to_compute(pointer_to<const T>(arguments.pooled)[window]);
+                        highest = to_compute(pointer_to<const T>(again.pooled)[window]);
 #pragma unroll
                     for (uint32_t i = 0; i < N; ++i) {
-                        takes[i] = i < left && covers(widths, width.dilation, x + static_cast<int32_t>(i));
-                        if constexpr (Largest)
-                            takes[i] = takes[i] && is_largest(elements[i], highest);
-                        is_taken = is_taken || takes[i];
+                        uint32_t takes = Largest ? (elements[i] == highest ? 1u << i : always & 1u << i) : 1u << i;
+                        takes = covers(widths, width.dilation, x + static_cast<int32_t>(i)) ? takes & open : 0;
+                        taken |= opaque(takes);
                     }
-                    if (!is_taken)
+                    if (taken == 0)
                         continue;
                     const Value count = Largest ? count_largest(offsets[0], depths, heights, widths, highest)
                                                 : area * static_cast<Value>(divisor(width, w));
-                    const Value share = to_compute(pointer_to<const T>(arguments.gradient)[window]) / count;
+                    const Value share = to_compute(pointer_to<const T>(again.gradient)[window]) / count;
 #pragma unroll
                     for (uint32_t i = 0; i < N; ++i)
-                        if (takes[i])
+                        if ((taken >> i & 1) != 0)
                             sums[i] = sums[i] + share;
                 }
             }
@@ -211,7 +216,7 @@ template <bool Largest, typename T, typename Arguments> struct PoolGradientMaker
 #pragma unroll
         for (uint32_t i = 0; i < N; ++i)
             pack.values[i] = convert<T>(sums[i]);
-        store_guarded(pointer_to<T>(arguments.result) + offsets[0] + row, 0, left, pack);
+        store_guarded(pointer_to<T>(reread(arguments).result) + offsets[0] + row, 0, left, pack);
     }
 
   private:
@@ -221,22 +226,24 @@ template <bool Largest, typename T, typename Arguments> struct PoolGradientMaker
     TALLOW_INLINE Value count_largest(uint64_t volume, const Span& depths, const Span& heights, const Span& widths,
                                       Value highest) const {
         uint32_t count = 0;
-        for (int32_t d = depths.first; d < depths.end; d += static_cast<int32_t>(arguments.dilation_d))
-            for (int32_t h = heights.first; h < heights.end; h += static_cast<int32_t>(arguments.dilation_h)) {
+        for (int32_t d = depths.first; d < depths.end; d += static_cast<int32_t>(reread(arguments).dilation_d))
+            for (int32_t h = heights.first; h < heights.end; h += static_cast<int32_t>(reread(arguments).dilation_h)) {
+                const Arguments& again = reread(arguments);
                 const T* const row =
-                    pointer_to<const T>(arguments.source) + volume +
-                    (static_cast<uint64_t>(d) * arguments.size_h + static_cast<uint64_t>(h)) * arguments.size_w;
-                for (int32_t w = widths.first; w < widths.end; w += static_cast<int32_t>(arguments.dilation_w))
+                    pointer_to<const T>(again.source) + volume +
+                    (static_cast<uint64_t>(d) * again.size_h + static_cast<uint64_t>(h)) * again.size_w;
+#pragma unroll 1
+                for (int32_t w = widths.first; w < widths.end; w += static_cast<int32_t>(again.dilation_w))
                     count += is_largest(to_compute(row[w]), highest) ? 1 : 0;
             }
         return static_cast<Value>(count);
     }
 };
 template <typename T, typename Arguments> TALLOW_INLINE void average_pool_gradient(const Arguments& arguments) {
-    visit_packs<T>(arguments, arguments.size_w, PoolGradientMaker<false, T, Arguments>{arguments});
+    visit_packs<PoolGradientMaker<false, T, Arguments>, T>(arguments, arguments.size_w);
 }
 template <typename T, typename Arguments> TALLOW_INLINE void maximum_pool_gradient(const Arguments& arguments) {
-    visit_packs<T>(arguments, arguments.size_w, PoolGradientMaker<true, T, Arguments>{arguments});
+    visit_packs<PoolGradientMaker<true, T, Arguments>, T>(arguments, arguments.size_w);
 }
 
 } // namespace tallow

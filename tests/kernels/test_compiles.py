@@ -112,10 +112,9 @@ SCALAR_SPILLS = {
     "sum_i64_bool_rows": 5,
     "count_zero_f8e4m3_rows": 22,
     "sum_powers_bf16_rows": 11,
-    # Two axes of windows, and what a compiler derives from them before the loops.
-    "avg_pool_gradient_f8e4m3": 14,
-    "avg_pool_gradient_f8e5m2": 14,
-    "max_pool_gradient_f32": 16,
+    # Three axes of windows, and masks of sixteen elements.
+    "max_pool_gradient_f8e4m3": 4,
+    "max_pool_gradient_f8e5m2": 4,
     # Masks of which of sixteen pairs are equal, or NaN.
     **dict.fromkeys((f"{op}_gradients_f8e4m3_contiguous" for op in ("minimum", "maximum")), 2),
 }
