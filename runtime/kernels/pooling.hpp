@@ -3,6 +3,7 @@
 
 #include "memory.hpp"
 #include "pool.hpp"
+#include "reread.hpp"
 
 namespace tallow {
 
