@@ -56,7 +56,7 @@ unexport PYTHONDONTWRITEBYTECODE
 ifeq ($(SHARE),1)
 .NOTPARALLEL:
 endif
-.PHONY: build install first-kernels host-kernels compile-host test test-full test-quick test-array-api $(STAGES:%=test-%) test-gpu hip-host wheel compile generate check lint docs bench bench-gpu bench-model bench-training clean help
+.PHONY: build install first-kernels host-kernels compile-host test test-full test-quick test-array-api $(STAGES:%=test-%) test-gpu hip-host wheel compile generate check lint docs bench bench-gpu bench-model bench-training bench-networks clean help
 
 build: install generate host-kernels  ## set everything up, generate the package and train the example on it
 	@$(BIN)/python examples/digits.py
@@ -183,6 +183,10 @@ bench-model: $(GPU_NEEDS)  ## a decoder of GPT-2's size beside PyTorch, onto its
 bench-training: $(GPU_NEEDS)  ## training steps beside PyTorch, onto their page in docs/; DEVICE and GPU_PYTHON as above
 	@$(ON_GPU) -m benchmarks.training run --device $(DEVICE) --output build/benchmarks
 	@$(ON_GPU) -m benchmarks.training render build/benchmarks/training.json docs
+
+bench-networks: $(VENV)/tallow.stamp host-kernels  ## networks on the CPU beside PyTorch and onnxruntime, onto their page in docs/
+	@$(BIN)/python -m benchmarks.networks run all --output build/benchmarks
+	@$(BIN)/python -m benchmarks.networks render build/benchmarks/networks.json docs
 
 clean:  ## remove the virtual environment, what was built and all caches
 	rm -rf $(VENV) build generated/build generated/tallow/kernels/code .mypy_cache .ruff_cache .pytest_cache .hypothesis

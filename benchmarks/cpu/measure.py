@@ -38,7 +38,7 @@ def time_in_turns(calls: Mapping[str, Call]) -> dict[str, float]:
             break
         for library, call in calls.items():
             taken = times[library]
-            _rest()
+            rest()
             if not _is_long(taken):
                 # Others have used the caches meanwhile.
                 call()
@@ -50,7 +50,7 @@ def time_in_turns(calls: Mapping[str, Call]) -> dict[str, float]:
     return {library: statistics.median(taken) for library, taken in times.items()}
 
 
-def _rest() -> None:
+def rest() -> None:
     for _ in range(_MOST_PAUSES):
         start = process_time()
         sleep(_PAUSE)

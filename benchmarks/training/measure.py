@@ -155,6 +155,11 @@ class Captured:
         self._device = device
         self._taken = 0
 
+    @property
+    def is_captured(self) -> bool:
+        """Whether the next step is a replay."""
+        return self._taken > _WARM_STEPS
+
     def __call__(self) -> tl.Tensor:
         """Take a step and return its loss."""
         self._taken += 1

@@ -1,0 +1,1 @@
+"""Time networks on tallow beside PyTorch and onnxruntime: `python -m benchmarks.networks --help`."""

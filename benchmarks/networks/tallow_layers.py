@@ -1,0 +1,130 @@
+"""The layers of tallow: functions of tensors in a dict, as docs/training.md structures models."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from functools import cache
+from typing import Any
+
+import tallow as tl
+from tallow import Tensor
+
+_EPSILON = 1e-5
+
+
+class TallowLayers:
+    """See `layers.Layers`. With `is_fused`, what follows each convolution is one kernel."""
+
+    def __init__(self, weights: Mapping[str, Tensor], *, training: bool, is_fused: bool) -> None:
+        self._weights = weights
+        self._training = training
+        self._is_fused = is_fused
+        self._groups: dict[str, dict[str, Tensor]] = {}
+
+    def conv(
+        self,
+        x: Tensor,
+        name: str,
+        inputs: int,
+        outputs: int,
+        size: int | tuple[int, int],
+        stride: int = 1,
+        groups: int = 1,
+        *,
+        padding: int | None = None,
+        norm: bool = True,
+        activation: str = "relu",
+        residual: Tensor | None = None,
+    ) -> Tensor:
+        if padding is None:
+            assert isinstance(size, int)
+            padding = size // 2
+        bias = None if norm else self._weights[f"{name}.bias"]
+        x = x.conv2d(self._weights[f"{name}.weight"], padding, stride, groups=groups, bias=bias)
+        statistics = self._group(f"{name}.norm") if norm else {}
+        if norm and self._training:
+            x, statistics = x.batch_norm(**statistics, training=True), {}
+        if not self._is_fused:
+            return _tail(x, statistics, residual, activation)
+        operands = [*statistics.values(), *([] if residual is None else [residual])]
+        if not operands and not activation:
+            return x
+        return _fused_tail(tuple(statistics), residual is not None, activation)(x, *operands)
+
+    def transposed_conv(self, x: Tensor, name: str, inputs: int, outputs: int, activation: str = "") -> Tensor:
+        return _activated(x.conv_transpose2d(**_kernel(self._group(name)), stride=2), activation)
+
+    def linear(self, x: Tensor, name: str, inputs: int, outputs: int, activation: str = "") -> Tensor:
+        return _activated(x.linear(**self._group(name)), activation)
+
+    def lstm(self, x: Tensor, name: str, inputs: int, units: int, layers: int, directions: int = 1) -> Tensor:
+        return tl.lstm(x, self._group(name))[0]
+
+    def max_pool(self, x: Tensor, size: Any, stride: Any, padding: int = 0) -> Tensor:
+        return x.max_pool2d(size, stride, padding)
+
+    def mean(self, x: Tensor, keepdim: bool = False) -> Tensor:
+        return x.mean((2, 3), keepdim)
+
+    def upsample(self, x: Tensor, factor: int) -> Tensor:
+        return x.upsample_nearest2d(factor * x.shape[2], factor * x.shape[3])
+
+    def cat(self, parts: Sequence[Tensor]) -> Tensor:
+        return tl.cat(parts, 1)
+
+    def add(self, x: Tensor, y: Tensor) -> Tensor:
+        return x + y
+
+    def multiply(self, x: Tensor, y: Tensor) -> Tensor:
+        return x * y
+
+    def sequence(self, x: Tensor) -> Tensor:
+        return x.squeeze(2).permute(2, 0, 1)
+
+    def _group(self, name: str) -> dict[str, Tensor]:
+        group = self._groups.get(name)
+        if group is None:
+            group = {key.rpartition(".")[2]: x for key, x in self._weights.items() if key.rpartition(".")[0] == name}
+            self._groups[name] = group
+        return group
+
+
+def _kernel(group: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    return {"kernel": group["weight"], "bias": group["bias"]}
+
+
+def _tail(x: Tensor, statistics: Mapping[str, Tensor], residual: Tensor | None, activation: str) -> Tensor:
+    if statistics:
+        x = x.batch_norm(**statistics)
+    return _finished(x, residual, activation)
+
+
+def _finished(x: Tensor, residual: Tensor | None, activation: str) -> Tensor:
+    if residual is not None:
+        x = x + residual
+    return _activated(x, activation)
+
+
+@cache
+def _fused_tail(names: tuple[str, ...], has_residual: bool, activation: str) -> Callable[..., Tensor]:
+    def tail(x: Tensor, *operands: Tensor) -> Tensor:
+        dtype = x.dtype
+        if names:
+            # What is no argument cannot be viewed in a fused function, as batch_norm does.
+            norm = {key: y.reshape(1, -1, 1, 1).float() for key, y in zip(names, operands, strict=False)}
+            scale = (norm["running_var"] + _EPSILON).rsqrt() * norm["weight"]
+            x = (x.float() - norm["running_mean"]) * scale + norm["bias"]
+        return _finished(x, operands[-1] if has_residual else None, activation).to_dtype(dtype)
+
+    return tl.fuse(tail)
+
+
+def _activated(x: Tensor, activation: str) -> Tensor:
+    return getattr(x, activation)() if activation else x  # type: ignore[no-any-return]
+
+
+def loss(y: Tensor, targets: Tensor) -> Tensor:
+    """Cross entropy with classes, or the mean squared difference of maps."""
+    if targets.dtype.is_float:
+        return y.mse_loss(targets)
+    return y.flatten(0, -2).cross_entropy(targets.flatten(0, -1))
