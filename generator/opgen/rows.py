@@ -109,8 +109,8 @@ def joined(node: Node, reductions: Mapping[str, Functor]) -> Node:
     if monoid.row is not None:
         return joined(inlined(monoid.row.node, {"x": argument}), reductions)
     join = _COMBINES.get(monoid.combine.node)
-    if join is None or functor.parameters:
-        known = ", ".join(name for name, each in reductions.items() if is_joined(each))
+    if join is None:
+        known = ", ".join(name for name, each in reductions.items() if is_joined(each) and not each.parameters)
         raise FormulaError(f"'{functor.name}' cannot stand in a row formula; write one of {known}", node.offset)
     contribution = argument
     if monoid.element is not None:
@@ -130,9 +130,9 @@ def readable(node: Node) -> Node:
 
 
 def is_joined(functor: Functor) -> bool:
-    """Return True for a reduction that row formulas may call."""
+    """Return True for a reduction of which kernels of rows have a functor."""
     monoid = functor.reduction
-    if not isinstance(monoid, Monoid) or functor.parameters or functor.result is not None:
+    if not isinstance(monoid, Monoid) or functor.is_scan or functor.result is not None:
         return False
     return monoid.row is not None or monoid.combine.node in _COMBINES
 

@@ -240,9 +240,13 @@ def _of_row(spec: Spec, functor: Functor, row: Formula) -> Iterator[tuple[str, S
 
 @memoize(decisive)
 def joined_results(spec: Spec, functor: Functor) -> tuple[Node, ...]:
-    """The results of an op of rows over sums, maxima and minima. Raises FormulaError for other reductions."""
+    """The results of an op of rows, or of a reduction of a row, over sums, maxima and minima.
+
+    Raises FormulaError for other reductions.
+    """
     reductions = {reduction.name: reduction for reduction in spec.reductions}
-    return tuple(simplified(joined(without_total(node), reductions)) for node in functor.results)
+    nodes = (Call(functor.name, (Name("x"),)),) if functor.reduction is not None else functor.results
+    return tuple(simplified(joined(without_total(node), reductions)) for node in nodes)
 
 
 def row_statements(

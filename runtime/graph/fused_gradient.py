@@ -16,7 +16,7 @@ from ..base.bounded_cache import BoundedCache
 from ..base.error import FusionError
 from ..core.layout import Layout
 from ..core.shape import Shape
-from ..program.fused_function import FusedFunction, Source, Step
+from ..program.fused_function import EmptyRowError, FusedFunction, Result, Source, Step
 from ..program.fused_kernels import excess, kernels_of
 from .traced import Trace, TracedNumber, TracedStorage, TracedTensor, operand_names, vector_along
 
@@ -67,7 +67,7 @@ def _find(
     for reads_results in (True, False):
         try:
             variants.append(_Derivation(function, wanted, layouts, numbers, reads_results).gradient())
-        except (_NotFused, FusionError):
+        except (_NotFused, EmptyRowError, FusionError):
             return None
     return min(variants, key=_cost)
 
@@ -89,6 +89,14 @@ def _distinct_count(layout: Layout) -> int:
     return math.prod([size for size, stride in zip(layout.shape, layout.strides, strict=True) if stride])
 
 
+def _shaped(layout: Layout, shape: Shape) -> Layout:
+    """The layout of a gradient with the dims of size 1 that a result lacks."""
+    shaped = layout.reshape(shape)
+    if shaped is None:
+        raise _NotFused  # It would be copied.
+    return shaped
+
+
 class _Derivation:
     """Steps that compute gradients, after those of a function."""
 
@@ -106,15 +114,16 @@ class _Derivation:
         self._steps = {name: step for step in function.steps for name in step.names}
         count, results = len(function.tensors), function.results
         self._sources = dict(function.sources)
+        whole = [self._whole(result) for result in results]
         if reads_results:
             self._sources |= {
-                result.name: Source(count + len(results) + k, result.dtype, result.layout)
-                for k, result in enumerate(results)
-                if result.name in self._steps and result.layout == Layout.contiguous(self._steps[result.name].shape)
+                result.name: Source(count + len(results) + k, result.dtype, layout)
+                for k, (result, layout) in enumerate(zip(results, whole, strict=True))
+                if layout is not None
             }
         gradients = {
-            f"g{k}": Source(count + k, result.dtype, layout)
-            for k, (result, layout) in enumerate(zip(results, layouts, strict=True))
+            f"g{k}": Source(count + k, result.dtype, layout if own is None else _shaped(layout, own.shape))
+            for k, (result, layout, own) in enumerate(zip(results, layouts, whole, strict=True))
             if layout is not None
         }
         dense = [Layout.contiguous(result.layout.shape) for result in results]
@@ -129,9 +138,17 @@ class _Derivation:
         self._gradients: dict[str, TracedTensor] = {}
         for k, result in enumerate(results):
             if f"g{k}" in gradients:
-                self._add(result.name, result.layout, self._shown(gradients[f"g{k}"]))
+                self._add(result.name, whole[k] or result.layout, self._shown(gradients[f"g{k}"]))
         for step in reversed(function.steps):
             self._go_back(step)
+
+    def _whole(self, result: Result) -> Layout | None:
+        """The layout of a result that is all of what a step computes, with the dims that were reduced; else None."""
+        step = self._steps.get(result.name)
+        if step is None or not result.layout.is_contiguous:
+            return None
+        layout = Layout.contiguous(step.result_shape)
+        return layout if layout.elem_count == result.layout.elem_count else None
 
     def _shown(self, source: Source) -> Any:
         storage = TracedStorage.made(self._trace, source.dtype, place=source.position)
@@ -144,7 +161,7 @@ class _Derivation:
         step, number = self._steps.get(name), self._function.numbers.get(name)
         known = step or number
         assert known is not None
-        shape = Shape(()) if step is None else step.shape
+        shape = Shape(()) if step is None else step.result_shape
         return TracedTensor._new(TracedStorage.made(self._trace, known.dtype, name=name, shape=shape), layout)
 
     def _add(self, name: str, layout: Layout, gradient: Any) -> None:
@@ -152,12 +169,19 @@ class _Derivation:
         if name not in self._needed:
             return
         step = self._steps.get(name)
-        if step is not None and layout != Layout.contiguous(step.shape):
-            raise _NotFused  # It was broadcast, so its gradient is a sum.
         if gradient.shape != layout.shape:
             gradient = gradient.broadcast_as(layout.shape)
+        if step is not None and layout.shape != step.result_shape:
+            gradient = self._summed(gradient, step.result_shape)
         before = self._gradients.get(name)
         self._gradients[name] = gradient if before is None else before + gradient
+
+    def _summed(self, gradient: Any, shape: Shape) -> Any:
+        """The gradient of what has a shape, of that of what was broadcast along the dim of rows."""
+        dims = [dim for dim, size in enumerate(gradient.shape) if len(shape) == gradient.rank and size != shape[dim]]
+        if len(dims) != 1 or dims[0] not in [step.dim for step in self._function.steps]:
+            raise _NotFused  # It is a sum over rows.
+        return gradient.sum(dims[0], keepdim=True)
 
     def _go_back(self, step: Step) -> None:
         """Add the gradients of the operands of a step."""
@@ -172,6 +196,8 @@ class _Derivation:
     def _contributions(self, step: Step, g: Any) -> Iterator[tuple[int, Any]]:
         if step.op is MethodOp.TO_DTYPE:
             yield 0, g.to_dtype(step.operand_dtype)
+        elif step.is_reduction:
+            yield from self._of_reduction(step, g)
         elif step.dim is not None:
             yield 0, self._of_row(step, g)
         else:
@@ -181,6 +207,29 @@ class _Derivation:
                 if derivative is not None and step.operands[place] in self._needed:
                     parts = [self._part(step, [*derivatives], name) for name in derivative.takes]
                     yield place, derivative.function(g, *parts)
+
+    def _of_reduction(self, step: Step, g: Any) -> Iterator[tuple[int, Any]]:
+        """The gradient of the operand of a reduction, of short floats in f32, as that of the op is computed."""
+        derivatives = _DERIVATIVES.get(step.op) or {}
+        derivative = derivatives.get("x")
+        if derivative is None:
+            return
+        x = self._value(step.operands[0], step.layouts[0])
+        x = x.to_dtype(x.dtype.compute)
+
+        def part(name: str) -> Any:
+            if name == "x":
+                return x
+            if name == "result":
+                numbers = [self._number(number) for number in step.parameters]
+                return x._reduce(step.op, step.dim, True, None, None, *numbers)
+            known = {"dims": (step.dim,), "count": x.shape[step.dim]}
+            return known[name] if name in known else self._part(step, [], name)
+
+        gradient = g
+        if derivative.takes:
+            gradient = derivative.function(g.to_dtype(x.dtype), *map(part, derivative.takes)).to_dtype(g.dtype)
+        yield 0, gradient.broadcast_as(step.shape)
 
     def _require_no_rounding(self, step: Step, derivatives: Mapping[str, Derivative | None]) -> None:
         """Refuse what reads a result that was rounded, where the op of both gradients does not."""

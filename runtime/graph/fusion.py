@@ -16,6 +16,7 @@ from ..core import argument
 from ..core.extensions import extensions
 from ..gradient.node import opened
 from ..gradient.recording import mode
+from ..program.fused_function import EmptyRowError
 from ..program.fused_kernels import excess
 from ..storage.calls import live_autocasts
 from ..tensor import Tensor
@@ -38,9 +39,11 @@ def fuse(function: Callable[P, Result]) -> Callable[P, Result]:
 
     The function takes tensors and numbers, and gives a tensor or a tuple or list of tensors, of elementwise ops:
     arithmetic and comparisons with tensors and numbers on either side, `where`, `to_dtype`, and the methods that are
-    such ops; and of ops of rows. Rows along several dims or of several shapes or dtypes are kernels of their own, each
-    with the elementwise ops around it. Its arguments may be views, broadcast, and viewed inside of it. Each op rounds
-    its result to its dtype, so that the bits are those of the ops one by one. The results are new tensors.
+    such ops; of ops of rows; and of reductions of floats along one dim, whose results it may compute with. Rows along
+    several dims or of several shapes or dtypes are kernels of their own, each with the elementwise ops around it. Its
+    arguments may be views, broadcast, and viewed inside of it. Each op rounds its result to its dtype, so that the bits
+    are those of the ops one by one, but for the order in which a GPU adds up rows in reductions. The results are new
+    tensors.
 
     A GPU compiles a kernel for the ops, dtypes and ranks, and keeps it on disk. For that the function is run with what
     stands for its arguments, once for each combination of their layouts and dtypes: it should do nothing but compute.
@@ -54,7 +57,7 @@ def fuse(function: Callable[P, Result]) -> Callable[P, Result]:
     A method may be fused too; what it reads of its object, as of anything else that is no argument, it reads when it is
     run for that object.
 
-    Raises FusionError, which names the line, for what is no such op of the arguments: reductions, matmul,
+    Raises FusionError, which names the line, for what is no such op of the arguments: other reductions, matmul,
     reading elements (`if x > 0`), writing in place, another shape for what was computed, tensors that are no arguments.
 
     >>> @tl.fuse
@@ -146,7 +149,10 @@ class Fused:
         if traced is None:
             if any(type(value) is Tensor and value._storage.is_wrapped for value in given):
                 return self._call_wrapped(key, arguments, named, numbers)
-            traced = self._trace(tuple(key), arguments, named, numbers)
+            try:
+                traced = self._trace(tuple(key), arguments, named, numbers)
+            except EmptyRowError:
+                return self._function(*arguments, **named)
         device = inners[0].device
         for inner in inners:
             if inner.device is not device:
@@ -192,7 +198,7 @@ class Fused:
         if traced is None:
             try:
                 traced = self._trace(tuple(plain_key), plain_arguments, plain_named, numbers)
-            except FusionError:  # each of its ops has a gradient nevertheless
+            except (FusionError, EmptyRowError):  # each of its ops has a gradient nevertheless
                 return self._function(*arguments, **named)
         function, container = traced
         others = [None if type(value) is Tensor else value for value in (*arguments, *named.values())]

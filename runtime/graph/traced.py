@@ -16,7 +16,7 @@ import numpy as np
 
 from ...device import Device
 from ...dtype import DType
-from ...kernels.constants import ELEMENTWISE_METHODS, ROWS
+from ...kernels.constants import ELEMENTWISE_METHODS, ROW_REDUCTIONS, ROWS
 from ...op import BinaryOp, MethodOp
 from ...storage import Storage
 from ...storage.base import require_same_dtype
@@ -25,7 +25,7 @@ from ..core import argument, check
 from ..core.conversion import conversion
 from ..core.layout import Layout
 from ..core.shape import Shape
-from ..program.fused_function import FusedFunction, Number, Result, Source, Step
+from ..program.fused_function import EmptyRowError, FusedFunction, Number, Result, Source, Step
 from ..storage.calls import TRACED
 from ..tensor import Tensor
 from ..tensor.base import TensorBase
@@ -39,13 +39,17 @@ _READS: Final = ("reads elements", "use where in place of if, or compute the num
 # Why storage methods cannot be in a kernel of elementwise ops, where there is more to say than that.
 _REASONS: Final = {
     "to_numpy": _READS,
-    "reduce_op": ("joins elements", "reduce outside of the fused function, and pass the result"),
     **dict.fromkeys(
         ("binary_assign", "assign", "const_set", "copy_strided_src", "copy2d", "scatter_set", "scatter_add"),
         ("writes in place", "write x = x + y in place of x += y"),
     ),
 }
 _OTHER: Final = ("is no elementwise op", "call it outside of the fused function")
+_OUTSIDE: Final = "reduce outside of the fused function, and pass the result"
+_SEVERAL_DIMS: Final = ("joins elements of several dims", _OUTSIDE)
+_NO_ROW: Final = ("joins elements in a way for which rows have no kernel", _OUTSIDE)
+# Reductions of dims, which are in kernels of rows where there is one dim.
+_REDUCTIONS: Final = ("reduce_op", "var", "std")
 _CHANGES_SHAPE: Final = (
     "gives what was computed another shape",
     "do it to the arguments of the function or to its result",
@@ -135,6 +139,16 @@ class Trace:
             self.steps.append(known)
         return known
 
+    def storage_of(self, name: str) -> TracedStorage:
+        """What has a name: a source, a number or the result of a step."""
+        for source, own in self.sources.items():
+            if own == name:
+                return TracedStorage.made(self, source.dtype, place=source.position)
+        step = next((step for step in self.steps if name in step.names), None)
+        if step is None:
+            return TracedStorage.made(self, self.numbers[name].dtype, name=name)
+        return TracedStorage.made(self, step.dtype, name=name, shape=step.result_shape)
+
     def parameters(self, op: MethodOp, dtype: DType, numbers: Mapping[str, Any]) -> tuple[str, ...]:
         """The names of the parameters of an op of operands of a dtype."""
         checks = [(value, partial(argument.number, op.value, name)) for name, value in numbers.items()]
@@ -176,7 +190,7 @@ class _Inner:
 class TracedStorage(Storage):
     """Stands for the storage of an argument or of what was computed. Only elementwise ops make another of it."""
 
-    __slots__ = ("name", "place", "shape")
+    __slots__ = ("dims", "name", "place", "shape")
 
     is_recorded = False
     is_wrapped = False
@@ -187,10 +201,19 @@ class TracedStorage(Storage):
     """The place of the argument; None of what was computed."""
     shape: Shape
     """That of what was computed."""
+    dims: tuple[int, ...]
+    """The dims of that shape which were reduced to size 1; tensors may show it without them."""
 
     @classmethod
     def made(
-        cls, trace: Trace, dtype: DType, *, name: str = "", place: int | None = None, shape: Shape | None = None
+        cls,
+        trace: Trace,
+        dtype: DType,
+        *,
+        name: str = "",
+        place: int | None = None,
+        shape: Shape | None = None,
+        dims: tuple[int, ...] = (),
     ) -> TracedStorage:
         """A storage of an argument, or of what has a name in the trace."""
         storage = object.__new__(cls)
@@ -198,6 +221,7 @@ class TracedStorage(Storage):
         storage.name = name
         storage.place = place
         storage.shape = Shape(()) if shape is None else shape
+        storage.dims = dims
         return storage
 
     @property
@@ -219,10 +243,18 @@ class TracedStorage(Storage):
 
     def shows(self, layout: Layout) -> bool:
         """Whether a layout shows what was computed, or that broadcast; of an argument it may show anything."""
+        if self.place is not None or self._is_without_dims(layout):
+            return True
         try:
-            return self.place is not None or layout == Layout.contiguous(self.shape).broadcast_as(layout.shape)
+            whole = Layout.contiguous(self.shape).broadcast_as(layout.shape)
         except ShapeMismatch:
             return False
+        return _steps(layout) == _steps(whole)
+
+    def _is_without_dims(self, layout: Layout) -> bool:
+        """Return True for a layout of what was computed without the dims that were reduced."""
+        is_whole = layout.is_contiguous and not layout.start_offset
+        return bool(self.dims) and is_whole and layout.shape == without(self.shape, self.dims)
 
     def _traced(self, method: str, arguments: Mapping[str, Any]) -> Any:
         """The result of an elementwise storage method, after the checks that the method makes."""
@@ -244,6 +276,7 @@ class TracedStorage(Storage):
             elif value is not op:
                 numbers[name] = value
         first, *others = storages[1:] if op.moves else storages
+        dims, layouts = self._with_dims(storages, layouts)
         first._require_dtype(op, op.dtypes)
         if op.moves:
             self._require_dtype(op, op.conditions)
@@ -255,12 +288,62 @@ class TracedStorage(Storage):
         operands = tuple([storage.named(layout) for storage, layout in zip(storages, layouts, strict=True)])
         parameters = trace.parameters(op, first.dtype, numbers)
         step = trace.step(Step("", op, operands, tuple(layouts), parameters, first.dtype, dtype))
-        return self.made(trace, dtype, name=step.name, shape=step.shape)
+        return self.made(trace, dtype, name=step.name, shape=step.shape, dims=dims)
+
+    def _with_dims(self, storages: list[TracedStorage], layouts: list[Layout]) -> tuple[tuple[int, ...], list[Layout]]:
+        """Return the dims of a result that were reduced, and the layouts with them where operands lack them."""
+        pairs = [*zip(storages, layouts, strict=True)]
+        for storage, layout in pairs:
+            if storage._is_without_dims(layout):
+                storages[:] = [other._lifted(storage.dims) for other in storages]
+                pairs = [(other, _with_dims(each, storage.dims)) for other, each in zip(storages, layouts, strict=True)]
+                break
+        for storage, layout in pairs:
+            if storage.dims and not storage.shows(layout):
+                self.inner.trace.refuse(_CHANGES_SHAPE)
+        dims = next((it.dims for it, layout in pairs if it.dims and layout.shape == it.shape), ())
+        return dims, [layout for _, layout in pairs]
+
+    def _lifted(self, dims: tuple[int, ...]) -> TracedStorage:
+        """What was computed of arguments that lack some dims, with these."""
+        trace = self.inner.trace
+        step = next((step for step in trace.steps if self.name in step.names), None)
+        if self.dims == dims or step is None:
+            return self
+        if self.dims or step.dim is not None:
+            trace.refuse(_CHANGES_SHAPE)
+        storages = [trace.storage_of(name)._lifted(dims) for name in step.operands]
+        layouts = [_with_dims(layout, dims) for layout in step.layouts]
+        operands = [storage.named(layout) for storage, layout in zip(storages, layouts, strict=True)]
+        lifted = trace.step(step._replace(name="", operands=tuple(operands), layouts=tuple(layouts)))
+        return self.made(trace, self.dtype, name=lifted.name, shape=lifted.shape, dims=dims)
+
+    def _traced_reduction(self, method: str, arguments: Mapping[str, Any]) -> Any:
+        """The result of a reduction along one dim."""
+        trace, numbers = self.inner.trace, dict(arguments)
+        layout, dims = numbers.pop("layout"), numbers.pop("dims")
+        op: Any = numbers.pop("op", None) or MethodOp(method)
+        if self._is_without_dims(layout):
+            own = [dim for dim in range(len(self.shape)) if dim not in self.dims]
+            dims, layout = tuple([own[dim] for dim in dims]), _with_dims(layout, self.dims)
+        if op.value not in ROW_REDUCTIONS or not self.dtype.is_float or self.dtype.itemsize == 1:
+            trace.refuse(_NO_ROW)
+        if len(dims) != 1:
+            trace.refuse(_SEVERAL_DIMS)
+        (dim,) = dims
+        if layout.shape[dim] == 0:
+            raise EmptyRowError
+        operands = (self.named(layout),)
+        parameters = trace.parameters(op, self.dtype, numbers)
+        step = trace.step(Step("", op, operands, (layout,), parameters, self.dtype, self.dtype, dim))
+        return self.made(trace, self.dtype, name=step.name, shape=step.result_shape, dims=(*self.dims, dim))
 
     def _traced_row(self, method: str, arguments: Mapping[str, Any]) -> Any:
         """The result of an op of rows, or a tuple of several, after the checks that the method makes."""
         trace, op, facts, numbers = self.inner.trace, MethodOp(method), ROWS[method], dict(arguments)
         x, layout = self, numbers.pop("layout")
+        if self._is_without_dims(layout):
+            trace.refuse(_CHANGES_SHAPE)
         others = [(numbers.pop(name), numbers.pop(f"{name}_layout")) for name in operand_names(method)[1:]]
         storages = [storage for storage, _ in others if storage is not None]
         if not all(isinstance(storage, TracedStorage) for storage in storages):
@@ -320,10 +403,34 @@ def vector_along(layout: Layout, dim: int) -> Layout:
     return Layout(layout.shape[dim : dim + 1], layout.strides[dim : dim + 1], layout.start_offset)
 
 
+def without(shape: Shape, dims: tuple[int, ...]) -> Shape:
+    """Return a shape without some of its dims."""
+    return Shape([size for dim, size in enumerate(shape) if dim not in dims])
+
+
+def _with_dims(layout: Layout, dims: tuple[int, ...]) -> Layout:
+    """Return a layout with dims of size 1 that it lacks."""
+    for dim in sorted(dims):
+        layout = layout.unsqueeze(dim)
+    return layout.dense if layout.is_contiguous and not layout.start_offset else layout
+
+
+def _steps(layout: Layout) -> tuple[Shape, list[int], int]:
+    """The steps of a layout along dims in which there are any."""
+    steps = [step for size, step in zip(layout.shape, layout.strides, strict=True) if size > 1]
+    return layout.shape, steps, layout.start_offset
+
+
 def _kept(method: str) -> Callable[..., Any]:
     code = getattr(Storage, method).__code__
     names = code.co_varnames[1 : code.co_argcount]
-    trace = TracedStorage._traced_row if method in ROWS else TracedStorage._traced
+    trace = (
+        TracedStorage._traced_row
+        if method in ROWS
+        else TracedStorage._traced_reduction
+        if method in _REDUCTIONS
+        else TracedStorage._traced
+    )
     return lambda self, *given: trace(self, method, dict(zip(names, given, strict=True)))
 
 
@@ -333,7 +440,7 @@ def _refused(method: str) -> Callable[..., NoReturn]:
 
 for _name, _method in inspect.getmembers(Storage, inspect.isfunction):
     if not _name.startswith("_"):
-        _is_kept = _name in ELEMENTWISE_METHODS or _name in ROWS
+        _is_kept = _name in ELEMENTWISE_METHODS or _name in ROWS or _name in _REDUCTIONS
         setattr(TracedStorage, _name, (_kept if _is_kept else _refused)(_name))
 
 

@@ -198,8 +198,18 @@ template <typename Functor, typename T, uint32_t N, uint32_t Loaded, bool Rescal
         }
     }
     template <typename Arguments>
-    TALLOW_INLINE void store(const Arguments& arguments, const RowOf<T, Functor> (&rows)[N], uint64_t first) {
+    TALLOW_INLINE void store(const Arguments& arguments, const RowOf<T, Functor> (&rows)[N], uint64_t first,
+                             [[maybe_unused]] uint64_t number) {
         visit([&](const Vector(&vectors)[operands], uint32_t position) {
+            if constexpr (results_of_rows<Functor> != 0) {
+                if (position == 0) {
+#pragma unroll
+                    for (uint32_t i = 0; i < N; ++i)
+                        store_of_row<Functor, T, N>(arguments, rows[i], vectors, i, number + i);
+                }
+            }
+            if constexpr (!has_results_of_elements<Functor>)
+                return;
             Value results[row_outputs<Functor>][N];
 #pragma unroll
             for (uint32_t i = 0; i < N; ++i)
@@ -229,7 +239,8 @@ TALLOW_INLINE void rows_in_columns(const Arguments& arguments) {
             rows[i] = begin_row<Functor, T>(arguments);
         elements.template reduce<0>(rows, shared);
         if (wanted < arguments.columns)
-            elements.store(arguments, rows, uint64_t{outer} * arguments.length * arguments.inner + column);
+            elements.store(arguments, rows, uint64_t{outer} * arguments.length * arguments.inner + column,
+                           uint64_t{outer} * arguments.inner + column);
     }
 }
 

@@ -32,8 +32,8 @@ template <typename Functor, typename T> struct RowResults {
 template <typename Functor, typename Known, typename Parameters> struct ComposedRow;
 template <typename Functor, uint32_t... Known, uint32_t... Parameter>
 struct ComposedRow<Functor, Numbers<Known...>, Numbers<Parameter...>> {
-    template <typename T, typename Composition>
-    static TALLOW_INLINE RowOf<T, Functor> row_of(const RowOf<T, Composition>& row) {
+    // T is the dtype of the formula, whose compute type is that of the row.
+    template <typename T, typename Row> static TALLOW_INLINE RowOf<T, Functor> row_of(const Row& row) {
         RowOf<T, Functor> own{};
         own.count = row.count;
         uint32_t i = 0, j = 0;
@@ -42,9 +42,9 @@ struct ComposedRow<Functor, Numbers<Known...>, Numbers<Parameter...>> {
         return own;
     }
     // Sets numbers from `First` on to what an element contributes to a pass.
-    template <uint32_t Pass, uint32_t First, typename T, typename Composition, typename Value, uint32_t Count,
+    template <uint32_t Pass, uint32_t First, typename T, typename Row, typename Value, uint32_t Count,
               typename... Elements>
-    static TALLOW_INLINE void contribute(const RowOf<T, Composition>& row, Value position, Value (&numbers)[Count],
+    static TALLOW_INLINE void contribute(const Row& row, Value position, Value (&numbers)[Count],
                                          Elements... elements) {
         using Joins = typename Functor::template Joined<Pass>;
         const Value own[] = {convert<Value>(to_compute(elements))...};
@@ -54,16 +54,21 @@ struct ComposedRow<Functor, Numbers<Known...>, Numbers<Parameter...>> {
         for (uint32_t i = 0; i < Joins::count; ++i)
             numbers[First + i] = contributions[i];
     }
-    template <uint32_t Pass, typename T, typename Composition>
-    static TALLOW_INLINE void finish(RowOf<T, Composition>& row) {
+    template <uint32_t Pass, typename T, typename Row> static TALLOW_INLINE void finish(Row& row) {
         RowOf<T, Functor> own = row_of<T>(row);
         Functor::template finish<Pass, T>(own);
         uint32_t i = 0;
         ((row.known[Known] = own.known[i++]), ...);
     }
-    template <typename T, typename Composition, typename Value, typename... Elements>
-    static TALLOW_INLINE RowResults<Functor, T> compute(const RowOf<T, Composition>& row, Value position,
-                                                        Elements... elements) {
+    // The result of a reduction, rounded.
+    template <typename T, typename Row> static TALLOW_INLINE T reduced(const Row& row) {
+        const compute_type<T> elements[Functor::operands] = {};
+        compute_type<T> result[1];
+        Functor::template compute<T>(row_of<T>(row), elements, compute_type<T>{0}, result);
+        return convert<T>(result[0]);
+    }
+    template <typename T, typename Row, typename Value, typename... Elements>
+    static TALLOW_INLINE RowResults<Functor, T> compute(const Row& row, Value position, Elements... elements) {
         const Value own[] = {convert<Value>(to_compute(elements))...};
         RowResults<Functor, T> made;
         Functor::template compute<T>(row_of<T>(row), own, position, made.values);

@@ -242,7 +242,13 @@ struct RowInRegisters {
             reduce<Pass + 1>(row, threads);
         }
     }
-    // Writes the results, and adds to the sums over rows of the elements that the thread has.
+    // Writes the results that are one number a row.
+    TALLOW_INLINE void store_number(const RowOf<T, Functor>& row) {
+        Vector vectors[operands];
+        take(locate_again(), 0, vectors);
+        store_of_row<Functor, T, N>(arguments, row, vectors, 0, number);
+    }
+    // Writes the results of elements, and adds to the sums over rows of those that the thread has.
     template <typename Totals> TALLOW_INLINE void store(const RowOf<T, Functor>& row, Totals& totals) {
         const Sources sources = locate_again();
         const uint64_t first = uint64_t{number} * length;
@@ -261,12 +267,14 @@ struct RowInRegisters {
             if constexpr (Ragged && has_types<Functor>) {
 #pragma unroll
                 for (uint32_t r = 0; r < Functor::results; ++r)
-                    store_before<Functor, T, N>(r, arguments.results[r], results[r], first, at, length);
+                    if (!is_of_rows<Functor>(r))
+                        store_before<Functor, T, N>(r, arguments.results[r], results[r], first, at, length);
             } else if constexpr (Ragged) {
 #pragma unroll
                 for (uint32_t r = 0; r < Functor::results; ++r)
-                    store_ragged(pointer_to<T>(arguments.results[r]) + first, at, length,
-                                 round_vector<T, N>(results[r]), team < wave_size ? team : wave_size);
+                    if (!is_of_rows<Functor>(r))
+                        store_ragged(pointer_to<T>(arguments.results[r]) + first, at, length,
+                                     round_vector<T, N>(results[r]), team < wave_size ? team : wave_size);
             } else {
                 store_vectors<Functor, T, N>(arguments, results, first + at);
             }
@@ -287,7 +295,11 @@ TALLOW_INLINE void rows_in_registers(const Arguments& arguments) {
             RowInRegisters<Functor, T, N, Vectors, Ragged, Arguments> elements(arguments, number, offsets, team.size);
             RowOf<T, Functor> row = begin_row<Functor, T>(arguments);
             elements.template reduce<0>(row, team);
-            elements.store(row, totals);
+            if constexpr (results_of_rows<Functor> != 0)
+                if (number < arguments.rows && team.lane() == 0)
+                    elements.store_number(row);
+            if constexpr (has_results_of_elements<Functor>)
+                elements.store(row, totals);
             if constexpr (row_totals<Functor> != 0 && Ragged)
                 if (number < arguments.rows && team.lane() == 0)
                     store_known(arguments, number, row);
@@ -510,7 +522,16 @@ template <typename Functor, typename T, uint32_t N, bool Ragged, typename Argume
                                       uint64_t first, uint32_t index) const {
 #pragma unroll
         for (uint32_t r = 0; r < Functor::results; ++r)
-            store_before<Functor, T, N>(r, arguments.results[r], results[r], first, index, length);
+            if (!is_of_rows<Functor>(r))
+                store_before<Functor, T, N>(r, arguments.results[r], results[r], first, index, length);
+    }
+    // Writes the results that are one number a row.
+    TALLOW_INLINE void store_number(const Arguments& arguments, const RowOf<T, Functor>& row) const {
+        Vector vectors[operands];
+#pragma unroll
+        for (uint32_t k = 0; k < operands; ++k)
+            vectors[k] = sources.load(k, 0).vector();
+        store_of_row<Functor, T, N>(arguments, row, vectors, 0, number);
     }
 };
 
@@ -545,7 +566,11 @@ TALLOW_INLINE void long_rows(const Arguments& arguments) {
         }
         RowOf<T, Functor> row = begin_row<Functor, T>(arguments);
         if (elements.template reduce<0>(arguments, row, team)) {
-            elements.store(arguments, row, uint64_t{number} * arguments.length);
+            if constexpr (results_of_rows<Functor> != 0)
+                if (begin == 0 && thread_index() == 0)
+                    elements.store_number(arguments, row);
+            if constexpr (has_results_of_elements<Functor>)
+                elements.store(arguments, row, uint64_t{number} * arguments.length);
             if constexpr (row_totals<Functor> != 0)
                 if (begin == 0 && thread_index() == 0)
                     store_known(arguments, number, row);

@@ -6,6 +6,18 @@
 
 namespace tallow {
 
+// Composed functors may give results that are one number a row: bit r of `row_results` is set where result r is the one
+// that `compute` gives at position 0.
+template <typename Functor, typename = void> constexpr uint32_t results_of_rows = 0;
+template <typename Functor>
+constexpr uint32_t results_of_rows<Functor, typename VoidOf<decltype(Functor::row_results)>::type> =
+    Functor::row_results;
+template <typename Functor>
+constexpr bool has_results_of_elements = results_of_rows<Functor> != (1u << Functor::results) - 1;
+template <typename Functor> TALLOW_INLINE bool is_of_rows(uint32_t result) {
+    return (results_of_rows<Functor> >> result & 1) != 0;
+}
+
 template <typename T, uint32_t N> using RowVector = Registers<sizeof(T) * N>;
 
 // N equal elements.
@@ -321,12 +333,41 @@ template <typename Value, uint32_t N> struct StoreVector {
     }
 };
 
-// Writes a vector of each result, `first` elements from its beginning.
+template <typename Value> struct StoreNumber {
+    Value value;
+    uint64_t result, number;
+    template <typename Type> TALLOW_INLINE void operator()(TypeOf<Type>) const {
+        pointer_to<Type>(result)[number] = narrow<Type>(value);
+    }
+};
+
+// Writes the results that are one number a row, those of row `number`, of element i of the vectors at its beginning.
+template <typename Functor, typename T, uint32_t N, typename Arguments>
+TALLOW_INLINE void store_of_row(const Arguments& arguments, const RowOf<T, Functor>& row,
+                                const OperandVector<Functor, T, N> (&vectors)[Functor::operands], uint32_t i,
+                                uint64_t number) {
+    compute_type<T> results[row_outputs<Functor>][N];
+    compute_element<Functor, T, N>(row, vectors, i, 0, results);
+#pragma unroll
+    for (uint32_t r = 0; r < Functor::results; ++r) {
+        if (!is_of_rows<Functor>(r))
+            continue;
+        const StoreNumber<compute_type<T>> store{results[r][i], arguments.results[r], number};
+        if constexpr (has_types<Functor>)
+            visit_type(typename Functor::Results{}, r, store);
+        else
+            store(TypeOf<T>{});
+    }
+}
+
+// Writes a vector of each result of elements, `first` elements from its beginning.
 template <typename Functor, typename T, uint32_t N, typename Arguments>
 TALLOW_INLINE void store_vectors(const Arguments& arguments, const compute_type<T> (&results)[row_outputs<Functor>][N],
                                  uint64_t first) {
 #pragma unroll
     for (uint32_t r = 0; r < Functor::results; ++r) {
+        if (is_of_rows<Functor>(r))
+            continue;
         if constexpr (has_types<Functor>)
             visit_type(typename Functor::Results{}, r,
                        StoreVector<compute_type<T>, N>{results[r], arguments.results[r], first});

@@ -6,40 +6,66 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
 from ...dtype import DType
+from ...kernels.constants import ROW_REDUCTIONS, ROWS
+from ..base.row_facts import RowFacts
 from ..core.layout import Layout
 from ..core.shape import Shape
 from .values import Parameter
 
 if TYPE_CHECKING:
-    from ...op import ElementwiseOp
+    from ...op import ElementwiseOp, ReduceOp
+
+
+class EmptyRowError(Exception):
+    """A row without elements is reduced: what that gives, if anything, the op itself says."""
 
 
 class Step(NamedTuple):
     """One op: names of operands are those of sources (x0), numbers (n0) and earlier steps (v0)."""
 
     name: str
-    op: ElementwiseOp
+    op: ElementwiseOp | ReduceOp
     operands: tuple[str, ...]
     layouts: tuple[Layout, ...]
-    """Those of the operands, which have the shape of the result; of a number that of its one element, repeated."""
+    """Those of the operands, which have one shape; of a number that of its one element, repeated."""
     parameters: tuple[str, ...]
     operand_dtype: DType
     """That of the last operand, in which the op computes."""
     dtype: DType
     dim: int | None = None
-    """That along which a row op computes."""
+    """That along which a row op computes, or a reduction."""
     results: int = 1
     """How many results it has, all of the dtype and the shape."""
 
     @property
     def shape(self) -> Shape:
-        """The shape of the operands and the results."""
+        """The shape of the operands."""
         return self.layouts[-1].shape
+
+    @property
+    def is_reduction(self) -> bool:
+        """Whether it has one number a row."""
+        return self.dim is not None and self.op.value in ROW_REDUCTIONS
+
+    @property
+    def facts(self) -> RowFacts:
+        """What is known of the row op or reduction."""
+        return (ROW_REDUCTIONS if self.is_reduction else ROWS)[self.op.value]
+
+    @property
+    def result_shape(self) -> Shape:
+        """The shape of the results: that of the operands, or of size 1 along the dim that is reduced."""
+        return reduced_shape(self.shape, self.dim) if self.is_reduction else self.shape
 
     @property
     def names(self) -> tuple[str, ...]:
         """The names of the results: of several v0_0, v0_1 and so on."""
         return (self.name,) if self.results == 1 else tuple([f"{self.name}_{i}" for i in range(self.results)])
+
+
+def reduced_shape(shape: Shape, dim: int | None) -> Shape:
+    """Return a shape of size 1 along one dim."""
+    return shape if dim is None else Shape((*shape[:dim], 1, *shape[dim + 1 :]))
 
 
 class Source(NamedTuple):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Iterator
 from functools import lru_cache
 from typing import NamedTuple
@@ -17,7 +18,7 @@ from ...kernels.constants import (
 )
 from ..core.layout import Layout
 from ..core.shape import Shape
-from .fused_function import FusedFunction, Result, Source, Step
+from .fused_function import FusedFunction, Result, Source, Step, reduced_shape
 
 
 class Rows(NamedTuple):
@@ -28,15 +29,27 @@ class Rows(NamedTuple):
     operands: int
     """Of how many operands the row ops are, 1 or 2 for more, where single elements of 4 bytes are loaded: a thread may
     have more of one operand in registers, which is another order. Else it is 1."""
+    is_free: bool = False
+    """Whether all are reductions, which promise no order: these are of any rows in which numbers are as exact."""
 
     @classmethod
-    def of(cls, step: Step) -> Rows | None:
-        """The rows of a row op; None of a map."""
+    def of(cls, step: Step, dtypes: Iterable[DType]) -> Rows | None:
+        """The rows of a row op; None of a map. Reductions choose the shortest float among the dtypes that they read."""
         if step.dim is None:
             return None
-        itemsize = step.dtype.itemsize
-        is_single = itemsize == 4 and step.shape[step.dim] * itemsize % ACCESS_BYTES != 0
-        return cls(step.dim, step.dtype, min(len(step.operands), 2) if is_single else 1)
+        dtype = step.dtype
+        if step.is_reduction:
+            dtype = min((it for it in dtypes if it.compute is dtype.compute), key=_itemsize, default=dtype)
+        is_single = dtype.itemsize == 4 and step.shape[step.dim] * dtype.itemsize % ACCESS_BYTES != 0
+        return cls(step.dim, dtype, min(len(step.operands), 2) if is_single else 1, step.is_reduction)
+
+    def joined(self, other: Rows) -> Rows | None:
+        """The rows of ops of both; None where no kernel has both."""
+        if self.dim != other.dim or self.dtype.compute is not other.dtype.compute:
+            return None
+        if other.is_free:
+            return self
+        return other if self.is_free or self == other else None
 
     def has_room_for(self, dtype: DType) -> bool:
         """Return True if each number of a dtype is one of the dtype that rows are computed in."""
@@ -46,10 +59,16 @@ class Rows(NamedTuple):
         return not dtype.is_complex and dtype.itemsize < compute.itemsize
 
 
+def _itemsize(dtype: DType) -> int:
+    return dtype.itemsize
+
+
 class FusedKernel(NamedTuple):
-    """A launch: a function of the tensors and of the values that earlier kernels write, all results of one shape."""
+    """A launch: a function of the tensors and of the values that earlier kernels write, of elements of one shape."""
 
     function: FusedFunction
+    shape: Shape
+    """Results have it, or one number a row."""
     outputs: list[int]
     """The positions of its results among those of the whole function and, behind these, the values. Sources of the
     kernel with positions behind the tensors are these."""
@@ -61,7 +80,8 @@ class FusedKernel(NamedTuple):
 def kernels_of(function: FusedFunction) -> list[FusedKernel]:
     """Divide a function into kernels, in an order in which each finds what it reads.
 
-    A kernel has row ops along one dim of one shape, and the maps before, between and behind them. Maps of arguments
+    A kernel has row ops and reductions along one dim of one shape, and the maps before, between and behind them, of
+    elements and of numbers of the rows. Maps of arguments
     alone are computed in each kernel that reads them, others in the kernel that computes their operands. So what goes
     through memory are results, and what row ops read along another dim or of another shape.
     """
@@ -96,6 +116,12 @@ class _Part:
     def most_results(self) -> int:
         return FUSED_RESULTS if self.rows is None else FUSED_ROW_RESULTS
 
+    def has_shape_of(self, step: Step) -> bool:
+        """Return True for a step of its elements, or a map of numbers of its rows."""
+        if step.shape == self.shape:
+            return True
+        return self.rows is not None and step.dim is None and step.shape == reduced_shape(self.shape, self.rows.dim)
+
 
 class _Division:
     """How the steps of a function are divided."""
@@ -120,9 +146,13 @@ class _Division:
 
     def _write(self, name: str) -> None:
         """Have a value written to memory for other parts: as a result, if it is one."""
-        part, dtype = self._part_of[name], self._steps[name].dtype
-        layout = Layout.contiguous(part.shape)
-        written = [position for position, result in part.outputs if result == Result(name, dtype, layout)]
+        part, step = self._part_of[name], self._steps[name]
+        dtype, layout = step.dtype, Layout.contiguous(step.result_shape)
+        written = [
+            position
+            for position, result in part.outputs
+            if result.name == name and result.layout.is_contiguous and result.layout.elem_count == layout.elem_count
+        ]
         if not written:
             written = [self._count]
             part.outputs.append((self._count, Result(name, dtype, layout)))
@@ -134,13 +164,16 @@ class _Division:
         before = self._parts_before(step)
         if step.dim is None and not before:
             return None
-        rows = Rows.of(step)
+        sources = self._function.sources
+        rows = Rows.of(step, [sources[name].dtype for name in self._closure([step]) if name in sources])
         for part in reversed(self._parts):
-            fits = part in before if rows is None else part.rows == rows
-            if fits and part.shape == step.shape and self._may_join(part, step):
+            joined = part.rows if rows is None else part.rows and part.rows.joined(rows)
+            fits = part in before if rows is None else joined is not None
+            if fits and part.has_shape_of(step) and self._may_join(part, step, joined):
+                part.rows = joined
                 return self._join(part, step)
         part = self._new_part(step.shape, rows)
-        if rows is not None and not self._may_join(part, step):
+        if rows is not None and not self._may_join(part, step, rows):
             # What maps compute for it goes through memory.
             for name in dict.fromkeys(step.operands):
                 operand = self._steps.get(name)
@@ -179,23 +212,23 @@ class _Division:
         names = dict.fromkeys([*self._closure([*part.steps, *free]), *outputs])
         return [name for name in names if name not in own and (name not in self._steps or name in self._part_of)]
 
-    def _may_join(self, part: _Part, step: Step) -> bool:
-        """Return True if a part can compute a step too."""
+    def _may_join(self, part: _Part, step: Step, rows: Rows | None) -> bool:
+        """Return True if a part can compute a step too, with what rows it has then."""
         others = self._parts_before(step) - {part}
         if any(part in other.before for other in others):
             return False
-        joined = _Part(part.shape, part.rows)
+        joined = _Part(part.shape, rows)
         joined.steps = [*part.steps, step]
         read, function = self._read(joined), self._function
         sources = [name for name in read if name not in function.numbers]
         words = sum(function.numbers[name].words for name in read if name in function.numbers)
-        if part.rows is None:
+        if rows is None:
             return len(sources) <= FUSED_SOURCES and words <= FUSED_NUMBERS
-        steps = [self._steps[name] for name in self._closure([step]) if name in self._steps]
-        dtypes = {dtype for each in (*steps, step) for dtype in (each.dtype, each.operand_dtype)}
+        steps = [self._steps[name] for name in self._closure(joined.steps) if name in self._steps]
+        dtypes = {dtype for each in (*steps, *joined.steps) for dtype in (each.dtype, each.operand_dtype)}
         dtypes |= {function.sources[name].dtype for name in read if name in function.sources}
         dtypes |= {function.numbers[name].dtype for name in read if name in function.numbers}
-        is_exact = all(map(part.rows.has_room_for, dtypes))
+        is_exact = all(map(rows.has_room_for, dtypes))
         return is_exact and len(sources) <= FUSED_ROW_SOURCES and words <= FUSED_NUMBERS
 
     def _join(self, part: _Part, step: Step) -> None:
@@ -212,7 +245,7 @@ class _Division:
         name, shape = result.name, result.layout.shape
         own = self._part_of.get(name)
         is_whole = result.layout.is_contiguous
-        if own is not None and is_whole and own.shape == shape:
+        if own is not None and is_whole and math.prod(self._steps[name].result_shape) == math.prod(shape):
             return own
         computed = {part: {*self._closure(part.steps)} for part in self._parts} if own is None and is_whole else {}
         for part, names in computed.items():
@@ -224,7 +257,7 @@ class _Division:
             needed = {each for each in self._closure([step]) if each in self._function.sources}
             for part in self._parts:
                 has_space = len(part.outputs) < part.most_results and needed.issubset(self._read(part))
-                if part.shape == shape and has_space and self._may_join(part, step):
+                if part.shape == shape and has_space and self._may_join(part, step, part.rows):
                     return part
         before = set() if own is None else {own, *own.before}
         for part in self._parts:
@@ -246,5 +279,5 @@ class _Division:
                 outputs = part.outputs[begin : begin + part.most_results]
                 results = [result for _, result in outputs]
                 kernel = FusedFunction(function.name, function.tensors, sources, function.numbers, steps, results)
-                kernels.append(FusedKernel(kernel, [position for position, _ in outputs], part.rows))
+                kernels.append(FusedKernel(kernel, part.shape, [position for position, _ in outputs], part.rows))
         return kernels

@@ -11,7 +11,7 @@ import pytest
 import tallow as tl
 from tallow import DType, Tensor
 from tallow.backends import CpuDevice
-from tallow.kernels.constants import FUSED_ROW_SOURCES, ROWS
+from tallow.kernels.constants import FUSED_ROW_SOURCES, ROW_REDUCTIONS, ROWS
 from tallow.runtime.backends.gpu_backend.ops import fused
 from tallow.runtime.graph.traced import Trace
 from tallow.runtime.program.fused_function import FusedFunction
@@ -142,7 +142,7 @@ def launched(function: FusedFunction) -> list[str]:
     """The kernels of a function, by how their names end."""
     tensors = [Operand(Stored(DType.F32, 1 << 20), layout) for layout in function.tensors]
     numbers = [Parameter(len(tensors) + place) for place in range(len(function.computed_numbers))]
-    return [name.partition("f32_")[2] for name in kernels(built(fused.fused, function, *tensors, *numbers))]
+    return [name.rpartition("_")[2] for name in kernels(built(fused.fused, function, *tensors, *numbers))]
 
 
 NORMS: Final[list[Compute]] = [
@@ -199,6 +199,78 @@ def test_fused_norms(gpu: Any, number: int, dtype: str) -> None:
             np.testing.assert_allclose(found, wanted, rtol=0, atol=ROUNDING[dtype] * np.abs(wanted).max(initial=0))
 
 
+REDUCTIONS: Final = [name for name in ROW_REDUCTIONS if hasattr(Tensor, name)]
+
+
+def of_numbers(name: str, dim: int, keepdim: bool) -> Compute:
+    """Elements with a reduction of rows, a map of their numbers, and numbers with an argument that has one a row."""
+
+    def function(x: Tensor, y: Tensor, row: Tensor) -> tuple[Tensor, ...]:
+        number, row = getattr(x * y, name)(dim, keepdim=keepdim), row.narrow(dim, 0, 1)
+        other = (number * 0.5 + row if keepdim else number * 0.5 + row.squeeze(dim).exp()).silu()
+        return (
+            x - (number if keepdim else number.unsqueeze(dim)),
+            number,
+            (other if keepdim else other.unsqueeze(dim)) * y,
+            other,
+        )
+
+    return function
+
+
+def check_reductions(device: tl.Device, function: Compute, dim: int, shape: tuple[int, ...], dtype: str) -> None:
+    """Compare results and gradients with those op by op, whose sums are in another order on GPUs."""
+    normal = np.random.default_rng(0)
+    numbers = [size if axis != dim % len(shape) else 1 for axis, size in enumerate(shape)]
+    arguments = [
+        Tensor(normal.standard_normal(each), device=device).to_dtype(dtype) for each in (shape, shape, numbers)
+    ]
+    pairs = [[*of(*arguments), *gradients(of, arguments, 0)] for of in (tl.fuse(function), function)]
+    for made, right in zip(*pairs, strict=True):
+        assert (made.dtype, made.shape) == (right.dtype, right.shape)
+        found, wanted = made.to_dtype("f64").numpy(), right.to_dtype("f64").numpy()
+        tolerance = 2 * ROUNDING[dtype] * np.abs(wanted).max(initial=1)
+        np.testing.assert_allclose(found, wanted, rtol=0, atol=tolerance)
+
+
+@pytest.mark.parametrize("keepdim", [True, False])
+@pytest.mark.parametrize("name", REDUCTIONS)
+def test_fused_reductions_are_those_of_the_ops_on_the_cpu(
+    monkeypatch: pytest.MonkeyPatch, name: str, keepdim: bool
+) -> None:
+    monkeypatch.setattr(CpuDevice, "has_fused_kernels", True)
+    for shape, dim in (((3, 40), -1), ((2, 3, 33), 1), ((7,), 0), ((3, 1), 1), ((0, 5), 1)):
+        for dtype in ROUNDING:
+            check_reductions(tl.Device.cpu(), of_numbers(name, dim, keepdim), dim, shape, dtype)
+
+
+@pytest.mark.parametrize(
+    ("name", "dim", "shape", "dtype"),
+    [
+        pytest.param(name, dim, shape, dtype, marks=[] if (name, dtype) == ("std", "bf16") else pytest.mark.full)
+        for name in REDUCTIONS
+        for dtype in ROUNDING
+        for shape, dim in (((3, 64), -1), ((2, 33), -1), ((2, 9, 24), 1), ((1, 5000), 1), ((1, 70001), 1))
+        if dtype != "bf16" or shape == (3, 64)
+    ],
+)
+def test_fused_reductions(gpu: Any, name: str, dim: int, shape: tuple[int, ...], dtype: str) -> None:
+    check_reductions(tl.Device(gpu), of_numbers(name, dim, len(shape) < 3), dim, shape, dtype)
+
+
+@pytest.mark.parametrize("name", REDUCTIONS)
+def test_a_reduction_of_no_elements_is_that_of_the_op(name: str) -> None:
+    """An error, where it is one."""
+    x, function = Tensor(np.zeros((3, 0))), lambda x: getattr(x, name)(1)
+    try:
+        expected = function(x)
+    except tl.TallowError as error:
+        with pytest.raises(type(error)):
+            tl.fuse(function)(x)
+    else:
+        np.testing.assert_array_equal(tl.fuse(function)(x).numpy(), expected.numpy())
+
+
 ROWS_OF_64: Final = (128, 64)
 ONE_KERNEL: Final[list[Compute]] = [
     lambda x, y: (x * 2 + y).softmin(-1),
@@ -208,6 +280,14 @@ ONE_KERNEL: Final[list[Compute]] = [
     lambda x, y: (x + y, (x + y).softmin(-1).to_dtype("bf16")),
     lambda x, y: (x > y).where(x, y).to_dtype("f16").to_dtype("f32").softmin(-1) > 0.5,
 ]
+
+
+@pytest.mark.parametrize("keepdim", [True, False])
+@pytest.mark.parametrize("name", REDUCTIONS)
+def test_reductions_and_what_is_computed_of_them_are_one_kernel(name: str, keepdim: bool) -> None:
+    for dtype in ("f32", "bf16"):
+        function = traced(of_numbers(name, -1, keepdim), ROWS_OF_64, ROWS_OF_64, (128, 1), dtype=dtype)
+        assert launched(function) == ["vector2"]
 
 
 @pytest.mark.parametrize("function", ONE_KERNEL)
@@ -231,7 +311,7 @@ def test_norms_and_the_maps_around_them_are_one_kernel(function: Compute) -> Non
         (lambda x: x.to_dtype("bf16").softmin(1).to_dtype("f32").softmin(1), 2),
         # What rows of f32 have no room for.
         (lambda x: x.to_dtype("i64").to_dtype("f32").softmin(1).to_dtype("f64"), 3),
-        (lambda x: (x.softmin(1), x.narrow(0, 1, 5)), ["vector2", ""]),
+        (lambda x: (x.softmin(1), x.narrow(0, 1, 5)), ["vector2", "contiguous"]),
     ],
 )
 def test_a_function_is_divided_where_rows_differ(function: Compute, expected: list[str] | int) -> None:

@@ -47,7 +47,7 @@ def writes(x):
 
 
 def reduces(x):
-    return x - x.max(-1, keepdim=True)
+    return x - x.prod(-1, keepdim=True)
 
 
 def closes_over(x):
@@ -68,8 +68,12 @@ REFUSED = [
     (lambda x: x.numpy(), "numpy reads elements; use where"),
     (lambda x: x + x.item(), "item reads elements; use where"),
     (lambda x: x + len(str(x)), "repr reads elements; use where"),
-    (reduces, "max joins elements; reduce outside of the fused function, and pass the result"),
-    (lambda x: x.sum(), "sum joins elements; reduce outside"),
+    (reduces, "prod joins elements in a way for which rows have no kernel; reduce outside of the fused function, and"),
+    (lambda x: x.sum(), "sum joins elements of several dims; reduce outside"),
+    (
+        lambda x: x.T.sum(0, keepdim=True) + x.sum(-1),
+        "add gives what was computed another shape; do it to the arguments",
+    ),
     (lambda x: x.matmul(x.T), "matmul is no elementwise op; call it outside of the fused function"),
     (lambda x: tl.cat([x, x]), "cat is no elementwise op; call it outside"),
     (lambda x: x.gather(x.to_dtype("i64"), 0), "gather is no elementwise op; call it outside"),

@@ -28,7 +28,7 @@ from opgen.model import (
 from opgen.names import Names
 from opgen.problem import Location
 from opgen.row_values import share_values, stages_of
-from opgen.rows import MAX, MIN, POSITION, SUM, Passes, passes_of
+from opgen.rows import MAX, MIN, POSITION, SUM, Passes, is_joined, passes_of
 from opgen.scopes import (
     COUNT,
     ITSELF,
@@ -48,6 +48,8 @@ from opgen.views.python import comment
 def kernel_family(spec: Spec, family: KernelFamily) -> View:
     """The source of a family."""
     functors = spec.functors_of(family)
+    # A family of row formulas has reductions of rows; others have monoids.
+    of_rows = any(functor.is_of_rows for functor in functors)
     return View(
         made_from=(Location(family.path),),
         doc=family.doc,
@@ -56,8 +58,12 @@ def kernel_family(spec: Spec, family: KernelFamily) -> View:
         structs=tuple(_struct(struct) for struct in family.structs),
         functors=tuple(_functor(spec, functor) for functor in functors if functor.formula is not None),
         has_formulas=any(functor.computed is not None for functor in functors),
-        rows=tuple(_row(spec, functor, family.host) for functor in functors if functor.is_of_rows),
-        monoids=tuple(_monoid(spec, functor, functors) for functor in functors if functor.reduction),
+        rows=tuple(
+            _row(spec, functor, family.host)
+            for functor in functors
+            if functor.is_of_rows or (of_rows and is_joined(functor))
+        ),
+        monoids=() if of_rows else tuple(_monoid(spec, functor, functors) for functor in functors if functor.reduction),
         patterns=tuple(
             View(resident=resident, waves=kernel.waves, kernels=tuple(rows))
             for kernel in family.kernels
@@ -102,6 +108,11 @@ def _functor(spec: Spec, functor: Functor) -> View:
 
 # What joins the contributions of the elements of a row.
 _ROW_JOINS = {SUM: "JoinSums", MAX: "JoinHighest", MIN: "JoinLowest"}
+
+
+def _row_struct(functor: Functor) -> str:
+    """The struct of an op of rows, or of a reduction of a row, whose name other functors may have."""
+    return camel(functor.name) + ("" if functor.is_of_rows else "OfRow")
 
 
 def _passes(spec: Spec, functor: Functor) -> Passes:
@@ -178,7 +189,7 @@ def _row(spec: Spec, functor: Functor, shares: bool) -> View:
         first = behind + len(each.constants)
     return View(
         made_from=(functor.location,),
-        name=camel(functor.name),
+        name=_row_struct(functor),
         doc=functor.doc,
         operands=len(functor.operands),
         results=len(found.results) - len(functor.totals),
@@ -528,15 +539,22 @@ def kernels_constants(spec: Spec) -> View:
     ]
     names = {kind.name for kind in kinds}
     of_rows = [functor for functor in spec.every_functor if functor.is_of_rows]
+    reductions = [functor for functor in spec.reductions if of_rows and is_joined(functor)]
     return View(
         max_rank=spec.package.max_rank,
         most_operands=most,
         constants=rows,
         structs={
-            functor.name: camel(functor.name)
-            for functor in (*(functor for kind in kinds for functor in kind.functors), *of_rows)
+            **{functor.name: camel(functor.name) for kind in kinds for functor in kind.functors},
+            **{functor.name: _row_struct(functor) for functor in (*of_rows, *reductions)},
         },
-        rows={functor.name: _row_facts(spec, functor) for functor in of_rows},
+        row_tables=[
+            View(name=name, doc=doc, rows={functor.name: _row_facts(spec, functor) for functor in functors})
+            for name, functors, doc in (
+                ("ROWS", of_rows, "By op of rows, what its launches depend on."),
+                ("ROW_REDUCTIONS", reductions, "By reduction, the same of its formula in row formulas."),
+            )
+        ],
         widths={name: cpp for name, (cpp, _) in spec.widths.items()},
         # The storage methods that compute elementwise ops.
         methods=[

@@ -15,6 +15,7 @@ from ....program.program import HostCall
 from ....program.values import Buffer, Parameter
 from .elementwise import elementwise
 from .operand import Operand
+from .reduce import reduce
 from .row import row
 
 if TYPE_CHECKING:
@@ -38,6 +39,10 @@ class FusedOps:
         arguments = row_arguments(op, operands, dim, numbers)
         results = [build.host(_row, number, op, *arguments) for number in range(count)]
         return tuple([build.buffer_of(result, x.dtype, x.layout.elem_count) for result in results])
+
+    def reduce(self, build: ProgramBuilder, op: Any, x: Operand, dim: int, numbers: Sequence[Any]) -> Buffer | HostCall:
+        """The reduction of an operand along a dim."""
+        return reduce(build, op, x, (dim,), *numbers)
 
     def element(self, build: ProgramBuilder, like: Buffer, number: Parameter, dtype: DType) -> Buffer:
         """A number of each call as one element, on the device of another buffer."""
@@ -82,7 +87,7 @@ def fused(build: ProgramBuilder, ops: FusedOps, function: FusedFunction, *given:
                 buffers[name] = build.constant(numbers([value], dtype))
         return Operand(buffers[name], layout)
 
-    def compute(op: ElementwiseOp, operands: list[Operand], parameters: list[Any], dtype: DType) -> Buffer:
+    def compute(op: Any, operands: list[Operand], parameters: list[Any], dtype: DType) -> Buffer:
         result = dtype if op is MethodOp.TO_DTYPE else None
         made = ops.elementwise(build, op, *operands, *parameters, result=result)
         return build.buffer_of(made, dtype, operands[0].layout.elem_count)
@@ -92,6 +97,10 @@ def fused(build: ProgramBuilder, ops: FusedOps, function: FusedFunction, *given:
         if step.dim is None:
             operands = [*map(operand, step.operands, step.layouts)]
             buffers[step.name] = compute(step.op, operands, parameters, step.dtype)
+        elif step.is_reduction:
+            x = operand(step.operands[0], step.layouts[0])
+            reduced = ops.reduce(build, step.op, x, step.dim, parameters)
+            buffers[step.name] = build.buffer_of(reduced, step.dtype, step.result_shape.elem_count)
         else:
             # A number stands for an operand that was left out.
             pairs = zip(step.operands, step.layouts, strict=True)

@@ -11,7 +11,7 @@ from ....program.builder import ProgramBuilder
 from ....program.program import HostCall
 from ....program.values import Buffer, Parameter, dense
 from ...array_backend.ops.fused import FusedOps, row_arguments
-from . import elementwise, native, native_copy, native_row
+from . import elementwise, native, native_copy, native_reduce, native_row
 
 if TYPE_CHECKING:
     from ..kernels import HostKernels
@@ -40,6 +40,11 @@ class HostOps(FusedOps):
         if made is None:
             return super().row(build, op, operands, dim, numbers)
         return (made,) if isinstance(made, Buffer) else made
+
+    def reduce(self, build: ProgramBuilder, op: Any, x: Any, dim: int, numbers: Sequence[Any]) -> Buffer | HostCall:
+        kernels = self._kernels
+        made = None if kernels is None else native_reduce.reduce(build, kernels, op, x, (dim,), *numbers)
+        return super().reduce(build, op, x, dim, numbers) if made is None else made
 
     def element(self, build: ProgramBuilder, like: Buffer, number: Parameter, dtype: DType) -> Buffer:
         made, kernels = build.empty(dtype, 1), self._kernels

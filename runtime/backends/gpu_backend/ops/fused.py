@@ -56,11 +56,11 @@ def fused(build: ProgramBuilder, function: FusedFunction, *given: Any) -> tuple[
     """The results of a fused function for its tensors, which are operands, and numbers that differ between calls."""
     tensors, values = given[: len(function.tensors)], function.named_numbers(given[len(function.tensors) :])
     outputs: dict[int, Buffer] = {}
-    for kernel, positions, rows in kernels_of(function):
+    for kernel, shape, positions, rows in kernels_of(function):
         operands = [
             Operand(
                 tensors[it.position].storage if it.position < len(tensors) else outputs[it.position - len(tensors)],
-                it.layout.broadcast_as(kernel.layouts[0].shape),
+                it.layout.broadcast_as(shape),
             )
             for it in kernel.sources.values()
         ]
@@ -76,7 +76,7 @@ def fused(build: ProgramBuilder, function: FusedFunction, *given: Any) -> tuple[
         if rows is None:
             results = _maps(build, kernel, operands, numbers)
         else:
-            results = fused_rows.fused_rows(build, kernel, rows, operands, numbers)
+            results = fused_rows.fused_rows(build, kernel, shape, rows, operands, numbers)
         outputs.update(zip(positions, results, strict=True))
     return tuple([outputs[position] for position in range(len(function.results))])
 

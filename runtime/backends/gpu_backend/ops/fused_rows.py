@@ -7,7 +7,7 @@ from functools import lru_cache
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from .....kernels import arguments
-from .....kernels.constants import FUSED_ROW_RESULTS, FUSED_ROW_SOURCES, ROWS, STRUCTS
+from .....kernels.constants import FUSED_ROW_RESULTS, FUSED_ROW_SOURCES, STRUCTS
 from ....base.row_facts import RowFacts
 from ....program.builder import ProgramBuilder
 from ....program.values import Buffer, Number, Operand
@@ -15,6 +15,7 @@ from . import row
 from .fused_source import Statements, composed
 
 if TYPE_CHECKING:
+    from ....core.shape import Shape
     from ....program.fused_function import FusedFunction, Step
     from ....program.fused_kernels import Rows
 
@@ -33,6 +34,7 @@ struct Composition {{
     static constexpr uint32_t known = {known};
     static constexpr uint32_t in_registers = {in_registers};
     static constexpr uint32_t rescaled = {rescaled};
+    static constexpr uint32_t row_results = {row_results};
     template <uint32_t Pass> struct Joined;
     template <uint32_t Pass, typename T>
     static TALLOW_INLINE void contribute(const RowOf<T, Composition>& row, const compute_type<T> (&elements)[operands],
@@ -59,13 +61,14 @@ struct Composition {{
 def fused_rows(
     build: ProgramBuilder,
     kernel: FusedFunction,
+    shape: Shape,
     rows: Rows,
     operands: Sequence[Operand],
     numbers: Sequence[Number],
 ) -> tuple[Buffer, ...]:
-    """Launch a kernel of row ops along one dim, and of maps around them."""
+    """Launch a kernel of row ops and reductions along one dim, and of maps around them."""
     results = [result.dtype for result in kernel.results]
-    formula = formula_of(kernel, rows)
+    formula = formula_of(kernel, shape, rows)
     return row.typed_along(build, formula, _STRUCTS, rows.dim, rows.dtype, operands, results, numbers)
 
 
@@ -89,8 +92,7 @@ def schedule(steps: Iterable[Step]) -> list[Pass]:
     for step in steps:
         first = max([done.get(name, 0) for name in step.operands], default=0)
         if step.dim is not None:
-            facts = ROWS[step.op.value]
-            own, rescaled = facts.passes, facts.rescaled
+            own, rescaled = step.facts.passes, step.facts.rescaled
             for number in range(len(own)):
                 is_last, is_first = rescaled >> number & 1, rescaled >> number + 1 & 1
                 free = (place for place in range(first, len(passes)) if passes[place].is_shared)
@@ -104,16 +106,20 @@ def schedule(steps: Iterable[Step]) -> list[Pass]:
 
 
 @lru_cache(maxsize=1024)
-def formula_of(kernel: FusedFunction, rows: Rows) -> row.RowFormula:
+def formula_of(kernel: FusedFunction, shape: Shape, rows: Rows) -> row.RowFormula:
     """The formula of a kernel of rows."""
-    return _Composition(kernel, rows).formula()
+    return _Composition(kernel, shape, rows).formula()
 
 
 class _Composition:
-    """The functor of a kernel."""
+    """The functor of a kernel.
 
-    def __init__(self, kernel: FusedFunction, rows: Rows) -> None:
+    Reductions are known numbers of a row, as they are rounded, and so are maps of these and of numbers alone.
+    """
+
+    def __init__(self, kernel: FusedFunction, shape: Shape, rows: Rows) -> None:
         self._kernel = kernel
+        self._shape = shape
         self._rows = rows
         self._dtype = rows.dtype
         self._statements = Statements(kernel, "bits_of(row.parameters[{}])".format)
@@ -124,20 +130,47 @@ class _Composition:
         self._known: dict[str, list[int]] = {}
         self._joined: list[int] = []
         """Where the known numbers of each pass begin."""
-        self._joins = [sum(ROWS[step.op.value].passes[number][0] for step, number in each.ops) for each in self._passes]
+        self._joins = [sum(step.facts.passes[number][0] for step, number in each.ops) for each in self._passes]
+        of_rows = self._numbers_of_rows()
+        self._of_row: dict[str, int] = {}
+        """By reduction and map of a row's numbers, the known number that it is."""
+        self._finished: list[list[Step]] = []
+        """By pass, those that are known once it is over."""
         known = 0
         for each, joins in zip(self._passes, self._joins, strict=True):
             self._joined.append(known)
             first, constants = 0, known + joins
             for step, number in each.ops:
-                own, finished = ROWS[step.op.value].passes[number]
+                own, finished = step.facts.passes[number]
                 self._first[step.name, number] = first
                 positions = self._known.setdefault(step.name, [])
                 positions += range(known + first, known + first + own)
                 positions += range(constants, constants + finished)
                 first, constants = first + own, constants + finished
+            self._finished.append([step for step in kernel.steps if of_rows.get(step.name) == len(self._finished)])
+            for step in self._finished[-1]:
+                self._of_row[step.name] = constants
+                constants += 1
             known = constants
         self._known_count = known
+
+    def _numbers_of_rows(self) -> dict[str, int]:
+        """By reduction and map of what is known of rows, the pass after which it is."""
+        over = {step.name: place for place, each in enumerate(self._passes) for step, _ in each.ops}
+        found: dict[str, int] = {}
+        for step in self._kernel.steps:
+            if step.is_reduction:
+                found[step.name] = over[step.name]
+            elif step.dim is None:
+                operands = [name for name in step.operands if name not in self._kernel.numbers]
+                if operands and all(name in found for name in operands):
+                    found[step.name] = max(found[name] for name in operands)
+        return found
+
+    def _is_of_row(self, name: str) -> bool:
+        """Return True for a result of one number a row."""
+        step = self._steps.get(name)
+        return step is not None and (step.is_reduction or step.result_shape != self._shape)
 
     def formula(self) -> row.RowFormula:
         kernel, sources = self._kernel, [*self._kernel.sources.values()]
@@ -166,14 +199,18 @@ class _Composition:
                 1 << place for place, name in enumerate(kernel.sources) if sum(name in each for each in stages) > 1
             ),
             rescaled=rescaled,
+            row_results=sum(1 << place for place, (name, *_) in enumerate(kernel.results) if self._is_of_row(name)),
             contributions=_by_pass([self._contribution(number, stage) for number, stage in enumerate(stages[:-1])]),
-            finish=_by_pass([self._finish(each) for each in self._passes]),
+            finish=_by_pass(
+                [self._finish(each, of_row) for each, of_row in zip(self._passes, self._finished, strict=True)]
+            ),
             compute="\n        ".join(self._computed(stages[-1])),
             joins="\n".join(self._joins_text()),
         )
         passes = tuple([(joins, 0) for joins in self._joins])
         facts = RowFacts(len(results), passes, rescaled, (None,) * len(sources))
-        return row.RowFormula(family, family, facts, self._rows.operands)
+        of_rows = tuple([self._is_of_row(name) for name, *_ in kernel.results])
+        return row.RowFormula(family, family, facts, self._rows.operands, of_rows)
 
     def _needed(self, names: Iterable[str]) -> set[str]:
         """What is read or computed for names."""
@@ -183,7 +220,8 @@ class _Composition:
             name = left.pop()
             if name not in found:
                 found.add(name)
-                left += self._steps[name].operands if name in self._steps else ()
+                is_computed = name in self._steps and name not in self._of_row
+                left += self._steps[name].operands if is_computed else ()
         return found
 
     def _values(self, needed: set[str]) -> list[str]:
@@ -196,16 +234,23 @@ class _Composition:
         for step in self._kernel.steps:
             if needed.isdisjoint(step.names):
                 continue
+            if step.name in self._of_row:
+                lines.append(self._known_number(step))
+                continue
             if step.dim is None:
                 lines.append(self._statements.of_map(step))
                 continue
             operands = ", ".join(["row", "position", *self._statements.operands(step)])
-            lines.append(f"const auto {step.name}_made = {self._op(step)}::template compute<T>({operands});")
+            call = f"{self._op(step)}::template compute<{step.dtype.cpp}>"
+            lines.append(f"const auto {step.name}_made = {call}({operands});")
             lines += [
                 f"const auto {name} = convert<{step.dtype.cpp}>({step.name}_made.values[{place}]);"
                 for place, name in enumerate(step.names)
             ]
         return lines
+
+    def _known_number(self, step: Step) -> str:
+        return f"const auto {step.name} = narrow<{step.dtype.cpp}>(row.known[{self._of_row[step.name]}]);"
 
     def _op(self, step: Step) -> str:
         """A row op in the functor."""
@@ -218,12 +263,23 @@ class _Composition:
         lines = self._values(needed)
         for step, own in self._passes[number].ops:
             operands = ", ".join(["row", "position", "numbers", *self._statements.operands(step)])
-            call = f"{self._op(step)}::template contribute<{own}, {self._first[step.name, own]}, T>"
+            call = f"{self._op(step)}::template contribute<{own}, {self._first[step.name, own]}, {step.dtype.cpp}>"
             lines.append(f"{call}({operands});")
         return lines
 
-    def _finish(self, each: Pass) -> list[str]:
-        return [f"{self._op(step)}::template finish<{number}, T>(row);" for step, number in each.ops]
+    def _finish(self, each: Pass, of_row: Sequence[Step]) -> list[str]:
+        lines = [f"{self._op(step)}::template finish<{number}, {step.dtype.cpp}>(row);" for step, number in each.ops]
+        own = {step.name for step in of_row}
+        read = dict.fromkeys(name for step in of_row for name in step.operands if name not in own)
+        lines += [self._known_number(self._steps[name]) for name in read if name in self._of_row]
+        for step in of_row:
+            if step.is_reduction:
+                lines.append(f"const auto {step.name} = {self._op(step)}::template reduced<{step.dtype.cpp}>(row);")
+            else:
+                lines.append(self._statements.of_map(step))
+            number = f"row.known[{self._of_row[step.name]}]"
+            lines.append(f"{number} = convert<compute_type<T>>(to_compute({step.name}));")
+        return lines
 
     def _computed(self, needed: set[str]) -> list[str]:
         terms = self._statements.terms

@@ -87,6 +87,12 @@ class RowFormula(NamedTuple):
     facts: RowFacts
     operands: int | None = None
     """Of how many operands a thread has elements in registers; None of all that there are."""
+    of_rows: tuple[bool, ...] = ()
+    """Whether each result is one number a row; none is where this is empty."""
+
+    def is_of_rows(self, result: int) -> bool:
+        """Return True for a result that is one number a row."""
+        return bool(self.of_rows) and self.of_rows[result]
 
 
 class RowStructs(NamedTuple):
@@ -180,7 +186,11 @@ def typed_along(
     x, facts = operands[0], formula.facts
     assert x is not None
     shape, count = x.shape, x.layout.elem_count
-    outputs = [build.empty(result, count) for result in results]
+    of_rows = [formula.is_of_rows(place) for place in range(len(results))]
+    outputs = [
+        build.empty(result, count // shape[dim] if is_of_rows and count else count)
+        for result, is_of_rows in zip(results, of_rows, strict=True)
+    ]
     sums = [build.empty(dtype, count) for _ in range(facts.adds_residual) if operands[-1] is not None]
     totals = [build.empty(dtype, shape[dim]) if is_asked else None for is_asked in asked]
     if count == 0:
@@ -204,7 +214,10 @@ def typed_along(
     else:
         rows = [operand and moved_last(operand, dim) for operand in operands]
         _along_rows(build, kernels, rows, _Outputs(outputs, totals, sums))
-        outputs = [moved_back(build, output, shape, dim) for output in outputs]
+        outputs = [
+            output if is_of_rows else moved_back(build, output, shape, dim)
+            for output, is_of_rows in zip(outputs, of_rows, strict=True)
+        ]
     return (*outputs, *[total for total in totals if total is not None], *sums)
 
 
@@ -286,7 +299,10 @@ def _along_rows(
             ends.append(source + span * operand.itemsize if operand and operand.strides[-1] else source)
         first = launch.first * length
         targets: list[Value | int] = [
-            *[output.address + first * output.dtype.itemsize for output in outputs.results],
+            *[
+                output.address + (launch.first if formula.is_of_rows(place) else first) * output.dtype.itemsize
+                for place, output in enumerate(outputs.results)
+            ],
             *[NOWHERE] * facts.totals,
             *[output.address + first * itemsize for output in outputs.sums],
         ]
