@@ -201,19 +201,13 @@ template <typename Functor, typename T, uint32_t N, uint32_t Loaded, bool Rescal
     TALLOW_INLINE void store(const Arguments& arguments, const RowOf<T, Functor> (&rows)[N], uint64_t first,
                              [[maybe_unused]] uint64_t number) {
         visit([&](const Vector(&vectors)[operands], uint32_t position) {
-            if constexpr (results_of_rows<Functor> != 0) {
-                if (position == 0) {
-#pragma unroll
-                    for (uint32_t i = 0; i < N; ++i)
-                        store_of_row<Functor, T, N>(arguments, rows[i], vectors, i, number + i);
-                }
-            }
-            if constexpr (!has_results_of_elements<Functor>)
-                return;
             Value results[row_outputs<Functor>][N];
 #pragma unroll
             for (uint32_t i = 0; i < N; ++i)
                 compute_element<Functor, T, N>(rows[i], vectors, i, position, results);
+#pragma unroll
+            for (uint32_t i = 0; i < N; ++i)
+                store_numbers<Functor, T, N>(arguments, results, i, number + i, position == 0);
             if (position < length)
                 store_vectors<Functor, T, N>(arguments, results, first + uint64_t{position} * arguments.inner);
         });

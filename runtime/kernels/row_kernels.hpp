@@ -242,18 +242,12 @@ struct RowInRegisters {
             reduce<Pass + 1>(row, threads);
         }
     }
-    // Writes the results that are one number a row.
-    TALLOW_INLINE void store_number(const RowOf<T, Functor>& row) {
-        Vector vectors[operands];
-        take(locate_again(), 0, vectors);
-        store_of_row<Functor, T, N>(arguments, row, vectors, 0, number);
-    }
-    // Writes the results of elements, and adds to the sums over rows of those that the thread has.
+    // Writes the results, and adds to the sums over rows of the elements that the thread has.
     template <typename Totals> TALLOW_INLINE void store(const RowOf<T, Functor>& row, Totals& totals) {
         const Sources sources = locate_again();
         const uint64_t first = uint64_t{number} * length;
 #pragma unroll
-        for (uint32_t v = 0; v < Vectors; ++v) {
+        for (uint32_t v = 0; v < (has_results_of_elements<Functor> ? Vectors : 1); ++v) {
             // One after the other: other threads keep the memory busy, of which more fit if each has fewer registers.
             Vector vectors[operands];
             const uint32_t at = take(sources, v, vectors);
@@ -264,6 +258,7 @@ struct RowInRegisters {
             for (uint32_t i = 0; i < N; ++i)
                 compute_element<Functor, T, N>(row, vectors, i, at + i, results);
             totals.add(v, results);
+            store_numbers<Functor, T, N>(arguments, results, 0, number, at == 0 && length > 0);
             if constexpr (Ragged && has_types<Functor>) {
 #pragma unroll
                 for (uint32_t r = 0; r < Functor::results; ++r)
@@ -295,11 +290,7 @@ TALLOW_INLINE void rows_in_registers(const Arguments& arguments) {
             RowInRegisters<Functor, T, N, Vectors, Ragged, Arguments> elements(arguments, number, offsets, team.size);
             RowOf<T, Functor> row = begin_row<Functor, T>(arguments);
             elements.template reduce<0>(row, team);
-            if constexpr (results_of_rows<Functor> != 0)
-                if (number < arguments.rows && team.lane() == 0)
-                    elements.store_number(row);
-            if constexpr (has_results_of_elements<Functor>)
-                elements.store(row, totals);
+            elements.store(row, totals);
             if constexpr (row_totals<Functor> != 0 && Ragged)
                 if (number < arguments.rows && team.lane() == 0)
                     store_known(arguments, number, row);
@@ -491,6 +482,11 @@ template <typename Functor, typename T, uint32_t N, bool Ragged, typename Argume
         }
     }
     TALLOW_INLINE void store(const Arguments& arguments, const RowOf<T, Functor>& row, uint64_t first) {
+        if constexpr (!has_results_of_elements<Functor>) {
+            if (begin > 0)
+                return;
+            end = end < block_size ? end : block_size;
+        }
         uint32_t skipped = 0;
         if constexpr (Ragged && !has_types<Functor>) {
             // Vectors that are whole accesses to the results: the order is free here.
@@ -507,6 +503,9 @@ template <typename Functor, typename T, uint32_t N, bool Ragged, typename Argume
 #pragma unroll
                     for (uint32_t i = 0; i < N; ++i)
                         compute_element<Functor, T, N>(row, vectors[v], i, index + i - skipped, results);
+#pragma unroll
+                    for (uint32_t i = 0; i < N; ++i)
+                        store_numbers<Functor, T, N>(arguments, results, i, number, index + i == skipped);
                     if (!is_valid(begins, v))
                         continue;
                     if (!Ragged || (!has_types<Functor> && index >= skipped && index - skipped + N <= length))
@@ -524,14 +523,6 @@ template <typename Functor, typename T, uint32_t N, bool Ragged, typename Argume
         for (uint32_t r = 0; r < Functor::results; ++r)
             if (!is_of_rows<Functor>(r))
                 store_before<Functor, T, N>(r, arguments.results[r], results[r], first, index, length);
-    }
-    // Writes the results that are one number a row.
-    TALLOW_INLINE void store_number(const Arguments& arguments, const RowOf<T, Functor>& row) const {
-        Vector vectors[operands];
-#pragma unroll
-        for (uint32_t k = 0; k < operands; ++k)
-            vectors[k] = sources.load(k, 0).vector();
-        store_of_row<Functor, T, N>(arguments, row, vectors, 0, number);
     }
 };
 
@@ -566,11 +557,7 @@ TALLOW_INLINE void long_rows(const Arguments& arguments) {
         }
         RowOf<T, Functor> row = begin_row<Functor, T>(arguments);
         if (elements.template reduce<0>(arguments, row, team)) {
-            if constexpr (results_of_rows<Functor> != 0)
-                if (begin == 0 && thread_index() == 0)
-                    elements.store_number(arguments, row);
-            if constexpr (has_results_of_elements<Functor>)
-                elements.store(arguments, row, uint64_t{number} * arguments.length);
+            elements.store(arguments, row, uint64_t{number} * arguments.length);
             if constexpr (row_totals<Functor> != 0)
                 if (begin == 0 && thread_index() == 0)
                     store_known(arguments, number, row);

@@ -341,18 +341,17 @@ template <typename Value> struct StoreNumber {
     }
 };
 
-// Writes the results that are one number a row, those of row `number`, of element i of the vectors at its beginning.
+// Writes the results that are one number a row, those of row `number`, if element i is the first of it.
 template <typename Functor, typename T, uint32_t N, typename Arguments>
-TALLOW_INLINE void store_of_row(const Arguments& arguments, const RowOf<T, Functor>& row,
-                                const OperandVector<Functor, T, N> (&vectors)[Functor::operands], uint32_t i,
-                                uint64_t number) {
-    compute_type<T> results[row_outputs<Functor>][N];
-    compute_element<Functor, T, N>(row, vectors, i, 0, results);
+TALLOW_INLINE void store_numbers(const Arguments& arguments, const compute_type<T> (&results)[row_outputs<Functor>][N],
+                                 uint32_t i, uint64_t number, bool is_first) {
+    if (results_of_rows<Functor> == 0 || !is_first)
+        return;
 #pragma unroll
     for (uint32_t r = 0; r < Functor::results; ++r) {
+        const StoreNumber<compute_type<T>> store{results[r][i], arguments.results[r], number};
         if (!is_of_rows<Functor>(r))
             continue;
-        const StoreNumber<compute_type<T>> store{results[r][i], arguments.results[r], number};
         if constexpr (has_types<Functor>)
             visit_type(typename Functor::Results{}, r, store);
         else
